@@ -8,6 +8,7 @@ import (
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // If another writer changes a row after it was read and before it is written, the row is read again: both changes hold.
@@ -34,12 +35,10 @@ func TestChangesOfOneRowBothHold(t *testing.T) {
 		if err != nil || after.Plan != "pro" || !after.Suspended {
 			t.Errorf("after both changes: %+v, %v", after, err)
 		}
-		wantEqual(t, "the tenant", must[keystore.Tenant](t)(s.Tenant(ctx, tenant.ID.String())), after)
+		wantEqual(t, "the tenant", must.Get[keystore.Tenant](t)(s.Tenant(ctx, tenant.ID.String())), after)
 
 		key, _, _, err = other.CreateKey(ctx, keystore.KeySpec{Tenant: tenant.ID})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		once(func() {
 			if _, _, _, err := other.RotateKey(ctx, key.ID, instant.Of(time.Now().Add(time.Hour))); err != nil {
 				t.Error(err)
@@ -60,7 +59,7 @@ func TestChangesOfOneRowBothHold(t *testing.T) {
 		_, _, err = s.SetQuota(ctx, tenant.ID, plan.Limits{Minute: 7})
 		meanwhile = func() {}
 		wantError(t, err, keystore.ErrConflict, "try again")
-		if now := must[keystore.Tenant](t)(s.Tenant(ctx, tenant.ID.String())); now.Override.Minute != 0 || now.Plan != plans[(n+1)%2] {
+		if now := must.Get[keystore.Tenant](t)(s.Tenant(ctx, tenant.ID.String())); now.Override.Minute != 0 || now.Plan != plans[(n+1)%2] {
 			t.Errorf("after %d other changes: %+v", n, now)
 		}
 	})

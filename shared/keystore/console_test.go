@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"petgate/shared/keystore"
+	"petgate/shared/testkit/must"
 )
 
 // A code opens one session, even if many browsers try at once. Neither works after its end.
@@ -17,9 +18,7 @@ func TestConsoleSessions(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		alice := s.As("keyadmin:alice")
 		code, _, err := alice.InviteToConsole(t.Context(), keystore.ConsoleInvitation{ReadOnly: true, Address: address, Valid: time.Minute, Lasts: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, other := range []string{"", "gw-1:9090", "https://gw-66:9090"} {
 			_, _, err := s.OpenConsole(t.Context(), code, other)
 			wantError(t, err, keystore.ErrNotFound, "for another gateway")
@@ -43,7 +42,7 @@ func TestConsoleSessions(t *testing.T) {
 		}
 		group.Wait()
 		token := *opened.Load()
-		session := must[keystore.ConsoleSession](t)(s.ConsoleSession(t.Context(), token))
+		session := must.Get[keystore.ConsoleSession](t)(s.ConsoleSession(t.Context(), token))
 		wantEqual(t, "actor", session.Actor, "keyadmin:alice")
 
 		for what, secret := range map[string]string{"code": code, "nothing": "", "another token": token[1:]} {
@@ -55,9 +54,7 @@ func TestConsoleSessions(t *testing.T) {
 		wantError(t, err, keystore.ErrNotFound)
 
 		for range 2 { // the second time does nothing
-			if err := alice.EndConsole(t.Context(), session); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, alice.EndConsole(t.Context(), session))
 		}
 		_, err = s.ConsoleSession(t.Context(), token)
 		wantError(t, err, keystore.ErrNotFound, "has ended")
@@ -66,14 +63,12 @@ func TestConsoleSessions(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := alice.EndConsole(t.Context(), keystore.ConsoleSession{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, alice.EndConsole(t.Context(), keystore.ConsoleSession{}))
 		for _, want := range []int64{2, 0} {
-			wantEqual(t, "ended sessions", must[int64](t)(s.EndConsoles(t.Context())), want)
+			wantEqual(t, "ended sessions", must.Get[int64](t)(s.EndConsoles(t.Context())), want)
 		}
 		var history []string
-		events := must[[]keystore.Event](t)(keystore.Collect(s.Events(t.Context(), keystore.EventFilter{}, 0)))
+		events := must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(t.Context(), keystore.EventFilter{}, 0)))
 		for _, e := range events {
 			history = append(history, e.Kind+" by "+e.Actor)
 		}
@@ -94,9 +89,7 @@ func TestConsoleSessionsEnd(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		short := keystore.ConsoleInvitation{Valid: time.Millisecond, Lasts: time.Hour}
 		late, _, err := s.InviteToConsole(t.Context(), short)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		deadline := time.Now().Add(10 * time.Second)
 		for {
 			token, _, err := s.OpenConsole(t.Context(), late, "")
@@ -109,13 +102,9 @@ func TestConsoleSessionsEnd(t *testing.T) {
 			}
 		}
 		code, _, err := s.InviteToConsole(t.Context(), keystore.ConsoleInvitation{Valid: time.Minute, Lasts: time.Millisecond})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		token, _, err := s.OpenConsole(t.Context(), code, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for {
 			if _, err := s.ConsoleSession(t.Context(), token); err != nil {
 				wantError(t, err, keystore.ErrNotFound)

@@ -8,16 +8,15 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"petgate/shared/keystore"
+	"petgate/shared/testkit/must"
 )
 
 // docs/api.md lists the plans of a new database.
 func TestDocsListThePlans(t *testing.T) {
 	text, err := os.ReadFile("../../docs/api.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	eachStore(t, func(t *testing.T, s *keystore.Store, _ *clock) {
-		for _, p := range must[[]keystore.Plan](t)(s.Plans(t.Context())) {
+		for _, p := range must.Get[[]keystore.Plan](t)(s.Plans(t.Context())) {
 			row := "| " + p.Name + " | as agreed | as agreed |"
 			if p.Limits.IsSet() {
 				row = "| " + p.Name + " | " + humanize.Comma(p.Limits.Minute) + " | " + humanize.Comma(p.Limits.Day) + " |"

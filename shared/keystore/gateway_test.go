@@ -12,12 +12,13 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // registered registers a process and returns it with its generation.
 func registered(t *testing.T, s *keystore.Store, r keystore.Registration, dead ...string) keystore.Registration {
 	t.Helper()
-	r.Generation = must[int64](t)(s.Register(t.Context(), r, dead))
+	r.Generation = must.Get[int64](t)(s.Register(t.Context(), r, dead))
 	return r
 }
 
@@ -38,7 +39,7 @@ func TestGateways(t *testing.T) {
 			t.Errorf("before the first event: %d, %v", last, err)
 		}
 		newTenant(t, s, "acme")
-		event := must[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{}, 0)))[0]
+		event := must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{}, 0)))[0]
 		if last, err := s.LastEvent(ctx); err != nil || last != event.ID {
 			t.Errorf("the last event: %d, %v", last, err)
 		}
@@ -52,7 +53,7 @@ func TestGateways(t *testing.T) {
 			wantError(t, err, keystore.ErrRewound)
 		}
 
-		gateways := must[[]keystore.Gateway](t)(s.Gateways(ctx))
+		gateways := must.Get[[]keystore.Gateway](t)(s.Gateways(ctx))
 		if len(gateways) != 2 {
 			t.Fatalf("gateways: %+v", gateways)
 		}
@@ -70,7 +71,7 @@ func TestGateways(t *testing.T) {
 		if _, err := s.ForgetGateway(ctx, "gw-2"); err != nil {
 			t.Error(err)
 		}
-		wantEqual(t, "gateways", must[[]keystore.Gateway](t)(s.Gateways(ctx)), []keystore.Gateway{})
+		wantEqual(t, "gateways", must.Get[[]keystore.Gateway](t)(s.Gateways(ctx)), []keystore.Gateway{})
 		_, err = s.Heartbeat(ctx, two, event.ID, event.UUID)
 		wantError(t, err, keystore.ErrNotFound)
 		_, err = s.ForgetGateway(ctx, "gw-2")
@@ -86,7 +87,7 @@ func TestUnreportedRequests(t *testing.T) {
 		here := registered(t, s, keystore.Registration{ID: "gw-9", Incarnation: "here"})
 		wantLeft := func(want ...string) {
 			t.Helper()
-			wantEqual(t, "left", must[[]string](t)(s.Unreported(ctx)), append([]string{}, want...))
+			wantEqual(t, "left", must.Get[[]string](t)(s.Unreported(ctx)), append([]string{}, want...))
 		}
 		wantLeft()
 		for _, incarnation := range []string{"a", "b", "c"} {
@@ -94,9 +95,7 @@ func TestUnreportedRequests(t *testing.T) {
 			if incarnation != "c" { // an operator has forgotten c
 				r = registered(t, s, r)
 			}
-			if err := s.SignOff(ctx, r); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, s.SignOff(ctx, r))
 			if err := s.SignOff(ctx, r); err != nil {
 				t.Error(err)
 			}
@@ -107,7 +106,7 @@ func TestUnreportedRequests(t *testing.T) {
 		wantError(t, s.TakeUnreported(ctx, func(texts []string) error { return failed }), failed)
 		wantLeft(all...)
 
-		before := must[keystore.Beat](t)(s.Heartbeat(ctx, here, 0, "")).Registry
+		before := must.Get[keystore.Beat](t)(s.Heartbeat(ctx, here, 0, "")).Registry
 		taken := make(chan string, 10)
 		var takers sync.WaitGroup
 		for range 4 {
@@ -132,7 +131,7 @@ func TestUnreportedRequests(t *testing.T) {
 		slices.Sort(got)
 		wantEqual(t, "taken", got, all)
 		wantLeft()
-		if after := must[keystore.Beat](t)(s.Heartbeat(ctx, here, 0, "")).Registry; after != before+1 {
+		if after := must.Get[keystore.Beat](t)(s.Heartbeat(ctx, here, 0, "")).Registry; after != before+1 {
 			t.Errorf("the registry has generation %d after %d: the others do not learn that all is taken, or learn it for nothing", after, before)
 		}
 	})
@@ -144,21 +143,21 @@ func TestSilentProcessIsRemoved(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		ctx := t.Context()
 		r := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a", MaxAge: time.Second})
-		silent := must[[]keystore.Gateway](t)(s.Gateways(ctx))[0]
+		silent := must.Get[[]keystore.Gateway](t)(s.Gateways(ctx))[0]
 		seen := silent
 		for seen.SeenAt == silent.SeenAt { // the database's clock goes in milliseconds
 			if _, err := s.Heartbeat(ctx, r, 0, ""); err != nil {
 				t.Fatal(err)
 			}
-			seen = must[[]keystore.Gateway](t)(s.Gateways(ctx))[0]
+			seen = must.Get[[]keystore.Gateway](t)(s.Gateways(ctx))[0]
 		}
-		if must[bool](t)(s.RemoveFenced(ctx, silent)) || must[int](t)(s.CountGateways(ctx)) != 1 {
+		if must.Get[bool](t)(s.RemoveFenced(ctx, silent)) || must.Get[int](t)(s.CountGateways(ctx)) != 1 {
 			t.Error("a process that was seen again is removed")
 		}
-		if !must[bool](t)(s.RemoveFenced(ctx, seen)) || must[int](t)(s.CountGateways(ctx)) != 0 {
+		if !must.Get[bool](t)(s.RemoveFenced(ctx, seen)) || must.Get[int](t)(s.CountGateways(ctx)) != 0 {
 			t.Error("a silent process is not removed")
 		}
-		if must[bool](t)(s.RemoveFenced(ctx, seen)) {
+		if must.Get[bool](t)(s.RemoveFenced(ctx, seen)) {
 			t.Error("it is removed twice")
 		}
 	})
@@ -172,7 +171,7 @@ func TestReplacedProcessesCount(t *testing.T) {
 		want := func(what string, incarnations ...string) {
 			t.Helper()
 			var found []string
-			for _, g := range must[[]keystore.Gateway](t)(s.Gateways(ctx)) {
+			for _, g := range must.Get[[]keystore.Gateway](t)(s.Gateways(ctx)) {
 				found = append(found, g.Incarnation)
 				if g.Replaced != (g.Incarnation != incarnations[len(incarnations)-1]) {
 					t.Errorf("%s: %s is replaced: %t", what, g.Incarnation, g.Replaced)
@@ -317,18 +316,12 @@ func TestScopesOfGateways(t *testing.T) {
 		two := registered(t, s, keystore.Registration{ID: "gw-2", Incarnation: "b"})
 		f("pets:read pets:write", false) // an earlier version says nothing
 		document := keystore.Document{Hash: "0123456789ab", Title: `Orders "and" more`, Version: "7", Scopes: []string{"write", "orders:read"}}
-		if err := s.DescribeGateway(ctx, one, document); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.DescribeGateway(ctx, one, document))
 		f("orders:read write", true)
-		if err := s.DescribeGateway(ctx, two, keystore.Document{Hash: "ff", Scopes: []string{"read", "write"}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.DescribeGateway(ctx, two, keystore.Document{Hash: "ff", Scopes: []string{"read", "write"}}))
 		f("orders:read read write", true)
-		wantEqual(t, "document", must[[]keystore.Gateway](t)(s.Gateways(ctx))[0].Document, document)
-		if err := s.SignOff(ctx, two); err != nil {
-			t.Fatal(err)
-		}
+		wantEqual(t, "document", must.Get[[]keystore.Gateway](t)(s.Gateways(ctx))[0].Document, document)
+		must.Do(t, s.SignOff(ctx, two))
 		f("orders:read write", true)
 	})
 }

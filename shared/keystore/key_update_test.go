@@ -8,6 +8,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
+	"petgate/shared/testkit/must"
 )
 
 // A change of a key reaches the gateways with its event; one that changes nothing, or that is refused, makes no event.
@@ -20,10 +21,8 @@ func TestUpdateKey(t *testing.T) {
 			k.Name, k.Scopes, k.Allow, k.ExpiresAt = "build", "pets:read", keystore.Prefixes{office}, c.millis().Add(time.Hour)
 		}
 		updated, change, err := s.UpdateKey(t.Context(), k.ID, edit)
-		if err != nil {
-			t.Fatal(err)
-		}
-		stored := must[keystore.Key](t)(s.Key(t.Context(), k.ID))
+		must.Do(t, err)
+		stored := must.Get[keystore.Key](t)(s.Key(t.Context(), k.ID))
 		wantEqual(t, "the stored key", stored, updated)
 		var row keystore.KeyRow
 		if _, err := s.Tail(t.Context(), change-1, uuidOf(t, s, change-1), 10, keystore.Rows{
@@ -45,9 +44,7 @@ func TestUpdateKey(t *testing.T) {
 		_, _, err = s.UpdateKey(t.Context(), k.ID, func(k *keystore.Key) { k.Scopes = "" })
 		wantError(t, err, keystore.ErrInvalid, "needs a scope")
 		fresh, _, _, err := s.RotateKey(t.Context(), k.ID, c.millis().Add(time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		_, _, err = s.UpdateKey(t.Context(), k.ID, edit)
 		wantError(t, err, keystore.ErrConflict, "change "+fresh.ID.String())
 		if _, _, err := s.RevokeKey(t.Context(), fresh.ID); err != nil {
@@ -64,7 +61,7 @@ func TestUpdateKey(t *testing.T) {
 // uuidOf returns the UUID of an event.
 func uuidOf(t *testing.T, s *keystore.Store, c keystore.Change) string {
 	t.Helper()
-	for _, e := range must[[]keystore.Event](t)(keystore.Collect(s.Events(t.Context(), keystore.EventFilter{}, 0))) {
+	for _, e := range must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(t.Context(), keystore.EventFilter{}, 0))) {
 		if e.ID == c {
 			return e.UUID
 		}
@@ -114,9 +111,9 @@ func TestGraceGetsShorter(t *testing.T) {
 			if err != nil || change != step.change || k.GraceEndsAt != step.ends || k.RevokedAt != step.revoked {
 				t.Errorf("end at %d: change %d, ends %d, revoked %d, %v; want %+v", step.ask-now, change, k.GraceEndsAt-now, k.RevokedAt, err, step)
 			}
-			wantEqual(t, "the stored key", must[keystore.Key](t)(s.Key(ctx, leaked.ID)), k)
+			wantEqual(t, "the stored key", must.Get[keystore.Key](t)(s.Key(ctx, leaked.ID)), k)
 		}
-		events := must[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{}, 0)))
+		events := must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{}, 0)))
 		if last := events[len(events)-1]; last.Kind != keystore.KeyRotated || last.Key != leaked.ID {
 			t.Errorf("the event: %+v", last)
 		}

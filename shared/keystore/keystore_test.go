@@ -17,6 +17,7 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // clock is a clock that a test sets.
@@ -36,16 +37,6 @@ func eachStore(t *testing.T, f func(t *testing.T, s *keystore.Store, c *clock)) 
 		c := &clock{now: time.UnixMilli(1_800_000_000_000)}
 		f(t, keystore.New(open(t, url), c.read, nil, "ada"), c)
 	})
-}
-
-func must[T any](t *testing.T) func(T, error) T {
-	return func(value T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return value
-	}
 }
 
 // wantError checks an error's kind, and that its text contains the given texts.
@@ -71,24 +62,20 @@ func wantEqual(t *testing.T, what string, got, want any) {
 func newTenant(t *testing.T, s *keystore.Store, name string) keystore.Tenant {
 	t.Helper()
 	tenant, _, err := s.CreateTenant(t.Context(), keystore.TenantSpec{Name: name, Plan: "free"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return tenant
 }
 
 func newKey(t *testing.T, s *keystore.Store, spec keystore.KeySpec) (keystore.Key, string) {
 	t.Helper()
 	k, token, _, err := s.CreateKey(t.Context(), spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return k, token
 }
 
 func kinds(t *testing.T, s *keystore.Store) (kinds []string) {
 	t.Helper()
-	for i, e := range must[[]keystore.Event](t)(keystore.Collect(s.Events(t.Context(), keystore.EventFilter{}, 0))) {
+	for i, e := range must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(t.Context(), keystore.EventFilter{}, 0))) {
 		if int(e.ID) != i+1 {
 			t.Errorf("event %d has ID %d", i+1, e.ID)
 		}
@@ -106,9 +93,7 @@ func TestSchema(t *testing.T) {
 		s := keystore.New(db, nil, nil, "ada")
 		wantError(t, s.CheckSchema(t.Context()), keystore.ErrSchema, "migrate")
 		for range 2 { // a second time changes nothing
-			if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, db.Migrate(t.Context(), keystore.Migrations))
 		}
 		if err := s.CheckSchema(t.Context()); err != nil {
 			t.Error(err)
@@ -123,9 +108,7 @@ func TestSchema(t *testing.T) {
 // Another application has a table whose name Petgate needs.
 func TestNameOfATableIsTaken(t *testing.T) {
 	db, err := database.Open(testkit.Postgres(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer db.Close()
 	if _, err := db.Exec("CREATE TABLE events (id BIGINT)"); err != nil {
 		t.Fatal(err)
@@ -145,7 +128,7 @@ func TestPlans(t *testing.T) {
 			{Name: "free", Limits: plan.Limits{Minute: 60, Day: 1000}},
 			{Name: "pro", Limits: plan.Limits{Minute: 300, Day: 10_000}},
 		}
-		wantEqual(t, "plans", must[[]keystore.Plan](t)(s.Plans(t.Context())), seeded)
+		wantEqual(t, "plans", must.Get[[]keystore.Plan](t)(s.Plans(t.Context())), seeded)
 
 		made, change, err := s.CreatePlan(t.Context(), keystore.Plan{Name: "gold", Limits: plan.Limits{Minute: 5, Day: 50}})
 		if err != nil || change != 1 || made.CreatedAt != c.millis() {
@@ -168,7 +151,7 @@ func TestPlans(t *testing.T) {
 		if err != nil || change != 2 {
 			t.Errorf("the same update again: change %d, %v", change, err)
 		}
-		wantEqual(t, "gold", must[keystore.Plan](t)(s.Plan(t.Context(), "gold")), updated)
+		wantEqual(t, "gold", must.Get[keystore.Plan](t)(s.Plan(t.Context(), "gold")), updated)
 		wantEqual(t, "events", kinds(t, s), []string{keystore.PlanCreated, keystore.PlanUpdated})
 	})
 }
@@ -178,8 +161,8 @@ func TestTenants(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		ctx := t.Context()
 		tenant := newTenant(t, s, "acme ü")
-		wantEqual(t, "by ID", must[keystore.Tenant](t)(s.Tenant(ctx, tenant.ID.String())), tenant)
-		wantEqual(t, "by name", must[keystore.Tenant](t)(s.Tenant(ctx, "acme ü")), tenant)
+		wantEqual(t, "by ID", must.Get[keystore.Tenant](t)(s.Tenant(ctx, tenant.ID.String())), tenant)
+		wantEqual(t, "by name", must.Get[keystore.Tenant](t)(s.Tenant(ctx, "acme ü")), tenant)
 
 		for name, text := range map[string]string{
 			"": "empty", " x": "space", "ten_x": "prefix of IDs", "key_x": "prefix of IDs", "a\nb": "control", "a\u200bb": "control",
@@ -225,16 +208,16 @@ func TestTenants(t *testing.T) {
 		want.Suspended = false
 		got, change, err = s.Resume(ctx, tenant.ID)
 		step("resume", got, change, err, 7)
-		wantEqual(t, "tenants", must[[]keystore.Tenant](t)(keystore.Collect(s.Tenants(ctx))), []keystore.Tenant{want})
+		wantEqual(t, "tenants", must.Get[[]keystore.Tenant](t)(keystore.Collect(s.Tenants(ctx))), []keystore.Tenant{want})
 		wantEqual(t, "events", kinds(t, s), []string{
 			keystore.TenantCreated, keystore.TenantPlanSet, keystore.TenantQuotaSet, keystore.TenantQuotaSet, keystore.TenantQuotaSet,
 			keystore.TenantSuspended, keystore.TenantResumed,
 		})
-		events := must[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{}, 0)))
+		events := must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{}, 0)))
 		if e := events[1]; !strings.Contains(e.Before, `"plan":"free"`) || !strings.Contains(e.After, `"plan":"pro"`) {
 			t.Errorf("the event does not show the plan before and after: %s %s", e.Before, e.After)
 		}
-		if later := must[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{Since: c.millis() + 1}, 0))); len(later) != 0 {
+		if later := must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{Since: c.millis() + 1}, 0))); len(later) != 0 {
 			t.Errorf("%d events after the last", len(later))
 		}
 	})
@@ -249,7 +232,7 @@ func TestKeys(t *testing.T) {
 		if env, err := apikey.Parse([]byte(token)); err != nil || env != apikey.Live {
 			t.Errorf("the token is %s, %v", env, err)
 		}
-		wantEqual(t, "key", must[keystore.Key](t)(s.Key(ctx, plain.ID)), keystore.Key{
+		wantEqual(t, "key", must.Get[keystore.Key](t)(s.Key(ctx, plain.ID)), keystore.Key{
 			ID: plain.ID, Tenant: tenant.ID, Name: "default", Hint: token[len(token)-4:], Environment: apikey.Live,
 			Scopes: "pets:read pets:write", CreatedAt: c.millis(),
 		})
@@ -259,11 +242,11 @@ func TestKeys(t *testing.T) {
 		}
 		c.now = c.now.Add(time.Millisecond)
 		full, fullToken := newKey(t, s, spec)
-		byToken := must[keystore.Key](t)(s.KeyByToken(ctx, fullToken))
+		byToken := must.Get[keystore.Key](t)(s.KeyByToken(ctx, fullToken))
 		wantEqual(t, "allow-list", byToken.Allow, keystore.Prefixes{netip.MustParsePrefix("10.0.0.0/8"), spec.Allow[1]})
 		wantEqual(t, "by token", byToken, full)
-		wantEqual(t, "keys", must[[]keystore.Key](t)(keystore.Collect(s.Keys(ctx, tenant.ID))), []keystore.Key{plain, full})
-		wantEqual(t, "all keys", must[[]keystore.Key](t)(keystore.Collect(s.Keys(ctx, id.Tenant{}))), []keystore.Key{plain, full})
+		wantEqual(t, "keys", must.Get[[]keystore.Key](t)(keystore.Collect(s.Keys(ctx, tenant.ID))), []keystore.Key{plain, full})
+		wantEqual(t, "all keys", must.Get[[]keystore.Key](t)(keystore.Collect(s.Keys(ctx, id.Tenant{}))), []keystore.Key{plain, full})
 
 		_, err := s.KeyByToken(ctx, fullToken[:40])
 		wantError(t, err, keystore.ErrInvalid, "47 characters")
@@ -299,7 +282,7 @@ func TestKeys(t *testing.T) {
 
 func wantNoSecret(t *testing.T, s *keystore.Store, tokens ...string) {
 	t.Helper()
-	for _, e := range must[[]keystore.Event](t)(keystore.Collect(s.Events(t.Context(), keystore.EventFilter{}, 0))) {
+	for _, e := range must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(t.Context(), keystore.EventFilter{}, 0))) {
 		for _, token := range tokens {
 			hash := apikey.Sum([]byte(token))
 			text := string(e.Before) + string(e.After)
@@ -327,20 +310,20 @@ func TestRotation(t *testing.T) {
 		if fresh.Scopes != "pets:read" || fresh.Name != "ci" || fresh.ExpiresAt != c.millis()+10_000 || fresh.Tenant != tenant.ID {
 			t.Errorf("the new key does not take after the old one: %+v", fresh)
 		}
-		was := must[keystore.Key](t)(s.Key(ctx, old.ID))
+		was := must.Get[keystore.Key](t)(s.Key(ctx, old.ID))
 		if was.GraceEndsAt != graceEndsAt || was.ReplacedBy != fresh.ID || was.RevokedAt != 0 {
 			t.Errorf("the old key: %+v", was)
 		}
-		wantEqual(t, "by the new token", must[keystore.Key](t)(s.KeyByToken(ctx, token)).ID, fresh.ID)
+		wantEqual(t, "by the new token", must.Get[keystore.Key](t)(s.KeyByToken(ctx, token)).ID, fresh.ID)
 
 		again, noToken, change, err := s.RotateKey(ctx, old.ID, graceEndsAt+1000)
 		if err != nil || noToken != "" || change != 4 || again.ID != fresh.ID {
 			t.Errorf("rotate again: %s, token %q, change %d, %v", again.ID, noToken, change, err)
 		}
-		if keys := must[[]keystore.Key](t)(keystore.Collect(s.Keys(ctx, id.Tenant{}))); len(keys) != 2 {
+		if keys := must.Get[[]keystore.Key](t)(keystore.Collect(s.Keys(ctx, id.Tenant{}))); len(keys) != 2 {
 			t.Errorf("%d keys, want 2", len(keys))
 		}
-		wantEqual(t, "the old key after that", must[keystore.Key](t)(s.Key(ctx, old.ID)), was)
+		wantEqual(t, "the old key after that", must.Get[keystore.Key](t)(s.Key(ctx, old.ID)), was)
 		c.now = graceEndsAt.Time()
 		_, _, _, err = s.RotateKey(ctx, old.ID, graceEndsAt+1000)
 		wantError(t, err, keystore.ErrConflict, fresh.ID.String())
@@ -358,7 +341,7 @@ func TestRotation(t *testing.T) {
 		if fresh, _, _, err = s.RotateKey(ctx, leaked.ID, c.millis()); err != nil {
 			t.Fatal(err)
 		}
-		if was := must[keystore.Key](t)(s.Key(ctx, leaked.ID)); was.RevokedAt != c.millis() {
+		if was := must.Get[keystore.Key](t)(s.Key(ctx, leaked.ID)); was.RevokedAt != c.millis() {
 			t.Errorf("without a grace, the old key is not revoked: %+v", was)
 		}
 		_, _, _, err = s.RotateKey(ctx, leaked.ID, c.millis())
@@ -389,8 +372,8 @@ func TestBans(t *testing.T) {
 		add("a shorter one", keystore.Ban{Key: key.ID, Until: c.millis() + 1000, Reason: "x"}, ban, 3)
 		longer := keystore.Ban{Key: key.ID, Tenant: key.Tenant, Until: c.millis() + 90_000, Reason: "abuse", Notice: "Stop.", By: "ada", ImposedAt: c.millis()}
 		add("a longer one", keystore.Ban{Key: key.ID, Until: longer.Until, Reason: "abuse", Notice: "Stop."}, longer, 4)
-		wantEqual(t, "bans", must[[]keystore.NamedBan](t)(keystore.Collect(s.Bans(ctx))), []keystore.NamedBan{{Ban: longer, KeyName: key.Name, TenantName: "acme"}})
-		wantEqual(t, "number of bans", must[int](t)(s.CountBans(ctx)), 1)
+		wantEqual(t, "bans", must.Get[[]keystore.NamedBan](t)(keystore.Collect(s.Bans(ctx))), []keystore.NamedBan{{Ban: longer, KeyName: key.Name, TenantName: "acme"}})
+		wantEqual(t, "number of bans", must.Get[int](t)(s.CountBans(ctx)), 1)
 
 		change, err = s.LiftBan(ctx, key.ID)
 		if err != nil || change != 5 {
@@ -403,8 +386,8 @@ func TestBans(t *testing.T) {
 		if _, change, err := s.AddBan(ctx, longer); err != nil || change != 5 {
 			t.Errorf("a lifted ban came back: change %d, %v", change, err)
 		}
-		wantEqual(t, "bans", must[[]keystore.NamedBan](t)(keystore.Collect(s.Bans(ctx))), []keystore.NamedBan{})
-		wantEqual(t, "number of bans", must[int](t)(s.CountBans(ctx)), 0)
+		wantEqual(t, "bans", must.Get[[]keystore.NamedBan](t)(keystore.Collect(s.Bans(ctx))), []keystore.NamedBan{})
+		wantEqual(t, "number of bans", must.Get[int](t)(s.CountBans(ctx)), 0)
 		_, _, err = s.AddBan(ctx, keystore.Ban{Key: id.Key{1}, Until: c.millis() + 1})
 		wantError(t, err, keystore.ErrNotFound)
 		_, _, err = s.AddBan(ctx, keystore.Ban{Key: key.ID, Until: c.millis() - 1})
@@ -419,9 +402,7 @@ func TestQuotas(t *testing.T) {
 		one, two := newTenant(t, s, "one").ID, newTenant(t, s, "two").ID
 		save := func(now instant.Millis, records ...keystore.QuotaRecord) {
 			t.Helper()
-			if err := s.SaveQuotas(ctx, now, records); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, s.SaveQuotas(ctx, now, records))
 		}
 		type name struct {
 			tenant id.Tenant
@@ -429,7 +410,7 @@ func TestQuotas(t *testing.T) {
 		}
 		load := func() map[name]string {
 			records := map[name]string{}
-			for _, r := range must[[]keystore.QuotaRecord](t)(s.LoadQuotas(ctx)) {
+			for _, r := range must.Get[[]keystore.QuotaRecord](t)(s.LoadQuotas(ctx)) {
 				records[name{r.Tenant, r.Since}] = string(r.Record)
 			}
 			return records

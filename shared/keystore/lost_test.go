@@ -6,6 +6,7 @@ import (
 
 	"petgate/shared/core/id"
 	"petgate/shared/keystore"
+	"petgate/shared/testkit/must"
 )
 
 // A load returns the lost refusals as they are in the snapshot that it reads. So the events after the snapshot show every later
@@ -22,9 +23,7 @@ func TestLoadHasTheLostRefusalsOfItsSnapshot(t *testing.T) {
 		rows.Expect = func(int, int) { // the snapshot is from before the report
 			var err error
 			reported, err = s.ReportLost(t.Context(), []keystore.LostRefusal{{Kind: keystore.LostSuspension, Tenant: acme.ID}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 		}
 		for _, want := range []int{0, 1} {
 			last, _, err := s.Load(t.Context(), rows)
@@ -48,11 +47,9 @@ func TestLostRefusals(t *testing.T) {
 		}
 		want := func(what string, err error, left ...string) {
 			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			listed := map[string]bool{}
-			for _, l := range must[[]keystore.LostRefusal](t)(s.LostRefusals(t.Context())) {
+			for _, l := range must.Get[[]keystore.LostRefusal](t)(s.LostRefusals(t.Context())) {
 				name := names[l.Tenant.String()]
 				if !l.Key.IsZero() {
 					name = names[l.Key.String()]

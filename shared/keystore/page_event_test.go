@@ -6,6 +6,7 @@ import (
 
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/testkit/must"
 )
 
 func TestFindEvents(t *testing.T) {
@@ -21,7 +22,7 @@ func TestFindEvents(t *testing.T) {
 		kinds := func(f keystore.EventFilter) (found []string) {
 			before := keystore.Change(0)
 			for { // pages of two
-				page := must[[]keystore.Event](t)(s.FindEvents(ctx, f, before, 2))
+				page := must.Get[[]keystore.Event](t)(s.FindEvents(ctx, f, before, 2))
 				for _, e := range page {
 					found, before = append(found, e.Kind), e.ID
 				}

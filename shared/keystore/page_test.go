@@ -9,6 +9,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
+	"petgate/shared/testkit/must"
 )
 
 func TestFindTenants(t *testing.T) {
@@ -17,9 +18,7 @@ func TestFindTenants(t *testing.T) {
 		var first keystore.Tenant
 		for _, name := range []string{"acme", "Acme-two", "50%", "x_y", "xzy", "Ärzte"} {
 			made, _, err := s.CreateTenant(ctx, keystore.TenantSpec{Name: name, Plan: "free"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if name == "acme" {
 				first = made
 			}
@@ -27,7 +26,7 @@ func TestFindTenants(t *testing.T) {
 		for text, want := range map[string]int{"": 6, "Ärzte": 1, "RZTE": 1, "ACME": 2, "two": 1, "%": 1, "x_y": 1, first.ID.String(): 1, "nothing": 0} {
 			found, after := 0, ""
 			for { // pages of one
-				page := must[[]keystore.Tenant](t)(s.FindTenants(ctx, text, after, 1))
+				page := must.Get[[]keystore.Tenant](t)(s.FindTenants(ctx, text, after, 1))
 				if len(page) == 0 {
 					break
 				}
@@ -40,7 +39,7 @@ func TestFindTenants(t *testing.T) {
 		if _, _, err := s.CreatePlan(ctx, keystore.Plan{Name: "empty", Limits: plan.Limits{Minute: 1, Day: 2}}); err != nil {
 			t.Fatal(err)
 		}
-		wantEqual(t, "tenants by plan", must[map[string]int](t)(s.TenantsByPlan(ctx)), map[string]int{"free": 6})
+		wantEqual(t, "tenants by plan", must.Get[map[string]int](t)(s.TenantsByPlan(ctx)), map[string]int{"free": 6})
 	})
 }
 
@@ -65,7 +64,7 @@ func TestFindKeysAndBans(t *testing.T) {
 		}
 		var found []keystore.Key
 		for after := (id.Key{}); ; after = found[len(found)-1].ID {
-			page := must[[]keystore.Key](t)(s.FindKeys(ctx, tenants[0].ID, after, 2))
+			page := must.Get[[]keystore.Key](t)(s.FindKeys(ctx, tenants[0].ID, after, 2))
 			if found = append(found, page...); len(page) < 2 {
 				break
 			}
@@ -78,7 +77,7 @@ func TestFindKeysAndBans(t *testing.T) {
 		for tenant, want := range map[id.Tenant]int{{}: 6, tenants[1].ID: 3} {
 			var bans []keystore.NamedBan
 			for until, key := instant.Millis(0), (id.Key{}); ; until, key = bans[len(bans)-1].Until, bans[len(bans)-1].Key {
-				page := must[[]keystore.NamedBan](t)(s.FindBans(ctx, tenant, until, key, 2))
+				page := must.Get[[]keystore.NamedBan](t)(s.FindBans(ctx, tenant, until, key, 2))
 				if bans = append(bans, page...); len(page) < 2 {
 					break
 				}
@@ -102,7 +101,7 @@ func TestTenantOutcomes(t *testing.T) {
 			{Tenant: two, Hour: now.Truncate(time.Hour), Outcome: "ok", Charged: true, Requests: 3},
 		}
 		add(t, s, r, 1, rows)
-		got := must[[]keystore.TenantOutcome](t)(s.TenantOutcomes(ctx, []id.Tenant{one, {3}}, now))
+		got := must.Get[[]keystore.TenantOutcome](t)(s.TenantOutcomes(ctx, []id.Tenant{one, {3}}, now))
 		wantEqual(t, "outcomes", got, []keystore.TenantOutcome{{Tenant: one, Outcome: "ok", Requests: 8}})
 	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"petgate/shared/database"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // parts are the constants that are only parts of statements.
@@ -26,15 +27,11 @@ func statements(t *testing.T) map[string]string {
 	var parsed []*ast.File
 	for _, name := range []string{"queries.go", "queries_export.go", "queries_page.go"} {
 		file, err := parser.ParseFile(files, name, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		parsed = append(parsed, file)
 	}
 	pkg, err := new(types.Config).Check("queries", files, parsed, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	found := map[string]string{}
 	for _, name := range pkg.Scope().Names() {
 		if slices.Contains(parts, name) {

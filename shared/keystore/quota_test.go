@@ -9,15 +9,14 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // A save takes few round trips, however many records it has: resets and heartbeats wait for it.
 func TestSavesOfManyQuotas(t *testing.T) {
 	t.Parallel()
 	u, err := url.Parse(testkit.Postgres(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	proxy := testkit.NewProxy(t, u.Host)
 	u.Host = proxy.Addr
 	s := keystore.New(open(t, u.String()), nil, nil, "ada")
@@ -27,15 +26,13 @@ func TestSavesOfManyQuotas(t *testing.T) {
 		records[i].Record = records[i].Tenant[:4]
 	}
 	before := proxy.RoundTrips()
-	if err := s.SaveQuotas(t.Context(), 1, records); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.SaveQuotas(t.Context(), 1, records))
 	const most = 14 // three statements take two each; the others are for the transaction and perhaps a new connection
 	if n := proxy.RoundTrips() - before; n > most {
 		t.Errorf("%d records took %d round trips, want at most %d", len(records), n, most)
 	}
 	saved := map[id.Tenant]string{}
-	for _, r := range must[[]keystore.QuotaRecord](t)(s.LoadQuotas(t.Context())) {
+	for _, r := range must.Get[[]keystore.QuotaRecord](t)(s.LoadQuotas(t.Context())) {
 		saved[r.Tenant] = string(r.Record)
 	}
 	for _, r := range records {
@@ -60,9 +57,7 @@ func TestSavesOfQuotasNeedLittleMemory(t *testing.T) {
 	save := func() (allocated uint64) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		if err := s.SaveQuotas(t.Context(), 1, records); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.SaveQuotas(t.Context(), 1, records))
 		runtime.ReadMemStats(&after)
 		return (after.TotalAlloc - before.TotalAlloc) / uint64(len(records))
 	}

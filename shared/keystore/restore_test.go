@@ -15,6 +15,7 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // A new table is copied, or it is left out with a reason.
@@ -27,9 +28,7 @@ func TestEveryTableIsCopied(t *testing.T) {
 			query = `SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'`
 		}
 		var tables []string
-		if err := db.Select(&tables, query); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, db.Select(&tables, query))
 		want := slices.Concat(keystore.Migrations.Tables, left)
 		slices.Sort(tables)
 		slices.Sort(want)
@@ -41,18 +40,12 @@ func TestEveryTableIsCopied(t *testing.T) {
 func backup(t *testing.T, s *keystore.Store) (keystore.Backup, *os.File) {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "backup"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { file.Close() })
 	written, err := s.WriteBackup(t.Context(), file, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	b, err := keystore.ReadBackup(file, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if !reflect.DeepEqual(b.BackupHeader, written) {
 		t.Errorf("the header is read as %+v, it was written as %+v", b.BackupHeader, written)
 	}
@@ -68,9 +61,7 @@ func keyOf(t *testing.T, s *keystore.Store, tenant id.Tenant, name string) keyst
 func prepare(t *testing.T, s *keystore.Store, b keystore.Backup) *keystore.Restore {
 	t.Helper()
 	r, err := s.PrepareRestore(t.Context(), b, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { r.Close() })
 	return r
 }
@@ -86,33 +77,27 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 
 		c.now = c.now.Add(time.Minute)
 		grace := c.millis().Add(time.Hour)
-		must[keystore.Key](t)(first(s.RevokeKey(ctx, revoked.ID)))
+		must.Get[keystore.Key](t)(first(s.RevokeKey(ctx, revoked.ID)))
 		fresh := rotate(t, s, rotated.ID, grace)
 		fresher := rotate(t, s, fresh.ID, grace)
 		instead := rotate(t, s, replaced.ID, c.millis())
-		must[keystore.Tenant](t)(first(s.Suspend(ctx, globex.ID)))
+		must.Get[keystore.Tenant](t)(first(s.Suspend(ctx, globex.ID)))
 		for _, key := range []id.Key{banned.ID, instead.ID} {
-			must[keystore.Ban](t)(first(s.AddBan(ctx, keystore.Ban{Key: key, Until: grace, Reason: "scraping", Notice: "wait"})))
+			must.Get[keystore.Ban](t)(first(s.AddBan(ctx, keystore.Ban{Key: key, Until: grace, Reason: "scraping", Notice: "wait"})))
 		}
 		created := keyOf(t, s, acme.ID, "created")
 		code, _, err := s.InviteToConsole(ctx, keystore.ConsoleInvitation{Valid: time.Hour, Lasts: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		token, _, err := s.OpenConsole(ctx, code, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		g := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "one"})
-		events := must[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{}, 0)))
+		events := must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{}, 0)))
 		last := events[len(events)-1]
 		if _, err := s.Heartbeat(ctx, g, last.ID, last.UUID); err != nil {
 			t.Fatal(err)
 		}
 		saved := []keystore.QuotaRecord{{Tenant: acme.ID, Record: []byte{1, 2}}}
-		if err := s.SaveQuotas(ctx, c.millis(), saved); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.SaveQuotas(ctx, c.millis(), saved))
 
 		used := []keystore.UsageRow{
 			{Tenant: globex.ID, Key: untouched.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: 3_600_000, Requests: 1, LastAt: c.millis()},
@@ -137,10 +122,8 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 			keystore.ConsoleInvited: 1, keystore.ConsoleOpened: 1,
 		})
 		change, err := r.Commit(ctx, false, true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		key := func(key id.Key) keystore.Key { return must[keystore.Key](t)(s.Key(ctx, key)) }
+		must.Do(t, err)
+		key := func(key id.Key) keystore.Key { return must.Get[keystore.Key](t)(s.Key(ctx, key)) }
 		if k := key(revoked.ID); k.RevokedAt != c.millis() {
 			t.Errorf("the revoked key: %+v", k)
 		}
@@ -159,25 +142,25 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		}
 		_, err = s.Key(ctx, created.ID)
 		wantError(t, err, keystore.ErrNotFound)
-		if tenant := must[keystore.Tenant](t)(s.Tenant(ctx, "globex")); !tenant.Suspended {
+		if tenant := must.Get[keystore.Tenant](t)(s.Tenant(ctx, "globex")); !tenant.Suspended {
 			t.Error("the suspension is lost")
 		}
-		bans := must[[]keystore.NamedBan](t)(keystore.Collect(s.Bans(ctx)))
+		bans := must.Get[[]keystore.NamedBan](t)(keystore.Collect(s.Bans(ctx)))
 		if len(bans) != 2 || bans[0].Until != grace || bans[0].Notice != "wait" {
 			t.Errorf("bans: %+v", bans)
 		}
 		_, err = s.ConsoleSession(ctx, token)
 		wantError(t, err, keystore.ErrNotFound)
-		wantEqual(t, "quotas", must[[]keystore.QuotaRecord](t)(s.LoadQuotas(ctx)), saved)
+		wantEqual(t, "quotas", must.Get[[]keystore.QuotaRecord](t)(s.LoadQuotas(ctx)), saved)
 
 		// The gateway has confirmed nothing of this, and loads again.
-		gateways := must[[]keystore.Gateway](t)(s.Gateways(ctx))
+		gateways := must.Get[[]keystore.Gateway](t)(s.Gateways(ctx))
 		if len(gateways) != 1 || gateways[0].Applied >= change {
 			t.Errorf("gateways: %+v; the change is %d", gateways, change)
 		}
 		_, err = s.Heartbeat(ctx, g, last.ID, last.UUID)
 		wantError(t, err, keystore.ErrRewound)
-		restored := must[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{}, 0)))
+		restored := must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{}, 0)))
 		at := slices.IndexFunc(restored, func(e keystore.Event) bool { return e.Kind == keystore.Restored })
 		if restored[at].ID != last.ID+1 || restored[at-1].ID != b.LastEvent || restored[at].Actor != "ada" ||
 			!strings.Contains(restored[at].After, `"reapplied":6`) {
@@ -191,9 +174,7 @@ func first[T any](value T, _ keystore.Change, err error) (T, error) { return val
 func rotate(t *testing.T, s *keystore.Store, key id.Key, grace instant.Millis) keystore.Key {
 	t.Helper()
 	k, _, _, err := s.RotateKey(t.Context(), key, grace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return k
 }
 
@@ -213,15 +194,15 @@ func TestRestoreLosesNewerRefusals(t *testing.T) {
 		}
 
 		r = prepare(t, s, b)
-		must[keystore.Key](t)(first(s.RevokeKey(ctx, one.ID)))
-		must[keystore.Key](t)(first(s.RevokeKey(ctx, fresh.ID)))
-		must[keystore.Change](t)(prepare(t, s, b).Commit(ctx, false, false))
-		if k := must[keystore.Key](t)(s.Key(ctx, fresh.ID)); k.RevokedAt == 0 {
+		must.Get[keystore.Key](t)(first(s.RevokeKey(ctx, one.ID)))
+		must.Get[keystore.Key](t)(first(s.RevokeKey(ctx, fresh.ID)))
+		must.Get[keystore.Change](t)(prepare(t, s, b).Commit(ctx, false, false))
+		if k := must.Get[keystore.Key](t)(s.Key(ctx, fresh.ID)); k.RevokedAt == 0 {
 			t.Error("the key that replaced another is as it was when the restore was prepared")
 		}
-		must[keystore.Change](t)(r.Commit(ctx, true, false))
+		must.Get[keystore.Change](t)(r.Commit(ctx, true, false))
 		for _, key := range []id.Key{one.ID, two.ID} {
-			if k := must[keystore.Key](t)(s.Key(ctx, key)); k.RevokedAt != 0 || k.GraceEndsAt != 0 {
+			if k := must.Get[keystore.Key](t)(s.Key(ctx, key)); k.RevokedAt != 0 || k.GraceEndsAt != 0 {
 				t.Errorf("it is still refused: %+v", k)
 			}
 		}
@@ -236,16 +217,14 @@ func TestRestoreIntoAnEmptyDatabase(t *testing.T) {
 		ctx := t.Context()
 		acme := newTenant(t, s, "Zoë & <Söhne>")
 		k := keyOf(t, s, acme.ID, "a \"quoted\" name ü <&>")
-		must[keystore.Key](t)(first(s.RevokeKey(ctx, k.ID)))
-		must[keystore.Ban](t)(first(s.AddBan(ctx, keystore.Ban{Key: k.ID, Until: c.millis().Add(time.Hour), Reason: "x"})))
-		if err := s.SaveQuotas(ctx, c.millis(), []keystore.QuotaRecord{{Tenant: acme.ID, Record: []byte{0, 255, 1}}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get[keystore.Key](t)(first(s.RevokeKey(ctx, k.ID)))
+		must.Get[keystore.Ban](t)(first(s.AddBan(ctx, keystore.Ban{Key: k.ID, Until: c.millis().Add(time.Hour), Reason: "x"})))
+		must.Do(t, s.SaveQuotas(ctx, c.millis(), []keystore.QuotaRecord{{Tenant: acme.ID, Record: []byte{0, 255, 1}}}))
 		g := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "one"})
 		add(t, s, g, 1, []keystore.UsageRow{
 			{Tenant: acme.ID, Key: k.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: 3_600_000, Requests: 7, LastAt: c.millis()},
 		})
-		seal := must[keystore.UsageSeal](t)(s.SealUsage(ctx))
+		seal := must.Get[keystore.UsageSeal](t)(s.SealUsage(ctx))
 		b, _ := backup(t, s)
 		testkit.EachDatabase(t, func(t *testing.T, url string) {
 			other := keystore.New(open(t, url), c.read, nil, "ada")
@@ -253,8 +232,8 @@ func TestRestoreIntoAnEmptyDatabase(t *testing.T) {
 			if r.Live || len(r.Newer)+len(r.Lost) > 0 {
 				t.Errorf("the empty database: %+v", r)
 			}
-			must[keystore.Change](t)(r.Commit(t.Context(), false, true))
-			if n := must[int](t)(other.CountGateways(t.Context())); n != 0 {
+			must.Get[keystore.Change](t)(r.Commit(t.Context(), false, true))
+			if n := must.Get[int](t)(other.CountGateways(t.Context())); n != 0 {
 				t.Errorf("%d gateways of the backup are registered", n)
 			}
 			again, _ := backup(t, other)
@@ -266,12 +245,12 @@ func TestRestoreIntoAnEmptyDatabase(t *testing.T) {
 						t.Errorf("%d events, there were %d", table.Sum.Rows, want.Sum.Rows)
 					}
 				case "usage_ledger":
-					next := must[keystore.UsageSeal](t)(other.SealUsage(t.Context()))
+					next := must.Get[keystore.UsageSeal](t)(other.SealUsage(t.Context()))
 					if next.Installation != seal.Installation || next.Through < seal.Through || next.Number < int64(c.millis()) {
 						t.Errorf("the next seal is %+v after %+v: the lost database, or another restore of this backup, may have used its number", next, seal)
 					}
 				case "gateway_registry":
-					if next := must[int64](t)(other.Register(t.Context(), g, nil)); next <= g.Generation {
+					if next := must.Get[int64](t)(other.Register(t.Context(), g, nil)); next <= g.Generation {
 						t.Errorf("the generation is %d, it was %d", next, g.Generation)
 					}
 				default:
@@ -299,9 +278,7 @@ func TestBackupWithUnreadableRows(t *testing.T) {
 			s := keystore.New(db, nil, nil, "ada")
 			newKey(t, s, keystore.KeySpec{Tenant: newTenant(t, s, "acme").ID})
 			b, _ := backup(t, s)
-			if err := b.CheckRows(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, b.CheckRows())
 			for _, statement := range []string{`DROP TRIGGER events_form`, `DROP TRIGGER tenant_keys_environment`, c.statement} {
 				if _, err := db.Exec(statement); err != nil {
 					t.Fatal(err)
@@ -319,9 +296,7 @@ func TestBackupWithALongLine(t *testing.T) {
 	newTenant(t, s, "acme")
 	_, file := backup(t, s)
 	whole, err := os.ReadFile(file.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	text := bytes.Replace(whole, []byte(`"acme"`), append(bytes.Repeat([]byte("a"), 2<<20), '"'), 1)
 	_, err = keystore.ReadBackup(bytes.NewReader(text), nil)
 	wantError(t, err, keystore.ErrNoBackup, "a row of tenants is longer than 1048576 bytes")
@@ -332,9 +307,7 @@ func TestSignedBackup(t *testing.T) {
 	s := keystore.New(open(t, testkit.SQLite(t)), nil, nil, "ada")
 	newTenant(t, s, "acme")
 	file, err := os.Create(filepath.Join(t.TempDir(), "backup"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer file.Close()
 	key := []byte("0123456789abcdef")
 	if _, err := s.WriteBackup(t.Context(), file, key, nil); err != nil {
@@ -360,9 +333,7 @@ func TestDamagedBackup(t *testing.T) {
 	newTenant(t, s, "acme")
 	_, file := backup(t, s)
 	whole, err := os.ReadFile(file.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for name, text := range map[string][]byte{
 		"empty":         nil,
 		"another file":  bytes.Repeat([]byte("petgate "), 2000),

@@ -11,26 +11,21 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // Two days of 10,000 tenants that are active in every hour: how large it is, and how long the query for those that used most takes.
 func TestSizeOfUsage(t *testing.T) {
 	const tenants, days = 10_000, 2
 	address, err := url.Parse(testkit.Postgres(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	query := address.Query()
 	query.Set("statement_timeout", "300000") // a busy machine may be slow; the figure says how long it takes
 	address.RawQuery = query.Encode()
 	db, err := database.Open(address.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer db.Close()
-	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, db.Migrate(t.Context(), keystore.Migrations))
 	until := instant.Of(time.Now()).Truncate(time.Hour)
 	since := until.Add(-days * 24 * time.Hour)
 	last := until.Add(-time.Hour)
@@ -54,9 +49,7 @@ func TestSizeOfUsage(t *testing.T) {
 	}
 	size := func(table string) (bytes float64) {
 		t.Helper()
-		if err := db.Get(&bytes, `SELECT pg_total_relation_size($1::text::regclass)`, table); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, db.Get(&bytes, `SELECT pg_total_relation_size($1::text::regclass)`, table))
 		return bytes
 	}
 	const megabyte = 1 << 20

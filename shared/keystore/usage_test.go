@@ -7,6 +7,7 @@ import (
 
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/testkit/must"
 )
 
 const hour = 3_600_000 // ms
@@ -14,9 +15,7 @@ const hour = 3_600_000 // ms
 // add adds a batch that is not refused.
 func add(t *testing.T, s *keystore.Store, g keystore.Registration, batch int64, rows []keystore.UsageRow, minutes ...keystore.UsageMinutes) {
 	t.Helper()
-	if err := s.AddUsage(t.Context(), g, batch, rows, minutes); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.AddUsage(t.Context(), g, batch, rows, minutes))
 }
 
 func TestUsage(t *testing.T) {
@@ -47,14 +46,14 @@ func TestUsage(t *testing.T) {
 			{Tenant: tenant, Key: key.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: last - hour, Requests: 10},
 			{Tenant: tenant, Operation: "getPet", Outcome: "ok", Charged: true, Hour: last, Requests: 4},
 		}
-		wantEqual(t, "usage", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, last-hour+1)), want)
-		wantEqual(t, "later usage", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, last)), want[4:])
+		wantEqual(t, "usage", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, last-hour+1)), want)
+		wantEqual(t, "later usage", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, last)), want[4:])
 		day := last.Truncate(24 * time.Hour)
 		byDay := map[keystore.PeriodUsage]int64{}
 		for _, r := range want {
 			byDay[keystore.PeriodUsage{Start: r.Hour.Truncate(24 * time.Hour), Operation: r.Operation, Outcome: r.Outcome}] += r.Requests
 		}
-		for _, got := range must[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, day.Add(-24*time.Hour), 24*time.Hour)) {
+		for _, got := range must.Get[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, day.Add(-24*time.Hour), 24*time.Hour)) {
 			slot := got
 			if slot.Requests = 0; byDay[slot] != got.Requests {
 				t.Errorf("by day: %+v, want %d requests", got, byDay[slot])
@@ -64,24 +63,24 @@ func TestUsage(t *testing.T) {
 		if len(byDay) > 0 {
 			t.Errorf("by day: these are missing: %v", byDay)
 		}
-		wantEqual(t, "usage by hour", must[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, last, time.Hour)),
+		wantEqual(t, "usage by hour", must.Get[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, last, time.Hour)),
 			[]keystore.PeriodUsage{{Start: last, Operation: "getPet", Outcome: "ok", Requests: 4}})
-		if used := must[keystore.Key](t)(s.Key(ctx, key.ID)).LastUsedAt; used != last-100_000 {
+		if used := must.Get[keystore.Key](t)(s.Key(ctx, key.ID)).LastUsedAt; used != last-100_000 {
 			t.Errorf("last used at %d", used)
 		}
 		for i, next := range []struct{ at, used instant.Millis }{{last - 40_001, last - 100_000}, {last - 40_000, last - 40_000}} { // once a minute
 			row := keystore.UsageRow{Tenant: tenant, Key: key.ID, Outcome: "no_such_route", Charged: true, Hour: last - hour, LastAt: next.at}
 			add(t, s, gateway, int64(3+i), []keystore.UsageRow{row})
-			wantEqual(t, "last use", must[keystore.Key](t)(s.Key(ctx, key.ID)).LastUsedAt, next.used)
+			wantEqual(t, "last use", must.Get[keystore.Key](t)(s.Key(ctx, key.ID)).LastUsedAt, next.used)
 		}
 		old := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - 402*24*hour, Requests: 6}}
 		kept := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - 400*24*hour, Requests: 7}} // in a day of which a part is older
 		add(t, s, gateway, 5, slices.Concat(old, kept), keystore.UsageMinutes{Tenant: tenant, Hour: last})
-		wantEqual(t, "all usage", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0)), slices.Concat(kept, want))
+		wantEqual(t, "all usage", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0)), slices.Concat(kept, want))
 		gateway = registered(t, s, gateway)
 		add(t, s, gateway, 5, rows) // as after a lost answer
-		wantEqual(t, "usage after a batch was sent again", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0)), slices.Concat(kept, want))
-		must[int64](t)(s.Register(ctx, keystore.Registration{ID: "gw-1", Incarnation: "b"}, []string{"a"}))
+		wantEqual(t, "usage after a batch was sent again", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0)), slices.Concat(kept, want))
+		must.Get[int64](t)(s.Register(ctx, keystore.Registration{ID: "gw-1", Incarnation: "b"}, []string{"a"}))
 		wantError(t, s.AddUsage(ctx, gateway, 6, rows, nil), keystore.ErrDisplaced)
 	})
 }
@@ -98,9 +97,7 @@ func TestStatement(t *testing.T) {
 		read := func(since instant.Millis, period time.Duration, n int) ([]keystore.StatementRow, instant.Millis) {
 			t.Helper()
 			found, err := s.Statement(ctx, tenant, since, period, n)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			return found.Rows, found.CompleteThrough
 		}
 		if rows, through := read(0, time.Hour, 9); len(rows) != 0 || through < today {
@@ -157,13 +154,13 @@ func TestMinutes(t *testing.T) {
 		add(t, s, first, 1, nil, batch...) // sent again
 		add(t, s, first, 2, nil, of("", last, map[int]int64{28: 3, 29: 4}))
 		add(t, s, second, 1, nil, of("", last, map[int]int64{28: 6}))
-		wantEqual(t, "minutes", must[[]keystore.UsageMinutes](t)(s.Minutes(ctx, tenant, 0)), []keystore.UsageMinutes{
+		wantEqual(t, "minutes", must.Get[[]keystore.UsageMinutes](t)(s.Minutes(ctx, tenant, 0)), []keystore.UsageMinutes{
 			of("gw-1", last-35*24*hour, map[int]int64{5: 5, 59: 4}), // its hour is not over
 			of("gw-1", last-hour, map[int]int64{59: 2}),
 			of("gw-1", last, map[int]int64{0: 7, 28: 1_000_003, 29: 4, 59: 1}),
 			of("gw-2", last, map[int]int64{28: 6}),
 		})
-		if later := must[[]keystore.UsageMinutes](t)(s.Minutes(ctx, tenant, last+1)); len(later) != 2 {
+		if later := must.Get[[]keystore.UsageMinutes](t)(s.Minutes(ctx, tenant, last+1)); len(later) != 2 {
 			t.Errorf("the last hour: %+v", later)
 		}
 	})
@@ -184,7 +181,7 @@ func TestUsageGaps(t *testing.T) {
 		gaps := func() []string {
 			t.Helper()
 			found := []string{}
-			for _, g := range must[[]keystore.UsageGap](t)(s.UsageGaps(ctx, 0)) {
+			for _, g := range must.Get[[]keystore.UsageGap](t)(s.UsageGaps(ctx, 0)) {
 				if g.Since != last || g.SeenAt == 0 || g.NotedAt < g.SeenAt {
 					t.Errorf("%+v, want it from %d on", g, last)
 				}
@@ -195,7 +192,7 @@ func TestUsageGaps(t *testing.T) {
 		working := func(g keystore.Registration) keystore.Registration {
 			t.Helper()
 			g.UsageThrough = last
-			must[keystore.Beat](t)(s.Heartbeat(ctx, g, 0, ""))
+			must.Get[keystore.Beat](t)(s.Heartbeat(ctx, g, 0, ""))
 			return g
 		}
 		rows := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last, Requests: 1}}
@@ -203,31 +200,27 @@ func TestUsageGaps(t *testing.T) {
 		forgotten := working(register("gw-1", "a"))
 		add(t, s, forgotten, 1, rows)
 		add(t, s, forgotten, 2, rows)
-		must[keystore.Change](t)(s.ForgetGateway(ctx, "gw-1"))
+		must.Get[keystore.Change](t)(s.ForgetGateway(ctx, "gw-1"))
 		wantEqual(t, "after gw-1 was forgotten", gaps(), []string{"gw-1 forgotten"})
 		forgotten = register("gw-1", "a")
 		add(t, s, forgotten, 2, rows) // its answer was lost
 		add(t, s, forgotten, 3, rows)
-		if n := must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0))[0].Requests; n != 3 {
+		if n := must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0))[0].Requests; n != 3 {
 			t.Errorf("%d requests are stored, want 3", n)
 		}
 		wantEqual(t, "after gw-1 came back", gaps(), []string{})
 		working(forgotten)
 		successor := register("gw-1", "b", "a")
 		wantEqual(t, "after gw-1 was killed", gaps(), []string{"gw-1 killed"})
-		if err := s.SignOff(ctx, successor); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.SignOffWithGap(ctx, working(register("gw-2", "c"))); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.SignOff(ctx, successor))
+		must.Do(t, s.SignOffWithGap(ctx, working(register("gw-2", "c"))))
 		working(register("gw-3", "d"))
-		fenced := must[[]keystore.Gateway](t)(s.Gateways(ctx))[0]
-		if removed := must[bool](t)(s.RemoveFenced(ctx, fenced)); !removed {
+		fenced := must.Get[[]keystore.Gateway](t)(s.Gateways(ctx))[0]
+		if removed := must.Get[bool](t)(s.RemoveFenced(ctx, fenced)); !removed {
 			t.Error("gw-3 is not removed")
 		}
 		wantEqual(t, "at the end", gaps(), []string{"gw-1 killed", "gw-2 unwritten", "gw-3 fenced"})
-		if later := must[[]keystore.UsageGap](t)(s.UsageGaps(ctx, instant.Of(time.Now().Add(time.Hour)))); len(later) != 0 {
+		if later := must.Get[[]keystore.UsageGap](t)(s.UsageGaps(ctx, instant.Of(time.Now().Add(time.Hour)))); len(later) != 0 {
 			t.Errorf("gaps of the future: %+v", later)
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 const (
@@ -82,16 +83,14 @@ func TestFourProcessesWriteAtOnce(t *testing.T) {
 			processes[i] = exec.Command(os.Args[0])
 			processes[i].Env = append(os.Environ(), "KEYSTORE_TEST_WRITER_URL="+url, "KEYSTORE_TEST_WRITER=w"+strconv.Itoa(i)+"-")
 			processes[i].Stderr = &outputs[i]
-			if err := processes[i].Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, processes[i].Start())
 		}
 		for i, p := range processes {
 			if err := p.Wait(); err != nil {
 				t.Errorf("writer %d: %v: %s", i, err, outputs[i].String())
 			}
 		}
-		events := must[[]keystore.Event](t)(keystore.Collect(s.Events(t.Context(), keystore.EventFilter{}, 0)))
+		events := must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(t.Context(), keystore.EventFilter{}, 0)))
 		if want := writers * writesPerEach * 3; len(events) != want {
 			t.Errorf("%d events, want %d", len(events), want)
 		}

@@ -14,3 +14,12 @@ func Do(t T, err error) {
 		t.Fatal(err)
 	}
 }
+
+// Get returns a function that takes a result, and ends the test if it comes with an error.
+func Get[V any](t T) func(V, error) V {
+	return func(value V, err error) V {
+		t.Helper()
+		Do(t, err)
+		return value
+	}
+}
