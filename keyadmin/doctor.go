@@ -222,7 +222,7 @@ var cureOf = map[string]string{
 	"database":    "check that the gateway can reach the database",
 	"clock":       "let a time service (NTP) set the clocks of all hosts",
 	"quotas":      "check that Redis runs, that REDIS_URL of the gateway is right, and that all gateways use it",
-	"upstream":    "check that it runs, and read its log; if it responds with 401, set GATEWAY_UPSTREAM_SECRET to what it expects; for petsvc, its PETSVC_SECRET",
+	"upstream":    "check that it runs, and read its log; if it responds with 401, set GATEWAY_UPSTREAM_SECRET to what it expects; for petsvc, its PETSVC_SECRET; if its certificate is not valid, renew it, or name its authority in GATEWAY_UPSTREAM_CA",
 }
 
 func (d *doctor) examineRedis(gateway string, s operate.RedisServer) {

@@ -138,8 +138,13 @@ func (c *Config) BadSettings() service.BadSettings {
 	bad.RequireCertificate("tls-cert", c.TLSCert, "tls-key", c.TLSKey)
 	bad.Require(c.TLSName == "" || c.TLSCert != "", "tls-name", "it needs --tls-cert")
 	bad.Require(len(c.Upstreams) > 0, "upstreams", "name at least one")
+	before := len(bad)
 	for _, url := range c.Upstreams {
 		err := upstream.CheckURL(url)
+		bad.Require(err == nil, "upstreams", "%v", err)
+	}
+	if c.document != nil && len(bad) == before {
+		err := c.checkServices(c.document)
 		bad.Require(err == nil, "upstreams", "%v", err)
 	}
 	if c.UpstreamCA != "" {

@@ -66,6 +66,7 @@ func TestProblems(t *testing.T) {
 	f("memory for no body", map[string]string{"GATEWAY_BODY_BYTES_MAX": "150000", "GATEWAY_BODIES_BYTES_MAX": "60000"},
 		"GATEWAY_BODIES_BYTES_MAX", "it must be at least 65536, the memory for one body")
 	f("upstreams by name", map[string]string{"GATEWAY_UPSTREAMS": "https://a,orders=https://b:8443,orders=unix:/run/a=b", "GATEWAY_UPSTREAM_HOST": "api.example:443"})
+	f("no upstream for the operations", map[string]string{"GATEWAY_UPSTREAMS": "orders=https://b"}, "operation listPets: there is no upstream without a name")
 	f("a bad upstream with a name", map[string]string{"GATEWAY_UPSTREAMS": "orders=ftp://b"}, "GATEWAY_UPSTREAMS", `"ftp://b" is not an upstream`)
 	f("a bad host and no authorities", map[string]string{"GATEWAY_UPSTREAM_HOST": "a b", "GATEWAY_UPSTREAM_CA": "/dev/null"},
 		"GATEWAY_UPSTREAM_HOST", "GATEWAY_UPSTREAM_CA", "it has no PEM certificate")

@@ -13,6 +13,7 @@ import (
 	"text/tabwriter"
 
 	"petgate/gateway/portal"
+	"petgate/gateway/upstream"
 	"petgate/shared/api"
 	"petgate/shared/keystore"
 	"petgate/shared/service"
@@ -53,6 +54,21 @@ func (c *Config) requireDocument(bad *service.BadSettings) {
 	for _, problem := range problems {
 		bad.Require(false, "api", "%s", problem)
 	}
+}
+
+// checkServices returns an error if operations name upstreams that the settings do not have.
+func (c *Config) checkServices(of *api.API) error {
+	pools, err := upstream.NewPools(upstream.Config{URLs: c.Upstreams})
+	if err != nil {
+		return err
+	}
+	var wrong []error
+	for _, o := range of.Operations {
+		if _, err := pools.Of(o.Upstream); err != nil && !o.ByGateway {
+			wrong = append(wrong, fmt.Errorf("operation %s: %w", o.ID, err))
+		}
+	}
+	return errors.Join(wrong...)
 }
 
 // WriteOperations writes what the gateway would serve.
@@ -108,6 +124,9 @@ func (g *gateway) followDocument(ctx context.Context) {
 // reload serves the document as it is now. One that cannot be served changes nothing.
 func (g *gateway) reload() {
 	next, err := g.cfg.readDocument()
+	if err == nil {
+		err = g.cfg.checkServices(next)
+	}
 	if err == nil {
 		err = g.writeDocs(next)
 	}
