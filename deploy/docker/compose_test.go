@@ -129,8 +129,8 @@ func TestHealthChecksProbe(t *testing.T) {
 			t.Errorf("%s has the health check %+v, want %v", name, s.Healthcheck, want)
 		}
 	}
-	if checked != 4 {
-		t.Errorf("%d programs are checked, want two gateways, the console and petsvc", checked)
+	if checked != 5 {
+		t.Errorf("%d programs are checked, want two gateways, the console and two pet services", checked)
 	}
 }
 
@@ -156,8 +156,8 @@ func TestGracePeriods(t *testing.T) {
 	}
 }
 
-func TestOnlyGatewaysPublishPorts(t *testing.T) {
-	published := 0
+func TestOnlyHAProxyPublishesAPort(t *testing.T) {
+	var published []string
 	for name, s := range load(t).Services {
 		if len(s.Ports) == 0 || isObserver(s.Profiles) {
 			continue
@@ -170,15 +170,13 @@ func TestOnlyGatewaysPublishPorts(t *testing.T) {
 			}
 			continue
 		}
-		published++
-		_, listens, _ := strings.Cut(s.Environment["GATEWAY_LISTEN"], ":")
-		if program(s.Image) != "gateway" || len(s.Ports) != 1 || !strings.HasSuffix(s.Ports[0], ":"+listens) ||
-			!strings.HasPrefix(s.Ports[0], "${PUBLISH:-127.0.0.1}:${PORT_") {
-			t.Errorf("%s publishes %v, want its port on the loopback address", name, s.Ports)
+		published = append(published, name)
+		if !slices.Equal(s.Ports, []string{"${PUBLISH:-127.0.0.1}:${PORT:-8080}:8080"}) {
+			t.Errorf("%s publishes %v, want one port on the loopback address", name, s.Ports)
 		}
 	}
-	if published != 2 {
-		t.Errorf("%d services publish a port, want two gateways", published)
+	if !slices.Equal(published, []string{"haproxy"}) {
+		t.Errorf("%v publish a port, want haproxy", published)
 	}
 }
 
@@ -192,7 +190,7 @@ func TestImagesAreBuiltByTheMakefilesLine(t *testing.T) {
 		t.Fatalf("%s has no go build line", path)
 		return ""
 	}
-	image, local := line("Dockerfile", "RUN "), line("../../Makefile", "BUILD = ")
+	image, local := line("Dockerfile", "    "), line("../../Makefile", "BUILD = ")
 	if image != local {
 		t.Errorf("the image is built by\n%s\nand make build does\n%s", image, local)
 	}
@@ -258,7 +256,9 @@ func TestDataIsKept(t *testing.T) {
 		for _, mount := range s.Volumes {
 			volume, _, _ := strings.Cut(mount, ":")
 			if file, ok := strings.CutPrefix(volume, "./"); ok {
-				read(t, "../../"+file)
+				if _, err := os.Stat("../../" + file); err != nil {
+					t.Error(err)
+				}
 			} else if _, ok := c.Volumes[volume]; !ok {
 				t.Errorf("%s mounts %s, which is no declared volume", name, volume)
 			}
@@ -319,7 +319,7 @@ func TestEachServiceSeesItsOwnSecrets(t *testing.T) {
 				mounts = append(mounts, mount)
 			}
 		}
-		if isObserver(s.Profiles) {
+		if isObserver(s.Profiles) || name == "haproxy" {
 			if len(reads)+len(mounts) > 0 {
 				t.Errorf("%s reads %v and mounts %v, and needs no secrets", name, reads, mounts)
 			}

@@ -69,7 +69,7 @@ func TestPrometheusScrapesEachProgram(t *testing.T) {
 	}
 	slices.Sort(programs)
 	slices.Sort(scraped)
-	if !slices.Equal(scraped, programs) || len(scraped) != 3 {
+	if !slices.Equal(scraped, programs) || len(scraped) != 4 {
 		t.Errorf("Prometheus scrapes %v, and the programs are %v", scraped, programs)
 	}
 	if !slices.Contains(services["prometheus"].Command, "--storage.tsdb.retention.time=35d") {

@@ -74,7 +74,7 @@ func start(t *testing.T, f *fleet.Fleet) server {
 	host := func(p *fleet.Program) string { return strings.TrimPrefix(p.Admin, "http://") }
 	config := read(t, "prometheus.yml")
 	for was, is := range map[string]string{
-		"gateway-1:9090": host(f.Gateways[0]), "gateway-2:9090": host(f.Gateways[1]), "petsvc:9091": host(f.Pets), ": 15s": ": 1s",
+		"gateway-1:9090": host(f.Gateways[0]), "gateway-2:9090": host(f.Gateways[1]), `"petsvc-1:9091", "petsvc-2:9091"`: `"` + host(f.Pets) + `"`, ": 15s": ": 1s",
 	} {
 		if !strings.Contains(config, was) {
 			t.Fatalf("prometheus.yml does not have %s", was)
