@@ -62,7 +62,7 @@ lint: ## check format, vet, staticcheck, generated code, modules and scripts
 	@$(IN) cd shared/api/clients/go && go tool oapi-codegen -config oapi-codegen.yaml ../../openapi.yaml | cmp - types.gen.go || \
 		{ echo "run go generate ./shared/api/clients/go" >&2; exit 1; }
 	@$(IN) go mod verify
-	@$(IN) sh -n deploy/services.sh && sh -n shared/api/clients/typescript/generate && bash -n .ci/run
+	@$(IN) sh -n deploy/services.sh && sh -n deploy/docker/upgrade && sh -n deploy/e2e/testdata/engine && sh -n shared/api/clients/typescript/generate && bash -n .ci/run
 
 fuzz: ## run every fuzz target for FUZZTIME (30s)
 	@$(IN) grep -rno --include="*_test.go" "^func Fuzz[A-Za-z0-9_]*" . | while IFS=: read -r file _ target; do \

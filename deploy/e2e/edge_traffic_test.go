@@ -111,6 +111,14 @@ func (l *traffic) more(t testing.TB, n int) {
 	testkit.Eventually(t, fleet.ReplyWithin, fmt.Sprintf("%d more answers", n), func() bool { return good() >= from+n })
 }
 
+// least waits until n requests had the expected response since the beginning.
+func (l *traffic) least(t testing.TB, n int) {
+	t.Helper()
+	for l.count(200)+l.count(201) < n {
+		l.more(t, 250)
+	}
+}
+
 // end stops the load. When end returns, no request is in flight.
 func (l *traffic) end() {
 	close(l.stop)
