@@ -104,6 +104,7 @@ func TestRollingGateways(t *testing.T) {
 		restart(t, p)
 		load.more(t, 250)
 	}
+	load.least(t, 10_000)
 	load.end()
 	load.faultless(t)
 	if n := load.stored(t, f); n != 0 {

@@ -52,6 +52,7 @@ func TestRestartBySystemd(t *testing.T) {
 			load.more(t, 100)
 		}
 	}
+	load.least(t, 10_000)
 	load.end()
 	load.faultless(t)
 	if n := load.stored(t, f); n != 0 {
