@@ -73,7 +73,7 @@ func checkPages(t rapid.TB, a *api.API, all map[string]portal.Page) {
 	if operations != len(a.Operations) {
 		t.Fatalf("the pages have %d operations, want %d", operations, len(a.Operations))
 	}
-	llms := string(all["/llms.txt"].Body)
+	llms := string(all[a.OwnPrefix+"/llms.txt"].Body)
 	for _, o := range a.Operations {
 		if !strings.Contains(llms, "`"+o.Method+" "+o.Path+"`") {
 			t.Fatalf("llms.txt does not have %s %s", o.Method, o.Path)
@@ -112,6 +112,35 @@ func TestHardDocument(t *testing.T) {
 	}
 	if !strings.Contains(page, "upstream_timeout") {
 		t.Error("the page lacks the gateway's own errors")
+	}
+}
+
+// Under a prefix of their own, the pages refer to one another and to the API as before.
+func TestOwnPrefix(t *testing.T) {
+	for _, document := range []*api.API{api.Pets(), large(t, 60)} {
+		a, err := api.LoadWith("prefixed", document.Source, "/own/part")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := portal.New(portal.Config{API: a})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := p.Pages(plans)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]portal.Page{}
+		for _, one := range list {
+			all[one.Path] = one
+		}
+		checkPages(t, a, all)
+		if page := string(all["/own/part/docs"].Body); !strings.Contains(page, `data-root="../../" data-quota="/own/part/quota"`) {
+			t.Error("the page does not refer to the root of the API")
+		}
+		if page := string(all["/own/part/docs/part0"].Body); len(document.Operations) > 50 && !strings.Contains(page, `data-root="../../../"`) {
+			t.Error("the page of a group does not refer to the root of the API")
+		}
 	}
 }
 
@@ -165,7 +194,7 @@ func TestLargeDocument(t *testing.T) {
 
 // A document that is loaded has pages, whatever it is.
 func FuzzDocument(f *testing.F) {
-	name := rapid.SampledFrom([]string{"A", "B", "a-b", "Ünder", "x y", "limits", "", "<i>", "getQuota", "operations"})
+	name := rapid.SampledFrom([]string{"A", "B", "a-b", "Ünder", "x y", "limits", "", "<i>", "getQuota", "operations", "key-field"})
 	text := rapid.OneOf(name, rapid.String())
 	var schemaOf func(depth int) *rapid.Generator[any]
 	schemaOf = func(depth int) *rapid.Generator[any] {

@@ -152,7 +152,8 @@ func newModel(cfg Config) *model {
 	if doc.Components == nil {
 		doc.Components = &openapi3.Components{}
 	}
-	for _, id := range strings.Fields("top content key start clients keys limits usage operations errors schemas machines search contents base") {
+	for _, id := range strings.Fields("top content key key-field key-entry key-held key-hint key-forget key-shown key-state start sending clients keys limits usage usage-drawing " +
+		"operations errors schemas machines search contents") {
 		m.ids[id] = true
 	}
 	for _, name := range slices.Sorted(maps.Keys(doc.Components.Schemas)) {

@@ -546,6 +546,7 @@ for (const block of $$(".code")) {
 // ---- The page
 
 keyForm.hidden = false;
+if ($("#sending")) $("#sending").hidden = false;
 
 for (const time of $$(".notice time")) {
   const days = Math.ceil((new Date(time.dateTime) - Date.now()) / 86400000);
