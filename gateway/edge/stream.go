@@ -43,7 +43,8 @@ var errEnded = errors.New("edge: the key has ended")
 // Stop implements upstream.Source.
 func (x *exchange) Stop() { x.Conn.StopReading() }
 
-// Next implements front.Rest. The response ends with the key, but not with a ban: that is for further requests.
+// Next implements front.Rest. The response ends with the key, but not with a ban: that is for further requests. A stream of events also
+// ends when the gateway shuts down: it has no end to wait for.
 func (x *exchange) Next() ([]byte, error) {
 	if x.response.Body.IsComplete() {
 		return nil, io.EOF
@@ -57,6 +58,9 @@ func (x *exchange) Next() ([]byte, error) {
 	}
 	if r := x.edge.standing(x); r.isRefused() && r.reason != keyBanned {
 		x.refusal = r
+		return nil, errEnded
+	}
+	if x.Conn.ServerEnds() && x.response.IsEventStream() {
 		return nil, errEnded
 	}
 	return x.response.Body.Bytes, nil

@@ -215,6 +215,31 @@ func TestEventsEnd(t *testing.T) {
 	}
 }
 
+// A shutdown does not wait for a stream of events that is never silent.
+func TestShutdownEndsBusyEvents(t *testing.T) {
+	t.Parallel()
+	r, say, _ := eventRig(t, nil)
+	openEvents(t, r)
+	stop, stopped := make(chan bool), make(chan bool)
+	defer func() { close(stop); <-stopped }()
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case say <- chunksOf("data: 1\n\n", 100):
+				time.Sleep(10 * time.Millisecond)
+			case <-stop:
+				return
+			}
+		}
+	}()
+	ctx, end := contextFor(patience)
+	defer end()
+	if err := r.edge.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
 // A client of HTTP/1.0 gets a long response until the end of the connection, and a reset if it breaks off.
 func TestLongResponseToAnOldClient(t *testing.T) {
 	t.Parallel()

@@ -218,8 +218,11 @@ func (c *Conn) answerInParts(closes bool) bool {
 // Ends reports whether the client has gone, or the server shuts down. It is for a time in which nothing is read.
 func (c *Conn) Ends() bool {
 	_ = c.held.SetReadDeadline(time.Time{})
-	return c.server.isClosed.Load() || c.held.HasEnded()
+	return c.ServerEnds() || c.held.HasEnded()
 }
+
+// ServerEnds reports whether the server shuts down.
+func (c *Conn) ServerEnds() bool { return c.server.isClosed.Load() }
 
 // cut makes the kernel end the connection with a reset, also if the client has not read everything.
 func (h *heldConn) cut() {
