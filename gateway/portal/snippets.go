@@ -64,8 +64,10 @@ func curlSnippet(o *operation) string {
 	for _, f := range o.fields("$(openssl rand -hex 16)") {
 		fmt.Fprintf(&b, " \\\n  -H \"%s: %s\"", f[0], strings.Trim(f[1], `"`))
 	}
-	switch form, _ := o.exampleObject(); {
-	case o.Body == nil:
+	if o.Body == nil {
+		return b.String()
+	}
+	switch form, _ := o.Body.Example.(object); {
 	case o.Body.IsText:
 		b.WriteString(" \\\n  -d " + shell(o.Body.Text))
 	case form != nil:
@@ -76,13 +78,6 @@ func curlSnippet(o *operation) string {
 		fmt.Fprintf(&b, " \\\n  -H \"Content-Type: %s\" \\\n  --data-binary @file", o.Body.MediaType)
 	}
 	return b.String()
-}
-
-func (o *operation) exampleObject() (form object, isObject bool) {
-	if o.Body != nil {
-		form, isObject = o.Body.Example.(object)
-	}
-	return form, isObject
 }
 
 func goSnippet(o *operation) string {

@@ -239,25 +239,13 @@ type Key struct {
 // NewKey creates a key of an existing tenant, with the given flags.
 func (f *Fleet) NewKey(tenant string, flags ...string) Key {
 	f.t.Helper()
-	key, done := f.createKey(tenant, flags...)
+	done := f.Keyadmin(append([]string{"key", "create", tenant, "--output", "json"}, flags...)...)
+	var key Key
+	_ = json.Unmarshal([]byte(done.Stdout), &key) // a command that failed prints none
 	if done.Code != 0 || key.ID == "" {
 		f.t.Fatalf("keyadmin key create %s: exit code %d\n%s%s", tenant, done.Code, done.Stdout, done.Stderr)
 	}
 	return key
-}
-
-// TryKey is NewKey while something may be broken. It reports whether all gateways have confirmed the key.
-func (f *Fleet) TryKey(tenant string, flags ...string) (key Key, confirmed bool) {
-	f.t.Helper()
-	key, done := f.createKey(tenant, flags...)
-	return key, done.Code == 0
-}
-
-func (f *Fleet) createKey(tenant string, flags ...string) (key Key, done Result) {
-	f.t.Helper()
-	done = f.Keyadmin(append([]string{"key", "create", tenant, "--output", "json"}, flags...)...)
-	_ = json.Unmarshal([]byte(done.Stdout), &key) // a command that failed prints none
-	return key, done
 }
 
 // NewTenant creates a tenant with the given flags (such as "--plan", "pro") and a key for it.
