@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"petgate/shared/testkit"
 )
 
 // block is a fenced block of a page.
@@ -57,5 +59,43 @@ func TestEveryBlockIsRunOrSaysWhyNot(t *testing.T) {
 	}
 	if checked < 20 {
 		t.Errorf("only %d blocks found", checked)
+	}
+}
+
+var (
+	inline = regexp.MustCompile("`(?:bin/)?keyadmin ([^`]+)`")
+	flags  = regexp.MustCompile(`--([a-z][a-z-]*)`)
+)
+
+// Every command of keyadmin in the text of a page exists, with its flags.
+func TestKeyadminHasTheCommandsOfThePages(t *testing.T) {
+	keyadmin, helps := testkit.Build(t, "petgate/keyadmin"), map[string]string{}
+	for path, text := range pages(t) {
+		for _, match := range inline.FindAllStringSubmatch(text, -1) {
+			words := strings.Fields(match[1])
+			end := slices.IndexFunc(words, func(word string) bool {
+				return word != strings.ToLower(word) || !regexp.MustCompile(`^[a-z]`).MatchString(word)
+			})
+			if end < 0 {
+				end = len(words)
+			}
+			command := strings.Join(words[:min(end, 2)], " ")
+			if _, known := helps[command]; !known {
+				p := testkit.Start(t, keyadmin, nil, append(strings.Fields(command), "--help")...)
+				p.ExitCode(t)
+				helps[command] = p.Stdout.String()
+			}
+			if helps[command] == "" {
+				t.Errorf("%s: there is no command %s", path, match[0])
+			}
+			for _, flag := range flags.FindAllStringSubmatch(match[1], -1) {
+				if !regexp.MustCompile(`--(\[no-\])?` + flag[1] + `\b`).MatchString(helps[command]) {
+					t.Errorf("%s: %s has no flag --%s", path, match[0], flag[1])
+				}
+			}
+		}
+	}
+	if len(helps) < 15 {
+		t.Errorf("only %d commands found", len(helps))
 	}
 }
