@@ -91,7 +91,6 @@ func (c *Conn) serve(isPastMax bool) {
 	case isPastMax:
 		c.refuse(ErrTooManyConns)
 	case c.isPlain():
-		c.Init(c.held, &c.server.http, c)
 		c.refuse(ErrPlainHTTP)
 	default:
 		for c.read() && c.answer() {
@@ -106,6 +105,9 @@ func (c *Conn) serve(isPastMax bool) {
 // refuse answers the first request without reading it.
 func (c *Conn) refuse(err error) {
 	if c.begin(); c.Begin() {
+		if err == ErrPlainHTTP {
+			c.Conn.Conn = c.held // not before Begin: Shutdown may use what was there
+		}
 		c.call.Err = err
 		c.answer()
 	}
