@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"math/rand/v2"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"petgate/gateway/answers"
@@ -70,7 +71,8 @@ type state struct {
 	limited api.Limited // the details of a 429
 	polls   quota.Usage // of a key that asks for its quota too often
 	sending upstream.Request
-	broken  error // why the client's body broke off while it was sent
+	broken  error       // why the client's body broke off while it was sent
+	isWhole atomic.Bool // a long body has been read whole
 }
 
 // buffers keep their capacity.

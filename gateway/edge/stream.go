@@ -25,6 +25,7 @@ func (x *exchange) More() ([]byte, error) {
 		if x.broken = x.Conn.ReadPart(&x.Body); x.broken != nil {
 			return nil, x.broken
 		}
+		x.isWhole.Store(x.Body.IsComplete())
 	} else if x.Body.Bytes = x.Body.Bytes[:0]; !x.sending.IsChunked { // the upstream has the end
 		return nil, io.EOF
 	}
@@ -40,8 +41,12 @@ func (x *exchange) More() ([]byte, error) {
 // errEnded ends a body. The client does not see it.
 var errEnded = errors.New("edge: the key has ended")
 
-// Stop implements upstream.Source.
-func (x *exchange) Stop() { x.Conn.StopReading() }
+// Stop implements upstream.Source. A client whose body has been read whole may send its next request.
+func (x *exchange) Stop() {
+	if !x.isWhole.Load() {
+		x.Conn.StopReading()
+	}
+}
 
 // Next implements front.Rest. The response ends with the key, but not with a ban: that is for further requests. A stream of events also
 // ends when the gateway shuts down: it has no end to wait for.

@@ -69,6 +69,7 @@ func (c *conn) Read(p []byte) (int, error) {
 func (c *conn) reset(now time.Time) {
 	c.reader.Discard()
 	c.hasBegun, c.isUsed, c.usedAt = false, true, now
+	c.isStopped.Store(false)
 }
 
 // check returns socket.ErrStale if the connection is closed or has data of a response. It does not wait. Over TLS, it reads what the
@@ -148,7 +149,7 @@ func (c *conn) endSending(request *Request, response *http1.Response, err error)
 	}
 	notSent := <-request.sent
 	request.sent = nil
-	response.IsReusable = response.IsReusable && notSent == nil && !c.isStopped.Load()
+	response.IsReusable = response.IsReusable && notSent == nil
 	if errors.Is(notSent, ErrCut) {
 		return notSent
 	}

@@ -121,11 +121,11 @@ func TestConnectionsOverTLS(t *testing.T) {
 					if _, err := c.Read(make([]byte, 4096)); err != nil {
 						return
 					}
+					_, _ = io.WriteString(c, ok) // a record
+					_, _ = io.WriteString(c, forbidden)
 					if first {
 						resumed <- c.(*tls.Conn).ConnectionState().DidResume
 					}
-					_, _ = io.WriteString(c, ok) // a record
-					_, _ = io.WriteString(c, forbidden)
 				}
 			}()
 		}
