@@ -291,7 +291,7 @@ func (s *Shared) Health(ctx context.Context) (problems []error) {
 		problems = append(problems, errors.New(problem))
 	}
 	if err != nil {
-		problems = append(problems, fmt.Errorf("Redis cannot be asked for its memory policy: %w", err))
+		problems = append(problems, fmt.Errorf("cannot ask Redis for its memory policy: %w", err))
 	}
 	if skew := s.skew(); skew.Abs() > skewMax {
 		problems = append(problems, fmt.Errorf("the clock of Redis minus this host's is %s; minutes and days are counted by "+
