@@ -122,6 +122,7 @@ func TestStrangersShareLines(t *testing.T) {
 			l.write(x, took)
 		}
 		time.Sleep(tellEvery)
+		synctest.Wait()
 		l.close()
 		text := log.String()
 		if n := strings.Count(text, `"msg":"request"`); n != 4*strangersLinesMax {
