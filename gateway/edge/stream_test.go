@@ -114,7 +114,7 @@ func TestChangeWhileALongBodyPasses(t *testing.T) {
 			if framing == "chunks" {
 				rest = chunksOf(rest, 10_000) + "0\r\n\r\n"
 			}
-			go func() { _, _ = io.WriteString(client.conn, rest) }()
+			go func(c net.Conn) { _, _ = io.WriteString(c, rest) }(client.conn)
 			if got, err := readAnswer(client.in, no); err != nil || codeOf(got) != c.want || !got.Closes {
 				t.Errorf("%s, %s: got %d %s %v, want %s", name, framing, got.Status, codeOf(got), err, c.want)
 			}
@@ -303,7 +303,7 @@ func TestBothBodiesPassAtOnce(t *testing.T) {
 	r := newStreamRig(t, func(s *setup) { s.Upstreams, s.BodyBytesMax = []string{"http://" + ln.Addr().String()}, 16<<20 })
 	body := namedBody("echo ", 16<<20)
 	c := r.say(t, rawPost("Content-Length: "+decimal(len(body))))
-	go func() { _, _ = io.WriteString(c.conn, body) }()
+	go func(to net.Conn) { _, _ = io.WriteString(to, body) }(c.conn)
 	_ = c.conn.SetReadDeadline(time.Now().Add(patience))
 	got, err := http.ReadResponse(c.in, nil)
 	if err != nil {
