@@ -33,6 +33,7 @@ func refusalsDoc() string {
 	b.WriteString("# Refusals\n\n" + generated + `
 The codes of the gateway's [errors](api.md#errors); each is also a label of metrics and an outcome in the access log. A message may say more than
 the one here. The stage is the first that can refuse so. Refusals by accept end the connection.
+A request with a body of more than 64 KiB is charged, whatever its code, if the body breaks off or the key ends after forwarding has begun.
 
 | stage | code | status | charged | message |
 |---|---|---|---|---|

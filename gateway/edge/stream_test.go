@@ -227,7 +227,7 @@ func TestShutdownEndsBusyEvents(t *testing.T) {
 		for {
 			select {
 			case say <- chunksOf("data: 1\n\n", 100):
-				time.Sleep(10 * time.Millisecond)
+				time.Sleep(10 * time.Millisecond) // the pace of the events
 			case <-stop:
 				return
 			}
