@@ -107,8 +107,9 @@ func TestCheckPrintsOperations(t *testing.T) {
 		code, _ = service.Load(&cfg, "gateway", "", []string{"--check", "--api", file, "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--snapshot="}, &stdout, &stderr)
 		return code, stdout.String(), stderr.String()
 	}
-	code, out, problems := check(ordersOf("1", "/orders"))
-	if code != 0 || !strings.Contains(out, "\nGET     /orders    listOrders  orders:read  -              -       -\n") {
+	code, out, problems := check(ordersOf("1", "/orders") + "  /orders/{a}: {get: {}}\n  /orders/{a}.json: {get: {}}\n")
+	out = strings.Join(strings.Fields(out), " ")
+	if code != 0 || !strings.Contains(out, " GET /orders listOrders orders:read - - - GET /orders/{a}.json GET /orders/{a}.json read - - - GET /orders/{a} ") {
 		t.Errorf("exit %d: %s%s", code, out, problems)
 	}
 	code, out, problems = check(ordersOf("1", "/docs") + "  /{a}/b: {get: {}}\n  /a/{b}: {get: {x-sunset: soon}}\n  /c/{d}: {get: {}}\n  /c/{e}: {get: {}}\n")

@@ -54,7 +54,7 @@ type paths struct {
 	// A handler only stores the group of the path. The router's own responses (redirects, OPTIONS, 405 in plain text) are not used.
 	routers [2]*router.Router
 	groups  map[string]*group // by what the routers have
-	sorted  []*route          // of two that have a path in common, the narrower one comes first
+	sorted  []*route          // as api.Pattern.Compare has them: the first that has a path is the one that serves it
 }
 
 // group is what a router finds. It is only where the search begins: fasthttp's router knows no parameter that is a part of a segment, and
@@ -62,7 +62,7 @@ type paths struct {
 type group struct {
 	pattern api.Pattern
 	own     *route   // the operation with this pattern; nil: none
-	inside  []*route // those that are preferred, sorted: the narrower ones, and others with paths that the schemas of parameters exclude
+	inside  []*route // those that come first and may have a path in common with it, sorted
 }
 
 func newRoutes(operations []api.Operation, origins []string) (*routes, error) {
@@ -146,7 +146,7 @@ func (p *paths) build(method string) {
 	}
 	for _, g := range p.groups {
 		for _, one := range p.sorted {
-			if one != g.own && (g.pattern.Matches(string(one.pattern)) || one.pattern.Compare(g.pattern) < 0 && one.pattern.Crosses(g.pattern)) {
+			if one.pattern.Meets(g.pattern) && one.pattern.Compare(g.pattern) < 0 {
 				g.inside = append(g.inside, one)
 			}
 		}
@@ -253,15 +253,18 @@ func first(sorted []*route, path string) *route {
 func (r *routes) allowed(path string) string {
 	var methods []string
 	for _, method := range r.methods {
-		if r.match(method, []byte(path)) != nil {
+		if r.find(method, []byte(path)) != nil {
 			methods = append(methods, method)
 		}
 	}
 	return strings.Join(methods, ", ")
 }
 
-// nearby says what is wrong with a path that differs from a known one by a slash at its end. It is empty for other paths.
-func (r *routes) nearby(path string) string {
+// nearby says what is wrong with a path that differs little from one that is served. It is empty for other paths.
+func (r *routes) nearby(method []byte, path string) string {
+	if r.match(methodName(method), []byte(path)) != nil {
+		return "the path has two meanings, before and after decoding: send it without percent-encoding and without a semicolon"
+	}
 	if shorter, ok := strings.CutSuffix(path, "/"); ok && shorter != "" && r.allowed(shorter) != "" {
 		return "there is no such path: it must not end in a slash"
 	}
@@ -286,7 +289,7 @@ func (e *Edge) route(x *exchange) refusal {
 			x.allow = answers.PageMethods
 		}
 		if x.allow == "" {
-			return refusal{reason: noSuchRoute, message: routes.nearby(path)}
+			return refusal{reason: noSuchRoute, message: routes.nearby(x.Request.Method, path)}
 		}
 		return refusal{reason: methodNotAllowed, message: "the path does not have this method. Its methods are " + x.allow}
 	}

@@ -2,8 +2,11 @@ package edge_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"petgate/shared/api"
 )
 
 // sunsetAt changes a rig so that the operation getPet ends at end.
@@ -63,4 +66,14 @@ func TestAllow(t *testing.T) {
 	f(rawStart("PUT /v1/pets HTTP/1.1"), "GET, HEAD, POST")
 	f(rawStart("POST /v1/pets/7 HTTP/1.1"), "GET, HEAD")
 	f(rawStart("BREW /v1/pets/7 HTTP/1.1"), "GET, HEAD")
+}
+
+// A path that an upstream may decode to another operation's has no operation and no methods.
+func TestPathWithTwoMeanings(t *testing.T) {
+	r := newRig(t, func(s *setup) {
+		s.Operations = append(slices.Clone(operations), api.Operation{ID: "getBest", Method: "GET", Path: "/v1/pets/best", Scope: "pets:write"})
+	})
+	if got := r.dial(t).ask(t, rawTarget("/v1/pets/b%65st")); got.Status != 404 || codeOf(got) != "no_such_route" || !strings.Contains(string(got.Body), "without percent-encoding") {
+		t.Errorf("got %d %s", got.Status, got.Body)
+	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"petgate/shared/api"
 	"petgate/shared/testkit/must"
 )
@@ -27,7 +29,7 @@ func narrowest(operations []api.Operation, method, path string) (best *api.Opera
 }
 
 // check compares what a document serves with its operations: a path of each template, and that path with something changed.
-func check(t *testing.T, a *api.API) {
+func check(t must.T, a *api.API) {
 	t.Helper()
 	r, err := newRoutes(a.Operations, nil)
 	must.Do(t, err)
@@ -38,7 +40,7 @@ func check(t *testing.T, a *api.API) {
 				for _, method := range []string{o.Method, http.MethodHead} {
 					got, want := r.find(method, []byte(path)), narrowest(a.Operations, method, path)
 					if (got == nil) != (want == nil) || got != nil && got.Operation != *want {
-						t.Fatalf("%s %s is %+v, want %+v", method, path, got, want)
+						t.Fatal(fmt.Sprintf("%s %s is %+v, want %+v", method, path, got, want))
 					}
 				}
 			}
@@ -63,6 +65,23 @@ func corpus(t testing.TB) (documents map[string][]byte) {
 		}
 	}
 	return documents
+}
+
+// Templates that cross are served in the order of api.Pattern.Compare, whatever the tree of the router finds first.
+func TestRoutesThatCross(t *testing.T) {
+	segment := rapid.SampledFrom([]string{"b", "bi", "comments", "{x}", "{y}", "{x}.json", "a.{x}", "{x}:publish"})
+	rapid.Check(t, func(t *rapid.T) {
+		text := "openapi: 3.0.0\ninfo: {title: T, version: '1'}\npaths:\n"
+		for path := range rapid.MapOfN(rapid.Map(rapid.SliceOfN(segment, 1, 3), func(s []string) string { return strings.Join(s, "/") }), rapid.Just(0), 1, 12).Draw(t, "paths") {
+			text += "  /" + path + ": {get: {}}\n"
+		}
+		a, err := api.Load("drawn", []byte(text))
+		if err != nil && strings.Contains(err.Error(), "it is the same path as") {
+			return
+		}
+		must.Do(t, err)
+		check(t, a)
+	})
 }
 
 func TestRoutesOfCorpus(t *testing.T) {

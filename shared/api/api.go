@@ -7,6 +7,7 @@ package api
 import (
 	_ "embed"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -23,7 +24,7 @@ type API struct {
 	Hash       string      // the beginning of the document's SHA-256: 12 hexadecimal digits
 	Source     []byte      // the document that clients get, as YAML
 	Document   *openapi3.T // the same; its paths are complete, so its only server is "/"
-	Operations []Operation // ordered by path and method
+	Operations []Operation // in the order of their patterns, then by method
 	OwnPrefix  string      // of the gateway's own paths; empty: they stand where the pets' document has them
 }
 
@@ -64,9 +65,16 @@ func (a *API) Scopes() (scopes []string) {
 
 // Pets returns the API of the pet service.
 func Pets() *API {
-	a, err := Load("openapi.yaml", pets)
-	if err != nil {
-		panic("bug: " + err.Error())
-	}
-	return a
+	readPets.Do(func() {
+		var err error
+		if petsAPI, err = Load("openapi.yaml", pets); err != nil {
+			panic("bug: " + err.Error())
+		}
+	})
+	return petsAPI
 }
+
+var (
+	readPets sync.Once
+	petsAPI  *API
+)

@@ -20,6 +20,8 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v3"
+
+	"petgate/shared/core/apikey"
 )
 
 const (
@@ -56,7 +58,9 @@ func LoadWith(name string, data []byte, ownPrefix string) (*API, error) {
 	if len(l.problems) > 0 {
 		return nil, l.problems
 	}
-	slices.SortFunc(a.Operations, func(a, b Operation) int { return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Method, b.Method)) })
+	slices.SortFunc(a.Operations, func(a, b Operation) int {
+		return cmp.Or(a.Pattern().Compare(b.Pattern()), cmp.Compare(a.Method, b.Method))
+	})
 	return a, nil
 }
 
@@ -210,10 +214,11 @@ func (l *loading) operations(doc *openapi3.T) (all []Operation) {
 	complete := openapi3.NewPaths()
 	scopes := map[string]bool{}
 	names := map[string]string{} // by operation ID: where it is
+	own := map[string]bool{}     // by operation ID: the gateway's
 	if !l.hasOwn {
 		for _, o := range Pets().Operations {
 			if o.ByGateway {
-				names[o.ID] = "the gateway's " + ownPath(l.ownPrefix, o.Path)
+				own[o.ID], names[o.ID] = true, "the gateway's "+ownPath(l.ownPrefix, o.Path)
 			}
 		}
 	}
@@ -234,8 +239,11 @@ func (l *loading) operations(doc *openapi3.T) (all []Operation) {
 			}
 			before := len(l.problems)
 			l.extend(o, described.Extensions)
-			if o.ByGateway && !l.hasOwn { // it is described again, where it stands
-				item.SetOperation(method, nil)
+			if o.ByGateway && !l.hasOwn {
+				if !own[o.ID] {
+					l.refuse(l.placeOf(o), "x-answered-by is for the gateway's own operations: remove it, and an upstream answers")
+				}
+				item.SetOperation(method, nil) // it is described again, where it stands
 				continue
 			}
 			complete.Set(path, item)
@@ -260,7 +268,7 @@ func (l *loading) operations(doc *openapi3.T) (all []Operation) {
 		complete.Extensions = doc.Paths.Extensions
 	}
 	doc.Paths, doc.Servers = complete, openapi3.Servers{{URL: "/"}}
-	l.refuseClashes(doc, all)
+	l.refuseClashes(all)
 	if len(all) == 0 && len(l.problems) == 0 {
 		l.refuse(l.place("paths", "paths"), "the document has no operations: describe at least one")
 	}
@@ -302,56 +310,20 @@ func (l *loading) serverPath(doc *openapi3.T) string {
 }
 
 // refuseClashes refuses operations between which a request could not choose, and those that stand in the gateway's own places.
-func (l *loading) refuseClashes(doc *openapi3.T, all []Operation) {
+func (l *loading) refuseClashes(all []Operation) {
 	reserved := Reserved(l.ownPrefix)
-	alike := map[string][]int{} // with the same method and number of segments: others have no path in common
-	patterns := make([]Pattern, len(all))
-	for i, o := range all {
-		patterns[i] = o.Pattern()
-		if !o.ByGateway && slices.ContainsFunc(reserved, func(r Pattern) bool { return r.Matches(string(patterns[i])) }) {
+	taken := map[string]string{} // by method and pattern
+	for _, o := range all {
+		pattern := string(o.Pattern())
+		if !o.ByGateway && slices.ContainsFunc(reserved, func(r Pattern) bool { return r.Matches(pattern) }) {
 			l.refuse(l.placeOf(&o), "the gateway has a page or an operation of its own at this path: move those with GATEWAY_OWN_PREFIX or --own-prefix")
 		}
-		kind := o.Method + strings.Repeat("/", strings.Count(o.Path, "/"))
-		for _, j := range alike[kind] {
-			if why := patterns[i].clash(patterns[j]); why != "" && !apart(doc, &o, &all[j]) {
-				l.refuse(l.placeOf(&o), "it %s %s, and a request could mean either: change a path, or give a parameter a schema (integer, or an enum) that keeps them apart", why, all[j].Path)
-			}
+		if other := taken[o.Method+pattern]; other != "" {
+			l.refuse(l.placeOf(&o), "it is the same path as %s, and a request could mean either: remove one of the two", other)
 		}
-		alike[kind] = append(alike[kind], i)
+		taken[o.Method+pattern] = o.Path
 	}
 }
-
-// apart reports whether the schemas of their parameters keep two operations apart: one has a fixed segment where the other has a parameter
-// that does not take it.
-func apart(doc *openapi3.T, a, b *Operation) bool {
-	first, second := strings.Split(a.Path, "/"), strings.Split(b.Path, "/")
-	for i := range first {
-		if excludes(doc, a, first[i], second[i]) || excludes(doc, b, second[i], first[i]) {
-			return true
-		}
-	}
-	return false
-}
-
-// excludes reports whether a segment is a parameter of the operation whose schema does not take a fixed segment.
-func excludes(doc *openapi3.T, o *Operation, segment, fixed string) bool {
-	name, isParameter := strings.CutPrefix(segment, "{")
-	if !isParameter || strings.Contains(fixed, "{") {
-		return false
-	}
-	name = strings.TrimSuffix(name, "}")
-	item := doc.Paths.Value(o.Path)
-	p := cmp.Or(item.GetOperation(o.Method).Parameters.GetByInAndName("path", name), item.Parameters.GetByInAndName("path", name))
-	if p == nil || p.Schema == nil || p.Schema.Value == nil {
-		return false
-	}
-	s := p.Schema.Value
-	_, err := strconv.ParseFloat(fixed, 64)
-	return err != nil && (s.Type.Is("integer") || s.Type.Is("number")) || len(s.Enum) > 0 && !slices.Contains(s.Enum, any(fixed))
-}
-
-// scopeName is what a scope may be called.
-var scopeName = regexp.MustCompile(`^[a-z0-9:._-]{1,64}$`)
 
 // extend reads the x-… members of an operation that the gateway knows.
 func (l *loading) extend(o *Operation, extensions map[string]any) {
@@ -372,8 +344,9 @@ func (l *loading) extend(o *Operation, extensions map[string]any) {
 		return at
 	}
 	const scopeRule = "use 1 to 64 of a-z, 0-9, colon, dot, hyphen and underscore"
-	o.Scope = text("x-scope", scopeRule, scopeName.MatchString)
-	o.Upstream = text("x-upstream", scopeRule, scopeName.MatchString)
+	isName := func(text string) bool { return apikey.CheckScope(text) == nil }
+	o.Scope = text("x-scope", scopeRule, isName)
+	o.Upstream = text("x-upstream", scopeRule, isName)
 	o.DeprecatedAt, o.SunsetAt = instant("x-deprecated-at"), instant("x-sunset")
 	o.IsDeprecated = o.IsDeprecated || !o.DeprecatedAt.IsZero()
 	o.Successor = text("x-successor", "use a path or a URL", func(text string) bool {

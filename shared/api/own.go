@@ -21,7 +21,7 @@ func ownPath(prefix, path string) string {
 
 // Reserved returns the paths of the gateway's own operations and pages.
 func Reserved(prefix string) (paths []Pattern) {
-	for _, path := range []string{"/v1/quota", "/v1/usage", "/docs", "/docs/" + string(Star), "/docs.md", "/llms.txt", "/openapi.yaml", "/openapi.json"} {
+	for _, path := range []string{"/v1/quota", "/v1/usage", "/docs", "/docs/" + string(Star), "/docs.md", "/llms.txt", "/favicon.ico", "/openapi.yaml", "/openapi.json"} {
 		paths = append(paths, Pattern(ownPath(prefix, path)))
 	}
 	return paths

@@ -36,57 +36,33 @@ func (p Pattern) Matches(path string) bool {
 	return at == len(p)
 }
 
-// rank orders patterns: of two that have a path in common, the one with fewer paths comes first.
+// Compare orders patterns: the first segment that differs decides. A fixed one comes first, then one with a parameter and other text, of which
+// that with more text comes first, then a parameter. So of two patterns that have a path in common, the narrower one comes first.
+func (p Pattern) Compare(q Pattern) int { return strings.Compare(p.rank(), q.rank()) }
+
 func (p Pattern) rank() string {
 	var b strings.Builder
 	for segment := range strings.SplitSeq(string(p), "/") {
-		stars := strings.Count(segment, string(Star))
-		switch {
-		case stars == 0:
-			b.WriteString("/0")
-		case stars == len(segment):
-			b.WriteString("/9")
-		default: // the more it says, the fewer paths it has
-			fmt.Fprintf(&b, "/5%04d", max(0, 9999-len(segment)+stars))
+		place := 0
+		if parameters := strings.Count(segment, string(Star)); parameters > 0 {
+			place = 1 + max(0, 9999-len(segment)+parameters)
 		}
+		fmt.Fprintf(&b, "/%05d%s", place, strings.ReplaceAll(segment, string(Star), "\x7f")) // which is after all characters of paths
 	}
 	return b.String()
 }
 
-// Compare orders patterns for a search: of two that have a path in common, the narrower one comes first.
-func (p Pattern) Compare(q Pattern) int { return strings.Compare(p.rank(), q.rank()) }
-
-// clash says why two patterns cannot both be served. It is empty if they can: they have no path in common, or one of them has only paths
-// that the other has too, and is then preferred.
-func (p Pattern) clash(q Pattern) string {
-	switch in, out := q.Matches(string(p)), p.Matches(string(q)); {
-	case in && out:
-		return "is the same path as"
-	case in || out || !p.meets(q):
-		return ""
-	}
-	return "has paths in common with"
-}
-
-// Crosses reports whether two patterns may have a path in common although neither is a part of the other.
-func (p Pattern) Crosses(q Pattern) bool {
-	return strings.Count(string(p), "/") == strings.Count(string(q), "/") && p.meets(q) && !p.Matches(string(q)) && !q.Matches(string(p))
-}
-
-// meets reports whether two patterns with as many segments, of which neither is a part of the other, may have a path in common.
-func (p Pattern) meets(q Pattern) bool {
-	for p, q := string(p), string(q); p != "" || q != ""; {
-		var a, b string
-		a, p, _ = strings.Cut(p, "/")
-		b, q, _ = strings.Cut(q, "/")
-		if a == b || Pattern(a).Matches(b) || Pattern(b).Matches(a) {
-			continue
+// Meets reports whether two patterns have a path in common. It may say so wrongly of two that have other text beside a parameter.
+func (p Pattern) Meets(q Pattern) bool {
+	for rest, other, more, otherMore := string(p), string(q), true, true; more || otherMore; {
+		if more != otherMore {
+			return false
 		}
-		before, _, isOpen := strings.Cut(a, string(Star))
-		otherBefore, _, isOtherOpen := strings.Cut(b, string(Star))
-		after, otherAfter := a[strings.LastIndexByte(a, Star)+1:], b[strings.LastIndexByte(b, Star)+1:]
-		n, m := min(len(before), len(otherBefore)), min(len(after), len(otherAfter))
-		if !isOpen || !isOtherOpen || before[:n] != otherBefore[:n] || after[len(after)-m:] != otherAfter[len(otherAfter)-m:] {
+		var a, b string
+		a, rest, more = strings.Cut(rest, "/")
+		b, other, otherMore = strings.Cut(other, "/")
+		isBoth := strings.IndexByte(a, Star) >= 0 && strings.IndexByte(b, Star) >= 0
+		if !isBoth && !Pattern(a).Matches(b) && !Pattern(b).Matches(a) {
 			return false
 		}
 	}
