@@ -76,7 +76,6 @@ func TestDist(t *testing.T) {
 		}
 		checkNotices(t, d, filepath.Join(unpacked, noticesIn), output(t, dist, "go", "version", "-m", path))
 		checkModules(t, d, program, output(t, dist, "go", "version", "-m", path))
-		checkManual(t, filepath.Join(unpacked, "share/man/man1", program+".1"), output(t, dist, path, "--help"))
 	}
 	for _, completion := range completions {
 		if info, err := os.Stat(filepath.Join(unpacked, completion)); err != nil || info.Size() == 0 {
@@ -147,22 +146,6 @@ func checkNotices(t *testing.T, d bill, dir, listed string) {
 			if p.Name == match[1] && (p.License == "" || p.License == notStated) {
 				t.Errorf("the bill names no licence of %s", p.Name)
 			}
-		}
-	}
-}
-
-// checkManual checks that a manual page has every flag of the help.
-func checkManual(t *testing.T, path, help string) {
-	t.Helper()
-	page, err := os.ReadFile(path)
-	must.Do(t, err)
-	flags := regexp.MustCompile(`--(?:\[no-\])?[a-z-]+`).FindAllString(help, -1)
-	if len(flags) < 3 {
-		t.Fatalf("the help has the flags %q", flags)
-	}
-	for _, flag := range flags {
-		if flag != "--help" && !strings.Contains(string(page), strings.ReplaceAll(flag, "-", `\-`)) {
-			t.Errorf("%s does not have %s", path, flag)
 		}
 	}
 }

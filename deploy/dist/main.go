@@ -141,8 +141,8 @@ func (t target) environ() []string {
 		"GOAMD64=v1", "GOARM64=v8.0", "GOOS="+t.os, "GOARCH="+t.arch)
 }
 
-// sharedFiles returns the files that are the same for all systems. The programs themselves write their manual pages and
-// completions, so they are built for this machine first.
+// sharedFiles returns the files that are the same for all systems. keyadmin itself writes its completions, so it is built for this
+// machine first.
 func (r *release) sharedFiles() (files, error) {
 	dir, err := r.build(target{runtime.GOOS, runtime.GOARCH})
 	if err != nil {
@@ -156,27 +156,12 @@ func (r *release) sharedFiles() (files, error) {
 		}
 		shared[to] = file{text, 0o644}
 	}
-	say := func(program, to string, args ...string) error {
-		cmd := exec.Cmd{Path: filepath.Join(dir, program), Args: append([]string{program}, args...)}
-		text, err := cmd.Output()
-		if err == nil && len(text) == 0 {
-			err = errors.New("it prints nothing")
-		}
+	for shell, to := range completions {
+		text, err := exec.Command(filepath.Join(dir, "keyadmin"), "completion", shell).Output()
 		if err != nil {
-			return fmt.Errorf("%s %s: %w", program, strings.Join(args, " "), err)
+			return nil, fmt.Errorf("keyadmin completion %s: %w", shell, err)
 		}
 		shared[to] = file{text, 0o644}
-		return nil
-	}
-	for _, program := range programs {
-		if err := say(program, "share/man/man1/"+program+".1", "--man"); err != nil {
-			return nil, err
-		}
-	}
-	for shell, to := range completions {
-		if err := say("keyadmin", to, "completion", shell); err != nil {
-			return nil, err
-		}
 	}
 	return shared, nil
 }

@@ -13,11 +13,8 @@ import (
 // the process, also after kill -9; the file stays.
 const lockPath = "var/local.lock"
 
-// moving is the address of a process that moves the data.
-const moving = "moving"
-
-// lock makes sure that one process of this command uses the directory var. address is where the process will listen, or moving. unlock
-// must be called last.
+// lock makes sure that one process of this command uses the directory var. address is where the process will listen. unlock must be called
+// last.
 func lock(address string) (unlock func(), err error) {
 	if err := os.MkdirAll("var", 0o755); err != nil {
 		return nil, err
@@ -47,9 +44,6 @@ func lock(address string) (unlock func(), err error) {
 func running() error {
 	text, _ := os.ReadFile(lockPath) // without it, the message says less
 	pid, address, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
-	if address == moving {
-		return fmt.Errorf("the data of this source tree is being moved, by the process %s: wait until it has ended", pid)
-	}
 	if pid == "" || address == "" {
 		return errors.New("`make run` is already running in this source tree: stop it with Ctrl-C in its terminal")
 	}

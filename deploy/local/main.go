@@ -44,8 +44,7 @@ const (
 )
 
 const about = "The whole product in one process. It has settings of the gateway; the others are fixed here. With --api and --upstreams, " +
-	"the service of that document is behind the gateway instead of the pet service. " +
-	"`local move --help` says how to move its data to PostgreSQL."
+	"the service of that document is behind the gateway instead of the pet service. "
 
 // settings are those of the gateway.
 type settings struct{ app.Config }
@@ -69,9 +68,6 @@ func (s *settings) BadSettings() service.BadSettings {
 const defaultUpstream = "http://127.0.0.1:8081"
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == moveCommand {
-		os.Exit(moveMain(os.Args[2:]))
-	}
 	var cfg settings
 	if code, done := service.Load(&cfg, "local", about, os.Args[1:], os.Stdout, os.Stderr); done {
 		os.Exit(code)

@@ -23,11 +23,7 @@ import (
 var files embed.FS
 
 // Migrations create the tables of the pets.
-var Migrations = database.Migrations{
-	FS: files, Table: "pets_schema",
-	Tables: []string{"pets", "pet_requests"},
-	Used:   `SELECT EXISTS (SELECT 1 FROM pets) OR EXISTS (SELECT 1 FROM pet_requests)`,
-}
+var Migrations = database.Migrations{FS: files, Table: "pets_schema"}
 
 // Both databases understand these statements.
 const (

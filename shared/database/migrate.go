@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"path"
 
-	"github.com/jmoiron/sqlx"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 )
@@ -19,17 +18,7 @@ type Migrations struct {
 	FS    fs.FS  // migrations for both databases; those for one database are in the folders postgres and sqlite
 	Table string // goose's version table; each owner needs its own
 
-	// For copies.
-	Tables []string // whose rows are copied, parents before children
-	Used   string   // a query: do the tables hold anything that the migrations did not put there?
-}
-
-// InUse reports whether the owner's tables hold anything that the migrations did not put there. They must exist.
-func (m Migrations) InUse(ctx context.Context, q sqlx.QueryerContext) (used bool, err error) {
-	if err := sqlx.GetContext(ctx, q, &used, m.Used); err != nil {
-		return false, fmt.Errorf("look for rows: %w", Explain(err))
-	}
-	return used, nil
+	Tables []string // whose rows are backed up, parents before children
 }
 
 // Migrate migrates the owner's tables to the current version. Programs that start together wait for one another.

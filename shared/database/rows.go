@@ -2,7 +2,6 @@ package database
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/jmoiron/sqlx"
 )
@@ -44,11 +43,6 @@ func (r Rows) Pass(f func(t Table, line []byte) error, progress Progress) (map[s
 	return sums, err
 }
 
-// Sums reads all rows.
-func (r Rows) Sums() (map[string]Sum, error) {
-	return r.Pass(func(Table, []byte) error { return nil }, nil)
-}
-
 // Insert inserts the rows of each table into the table whose name is prefix and the table's name.
 func (d *DB) Insert(ctx context.Context, to sqlx.ExecerContext, prefix string, rows Rows, progress Progress) error {
 	var table string
@@ -68,30 +62,12 @@ func (d *DB) Insert(ctx context.Context, to sqlx.ExecerContext, prefix string, r
 	return err
 }
 
-// Replace puts rows in place of those of the tables, and compares both. Nothing may refer to the rows that it deletes.
-func (d *DB) Replace(ctx context.Context, t *sqlx.Tx, tables []Table, rows Rows) (map[string]Sum, error) {
+// Replace puts rows in place of those of the tables. Nothing may refer to the rows that it deletes.
+func (d *DB) Replace(ctx context.Context, t *sqlx.Tx, tables []Table, rows Rows) error {
 	for _, table := range tables {
 		if _, err := t.ExecContext(ctx, "DELETE FROM "+table.Name); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if err := d.Insert(ctx, t, "", rows, nil); err != nil {
-		return nil, err
-	}
-	return d.Compare(ctx, t, tables, rows)
-}
-
-// Compare returns the sums of rows by table, and an error unless the tables have the same sums.
-func (d *DB) Compare(ctx context.Context, t *sqlx.Tx, tables []Table, rows Rows) (map[string]Sum, error) {
-	want, err := rows.Sums()
-	if err != nil {
-		return nil, err
-	}
-	is, err := RowsOf(ctx, t, tables).Sums()
-	for _, table := range tables {
-		if there := is[table.Name]; err == nil && there != want[table.Name] {
-			err = fmt.Errorf("%s has %d rows, which are not those of the file. Nothing was changed", table.Name, there.Rows)
-		}
-	}
-	return want, err
+	return d.Insert(ctx, t, "", rows, nil)
 }

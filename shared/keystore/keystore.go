@@ -40,8 +40,6 @@ var Migrations = database.Migrations{
 		"plans", "tenants", "tenant_keys", "bans", "events", "lost_refusals", "gateway_registry", "usage_hours", "usage_minutes",
 		"usage_ledger", "usage_exports", "usage_gaps", "quota_records",
 	},
-	Used: `SELECT EXISTS (SELECT 1 FROM events) OR EXISTS (SELECT 1 FROM tenants) OR EXISTS (SELECT 1 FROM gateways)
-		OR EXISTS (SELECT 1 FROM usage_hours)`,
 }
 
 const (

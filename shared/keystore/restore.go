@@ -279,7 +279,7 @@ func (r *Restore) replace(t *tx) error {
 func (r *Restore) fill(t *tx) error {
 	const registry = "gateway_registry"
 	tables, rows := r.backup.tables(func(name string) bool { return !isDecided(name) && name != registry })
-	if _, err := t.store.db.Replace(t.ctx, t.Tx, tables, rows); err != nil {
+	if err := t.store.db.Replace(t.ctx, t.Tx, tables, rows); err != nil {
 		return err
 	}
 	if err := t.exec(skipSeals, t.at); err != nil {

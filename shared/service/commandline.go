@@ -57,17 +57,10 @@ func (e *UsageError) Error() string {
 	return text
 }
 
-// manualFlag is the only argument of a program that prints its manual page. It is not in the help: it is for packages.
-const manualFlag = "--man"
-
-// Parse fills target, a pointer to a struct with kong's tags. It returns the command to run, or nil if it has printed the help, the
-// version or the manual page. The error is a *UsageError.
+// Parse fills target, a pointer to a struct with kong's tags. It returns the command to run, or nil if it has printed the help or
+// the version. The error is a *UsageError.
 func (c CommandLine) Parse(target any) (*kong.Context, error) {
 	p := newParser(target, c)
-	if slices.Equal(c.Args, []string{manualFlag}) {
-		p.manual()
-		return nil, nil
-	}
 	usage := &UsageError{Program: c.Program}
 	command, err := p.Parse(c.Args)
 	if p.ended {
