@@ -100,7 +100,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 			return errors.Join(err, ports.Admin.Close())
 		}
 	}
-	g := &gateway{cfg: cfg, log: log, self: cfg.gatewayID(log), admin: service.NewAdmin(log, cfg.Settings, cfg.AdminListen)}
+	g := &gateway{cfg: cfg, log: log, self: cfg.gatewayID(), admin: service.NewAdmin(log, cfg.Settings, cfg.AdminListen)}
 	if err := g.admin.Start(ports.Admin); err != nil {
 		return errors.Join(err, ports.Admin.Close())
 	}

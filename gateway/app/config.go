@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -34,7 +35,7 @@ type Config struct {
 	TLSKey      string `name:"tls-key" env:"GATEWAY_TLS_KEY" placeholder:"PATH" help:"PEM key of that certificate."`
 	TLSName     string `name:"tls-name" env:"GATEWAY_TLS_NAME" placeholder:"HOST" help:"Name that clients use. A certificate without it is reported."`
 
-	ID          string             `env:"GATEWAY_ID" help:"Name of this gateway: unique, and the same after a restart. Default: host name, listen address and a random suffix."`
+	ID          string             `env:"GATEWAY_ID" help:"Name of this gateway: unique, and the same after a restart. Default: host name and listen address."`
 	Environment apikey.Environment `env:"GATEWAY_ENVIRONMENT" default:"live" placeholder:"live|test" help:"Environment of the keys that are accepted."`
 	Snapshot    string             `env:"GATEWAY_SNAPSHOT" default:"var/gateway.snapshot" placeholder:"PATH" help:"File from which a restarted gateway serves while the database is unavailable; .outage next to it keeps what Redis has to get, and .usage what the database has to get. Empty: no files."`
 
@@ -178,6 +179,15 @@ func (c *Config) quotas() []string {
 		}
 	}
 	return places
+}
+
+// gatewayID returns the gateway's name. Hosts of one name need the setting: the second gateway of a name does not start.
+func (c *Config) gatewayID() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "gateway"
+	}
+	return cmp.Or(c.ID, host+"-"+c.Listen)
 }
 
 // outageFile is next to the snapshot; empty if there is no snapshot.
