@@ -237,7 +237,7 @@ func (c *comparison) comparePlans(d document, state keystore.State) {
 		case !exists:
 			c.edits.Plans = append(c.edits.Plans, keystore.Edit[keystore.Plan]{After: after})
 			text := "without limits"
-			if after.Limits.IsSet() {
+			if after.Limits.IsComplete() {
 				text = operate.PerMinuteAndDay(after.Limits)
 			}
 			c.show(actionCreate, "plan", after.Name, "", text)
@@ -278,7 +278,7 @@ func (c *comparison) compareTenant(t documentTenant, was keystore.Tenant, exists
 	if !exists && is.Suspended {
 		text += ", suspended"
 	}
-	if !plan.Effective(limits, is.Override).IsSet() {
+	if !plan.Effective(limits, is.Override).IsComplete() {
 		text += "; it will have no quota, so all its requests are refused"
 	}
 	edit, action := keystore.Edit[keystore.Tenant]{After: is}, actionCreate

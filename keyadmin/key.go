@@ -113,7 +113,7 @@ func (a *app) printCreated(r operate.Outcome, t operate.Owner) error {
 	if err := a.printToken(r.View); err != nil {
 		return err
 	}
-	if t.Limits.IsSet() && a.ErrTerminal {
+	if t.Limits.IsComplete() && a.ErrTerminal {
 		a.note("Limits belong to the tenant: all its keys share %s requests per minute and %s per day.",
 			count(t.Limits.Minute), count(t.Limits.Day))
 	}

@@ -142,7 +142,7 @@ func (g *gateway) openStores(ctx context.Context, end context.CancelFunc, addres
 	}
 	g.store = keystore.New(db, nil, nil, g.self)
 	g.keys, err = directory.Open(ctx, g.store, directory.Config{
-		GatewayID: g.self, AdminAddress: address, Snapshot: cfg.Snapshot,
+		GatewayID: g.self, Environment: cfg.Environment, AdminAddress: address, Snapshot: cfg.Snapshot,
 		Document: describe(cfg.document), MaxAge: cfg.DirectoryMaxAge, LongestRequest: cfg.UpstreamTimeout, Log: g.log, Metrics: g.admin.Metrics, Loaded: tuneCollector,
 		PlansChanged: func(plans []keystore.Plan) {
 			if err := g.docs.change(plans); err != nil {

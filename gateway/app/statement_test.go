@@ -20,7 +20,7 @@ func newAccountant(t *testing.T, db *database.DB) (tenant id.Tenant, key keystor
 	t.Helper()
 	tenant, _ = newKey(t, db)
 	store := keystore.New(db, nil, nil, "test")
-	if _, _, err := store.SetQuota(t.Context(), tenant, plan.Limits{Minute: 1_000_000, Day: 1_000_000}); err != nil {
+	if _, _, err := store.SetQuota(t.Context(), tenant, plan.Limits{Minute: 1_000_000, Day: 1_000_000}, 0); err != nil {
 		t.Fatal(err)
 	}
 	key, token, _, err := store.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant, Scopes: "pets:read pets:write usage:read"})

@@ -86,7 +86,7 @@ func tenantStatus(t operate.TenantView) cell { return status(t.Status(), t.Statu
 
 // useOf says how much of its limits a tenant has used.
 func (c *Console) useOf(ctx context.Context, t operate.Owner) string {
-	if c.cfg.Quota == nil || !t.Limits.IsSet() {
+	if c.cfg.Quota == nil || !t.Limits.IsComplete() {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, databaseWithin/2) // the rest of the time is for the database

@@ -62,7 +62,7 @@ func TestChangesAreInTheSnapshotFirst(t *testing.T) {
 	defer d.snapshot.Close()
 	read := func() Entry {
 		t.Helper()
-		s := newState(&d.versions)
+		s := newState(&d.versions, d.cfg.Environment)
 		if _, err := d.snapshot.Read(s.rows(s.setBan)); err != nil {
 			t.Fatal(err)
 		}

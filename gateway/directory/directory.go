@@ -37,11 +37,12 @@ import (
 
 // Config is a directory's configuration.
 type Config struct {
-	GatewayID    string            // unique, and stable over restarts
-	AdminAddress string            // shown to operators when this gateway does not confirm
-	Snapshot     string            // the snapshot's path; empty: none
-	MaxAge       time.Duration     // refuse everything this long after the last contact with the database; 0: never
-	Document     keystore.Document // of the API that the gateway serves
+	GatewayID    string             // unique, and stable over restarts
+	Environment  apikey.Environment // whose limits are looked up
+	AdminAddress string             // shown to operators when this gateway does not confirm
+	Snapshot     string             // the snapshot's path; empty: none
+	MaxAge       time.Duration      // refuse everything this long after the last contact with the database; 0: never
+	Document     keystore.Document  // of the API that the gateway serves
 	// LongestRequest is the longest time from a request's quota decision to its count. The usage of an hour is complete this
 	// time and a minute after its end.
 	LongestRequest time.Duration
@@ -69,8 +70,10 @@ type Entry struct {
 	Environment apikey.Environment
 	Scopes      apikey.Scopes
 	Plan        string
-	Limits      plan.Limits
-	Version     uint64         // changes when the tenant's limits change
+	Limits      plan.Limits    // of the tenant, in this gateway's environment
+	MonthStarts uint8          // as in keystore.Tenant
+	Version     uint64         // changes when the tenant's limits or the start of its month change
+	KeyLimits   plan.Limits    // the key's own, within the tenant's; zero: none
 	UsedSince   instant.Millis // the last reset of the tenant's usage; 0: never
 	Suspended   bool
 	ExpiresAt   instant.Millis
@@ -136,7 +139,7 @@ func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, e
 		pending: map[id.Key]keystore.Ban{},
 		banned:  make(chan struct{}, 1),
 	}
-	d.state.Store(newState(&d.versions))
+	d.state.Store(newState(&d.versions, cfg.Environment))
 	d.maxAge.Store(cfg.MaxAge.Milliseconds())
 	d.self.Store(&keystore.Registration{
 		ID: cfg.GatewayID, Incarnation: newIncarnation(), AdminAddress: cfg.AdminAddress, MaxAge: cfg.MaxAge,
@@ -200,10 +203,11 @@ func (d *Directory) Lookup(h apikey.Hash) (Entry, bool) {
 
 // Terms are what holds for all keys of a tenant.
 type Terms struct {
-	Plan      string
-	Limits    plan.Limits    // the effective ones
-	Version   uint64         // of the limits
-	UsedSince instant.Millis // the last reset of the usage; 0: never
+	Plan        string
+	Limits      plan.Limits    // the effective ones, in this gateway's environment
+	MonthStarts uint8          // as in keystore.Tenant
+	Version     uint64         // of the limits
+	UsedSince   instant.Millis // the last reset of the usage; 0: never
 }
 
 // Terms returns a tenant's terms.
@@ -214,8 +218,8 @@ func (d *Directory) Terms(t id.Tenant) (_ Terms, known bool) {
 		return Terms{}, false
 	}
 	now := s.tenants.at(ref).terms.Load()
-	limits, version := now.limits()
-	return Terms{now.plan.name, limits, version, now.usedSince}, true
+	limits, version := now.limits(s.environment)
+	return Terms{now.plan.name, limits, now.monthStarts, version, now.usedSince}, true
 }
 
 // Fresh reports whether the directory may be used at now: it was loaded, and the last contact with the database is within MaxAge.

@@ -92,7 +92,7 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 		want.Plan, want.Limits = "pro", plan.Limits{Minute: 300, Day: 10_000}
 		check("plan set", true)
 
-		confirmed(t, store)(store.SetQuota(ctx, tenant.ID, plan.Limits{Minute: 7}))
+		confirmed(t, store)(store.SetQuota(ctx, tenant.ID, plan.Limits{Minute: 7}, 0))
 		want.Limits.Minute = 7
 		check("quota set", true)
 
@@ -442,5 +442,51 @@ func TestPassesPlansOn(t *testing.T) {
 		gold := plan.Limits{Minute: 7, Day: 70}
 		confirmed(t, store)(store.CreatePlan(t.Context(), keystore.Plan{Name: "gold", Limits: gold}))
 		check("created", 5, "gold", gold)
+	})
+}
+
+// A look-up has the limits of the tenant in this gateway's environment, the start of its month, and the key's own limits: after a load,
+// after changes that are followed, and from the snapshot.
+func TestLimitsOfAKey(t *testing.T) {
+	t.Parallel()
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		store := openStore(t, url)
+		ctx, ok := t.Context(), made(t)
+		gold := keystore.Plan{Name: "gold", Limits: plan.Limits{Minute: 600, Month: 3_000_000}, Test: plan.Limits{Minute: 60}}
+		ok(store.CreatePlan(ctx, gold))
+		acme, _, err := store.CreateTenant(ctx, keystore.TenantSpec{Name: "acme", Plan: "free", Override: plan.Limits{Day: 9_000}, MonthStarts: 3})
+		must.Do(t, err)
+		key, token, _, err := store.CreateKey(ctx, keystore.KeySpec{Tenant: acme.ID, Limits: plan.Limits{Minute: 10}})
+		must.Do(t, err)
+		live := opened(t, store, Config{Snapshot: snapshotPath(t)})
+		test := opened(t, store, Config{GatewayID: "gw-2", Environment: apikey.Test})
+		check := func(when string, d *Directory, limits plan.Limits, monthStarts uint8, own plan.Limits) {
+			t.Helper()
+			got, _ := d.Lookup(apikey.Sum([]byte(token)))
+			if got.Limits != limits || got.MonthStarts != monthStarts || got.KeyLimits != own {
+				t.Errorf("%s: %+v, start %d, own %+v; want %+v, %d, %+v", when, got.Limits, got.MonthStarts, got.KeyLimits, limits, monthStarts, own)
+			}
+			if terms, _ := d.Terms(acme.ID); terms.Limits != got.Limits || terms.MonthStarts != got.MonthStarts || terms.Version != got.Version {
+				t.Errorf("%s: the terms are %+v, the entry is %+v", when, terms, got)
+			}
+		}
+		check("loaded", live, plan.Limits{Minute: 60, Day: 9_000}, 3, plan.Limits{Minute: 10})
+		before, _ := live.Lookup(apikey.Sum([]byte(token)))
+		ok(store.SetPlan(ctx, acme.ID, "gold"))
+		ok(store.SetQuota(ctx, acme.ID, plan.Limits{Minute: 700}, 15))
+		ok(store.UpdateKey(ctx, key.ID, func(k *keystore.Key) { k.Limits = plan.Limits{Minute: 20, Day: 200} }))
+		synced(t, live)
+		synced(t, test)
+		check("followed", live, plan.Limits{Minute: 700, Day: 9_000, Month: 3_000_000}, 15, plan.Limits{Minute: 20, Day: 200})
+		check("for tests", test, plan.Limits{Minute: 60, Day: 9_000, Month: 3_000_000}, 15, plan.Limits{Minute: 20, Day: 200})
+		if after, _ := live.Lookup(apikey.Sum([]byte(token))); after.Version == before.Version {
+			t.Error("the version has not changed with the limits")
+		}
+		read := newState(&live.versions, apikey.Test)
+		if _, err := live.snapshot.Read(read.rows(read.setBan)); err != nil || read.err != nil {
+			t.Fatal(err, read.err)
+		}
+		test.state.Store(read)
+		check("from the snapshot", test, plan.Limits{Minute: 60, Day: 9_000, Month: 3_000_000}, 15, plan.Limits{Minute: 20, Day: 200})
 	})
 }

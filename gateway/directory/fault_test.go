@@ -289,7 +289,7 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 	must.Do(t, err)
 	read := func(content []byte) (found bool, err error) {
 		must.Do(t, os.WriteFile(path, content, 0o600))
-		next := newState(&d.versions)
+		next := newState(&d.versions, d.cfg.Environment)
 		_, err = d.snapshot.Read(next.rows(next.setBan))
 		_, found = next.findHash((*apikey.Hash)(&hash))
 		return found, err

@@ -149,7 +149,7 @@ func (d *Directory) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	next := newState(&d.versions)
+	next := newState(&d.versions, d.cfg.Environment)
 	last, uuid, err := d.store.Load(ctx, next.rows(next.setBan))
 	if err == nil {
 		err = next.err

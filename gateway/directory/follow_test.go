@@ -168,7 +168,7 @@ func (w *writer) change() error {
 	}
 	tenant := w.tenants[w.random.IntN(len(w.tenants))]
 	key := w.keys[w.random.IntN(len(w.keys))]
-	limits := plan.Limits{Minute: int64(1 + instant.Millis(w.random.Int64N(1000))), Day: int64(1 + instant.Millis(w.random.Int64N(1000)))}
+	limits := plan.Limits{Minute: 1 + w.random.Int64N(1000), Day: 1000 + w.random.Int64N(1000)}
 	hence := instant.Of(time.Now().Add(time.Hour)) + instant.Millis(w.random.Int64N(1000))
 	var err error
 	switch w.random.IntN(14) {
@@ -187,7 +187,7 @@ func (w *writer) change() error {
 	case 4:
 		_, _, err = w.store.SetPlan(ctx, tenant, []string{"free", "pro", "business"}[w.random.IntN(3)])
 	case 5:
-		_, _, err = w.store.SetQuota(ctx, tenant, limits)
+		_, _, err = w.store.SetQuota(ctx, tenant, limits, 0)
 	case 6:
 		_, _, err = w.store.ClearQuota(ctx, tenant)
 	case 7:

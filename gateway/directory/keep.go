@@ -15,7 +15,7 @@ const keepEvery = time.Minute
 
 // restore serves from the snapshot until the database is back.
 func (d *Directory) restore() {
-	next := newState(&d.versions)
+	next := newState(&d.versions, d.cfg.Environment)
 	head, err := d.snapshot.Read(next.rows(next.setBan))
 	if err == nil {
 		err = next.err

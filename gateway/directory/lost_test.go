@@ -289,7 +289,7 @@ func TestLostRefusalsAreInForceAtOnce(t *testing.T) {
 	t.Parallel()
 	var versions uint64
 	read := func(row keystore.KeyRow) *state {
-		s := newState(&versions)
+		s := newState(&versions, 0)
 		s.setLost(nil)
 		s.setPlan(keystore.Plan{Name: "free"})
 		s.setTenant(&keystore.TenantRow{Plan: "free"})

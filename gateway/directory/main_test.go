@@ -185,12 +185,12 @@ func seed(t testing.TB, db *database.DB, tenants, keys int) {
 		}
 	}
 	plans := []string{"free", "pro", "business"}
-	insert(`INSERT INTO tenants SELECT value->>'id', value->>'id', value->>'plan', 0, 0, false, 1, 0 FROM `+rows, tenants,
+	insert(`INSERT INTO tenants SELECT value->>'id', value->>'id', value->>'plan', 0, 0, false, 1, 0, 0, 0 FROM `+rows, tenants,
 		func(i int) map[string]string {
 			return map[string]string{"id": massTenant(i).String(), "plan": plans[i%len(plans)]}
 		})
 	insert(`INSERT INTO tenant_keys SELECT value->>'id', value->>'t', `+unhex+`, 'default', 'abcd', 'live', 'pets:read pets:write', '', 1,
-		0, 0, 0, '', 0 FROM `+rows, keys,
+		0, 0, 0, '', 0, 0, 0 FROM `+rows, keys,
 		func(i int) map[string]string {
 			hash := mass("hash", i)
 			return map[string]string{"id": massKey(i).String(), "t": massTenant(i % tenants).String(), "h": hex.EncodeToString(hash[:])}

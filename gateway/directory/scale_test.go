@@ -17,7 +17,7 @@ func TestManyKeys(t *testing.T) {
 	seed(t, db, tenants, keys)
 	d := opened(t, keystore.New(db, nil, nil, "test"), Config{Snapshot: snapshotPath(t)})
 	defer d.snapshot.Close()
-	read := newState(&d.versions)
+	read := newState(&d.versions, d.cfg.Environment)
 	if _, err := d.snapshot.Read(read.rows(read.setBan)); err != nil || read.err != nil {
 		t.Fatal(err, read.err)
 	}

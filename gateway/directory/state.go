@@ -30,6 +30,7 @@ type state struct {
 	// a key until everything is loaded again.
 	allows     list[[]netip.Prefix]
 	successors list[id.Key]
+	limits     list[plan.Limits]
 	texts      list[string]      // names, and sets of scopes
 	textRefs   map[string]uint32 // into texts; used only by the goroutine that makes changes
 
@@ -38,6 +39,8 @@ type state struct {
 	plans map[string]*planRecord // used only by the goroutine that makes changes
 
 	lost lost // applied in addition to the rows
+
+	environment apikey.Environment // of the gateway
 
 	versions *uint64 // the last version used; kept when the state is reloaded
 	err      error   // the first invalid row
@@ -54,6 +57,7 @@ type key struct {
 	name        atomic.Uint32 // reference
 	successor   atomic.Uint32 // reference + 1; 0: none
 	ban         atomic.Uint32 // reference + 1; 0: never banned
+	limits      atomic.Uint32 // reference + 1; 0: none
 	expiresAt   atomic.Int64
 	revokedAt   atomic.Int64
 	graceEndsAt atomic.Int64
@@ -67,11 +71,12 @@ type tenant struct {
 }
 
 type terms struct {
-	plan      *planRecord
-	override  plan.Limits
-	version   uint64
-	suspended bool
-	usedSince instant.Millis // the last reset of the usage; 0: never
+	plan        *planRecord
+	override    plan.Limits
+	monthStarts uint8
+	version     uint64
+	suspended   bool
+	usedSince   instant.Millis // the last reset of the usage; 0: never
 }
 
 // planRecord is a plan that its tenants share, so a change of the plan is one write for all of them.
@@ -81,21 +86,22 @@ type planRecord struct {
 }
 
 type planLimits struct {
-	plan.Limits
+	keystore.Plan
 	version uint64
 }
 
-// limits returns the effective limits, and a version that changes with them.
-func (t *terms) limits() (plan.Limits, uint64) {
+// limits returns the effective limits in an environment, and a version that changes with them.
+func (t *terms) limits(in apikey.Environment) (plan.Limits, uint64) {
 	own := t.plan.now.Load()
-	if t.override.Minute != 0 && t.override.Day != 0 {
-		return t.override, t.version
+	limits := own.InForce(t.override, in)
+	if limits == t.override { // the plan does not matter
+		return limits, t.version
 	}
-	return plan.Effective(own.Limits, t.override), max(t.version, own.version)
+	return limits, max(t.version, own.version)
 }
 
-func newState(versions *uint64) *state {
-	s := &state{plans: map[string]*planRecord{}, textRefs: map[string]uint32{}, versions: versions}
+func newState(versions *uint64, environment apikey.Environment) *state {
+	s := &state{plans: map[string]*planRecord{}, textRefs: map[string]uint32{}, environment: environment, versions: versions}
 	s.expect(0, 0)
 	return s
 }
@@ -128,7 +134,7 @@ func (s *state) entry(ref uint32) Entry {
 	k := s.keys.at(ref)
 	t := s.tenants.at(k.tenant)
 	now := t.terms.Load()
-	limits, version := now.limits()
+	limits, version := now.limits(s.environment)
 	// The expiry is read first, because setTerms stores it last. So a key that gets a later expiry and fewer scopes never
 	// passes with the new expiry and the old scopes.
 	expiresAt := instant.Millis(k.expiresAt.Load())
@@ -136,7 +142,7 @@ func (s *state) entry(ref uint32) Entry {
 	return Entry{
 		Key: k.id, Tenant: t.id, Name: *s.texts.at(k.name.Load()), Environment: apikey.Environment(k.environment),
 		Scopes: apikey.Scopes(*s.texts.at(k.scopes.Load())), Allow: s.allow(k), ReplacedBy: s.successor(k),
-		Plan: now.plan.name, Limits: limits, Version: version, Suspended: now.suspended, UsedSince: now.usedSince, ExpiresAt: expiresAt,
+		Plan: now.plan.name, Limits: limits, MonthStarts: now.monthStarts, Version: version, KeyLimits: s.keyLimits(k), Suspended: now.suspended, UsedSince: now.usedSince, ExpiresAt: expiresAt,
 		RevokedAt: instant.Millis(k.revokedAt.Load()), GraceEndsAt: instant.Millis(k.graceEndsAt.Load()),
 		BannedUntil: ban.Until, BanIsAutomatic: ban.Automatic, BanNotice: ban.Notice,
 	}
@@ -148,6 +154,14 @@ func (s *state) allow(k *key) []netip.Prefix {
 		return *s.allows.at(ref - 1)
 	}
 	return nil
+}
+
+// keyLimits returns the limits of the key itself.
+func (s *state) keyLimits(k *key) (limits plan.Limits) {
+	if ref := k.limits.Load(); ref != 0 {
+		limits = *s.limits.at(ref - 1)
+	}
+	return limits
 }
 
 func (s *state) successor(k *key) (successor id.Key) {
@@ -175,7 +189,7 @@ func (s *state) image() func(to keystore.Rows) {
 			t := s.tenants.at(ref)
 			now := t.terms.Load()
 			to.Tenant(&keystore.TenantRow{
-				ID: t.id, Plan: now.plan.name, Override: now.override, Suspended: now.suspended, UsedSince: now.usedSince,
+				ID: t.id, Plan: now.plan.name, Override: now.override, MonthStarts: now.monthStarts, Suspended: now.suspended, UsedSince: now.usedSince,
 			})
 		}
 		for ref := range keys {
@@ -184,7 +198,7 @@ func (s *state) image() func(to keystore.Rows) {
 				Hash: k.hash, ID: k.id, Tenant: s.tenants.at(k.tenant).id, Environment: apikey.Environment(k.environment),
 				Scopes: apikey.Scopes(*s.texts.at(k.scopes.Load())), Allow: s.allow(k), Name: *s.texts.at(k.name.Load()), ReplacedBy: s.successor(k),
 				ExpiresAt: instant.Millis(k.expiresAt.Load()), RevokedAt: instant.Millis(k.revokedAt.Load()),
-				GraceEndsAt: instant.Millis(k.graceEndsAt.Load()),
+				GraceEndsAt: instant.Millis(k.graceEndsAt.Load()), Limits: s.keyLimits(k),
 			})
 			if ban := s.ban(k); ban.Until != 0 {
 				to.Ban(*ban)
@@ -194,8 +208,8 @@ func (s *state) image() func(to keystore.Rows) {
 }
 
 func (s *state) allPlans() (plans []keystore.Plan) {
-	for name, record := range s.plans {
-		plans = append(plans, keystore.Plan{Name: name, Limits: record.now.Load().Limits})
+	for _, record := range s.plans {
+		plans = append(plans, record.now.Load().Plan)
 	}
 	return plans
 }
@@ -208,10 +222,10 @@ func (s *state) setPlan(p keystore.Plan) {
 	if !known {
 		record = &planRecord{name: p.Name}
 		s.plans[p.Name] = record
-	} else if record.now.Load().Limits == p.Limits {
+	} else if record.now.Load().Plan == p {
 		return
 	}
-	record.now.Store(&planLimits{p.Limits, s.nextVersion()})
+	record.now.Store(&planLimits{p, s.nextVersion()})
 }
 
 func (s *state) nextVersion() uint64 {
@@ -240,10 +254,10 @@ func (s *state) setTenant(row *keystore.TenantRow) {
 // newTerms returns new terms. The parameter was has the earlier terms, or is nil. The new terms have a new version,
 // unless the limits stay the same.
 func (s *state) newTerms(was *terms, row *keystore.TenantRow) *terms {
-	next := &terms{plan: s.plans[row.Plan], override: row.Override, suspended: row.Suspended, usedSince: row.UsedSince}
+	next := &terms{plan: s.plans[row.Plan], override: row.Override, monthStarts: row.MonthStarts, suspended: row.Suspended, usedSince: row.UsedSince}
 	if was != nil {
-		before, version := was.limits()
-		if now, _ := next.limits(); now == before {
+		before, version := was.limits(s.environment)
+		if now, _ := next.limits(s.environment); now == before && next.monthStarts == was.monthStarts {
 			next.version = version
 			return next
 		}
@@ -291,6 +305,11 @@ func (s *state) setTerms(k *key, row *keystore.KeyRow) {
 		at, successor := s.successors.add()
 		*successor = row.ReplacedBy
 		k.successor.Store(at + 1)
+	}
+	if row.Limits != s.keyLimits(k) {
+		at, limits := s.limits.add()
+		*limits = row.Limits
+		k.limits.Store(at + 1)
 	}
 	k.expiresAt.Store(int64(row.ExpiresAt))
 	k.revokedAt.Store(int64(row.RevokedAt))

@@ -88,8 +88,18 @@ func (c *changes) plan(e Edit[Plan]) error {
 	if err := plan.CheckName(is.Name); err != nil {
 		return asInvalid(err)
 	}
-	if err := checkLimits(is.Limits); err != nil {
-		return err
+	var was Plan
+	if e.Before != nil {
+		was = *e.Before
+	}
+	// Limits that do not change may be older than their check.
+	if is.Limits != was.Limits || is.Test != was.Test {
+		if err := is.Limits.Check(); err != nil {
+			return asInvalid(err)
+		}
+		if err := is.InForce(plan.Limits{}, apikey.Test).Check(); err != nil {
+			return invalid("for test keys, %s", err)
+		}
 	}
 	about := subject{plan: is.Name}
 	switch {
@@ -97,9 +107,9 @@ func (c *changes) plan(e Edit[Plan]) error {
 		is.CreatedAt = c.at
 		c.event(PlanCreated, about, nil, is)
 		c.add(insertPlans, nil, is)
-	case is != *e.Before:
-		c.event(PlanUpdated, about, *e.Before, is)
-		c.add(updatePlans, *e.Before, is)
+	case is != was:
+		c.event(PlanUpdated, about, was, is)
+		c.add(updatePlans, was, is)
 	}
 	return nil
 }
@@ -107,8 +117,17 @@ func (c *changes) plan(e Edit[Plan]) error {
 // tenant adds an event for the plan and the limits, and one for the suspension.
 func (c *changes) tenant(e Edit[Tenant]) (err error) {
 	is := e.After
-	if err = checkLimits(is.Override); err == nil && e.Before == nil {
+	var was Tenant
+	if e.Before != nil {
+		was = *e.Before
+	} else {
 		err = asInvalid(CheckTenantName(is.Name))
+	}
+	if err == nil && is.Override != was.Override { // limits that do not change may be older than their check
+		err = asInvalid(is.Override.Check())
+	}
+	if err == nil {
+		err = asInvalid(plan.CheckMonthStarts(is.MonthStarts))
 	}
 	if err == nil && is.ID.IsZero() {
 		is.ID, err = id.NewTenant(c.random)
@@ -117,10 +136,7 @@ func (c *changes) tenant(e Edit[Tenant]) (err error) {
 		return err
 	}
 	about := subject{tenant: is.ID}
-	var was Tenant
-	if e.Before != nil {
-		was = *e.Before
-	} else {
+	if e.Before == nil {
 		is.CreatedAt = c.at
 		was = is
 		was.Suspended = false
@@ -166,13 +182,14 @@ type keyRow struct {
 	RevokedAt   instant.Millis `json:"revokedAt"`
 	GraceEndsAt instant.Millis `json:"graceEndsAt"`
 	ReplacedBy  id.Key         `json:"replacedBy,omitzero"`
+	Limits      plan.Limits    `json:"limits"`
 }
 
 func rowOf(k Key) keyRow {
 	allow, _ := k.Allow.Value() // it is always a text
 	return keyRow{
 		k.ID, k.Tenant, "", k.Name, k.Hint, k.Environment.String(), string(k.Scopes), allow, k.CreatedAt, k.ExpiresAt, k.RevokedAt,
-		k.GraceEndsAt, k.ReplacedBy,
+		k.GraceEndsAt, k.ReplacedBy, k.Limits,
 	}
 }
 

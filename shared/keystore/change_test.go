@@ -56,7 +56,7 @@ func TestChangesOfOneRowBothHold(t *testing.T) {
 			}
 			n++
 		}
-		_, _, err = s.SetQuota(ctx, tenant.ID, plan.Limits{Minute: 7})
+		_, _, err = s.SetQuota(ctx, tenant.ID, plan.Limits{Minute: 7}, 0)
 		meanwhile = func() {}
 		wantError(t, err, keystore.ErrConflict, "try again")
 		if now := must.Get[keystore.Tenant](t)(s.Tenant(ctx, tenant.ID.String())); now.Override.Minute != 0 || now.Plan != plans[(n+1)%2] {

@@ -56,6 +56,9 @@ func (s *Store) CreateKey(ctx context.Context, spec KeySpec) (k Key, token strin
 	if err := CheckText(spec.Name, NameRunesMax); err != nil {
 		return Key{}, "", 0, fail(op, invalid("the name of the key: %s", err))
 	}
+	if err := spec.Limits.CheckKey(); err != nil {
+		return Key{}, "", 0, fail(op, asInvalid(err))
+	}
 	changes := s.newChanges(s.now())
 	if spec.ExpiresAt != 0 && spec.ExpiresAt <= changes.at {
 		return Key{}, "", 0, fail(op, invalid("a key cannot expire in the past, at %s", spec.ExpiresAt))
@@ -74,7 +77,7 @@ func (s *Store) CreateKey(ctx context.Context, spec KeySpec) (k Key, token strin
 func (s *Store) mint(spec KeySpec, to *changes) (k Key, token string, err error) {
 	k = Key{
 		Tenant: spec.Tenant, Name: spec.Name, Environment: spec.Environment, Scopes: spec.Scopes,
-		CreatedAt: to.at, ExpiresAt: spec.ExpiresAt,
+		CreatedAt: to.at, ExpiresAt: spec.ExpiresAt, Limits: spec.Limits,
 	}
 	for _, prefix := range spec.Allow {
 		k.Allow = append(k.Allow, prefix.Masked())
@@ -90,7 +93,7 @@ func (s *Store) mint(spec KeySpec, to *changes) (k Key, token string, err error)
 	return k, token, nil
 }
 
-// UpdateKey changes the name, the scopes, the allow-list and the expiry of a key; change changes nothing else. If another writer
+// UpdateKey changes the name, the scopes, the allow-list, the expiry and the limits of a key; change changes nothing else. If another writer
 // changes the key at the same time, change is called again. A key that has ended cannot be changed: ErrConflict.
 func (s *Store) UpdateKey(ctx context.Context, key id.Key, change func(*Key)) (Key, Change, error) {
 	return s.editKey(ctx, "update key", key, func(k *Key, now instant.Millis) error {
@@ -120,11 +123,11 @@ func editable(before, after Key, now instant.Millis) error {
 	case after.ExpiresAt != before.ExpiresAt && after.ExpiresAt != 0 && after.ExpiresAt <= now:
 		return invalid("a key cannot expire in the past, at %s", after.ExpiresAt)
 	}
-	return nil
+	return asInvalid(after.Limits.CheckKey())
 }
 
 func sameTerms(a, b Key) bool {
-	return a.Name == b.Name && a.Scopes == b.Scopes && a.ExpiresAt == b.ExpiresAt && slices.Equal(a.Allow, b.Allow)
+	return a.Name == b.Name && a.Scopes == b.Scopes && a.ExpiresAt == b.ExpiresAt && a.Limits == b.Limits && slices.Equal(a.Allow, b.Allow)
 }
 
 // RevokeKey ends a key. Revoking it again changes nothing.
@@ -135,7 +138,7 @@ func (s *Store) RevokeKey(ctx context.Context, key id.Key) (Key, Change, error) 
 	}, (*changes).key)
 }
 
-// RotateKey replaces a key by a new one with the same tenant, name, scopes, allow-list and lifetime. Both are valid until
+// RotateKey replaces a key by a new one with the same tenant, name, scopes, allow-list, limits and lifetime. Both are valid until
 // graceEndsAt, then only the new one. Without a grace period the old key is revoked. Repeated within the grace period, it
 // changes nothing and returns the new key without its token: ShortenGrace ends the old key earlier. It returns the new key and its
 // token with an *UnknownError too.
@@ -148,7 +151,7 @@ func (s *Store) RotateKey(ctx context.Context, key id.Key, graceEndsAt instant.M
 		if fresh, token = (Key{}), ""; !old.ReplacedBy.IsZero() { // it is in its grace period
 			return nil
 		}
-		spec := KeySpec{Tenant: old.Tenant, Name: old.Name, Environment: old.Environment, Scopes: old.Scopes, Allow: old.Allow}
+		spec := KeySpec{Tenant: old.Tenant, Name: old.Name, Environment: old.Environment, Scopes: old.Scopes, Allow: old.Allow, Limits: old.Limits}
 		if old.ExpiresAt != 0 {
 			spec.ExpiresAt = c.at + old.ExpiresAt - old.CreatedAt
 		}

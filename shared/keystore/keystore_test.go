@@ -192,10 +192,10 @@ func TestTenants(t *testing.T) {
 		got, change, err := s.SetPlan(ctx, tenant.ID, "pro")
 		step("set plan", got, change, err, 2)
 		want.Override = plan.Limits{Minute: 7}
-		got, change, err = s.SetQuota(ctx, tenant.ID, plan.Limits{Minute: 7})
+		got, change, err = s.SetQuota(ctx, tenant.ID, plan.Limits{Minute: 7}, 0)
 		step("set quota", got, change, err, 3)
 		want.Override.Day = 9
-		got, change, err = s.SetQuota(ctx, tenant.ID, plan.Limits{Day: 9})
+		got, change, err = s.SetQuota(ctx, tenant.ID, plan.Limits{Day: 9}, 0)
 		step("set the other quota", got, change, err, 4)
 		want.Override = plan.Limits{}
 		got, change, err = s.ClearQuota(ctx, tenant.ID)

@@ -27,11 +27,12 @@ type Rows struct {
 
 // TenantRow is the part of a tenant that a gateway needs.
 type TenantRow struct {
-	ID        id.Tenant
-	Plan      string
-	Override  plan.Limits
-	Suspended bool
-	UsedSince instant.Millis // the last reset of its usage; 0: never
+	ID          id.Tenant
+	Plan        string
+	Override    plan.Limits
+	MonthStarts uint8 // as in Tenant
+	Suspended   bool
+	UsedSince   instant.Millis // the last reset of its usage; 0: never
 }
 
 // KeyRow is the part of a key that a gateway needs. A time of 0 means never.
@@ -47,6 +48,7 @@ type KeyRow struct {
 	ExpiresAt   instant.Millis
 	RevokedAt   instant.Millis
 	GraceEndsAt instant.Millis
+	Limits      plan.Limits // the key's own; zero: none
 }
 
 // BanRow is the part of a ban that a gateway needs.
@@ -122,14 +124,14 @@ func (s *Store) read(ctx context.Context, q sqlx.QueryerContext, to Rows) error 
 		columns int
 		pass    func(*columns)
 	}{
-		{loadPlans, nil, 3, to.plan},
-		{loadTenants, nil, 6, func(c *columns) {
+		{loadPlans, nil, planColumns, to.plan},
+		{loadTenants, nil, 1 + tenantColumns, func(c *columns) {
 			var tenant id.Tenant
 			c.scan(&tenant)
 			to.tenant(c, tenant)
 		}},
-		{loadKeys, nil, loadColumnsMax, to.key},
-		{loadBans, []any{s.now().Add(-endedBansLoaded)}, 4, to.ban},
+		{loadKeys, nil, keyColumns, to.key},
+		{loadBans, []any{s.now().Add(-endedBansLoaded)}, banColumnsLoaded, to.ban},
 	} {
 		var values, targets [loadColumnsMax]any
 		var row [loadColumnsMax]driver.Value
@@ -153,8 +155,15 @@ func (s *Store) read(ctx context.Context, q sqlx.QueryerContext, to Rows) error 
 	return nil
 }
 
-// loadColumnsMax is the most columns of a row that is loaded.
-const loadColumnsMax = 11
+// The columns of a row that is loaded. A tenant's ID comes before.
+const (
+	planColumns      = 5
+	tenantColumns    = 7
+	keyColumns       = 13
+	banColumnsLoaded = 4
+
+	loadColumnsMax = keyColumns
+)
 
 // each calls f for every row.
 func each(ctx context.Context, q sqlx.QueryerContext, f func(*sqlx.Rows) error, query string, args ...any) error {

@@ -50,5 +50,3 @@ func (s *Store) UpdatePlan(ctx context.Context, name string, limits plan.Limits)
 		return nil
 	}, (*changes).plan)
 }
-
-func checkLimits(limits plan.Limits) error { return asInvalid(limits.Check()) }

@@ -16,7 +16,8 @@ const lockUsagePostgres = `SELECT pg_advisory_xact_lock($1)`
 const patiencePostgres = `SET LOCAL statement_timeout = 0`
 
 const (
-	selectPlans = `SELECT name, minute_limit AS "limits.minute", day_limit AS "limits.day", created_at FROM plans`
+	selectPlans = `SELECT name, minute_limit AS "limits.minute", day_limit AS "limits.day", month_limit AS "limits.month",
+		test_minute_limit AS "test.minute", created_at FROM plans`
 
 	plansByName = selectPlans + ` ORDER BY name`
 
@@ -25,8 +26,8 @@ const (
 )
 
 const (
-	selectTenants = `SELECT id, name, plan, minute_limit AS "override.minute", day_limit AS "override.day", suspended, created_at
-		FROM tenants`
+	selectTenants = `SELECT id, name, plan, minute_limit AS "override.minute", day_limit AS "override.day",
+		month_limit AS "override.month", month_starts, suspended, created_at FROM tenants`
 
 	// $1: ID.
 	tenantByID = selectTenants + ` WHERE id = $1`
@@ -37,7 +38,7 @@ const (
 
 const (
 	selectKeys = `SELECT k.id, k.tenant_id, k.name, k.hint, k.environment, k.scopes, k.allow_list, k.created_at, k.expires_at, k.revoked_at,
-		k.grace_ends_at, k.replaced_by, k.last_used_at FROM tenant_keys k`
+		k.grace_ends_at, k.replaced_by, k.last_used_at, k.minute_limit AS "limits.minute", k.day_limit AS "limits.day" FROM tenant_keys k`
 
 	// $1: ID.
 	keyByID = selectKeys + ` WHERE id = $1`
@@ -75,12 +76,12 @@ const (
 
 // What a gateway keeps in memory.
 const (
-	loadPlans = `SELECT name, minute_limit, day_limit FROM plans`
+	loadPlans = `SELECT name, minute_limit, day_limit, month_limit, test_minute_limit FROM plans`
 
-	loadTenants = `SELECT id, plan, minute_limit, day_limit, suspended, usage_since FROM tenants`
+	loadTenants = `SELECT id, plan, minute_limit, day_limit, month_limit, month_starts, suspended, usage_since FROM tenants`
 
-	loadKeys = `SELECT hash, id, tenant_id, environment, scopes, allow_list, name, replaced_by, expires_at, revoked_at, grace_ends_at
-		FROM tenant_keys`
+	loadKeys = `SELECT hash, id, tenant_id, environment, scopes, allow_list, name, replaced_by, expires_at, revoked_at, grace_ends_at,
+			minute_limit, day_limit FROM tenant_keys`
 
 	// $1: instant in ms. The bans that end later.
 	loadBans = `SELECT key_id, until, automatic, notice FROM bans WHERE lifted_at = 0 AND until > $1`
@@ -90,10 +91,10 @@ const (
 	// The events from $1 on, each with the current rows of its tenant, plan, key and ban, or NULL. Event $1 comes first, which
 	// shows that it still exists. The end of a lifted ban is 0.
 	tailEvents = `SELECT e.id, e.uuid, e.kind, e.tenant_id,
-			p.name, p.minute_limit, p.day_limit,
-			t.plan, t.minute_limit, t.day_limit, t.suspended, t.usage_since,
+			p.name, p.minute_limit, p.day_limit, p.month_limit, p.test_minute_limit,
+			t.plan, t.minute_limit, t.day_limit, t.month_limit, t.month_starts, t.suspended, t.usage_since,
 			k.hash, k.id, k.tenant_id, k.environment, k.scopes, k.allow_list, k.name, k.replaced_by,
-			k.expires_at, k.revoked_at, k.grace_ends_at,
+			k.expires_at, k.revoked_at, k.grace_ends_at, k.minute_limit, k.day_limit,
 			b.key_id, CASE WHEN b.lifted_at > 0 THEN 0 ELSE b.until END, b.automatic, b.notice
 		FROM (SELECT * FROM events WHERE id >= $1 ORDER BY id LIMIT `
 
@@ -288,41 +289,49 @@ const (
 
 // Changes of one record or of many. $1: rows of changeRow.
 const (
-	insertPlans = `INSERT INTO plans (name, minute_limit, day_limit, created_at)
-		SELECT p->>'name', CAST(p->'limits'->>'minute' AS BIGINT), CAST(p->'limits'->>'day' AS BIGINT), CAST(p->>'createdAt' AS BIGINT)
+	insertPlans = `INSERT INTO plans (name, minute_limit, day_limit, month_limit, test_minute_limit, created_at)
+		SELECT p->>'name', CAST(p->'limits'->>'minute' AS BIGINT), CAST(p->'limits'->>'day' AS BIGINT),
+			COALESCE(CAST(p->'limits'->>'month' AS BIGINT), 0), COALESCE(CAST(p->'test'->>'minute' AS BIGINT), 0), CAST(p->>'createdAt' AS BIGINT)
 		FROM (SELECT value->'is' AS p FROM {rows}) AS r WHERE {locked}`
 
-	updatePlans = `UPDATE plans SET minute_limit = CAST(p->'limits'->>'minute' AS BIGINT), day_limit = CAST(p->'limits'->>'day' AS BIGINT)
+	updatePlans = `UPDATE plans SET minute_limit = CAST(p->'limits'->>'minute' AS BIGINT), day_limit = CAST(p->'limits'->>'day' AS BIGINT),
+			month_limit = COALESCE(CAST(p->'limits'->>'month' AS BIGINT), 0), test_minute_limit = COALESCE(CAST(p->'test'->>'minute' AS BIGINT), 0)
 		FROM (SELECT value->'was' AS was, value->'is' AS p FROM {rows}) AS r
 		WHERE plans.name = p->>'name' AND minute_limit = CAST(was->'limits'->>'minute' AS BIGINT)
-			AND day_limit = CAST(was->'limits'->>'day' AS BIGINT) AND {locked}`
+			AND day_limit = CAST(was->'limits'->>'day' AS BIGINT) AND month_limit = COALESCE(CAST(was->'limits'->>'month' AS BIGINT), 0)
+			AND test_minute_limit = COALESCE(CAST(was->'test'->>'minute' AS BIGINT), 0) AND {locked}`
 
-	insertTenants = `INSERT INTO tenants (id, name, plan, minute_limit, day_limit, suspended, created_at)
+	insertTenants = `INSERT INTO tenants (id, name, plan, minute_limit, day_limit, month_limit, month_starts, suspended, created_at)
 		SELECT t->>'id', t->>'name', t->>'plan', CAST(t->'override'->>'minute' AS BIGINT), CAST(t->'override'->>'day' AS BIGINT),
+			COALESCE(CAST(t->'override'->>'month' AS BIGINT), 0), COALESCE(CAST(t->>'monthStarts' AS BIGINT), 0),
 			CAST(t->>'suspended' AS BOOLEAN), CAST(t->>'createdAt' AS BIGINT)
 		FROM (SELECT value->'is' AS t FROM {rows}) AS r WHERE {locked}`
 
 	updateTenants = `UPDATE tenants SET plan = t->>'plan', minute_limit = CAST(t->'override'->>'minute' AS BIGINT),
-			day_limit = CAST(t->'override'->>'day' AS BIGINT), suspended = CAST(t->>'suspended' AS BOOLEAN)
+			day_limit = CAST(t->'override'->>'day' AS BIGINT), month_limit = COALESCE(CAST(t->'override'->>'month' AS BIGINT), 0),
+			month_starts = COALESCE(CAST(t->>'monthStarts' AS BIGINT), 0), suspended = CAST(t->>'suspended' AS BOOLEAN)
 		FROM (SELECT value->'was' AS was, value->'is' AS t FROM {rows}) AS r
 		WHERE tenants.id = t->>'id' AND plan = was->>'plan' AND minute_limit = CAST(was->'override'->>'minute' AS BIGINT)
-			AND day_limit = CAST(was->'override'->>'day' AS BIGINT) AND suspended = CAST(was->>'suspended' AS BOOLEAN) AND {locked}`
+			AND day_limit = CAST(was->'override'->>'day' AS BIGINT) AND month_limit = COALESCE(CAST(was->'override'->>'month' AS BIGINT), 0)
+			AND month_starts = COALESCE(CAST(was->>'monthStarts' AS BIGINT), 0) AND suspended = CAST(was->>'suspended' AS BOOLEAN) AND {locked}`
 
 	deleteSuspensions = `DELETE FROM lost_refusals WHERE key_id = '' AND tenant_id IN (SELECT value->'is'->>'id' FROM {rows})`
 
 	insertKeys = `INSERT INTO tenant_keys (id, tenant_id, hash, name, hint, environment, scopes, allow_list, created_at, expires_at,
-			revoked_at, grace_ends_at, replaced_by, last_used_at)
+			revoked_at, grace_ends_at, replaced_by, last_used_at, minute_limit, day_limit)
 		SELECT k->>'id', k->>'tenantId', {hash}, k->>'name', k->>'hint', k->>'environment', k->>'scopes', k->>'allow',
-			CAST(k->>'createdAt' AS BIGINT), CAST(k->>'expiresAt' AS BIGINT), 0, 0, '', 0
+			CAST(k->>'createdAt' AS BIGINT), CAST(k->>'expiresAt' AS BIGINT), 0, 0, '', 0, CAST(k->'limits'->>'minute' AS BIGINT), CAST(k->'limits'->>'day' AS BIGINT)
 		FROM (SELECT value->'is' AS k FROM {rows}) AS r WHERE true`
 
 	updateKeys = `UPDATE tenant_keys SET name = k->>'name', scopes = k->>'scopes', allow_list = k->>'allow',
 			expires_at = CAST(k->>'expiresAt' AS BIGINT), revoked_at = CAST(k->>'revokedAt' AS BIGINT),
-			grace_ends_at = CAST(k->>'graceEndsAt' AS BIGINT), replaced_by = COALESCE(k->>'replacedBy', '')
+			grace_ends_at = CAST(k->>'graceEndsAt' AS BIGINT), replaced_by = COALESCE(k->>'replacedBy', ''),
+			minute_limit = CAST(k->'limits'->>'minute' AS BIGINT), day_limit = CAST(k->'limits'->>'day' AS BIGINT)
 		FROM (SELECT value->'was' AS was, value->'is' AS k FROM {rows}) AS r
 		WHERE tenant_keys.id = k->>'id' AND name = was->>'name' AND scopes = was->>'scopes' AND allow_list = was->>'allow'
 			AND expires_at = CAST(was->>'expiresAt' AS BIGINT) AND revoked_at = CAST(was->>'revokedAt' AS BIGINT)
-			AND grace_ends_at = CAST(was->>'graceEndsAt' AS BIGINT) AND replaced_by = COALESCE(was->>'replacedBy', '') AND {locked}`
+			AND grace_ends_at = CAST(was->>'graceEndsAt' AS BIGINT) AND replaced_by = COALESCE(was->>'replacedBy', '')
+			AND minute_limit = CAST(was->'limits'->>'minute' AS BIGINT) AND day_limit = CAST(was->'limits'->>'day' AS BIGINT) AND {locked}`
 
 	// Adds an event if the statement before it has changed a row: see the function's migration. $2: the lock, $3: the channel, $4: an
 	// eventRow, $5: instant in ms, $6: actor.

@@ -8,6 +8,7 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
 )
 
 // tailFewMax is the limit that tailFew contains.
@@ -72,16 +73,16 @@ func (r *tailReader) read(row []driver.Value) error {
 		return ErrRewound
 	}
 	c.scan(&e.Tenant)
-	if c.skipNull(3) {
+	if c.skipNull(planColumns) {
 		r.to.plan(&c)
 	}
-	if c.skipNull(5) {
+	if c.skipNull(tenantColumns) {
 		r.to.tenant(&c, e.Tenant)
 	}
-	if c.skipNull(11) {
+	if c.skipNull(keyColumns) {
 		r.to.key(&c)
 	}
-	if c.skipNull(4) {
+	if c.skipNull(banColumnsLoaded) {
 		r.to.ban(&c)
 	}
 	e.Err = c.err
@@ -92,7 +93,7 @@ func (r *tailReader) read(row []driver.Value) error {
 // plan reads a plan. Like the others, it passes what it has read unless a column is wrong.
 func (to Rows) plan(c *columns) {
 	p := Plan{Name: c.text()}
-	p.Limits.Minute, p.Limits.Day = c.integer(), c.integer()
+	p.Limits, p.Test.Minute = c.limits(), c.integer()
 	if c.err == nil {
 		to.Plan(p)
 	}
@@ -100,7 +101,7 @@ func (to Rows) plan(c *columns) {
 
 func (to Rows) tenant(c *columns, tenant id.Tenant) {
 	t := TenantRow{ID: tenant, Plan: c.text()}
-	t.Override.Minute, t.Override.Day, t.Suspended, t.UsedSince = c.integer(), c.integer(), c.truth(), c.instant()
+	t.Override, t.MonthStarts, t.Suspended, t.UsedSince = c.limits(), uint8(c.integer()), c.truth(), c.instant()
 	if c.err == nil {
 		to.Tenant(&t)
 	}
@@ -117,6 +118,7 @@ func (to Rows) key(c *columns) {
 	k.Name = c.text()
 	c.scan(&k.ReplacedBy)
 	k.ExpiresAt, k.RevokedAt, k.GraceEndsAt = c.instant(), c.instant(), c.instant()
+	k.Limits.Minute, k.Limits.Day = c.integer(), c.integer()
 	if c.err == nil {
 		to.Key(&k)
 	}
@@ -165,6 +167,10 @@ func (c *columns) integer() int64 {
 		c.wrong(v, "an integer")
 	}
 	return n
+}
+
+func (c *columns) limits() plan.Limits {
+	return plan.Limits{Minute: c.integer(), Day: c.integer(), Month: c.integer()}
 }
 
 func (c *columns) instant() instant.Millis { return instant.Millis(c.integer()) }

@@ -1,6 +1,7 @@
 package keystore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -31,7 +32,7 @@ func findTenant(ctx context.Context, q sqlx.QueryerContext, query, idOrName stri
 // CreateTenant adds a tenant. Its name must be free.
 func (s *Store) CreateTenant(ctx context.Context, spec TenantSpec) (Tenant, Change, error) {
 	const op = "create tenant"
-	made, changes := Tenant{Name: spec.Name, Plan: spec.Plan, Override: spec.Override}, s.newChanges(s.now())
+	made, changes := Tenant{Name: spec.Name, Plan: spec.Plan, Override: spec.Override, MonthStarts: spec.MonthStarts}, s.newChanges(s.now())
 	var err error
 	if made.ID, err = id.NewTenant(s.random); err == nil {
 		made.CreatedAt = changes.at
@@ -62,9 +63,11 @@ func (s *Store) SetTerms(ctx context.Context, tenant id.Tenant, to string, overr
 	})
 }
 
-// SetQuota gives a tenant limits of its own. A limit of 0 is not changed.
-func (s *Store) SetQuota(ctx context.Context, tenant id.Tenant, override plan.Limits) (Tenant, Change, error) {
-	return s.editTenant(ctx, "set quota", tenant, func(t *Tenant) { t.Override = plan.Effective(t.Override, override) })
+// SetQuota gives a tenant limits of its own, and sets the day on which its month begins. A limit or a day of 0 is not changed.
+func (s *Store) SetQuota(ctx context.Context, tenant id.Tenant, override plan.Limits, monthStarts uint8) (Tenant, Change, error) {
+	return s.editTenant(ctx, "set quota", tenant, func(t *Tenant) {
+		t.Override, t.MonthStarts = plan.Effective(t.Override, override), cmp.Or(monthStarts, t.MonthStarts)
+	})
 }
 
 // ClearQuota removes a tenant's own limits, so that its plan's limits apply again.

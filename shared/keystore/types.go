@@ -21,19 +21,31 @@ type Change int64
 
 // Tenant owns keys and has one plan.
 type Tenant struct {
-	ID        id.Tenant      `db:"id" json:"id"`
-	Name      string         `db:"name" json:"name"`
-	Plan      string         `db:"plan" json:"plan"`
-	Override  plan.Limits    `db:"override" json:"override"` // zero: the plan's limit applies
-	Suspended bool           `db:"suspended" json:"suspended"`
-	CreatedAt instant.Millis `db:"created_at" json:"createdAt"` // ms
+	ID       id.Tenant   `db:"id" json:"id"`
+	Name     string      `db:"name" json:"name"`
+	Plan     string      `db:"plan" json:"plan"`
+	Override plan.Limits `db:"override" json:"override"` // zero: the plan's limit applies
+	// MonthStarts is the day of the UTC month on which the tenant's month begins: 1 to 28; 0: the first.
+	MonthStarts uint8          `db:"month_starts" json:"monthStarts,omitempty"`
+	Suspended   bool           `db:"suspended" json:"suspended"`
+	CreatedAt   instant.Millis `db:"created_at" json:"createdAt"` // ms
 }
 
-// Plan is a named pair of limits.
+// Plan is a named set of limits.
 type Plan struct {
 	Name      string         `db:"name" json:"name"`
-	Limits    plan.Limits    `db:"limits" json:"limits"` // zero: each tenant of the plan needs an override
+	Limits    plan.Limits    `db:"limits" json:"limits"`      // zero: each tenant of the plan needs an override
+	Test      plan.Limits    `db:"test" json:"test,omitzero"` // of test keys, where set, in place of Limits and overrides; only Minute
 	CreatedAt instant.Millis `db:"created_at" json:"createdAt"`
+}
+
+// InForce returns the limits of a tenant of this plan that has the given overrides, in an environment.
+func (p *Plan) InForce(override plan.Limits, in apikey.Environment) plan.Limits {
+	limits := plan.Effective(p.Limits, override)
+	if in == apikey.Test {
+		limits = plan.Effective(limits, p.Test)
+	}
+	return limits
 }
 
 // Key is an API key's record. It contains neither the token nor its hash. A time of 0 means never.
@@ -51,6 +63,7 @@ type Key struct {
 	GraceEndsAt instant.Millis     `db:"grace_ends_at"` // after a rotation: refused from this instant on
 	ReplacedBy  id.Key             `db:"replaced_by"`   // after a rotation: the new key
 	LastUsedAt  instant.Millis     `db:"last_used_at"`  // up to a minute late
+	Limits      plan.Limits        `db:"limits"`        // the key's own, within its tenant's; never Month; zero: none
 }
 
 // Prefixes are the networks from which a key may be used; none: all. A database has them as CIDRs separated by spaces.
@@ -109,9 +122,10 @@ func (k Key) MarshalJSON() ([]byte, error) {
 		GraceEndsAt instant.Millis `json:"graceEndsAt,omitempty"`
 		ReplacedBy  id.Key         `json:"replacedBy,omitzero"`
 		LastUsedAt  instant.Millis `json:"lastUsedAt,omitempty"`
+		Limits      plan.Limits    `json:"limits,omitzero"`
 	}{
 		k.ID, k.Tenant, k.Name, k.Hint, k.Environment.String(), k.Scopes.Names(), k.Allow,
-		k.CreatedAt, k.ExpiresAt, k.RevokedAt, k.GraceEndsAt, k.ReplacedBy, k.LastUsedAt,
+		k.CreatedAt, k.ExpiresAt, k.RevokedAt, k.GraceEndsAt, k.ReplacedBy, k.LastUsedAt, k.Limits,
 	})
 }
 
@@ -120,6 +134,8 @@ type TenantSpec struct {
 	Name     string
 	Plan     string
 	Override plan.Limits
+	// MonthStarts is as in Tenant.
+	MonthStarts uint8
 }
 
 // KeySpec describes a new key. No scopes means all of Store.Scopes; no environment means live.
@@ -130,6 +146,7 @@ type KeySpec struct {
 	Scopes      apikey.Scopes
 	Allow       []netip.Prefix
 	ExpiresAt   instant.Millis // 0: never
+	Limits      plan.Limits    // the key's own; zero: none
 }
 
 // Ban refuses a key until an instant. It is identified by key, actor and the instant at which it was imposed. Adding it again, as

@@ -94,7 +94,7 @@ func TestExportInConstantMemory(t *testing.T) {
 	}
 	text, err := json.Marshal(names)
 	must.Do(t, err)
-	if _, err := db.Exec(`INSERT INTO tenants SELECT value, value, 'free', 0, 0, false, 1, 0 FROM json_array_elements_text(CAST($1 AS json))`, string(text)); err != nil {
+	if _, err := db.Exec(`INSERT INTO tenants SELECT value, value, 'free', 0, 0, false, 1, 0, 0, 0 FROM json_array_elements_text(CAST($1 AS json))`, string(text)); err != nil {
 		t.Fatal(err)
 	}
 	begun, rows := time.Now(), 0

@@ -45,7 +45,7 @@ func (o Operator) CreatePlan(name string, limits plan.Limits, ifNotExists bool) 
 		Change: func(ctx context.Context) (Outcome, error) {
 			p, change, err := o.Store.CreatePlan(ctx, keystore.Plan{Name: name, Limits: limits})
 			done := "Created plan " + name + ": " + PerMinuteAndDay(limits) + "."
-			if !limits.IsSet() {
+			if !limits.IsComplete() {
 				done = "Created plan " + name + " without limits: each of its tenants needs limits of its own."
 			}
 			if ifNotExists && errors.Is(err, keystore.ErrExists) {

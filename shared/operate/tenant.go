@@ -60,7 +60,7 @@ func (v TenantView) Status() string {
 	switch {
 	case v.Suspended:
 		return "suspended"
-	case !v.Owner.Limits.IsSet():
+	case !v.Owner.Limits.IsComplete():
 		return "no quota"
 	}
 	return "active"
@@ -68,7 +68,7 @@ func (v TenantView) Status() string {
 
 // NoQuota says why all requests of the tenant are refused, if a limit is missing. Empty: no limit is missing, or the tenant is suspended.
 func (v TenantView) NoQuota() string {
-	if v.Owner.Limits.IsSet() || v.Suspended {
+	if v.Owner.Limits.IsComplete() || v.Suspended {
 		return ""
 	}
 	why := "plan " + v.Plan + " has no limits"
@@ -154,7 +154,7 @@ func (o Operator) MoveTenant(ctx context.Context, t keystore.Tenant, to string, 
 	was := plans.Owner(t).Limits
 	is := plan.Effective(plans[to], plan.Effective(t.Override, own))
 	op := Operation{Laggard: "may still apply the old plan"}
-	if _, known := plans[to]; known && was.IsSet() && !is.IsSet() {
+	if _, known := plans[to]; known && was.IsComplete() && !is.IsComplete() {
 		op.Question = fmt.Sprintf("Move tenant %s to plan %s, which has no limits? Without limits of its own (%s), "+
 			"all its requests will be refused.", t.Name, to, cure(is))
 	}
@@ -195,7 +195,7 @@ func (o Operator) SetQuota(ctx context.Context, t keystore.Tenant, own plan.Limi
 		if clear {
 			changed, change, err = o.Store.ClearQuota(ctx, t.ID)
 		} else {
-			changed, change, err = o.Store.SetQuota(ctx, t.ID, own)
+			changed, change, err = o.Store.SetQuota(ctx, t.ID, own, 0)
 		}
 		moved := MovedLimits(plans.Owner(t).Limits, plans.Owner(changed).Limits)
 		done := "Changed the limits of tenant " + t.Name + ": " + moved + "."

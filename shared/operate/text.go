@@ -110,7 +110,7 @@ func LimitText(limit, override int64) string {
 
 // PerMinuteAndDay describes limits: `60 requests per minute, 1,000 per day`.
 func PerMinuteAndDay(l plan.Limits) string {
-	if !l.IsSet() {
+	if !l.IsComplete() {
 		return "it has no limits: all requests of the tenant are refused"
 	}
 	return Plural(l.Minute, "request") + " per minute, " + humanize.Comma(l.Day) + " per day"

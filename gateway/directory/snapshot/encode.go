@@ -58,17 +58,17 @@ func appendRows(b *[]byte, done func()) keystore.Rows {
 }
 
 func appendLimits(b []byte, l plan.Limits) []byte {
-	return binary.AppendVarint(binary.AppendVarint(b, l.Minute), l.Day)
+	return binary.AppendVarint(binary.AppendVarint(binary.AppendVarint(b, l.Minute), l.Day), l.Month)
 }
 
 func appendPlan(b []byte, p keystore.Plan) []byte {
-	return appendLimits(appendText(append(b, tagPlan), p.Name), p.Limits)
+	return appendLimits(appendLimits(appendText(append(b, tagPlan), p.Name), p.Limits), p.Test)
 }
 
 func appendTenant(b []byte, t *keystore.TenantRow) []byte {
 	b = append(append(b, tagTenant), t.ID[:]...)
 	b = appendTruth(appendLimits(appendText(b, t.Plan), t.Override), t.Suspended)
-	return binary.AppendVarint(b, int64(t.UsedSince))
+	return append(binary.AppendVarint(b, int64(t.UsedSince)), t.MonthStarts)
 }
 
 func appendKey(b []byte, k *keystore.KeyRow) []byte {
@@ -83,7 +83,7 @@ func appendKey(b []byte, k *keystore.KeyRow) []byte {
 	for _, prefix := range k.Allow {
 		b = appendText(b, prefix.String())
 	}
-	return b
+	return appendLimits(b, k.Limits)
 }
 
 func appendBan(b []byte, ban keystore.BanRow) []byte {
@@ -102,9 +102,10 @@ var errRecord = errors.New("a record cannot be read")
 
 // decoder reads records from a frame, and passes rows to the functions in to. After a failure it reads zeros.
 type decoder struct {
-	to     keystore.Rows
-	left   []byte
-	failed bool
+	to       keystore.Rows
+	left     []byte
+	isBefore bool // the file begins with magicBefore
+	failed   bool
 
 	gateway    string // which wrote the snapshot
 	head       Head   // the last one
@@ -152,8 +153,11 @@ func (d *decoder) truth() bool { return d.bytes(1)[0] == 1 }
 func (d *decoder) text() []byte { return d.bytes(d.count()) }
 
 func (d *decoder) limits() plan.Limits {
-	minute := d.varint()
-	return plan.Limits{Minute: minute, Day: d.varint()}
+	l := plan.Limits{Minute: d.varint(), Day: d.varint()}
+	if !d.isBefore {
+		l.Month = d.varint()
+	}
+	return l
 }
 
 // record reads one record.
@@ -165,7 +169,9 @@ func (d *decoder) record() error {
 		d.head.Last, d.head.UUID = keystore.Change(d.varint()), string(d.text())
 	case tagPlan:
 		p := keystore.Plan{Name: string(d.text())}
-		p.Limits = d.limits()
+		if p.Limits = d.limits(); !d.isBefore {
+			p.Test = d.limits()
+		}
 		d.to.Plan(p)
 	case tagTenant:
 		var t keystore.TenantRow
@@ -174,7 +180,9 @@ func (d *decoder) record() error {
 			d.planName = string(name)
 		}
 		t.Plan, t.Override = d.planName, d.limits()
-		t.Suspended, t.UsedSince = d.truth(), d.instant()
+		if t.Suspended, t.UsedSince = d.truth(), d.instant(); !d.isBefore {
+			t.MonthStarts = d.bytes(1)[0]
+		}
 		d.to.Tenant(&t)
 	case tagKey:
 		var k keystore.KeyRow
@@ -197,6 +205,9 @@ func (d *decoder) record() error {
 				return errRecord
 			}
 			k.Allow = append(k.Allow, prefix)
+		}
+		if !d.isBefore {
+			k.Limits = d.limits()
 		}
 		d.to.Key(&k)
 	case tagBan:
