@@ -56,6 +56,7 @@ type cli struct {
 	Backup  backupCommand   `cmd:"" help:"Write everything in the key database to a file."`
 	Restore restoreCommand  `cmd:"" help:"Bring a backup back, without bringing back revoked keys."`
 
+	Operator   operatorCommands  `cmd:"" help:"Tokens of the operators' API."`
 	Console    consoleCommand    `cmd:"" help:"Print a link that opens the operators' console in a browser."`
 	Completion completionCommand `cmd:"" help:"Print a script for your shell that completes commands and names."`
 }
@@ -221,7 +222,7 @@ func (a *app) report(err error) exitCode {
 }
 
 // secrets matches tokens and passwords. They must not be arguments: every user of the machine can read those with ps.
-var secrets = regexp.MustCompile(`(?i)ptg_|://[^/]*:[^/]*@`)
+var secrets = regexp.MustCompile(`(?i)pt[go]_|://[^/]*:[^/]*@`)
 
 // checkNoSecrets refuses arguments that contain a token or a password, without repeating them.
 func checkNoSecrets(args []string) error {
@@ -234,7 +235,7 @@ func checkNoSecrets(args []string) error {
 		default:
 			return usageErrorf("argument %d looks like a token. Every user of this machine can read it with ps; it is "+
 				"not repeated here.\nTokens are read from standard input: keyadmin key whoami < FILE\n"+
-				"If it is a real token, replace its key: keyadmin key rotate KEY --grace 0", i+1)
+				"If it is a real token, replace its key: keyadmin key rotate KEY --grace 0; if it begins with pto_: keyadmin operator revoke NAME", i+1)
 		}
 	}
 	return nil

@@ -80,6 +80,24 @@ func TestPlan(t *testing.T) {
 	})
 }
 
+func TestOperator(t *testing.T) {
+	eachMode(t, "operator", func(s *shell) {
+		s.ok("operator", "list")
+		token := s.ok("operator", "create", "terraform", "--role", "admin")
+		s.ok("operator", "create", "sign up", "--role", "keys", "--expires", "90d", "-o", "json")
+		s.keyadmin("operator", "create", "terraform", "--role", "read")
+		s.keyadmin("operator", "create", "x", "--role", "owner")
+		s.keyadmin("operator", "create", "x", "--role", "read", "--expires", "2020-01-01")
+		s.keyadmin("operator", "revoke", token)
+		s.now = s.now.Add(91 * 24 * time.Hour)
+		s.ok("operator", "list")
+		s.sure("operator", "revoke", "terraform")
+		s.ok("operator", "revoke", "sign up", "--yes", "-o", "json")
+		s.keyadmin("operator", "revoke", "terraform", "--yes")
+		s.ok("audit", "--kind", "operator", "--since", "2026-01-01")
+	})
+}
+
 // unknownToken is well formed, but belongs to no key.
 func unknownToken(s *shell) string {
 	s.t.Helper()

@@ -73,7 +73,7 @@ func TestWrongCalls(t *testing.T) {
 		{"usage top --since 1d --until 2d", exitUsage, "is not later than --since"},
 		{"key update KEY", exitUsage, "give --name, --scope, --allow"},
 		{"key update KEY --allow 10.0.0.0/8 --allow-any", exitUsage, "do not combine"},
-		{"revoke KEY", exitUsage, "did you mean `keyadmin key revoke`?"},
+		{"revoke KEY", exitUsage, "did you mean `keyadmin key revoke` or `keyadmin operator revoke`?"},
 		{"plan create gold --per-minute 10", exitUsage, "there is no flag --per-minute: did you mean --minute?"},
 		{"plan create gold --per-minute ten --per-day 100", exitUsage, "did you mean --minute?"},
 		{"plan create gold --per-minute -1 --per-day 100", exitUsage, "did you mean --minute?"},

@@ -207,7 +207,7 @@ func TestRoles(t *testing.T) {
 			`SELECT append_event(1, 'c', 'u', 1, 'keyadmin:ada', 'plan.updated', '', '', 'free', '', '')`,
 			`INSERT INTO bans SELECT * FROM bans`, `UPDATE bans SET lifted_at = 1`, `INSERT INTO lost_refusals SELECT * FROM lost_refusals`,
 			`DELETE FROM lost_refusals`, `UPDATE tenant_keys SET last_used_at = 0`, `INSERT INTO usage_hours SELECT * FROM usage_hours`,
-			`INSERT INTO quota_records SELECT * FROM quota_records`, `DELETE FROM unreported_requests`, `SELECT * FROM console_sessions`,
+			`INSERT INTO quota_records SELECT * FROM quota_records`, `DELETE FROM unreported_requests`, `SELECT * FROM console_sessions`, `SELECT * FROM operators`,
 			`SELECT * FROM usage_exports`, `UPDATE usage_ledger SET seal = 0`, `CREATE TEMPORARY TABLE events (n int)`, `SET ROLE keyadmin`,
 		},
 		"petsvc":   {`SELECT 1`, `SELECT pg_advisory_lock(123581046915073)`, `SELECT * FROM tenant_keys`},

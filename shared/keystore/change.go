@@ -261,7 +261,7 @@ func edit[T any](ctx context.Context, s *Store, op string, read func(sqlx.Querye
 // make writes changes. Without any, it returns the last event. Its error is errOvertaken if a record is not as it was read.
 func (s *Store) make(ctx context.Context, op string, c *changes) (Change, error) {
 	// Not for a store that seeks: this statement takes the lock itself, so it may still be on its way when another one has the lock.
-	if len(c.events) == 1 && len(c.rows) == 1 && s.db.Dialect() == database.Postgres && !s.seeks {
+	if len(c.events) == 1 && len(c.rows) == 1 && s.db.Dialect() == database.Postgres && !s.seeks && s.request == nil {
 		last, err := s.makeOne(ctx, c)
 		return last, fail(op, err)
 	}
@@ -314,6 +314,7 @@ func (t *tx) put(c *changes, after Change) error {
 	err := t.SelectContext(t.ctx, &ids, t.store.expand.Replace(insertEvents), jsonText(c.events), t.at, t.store.actor, after)
 	if err == nil {
 		t.change, t.event = slices.Max(ids), c.events[len(c.events)-1]
+		err = t.addRequest()
 	}
 	return err
 }

@@ -85,7 +85,7 @@ func (s *Store) mint(spec KeySpec, to *changes) (k Key, token string, err error)
 	if k.ID, err = id.NewKey(s.random); err != nil {
 		return k, "", err
 	}
-	if token, err = apikey.Mint(spec.Environment, s.random); err != nil {
+	if token, err = s.newToken(spec.Environment); err != nil {
 		return k, "", err
 	}
 	k.Hint = apikey.Hint(token)

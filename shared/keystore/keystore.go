@@ -34,8 +34,8 @@ var migrations embed.FS
 // Migrations create the tables of this package.
 var Migrations = database.Migrations{
 	FS: migrations, Table: "keystore_schema",
-	// Neither gateways, which are processes, nor console_sessions, which a copy must not open again, nor unreported_requests, which
-	// a copy would report again.
+	// Neither gateways, which are processes, nor console_sessions and operators, which a copy must not let in again, nor requests, which a
+	// copy would report or repeat.
 	Tables: []string{
 		"plans", "tenants", "tenant_keys", "bans", "events", "lost_refusals", "gateway_registry", "usage_hours", "usage_minutes",
 		"usage_ledger", "usage_exports", "usage_gaps", "quota_records",
@@ -58,6 +58,8 @@ type Store struct {
 	random io.Reader
 	actor  string
 	expand expander
+
+	request *Request // of the next change; nil: it has none
 
 	seeks   bool          // Seek was called
 	seekFor time.Duration // given to Seek
@@ -223,7 +225,9 @@ func (s *Store) writeOn(ctx context.Context, on beginner, op string, at instant.
 		if t.at = at; at == 0 {
 			t.at = s.now()
 		}
-		err = f(t)
+		if err = t.checkRequest(); err == nil {
+			err = f(t)
+		}
 	}
 	if err != nil {
 		return 0, fail(op, s.explain(ctx, err))

@@ -18,14 +18,14 @@ import (
 )
 
 // parts are the constants that are only parts of statements.
-var parts = []string{"banColumns", "banTables", "tailEvents", "tailJoins", "selectBans", "selectEvents", "firstSince", "isSelected", "selectPage", "latestFirst", "appendEvent"}
+var parts = []string{"banColumns", "banTables", "tailEvents", "tailJoins", "selectBans", "selectEvents", "selectOperators", "firstSince", "isSelected", "selectPage", "latestFirst", "appendEvent"}
 
 // statements returns the constants of the files with statements by their names.
 func statements(t *testing.T) map[string]string {
 	t.Helper()
 	files := token.NewFileSet()
 	var parsed []*ast.File
-	for _, name := range []string{"queries.go", "queries_export.go", "queries_page.go"} {
+	for _, name := range []string{"queries.go", "queries_export.go", "queries_operator.go", "queries_page.go"} {
 		file, err := parser.ParseFile(files, name, nil, 0)
 		must.Do(t, err)
 		parsed = append(parsed, file)

@@ -198,6 +198,8 @@ const (
 	ConsoleInvited  = "console.invited"
 	ConsoleOpened   = "console.opened"
 	ConsoleEnded    = "console.ended"
+	OperatorCreated = "operator.created"
+	OperatorRevoked = "operator.revoked"
 	Restored        = "database.restored"
 )
 
@@ -205,7 +207,7 @@ const (
 var EventKinds = []string{
 	TenantCreated, TenantPlanSet, TenantQuotaSet, TenantSuspended, TenantResumed, PlanCreated, PlanUpdated, KeyCreated, KeyUpdated,
 	KeyRevoked, KeyRotated, BanAdded, BanLifted, QuotaReset, GatewayForgot, RefusalLost, RefusalDropped,
-	ConsoleInvited, ConsoleOpened, ConsoleEnded, Restored,
+	ConsoleInvited, ConsoleOpened, ConsoleEnded, OperatorCreated, OperatorRevoked, Restored,
 }
 
 // EventKindsAndGroups returns what EventFilter.Kind can be: the kinds of events, and the parts before their dots. It is sorted.

@@ -92,15 +92,19 @@ const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 
 // Mint draws a new token for env. It fails only if random does. The token is a secret: show it once and store only its Sum.
 func Mint(env Environment, random io.Reader) (string, error) {
-	token := make([]byte, 0, TokenLen)
 	switch env {
 	case Live:
-		token = append(token, livePrefix...)
+		return Draw(livePrefix, random)
 	case Test:
-		token = append(token, testPrefix...)
-	default:
-		panic("bug: minting a key for no environment")
+		return Draw(testPrefix, random)
 	}
+	panic("bug: minting a key for no environment")
+}
+
+// Draw draws a new secret: a prefix, 32 random characters, and a checksum of both. It fails only if random does.
+func Draw(prefix string, random io.Reader) (string, error) {
+	token := append(make([]byte, 0, TokenLen), prefix...)
+	bodyLen := len(prefix) + randomLen
 	var draw [64]byte
 	for len(token) < bodyLen {
 		if _, err := io.ReadFull(random, draw[:]); err != nil {

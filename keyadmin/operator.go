@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+
+	"petgate/shared/keystore"
+	"petgate/shared/operate"
+)
+
+type operatorCommands struct {
+	Create operatorCreate `cmd:"" help:"Issue a token of the operators' API; it is shown once."`
+	List   operatorList   `cmd:"" help:"List who may use the operators' API."`
+	Revoke operatorRevoke `cmd:"" help:"End a token at once and permanently."`
+}
+
+// operatorView is a token of the operators' API as JSON; scripts rely on its fields.
+type operatorView struct {
+	Name      string        `json:"name"`
+	Token     string        `json:"token,omitempty"` // only of a new one
+	Role      keystore.Role `json:"role"`
+	Status    string        `json:"status"`
+	CreatedAt string        `json:"createdAt"`
+	ExpiresAt string        `json:"expiresAt,omitempty"`
+}
+
+func (a *app) viewOperator(o keystore.OperatorToken) operatorView {
+	return operatorView{
+		Name: o.Name, Role: o.Role, CreatedAt: o.CreatedAt.String(), ExpiresAt: o.ExpiresAt.String(),
+		Status: operate.Either(o.ExpiresAt != 0 && o.ExpiresAt <= a.now(), "expired", "active"),
+	}
+}
+
+type operatorCreate struct {
+	Name    name          `arg:"" help:"Who uses the token, such as terraform. Its changes are in the audit log as operator:NAME."`
+	Role    keystore.Role `required:"" placeholder:"ROLE" help:"What it may do: read; keys, which is also keys and bans; or admin, which is everything."`
+	Expires moment        `placeholder:"WHEN" help:"When the token expires: after 90d or 1w, or at a UTC date, 2026-12-31 (default: never)."`
+}
+
+func (c *operatorCreate) Run(ctx context.Context, a *app, store *keystore.Store) error {
+	expiresAt, err := c.Expires.after(a.now(), "--expires")
+	if err != nil {
+		return err
+	}
+	token, made, err := store.CreateOperator(ctx, keystore.OperatorToken{Name: string(c.Name), Role: c.Role, ExpiresAt: expiresAt})
+	if err != nil {
+		return err
+	}
+	v := a.viewOperator(made)
+	v.Token = token
+	a.note("Created a token with role %s for operator %s. It is not shown again.", v.Role, v.Name)
+	return a.printSecret(v, token)
+}
+
+type operatorList struct{}
+
+func (operatorList) Run(ctx context.Context, a *app, store *keystore.Store) error {
+	operators, err := store.Operators(ctx)
+	if err != nil {
+		return err
+	}
+	t := table{head: []string{"NAME", "ROLE", "STATUS", "CREATED", "EXPIRES"}, spare: []string{"CREATED"}, none: "The operators' API has no tokens. The first: `keyadmin operator create NAME --role read`"}
+	return printRows(a, operators, a.viewOperator, t, func(_ keystore.OperatorToken, v operatorView) []string {
+		return []string{v.Name, string(v.Role), v.Status, v.CreatedAt, operate.Never(v.ExpiresAt)}
+	})
+}
+
+type operatorRevoke struct {
+	Name string `arg:"" complete:"operator" help:"The operator's name."`
+	asking
+}
+
+func (c *operatorRevoke) Run(ctx context.Context, a *app, store *keystore.Store) error {
+	if err := a.ask(c.Yes, "Revoke the token of operator "+c.Name+"? It cannot be undone."); err != nil {
+		return err
+	}
+	revoked, err := store.RevokeOperator(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	a.note("Revoked the token of operator %s.", revoked.Name)
+	if a.asData() {
+		return a.print(a.viewOperator(revoked), table{})
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package keystore_test
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit/must"
+)
+
+func TestOperators(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		spec := keystore.OperatorToken{Name: "terraform", Role: keystore.RoleKeys, ExpiresAt: c.millis().Add(time.Hour)}
+		token, made, err := s.CreateOperator(t.Context(), spec)
+		must.Do(t, err)
+		wantEqual(t, "the operator of the token", must.Get[keystore.OperatorToken](t)(s.OperatorByToken(t.Context(), token)), made)
+		_, _, err = s.CreateOperator(t.Context(), spec)
+		wantError(t, err, keystore.ErrExists, "terraform")
+		for _, wrong := range []string{"", token[1:], token + "x", strings.ToUpper(token)} {
+			_, err = s.OperatorByToken(t.Context(), wrong)
+			wantError(t, err, keystore.ErrNotFound)
+		}
+		c.now = c.now.Add(time.Hour)
+		_, err = s.OperatorByToken(t.Context(), token)
+		wantError(t, err, keystore.ErrNotFound)
+		wantEqual(t, "those that are listed", len(must.Get[[]keystore.OperatorToken](t)(s.Operators(t.Context()))), 1)
+		_, err = s.RevokeOperator(t.Context(), "terraform")
+		must.Do(t, err)
+		_, err = s.RevokeOperator(t.Context(), "terraform")
+		wantError(t, err, keystore.ErrNotFound, "terraform")
+		wantNoSecret(t, s, token)
+		for role, may := range map[keystore.Role]string{keystore.RoleRead: "read", keystore.RoleKeys: "read keys", keystore.RoleAdmin: "read keys admin", "": ""} {
+			for _, needed := range keystore.Roles {
+				wantEqual(t, string(role+" may "+needed), role.Allows(needed), strings.Contains(may, string(needed)))
+			}
+		}
+	})
+}
+
+// However often and however many at once send a request, it is carried out once, and all can make its token.
+func TestRequestIsCarriedOutOnce(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		tenant := newTenant(t, s, "acme")
+		r := keystore.Request{ID: "id", Body: "body", Salt: "salt", Random: bytes.Repeat([]byte("\x01\x3c"), 256)}
+		var made atomic.Int64
+		var group sync.WaitGroup
+		for range 8 {
+			group.Go(func() {
+				switch _, _, _, err := s.Once(r).CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant.ID}); {
+				case err == nil:
+					made.Add(1)
+				case !errors.Is(err, keystore.ErrRepeated):
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
+		keys := must.Get[[]keystore.Key](t)(keystore.Collect(s.Keys(t.Context(), tenant.ID)))
+		if made.Load() != 1 || len(keys) != 1 {
+			t.Fatalf("%d were told that they made a key; there are %d", made.Load(), len(keys))
+		}
+		found, event, err := s.Request(t.Context(), "id")
+		must.Do(t, err)
+		wantEqual(t, "the request", [2]string{found.Body, found.Salt}, [2]string{"body", "salt"})
+		wantEqual(t, "its key", event.Key, keys[0].ID)
+		token := must.Get[string](t)(r.Token(apikey.Live))
+		wantEqual(t, "the key of its token", must.Get[keystore.Key](t)(s.KeyByToken(t.Context(), token)).ID, keys[0].ID)
+		_, err = s.Once(r).ResetUsage(t.Context(), tenant.ID)
+		wantError(t, err, keystore.ErrRepeated)
+		_, _, err = s.Request(t.Context(), "another")
+		wantError(t, err, keystore.ErrNotFound)
+
+		c.now = c.now.Add(25 * time.Hour) // then only the token tells that it was carried out
+		_, _, _, err = s.Once(keystore.Request{ID: "next", Random: bytes.Repeat([]byte{7}, 512)}).CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant.ID})
+		must.Do(t, err)
+		_, _, err = s.Request(t.Context(), "id")
+		wantError(t, err, keystore.ErrNotFound)
+	})
+}
