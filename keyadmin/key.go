@@ -37,7 +37,8 @@ func keySheet(v operate.KeyView) table {
 		{"Expires", operate.Never(v.ExpiresAt)},
 		{"Revoked", operate.Never(v.RevokedAt)},
 		{"Replaced by", operate.OrDash(v.ReplacedBy)},
-		{"Last used", v.LastUsed()},
+		{"Last used", operate.Never(v.LastUsedAt)},
+		{"Last refused", operate.Never(v.LastRefusedAt)},
 	}}
 }
 
@@ -171,8 +172,8 @@ func (c *keyList) Run(ctx context.Context, a *app, store *keystore.Store) error 
 	}
 	keys, n := store.Keys(ctx, only), c.rows(a)
 	t := table{
-		head:  []string{"ID", "TENANT", "NAME", "HINT", "ENV", "SCOPES", "ALLOWED FROM", "STATUS", "EXPIRES", "LAST USED"},
-		spare: []string{"HINT", "ALLOWED FROM", "ENV", "SCOPES", "LAST USED", "EXPIRES"},
+		head:  []string{"ID", "TENANT", "NAME", "HINT", "ENV", "SCOPES", "ALLOWED FROM", "STATUS", "EXPIRES", "LAST USED", "LAST REFUSED"},
+		spare: []string{"LAST REFUSED", "HINT", "ALLOWED FROM", "ENV", "SCOPES", "LAST USED", "EXPIRES"},
 		none:  "There are no keys. The first: `keyadmin key create TENANT`",
 	}
 	switch {
@@ -194,7 +195,7 @@ func (c *keyList) Run(ctx context.Context, a *app, store *keystore.Store) error 
 	return printList(a, &c.limiting, a.operator.ViewKeys(ctx, keys), t, func(v operate.KeyView) []string {
 		return []string{
 			v.ID, v.Tenant, v.Name, v.Hint, v.Environment, strings.Join(v.Scopes, " "), operate.Anywhere(v.Allow),
-			v.Status, operate.Never(v.ExpiresAt), operate.Never(v.LastUsedAt),
+			v.Status, operate.Never(v.ExpiresAt), operate.Never(v.LastUsedAt), operate.Never(v.LastRefusedAt),
 		}
 	})
 }

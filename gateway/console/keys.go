@@ -106,7 +106,8 @@ func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) erro
 		{{Text: "Created"}, {Text: view.CreatedAt}},
 		{{Text: "Expires"}, {Text: operate.Never(view.ExpiresAt)}},
 		{{Text: "Revoked"}, {Text: operate.Never(view.RevokedAt)}},
-		{{Text: "Last used"}, {Text: view.LastUsed()}},
+		{{Text: "Last used"}, {Text: operate.Never(view.LastUsedAt)}},
+		{{Text: "Last refused"}, {Text: operate.Never(view.LastRefusedAt)}},
 	}}
 	if view.ReplacedBy != "" {
 		page.Sheet.Rows = append(page.Sheet.Rows, []cell{{Text: "Replaced by"}, {Text: view.ReplacedBy, Link: keyPath(view.ReplacedBy)}})

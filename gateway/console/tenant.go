@@ -139,7 +139,7 @@ func keyList(v *visit, keys []operate.KeyView) list {
 			{Text: k.Hint},
 			{Text: k.Environment},
 			{Text: operate.Never(k.ExpiresAt)},
-			{Text: k.LastUsed()},
+			{Text: operate.Never(k.LastUsedAt)},
 		})
 	}
 	return l

@@ -185,12 +185,14 @@ func seed(t testing.TB, db *database.DB, tenants, keys int) {
 		}
 	}
 	plans := []string{"free", "pro", "business"}
-	insert(`INSERT INTO tenants SELECT value->>'id', value->>'id', value->>'plan', 0, 0, false, 1, 0, 0, 0 FROM `+rows, tenants,
+	insert(`INSERT INTO tenants (id, name, plan, minute_limit, day_limit, suspended, created_at)
+		SELECT value->>'id', value->>'id', value->>'plan', 0, 0, false, 1 FROM `+rows, tenants,
 		func(i int) map[string]string {
 			return map[string]string{"id": massTenant(i).String(), "plan": plans[i%len(plans)]}
 		})
-	insert(`INSERT INTO tenant_keys SELECT value->>'id', value->>'t', `+unhex+`, 'default', 'abcd', 'live', 'pets:read pets:write', '', 1,
-		0, 0, 0, '', 0, 0, 0 FROM `+rows, keys,
+	insert(`INSERT INTO tenant_keys (id, tenant_id, hash, name, hint, environment, scopes, allow_list, created_at, expires_at, revoked_at,
+			grace_ends_at, replaced_by, last_used_at) SELECT value->>'id', value->>'t', `+unhex+`, 'default', 'abcd', 'live', 'pets:read pets:write', '', 1,
+		0, 0, 0, '', 0 FROM `+rows, keys,
 		func(i int) map[string]string {
 			hash := mass("hash", i)
 			return map[string]string{"id": massKey(i).String(), "t": massTenant(i % tenants).String(), "h": hex.EncodeToString(hash[:])}

@@ -38,7 +38,7 @@ const (
 
 const (
 	selectKeys = `SELECT k.id, k.tenant_id, k.name, k.hint, k.environment, k.scopes, k.allow_list, k.created_at, k.expires_at, k.revoked_at,
-		k.grace_ends_at, k.replaced_by, k.last_used_at, k.minute_limit AS "limits.minute", k.day_limit AS "limits.day" FROM tenant_keys k`
+		k.grace_ends_at, k.replaced_by, k.last_used_at, k.last_refused_at, k.minute_limit AS "limits.minute", k.day_limit AS "limits.day" FROM tenant_keys k`
 
 	// $1: ID.
 	keyByID = selectKeys + ` WHERE id = $1`
@@ -188,11 +188,14 @@ const (
 		SELECT value->>'tenantId', CAST(value->>'hour' AS BIGINT), CAST($2 AS TEXT), value->>'attempts' FROM {rows} WHERE true
 		ON CONFLICT (tenant_id, hour, gateway) DO UPDATE SET attempts = usage_minutes.attempts || excluded.attempts`
 
-	// $1: rows of UsageRow. Updates a key's last use at most once a minute, so that the row of a busy key is not rewritten every
-	// few seconds.
-	touchKeys = `UPDATE tenant_keys SET last_used_at = u.last_at
-		FROM (SELECT value->>'keyId' AS key_id, MAX(CAST(value->>'lastAt' AS BIGINT)) AS last_at FROM {rows} GROUP BY 1) AS u
-		WHERE tenant_keys.id = u.key_id AND tenant_keys.last_used_at <= u.last_at - 60000`
+	// $1: rows of UsageRow. A request used its key if it was charged, or if its answer was free, as a report of the quota. Otherwise it was
+	// refused. Updates each of the two times at most once a minute, so that the row of a busy key is not rewritten every few seconds.
+	touchKeys = `UPDATE tenant_keys SET last_used_at = CASE WHEN last_used_at < u.used_at THEN u.used_at ELSE last_used_at END,
+			last_refused_at = CASE WHEN last_refused_at < u.refused_at THEN u.refused_at ELSE last_refused_at END
+		FROM (SELECT key_id, MAX(CASE WHEN used THEN at ELSE 0 END) AS used_at, MAX(CASE WHEN used THEN 0 ELSE at END) AS refused_at
+			FROM (SELECT value->>'keyId' AS key_id, CAST(value->>'lastAt' AS BIGINT) AS at,
+				CAST(value->>'charged' AS BOOLEAN) OR value->>'outcome' IN ('ok', 'report') AS used FROM {rows}) AS requests GROUP BY key_id) AS u
+		WHERE tenant_keys.id = u.key_id AND (last_used_at <= u.used_at - 60000 OR last_refused_at <= u.refused_at - 60000)`
 
 	// $1: rows with tenantId, $2: the first hour that is kept. 400 days are always kept, as in pruneGaps: a gateway in wrong hands cannot
 	// delete them.

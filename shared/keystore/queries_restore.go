@@ -43,8 +43,10 @@ const (
 	deleteCarried = `DELETE FROM restored_tenant_keys WHERE id = $1`
 
 	// The last use of keys is usage, which a restore does not take back.
-	keepLastUse = `UPDATE restored_tenant_keys SET last_used_at = k.last_used_at FROM tenant_keys k
-		WHERE k.id = restored_tenant_keys.id AND k.last_used_at > restored_tenant_keys.last_used_at`
+	keepLastUse = `UPDATE restored_tenant_keys AS r SET
+			last_used_at = CASE WHEN k.last_used_at > r.last_used_at THEN k.last_used_at ELSE r.last_used_at END,
+			last_refused_at = CASE WHEN k.last_refused_at > r.last_refused_at THEN k.last_refused_at ELSE r.last_refused_at END
+		FROM tenant_keys k WHERE k.id = r.id`
 
 	// $1: now. Receivers drop a correction whose number they know. The lost database, or another one that was restored from the same
 	// backup, may have used the next numbers, but none above the present time.

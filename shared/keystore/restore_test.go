@@ -101,6 +101,7 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 
 		used := []keystore.UsageRow{
 			{Tenant: globex.ID, Key: untouched.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: 3_600_000, Requests: 1, LastAt: c.millis()},
+			{Tenant: globex.ID, Key: untouched.ID, Outcome: "key_banned", Hour: 3_600_000, Requests: 1, LastAt: c.millis()},
 		}
 		add(t, s, g, 1, used)
 
@@ -137,7 +138,7 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		if k := key(replaced.ID); k.RevokedAt == 0 || k.ReplacedBy != instead.ID {
 			t.Errorf("the key that was replaced at once: %+v", k)
 		}
-		if k := key(untouched.ID); k.RevokedAt != 0 || k.GraceEndsAt != 0 || k.LastUsedAt != c.millis() {
+		if k := key(untouched.ID); k.RevokedAt != 0 || k.GraceEndsAt != 0 || k.LastUsedAt != c.millis() || k.RefusedAt != c.millis() {
 			t.Errorf("a key that nobody changed: %+v", k)
 		}
 		_, err = s.Key(ctx, created.ID)

@@ -60,10 +60,11 @@ type Key struct {
 	CreatedAt   instant.Millis     `db:"created_at"`
 	ExpiresAt   instant.Millis     `db:"expires_at"`
 	RevokedAt   instant.Millis     `db:"revoked_at"`
-	GraceEndsAt instant.Millis     `db:"grace_ends_at"` // after a rotation: refused from this instant on
-	ReplacedBy  id.Key             `db:"replaced_by"`   // after a rotation: the new key
-	LastUsedAt  instant.Millis     `db:"last_used_at"`  // up to a minute late
-	Limits      plan.Limits        `db:"limits"`        // the key's own, within its tenant's; never Month; zero: none
+	GraceEndsAt instant.Millis     `db:"grace_ends_at"`   // after a rotation: refused from this instant on
+	ReplacedBy  id.Key             `db:"replaced_by"`     // after a rotation: the new key
+	LastUsedAt  instant.Millis     `db:"last_used_at"`    // up to a minute late
+	RefusedAt   instant.Millis     `db:"last_refused_at"` // the last call that was refused before it was charged; up to a minute late
+	Limits      plan.Limits        `db:"limits"`          // the key's own, within its tenant's; never Month; zero: none
 }
 
 // Prefixes are the networks from which a key may be used; none: all. A database has them as CIDRs separated by spaces.

@@ -65,13 +65,8 @@ func TestUsage(t *testing.T) {
 		}
 		wantEqual(t, "usage by hour", must.Get[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, last, time.Hour)),
 			[]keystore.PeriodUsage{{Start: last, Operation: "getPet", Outcome: "ok", Requests: 4}})
-		if used := must.Get[keystore.Key](t)(s.Key(ctx, key.ID)).LastUsedAt; used != last-100_000 {
-			t.Errorf("last used at %d", used)
-		}
-		for i, next := range []struct{ at, used instant.Millis }{{last - 40_001, last - 100_000}, {last - 40_000, last - 40_000}} { // once a minute
-			row := keystore.UsageRow{Tenant: tenant, Key: key.ID, Outcome: "no_such_route", Charged: true, Hour: last - hour, LastAt: next.at}
-			add(t, s, gateway, int64(3+i), []keystore.UsageRow{row})
-			wantEqual(t, "last use", must.Get[keystore.Key](t)(s.Key(ctx, key.ID)).LastUsedAt, next.used)
+		if k := must.Get[keystore.Key](t)(s.Key(ctx, key.ID)); k.LastUsedAt != last-100_000 || k.RefusedAt != 0 {
+			t.Errorf("last used at %d and refused at %d", k.LastUsedAt, k.RefusedAt)
 		}
 		old := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - 402*24*hour, Requests: 6}}
 		kept := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - 400*24*hour, Requests: 7}} // in a day of which a part is older
@@ -82,6 +77,39 @@ func TestUsage(t *testing.T) {
 		wantEqual(t, "usage after a batch was sent again", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0)), slices.Concat(kept, want))
 		must.Get[int64](t)(s.Register(ctx, keystore.Registration{ID: "gw-1", Incarnation: "b"}, []string{"a"}))
 		wantError(t, s.AddUsage(ctx, gateway, 6, rows, nil), keystore.ErrDisplaced)
+	})
+}
+
+// A call used its key if it was charged or free. Each of the two times is kept to the minute.
+func TestLastUse(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		tenant, now := newTenant(t, s, "acme").ID, c.millis()
+		key, _ := newKey(t, s, keystore.KeySpec{Tenant: tenant})
+		gateway := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a"})
+		type times struct{ Used, Refused instant.Millis }
+		for i, call := range []struct {
+			outcome string
+			charged bool
+			at      instant.Millis
+			want    times
+		}{
+			{"invalid_api_key", false, 100_000, times{0, 100_000}},
+			{"insufficient_scope", true, 100_000, times{100_000, 100_000}},
+			{"ok", true, 159_999, times{100_000, 100_000}},
+			{"minute_quota_exceeded", false, 159_999, times{100_000, 100_000}},
+			{"ok", false, 160_000, times{160_000, 100_000}},
+			{"key_banned", false, 160_000, times{160_000, 160_000}},
+			{"upstream_timeout", true, 150_000, times{160_000, 160_000}}, // another gateway's, which was late
+		} {
+			row := keystore.UsageRow{
+				Tenant: tenant, Key: key.ID, Outcome: call.outcome, Charged: call.charged, Hour: now.Truncate(time.Hour), Requests: 1, LastAt: now + call.at,
+			}
+			add(t, s, gateway, int64(i+1), []keystore.UsageRow{row})
+			k := must.Get[keystore.Key](t)(s.Key(t.Context(), key.ID))
+			got := times{max(k.LastUsedAt-now, 0), max(k.RefusedAt-now, 0)}
+			wantEqual(t, call.outcome, got, call.want)
+		}
 	})
 }
 

@@ -34,7 +34,9 @@ type KeyView struct {
 	GraceEndsAt string   `json:"graceEndsAt,omitempty"`
 	ReplacedBy  string   `json:"replacedBy,omitempty"`
 	BannedUntil string   `json:"bannedUntil,omitempty"`
-	LastUsedAt  string   `json:"lastUsedAt,omitempty"`
+	LastUsedAt  string   `json:"lastUsedAt,omitempty"` // of a call that was charged, or answered free of charge
+
+	LastRefusedAt string `json:"lastRefusedAt,omitempty"` // of a call that was refused before it was charged
 }
 
 // ViewKey returns the view of a key that is banned until the given time; 0: it is not banned.
@@ -48,6 +50,7 @@ func ViewKey(k keystore.Key, t Owner, bannedUntil, now instant.Millis) KeyView {
 		Environment: k.Environment.String(), Scopes: k.Scopes.Names(), Allow: allow, Status: keyStatus(k, t, bannedUntil, now),
 		CreatedAt: k.CreatedAt.String(), ExpiresAt: k.ExpiresAt.String(), RevokedAt: k.RevokedAt.String(),
 		GraceEndsAt: k.GraceEndsAt.String(), BannedUntil: bannedUntil.String(), LastUsedAt: k.LastUsedAt.String(),
+		LastRefusedAt: k.RefusedAt.String(),
 	}
 	if !k.ReplacedBy.IsZero() {
 		v.ReplacedBy = k.ReplacedBy.String()
@@ -130,16 +133,6 @@ func keyStatus(k keystore.Key, t Owner, bannedUntil, now instant.Millis) string 
 		return "rotating until " + k.GraceEndsAt.String()
 	}
 	return "active"
-}
-
-// LastUsed says when a key was last used, and whether it had ended before. Times have one format, so their texts can be compared.
-func (v KeyView) LastUsed() string {
-	for _, ended := range []string{v.RevokedAt, v.ExpiresAt, v.GraceEndsAt} {
-		if ended != "" && v.LastUsedAt > ended {
-			return v.LastUsedAt + ", refused because it had ended"
-		}
-	}
-	return Never(v.LastUsedAt)
 }
 
 // Describe names a key in a sentence.
