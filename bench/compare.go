@@ -44,7 +44,7 @@ func compare(ctx context.Context, l *lab, p *program) (turn, error) {
 		}
 		labs[name] = side
 		for _, row := range comparedRows {
-			if sites[name+row.name], err = side.open(ctx, row, setup{}); err != nil {
+			if sites[name+row.name], err = side.open(ctx, row, setup{log: toFile}); err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
 		}
@@ -53,16 +53,19 @@ func compare(ctx context.Context, l *lab, p *program) (turn, error) {
 	return func(ctx context.Context) (runs []Run, err error) {
 		order[0], order[1] = order[1], order[0]
 		for _, row := range comparedRows {
-			for _, connections := range p.connections {
+			for _, load := range p.comparedLoads() {
 				for _, name := range order {
-					side, o := labs[name], sites[name+row.name]
-					run, err := side.run(ctx, name, connections, p.duration, side.keysPath, o)
+					side, o, t := labs[name], sites[name+row.name], load.traffic
+					t.duration, t.keysPath = p.duration, side.keysPath
+					run, err := side.measure(ctx, name, t, o)
 					if err != nil {
 						return nil, err
 					}
-					run.Section = "compare: " + row.name
-					if run.SystemCalls, err = side.countSystemCalls(ctx, o, connections); err != nil {
-						return nil, err
+					run.Section, run.Load = "compare: "+row.name, load.name
+					if t.duration = countingRun; t.perSecond == 0 {
+						if run.SystemCalls, err = side.countSystemCalls(ctx, o, t); err != nil {
+							return nil, err
+						}
 					}
 					runs = append(runs, run)
 				}
@@ -70,6 +73,15 @@ func compare(ctx context.Context, l *lab, p *program) (turn, error) {
 		}
 		return runs, nil
 	}, nil
+}
+
+// comparedLoads are those at a fixed rate, and a load with each number of connections.
+func (p *program) comparedLoads() (loads []load) {
+	loads = append(loads, openLoop...)
+	for _, n := range p.connections {
+		loads = append(loads, load{name: fmt.Sprintf("%d connections", n), traffic: traffic{connections: n}})
+	}
+	return loads
 }
 
 // openSide makes a lab with the programs in bin. It shares only the upstream, the database server and the certificate with l.
@@ -131,7 +143,7 @@ func (l *lab) keyadmin(ctx context.Context, args ...string) (string, error) {
 
 // countSystemCalls returns the gateway's system calls per request, or 0 if perf cannot count them here: it needs Debian's
 // linux-perf and the right to trace the kernel.
-func (l *lab) countSystemCalls(ctx context.Context, o *site, connections int) (float64, error) {
+func (l *lab) countSystemCalls(ctx context.Context, o *site, t traffic) (float64, error) {
 	report := filepath.Join(l.dir, "perf")
 	pid := strconv.Itoa(o.process.cmd.Process.Pid)
 	perf := []string{"perf", "stat", "-x", ";", "-o", report, "-e", "raw_syscalls:sys_enter", "-p", pid, "--"}
@@ -139,7 +151,7 @@ func (l *lab) countSystemCalls(ctx context.Context, o *site, connections int) (f
 		log.Printf("system calls are not counted: perf stat: %v", err)
 		return 0, nil
 	}
-	s, err := wrk(ctx, o, traffic{connections: connections, duration: countingRun, keysPath: l.keysPath}, perf...)
+	s, err := wrk(ctx, o, t, perf...)
 	if err != nil {
 		return 0, err
 	}
@@ -172,14 +184,17 @@ var comparedFigures = []struct {
 	{"memory of the gateway, MB", func(r Run) float64 { return r.ResidentMB }},
 }
 
-// writeComparison writes a table for each compared row and number of connections. Figures that are always 0 are left out.
+// writeComparison writes a table for each compared row and load. Figures that are always 0 are left out.
 func (r Result) writeComparison(b *strings.Builder) {
 	for _, row := range comparedRows {
-		section := "compare: " + row.name
-		for _, connections := range r.connections(section) {
-			fmt.Fprintf(b, "### Petgate, %s, %d connections\n\n| median (least–most) | before | after | after ÷ before |\n|---|---|---|---|\n",
-				row.name, connections)
-			old, current := r.of(section, before, connections), r.of(section, after, connections)
+		for _, at := range r.rowsOf("compare: "+row.name, 0) {
+			if at.system != before {
+				continue
+			}
+			fmt.Fprintf(b, "### Petgate, %s, %s\n\n| median (least–most) | before | after | after ÷ before |\n|---|---|---|---|\n", row.name, at.load)
+			old := r.runs(at)
+			at.system = after
+			current := r.runs(at)
 			for _, f := range comparedFigures {
 				if over(old, f.of).max > 0 || over(current, f.of).max > 0 {
 					fmt.Fprintf(b, "| %s | %v | %v | %v |\n", f.name, over(old, f.of), over(current, f.of), ratio(current, old, f.of))

@@ -146,7 +146,7 @@ func (l *lab) open(ctx context.Context, s system, as setup) (*site, error) {
 	if err := errors.Join(awaitListener(ready, listen), l.awaitResponse(o)); err != nil {
 		return nil, fmt.Errorf("%s: %w\n%s", s.name, err, p.log)
 	}
-	if _, err := wrk(ctx, o, traffic{connections: 32, duration: time.Second, keysPath: l.keysPath}); err != nil {
+	if _, err := wrk(ctx, o, traffic{connections: someConnections, duration: time.Second, keysPath: l.keysPath}); err != nil {
 		return nil, fmt.Errorf("%s: %w\n%s", s.name, err, p.log)
 	}
 	return o, nil
@@ -232,7 +232,7 @@ func (l *lab) measure(ctx context.Context, name string, t traffic, sites ...*sit
 	outcomes := make(chan outcome)
 	for _, o := range sites {
 		go func() {
-			s, err := wrk(ctx, o, t)
+			s, err := t.load(ctx, o)
 			outcomes <- outcome{s, err}
 		}()
 	}
@@ -260,6 +260,6 @@ func (l *lab) measure(ctx context.Context, name string, t traffic, sites ...*sit
 	for _, o := range sites {
 		run.ResidentMB += float64(o.process.resident()) / 1e6
 	}
-	log.Printf("c=%-4d %-40s %7.0f req/s  %5.1f µs", run.Connections, run.System, run.PerSecond, run.micros())
+	log.Printf("c=%-4d %-40s %7.0f req/s  %5.1f µs, %5.1f of them Redis", run.Connections, run.System, run.PerSecond, run.micros(), run.RedisMicros)
 	return run, nil
 }

@@ -45,22 +45,12 @@ func (p *process) stop() {
 	_ = p.cmd.Wait()
 }
 
-// cpu is the processor time of the process and its children since their start. The kernel counts it in ticks of 10 ms.
-func (p *process) cpu() time.Duration {
-	var ticks int64
+// cpu is the processor time of the process and its children since their start.
+func (p *process) cpu() (sum time.Duration) {
 	for _, pid := range append(childrenOf(p.cmd.Process.Pid), p.cmd.Process.Pid) {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			continue
-		}
-		// The name, in parentheses, may contain spaces. The 12th to 15th field after it are utime, stime, cutime and
-		// cstime (proc(5)); the last two are of children that have ended.
-		for _, field := range strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))[11:15] {
-			n, _ := strconv.ParseInt(field, 10, 64)
-			ticks += n
-		}
+		sum += cpuOf(pid)
 	}
-	return time.Duration(ticks) * 10 * time.Millisecond
+	return sum
 }
 
 // resident is the memory of the process and its children, in bytes.

@@ -29,6 +29,7 @@ const (
 // store is one Redis, or the nodes of a cluster.
 type store struct {
 	addrs     []string
+	socket    string // path of the first one's Unix socket
 	processes []*process
 }
 
@@ -87,7 +88,8 @@ func (l *lab) startRedis(ctx context.Context, settings ...string) (*store, error
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	args := []string{"--port", port, "--bind", host, "--save", "", "--dir", dir}
+	socket := filepath.Join(dir, "socket")
+	args := []string{"--port", port, "--bind", host, "--unixsocket", socket, "--save", "", "--dir", dir}
 	p, err := l.launch(nil, "redis-server", append(args, settings...)...)
 	if err != nil {
 		return nil, err
@@ -97,7 +99,7 @@ func (l *lab) startRedis(ctx context.Context, settings ...string) (*store, error
 	if err := awaitListener(ready, addr); err != nil {
 		return nil, fmt.Errorf("redis-server: %w\n%s", err, p.log)
 	}
-	return &store{addrs: []string{addr}, processes: []*process{p}}, nil
+	return &store{addrs: []string{addr}, socket: socket, processes: []*process{p}}, nil
 }
 
 // startCluster starts a cluster of three masters without replicas.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -37,8 +38,19 @@ var (
 	holders  = []system{nginx, haproxy, inRedis} // of idle connections
 )
 
+// openLoop are the loads that a gateway usually has: far below saturation.
+var openLoop = []load{
+	{name: "1,000 requests/s", as: setup{log: toFile}, traffic: traffic{connections: someConnections, perSecond: 1000, duration: 2 * time.Second}},
+	{name: "4,000 requests/s", as: setup{log: toFile}, traffic: traffic{connections: someConnections, perSecond: 4000}},
+	{name: "8,000 requests/s", as: setup{log: toFile}, traffic: traffic{connections: someConnections, perSecond: 8000}},
+}
+
 // The suites, in the order of the page.
 var suites = []suite{
+	{
+		name: "rates", title: "Fixed rates, 32 connections, with an access log", base: nginxLuaRedis,
+		systems: []system{nginx, luaRedis, inMemory, inRedis, bySocket}, loads: openLoop,
+	},
 	{
 		name: "tls", title: "TLS 1.3 and new connections, 32 at a time", connections: someConnections, base: nginxPlain, systems: proxies,
 		loads: []load{
@@ -99,10 +111,8 @@ var suites = []suite{
 func (s suite) open(ctx context.Context, l *lab, _ *program) (turn, error) {
 	var pairs []pair
 	for _, load := range s.loads {
-		load.traffic.keysPath, load.traffic.duration = l.keysPath, suiteDuration
-		if load.traffic.connections == 0 {
-			load.traffic.connections = s.connections
-		}
+		load.traffic.keysPath, load.traffic.duration = l.keysPath, cmp.Or(load.traffic.duration, suiteDuration)
+		load.traffic.connections = cmp.Or(load.traffic.connections, s.connections)
 		if load.traffic.connections >= 1000 {
 			load.traffic.duration = longDuration
 		}

@@ -40,6 +40,7 @@ var (
 	haproxy  = system{name: haproxyPlain, start: peer("haproxy", "haproxy-plain.cfg", "-db", "-f")}
 	inMemory = system{name: petgateMemory, start: petgate("memory")}
 	inRedis  = system{name: petgateRedis, start: petgate("redis"), redis: true}
+	bySocket = system{name: petgateRedis + ", by a Unix socket", start: petgate("unix"), redis: true}
 	luaRedis = system{name: nginxLuaRedis, start: peer("nginx", "nginx-lua-redis.conf", "-e", "stderr", "-c"), redis: true}
 )
 
@@ -108,7 +109,7 @@ func policyOff(l *lab, listen string, _ setup) (*process, error) {
 	return l.launch(nil, l.binary("policyoff"), "-listen", listen, "-upstream", "http://"+l.upstreamAddr)
 }
 
-// petgate starts the product's gateway with quotas in Redis or in memory. settings are added to its environment.
+// petgate starts the product's gateway with quotas in "redis", in Redis by its "unix" socket, or in "memory". settings are added to its environment.
 func petgate(quotas string, settings ...string) func(*lab, string, setup) (*process, error) {
 	return func(l *lab, listen string, as setup) (*process, error) {
 		admin, err := freeAddress()
@@ -125,8 +126,11 @@ func petgate(quotas string, settings ...string) func(*lab, string, setup) (*proc
 			"GATEWAY_ACCESS_LOG=" + strconv.FormatBool(stdout != nil),
 		}, settings...)
 		env = append(env, strings.Fields(as.settings)...)
-		if quotas == "redis" {
+		switch quotas {
+		case "redis":
 			env = append(env, "REDIS_URL="+l.redis[as.redis].url())
+		case "unix":
+			env = append(env, "REDIS_URL=unix://"+l.redis[as.redis].socket)
 		}
 		if as.tls {
 			env = append(env, "GATEWAY_TLS_CERT="+l.certificate, "GATEWAY_TLS_KEY="+l.privateKey)

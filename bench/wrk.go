@@ -32,11 +32,20 @@ func (s summary) perSecond() float64 { return float64(s.Requests) / (float64(s.M
 // traffic is what clients do.
 type traffic struct {
 	connections int
+	perSecond   float64 // requests that arrive, whatever the system does; 0: each connection makes the next request at once
 	duration    time.Duration
 	keysPath    string // without it, requests carry no key
 	path        string // and query; empty: a list of 20
 	field       string // a further header field of each request
 	bodyBytes   int    // above 0, each request is a POST with a body of this length
+}
+
+// load loads a site.
+func (t traffic) load(ctx context.Context, o *site) (summary, error) {
+	if t.perSecond > 0 {
+		return arrivals(ctx, o, t)
+	}
+	return wrk(ctx, o, t)
 }
 
 // wrk loads a site. The command starts with wrapper, which may be empty.

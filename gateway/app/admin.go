@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -82,7 +81,7 @@ func (g *gateway) serveAbout(w http.ResponseWriter, r *http.Request) {
 // shared are the settings that should be the same at all gateways of an environment.
 func (c *Config) shared() map[string]string {
 	return map[string]string{
-		"redis-url":                 servers(string(c.RedisURL)),
+		"redis-url":                 strings.Join(c.quotas(), ","),
 		"redis-prefix":              c.RedisPrefix,
 		"limits-on-outage":          c.LimitsOnOutage.String(),
 		"directory-max-age":         c.DirectoryMaxAge.String(),
@@ -93,17 +92,6 @@ func (c *Config) shared() map[string]string {
 		"body-bytes-max":            strconv.Itoa(c.BodyBytesMax),
 		"upstream-conns-per-tenant": strconv.Itoa(c.TenantConnsMax),
 	}
-}
-
-// servers returns the hosts of Redis URLs, without users and passwords.
-func servers(urls string) string {
-	var hosts []string
-	for part := range strings.SplitSeq(urls, ",") {
-		if u, err := url.Parse(strings.TrimSpace(part)); err == nil && u.Host != "" {
-			hosts = append(hosts, u.Host+u.Path)
-		}
-	}
-	return strings.Join(hosts, ",")
 }
 
 // usage is a tenant's use of one policy, as reported.

@@ -32,6 +32,7 @@ const readyWithin = 15 * time.Second
 type running struct {
 	url, admin string
 	log        testkit.Output
+	accessLog  testkit.Output
 	stop       context.CancelFunc
 	ended      chan error
 }
@@ -62,7 +63,7 @@ func start(t *testing.T, databaseURL string, change func(*app.Config)) *running 
 	ctx, cancel := context.WithCancel(t.Context())
 	r.stop = cancel
 	go func() {
-		r.ended <- app.Run(ctx, cfg, ports, service.NewLog(&r.log, false, slog.LevelInfo, "gateway"), io.Discard)
+		r.ended <- app.Run(ctx, cfg, ports, service.NewLog(&r.log, false, slog.LevelInfo, "gateway"), &r.accessLog)
 	}()
 	t.Cleanup(cancel)
 	return r
@@ -164,6 +165,9 @@ func TestQuotasSurviveARestart(t *testing.T) {
 			}
 		}
 		r.end(t)
+		if n := strings.Count(r.accessLog.String(), `"status":200`); n != 3 {
+			t.Errorf("the access log of a gateway that has ended has %d requests, want 3", n)
+		}
 
 		r = start(t, url, nil)
 		r.awaitReady(t)
@@ -259,7 +263,7 @@ func TestWithRedis(t *testing.T) {
 			t.Errorf("/about has no %s: %s", want, body)
 		}
 	}
-	if u, err := url.Parse(redisURL); err != nil || !strings.Contains(body, `"redis-url":"`+u.Host) || strings.Contains(body, "redis://") {
+	if u, err := url.Parse(redisURL); err != nil || !strings.Contains(body, `"redis-url":"redis://`+u.Host) {
 		t.Errorf("/about names Redis with its password, or not at all: %v, %s", err, body)
 	}
 	if _, err := keystore.New(db, nil, nil, "test").ResetUsage(t.Context(), tenant); err != nil {

@@ -25,7 +25,7 @@ import (
 // Config are the settings of one gateway.
 type Config struct {
 	DatabaseURL         service.Secret `env:"DATABASE_URL" default:"sqlite:var/petgate.db" help:"The database of tenants, plans, keys and bans: postgres://… or sqlite:PATH."`
-	RedisURL            service.Secret `env:"REDIS_URL" help:"The Redis in which gateways share quotas: redis://…; nodes of one Redis Cluster, separated by commas; or redis+sentinel://[:password@]host:port,host:port/master-name[/db], where the password is that of Redis. Empty: quotas are kept in this process, which is correct for one gateway only."`
+	RedisURL            service.Secret `env:"REDIS_URL" help:"The Redis in which gateways share quotas: redis://…, or unix:///path on one host; nodes of one Redis Cluster, separated by commas; or redis+sentinel://[:password@]host:port,host:port/master-name[/db], where the password is that of Redis. Empty: quotas are kept in this process, which is correct for one gateway only."`
 	RedisPrefix         string         `env:"GATEWAY_REDIS_PREFIX" default:"petgate:" help:"Prefix of all names in Redis. Gateways that share quotas need the same prefix."`
 	DatabaseConnections int            `env:"GATEWAY_DATABASE_CONNECTIONS" default:"3" placeholder:"N" help:"Connections to Postgres; one more listens for changes, and up to two more serve GET /v1/usage."`
 

@@ -58,6 +58,9 @@ func TestProblems(t *testing.T) {
 
 	f("an unknown option for Redis", map[string]string{"REDIS_URL": "redis://:hunter2@a:1?master_name=b"}, "REDIS_URL: number 1")
 	f("Redis behind Sentinel", map[string]string{"REDIS_URL": "redis+sentinel://:hunter2@a:1,b:2/pets"})
+	f("Redis by a Unix socket", map[string]string{"REDIS_URL": "unix://:hunter2@/run/redis.sock?db=1"})
+	f("a Unix socket without a path", map[string]string{"REDIS_URL": "unix://:hunter2@run/redis.sock"}, "nor like unix://[user:password@]/path[?db=N]")
+	f("a Unix socket in a cluster", map[string]string{"REDIS_URL": "unix:///a,redis://:hunter2@b"}, "name a Unix socket alone")
 	f("Sentinel without a master", map[string]string{"REDIS_URL": "redis+sentinel://:hunter2@a:1,b:2"}, "REDIS_URL: it is not like redis+sentinel://")
 	f("checks of upstreams without a path", map[string]string{"GATEWAY_UPSTREAM_HEALTH_EVERY": "2s"},
 		"GATEWAY_UPSTREAM_HEALTH_EVERY", "it has no effect without --upstream-health-path: set both or none")

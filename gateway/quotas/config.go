@@ -38,7 +38,7 @@ func (o *Outage) UnmarshalText(text []byte) error {
 
 // Config says how quotas are decided. The zero Config decides in process and keeps nothing.
 type Config struct {
-	// RedisURL is redis://… or rediss://…. Several URLs, separated by commas, are nodes of one Redis Cluster. By
+	// RedisURL is redis://…, rediss://… or unix:///path. Several URLs, separated by commas, are nodes of one Redis Cluster. By
 	// redis+sentinel://[:password@]host:port,host:port/master-name[/db], Sentinels name the server. If it is
 	// empty, this process decides: that is exact for one gateway, but two such gateways admit twice the limit.
 	RedisURL string

@@ -14,7 +14,7 @@ import (
 )
 
 // Pause is the time between two writes of an access log. A line waits no longer for its write, unless the reader is slow.
-const Pause = 10 * time.Millisecond
+const Pause = 100 * time.Millisecond
 
 const (
 	bufferBytesMax = 8 << 20

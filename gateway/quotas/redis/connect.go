@@ -52,18 +52,22 @@ func connect(urls string, budget time.Duration) (redis.UniversalClient, error) {
 	for _, text := range strings.Split(urls, ",") {
 		at, err := url.Parse(strings.TrimSpace(text))
 		var options *redis.Options
-		if err == nil && (at.Scheme == "redis" || at.Scheme == "rediss") && at.Host != "" {
+		if err == nil && ((at.Scheme == "redis" || at.Scheme == "rediss") && at.Host != "" || at.Scheme == "unix" && at.Host == "") {
 			options, err = redis.ParseURL(at.String())
 		}
 		if err != nil || options == nil {
 			// err itself is left out: it may contain the URL with the password.
 			return nil, fmt.Errorf("number %d is not like redis://[user:password@]host:port[/db] "+
-				"or rediss://…, nor like "+sentinelScheme+"[:password@]host:port,host:port/master-name[/db]", len(addrs)+1)
+				"or rediss://…, nor like unix://[user:password@]/path[?db=N], nor like "+sentinelScheme+"[:password@]host:port,host:port/master-name[/db]", len(addrs)+1)
 		}
 		if first == nil {
 			first = options
 		}
 		addrs = append(addrs, options.Addr)
+		if len(addrs) > 1 && (options.Network == "unix" || first.Network == "unix") {
+			return nil, fmt.Errorf("number %d makes it a Redis Cluster, whose nodes name each other by host and port: "+
+				"name a Unix socket alone", len(addrs))
+		}
 	}
 	dialer := &dialer{budget: budget, tls: first.TLSConfig}
 	if len(addrs) > 1 {

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"path/filepath"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -14,17 +15,22 @@ import (
 // Redis closes connections when it restarts, after its timeout, or when an operator says so. The next decision uses another
 // connection, and no request is decided without Redis.
 func TestAClosedConnectionIsNoOutage(t *testing.T) {
-	server := testkit.StartRedis(t)
-	r := open(t, Config{URL: server.URL})
-	options, err := redis.ParseURL(server.URL)
-	must.Do(t, err)
-	operator := redis.NewClient(options)
-	defer operator.Close()
-	for n := range int64(20) {
-		v, outcome := r.Take(store.Request{Tenant: storetest.Tenant(0), Limits: generous})
-		if outcome != Decided || v.Minute.Used != n+1 || r.IsDown() {
-			t.Fatalf("decision %d: used %d, outcome %d, down: %t", n, v.Minute.Used, outcome, r.IsDown())
-		}
-		must.Do(t, operator.ClientKillByFilter(background, "TYPE", "normal", "SKIPME", "yes").Err())
+	socket := filepath.Join(t.TempDir(), "redis")
+	server := testkit.StartRedis(t, "--unixsocket", socket)
+	for prefix, url := range map[string]string{"tcp:": server.URL, "unix:": "unix://" + socket + "?db=0"} {
+		t.Run(prefix, func(t *testing.T) {
+			r := open(t, Config{URL: url, Prefix: prefix})
+			options, err := redis.ParseURL(url)
+			must.Do(t, err)
+			operator := redis.NewClient(options)
+			defer operator.Close()
+			for n := range int64(20) {
+				v, outcome := r.Take(store.Request{Tenant: storetest.Tenant(0), Limits: generous})
+				if outcome != Decided || v.Minute.Used != n+1 || r.IsDown() {
+					t.Fatalf("decision %d: used %d, outcome %d, down: %t", n, v.Minute.Used, outcome, r.IsDown())
+				}
+				must.Do(t, operator.ClientKillByFilter(background, "TYPE", "normal", "SKIPME", "yes").Err())
+			}
+		})
 	}
 }
