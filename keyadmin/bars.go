@@ -133,7 +133,7 @@ func (c *usageShow) checkPlot(a *app) error {
 	case !c.Plot:
 	case a.asData():
 		return usageErrorf("--plot draws for people: do not combine it with -o %s", a.cli.Output)
-	case c.By.period < time.Hour:
+	case c.By.Period < time.Hour:
 		return usageErrorf("--plot draws hours or days: use --by hour or --by day")
 	}
 	return nil

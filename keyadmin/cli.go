@@ -222,7 +222,7 @@ func (a *app) report(err error) exitCode {
 }
 
 // secrets matches tokens and passwords. They must not be arguments: every user of the machine can read those with ps.
-var secrets = regexp.MustCompile(`(?i)pt[go]_|://[^/]*:[^/]*@`)
+var secrets = regexp.MustCompile(`(?i)ptg_|pto_[0-9a-z]{20}|://[^/]*:[^/]*@`)
 
 // checkNoSecrets refuses arguments that contain a token or a password, without repeating them.
 func checkNoSecrets(args []string) error {

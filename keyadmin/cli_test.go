@@ -14,6 +14,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -336,14 +337,14 @@ func TestFlags(t *testing.T) {
 	f(new(block), []string{"10.0.0.0/8", "192.0.2.7", "2001:db8::/32", "::1", "0.0.0.0/0"},
 		[]string{"10.0.0.0/33", "fe80::1%eth0", "10.1.2.3/8", ""})
 	f(new(period), []string{"1s", "90d"}, []string{"0", "999ms", "-1h", "soon"})
-	f(new(grouping), []string{"day", "hour", "operation,key,outcome", "hour,outcome"}, []string{"week", ""})
+	f(new(operate.Grouping), []string{"day", "hour", "operation,key,outcome", "hour,outcome"}, []string{"week", ""})
 }
 
 func TestScopesAndBlocks(t *testing.T) {
-	if got, err := scopesOf(nil); got != "" || err != nil {
+	if got, err := operate.ScopesOf(nil); got != "" || err != nil {
 		t.Errorf("no scopes = %v, %v", got, err)
 	}
-	if got, err := scopesOf([]scope{"usage:read", "pets:write"}); got != "pets:write usage:read" || err != nil {
+	if got, err := operate.ScopesOf([]scope{"usage:read", "pets:write"}); got != "pets:write usage:read" || err != nil {
 		t.Errorf("scopes = %v, %v", got, err)
 	}
 	var one block

@@ -241,7 +241,7 @@ func (a *app) values(v *kong.Value, words []string) []candidate {
 
 // fixed are the kinds of values that do not depend on the database.
 var fixed = map[string][]candidate{
-	"output": list("table", "json", "csv"), "shell": list("bash", "zsh", "fish"), "by": list(groupings...), "order": list(topOrders...),
+	"output": list("table", "json", "csv"), "shell": list("bash", "zsh", "fish"), "by": list(operate.Groupings...), "order": list(topOrders...),
 	"kind": list(keystore.EventKinds...), "role": list(keystore.Roles...), "format": list(metering.Formats...),
 	"file": list(completeFiles), "database-url-file": list(completeFiles), "token-file": list(completeFiles),
 }

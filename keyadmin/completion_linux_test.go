@@ -50,7 +50,7 @@ func TestComplete(t *testing.T) {
 	s.ok("key", "revoke", keyID(s, "acme"), "--yes")
 	s.gateway(s.store(), "gw-1", "10.0.0.5:9090")
 	for _, c := range []struct{ words, want string }{
-		{"|", "migrate tenant plan key ban usage top audit gateway doctor export diff apply backup restore console completion help"},
+		{"|", "migrate tenant plan key ban usage top audit gateway doctor export diff apply backup restore operator console completion help"},
 		{"te|", "tenant"},
 		{"tenant s|", "show suspend set-plan set-quota"},
 		{"help tenant s|", "show suspend set-plan set-quota"},
@@ -79,7 +79,7 @@ func TestComplete(t *testing.T) {
 		{"restore |", completeFiles},
 		{"-o |", "table json csv"},
 		{"completion |", "bash zsh fish"},
-		{"nosuch command |", "migrate tenant plan key ban usage top audit gateway doctor export diff apply backup restore console completion help"},
+		{"nosuch command |", "migrate tenant plan key ban usage top audit gateway doctor export diff apply backup restore operator console completion help"},
 	} {
 		words := strings.Split(strings.TrimSuffix(c.words, "|"), " ")
 		if got := candidatesOf(s, words...); got != c.want {

@@ -27,15 +27,6 @@ type waiting struct {
 	Wait patience `placeholder:"AGE" help:"How long to wait until all gateways have applied the change: 0 = check once (default: 5s, or 1.5s if only gateways are missing that have been silent for 10 s)."`
 }
 
-// patience is how long to wait for gateways. The zero value is the default.
-type patience operate.Patience
-
-func (p *patience) UnmarshalText(text []byte) error {
-	max, err := operate.ParseDuration(string(text))
-	*p = patience{Given: true, Max: max}
-	return err
-}
-
 // confirmation describes a change to wait for.
 type confirmation struct {
 	change  keystore.Change
@@ -62,7 +53,7 @@ func (a *app) confirm(ctx context.Context, c confirmation) error {
 }
 
 func (a *app) confirmBy(ctx context.Context, r operate.Registry, c confirmation) error {
-	wait := operate.Patience(c.wait)
+	wait := c.wait
 	waiter := operate.Waiter{Registry: r, Clock: a.Clock, Sleep: a.Sleep}
 	if a.ErrTerminal {
 		waiter.Say = func(p operate.Progress) { a.note("%s", p.Waiting(wait.Limit())) }
@@ -107,7 +98,7 @@ func (a *app) carryOut(ctx context.Context, o operation) error {
 			return err
 		}
 	}
-	a.store.Seek(operate.Patience(o.wait).Limit())
+	a.store.Seek(o.wait.Limit())
 	r, err := o.Change(ctx)
 	var unknown *keystore.UnknownError
 	if errors.As(err, &unknown) {

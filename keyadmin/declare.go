@@ -323,7 +323,7 @@ func (c *comparison) compareKey(t documentTenant, k documentKey, of keystore.Ten
 		return
 	}
 	is := was
-	scopes, err := scopesOf(k.Scopes)
+	scopes, err := operate.ScopesOf(k.Scopes)
 	if err != nil {
 		c.add(k.At, "%v", err)
 		return

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net/netip"
 	"strings"
 
 	"petgate/shared/core/id"
@@ -35,18 +33,6 @@ func (e *explained) UnmarshalText(text []byte) error {
 	return e.key.UnmarshalText(text)
 }
 
-// address is a client's address.
-type address netip.Addr
-
-func (a *address) UnmarshalText(text []byte) error {
-	parsed, err := netip.ParseAddr(string(text))
-	if err != nil || parsed.Zone() != "" {
-		return fmt.Errorf("%q is not an address: use 203.0.113.5 or 2001:db8::1", text)
-	}
-	*a = address(parsed.Unmap())
-	return nil
-}
-
 func (c *usageExplain) Run(ctx context.Context, a *app, _ *keystore.Store) error {
 	e, err := c.explain(ctx, a)
 	var unknown operate.UnknownOperationError
@@ -65,7 +51,7 @@ func (c *usageExplain) Run(ctx context.Context, a *app, _ *keystore.Store) error
 }
 
 func (c *usageExplain) explain(ctx context.Context, a *app) (e operate.Explanation, err error) {
-	from := netip.Addr(c.From)
+	from := c.From.Addr
 	switch {
 	case c.Of == (explained{}):
 		token, err := a.token()

@@ -6,11 +6,9 @@ import (
 	"net/netip"
 	"time"
 
-	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
-	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
 
@@ -36,46 +34,19 @@ func (k *keyArgument) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// name is what an operator calls a tenant or a key, and the reason of a ban.
-type name string
-
-func (n *name) UnmarshalText(text []byte) error {
-	*n = name(text)
-	return keystore.CheckText(string(text), keystore.NameRunesMax)
-}
-
-// notice is a text for a tenant. Empty: none.
-type notice string
-
-func (n *notice) UnmarshalText(text []byte) error {
-	*n = notice(text)
-	return keystore.CheckText(string(text), keystore.NoticeRunesMax)
-}
-
-// tenantName is a new tenant's name. One that looks like an ID would make <tenant> ambiguous.
-type tenantName string
-
-func (n *tenantName) UnmarshalText(text []byte) error {
-	*n = tenantName(text)
-	return keystore.CheckTenantName(string(text))
-}
-
-// planName is the name of a plan.
-type planName string
-
-func (n *planName) UnmarshalText(text []byte) error {
-	*n = planName(text)
-	return plan.CheckName(string(text))
-}
-
-// limit is a number of requests. Zero is a limit that was not given.
-type limit int64
-
-func (l *limit) UnmarshalText(text []byte) error {
-	n, err := operate.ParseLimit(string(text))
-	*l = limit(n)
-	return err
-}
+// Those that are the same wherever they are written.
+type (
+	name       = operate.Name
+	notice     = operate.Notice
+	tenantName = operate.TenantName
+	planName   = operate.PlanName
+	limit      = operate.Limit
+	scope      = operate.Scope
+	period     = operate.Period
+	grace      = operate.Grace
+	patience   = operate.Patience
+	address    = operate.Address
+)
 
 // limitFlags are the limits of a plan or of a tenant.
 type limitFlags struct {
@@ -85,23 +56,6 @@ type limitFlags struct {
 
 func (f limitFlags) limits() plan.Limits {
 	return plan.Limits{Minute: int64(f.Minute), Day: int64(f.Day)}
-}
-
-// scope is the name of one scope.
-type scope string
-
-func (s *scope) UnmarshalText(text []byte) error {
-	*s = scope(text)
-	return apikey.CheckScope(string(*s))
-}
-
-// scopesOf combines scopes. An empty list is the empty set, which stands for all that the gateways report.
-func scopesOf(scopes []scope) (apikey.Scopes, error) {
-	names := make([]string, len(scopes))
-	for i, s := range scopes {
-		names[i] = string(s)
-	}
-	return apikey.ParseScopes(names)
 }
 
 // block is a CIDR block. A bare address is the block of that address alone.
@@ -124,15 +78,6 @@ func prefixes(blocks []block) []netip.Prefix {
 }
 
 const day = 24 * time.Hour
-
-// period is a time of at least a second.
-type period time.Duration
-
-func (p *period) UnmarshalText(text []byte) error {
-	parsed, err := operate.ParsePeriod(string(text))
-	*p = period(parsed)
-	return err
-}
 
 // moment is a UTC date or an instant, or a period before or after now. The zero value is none.
 type moment operate.Moment

@@ -54,7 +54,7 @@ type keyCreate struct {
 }
 
 func (c *keyCreate) Run(ctx context.Context, a *app, t keystore.Tenant) error {
-	scopes, err := scopesOf(c.Scope)
+	scopes, err := operate.ScopesOf(c.Scope)
 	if err != nil {
 		return err
 	}
@@ -281,7 +281,7 @@ func (c *keyUpdate) Run(ctx context.Context, a *app, k ownedKey) error {
 	if err != nil {
 		return err
 	}
-	scopes, err := scopesOf(c.Scope)
+	scopes, err := operate.ScopesOf(c.Scope)
 	if err != nil {
 		return err
 	}
@@ -309,18 +309,9 @@ type keyRotate struct {
 	waiting
 }
 
-// grace is how long the old key works after a rotation. The zero value is the default.
-type grace operate.Grace
-
-func (g *grace) UnmarshalText(text []byte) error {
-	length, err := operate.ParseDuration(string(text))
-	*g = grace{Given: true, Length: length}
-	return err
-}
-
 func (c *keyRotate) Run(ctx context.Context, a *app, k ownedKey) error {
 	return a.carryOut(ctx, operation{
-		Operation: a.operator.RotateKey(k.Owner, k.Key, operate.Grace(c.Grace)), yes: c.Yes, wait: c.Wait, print: a.printRotated,
+		Operation: a.operator.RotateKey(k.Owner, k.Key, c.Grace), yes: c.Yes, wait: c.Wait, print: a.printRotated,
 	})
 }
 

@@ -70,7 +70,7 @@ func TestWrongCalls(t *testing.T) {
 		{"key update KEY --allow ''", exitUsage, "--allow is empty: --allow-any removes the allow-list"},
 		{"key update KEY --allow any", exitUsage, "`keyadmin key update KEY --allow-any` removes an allow-list"},
 		{"key list --expiring 2020-01-01", exitUsage, "--expiring: 2020-01-01T00:00:00Z is in the past"},
-		{"usage top --since 1d --until 2d", exitUsage, "is not later than --since"},
+		{"usage top --since 1d --until 2d", exitUsage, "is not later than since"},
 		{"key update KEY", exitUsage, "give --name, --scope, --allow"},
 		{"key update KEY --allow 10.0.0.0/8 --allow-any", exitUsage, "do not combine"},
 		{"revoke KEY", exitUsage, "did you mean `keyadmin key revoke` or `keyadmin operator revoke`?"},

@@ -1,0 +1,168 @@
+package operate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
+)
+
+// UsageView is a number of requests as JSON; scripts rely on its fields. It has the fields by which it is grouped.
+type UsageView struct {
+	Start     *string `json:"start,omitempty"`     // of the hour or UTC day
+	Operation *string `json:"operation,omitempty"` // empty: refused before the operation was known
+	Key       *string `json:"key,omitempty"`       // its ID
+	KeyName   *string `json:"keyName,omitempty"`
+	Outcome   *string `json:"outcome,omitempty"`
+	Requests  int64   `json:"requests"`
+	Charged   int64   `json:"charged"` // of the requests: taken from the quota
+}
+
+// Grouping says by which fields usage is added up.
+type Grouping struct {
+	Period                  time.Duration // a minute, an hour or a UTC day; 0: the whole time
+	Operation, Key, Outcome bool
+}
+
+// Groupings are the names of what usage can be grouped by.
+var Groupings = []string{"minute", "hour", "day", "operation", "key", "outcome"}
+
+// UnmarshalText reads names of Groupings, separated by commas.
+func (g *Grouping) UnmarshalText(text []byte) error {
+	*g = Grouping{}
+	for name := range strings.SplitSeq(string(text), ",") {
+		switch name {
+		case "minute":
+			if name != string(text) {
+				return errors.New("minute stands alone: by minute, only attempts are kept")
+			}
+			g.Period = time.Minute
+		case "hour":
+			g.Period = time.Hour
+		case "day":
+			g.Period = max(g.Period, day)
+		case "operation":
+			g.Operation = true
+		case "key":
+			g.Key = true
+		case "outcome":
+			g.Outcome = true
+		default:
+			return fmt.Errorf("%q is not a group: use %s, or several of them with commas", name, strings.Join(Groupings, ", "))
+		}
+	}
+	return nil
+}
+
+// Forever is later than every hour of usage.
+const Forever = instant.Millis(math.MaxInt64)
+
+// Between reads the period of usage that is looked at. Without an end, it is Forever: the clock of a gateway may be ahead.
+func Between(since, until Moment, now instant.Millis) (from, to instant.Millis, err error) {
+	from, to = since.Before(now), Forever
+	if until != (Moment{}) {
+		if to = until.Before(now); to <= from {
+			err = fmt.Errorf("%s is not later than since, %s", to, from)
+		}
+	}
+	return from, to, err
+}
+
+// of returns the fields by which a row is grouped, and in which order its group comes.
+func (g Grouping) of(r keystore.UsageRow, names map[id.Key]string) (v UsageView, order [5]string) {
+	if g.Period != 0 {
+		order[0] = r.Hour.Truncate(g.Period).String()
+		v.Start = &order[0]
+	}
+	if g.Operation {
+		v.Operation, order[1] = &r.Operation, r.Operation
+	}
+	if g.Key {
+		if !r.Key.IsZero() {
+			order[2], order[3] = names[r.Key], r.Key.String()
+		}
+		v.KeyName, v.Key = &order[2], &order[3]
+	}
+	if g.Outcome {
+		v.Outcome, order[4] = &r.Outcome, r.Outcome
+	}
+	return v, order
+}
+
+// Usage adds up the usage of a tenant from the hour of since on and before until, ordered by time, operation, key and outcome. rows is
+// what was added up.
+func (o Operator) Usage(ctx context.Context, tenant id.Tenant, since, until instant.Millis, by Grouping) (views []UsageView, total UsageView, rows []keystore.UsageRow, err error) {
+	if rows, err = o.Store.Usage(ctx, tenant, since); err != nil {
+		return nil, total, nil, err
+	}
+	rows = slices.DeleteFunc(rows, func(r keystore.UsageRow) bool { return r.Hour >= until })
+	names := map[id.Key]string{}
+	for k, err := range o.Store.Keys(ctx, tenant) {
+		if err != nil {
+			return nil, total, nil, err
+		}
+		names[k.ID] = k.Name
+	}
+	sums := map[[5]string]*UsageView{}
+	for _, r := range rows {
+		v, order := by.of(r, names)
+		if sums[order] == nil {
+			sums[order] = &v
+		}
+		for _, sum := range []*UsageView{sums[order], &total} {
+			sum.Requests += r.Requests
+			if r.Charged {
+				sum.Charged += r.Requests
+			}
+		}
+	}
+	views = make([]UsageView, 0, len(sums))
+	for _, order := range slices.SortedFunc(maps.Keys(sums), func(a, b [5]string) int { return slices.Compare(a[:], b[:]) }) {
+		views = append(views, *sums[order])
+	}
+	return views, total, rows, nil
+}
+
+// TopView is a tenant's usage as JSON; scripts rely on its fields.
+type TopView struct {
+	TenantID   string     `json:"tenantId"`
+	Tenant     string     `json:"tenant"` // its name
+	Plan       string     `json:"plan"`
+	Limits     LimitsView `json:"limits"`
+	Requests   int64      `json:"requests"`
+	Charged    int64      `json:"charged"`
+	BusiestDay int64      `json:"busiestDay"` // charged in the busiest UTC day
+
+	Owner Owner `json:"-"` // the tenant; without a name: it does not exist
+}
+
+// TopUsage lists the n tenants that used most.
+func (o Operator) TopUsage(ctx context.Context, since, until instant.Millis, n int) ([]TopView, error) {
+	rows, err := o.Store.TopUsage(ctx, since, until, n)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]id.Tenant, len(rows))
+	for i, r := range rows {
+		ids[i] = r.Tenant
+	}
+	tenants, err := o.Owners(ctx, ids)
+	views := make([]TopView, len(rows))
+	for i, r := range rows {
+		t := tenants[r.Tenant]
+		views[i] = TopView{
+			TenantID: r.Tenant.String(), Tenant: cmp.Or(t.Name, r.Tenant.String()), Plan: t.Plan, Limits: ViewLimits(t.Limits),
+			Requests: r.Requests, Charged: r.Charged, BusiestDay: r.BusiestDay, Owner: t,
+		}
+	}
+	return views, err
+}
