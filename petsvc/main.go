@@ -62,8 +62,8 @@ func run(ctx context.Context, c config, log *slog.Logger) error {
 		Secret: string(c.Secret), Queue: c.Queue, BodyBytesMax: c.BodyBytesMax, Log: log, AccessLog: accessLog, Tracer: tracer, Metrics: admin.Metrics,
 	})
 	admin.SetReady(func() []service.Problem {
-		if serving, cause := p.Health(); cause != nil {
-			return []service.Problem{service.ProblemOf("database", cause, serving)}
+		if cause := p.Health(); cause != nil {
+			return []service.Problem{service.ProblemOf("database", cause, false)}
 		}
 		return nil
 	})

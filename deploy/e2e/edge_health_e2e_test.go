@@ -22,7 +22,7 @@ func TestDeadUpstreamLeavesFirst(t *testing.T) {
 	secret := "PETSVC_SECRET=open sesame"
 	pets := []*fleet.Program{f.AddPets(secret, "PETSVC_DRAIN_DELAY=5m"), f.AddPets(secret, "PETSVC_DRAIN_DELAY=1s")}
 	gateway := f.AddGateway("GATEWAY_UPSTREAMS="+pets[0].URL+","+pets[1].URL, "GATEWAY_UPSTREAM_SECRET=open sesame",
-		"GATEWAY_UPSTREAM_HEALTH_PATH=/readyz", "GATEWAY_UPSTREAM_HEALTH_EVERY=100ms")
+		"GATEWAY_UPSTREAM_HEALTH_PATH=/readyz")
 	key := f.NewTenant("acme", fleet.Unlimited...)
 	lost, sent := 0, 0
 	of := func(p *fleet.Program, name string) float64 {

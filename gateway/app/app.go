@@ -18,14 +18,12 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"petgate/gateway/directory"
 	"petgate/gateway/edge"
 	"petgate/gateway/quotas"
-	"petgate/gateway/upstream"
 	"petgate/shared/api"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
@@ -270,15 +268,8 @@ func (g *gateway) problems() []service.Problem {
 			Name: "document", Detail: g.cfg.API + " was read again and cannot be served, so the one before is: " + (*err).Error(), Serving: true,
 		})
 	}
-	upstreams := g.public.Upstreams()
-	if refusing := upstreams.Refusing(); len(refusing) > 0 {
-		found = append(found, service.Problem{Name: "upstream", Detail: refused(refusing), Serving: true})
-	}
-	for _, why := range upstreams.Untrusted() {
-		found = append(found, service.Problem{Name: "upstream", Detail: untrusted(why), Serving: true})
-	}
-	for _, f := range upstreams.Failing() {
-		found = append(found, service.Problem{Name: "upstream", Detail: unwell(f), Serving: true})
+	for _, detail := range g.public.Upstreams().Problems() {
+		found = append(found, service.Problem{Name: "upstream", Detail: detail, Serving: true})
 	}
 	return found
 }
@@ -316,27 +307,6 @@ func (c *Config) problems(keys *directory.Directory) (found []service.Problem) {
 		found = append(found, service.Problem{Name: "quotas", Detail: apart(n), Serving: true})
 	}
 	return found
-}
-
-// refused describes the problem that upstreams do not accept this gateway.
-func refused(upstreams []string) string {
-	return strings.Join(upstreams, ", ") + " responded with 401, so requests get 502 upstream_refused: " +
-		"set GATEWAY_UPSTREAM_SECRET to the secret that the upstream expects, for petsvc its PETSVC_SECRET"
-}
-
-// untrusted describes the problem that the certificate of an upstream is not valid.
-func untrusted(why string) string {
-	return why + ": so it gets no requests, and they get 502 upstream_certificate if there is no other upstream; " +
-		"if its certificate is from your own authority, name that in GATEWAY_UPSTREAM_CA"
-}
-
-// unwell describes the problem that the checks of an upstream fail.
-func unwell(f upstream.Failing) string {
-	effect := "it still gets requests, because no other upstream does"
-	if f.IsOut {
-		effect = "until its check succeeds, it gets only requests that no other upstream takes"
-	}
-	return fmt.Sprintf("the check of %s fails since %s: %v; %s", f.Address, f.Since.UTC().Format(time.RFC3339), f.Cause, effect)
 }
 
 // apart describes the problem that several gateways keep quotas in process.

@@ -48,8 +48,7 @@ type Config struct {
 	UpstreamSecret  service.Secret `env:"GATEWAY_UPSTREAM_SECRET" help:"Secret sent to the upstreams, so that they can refuse other clients."`
 	UpstreamTimeout time.Duration  `env:"GATEWAY_UPSTREAM_TIMEOUT" default:"10s" help:"Timeout of a whole exchange with an upstream."`
 
-	UpstreamHealthPath  string        `env:"GATEWAY_UPSTREAM_HEALTH_PATH" placeholder:"PATH" help:"Path by which each upstream is checked: /readyz for petsvc. Empty: no checks."`
-	UpstreamHealthEvery time.Duration `env:"GATEWAY_UPSTREAM_HEALTH_EVERY" default:"0s" help:"Time between two checks of an upstream, from 100ms to 1m. 0: 1s."`
+	UpstreamHealthPath string `env:"GATEWAY_UPSTREAM_HEALTH_PATH" placeholder:"PATH" help:"Path by which each upstream is checked once a second: /readyz for petsvc. Empty: no checks."`
 
 	TenantConnsMax int `name:"upstream-conns-per-tenant" env:"GATEWAY_UPSTREAM_CONNS_PER_TENANT" default:"128" placeholder:"N" help:"How many requests of one tenant an upstream gets at a time when nine tenths of its 512 slots are taken."`
 
@@ -111,10 +110,6 @@ func (c *Config) BadSettings() service.BadSettings {
 		err := upstream.CheckPath(c.UpstreamHealthPath)
 		bad.Require(err == nil, "upstream-health-path", "%v", err)
 	}
-	bad.Require(c.UpstreamHealthEvery == 0 || c.UpstreamHealthPath != "", "upstream-health-every",
-		"it has no effect without --upstream-health-path: set both or none")
-	bad.Require(c.UpstreamHealthEvery == 0 || c.UpstreamHealthEvery >= 100*time.Millisecond && c.UpstreamHealthEvery <= time.Minute,
-		"upstream-health-every", "use 100ms to 1m, or 0 for 1s")
 	bad.Require(c.ReadTimeout > 0, "read-timeout", "it must be positive")
 	bad.Require(c.IdleTimeout > 0, "idle-timeout", "it must be positive")
 	bad.Require(c.BodyBytesMax > 0, "body-bytes-max", "it must be positive")
@@ -210,8 +205,7 @@ func (c *Config) edge() edge.Config {
 		UpstreamSecret:  string(c.UpstreamSecret),
 		UpstreamTimeout: c.UpstreamTimeout,
 
-		UpstreamHealthPath:  c.UpstreamHealthPath,
-		UpstreamHealthEvery: cmp.Or(c.UpstreamHealthEvery, time.Second),
+		UpstreamHealthPath: c.UpstreamHealthPath,
 
 		BanRule:          rule,
 		ReadTimeout:      c.ReadTimeout,

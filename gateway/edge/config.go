@@ -47,10 +47,9 @@ type Config struct {
 	// closed.
 	UpstreamIdleTimeout time.Duration
 
-	// UpstreamHealthPath is what the gateway asks of each upstream every UpstreamHealthEvery, to find those that are not well before
-	// a request does. Empty: they are not asked. UpstreamHealthEvery must be positive if there is a path.
-	UpstreamHealthPath  string
-	UpstreamHealthEvery time.Duration
+	// UpstreamHealthPath is what the gateway asks of each upstream once a second, to find those that are not well before a request
+	// does. Empty: they are not asked.
+	UpstreamHealthPath string
 
 	// UpstreamHost is the Host of requests to upstreams: KeepHost for the client's, OwnHost for the one of the upstream's URL, or a name.
 	// Default: OwnHost.

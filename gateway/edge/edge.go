@@ -23,7 +23,7 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 	upstreams, err := upstream.NewPools(upstream.Config{
 		URLs: cfg.Upstreams, Host: cfg.upstreamHost(), TLS: cfg.UpstreamTLS, Timeout: cfg.UpstreamTimeout, IdleTimeout: cfg.UpstreamIdleTimeout, ConnsMax: cfg.UpstreamConnsMax, TenantConnsMax: cfg.TenantConnsMax,
 		HeaderBytesMax: upstreamHeaderBytesMax, BodyBytesMax: cfg.ResponseBytesMax, Log: deps.Log,
-		Check: upstream.Check{Path: cfg.UpstreamHealthPath, Every: cfg.UpstreamHealthEvery, Timeout: upstreamHealthTimeout, Secret: cfg.UpstreamSecret},
+		Check: upstream.Check{Path: cfg.UpstreamHealthPath, Timeout: upstreamHealthTimeout, Secret: cfg.UpstreamSecret},
 	})
 	if err != nil {
 		return nil, err

@@ -24,10 +24,12 @@ import (
 // A check that succeeds brings back only an instance that a check took out. An ejection by requests lasts its time: checks may succeed
 // where requests fail.
 
+// checkEvery is the time between two checks of an instance, ± 10 %.
+const checkEvery = time.Second
+
 // Check says how instances are checked.
 type Check struct {
 	Path    string        // the target of a GET; empty: instances are not checked
-	Every   time.Duration // between two checks of an instance, ± 10 %
 	Timeout time.Duration // of a check, including dialing
 	Secret  string        // sent as X-Gateway-Secret; empty: not sent
 }
@@ -70,7 +72,6 @@ func (p *Pool) Check(ctx context.Context) {
 }
 
 func (h *host) watch(ctx context.Context, probe func(context.Context) error) {
-	every := h.pool.cfg.Check.Every
 	for {
 		err := probe(ctx)
 		if ctx.Err() != nil {
@@ -80,7 +81,7 @@ func (h *host) watch(ctx context.Context, probe func(context.Context) error) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(every - every/10 + rand.N(every/5+1)): // gateways that start together do not check together
+		case <-time.After(checkEvery - checkEvery/10 + rand.N(checkEvery/5)): // gateways that start together do not check together
 		}
 	}
 }
@@ -153,7 +154,7 @@ func (p *Pool) judge(h *host, err error) {
 	switch {
 	case err == nil:
 		*s = standing{}
-		h.checkedOut.Store(false)
+		h.outUntil.CompareAndSwap(untilChecked, 0)
 	case isOurs(err): // it says nothing about the instance
 		h.checkFailures.Add(1)
 		return
@@ -166,8 +167,7 @@ func (p *Pool) judge(h *host, err error) {
 			s.since = time.Now()
 		}
 		s.cause = err
-		if !h.checkedOut.Load() && p.hasOther(h, time.Now()) {
-			h.checkedOut.Store(true)
+		if p.hasOther(h, time.Now()) && h.outUntil.Swap(untilChecked) != untilChecked {
 			h.ejections.Add(1)
 		}
 	}
@@ -182,7 +182,7 @@ const reportsAtOnce = 6
 func (h *host) report() {
 	says := ""
 	switch {
-	case h.checkedOut.Load():
+	case h.isCheckedOut():
 		says = "an upstream gets only requests that no other takes, until its check succeeds"
 	case h.standing.cause != nil:
 		says = "the check of an upstream fails; it still gets requests, because no other upstream does"
@@ -209,22 +209,27 @@ func (p *Pool) hasOther(h *host, now time.Time) bool {
 	return false
 }
 
-// Failing is an instance whose checks fail.
-type Failing struct {
-	Address string
-	Cause   error
-	IsOut   bool // others are preferred until its check succeeds; false: it is the last one
-	Since   time.Time
-}
-
-// Failing returns the instances whose checks fail.
-func (p *Pool) Failing() (all []Failing) {
+// Problems says what is wrong with instances, for people: they do not accept this gateway, their certificate is not valid, or their
+// checks fail.
+func (p *Pool) Problems() (found []string) {
+	add := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
 	p.checking.Lock()
 	defer p.checking.Unlock()
 	for _, h := range p.hosts {
+		if h.isRefusing.Load() {
+			add("%s responded with 401, so requests get 502 upstream_refused: %s", h.address, refusedReason)
+		}
+		if why := h.untrusted.Load().(string); why != "" {
+			add("%s: %s: so it gets no requests, and they get 502 upstream_certificate if there is no other upstream; "+
+				"if its certificate is from your own authority, name that in GATEWAY_UPSTREAM_CA", h.address, why)
+		}
 		if s := &h.standing; s.cause != nil {
-			all = append(all, Failing{Address: h.address, Cause: s.cause, IsOut: h.checkedOut.Load(), Since: s.since})
+			effect := "it still gets requests, because no other upstream does"
+			if h.isCheckedOut() {
+				effect = "until its check succeeds, it gets only requests that no other upstream takes"
+			}
+			add("the check of %s fails since %s: %v; %s", h.address, s.since.UTC().Format(time.RFC3339), s.cause, effect)
 		}
 	}
-	return all
+	return found
 }

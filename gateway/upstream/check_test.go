@@ -29,7 +29,7 @@ func checkedPool(t *testing.T, log io.Writer, n int) *Pool {
 		for i := range n {
 			c.URLs = append(c.URLs, fmt.Sprintf("http://host-%d:80", i))
 		}
-		c.Check = Check{Path: "/readyz", Every: time.Second}
+		c.Check = Check{Path: "/readyz"}
 	})
 }
 
@@ -60,9 +60,10 @@ func TestJudge(t *testing.T) {
 		if n := len(log.Lines()); n != wantLines {
 			t.Errorf("%s: %d lines, want %d: %s", name, n, wantLines, log.String())
 		}
-		for _, failing := range p.Failing() {
-			if failing.Cause == nil || failing.Since.IsZero() || failing.Address == "" {
-				t.Errorf("%s: %+v", name, failing)
+		for i, isOut := range []bool{firstIsOut, secondIsOut} {
+			want := fmt.Sprintf("the check of host-%d:80 fails since %s", i, time.Now().UTC().Format("2006-"))
+			if problems := strings.Join(p.Problems(), "\n"); isOut && !strings.Contains(problems, want) {
+				t.Errorf("%s: %s", name, problems)
 			}
 		}
 	}
@@ -116,13 +117,14 @@ func TestSingleInstanceIsNeverCheckedOut(t *testing.T) {
 	if stats := p.Stats(time.Now())[0]; stats.IsEjected || stats.Ejections != 0 || stats.CheckFailures != 2*failuresToEject {
 		t.Errorf("%+v", stats)
 	}
-	failing := p.Failing()
-	if len(failing) != 1 || failing[0].IsOut || len(log.Lines()) != 1 || !strings.Contains(log.String(), "no response") {
-		t.Errorf("%+v, and the log says %s", failing, log.String())
+	problems := p.Problems()
+	if len(problems) != 1 || !strings.Contains(problems[0], "no response; it still gets requests") || len(log.Lines()) != 1 ||
+		!strings.Contains(log.String(), "no response") {
+		t.Errorf("%q, and the log says %s", problems, log.String())
 	}
 }
 
-// Neither requests nor checks readmit an instance that the other has taken out.
+// A check readmits no instance that requests have taken out, and requests readmit none that a check has taken out.
 func TestChecksAndRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := checkedPool(t, io.Discard, 3)
@@ -155,14 +157,7 @@ func TestChecksAndRequests(t *testing.T) {
 		a.eject()
 		p.judge(a, errDown)
 		p.judge(a, nil)
-		want("a check fails and succeeds after requests failed", true, true, false)
-		time.Sleep(ejectedFor)
-		p.judge(a, errDown)
-		a.eject()
-		p.judge(a, nil)
-		want("requests fail and a check succeeds after a check failed", true, true, false)
-		time.Sleep(ejectedFor)
-		want("later", false, true, false)
+		want("a check fails and succeeds after requests failed", false, true, false)
 
 		p.judge(a, errDown)
 		p.hosts[2].eject()
@@ -225,7 +220,7 @@ func TestProbe(t *testing.T) {
 		defer server.Close()
 		p := newPool(t, io.Discard, func(c *Config) {
 			c.URLs = []string{"http://" + ln.Addr().String()}
-			c.ConnsMax, c.Check = 0, Check{Path: "/readyz?a=b", Every: time.Second, Timeout: patience, Secret: "open sesame"}
+			c.ConnsMax, c.Check = 0, Check{Path: "/readyz?a=b", Timeout: patience, Secret: "open sesame"}
 		})
 		err = p.hosts[0].probe(t.Context())
 		if wantCause == "" && err != nil || wantCause != "" && (err == nil || !strings.Contains(err.Error(), wantCause)) {
@@ -249,7 +244,7 @@ func TestProbe(t *testing.T) {
 // The end of the context ends a check that waits for its response.
 func TestCheckEnds(t *testing.T) {
 	s := newInstance(t, hang)
-	p := newPool(t, io.Discard, func(c *Config) { c.Check = Check{Path: "/", Every: time.Minute, Timeout: time.Minute} }, s)
+	p := newPool(t, io.Discard, func(c *Config) { c.Check = Check{Path: "/", Timeout: time.Minute} }, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan bool)
 	go func() {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"sync"
@@ -33,13 +34,12 @@ type host struct {
 	bit              uint64      // of this host in a set of hosts
 	pool             *Pool
 
-	inFlight     int          // requests; slots.mu guards it
-	failures     atomic.Int64 // in a row
-	ejectedUntil atomic.Int64 // by requests; Unix ms, by the machine's clock; 0: it is not
-	checkedOut   atomic.Bool  // a check has ejected it
-	isRefusing   atomic.Bool  // its last response was a 401
-	untrusted    atomic.Value // of string: why its certificate was not valid the last time; empty: it was
-	logs         rate.Sometimes
+	inFlight   int          // requests; slots.mu guards it
+	failures   atomic.Int64 // in a row
+	outUntil   atomic.Int64 // Unix ms, by the machine's clock: until then others are preferred; or untilChecked
+	isRefusing atomic.Bool  // its last response was a 401
+	untrusted  atomic.Value // of string: why its certificate was not valid the last time; empty: it was
+	logs       rate.Sometimes
 
 	open, failed, ejections, checkFailures atomic.Int64 // for Stats
 
@@ -250,8 +250,8 @@ func (h *host) succeeded() {
 	if h.failures.Load() != 0 {
 		h.failures.Store(0)
 	}
-	if until := h.ejectedUntil.Load(); until != 0 {
-		h.ejectedUntil.CompareAndSwap(until, 0)
+	if until := h.outUntil.Load(); until != 0 && until != untilChecked {
+		h.outUntil.CompareAndSwap(until, 0)
 	}
 	if h.isRefusing.Load() {
 		h.isRefusing.Store(false)
@@ -273,13 +273,18 @@ func (h *host) note(err error) {
 	h.logs.Do(func() { h.pool.cfg.Log.Warn("an upstream fails", "upstream", h.address, "error", err.Error()) })
 }
 
+// untilChecked says that a check has taken the instance out, and that a check brings it back.
+const untilChecked = math.MaxInt64
+
 // eject prefers other instances for a while.
 func (h *host) eject() {
-	h.ejectedUntil.Store(time.Now().Add(ejectedFor).UnixMilli())
-	if !h.checkedOut.Load() { // otherwise others are preferred already
+	until := h.outUntil.Load()
+	if until != untilChecked && h.outUntil.CompareAndSwap(until, time.Now().Add(ejectedFor).UnixMilli()) {
 		h.ejections.Add(1)
 	}
 }
 
+func (h *host) isCheckedOut() bool { return h.outUntil.Load() == untilChecked }
+
 // isIn reports whether neither requests nor checks have ejected the instance. now is in Unix ms.
-func (h *host) isIn(now int64) bool { return !h.checkedOut.Load() && h.ejectedUntil.Load() <= now }
+func (h *host) isIn(now int64) bool { return h.outUntil.Load() <= now }

@@ -238,9 +238,9 @@ func (p *Pool) pick(tried uint64, now int64) *host {
 	for i := range p.hosts {
 		h := p.hosts[(i+offset)%len(p.hosts)]
 		load := h.inFlight
-		if h.checkedOut.Load() {
+		if h.isCheckedOut() {
 			load += 2 << 32
-		} else if h.ejectedUntil.Load() > now {
+		} else if !h.isIn(now) {
 			load += 1 << 32
 		}
 		if tried&h.bit == 0 && (best == nil || load < bestLoad) {
@@ -253,7 +253,7 @@ func (p *Pool) pick(tried uint64, now int64) *host {
 // failing returns the instances that requests have ejected. now is in Unix ms.
 func (p *Pool) failing(now int64) (set uint64) {
 	for _, h := range p.hosts {
-		if h.ejectedUntil.Load() > now {
+		if !h.isIn(now) && !h.isCheckedOut() {
 			set |= h.bit
 		}
 	}
@@ -291,26 +291,6 @@ func (p *Pool) Stats(now time.Time) (all []Stats) {
 		h.mu.Unlock()
 	}
 	return all
-}
-
-// Untrusted returns why the certificates of instances were not valid the last time, with their addresses.
-func (p *Pool) Untrusted() (why []string) {
-	for _, h := range p.hosts {
-		if text := h.untrusted.Load().(string); text != "" {
-			why = append(why, h.address+": "+text)
-		}
-	}
-	return why
-}
-
-// Refusing returns the addresses of the instances whose last response said that they do not accept this gateway.
-func (p *Pool) Refusing() (addresses []string) {
-	for _, h := range p.hosts {
-		if h.isRefusing.Load() {
-			addresses = append(addresses, h.address)
-		}
-	}
-	return addresses
 }
 
 // CloseIdle closes all unused connections.

@@ -64,14 +64,13 @@ func (p Pools) Of(name string) (*Pool, error) {
 	return nil, fmt.Errorf("there is no upstream %q: give one, as in %s=http://host:port", name, name)
 }
 
-// Failing returns the instances whose checks fail.
-func (p Pools) Failing() []Failing { return gather(p, (*Pool).Failing) }
-
-// Refusing returns the addresses of the instances whose last response said that they do not accept this gateway.
-func (p Pools) Refusing() []string { return gather(p, (*Pool).Refusing) }
-
-// Untrusted returns why the certificates of instances were not valid the last time, with their addresses.
-func (p Pools) Untrusted() []string { return gather(p, (*Pool).Untrusted) }
+// Problems says what is wrong with instances, for people, in the order of the services' names.
+func (p Pools) Problems() (found []string) {
+	for _, name := range slices.Sorted(maps.Keys(p)) {
+		found = append(found, p[name].Problems()...)
+	}
+	return found
+}
 
 // Stats returns the figures of every instance of every service.
 func (p Pools) Stats(now time.Time) (all []Stats) {
@@ -97,14 +96,6 @@ func (p Pools) CloseIdle() {
 	for _, pool := range p {
 		pool.CloseIdle()
 	}
-}
-
-// gather joins what each pool has, in the order of their names.
-func gather[T any](p Pools, of func(*Pool) []T) (all []T) {
-	for _, name := range slices.Sorted(maps.Keys(p)) {
-		all = append(all, of(p[name])...)
-	}
-	return all
 }
 
 // Check checks all instances until ctx ends. It must be called at most once.

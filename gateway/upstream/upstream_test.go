@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -326,11 +325,12 @@ func TestFullInstance(t *testing.T) {
 	if err := p.ask(3, false); err != nil {
 		t.Errorf("to the other instance: %v", err)
 	}
+	p.judge(p.hosts[1], nil)
 	p.hosts[1].eject()
 	if err := p.ask(3, false); !errors.Is(err, ErrOverloaded) {
 		t.Errorf("the other instance has failed requests: %v", err)
 	}
-	p.hosts[1].succeeded()
+	p.judge(p.hosts[1], errIll)
 	out.answerWith(forbidden)
 	if err := p.ask(3, false); !errors.Is(err, ErrRefused) {
 		t.Errorf("the other instance does not accept the gateway: %v", err)
@@ -371,9 +371,9 @@ func TestEjection(t *testing.T) {
 		if failed := ask(50); failed > c.failedMax {
 			t.Errorf("%s: %d of 50 failed, want at most %d", name, failed, c.failedMax)
 		}
-		refusing := p.Refusing()
-		if slices.Contains(refusing, ill.ln.Addr().String()) != (name == "refuses") {
-			t.Errorf("%s: refusing are %q", name, refusing)
+		problems := strings.Join(p.Problems(), "\n")
+		if strings.Contains(problems, ill.ln.Addr().String()+" responded with 401") != (name == "refuses") {
+			t.Errorf("%s: %s", name, problems)
 		}
 		wantFailures := map[string]bool{"fails": true, "refuses": true}[name]
 		if stats := p.Stats(time.Now()); !stats[0].IsEjected || stats[1].IsEjected || stats[0].Ejections == 0 || stats[1].Ejections != 0 ||
@@ -391,12 +391,12 @@ func TestEjection(t *testing.T) {
 		}
 
 		ill.answerWith(ok)
-		p.hosts[0].ejectedUntil.Store(1) // its time is over
+		p.hosts[0].outUntil.Store(1) // its time is over
 		if failed := ask(50); failed > 1 {
 			t.Errorf("%s: %d of 50 failed after the recovery", name, failed)
 		}
-		if _, requests := ill.seen(); requests == 0 || len(p.Refusing()) > 0 {
-			t.Errorf("%s: it got %d requests, and %q refuse", name, requests, p.Refusing())
+		if _, requests := ill.seen(); requests == 0 || len(p.Problems()) > 0 {
+			t.Errorf("%s: it got %d requests, and %q", name, requests, p.Problems())
 		}
 
 		ill.answerWith(dead)

@@ -82,7 +82,7 @@ type Service struct {
 }
 
 // Open returns a service that uses db and its maximum of open connections. In the background it migrates db and watches
-// whether it is available; it need not be available yet. Shutdown ends the watch. The caller closes db. When ctx ends, the service
+// whether it is available; it need not be available yet. Open waits at most a second for it. Shutdown ends the watch. The caller closes db. When ctx ends, the service
 // serves as before, but responds to the gateway's checks that it is stopping.
 func Open(ctx context.Context, db *database.DB, config Config) *Service {
 	config.BodyBytesMax = cmp.Or(config.BodyBytesMax, 64<<10)
@@ -106,13 +106,12 @@ func Open(ctx context.Context, db *database.DB, config Config) *Service {
 	return s
 }
 
-// Health returns what is wrong with the database, or nil, and whether requests are served in spite of it. With a full disk, for
-// example, pets can be read and not stored.
-func (s *Service) Health() (serving bool, cause error) {
-	if t := s.store.trouble.Load(); t != nil {
-		return t.serving, t.cause
+// Health returns why the database is unavailable, or nil.
+func (s *Service) Health() error {
+	if fault := s.store.fault.Load(); fault != nil {
+		return *fault
 	}
-	return true, nil
+	return nil
 }
 
 // Serve serves the connections of ln until Shutdown.
@@ -202,7 +201,7 @@ func (s *Service) handle(rc *fasthttp.RequestCtx) {
 	}
 	span = s.span(rc, began)
 	var err error
-	if operation, outcome, err = s.route(rc, span); err != nil {
+	if operation, outcome, err = s.route(rc); err != nil {
 		outcome = s.refuse(rc, err)
 	}
 }
@@ -212,13 +211,13 @@ const readyPath = "/readyz"
 
 // serveReady responds with 200 if requests should come here, and with 503 if another instance is better.
 func (s *Service) serveReady(rc *fasthttp.RequestCtx) {
-	serving, cause := s.Health()
+	cause := s.Health()
 	select {
 	case <-s.stopping:
-		serving, cause = false, errStopping
+		cause = errStopping
 	default:
 	}
-	if !serving {
+	if cause != nil {
 		rc.Error(cause.Error(), fasthttp.StatusServiceUnavailable)
 		return
 	}
@@ -234,21 +233,21 @@ const (
 
 // route serves a request of the gateway. It does not use fasthttp/router, which matches the path as it was sent: this service also
 // serves percent-encoded forms of its paths.
-func (s *Service) route(rc *fasthttp.RequestCtx, span *trace.Span) (operation, outcome string, err error) {
+func (s *Service) route(rc *fasthttp.RequestCtx) (operation, outcome string, err error) {
 	path, isGet, allow := string(rc.Path()), rc.IsGet() || rc.IsHead(), "GET, HEAD"
 	id, isPet := strings.CutPrefix(path, petPrefix)
 	switch {
 	case path == listPath && isGet:
-		return "listPets", "ok", s.list(rc, span)
+		return "listPets", "ok", s.list(rc)
 	case path == listPath && rc.IsPost():
-		outcome, err = s.create(rc, span)
+		outcome, err = s.create(rc)
 		return "createPet", outcome, err
 	case path == listPath:
 		allow += ", POST"
 	case !isPet || id == "" || strings.Contains(id, "/"):
 		return "none", "", errNoSuchRoute
 	case isGet:
-		return "getPet", "ok", s.get(rc, span, id)
+		return "getPet", "ok", s.get(rc, id)
 	}
 	rc.Response.Header.Set("Allow", allow)
 	return "none", "", newRefusal(code.MethodNotAllowed, "this path does not have this method. Its methods are "+allow)
@@ -301,18 +300,18 @@ func (s *Service) handleUnreadable(rc *fasthttp.RequestCtx, err error) {
 	s.finish(rc, nil, "none", s.refuse(rc, cause), time.Now())
 }
 
-func (s *Service) list(rc *fasthttp.RequestCtx, span *trace.Span) error {
+func (s *Service) list(rc *fasthttp.RequestCtx) error {
 	q, err := parseQuery(rc.QueryArgs())
 	if err != nil {
 		return err
 	}
-	found, err := s.store.list(span, q)
+	found, err := s.store.list(q)
 	if err != nil {
 		return err
 	}
 	if int64(len(found)) > q.limit {
 		found = found[:q.limit]
-		rc.Response.Header.Set("Link", "<"+q.next(found[len(found)-1].ID)+`>; rel="next"`)
+		rc.Response.Header.Set("Link", "<"+listPath+"?"+nextPage(rc.QueryArgs(), found[len(found)-1].ID)+`>; rel="next"`)
 	}
 	body := append(make([]byte, 0, 2048), '[')
 	for i, p := range found {
@@ -325,7 +324,7 @@ func (s *Service) list(rc *fasthttp.RequestCtx, span *trace.Span) error {
 	return nil
 }
 
-func (s *Service) create(rc *fasthttp.RequestCtx, span *trace.Span) (outcome string, err error) {
+func (s *Service) create(rc *fasthttp.RequestCtx) (outcome string, err error) {
 	body := rc.Request.Body()
 	switch contentType := string(rc.Request.Header.ContentType()); {
 	case !isJSON(contentType):
@@ -348,7 +347,7 @@ func (s *Service) create(rc *fasthttp.RequestCtx, span *trace.Span) (outcome str
 		}
 		logical = newRequest(rc.Request.Header.Peek(tenantHeader), key, p)
 	}
-	stored, isReplay, err := s.store.add(span, p, logical)
+	stored, isReplay, err := s.store.add(p, logical)
 	if err != nil {
 		return "", err
 	}
@@ -361,7 +360,7 @@ func (s *Service) create(rc *fasthttp.RequestCtx, span *trace.Span) (outcome str
 	return "created", nil
 }
 
-func (s *Service) get(rc *fasthttp.RequestCtx, span *trace.Span, text string) error {
+func (s *Service) get(rc *fasthttp.RequestCtx, text string) error {
 	id, err := parseInteger(text)
 	switch {
 	case errors.Is(err, strconv.ErrSyntax):
@@ -369,7 +368,7 @@ func (s *Service) get(rc *fasthttp.RequestCtx, span *trace.Span, text string) er
 	case err != nil || id <= 0:
 		return errNotFound // no pet has such an id
 	}
-	p, err := s.store.get(span, id)
+	p, err := s.store.get(id)
 	if err != nil {
 		return err
 	}

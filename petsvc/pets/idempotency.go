@@ -16,7 +16,6 @@ import (
 	"petgate/shared/api"
 	"petgate/shared/api/code"
 	"petgate/shared/database"
-	"petgate/shared/trace"
 )
 
 const (
@@ -107,14 +106,12 @@ func parseKey(lines [][]byte) (key string, _ error) {
 }
 
 // earlier returns the id of the pet that an earlier attempt of r has stored, or 0.
-func (s *store) earlier(span *trace.Span, tx *sqlx.Tx, r *request) (petID int64, err error) {
+func (s *store) earlier(tx *sqlx.Tx, r *request) (petID int64, err error) {
 	var found struct {
 		PetID       int64 `db:"pet_id"`
 		Fingerprint []byte
 	}
-	err = s.call(span, "SELECT pet_requests", earlierQuery, func() error {
-		return tx.Stmtx(s.statements[earlierQuery]).Get(&found, r.id[:], keptFor.Milliseconds())
-	})
+	err = tx.Stmtx(s.statements[earlierQuery]).Get(&found, r.id[:], keptFor.Milliseconds())
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return 0, nil
@@ -126,17 +123,15 @@ func (s *store) earlier(span *trace.Span, tx *sqlx.Tx, r *request) (petID int64,
 	return found.PetID, nil
 }
 
-func (s *store) remember(span *trace.Span, tx *sqlx.Tx, r *request, petID int64) error {
-	return s.call(span, "INSERT pet_requests", rememberQuery, func() error {
-		result, err := tx.Stmtx(s.statements[rememberQuery]).Exec(r.id[:], r.fingerprint[:], petID, keptFor.Milliseconds())
-		if err != nil {
-			return err
-		}
-		if n, err := result.RowsAffected(); err != nil || n != 1 {
-			return errors.Join(errInProgress, err)
-		}
-		return nil
-	})
+func (s *store) remember(tx *sqlx.Tx, r *request, petID int64) error {
+	result, err := tx.Stmtx(s.statements[rememberQuery]).Exec(r.id[:], r.fingerprint[:], petID, keptFor.Milliseconds())
+	if err != nil {
+		return err
+	}
+	if n, err := result.RowsAffected(); err != nil || n != 1 {
+		return errors.Join(errInProgress, err)
+	}
+	return nil
 }
 
 // Rows of old requests are removed in steps, because a long statement would delay requests: SQLite has one writer at a time.

@@ -11,10 +11,9 @@ import (
 
 // query holds the parameters of a list.
 type query struct {
-	after    int64 // the page begins after this id
-	limit    int64
-	hasLimit bool
-	status   Status // empty = any
+	after  int64 // the page begins after this id
+	limit  int64
+	status Status // empty = any
 }
 
 const (
@@ -33,7 +32,6 @@ func parseQuery(args *fasthttp.Args) (query, error) {
 		switch name {
 		case "limit":
 			q.limit, err = parseInteger(string(value))
-			q.hasLimit = true
 			if err != nil || q.limit < 1 || q.limit > limitMax {
 				return q, invalidParameter(name, fmt.Sprintf("must be an integer from 1 to %d", limitMax))
 			}
@@ -58,16 +56,10 @@ func parseQuery(args *fasthttp.Args) (query, error) {
 	return q, nil
 }
 
-// next returns the request target of the page after the given id.
-func (q query) next(after int64) string {
-	target := listPath + "?"
-	if q.hasLimit {
-		target += "limit=" + strconv.FormatInt(q.limit, 10) + "&"
-	}
-	if q.status != "" {
-		target += "status=" + string(q.status) + "&"
-	}
-	return target + "after=" + strconv.FormatInt(after, 10)
+// nextPage returns the query of the page after the given id: that of this page, with another id.
+func nextPage(args *fasthttp.Args, after int64) string {
+	args.Set("after", strconv.FormatInt(after, 10))
+	return string(args.QueryString())
 }
 
 // parseInteger is strconv.ParseInt, but refuses a plus sign.

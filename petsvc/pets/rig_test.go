@@ -97,14 +97,11 @@ func launchUntil(t testing.TB, ctx context.Context, url string, config pets.Conf
 	return r
 }
 
-func (r *rig) isReady() bool {
-	serving, _ := r.Health()
-	return serving
-}
+func (r *rig) isReady() bool { return r.Health() == nil }
 
 // trouble returns what is wrong with the database, or "".
 func (r *rig) trouble() string {
-	if _, cause := r.Health(); cause != nil {
+	if cause := r.Health(); cause != nil {
 		return cause.Error()
 	}
 	return ""

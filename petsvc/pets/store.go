@@ -7,16 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jmoiron/sqlx"
+	"golang.org/x/time/rate"
 
 	"petgate/shared/api/code"
 	"petgate/shared/database"
-	"petgate/shared/trace"
 )
 
 //go:embed migrations
@@ -69,38 +68,33 @@ type store struct {
 	log        *slog.Logger
 	metrics    *metrics
 	statements map[string]*sqlx.Stmt // by their text; complete before the first request is let in
-	trouble    atomic.Pointer[trouble]
-	slots      chan struct{} // one for each connection that requests may use
+	fault      atomic.Pointer[error] // why the database is unavailable; nil: it is available
+	complain   rate.Sometimes        // about statements that fail
+	slots      chan struct{}         // one for each connection that requests may use
 	waiting    atomic.Int64
 	waitingMax int64
 	running    sync.Map        // the logical requests that this process serves at the moment
-	looked     chan struct{}   // closed when the state of the database is known, or after signOfLife
-	look       func()          // closes looked
 	life       context.Context // ends with close
 	stop       context.CancelFunc
 	background sync.WaitGroup
 }
 
-// trouble is why the database does not serve all requests; nil: it does.
-type trouble struct {
-	cause error
-
-	// Only some statements fail, so requests are let in. The watch does not notice a full disk or a damaged page, so this trouble ends
-	// when a pet is stored.
-	serving bool
-}
-
+// openStore returns when the state of the database is known, or after signOfLife: a gateway sends requests as soon as it can connect, and
+// would get a 503 for each.
 func openStore(ctx context.Context, db *database.DB, waitingMax int, log *slog.Logger, m *metrics) *store {
 	s := &store{
-		db: db, log: log, metrics: m, waitingMax: int64(waitingMax), statements: map[string]*sqlx.Stmt{},
-		looked: make(chan struct{}),
+		db: db, log: log, metrics: m, waitingMax: int64(waitingMax), statements: map[string]*sqlx.Stmt{}, complain: rate.Sometimes{Interval: time.Minute},
 		// The watch has a connection of its own, so that it never waits for requests.
 		slots: make(chan struct{}, max(1, db.Stats().MaxOpenConnections-1)),
 	}
-	s.look = sync.OnceFunc(func() { close(s.looked) })
-	s.trouble.Store(&trouble{cause: errors.New("the database has not been reached yet")})
+	s.fault.Store(new(errors.New("the database has not been reached yet")))
 	s.life, s.stop = context.WithCancel(context.WithoutCancel(ctx))
-	s.background.Go(s.watch)
+	looked := make(chan struct{}, 1)
+	s.background.Go(func() { s.watch(looked) })
+	select {
+	case <-looked:
+	case <-time.After(signOfLife):
+	}
 	s.background.Go(s.forget)
 	return s
 }
@@ -119,15 +113,18 @@ func (s *store) close(ctx context.Context) {
 	}
 }
 
-// watch migrates the database, prepares statements, and then checks whether the database is available.
-func (s *store) watch() {
-	defer s.look()
+// watch migrates the database, prepares statements, and then checks whether the database is available. It sends on looked after a check.
+func (s *store) watch(looked chan<- struct{}) {
 	for sound := false; s.life.Err() == nil; { // sound: migrated and prepared since the last failure
 		late := time.AfterFunc(signOfLife, func() { s.report(fmt.Errorf("no response within %v", signOfLife)) })
 		err := s.check(s.life, sound)
 		late.Stop()
 		s.report(err)
 		sound = err == nil
+		select {
+		case looked <- struct{}{}:
+		default:
+		}
 		select {
 		case <-time.After(watchInterval):
 		case <-s.life.Done():
@@ -160,13 +157,8 @@ func (s *store) migrate(ctx context.Context) error {
 	case have >= want:
 		return nil
 	}
-	tables, err := s.db.Foreign(ctx)
-	if err != nil {
+	if err := s.db.CheckForeign(ctx); err != nil {
 		return err
-	}
-	if len(tables) > 0 {
-		return fmt.Errorf("the database has tables such as %s, and none of Petgate's: correct DATABASE_URL, or create Petgate's tables "+
-			"beside them with `keyadmin migrate`", strings.Join(tables, ", "))
 	}
 	return s.db.Migrate(ctx, Migrations)
 }
@@ -189,19 +181,15 @@ func (s *store) prepare() error {
 
 // report keeps the result of a check.
 func (s *store) report(err error) {
-	defer s.look()
-	before := s.trouble.Load()
-	wasAway := before != nil && !before.serving
 	if err == nil {
-		if wasAway && s.trouble.CompareAndSwap(before, nil) {
+		if s.fault.Swap(nil) != nil {
 			s.metrics.databaseUp.Set(1)
 			s.log.Info("the database is available")
 		}
 		return
 	}
 	err = database.Explain(err)
-	s.trouble.Store(&trouble{cause: err})
-	if !wasAway || before.cause.Error() != err.Error() {
+	if before := s.fault.Swap(&err); before == nil || (*before).Error() != err.Error() {
 		s.metrics.databaseUp.Set(0)
 		s.log.Warn("the database is unavailable", "error", err.Error())
 	}
@@ -209,12 +197,8 @@ func (s *store) report(err error) {
 
 // enter waits for a free connection; leave gives it back. A request that cannot be served soon is refused. In a longer
 // queue every request waits longer, until clients give up on requests that are still being served.
-//
-// At the start, enter waits until the database's state is known: a gateway sends requests as soon as it can connect, and would get a
-// 503 for each.
 func (s *store) enter() error {
-	<-s.looked
-	if t := s.trouble.Load(); t != nil && !t.serving {
+	if s.fault.Load() != nil {
 		return errUnavailable
 	}
 	select {
@@ -226,29 +210,24 @@ func (s *store) enter() error {
 	if s.waiting.Add(1) > s.waitingMax {
 		return errOverloaded
 	}
-	impatience := time.NewTimer(patience)
-	defer impatience.Stop()
 	select {
 	case s.slots <- struct{}{}:
 		return nil
-	case <-impatience.C:
+	case <-time.After(patience):
 		return errOverloaded
 	}
 }
 
 func (s *store) leave() { <-s.slots }
 
-// failed says for what an error is refused; nil stays nil. If an operator has to mend its cause, failed keeps it as the trouble.
+// failed says for what an error is refused; nil stays nil. It logs what an operator has to mend: a working connection does not show a full
+// disk or a damaged page.
 func (s *store) failed(doing string, err error) error {
 	if err == nil {
 		return nil
 	}
 	if database.NeedsOperator(err) {
-		some := &trouble{fmt.Errorf("a statement failed at %s: %w", time.Now().UTC().Format(time.RFC3339), database.Explain(err)), true}
-		before := s.trouble.Load()
-		if (before == nil || before.serving) && s.trouble.CompareAndSwap(before, some) && before == nil {
-			s.log.Error("statements fail", "error", some.cause.Error())
-		}
+		s.complain.Do(func() { s.log.Error("statements fail", "error", database.Explain(err).Error()) })
 	}
 	switch {
 	case database.IsFull(err): // also at a COMMIT: it was refused
@@ -262,7 +241,7 @@ func (s *store) failed(doing string, err error) error {
 }
 
 // list returns the pets of q, and one more if there is a next page.
-func (s *store) list(span *trace.Span, q query) (found []Pet, err error) {
+func (s *store) list(q query) (found []Pet, err error) {
 	if err := s.enter(); err != nil {
 		return nil, err
 	}
@@ -271,31 +250,28 @@ func (s *store) list(span *trace.Span, q query) (found []Pet, err error) {
 	if q.status != "" {
 		text, args = listByStatusQuery, append(args, string(q.status))
 	}
+	rows, err := s.statements[text].Queryx(args...)
+	if err != nil {
+		return nil, s.failed("list", err)
+	}
+	defer rows.Close()
 	found = make([]Pet, 0, q.limit+1)
-	err = s.call(span, "SELECT pets", text, func() error {
-		rows, err := s.statements[text].Queryx(args...)
-		if err != nil {
-			return err
+	for rows.Next() { // not sqlx's Select, which allocates for each row
+		var p Pet
+		if err := rows.Scan(&p.ID, &p.Name, &p.CategoryID, (*string)(&p.Status)); err != nil {
+			return nil, s.failed("list", err)
 		}
-		defer rows.Close()
-		for rows.Next() { // not sqlx's Select, which allocates for each row
-			var p Pet
-			if err := rows.Scan(&p.ID, &p.Name, &p.CategoryID, (*string)(&p.Status)); err != nil {
-				return err
-			}
-			found = append(found, p)
-		}
-		return rows.Err()
-	})
-	return found, s.failed("list", err)
+		found = append(found, p)
+	}
+	return found, s.failed("list", rows.Err())
 }
 
-func (s *store) get(span *trace.Span, id int64) (p Pet, err error) {
+func (s *store) get(id int64) (p Pet, err error) {
 	if err := s.enter(); err != nil {
 		return p, err
 	}
 	defer s.leave()
-	err = s.call(span, "SELECT pets", getQuery, func() error { return s.statements[getQuery].Get(&p, id) })
+	err = s.statements[getQuery].Get(&p, id)
 	if errors.Is(err, sql.ErrNoRows) {
 		return p, errNotFound
 	}
@@ -307,7 +283,7 @@ func (s *store) get(span *trace.Span, id int64) (p Pet, err error) {
 //
 // add needs a transaction: outside of one, database/sql repeats a statement after a broken connection, although the statement may have
 // been executed.
-func (s *store) add(span *trace.Span, p NewPet, r *request) (stored Pet, isReplay bool, err error) {
+func (s *store) add(p NewPet, r *request) (stored Pet, isReplay bool, err error) {
 	if r != nil {
 		if _, found := s.running.LoadOrStore(r.id, nil); found {
 			return stored, false, errInProgress
@@ -318,43 +294,32 @@ func (s *store) add(span *trace.Span, p NewPet, r *request) (stored Pet, isRepla
 		return stored, false, err
 	}
 	defer s.leave()
-	var tx *sqlx.Tx
-	err = s.call(span, "BEGIN", "BEGIN", func() (err error) {
-		tx, err = s.db.Beginx()
-		return err
-	})
+	tx, err := s.db.Beginx()
 	if err != nil {
 		return stored, false, s.failed("add", err)
 	}
-	defer tx.Rollback() // after a panic; otherwise the transaction has ended
+	defer tx.Rollback() // does nothing after a commit
 	stored.NewPet = p
-	stored.ID, isReplay, err = s.insert(span, tx, p, r)
+	stored.ID, isReplay, err = s.insert(tx, p, r)
 	if err != nil || isReplay {
-		_ = s.call(span, "ROLLBACK", "ROLLBACK", tx.Rollback)
 		return stored, isReplay, s.failed("add", err)
 	}
-	err = s.failed("add", s.call(span, "COMMIT", "COMMIT", tx.Commit))
-	switch t := s.trouble.Load(); {
-	case errors.Is(err, errUnavailable):
+	if err = s.failed("add", tx.Commit()); errors.Is(err, errUnavailable) {
 		err = fmt.Errorf("%w: %w", errUncertain, err)
-	case err == nil && t != nil && t.serving:
-		s.trouble.CompareAndSwap(t, nil)
 	}
 	return stored, false, err
 }
 
 // insert stores a pet in a transaction, unless r was carried out before.
-func (s *store) insert(span *trace.Span, tx *sqlx.Tx, p NewPet, r *request) (id int64, isReplay bool, err error) {
+func (s *store) insert(tx *sqlx.Tx, p NewPet, r *request) (id int64, isReplay bool, err error) {
 	if r != nil {
-		if id, err = s.earlier(span, tx, r); err != nil || id != 0 {
+		if id, err = s.earlier(tx, r); err != nil || id != 0 {
 			return id, err == nil, err
 		}
 	}
-	err = s.call(span, "INSERT pets", insertQuery, func() error {
-		return tx.Stmtx(s.statements[insertQuery]).Get(&id, p.Name, p.CategoryID, string(p.Status))
-	})
+	err = tx.Stmtx(s.statements[insertQuery]).Get(&id, p.Name, p.CategoryID, string(p.Status))
 	if err == nil && r != nil {
-		err = s.remember(span, tx, r, id)
+		err = s.remember(tx, r, id)
 	}
 	return id, false, err
 }

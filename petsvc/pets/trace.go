@@ -1,13 +1,10 @@
 package pets
 
 import (
-	"database/sql"
-	"errors"
 	"time"
 
 	"github.com/valyala/fasthttp"
 
-	"petgate/shared/database"
 	"petgate/shared/trace"
 )
 
@@ -49,24 +46,4 @@ func (s *Service) export(rc *fasthttp.RequestCtx, span *trace.Span, operation, o
 		span.Fail()
 	}
 	span.End(ended)
-}
-
-// call executes a statement in a span of its own, which has the statement's text. The text has placeholders, and no values.
-func (s *store) call(of *trace.Span, name, text string, execute func() error) error {
-	span := of.Call(name)
-	err := execute()
-	if span == nil {
-		return err
-	}
-	system := "postgresql"
-	if s.db.Dialect() == database.SQLite {
-		system = "sqlite"
-	}
-	span.Set("db.system.name", system)
-	span.Set("db.query.text", text)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) { // a query without rows has not failed
-		span.Fail()
-	}
-	span.End(time.Now())
-	return err
 }

@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"io/fs"
 	"path"
+	"strings"
 
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
@@ -128,12 +129,19 @@ var foreignTables = map[Dialect]string{
 		AND NOT EXISTS (SELECT 1 FROM sqlite_master WHERE name IN ('keystore_schema', 'pets_schema')) ORDER BY name LIMIT 3`,
 }
 
-// Foreign returns some tables of the database if it has tables, but none of Petgate's: it is probably another application's.
-func (d *DB) Foreign(ctx context.Context) (tables []string, err error) {
+// ErrForeign means that the database has tables, but none of Petgate's: it is probably another application's.
+var ErrForeign = errors.New("none of Petgate's: correct DATABASE_URL, or create Petgate's tables beside them with `keyadmin migrate`")
+
+// CheckForeign returns an error that wraps ErrForeign and names some tables, if the database is another application's.
+func (d *DB) CheckForeign(ctx context.Context) error {
+	var tables []string
 	if err := d.SelectContext(ctx, &tables, foreignTables[d.dialect]); err != nil {
-		return nil, fmt.Errorf("list the tables: %w", err)
+		return fmt.Errorf("list the tables: %w", err)
 	}
-	return tables, nil
+	if len(tables) > 0 {
+		return fmt.Errorf("the database has tables such as %s, and %w", strings.Join(tables, ", "), ErrForeign)
+	}
+	return nil
 }
 
 // advisoryLock is a PostgreSQL session lock with a key made from its text. Goose's own lock polls once a second.

@@ -150,13 +150,12 @@ func (s *Store) CheckSchema(ctx context.Context) error {
 	case err != nil:
 		return fail("check schema", err)
 	case have == 0:
-		tables, err := s.db.Foreign(ctx)
+		err := s.db.CheckForeign(ctx)
+		if errors.Is(err, database.ErrForeign) {
+			return fmt.Errorf("%w: %w", ErrForeign, err)
+		}
 		if err != nil {
 			return fail("check schema", err)
-		}
-		if len(tables) > 0 {
-			return fmt.Errorf("%w: the database has tables such as %s, and none of Petgate's: correct DATABASE_URL, or create Petgate's "+
-				"tables beside them with `keyadmin migrate`", ErrForeign, strings.Join(tables, ", "))
 		}
 		fallthrough
 	case have < want:

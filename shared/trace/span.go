@@ -2,7 +2,6 @@ package trace
 
 import (
 	"bytes"
-	"encoding/binary"
 	"strings"
 	"time"
 
@@ -36,19 +35,6 @@ func (t *Tracer) Start(c *Context, begun time.Time) *Span {
 		s.record.Flags |= flagRemote
 	}
 	return s
-}
-
-// Call begins a span for something that the span's work asks another program, such as a statement.
-func (s *Span) Call(name string) *Span {
-	if s == nil {
-		return nil
-	}
-	id := newRandom()
-	return &Span{tracer: s.tracer, record: &tracepb.Span{
-		TraceId: s.record.TraceId, SpanId: binary.BigEndian.AppendUint64(nil, id), ParentSpanId: s.record.SpanId,
-		Name: name, Kind: tracepb.Span_SPAN_KIND_CLIENT,
-		StartTimeUnixNano: nanos(time.Now()), Flags: s.record.Flags &^ flagRemote,
-	}}
 }
 
 // Trace returns the ID of a sampled span's trace.
