@@ -81,7 +81,7 @@ type tenantList struct{ limiting }
 func (c *tenantList) Run(ctx context.Context, a *app, store *keystore.Store) error {
 	tenants := store.Tenants(ctx)
 	if n := c.rows(a); n > 0 {
-		tenants = first(&c.limiting, n, asList(store.FindTenants(ctx, "", "", n+1)))
+		tenants = first(&c.limiting, n, asList(store.FindTenants(ctx, keystore.TenantFilter{}, "", n+1)))
 	}
 	t := table{
 		head:  []string{"ID", "NAME", "PLAN", "PER MINUTE", "PER DAY", "STATUS", "CREATED"},

@@ -165,7 +165,9 @@ type live struct {
 	Requests    int64          `json:"requests"`      // with a known key, also one that is revoked or has expired
 	Refused     int64          `json:"refused"`       // how many of them were not charged; reports of the quota do not count here
 	Bans        int64          `json:"bans"`          // imposed by this gateway since its start
-	P50         *float64       `json:"p50Millis"`     // of the requests of the last 10 to 20 s, or since the previous call if that is longer ago; null: there were none
+	Version     string         `json:"version"`
+	Certificate instant.Millis `json:"certificateEndsAt"` // when the first of its certificates expires; 0: it has none
+	P50         *float64       `json:"p50Millis"`         // of the requests of the last 10 to 20 s, or since the previous call if that is longer ago; null: there were none
 	P99         *float64       `json:"p99Millis"`
 	Active      int            `json:"active"`  // tenants that made a request in the last 10 to 20 s
 	Tenants     []liveTenant   `json:"tenants"` // the most active first
@@ -201,6 +203,7 @@ func (g *gateway) serveLive(w http.ResponseWriter, r *http.Request) {
 	seen := g.keys.Activity(now, n)
 	answer := live{
 		Gateway: g.self, Environment: g.cfg.Environment.String(), Mode: g.limits.Mode(), Since: instant.Of(seen.Since),
+		Version: service.Version(), Certificate: g.admin.Certificates.FirstEnd(),
 		Elapsed: now.Sub(seen.Since).Milliseconds(), Requests: seen.Requests, Refused: seen.Refused, Bans: g.public.Bans(),
 		Active: seen.Active, Tenants: make([]liveTenant, len(seen.Tenants)),
 	}

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"petgate/shared/core/id"
-	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
@@ -45,7 +44,7 @@ func (c *Console) showAudit(w http.ResponseWriter, r *http.Request, v *visit) er
 	if isData, err := c.sendData(w, r, v, "audit", events.views, events.next); isData {
 		return err
 	}
-	if page.List, err = eventList(ctx, v.store, events.rows); err != nil {
+	if page.List, err = eventList(ctx, v, events.rows); err != nil {
 		return err
 	}
 	page.List = page.List.paged(r, events.next)
@@ -92,9 +91,9 @@ func readFilter(ctx context.Context, v *visit, query url.Values) (filter keystor
 }
 
 // eventList returns events as a table, with the names of their tenants.
-func eventList(ctx context.Context, store *keystore.Store, events []keystore.Event) (list, error) {
-	l := list{Caption: "Changes", Columns: []column{"At (UTC)", "By", "Kind", "Tenant", "Subject", "Change", "#Event"}}
-	tenantsOf, err := store.TenantsOf(ctx, viewsOf(events, func(e keystore.Event) id.Tenant { return e.Tenant }))
+func eventList(ctx context.Context, v *visit, events []keystore.Event) (list, error) {
+	l := list{Caption: "Changes", Columns: []column{"When", "By", "Kind", "Tenant", "Subject", "#Event", "~Change"}}
+	tenantsOf, err := v.store.TenantsOf(ctx, viewsOf(events, func(e keystore.Event) id.Tenant { return e.Tenant }))
 	if err != nil {
 		return l, err
 	}
@@ -108,16 +107,13 @@ func eventList(ctx context.Context, store *keystore.Store, events []keystore.Eve
 			subject.Link = keyPath(e.Key.String())
 		}
 		l.Rows = append(l.Rows, []cell{
-			{Text: shortTime(e.At)},
+			v.when(e.At, ""),
 			{Text: e.Actor},
 			{Text: e.Kind},
 			tenant, subject,
-			{Text: operate.ChangeOf(e)},
 			{Text: strconv.FormatInt(int64(e.ID), 10)},
+			{Text: operate.ChangeOf(e)},
 		})
 	}
 	return l, nil
 }
-
-// shortTime writes an instant for people, in UTC.
-func shortTime(at instant.Millis) string { return at.Time().UTC().Format("2006-01-02 15:04:05") }

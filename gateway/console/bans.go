@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/dustin/go-humanize"
+
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
@@ -38,6 +40,12 @@ func bansPath(tenant id.Tenant, after string) string {
 	return Home + "bans?" + url.Values{"tenant": {tenant.String()}, "after": {after}}.Encode()
 }
 
+// bansPage is the content of the page of bans.
+type bansPage struct {
+	Total string // empty: the page is about one tenant
+	List  list
+}
+
 // showBans shows all bans, or those of one tenant.
 func (c *Console) showBans(w http.ResponseWriter, r *http.Request, v *visit) error {
 	until, key, err := parseBanCursor(r.URL.Query().Get("after"))
@@ -62,7 +70,15 @@ func (c *Console) showBans(w http.ResponseWriter, r *http.Request, v *visit) err
 	if isData, err := c.sendData(w, r, v, "bans", bans.views, bans.next); isData {
 		return err
 	}
-	return c.show(w, v, http.StatusOK, "bans", title, banList(v, bans.views).paged(r, bans.next))
+	page := bansPage{List: banList(v, bans.views).paged(r, bans.next)}
+	if tenant.IsZero() {
+		n, err := v.store.CountBans(r.Context())
+		if err != nil {
+			return err
+		}
+		page.Total = operate.Either(n == 1, "One key is banned.", humanize.Comma(int64(n))+" keys are banned.")
+	}
+	return c.show(w, v, http.StatusOK, "bans", title, page)
 }
 
 func viewBan(b keystore.NamedBan) operate.BanView {
@@ -72,23 +88,23 @@ func viewBan(b keystore.NamedBan) operate.BanView {
 // banList returns the rows of bans. Those who may change something can lift each of them.
 func banList(v *visit, bans []operate.BanView) list {
 	l := list{
-		Caption: "Bans", Columns: []column{"Key", "Name", "Tenant", "Until", "Imposed by", "Reason", "Text for the tenant"},
+		Caption: "Bans", Columns: []column{"Key", "Name", "Tenant", "Ends", "Imposed by", "~Reason", "~Text for the tenant"},
 		None: "No key is banned.",
 	}
-	if !v.session.ReadOnly {
+	if v.role.Allows(keystore.RoleKeys) {
 		l.Columns = append(l.Columns, "Lift")
 	}
 	for _, view := range bans {
 		row := []cell{
 			{Text: view.KeyID, Link: keyPath(view.KeyID)},
-			{Text: view.Key},
+			quoted(view.Key),
 			{Text: view.Tenant, Link: tenantPath(view.TenantID)},
-			{Text: view.Until},
+			v.whenText(view.Until, "never"),
 			{Text: view.By},
-			{Text: operate.OrDash(view.Reason)},
-			{Text: operate.OrDash(view.Notice)},
+			quoted(view.Reason),
+			quoted(view.Notice),
 		}
-		if !v.session.ReadOnly {
+		if v.role.Allows(keystore.RoleKeys) {
 			row = append(row, cell{Text: "Lift", Post: keyPath(view.KeyID) + "/lift", Label: "Lift the ban of " + view.KeyID})
 		}
 		l.Rows = append(l.Rows, row)

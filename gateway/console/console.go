@@ -77,7 +77,11 @@ type Console struct {
 	routes []string // the patterns of mux
 
 	watch    watch
-	sessions sync.Map // SHA-256 of a token: the keystore.ConsoleSession that the database has confirmed
+	hours    figures[[]keystore.PeriodUsage] // of all tenants
+	near     figures[[]nearest]
+	expiring figures[[]ownedKey]
+	rankings map[string]*figures[ranking] // by the name of their period
+	sessions sync.Map                     // SHA-256 of a token: the keystore.ConsoleSession that the database has confirmed
 	streams  streams
 	ctx      context.Context
 	end      context.CancelFunc // ends ctx
@@ -95,8 +99,15 @@ func New(cfg Config) (*Console, error) {
 	c := &Console{cfg: cfg, mux: http.NewServeMux(), pages: map[string]*template.Template{}}
 	c.ctx, c.end = context.WithCancel(operate.WithAdminTLS(context.Background(), cfg.AdminTLS))
 	c.watch = watch{store: cfg.Store, every: liveEvery, clock: cfg.Clock, ctx: c.ctx, own: cfg.Problems, self: cfg.Gateway}
+	turn := new(sync.Mutex)
+	c.hours.read, c.near.read, c.expiring.read = c.readHours, c.readNearest, c.readExpiring
+	c.hours.turn, c.near.turn, c.expiring.turn = turn, turn, turn
+	c.rankings = map[string]*figures[ranking]{}
+	for _, p := range rankingPeriods {
+		c.rankings[p.Name] = &figures[ranking]{read: c.readRanking(p), turn: turn}
+	}
 	for _, name := range []string{
-		"login", "overview", "message", "question", "token",
+		"login", "overview", "rankings", "message", "question", "token",
 		"tenants", "tenant", "key", "plans", "bans", "audit", "gateways", "deprecated", "explain",
 	} {
 		page, err := template.ParseFS(assets, "assets/frame.html", "assets/parts.html", "assets/usage.html", "assets/"+name+".html")
@@ -113,6 +124,7 @@ func New(cfg Config) (*Console, error) {
 	c.handle("POST "+Home+"logout", c.inSession(c.logout))
 	c.handle("GET "+Home+"{$}", c.inSession(c.overview))
 	c.handle("GET "+livePath, c.inSession(c.live))
+	c.handle("GET "+rankingsPath, c.inSession(c.showRankings))
 	c.serveTenants()
 	c.serveKeys()
 	c.servePlans()
@@ -185,10 +197,22 @@ type view struct {
 	Title   string
 	Gateway string
 	Session *keystore.ConsoleSession // nil: not signed in
+	Role    keystore.Role
 	Nav     []section
 	In      string // the name of the section that the page belongs to; empty: none, or it is the section's own page
 	Note    *note  // what a form has changed; nil: nothing
 	Page    any
+}
+
+// May reports whether the session may do what a role may.
+func (v view) May(role keystore.Role) bool { return v.Role.Allows(role) }
+
+// Until returns when the session ends, for people.
+func (v view) Until() string { return v.Session.EndsAt.Time().Format("2 Jan 15:04 UTC") }
+
+// RoleText names what the session may do, if that is not everything.
+func (v view) RoleText() string {
+	return operate.Either(v.May(keystore.RoleKeys), "keys and bans only", "read-only")
 }
 
 // section is a page that every page links to.
@@ -196,6 +220,7 @@ type section struct{ Name, Path, Title string }
 
 var sections = []section{
 	{"overview", Home, "Overview"},
+	{"rankings", rankingsPath, "Rankings"},
 	{"tenants", Home + "tenants", "Tenants"},
 	{"plans", Home + "plans", "Plans"},
 	{"bans", Home + "bans", "Bans"},
@@ -212,7 +237,7 @@ var sectionOf = map[string]string{"tenant": "tenants", "key": "tenants", "token"
 func (c *Console) show(w http.ResponseWriter, v *visit, status int, name, title string, page any) error {
 	shown := view{Name: name, Title: title, Gateway: c.cfg.Gateway, Page: page}
 	if v != nil {
-		shown.Session, shown.Nav, shown.Note, shown.In = &v.session, sections, v.note, sectionOf[name]
+		shown.Session, shown.Role, shown.Nav, shown.Note, shown.In = &v.session, v.role, sections, v.note, sectionOf[name]
 	}
 	var body bytes.Buffer
 	if err := c.pages[name].ExecuteTemplate(&body, "frame.html", shown); err != nil {

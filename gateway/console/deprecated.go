@@ -40,7 +40,7 @@ func (c *Console) showDeprecated(w http.ResponseWriter, r *http.Request, v *visi
 			{Text: d.Operation},
 			{Text: d.Tenant, Link: tenantPath(d.TenantID)},
 			{Text: d.Key, Link: keyPath(d.Key)},
-			{Text: operate.OrDash(d.KeyName)},
+			quoted(d.KeyName),
 			{Text: humanize.Comma(d.Requests)},
 			{Text: d.Trend()},
 			{Text: d.EndsIn()},

@@ -29,7 +29,7 @@ func (c *Console) showGateways(w http.ResponseWriter, r *http.Request, v *visit)
 		return err
 	}
 	page := gatewaysPage{List: list{
-		Caption: "Registered gateways", Columns: []column{"ID", "State", "#Lag (events)", "Admin address", "Last seen", "Since (UTC)", "Document"},
+		Caption: "Registered gateways", Columns: []column{"ID", "State", "#Lag (events)", "Admin address", "Last seen", "Since", "~Document"},
 		None: "No gateway is registered.", Cure: "A gateway that starts with this database registers by itself.",
 	}}
 	for i, g := range gateways {
@@ -39,7 +39,7 @@ func (c *Console) showGateways(w http.ResponseWriter, r *http.Request, v *visit)
 			{Text: humanize.Comma(views[i].Lag)},
 			{Text: operate.OrDash(g.AdminAddress)},
 			{Text: operate.Age(g) + " ago"},
-			{Text: shortTime(g.RegisteredAt)},
+			v.when(g.RegisteredAt, "-"),
 			{Text: operate.OrDash(g.Document.String())},
 		})
 		if cure := cureOf(g, views[i].State); cure != "" {

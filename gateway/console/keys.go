@@ -11,6 +11,7 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
@@ -49,6 +50,7 @@ func readKey(ctx context.Context, v *visit, key id.Key) (t operate.Owner, k keys
 type keyPage struct {
 	operate.KeyView
 	Sheet    list
+	Usage    usagePart
 	Scopes   []scopeBox
 	Lines    string // the allow-list, a block a line
 	HasEnded bool
@@ -90,30 +92,32 @@ func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) erro
 	}
 	page := keyPage{
 		KeyView: view, Lines: strings.Join(view.Allow, "\n"), IsBanned: ban.Until != 0, IsEditable: k.RevokedAt == 0 && k.GraceEndsAt == 0,
-		HasEnded: slices.Contains([]string{"revoked", "expired", "rotated"}, view.Status),
+		HasEnded: slices.Contains(endedStates, view.Status),
 	}
 	if page.Scopes, err = boxesOf(r.Context(), v, k.Scopes); err != nil {
 		return err
 	}
 	page.Sheet = list{Caption: "This key", Rows: [][]cell{
-		{{Text: "Name"}, {Text: view.Name}},
+		{{Text: "Name"}, quoted(view.Name)},
 		{{Text: "Tenant"}, {Text: view.Tenant, Link: tenantPath(view.TenantID)}},
 		{{Text: "Status"}, keyStatus(view)},
-		{{Text: "Token ends in"}, {Text: view.Hint}},
+		{{Text: "Last used"}, v.when(k.LastUsedAt, "never")},
+		{{Text: "Last refused"}, v.whenText(view.LastRefusedAt, "never")},
+		{{Text: "Expires"}, v.when(k.ExpiresAt, "never")},
 		{{Text: "Environment"}, {Text: view.Environment}},
+		{{Text: "Token ends in"}, {Text: view.Hint}},
 		{{Text: "Scopes"}, {Text: strings.Join(view.Scopes, " ")}},
 		{{Text: "Allowed from"}, {Text: operate.Anywhere(view.Allow)}},
-		{{Text: "Created"}, {Text: view.CreatedAt}},
-		{{Text: "Expires"}, {Text: operate.Never(view.ExpiresAt)}},
-		{{Text: "Revoked"}, {Text: operate.Never(view.RevokedAt)}},
-		{{Text: "Last used"}, {Text: operate.Never(view.LastUsedAt)}},
-		{{Text: "Last refused"}, {Text: operate.Never(view.LastRefusedAt)}},
+		{{Text: "Created"}, v.when(k.CreatedAt, "-")},
+		{{Text: "Revoked"}, v.when(k.RevokedAt, "never")},
 	}}
+	page.Usage = c.usageOf(r.Context(), v.operator, t.ID, k.ID, r.URL.Query().Get("usage"), plan.Limits{})
 	if view.ReplacedBy != "" {
 		page.Sheet.Rows = append(page.Sheet.Rows, []cell{{Text: "Replaced by"}, {Text: view.ReplacedBy, Link: keyPath(view.ReplacedBy)}})
 	}
 	if page.IsBanned {
-		page.Sheet.Rows = append(page.Sheet.Rows, []cell{{Text: "Banned by"}, {Text: ban.By + ": " + ban.Reason}}, []cell{{Text: "Told the tenant"}, {Text: operate.OrDash(ban.Notice)}})
+		page.Sheet.Rows = append(page.Sheet.Rows, []cell{{Text: "Banned by"}, {Text: ban.By}},
+			[]cell{{Text: "Banned because"}, quoted(ban.Reason)}, []cell{{Text: "Told the tenant"}, quoted(ban.Notice)})
 	}
 	return c.show(w, v, http.StatusOK, "key", "Key "+view.ID, page)
 }

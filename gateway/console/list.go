@@ -5,8 +5,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
+	"slices"
 	"strings"
+	"time"
 
+	"github.com/dustin/go-humanize"
+
+	"petgate/shared/core/instant"
 	"petgate/shared/operate"
 )
 
@@ -28,11 +34,23 @@ type list struct {
 	JSON, CSV   string // addresses of the same rows for programs; empty: there are none
 }
 
-// column is the title of a column. That of a column with numbers begins with #.
+// IsMany reports whether the columns need a wide window.
+func (l list) IsMany() bool { return len(l.Columns) > 6 }
+
+// column is the title of a column. That of a column with numbers begins with #, that of a column with sentences with ~: only those are
+// broken into lines.
 type column string
 
 // Title returns the title for people.
-func (c column) Title() string { return strings.TrimPrefix(string(c), "#") }
+func (c column) Title() string { return strings.TrimLeft(string(c), "#~") }
+
+// Class returns the class of the column's cells.
+func (c column) Class() string {
+	return operate.Either(c.IsNumber(), "number", operate.Either(strings.HasPrefix(string(c), "~"), "text", ""))
+}
+
+// ClassOf returns the class of one of the column's cells. A narrow page leaves out those that have nothing to say.
+func (c column) ClassOf(one cell) string { return operate.Either(one.Text == "-", "none", c.Class()) }
 
 // IsNumber reports whether the cells are numbers.
 func (c column) IsNumber() bool { return strings.HasPrefix(string(c), "#") }
@@ -41,15 +59,92 @@ func (c column) IsNumber() bool { return strings.HasPrefix(string(c), "#") }
 type cell struct {
 	Text   string
 	Link   string // may be empty
-	Status string // well or unwell, for the stylesheet; empty: the text is no status
+	Status string // well, unwell or ended, for the stylesheet; empty: the text is no status
+	Time   string // the exact instant, if the text is a time
+	Bar    int64  // the length of a bar beside a number, in per cent; 0: none
+	Level  string // of the bar: near or full, for the stylesheet; may be empty
 
 	Post  string // the text is a button that sends a form to this path; empty: it is not
 	Label string // of the button, for screen readers
 }
 
-// status is a cell that says whether something is well.
+// word is a part of a cell's text. A whole one, such as an instant or an address, is not broken at its hyphens.
+type word struct {
+	Text    string
+	IsWhole bool
+}
+
+// Words returns the parts of the text.
+func (c cell) Words() (words []word) {
+	from := 0
+	for _, at := range hyphened.FindAllStringIndex(c.Text, -1) {
+		words = append(words, word{c.Text[from:at[0]], false}, word{c.Text[at[0]:at[1]], true})
+		from = at[1]
+	}
+	return append(words, word{c.Text[from:], false})
+}
+
+// hyphened finds short words with hyphens.
+var hyphened = regexp.MustCompile(`\b[\w:.]{1,20}(-[\w:.]{1,20}){1,3}\b`)
+
+// status is a cell that says whether something is well, or has ended.
 func status(text string, isWell bool) cell {
-	return cell{Text: text, Status: operate.Either(isWell, "well", "unwell")}
+	of := operate.Either(isWell, "well", "unwell")
+	if slices.Contains(endedStates, text) {
+		of = "ended"
+	}
+	return cell{Text: text, Status: of}
+}
+
+// endedStates are the states of keys that have ended.
+var endedStates = []string{"revoked", "expired", "rotated"}
+
+// bar is a cell with a number and its part of the largest one.
+func bar(n, most int64) cell {
+	return cell{Text: humanize.Comma(n), Bar: partOf(n, most)}
+}
+
+// partOf returns a part in per cent for a bar: at least 1 if there is anything to see, at most 100.
+func partOf(n, most int64) int64 {
+	if n <= 0 || most <= 0 {
+		return 0
+	}
+	return max(1, min(n*100/most, 100))
+}
+
+// when is a cell with an instant as people say it: 3 min ago, in 9 days. never is its text for the zero instant.
+func (v *visit) when(at instant.Millis, never string) cell {
+	if at == 0 {
+		return cell{Text: never}
+	}
+	c := cell{Time: at.String()}
+	switch d := v.operator.Now().Sub(at); {
+	case d >= 7*day || d <= -400*day:
+		c.Text = at.Time().Format("2 Jan 2006")
+	case d > -time.Second && d < time.Second:
+		c.Text = "now"
+	case d > 0:
+		c.Text = operate.Span(d) + " ago"
+	default:
+		c.Text = "in " + operate.Until(-d)
+	}
+	return c
+}
+
+// whenText is when of an instant that a view has as text.
+func (v *visit) whenText(text, never string) cell {
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return v.when(instant.Of(at), never)
+	}
+	return v.when(0, never)
+}
+
+// quoted marks a text that a person has written: without quotes, it could look like a part of the page. Empty: a dash.
+func quoted(text string) cell {
+	if text == "" {
+		return cell{Text: "-"}
+	}
+	return cell{Text: "“" + text + "”"}
 }
 
 // page is one page of rows, with the views that programs get.

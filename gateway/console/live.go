@@ -106,7 +106,7 @@ func (c *Console) nextEvent(ctx context.Context, r *http.Request) (event []byte,
 	}
 	seen := c.watch.look()
 	parts := map[string]string{"at": seen.At}
-	for _, name := range []string{"gateways", "problems"} {
+	for _, name := range []string{"now", "gateways", "problems"} {
 		var part bytes.Buffer
 		if err := c.pages["overview"].ExecuteTemplate(&part, "live-"+name, seen); err != nil {
 			return nil, false, err

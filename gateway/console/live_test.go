@@ -26,7 +26,7 @@ func (s *site) busy(id string) {
 		mu.Lock()
 		defer mu.Unlock()
 		switch r.URL.RequestURI() {
-		case "/live?n=0":
+		case "/live?n=10":
 			p50, p99 := 1.25, 17.0
 			answer.Elapsed, answer.Requests, answer.Refused, answer.P50, answer.P99 = answer.Elapsed+1000, answer.Requests+50, answer.Refused+10, &p50, &p99
 			service.WriteJSON(w, http.StatusOK, answer)
@@ -95,20 +95,20 @@ func TestLiveFigures(t *testing.T) {
 		if err := json.Unmarshal([]byte(data), &parts); name != "figures" || err != nil {
 			t.Fatalf("event %q: %v: %s", name, err, data)
 		}
-		if wanted = strings.Contains(parts.Gateways, `<td class="number">50.0</td><td class="number">10.0</td>`); !wanted && i == 1000 {
+		if wanted = strings.Contains(parts.Gateways, `class="number">50.0</td><td role="cell" data-title="Refused/s" class="number">10.0</td>`); !wanted && i == 1000 {
 			t.Fatalf("there are no rates after %d events: %s", i, data)
 		}
 	}
-	for _, want := range []string{`<th scope="row">gw-2</th>`, "1.2 ms", "17.0 ms", "in Redis", `<th scope="row">gw-3</th>`} {
+	for _, want := range []string{`data-title="Gateway">gw-2</th>`, "1.2 ms", "17.0 ms", "in Redis", `data-title="Gateway">gw-3</th>`} {
 		if !strings.Contains(parts.Gateways, want) {
 			t.Errorf("the gateways lack %s:\n%s", want, parts.Gateways)
 		}
 	}
 	// A problem of several gateways has one row.
 	for _, want := range []string{
-		`<p class="notice"><strong>gw-1, gw-2:</strong> quotas: Redis &lt;does&gt; not answer</p>`,
-		`<p class="notice severe"><strong>gw-2:</strong> directory: it is too old</p>`,
-		`<strong>gw-3:</strong> its figures are missing: it cannot be watched: its version is too old</p>`,
+		`<p class="notice"><strong>Warning, gw-1, gw-2:</strong> quotas: Redis &lt;does&gt; not answer</p>`,
+		`<p class="notice severe"><strong>Problem, gw-2:</strong> directory: it is too old</p>`,
+		`gw-3:</strong> its figures are missing: it cannot be watched: its version is too old</p>`,
 	} {
 		if !strings.Contains(parts.Problems, want) {
 			t.Errorf("the problems lack %s:\n%s", want, parts.Problems)

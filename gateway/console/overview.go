@@ -1,42 +1,212 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
+	"strings"
+	"time"
 
+	"github.com/dustin/go-humanize"
+
+	"petgate/shared/api/code"
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
+	"petgate/shared/plot"
 )
 
 // overviewPage is the content of the first page.
 type overviewPage struct {
-	Live   overviewLive
-	IsAway bool // the database is: only Live is known
-	Bans   int
-	Events list // the latest first
+	Live    overviewLive
+	Away    string // why the database cannot be read; empty: it can
+	Bans    int
+	Traffic traffic
+	Ranking rankingLists
+	Ends    list // keys
+	Events  list // the latest first
 }
 
-const eventsShown = 10
+const (
+	eventsShown = 8
+	eventsRead  = 50 // some of which are only those of the console's own sessions
+	tenantsTop  = 10
+	// endsWithin is how long before a key ends the overview names it.
+	endsWithin = 14 * day
+)
 
 func (c *Console) overview(w http.ResponseWriter, r *http.Request, v *visit) error {
+	patience, cancel := context.WithTimeout(r.Context(), figuresWithin)
+	defer cancel()
 	page := overviewPage{Live: c.watch.look()}
-	err := page.read(r.Context(), v.store)
-	if page.IsAway = errors.Is(err, keystore.ErrUnavailable) && !v.hasLeft(); err != nil && !page.IsAway {
+	err := page.read(r.Context(), v)
+	if isAway := errors.Is(err, keystore.ErrUnavailable) && !v.hasLeft(); isAway {
+		page.Away = "The database is away: these are live figures and what was read before. Forms are closed until it is back."
+	} else if err != nil {
 		return err
+	}
+	page.Traffic = c.trafficNow(patience)
+	page.Ranking = c.rankingLists(patience, v, rankingPeriods[0], tenantsTop, "")
+	if keys, known, err := c.expiring.look(c.ctx, patience); err == nil && !known.IsZero() {
+		page.Ends = endingList(v, keys)
+	}
+	if page.Traffic.IsPending || page.Ranking.IsPending {
+		w.Header().Set("Refresh", "2")
 	}
 	return c.show(w, v, http.StatusOK, "overview", "Overview", page)
 }
 
-func (p *overviewPage) read(ctx context.Context, store *keystore.Store) (err error) {
-	if p.Bans, err = store.CountBans(ctx); err != nil {
+// read reads what the database has at once.
+func (p *overviewPage) read(ctx context.Context, v *visit) (err error) {
+	if p.Bans, err = v.store.CountBans(ctx); err != nil {
 		return err
 	}
-	events, err := store.FindEvents(ctx, keystore.EventFilter{}, 0, eventsShown)
+	events, err := v.store.FindEvents(ctx, keystore.EventFilter{}, 0, eventsRead)
 	if err != nil {
 		return err
 	}
-	p.Events, err = eventList(ctx, store, events)
+	events = slices.DeleteFunc(events, func(e keystore.Event) bool { return strings.HasPrefix(e.Kind, "console.") })
+	events = events[:min(len(events), eventsShown)]
+	p.Events, err = eventList(ctx, v, events)
 	p.Events.Caption = "Latest changes"
 	p.Events.None, p.Events.Cure = "Nothing was changed so far.", "The page of tenants creates the first tenant."
 	return err
+}
+
+// traffic is what all tenants did in the last 24 hours.
+type traffic struct {
+	IsPending bool   // it is still being added up
+	Problem   string // why there are no figures, or only old ones; may be empty
+	At        string
+	Drawing   drawing // with the day before as a line
+	Outcomes  list    // what was refused or failed
+
+	Requests, Refused, Failed total
+}
+
+// total is a number of requests of the last 24 hours.
+type total struct{ Text, Note string }
+
+// trafficNow adds up the requests of the last 24 hours by hour and outcome.
+func (c *Console) trafficNow(patience context.Context) (t traffic) {
+	rows, known, err := c.hours.look(c.ctx, patience)
+	t.IsPending, t.Problem = known.IsZero() && err == nil, problemOf(err, known)
+	if known.IsZero() {
+		return t
+	}
+	t.At = known.UTC().Format("15:04:05 UTC")
+	span := usageSpans[usualSpan]
+	starts := span.starts(instant.Of(c.cfg.Clock()))
+	before := make([]int64, len(starts))
+	var sums [3]int64 // by class
+	outcomes := map[string]int64{}
+	var closed, closedBefore int64
+	now := make([]keystore.PeriodUsage, 0, len(rows))
+	for _, r := range rows {
+		at := int(r.Start.Sub(starts[0].Add(-day)) / span.length)
+		switch {
+		case r.Outcome == reportOutcome || at < 0:
+		case at < len(starts):
+			before[at] += r.Requests
+			if at < len(starts)-1 {
+				closedBefore += r.Requests
+			}
+		default:
+			now = append(now, r)
+			sums[slices.Index(plot.Outcomes, classOf(r.Outcome))] += r.Requests
+			outcomes[r.Outcome] += r.Requests
+			if at < 2*len(starts)-1 {
+				closed += r.Requests
+			}
+		}
+	}
+	u := span.plot("traffic", "Requests of all tenants by hour, UTC", starts, now, plot.Outcomes, classOfRow)
+	u.Width, u.Before, u.BeforeName = wideWidth, before, "the day before"
+	t.Drawing = drawn(u)
+	t.Outcomes = list{
+		Caption: "Why requests were refused or failed", Columns: []column{"Outcome", "Is", "#Requests"}, None: "No request was refused or failed.",
+	}
+	delete(outcomes, code.OK.Name)
+	most := mostFirst(outcomes)
+	for _, outcome := range most {
+		t.Outcomes.Rows = append(t.Outcomes.Rows, []cell{
+			{Text: outcome, Link: rankingsPath + "?outcome=" + outcome}, {Text: classOf(outcome)}, bar(outcomes[outcome], outcomes[most[0]]),
+		})
+	}
+	all := sums[0] + sums[1] + sums[2]
+	t.Requests = total{humanize.Comma(all), change(closed, closedBefore)}
+	t.Refused = total{humanize.Comma(sums[1]), percent(sums[1], all) + " of all"}
+	t.Failed = total{humanize.Comma(sums[2]), percent(sums[2], all) + " of all"}
+	return t
+}
+
+// problemOf says why figures could not be read. known is when they were read before; zero: never.
+func problemOf(err error, known time.Time) string {
+	switch {
+	case err == nil:
+		return ""
+	case known.IsZero():
+		return "The requests cannot be added up: " + err.Error() + "."
+	}
+	return "The requests cannot be added up now. These figures are of " + known.UTC().Format("15:04:05 UTC") + ". The error: " + err.Error() + "."
+}
+
+// change compares the closed hours of today with the same hours of the day before.
+func change(now, before int64) string {
+	if before == 0 {
+		return "none the day before"
+	}
+	return fmt.Sprintf("%+.0f %% against the day before", 100*float64(now-before)/float64(before))
+}
+
+// percent writes a part: 1.2 %.
+func percent(part, all int64) string {
+	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(max(all, 1)))
+}
+
+// endingList returns keys that expire soon.
+func endingList(v *visit, keys []ownedKey) list {
+	l := list{
+		Caption: "Keys that expire in the next 14 days", Columns: []column{"Key", "Tenant", "Expires", "Last used"},
+		None: "No key expires in the next 14 days.",
+	}
+	for _, k := range keys {
+		l.Rows = append(l.Rows, []cell{
+			{Text: k.ID.String(), Link: keyPath(k.ID.String())},
+			{Text: cmp.Or(k.tenant, k.Tenant.String()), Link: tenantPath(k.Tenant.String())},
+			v.when(k.ExpiresAt, "never"),
+			v.when(k.LastUsedAt, "never"),
+		})
+	}
+	return l
+}
+
+// ownedKey is a key with the name of its tenant.
+type ownedKey struct {
+	keystore.Key
+	tenant string
+}
+
+// readExpiring reads the keys that expire soon.
+func (c *Console) readExpiring(ctx context.Context) ([]ownedKey, error) {
+	keys, err := c.cfg.Store.KeysExpiring(ctx, endsWithin, tenantsTop)
+	if err != nil {
+		return nil, err
+	}
+	tenants, err := c.cfg.Store.TenantsOf(ctx, viewsOf(keys, func(k keystore.Key) id.Tenant { return k.Tenant }))
+	return viewsOf(keys, func(k keystore.Key) ownedKey { return ownedKey{k, tenants[k.Tenant].Name} }), err
+}
+
+// readHours reads the requests of the last 48 hours.
+func (c *Console) readHours(ctx context.Context) ([]keystore.PeriodUsage, error) {
+	return c.cfg.Store.UsageOfAll(ctx, instant.Of(c.cfg.Clock()).Add(time.Hour-2*day))
+}
+
+// owners returns tenants with their limits. The operator only reads.
+func (c *Console) owners(ctx context.Context, tenants []id.Tenant) (map[id.Tenant]operate.Owner, error) {
+	return operate.Operator{Store: c.cfg.Store}.Owners(ctx, tenants)
 }

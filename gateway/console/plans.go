@@ -1,13 +1,13 @@
 package console
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 
 	"github.com/dustin/go-humanize"
 
 	"petgate/shared/core/plan"
+	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
 
@@ -37,7 +37,7 @@ func (c *Console) showPlans(w http.ResponseWriter, r *http.Request, v *visit) er
 	}
 	page := plansPage{List: list{
 		Caption: "Plans", Columns: []column{"Name", "#Per minute", "#Per day", "#Tenants", "Created"},
-		None: "There are no plans.", Cure: v.below("Create one below."),
+		None: "There are no plans.", Cure: v.ifMay(keystore.RoleAdmin, "Create one above."),
 	}}
 	for _, p := range plans {
 		page.Names = append(page.Names, p.Name)
@@ -45,8 +45,8 @@ func (c *Console) showPlans(w http.ResponseWriter, r *http.Request, v *visit) er
 			{Text: p.Name},
 			{Text: operate.LimitText(p.Limits.Minute, 0)},
 			{Text: operate.LimitText(p.Limits.Day, 0)},
-			{Text: humanize.Comma(int64(tenants[p.Name]))},
-			{Text: cmp.Or(p.CreatedAt.String(), "built in")},
+			{Text: humanize.Comma(int64(tenants[p.Name])), Link: tenantsPath + "?plan=" + p.Name},
+			v.when(p.CreatedAt, "built in"),
 		})
 	}
 	page.List = page.List.paged(r, "")

@@ -21,6 +21,7 @@ import (
 // visit is a request of an open session.
 type visit struct {
 	session  keystore.ConsoleSession
+	role     keystore.Role
 	store    *keystore.Store  // its events name the session's person
 	operator operate.Operator // of the store
 	note     *note            // what the form before has changed; nil: nothing
@@ -28,12 +29,17 @@ type visit struct {
 	form     string           // the path of the page with the form that was sent; empty: none was
 }
 
-// below returns a sentence about a form of the page. A session that is read-only sees no such form.
-func (v *visit) below(sentence string) string {
-	if v.session.ReadOnly {
-		return ""
+// ifMay returns a sentence about a form of the page. A session that may not send the form does not see it.
+func (v *visit) ifMay(role keystore.Role, sentence string) string {
+	return operate.Either(v.role.Allows(role), sentence, "")
+}
+
+// roleOf returns what a session of an invitation may do.
+func roleOf(session keystore.ConsoleSession) keystore.Role {
+	if session.ReadOnly {
+		return keystore.RoleRead
 	}
-	return sentence
+	return keystore.RoleAdmin
 }
 
 // cookieName returns the name of the cookie with a session's token. A browser has one set of cookies for all ports of a host (RFC 6265,
@@ -140,7 +146,7 @@ func (c *Console) inSession(serve func(http.ResponseWriter, *http.Request, *visi
 		}
 		store = store.As(session.Actor)
 		v := &visit{
-			session: session, store: store, operator: operate.Operator{Store: store, Clock: c.cfg.Clock},
+			session: session, role: roleOf(session), store: store, operator: operate.Operator{Store: store, Clock: c.cfg.Clock},
 			note: c.notes.of(session.ID, r.URL.Query().Get("done")), hasLeft: func() bool { return hasLeft(r) },
 		}
 		if err := c.serveVisit(w, r, v, serve); err != nil {
@@ -153,15 +159,26 @@ func (c *Console) inSession(serve func(http.ResponseWriter, *http.Request, *visi
 // request that could change something, except for its own end.
 func (c *Console) serveVisit(w http.ResponseWriter, r *http.Request, v *visit, serve func(http.ResponseWriter, *http.Request, *visit) error) error {
 	switch {
-	case v.session.ReadOnly && !isRead(r) && r.URL.Path != Home+"logout":
-		return c.say(w, v, http.StatusForbidden, "This session is read-only",
-			"Nothing was changed. For a session that may change something, run keyadmin console without --read-only.")
+	case !isRead(r) && !v.role.Allows(neededFor(r)):
+		return c.say(w, v, http.StatusForbidden, operate.Either(v.role == keystore.RoleRead, "This session is read-only", "This session may only change keys and bans"),
+			"Nothing was changed. For a session that may do more, run keyadmin console without --read-only, or have the identity provider put you into another group.")
 	case tokenStart.MatchString(r.URL.Path) || hasToken(r.URL.Query()):
 		return c.say(w, v, http.StatusBadRequest, "An address must not have a token", tokenPasted)
 	case !isText(url.Values{"": {r.URL.Path}}) || !isText(r.URL.Query()):
 		return c.say(w, v, http.StatusBadRequest, "This address cannot be read", "It contains bytes that are not text.")
 	}
 	return serve(w, r, v)
+}
+
+// neededFor returns the role that sending a form needs.
+func neededFor(r *http.Request) keystore.Role {
+	switch at := strings.TrimPrefix(r.URL.Path, Home); {
+	case at == "logout":
+		return keystore.RoleRead
+	case strings.HasPrefix(at, "keys/"), at == "bans", at == "explain", strings.HasPrefix(at, "tenants/") && strings.HasSuffix(at, "/keys"):
+		return keystore.RoleKeys
+	}
+	return keystore.RoleAdmin
 }
 
 // withoutSession serves requests that need no session.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 
 	"github.com/dustin/go-humanize"
@@ -21,7 +22,7 @@ import (
 type tenantPage struct {
 	operate.TenantView
 	Sheet  list
-	Used   string // a sentence
+	Used   string // a sentence about use that is not known exactly; empty: there is nothing to say
 	Keys   list
 	Bans   list
 	Usage  usagePart
@@ -60,50 +61,55 @@ func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) e
 	}
 	page := tenantPage{
 		TenantView: owner.View(), Plans: sortedNames(plans), Scopes: scopes, Once: rand.Text(),
-		Used: c.useOf(ctx, owner), Keys: keyList(v, keys.views).paged(r, keys.next), Bans: banList(v, bans.views),
+		Keys: keyList(v, keys.views).paged(r, keys.next), Bans: banList(v, bans.views),
 	}
 	page.Bans.None = "No key of this tenant is banned."
 	if bans.next != "" {
 		page.Bans.Next = bansPath(t.ID, bans.next)
 	}
-	page.Sheet = tenantSheet(page.TenantView)
-	page.Usage = c.usageOf(ctx, v.operator, t.ID, r.URL.Query().Get("usage"), owner.Limits)
+	page.Sheet, page.Used = c.tenantSheet(ctx, v, owner)
+	page.Usage = c.usageOf(ctx, v.operator, t.ID, id.Key{}, r.URL.Query().Get("usage"), owner.Limits)
 	return c.show(w, v, http.StatusOK, "tenant", "Tenant "+t.Name, page)
 }
 
-func tenantSheet(t operate.TenantView) list {
+// tenantSheet returns the facts of a tenant, and a sentence about use that is not known exactly.
+func (c *Console) tenantSheet(ctx context.Context, v *visit, t operate.Owner) (sheet list, used string) {
+	view := t.View()
+	minute, day := cell{Text: "-"}, cell{Text: "-"}
+	if c.cfg.Quota != nil && t.Limits.IsComplete() {
+		ctx, cancel := context.WithTimeout(ctx, databaseWithin/2) // the rest of the time is for the database
+		defer cancel()
+		use, err := c.cfg.Quota(ctx, t.ID)
+		switch {
+		case err != nil:
+			used = "How much it has used cannot be read: " + err.Error() + "."
+		case use.Degraded:
+			used = "Redis is away: this gateway admits " + humanize.Comma(min(use.Remaining(quota.Minute), use.Remaining(quota.Day))) + " more of its share."
+			fallthrough
+		default:
+			minute, day = usedPart(use.Minute), usedPart(use.Day)
+		}
+	}
 	return list{Caption: "This tenant", Rows: [][]cell{
-		{{Text: "ID"}, {Text: t.ID}},
-		{{Text: "Status"}, tenantStatus(t)},
-		{{Text: "Plan"}, {Text: t.Plan}},
-		{{Text: "Requests per minute"}, {Text: t.PerMinute()}},
-		{{Text: "Requests per day"}, {Text: t.PerDay()}},
-		{{Text: "Created"}, {Text: t.CreatedAt}},
-	}}
+		{{Text: "Status"}, tenantStatus(view)},
+		{{Text: "Plan"}, {Text: view.Plan, Link: tenantsPath + "?plan=" + url.QueryEscape(view.Plan)}},
+		{{Text: "Requests per minute"}, {Text: view.PerMinute()}},
+		{{Text: "Used, last 60 s"}, minute},
+		{{Text: "Requests per day"}, {Text: view.PerDay()}},
+		{{Text: "Used today (UTC)"}, day},
+		{{Text: "Created"}, v.when(t.CreatedAt, "-")},
+		{{Text: "ID"}, {Text: view.ID}},
+	}}, used
+}
+
+// usedPart is a cell with the used part of a limit.
+func usedPart(u quota.Usage) cell {
+	c := bar(u.Used, u.Limit)
+	c.Text, c.Level = fmt.Sprintf("%s of %s (%s)", humanize.Comma(u.Used), humanize.Comma(u.Limit), share(u, true)), levelOf(u.Used*100/max(u.Limit, 1))
+	return c
 }
 
 func tenantStatus(t operate.TenantView) cell { return status(t.Status(), t.Status() == "active") }
-
-// useOf says how much of its limits a tenant has used.
-func (c *Console) useOf(ctx context.Context, t operate.Owner) string {
-	if c.cfg.Quota == nil || !t.Limits.IsComplete() {
-		return ""
-	}
-	ctx, cancel := context.WithTimeout(ctx, databaseWithin/2) // the rest of the time is for the database
-	defer cancel()
-	use, err := c.cfg.Quota(ctx, t.ID)
-	if err != nil {
-		return "How much it has used cannot be read: " + err.Error() + "."
-	}
-	part := func(u quota.Usage) string {
-		return fmt.Sprintf("%s of %s (%s)", humanize.Comma(u.Used), humanize.Comma(u.Limit), share(u, true))
-	}
-	text := "Used now: " + part(use.Minute) + " of the last 60 seconds, and " + part(use.Day) + " of this UTC day."
-	if use.Degraded {
-		text += " Redis is away: this gateway admits " + humanize.Comma(min(use.Remaining(quota.Minute), use.Remaining(quota.Day))) + " more of its share."
-	}
-	return text
-}
 
 // readKeys reads a page of a tenant's keys, the newest first.
 func readKeys(r *http.Request, v *visit, t operate.Owner) (p page[keystore.Key, operate.KeyView], err error) {
@@ -129,17 +135,17 @@ func readKeys(r *http.Request, v *visit, t operate.Owner) (p page[keystore.Key, 
 func keyList(v *visit, keys []operate.KeyView) list {
 	l := list{
 		Caption: "Keys of the tenant", Columns: []column{"ID", "Name", "Status", "Token ends in", "Environment", "Expires", "Last used"},
-		None: "This tenant has no keys.", Cure: v.below("Create its first one below."),
+		None: "This tenant has no keys.", Cure: v.ifMay(keystore.RoleKeys, "Create its first one above."),
 	}
 	for _, k := range keys {
 		l.Rows = append(l.Rows, []cell{
 			{Text: k.ID, Link: keyPath(k.ID)},
-			{Text: k.Name},
+			quoted(k.Name),
 			keyStatus(k),
 			{Text: k.Hint},
 			{Text: k.Environment},
-			{Text: operate.Never(k.ExpiresAt)},
-			{Text: operate.Never(k.LastUsedAt)},
+			v.whenText(k.ExpiresAt, "never"),
+			v.whenText(k.LastUsedAt, "never"),
 		})
 	}
 	return l

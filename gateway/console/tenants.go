@@ -3,9 +3,10 @@ package console
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -18,6 +19,8 @@ import (
 	"petgate/shared/operate"
 	"petgate/shared/plot"
 )
+
+const tenantsPath = Home + "tenants"
 
 func (c *Console) serveTenants() {
 	const tenant = Home + "tenants/{tenant}"
@@ -39,15 +42,36 @@ func tenantPath(id string) string { return Home + "tenants/" + url.PathEscape(id
 
 // tenantsPage is the content of the page of all tenants.
 type tenantsPage struct {
-	Search string
-	List   list
-	Plans  []string
+	Search, Plan, State, Sort string // as they were sent
+	IsFiltered                bool
+	Total                     string // a sentence
+	List                      list
+	Plans                     []string
+	States, Sorts             []choice
 }
+
+// choice is a value of a field for people.
+type choice struct{ Name, Title string }
+
+const (
+	nearState     = "near"
+	busiestSort   = "busiest"
+	tenantsNewest = "newest"
+)
+
+var (
+	tenantStates = []choice{{"", "all"}, {"active", "active"}, {"suspended", "suspended"}, {nearState, "near a limit"}}
+	tenantSorts  = []choice{{"", "name"}, {tenantsNewest, "newest first"}, {busiestSort, "busiest, 24 h"}}
+)
 
 func (c *Console) showTenants(w http.ResponseWriter, r *http.Request, v *visit) error {
 	ctx, query := r.Context(), r.URL.Query()
-	search := query.Get("search")
-	if key, err := id.ParseKey(search); err == nil {
+	page := tenantsPage{
+		Search: strings.TrimSpace(query.Get("search")), Plan: query.Get("plan"), State: query.Get("state"), Sort: query.Get("sort"),
+		States: tenantStates, Sorts: tenantSorts,
+	}
+	page.IsFiltered = page.Search != "" || page.Plan != "" || page.State != ""
+	if key, err := id.ParseKey(page.Search); err == nil {
 		http.Redirect(w, r, keyPath(key.String()), http.StatusSeeOther)
 		return nil
 	}
@@ -55,24 +79,86 @@ func (c *Console) showTenants(w http.ResponseWriter, r *http.Request, v *visit) 
 	if err != nil {
 		return err
 	}
-	found, err := readPage(r, func(most int) ([]keystore.Tenant, error) {
-		return v.store.FindTenants(ctx, search, query.Get("after"), most)
-	}, func(t keystore.Tenant) string { return t.Name }, func(t keystore.Tenant) operate.TenantView { return plans.Owner(t).View() })
+	page.Plans = sortedNames(plans)
+	filter := keystore.TenantFilter{Text: page.Search, Plan: page.Plan, State: page.State, IsNewestFirst: page.Sort == tenantsNewest}
+	find := func(most int) ([]keystore.Tenant, error) {
+		return v.store.FindTenants(ctx, filter, query.Get("after"), most)
+	}
+	isRanked := page.State == nearState || page.Sort == busiestSort
+	if isRanked {
+		find = func(int) ([]keystore.Tenant, error) { return c.rankedTenants(ctx, filter, page.Sort == busiestSort) }
+	}
+	after := func(t keystore.Tenant) string { return operate.Either(filter.IsNewestFirst, t.ID.String(), t.Name) }
+	found, err := readPage(r, find, after, func(t keystore.Tenant) operate.TenantView { return plans.Owner(t).View() })
 	if err != nil {
 		return err
 	}
 	if isData, err := c.sendData(w, r, v, "tenants", found.views, found.next); isData {
 		return err
 	}
-	page := tenantsPage{Search: search, Plans: sortedNames(plans)}
 	if page.List, err = c.tenantList(ctx, v, found.rows, found.views); err != nil {
 		return err
 	}
-	if search != "" {
-		page.List.None, page.List.Cure, page.List.Command = fmt.Sprintf("No tenant has %q in its name, and none has this ID.", search), "", ""
+	if page.IsFiltered || isRanked {
+		page.List.None, page.List.Cure, page.List.Command = "There is no such tenant.", "", ""
+		if page.Search != "" {
+			page.List.None = "No tenant has “" + page.Search + "” in its name, and none has this ID."
+		}
+	}
+	if page.Total, err = c.tenantTotal(ctx, v, filter, isRanked, len(found.rows)); err != nil {
+		return err
 	}
 	page.List = page.List.paged(r, found.next)
 	return c.show(w, v, http.StatusOK, "tenants", "Tenants", page)
+}
+
+// tenantTotal says how many tenants there are, and how many the filter selects.
+func (c *Console) tenantTotal(ctx context.Context, v *visit, filter keystore.TenantFilter, isRanked bool, shown int) (string, error) {
+	all, err := v.store.CountTenants(ctx, keystore.TenantFilter{})
+	if err != nil {
+		return "", err
+	}
+	selected := shown
+	if !isRanked {
+		if selected, err = v.store.CountTenants(ctx, filter); err != nil {
+			return "", err
+		}
+	}
+	if selected == all {
+		return operate.Plural(int64(all), "tenant") + ".", nil
+	}
+	return humanize.Comma(int64(selected)) + " of " + operate.Plural(int64(all), "tenant") + ".", nil
+}
+
+// rankedTenants returns the tenants that are near a limit or, if isByUse, the busiest ones, which the filter selects, at most a page of
+// them. They are what the rankings have.
+func (c *Console) rankedTenants(ctx context.Context, filter keystore.TenantFilter, isByUse bool) (tenants []keystore.Tenant, err error) {
+	near, _, err := c.near.look(c.ctx, ctx)
+	if err != nil {
+		return nil, err
+	}
+	isNear := map[id.Tenant]bool{}
+	for _, t := range near {
+		if isNear[t.ID] = t.percent() >= nearPercent; isNear[t.ID] && !isByUse {
+			tenants = append(tenants, t.Tenant)
+		}
+	}
+	if isByUse {
+		busiest, _, err := c.rankings[rankingPeriods[0].Name].look(c.ctx, ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range busiest.busiest {
+			if t, isKnown := busiest.owners[u.Tenant]; isKnown {
+				tenants = append(tenants, t.Tenant)
+			}
+		}
+	}
+	tenants = slices.DeleteFunc(tenants, func(t keystore.Tenant) bool {
+		return filter.State == nearState && !isNear[t.ID] || filter.State != nearState && filter.State != "" && (filter.State == "suspended") != t.Suspended ||
+			filter.Plan != "" && filter.Plan != t.Plan || !strings.Contains(strings.ToLower(t.Name), strings.ToLower(filter.Text))
+	})
+	return tenants[:min(len(tenants), pageRows)], nil
 }
 
 // tenantList returns the rows of tenants with their use.
@@ -90,8 +176,8 @@ func (c *Console) tenantList(ctx context.Context, v *visit, tenants []keystore.T
 	}
 	l := list{
 		Caption: "Tenants",
-		Columns: []column{"Name", "Plan", "#Per minute", "#Used now", "#Per day", "#Used today", "#Refused, this hour and the last", "Status"},
-		None:    "There are no tenants.", Cure: operate.Either(v.session.ReadOnly, "To create one, run", "Create the first one below, or run"), Command: "keyadmin tenant create NAME",
+		Columns: []column{"Name", "Plan", "Status", "#Per minute", "#Used now", "#Per day", "#Used today", column("#Refused since " + c.refusedSince().Time().Format("15:04")), "Created"},
+		None:    "There are no tenants.", Cure: operate.Either(v.role.Allows(keystore.RoleAdmin), "Create the first one above, or run", "To create one, run"), Command: "keyadmin tenant create NAME",
 	}
 	canAsk := c.cfg.Quota != nil
 	for i, t := range views {
@@ -106,15 +192,25 @@ func (c *Console) tenantList(ctx context.Context, v *visit, tenants []keystore.T
 		l.Rows = append(l.Rows, []cell{
 			{Text: t.Name, Link: tenantPath(t.ID)},
 			{Text: t.Plan},
-			{Text: t.PerMinute()},
-			{Text: share(use.Minute, isKnown)},
-			{Text: t.PerDay()},
-			{Text: share(use.Day, isKnown)},
-			{Text: humanize.Comma(refused[tenants[i].ID])},
 			tenantStatus(t),
+			{Text: t.PerMinute()},
+			sharePart(use.Minute, isKnown),
+			{Text: t.PerDay()},
+			sharePart(use.Day, isKnown),
+			{Text: humanize.Comma(refused[tenants[i].ID])},
+			v.when(tenants[i].CreatedAt, "-"),
 		})
 	}
 	return l, nil
+}
+
+// sharePart is a cell with the used part of a limit in per cent.
+func sharePart(u quota.Usage, isKnown bool) cell {
+	c := cell{Text: share(u, isKnown)}
+	if isKnown && u.Limit > 0 {
+		c.Bar, c.Level = partOf(u.Used, u.Limit), levelOf(u.Used*100/u.Limit)
+	}
+	return c
 }
 
 // refusedSince is the beginning of the hour before this one: usage is kept by the hour.

@@ -23,10 +23,11 @@ import (
 // usagePart is what template "usage" shows: the requests of a tenant in one span of time, in two drawings with the tables behind them.
 type usagePart struct {
 	Spans    []usageSpan
-	Drawings []drawing      // none: there were no requests
-	About    string         // what the drawings show, if they do not show all requests; may be empty
-	Outcomes []outcomeTotal // the most frequent first
-	Problem  string         // why nothing can be shown; empty: nothing is wrong
+	Drawings []drawing // none: there were no requests
+	About    string    // what the drawings show, if they do not show all requests; may be empty
+	Outcomes list      // the most frequent first
+	Refusals list      // and failures, the latest first
+	Problem  string    // why nothing can be shown; empty: nothing is wrong
 }
 
 // usageSpan is a span of time that ends now. The query ?usage=NAME of a page chooses it.
@@ -61,8 +62,8 @@ const aboutAttempts = "An attempt is a request that asked for a part of the quot
 // drawing is a plot with its figures.
 type drawing struct {
 	plot.Usage
-	SVG  template.HTML
-	Rows []drawnRow // the latest first, without periods that have no requests
+	SVGs [2]template.HTML // for wide screens and for narrow ones
+	Rows []drawnRow       // the latest first, without periods that have no requests
 }
 
 type drawnRow struct {
@@ -70,23 +71,29 @@ type drawnRow struct {
 	Counts []string
 }
 
-type outcomeTotal struct{ Outcome, Class, Requests string }
-
 // unknownOperation is the name of requests that were refused before their operation was known.
 const unknownOperation = "no operation"
 
 // otherOperations are those that have no series of their own.
 const otherOperations = "others"
 
-const drawingWidth = 520
+// The widths of drawings. The stylesheet shows the narrow one on a telephone: a wide one would have to be scrolled or have small letters.
+const (
+	wideWidth    = 880 // of one that stands alone
+	drawingWidth = 520
+	narrowWidth  = 328
+)
 
-// usageOf reads a tenant's requests in the span with the given name; with an unknown name, in the usual span. limits are the tenant's;
-// they may be unset.
-func (c *Console) usageOf(ctx context.Context, o operate.Operator, tenant id.Tenant, name string, limits plan.Limits) (part usagePart) {
+// usageOf reads the requests of a tenant, or of one of its keys if key is not zero, in the span with the given name; with an unknown name, in
+// the usual span. limits are the tenant's; they may be unset. Attempts by minute are not kept for each key.
+func (c *Console) usageOf(ctx context.Context, o operate.Operator, tenant id.Tenant, key id.Key, name string, limits plan.Limits) (part usagePart) {
 	part.Spans = slices.Clone(usageSpans)
+	if !key.IsZero() {
+		part.Spans = part.Spans[usualSpan:]
+	}
 	at := slices.IndexFunc(part.Spans, func(s usageSpan) bool { return s.Name == name })
 	if at < 0 {
-		at = usualSpan
+		at = slices.IndexFunc(part.Spans, func(s usageSpan) bool { return s.Name == usageSpans[usualSpan].Name })
 	}
 	part.Spans[at].Chosen = true
 	span := part.Spans[at]
@@ -97,7 +104,7 @@ func (c *Console) usageOf(ctx context.Context, o operate.Operator, tenant id.Ten
 		part.About = aboutAttempts
 		rows, err = attemptsSince(ctx, o, tenant, starts[0])
 	} else {
-		rows, err = o.Store.UsageByPeriod(ctx, tenant, starts[0], min(span.length, day))
+		rows, err = o.Store.UsageByPeriod(ctx, tenant, key, starts[0], min(span.length, day))
 	}
 	if err != nil {
 		c.cfg.Log.Warn("console: the usage of a tenant cannot be read", "tenant", tenant, "error", err)
@@ -114,7 +121,7 @@ func (c *Console) usageOf(ctx context.Context, o operate.Operator, tenant id.Ten
 	if len(rows) == 0 {
 		return part
 	}
-	byOutcome := span.plot("usage-outcome", "Requests by outcome", starts, rows, plot.Outcomes, func(r keystore.PeriodUsage) string { return classOf(r.Outcome) })
+	byOutcome := span.plot("usage-outcome", "Requests by outcome", starts, rows, plot.Outcomes, classOfRow)
 	byOutcome.Limit = span.limit(limits)
 	byOperation := span.plot("usage-operation", "Requests by operation", starts, rows, operationsOf(rows), operationOf)
 	part.Drawings = []drawing{drawn(byOutcome), drawn(byOperation)}
@@ -122,10 +129,35 @@ func (c *Console) usageOf(ctx context.Context, o operate.Operator, tenant id.Ten
 	for _, r := range rows {
 		totals[r.Outcome] += r.Requests
 	}
-	for _, outcome := range mostFirst(totals) {
-		part.Outcomes = append(part.Outcomes, outcomeTotal{outcome, classOf(outcome), humanize.Comma(totals[outcome])})
+	part.Outcomes = list{Caption: "Requests by outcome in the whole span", Columns: []column{"Outcome", "Is", "#Requests"}}
+	most := mostFirst(totals)
+	for _, outcome := range most {
+		part.Outcomes.Rows = append(part.Outcomes.Rows, []cell{{Text: outcome}, {Text: classOf(outcome)}, bar(totals[outcome], totals[most[0]])})
 	}
+	part.Refusals = refusalList(span, rows)
 	return part
+}
+
+// refusalsShown is how many rows the list of refusals has.
+const refusalsShown = 8
+
+// refusalList returns the latest periods in which requests were refused or failed. rows are in the order of time.
+func refusalList(span usageSpan, rows []keystore.PeriodUsage) list {
+	l := list{
+		Caption: "Latest refusals and failures", Columns: []column{"Since (UTC)", "Outcome", "Operation", "#Requests"},
+		None: "No request was refused or failed.",
+	}
+	for _, r := range slices.Backward(rows) {
+		if r.Outcome != code.OK.Name && len(l.Rows) < refusalsShown {
+			l.Rows = append(l.Rows, []cell{
+				{Text: r.Start.Time().Format(operate.Either(span.length == time.Hour, "2 Jan 15:04", "2 Jan"))},
+				{Text: r.Outcome},
+				{Text: operationOf(r)},
+				{Text: humanize.Comma(r.Requests)},
+			})
+		}
+	}
+	return l
 }
 
 // attemptsSince returns the attempts of a tenant by minute.
@@ -196,7 +228,9 @@ func (s usageSpan) plot(id, title string, starts []instant.Millis, rows []keysto
 
 // drawn returns a plot with the table behind it. Package plot escapes all texts of the SVG.
 func drawn(u plot.Usage) drawing {
-	d := drawing{Usage: u, SVG: template.HTML(u.SVG())}
+	narrow := u
+	narrow.ID, narrow.Width = u.ID+"-narrow", narrowWidth
+	d := drawing{Usage: u, SVGs: [2]template.HTML{template.HTML(u.SVG()), template.HTML(narrow.SVG())}}
 	for _, bar := range slices.Backward(u.Bars) {
 		row, sum := drawnRow{Name: bar.Name}, int64(0)
 		for _, n := range bar.Counts {
@@ -223,6 +257,8 @@ func classOf(outcome string) string {
 	}
 	return plot.Outcomes[1]
 }
+
+func classOfRow(r keystore.PeriodUsage) string { return classOf(r.Outcome) }
 
 func operationOf(r keystore.PeriodUsage) string { return cmp.Or(r.Operation, unknownOperation) }
 

@@ -75,7 +75,7 @@ func TestUsageOfSpans(t *testing.T) {
 			{"the week of 2026-03-02", "1,302", "7", "20"}, {"the week of 2026-02-23", "4", "0", "0"}, {"the week of 2025-02-24", "60", "0", "0"},
 		}, []string{"listPets", "createPet", "no operation", "getPet"}},
 	} {
-		part := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, test.span, plan.Limits{Minute: 10, Day: 10_000})
+		part := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, id.Key{}, test.span, plan.Limits{Minute: 10, Day: 10_000})
 		if part.Problem != "" || len(part.Drawings) != 2 {
 			t.Fatalf("%s: %d drawings, %v", test.span, len(part.Drawings), part.Problem)
 		}
@@ -90,12 +90,13 @@ func TestUsageOfSpans(t *testing.T) {
 		if !slices.Equal(byOperation.Series, test.operations) {
 			t.Errorf("%s by operation: the series are %v, want %v", test.span, byOperation.Series, test.operations)
 		}
-		if hasLimit := strings.Contains(string(byOutcome.SVG), ">limit "); hasLimit != (test.limit != "") || !strings.Contains(string(byOutcome.SVG), test.limit) {
+		if hasLimit := strings.Contains(string(byOutcome.SVGs[0]), ">limit "); hasLimit != (test.limit != "") || !strings.Contains(string(byOutcome.SVGs[0]), test.limit) {
 			t.Errorf("%s has a limit: %t, want %q", test.span, hasLimit, test.limit)
 		}
 	}
-	part := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, "nonsense", plan.Limits{})
-	if part.Problem != "" || !part.Spans[usualSpan].Chosen || part.Outcomes[0] != (outcomeTotal{"ok", "served", "1,002"}) || len(part.Outcomes) != 3 {
+	part := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, id.Key{}, "nonsense", plan.Limits{})
+	if part.Problem != "" || !part.Spans[usualSpan].Chosen || part.Outcomes.Rows[0][2].Text != "1,002" || len(part.Outcomes.Rows) != 3 ||
+		part.Refusals.Rows[0][1].Text != "upstream_failed" || len(part.Refusals.Rows) != 2 {
 		t.Errorf("without a known span: %+v, outcomes %v, %v", part.Spans[usualSpan], part.Outcomes, part.Problem)
 	}
 	page := rendered(t, c, part)
@@ -131,7 +132,7 @@ func TestMinutes(t *testing.T) {
 		hours[0].Attempts[29], hours[1].Attempts[30], hours[1].Attempts[31] = int64(1000+i), 40, 2
 		must.Do(t, c.cfg.Store.AddUsage(t.Context(), gateway, 1, nil, hours))
 	}
-	part := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, "3h", plan.Limits{Minute: 600, Day: 10_000})
+	part := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, id.Key{}, "3h", plan.Limits{Minute: 600, Day: 10_000})
 	page := rendered(t, c, part)
 	for _, want := range []string{
 		"Attempts by minute", ">limit 600<", `<th scope="row">2026-03-03 10:29 UTC</th><td class="number">2,001</td>`,
@@ -149,14 +150,14 @@ func TestMinutes(t *testing.T) {
 
 func TestUsageOfNobody(t *testing.T) {
 	c, tenant := used(t)
-	part := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, "30d", plan.Limits{})
+	part := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, id.Key{}, "30d", plan.Limits{})
 	if part.Problem != "" || len(part.Drawings) != 0 {
 		t.Fatalf("%+v", part)
 	}
 	if page := rendered(t, c, part); !strings.Contains(page, "There were no requests in these 30 days.") {
 		t.Errorf("the page does not say that there were no requests:\n%s", page)
 	}
-	part = c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, "3h", plan.Limits{})
+	part = c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, id.Key{}, "3h", plan.Limits{})
 	if page := rendered(t, c, part); !strings.Contains(page, "There were no attempts in these 3 hours.") {
 		t.Errorf("the page does not say that there were no attempts:\n%s", page)
 	}

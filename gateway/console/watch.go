@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"petgate/shared/core/id"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 	"petgate/shared/service"
@@ -30,11 +31,14 @@ type watch struct {
 	gateways operate.Watch
 	known    []keystore.Gateway // when the database was last read
 	seen     overviewLive
+	tenants  []string // the busiest ones, by ID
 }
 
 // overviewLive is the part of the overview that changes by itself.
 type overviewLive struct {
 	At       string
+	Rate     string // requests per second at all gateways together; a dash: not known
+	Refused  string // of them
 	Gateways []gatewayRow
 	Problems []*problemRow // each once, with all gateways that have it
 }
@@ -42,6 +46,8 @@ type overviewLive struct {
 type gatewayRow struct {
 	ID, State, Mode              string
 	Lag, Rate, Refused, P50, P99 string // a dash: not known
+	Version, Document            string
+	Certificate                  string // when the first of its certificates expires
 	IsWell                       bool
 }
 
@@ -61,11 +67,32 @@ func (w *watch) look() overviewLive {
 	return w.seen
 }
 
+// busy returns the tenants that are busy now.
+func (w *watch) busy() (tenants []id.Tenant) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, text := range w.tenants {
+		if tenant, err := id.ParseTenant(text); err == nil {
+			tenants = append(tenants, tenant)
+		}
+	}
+	return tenants
+}
+
+// certificateText says when the first certificate of a gateway expires.
+func certificateText(l operate.Live, now time.Time) string {
+	if l.CertificateEnds == 0 {
+		return "-"
+	}
+	left := l.CertificateEnds.Time().Sub(now)
+	return operate.Either(left > 0, "expires in "+operate.Until(left), "has expired")
+}
+
 // refresh asks the database and all gateways, each for at most a second.
 func (w *watch) refresh(now time.Time) {
 	ctx, cancel := context.WithTimeout(w.ctx, databaseWithin)
 	defer cancel()
-	seen := overviewLive{At: now.UTC().Format("15:04:05 UTC")}
+	seen := overviewLive{At: now.UTC().Format("15:04:05 UTC"), Rate: "-", Refused: "-"}
 	found := problems{}
 	for _, p := range w.own() {
 		found.add(w.self, p)
@@ -89,28 +116,33 @@ func (w *watch) refresh(now time.Time) {
 			others[i], _ = operate.AskProblems(ctx, g)
 		})
 	}
-	figures := w.gateways.Ask(ctx, gateways, 0)
+	figures := w.gateways.Ask(ctx, gateways, tenantsTop)
 	group.Wait()
+	var requests, refused float64
+	w.tenants = slices.Collect(maps.Keys(operate.SumTenants(figures)))
 	for i, f := range figures {
-		id, state := f.Gateway.ID, views[i].State
+		name, state := f.Gateway.ID, views[i].State
 		row := gatewayRow{
-			ID: id, State: operate.OrDash(state), IsWell: state == keystore.GatewayLive || err != nil, Lag: "-",
+			ID: name, State: operate.OrDash(state), IsWell: state == keystore.GatewayLive || err != nil, Lag: "-",
 			Mode: cmp.Or(modes[f.Mode], f.Mode, "-"), Rate: "-", Refused: "-", P50: millis(f.P50), P99: millis(f.P99),
+			Version: operate.OrDash(f.Version), Document: operate.OrDash(f.Gateway.Document.String()), Certificate: certificateText(f.Live, now),
 		}
 		if err == nil {
 			row.Lag = fmt.Sprint(views[i].Lag)
 			if cure := cureOf(f.Gateway, state); cure != "" {
-				found.add(id, service.Problem{Detail: cure})
+				found.add(name, service.Problem{Detail: cure})
 			}
 		}
 		if f.Err != nil {
-			found.add(id, service.Problem{Detail: "its figures are missing: " + f.Err.Error()})
+			found.add(name, service.Problem{Detail: "its figures are missing: " + f.Err.Error()})
 		}
 		if f.Seconds > 0 {
 			row.Rate, row.Refused = rateText(f.RequestRate), rateText(f.RefusedRate)
+			requests, refused = requests+f.RequestRate, refused+f.RefusedRate
+			seen.Rate, seen.Refused = rateText(requests), rateText(refused)
 		}
 		for _, p := range others[i] {
-			found.add(id, p)
+			found.add(name, p)
 		}
 		seen.Gateways = append(seen.Gateways, row)
 	}

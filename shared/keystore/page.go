@@ -74,15 +74,46 @@ func (s *Store) Bans(ctx context.Context) iter.Seq2[NamedBan, error] {
 // likeText escapes the characters that have a meaning in a pattern of LIKE.
 var likeText = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
 
-// FindTenants lists at most n tenants by name, beginning after the name after. The text is a part of their names, in lower or
-// upper case, or the ID of one tenant; empty: all tenants. Letters outside of ASCII must have the case of the name, unless the database
-// knows their cases: SQLite does not.
-func (s *Store) FindTenants(ctx context.Context, text, after string, n int) ([]Tenant, error) {
-	query, args := tenantsFound, []any{after, "%" + likeText.Replace(text) + "%", n}
-	if tenant, err := id.ParseTenant(text); err == nil { // no name looks like an ID
-		query, args = tenantFound, []any{after, tenant}
+// TenantFilter selects tenants, and says in which order they come.
+type TenantFilter struct {
+	Text          string // a part of their names, in lower or upper case, or the ID of one tenant; empty: all
+	Plan          string // empty: all
+	State         string // active or suspended; empty: all
+	IsNewestFirst bool   // otherwise by name
+}
+
+// FindTenants lists at most n tenants, beginning after the name after or, with the newest first, after the tenant with the ID after. In the
+// text, letters outside of ASCII must have the case of the name, unless the database knows their cases: SQLite does not.
+func (s *Store) FindTenants(ctx context.Context, f TenantFilter, after string, n int) ([]Tenant, error) {
+	const op = "find tenants"
+	if tenant, err := id.ParseTenant(f.Text); err == nil { // no name looks like an ID
+		return list[Tenant](ctx, s, op, tenantFound, after, tenant)
 	}
-	return list[Tenant](ctx, s, "find tenants", query, args...)
+	pattern := "%" + likeText.Replace(f.Text) + "%"
+	switch last := (Tenant{CreatedAt: math.MaxInt64}); {
+	case f.IsNewestFirst:
+		if after != "" {
+			var err error
+			if last, err = s.Tenant(ctx, after); err != nil {
+				return nil, err
+			}
+		}
+		return list[Tenant](ctx, s, op, tenantsNewest, pattern, f.Plan, f.State, last.CreatedAt, last.ID, n)
+	case f.Plan == "" && f.State == "":
+		return list[Tenant](ctx, s, op, tenantsFound, after, pattern, n)
+	}
+	return list[Tenant](ctx, s, op, tenantsSelected, pattern, f.Plan, f.State, after, n)
+}
+
+// CountTenants returns how many tenants a filter selects.
+func (s *Store) CountTenants(ctx context.Context, f TenantFilter) (n int, err error) {
+	query, args := countTenants, []any{}
+	if tenant, bad := id.ParseTenant(f.Text); bad == nil {
+		query, args = countTenant, []any{tenant}
+	} else if f.Text != "" || f.Plan != "" || f.State != "" {
+		query, args = countTenantsSelected, []any{"%" + likeText.Replace(f.Text) + "%", f.Plan, f.State}
+	}
+	return n, fail("count tenants", s.db.GetContext(ctx, &n, query, args...))
 }
 
 // TenantsLike lists at most n tenants whose names begin with a text or, if the text has the prefix of IDs, whose IDs do.
@@ -131,6 +162,11 @@ func (s *Store) FindKeys(ctx context.Context, tenant id.Tenant, after id.Key, n 
 func (s *Store) KeysLike(ctx context.Context, text string, n int) ([]Key, error) {
 	first, last := id.Like(id.KeyPrefix, text)
 	return list[Key](ctx, s, "find keys", keysBetween, first, last, n)
+}
+
+// KeysExpiring lists at most n valid keys that expire within a time, the first to expire first. It reads all keys.
+func (s *Store) KeysExpiring(ctx context.Context, within time.Duration, n int) ([]Key, error) {
+	return Collect(rows[Key](ctx, s, "list the keys that expire", keysExpiring, s.now(), s.now().Add(within), n))
 }
 
 // rowsText returns rows with one member, for statements that read {rows}. The values are IDs or names.

@@ -1,7 +1,9 @@
 package keystore_test
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -26,14 +28,42 @@ func TestFindTenants(t *testing.T) {
 		for text, want := range map[string]int{"": 6, "Ärzte": 1, "RZTE": 1, "ACME": 2, "two": 1, "%": 1, "x_y": 1, first.ID.String(): 1, "nothing": 0} {
 			found, after := 0, ""
 			for { // pages of one
-				page := must.Get[[]keystore.Tenant](t)(s.FindTenants(ctx, text, after, 1))
+				page := must.Get[[]keystore.Tenant](t)(s.FindTenants(ctx, keystore.TenantFilter{Text: text}, after, 1))
 				if len(page) == 0 {
 					break
 				}
 				found, after = found+1, page[0].Name
 			}
-			if found != want {
-				t.Errorf("%q: %d tenants, want %d", text, found, want)
+			counted := must.Get[int](t)(s.CountTenants(ctx, keystore.TenantFilter{Text: text}))
+			if found != want || counted != want {
+				t.Errorf("%q: %d tenants, %d counted, want %d", text, found, counted, want)
+			}
+		}
+		_, _, err := s.Suspend(ctx, first.ID)
+		must.Do(t, err)
+		for _, test := range []struct {
+			filter keystore.TenantFilter
+			want   int
+		}{
+			{keystore.TenantFilter{State: "suspended"}, 1},
+			{keystore.TenantFilter{State: "active", Text: "acme"}, 1},
+			{keystore.TenantFilter{Plan: "free", State: "active", IsNewestFirst: true}, 5},
+			{keystore.TenantFilter{Plan: "pro"}, 0},
+			{keystore.TenantFilter{IsNewestFirst: true}, 6},
+		} {
+			found, after := []keystore.Tenant{}, ""
+			for { // pages of two
+				page := must.Get[[]keystore.Tenant](t)(s.FindTenants(ctx, test.filter, after, 2))
+				if found = append(found, page...); len(page) == 0 {
+					break
+				}
+				if after = page[len(page)-1].Name; test.filter.IsNewestFirst {
+					after = page[len(page)-1].ID.String()
+				}
+			}
+			isSorted := slices.IsSortedFunc(found, func(a, b keystore.Tenant) int { return -cmp.Compare(a.CreatedAt, b.CreatedAt) })
+			if counted := must.Get[int](t)(s.CountTenants(ctx, test.filter)); len(found) != test.want || counted != test.want || test.filter.IsNewestFirst && !isSorted {
+				t.Errorf("%+v: %d counted, want %d: %v", test.filter, counted, test.want, found)
 			}
 		}
 		if _, _, err := s.CreatePlan(ctx, keystore.Plan{Name: "empty", Limits: plan.Limits{Minute: 1, Day: 2}}); err != nil {

@@ -209,9 +209,9 @@ const (
 		FROM usage_hours WHERE tenant_id = $1 AND hour >= $2
 		GROUP BY hour, key_id, operation, outcome, charged ORDER BY hour, key_id, operation, outcome, charged`
 
-	// For plots. $1: tenant, $2: the first hour, $3: period in ms. Periods begin at multiples of it.
+	// For plots. $1: tenant, $2: the first hour, $3: period in ms, $4: key, or '' for all. Periods begin at multiples of $3.
 	usageByPeriod = `SELECT hour / $3 * $3 AS start, operation, outcome, CAST(SUM(requests) AS BIGINT) AS requests
-		FROM usage_hours WHERE tenant_id = $1 AND hour >= $2 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`
+		FROM usage_hours WHERE tenant_id = $1 AND hour >= $2 AND ($4 = '' OR key_id = $4) GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`
 
 	// $1: tenant, $2: the first hour, $3: the length of a period in ms, $4: number of rows.
 	statement = `SELECT hour / $3 * $3 AS start, key_id, operation, outcome, CAST(SUM(requests) AS BIGINT) AS requests,
@@ -225,6 +225,20 @@ const (
 	usageOfTenants = `SELECT tenant_id, CAST(SUM(requests) AS BIGINT) AS requests,
 			CAST(SUM(CASE WHEN charged THEN requests ELSE 0 END) AS BIGINT) AS charged
 		FROM usage_hours WHERE hour >= $1 AND hour < $2 GROUP BY tenant_id`
+
+	// $1: the first hour. Of all tenants.
+	usageOfAll = `SELECT hour AS start, outcome, CAST(SUM(requests) AS BIGINT) AS requests FROM usage_hours WHERE hour >= $1
+		GROUP BY hour, outcome ORDER BY hour, outcome`
+
+	// $1: the first hour, $2: the end, $3: number of rows. A report of the quota is neither served nor refused.
+	refusedMost = `SELECT tenant_id, outcome, CAST(SUM(requests) AS BIGINT) AS requests FROM usage_hours
+		WHERE hour >= $1 AND hour < $2 AND outcome NOT IN ('ok', 'report') GROUP BY tenant_id, outcome ORDER BY 3 DESC, 1, 2 LIMIT $3`
+
+	// $1: the first hour, $2: number of rows. By the part of its limit per day that each tenant was charged since then.
+	nearestToLimit = `SELECT u.tenant_id FROM
+			(SELECT tenant_id, SUM(requests) AS charged FROM usage_hours WHERE hour >= $1 AND charged GROUP BY tenant_id) AS u
+		JOIN tenants t ON t.id = u.tenant_id JOIN plans p ON p.name = t.plan WHERE t.day_limit > 0 OR p.day_limit > 0
+		ORDER BY u.charged * 1.0 / COALESCE(NULLIF(t.day_limit, 0), p.day_limit) DESC, 1 LIMIT $2`
 
 	// $1: rows with operation, $2: the first hour, $3: the first hour that counts as recent, $4: number of rows, $5: number of rows before.
 	operationUsage = `SELECT u.operation, u.tenant_id, COALESCE(t.name, '') AS tenant_name, u.key_id, COALESCE(k.name, '') AS key_name, u.recent, u.before

@@ -9,6 +9,22 @@ const (
 	tenantsFound = selectTenants + ` WHERE name IN
 		(SELECT name FROM tenants WHERE name > $1 AND LOWER(name) LIKE LOWER($2) ESCAPE '\' ORDER BY name LIMIT $3) ORDER BY name`
 
+	// $1: a pattern for names, $2: plan, $3: active or suspended, each '' for all.
+	isFiltered = ` WHERE LOWER(name) LIKE LOWER($1) ESCAPE '\' AND ($2 = '' OR plan = $2) AND ($3 = '' OR suspended = ($3 = 'suspended'))`
+
+	// $1 to $3: as above, $4: the name of the last tenant before, $5: number of rows.
+	tenantsSelected = selectTenants + isFiltered + ` AND name > $4 ORDER BY name LIMIT $5`
+
+	// $1 to $3: as above, $4, $5: creation and ID of the last tenant before, $6: number of rows.
+	tenantsNewest = selectTenants + isFiltered + ` AND (created_at, id) < ($4, $5) ORDER BY created_at DESC, id DESC LIMIT $6`
+
+	countTenants = `SELECT COUNT(*) FROM tenants`
+
+	countTenantsSelected = countTenants + isFiltered
+
+	// $1: ID.
+	countTenant = countTenants + ` WHERE id = $1`
+
 	// $1: the name of the last tenant before, $2: ID.
 	tenantFound = selectTenants + ` WHERE id = $2 AND name > $1`
 
@@ -31,6 +47,9 @@ const (
 
 	// $1, $2: the first and the last ID, $3: number of rows.
 	keysBetween = selectKeys + ` WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT $3`
+
+	// The keys that may call and end by themselves. $1: now, $2: the end of the time that is looked at, $3: number of rows.
+	keysExpiring = selectKeys + ` WHERE expires_at > $1 AND expires_at <= $2 AND revoked_at = 0 AND replaced_by = '' ORDER BY expires_at, id LIMIT $3`
 
 	// The oldest first.
 	keysByAge = selectKeys + ` ORDER BY created_at, id`

@@ -147,10 +147,32 @@ func (s *Store) Usage(ctx context.Context, tenant id.Tenant, since instant.Milli
 	return rows, err
 }
 
-// UsageByPeriod lists a tenant's requests by period, operation and outcome, beginning with the hour of since. A period is a number of
-// hours that divides a day, or a day; days are those of UTC.
-func (s *Store) UsageByPeriod(ctx context.Context, tenant id.Tenant, since instant.Millis, period time.Duration) ([]PeriodUsage, error) {
-	return list[PeriodUsage](ctx, s, "show usage by period", usageByPeriod, tenant, since.Truncate(time.Hour), period.Milliseconds())
+// UsageByPeriod lists the requests of a tenant, or of one of its keys if key is not zero, by period, operation and outcome, beginning with
+// the hour of since. A period is a number of hours that divides a day, or a day; days are those of UTC.
+func (s *Store) UsageByPeriod(ctx context.Context, tenant id.Tenant, key id.Key, since instant.Millis, period time.Duration) ([]PeriodUsage, error) {
+	return list[PeriodUsage](ctx, s, "show usage by period", usageByPeriod, tenant, since.Truncate(time.Hour), period.Milliseconds(), key)
+}
+
+// UsageOfAll lists the requests of all tenants together by hour and outcome, beginning with the hour of since. This and the other sums over
+// all tenants may take longer than other statements: nobody should wait for them.
+func (s *Store) UsageOfAll(ctx context.Context, since instant.Millis) ([]PeriodUsage, error) {
+	return Collect(rows[PeriodUsage](ctx, s, "show the usage of all tenants", usageOfAll, since.Truncate(time.Hour)))
+}
+
+// RefusedMost lists how many requests of each tenant ended in each way but well, the most frequent first, at most n. It counts the hour of
+// since, and the hours that begin after it and before until.
+func (s *Store) RefusedMost(ctx context.Context, since, until instant.Millis, n int) ([]TenantOutcome, error) {
+	return Collect(rows[TenantOutcome](ctx, s, "list what was refused most", refusedMost, since.Truncate(time.Hour), until, n))
+}
+
+// NearestToLimit lists the tenants that were charged the largest part of their limit per day since the hour of since, at most n.
+func (s *Store) NearestToLimit(ctx context.Context, since instant.Millis, n int) ([]id.Tenant, error) {
+	found, err := Collect(rows[TenantUsage](ctx, s, "list the tenants near a limit", nearestToLimit, since.Truncate(time.Hour), n))
+	tenants := make([]id.Tenant, len(found))
+	for i, f := range found {
+		tenants[i] = f.Tenant
+	}
+	return tenants, err
 }
 
 // Statement lists a tenant's requests by period, key, operation and outcome, in this order, beginning with the period of since. A

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit/must"
@@ -53,7 +54,7 @@ func TestUsage(t *testing.T) {
 		for _, r := range want {
 			byDay[keystore.PeriodUsage{Start: r.Hour.Truncate(24 * time.Hour), Operation: r.Operation, Outcome: r.Outcome}] += r.Requests
 		}
-		for _, got := range must.Get[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, day.Add(-24*time.Hour), 24*time.Hour)) {
+		for _, got := range must.Get[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, id.Key{}, day.Add(-24*time.Hour), 24*time.Hour)) {
 			slot := got
 			if slot.Requests = 0; byDay[slot] != got.Requests {
 				t.Errorf("by day: %+v, want %d requests", got, byDay[slot])
@@ -63,7 +64,7 @@ func TestUsage(t *testing.T) {
 		if len(byDay) > 0 {
 			t.Errorf("by day: these are missing: %v", byDay)
 		}
-		wantEqual(t, "usage by hour", must.Get[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, last, time.Hour)),
+		wantEqual(t, "usage by hour", must.Get[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, id.Key{}, last, time.Hour)),
 			[]keystore.PeriodUsage{{Start: last, Operation: "getPet", Outcome: "ok", Requests: 4}})
 		if k := must.Get[keystore.Key](t)(s.Key(ctx, key.ID)); k.LastUsedAt != last-100_000 || k.RefusedAt != 0 {
 			t.Errorf("last used at %d and refused at %d", k.LastUsedAt, k.RefusedAt)

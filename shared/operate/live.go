@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 )
@@ -19,16 +20,20 @@ var LiveWithin = time.Second
 
 // Live is a gateway's response to GET /live on its admin port: what it does now. Counts grow from Since on.
 type Live struct {
-	Mode     string       `json:"mode"` // where it counts quotas: shared, memory or outage
-	Since    int64        `json:"since"`
-	Elapsed  int64        `json:"elapsedMillis"`
-	Requests int64        `json:"requests"`
-	Refused  int64        `json:"refused"`
-	Bans     int64        `json:"bans"`
-	P50      *float64     `json:"p50Millis"` // nil: there were no requests
-	P99      *float64     `json:"p99Millis"`
-	Active   int          `json:"active"`
-	Tenants  []LiveTenant `json:"tenants"`
+	Mode     string `json:"mode"` // where it counts quotas: shared, memory or outage
+	Since    int64  `json:"since"`
+	Elapsed  int64  `json:"elapsedMillis"`
+	Requests int64  `json:"requests"`
+	Refused  int64  `json:"refused"`
+	Bans     int64  `json:"bans"`
+	Version  string `json:"version"`
+
+	CertificateEnds instant.Millis `json:"certificateEndsAt"` // when the first of its certificates expires; 0: it has none
+
+	P50     *float64     `json:"p50Millis"` // nil: there were no requests
+	P99     *float64     `json:"p99Millis"`
+	Active  int          `json:"active"`
+	Tenants []LiveTenant `json:"tenants"`
 }
 
 // LiveTenant is what one tenant does at one gateway.

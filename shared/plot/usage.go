@@ -19,6 +19,9 @@ type Usage struct {
 	Limit  int64    // the most requests that a period admits; 0: none
 	Series []string // names of the counts, at most SeriesMax
 	Noun   string   // what is counted, such as "Requests"; empty: the names of the series say it
+
+	Before     []int64 // what each bar is compared with, drawn as a line of steps; empty: nothing
+	BeforeName string  // names that line in the legend
 }
 
 // Bar is one period. Its counts are stacked in the order of the series.
@@ -35,9 +38,9 @@ const SeriesMax = 6
 var Outcomes = []string{"served", "refused", "failed"}
 
 const (
-	plotTop     = 52
+	plotTop     = 52 // below a legend of one line
 	plotHeight  = 220
-	plotBottom  = plotTop + plotHeight
+	lineHeight  = 18 // of the legend
 	labelWidth  = 44 // of a label under a bar
 	figureWidth = 7  // of a digit
 )
@@ -63,7 +66,9 @@ var patterns = [SeriesMax]string{
 
 // SVG draws the bars with their limit. It has a title and a description for screen readers; each bar says its figures to a pointer.
 func (u Usage) SVG() []byte {
-	c := New(u.ID, u.Width, plotBottom+34, u.Title, u.summary())
+	signs := u.legend()
+	bottom := signs[len(signs)-1].y + plotTop - 38 + plotHeight
+	c := New(u.ID, u.Width, bottom+34, u.Title, u.summary())
 	c.Raw("<defs>\n")
 	for i := 1; i < min(len(u.Series), SeriesMax); i++ {
 		c.Raw(fmt.Sprintf(patterns[i], html.EscapeString(patternID(u.ID, i))) + "\n")
@@ -71,11 +76,16 @@ func (u Usage) SVG() []byte {
 	c.Raw("</defs>\n")
 	c.Raw(`<g fill="currentColor">` + "\n")
 	c.Text(10, 18, "start", u.Title)
-	u.legend(c)
+	for _, s := range signs {
+		if s.text != "" {
+			s.draw(c, s.x, s.y)
+			c.Text(s.x+20, s.y, "start", s.text)
+		}
+	}
 
 	step, most := scale(u.top())
 	left := 16 + figureWidth*float64(len(humanize.Comma(most)))
-	y := func(n int64) float64 { return plotBottom - plotHeight*float64(n)/float64(most) }
+	y := func(n int64) float64 { return bottom - plotHeight*float64(n)/float64(most) }
 	for n := int64(0); n <= most; n += step {
 		c.Raw(`<g opacity="0.25">`)
 		c.Line([][2]float64{{left, y(n)}, {u.Width - 10, y(n)}}, "currentColor", 1, "")
@@ -86,7 +96,7 @@ func (u Usage) SVG() []byte {
 		u.bars(c, left, y)
 	}
 	if u.Limit > 0 && u.Limit <= most {
-		c.Line([][2]float64{{left, y(u.Limit)}, {u.Width - 10, y(u.Limit)}}, "currentColor", 1.5, "6 3")
+		c.Line([][2]float64{{left, y(u.Limit)}, {u.Width - 10, y(u.Limit)}}, "currentColor", 1.5, limitDash)
 	}
 	c.Raw("</g>\n")
 	return c.SVG(Clear)
@@ -99,9 +109,11 @@ func (u Usage) bars(c *Canvas, left float64, y func(int64) float64) {
 	wide := max(slot-max(1, slot/5), 0.5)
 	every := int(math.Ceil(labelWidth / slot))
 	shapes := make([]strings.Builder, len(u.Series))
+	var steps [][2]float64
 	tips := Canvas{}
 	for i, bar := range u.Bars {
-		x := left + slot*float64(i) + (slot-wide)/2
+		from := left + slot*float64(i)
+		x := from + (slot-wide)/2
 		base := int64(0)
 		for s, n := range bar.Counts {
 			if top, height := y(base+n), y(base)-y(base+n); n > 0 {
@@ -111,7 +123,10 @@ func (u Usage) bars(c *Canvas, left float64, y func(int64) float64) {
 			base += n
 		}
 		if i%every == 0 {
-			c.Text(min(max(x+wide/2, left), u.Width-labelWidth/2), plotBottom+18, "middle", bar.Label)
+			c.Text(min(max(x+wide/2, left), u.Width-labelWidth/2), y(0)+18, "middle", bar.Label)
+		}
+		if i < len(u.Before) {
+			steps = append(steps, [2]float64{from, y(u.Before[i])}, [2]float64{from + slot, y(u.Before[i])})
 		}
 	}
 	for s := range shapes {
@@ -119,34 +134,61 @@ func (u Usage) bars(c *Canvas, left float64, y func(int64) float64) {
 			c.Raw(fmt.Sprintf(`<g class="s%d"><path d="%s" fill="%s"/></g>`+"\n", s%SeriesMax, shapes[s].String(), paint(u.ID, s)))
 		}
 	}
+	if len(steps) > 0 {
+		c.Line(steps, "currentColor", 1.5, beforeDash)
+	}
 	c.Raw(`<g pointer-events="all">` + "\n" + tips.body.String() + "</g>\n")
 }
 
-// legend names the series and the limit, each beside its pattern.
-func (u Usage) legend(c *Canvas) {
-	x := 10.0
-	write := func(text string, sign func(x float64)) {
-		sign(x)
-		c.Text(x+20, 38, "start", text)
-		x += 34 + figureWidth*float64(len(text))
+// The patterns of lines.
+const (
+	limitDash  = "6 3"
+	beforeDash = "2 2"
+)
+
+// sign is an entry of the legend, at a point of its baseline.
+type sign struct {
+	x, y float64
+	text string
+	draw func(c *Canvas, x, y float64)
+}
+
+// legend names the series and the lines, each beside its pattern, in as many lines as it needs. It has at least one entry.
+func (u Usage) legend() (signs []sign) {
+	x, y := 10.0, 38.0
+	add := func(text string, draw func(c *Canvas, x, y float64)) {
+		length := 34 + figureWidth*float64(len(text))
+		if x > 10 && x+length-14 > u.Width {
+			x, y = 10, y+lineHeight
+		}
+		signs = append(signs, sign{x, y, text, draw})
+		x += length
+	}
+	line := func(dash string) func(*Canvas, float64, float64) {
+		return func(c *Canvas, x, y float64) {
+			c.Line([][2]float64{{x, y - 4}, {x + 14, y - 4}}, "currentColor", 1.5, dash)
+		}
 	}
 	for s, name := range u.Series {
-		if !u.has(s) {
-			continue
+		if u.has(s) {
+			add(name, func(c *Canvas, x, y float64) {
+				fmt.Fprintf(&c.body, `<g class="s%d">`, s%SeriesMax)
+				c.Rect(x, y-10, 14, 12, paint(u.ID, s), "")
+				c.body.WriteString("</g>\n")
+			})
 		}
-		write(name, func(x float64) {
-			fmt.Fprintf(&c.body, `<g class="s%d">`, s%SeriesMax)
-			c.Rect(x, 28, 14, 12, paint(u.ID, s), "")
-			c.body.WriteString("</g>\n")
-		})
+	}
+	if len(u.Before) > 0 {
+		add(u.BeforeName, line(beforeDash))
 	}
 	if u.Limit > 0 {
 		text := "limit " + humanize.Comma(u.Limit)
 		if _, most := scale(u.top()); u.Limit > most {
 			text += " (above this picture)"
 		}
-		write(text, func(x float64) { c.Line([][2]float64{{x, 34}, {x + 14, 34}}, "currentColor", 1.5, "6 3") })
+		add(text, line(limitDash))
 	}
+	return append(signs, sign{y: y})
 }
 
 // paint is the fill of a series: the first is solid.
@@ -171,6 +213,9 @@ func (u Usage) has(series int) bool {
 // top is the largest number to show. A limit far above all bars would flatten them, so it is then left out.
 func (u Usage) top() int64 {
 	highest, _ := u.highest()
+	for _, n := range u.Before {
+		highest = max(highest, n)
+	}
 	if u.Limit > 0 && (u.Limit <= LimitInView*highest || highest == 0) {
 		return max(highest, u.Limit)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"petgate/shared/certificate"
+	"petgate/shared/core/instant"
 )
 
 const (
@@ -141,6 +142,19 @@ func (c *Certificates) Watch(name string, certificate *Certificate, host string)
 	c.byPort[name] = port{certificate, host}
 	c.mu.Unlock()
 	c.problems()
+}
+
+// FirstEnd returns when the first certificate expires; zero: there is none.
+func (c *Certificates) FirstEnd() (first instant.Millis) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.byPort {
+		pair, _ := p.look()
+		if end := instant.Of(pair.Leaf.NotAfter); first == 0 || end < first {
+			first = end
+		}
+	}
+	return first
 }
 
 // watch logs problems until ctx ends.

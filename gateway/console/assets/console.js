@@ -24,8 +24,14 @@
   });
   addEventListener('pageshow', () => { sentAt = new WeakMap(); }); // somebody went back to correct a form
 }
-// On a narrow screen a drawing begins with its oldest hours: show the latest.
-for (const drawing of document.querySelectorAll('.drawing > .wide')) drawing.scrollLeft = drawing.scrollWidth;
+// A new token is copied by one click. The button is useless without the script, so it is hidden until now.
+for (const button of document.querySelectorAll('[data-copies]')) {
+  button.hidden = false;
+  button.addEventListener('click', () => {
+    getSelection().selectAllChildren(document.getElementById(button.dataset.copies));
+    document.getElementById('copied').textContent = document.execCommand('copy') ? 'Copied.' : 'It is selected: copy it.'; // navigator.clipboard needs TLS
+  });
+}
 // Live figures: the server sends parts of the page. A page that cannot be seen has no stream, because a browser opens only a few
 // connections to a host.
 {
@@ -39,6 +45,7 @@ for (const drawing of document.querySelectorAll('.drawing > .wide')) drawing.scr
     source.addEventListener('figures', (event) => {
       const parts = JSON.parse(event.data);
       at('gateways').innerHTML = parts.gateways;
+      at('now').innerHTML = parts.now;
       if (parts.problems !== problems) at('problems').innerHTML = problems = parts.problems;
       at('at').textContent = parts.at;
       say('Live.');

@@ -1,0 +1,69 @@
+package console
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// figuresWithin is how long a page waits for figures that are being read.
+	figuresWithin = 60 * time.Millisecond
+	// figuresFor is how long figures are shown before they are read again, and dutyCycle how many times longer than the reading took.
+	figuresFor = 5 * time.Second
+	dutyCycle  = 20
+	// figuresMax bounds a reading.
+	figuresMax = 2 * time.Minute
+)
+
+// figures are what a page shows although reading it may take longer than a page may: with many tenants, sums over all of them do. They are
+// read in the background when a page asks for them, by one reading at a time. It is safe for concurrent use.
+type figures[T any] struct {
+	read func(context.Context) (T, error)
+	turn *sync.Mutex // held while figures are read: only one reading at a time asks the database
+
+	mu      sync.Mutex
+	value   T
+	err     error         // of the last reading
+	known   time.Time     // when value was read; zero: never
+	began   time.Time     // when the last reading began
+	took    time.Duration // the last reading
+	reading chan struct{} // closed at the end of the present reading; nil: there is none
+}
+
+// look returns the figures and when they were read; zero: they are still being read for the first time, or cannot be read, as the error
+// says. It waits until the page has waited enough, which is when patience ends. The context of a reading is ctx.
+func (f *figures[T]) look(ctx, patience context.Context) (value T, known time.Time, err error) {
+	f.mu.Lock()
+	if f.reading == nil && time.Since(f.began) >= max(figuresFor, dutyCycle*f.took) {
+		f.began, f.reading = time.Now(), make(chan struct{})
+		go f.refresh(ctx, f.reading)
+	}
+	reading := f.reading
+	f.mu.Unlock()
+	if reading != nil {
+		select {
+		case <-reading:
+		case <-patience.Done():
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.value, f.known, f.err
+}
+
+func (f *figures[T]) refresh(ctx context.Context, done chan struct{}) {
+	ctx, cancel := context.WithTimeout(ctx, figuresMax)
+	defer cancel()
+	f.turn.Lock()
+	at := time.Now()
+	value, err := f.read(ctx)
+	f.turn.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err = err; err == nil {
+		f.value, f.known = value, at
+	}
+	f.took, f.reading = time.Since(at), nil
+	close(done)
+}

@@ -1,0 +1,201 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/quota"
+	"petgate/shared/keystore"
+	"petgate/shared/operate"
+)
+
+const rankingsPath = Home + "rankings"
+
+const (
+	rankedMax  = 500 // rows that are read for a ranking
+	rankedRows = 50  // rows of a list
+	// nearPercent is how much of a limit a tenant has used that is near it.
+	nearPercent = 80
+	// shownPercent is how much of a limit a tenant must have used to be ranked.
+	shownPercent = 10
+)
+
+// rankingPeriod is a time whose usage is ranked. The query ?period=NAME chooses it.
+type rankingPeriod struct {
+	Name, Title string
+
+	of func(now instant.Millis) (since, until instant.Millis)
+}
+
+var rankingPeriods = []rankingPeriod{
+	{"24h", "24 hours", func(now instant.Millis) (since, until instant.Millis) {
+		return now.Add(time.Hour - day).Truncate(time.Hour), now.Add(day)
+	}},
+	{"yesterday", "Yesterday (UTC)", func(now instant.Millis) (since, until instant.Millis) {
+		return now.Truncate(day).Add(-day), now.Truncate(day)
+	}},
+	{"7d", "7 days", func(now instant.Millis) (since, until instant.Millis) {
+		return now.Add(-7 * day).Truncate(day), now.Add(day)
+	}},
+}
+
+// ranking is who used most and what was refused most in a period.
+type ranking struct {
+	busiest []keystore.TenantUsage
+	refused []keystore.TenantOutcome
+	owners  map[id.Tenant]operate.Owner
+}
+
+func (c *Console) readRanking(of rankingPeriod) func(context.Context) (ranking, error) {
+	return func(ctx context.Context) (found ranking, err error) {
+		since, until := of.of(instant.Of(c.cfg.Clock()))
+		if found.busiest, err = c.cfg.Store.TopUsage(ctx, since, until, rankedRows); err != nil {
+			return found, err
+		}
+		if found.refused, err = c.cfg.Store.RefusedMost(ctx, since, until, rankedMax); err != nil {
+			return found, err
+		}
+		var tenants []id.Tenant
+		for _, u := range found.busiest {
+			tenants = append(tenants, u.Tenant)
+		}
+		for _, u := range found.refused {
+			tenants = append(tenants, u.Tenant)
+		}
+		found.owners, err = c.owners(ctx, tenants)
+		return found, err
+	}
+}
+
+// nearest is a tenant with the part of one of its limits that it has used most of.
+type nearest struct {
+	operate.Owner
+	policy string
+	quota.Usage
+}
+
+func (n nearest) percent() int64 { return n.Used * 100 / max(n.Limit, 1) }
+
+// readNearest reads the tenants that have used the largest part of a limit. The database knows who was charged most today, and the
+// gateways who is busy now; the quotas decide.
+func (c *Console) readNearest(ctx context.Context) (found []nearest, err error) {
+	if c.cfg.Quota == nil {
+		return nil, nil
+	}
+	tenants, err := c.cfg.Store.NearestToLimit(ctx, instant.Of(c.cfg.Clock()).Truncate(day), rankedRows)
+	if err != nil {
+		return nil, err
+	}
+	tenants = append(tenants, c.watch.busy()...)
+	owners, err := c.owners(ctx, tenants)
+	if err != nil {
+		return nil, err
+	}
+	for tenant, owner := range owners {
+		use, err := c.cfg.Quota(ctx, tenant)
+		if errors.Is(err, ErrUnknownTenant) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		n := nearest{owner, "minute", use.Minute}
+		if d := (nearest{owner, "day", use.Day}); d.percent() >= n.percent() {
+			n = d
+		}
+		if n.percent() >= shownPercent {
+			found = append(found, n)
+		}
+	}
+	slices.SortFunc(found, func(a, b nearest) int {
+		return cmp.Or(cmp.Compare(b.percent(), a.percent()), cmp.Compare(b.Used, a.Used), cmp.Compare(a.Name, b.Name))
+	})
+	return found, nil
+}
+
+// rankingLists are the rankings as tables.
+type rankingLists struct {
+	Periods   []rankingPeriod
+	Chosen    string // the name of the period
+	IsPending bool   // they are still being read
+	Problem   string // may be empty
+	Outcome   string // the only one of Refused; empty: all
+
+	Busiest, Nearest, Refused list
+}
+
+func (c *Console) showRankings(w http.ResponseWriter, r *http.Request, v *visit) error {
+	patience, cancel := context.WithTimeout(r.Context(), figuresWithin)
+	defer cancel()
+	period := rankingPeriods[max(0, slices.IndexFunc(rankingPeriods, func(p rankingPeriod) bool { return p.Name == r.URL.Query().Get("period") }))]
+	lists := c.rankingLists(patience, v, period, rankedRows, r.URL.Query().Get("outcome"))
+	if lists.IsPending {
+		w.Header().Set("Refresh", "2")
+	}
+	return c.show(w, v, http.StatusOK, "rankings", "Rankings", lists)
+}
+
+// rankingLists returns the first n rows of each ranking.
+func (c *Console) rankingLists(patience context.Context, v *visit, period rankingPeriod, n int, outcome string) rankingLists {
+	found, known, err := c.rankings[period.Name].look(c.ctx, patience)
+	near, nearKnown, nearErr := c.near.look(c.ctx, patience)
+	lists := rankingLists{
+		Periods: rankingPeriods, Chosen: period.Name, Problem: problemOf(err, known), Outcome: outcome,
+		IsPending: known.IsZero() && err == nil || nearKnown.IsZero() && nearErr == nil,
+		Busiest: list{
+			Caption: "Busiest tenants", Columns: []column{"Tenant", "Plan", "#Charged", "#Not charged"}, None: "There were no requests.",
+		},
+		Nearest: list{
+			Caption: "Nearest to a limit", Columns: []column{"Tenant", "Limit", "#Used", "#Of", "#Part"}, None: "No tenant has used a tenth of a limit.",
+		},
+		Refused: list{
+			Caption: "Refused or failed most", Columns: []column{"Tenant", "Outcome", "Is", "#Requests"}, None: "No request was refused or failed.",
+		},
+	}
+	if nearErr != nil {
+		lists.Nearest.None = "How much is used cannot be read: " + nearErr.Error() + "."
+	}
+	name := func(tenant id.Tenant) cell {
+		return cell{Text: cmp.Or(found.owners[tenant].Name, tenant.String()), Link: tenantPath(tenant.String())}
+	}
+	for _, u := range found.busiest[:min(n, len(found.busiest))] {
+		lists.Busiest.Rows = append(lists.Busiest.Rows, []cell{
+			name(u.Tenant), {Text: operate.OrDash(found.owners[u.Tenant].Plan)}, bar(u.Charged, found.busiest[0].Charged), {Text: humanize.Comma(u.Requests - u.Charged)},
+		})
+	}
+	for _, t := range near[:min(n, len(near))] {
+		part := bar(t.Used, t.Limit)
+		part.Text, part.Level = humanize.Comma(t.percent())+" %", levelOf(t.percent())
+		lists.Nearest.Rows = append(lists.Nearest.Rows, []cell{
+			{Text: t.Name, Link: tenantPath(t.ID.String())}, {Text: t.policy}, {Text: humanize.Comma(t.Used)}, {Text: humanize.Comma(t.Limit)}, part,
+		})
+	}
+	var most int64
+	for _, u := range found.refused {
+		if outcome != "" && u.Outcome != outcome || len(lists.Refused.Rows) == n {
+			continue
+		}
+		most = max(most, u.Requests)
+		lists.Refused.Rows = append(lists.Refused.Rows, []cell{name(u.Tenant), {Text: u.Outcome}, {Text: classOf(u.Outcome)}, bar(u.Requests, most)})
+	}
+	return lists
+}
+
+// levelOf says whether a part of a limit is near it or has reached it, for the stylesheet.
+func levelOf(percent int64) string {
+	switch {
+	case percent >= 100:
+		return "full"
+	case percent >= nearPercent:
+		return "near"
+	}
+	return ""
+}
