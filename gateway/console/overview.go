@@ -158,7 +158,7 @@ func problemOf(err error, known time.Time) string {
 // change compares the closed hours of today with the same hours of the day before.
 func change(now, before int64) string {
 	if before == 0 {
-		return "none the day before"
+		return "none on the day before"
 	}
 	return fmt.Sprintf("%+.0f %% against the day before", 100*float64(now-before)/float64(before))
 }
