@@ -116,7 +116,6 @@ type Directory struct {
 	registry registry
 	usage    usage
 	snapshot *snapshot.File
-	taking   sync.Mutex // held to write a new snapshot
 	metrics  *metrics
 }
 

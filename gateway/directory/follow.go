@@ -43,7 +43,6 @@ func (d *Directory) Run(ctx context.Context) error {
 	others.Go(func() { d.writeBans(background) })
 	others.Go(func() { d.flushUsage(background) })
 	others.Go(func() { d.renewUsageFile(background) })
-	others.Go(func() { d.writeSnapshots(background) })
 
 	err := d.follow(ctx)
 	stop()
@@ -56,6 +55,8 @@ func (d *Directory) follow(ctx context.Context) error {
 	defer wake.Close()
 	// ctx itself is not used: a cancelled statement costs a connection, and every statement ends within seconds anyway.
 	work := context.WithoutCancel(ctx)
+	keep := time.NewTicker(keepEvery)
+	defer keep.Stop()
 	retry := retryMin
 	for ctx.Err() == nil {
 		err := d.sync(work)
@@ -68,13 +69,13 @@ func (d *Directory) follow(ctx context.Context) error {
 		} else {
 			pause, retry = retry, min(2*retry, retryMax)
 		}
-		timer := time.NewTimer(pause)
 		select {
 		case <-wake.C:
-		case <-timer.C:
+		case <-time.After(pause):
+		case <-keep.C:
+			d.renewSnapshot(work)
 		case <-ctx.Done():
 		}
-		timer.Stop()
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"petgate/shared/keystore"
 )
 
-// keepEvery is how often the last contact with the database is added to the snapshot, or a new one is written if it is time.
+// keepEvery is how often the snapshot is renewed.
 const keepEvery = time.Minute
 
 // restore serves from the snapshot until the database is back.
@@ -70,15 +70,15 @@ func (d *Directory) head() snapshot.Head {
 	return h
 }
 
-// writeSnapshots takes a new snapshot when many changes have been appended to the last one, or if that could not be written.
-func (d *Directory) writeSnapshots(ctx context.Context) {
-	for range ticks(ctx, keepEvery) {
-		if d.snapshot.IsOutdated() {
-			_ = d.takeSnapshot() // the next tick tries again
-		} else {
-			d.record(nil)
-		}
+// renewSnapshot takes a new snapshot when many changes have been appended to the last one, or if that could not be written. Otherwise it
+// notes the last contact with the database.
+func (d *Directory) renewSnapshot(ctx context.Context) {
+	if !d.snapshot.IsOutdated() {
+		d.record(nil)
+		return
 	}
+	defer d.keepFresh(ctx)()
+	_ = d.takeSnapshot() // the next call tries again
 }
 
 // takeSnapshot writes a new file, if one is kept.
@@ -86,13 +86,7 @@ func (d *Directory) takeSnapshot() error {
 	if !d.snapshot.IsKept() {
 		return nil
 	}
-	d.taking.Lock()
-	defer d.taking.Unlock()
-	d.mu.Lock() // so that the image is consistent; later changes are appended
-	image := d.state.Load().image()
-	d.snapshot.Begin()
-	d.mu.Unlock()
-	err := d.snapshot.Replace(d.head(), image)
+	err := d.snapshot.Replace(d.head(), d.state.Load().pass)
 	if err != nil {
 		d.cfg.Log.Error("directory: cannot write the snapshot; trying again in a minute", "path", d.cfg.Snapshot, "error", err)
 	}

@@ -176,33 +176,28 @@ func (s *state) rows(ban func(keystore.BanRow)) keystore.Rows {
 	return keystore.Rows{Expect: s.expect, Lost: s.setLost, Plan: s.setPlan, Tenant: s.setTenant, Key: s.setKey, Ban: ban}
 }
 
-// image returns a function that passes all rows that exist now. It may pass later changes of these rows too. As for a change, Directory.mu
-// must be held.
-func (s *state) image() func(to keystore.Rows) {
-	tenants, keys := uint32(s.tenants.len), uint32(s.keys.len)
-	plans := s.allPlans()
-	return func(to keystore.Rows) {
-		for _, p := range plans {
-			to.Plan(p)
-		}
-		for ref := range tenants {
-			t := s.tenants.at(ref)
-			now := t.terms.Load()
-			to.Tenant(&keystore.TenantRow{
-				ID: t.id, Plan: now.plan.name, Override: now.override, MonthStarts: now.monthStarts, Suspended: now.suspended, UsedSince: now.usedSince,
-			})
-		}
-		for ref := range keys {
-			k := s.keys.at(ref)
-			to.Key(&keystore.KeyRow{
-				Hash: k.hash, ID: k.id, Tenant: s.tenants.at(k.tenant).id, Environment: apikey.Environment(k.environment),
-				Scopes: apikey.Scopes(*s.texts.at(k.scopes.Load())), Allow: s.allow(k), Name: *s.texts.at(k.name.Load()), ReplacedBy: s.successor(k),
-				ExpiresAt: instant.Millis(k.expiresAt.Load()), RevokedAt: instant.Millis(k.revokedAt.Load()),
-				GraceEndsAt: instant.Millis(k.graceEndsAt.Load()), Limits: s.keyLimits(k),
-			})
-			if ban := s.ban(k); ban.Until != 0 {
-				to.Ban(*ban)
-			}
+// pass passes all rows to the functions in to. Only the goroutine that makes changes calls it.
+func (s *state) pass(to keystore.Rows) {
+	for _, p := range s.allPlans() {
+		to.Plan(p)
+	}
+	for ref := range uint32(s.tenants.len) {
+		t := s.tenants.at(ref)
+		now := t.terms.Load()
+		to.Tenant(&keystore.TenantRow{
+			ID: t.id, Plan: now.plan.name, Override: now.override, MonthStarts: now.monthStarts, Suspended: now.suspended, UsedSince: now.usedSince,
+		})
+	}
+	for ref := range uint32(s.keys.len) {
+		k := s.keys.at(ref)
+		to.Key(&keystore.KeyRow{
+			Hash: k.hash, ID: k.id, Tenant: s.tenants.at(k.tenant).id, Environment: apikey.Environment(k.environment),
+			Scopes: apikey.Scopes(*s.texts.at(k.scopes.Load())), Allow: s.allow(k), Name: *s.texts.at(k.name.Load()), ReplacedBy: s.successor(k),
+			ExpiresAt: instant.Millis(k.expiresAt.Load()), RevokedAt: instant.Millis(k.revokedAt.Load()),
+			GraceEndsAt: instant.Millis(k.graceEndsAt.Load()), Limits: s.keyLimits(k),
+		})
+		if ban := s.ban(k); ban.Until != 0 {
+			to.Ban(*ban)
 		}
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
-	"sync"
 
 	"petgate/shared/durable"
 	"petgate/shared/keystore"
@@ -44,17 +43,13 @@ const (
 	current                   // all that this process has loaded
 )
 
-// File is a gateway's snapshot. Its methods are safe for concurrent use, but for Begin and Replace: one goroutine at a time calls them.
+// File is a gateway's snapshot. One goroutine at a time uses it.
 type File struct {
 	path, gateway string
 	processes     processes // without the lock, no file is kept
-
-	mu        sync.Mutex
-	standing  standing
-	to        *frames  // the file, if it is current
-	taking    bool     // a new file is being written…
-	meanwhile [][]byte // …and these changes must be appended to it
-	changed   int      // bytes of changes in the file
+	standing      standing
+	to            *frames // the file, if it is current
+	changed       int     // bytes of changes in the file
 }
 
 // Open locks the snapshot of a gateway for this process. With an empty path, none is kept. If the lock fails, none is kept either, and
@@ -79,29 +74,6 @@ func (f *File) Ended() []string { return f.processes.ended }
 
 // Clean removes a stale file, if there is one.
 func (f *File) Clean() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.removeStale()
-}
-
-// Remove removes the file. If it cannot, the file is stale.
-func (f *File) Remove() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.IsKept() {
-		return f.removeStale()
-	}
-	return f.discard()
-}
-
-// discard closes and removes the file. The lock must be held.
-func (f *File) discard() error {
-	f.shut()
-	f.standing = stale
-	return f.removeStale()
-}
-
-func (f *File) removeStale() error {
 	if f.standing != stale {
 		return nil
 	}
@@ -112,7 +84,15 @@ func (f *File) removeStale() error {
 	return err
 }
 
-// shut closes the file. The lock must be held.
+// Remove removes the file, if it is kept. If it cannot, the file is stale.
+func (f *File) Remove() error {
+	if f.IsKept() {
+		f.shut()
+		f.standing = stale
+	}
+	return f.Clean()
+}
+
 func (f *File) shut() {
 	if f.to != nil {
 		f.to.Close()
@@ -122,8 +102,6 @@ func (f *File) shut() {
 
 // Close closes the file, which stays, and releases the lock.
 func (f *File) Close() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.shut()
 	f.processes.close()
 }
@@ -131,8 +109,6 @@ func (f *File) Close() {
 // IsOutdated reports whether a new file should be written: something was loaded and there is no file of it, or changes take more than
 // half of the file.
 func (f *File) IsOutdated() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	switch f.standing {
 	case inherited:
 		return false
@@ -145,17 +121,12 @@ func (f *File) IsOutdated() bool {
 // Append adds a head and changes to the file. They are on disk when it returns; without changes, perhaps later. If it fails, it removes
 // the file.
 func (f *File) Append(h Head, changes func(keystore.Rows)) error {
+	if f.standing != current {
+		return nil
+	}
 	records := appendHead(nil, f.gateway, h)
 	if changes != nil {
 		changes(appendRows(&records, func() {}))
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.taking && changes != nil {
-		f.meanwhile = append(f.meanwhile, records)
-	}
-	if f.standing != current {
-		return nil
 	}
 	f.to.write(records)
 	err := f.to.buffer.Flush()
@@ -164,41 +135,25 @@ func (f *File) Append(h Head, changes func(keystore.Rows)) error {
 		err = f.to.Sync()
 	}
 	if err != nil {
-		return fmt.Errorf("snapshot: append: %w", errors.Join(err, f.discard()))
+		return fmt.Errorf("snapshot: append: %w", errors.Join(err, f.Remove()))
 	}
 	return nil
 }
 
-// Begin is called before Replace: changes that are appended from now on will be in the new file too.
-func (f *File) Begin() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.taking, f.meanwhile = true, nil
-}
-
-// Replace writes a new file with all rows of an image, which was made at Begin or later. The file replaces the old one.
+// Replace writes a new file with all rows of an image. The file replaces the old one.
 func (f *File) Replace(h Head, image func(keystore.Rows)) error {
 	next, err := createFrames(f.path)
 	if err == nil {
 		err = next.writeImage(appendHead(nil, f.gateway, h), image)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.taking = false
 	if err == nil {
-		for _, records := range f.meanwhile {
-			next.write(records)
+		f.shut()
+		if err = durable.Replace(next.File, f.path); err == nil {
+			f.to, f.standing, f.changed = next, current, 0
+			return nil
 		}
-		if err = next.buffer.Flush(); err == nil {
-			f.shut()
-			if err = durable.Replace(next.File, f.path); err == nil {
-				f.to, f.standing, f.meanwhile, f.changed = next, current, nil, 0
-				return nil
-			}
-			_ = f.discard() // the new file may have its name already, but perhaps not on disk; Clean tries again
-		}
+		_ = f.Remove() // the new file may have its name already, but perhaps not on disk; Clean tries again
 	}
-	f.meanwhile = nil
 	if next != nil {
 		next.Close()
 		os.Remove(next.Name())
@@ -243,10 +198,7 @@ func (f *frames) writeImage(records []byte, image func(keystore.Rows)) error {
 		}
 	}))
 	f.write(append(records, tagEnd))
-	if err := f.buffer.Flush(); err != nil {
-		return err
-	}
-	return f.Sync()
+	return f.buffer.Flush()
 }
 
 // errOtherGateway means that another gateway wrote the snapshot.
