@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/ban"
 	"petgate/shared/database"
+	"petgate/shared/keystore"
 	"petgate/shared/service"
 	"petgate/shared/trace"
 )
@@ -72,8 +74,12 @@ type Config struct {
 	DocsTitle   string   `env:"GATEWAY_DOCS_TITLE" help:"Title of the documentation. Default: the title in openapi.yaml."`
 	CORSOrigins []string `name:"cors-origins" env:"GATEWAY_CORS_ORIGINS" placeholder:"ORIGIN" help:"Origins whose scripts may read responses: https://host or https://host:port, separated by commas, or *."`
 
-	Console            bool           `env:"GATEWAY_CONSOLE" negatable:"" help:"Serve the operators' console at /console/ on the admin port."`
-	ConsoleDatabaseURL service.Secret `env:"GATEWAY_CONSOLE_DATABASE_URL" help:"The database with the rights of keyadmin, for the console. Default: DATABASE_URL, whose role then needs these rights."`
+	Console            bool                     `env:"GATEWAY_CONSOLE" negatable:"" help:"Serve the operators' console at /console/ on the admin port."`
+	ConsoleUserHeader  string                   `env:"GATEWAY_CONSOLE_USER_HEADER" placeholder:"NAME" help:"Field by which an identity proxy names the person who uses the console, such as X-Forwarded-User. The proxy must remove it from what browsers send."`
+	ConsoleGroupHeader string                   `name:"console-groups-header" env:"GATEWAY_CONSOLE_GROUPS_HEADER" default:"X-Forwarded-Groups" placeholder:"NAME" help:"Field with the groups of that person, separated by commas."`
+	ConsoleGroups      map[string]keystore.Role `env:"GATEWAY_CONSOLE_GROUPS" mapsep:"," placeholder:"GROUP=ROLE" help:"What the groups may do: read, keys (and bans) or admin, separated by commas."`
+	ConsoleProxies     []netip.Prefix           `env:"GATEWAY_CONSOLE_PROXIES" placeholder:"CIDR" help:"Addresses of the identity proxies. Other clients cannot name a person."`
+	ConsoleDatabaseURL service.Secret           `env:"GATEWAY_CONSOLE_DATABASE_URL" help:"The database with the rights of keyadmin, for the console. Default: DATABASE_URL, whose role then needs these rights."`
 
 	AccessLog bool `env:"GATEWAY_ACCESS_LOG" default:"true" negatable:"" help:"Write a line for each request to standard output."`
 
@@ -88,6 +94,9 @@ func (c *Config) Addresses() (public, admin string) { return c.Listen, c.AdminLi
 
 // Written returns the path of the snapshot. The other files are next to it.
 func (c *Config) Written() []string { return []string{c.Snapshot} }
+
+// headerNames matches the name of a field, or none, and another one after a space.
+var headerNames = regexp.MustCompile(`^[A-Za-z0-9-]* [A-Za-z0-9-]+$`)
 
 // maxAgeMin leaves room for one read of the database that comes late. A gateway with a shorter maximum age would refuse requests
 // although nothing is wrong.
@@ -121,6 +130,10 @@ func (c *Config) BadSettings() service.BadSettings {
 	bad.Require(c.ConnectionsMax > 0, "connections-max", "it must be positive")
 	err := database.CheckURL(string(c.DatabaseURL))
 	bad.Require(err == nil, "database-url", "%v", err)
+	bad.Require(c.ConsoleUserHeader == "" || len(c.ConsoleProxies) > 0 && len(c.ConsoleGroups) > 0, "console-user-header",
+		"it needs --console-proxies and --console-groups")
+	bad.Require(headerNames.MatchString(c.ConsoleUserHeader+" "+c.ConsoleGroupHeader), "console-user-header",
+		"use names of header fields for it and for --console-groups-header, such as X-Forwarded-User")
 	if c.ConsoleDatabaseURL != "" {
 		err = database.CheckURL(string(c.ConsoleDatabaseURL))
 		bad.Require(err == nil, "console-database-url", "%v", err)

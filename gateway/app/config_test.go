@@ -70,6 +70,11 @@ func TestProblems(t *testing.T) {
 	f("a bad upstream with a name", map[string]string{"GATEWAY_UPSTREAMS": "orders=ftp://b"}, "GATEWAY_UPSTREAMS", `"ftp://b" is not an upstream`)
 	f("a bad host and no authorities", map[string]string{"GATEWAY_UPSTREAM_HOST": "a b", "GATEWAY_UPSTREAM_CA": "/dev/null"},
 		"GATEWAY_UPSTREAM_HOST", "GATEWAY_UPSTREAM_CA", "it has no PEM certificate")
+	const user, groups, proxies = "GATEWAY_CONSOLE_USER_HEADER", "GATEWAY_CONSOLE_GROUPS", "GATEWAY_CONSOLE_PROXIES"
+	f("an identity proxy", map[string]string{user: "X-Forwarded-User", groups: "platform=admin,staff=read", proxies: "10.0.0.7/32"})
+	f("an identity proxy without an address", map[string]string{user: "X-Forwarded-User", groups: "platform=admin"}, user, "it needs --console-proxies")
+	f("a bad field of an identity proxy", map[string]string{user: "X User", groups: "platform=admin", proxies: "10.0.0.7/32"}, user, "use names of header fields")
+	f("a role that does not exist", map[string]string{user: "X-Forwarded-User", groups: "platform=root", proxies: "10.0.0.7/32"}, "is not a role: use read, keys or admin")
 	f("the database of the console", map[string]string{"GATEWAY_CONSOLE_DATABASE_URL": "mysql://u:hunter2@h/d"}, "GATEWAY_CONSOLE_DATABASE_URL: ")
 }
 

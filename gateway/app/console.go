@@ -50,7 +50,9 @@ func (g *gateway) serveConsole(address string) error {
 	}
 	pages, err := console.New(console.Config{
 		Gateway: g.self, Address: address, Store: keystore.New(db, nil, nil, g.self), Forms: keystore.New(forms, nil, nil, g.self),
-		Problems: g.problems, AdminTLS: tls, Log: g.log,
+		Problems: g.problems, AdminTLS: tls, Log: g.log, Proxies: console.Proxies{
+			From: g.cfg.ConsoleProxies, UserHeader: g.cfg.ConsoleUserHeader, GroupsHeader: g.cfg.ConsoleGroupHeader, Roles: g.cfg.ConsoleGroups,
+		},
 		Quota: func(ctx context.Context, tenant id.Tenant) (quota.Verdict, error) {
 			_, used, err := g.peek(ctx, tenant)
 			if errors.Is(err, errUnknownTenant) {

@@ -91,7 +91,7 @@ func banList(v *visit, bans []operate.BanView) list {
 		Caption: "Bans", Columns: []column{"Key", "Name", "Tenant", "Ends", "Imposed by", "~Reason", "~Text for the tenant"},
 		None: "No key is banned.",
 	}
-	if v.role.Allows(keystore.RoleKeys) {
+	if v.session.Role.Allows(keystore.RoleKeys) {
 		l.Columns = append(l.Columns, "Lift")
 	}
 	for _, view := range bans {
@@ -104,7 +104,7 @@ func banList(v *visit, bans []operate.BanView) list {
 			quoted(view.Reason),
 			quoted(view.Notice),
 		}
-		if v.role.Allows(keystore.RoleKeys) {
+		if v.session.Role.Allows(keystore.RoleKeys) {
 			row = append(row, cell{Text: "Lift", Post: keyPath(view.KeyID) + "/lift", Label: "Lift the ban of " + view.KeyID})
 		}
 		l.Rows = append(l.Rows, row)

@@ -2,7 +2,7 @@
 // change them. A form does what the command of keyadmin does, by the same function of shared/operate: it asks before something ends,
 // and says how many gateways have confirmed the change. Lists are read page by page, and are JSON or CSV with ?format=json or csv.
 //
-// It has no passwords. `keyadmin console` writes an invitation to the database and prints a link with a code, which opens one
+// It has no passwords: an identity proxy signs people in, or `keyadmin console` does. `keyadmin console` writes an invitation to the database and prints a link with a code, which opens one
 // session. So the console is for people who can use the database. The events of a session have the name of the person who asked for
 // the link. The code is in the fragment of the link, which browsers do not send: it is in no log and in no referrer.
 //
@@ -57,7 +57,8 @@ type Config struct {
 	Problems func() []service.Problem // of this gateway
 	Log      *slog.Logger
 	Clock    func() time.Time // nil: time.Now
-	AdminTLS *tls.Config      // for the admin ports of gateways that use TLS; nil: the system's authorities
+	Proxies  Proxies
+	AdminTLS *tls.Config // for the admin ports of gateways that use TLS; nil: the system's authorities
 
 	// Quota returns how much of its limits a tenant has used, and charges nothing. ErrUnknownTenant: this gateway does not know the tenant
 	// yet. nil: not known.
@@ -197,7 +198,6 @@ type view struct {
 	Title   string
 	Gateway string
 	Session *keystore.ConsoleSession // nil: not signed in
-	Role    keystore.Role
 	Nav     []section
 	In      string // the name of the section that the page belongs to; empty: none, or it is the section's own page
 	Note    *note  // what a form has changed; nil: nothing
@@ -205,7 +205,7 @@ type view struct {
 }
 
 // May reports whether the session may do what a role may.
-func (v view) May(role keystore.Role) bool { return v.Role.Allows(role) }
+func (v view) May(role keystore.Role) bool { return v.Session.Role.Allows(role) }
 
 // Until returns when the session ends, for people.
 func (v view) Until() string { return v.Session.EndsAt.Time().Format("2 Jan 15:04 UTC") }
@@ -237,7 +237,7 @@ var sectionOf = map[string]string{"tenant": "tenants", "key": "tenants", "token"
 func (c *Console) show(w http.ResponseWriter, v *visit, status int, name, title string, page any) error {
 	shown := view{Name: name, Title: title, Gateway: c.cfg.Gateway, Page: page}
 	if v != nil {
-		shown.Session, shown.Role, shown.Nav, shown.Note, shown.In = &v.session, v.role, sections, v.note, sectionOf[name]
+		shown.Session, shown.Nav, shown.Note, shown.In = &v.session, sections, v.note, sectionOf[name]
 	}
 	var body bytes.Buffer
 	if err := c.pages[name].ExecuteTemplate(&body, "frame.html", shown); err != nil {

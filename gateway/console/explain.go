@@ -32,7 +32,7 @@ func (c *Console) explain(w http.ResponseWriter, r *http.Request, v *visit) erro
 		values = r.PostForm
 	}
 	field := func(name string) string { return strings.TrimSpace(values.Get(name)) }
-	page := explainPage{From: field("from"), Operation: field("operation"), MayPaste: v.role.Allows(keystore.RoleKeys)}
+	page := explainPage{From: field("from"), Operation: field("operation"), MayPaste: v.session.Role.Allows(keystore.RoleKeys)}
 	if hasToken(url.Values{"": {page.From, page.Operation}}) {
 		return c.say(w, v, http.StatusBadRequest, "This field is not for a token", "Paste the token into its own field. It is not repeated here.")
 	}

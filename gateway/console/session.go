@@ -21,7 +21,6 @@ import (
 // visit is a request of an open session.
 type visit struct {
 	session  keystore.ConsoleSession
-	role     keystore.Role
 	store    *keystore.Store  // its events name the session's person
 	operator operate.Operator // of the store
 	note     *note            // what the form before has changed; nil: nothing
@@ -31,15 +30,7 @@ type visit struct {
 
 // ifMay returns a sentence about a form of the page. A session that may not send the form does not see it.
 func (v *visit) ifMay(role keystore.Role, sentence string) string {
-	return operate.Either(v.role.Allows(role), sentence, "")
-}
-
-// roleOf returns what a session of an invitation may do.
-func roleOf(session keystore.ConsoleSession) keystore.Role {
-	if session.ReadOnly {
-		return keystore.RoleRead
-	}
-	return keystore.RoleAdmin
+	return operate.Either(v.session.Role.Allows(role), sentence, "")
 }
 
 // cookieName returns the name of the cookie with a session's token. A browser has one set of cookies for all ports of a host (RFC 6265,
@@ -80,9 +71,12 @@ func checkFile(store *keystore.Store) error {
 // rememberedWithin is how long the database has to confirm a session that it has confirmed before.
 const rememberedWithin = time.Second
 
-// sessionOf returns the open session of a request. If the database is away, it is the one that the database has confirmed before: that is
+// sessionOf returns the open session of a request: that of an identity proxy, or that of the cookie. If the database is away, it is the one that the database has confirmed before: that is
 // enough for reading. Errors: http.ErrNoCookie, or keystore.ErrNotFound if the session has ended.
 func (c *Console) sessionOf(ctx context.Context, store *keystore.Store, r *http.Request) (session keystore.ConsoleSession, err error) {
+	if session, err = c.cfg.Proxies.session(r); !errors.Is(err, http.ErrNoCookie) {
+		return session, err
+	}
 	cookie, err := r.Cookie(cookieName(r))
 	if err != nil {
 		return session, err
@@ -135,6 +129,9 @@ func (c *Console) inSession(serve func(http.ResponseWriter, *http.Request, *visi
 			return
 		case hasLeft(r):
 			return
+		case errors.Is(err, errNotAdmitted):
+			_ = c.say(w, nil, http.StatusForbidden, "You may not use this console", sentence(err.Error()))
+			return
 		case errors.Is(err, keystore.ErrUnavailable) && !isRead(r):
 			c.cfg.Log.Warn("console: the database cannot be used", "error", err)
 			_ = c.say(w, nil, http.StatusServiceUnavailable, "Forms are closed",
@@ -146,7 +143,7 @@ func (c *Console) inSession(serve func(http.ResponseWriter, *http.Request, *visi
 		}
 		store = store.As(session.Actor)
 		v := &visit{
-			session: session, role: roleOf(session), store: store, operator: operate.Operator{Store: store, Clock: c.cfg.Clock},
+			session: session, store: store, operator: operate.Operator{Store: store, Clock: c.cfg.Clock},
 			note: c.notes.of(session.ID, r.URL.Query().Get("done")), hasLeft: func() bool { return hasLeft(r) },
 		}
 		if err := c.serveVisit(w, r, v, serve); err != nil {
@@ -159,8 +156,8 @@ func (c *Console) inSession(serve func(http.ResponseWriter, *http.Request, *visi
 // request that could change something, except for its own end.
 func (c *Console) serveVisit(w http.ResponseWriter, r *http.Request, v *visit, serve func(http.ResponseWriter, *http.Request, *visit) error) error {
 	switch {
-	case !isRead(r) && !v.role.Allows(neededFor(r)):
-		return c.say(w, v, http.StatusForbidden, operate.Either(v.role == keystore.RoleRead, "This session is read-only", "This session may only change keys and bans"),
+	case !isRead(r) && !v.session.Role.Allows(neededFor(r)):
+		return c.say(w, v, http.StatusForbidden, operate.Either(v.session.Role == keystore.RoleRead, "This session is read-only", "This session may only change keys and bans"),
 			"Nothing was changed. For a session that may do more, run keyadmin console without --read-only, or have the identity provider put you into another group.")
 	case tokenStart.MatchString(r.URL.Path) || hasToken(r.URL.Query()):
 		return c.say(w, v, http.StatusBadRequest, "An address must not have a token", tokenPasted)

@@ -177,7 +177,7 @@ func (c *Console) tenantList(ctx context.Context, v *visit, tenants []keystore.T
 	l := list{
 		Caption: "Tenants",
 		Columns: []column{"Name", "Plan", "Status", "#Per minute", "#Used now", "#Per day", "#Used today", column("#Refused since " + c.refusedSince().Time().Format("15:04")), "Created"},
-		None:    "There are no tenants.", Cure: operate.Either(v.role.Allows(keystore.RoleAdmin), "Create the first one above, or run", "To create one, run"), Command: "keyadmin tenant create NAME",
+		None:    "There are no tenants.", Cure: operate.Either(v.session.Role.Allows(keystore.RoleAdmin), "Create the first one above, or run", "To create one, run"), Command: "keyadmin tenant create NAME",
 	}
 	canAsk := c.cfg.Quota != nil
 	for i, t := range views {

@@ -25,8 +25,12 @@ type ConsoleSession struct {
 	ID       string         `db:"id" json:"id"`
 	Actor    string         `db:"actor" json:"-"`
 	ReadOnly bool           `db:"read_only" json:"readOnly"`
-	EndsAt   instant.Millis `db:"ends_at" json:"endsAt"` // by the database's clock
+	EndsAt   instant.Millis `db:"ends_at" json:"endsAt"` // by the database's clock; 0: an identity proxy decides
+	Role     Role           `db:"-" json:"-"`            // what it may do
 }
+
+// ConsoleActor begins the actor of somebody whom an identity proxy has signed in.
+const ConsoleActor = "console:"
 
 // As returns a store whose events name another actor.
 func (s *Store) As(actor string) *Store {
@@ -83,6 +87,9 @@ func (s *Store) OpenConsole(ctx context.Context, code, address string) (token st
 // ConsoleSession returns the open session of a token. Errors: ErrNotFound if there is none, or if it has ended.
 func (s *Store) ConsoleSession(ctx context.Context, token string) (session ConsoleSession, err error) {
 	err = get(ctx, s.db, &session, "this session has ended", s.expand.Replace(sessionBySecret), secretSum(token))
+	if session.Role = RoleAdmin; session.ReadOnly {
+		session.Role = RoleRead
+	}
 	return session, fail("find a session of the console", err)
 }
 

@@ -16,7 +16,7 @@ type EventFilter struct {
 	Since  instant.Millis
 	Tenant id.Tenant // and its keys
 	Key    id.Key
-	Actor  string // complete, or without keyadmin:, gateway: or operator:
+	Actor  string // complete, or without keyadmin:, gateway:, operator: or console:
 	Kind   string // complete, or the part before its dot
 }
 
@@ -37,7 +37,7 @@ func (s *Store) FindEvents(ctx context.Context, f EventFilter, before Change, n 
 	case !f.Tenant.IsZero():
 		query, args = eventsOfTenant, append(args, f.Tenant)
 	case f.Actor != "":
-		query, args = eventsOfAny("actor", 4), append(args, f.Actor, "keyadmin:"+f.Actor, "gateway:"+f.Actor, "operator:"+f.Actor)
+		query, args = eventsOfAny("actor", 5), append(args, f.Actor, "keyadmin:"+f.Actor, "gateway:"+f.Actor, "operator:"+f.Actor, ConsoleActor+f.Actor)
 	case f.Kind != "":
 		kinds := f.kinds()
 		query, args = eventsOfAny("kind", len(kinds)), append(args, kinds...)

@@ -82,7 +82,7 @@ const (
 		(SELECT id FROM events WHERE at >= $2 ORDER BY at, id LIMIT 1000) AS e), 9223372036854775807) END`
 
 	// $3: actor, $4: kind or its first part, each '' for all.
-	isSelected = ` AND +at >= $2 AND ($3 = '' OR actor IN ($3, 'keyadmin:' || $3, 'gateway:' || $3, 'operator:' || $3)) AND ($4 = '' OR kind = $4 OR kind LIKE $4 || '.%')`
+	isSelected = ` AND +at >= $2 AND ($3 = '' OR actor IN ($3, 'keyadmin:' || $3, 'gateway:' || $3, 'operator:' || $3, 'console:' || $3)) AND ($4 = '' OR kind = $4 OR kind LIKE $4 || '.%')`
 
 	// The oldest first. $1: the event before, $2 to $4: as above, $5: tenant, $6: key, each '' for all.
 	eventsAfter = selectEvents + ` WHERE id > $1 AND id >= ` + firstSince + isSelected + ` AND ($5 = '' OR tenant_id = $5) AND ($6 = '' OR key_id = $6)
