@@ -17,6 +17,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"petgate/shared/core/apikey"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
@@ -221,18 +222,21 @@ func (a *app) report(err error) exitCode {
 	return code
 }
 
-// secrets matches tokens and passwords. They must not be arguments: every user of the machine can read those with ps.
-var secrets = regexp.MustCompile(`(?i)ptg_|pto_[0-9a-z]{20}|://[^/]*:[^/]*@`)
+// passwords matches the password of a URL, and operatorToken the token of an operator.
+var (
+	passwords     = regexp.MustCompile(`://[^/]*:[^/]*@`)
+	operatorToken = regexp.MustCompile(`(?i)pto_[0-9a-z]{20}`)
+)
 
-// checkNoSecrets refuses arguments that contain a token or a password, without repeating them.
+// checkNoSecrets refuses arguments that contain a token or a password, without repeating them. Every user of the machine can read arguments
+// with ps.
 func checkNoSecrets(args []string) error {
 	for i, arg := range args {
-		switch match := secrets.FindString(arg); {
-		case match == "":
-		case strings.HasPrefix(match, "://"):
+		switch {
+		case passwords.MatchString(arg):
 			return usageErrorf("argument %d contains a password. Every user of this machine can read it with ps; it is "+
 				"not repeated here.\nPut the URL into $DATABASE_URL or into a file for --database-url-file.", i+1)
-		default:
+		case apikey.IsIn([]byte(strings.ToLower(arg))) || operatorToken.MatchString(arg):
 			return usageErrorf("argument %d looks like a token. Every user of this machine can read it with ps; it is "+
 				"not repeated here.\nTokens are read from standard input: keyadmin key whoami < FILE\n"+
 				"If it is a real token, replace its key: keyadmin key rotate KEY --grace 0; if it begins with pto_: keyadmin operator revoke NAME", i+1)

@@ -53,7 +53,7 @@ func TestWrongCalls(t *testing.T) {
 		{"key create little --ttl 3d", exitUsage, "there is no flag --ttl: did you mean --expires?"},
 		{"key create little --cidr 10.0.0.0/8", exitUsage, "there is no flag --cidr: did you mean --allow?"},
 		{"key revoke", exitUsage, "the argument <key> is missing"},
-		{"key revoke ptg_live_0000", exitUsage, "it is not repeated here"},
+		{"key revoke ACME_LIVE_00000000", exitUsage, "it is not repeated here"},
 		{"key revoke key_nosuch", exitUsage, "(`keyadmin key list TENANT` shows the IDs of a tenant's keys)"},
 		{"key show ci", exitUsage, "(`keyadmin key list TENANT` shows"},
 		{"key revoke KEY", exitUsage, "add --yes to the command. Nothing was changed."},
@@ -164,7 +164,7 @@ func TestWrongCalls(t *testing.T) {
 		code  exitCode
 		want  string
 	}{
-		{"garbage", exitFailed, "this is not a token: a key begins with ptg_live_ or ptg_test_"},
+		{"garbage", exitFailed, "this is not a token: a key begins with a prefix and _live_ or _test_, as in ptg_live_"},
 		{"ptg_live_…", exitFailed, "this is not a token: a key has only letters and digits after its prefix"},
 		{"ptg_test_v8GkOj2YNihxC8ICgLWcxIKeyScDavyL07VLNi", exitFailed, "the key is mistyped or cut off"},
 	} {

@@ -69,8 +69,8 @@ type demoKey struct {
 
 // keepDemoKey returns the key of the last start, from the file with its token. If that key cannot be used any longer, keepDemoKey
 // makes a new one.
-func keepDemoKey(ctx context.Context, store *keystore.Store, environment apikey.Environment, needed []string) (demoKey, error) {
-	scopes, err := apikey.ParseScopes(append(needed, apikey.UsageRead))
+func keepDemoKey(ctx context.Context, store *keystore.Store, cfg *app.Config) (demoKey, error) {
+	scopes, err := apikey.ParseScopes(append(cfg.Document().Scopes(), apikey.UsageRead))
 	if err != nil {
 		return demoKey{}, err
 	}
@@ -86,10 +86,10 @@ func keepDemoKey(ctx context.Context, store *keystore.Store, environment apikey.
 		return demoKey{}, err
 	}
 	key := demoKey{plan: tenant.Plan, limits: plan.Effective(terms.Limits, tenant.Override)}
-	if key.token, err = keptToken(ctx, store, tenant.ID, environment, scopes); err != nil || key.token != "" {
+	if key.token, err = keptToken(ctx, store, tenant.ID, cfg.Environment, scopes); err != nil || key.token != "" {
 		return key, err
 	}
-	key.token, err = replaceDemoKey(ctx, store, tenant.ID, environment, scopes)
+	key.token, err = replaceDemoKey(ctx, store, keystore.KeySpec{Tenant: tenant.ID, Name: demo, Environment: cfg.Environment, Scopes: scopes, Prefix: cfg.KeyPrefix})
 	return key, err
 }
 
@@ -118,20 +118,20 @@ func keptToken(ctx context.Context, store *keystore.Store, tenant id.Tenant, env
 
 // replaceDemoKey makes a new key and writes its token to the file. It revokes the earlier keys of that name, whose tokens are lost
 // but may still be on screens. Keys with other names belong to the user and are kept.
-func replaceDemoKey(ctx context.Context, store *keystore.Store, tenant id.Tenant, environment apikey.Environment, scopes apikey.Scopes) (token string, err error) {
-	keys, err := keystore.Collect(store.Keys(ctx, tenant))
+func replaceDemoKey(ctx context.Context, store *keystore.Store, spec keystore.KeySpec) (token string, err error) {
+	keys, err := keystore.Collect(store.Keys(ctx, spec.Tenant))
 	if err != nil {
 		return "", err
 	}
 	for _, k := range keys {
-		if k.Name != demo || k.RevokedAt != 0 || k.Environment != environment {
+		if k.Name != spec.Name || k.RevokedAt != 0 || k.Environment != spec.Environment {
 			continue
 		}
 		if _, _, err := store.RevokeKey(ctx, k.ID); err != nil {
 			return "", err
 		}
 	}
-	_, token, _, err = store.CreateKey(ctx, keystore.KeySpec{Tenant: tenant, Name: demo, Environment: environment, Scopes: scopes})
+	_, token, _, err = store.CreateKey(ctx, spec)
 	if err != nil {
 		return "", err
 	}

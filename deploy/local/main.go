@@ -161,7 +161,7 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 	defer accessLog.Close()
 
 	// The token file must be valid when the gateway becomes ready.
-	key, err := keepDemoKey(ctx, keystore.New(db, nil, nil, "local"), cfg.Environment, cfg.Document().Scopes())
+	key, err := keepDemoKey(ctx, keystore.New(db, nil, nil, "local"), &cfg)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func TestOwnAPI(t *testing.T) {
 		"  /orders: {get: {operationId: listOrders}, post: {operationId: addOrder}}\n  /orders/{id}: {get: {operationId: getOrder}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l.Process = testkit.Start(t, l.binary, l.env, "--api", document, "--upstreams", service.URL)
+	l.Process = testkit.Start(t, l.binary, l.env, "--api", document, "--upstreams", service.URL, "--key-prefix", "acme")
 	l.awaitWelcome(t, startWithin)
 	shell := func(line string) string {
 		t.Helper()
@@ -46,7 +46,7 @@ func TestOwnAPI(t *testing.T) {
 	}
 	for i, want := range []string{"GET /shop/orders for ten_", "GET /shop/orders/1 for ten_", `"plan":"free"`} {
 		line := strings.Replace(lines[i][1], "cat "+filepath.Join(l.dir, tokenPath), "cat "+tokenPath, 1)
-		if got := shell(line); !strings.Contains(got, "HTTP/1.1 200 OK") || !strings.Contains(got, want) || strings.Contains(got, "ptg_") {
+		if got := shell(line); !strings.Contains(got, "HTTP/1.1 200 OK") || !strings.Contains(got, want) || strings.Contains(got, "acme_") {
 			t.Errorf("%s:\n%s\nwant %s", line, got, want)
 		}
 	}
@@ -60,6 +60,11 @@ func TestOwnAPI(t *testing.T) {
 	}
 	for _, command := range commands {
 		shell(command)
+	}
+	for _, token := range []string{l.token(t), strings.TrimSpace(l.keyadmin(t, "key", "create", "acme"))} {
+		if response, _ := l.call(t, token, http.MethodGet, "/shop/orders", ""); response.StatusCode != 200 || !strings.HasPrefix(token, "acme_live_") {
+			t.Errorf("with the token %.10s: %d", token, response.StatusCode)
+		}
 	}
 	if got := l.keyadmin(t, "key", "list", "acme"); !strings.Contains(got, "read write") {
 		t.Errorf("the new key has other scopes than the document's:\n%s", got)

@@ -81,6 +81,7 @@ func (g *gateway) serveAbout(w http.ResponseWriter, r *http.Request) {
 // shared are the settings that should be the same at all gateways of an environment.
 func (c *Config) shared() map[string]string {
 	return map[string]string{
+		"key-prefix":                c.KeyPrefix,
 		"redis-url":                 strings.Join(c.quotas(), ","),
 		"redis-prefix":              c.RedisPrefix,
 		"limits-on-outage":          c.LimitsOnOutage.String(),

@@ -141,7 +141,7 @@ func (g *gateway) openStores(ctx context.Context, end context.CancelFunc, addres
 	g.store = keystore.New(db, nil, nil, g.self)
 	g.keys, err = directory.Open(ctx, g.store, directory.Config{
 		GatewayID: g.self, Environment: cfg.Environment, AdminAddress: address, Snapshot: cfg.Snapshot,
-		Document: describe(cfg.document), MaxAge: cfg.DirectoryMaxAge, LongestRequest: cfg.UpstreamTimeout, Log: g.log, Metrics: g.admin.Metrics, Loaded: tuneCollector,
+		Document: cfg.describe(cfg.document), MaxAge: cfg.DirectoryMaxAge, LongestRequest: cfg.UpstreamTimeout, Log: g.log, Metrics: g.admin.Metrics, Loaded: tuneCollector,
 		PlansChanged: func(plans []keystore.Plan) {
 			if err := g.docs.change(plans); err != nil {
 				g.log.Error("the documentation cannot be written, so it keeps the old plans", "error", err)

@@ -39,6 +39,7 @@ type Config struct {
 
 	ID          string             `env:"GATEWAY_ID" help:"Name of this gateway: unique, and the same after a restart. Default: host name and listen address."`
 	Environment apikey.Environment `env:"GATEWAY_ENVIRONMENT" default:"live" placeholder:"live|test" help:"Environment of the keys that are accepted."`
+	KeyPrefix   string             `env:"GATEWAY_KEY_PREFIX" default:"ptg" placeholder:"LETTERS" help:"Prefix of the tokens of new keys, as in ptg_live_: 2 to 10 lower-case letters. keyadmin and the console use it too. Keys with other prefixes stay valid."`
 	Snapshot    string             `env:"GATEWAY_SNAPSHOT" default:"var/gateway.snapshot" placeholder:"PATH" help:"File from which a restarted gateway serves while the database is unavailable; .outage next to it keeps what Redis has to get, and .usage what the database has to get. Empty: no files."`
 
 	API       string `name:"api" env:"GATEWAY_API" placeholder:"FILE" help:"OpenAPI document of the API to serve: 3.0 or 3.1, in YAML or JSON. SIGHUP reads it again. Default: the pet service's."`
@@ -143,6 +144,8 @@ func (c *Config) BadSettings() service.BadSettings {
 		err = redis.CheckURLs(string(c.RedisURL))
 		bad.Require(err == nil, "redis-url", "%v", err)
 	}
+	err = apikey.CheckPrefix(c.KeyPrefix)
+	bad.Require(err == nil, "key-prefix", "%v", err)
 	c.requireDocument(&bad)
 	bad.RequireCertificate("tls-cert", c.TLSCert, "tls-key", c.TLSKey)
 	bad.Require(c.TLSName == "" || c.TLSCert != "", "tls-name", "it needs --tls-cert")
@@ -212,6 +215,7 @@ func (c *Config) edge() edge.Config {
 	rule.After, rule.For, rule.Max = c.BanAfter, c.BanFor, c.BanMax
 	return edge.Config{
 		Environment:     c.Environment,
+		KeyPrefix:       c.KeyPrefix,
 		TrustedProxies:  c.TrustedProxies,
 		Upstreams:       c.Upstreams,
 		UpstreamHost:    c.UpstreamHost,

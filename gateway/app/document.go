@@ -101,9 +101,9 @@ func yes(is bool) string {
 // Reloads reports whether SIGHUP reads something again.
 func (c *Config) Reloads() bool { return c.API != "" }
 
-// describe returns what other programs are told of a document.
-func describe(a *api.API) keystore.Document {
-	return keystore.Document{Hash: a.Hash, Title: a.Title, Version: a.Version, Scopes: a.Scopes()}
+// describe returns what other programs are told of a document and of the keys.
+func (c *Config) describe(a *api.API) keystore.Document {
+	return keystore.Document{Hash: a.Hash, Title: a.Title, Version: a.Version, Scopes: a.Scopes(), KeyPrefix: c.KeyPrefix}
 }
 
 // followDocument reads the document again at each SIGHUP until ctx ends.
@@ -134,15 +134,15 @@ func (g *gateway) reload() {
 		err = g.public.SetOperations(next.Operations)
 	}
 	if err != nil {
-		kept := describe(g.api.Load())
+		kept := g.cfg.describe(g.api.Load())
 		g.log.Error("the document cannot be served, so the gateway keeps the one before", "path", g.cfg.API, "document", kept.String(), "error", err)
 		g.badDocument.Store(&err)
 		return
 	}
 	g.badDocument.Store(nil)
 	g.api.Store(next)
-	g.keys.Describe(describe(next))
-	read := describe(next)
+	read := g.cfg.describe(next)
+	g.keys.Describe(read)
 	g.log.Info("the document was read again", "document", read.String(), "operations", len(next.Operations))
 }
 
@@ -151,5 +151,5 @@ func (g *gateway) writeDocs(a *api.API) error {
 	if !g.cfg.Docs {
 		return nil
 	}
-	return g.docs.show(portal.Config{API: a, Title: g.cfg.DocsTitle, Environment: g.cfg.Environment, Bans: g.cfg.edge().BanRule})
+	return g.docs.show(portal.Config{API: a, Title: g.cfg.DocsTitle, Environment: g.cfg.Environment, KeyPrefix: g.cfg.KeyPrefix, Bans: g.cfg.edge().BanRule})
 }

@@ -187,7 +187,7 @@ func TestExplain(t *testing.T) {
 	for body, want := range map[string]string{
 		"token=" + tokens[0]:                            "It would pass",
 		"token=" + tokens[0][:len(tokens[0])-1] + wrong: "It would be refused",
-		"token=" + tokens[0][:30]:                       "a key has 47 characters",
+		"token=" + tokens[0][:30]:                       "a key has 38 characters",
 		"token=":                                        "Token: paste one",
 	} {
 		status, _, page := s.send(b, "POST", "/console/explain", body)

@@ -7,12 +7,12 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
@@ -159,7 +159,7 @@ func (c *Console) serveVisit(w http.ResponseWriter, r *http.Request, v *visit, s
 	case !isRead(r) && !v.session.Role.Allows(neededFor(r)):
 		return c.say(w, v, http.StatusForbidden, operate.Either(v.session.Role == keystore.RoleRead, "This session is read-only", "This session may only change keys and bans"),
 			"Nothing was changed. For a session that may do more, run keyadmin console without --read-only, or have the identity provider put you into another group.")
-	case tokenStart.MatchString(r.URL.Path) || hasToken(r.URL.Query()):
+	case hasToken(url.Values{"": {r.URL.Path}}) || hasToken(r.URL.Query()):
 		return c.say(w, v, http.StatusBadRequest, "An address must not have a token", tokenPasted)
 	case !isText(url.Values{"": {r.URL.Path}}) || !isText(r.URL.Query()):
 		return c.say(w, v, http.StatusBadRequest, "This address cannot be read", "It contains bytes that are not text.")
@@ -215,14 +215,13 @@ func toLogin(w http.ResponseWriter, r *http.Request, query string) {
 	http.Redirect(w, r, loginPath+query, http.StatusSeeOther)
 }
 
-// tokenStart finds the beginning of the token of a key.
-var tokenStart = regexp.MustCompile(`ptg_(live|test)_`)
-
 const tokenPasted = "Use the ID of the key, key_…. The token is not repeated here. If it was in the address of a page, the history of the " +
 	"browser has it now: rotate its key."
 
 // hasToken reports whether a value is or contains a token.
-func hasToken(values url.Values) bool { return someValue(values, tokenStart.MatchString) }
+func hasToken(values url.Values) bool {
+	return someValue(values, func(value string) bool { return apikey.IsIn([]byte(value)) })
+}
 
 // loginPage is the content of the page that opens a session.
 type loginPage struct{ Problem string }

@@ -10,6 +10,7 @@ import (
 	"petgate/gateway/front"
 	"petgate/gateway/http1"
 	"petgate/shared/core/access"
+	"petgate/shared/core/apikey"
 	"petgate/shared/trace"
 )
 
@@ -266,7 +267,7 @@ const (
 // generates one. An ID only distinguishes requests, so a fast random generator is enough.
 func (x *exchange) setID() {
 	id := x.requestID
-	if len(id) >= idBytesMin && len(id) <= idBytesMax && isID(id) && !bytes.Contains(id, tokenMark) {
+	if len(id) >= idBytesMin && len(id) <= idBytesMax && isID(id) && !apikey.IsIn(id) {
 		x.id = id
 		return
 	}

@@ -1,7 +1,6 @@
 package edge
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"petgate/shared/api"
+	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
 	"petgate/shared/lines"
 )
@@ -82,7 +82,7 @@ const loggedPathBytesMax = 256
 // loggedPath returns the path for logs and spans.
 func (x *exchange) loggedPath() []byte {
 	path := x.Request.Path
-	if bytes.Contains(path, tokenMark) {
+	if apikey.IsIn(path) {
 		return []byte("withheld")
 	}
 	return path[:min(len(path), loggedPathBytesMax)]
@@ -100,7 +100,7 @@ func appendAccess(dst []byte, x *exchange, took time.Duration) []byte {
 	if x.client.IsValid() {
 		dst = append(x.client.AppendTo(append(dst, `,"client":"`...)), '"')
 	}
-	if method := x.Request.Method; len(method) > 0 && !bytes.Contains(method, tokenMark) {
+	if method := x.Request.Method; len(method) > 0 && !apikey.IsIn(method) {
 		dst = api.AppendString(append(dst, `,"method":`...), method)
 	}
 	if path := x.loggedPath(); len(path) > 0 {

@@ -69,14 +69,14 @@ func TestLineIsLikeSlogs(t *testing.T) {
 	f("a token at the wrong place, a long path, IPv6", func(x *exchange) {
 		x.id = []byte("client's own\tID")
 		x.trace.Sampled, x.isKnown, x.route = false, false, nil
-		x.Request.Method = []byte("ptg_live_x")
+		x.Request.Method = []byte("acme_live_0123abcD")
 		x.Request.Path = []byte("/" + strings.Repeat("é", 200))
 		x.client, x.refusal.reason = netip.MustParseAddr("2001:db8::7"), noSuchRoute
 	}, "requestId", "client's own\tID", "client", "2001:db8::7", "path", "/"+strings.Repeat("é", 127)+"\ufffd",
 		"status", 200, "outcome", "no_such_route", "bytes", 12, "micros", 1234)
 	f("a token in the path", func(x *exchange) {
 		x.trace.Sampled, x.isKnown, x.route = false, false, nil
-		x.Request.Path = []byte("/" + strings.Repeat("x", 300) + "/ptg_live_x")
+		x.Request.Path = []byte("/" + strings.Repeat("x", 300) + "/acme_live_0123abcD")
 	}, "requestId", "00112233445566778899aabbccddeeff", "client", "192.0.2.7", "method", "GET", "path", "withheld",
 		"status", 200, "outcome", "ok", "bytes", 12, "micros", 1234)
 }

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"bytes"
 	"net/netip"
 	"time"
 
@@ -97,5 +98,9 @@ func (e *Edge) failed(x *exchange) refusal {
 	if !allowed {
 		return refusal{reason: tooManyFailedAttempts}
 	}
-	return refusal{reason: invalidKey}
+	r := refusal{reason: invalidKey}
+	if !bytes.HasPrefix(x.token, []byte(e.keysBegin())) {
+		r.message = "the API key is unknown, and keys of this API begin with " + e.keysBegin()
+	}
+	return r
 }

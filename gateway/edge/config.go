@@ -22,6 +22,9 @@ type Config struct {
 	// Environment is the environment whose keys are served. Keys of the other environment are refused.
 	Environment apikey.Environment
 
+	// KeyPrefix is the prefix of the tokens of new keys, for messages. Default: apikey.DefaultPrefix.
+	KeyPrefix string
+
 	// TrustedProxies are the peers whose X-Forwarded-For and X-Forwarded-Proto the gateway trusts.
 	//
 	// Danger: any client within these networks can claim any address.
@@ -110,6 +113,7 @@ type Config struct {
 
 // setDefaults fills in the defaults of fields that are zero.
 func (c *Config) setDefaults() {
+	c.KeyPrefix = cmp.Or(c.KeyPrefix, apikey.DefaultPrefix)
 	c.UpstreamConnsMax = cmp.Or(c.UpstreamConnsMax, upstreamConnsMax)
 	c.UpstreamIdleTimeout = cmp.Or(c.UpstreamIdleTimeout, 30*time.Second)
 	c.ResponseBytesMax = cmp.Or(c.ResponseBytesMax, math.MaxInt)

@@ -120,9 +120,6 @@ func (x *exchange) operation() string {
 	return x.route.ID
 }
 
-// tokenMark is the beginning of tokens. Text that contains it is not logged.
-var tokenMark = []byte("ptg_")
-
 // appendRandom appends words of 16 random hexadecimal digits.
 func appendRandom(dst []byte, words int) []byte {
 	for range words {

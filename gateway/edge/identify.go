@@ -3,7 +3,6 @@ package edge
 import (
 	"bytes"
 	"errors"
-	"fmt"
 
 	"petgate/gateway/http1"
 	"petgate/shared/core/apikey"
@@ -18,22 +17,25 @@ func (e *Edge) identify(x *exchange) refusal {
 	}
 	env, err := apikey.Parse(token)
 	if err != nil {
-		return refusal{reason: malformedKey, message: malformation(token, err)}
+		return refusal{reason: malformedKey, message: e.malformation(token, err)}
 	}
 	// Not in authenticate, whose frame is large: SHA-256 needs much stack, and an idle connection keeps the stack of its deepest call.
 	x.token, x.env, x.hash = token, env, apikey.Sum(token)
 	return refusal{}
 }
 
+// keysBegin returns what the tokens of new keys begin with.
+func (e *Edge) keysBegin() string { return apikey.Beginning(e.cfg.KeyPrefix, e.cfg.Environment) }
+
 // malformation says why a token is not a key. The text has nothing of the token but its length.
-func malformation(token []byte, err error) string {
+func (e *Edge) malformation(token []byte, err error) string {
 	switch {
 	case token[0] == '"' || token[0] == '\'':
 		return "the API key is in quotes: send it without them"
 	case bytes.ContainsAny(token, " \t"):
 		return "the API key contains a space, or follows more than one"
-	case errors.Is(err, apikey.ErrLength):
-		return fmt.Sprintf("a key has %d characters, and yours has %d", apikey.TokenLen, len(token))
+	case errors.Is(err, apikey.ErrPrefix):
+		return "a key begins with " + e.keysBegin()
 	}
 	return err.Error()
 }

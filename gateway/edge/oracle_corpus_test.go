@@ -67,12 +67,18 @@ var (
 	scraperToken   = mintToken(apikey.Live, 13)
 	unpaidToken    = mintToken(apikey.Live, 14)
 	otherToken     = mintToken(apikey.Live, 15)
+	renamedToken   = mintWith("acme", apikey.Live, 16) // of a key that was made under another prefix
+	foreignToken   = mintWith("acme", apikey.Live, 17) // of no key
 
 	authorization = "Authorization: Bearer " + token
 )
 
 func mintToken(env apikey.Environment, seed byte) string {
-	minted, err := apikey.Mint(env, counting(seed))
+	return mintWith(apikey.DefaultPrefix, env, seed)
+}
+
+func mintWith(prefix string, env apikey.Environment, seed byte) string {
+	minted, err := apikey.Draw(apikey.Beginning(prefix, env), counting(seed))
 	if err != nil {
 		panic("bug: " + err.Error())
 	}
@@ -91,7 +97,7 @@ func (c counting) Read(p []byte) (int, error) {
 
 // mistyped changes the last but one character of a token's random part.
 func mistyped(token string) string {
-	at := apikey.TokenLen - 8
+	at := len(token) - 8
 	return token[:at] + string(token[at]^1) + token[at+1:]
 }
 

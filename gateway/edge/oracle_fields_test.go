@@ -26,6 +26,7 @@ var credentials = slices.Concat(
 			"key that may not write", "6750 3.1", "insufficient_scope",
 			rawBare("POST /v1/pets HTTP/1.1", "Host: a", "Authorization: Bearer "+readerToken, "Content-Length: 4") + "evil",
 		},
+		{"key with another prefix than new ones", "6750 3.1", ok, rawKey("Authorization: Bearer " + renamedToken)},
 		{"key that may not write reads", "6750 3.1", ok, rawKey("Authorization: Bearer " + readerToken)},
 		{"token in the query", "6750 2.3", "missing_api_key", rawBare("GET /v1/pets?access_token="+token+" HTTP/1.1", "Host: a")},
 		{

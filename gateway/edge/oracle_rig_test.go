@@ -117,6 +117,7 @@ var entries = func() map[apikey.Hash]directory.Entry {
 			e.BannedUntil, e.BanNotice = instant.Of(now)+60_000, "Invoice 77 is unpaid."
 		}},
 		{otherToken, func(*directory.Entry) {}},
+		{renamedToken, func(*directory.Entry) {}},
 	} {
 		e := directory.Entry{
 			Key: id.Key{byte(i + 1)}, Name: "ci", Tenant: id.Tenant{byte(i + 1)}, Environment: apikey.Live, Scopes: "pets:read pets:write usage:read",

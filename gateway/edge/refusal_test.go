@@ -14,6 +14,7 @@ import (
 	"petgate/gateway/edge"
 	"petgate/gateway/quotas"
 	"petgate/gateway/quotas/authfailures"
+	"petgate/shared/core/apikey"
 	"petgate/shared/core/ban"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
@@ -220,7 +221,9 @@ func TestMessages(t *testing.T) {
 		rawKey("Authorization: Bearer " + testToken):                              "is a test key",
 		rawKey(`Authorization: Bearer "` + token + `"`):                           "the API key is in quotes",
 		rawKey("Authorization: Bearer  " + token):                                 "the API key contains a space",
-		rawKey("Authorization: Bearer " + token + "x"):                            "a key has 47 characters, and yours has 48",
+		rawKey("Authorization: Bearer " + token + "x"):                            "a key has 38 characters after its prefix",
+		rawKey("Authorization: Bearer sk-" + token[4:]):                           "a key begins with ptg_live_",
+		rawKey("Authorization: Bearer " + foreignToken):                           "unknown, and keys of this API begin with ptg_live_",
 		rawKey("X-Api-Key: " + token):                                             "not read from X-API-Key: send it as Authorization: Bearer",
 		rawKey("Authorization: Basic dXNlcjpwdw=="):                               "Authorization has no Bearer token",
 		rawBare("GET /v1/pets?limit=5&api_key="+token+" HTTP/1.1", "Host: a"):     "not read from the query",
@@ -234,7 +237,7 @@ func TestMessages(t *testing.T) {
 		rawChunked(hexadecimal(bodyMax+1) + "\r\n"):         "the body is larger than " + decimal(bodyMax) + " bytes",
 	} {
 		got := client.ask(t, request)
-		if !strings.Contains(got.Body, want) || strings.Contains(got.Body, "ptg_") {
+		if !strings.Contains(got.Body, want) || apikey.IsIn([]byte(got.Body)) {
 			t.Errorf("%q: %d %s, want %q", request, got.Status, got.Body, want)
 		}
 		if isInvalid := codeOf(got) == "invalid_api_key"; isInvalid != strings.HasSuffix(got.field("www-authenticate"), `error="invalid_token"`) &&

@@ -1,11 +1,12 @@
 package edge
 
 import (
-	"bytes"
 	"net/http"
 	"slices"
 	"strconv"
 	"time"
+
+	"petgate/shared/core/apikey"
 )
 
 // mark is an instant within a request that its span shows.
@@ -45,7 +46,7 @@ func (e *Edge) export(x *exchange, took time.Duration) {
 	if slices.Contains(knownMethods, string(x.Request.Method)) {
 		method = string(x.Request.Method)
 		name = method
-	} else if !bytes.Contains(x.Request.Method, tokenMark) {
+	} else if !apikey.IsIn(x.Request.Method) {
 		span.Set("http.request.method_original", string(x.Request.Method))
 	}
 	found := x.route

@@ -121,7 +121,7 @@ func TestNamesOfSpans(t *testing.T) {
 		{rawStart("OPTIONS /v1/pets HTTP/1.1"), "OPTIONS", "OPTIONS", "", "", "/v1/pets"},
 		{rawStart("BREW /v1/pets HTTP/1.1"), "HTTP", "_OTHER", "BREW", "", "/v1/pets"},
 		{rawTarget("/v1/" + token), "GET", "GET", "", "", "withheld"},
-		{rawStart(token[:8] + " /v1/pets HTTP/1.1"), "HTTP", "_OTHER", "", "", "/v1/pets"},
+		{rawStart(token[:20] + " /v1/pets HTTP/1.1"), "HTTP", "_OTHER", "", "", "/v1/pets"},
 		{rawTarget(longTarget(targetMax + 1)), "GET", "GET", "", "", ""},
 	}
 	for _, c := range cases {

@@ -15,6 +15,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"petgate/shared/api"
+	"petgate/shared/core/apikey"
 	"petgate/shared/core/ban"
 )
 
@@ -143,7 +144,7 @@ const operationsMax = 50
 func newModel(cfg Config) *model {
 	doc := cfg.API.Document
 	m := &model{
-		Title: cmp.Or(cfg.Title, cfg.API.Title), Version: cfg.API.Version, Prefix: "ptg_" + cfg.Environment.String() + "_",
+		Title: cmp.Or(cfg.Title, cfg.API.Title), Version: cfg.API.Version, Prefix: apikey.Beginning(cmp.Or(cfg.KeyPrefix, apikey.DefaultPrefix), cfg.Environment),
 		Bans: cfg.Bans, doc: doc, ids: map[string]bool{},
 	}
 	if doc.Info != nil {

@@ -43,6 +43,7 @@ type Config struct {
 	API         *api.API
 	Title       string             // of the page; empty: the title of the OpenAPI document
 	Environment apikey.Environment // of the keys that the gateway accepts
+	KeyPrefix   string             // of new keys; empty: apikey.DefaultPrefix
 	Bans        ban.Rule
 }
 

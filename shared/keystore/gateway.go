@@ -240,12 +240,14 @@ type Gateway struct {
 	Replaced     bool           `db:"replaced" json:"replaced,omitempty"` // another process has registered with its ID, but this one has not signed off
 }
 
-// Document is what a gateway says of the document of the API that it serves.
+// Document is what a gateway says of the document of the API that it serves, and of its keys.
 type Document struct {
 	Hash    string   `json:"hash"` // empty: an earlier version of the gateway, which said nothing
 	Title   string   `json:"title"`
 	Version string   `json:"version"`
 	Scopes  []string `json:"scopes"` // of the operations that the gateway does not answer itself
+
+	KeyPrefix string `json:"keyPrefix,omitempty"` // of the tokens of new keys
 }
 
 // String names the document for people. It is empty if it is unknown.
@@ -297,6 +299,19 @@ func (s *Store) Scopes(ctx context.Context) (scopes apikey.Scopes, isKnown bool,
 	}
 	scopes, err = apikey.ParseScopes(names)
 	return scopes, true, fail("read the scopes of gateways", err)
+}
+
+// prefix returns the prefix of new tokens. Gateways say which one it is, so it is set in one place.
+func (s *Store) prefix(ctx context.Context) (prefix string, err error) {
+	gateways, err := s.Gateways(ctx)
+	prefix = apikey.DefaultPrefix
+	last := int64(-1)
+	for _, g := range gateways {
+		if g.Document.KeyPrefix != "" && g.Generation > last {
+			prefix, last = g.Document.KeyPrefix, g.Generation
+		}
+	}
+	return prefix, err
 }
 
 // The states of a gateway.

@@ -3,6 +3,7 @@ package keystore_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -296,19 +297,24 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// The scopes of new keys are those of the documents that gateways serve.
+// The scopes of new keys are those of the documents that gateways serve, and the prefix is that of the gateway that registered last.
 func TestScopesOfGateways(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		ctx := t.Context()
 		tenant := newTenant(t, s, "acme")
+		prefix := apikey.DefaultPrefix
 		f := func(want apikey.Scopes, wantKnown bool) {
 			t.Helper()
 			if got, isKnown, err := s.Scopes(ctx); got != want || isKnown != wantKnown || err != nil {
 				t.Errorf("the scopes are %q, known: %t, %v; want %q", got, isKnown, err, want)
 			}
-			if k, _, _, err := s.CreateKey(ctx, keystore.KeySpec{Tenant: tenant.ID}); err != nil || k.Scopes != want {
-				t.Errorf("a new key has %q, %v; want %q", k.Scopes, err, want)
+			k, token, _, err := s.CreateKey(ctx, keystore.KeySpec{Tenant: tenant.ID})
+			if err != nil || k.Scopes != want || !strings.HasPrefix(token, prefix+"_live_") {
+				t.Errorf("a new key has %q, %.10s, %v; want %q, %s", k.Scopes, token, err, want, prefix)
+			}
+			if _, token, _, err = s.RotateKey(ctx, k.ID, c.millis()+1000); err != nil || !strings.HasPrefix(token, prefix+"_live_") {
+				t.Errorf("after a rotation: %.10s, %v; want %s", token, err, prefix)
 			}
 		}
 		f("pets:read pets:write", false)
@@ -318,10 +324,12 @@ func TestScopesOfGateways(t *testing.T) {
 		document := keystore.Document{Hash: "0123456789ab", Title: `Orders "and" more`, Version: "7", Scopes: []string{"write", "orders:read"}}
 		must.Do(t, s.DescribeGateway(ctx, one, document))
 		f("orders:read write", true)
-		must.Do(t, s.DescribeGateway(ctx, two, keystore.Document{Hash: "ff", Scopes: []string{"read", "write"}}))
+		must.Do(t, s.DescribeGateway(ctx, two, keystore.Document{Hash: "ff", Scopes: []string{"read", "write"}, KeyPrefix: "acme"}))
+		prefix = "acme"
 		f("orders:read read write", true)
 		wantEqual(t, "document", must.Get[[]keystore.Gateway](t)(s.Gateways(ctx))[0].Document, document)
 		must.Do(t, s.SignOff(ctx, two))
+		prefix = apikey.DefaultPrefix
 		f("orders:read write", true)
 	})
 }

@@ -53,6 +53,11 @@ func (s *Store) CreateKey(ctx context.Context, spec KeySpec) (k Key, token strin
 			return Key{}, "", 0, err
 		}
 	}
+	if spec.Prefix == "" {
+		if spec.Prefix, err = s.prefix(ctx); err != nil {
+			return Key{}, "", 0, err
+		}
+	}
 	if err := CheckText(spec.Name, NameRunesMax); err != nil {
 		return Key{}, "", 0, fail(op, invalid("the name of the key: %s", err))
 	}
@@ -85,7 +90,7 @@ func (s *Store) mint(spec KeySpec, to *changes) (k Key, token string, err error)
 	if k.ID, err = id.NewKey(s.random); err != nil {
 		return k, "", err
 	}
-	if token, err = s.newToken(spec.Environment); err != nil {
+	if token, err = s.newToken(spec); err != nil {
 		return k, "", err
 	}
 	k.Hint = apikey.Hint(token)
@@ -144,6 +149,10 @@ func (s *Store) RevokeKey(ctx context.Context, key id.Key) (Key, Change, error) 
 // token with an *UnknownError too.
 func (s *Store) RotateKey(ctx context.Context, key id.Key, graceEndsAt instant.Millis) (fresh Key, token string, c Change, err error) {
 	const op = "rotate key"
+	prefix, err := s.prefix(ctx)
+	if err != nil {
+		return Key{}, "", 0, err
+	}
 	old, c, err := s.editKey(ctx, op, key, func(old *Key, now instant.Millis) error {
 		return rotatable(*old, now, graceEndsAt)
 	}, func(c *changes, e Edit[Key]) (err error) {
@@ -151,7 +160,9 @@ func (s *Store) RotateKey(ctx context.Context, key id.Key, graceEndsAt instant.M
 		if fresh, token = (Key{}), ""; !old.ReplacedBy.IsZero() { // it is in its grace period
 			return nil
 		}
-		spec := KeySpec{Tenant: old.Tenant, Name: old.Name, Environment: old.Environment, Scopes: old.Scopes, Allow: old.Allow, Limits: old.Limits}
+		spec := KeySpec{
+			Tenant: old.Tenant, Name: old.Name, Environment: old.Environment, Scopes: old.Scopes, Allow: old.Allow, Limits: old.Limits, Prefix: prefix,
+		}
 		if old.ExpiresAt != 0 {
 			spec.ExpiresAt = c.at + old.ExpiresAt - old.CreatedAt
 		}

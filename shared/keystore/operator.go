@@ -2,6 +2,7 @@ package keystore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -110,7 +111,10 @@ type Request struct {
 	Salt  string `db:"salt"`  // drawn for the first attempt
 	Event Change `db:"event"` // of the change; 0: it was not made
 
-	Random []byte `db:"-"` // of the token of a new key. Who sends the request again can make the same token from it
+	// Random and Prefix make the token of a new key. Who sends the request again can make the same token from them; a Prefix that has changed
+	// since then makes another one, with another hint. Store.Request sets Prefix.
+	Random []byte `db:"-"`
+	Prefix string `db:"-"`
 }
 
 // requestsKept is how long a request can be repeated.
@@ -130,6 +134,9 @@ func (s *Store) Once(r Request) *Store {
 // ErrNotFound.
 func (s *Store) Request(ctx context.Context, id string) (r Request, e Event, err error) {
 	if err = get(ctx, s.db, &r, "there was no such request", requestByID, id); err == nil {
+		if r.Prefix, err = s.prefix(ctx); err != nil {
+			return r, e, err
+		}
 		var page []Event
 		page, err = s.FindEvents(ctx, EventFilter{}, r.Event+1, 1)
 		if err == nil && len(page) == 1 && page[0].ID == r.Event {
@@ -166,13 +173,15 @@ func (t *tx) addRequest() error {
 
 // Token makes the token of the key that the request has created.
 func (r Request) Token(environment apikey.Environment) (string, error) {
-	return apikey.Mint(environment, bytes.NewReader(r.Random))
+	return apikey.Draw(apikey.Beginning(cmp.Or(r.Prefix, apikey.DefaultPrefix), environment), bytes.NewReader(r.Random))
 }
 
 // newToken draws a token, or makes that of the request.
-func (s *Store) newToken(environment apikey.Environment) (string, error) {
+func (s *Store) newToken(of KeySpec) (string, error) {
 	if s.request != nil {
-		return s.request.Token(environment)
+		r := *s.request
+		r.Prefix = of.Prefix
+		return r.Token(of.Environment)
 	}
-	return apikey.Mint(environment, s.random)
+	return apikey.Draw(apikey.Beginning(of.Prefix, of.Environment), s.random)
 }

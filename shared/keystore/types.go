@@ -148,6 +148,7 @@ type KeySpec struct {
 	Allow       []netip.Prefix
 	ExpiresAt   instant.Millis // 0: never
 	Limits      plan.Limits    // the key's own; zero: none
+	Prefix      string         // of the token; empty: that of the gateway that registered last
 }
 
 // Ban refuses a key until an instant. It is identified by key, actor and the instant at which it was imposed. Adding it again, as

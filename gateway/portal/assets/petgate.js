@@ -20,7 +20,7 @@ function element(tag, text, attributes = {}) {
 // ---- The key
 
 const { prefix, root, quota, usage, usageScope } = document.body.dataset;
-const tokenLength = prefix.length + 38;
+const secretLength = 38;
 const checksumLength = 6;
 const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
@@ -46,12 +46,13 @@ function checksum(text) {
 
 // problem says what is wrong with a token, or "". It asks nobody.
 function problem(token) {
-  if (/^[a-z]+_(live|test)_/.test(token) && !token.startsWith(prefix)) {
-    return `This key is for another environment. Keys of this API begin with ${prefix}`;
+  const start = /^[a-z]{2,10}_(live|test)_/.exec(token)?.[0]; // a key keeps its prefix when the operator changes that of new keys
+  if (start === undefined) return `A key begins with ${prefix}`;
+  if (start.slice(-6) !== prefix.slice(-6)) return `This key is for another environment. Keys of this API begin with ${prefix}`;
+  if (/[^0-9A-Za-z]/.test(token.slice(start.length))) return "This key is mistyped: after its prefix, a key has only letters and digits.";
+  if (token.length !== start.length + secretLength) {
+    return `This key is mistyped or cut off: it has ${token.length} characters instead of ${start.length + secretLength}.`;
   }
-  if (!token.startsWith(prefix)) return `A key begins with ${prefix}`;
-  if (/[^0-9A-Za-z]/.test(token.slice(prefix.length))) return "This key is mistyped: after its prefix, a key has only letters and digits.";
-  if (token.length !== tokenLength) return `This key is mistyped or cut off: it has ${token.length} characters instead of ${tokenLength}.`;
   const body = token.slice(0, -checksumLength);
   if (checksum(body) !== token.slice(-checksumLength)) return "This key is mistyped or cut off: its checksum does not match.";
   return "";
@@ -75,7 +76,7 @@ function hold(token) {
   const wasFocused = document.activeElement === keyField;
   key = token;
   keyField.value = "";
-  $("#key-hint").textContent = `${prefix}…${token.slice(-4)}`;
+  $("#key-hint").textContent = `${token.slice(0, token.lastIndexOf("_") + 1)}…${token.slice(-4)}`;
   $("#key-entry").hidden = true;
   $("#key-held").hidden = false;
   sayKey("The checksum is right. The key stays in this page.");

@@ -1,19 +1,21 @@
 // Package apikey is the format of tokens, the secret strings that clients send.
 //
-// A token is `ptg_live_` or `ptg_test_`, 32 random base62 characters (190 bits), and the CRC-32 of all these in 6 base62
-// characters. The checksum tells a mistyped token from an unknown one without a lookup. Only a token's SHA-256 is stored.
+// A token is a prefix, such as ptg, then `_live_` or `_test_`, 32 random base62 characters (190 bits), and the CRC-32 of all these in 6
+// base62 characters. The prefix says where a token belongs; it decides nothing. The checksum tells a mistyped token from an unknown one without a lookup. Only a token's SHA-256 is stored.
 // 190 bits of entropy cannot be guessed, so neither salt nor a slow hash would add security.
 //
 // All functions are pure and safe for concurrent use.
 package apikey
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"database/sql/driver"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"regexp"
 )
 
 // Environment separates live keys from test keys. A gateway serves one environment and refuses keys of the other.
@@ -65,16 +67,32 @@ func (e *Environment) Scan(column any) (err error) {
 	return err
 }
 
+// DefaultPrefix is the prefix of the tokens of installations that choose none.
+const DefaultPrefix = "ptg"
+
+// CheckPrefix returns an error if tokens cannot have this prefix.
+func CheckPrefix(prefix string) error {
+	if !isPrefix([]byte(prefix)) {
+		return fmt.Errorf("%q is not a prefix of keys: use 2 to 10 lower-case letters", prefix)
+	}
+	return nil
+}
+
+func isPrefix(text []byte) bool {
+	for _, c := range text {
+		if c < 'a' || c > 'z' {
+			return false
+		}
+	}
+	return 2 <= len(text) && len(text) <= 10
+}
+
+// Beginning returns what the tokens of an environment begin with.
+func Beginning(prefix string, env Environment) string { return prefix + "_" + env.String() + "_" }
+
 const (
-	livePrefix  = "ptg_live_"
-	testPrefix  = "ptg_test_"
-	prefixLen   = len(livePrefix)
 	randomLen   = 32
 	checksumLen = 6
-	bodyLen     = prefixLen + randomLen
-
-	// TokenLen is the length of every token in bytes.
-	TokenLen = bodyLen + checksumLen
 
 	// hintLen is the number of a token's last characters that its record shows.
 	hintLen = 4
@@ -82,29 +100,24 @@ const (
 
 // Why Parse refuses a token. The texts are for the client.
 var (
-	ErrPrefix   = errors.New("a key begins with ptg_live_ or ptg_test_")
-	ErrLength   = errors.New("a key has 47 characters")
+	ErrPrefix   = errors.New("a key begins with a prefix and _live_ or _test_, as in ptg_live_")
+	ErrLength   = errors.New("a key has 38 characters after its prefix: this one is cut off, or more than a key")
 	ErrAlphabet = errors.New("a key has only letters and digits after its prefix")
 	ErrChecksum = errors.New("checksum does not match: the key is mistyped or cut off")
 )
 
 const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// Mint draws a new token for env. It fails only if random does. The token is a secret: show it once and store only its Sum.
+// Mint draws a new token for env, with the DefaultPrefix: see Draw.
 func Mint(env Environment, random io.Reader) (string, error) {
-	switch env {
-	case Live:
-		return Draw(livePrefix, random)
-	case Test:
-		return Draw(testPrefix, random)
-	}
-	panic("bug: minting a key for no environment")
+	return Draw(Beginning(DefaultPrefix, env), random)
 }
 
-// Draw draws a new secret: a prefix, 32 random characters, and a checksum of both. It fails only if random does.
-func Draw(prefix string, random io.Reader) (string, error) {
-	token := append(make([]byte, 0, TokenLen), prefix...)
-	bodyLen := len(prefix) + randomLen
+// Draw draws a new secret: what it begins with, 32 random characters, and a checksum of both. It fails only if random does. Show a secret
+// once, and store only its Sum.
+func Draw(beginning string, random io.Reader) (string, error) {
+	token := []byte(beginning)
+	bodyLen := len(token) + randomLen
 	var draw [64]byte
 	for len(token) < bodyLen {
 		if _, err := io.ReadFull(random, draw[:]); err != nil {
@@ -123,31 +136,40 @@ func Draw(prefix string, random io.Reader) (string, error) {
 // Parse checks a token's form and checksum and returns its environment. It allocates nothing. A nil error does not mean that
 // the key exists.
 func Parse(token []byte) (Environment, error) {
-	if len(token) < prefixLen {
-		return 0, ErrPrefix
-	}
+	prefix, rest, _ := bytes.Cut(token, []byte{'_'})
+	name, secret, isWhole := bytes.Cut(rest, []byte{'_'})
 	var env Environment
-	switch string(token[:prefixLen]) {
-	case livePrefix:
+	switch string(name) {
+	case "live":
 		env = Live
-	case testPrefix:
+	case "test":
 		env = Test
-	default:
+	}
+	if env == 0 || !isWhole || !isPrefix(prefix) {
 		return 0, ErrPrefix
 	}
-	for _, c := range token[prefixLen:] {
+	for _, c := range secret {
 		if !isBase62(c) {
 			return 0, ErrAlphabet
 		}
 	}
-	if len(token) != TokenLen {
+	if len(secret) != randomLen+checksumLen {
 		return 0, ErrLength
 	}
 	var want [checksumLen]byte
+	bodyLen := len(token) - checksumLen
 	if string(appendChecksum(want[:0], token[:bodyLen])) != string(token[bodyLen:]) {
 		return 0, ErrChecksum
 	}
 	return env, nil
+}
+
+// secretPart matches the beginning of a token with so many of its random characters that it must not be shown.
+var secretPart = regexp.MustCompile(`[a-z]{2}_(?:live|test)_[0-9A-Za-z]{8}`)
+
+// IsIn reports whether a text has a token or much of one, with any prefix. Such a text is neither logged nor repeated.
+func IsIn(text []byte) bool {
+	return (bytes.Contains(text, []byte("_live_")) || bytes.Contains(text, []byte("_test_"))) && secretPart.Match(text)
 }
 
 func isBase62(c byte) bool {

@@ -24,8 +24,12 @@ func mint(t testing.TB, env apikey.Environment) string {
 func TestMintedTokensParse(t *testing.T) {
 	for _, env := range []apikey.Environment{apikey.Live, apikey.Test} {
 		seen := map[string]bool{}
-		for range 1000 {
-			token := mint(t, env)
+		for i := range 1000 {
+			prefix := []string{apikey.DefaultPrefix, "ab", "abcdefghij"}[i%3]
+			token, err := apikey.Draw(apikey.Beginning(prefix, env), rand.Reader)
+			if err != nil || !strings.HasPrefix(token, apikey.Beginning(prefix, env)) || !apikey.IsIn([]byte("/x/"+token)) {
+				t.Fatalf("Mint(%q) = %q, %v", prefix, token, err)
+			}
 			if got, err := apikey.Parse([]byte(token)); err != nil || got != env {
 				t.Fatalf("Parse(%q) = %v, %v", token, got, err)
 			}
@@ -49,7 +53,11 @@ func TestParse(t *testing.T) {
 	}{
 		{"good", token, nil},
 		{"empty", "", apikey.ErrPrefix},
-		{"another vendor's", "sk_live_4eC39HqLyjWDarjtT1zdp7dc", apikey.ErrPrefix},
+		{"another vendor's", "sk_prod_4eC39HqLyjWDarjtT1zdp7dc", apikey.ErrPrefix},
+		{"with another prefix", strings.Replace(token, "ptg", "abc", 1), apikey.ErrChecksum},
+		{"without a prefix", token[3:], apikey.ErrPrefix},
+		{"with too short a prefix", token[2:], apikey.ErrPrefix},
+		{"with too long a prefix", "abcdefgh" + token, apikey.ErrPrefix},
 		{"prefix in capitals", strings.Replace(token, "ptg", "PTG", 1), apikey.ErrPrefix},
 		{"cut off", token[:len(token)-1], apikey.ErrLength},
 		{"with a character too many", token + "0", apikey.ErrLength},
@@ -69,7 +77,7 @@ func TestChecksumFindsTypingErrors(t *testing.T) {
 	const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	rapid.Check(t, func(t *rapid.T) {
 		token := []byte(mintDrawn(t))
-		at := rapid.IntRange(9, apikey.TokenLen-2).Draw(t, "at")
+		at := rapid.IntRange(9, len(token)-2).Draw(t, "at")
 		if rapid.Bool().Draw(t, "swap") {
 			token[at], token[at+1] = token[at+1], token[at]
 			if token[at] == token[at+1] {
@@ -117,6 +125,19 @@ func TestParseAllocatesNothing(t *testing.T) {
 		apikey.Sum(token)
 	}); n != 0 {
 		t.Errorf("Parse and Sum allocate %v times", n)
+	}
+}
+
+func TestPrefix(t *testing.T) {
+	for prefix, want := range map[string]bool{"ptg": true, "ab": true, "abcdefghij": true, "a": false, "abcdefghijk": false, "Ab": false, "a1": false, "a_b": false, "": false} {
+		if err := apikey.CheckPrefix(prefix); (err == nil) != want {
+			t.Errorf("the prefix %q: %v", prefix, err)
+		}
+	}
+	for text, want := range map[string]bool{"a ptg_live_00000000": true, "acme_test_0aZ0aZ0aZ": true, "/load_test_results": false, "/live_tests": false, "/load_test_run": false, "ptg_live_…": false} {
+		if apikey.IsIn([]byte(text)) != want {
+			t.Errorf("a token is in %q: %t", text, !want)
+		}
 	}
 }
 
