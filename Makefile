@@ -70,6 +70,5 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 		go test -run "^$$" -fuzz "^$${target#func }$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" </dev/null || exit 1; \
 	done
 
-bench: ## measure the product under load, and run the Go benchmarks once
+bench: ## measure the product under load and write the tables of docs/performance.md: about 10 minutes
 	@$(IN) PETGATE_BIN="$(ROOT)bin" deploy/services.sh sh -c '$(BUILD) && exec bench/run'
-	@$(IN) go test -run "^$$" -bench . -benchtime 1x ./...

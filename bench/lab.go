@@ -170,9 +170,9 @@ func (l *lab) end(o *site) {
 	o.process.stop()
 }
 
-func (l *lab) openAll(ctx context.Context, systems []system) (sites []*site, err error) {
+func (l *lab) openAll(ctx context.Context, systems []system, as setup) (sites []*site, err error) {
 	for _, s := range systems {
-		o, err := l.open(ctx, s, setup{})
+		o, err := l.share(ctx, s, as)
 		if err != nil {
 			return nil, err
 		}

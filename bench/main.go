@@ -31,7 +31,7 @@ func main() {
 	flag.IntVar(&p.rounds, "rounds", 5, "number of rounds; the tables show medians over them")
 	flag.DurationVar(&p.duration, "duration", 2*time.Second, "length of one run, in whole seconds; the sections "+suites[0].name+" to "+suites[len(suites)-1].name+" have lengths of their own")
 	flag.StringVar(&connections, "connections", "1,32,128", "numbers of client connections of the main table and of -before, separated by commas")
-	flag.StringVar(&only, "only", "", "regular expression: rows of the main table to run; the first row always runs")
+	flag.StringVar(&only, "only", "", "regular expression: rows of the main table and of -before to run; the first row of the main table always runs")
 	flag.StringVar(&sections, "sections", "", "regular expression: sections to run; "+sectionNames())
 	flag.StringVar(&p.bin, "bin", "bin", "directory of the built programs")
 	flag.StringVar(&p.before, "before", "", "compare with the gateway and keyadmin of another revision in this directory, and measure nothing else")
@@ -70,7 +70,8 @@ type program struct {
 	rounds      int
 	duration    time.Duration
 	connections []int
-	rows        []system
+	rows        []system // of the main table
+	compared    []system
 	sections    []section
 	bin         string
 	before      string // directory of the programs to compare with; empty to measure all systems
@@ -99,6 +100,11 @@ func (p *program) parse(connections, only, sections string) error {
 	for i, s := range systems {
 		if i == 0 || rows.MatchString(s.name) {
 			p.rows = append(p.rows, s)
+		}
+	}
+	for _, s := range comparedRows {
+		if rows.MatchString(s.name) {
+			p.compared = append(p.compared, s)
 		}
 	}
 	names, err := regexp.Compile(sections)

@@ -50,7 +50,7 @@ const (
 
 // gateways is the main table.
 func gateways(ctx context.Context, l *lab, p *program) (turn, error) {
-	sites, err := l.openAll(ctx, p.rows)
+	sites, err := l.openAll(ctx, p.rows, setup{log: toFile})
 	return func(ctx context.Context) (runs []Run, err error) {
 		for _, connections := range p.connections {
 			for _, o := range sites {
@@ -71,7 +71,7 @@ func trip(ctx context.Context, l *lab, p *program) (turn, error) {
 	sites, err := l.openAll(ctx, []system{
 		{name: policyIsOff, start: policyOff},
 		inRedis,
-	})
+	}, setup{})
 	return func(ctx context.Context) (runs []Run, err error) {
 		for _, o := range sites {
 			run, err := l.run(ctx, o.name, 1, p.duration, l.keysPath, o)
@@ -124,7 +124,7 @@ func petService(ctx context.Context, l *lab, p *program) (turn, error) {
 	chains, err := l.openAll(ctx, []system{
 		{name: chainRow, start: petgate("memory", "GATEWAY_UPSTREAMS="+near)},
 		{name: chainRedisRow, start: petgate("redis", "GATEWAY_UPSTREAMS="+near), redis: true},
-	})
+	}, setup{})
 	return func(ctx context.Context) ([]Run, error) {
 		before := l.postgres.process.cpu()
 		perSecond, err := l.postgres.pgbench(ctx, l, databaseConnections, p.duration)

@@ -20,8 +20,7 @@ type system struct {
 	redis bool // it asks Redis
 }
 
-// setup is how a system is configured. The main table has the zero setup: no TLS, no access log, and on this machine
-// a Redis without persistence.
+// setup is how a system is configured. The zero setup has no TLS, no access log, and a Redis without persistence.
 type setup struct {
 	tls      bool
 	log      sink
@@ -61,7 +60,7 @@ var systems = []system{
 // peer starts another program on one of the configurations in peers/.
 func peer(program, config string, args ...string) func(*lab, string, setup) (*process, error) {
 	return func(l *lab, listen string, as setup) (*process, error) {
-		text, err := template.ParseFS(peerFiles, "peers/"+config, "peers/nginx-parts.conf")
+		text, err := template.ParseFS(peerFiles, "peers/"+config, "peers/*-parts.*")
 		if err != nil {
 			return nil, err
 		}

@@ -44,12 +44,20 @@ func (r Result) tables() string {
 func (r Result) summary() string {
 	var b strings.Builder
 	r.writeMachine(&b)
+	rates := suites[0]
+	r.writeTable(&b, rates.title, r.rowsOf(rates.name, 0), []column{
+		loadColumns[1], loadColumns[2], loadColumns[4], loadColumns[5],
+		ratioTo(nginxPlain, Run.micros, func(at row) row { at.system = nginxPlain; return at }),
+		ratioTo(rates.base, Run.micros, func(at row) row { at.system = rates.base; return at }),
+		ratioTo(nginxPlain+": p99", latency(p99), func(at row) row { at.system = nginxPlain; return at }),
+		callsColumn,
+	})
 	r.writeFigures(&b, briefFigures)
-	r.writeTable(&b, fmt.Sprintf("Side by side, %d connections", manyConnections), r.rowsOf("gateways", manyConnections), []column{
+	r.writeTable(&b, fmt.Sprintf("Saturation, %d connections, with an access log", manyConnections), r.rowsOf("gateways", manyConnections), []column{
 		loadColumns[0], loadColumns[1], loadColumns[2], loadColumns[4], loadColumns[5],
 		ratioTo(nginxPlain, Run.micros, func(at row) row { at.system = nginxPlain; return at }),
 	})
-	b.WriteString("### Few and many connections\n\n| connections | " + petgateRedis + ": req/s | p50 µs | CPU µs per request | " +
+	b.WriteString("### Saturation, few and many connections\n\n| connections | " + petgateRedis + ": req/s | p50 µs | CPU µs per request | " +
 		nginxLuaRedis + ": req/s | p50 µs | CPU µs per request | CPU, Petgate ÷ " + nginxLuaRedis + " |\n|---|---|---|---|---|---|---|---|\n")
 	for _, connections := range r.connections("gateways") {
 		ours, peer := r.of("gateways", petgateRedis, connections), r.of("gateways", nginxLuaRedis, connections)
