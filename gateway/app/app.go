@@ -249,7 +249,7 @@ func (g *gateway) mountAdmin(address string) error {
 	g.admin.Handle("GET /about", http.HandlerFunc(g.serveAbout))
 	g.admin.Handle("GET /live", http.HandlerFunc(g.serveLive))
 	g.admin.SetReady(g.problems)
-	return g.serveConsole(address)
+	return g.serveOperators(address)
 }
 
 // problems are those of /readyz.

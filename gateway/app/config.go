@@ -80,7 +80,8 @@ type Config struct {
 	ConsoleGroupHeader string                   `name:"console-groups-header" env:"GATEWAY_CONSOLE_GROUPS_HEADER" default:"X-Forwarded-Groups" placeholder:"NAME" help:"Field with the groups of that person, separated by commas."`
 	ConsoleGroups      map[string]keystore.Role `env:"GATEWAY_CONSOLE_GROUPS" mapsep:"," placeholder:"GROUP=ROLE" help:"What the groups may do: read, keys (and bans) or admin, separated by commas."`
 	ConsoleProxies     []netip.Prefix           `env:"GATEWAY_CONSOLE_PROXIES" placeholder:"CIDR" help:"Addresses of the identity proxies. Other clients cannot name a person."`
-	ConsoleDatabaseURL service.Secret           `env:"GATEWAY_CONSOLE_DATABASE_URL" help:"The database with the rights of keyadmin, for the console. Default: DATABASE_URL, whose role then needs these rights."`
+	OperatorsAPI       bool                     `name:"operators-api" env:"GATEWAY_OPERATORS_API" negatable:"" help:"Serve the operators' API at /api/v1/ on the admin port, which needs TLS unless its address is a loopback one."`
+	ConsoleDatabaseURL service.Secret           `env:"GATEWAY_CONSOLE_DATABASE_URL" help:"The database with the rights of keyadmin, for the console and the operators' API. Default: DATABASE_URL, whose role then needs these rights."`
 
 	AccessLog bool `env:"GATEWAY_ACCESS_LOG" default:"true" negatable:"" help:"Write a line for each request to standard output."`
 
@@ -114,6 +115,8 @@ func (c *Config) BadSettings() service.BadSettings {
 	bad.Require(c.BanMax >= c.BanFor, "ban-max", "it must not be shorter than --ban-for")
 	bad.Require(service.IsAddress(c.Listen), "listen", "use host:port")
 	bad.Require(service.IsAddress(c.AdminListen), "admin-listen", "use host:port")
+	bad.Require(!c.OperatorsAPI || c.AdminTLS.Cert != "" || service.IsLoopback(c.AdminListen), "operators-api",
+		"tokens would cross the network in plain text: set --admin-tls-cert and --admin-tls-key, or use a loopback address for --admin-listen")
 	bad.RequireOther("admin-listen", c.AdminListen, "listen", c.Listen)
 	bad.Require(c.UpstreamTimeout > 0, "upstream-timeout", "it must be positive")
 	if c.UpstreamHealthPath != "" {

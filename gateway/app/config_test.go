@@ -34,6 +34,13 @@ func TestProblems(t *testing.T) {
 	}
 	f("defaults", nil)
 	f("one port for two", map[string]string{"GATEWAY_LISTEN": "127.0.0.1:9090"}, "GATEWAY_ADMIN_LISTEN", "it must differ from --listen")
+	for _, address := range []string{"127.0.0.1:9090", "[::1]:9090", "localhost:9090"} {
+		f("operators' API at "+address, map[string]string{"GATEWAY_OPERATORS_API": "true", "GATEWAY_ADMIN_LISTEN": address})
+	}
+	for _, address := range []string{":9090", "0.0.0.0:9090", "10.0.0.4:9090", "gateway.internal:9090"} {
+		f("operators' API at "+address, map[string]string{"GATEWAY_OPERATORS_API": "true", "GATEWAY_ADMIN_LISTEN": address},
+			"GATEWAY_OPERATORS_API", "tokens would cross the network in plain text: set --admin-tls-cert and --admin-tls-key")
+	}
 	f("no such port", map[string]string{"GATEWAY_LISTEN": ":80800"}, `GATEWAY_LISTEN (--listen) is ":80800": use host:port`)
 	f("everything set", map[string]string{
 		"DATABASE_URL": "postgres://petgate@db/petgate", "REDIS_URL": "redis://a:1,rediss://b:2", "GATEWAY_LISTEN": ":8443",

@@ -8,25 +8,28 @@ import (
 	"net/http"
 
 	"petgate/gateway/console"
+	"petgate/gateway/operators"
 	"petgate/shared/core/id"
 	"petgate/shared/core/quota"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 )
 
-// The connections of the console to Postgres. They are its own, so that no page delays the directory. Forms do not wait for pages: a
-// slow page does not delay a revocation.
+// The connections to Postgres of the console and the operators' API. They are their own, so that neither delays the directory. Changes do
+// not wait for what is read: a slow page does not delay a revocation.
 const (
-	pageConnections = 2
-	formConnections = 1
+	readConnections   = 2
+	changeConnections = 1
 )
 
-// serveConsole adds the operators' console to the admin port, or a page that says how to turn it on.
-func (g *gateway) serveConsole(address string) error {
+// serveOperators adds the operators' console and API to the admin port. The console's page says how to turn it on if it is off.
+func (g *gateway) serveOperators(address string) error {
 	if !g.cfg.Console {
 		g.admin.Handle(console.Home, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "This gateway does not serve the console. Start it with --console, or set GATEWAY_CONSOLE=true.", http.StatusNotFound)
 		}))
+	}
+	if !g.cfg.Console && !g.cfg.OperatorsAPI {
 		return nil
 	}
 	url := string(cmp.Or(g.cfg.ConsoleDatabaseURL, g.cfg.DatabaseURL))
@@ -35,21 +38,29 @@ func (g *gateway) serveConsole(address string) error {
 		return err
 	}
 	g.onClose(db.Close)
-	forms := db
+	changes := db
 	if db.Dialect() == database.Postgres {
-		db.SetMaxOpenConns(pageConnections)
-		if forms, err = database.Open(url); err != nil {
+		db.SetMaxOpenConns(readConnections)
+		if changes, err = database.Open(url); err != nil {
 			return err
 		}
-		g.onClose(forms.Close)
-		forms.SetMaxOpenConns(formConnections)
+		g.onClose(changes.Close)
+		changes.SetMaxOpenConns(changeConnections)
 	}
 	tls, err := g.cfg.AdminTLS.Client(g.log)
 	if err != nil {
 		return err
 	}
+	if g.cfg.OperatorsAPI {
+		g.admin.Handle(operators.Root+"/", operators.New(operators.Config{
+			Store: keystore.New(db, nil, nil, g.self), Changes: keystore.New(changes, nil, nil, g.self), Failures: g.cfg.AuthFailures, AdminTLS: tls, Log: g.log,
+		}))
+	}
+	if !g.cfg.Console {
+		return nil
+	}
 	pages, err := console.New(console.Config{
-		Gateway: g.self, Address: address, Store: keystore.New(db, nil, nil, g.self), Forms: keystore.New(forms, nil, nil, g.self),
+		Gateway: g.self, Address: address, Store: keystore.New(db, nil, nil, g.self), Forms: keystore.New(changes, nil, nil, g.self),
 		Problems: g.problems, AdminTLS: tls, Log: g.log, Proxies: console.Proxies{
 			From: g.cfg.ConsoleProxies, UserHeader: g.cfg.ConsoleUserHeader, GroupsHeader: g.cfg.ConsoleGroupHeader, Roles: g.cfg.ConsoleGroups,
 		},

@@ -19,7 +19,6 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -267,29 +266,19 @@ func (c *Console) say(w http.ResponseWriter, v *visit, status int, title, text s
 	return c.show(w, v, status, "message", title, m)
 }
 
-// reason returns what an error says after the first of the given errors that it wraps: what was not found, for example.
-func reason(err error, kinds ...error) string {
-	for _, kind := range kinds {
-		if _, text, isFound := strings.Cut(err.Error(), kind.Error()+": "); isFound && errors.Is(err, kind) {
-			return text
-		}
-	}
-	return err.Error()
-}
-
 // fail writes the page for an error.
 func (c *Console) fail(w http.ResponseWriter, v *visit, err error) {
 	refused := func(text string) { _ = c.say(w, v, http.StatusUnprocessableEntity, "Nothing was changed", text) }
 	var mistake formError
 	switch {
 	case errors.Is(err, keystore.ErrNotFound):
-		_ = c.say(w, v, http.StatusNotFound, "This does not exist", sentence(reason(err, keystore.ErrNotFound)))
+		_ = c.say(w, v, http.StatusNotFound, "This does not exist", sentence(operate.Reason(err, keystore.ErrNotFound)))
 	case errors.As(err, &mistake):
 		refused(mistake.text)
 	case errors.Is(err, keystore.ErrInvalid), errors.Is(err, keystore.ErrConflict):
-		refused(sentence(reason(err, keystore.ErrInvalid, keystore.ErrConflict)))
+		refused(sentence(operate.Reason(err, keystore.ErrInvalid, keystore.ErrConflict)))
 	case errors.Is(err, keystore.ErrExists):
-		refused(sentence("already exists: " + reason(err, keystore.ErrExists)))
+		refused(sentence("already exists: " + operate.Reason(err, keystore.ErrExists)))
 	case database.IsDenied(err):
 		c.cfg.Log.Warn("console: its database role lacks a right", "error", err)
 		_ = c.say(w, v, http.StatusServiceUnavailable, "The console's database role may not do this",

@@ -91,6 +91,10 @@ var rules = []rule{
 		of:  "./gateway/console", forbids: "./gateway/... github.com/...", allows: "./gateway/portal github.com/dustin/go-humanize",
 	},
 	{
+		why: "gateway/operators knows the key tables and the admin port, not the request path",
+		of:  "./gateway/operators", forbids: "./gateway/... github.com/...", allows: "./gateway/quotas/authfailures",
+	},
+	{
 		why: "gateway/portal writes bytes: it serves nothing, and knows nothing of the edge or of the stores",
 		of:  "./gateway/portal", forbids: "./... net os", allows: "./shared/api ./shared/api/clients ./shared/core/...",
 	},

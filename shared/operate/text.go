@@ -2,6 +2,7 @@ package operate
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -140,4 +141,14 @@ func MovedLimits(was, is plan.Limits) string {
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// Reason returns what an error says after the first of the given errors that it wraps: what was not found, for example.
+func Reason(err error, kinds ...error) string {
+	for _, kind := range kinds {
+		if _, text, isFound := strings.Cut(err.Error(), kind.Error()+": "); isFound && errors.Is(err, kind) {
+			return text
+		}
+	}
+	return err.Error()
 }

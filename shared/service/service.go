@@ -17,6 +17,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -187,6 +188,13 @@ func IsAddress(address string) bool {
 		_, err = net.LookupPort("tcp", port)
 	}
 	return err == nil && port != ""
+}
+
+// IsLoopback reports whether only this host reaches an address that Listen takes.
+func IsLoopback(address string) bool {
+	host, _, _ := net.SplitHostPort(address)
+	addr, _ := netip.ParseAddr(host)
+	return strings.HasPrefix(address, unixScheme) || host == "localhost" || addr.Unmap().IsLoopback()
 }
 
 // listenUnix replaces the socket of a killed process, which refuses connections. It replaces no other file.

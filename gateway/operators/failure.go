@@ -1,0 +1,97 @@
+package operators
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"petgate/shared/api"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/operate"
+)
+
+// failure is an error as the API answers it.
+type failure struct {
+	status        int
+	code, message string
+	field         string // the argument that is wrong; empty: none
+}
+
+func (f failure) Error() string { return f.message }
+
+// fieldDetails name the argument that is wrong.
+type fieldDetails string
+
+// AppendJSON writes the details.
+func (f fieldDetails) AppendJSON(dst []byte) []byte {
+	return append(api.AppendString(append(dst, `{"field":`...), string(f)), '}')
+}
+
+// invalid is the failure of wrong arguments, or nil.
+func invalid(bad []problem) error {
+	if len(bad) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(bad, func(a, b problem) int { return strings.Compare(a.field, b.field) })
+	texts := make([]string, len(bad))
+	for i, p := range bad {
+		texts[i] = strings.TrimPrefix(p.field+": "+p.text, ": ")
+	}
+	return failure{http.StatusBadRequest, "invalid_request", strings.Join(texts, "; "), bad[0].field}
+}
+
+// fail writes the answer for an error.
+func (a *API) fail(w http.ResponseWriter, err error) {
+	f := a.failureOf(err)
+	answer := api.Error{Code: f.code, Message: f.message, Status: f.status}
+	if f.field != "" {
+		answer.Details = fieldDetails(f.field)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if f.status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	w.WriteHeader(f.status)
+	_, _ = w.Write(answer.AppendJSON(nil))
+}
+
+// kinds are the errors of the key tables that are the caller's matter.
+var kinds = []struct {
+	err    error
+	status int
+	code   string
+}{
+	{keystore.ErrNotFound, http.StatusNotFound, "not_found"},
+	{keystore.ErrExists, http.StatusConflict, "already_exists"},
+	{keystore.ErrConflict, http.StatusConflict, "conflict"},
+	{keystore.ErrInvalid, http.StatusBadRequest, "invalid_request"},
+}
+
+func (a *API) failureOf(err error) failure {
+	var f failure
+	var operation operate.UnknownOperationError
+	var unknown *keystore.UnknownError
+	for _, kind := range kinds {
+		if errors.Is(err, kind.err) {
+			return failure{kind.status, kind.code, operate.Reason(err, kind.err), ""}
+		}
+	}
+	switch {
+	case errors.As(err, &f):
+		return f
+	case errors.As(err, &operation):
+		return failure{http.StatusBadRequest, "invalid_request", operation.Error(), "operation"}
+	case errors.As(err, &unknown):
+		a.cfg.Log.Warn("operators: it is not known whether a change was made", "kind", unknown.Kind, "error", err)
+		return failure{http.StatusServiceUnavailable, "outcome_unknown", "the change may have been made: the answer to its commit was lost. With an Idempotency-Key, " +
+			"send the same request again; without one, look for " + unknown.Kind + " in the audit log first", ""}
+	case database.IsDenied(err):
+		a.cfg.Log.Warn("operators: its database role lacks a right", "error", err)
+		return failure{http.StatusServiceUnavailable, "database_unavailable", "the API's database role may not do this: set GATEWAY_CONSOLE_DATABASE_URL to the URL " +
+			"of keyadmin's role. If it is set, run roles.sql again, as after every upgrade", ""}
+	}
+	a.cfg.Log.Warn("operators: the database cannot be used", "error", err)
+	return failure{http.StatusServiceUnavailable, "database_unavailable", "nothing was changed: " + err.Error() + ". Try again in a moment; `keyadmin doctor` finds the cause if this stays", ""}
+}

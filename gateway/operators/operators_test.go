@@ -1,0 +1,262 @@
+package operators
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"petgate/shared/keystore"
+	"petgate/shared/operate"
+	"petgate/shared/service"
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
+)
+
+// A gateway of these tests answers on a busy machine, too.
+func init() { operate.LiveWithin, operate.AskWithin = time.Minute, time.Minute }
+
+// site is an admin port with an API.
+type site struct {
+	*testing.T
+	url    string
+	store  *keystore.Store
+	log    *bytes.Buffer
+	tokens map[keystore.Role]string
+	now    time.Time
+}
+
+func newSite(t *testing.T, databaseURL string) *site {
+	t.Helper()
+	db := testkit.Open(t, databaseURL, keystore.Migrations)
+	s := &site{T: t, log: &bytes.Buffer{}, tokens: map[keystore.Role]string{}, now: time.Now()}
+	clock := func() time.Time { return s.now }
+	s.store = keystore.New(db, clock, nil, "keyadmin:alice")
+	for _, role := range keystore.Roles {
+		token, _, err := s.store.CreateOperator(t.Context(), keystore.OperatorToken{Name: "prog-" + string(role), Role: role})
+		must.Do(t, err)
+		s.tokens[role] = token
+	}
+	log := slog.New(slog.NewTextHandler(s.log, nil))
+	admin := service.NewAdmin(log, service.Settings{}, "")
+	admin.Handle(Root+"/", New(Config{
+		Store: keystore.New(db, clock, nil, "gw-1"), Changes: keystore.New(db, clock, nil, "gw-1"), Failures: 60, Log: log, Clock: clock,
+	}))
+	server := httptest.NewServer(admin)
+	t.Cleanup(server.Close)
+	s.url = server.URL
+	return s
+}
+
+// reply is an answer of the API.
+type reply struct {
+	status int
+	header http.Header
+	text   string
+}
+
+// as sends a call with a token. Header fields follow in pairs.
+func (s *site) as(token, methodAndPath, body string, fields ...string) reply {
+	s.Helper()
+	method, path, _ := strings.Cut(methodAndPath, " ")
+	r, err := http.NewRequestWithContext(s.Context(), method, s.url+Root+path, strings.NewReader(body))
+	must.Do(s, err)
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	for i := 0; i < len(fields); i += 2 {
+		if r.Header[fields[i]] = append(r.Header[fields[i]], fields[i+1]); fields[i] == "Host" {
+			r.Host = fields[i+1]
+		}
+	}
+	response, err := http.DefaultClient.Do(r)
+	must.Do(s, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	must.Do(s, err)
+	return reply{response.StatusCode, response.Header, string(text)}
+}
+
+func (s *site) admin(methodAndPath, body string, fields ...string) reply {
+	s.Helper()
+	return s.as(s.tokens[admin], methodAndPath, body, fields...)
+}
+
+// want sends a call as admin, and checks its status and a part of its answer.
+func (s *site) want(status int, part, methodAndPath, body string, fields ...string) reply {
+	s.Helper()
+	got := s.admin(methodAndPath, body, fields...)
+	if got.status != status || !strings.Contains(got.text, part) {
+		s.Errorf("%s %s: %d, want %d and %q in\n%s", methodAndPath, body, got.status, status, part, got.text)
+	}
+	return got
+}
+
+// read reads a member of the answer.
+func (r reply) member(name string) (text string) {
+	members := map[string]any{}
+	_ = json.Unmarshal([]byte(r.text), &members) // without a member, the text is empty
+	text, _ = members[name].(string)
+	return text
+}
+
+func (s *site) newKey() reply {
+	s.Helper()
+	s.admin("POST /tenants", `{"name":"acme","plan":"pro"}`)
+	return s.want(201, `"token": "ptg_live_`, "POST /keys", `{"tenant":"acme","name":"ci"}`)
+}
+
+func TestDocument(t *testing.T) {
+	text := Document()
+	doc, err := openapi3.NewLoader().LoadFromData(text)
+	must.Do(t, err)
+	if err := doc.Validate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for path, item := range doc.Paths.Map() {
+		for method, o := range item.Operations() {
+			n++
+			if o.Summary == "" || o.Extensions["x-role"] == "" || o.Responses.Default() == nil {
+				t.Errorf("%s %s is not described: %+v", method, path, o)
+			}
+		}
+	}
+	if n != len(calls) {
+		t.Errorf("%d operations, want %d", n, len(calls))
+	}
+	s := newSite(t, testkit.SQLite(t))
+	if got := s.as("", "GET /openapi.json", ""); got.status != 200 || got.text != string(text) {
+		t.Errorf("the document is served as %d\n%s", got.status, got.text)
+	}
+}
+
+func TestCalls(t *testing.T) {
+	s := newSite(t, testkit.SQLite(t))
+	s.want(201, `"plan": "free"`, "POST /tenants", `{"name":"globex"}`)
+	key := s.newKey()
+	id, token := key.member("id"), key.member("token")
+	fresh := ""
+	for _, c := range []struct {
+		status     int
+		call, body string
+		part       string
+	}{
+		{200, "GET /tenants", "", `"name": "acme"`},
+		{200, "GET /tenants?search=LOB", "", `"name": "globex"`},
+		{200, "GET /tenants/acme", "", `"minute": 300`},
+		{404, "GET /tenants/none", "", `{"code":"not_found","message":"there is no tenant \"none\"","status":404}`},
+		{409, "POST /tenants", `{"name":"acme"}`, `"code":"already_exists"`},
+		{404, "POST /tenants", `{"name":"new","plan":"none"}`, `there is no plan`},
+		{400, "POST /tenants", `{"name":"new","minute":0,"plan":"Free","colour":"red"}`, `colour: there is no such field: the fields are name, plan, minute, day; minute: 0 is out of range: use 1 to 1000000000; plan: \"Free\" is not a plan name: use up to 40 lower-case letters, digits and hyphens, a letter first","status":400,"details":{"field":"colour"}}`},
+		{400, "POST /tenants", `{}`, `name: it is missing: The tenant's name`},
+		{400, "POST /tenants", `{"name":["a","b"]}`, `name: give one value`},
+		{400, "POST /tenants", `{"name":{}}`, `name: use a text`},
+		{400, "POST /tenants", `[]`, `the body is not one JSON object`},
+		{400, "POST /tenants", `{"name":"x"} {}`, `something follows the object`},
+		{400, "POST /tenants?name=x", `{"name":"x"}`, `name: this call has no such parameter in its query`},
+		{400, "POST /tenants?wait=61s", `{"name":"x"}`, `wait: it is too long`},
+		{400, "GET /tenants?limit=0", "", `limit: 0 is out of range: use 1 to 1000`},
+		{400, "GET /tenants?limit=x", "", `limit: \"x\" is not a whole number`},
+		{400, "GET /keys?after=x", "", `after: no page has returned this`},
+		{400, "GET /keys?confirm=true", "", `confirm: there is no such field`},
+		{400, "GET /tenants/%00", "", `bytes that are not text`},
+		{200, "POST /tenants/acme/suspend", "", `"suspended": true`},
+		{200, "POST /tenants/acme/resume", "", `"suspended": false`},
+		{200, "PUT /tenants/acme/plan", `{"plan":"business"}`, `"plan": "business"`},
+		{409, "PUT /tenants/acme/plan", `{"plan":"enterprise"}`, `"code":"confirmation_required"`},
+		{200, "PUT /tenants/acme/plan?confirm=true", `{"plan":"enterprise"}`, `"minute": null`},
+		{200, "PATCH /tenants/acme/limits", `{"minute":500,"day":50000}`, `"minute": 500`},
+		{400, "PATCH /tenants/acme/limits", `{}`, `give minute, day or both`},
+		{200, "DELETE /tenants/acme/limits?confirm=true", "", `"minute": null`},
+		{200, "PUT /tenants/acme/plan", `{"plan":"pro"}`, `"minute": 300`},
+		{200, "GET /tenants/acme/usage", "", `[]`},
+		{400, "GET /tenants/acme/usage?by=minute", "", `/usage/minutes`},
+		{200, "GET /tenants/acme/usage/minutes?since=1h", "", `[]`},
+		{400, "GET /tenants/acme/usage?since=1h&until=2h", "", `until: `},
+		{200, "POST /tenants/acme/usage/reset", "", `"name": "acme"`},
+		{200, "GET /plans", "", `"name": "enterprise"`},
+		{201, "POST /plans", `{"name":"team","minute":120,"day":4000}`, `"day": 4000`},
+		{400, "POST /plans", `{"name":"half","minute":120}`, `give both minute and day`},
+		{200, "PATCH /plans/team", `{"day":5000}`, `"day": 5000`},
+		{200, "GET /keys?tenant=acme", "", `"name": "ci"`},
+		{200, "GET /keys?tenant=globex", "", `[]`},
+		{200, "GET /keys/" + id, "", `"status": "active"`},
+		{400, "GET /keys/key_x", "", `"field":"key"`},
+		{200, "PATCH /keys/" + id, `{"name":"cd","scopes":["pets:read"],"allow":["10.0.0.0/8","192.0.2.7"],"expires":"90d"}`, `"192.0.2.7/32"`},
+		{200, "PATCH /keys/" + id, `{"allowAny":true,"noExpires":true}`, `"allow": []`},
+		{400, "PATCH /keys/" + id, `{}`, `there is nothing to change`},
+		{400, "PATCH /keys/" + id, `{"expires":"2020-01-01"}`, `expires: 2020-01-01T00:00:00Z is in the past`},
+		{200, "POST /keys/whoami", `{"token":"` + token + `"}`, id},
+		{400, "POST /keys/whoami", `{"token":"ptg_live_x"}`, `"code":"invalid_request"`},
+		{400, "POST /tenants", `{"name":"` + token + `"}`, `name: it has a token, which is not repeated here`},
+		{400, "GET /tenants?search=" + token, "", `search: it has a token`},
+		{400, "GET /tenants/" + token, "", `tenant: it has a token`},
+		{400, "GET /audit?token=" + token, "", `token: it has a token`},
+		{201, "POST /bans", `{"key":"` + id + `","for":"1h","reason":"scraping","tell":"call us"}`, `"by": "operator:prog-admin"`},
+		{400, "POST /bans", `{"key":"` + id + `"}`, `for: it is missing`},
+		{200, "GET /bans", "", `"reason": "scraping"`},
+		{200, "GET /bans?tenant=globex", "", `[]`},
+		{200, "DELETE /bans/" + id, "", `"status": "active"`},
+		{201, "POST /keys/" + id + "/rotate", `{"grace":"1h"}`, `"replaces": "` + id + `"`},
+		{200, "POST /keys/" + id + "/revoke", "", `"status": "revoked"`},
+		{409, "PATCH /keys/" + id, `{"name":"x"}`, `was revoked at`},
+		{200, "GET /usage", "", `[]`},
+		{400, "GET /usage?n=1001", "", `n: 1001 is out of range`},
+		{503, "GET /usage/deprecated", "", `no gateway is registered`},
+		{200, "POST /usage/explain", `{"token":"` + token + `"}`, `"passes": false`},
+		{200, "POST /usage/explain", `{"key":"` + id + `"}`, `"code": "invalid_api_key"`},
+		{400, "POST /usage/explain", `{"key":"` + id + `","tenant":"acme"}`, `give one of key, tenant and token`},
+		{400, "POST /usage/explain", `{"tenant":"acme","operation":"listPets"}`, `are for a key`},
+		{200, "GET /audit?kind=key.revoked", "", `"actor": "operator:prog-admin"`},
+		{200, "GET /audit?actor=prog-admin&tenant=acme&since=1h", "", `"kind": "key.rotated"`},
+		{400, "GET /audit?kind=key.eaten", "", `kind: \"key.eaten\" is not a kind of change`},
+		{200, "GET /gateways", "", `[]`},
+		{404, "DELETE /gateways/gw-9", "", `no gateway`},
+		{200, "GET /gateways/lost", "", `[]`},
+		{404, "DELETE /gateways/lost/" + id, "", `no refusal`},
+		{404, "GET /nothing", "", `"code":"no_such_route"`},
+		{405, "DELETE /tenants", "", `use GET, POST`},
+	} {
+		got := s.want(c.status, c.part, c.call, c.body)
+		if strings.Contains(c.call, "/rotate") {
+			fresh = got.member("token")
+		}
+	}
+	if s.store.CheckFile() != nil || !strings.HasPrefix(fresh, "ptg_live_") || strings.Contains(s.log.String(), "ptg_") || strings.Contains(s.log.String(), "pto_") {
+		t.Errorf("the new token is %q; the log:\n%s", fresh, s.log)
+	}
+}
+
+// A list read page by page has each row once.
+func TestPages(t *testing.T) {
+	s := newSite(t, testkit.SQLite(t))
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		s.want(201, name, "POST /tenants", `{"name":"`+name+`"}`)
+		key := s.want(201, "", "POST /keys", `{"tenant":"`+name+`"}`).member("id")
+		s.want(201, key, "POST /bans", `{"key":"`+key+`","for":"1h","reason":"x"}`)
+		s.now = s.now.Add(time.Second)
+	}
+	for _, path := range []string{"/tenants", "/keys", "/bans", "/audit"} {
+		var all, paged []json.RawMessage
+		must.Do(t, json.Unmarshal([]byte(s.want(200, "", "GET "+path, "").text), &all))
+		for next := path + "?limit=2"; next != ""; {
+			got := s.want(200, "", "GET "+next, "")
+			var rows []json.RawMessage
+			must.Do(t, json.Unmarshal([]byte(got.text), &rows))
+			paged = append(paged, rows...)
+			address, _, _ := strings.Cut(strings.TrimPrefix(got.header.Get("Link"), "<"), ">")
+			next = strings.TrimPrefix(address, Root)
+		}
+		if a, b := must.Get[[]byte](t)(json.Marshal(all)), must.Get[[]byte](t)(json.Marshal(paged)); len(all) < 5 || !bytes.Equal(a, b) {
+			t.Errorf("%s: at once %d rows\n%s\nby pages %d\n%s", path, len(all), a, len(paged), b)
+		}
+	}
+}
