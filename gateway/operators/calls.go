@@ -2,6 +2,7 @@ package operators
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
@@ -176,11 +177,24 @@ func (l limits) some() (plan.Limits, error) {
 }
 
 type findTenants struct {
-	Search string `json:"search" help:"A part of the names, or the ID of one tenant."`
+	Search string           `json:"search" help:"A part of the names, or the ID of one tenant."`
+	Plan   operate.PlanName `json:"plan" help:"Only those on this plan."`
+	State  state            `json:"state" help:"Only those that are active or suspended."`
+}
+
+// state is whether a tenant's requests are served.
+type state string
+
+// UnmarshalText reads a state.
+func (s *state) UnmarshalText(text []byte) error {
+	if *s = state(text); *s != "active" && *s != "suspended" {
+		return fmt.Errorf("%q is not a state: use active or suspended", text)
+	}
+	return nil
 }
 
 func (v *visit) tenants(a *findTenants, most int) (views []operate.TenantView, after func(int) string, err error) {
-	found, err := v.operator.Store.FindTenants(v.ctx, a.Search, v.after, most)
+	found, err := v.operator.Store.FindTenants(v.ctx, keystore.TenantFilter{Text: a.Search, Plan: string(a.Plan), State: string(a.State)}, v.after, most)
 	if err != nil {
 		return nil, nil, err
 	}

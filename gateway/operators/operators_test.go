@@ -151,6 +151,8 @@ func TestCalls(t *testing.T) {
 	}{
 		{200, "GET /tenants", "", `"name": "acme"`},
 		{200, "GET /tenants?search=LOB", "", `"name": "globex"`},
+		{200, "GET /tenants?plan=free&state=suspended", "", `[]`},
+		{400, "GET /tenants?state=asleep", "", `state: \"asleep\" is not a state: use active or suspended`},
 		{200, "GET /tenants/acme", "", `"minute": 300`},
 		{404, "GET /tenants/none", "", `{"code":"not_found","message":"there is no tenant \"none\"","status":404}`},
 		{409, "POST /tenants", `{"name":"acme"}`, `"code":"already_exists"`},
