@@ -68,21 +68,18 @@ type problem struct{ field, text string }
 
 // read reads the arguments of a call. Its error names everything that is wrong.
 func (v *visit) read(r *http.Request, c *call, body []byte, into reflect.Value) error {
-	given, query, bad := values{}, values(r.URL.Query()), []problem(nil)
-	shared, fields := values{}, fieldsOf(c.arguments)
+	given, shared, fields, bad := values(r.URL.Query()), values{}, fieldsOf(c.arguments), []problem(nil)
 	for _, f := range fieldsOf(reflect.TypeFor[common]()) {
-		if texts, isGiven := query[f.name]; isGiven && c.has(f.name) {
+		if texts, isGiven := given[f.name]; isGiven && c.has(f.name) {
 			shared[f.name] = texts
-			delete(query, f.name)
+			delete(given, f.name)
 		}
 	}
 	if c.hasBody() {
-		for name := range query {
+		for name := range given {
 			bad = append(bad, problem{name, "this call has no such parameter in its query"})
 		}
 		given, bad = readBody(body, bad)
-	} else {
-		given = query
 	}
 	for _, f := range fields {
 		if c.inPath(f.name) {

@@ -135,9 +135,8 @@ type visit struct {
 	key       string            // the Idempotency-Key
 }
 
-// answer is what a call answers. The zero status is 200.
+// answer is what a call answers.
 type answer struct {
-	status     int
 	body       any
 	next       string // where the next page begins; empty: there is none
 	isReplayed bool
