@@ -131,10 +131,15 @@ func TestRepeatedRequests(t *testing.T) {
 		call, body string
 		status     int
 	}{
-		{"POST /tenants", `{"name":"new"}`, 201}, {"POST /plans", `{"name":"team"}`, 201}, {"POST /keys", `{"tenant":"acme"}`, 201},
-		{"POST /tenants/acme/suspend", "", 200}, {"POST /tenants/acme/usage/reset", "", 200},
-		{"POST /keys/" + id + "/rotate", `{"grace":"1h"}`, 201}, {"POST /keys/" + id + "/rotate", `{"grace":"30m"}`, 201},
-		{"POST /keys/" + id + "/revoke", "", 200}, {"POST /bans", `{"key":"` + id + `","for":"1h","reason":"x"}`, 201},
+		{"POST /tenants", `{"name":"new"}`, 201},
+		{"POST /plans", `{"name":"team"}`, 201},
+		{"POST /keys", `{"tenant":"acme"}`, 201},
+		{"POST /tenants/acme/suspend", "", 200},
+		{"POST /tenants/acme/usage/reset", "", 200},
+		{"POST /keys/" + id + "/rotate", `{"grace":"1h"}`, 201},
+		{"POST /keys/" + id + "/rotate", `{"grace":"30m"}`, 201},
+		{"POST /keys/" + id + "/revoke", "", 200},
+		{"POST /bans", `{"key":"` + id + `","for":"1h","reason":"x"}`, 201},
 	} {
 		once[1] = fmt.Sprint(i)
 		made := s.want(c.status, "", c.call, c.body, once...)
