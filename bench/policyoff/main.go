@@ -29,8 +29,9 @@ type off struct{}
 
 var verdict = quota.Verdict{
 	Granted: 1,
-	Minute:  quota.Usage{Limit: plan.LimitMax},
-	Day:     quota.Usage{Limit: plan.LimitMax},
+	Usages: [quota.Policies]quota.Usage{
+		quota.Minute: {Limit: plan.LimitMax, Remaining: plan.LimitMax}, quota.Day: {Limit: plan.LimitMax, Remaining: plan.LimitMax},
+	},
 }
 
 func (off) Lookup(apikey.Hash) (directory.Entry, bool) {

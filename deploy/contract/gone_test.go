@@ -49,8 +49,9 @@ func (noAttempts) Known(netip.Addr) (s authfailures.State) { return s }
 func full(limits plan.Limits) quota.Verdict {
 	return quota.Verdict{
 		Granted: 1,
-		Minute:  quota.Usage{Limit: limits.Minute},
-		Day:     quota.Usage{Limit: limits.Day},
+		Usages: [quota.Policies]quota.Usage{
+			quota.Minute: {Limit: limits.Minute, Remaining: limits.Minute}, quota.Day: {Limit: limits.Day, Remaining: limits.Day},
+		},
 	}
 }
 

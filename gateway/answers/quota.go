@@ -14,11 +14,23 @@ import (
 	"petgate/shared/sharded"
 )
 
-// The lengths of the policies' windows, in seconds.
+// The lengths of windows, in seconds.
 const (
 	MinuteSeconds = 60
 	DaySeconds    = 86400
 )
+
+// Window returns the length of a policy's window, in seconds. That of a month depends on the month.
+func Window(p quota.Policy, u *quota.Usage, monthStarts uint8) int64 {
+	switch p {
+	case quota.Minute, quota.KeyMinute:
+		return MinuteSeconds
+	case quota.Month:
+		ends := u.ResetAt.Seconds() / DaySeconds
+		return (ends - quota.MonthEnd(ends-32, monthStarts)) * DaySeconds
+	}
+	return DaySeconds
+}
 
 // Quota is what is known of a key and of its tenant's quota.
 type Quota struct {
@@ -37,15 +49,17 @@ func (q *Quota) Report() *Answer {
 	e := q.Entry
 	r := report{
 		Plan: e.Plan, Tenant: e.Tenant, Degraded: q.Verdict.Degraded,
-		Policies: [2]policy{
-			q.policy(quota.Minute, &q.Verdict.Minute, MinuteSeconds),
-			q.policy(quota.Day, &q.Verdict.Day, DaySeconds),
-		},
+		Policies: []policy{},
 		Key: reportedKey{
 			ID: e.Key, Name: e.Name, Hint: q.Hint, Environment: e.Environment.String(), Scopes: e.Scopes.Names(),
 			ExpiresAt: roundUp(e.ExpiresAt), EndsAt: roundUp(e.GraceEndsAt),
 		},
 		Ban: json.RawMessage("null"), Suspended: e.Suspended,
+	}
+	for p := range quota.None {
+		if u := &q.Verdict.Usages[p]; u.Limit != 0 {
+			r.Policies = append(r.Policies, q.policy(p, u))
+		}
 	}
 	if !e.ReplacedBy.IsZero() {
 		r.Key.ReplacedBy = &e.ReplacedBy
@@ -63,7 +77,7 @@ type report struct {
 	Plan            string          `json:"plan"`
 	Tenant          id.Tenant       `json:"tenant"`
 	Degraded        bool            `json:"degraded"`
-	Policies        [2]policy       `json:"policies"`
+	Policies        []policy        `json:"policies"`
 	Key             reportedKey     `json:"key"`
 	Ban             json.RawMessage `json:"ban"`
 	Suspended       bool            `json:"suspended"`
@@ -91,11 +105,12 @@ type reportedKey struct {
 	ReplacedBy  *id.Key    `json:"replacedBy"`
 }
 
-func (q *Quota) policy(of quota.Policy, u *quota.Usage, window int64) policy {
+func (q *Quota) policy(of quota.Policy, u *quota.Usage) policy {
 	p := policy{
-		Name: of.String(), Limit: u.Limit, Used: u.Used, Remaining: q.Verdict.Remaining(of), Window: window, ResetAt: roundUp(max(u.ResetAt, q.Now)),
+		Name: of.String(), Limit: u.Limit, Used: u.Used, Remaining: u.Remaining, Window: Window(of, u, q.Entry.MonthStarts),
+		ResetAt: roundUp(max(u.ResetAt, q.Now)),
 	}
-	if u.RetryAt != 0 && u.Limit > 0 { // a limit of 0 admits none at any time
+	if u.RetryAt != 0 {
 		// Like Retry-After, a time from now, because the clock that decides may differ.
 		p.NextAt = roundUp(q.Now + max(0, u.RetryAt-q.Verdict.At))
 	}

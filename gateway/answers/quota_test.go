@@ -25,9 +25,11 @@ func TestReport(t *testing.T) {
 		},
 		Hint: "abcd", Now: at,
 		Verdict: quota.Verdict{
-			At:     at - 500,
-			Minute: quota.Usage{Limit: 60, Used: 60, ResetAt: at + 60_250, RetryAt: at + 1000},
-			Day:    quota.Usage{Limit: 1000, Used: 60, ResetAt: at - 1},
+			At: at - 500,
+			Usages: [quota.Policies]quota.Usage{
+				quota.Minute: {Limit: 60, Used: 60, ResetAt: at + 60_250, RetryAt: at + 1000},
+				quota.Day:    {Limit: 1000, Used: 60, Remaining: 940, ResetAt: at - 1},
+			},
 		},
 	}
 	f := func(want string) {
@@ -44,10 +46,22 @@ func TestReport(t *testing.T) {
 		`"expiresAt":null,"endsAt":null,"replacedBy":null},"ban":null,"suspended":false,"strikesUntilBan":null}`)
 	q.Entry.ExpiresAt, q.Entry.GraceEndsAt, q.Entry.ReplacedBy, q.Entry.Suspended = at+1, at+60_000, id.Key{9}, true
 	q.Entry.BannedUntil, q.Ban = at+30_000, api.Ban{EndsAt: at + 30_000, Notice: "Invoice 77 is unpaid."}
-	q.StrikesLeft, q.Verdict.Degraded, q.Verdict.Admits = 3, true, [2]int64{0, 7}
+	q.StrikesLeft, q.Verdict.Degraded, q.Verdict.Usages[quota.Day].Remaining = 3, true, 7
 	f(`{"plan":"free","tenant":"ten_1000000000000000","degraded":true,` + strings.Replace(policies, "940", "7", 1) +
 		`"expiresAt":"2026-06-01T12:00:01Z","endsAt":"2026-06-01T12:01:00Z","replacedBy":"key_1400000000000000"},` +
 		`"ban":{"kind":"manual","endsAt":"2026-06-01T12:00:30Z","notice":"Invoice 77 is unpaid."},"suspended":true,"strikesUntilBan":3}`)
+
+	// Only policies that are set are reported, a month with its own length.
+	q.Entry.MonthStarts = 15
+	q.Verdict.Usages = [quota.Policies]quota.Usage{
+		quota.Month:  {Limit: 5000, Used: 60, Remaining: 4940, ResetAt: instant.Of(time.Date(2026, 6, 15, 0, 0, 0, 0, time.UTC))},
+		quota.KeyDay: {Limit: 9, Used: 9, ResetAt: at + 43_200_000, RetryAt: at + 43_200_000},
+	}
+	got := string(q.Report().Body)
+	if want := `"policies":[{"name":"month","limit":5000,"used":60,"remaining":4940,"window":2678400,"resetAt":"2026-06-15T00:00:00Z","nextAt":null},` +
+		`{"name":"key-day","limit":9,"used":9,"remaining":0,"window":86400,"resetAt":"2026-06-02T00:00:00Z","nextAt":"2026-06-02T00:00:01Z"}]`; !strings.Contains(got, want) {
+		t.Errorf("got %s, want %s", got, want)
+	}
 }
 
 // A key may ask ten times at once, and then once a second, whatever the clock does.
@@ -62,7 +76,7 @@ func TestPolls(t *testing.T) {
 		for range 100 {
 			if state, allowed := p.Take(id.Key{1}, at); allowed {
 				n++
-			} else if state.Remaining() != 0 || state.RetryAt <= at || state.RetryAt > at+1000 || state.ResetAt.Sub(state.RetryAt) != 9*time.Second {
+			} else if state.Remaining != 0 || state.RetryAt <= at || state.RetryAt > at+1000 || state.ResetAt.Sub(state.RetryAt) != 9*time.Second {
 				t.Errorf("%v later: %+v", c.after, state)
 			}
 		}

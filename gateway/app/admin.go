@@ -15,6 +15,7 @@ import (
 	"petgate/gateway/edge"
 	"petgate/gateway/quotas"
 	"petgate/gateway/quotas/redis"
+	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
@@ -104,8 +105,11 @@ type usage struct {
 	RetryAt   instant.Millis `json:"retryAt"` // when the next request is admitted; 0: at once
 }
 
-func report(v *quota.Verdict, of quota.Policy, u quota.Usage) usage {
-	return usage{Limit: u.Limit, Used: u.Used, Remaining: v.Remaining(of), ResetAt: u.ResetAt, RetryAt: u.RetryAt}
+func report(u *quota.Usage) *usage {
+	if u.Limit == 0 {
+		return nil
+	}
+	return &usage{Limit: u.Limit, Used: u.Used, Remaining: u.Remaining, ResetAt: u.ResetAt, RetryAt: u.RetryAt}
 }
 
 // errUnknownTenant means that this gateway does not know a tenant.
@@ -117,8 +121,15 @@ func (g *gateway) peek(ctx context.Context, tenant id.Tenant) (terms directory.T
 	if !isKnown {
 		return terms, used, fmt.Errorf("%w %s", errUnknownTenant, tenant)
 	}
-	used, err = g.limits.Peek(ctx, quotas.Request{Tenant: tenant, Since: terms.UsedSince, Version: terms.Version, Limits: terms.Limits})
+	used, err = g.limits.Peek(ctx, g.ask(tenant, &terms))
 	return terms, used, err
+}
+
+// ask is a question about a tenant's quotas in this gateway's environment.
+func (g *gateway) ask(tenant id.Tenant, terms *directory.Terms) (q quotas.Request) {
+	q.Tenant, q.Since, q.Test = tenant, terms.UsedSince, g.cfg.Environment == apikey.Test
+	q.Version, q.Limits, q.MonthStarts, q.Cost = terms.Version, terms.Limits, terms.MonthStarts, 1
+	return q
 }
 
 // serveQuota serves GET /quota/{tenant}: the usage of a tenant. It charges nothing.
@@ -142,11 +153,14 @@ func (g *gateway) serveQuota(w http.ResponseWriter, r *http.Request) {
 			Mode        string      `json:"mode"`
 			Degraded    bool        `json:"degraded"` // Redis is away: the use is what is known here, and remaining is this gateway's share
 			Refuses     bool        `json:"refuses"`  // all requests, until Redis answers
-			Minute      usage       `json:"minute"`
-			Day         usage       `json:"day"`
+			// The policies that are set.
+			Minute *usage `json:"minute,omitempty"`
+			Day    *usage `json:"day,omitempty"`
+			Month  *usage `json:"month,omitempty"`
 		}{
 			g.cfg.Environment.String(), tenant, terms.Plan, terms.Limits, g.limits.Mode(),
-			used.Degraded, used.Degraded && g.cfg.LimitsOnOutage == quotas.Refuse, report(&used, quota.Minute, used.Minute), report(&used, quota.Day, used.Day),
+			used.Degraded, used.Degraded && g.cfg.LimitsOnOutage == quotas.Refuse,
+			report(&used.Usages[quota.Minute]), report(&used.Usages[quota.Day]), report(&used.Usages[quota.Month]),
 		})
 	}
 }
@@ -213,11 +227,11 @@ func (g *gateway) serveLive(w http.ResponseWriter, r *http.Request) {
 	for i, t := range seen.Tenants {
 		var known quota.Verdict
 		if t.Plan != "" {
-			known = g.limits.Known(quotas.Request{Tenant: t.Tenant, Since: t.UsedSince, Limits: t.Limits})
+			known = g.limits.Known(g.ask(t.Tenant, &t.Terms))
 		}
 		answer.Tenants[i] = liveTenant{
 			ID: t.Tenant, Plan: t.Plan, Limits: t.Limits, Since: t.Since.Sub(seen.Since).Milliseconds(), Requests: t.Requests, Refused: t.Refused,
-			MinuteUsed: known.Minute.Used, DayUsed: known.Day.Used,
+			MinuteUsed: known.Usages[quota.Minute].Used, DayUsed: known.Usages[quota.Day].Used,
 		}
 	}
 	service.WriteJSON(w, http.StatusOK, answer)

@@ -247,8 +247,9 @@ func TestUseOfQuotas(t *testing.T) {
 		if ids[tenant] == "b" {
 			return v, unknown
 		}
-		v.Minute.Used, v.Minute.Limit, v.Day.Used, v.Day.Limit = 30, 60, 200, 1000
-		v.Degraded, v.Admits = isAway, [2]int64{9, 400}
+		v.Usages[quota.Minute] = quota.Usage{Limit: 60, Used: 30, Remaining: 9}
+		v.Usages[quota.Day] = quota.Usage{Limit: 1000, Used: 200, Remaining: 400}
+		v.Degraded = isAway
 		return v, nil
 	}
 	for _, test := range []struct {

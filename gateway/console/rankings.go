@@ -107,9 +107,11 @@ func (c *Console) readNearest(ctx context.Context) (found []nearest, err error) 
 		if err != nil {
 			return nil, err
 		}
-		n := nearest{owner, "minute", use.Minute}
-		if d := (nearest{owner, "day", use.Day}); d.percent() >= n.percent() {
-			n = d
+		var n nearest
+		for p := range quota.None {
+			if of := (nearest{owner, p.String(), use.Usages[p]}); of.Limit != 0 && of.percent() >= n.percent() {
+				n = of
+			}
 		}
 		if n.percent() >= shownPercent {
 			found = append(found, n)

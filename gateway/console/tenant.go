@@ -13,6 +13,7 @@ import (
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
+	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
@@ -75,8 +76,8 @@ func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) e
 // tenantSheet returns the facts of a tenant, and a sentence about use that is not known exactly.
 func (c *Console) tenantSheet(ctx context.Context, v *visit, t operate.Owner) (sheet list, used string) {
 	view := t.View()
-	minute, day := cell{Text: "-"}, cell{Text: "-"}
-	if c.cfg.Quota != nil && t.Limits.IsComplete() {
+	parts := [...]cell{{Text: "-"}, {Text: "-"}, {Text: "-"}}
+	if c.cfg.Quota != nil && t.Limits.IsSet() {
 		ctx, cancel := context.WithTimeout(ctx, databaseWithin/2) // the rest of the time is for the database
 		defer cancel()
 		use, err := c.cfg.Quota(ctx, t.ID)
@@ -84,22 +85,35 @@ func (c *Console) tenantSheet(ctx context.Context, v *visit, t operate.Owner) (s
 		case err != nil:
 			used = "How much it has used cannot be read: " + err.Error() + "."
 		case use.Degraded:
-			used = "Redis is away: this gateway admits " + humanize.Comma(min(use.Remaining(quota.Minute), use.Remaining(quota.Day))) + " more of its share."
+			left := int64(plan.LimitMax)
+			for _, u := range use.Usages {
+				if u.Limit != 0 {
+					left = min(left, u.Remaining)
+				}
+			}
+			used = "Redis is away: this gateway admits " + humanize.Comma(left) + " more of its share."
 			fallthrough
 		default:
-			minute, day = usedPart(use.Minute), usedPart(use.Day)
+			for p := range parts {
+				if u := use.Usages[p]; u.Limit != 0 {
+					parts[p] = usedPart(u)
+				}
+			}
 		}
 	}
-	return list{Caption: "This tenant", Rows: [][]cell{
+	sheet = list{Caption: "This tenant", Rows: [][]cell{
 		{{Text: "Status"}, tenantStatus(view)},
 		{{Text: "Plan"}, {Text: view.Plan, Link: tenantsPath + "?plan=" + url.QueryEscape(view.Plan)}},
 		{{Text: "Requests per minute"}, {Text: view.PerMinute()}},
-		{{Text: "Used, last 60 s"}, minute},
+		{{Text: "Used, last 60 s"}, parts[quota.Minute]},
 		{{Text: "Requests per day"}, {Text: view.PerDay()}},
-		{{Text: "Used today (UTC)"}, day},
-		{{Text: "Created"}, v.when(t.CreatedAt, "-")},
-		{{Text: "ID"}, {Text: view.ID}},
-	}}, used
+		{{Text: "Used today (UTC)"}, parts[quota.Day]},
+	}}
+	if t.Limits.Month != 0 {
+		sheet.Rows = append(sheet.Rows, []cell{{Text: "Used this month"}, parts[quota.Month]})
+	}
+	sheet.Rows = append(sheet.Rows, []cell{{Text: "Created"}, v.when(t.CreatedAt, "-")}, []cell{{Text: "ID"}, {Text: view.ID}})
+	return sheet, used
 }
 
 // usedPart is a cell with the used part of a limit.

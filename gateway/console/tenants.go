@@ -194,9 +194,9 @@ func (c *Console) tenantList(ctx context.Context, v *visit, tenants []keystore.T
 			{Text: t.Plan},
 			tenantStatus(t),
 			{Text: t.PerMinute()},
-			sharePart(use.Minute, isKnown),
+			sharePart(use.Usages[quota.Minute], isKnown),
 			{Text: t.PerDay()},
-			sharePart(use.Day, isKnown),
+			sharePart(use.Usages[quota.Day], isKnown),
 			{Text: humanize.Comma(refused[tenants[i].ID])},
 			v.when(tenants[i].CreatedAt, "-"),
 		})

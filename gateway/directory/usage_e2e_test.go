@@ -22,6 +22,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
+	"petgate/shared/core/quota"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
@@ -140,7 +141,7 @@ func storedBefore(u *usage) instant.Millis {
 var countLimits = plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax}
 
 func countOne(d *Directory, limits quotas.Quotas, tenant id.Tenant, key id.Key, shift instant.Millis) error {
-	v, err := limits.Take(quotas.Request{Tenant: tenant, Version: 1, Limits: countLimits})
+	v, err := limits.Take(countRequest(tenant))
 	if err != nil || v.Granted != 1 || v.Degraded {
 		return fmt.Errorf("take: %+v, %w", v, err)
 	}
@@ -309,10 +310,10 @@ func TestUsageIsWhatRedisAdmitted(t *testing.T) {
 	must.Do(t, err)
 	defer limits.Close(context.Background())
 	for i := range countTenants {
-		v, err := limits.Peek(t.Context(), quotas.Request{Tenant: massTenant(i), Version: 1, Limits: countLimits})
+		v, err := limits.Peek(t.Context(), countRequest(massTenant(i)))
 		// The killed gateway may have been granted a request for each of its workers that it did not print.
-		if n := byTenant[massTenant(i).String()]; err != nil || v.Day.Used < n || v.Day.Used > n+countWorkers {
-			t.Errorf("tenant %d: Redis has admitted %d, %v, the gateways say %d", i, v.Day.Used, err, n)
+		if n := byTenant[massTenant(i).String()]; err != nil || v.Usages[quota.Day].Used < n || v.Usages[quota.Day].Used > n+countWorkers {
+			t.Errorf("tenant %d: Redis has admitted %d, %v, the gateways say %d", i, v.Usages[quota.Day].Used, err, n)
 		}
 	}
 	gaps, err := store.UsageGaps(t.Context(), 0)
@@ -321,4 +322,9 @@ func TestUsageIsWhatRedisAdmitted(t *testing.T) {
 	}
 	t.Logf("figure: %d requests at %d gateways over a full hour, one killed: %d charged requests stored of %d admitted; the killed one lost %d "+
 		"of the %d that it admitted after it last stored its usage; in every other hour and tenant the numbers are equal", all(), countGateways, int64(all())-lost, all(), lost, risk)
+}
+
+func countRequest(tenant id.Tenant) (q quotas.Request) {
+	q.Tenant, q.Version, q.Limits = tenant, 1, countLimits
+	return q
 }

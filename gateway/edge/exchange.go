@@ -55,7 +55,8 @@ type state struct {
 	why     access.Reason      // whether the key may call now; valid if the key is known
 	guard   authfailures.State // valid without a key
 	verdict quota.Verdict      // valid with a key: the decision of meter, or the last known use
-	isTaken bool               // one request was charged
+	cost    int64              // of the request, in units; 0: it was not metered
+	isTaken bool               // the cost was charged
 
 	isMetered bool // the quota was asked, whatever it answered
 

@@ -7,6 +7,7 @@ import (
 	"petgate/gateway/directory"
 	"petgate/gateway/strikes"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/quota"
 )
 
 // finish ends an exchange: it writes the response, metrics, access log and usage, each exactly once. serve defers it, so
@@ -94,7 +95,7 @@ func (x *exchange) countedAt() instant.Millis {
 	if !x.isTaken {
 		return x.now
 	}
-	return max(x.verdict.At, x.verdict.Day.ResetAt.Add(-24*time.Hour))
+	return max(x.verdict.At, x.verdict.Usages[quota.Day].ResetAt.Add(-24*time.Hour))
 }
 
 func (e *Edge) logPanic(x *exchange, panicked any) {

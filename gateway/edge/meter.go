@@ -8,10 +8,11 @@ import (
 	"petgate/gateway/strikes"
 	"petgate/gateway/upstream"
 	"petgate/shared/api"
+	"petgate/shared/core/apikey"
 	"petgate/shared/core/quota"
 )
 
-// meter takes one request from both policies, or from neither. It comes before route, so that probing for paths is not
+// meter takes the cost of the request from all policies, or from none. It comes before route, so that probing for paths is not
 // free. The charge is never returned, whatever the response is. So it first takes a slot of the upstream: a request for which there is
 // none is not charged.
 func (e *Edge) meter(x *exchange) refusal {
@@ -23,6 +24,9 @@ func (e *Edge) meter(x *exchange) refusal {
 		if x.found.pool.Enter(&x.sending) != nil {
 			return refusal{reason: upstreamOverloaded}
 		}
+	}
+	if x.cost = 1; x.mayCall() {
+		x.cost = max(1, x.found.Cost)
 	}
 	x.isMetered = true
 	var err error
@@ -42,18 +46,27 @@ func (e *Edge) meter(x *exchange) refusal {
 	return e.exceeded(x)
 }
 
-// ask is the tenant's question for the quotas.
-func (x *exchange) ask() quotas.Request {
+// ask is the question for the quotas.
+func (x *exchange) ask() (q quotas.Request) {
 	k := &x.entry
-	return quotas.Request{Tenant: k.Tenant, Since: k.UsedSince, Version: k.Version, Limits: k.Limits}
+	q.Tenant, q.Since, q.Test = k.Tenant, k.UsedSince, k.Environment == apikey.Test
+	q.Version, q.Limits, q.MonthStarts, q.Cost = k.Version, k.Limits, k.MonthStarts, max(1, x.cost)
+	if q.Cap = k.KeyLimits; q.IsCapped() {
+		q.Key = k.Key
+	}
+	return q
+}
+
+// exceedings has the refusal of each policy.
+var exceedings = [quota.Policies + 1]reason{
+	quota.Minute: minuteQuotaExceeded, quota.Day: dayQuotaExceeded, quota.Month: monthQuotaExceeded,
+	quota.KeyMinute: keyQuotaExceeded, quota.KeyDay: keyQuotaExceeded,
+	quota.None: minuteQuotaExceeded, // the tenant has just got more: another request was admitted before this one
 }
 
 // exceeded refuses the request and passes the refusal to the ban rule.
 func (e *Edge) exceeded(x *exchange) refusal {
-	r := refusal{reason: minuteQuotaExceeded}
-	if x.verdict.Violated() == quota.Day {
-		r.reason = dayQuotaExceeded
-	}
+	r := refusal{reason: exceedings[x.verdict.Violated()]}
 	if !e.strikes.AreCounted() {
 		return r
 	}

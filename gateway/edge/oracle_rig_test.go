@@ -241,15 +241,20 @@ func clock() func() time.Time {
 func verdict(limits plan.Limits, used int64) quota.Verdict {
 	at := instant.Of(now)
 	v := quota.Verdict{
-		At:     at,
-		Minute: quota.Usage{Limit: limits.Minute, Used: used, ResetAt: at + 60_250, ReleaseAt: at + 60_250},
-		Day:    quota.Usage{Limit: limits.Day, Used: used, ResetAt: at + 43_200_000, ReleaseAt: at + 43_200_000},
+		At: at,
+		Usages: [quota.Policies]quota.Usage{
+			quota.Minute: {Limit: limits.Minute, ResetAt: at + 60_250},
+			quota.Day:    {Limit: limits.Day, ResetAt: at + 43_200_000},
+			quota.Month:  {Limit: limits.Month, ResetAt: at + 43_200_000},
+		},
 	}
-	if used >= limits.Minute {
-		v.Minute.RetryAt = at + 60_250
-	}
-	if used >= limits.Day {
-		v.Day.RetryAt = v.Day.ResetAt
+	for p := range v.Usages {
+		if u := &v.Usages[p]; u.Limit != 0 {
+			u.Used, u.Remaining, u.ReleaseAt = used, max(0, u.Limit-used), u.ResetAt
+			if used >= u.Limit {
+				u.RetryAt = u.ResetAt
+			}
+		}
 	}
 	return v
 }

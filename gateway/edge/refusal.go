@@ -31,6 +31,8 @@ const (
 	upstreamOverloaded
 	minuteQuotaExceeded
 	dayQuotaExceeded
+	monthQuotaExceeded
+	keyQuotaExceeded
 	limitsDegraded
 	limitsUnavailable
 	noSuchRoute
@@ -168,6 +170,14 @@ var table = [reasons]row{
 	dayQuotaExceeded: {
 		stage: "meter", Code: code.DayQuotaExceeded,
 		message: "the quota of this day is used up: wait for Retry-After",
+	},
+	monthQuotaExceeded: {
+		stage: "meter", Code: code.MonthQuotaExceeded,
+		message: "the quota of this month is used up: wait for Retry-After",
+	},
+	keyQuotaExceeded: {
+		stage: "meter", Code: code.KeyQuotaExceeded,
+		message: "the quota that the API key has of its own is used up: wait for Retry-After, or use another key of your account",
 	},
 	limitsDegraded: {
 		stage: "meter", Code: code.LimitsDegraded,

@@ -17,6 +17,7 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/ban"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
@@ -89,10 +90,22 @@ func TestEveryRefusal(t *testing.T) {
 			return verdict(a.Limits, 1000), nil
 		}
 	})
+	f("month_quota_exceeded", 429, false, rawGet(), func(s *setup) {
+		s.take = func(a quotas.Request) (quota.Verdict, error) {
+			return verdict(plan.Limits{Minute: 1, Month: 1}, 1), nil
+		}
+	})
+	f("key_quota_exceeded", 429, false, rawGet(), func(s *setup) {
+		s.take = func(a quotas.Request) (quota.Verdict, error) {
+			v, own := verdict(a.Limits, 0), verdict(plan.Limits{Minute: 9}, 9)
+			v.Join(&own)
+			return v, nil
+		}
+	})
 	f("limits_degraded", 429, false, rawGet(), func(s *setup) {
 		s.take = func(a quotas.Request) (quota.Verdict, error) {
 			v := verdict(a.Limits, 1000)
-			v.Degraded, v.Minute.RetryAt, v.Day.RetryAt = true, v.At+1000, v.At+1000
+			v.Degraded, v.Usages[quota.Minute].RetryAt, v.Usages[quota.Day].RetryAt = true, v.At+1000, v.At+1000
 			return v, nil
 		}
 	})
@@ -277,7 +290,8 @@ func TestFiguresOfAShare(t *testing.T) {
 	r := newRig(t, func(s *setup) {
 		s.take = func(a quotas.Request) (quota.Verdict, error) {
 			v := verdict(a.Limits, 21)
-			v.Granted, v.Degraded, v.Admits = 1, true, [2]int64{9, 4}
+			v.Granted, v.Degraded = 1, true
+			v.Usages[quota.Minute].Remaining, v.Usages[quota.Day].Remaining = 9, 4
 			return v, nil
 		}
 	})

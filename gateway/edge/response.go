@@ -22,6 +22,7 @@ var (
 	nameReset       = []byte("X-RateLimit-Reset")
 	namePolicies    = []byte("RateLimit-Policy")
 	nameStates      = []byte("RateLimit")
+	nameCost        = []byte("X-Request-Cost")
 	nameRetryAfter  = []byte("Retry-After")
 	nameRequestID   = []byte("X-Request-Id")
 	nameKeyExpires  = []byte("X-Key-Expires")
@@ -154,7 +155,7 @@ const (
 
 var ours = func() (n http1.Names[bool]) {
 	n.Add(true, "x-gateway-secret") // of an upstream that returns what it gets: it is for upstreams only
-	n.Add(true, "ratelimit", "ratelimit-policy", "x-request-id", "x-key-expires", "x-stability", "deprecation", "sunset", "date", "server")
+	n.Add(true, "ratelimit", "ratelimit-policy", "x-request-id", "x-request-cost", "x-key-expires", "x-stability", "deprecation", "sunset", "date", "server")
 	return n
 }()
 
@@ -186,26 +187,48 @@ func (e *Edge) describeLimits(x *exchange) (wait int64) {
 	}
 	v := &x.verdict
 	if v.At == 0 { // a panic before the use was known
-		v.At, v.Minute.Limit, v.Day.Limit = x.now, x.entry.Limits.Minute, x.entry.Limits.Day
+		d := quota.Demand{Limits: x.entry.Limits, MonthStarts: x.entry.MonthStarts}
+		*v = quota.Product.Take(new(quota.Record), x.now, d)
 	}
 	banned := max(x.limited.Ban.EndsAt.Sub(x.now), 0)
-	var all [2]policy // set in place: copies would cost as much as the rest
-	all[0].set(`, "minute"`, minuteWindow, &v.Minute, v.Remaining(quota.Minute), v.At, banned)
-	all[1].set(`, "day"`, dayWindow, &v.Day, v.Remaining(quota.Day), v.At, banned)
-	// The policy that refuses. If none does, the one with fewer requests remaining; the day if they are equal.
-	tight, shown := &all[1], all[:]
-	switch violated := v.Violated(); {
-	case x.refusal.reason == quotaPolling:
-		shown = append(shown, policy{})
-		tight = &shown[2]
-		tight.set(`, "quota-polling"`, pollWindow, &x.polls, x.polls.Remaining(), x.now, 0)
-	case violated == quota.Minute || violated == quota.None && v.Remaining(quota.Minute) < v.Remaining(quota.Day):
-		tight = &all[0]
+	// The policy that refuses. If none does, the one with the fewest units remaining: of two, the tenant's, and the longer one.
+	binds := v.Violated()
+	if binds == quota.None {
+		for p := range quota.None {
+			u := &v.Usages[p]
+			if u.Limit != 0 && (binds == quota.None || u.Remaining < v.Usages[binds].Remaining || u.Remaining == v.Usages[binds].Remaining && !p.IsOfKey()) {
+				binds = p
+			}
+		}
+	}
+	if binds == quota.None { // without any limit, the minute's is 0
+		binds = quota.Minute
+	}
+	var all [quota.Policies + 1]policy // set in place: copies would cost as much as the rest
+	shown, tight := 0, &all[0]
+	for p := range quota.None {
+		u := &v.Usages[p]
+		if u.Limit == 0 && p != binds {
+			continue
+		}
+		all[shown].set(items[p], answers.Window(p, u, x.entry.MonthStarts), u, v.At, banned)
+		if p == binds {
+			tight = &all[shown]
+		}
+		shown++
+	}
+	if x.refusal.reason == quotaPolling {
+		tight = &all[shown]
+		tight.set(`, "quota-polling"`, answers.PollSeconds, &x.polls, x.now, 0)
+		shown++
 	}
 	if banned > 0 {
 		tight.resetAt = x.limited.Ban.EndsAt
 	}
-	x.describe(shown, tight)
+	x.describe(all[:shown], tight)
+	if x.cost > 1 {
+		x.addInt(nameCost, x.cost)
+	}
 	x.limited.Plan = x.entry.Plan
 	if x.refusal.reason == keyBanned { // nothing of a quota was exceeded
 		x.limited.Policy, x.limited.Limit = "ban", 0
@@ -214,24 +237,27 @@ func (e *Edge) describeLimits(x *exchange) (wait int64) {
 }
 
 func (x *exchange) describeAddress(s authfailures.State) (wait int64) {
-	used := quota.Usage{Limit: int64(s.Limit), Used: int64(s.Limit - s.Remaining), ResetAt: s.ResetAt, ReleaseAt: s.ReleaseAt}
+	used := quota.Usage{
+		Limit: int64(s.Limit), Used: int64(s.Limit - s.Remaining), Remaining: int64(s.Remaining), ResetAt: s.ResetAt, ReleaseAt: s.ReleaseAt,
+	}
 	var all [1]policy
-	all[0].set(`, "failed-attempts"`, minuteWindow, &used, used.Remaining(), x.now, 0)
+	all[0].set(`, "failed-attempts"`, answers.MinuteSeconds, &used, x.now, 0)
 	x.describe(all[:], &all[0])
 	return max(1, seconds(all[0].release))
 }
 
-// The lengths of windows in seconds, as a parameter of a list's item.
-var (
-	minuteWindow = ";w=" + strconv.Itoa(answers.MinuteSeconds)
-	dayWindow    = ";w=" + strconv.Itoa(answers.DaySeconds)
-	pollWindow   = ";w=" + strconv.Itoa(answers.PollSeconds)
-)
+// items are the names of policies as items of a list, after another one.
+var items = func() (items [quota.Policies]string) {
+	for p := range quota.None {
+		items[p] = `, "` + p.String() + `"`
+	}
+	return items
+}()
 
 // policy is a limit as responses show it.
 type policy struct {
 	item   string // its name as an item of a list, after another one
-	window string // the parameter with its length
+	window int64  // its length in seconds
 
 	limit, used, remaining int64
 
@@ -240,9 +266,9 @@ type policy struct {
 }
 
 // set sets the state of a policy at an instant of the clock that decides. A ban admits nothing until it ends, whatever is left.
-func (p *policy) set(item, window string, u *quota.Usage, remaining int64, at instant.Millis, banned time.Duration) {
+func (p *policy) set(item string, window int64, u *quota.Usage, at instant.Millis, banned time.Duration) {
 	p.item, p.window = item, window
-	p.limit, p.used, p.remaining, p.resetAt, p.release = u.Limit, u.Used, remaining, u.ResetAt, u.ReleaseAt.Sub(at)
+	p.limit, p.used, p.remaining, p.resetAt, p.release = u.Limit, u.Used, u.Remaining, u.ResetAt, u.ReleaseAt.Sub(at)
 	if u.RetryAt != 0 {
 		p.release = max(u.RetryAt.Sub(at), 1)
 	}
@@ -265,7 +291,7 @@ func (x *exchange) describe(all []policy, tight *policy) {
 	for i := range all {
 		p := &all[i]
 		text = strconv.AppendInt(append(append(text, p.item...), ";q="...), p.limit, 10)
-		text = append(text, p.window...)
+		text = strconv.AppendInt(append(text, ";w="...), p.window, 10)
 	}
 	x.addList(namePolicies, text)
 	text = x.text

@@ -13,6 +13,7 @@ import (
 	"petgate/gateway/quotas"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
 )
 
@@ -55,8 +56,10 @@ func TestUsageOfADayIsTheQuotasDay(t *testing.T) {
 				target = "/v1/none" // charged too
 			}
 			client.ask(t, strings.Replace(rawGet(), "/v1/pets", target, 1))
-			v := limits.Known(quotas.Request{Tenant: entry.Tenant, Limits: entry.Limits})
-			charged[instant.Millis(v.DayUse.Day*day.Milliseconds())] = v.DayUse.Used
+			ask := quotas.Request{}
+			ask.Tenant, ask.Limits = entry.Tenant, entry.Limits
+			v := limits.Known(ask).Usages[quota.Day]
+			charged[v.ResetAt.Add(-day)] = v.Used
 		}
 		before, after := instant.Of(midnight.Add(-day)), instant.Of(midnight)
 		if counted[before] != charged[before] || counted[after] != charged[after] || charged[before] == 0 || charged[before]+charged[after] != 60 {

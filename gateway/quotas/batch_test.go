@@ -44,8 +44,8 @@ func TestBatch(t *testing.T) {
 					refused++
 					return
 				}
-				used[v.Minute.Used]++
-				if v.Day.Used != v.Minute.Used || v.DayUse.Used != v.Day.Used || (v.RetryAt() != 0) != (v.Minute.Used == 5) {
+				used[v.Usages[quota.Minute].Used]++
+				if v.Usages[quota.Day].Used != v.Usages[quota.Minute].Used || (v.RetryAt() != 0) != (v.Usages[quota.Minute].Used == 5) {
 					t.Errorf("verdict %+v", v)
 				}
 			})
@@ -89,13 +89,13 @@ func TestBatchKeepsLimitsApart(t *testing.T) {
 		old, upgraded := asking(1, 60), asking(1, 300)
 		upgraded.Version = 2
 		var all sync.WaitGroup
-		for _, a := range []store.Request{asking(9, 60), old, upgraded, old, upgraded} {
+		for _, a := range []Request{asking(9, 60), old, upgraded, old, upgraded} {
 			all.Go(func() { mustTake(t, l, a) })
 			synctest.Wait()
 		}
 		close(release)
 		all.Wait()
-		if len(log) != 3 || log[1][0].Request != old || log[1][0].Want != 2 || log[2][0].Request != upgraded || log[2][0].Want != 2 {
+		if len(log) != 3 || log[1][0].Request != old.Request || log[1][0].Want != 2 || log[2][0].Request != upgraded.Request || log[2][0].Want != 2 {
 			t.Errorf("trips: %v", log)
 		}
 	})
@@ -163,7 +163,7 @@ func TestRememberedRefusal(t *testing.T) {
 		// version is late.
 		again, upgraded := a, a
 		again.Version, upgraded.Limits.Minute = 2, 300
-		for i, changed := range []store.Request{again, upgraded} {
+		for i, changed := range []Request{again, upgraded} {
 			if v := mustTake(t, l, changed); len(log) != 11+i || (v.Granted == 1) != (changed == upgraded) {
 				t.Errorf("asked as %+v, in all %d times: %+v", changed, len(log), v)
 			}
@@ -213,7 +213,7 @@ func TestRefusalAnswersTheQueue(t *testing.T) {
 			return records.Decide(ctx, demands, results)
 		})
 		a := asking(1, 1)
-		records.Take(instant.Of(time.Now()), &store.Demand{Request: a, Want: 1})
+		records.Take(instant.Of(time.Now()), &store.Demand{Request: a.Request, Want: 1})
 		var all sync.WaitGroup
 		for range 500 {
 			all.Go(func() { mustTake(t, l, a) })
@@ -292,7 +292,7 @@ func TestALongQueueIsNoOutage(t *testing.T) {
 			var all sync.WaitGroup
 			for i := range tenants {
 				all.Go(func() {
-					if v := mustTake(t, l, asking(i, 60)); v.Minute.Used != 1 {
+					if v := mustTake(t, l, asking(i, 60)); v.Usages[quota.Minute].Used != 1 {
 						t.Errorf("tenant %d: %+v", i, v)
 					}
 				})
@@ -323,7 +323,7 @@ func TestBadRecord(t *testing.T) {
 	if n := takeAll(t, l, asking(1, 60), 100); n != 60 {
 		t.Errorf("the tenant with the bad record was admitted %d times, want 60", n)
 	}
-	if v := mustTake(t, l, asking(2, 60)); v.Minute.Used != 1 || l.Mode() != modeShared {
+	if v := mustTake(t, l, asking(2, 60)); v.Usages[quota.Minute].Used != 1 || l.Mode() != modeShared {
 		t.Errorf("another tenant: %+v in mode %s", v, l.Mode())
 	}
 }
@@ -334,7 +334,7 @@ func TestRefuse(t *testing.T) {
 		t.Errorf("Take without Redis: %v", err)
 	}
 	v, err := l.Peek(background, asking(1, 60))
-	if err != nil || !v.Degraded || v.Minute.Limit != 60 || v.Remaining(quota.Minute) != 0 || v.RetryAt() != v.At+1000 {
+	if err != nil || !v.Degraded || v.Usages[quota.Minute].Limit != 60 || v.Usages[quota.Minute].Remaining != 0 || v.RetryAt() != v.At+1000 {
 		t.Errorf("Peek without Redis: %+v, %v", v, err)
 	}
 }

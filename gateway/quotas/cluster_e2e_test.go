@@ -9,7 +9,6 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"petgate/gateway/quotas/store"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -25,7 +24,7 @@ func TestCurrentWhileAnotherMasterIsDown(t *testing.T) {
 		masters[i] = goredis.NewClient(options)
 		t.Cleanup(func() { _ = masters[i].Close() })
 	}
-	asks := make([]store.Request, 60)
+	asks := make([]Request, 60)
 	takeOfAll := func() {
 		for i := range asks {
 			asks[i] = asking(i+1, 10_000)
@@ -38,7 +37,7 @@ func TestCurrentWhileAnotherMasterIsDown(t *testing.T) {
 		takeOfAll()
 		return l.redis.IsDown()
 	})
-	var up []store.Request
+	var up []Request
 	for _, ask := range asks {
 		if !l.redis.IsDownFor(ask.Tenant) {
 			up = append(up, ask)

@@ -104,7 +104,7 @@ func charged(t *testing.T, l *Shared, want ...int64) {
 	t.Helper()
 	time.Sleep(2 * time.Second)
 	for i, n := range want {
-		if v := mustTake(t, l, asking(i+1, 60)); v.Degraded || v.Minute.Used != n+1 || v.Day.Used != n+1 {
+		if v := mustTake(t, l, asking(i+1, 60)); v.Degraded || v.Usages[quota.Minute].Used != n+1 || v.Usages[quota.Day].Used != n+1 {
 			t.Errorf("tenant %d: %+v, want %d used before", i+1, v, n)
 		}
 	}

@@ -31,7 +31,7 @@ func TestCurrentAsksOnceASecond(t *testing.T) {
 			var all sync.WaitGroup
 			for range callers {
 				all.Go(func() {
-					if v, err := here.Current(ask); err != nil || v.Minute.Used != used || v.Day.Used != used || v.Granted != 0 || v.Degraded {
+					if v, err := here.Current(ask); err != nil || v.Usages[quota.Minute].Used != used || v.Usages[quota.Day].Used != used || v.Granted != 0 || v.Degraded {
 						t.Errorf("%s: %+v, %v; want %d used", what, v, err, used)
 					}
 				})
@@ -79,11 +79,11 @@ func TestCurrentWithoutRedis(t *testing.T) {
 		down = true
 		time.Sleep(time.Second)
 		v, err := shares.Current(ask)
-		if next := mustTake(t, shares, ask); err != nil || !v.Degraded || next.Granted != 1 || next.Remaining(quota.Minute) != v.Remaining(quota.Minute)-1 || shares.Known(ask) != withoutGrant(next) {
+		if next := mustTake(t, shares, ask); err != nil || !v.Degraded || next.Granted != 1 || next.Usages[quota.Minute].Remaining != v.Usages[quota.Minute].Remaining-1 || shares.Known(ask) != withoutGrant(next) {
 			t.Errorf("%+v, %v; then %+v", v, err, next)
 		}
 		v, err = refuses.Current(ask)
-		if err != nil || !v.Degraded || v.Minute.Used != 1 || v.Remaining(quota.Minute) != 0 || v.RetryAt() != v.At+1000 || refuses.Known(ask) != v {
+		if err != nil || !v.Degraded || v.Usages[quota.Minute].Used != 1 || v.Usages[quota.Minute].Remaining != 0 || v.RetryAt() != v.At+1000 || refuses.Known(ask) != v {
 			t.Errorf("with refuse: %+v, %v", v, err)
 		}
 	})
@@ -108,11 +108,11 @@ func TestCurrentOvertakesARequest(t *testing.T) {
 		var all sync.WaitGroup
 		all.Go(func() { mustTake(t, l, ask) })
 		time.Sleep(time.Millisecond)
-		if v, err := l.Current(ask); err != nil || v.Minute.Used != 0 {
+		if v, err := l.Current(ask); err != nil || v.Usages[quota.Minute].Used != 0 {
 			t.Errorf("before the request is decided: %+v, %v", v, err)
 		}
 		all.Wait()
-		if v, err := l.Current(ask); err != nil || v.Minute.Used != 1 || v.Day.Used != 1 {
+		if v, err := l.Current(ask); err != nil || v.Usages[quota.Minute].Used != 1 || v.Usages[quota.Day].Used != 1 {
 			t.Errorf("after the request: %+v, %v", v, err)
 		}
 	})
@@ -136,7 +136,7 @@ func TestCurrentRemembers(t *testing.T) {
 		ask := asking(1, 5)
 		takeAll(t, elsewhere, ask, 5)
 		calls = 0
-		if v, err := here.Current(ask); err != nil || v.Minute.Remaining() != 0 {
+		if v, err := here.Current(ask); err != nil || v.Usages[quota.Minute].Remaining != 0 {
 			t.Errorf("%+v, %v", v, err)
 		}
 		if n := takeAll(t, here, ask, 10); n != 0 || calls != 1 {

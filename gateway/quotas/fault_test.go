@@ -57,7 +57,7 @@ type load struct {
 	took     []time.Duration
 }
 
-func startLoad(gateways []Quotas, a store.Request) *load {
+func startLoad(gateways []Quotas, a Request) *load {
 	w := &load{stop: make(chan struct{})}
 	for _, l := range gateways {
 		for range 3 {
@@ -67,7 +67,7 @@ func startLoad(gateways []Quotas, a store.Request) *load {
 	return w
 }
 
-func (w *load) work(l Quotas, a store.Request) {
+func (w *load) work(l Quotas, a Request) {
 	pace := time.NewTicker(5 * time.Millisecond)
 	defer pace.Stop()
 	for {
@@ -276,7 +276,7 @@ func TestRefusalFlood(t *testing.T) {
 	if calls > int(took.Seconds())+1 {
 		t.Errorf("%d calls in %v", calls, took)
 	}
-	if v, err := l.Peek(background, a); err != nil || v.Day.Used != 60 {
+	if v, err := l.Peek(background, a); err != nil || v.Usages[quota.Day].Used != 60 {
 		t.Errorf("refusals cost: %+v, %v", v, err)
 	}
 }

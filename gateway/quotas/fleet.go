@@ -17,10 +17,11 @@ import (
 const fleetEvery = time.Second
 
 // fleet is what this gateway knows of the others, for its shares. What a gateway admitted still counts after it has left. For the minute,
-// shares divide by the largest number of gateways of the last window. For the day, a gateway that leaves writes down what Redis has not got.
+// shares divide by the largest number of gateways of the last window. For the day and the month, a gateway that leaves writes down
+// what Redis has not got.
 type fleet struct {
-	largest atomic.Int64                                // number of gateways
-	left    atomic.Pointer[map[store.Name]quota.DayUse] // admitted by gateways that have left; Redis has not got it
+	largest atomic.Int64                             // number of gateways
+	left    atomic.Pointer[map[store.Name]quota.Use] // admitted by gateways that have left; Redis has not got it
 
 	// Only watch uses the following fields.
 	numbers    []int64         // numbers of gateways, of the last window and slice
@@ -33,12 +34,12 @@ func newFleet(window time.Duration) *fleet {
 	return &fleet{numbers: make([]int64, window/fleetEvery+2), complaints: rate.Sometimes{Interval: time.Minute}}
 }
 
-// leftOf returns a tenant's use of this day that gateways have left.
-func (f *fleet) leftOf(t store.Name, day int64) int64 {
-	if left := f.left.Load(); left != nil && (*left)[t].Day == day {
-		return (*left)[t].Used
+// leftOf returns a record's use that gateways have left.
+func (f *fleet) leftOf(n store.Name) quota.Use {
+	if left := f.left.Load(); left != nil {
+		return (*left)[n]
 	}
-	return 0
+	return quota.Use{}
 }
 
 // watch follows the other gateways until closing ends, also while Redis answers.
@@ -64,11 +65,10 @@ func (s *Shared) watch(closing context.Context) {
 func (s *Shared) followLeavers(ctx context.Context) {
 	f, texts := s.fleet, s.config.Leavers.Unreported()
 	if !slices.Equal(f.texts, texts) {
-		left := map[store.Name]quota.DayUse{}
+		left := map[store.Name]quota.Use{}
 		for _, r := range s.readAll(texts) {
 			for _, d := range r.Unreported {
-				n := d.name()
-				left[n] = plus(quota.Spent{Day: left[n]}, quota.Spent{Day: quota.DayUse{Day: d.Day, Used: d.DayUsed}}).Day
+				left[d.name()] = plus(left[d.name()], d.use())
 			}
 		}
 		f.texts = texts
@@ -90,7 +90,7 @@ func (s *Shared) followLeavers(ctx context.Context) {
 // decides asks Redis whether it decides: a gateway without requests may not have noticed an outage.
 func (s *Shared) decides(ctx context.Context) bool {
 	for n := range *s.fleet.left.Load() {
-		_, err := s.peek(ctx, Request{Tenant: n.Tenant, Since: n.Since})
+		_, err := s.peek(ctx, store.Request{Name: n})
 		return err == nil && !s.redis.IsDown()
 	}
 	return !s.redis.IsDown()

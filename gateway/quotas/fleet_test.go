@@ -53,7 +53,7 @@ func TestGatewaysLeaveInAnOutage(t *testing.T) {
 			}
 			s.back()
 			last := s.gateways[gateways-1]
-			if v := mustTake(t, last, r); v.Degraded || v.Day.Used != used+shares+v.Granted {
+			if v := mustTake(t, last, r); v.Degraded || v.Usages[quota.Day].Used != used+shares+v.Granted {
 				t.Errorf("%d gateways, %s: after %d and %d admitted: %+v", gateways, policy, used, shares, v)
 			}
 			if got := strings.Count(s.logs.String(), "what another one has left"); got != gateways-1 {
@@ -88,7 +88,7 @@ func TestWhatAGatewayLeftIsReported(t *testing.T) {
 			}
 			do(s)
 			time.Sleep(10 * time.Second)
-			if v := mustTake(t, s.gateways[2], r); v.Degraded || v.Day.Used != want+1 {
+			if v := mustTake(t, s.gateways[2], r); v.Degraded || v.Usages[quota.Day].Used != want+1 {
 				t.Errorf("%s: %+v, want %d used before", name, v, want)
 			}
 			if left := s.Unreported(); len(left) != 0 {
@@ -200,7 +200,7 @@ func TestClocksOfGatewaysStepInAnOutage(t *testing.T) {
 				}
 			}
 			s.back()
-			if v := mustTake(t, s.gateways[1], r); v.Degraded || v.Minute.Used != 100 || v.Day.Used != 100 {
+			if v := mustTake(t, s.gateways[1], r); v.Degraded || v.Usages[quota.Minute].Used != 100 || v.Usages[quota.Day].Used != 100 {
 				t.Errorf("three steps of %v: afterwards %+v", step, v)
 			}
 			time.Sleep(time.Minute)

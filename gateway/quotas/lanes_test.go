@@ -121,7 +121,7 @@ func (a *asked) ask(l *Shared, n int) {
 func (a *asked) used() (all []int64) {
 	a.all.Wait()
 	for _, v := range a.verdicts {
-		all = append(all, v.Minute.Used)
+		all = append(all, v.Usages[quota.Minute].Used)
 	}
 	return all
 }
@@ -202,7 +202,7 @@ func TestLanesKeepTheOrder(t *testing.T) {
 				all.Go(func() {
 					a := asking(n, 1000)
 					a.Version = uint64(i / 300) // the limits change
-					if v := mustTake(t, l, a); v.Granted != 1 || v.Minute.Used != want {
+					if v := mustTake(t, l, a); v.Granted != 1 || v.Usages[quota.Minute].Used != want {
 						t.Errorf("%d lanes: request %d of tenant %d: %+v", lanes, want, n, v)
 					}
 				})
@@ -274,7 +274,7 @@ func TestTwoBatchesAreLost(t *testing.T) {
 			case 4:
 				want = 2
 			}
-			if v := mustTake(t, l, asking(n, 60)); v.Degraded || v.Minute.Used != want || v.Day.Used != want {
+			if v := mustTake(t, l, asking(n, 60)); v.Degraded || v.Usages[quota.Minute].Used != want || v.Usages[quota.Day].Used != want {
 				t.Errorf("tenant %d: %+v, want %d used", n, v, want)
 			}
 		}

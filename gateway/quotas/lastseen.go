@@ -19,8 +19,8 @@ const (
 	lastSeenMax = 1 << 18
 )
 
-// lastSeen keeps the last decision on each tenant. It is used for the headers of requests that are not metered, to repeat
-// refusals without asking Redis, and to restore the day's use in a Redis that has lost it. It is safe for concurrent use.
+// lastSeen keeps the last decision on each record. It is used for the headers of requests that are not metered, to repeat
+// refusals without asking Redis, and to restore the use of the day and the month in a Redis that has lost it. It is safe for concurrent use.
 type lastSeen struct {
 	rule    quota.Rule
 	records *sharded.Map[store.Name, snapshot]
@@ -33,9 +33,22 @@ type snapshot struct {
 	sentAt      instant.Millis // when this gateway asked, by its own clock
 	refuseUntil instant.Millis // by this gateway's clock; 0 = not refused
 	failedAt    instant.Millis // when Redis last failed to give figures to Current, by this gateway's clock; 0 = it has not failed
-	dayIndex    int64
-	minute, day quota.Usage
+	limits      plan.Limits
+	monthStarts uint8
+	cost        uint16
+	day, month  period
+	minuteUsed  uint32
+	resetAt     instant.Millis // of the minute, as the others
+	releaseAt   instant.Millis
+	retryAt     instant.Millis
 }
+
+// period is a quota.Period in less memory.
+type period struct{ ends, used uint32 }
+
+func smaller(p quota.Period) period { return period{quota.Count(p.Ends), quota.Count(p.Used)} }
+
+func (p period) whole() quota.Period { return quota.Period{Ends: int64(p.ends), Used: int64(p.used)} }
 
 func newLastSeen(rule quota.Rule) *lastSeen {
 	return &lastSeen{rule, sharded.New[store.Name, snapshot](lastSeenMax, func(n store.Name) byte { return n.Tenant[0] })}
@@ -68,93 +81,79 @@ func (k *lastSeen) fail(n store.Name, at instant.Millis) {
 
 // refusal returns the remembered refusal that still holds for a, if there is one.
 func (k *lastSeen) refusal(a store.Request, now instant.Millis) (v quota.Verdict, ok bool) {
-	f := k.get(a.Name())
-	return f.refusal(a, now)
+	f := k.get(a.Name)
+	if now >= f.refuseUntil || now < f.sentAt || f.question(a.Name) != a {
+		return v, false // another question, or the clock has stepped back
+	}
+	return k.verdict(a, now), true
 }
 
 // store remembers the verdict of a trip that was sent and answered at these instants. refused says that some of the
 // tenant's requests were not admitted.
 func (k *lastSeen) store(a store.Request, sentAt, answeredAt instant.Millis, v *quota.Verdict, refused bool) {
+	use, minute := k.rule.UseOf(v), &v.Usages[quota.Minute]
 	f := snapshot{
-		version: a.Version, sentAt: sentAt, dayIndex: v.DayUse.Day, minute: v.Minute, day: v.Day,
+		version: a.Version, sentAt: sentAt, limits: a.Limits, monthStarts: a.MonthStarts, cost: uint16(a.Cost),
+		day: smaller(use.Day), month: smaller(use.Month),
+		minuteUsed: quota.Count(minute.Used), resetAt: minute.ResetAt, releaseAt: minute.ReleaseAt, retryAt: minute.RetryAt,
 		// This assumes that Redis decided just before the answer arrived. Instants derived from it are then never too
 		// early.
 		at: v.At - max(0, answeredAt-sentAt),
 	}
-	if refused {
+	if retryAt := v.RetryAt(); refused && retryAt != 0 { // otherwise the key's own limits refused, or the tenant's
 		// Counted from when the trip was sent, so that Redis is asked again one second after it, or at RetryAt if that is
 		// earlier.
-		f.refuseUntil = sentAt.Add(min(rememberFor, v.RetryAt().Sub(v.At)))
+		f.refuseUntil = sentAt.Add(min(rememberFor, retryAt.Sub(v.At)))
 	}
-	k.put(a.Name(), f)
+	k.put(a.Name, f)
 }
 
 // verdict returns the known use at now, under the limits of a. It leaves out use that has been released since.
 func (k *lastSeen) verdict(a store.Request, now instant.Millis) quota.Verdict {
-	f := k.get(a.Name())
+	f := k.get(a.Name)
 	if f.at == 0 || now < f.sentAt {
 		f = snapshot{at: now, sentAt: now}
 	}
-	last := f.verdict(now)
-	v := k.rule.Take(new(quota.Record), last.At, quota.Demand{Limits: a.Limits})
-	lay(&v.Minute, last.Minute, last.At)
-	lay(&v.Day, last.Day, last.At)
-	v.DayUse.Used = v.Day.Used
+	d := store.Demand{Request: a, Known: quota.Use{Day: f.day.whole(), Month: f.month.whole()}}
+	at := f.decidingAt(now)
+	v := k.rule.Take(new(quota.Record), at, d.Quota())
+	u := &v.Usages[quota.Minute]
+	if f.minuteUsed == 0 || at >= f.resetAt {
+		return v
+	}
+	u.Used, u.ResetAt, u.ReleaseAt = int64(f.minuteUsed), f.resetAt, max(f.releaseAt, at)
+	if u.Limit != 0 {
+		if u.Remaining = max(0, u.Limit-u.Used); u.Remaining < max(1, a.Cost) {
+			u.RetryAt = max(f.retryAt, u.ReleaseAt)
+		}
+	}
 	return v
 }
 
-// lay copies the use from last into unused, which is the policy's state without any use. If the use in last has expired
-// at now, it copies nothing.
-func lay(unused *quota.Usage, last quota.Usage, now instant.Millis) {
-	if last.Used == 0 || now >= last.ResetAt {
-		return
-	}
-	unused.Used, unused.ResetAt, unused.ReleaseAt = last.Used, last.ResetAt, max(last.ReleaseAt, now)
-	if unused.Used >= unused.Limit {
-		unused.RetryAt = max(last.RetryAt, unused.ReleaseAt)
-	}
+// question is what was asked of the record.
+func (f *snapshot) question(n store.Name) store.Request {
+	return store.Request{Name: n, Version: f.version, Limits: f.limits, MonthStarts: f.monthStarts, Cost: int64(f.cost)}
 }
 
-func (f *snapshot) limits() plan.Limits {
-	return plan.Limits{Minute: f.minute.Limit, Day: f.day.Limit}
-}
-
-// verdict returns f as a verdict. Its instant is now, converted to the deciding clock.
-func (f *snapshot) verdict(now instant.Millis) quota.Verdict {
-	return quota.Verdict{
-		At: f.at + now - f.sentAt, Minute: f.minute, Day: f.day, DayUse: f.dayUse(),
-	}
-}
+// decidingAt converts now to the deciding clock.
+func (f *snapshot) decidingAt(now instant.Millis) instant.Millis { return f.at + now - f.sentAt }
 
 // hasMore reports whether f has more use than other.
 func (f *snapshot) hasMore(other *snapshot) bool {
-	return f.dayIndex > other.dayIndex || f.dayIndex == other.dayIndex && f.day.Used > other.day.Used
+	return f.day.ends > other.day.ends || f.day.ends == other.day.ends && f.day.used > other.day.used
 }
 
-// minuteUse returns the use that may still be in the window at now.
-func (f *snapshot) minuteUse(now instant.Millis) int64 {
-	if f.at+now-f.sentAt >= f.minute.ResetAt {
-		return 0
+// use is what a demand tells Redis at now.
+func (f *snapshot) use(now instant.Millis) quota.Use {
+	use := quota.Use{Minute: int64(f.minuteUsed), Day: f.day.whole(), Month: f.month.whole()}
+	if f.decidingAt(now) >= f.resetAt {
+		use.Minute = 0
 	}
-	return f.minute.Used
+	return use
 }
 
-// refusal returns the refusal if it still holds for a: the limits and their version must be those of the refusal. A refusal
-// ends if the clock steps back.
-func (f *snapshot) refusal(a store.Request, now instant.Millis) (v quota.Verdict, ok bool) {
-	if now >= f.refuseUntil || now < f.sentAt || f.version != a.Version || f.limits() != a.Limits {
-		return v, false
-	}
-	return f.verdict(now), true
-}
-
-// dayUse returns the day's use that a demand carries to Redis.
-func (f *snapshot) dayUse() quota.DayUse { return quota.DayUse{Day: f.dayIndex, Used: f.day.Used} }
-
-// dayUseAt returns the use of the day in which now lies.
-func (f *snapshot) dayUseAt(now instant.Millis, day time.Duration) int64 {
-	if int64(f.at+now-f.sentAt)/day.Milliseconds() != f.dayIndex {
-		return 0
-	}
-	return f.day.Used
+// hasPeriod reports whether the day or the month of the use still runs at now.
+func (f *snapshot) hasPeriod(now instant.Millis, day time.Duration) bool {
+	today := int64(f.decidingAt(now)) / day.Milliseconds()
+	return f.day.used > 0 && int64(f.day.ends) > today || f.limits.Month != 0 && f.month.used > 0 && int64(f.month.ends) > today
 }

@@ -59,15 +59,23 @@ func (l *Local) Take(r Request) (v quota.Verdict, err error) {
 		l.metrics.undecided.Inc()
 		return v, ErrUndecided
 	}
-	v = l.records.Take(l.records.Now(), &store.Demand{Request: r, Want: 1})
+	v = l.take(&r, 1)
 	l.metrics.count(v.Granted, l.metrics.admitted, l.metrics.refused)
 	return v, nil
 }
 
-// Known returns a tenant's current figures.
-func (l *Local) Known(r Request) quota.Verdict {
-	return l.records.Take(l.records.Now(), &store.Demand{Request: r})
+func (l *Local) take(r *Request, want int64) quota.Verdict {
+	tenant, now := store.Demand{Request: r.Request, Want: want}, l.records.Now()
+	if !r.IsCapped() {
+		return l.records.Take(now, &tenant)
+	}
+	own, v := l.records.TakeBoth(now, &store.Demand{Request: r.Own(), Want: want}, &tenant)
+	v.Join(&own)
+	return v
 }
+
+// Known returns current figures.
+func (l *Local) Known(r Request) quota.Verdict { return l.take(&r, 0) }
 
 // Current is Known. It fails until the saved records are loaded.
 func (l *Local) Current(r Request) (v quota.Verdict, err error) {

@@ -238,7 +238,7 @@ func TestReportInTheBackground(t *testing.T) {
 		s.server.fail(errRefused)
 		admitted := s.use(r, s.gateways[0])
 		s.back()
-		if v := mustTake(t, s.gateways[1], r); v.Minute.Used != admitted+1 || admitted != 50 {
+		if v := mustTake(t, s.gateways[1], r); v.Usages[quota.Minute].Used != admitted+1 || admitted != 50 {
 			t.Errorf("%d admitted in the outage, %+v at the other gateway", admitted, v)
 		}
 	})

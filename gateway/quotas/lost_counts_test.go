@@ -84,8 +84,8 @@ func TestLostCountsAreTold(t *testing.T) {
 				}
 				lose()
 				testkit.Eventually(t, 20*time.Second, "a gateway tells what it knows", func() bool {
-					v, err := fleet[1].Peek(background, store.Request{Tenant: r.Tenant, Limits: r.Limits})
-					return err == nil && v.Day.Used == limit
+					v, err := fleet[1].Peek(background, Request{Request: store.Request{Name: r.Name, Limits: r.Limits}})
+					return err == nil && v.Usages[quota.Day].Used == limit
 				})
 				if v := mustTake(t, fleet[2], r); v.Granted != 0 || v.Degraded {
 					t.Errorf("loss %d: %+v, want a refusal", losses, v)
@@ -137,8 +137,8 @@ func TestDayIsToldAfterAnOutage(t *testing.T) {
 	flush(t, server.URL)
 	proxy.Restore(t)
 	testkit.Eventually(t, 20*time.Second, "the day's use is told", func() bool {
-		v, err := fleet[1].redis.Peek(background, store.Demand{Request: r})
-		return err == nil && v.Day.Used == limit
+		v, err := fleet[1].redis.Peek(background, store.Demand{Request: r.Request})
+		return err == nil && v.Usages[quota.Day].Used == limit
 	})
 }
 

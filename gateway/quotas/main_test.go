@@ -16,7 +16,6 @@ import (
 	"petgate/gateway/quotas/store"
 	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/id"
-	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -81,12 +80,14 @@ var errTimeout = fmt.Errorf("read: %w", context.DeadlineExceeded)
 // errRefused is an error reply of Redis: it has executed nothing.
 var errRefused = storetest.Reply("OOM command not allowed when used memory > 'maxmemory'")
 
-func asking(n int, minute int64) store.Request {
-	return store.Request{Tenant: tenant(n), Version: 1, Limits: plan.Limits{Minute: minute, Day: 100_000}}
+func asking(n int, minute int64) Request {
+	r := storetest.Call(tenant(n), minute, 100_000)
+	r.Version = 1
+	return r
 }
 
 // takeAll makes count requests at the same time and returns how many were admitted.
-func takeAll(t testing.TB, l Quotas, a store.Request, count int) (admitted int) {
+func takeAll(t testing.TB, l Quotas, a Request, count int) (admitted int) {
 	t.Helper()
 	type answer struct {
 		quota.Verdict
@@ -109,7 +110,7 @@ func takeAll(t testing.TB, l Quotas, a store.Request, count int) (admitted int) 
 	return admitted
 }
 
-func mustTake(t testing.TB, l Quotas, a store.Request) quota.Verdict {
+func mustTake(t testing.TB, l Quotas, a Request) quota.Verdict {
 	t.Helper()
 	v, err := l.Take(a)
 	must.Do(t, err)

@@ -45,13 +45,16 @@ var ErrUndecided = errors.New("quotas: quotas cannot be decided now")
 
 // Undecided returns figures of a tenant whose requests get ErrUndecided: nothing is admitted, and a second later it may be.
 func Undecided(known quota.Verdict) quota.Verdict {
-	known.Degraded, known.Admits = true, [2]int64{}
-	known.Minute.RetryAt, known.Day.RetryAt = known.At.Add(retryAfter), 0
+	known.Degraded = true
+	for p := range known.Usages {
+		known.Usages[p].Remaining, known.Usages[p].RetryAt = 0, 0
+	}
+	known.Usages[quota.Minute].RetryAt = known.At.Add(retryAfter)
 	return known
 }
 
-// Request is one tenant's question: may a request pass under these limits?
-type Request = store.Request
+// Request is one question: may a request pass under these limits?
+type Request = store.Call
 
 // Quotas is Local or Shared.
 type Quotas interface {

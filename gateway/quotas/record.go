@@ -93,7 +93,7 @@ func (s *Shared) restore() {
 		s.share.restore(one, at, true)
 	}
 	today := int64(now) / s.config.Rule.Day.Milliseconds()
-	s.left = slices.DeleteFunc(r.Left, func(one entry) bool { return one.Day != today })
+	s.left = slices.DeleteFunc(r.Left, func(one entry) bool { return one.Day != today && one.MonthEnds <= today })
 	for _, one := range s.left {
 		s.share.restore(one, at, false)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"petgate/shared/core/quota"
 	"petgate/shared/testkit/must"
 )
 
@@ -27,7 +28,7 @@ func TestUnreportedRequestsSurviveARestart(t *testing.T) {
 			t.Errorf("%d more admitted after the restarts", n)
 		}
 		s.back()
-		if v := mustTake(t, s.gateways[2], r); v.Minute.Used != 67 || v.Day.Used != 67 {
+		if v := mustTake(t, s.gateways[2], r); v.Usages[quota.Minute].Used != 67 || v.Usages[quota.Day].Used != 67 {
 			t.Errorf("after the outage: %+v, want 66 + 1 used", v)
 		}
 		time.Sleep(saveEvery * 3 / 2)
@@ -45,7 +46,7 @@ func TestUnreportedRequestsSurviveARestart(t *testing.T) {
 		must.Do(t, s.gateways[0].Close(background))
 		s.server.fail(nil)
 		s.start(0)
-		if v := mustTake(t, s.gateways[2], r); v.Minute.Used != 68+admitted+1 || admitted != (100-68)/3 {
+		if v := mustTake(t, s.gateways[2], r); v.Usages[quota.Minute].Used != 68+admitted+1 || admitted != (100-68)/3 {
 			t.Errorf("%d admitted in a second outage, then %+v", admitted, v)
 		}
 
@@ -56,7 +57,7 @@ func TestUnreportedRequestsSurviveARestart(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		s.server.fail(nil)
 		s.start(1)
-		if v := mustTake(t, s.gateways[1], r); v.Minute.Used != 1 || v.Day.Used != 1 {
+		if v := mustTake(t, s.gateways[1], r); v.Usages[quota.Minute].Used != 1 || v.Usages[quota.Day].Used != 1 {
 			t.Errorf("a day later: %+v", v)
 		}
 	})
@@ -87,7 +88,7 @@ func TestKilledInAnOutage(t *testing.T) {
 			t.Errorf("%d admitted of a tenant that is not in the record, want the least share", n)
 		}
 		s.back()
-		if v := mustTake(t, s.gateways[1], r); v.Minute.Used != 21 || lost != 30+1 {
+		if v := mustTake(t, s.gateways[1], r); v.Usages[quota.Minute].Used != 21 || lost != 30+1 {
 			t.Errorf("after the outage: %+v; %d lost", v, lost)
 		}
 	})

@@ -25,13 +25,13 @@ func TestRedisComesBackEmpty(t *testing.T) {
 		server.records = store.NewMemory(quota.Product, time.Now)
 		server.fail(nil)
 		time.Sleep(time.Second)
-		if v := mustTake(t, l, a); v.Minute.Used != 42 || v.Day.Used != 42 {
+		if v := mustTake(t, l, a); v.Usages[quota.Minute].Used != 42 || v.Usages[quota.Day].Used != 42 {
 			t.Errorf("after the outage: %+v, want 40 + 1 + 1 used", v)
 		}
 
 		time.Sleep(61 * time.Second)
 		server.records = store.NewMemory(quota.Product, time.Now)
-		if v := mustTake(t, l, a); v.Minute.Used != 1 || v.Day.Used != 43 {
+		if v := mustTake(t, l, a); v.Usages[quota.Minute].Used != 1 || v.Usages[quota.Day].Used != 43 {
 			t.Errorf("a minute later: %+v, want 1 used in the minute and 43 in the day", v)
 		}
 	})
@@ -66,7 +66,7 @@ func TestSharesDoNotGrowDuringARecovery(t *testing.T) {
 				admitted += s.use(r, s.gateways...)
 				time.Sleep(10 * time.Millisecond)
 			}
-			if v := mustTake(t, s.gateways[0], r); v.Degraded || admitted != r.Limits.Minute || v.Minute.Used != admitted+twice {
+			if v := mustTake(t, s.gateways[0], r); v.Degraded || admitted != r.Limits.Minute || v.Usages[quota.Minute].Used != admitted+twice {
 				t.Errorf("%s: %d admitted of %d until Redis decided again; then %+v", name, admitted, r.Limits.Minute, v)
 			}
 		})
@@ -89,7 +89,7 @@ func TestKnownUseIsToldBeforeRedisDecides(t *testing.T) {
 			mustTake(t, g, asking(2, 100)) // it has noticed
 		}
 		s.back()
-		if v := mustTake(t, s.gateways[1], r); v.Minute.Used != 61 || v.Day.Used != 61 {
+		if v := mustTake(t, s.gateways[1], r); v.Usages[quota.Minute].Used != 61 || v.Usages[quota.Day].Used != 61 {
 			t.Errorf("after the outage: %+v, want 60 + 1 used", v)
 		}
 	})
@@ -112,7 +112,7 @@ func TestSharesAfterAFailedRecovery(t *testing.T) {
 			t.Errorf("%d admitted, %d of them before the first recovery; the limit is %d", admitted, first, r.Limits.Minute)
 		}
 		s.back()
-		if v := mustTake(t, s.gateways[0], r); v.Degraded || v.Granted != 0 || v.Day.Used != admitted {
+		if v := mustTake(t, s.gateways[0], r); v.Degraded || v.Granted != 0 || v.Usages[quota.Day].Used != admitted {
 			t.Errorf("after %d admitted: %+v", admitted, v)
 		}
 	})

@@ -5,6 +5,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"petgate/shared/core/quota"
+
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/instant"
 )
@@ -17,10 +19,10 @@ func resetAt(r Request, at instant.Millis) Request {
 
 func wantUsed(t *testing.T, l Quotas, r Request, want int64) {
 	t.Helper()
-	if v, err := l.Peek(background, r); err != nil || v.Minute.Used != want || v.Day.Used != want {
+	if v, err := l.Peek(background, r); err != nil || v.Usages[quota.Minute].Used != want || v.Usages[quota.Day].Used != want {
 		t.Errorf("since %d: %+v, %v; want %d used", r.Since, v, err, want)
 	}
-	if v := l.Known(r); v.Minute.Used != want || v.Day.Used != want {
+	if v := l.Known(r); v.Usages[quota.Minute].Used != want || v.Usages[quota.Day].Used != want {
 		t.Errorf("known since %d: %+v, want %d used", r.Since, v, want)
 	}
 }

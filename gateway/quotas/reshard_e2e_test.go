@@ -13,8 +13,8 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"petgate/gateway/quotas/store"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
 )
 
@@ -34,7 +34,7 @@ func TestInterruptedReshard(t *testing.T) {
 		urls = append(urls, s.URL)
 	}
 	fleet, log := startFleet(t, 2, Config{RedisURL: strings.Join(urls, ","), Budget: 200 * time.Millisecond})
-	moving := func(since instant.Millis) store.Request {
+	moving := func(since instant.Millis) Request {
 		r := asking(1, 100_000)
 		r.Since = since
 		return r
@@ -58,7 +58,7 @@ func TestInterruptedReshard(t *testing.T) {
 		began := time.Now()
 		v := mustTake(t, fleet[0], moving(since))
 		slowest.Store(max(slowest.Load(), int64(time.Since(began))))
-		return v.Degraded, v.Day.Used
+		return v.Degraded, v.Usages[quota.Day].Used
 	}
 	take(0)
 	take(1)

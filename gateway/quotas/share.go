@@ -19,8 +19,8 @@ import (
 //
 //	max(1, charged + ⌊(limit − known use) ÷ gateways⌋)
 //
-// Known use counts until the end of its window or day; then the share is limit ÷ gateways. Charged is what this gateway
-// admitted in an earlier outage of the same window and Redis has counted since. It is part of both the known use and the
+// Known use counts until the end of its window, day or month; then the share is limit ÷ gateways. Charged is what this gateway
+// admitted in an earlier outage of the same window or period and Redis has counted since. It is part of both the known use and the
 // use here, and must not be counted against the tenant twice. The number of gateways is that of fleet. A process that Redis has never
 // answered has the smallest share, 1: it does not know what was admitted before.
 //
@@ -40,20 +40,23 @@ type localShare struct {
 	changes    atomic.Int64 // of unreported; an outageRecord is saved if they have changed
 }
 
-// unreported is the use of a tenant that was admitted here and that Redis does not count yet.
+// unreported is the use of a record that was admitted here and that Redis does not count yet.
 type unreported struct {
-	next quota.Spent // the next demand carries it
-	sent quota.Spent // a demand under way or unanswered carries it, or Redis has charged it and does not decide yet
+	next quota.Use // the next demand carries it
+	sent quota.Use // a demand under way or unanswered carries it, or Redis has charged it and does not decide yet
 }
 
-func (u *unreported) all() quota.Spent { return plus(u.next, u.sent) }
+func (u *unreported) all() quota.Use { return plus(u.next, u.sent) }
 
-// lapse drops what is older than the current window or the current day. The verdict here has the use of both.
-func (u *unreported) lapse(here quota.Verdict) {
-	for _, spent := range [...]*quota.Spent{&u.next, &u.sent} {
-		spent.Minute = min(spent.Minute, here.Minute.Used)
-		if spent.Day.Day != here.DayUse.Day {
-			spent.Day = quota.DayUse{}
+// lapse drops what is older than the current window, day or month. here is the use of these.
+func (u *unreported) lapse(here quota.Use) {
+	for _, spent := range [...]*quota.Use{&u.next, &u.sent} {
+		spent.Minute = min(spent.Minute, here.Minute)
+		if spent.Day.Ends != here.Day.Ends {
+			spent.Day = quota.Period{}
+		}
+		if spent.Month.Ends < here.Day.Ends {
+			spent.Month = quota.Period{}
 		}
 	}
 }
@@ -65,75 +68,100 @@ func newLocalShare(memory *store.Memory, now func(id.Tenant) instant.Millis) *lo
 	return &localShare{memory: memory, now: now, unreported: make(map[store.Name]unreported)}
 }
 
-// admit decides one request if want is 1. If it is 0, admit returns the figures on which it would decide. last is the tenant's last
-// known use. The use in the verdict is the known use and what this gateway has admitted since.
-func (o *localShare) admit(a store.Request, want int64, last quota.Verdict, gateways int64) quota.Verdict {
+// admit decides one request if want is 1. If it is 0, admit returns the figures on which it would decide. known returns the last known
+// use of a record. The use in the verdict is the known use and what this gateway has admitted since. A key's own limits have shares too.
+func (o *localShare) admit(c *store.Call, want int64, known func(store.Request) quota.Verdict, gateways int64) quota.Verdict {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now := o.now(a.Tenant)
-	d := store.Demand{Request: a}
-	here := o.memory.Take(now, &d)
-	own := o.unreported[a.Name()]
-	own.lapse(here)
-	open := own.all()
+	now := o.now(c.Tenant)
+	tenant := o.ask(c.Request, want, known, gateways, now)
+	if !c.IsCapped() {
+		return o.record(&tenant, o.memory.Take(now, &tenant.demand))
+	}
+	own := o.ask(c.Own(), want, known, gateways, now)
+	ofKey, ofTenant := o.memory.TakeBoth(now, &own.demand, &tenant.demand)
+	ofKey, ofTenant = o.record(&own, ofKey), o.record(&tenant, ofTenant)
+	ofTenant.Join(&ofKey)
+	return ofTenant
+}
 
-	d.Want = want
-	d.Limits = plan.Limits{
-		Minute: shareOf(a.Limits.Minute, last.Minute.Used, here.Minute.Used-open.Minute, gateways),
-		Day:    shareOf(a.Limits.Day, last.Day.Used, here.Day.Used-open.Day.Used, gateways),
+// question is asked of the share of one record.
+type question struct {
+	demand store.Demand // under the limits of the share
+	limits plan.Limits
+	last   quota.Verdict
+	own    unreported
+}
+
+// ask returns the question to a share. The caller must hold mu.
+func (o *localShare) ask(r store.Request, want int64, known func(store.Request) quota.Verdict, gateways int64, now instant.Millis) question {
+	here := o.memory.Take(now, &store.Demand{Request: r})
+	a := question{demand: store.Demand{Request: r, Want: want}, limits: r.Limits, last: known(r), own: o.unreported[r.Name]}
+	use := o.memory.UseOf(&here)
+	a.own.lapse(use)
+	open := a.own.all()
+	a.demand.Limits = plan.Limits{
+		Minute: shareOf(r.Limits.Minute, a.last.Usages[quota.Minute].Used, use.Minute-open.Minute, gateways),
+		Day:    shareOf(r.Limits.Day, a.last.Usages[quota.Day].Used, use.Day.Used-open.Day.Used, gateways),
+		Month:  shareOf(r.Limits.Month, a.last.Usages[quota.Month].Used, use.Month.Used-open.Month.Used, gateways),
 	}
-	v := o.memory.Take(now, &d)
+	return a
+}
+
+// record remembers what a share has granted, and turns its verdict into that of the whole limits. The caller must hold mu.
+func (o *localShare) record(a *question, v quota.Verdict) quota.Verdict {
 	if v.Granted == 1 {
-		own.next = plus(own.next, quota.Spent{Minute: 1, Day: quota.DayUse{Day: v.DayUse.Day, Used: 1}})
+		units, use := max(1, a.demand.Cost), o.memory.UseOf(&v)
+		use.Day.Used, use.Month.Used = units, units
+		a.own.next = plus(a.own.next, quota.Use{Minute: units, Day: use.Day, Month: use.Month})
 	}
-	o.set(a.Name(), own)
+	o.set(a.demand.Name, a.own)
 	v.Degraded = true
-	for _, u := range []*quota.Usage{&v.Minute, &v.Day} {
+	open := a.own.all()
+	for p, whole := range [...]struct{ limit, more int64 }{
+		{a.limits.Minute, open.Minute}, {a.limits.Day, open.Day.Used}, {a.limits.Month, open.Month.Used},
+	} {
+		u, last := &v.Usages[p], &a.last.Usages[p]
 		if u.RetryAt != 0 {
 			u.RetryAt = v.At.Add(retryAfter) // the share does not tell when Redis would admit more
 		}
+		if last.Used > 0 {
+			if u.Used == 0 || last.ReleaseAt < u.ReleaseAt {
+				u.ReleaseAt = last.ReleaseAt
+			}
+			u.ResetAt = max(u.ResetAt, last.ResetAt)
+		}
+		u.Limit, u.Used = whole.limit, last.Used+whole.more
 	}
-	v.Admits = [2]int64{v.Minute.Remaining(), v.Day.Remaining()}
-	open = own.all()
-	show(&v.Minute, a.Limits.Minute, &last.Minute, open.Minute)
-	show(&v.Day, a.Limits.Day, &last.Day, open.Day.Used)
 	return v
 }
 
-// shareOf returns how much of a limit one gateway may admit in its own window.
+// shareOf returns how much of a limit one gateway may admit in its own window or period. 0: the policy is not set.
 func shareOf(limit, known, charged, gateways int64) int64 {
-	return max(1, max(0, charged)+max(0, limit-known)/gateways)
-}
-
-// show turns the use of a share into that of the whole limit: the last known use, and more that was admitted here since.
-func show(u *quota.Usage, limit int64, last *quota.Usage, more int64) {
-	if last.Used > 0 {
-		if u.Used == 0 || last.ReleaseAt < u.ReleaseAt {
-			u.ReleaseAt = last.ReleaseAt
-		}
-		u.ResetAt = max(u.ResetAt, last.ResetAt)
+	if limit == 0 {
+		return 0
 	}
-	u.Limit, u.Used = limit, last.Used+more
+	return max(1, max(0, charged)+max(0, limit-known)/gateways)
 }
 
 // collect returns the unreported use of a tenant that no demand carries. The caller puts it into a demand, and passes that demand's
 // outcome to settled.
-func (o *localShare) collect(t store.Name) quota.Spent {
+func (o *localShare) collect(t store.Name) quota.Use {
 	if o.size.Load() == 0 {
-		return quota.Spent{}
+		return quota.Use{}
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	u := o.current(t)
 	spent := u.next
-	u.next, u.sent = quota.Spent{}, u.all()
+	u.next, u.sent = quota.Use{}, u.all()
 	o.set(t, u)
 	return spent
 }
 
 // settled ends a demand that carried spent: Redis has charged it, or not.
-func (o *localShare) settled(t store.Name, spent quota.Spent, charged bool) {
-	if spent == (quota.Spent{}) {
+func (o *localShare) settled(t store.Name, spent quota.Use, charged bool) {
+	if spent == (quota.Use{}) {
 		return
 	}
 	o.mu.Lock()
@@ -151,23 +179,33 @@ func (o *localShare) tenants(unsentOnly bool) (all []store.Name) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for t, u := range o.unreported {
-		if !unsentOnly || u.next != (quota.Spent{}) {
+		if !unsentOnly || u.next != (quota.Use{}) {
 			all = append(all, t)
 		}
 	}
 	return all
 }
 
-// entry is the unreported use of a tenant as it is saved.
+// entry is the unreported use of a record as it is saved.
 type entry struct {
-	Tenant  id.Tenant      `json:"tenant"`
-	Since   instant.Millis `json:"since,omitzero"` // see store.Name
-	Minute  int64          `json:"minute"`
-	Day     int64          `json:"day"` // days since the Unix epoch
-	DayUsed int64          `json:"dayUsed"`
+	Tenant    id.Tenant      `json:"tenant"`
+	Since     instant.Millis `json:"since,omitzero"` // see store.Name
+	Test      bool           `json:"test,omitzero"`
+	Key       id.Key         `json:"key,omitzero"`
+	Minute    int64          `json:"minute"`
+	Day       int64          `json:"day"` // days since the Unix epoch
+	DayUsed   int64          `json:"dayUsed"`
+	MonthEnds int64          `json:"monthEnds,omitzero"` // see quota.Period
+	MonthUsed int64          `json:"monthUsed,omitzero"`
 }
 
-func (e *entry) name() store.Name { return store.Name{Tenant: e.Tenant, Since: e.Since} }
+func (e *entry) name() store.Name {
+	return store.Name{Tenant: e.Tenant, Since: e.Since, Test: e.Test, Key: e.Key}
+}
+
+func (e *entry) use() quota.Use {
+	return quota.Use{Minute: e.Minute, Day: quota.Period{Ends: e.Day + 1, Used: e.DayUsed}, Month: quota.Period{Ends: e.MonthEnds, Used: e.MonthUsed}}
+}
 
 // entries returns the unreported use of all tenants. It locks once for each, so that decisions continue meanwhile.
 func (o *localShare) entries() (all []entry) {
@@ -175,8 +213,10 @@ func (o *localShare) entries() (all []entry) {
 		o.mu.Lock()
 		u := o.current(t)
 		o.mu.Unlock()
-		if spent := u.all(); spent != (quota.Spent{}) {
-			all = append(all, entry{t.Tenant, t.Since, spent.Minute, spent.Day.Day, spent.Day.Used})
+		if spent := u.all(); spent != (quota.Use{}) {
+			all = append(all, entry{
+				t.Tenant, t.Since, t.Test, t.Key, spent.Minute, spent.Day.Ends - 1, spent.Day.Used, spent.Month.Ends, spent.Month.Used,
+			})
 		}
 	}
 	return all
@@ -188,8 +228,8 @@ func (o *localShare) entries() (all []entry) {
 func (o *localShare) restore(e entry, savedAt instant.Millis, isUnreported bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	spent, name := quota.Spent{Minute: e.Minute, Day: quota.DayUse{Day: e.Day, Used: e.DayUsed}}, e.name()
-	o.memory.Take(savedAt, &store.Demand{Request: store.Request{Tenant: name.Tenant, Since: name.Since}, Spent: spent})
+	spent, name := e.use(), e.name()
+	o.memory.Take(savedAt, &store.Demand{Request: store.Request{Name: name}, Spent: spent})
 	if isUnreported {
 		u := o.unreported[name]
 		u.next = plus(u.next, spent)
@@ -201,7 +241,8 @@ func (o *localShare) restore(e entry, savedAt instant.Millis, isUnreported bool)
 func (o *localShare) current(t store.Name) unreported {
 	u := o.unreported[t]
 	if u != (unreported{}) {
-		u.lapse(o.memory.Take(o.now(t.Tenant), &store.Demand{Request: store.Request{Tenant: t.Tenant, Since: t.Since}}))
+		here := o.memory.Take(o.now(t.Tenant), &store.Demand{Request: store.Request{Name: t}})
+		u.lapse(o.memory.UseOf(&here))
 		o.set(t, u)
 	}
 	return u
@@ -220,26 +261,34 @@ func (o *localShare) set(t store.Name, u unreported) {
 	o.size.Store(int64(len(o.unreported)))
 }
 
-// plus adds more to spent. If their days differ, the use of the later day remains.
-func plus(spent, more quota.Spent) quota.Spent {
-	spent.Minute += more.Minute
+// plus adds more to spent. If their days or months differ, the use of the later one remains.
+func plus(spent, more quota.Use) quota.Use {
+	return quota.Use{Minute: spent.Minute + more.Minute, Day: later(spent.Day, more.Day), Month: later(spent.Month, more.Month)}
+}
+
+func later(a, b quota.Period) quota.Period {
 	switch {
-	case spent.Day.Day == more.Day.Day:
-		spent.Day.Used += more.Day.Used
-	case spent.Day.Day < more.Day.Day:
-		spent.Day = more.Day
+	case a.Ends == b.Ends:
+		a.Used += b.Used
+	case a.Ends < b.Ends:
+		return b
 	}
-	return spent
+	return a
 }
 
 // minus subtracts less from spent. It stops at zero, because a part may have lapsed since.
-func minus(spent, less quota.Spent) quota.Spent {
+func minus(spent, less quota.Use) quota.Use {
 	spent.Minute = max(0, spent.Minute-less.Minute)
-	if spent.Day.Day == less.Day.Day {
-		spent.Day.Used = max(0, spent.Day.Used-less.Day.Used)
-	}
-	if spent.Day.Used == 0 {
-		spent.Day = quota.DayUse{}
-	}
+	spent.Day, spent.Month = left(spent.Day, less.Day), left(spent.Month, less.Month)
 	return spent
+}
+
+func left(of, less quota.Period) quota.Period {
+	if of.Ends == less.Ends {
+		of.Used = max(0, of.Used-less.Used)
+	}
+	if of.Used == 0 {
+		return quota.Period{}
+	}
+	return of
 }

@@ -80,14 +80,14 @@ func TestMergeBack(t *testing.T) {
 		for range 100 {
 			v := mustTake(t, l, a)
 			admitted += int(v.Granted)
-			if v.Minute.Limit != 60 || v.Minute.Used != int64(20+admitted) || v.Remaining(quota.Minute) != int64(20-admitted) {
+			if v.Usages[quota.Minute].Limit != 60 || v.Usages[quota.Minute].Used != int64(20+admitted) || v.Usages[quota.Minute].Remaining != int64(20-admitted) {
 				t.Fatalf("during the outage, after %d: %+v", admitted, v)
 			}
 			if !v.Degraded || v.Granted == 0 && v.RetryAt() != v.At+1000 {
 				t.Fatalf("a decision without Redis, after %d: %+v", admitted, v)
 			}
 			now, err := l.Peek(background, a)
-			if now.Minute != v.Minute || now.Day != v.Day || now.Admits != v.Admits || err != nil {
+			if now.Usages != v.Usages || err != nil {
 				t.Fatalf("Peek tells of %+v, %v; the last request was told of %+v", now, err, v)
 			}
 		}
@@ -96,10 +96,10 @@ func TestMergeBack(t *testing.T) {
 		}
 		server.fail(nil)
 		time.Sleep(time.Second)
-		if v := mustTake(t, l, a); v.Minute.Used != 41 || v.Day.Used != 41 {
+		if v := mustTake(t, l, a); v.Usages[quota.Minute].Used != 41 || v.Usages[quota.Day].Used != 41 {
 			t.Errorf("the first decision afterwards: %+v, want 20 + 20 + 1 used", v)
 		}
-		if v := mustTake(t, l, a); v.Minute.Used != 42 {
+		if v := mustTake(t, l, a); v.Usages[quota.Minute].Used != 42 {
 			t.Errorf("the second: %+v", v)
 		}
 
@@ -123,7 +123,7 @@ func TestMergeBack(t *testing.T) {
 		}
 		server.fail(nil)
 		time.Sleep(time.Second)
-		if v := mustTake(t, l, a); v.Minute.Used != 31 || v.Day.Used != 82 {
+		if v := mustTake(t, l, a); v.Usages[quota.Minute].Used != 31 || v.Usages[quota.Day].Used != 82 {
 			t.Errorf("after the second outage: %+v, want 31 in the minute and 42+9+30+1 in the day", v)
 		}
 	})
@@ -148,7 +148,7 @@ func TestUnansweredBatch(t *testing.T) {
 			}
 			server.fail(nil)
 			time.Sleep(2 * time.Second)
-			if v := mustTake(t, l, asking(1, 60)); v.Degraded || v.Minute.Used != want || v.Day.Used != want {
+			if v := mustTake(t, l, asking(1, 60)); v.Degraded || v.Usages[quota.Minute].Used != want || v.Usages[quota.Day].Used != want {
 				t.Errorf("%s: %+v, want %d used", name, v, want)
 			}
 		})
@@ -185,8 +185,8 @@ func TestReportOfAFlushedRedisGivesNoSecondMinute(t *testing.T) {
 		}
 		server.records = store.NewMemory(quota.Product, time.Now)
 		time.Sleep(rememberFor)
-		if v, err := l.Current(a); err != nil || v.Minute.Used != 40 {
-			t.Errorf("a report after a flush: %+v, %v, want 40 used", v.Minute, err)
+		if v, err := l.Current(a); err != nil || v.Usages[quota.Minute].Used != 40 {
+			t.Errorf("a report after a flush: %+v, %v, want 40 used", v.Usages[quota.Minute], err)
 		}
 		if n := takeAll(t, l, a, 60); n != 20 {
 			t.Errorf("%d admitted after a flush, want the minute's last 20", n)
@@ -200,28 +200,28 @@ func TestKnown(t *testing.T) {
 		l := newFake(t, Config{}, server.Decide)
 		a := asking(1, 3)
 		now := func() instant.Millis { return instant.Of(time.Now()) }
-		if v := l.Known(a); v.At != now() || v.Minute.Limit != 3 || v.Minute.Remaining() != 3 ||
-			v.Day.Remaining() != 100_000 || v.RetryAt() != 0 || v.Minute.ResetAt < now() || v.Day.ResetAt <= now() {
+		if v := l.Known(a); v.At != now() || v.Usages[quota.Minute].Limit != 3 || v.Usages[quota.Minute].Remaining != 3 ||
+			v.Usages[quota.Day].Remaining != 100_000 || v.RetryAt() != 0 || v.Usages[quota.Minute].ResetAt < now() || v.Usages[quota.Day].ResetAt <= now() {
 			t.Errorf("nothing known: %+v", v)
 		}
 		for range 4 {
 			mustTake(t, l, a)
 		}
 		v := l.Known(a)
-		if v.At != now()+7000 || v.Minute.Used != 3 || v.Violated() != quota.Minute || v.Day.Used != 3 {
+		if v.At != now()+7000 || v.Usages[quota.Minute].Used != 3 || v.Violated() != quota.Minute || v.Usages[quota.Day].Used != 3 {
 			t.Errorf("after a refusal: %+v", v)
 		}
 		upgraded := a
 		upgraded.Limits.Minute = 300
-		if v := l.Known(upgraded); v.Minute.Remaining() != 297 || v.RetryAt() != 0 {
+		if v := l.Known(upgraded); v.Usages[quota.Minute].Remaining != 297 || v.RetryAt() != 0 {
 			t.Errorf("under other limits: %+v", v)
 		}
 		time.Sleep(61 * time.Second)
-		if v := l.Known(a); v.Minute.Used != 0 || v.Day.Used != 3 || v.RetryAt() != 0 {
+		if v := l.Known(a); v.Usages[quota.Minute].Used != 0 || v.Usages[quota.Day].Used != 3 || v.RetryAt() != 0 {
 			t.Errorf("a minute later: %+v", v)
 		}
 		time.Sleep(24 * time.Hour)
-		if v := l.Known(a); v.Day.Used != 0 {
+		if v := l.Known(a); v.Usages[quota.Day].Used != 0 {
 			t.Errorf("a day later: %+v", v)
 		}
 	})
@@ -231,20 +231,20 @@ func TestKnown(t *testing.T) {
 func TestKnownAfterClockStep(t *testing.T) {
 	k, a, v := newLastSeen(quota.Product), asking(1, 3), quota.Verdict{At: 1}
 	const before, after = 10 * 3_600_000, 9 * 3_600_000
-	k.store(a, before, before, &v, false)
-	v = newLastSeen(quota.Product).verdict(a, after)
-	v.Minute.Used, v.Minute.RetryAt = 3, v.At+5000
-	k.store(a, after, after, &v, true)
-	if _, ok := k.refusal(a, after+500); !ok {
+	k.store(a.Request, before, before, &v, false)
+	v = newLastSeen(quota.Product).verdict(a.Request, after)
+	v.Usages[quota.Minute].Used, v.Usages[quota.Minute].RetryAt = 3, v.At+5000
+	k.store(a.Request, after, after, &v, true)
+	if _, ok := k.refusal(a.Request, after+500); !ok {
 		t.Error("the refusal after the step is not remembered")
 	}
-	if _, ok := k.refusal(a, instant.Millis(after+rememberFor.Milliseconds())); ok {
+	if _, ok := k.refusal(a.Request, instant.Millis(after+rememberFor.Milliseconds())); ok {
 		t.Error("the refusal is remembered for too long")
 	}
 	late := v
-	late.Minute.Used = 2
-	k.store(a, after-10, after+10, &late, false)
-	if got := k.get(a.Name()); got.minute.Used != 3 {
+	late.Usages[quota.Minute].Used = 2
+	k.store(a.Request, after-10, after+10, &late, false)
+	if got := k.get(a.Name); got.minuteUsed != 3 {
 		t.Errorf("an earlier trip's answer took its place: %+v", got)
 	}
 }
@@ -278,7 +278,7 @@ func (s *savedRecords) SaveQuotas(_ context.Context, _ instant.Millis, records [
 		return s.err
 	}
 	for _, r := range records {
-		s.byName[store.Name{Tenant: r.Tenant, Since: r.Since}] = r
+		s.byName[r.QuotaName] = r
 	}
 	return nil
 }
@@ -303,8 +303,8 @@ func TestMemorySurvivesARestart(t *testing.T) {
 			for range use {
 				mustTake(t, l, a)
 			}
-			if v := l.Known(a); v.Minute.Used != want {
-				t.Errorf("%d used, want %d", v.Minute.Used, want)
+			if v := l.Known(a); v.Usages[quota.Minute].Used != want {
+				t.Errorf("%d used, want %d", v.Usages[quota.Minute].Used, want)
 			}
 			if l.Mode() != modeMemory {
 				t.Errorf("mode %s", l.Mode())
@@ -323,7 +323,7 @@ func TestMemorySurvivesARestart(t *testing.T) {
 		time.Sleep(time.Second)
 		kept, saves := saver.kept(a.Tenant)
 		if rec, err := quota.Product.Decode(kept.Record); err != nil ||
-			quota.Product.Take(&rec, instant.Of(time.Now()), quota.Demand{Limits: a.Limits}).Day.Used != 41 {
+			quota.Product.Take(&rec, instant.Of(time.Now()), quota.Demand{Limits: a.Limits}).Usages[quota.Day].Used != 41 {
 			t.Errorf("what failed to be saved was not saved again: %v", err)
 		}
 		time.Sleep(10 * time.Second)
@@ -357,8 +357,8 @@ func TestMemorySurvivesARestart(t *testing.T) {
 		}
 		saver.fail(nil)
 		time.Sleep(2 * loadEvery)
-		if v := mustTake(t, l, a); v.Day.Used != 43 || l.Ready() != nil {
-			t.Errorf("with what was saved: %d used, ready: %v", v.Day.Used, l.Ready())
+		if v := mustTake(t, l, a); v.Usages[quota.Day].Used != 43 || l.Ready() != nil {
+			t.Errorf("with what was saved: %d used, ready: %v", v.Usages[quota.Day].Used, l.Ready())
 		}
 		if err := l.Close(background); err != nil {
 			t.Error(err)

@@ -1,12 +1,12 @@
 package quotas
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -68,12 +68,12 @@ func (s *Shared) redisConfig() redis.Config {
 
 // Take decides on one request. A request may wait for a call under way, and then waits for its own call. A call fails when Redis
 // has been silent for the budget.
-func (s *Shared) Take(r Request) (quota.Verdict, error) {
-	if v, ok := s.seen.refusal(r, s.now()); ok {
+func (s *Shared) Take(c Request) (quota.Verdict, error) {
+	if v, ok := s.Refusal(&c, s.now()); ok {
 		s.metrics.remembered.Inc()
 		return v, nil
 	}
-	v, outcome := s.redis.Take(r)
+	v, outcome := s.redis.Take(c)
 	switch outcome {
 	case redis.Decided:
 		s.metrics.count(v.Granted, s.metrics.admitted, s.metrics.refused)
@@ -82,16 +82,16 @@ func (s *Shared) Take(r Request) (quota.Verdict, error) {
 		s.metrics.remembered.Inc()
 		return v, nil
 	}
-	return s.takeHere(r)
+	return s.takeHere(&c)
 }
 
 // takeHere decides on a request without Redis.
-func (s *Shared) takeHere(r Request) (quota.Verdict, error) {
+func (s *Shared) takeHere(c *Request) (quota.Verdict, error) {
 	if s.config.OnOutage == Refuse {
 		s.metrics.undecided.Inc()
 		return quota.Verdict{}, ErrUndecided
 	}
-	v := s.share.admit(r, 1, s.knownEverywhere(r), s.gateways(r.Tenant))
+	v := s.share.admit(c, 1, s.knownEverywhere, s.gateways(c.Tenant))
 	s.metrics.count(v.Granted, s.metrics.localAdmitted, s.metrics.localRefused)
 	return v, nil
 }
@@ -105,123 +105,167 @@ func (s *Shared) gateways(t id.Tenant) int64 {
 	return max(s.fleet.largest.Load(), s.config.liveGateways())
 }
 
-// Known returns the tenant's last known figures under the request's limits, without I/O. A tenant without figures has its whole
-// limits. In an outage they are those on which this gateway decides.
-func (s *Shared) Known(r Request) quota.Verdict {
-	if s.redis.IsDownFor(r.Tenant) {
-		return s.peekHere(r)
+// Known returns the last known figures under the request's limits, without I/O. Without figures, the whole limits are left. In an
+// outage they are those on which this gateway decides.
+func (s *Shared) Known(c Request) quota.Verdict {
+	if s.redis.IsDownFor(c.Tenant) {
+		return s.peekHere(&c)
 	}
-	return s.seen.verdict(r, s.now())
+	return both(&c, func(r store.Request) quota.Verdict { return s.seen.verdict(r, s.now()) })
 }
 
-// knownEverywhere is the last known use plus the day's requests of gateways that have left, if Redis has not got them.
-func (s *Shared) knownEverywhere(r Request) quota.Verdict {
-	v := s.seen.verdict(r, s.now())
-	v.Day.Used += s.fleet.leftOf(r.Name(), v.DayUse.Day)
+// both returns the figures of the tenant's record with those of the key's own.
+func both(c *Request, figures func(store.Request) quota.Verdict) quota.Verdict {
+	v := figures(c.Request)
+	if c.IsCapped() {
+		own := figures(c.Own())
+		v.Join(&own)
+	}
 	return v
 }
 
-// Current returns the tenant's figures, at most a second old, and charges nothing. They are those of the last decision here, if
+// knownEverywhere is the last known use of a record plus the requests of gateways that have left, if Redis has not got them.
+func (s *Shared) knownEverywhere(r store.Request) quota.Verdict {
+	v := s.seen.verdict(r, s.now())
+	left, known := s.fleet.leftOf(r.Name), s.config.Rule.UseOf(&v)
+	if left.Day.Ends == known.Day.Ends {
+		v.Usages[quota.Day].Used += left.Day.Used
+	}
+	if left.Month.Ends == known.Month.Ends {
+		v.Usages[quota.Month].Used += left.Month.Used
+	}
+	return v
+}
+
+// Current returns figures at most a second old, and charges nothing. They are those of the last decision here, if
 // that is recent. Otherwise it asks Redis, once for all callers that wait, and remembers the answer like a decision. If Redis
 // has no figures, it is asked again after a second; until then, they are those on which this gateway decides.
-func (s *Shared) Current(r Request) (quota.Verdict, error) {
-	if v, ok := s.recent(r); ok {
-		return v, nil
+func (s *Shared) Current(c Request) (quota.Verdict, error) {
+	if s.redis.IsDownFor(c.Tenant) {
+		return s.peekHere(&c), nil
 	}
-	asked, _, _ := s.asking.Do(string(strconv.AppendInt(r.Tenant[:], int64(r.Since), 10)), func() (any, error) {
-		if v, ok := s.recent(r); ok { // another caller has just asked
-			return v, nil
+	isKnown := true
+	v := both(&c, func(r store.Request) (v quota.Verdict) {
+		v, ok := s.current(r)
+		isKnown = isKnown && ok
+		return v
+	})
+	if !isKnown {
+		v = s.peekHere(&c)
+	}
+	return v, nil
+}
+
+// current returns a record's figures, and false if Redis has none.
+func (s *Shared) current(r store.Request) (v quota.Verdict, ok bool) {
+	type answer struct {
+		quota.Verdict
+		ok bool
+	}
+	if v, isRecent, ok := s.recent(r); isRecent {
+		return v, ok
+	}
+	asked, _, _ := s.asking.Do(string(r.AppendTo(r.Tenant.AppendTo(nil))), func() (any, error) {
+		if v, isRecent, ok := s.recent(r); isRecent { // another caller has just asked
+			return answer{v, ok}, nil
 		}
 		sentAt := s.now()
 		v, err := s.peek(context.Background(), r)
 		if err != nil {
 			if !s.redis.IsDownFor(r.Tenant) { // while it is down, it is not asked anyway
-				s.seen.fail(r.Name(), s.now())
+				s.seen.fail(r.Name, s.now())
 			}
-			return s.peekHere(r), nil
+			return answer{}, nil
 		}
-		// Figures that admit no request are a refusal.
-		s.seen.store(r, sentAt, s.now(), &v, v.RetryAt() != 0)
-		return v, nil
+		s.seen.store(r, sentAt, s.now(), &v, true) // figures that admit no request are a refusal
+		return answer{v, true}, nil
 	})
-	return asked.(quota.Verdict), nil
+	a := asked.(answer)
+	return a.Verdict, a.ok
 }
 
-// recent returns the tenant's figures without asking Redis, if they are known from the last second, or if Redis had none then.
-func (s *Shared) recent(r Request) (v quota.Verdict, ok bool) {
-	last, now := s.seen.get(r.Name()), s.now()
-	isRecent := func(at instant.Millis) bool { return at != 0 && at <= now && now < at.Add(rememberFor) }
+// recent returns a record's figures without asking Redis, if they are known from the last second. ok is false if Redis had none then.
+func (s *Shared) recent(r store.Request) (v quota.Verdict, isRecent, ok bool) {
+	last, now := s.seen.get(r.Name), s.now()
+	isIn := func(at instant.Millis) bool { return at != 0 && at <= now && now < at.Add(rememberFor) }
 	switch {
-	case isRecent(last.failedAt):
-		return s.peekHere(r), true
-	case s.redis.IsDownFor(r.Tenant) || last.at == 0 || !isRecent(last.sentAt):
-		return v, false
+	case isIn(last.failedAt):
+		return v, true, false
+	case last.at == 0 || !isIn(last.sentAt):
+		return v, false, false
 	}
-	if v, ok := s.seen.refusal(r, now); ok {
-		return v, true
-	}
-	return s.seen.verdict(r, now), true
+	return s.seen.verdict(r, now), true, true
 }
 
-// Peek returns a tenant's current figures and charges nothing. In an outage they are those on which this gateway decides.
-func (s *Shared) Peek(ctx context.Context, r Request) (quota.Verdict, error) {
-	v, err := s.peek(ctx, r)
-	if err != nil {
-		return s.peekHere(r), nil
+// Peek returns current figures and charges nothing. In an outage they are those on which this gateway decides.
+func (s *Shared) Peek(ctx context.Context, c Request) (quota.Verdict, error) {
+	var failed error
+	v := both(&c, func(r store.Request) quota.Verdict {
+		v, err := s.peek(ctx, r)
+		failed = cmp.Or(failed, err)
+		return v
+	})
+	if failed != nil {
+		v = s.peekHere(&c)
 	}
 	return v, nil
 }
 
 // peek asks Redis.
-func (s *Shared) peek(ctx context.Context, r Request) (quota.Verdict, error) {
+func (s *Shared) peek(ctx context.Context, r store.Request) (quota.Verdict, error) {
 	d := store.Demand{Request: r}
 	s.tellKnown(&d)
 	return s.redis.Peek(ctx, d)
 }
 
 // peekHere returns the figures on which this gateway decides without Redis. With Refuse, it admits nothing.
-func (s *Shared) peekHere(r Request) quota.Verdict {
+func (s *Shared) peekHere(c *Request) quota.Verdict {
 	if s.config.OnOutage == Refuse {
-		return Undecided(s.knownEverywhere(r))
+		return Undecided(both(c, s.knownEverywhere))
 	}
-	if v, ok := s.seen.refusal(r, s.now()); ok {
+	if v, ok := s.Refusal(c, s.now()); ok {
 		return v
 	}
-	return s.share.admit(r, 0, s.knownEverywhere(r), s.gateways(r.Tenant))
+	return s.share.admit(c, 0, s.knownEverywhere, s.gateways(c.Tenant))
 }
 
 // Refusal implements redis.Ledger.
-func (s *Shared) Refusal(r Request, now instant.Millis) (quota.Verdict, bool) {
-	return s.seen.refusal(r, now)
+func (s *Shared) Refusal(c *Request, now instant.Millis) (quota.Verdict, bool) {
+	v, isRefused := s.seen.refusal(c.Request, now)
+	if !c.IsCapped() {
+		return v, isRefused
+	}
+	if _, isOwn := s.seen.refusal(c.Own(), now); !isRefused && !isOwn {
+		return v, false
+	}
+	return both(c, func(r store.Request) quota.Verdict { return s.seen.verdict(r, now) }), true
 }
 
 // Collect implements redis.Ledger.
 func (s *Shared) Collect(d *store.Demand) {
 	s.tellKnown(d)
-	d.Spent = s.share.collect(d.Name())
+	d.Spent = s.share.collect(d.Name)
 }
 
 // tellKnown adds to a demand the use that this gateway last saw.
 func (s *Shared) tellKnown(d *store.Demand) {
-	last := s.seen.get(d.Name())
-	d.Known, d.KnownMinute = last.dayUse(), last.minuteUse(s.now())
+	last := s.seen.get(d.Name)
+	d.Known = last.use(s.now())
 }
 
 // Untold implements redis.Ledger.
-func (s *Shared) Untold(scope redis.Scope) (untold []Request) {
-	add := func(t store.Name, last snapshot) {
-		untold = append(untold, Request{Tenant: t.Tenant, Since: t.Since, Version: last.version, Limits: last.limits()})
-	}
+func (s *Shared) Untold(scope redis.Scope) (untold []store.Request) {
+	add := func(n store.Name, last snapshot) { untold = append(untold, last.question(n)) }
 	if scope == redis.Unreported {
-		for _, t := range s.share.tenants(true) {
-			add(t, s.seen.get(t))
+		for _, n := range s.share.tenants(true) {
+			add(n, s.seen.get(n))
 		}
 		return untold
 	}
 	now := s.now()
-	for t, last := range s.seen.records.All() {
-		if last.minuteUse(now) > 0 || scope == redis.Day && last.dayUseAt(now, s.config.Rule.Day) > 0 {
-			add(t, last)
+	for n, last := range s.seen.records.All() {
+		if last.use(now).Minute > 0 || scope == redis.Day && last.hasPeriod(now, s.config.Rule.Day) {
+			add(n, last)
 		}
 	}
 	return untold
@@ -232,7 +276,7 @@ func (s *Shared) Settle(d *store.Demand, v *quota.Verdict, decided bool, beganAt
 	if decided {
 		s.seen.store(d.Request, beganAt, endedAt, v, v.Granted < d.Want)
 	}
-	s.share.settled(d.Name(), d.Spent, decided)
+	s.share.settled(d.Name, d.Spent, decided)
 }
 
 // Mode is "shared", or "outage" while some or all of Redis does not answer.

@@ -42,6 +42,7 @@ type Operation struct {
 	Successor    string    // path of what replaces it; empty = nothing
 	ByGateway    bool      // the gateway itself answers it; without a scope: for every valid key
 	Stability    string    // experimental or beta; empty = stable
+	Cost         int64     // of a request, in units of the limits; 0: the document does not say, so it is 1
 
 	// TakesKey means that a request with the header KeyHeader may be sent again, whether the first one succeeded or not.
 	TakesKey bool

@@ -22,6 +22,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"petgate/shared/core/apikey"
+	"petgate/shared/core/plan"
 )
 
 const (
@@ -358,6 +359,16 @@ func (l *loading) extend(o *Operation, extensions map[string]any) {
 	if isPublic, isThere := extensions["x-public"]; isThere {
 		if o.IsPublic, isThere = isPublic.(bool); !isThere {
 			l.refuse(l.placeOf(o), "x-public is %v: use true or false", isPublic)
+		}
+	}
+	if value, isThere := extensions["x-cost"]; isThere {
+		cost, _ := value.(float64)
+		o.Cost = int64(cost)
+		switch isNumber := float64(o.Cost) == cost && fmt.Sprint(value) == fmt.Sprint(cost); {
+		case o.IsPublic && (!isNumber || cost != 0):
+			l.refuse(l.placeOf(o), "x-cost is %v: a public operation has no quota, so use 0 or remove it", value)
+		case !o.IsPublic && (!isNumber || cost < 1 || cost > plan.CostMax):
+			l.refuse(l.placeOf(o), "x-cost is %v: use 1 to %d", value, plan.CostMax)
 		}
 	}
 	switch {

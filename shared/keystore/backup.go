@@ -247,7 +247,7 @@ var readers = map[string]func(value any) error{
 	"tenants.id":              func(v any) error { return new(id.Tenant).Scan(v) },
 	"tenant_keys.id":          func(v any) error { return new(id.Key).Scan(v) },
 	"events.id":               checkEventID,
-	"quota_records.tenant_id": func(v any) error { return new(quotaName).Scan(v) },
+	"quota_records.tenant_id": func(v any) error { return new(QuotaName).Scan(v) },
 	"tenant_id":               func(v any) error { return new(id.Tenant).Scan(v) },
 	"key_id":                  func(v any) error { return new(id.Key).Scan(v) },
 	"replaced_by":             func(v any) error { return new(id.Key).Scan(v) },

@@ -404,31 +404,33 @@ func TestQuotas(t *testing.T) {
 			t.Helper()
 			must.Do(t, s.SaveQuotas(ctx, now, records))
 		}
-		type name struct {
-			tenant id.Tenant
-			since  instant.Millis
-		}
-		load := func() map[name]string {
-			records := map[name]string{}
+		load := func() map[keystore.QuotaName]string {
+			records := map[keystore.QuotaName]string{}
 			for _, r := range must.Get[[]keystore.QuotaRecord](t)(s.LoadQuotas(ctx)) {
-				records[name{r.Tenant, r.Since}] = string(r.Record)
+				records[r.QuotaName] = string(r.Record)
 			}
 			return records
 		}
-		save(1000, keystore.QuotaRecord{Tenant: one, Record: []byte("a\x00")}, keystore.QuotaRecord{Tenant: two, Record: []byte("b")})
-		save(2000, keystore.QuotaRecord{Tenant: one, Record: []byte("c")})
-		save(1000, keystore.QuotaRecord{Tenant: one, Since: 7, Record: []byte("e")})
-		wantEqual(t, "records", load(), map[name]string{{one, 0}: "c", {one, 7}: "e", {two, 0}: "b"})
+		save(1000, keystore.QuotaRecord{QuotaName: keystore.QuotaName{Tenant: one}, Record: []byte("a\x00")}, keystore.QuotaRecord{QuotaName: keystore.QuotaName{Tenant: two}, Record: []byte("b")})
+		save(2000, keystore.QuotaRecord{QuotaName: keystore.QuotaName{Tenant: one}, Record: []byte("c")})
+		save(1000, keystore.QuotaRecord{QuotaName: keystore.QuotaName{Tenant: one, Since: 7}, Record: []byte("e")})
+		save(1000, keystore.QuotaRecord{QuotaName: keystore.QuotaName{Tenant: two, Test: true}, Record: []byte("t")},
+			keystore.QuotaRecord{QuotaName: keystore.QuotaName{Tenant: two, Key: id.Key{5}}, Record: []byte("k")},
+			keystore.QuotaRecord{QuotaName: keystore.QuotaName{Tenant: two, Test: true, Key: id.Key{5}, Since: 9}, Record: []byte("a")})
+		wantEqual(t, "records", load(), map[keystore.QuotaName]string{
+			{Tenant: one}: "c", {Tenant: one, Since: 7}: "e", {Tenant: two}: "b", {Tenant: two, Test: true}: "t",
+			{Tenant: two, Key: id.Key{5}}: "k", {Tenant: two, Test: true, Key: id.Key{5}, Since: 9}: "a",
+		})
 		if change, err := s.ResetUsage(ctx, one); err != nil || change != 3 {
 			t.Errorf("reset: change %d, %v", change, err)
 		}
-		save(2000 + 25*3_600_000 + 1)
-		wantEqual(t, "records a day later", load(), map[name]string{})
-		save(1000, keystore.QuotaRecord{Tenant: two, Record: []byte("d")})
-		save(2000 + 25*3_600_000 + 2)
-		wantEqual(t, "old records are removed once an hour", load(), map[name]string{{two, 0}: "d"})
-		save(2000 + 26*3_600_000 + 1)
-		wantEqual(t, "records an hour later", load(), map[name]string{})
+		save(2000 + 745*3_600_000 + 1)
+		wantEqual(t, "records a month later", load(), map[keystore.QuotaName]string{})
+		save(1000, keystore.QuotaRecord{QuotaName: keystore.QuotaName{Tenant: two}, Record: []byte("d")})
+		save(2000 + 745*3_600_000 + 2)
+		wantEqual(t, "old records are removed once an hour", load(), map[keystore.QuotaName]string{{Tenant: two}: "d"})
+		save(2000 + 746*3_600_000 + 1)
+		wantEqual(t, "records an hour later", load(), map[keystore.QuotaName]string{})
 		_, err := s.ResetUsage(ctx, id.Tenant{1})
 		wantError(t, err, keystore.ErrNotFound)
 	})

@@ -282,7 +282,7 @@ const (
 
 	loadQuotas = `SELECT tenant_id AS name, record FROM quota_records`
 
-	// $1: instant in ms. Records are not valid after their UTC day.
+	// $1: instant in ms. Records are not valid after their month.
 	pruneQuotas = `DELETE FROM quota_records WHERE saved_at < $1`
 
 	// $1: tenant, $2: now. Two resets never get the same instant, even if the clock steps back.

@@ -15,8 +15,8 @@ import (
 	"petgate/shared/core/instant"
 )
 
-// QuotaKept is how long a record can matter: its UTC day, and an hour because clocks differ.
-const QuotaKept = 25 * time.Hour
+// QuotaKept is how long a record can matter: its month, and an hour because clocks differ.
+const QuotaKept = 31*24*time.Hour + time.Hour
 
 // pruneQuotasEvery is how often old records are removed.
 const pruneQuotasEvery = time.Hour
@@ -59,10 +59,7 @@ func quotaRows(records []QuotaRecord) string {
 		if i == 0 {
 			row[0] = '['
 		}
-		if row = r.Tenant.AppendTo(row); r.Since != 0 {
-			row = strconv.AppendInt(append(row, ':'), int64(r.Since), 10)
-		}
-		row = append(row, `","record":"`...)
+		row = append(r.AppendTo(r.Tenant.AppendTo(row)), `","record":"`...)
 		row = append(hex.AppendEncode(row, r.Record), `"}`...)
 		if i == 0 {
 			text.Grow(len(records)*len(row) + 1)
@@ -77,7 +74,7 @@ func quotaRows(records []QuotaRecord) string {
 func (s *Store) LoadQuotas(ctx context.Context) (all []QuotaRecord, err error) {
 	defer failed("load quotas", &err)
 	var rows []struct {
-		Name   quotaName `db:"name"`
+		Name   QuotaName `db:"name"`
 		Record []byte    `db:"record"`
 	}
 	if err := s.db.SelectContext(ctx, &rows, loadQuotas); err != nil {
@@ -85,27 +82,50 @@ func (s *Store) LoadQuotas(ctx context.Context) (all []QuotaRecord, err error) {
 	}
 	records := make([]QuotaRecord, len(rows))
 	for i, row := range rows {
-		records[i] = QuotaRecord{row.Name.tenant, row.Name.since, row.Record}
+		records[i] = QuotaRecord{row.Name, row.Record}
 	}
 	return records, nil
 }
 
-// quotaName is the name of a record: a tenant and, after a colon, its last reset if there was one.
-type quotaName struct {
-	tenant id.Tenant
-	since  instant.Millis
+// QuotaName names a record of use. Each reset of a tenant's use begins another record.
+type QuotaName struct {
+	Tenant id.Tenant
+	Since  instant.Millis // the tenant's last reset before this use; 0: never
+	Test   bool           // of the tenant's test keys, which have counts of their own
+	Key    id.Key         // whose own use it is; zero: the whole tenant's
 }
 
-// Scan reads a name.
-func (n *quotaName) Scan(column any) error {
-	text, _ := column.(string)
-	tenant, since, isReset := strings.Cut(text, ":")
-	ms, err := int64(0), error(nil)
-	if isReset {
-		ms, err = strconv.ParseInt(since, 10, 64)
+// AppendTo appends what follows the tenant in the name's text.
+func (n *QuotaName) AppendTo(dst []byte) []byte {
+	if n.Test {
+		dst = append(dst, quotaOfTest...)
 	}
-	n.since = instant.Millis(ms)
-	return cmp.Or(n.tenant.Scan(tenant), err)
+	if n.Key != (id.Key{}) {
+		dst = n.Key.AppendTo(append(dst, ':'))
+	}
+	if n.Since != 0 {
+		dst = strconv.AppendInt(append(dst, ':'), int64(n.Since), 10)
+	}
+	return dst
+}
+
+const quotaOfTest = ":test"
+
+// Scan reads a name.
+func (n *QuotaName) Scan(column any) error {
+	text, _ := column.(string)
+	tenant, rest, _ := strings.Cut(text, ":")
+	*n = QuotaName{}
+	err := n.Tenant.Scan(tenant)
+	if rest, n.Test = strings.CutPrefix(":"+rest, quotaOfTest); strings.HasPrefix(rest, ":"+id.KeyPrefix) {
+		key, since, _ := strings.Cut(rest[1:], ":")
+		rest, err = ":"+since, cmp.Or(err, n.Key.Scan(key))
+	}
+	if rest = strings.TrimPrefix(rest, ":"); rest != "" {
+		ms, wrong := strconv.ParseInt(rest, 10, 64)
+		n.Since, err = instant.Millis(ms), cmp.Or(err, wrong)
+	}
+	return err
 }
 
 // ResetUsage gives the tenant fresh limits: its use counts from now on.

@@ -96,7 +96,7 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		if _, err := s.Heartbeat(ctx, g, last.ID, last.UUID); err != nil {
 			t.Fatal(err)
 		}
-		saved := []keystore.QuotaRecord{{Tenant: acme.ID, Record: []byte{1, 2}}}
+		saved := []keystore.QuotaRecord{{QuotaName: keystore.QuotaName{Tenant: acme.ID}, Record: []byte{1, 2}}}
 		must.Do(t, s.SaveQuotas(ctx, c.millis(), saved))
 
 		used := []keystore.UsageRow{
@@ -220,7 +220,7 @@ func TestRestoreIntoAnEmptyDatabase(t *testing.T) {
 		k := keyOf(t, s, acme.ID, "a \"quoted\" name ü <&>")
 		must.Get[keystore.Key](t)(first(s.RevokeKey(ctx, k.ID)))
 		must.Get[keystore.Ban](t)(first(s.AddBan(ctx, keystore.Ban{Key: k.ID, Until: c.millis().Add(time.Hour), Reason: "x"})))
-		must.Do(t, s.SaveQuotas(ctx, c.millis(), []keystore.QuotaRecord{{Tenant: acme.ID, Record: []byte{0, 255, 1}}}))
+		must.Do(t, s.SaveQuotas(ctx, c.millis(), []keystore.QuotaRecord{{QuotaName: keystore.QuotaName{Tenant: acme.ID}, Record: []byte{0, 255, 1}}}))
 		g := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "one"})
 		add(t, s, g, 1, []keystore.UsageRow{
 			{Tenant: acme.ID, Key: k.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: 3_600_000, Requests: 7, LastAt: c.millis()},

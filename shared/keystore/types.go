@@ -299,7 +299,6 @@ type UsageGap struct {
 
 // QuotaRecord is a tenant's usage as the gateway encodes it, stored so that in-process quotas survive a restart.
 type QuotaRecord struct {
-	Tenant id.Tenant
-	Since  instant.Millis // the tenant's last reset before this use; 0: never
+	QuotaName
 	Record []byte
 }

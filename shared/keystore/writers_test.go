@@ -66,7 +66,7 @@ func writeMuch(url, name string) error {
 		if err := s.AddUsage(ctx, gateway, int64(i+1), rows, nil); err != nil {
 			return err
 		}
-		if err := s.SaveQuotas(ctx, instant.Millis(i), []keystore.QuotaRecord{{Tenant: tenant.ID, Record: []byte{1}}}); err != nil {
+		if err := s.SaveQuotas(ctx, instant.Millis(i), []keystore.QuotaRecord{{QuotaName: keystore.QuotaName{Tenant: tenant.ID}, Record: []byte{1}}}); err != nil {
 			return err
 		}
 	}

@@ -66,7 +66,7 @@ type batcher struct {
 
 // waiter is one request's place in a batcher.
 type waiter struct {
-	request store.Request
+	call    store.Call
 	arrived uint64 // its place in the order of all requests
 	place   int    // index of its tenant's demand in the batch
 	outcome Outcome
@@ -96,12 +96,12 @@ func newBatcher(r *Redis, probing id.Tenant) *batcher {
 
 // take queues a request and waits for its outcome. It sets v if the outcome is Decided or Remembered. Arguments are pointers because
 // copies would double the stacks of many connections: see TestIdleProcessConnections.
-func (b *batcher) take(q *store.Request, v *quota.Verdict) Outcome {
+func (b *batcher) take(q *store.Call, v *quota.Verdict) Outcome {
 	if b.down.Load() {
 		return Undecided
 	}
 	w := b.waiters.Get().(*waiter)
-	w.request = *q
+	w.call = *q
 	b.mu.Lock()
 	if b.down.Load() { // checked with the lock too: while the server is down, nothing takes requests from the queue
 		b.mu.Unlock()
@@ -168,7 +168,7 @@ func (b *batcher) depart() {
 func (b *batcher) sift() {
 	kept := b.queue[:0]
 	for _, w := range b.queue {
-		if l := b.laneOf(w.request.Tenant); l != nil {
+		if l := b.laneOf(w.call.Tenant); l != nil {
 			l.waiting = append(l.waiting, w)
 		} else {
 			kept = append(kept, w)
@@ -316,7 +316,7 @@ func (b *batcher) probe() {
 
 func (b *batcher) probeDemand() store.Demand {
 	return store.Demand{
-		Request: store.Request{Tenant: b.probing, Limits: plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax}}, Want: 1,
+		Request: store.Request{Name: store.Name{Tenant: b.probing}, Limits: plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax}}, Want: 1,
 	}
 }
 

@@ -45,7 +45,7 @@ func TestBatchesAreRemembered(t *testing.T) {
 		for i := range demands {
 			demands[i] = store.Demand{Request: storetest.Request(storetest.Tenant(i), 20, 1e6), Want: want[i]}
 			if want[i] == 3 {
-				demands[i].Spent = quota.Spent{Minute: 1, Day: quota.DayUse{Day: int64(now) / 86_400_000, Used: 2}}
+				demands[i].Spent = quota.Use{Minute: 1, Day: quota.Period{Ends: int64(now)/86_400_000 + 1, Used: 2}}
 			}
 		}
 		var ofScript, ofFake [2]store.Result
@@ -60,15 +60,15 @@ func TestBatchesAreRemembered(t *testing.T) {
 		for i := range demands {
 			a, b := ofScript[i], ofFake[i]
 			switch {
-			case ok && a.Verdict.Day.Used == used[i]:
+			case ok && a.Verdict.Usages[quota.Day].Used == used[i]:
 				seen["repeated, and not charged"]++
 			case ok:
 				seen["repeated"]++
 			default:
 				seen["new"]++
 			}
-			used[i] = a.Verdict.Day.Used
-			if a.Err != nil || a.Verdict.Granted != b.Verdict.Granted || a.Verdict.Day.Used != b.Verdict.Day.Used {
+			used[i] = a.Verdict.Usages[quota.Day].Used
+			if a.Err != nil || a.Verdict.Granted != b.Verdict.Granted || a.Verdict.Usages[quota.Day].Used != b.Verdict.Usages[quota.Day].Used {
 				t.Fatalf("seed %d, step %d, batch %d of gateway %d: the script says %+v, the fake %+v", seed, step, number, gateway, a, b)
 			}
 		}
@@ -82,7 +82,7 @@ func TestBatchesAreRemembered(t *testing.T) {
 	}
 }
 
-// A record remembers its last batch, and the last eight with unreported requests: these are charged once, whatever is charged in
+// A record remembers its last batch, and the last seven with unreported requests: these are charged once, whatever is charged in
 // between. It stays small.
 func TestReportsAreRemembered(t *testing.T) {
 	client, prefix := dialRedis(t)
@@ -93,13 +93,13 @@ func TestReportsAreRemembered(t *testing.T) {
 		if err := s.DecideBatch(background, 1, []store.Demand{d}, results[:]); err != nil || results[0].Err != nil {
 			t.Fatalf("%+v, %v", results[0], err)
 		}
-		return results[0].Verdict.Day.Used
+		return results[0].Verdict.Usages[quota.Day].Used
 	}
 	day := take(newScript(client, prefix, quota.Product, takeScript), d) - 1 + int64(instant.Of(time.Now()))/86_400_000
-	report := store.Demand{Request: d.Request, Spent: quota.Spent{Minute: 5, Day: quota.DayUse{Day: day, Used: 5}}}
+	report := store.Demand{Request: d.Request, Spent: quota.Use{Minute: 5, Day: quota.Period{Ends: day + 1, Used: 5}}}
 	first := newScript(client, prefix, quota.Product, takeScript)
 	used := take(first, report)
-	for others := 1; others <= 8; others++ {
+	for others := 1; others <= 7; others++ {
 		if now := take(first, report); now != used {
 			t.Errorf("after %d other reports, it is charged again: %d used, want %d", others-1, now, used)
 		}
@@ -110,7 +110,7 @@ func TestReportsAreRemembered(t *testing.T) {
 		}
 	}
 	if now := take(first, report); now != used+5 {
-		t.Errorf("after 8 other reports: %d used, want %d", now, used+5)
+		t.Errorf("after 7 other reports: %d used, want %d", now, used+5)
 	}
 	bytes := client.MemoryUsage(background, first.keyOf(d)).Val()
 	if bytes > 1400 {
@@ -132,7 +132,7 @@ func TestRecordsOfOtherVersions(t *testing.T) {
 			for range 2 {
 				var results [1]store.Result
 				err := s.DecideBatch(background, number, []store.Demand{d}, results[:])
-				if v := results[0].Verdict; err != nil || results[0].Err != nil || v.Granted != 1 || v.Day.Used != 1+number {
+				if v := results[0].Verdict; err != nil || results[0].Err != nil || v.Granted != 1 || v.Usages[quota.Day].Used != 1+number {
 					t.Errorf("%d bytes more, batch %d: %+v, %v", more, number, results[0], err)
 				}
 			}

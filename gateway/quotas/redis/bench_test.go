@@ -19,7 +19,7 @@ func BenchmarkScript(b *testing.B) {
 		b.Run(fmt.Sprint(tenants), func(b *testing.B) {
 			demands, results := make([]store.Demand, tenants), make([]store.Result, tenants)
 			for i := range demands {
-				demands[i] = store.Demand{Request: store.Request{Tenant: storetest.Tenant(i), Limits: generous}, Want: 1}
+				demands[i] = store.Demand{Request: store.Request{Name: store.Name{Tenant: storetest.Tenant(i)}, Limits: generous}, Want: 1}
 			}
 			client.ConfigResetStat(background)
 			b.ReportAllocs()

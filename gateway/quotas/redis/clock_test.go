@@ -42,7 +42,7 @@ func TestClocksOfMasters(t *testing.T) {
 	others := 0
 	for range 3 {
 		for n := range tenants {
-			if _, outcome := r.Take(storetest.Request(storetest.Tenant(n), 60, 100)); outcome != Decided {
+			if _, outcome := r.Take(storetest.Call(storetest.Tenant(n), 60, 100)); outcome != Decided {
 				t.Fatalf("outcome %d", outcome)
 			}
 			want := time.Duration(0)

@@ -30,7 +30,7 @@ func TestCluster(t *testing.T) {
 		all.Go(func() {
 			for n := next.Add(1); n <= tenants*requests; n = next.Add(1) {
 				i := int(n) % tenants
-				v, outcome := r.Take(storetest.Request(storetest.Tenant(i), 10, 1000))
+				v, outcome := r.Take(storetest.Call(storetest.Tenant(i), 10, 1000))
 				if outcome != Decided {
 					t.Errorf("tenant %d: outcome %d", i, outcome)
 				}
@@ -79,8 +79,8 @@ func TestCluster(t *testing.T) {
 	lost := r.batcher(storetest.Tenant(0))
 	_ = lost.ask(func() error { return errors.New("lost") })
 	for i := range 60 {
-		q := store.Request{Tenant: storetest.Tenant(i), Limits: generous}
-		_, outcome := r.Take(q)
+		q := store.Request{Name: store.Name{Tenant: storetest.Tenant(i)}, Limits: generous}
+		_, outcome := r.Take(store.Call{Request: q})
 		down := r.IsDownFor(q.Tenant)
 		if onLost := r.batcher(q.Tenant) == lost; (onLost != (outcome == Undecided) || onLost != down) && lost.down.Load() {
 			t.Errorf("tenant %d, on the lost master %t: outcome %d, down for it %t", i, onLost, outcome, down)
@@ -96,7 +96,7 @@ func moves(t *testing.T, r *Redis) {
 	was, key := r.batcher(q.Tenant), "{"+q.Tenant.String()+"}"
 	granted := int64(0)
 	take := func() {
-		v, outcome := r.Take(q)
+		v, outcome := r.Take(store.Call{Request: q})
 		if outcome != Decided && outcome != Remembered {
 			t.Fatalf("after %d grants, Redis did not decide: outcome %d", granted, outcome)
 		}

@@ -64,7 +64,9 @@ func newPair(client redis.UniversalClient, prefix string, rule quota.Rule, body 
 func (p *pair) decideByLanes(demands []store.Demand, results []store.Result) error {
 	places := map[id.Tenant][]int{}
 	for i, d := range demands {
-		places[d.Tenant] = append(places[d.Tenant], i)
+		if i == 0 || !demands[i-1].Joined {
+			places[d.Tenant] = append(places[d.Tenant], i)
+		}
 	}
 	var all errgroup.Group
 	first := p.number + 1
@@ -72,7 +74,11 @@ func (p *pair) decideByLanes(demands []store.Demand, results []store.Result) err
 	for _, own := range places {
 		all.Go(func() error {
 			for _, i := range own {
-				if err := p.lua.DecideBatch(background, first+int64(i), demands[i:i+1], results[i:i+1]); err != nil {
+				end := i + 1
+				if demands[i].Joined {
+					end++
+				}
+				if err := p.lua.DecideBatch(background, first+int64(i), demands[i:end], results[i:end]); err != nil {
 					return err
 				}
 			}
@@ -87,7 +93,11 @@ func (p *pair) decideByLanes(demands []store.Demand, results []store.Result) err
 func (p *pair) step(demands []store.Demand, byLanes bool) ([]store.Result, error) {
 	inGo, inLua := make([]store.Result, len(demands)), make([]store.Result, len(demands))
 	for i := range demands {
-		inGo[i] = p.take(&demands[i])
+		if d := &demands[i]; d.Joined {
+			p.takeBoth(demands[i:i+2], inGo[i:i+2])
+		} else if i == 0 || !demands[i-1].Joined {
+			inGo[i] = p.take(d)
+		}
 	}
 	decide := func() error { return p.lua.Decide(background, demands, inLua) }
 	if byLanes {
@@ -102,7 +112,7 @@ func (p *pair) step(demands []store.Demand, byLanes bool) ([]store.Result, error
 	read := p.lua.client.Pipeline()
 	records, left := make([]*redis.StringCmd, len(demands)), make([]*redis.DurationCmd, len(demands))
 	for i := range demands {
-		key := string(p.lua.appendKey(nil, demands[i].Name()))
+		key := string(p.lua.appendKey(nil, &demands[i].Name))
 		records[i], left[i] = read.Get(background, key), read.PTTL(background, key)
 	}
 	if _, err := read.Exec(background); err != nil && err != redis.Nil {
@@ -110,12 +120,13 @@ func (p *pair) step(demands []store.Demand, byLanes bool) ([]store.Result, error
 	}
 	for i := range demands {
 		var want string
-		if rec := p.golang[demands[i].Name()]; rec != nil {
+		if rec := p.golang[demands[i].Name]; rec != nil {
 			want = string(p.rule.Append(nil, rec))
 		}
 		got := records[i].Val()
-		if got != "" {
-			got = got[:len(want)] // the rule does not know what follows
+		if at := p.rule.RecordBytes(); got != "" { // the month is behind the last batch, and the rule does not know what follows
+			month := strings.TrimSuffix(got[at+20:][:quota.MonthBytes], strings.Repeat("\x00", quota.MonthBytes))
+			got = got[:at] + month
 		}
 		if got != want {
 			return nil, fmt.Errorf("%w in the record:\ngo  %x\nlua %x", errDiffers, want, got)
@@ -129,21 +140,48 @@ func (p *pair) step(demands []store.Demand, byLanes bool) ([]store.Result, error
 
 // take decides by the rule in Go. A record that counts nothing is not kept.
 func (p *pair) take(d *store.Demand) store.Result {
-	rec := p.golang[d.Name()]
-	if rec == nil {
+	rec, isLost := p.record(d)
+	v := p.rule.Take(rec, p.now, d.Quota())
+	p.keep(d, rec)
+	return store.Result{Verdict: v, Lost: isLost}
+}
+
+// takeBoth decides joined demands.
+func (p *pair) takeBoth(demands []store.Demand, results []store.Result) {
+	own, lostOwn := p.record(&demands[0])
+	rec, isLost := p.record(&demands[1])
+	ofKey, ofTenant := p.rule.TakeBoth(own, rec, p.now, demands[0].Quota(), demands[1].Quota())
+	p.keep(&demands[0], own)
+	p.keep(&demands[1], rec)
+	results[0], results[1] = store.Result{Verdict: ofKey, Lost: lostOwn}, store.Result{Verdict: ofTenant, Lost: isLost}
+}
+
+// record returns the record of a demand, brought to now, and whether it has less use than is known.
+func (p *pair) record(d *store.Demand) (rec *quota.Record, isLost bool) {
+	if rec = p.golang[d.Name]; rec == nil {
 		rec = new(quota.Record)
 	}
-	before := p.rule.Take(rec, p.now, quota.Demand{Limits: d.Limits}).DayUse
-	v := p.rule.Take(rec, p.now, d.Quota())
-	if !rec.IsUnused() {
-		p.golang[d.Name()] = rec
+	v := p.rule.Take(rec, p.now, quota.Demand{Limits: d.Limits, MonthStarts: d.MonthStarts})
+	use := p.rule.UseOf(&v)
+	less := func(p, known quota.Period) bool {
+		return known.Ends == p.Ends && int64(quota.Count(known.Used)) > p.Used
 	}
-	return store.Result{Verdict: v, Lost: d.Known.Day == before.Day && int64(quota.Count(d.Known.Used)) > before.Used}
+	isLost = less(use.Day, d.Known.Day)
+	if isLost {
+		use.Month.Used += int64(quota.Count(d.Known.Day.Used)) - use.Day.Used
+	}
+	return rec, isLost || d.Limits.Month != 0 && less(use.Month, d.Known.Month)
+}
+
+func (p *pair) keep(d *store.Demand, rec *quota.Record) {
+	if !rec.IsUnused() {
+		p.golang[d.Name] = rec
+	}
 }
 
 // lose drops a tenant's record in both, as a flush does.
 func (p *pair) lose(d store.Demand) error {
-	delete(p.golang, d.Name())
+	delete(p.golang, d.Name)
 	return p.lua.client.Del(background, p.lua.keyOf(d)).Err()
 }
 
@@ -157,8 +195,14 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 		{Minute: 60, Day: 70},
 		{Minute: plan.LimitMax, Day: plan.LimitMax},
 		{Minute: 3},
+		{Minute: 40, Month: 300},
+		{Month: 200},
+		{Minute: 60, Day: 500, Month: 900},
+		{Day: 90, Month: plan.LimitMax},
 		{},
 	}
+	caps := []plan.Limits{{Minute: 10}, {Minute: 4, Day: 50}, {Day: 200}, {Minute: 500, Day: 5000}}
+	costs := []int64{0, 1, 1, 1, 2, 5, 50, 1000}
 	wants := []int64{0, 1, 1, 1, 2, 7, 30, 200, 2 * plan.LimitMax, -1}
 	huge := []int64{-1, math.MaxUint32 - 1, math.MaxUint32, 1 << 40, math.MaxInt64}
 	pick := func(from []int64) int64 { return from[random.IntN(len(from))] }
@@ -166,7 +210,8 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 	move := func(ms int64) { p.now += instant.Millis(ms) }
 	forward := []int64{0, 0, 1, slice - 1, slice, slice + 1, 2 * slice, window / 10, window - 1, window, window + slice}
 	const tenants = 4
-	var known [tenants]quota.DayUse
+	known := map[store.Name]quota.Use{}
+	lastDay := func() int64 { return int64(p.now)/day + 1 }
 	var held [tenants]plan.Limits
 	var since [tenants]instant.Millis
 	for n := range held {
@@ -182,6 +227,8 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 			move(day - int64(p.now)%day + random.Int64N(4*slice) - 2*slice)
 		case 3:
 			move(random.Int64N(2 * day))
+		case 6: // about the beginning of a month, or in another one
+			move((quota.MonthEnd(int64(p.now)/day, uint8(random.IntN(3)*7))+random.Int64N(2)*random.Int64N(40))*day - int64(p.now) + random.Int64N(4*slice) - 2*slice)
 		case 4: // to the first millisecond of the next slice
 			move(slice - int64(p.now)%slice)
 		case 5: // so far back that a record written now is exactly Ahead in the future
@@ -189,8 +236,8 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 		default:
 			move(pick(forward)*random.Int64N(2) + random.Int64N(slice))
 		}
-		demands := make([]store.Demand, 1+random.IntN(tenants))
-		for j := range demands {
+		var demands []store.Demand
+		for range 1 + random.IntN(tenants) {
 			n := random.IntN(tenants)
 			if random.IntN(8) == 0 {
 				held[n] = limits[random.IntN(len(limits))]
@@ -199,28 +246,45 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 				since[n] = since[n]*10 + 1
 			}
 			d := store.Demand{
-				Request: store.Request{Tenant: storetest.Tenant(n), Since: since[n], Limits: held[n]}, Want: pick(wants), Known: known[n],
-				KnownMinute: random.Int64N(2) * random.Int64N(200),
+				Request: store.Request{Name: store.Name{Tenant: storetest.Tenant(n), Since: since[n]}, Limits: held[n], MonthStarts: uint8(n * 7), Cost: pick(costs)},
+				Want:    pick(wants),
 			}
+			if random.IntN(50) == 0 {
+				d.MonthStarts = uint8(random.IntN(29))
+			}
+			d.Known = known[d.Name]
+			d.Known.Minute = random.Int64N(2) * random.Int64N(200)
 			today := int64(p.now) / day
+			period := func(ends, used int64) quota.Period { return quota.Period{Ends: ends, Used: used} }
+			month := quota.MonthEnd(today, d.MonthStarts)
 			switch random.IntN(30) {
 			case 0:
-				d.Known = quota.DayUse{Day: today + random.Int64N(3) - 1, Used: random.Int64N(100)}
+				d.Known.Day = period(lastDay()+random.Int64N(3)-1, random.Int64N(100))
+				d.Known.Month = period(month-random.Int64N(2), random.Int64N(400))
 			case 1:
-				d.Spent = quota.Spent{
-					Minute: random.Int64N(80), Day: quota.DayUse{Day: today - random.Int64N(2), Used: random.Int64N(200)},
+				d.Spent = quota.Use{
+					Minute: random.Int64N(80), Day: period(lastDay()-random.Int64N(2), random.Int64N(200)),
+					Month: period(month-random.Int64N(2), random.Int64N(300)),
 				}
 			case 2:
 				if random.IntN(10) == 0 {
-					d.Spent = quota.Spent{Minute: pick(huge), Day: quota.DayUse{Day: today, Used: pick(huge)}}
+					d.Spent = quota.Use{Minute: pick(huge), Day: period(lastDay(), pick(huge)), Month: period(month, pick(huge))}
 				}
 			case 3:
 				if random.IntN(10) == 0 {
-					d.Known = quota.DayUse{Day: max(pick(huge), today), Used: pick(huge)}
-					d.KnownMinute = pick(huge)
+					d.Known = quota.Use{Minute: pick(huge), Day: period(max(pick(huge), lastDay()), pick(huge)), Month: period(month, pick(huge))}
 				}
 			}
-			demands[j] = d
+			if random.IntN(20) == 0 {
+				d.Known.Month = period(month, d.Known.Month.Used+random.Int64N(5))
+			}
+			if random.IntN(4) == 0 {
+				own := d
+				own.Key, own.Limits, own.Joined = id.Key{byte(random.IntN(2) + 1)}, caps[random.IntN(len(caps))], true
+				own.Known, own.Spent = known[own.Name], quota.Use{Minute: d.Spent.Minute / 2}
+				demands = append(demands, own)
+			}
+			demands = append(demands, d)
 		}
 		if random.IntN(100) == 0 {
 			if err := p.lose(demands[0]); err != nil {
@@ -232,7 +296,7 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 			return fmt.Errorf("step %d at %d, %+v: %w", i, p.now, demands, err)
 		}
 		for j, d := range demands {
-			known[d.Tenant[9]] = results[j].Verdict.DayUse
+			known[d.Name] = p.rule.UseOf(&results[j].Verdict)
 		}
 	}
 	return nil
@@ -266,7 +330,7 @@ func compareClock(client redis.UniversalClient, prefix, body string, localClock 
 		return err
 	}
 	var results [1]store.Result
-	ask := store.Request{Tenant: storetest.Tenant(1), Limits: plan.Limits{Minute: 1, Day: 1}}
+	ask := store.Request{Name: store.Name{Tenant: storetest.Tenant(1)}, Limits: plan.Limits{Minute: 1, Day: 1}}
 	if err := s.Decide(background, []store.Demand{{Request: ask, Want: 1}}, results[:]); err != nil {
 		return err
 	}
@@ -297,7 +361,7 @@ func TestDifferential(t *testing.T) {
 // TestMutants breaks the script on purpose. If the comparison missed one of these faults, it would also miss the same fault in
 // the real script.
 func TestMutants(t *testing.T) {
-	const steps = 4_000
+	const steps = 20_000
 	skewed := func() instant.Millis { return instant.Of(time.Now().Add(-time.Minute)) }
 	for _, m := range []struct {
 		name, from, to string
@@ -313,34 +377,50 @@ func TestMutants(t *testing.T) {
 		{"> for >= when a slice is released", "until oldest >= first", "until oldest > first or oldest == newest", nil},
 		{"<= for < when a slice is released", "elseif oldest < first and", "elseif oldest <= first and", nil},
 		{"<= for < where the window is past", "if newest < first then", "if newest <= first then", nil},
-		{"not both: the day is not asked", "if granted > day_limit - day_used then", "if false then", nil},
-		{"not both: the minute is not asked", "if granted > minute_limit - sum - spent then", "if false then", nil},
-		{"not neither: a refusal is charged to the day", "day_used + granted", "day_used + want", nil},
-		{"one more than the day's limit", "granted = day_limit - day_used", "granted = day_limit - day_used + 1", nil},
-		{"no maximum with known use", "if known_day == day and known_used > day_used then", "if false then", nil},
+		{"not all: the day is not asked", "if day_below < COUNT_MAX and granted", "if false and granted", nil},
+		{"not all: the minute is not asked", "if minute_below < COUNT_MAX and granted", "if false and granted", nil},
+		{"not all: the month is not asked", "if month_below < COUNT_MAX and granted", "if false and granted", nil},
+		{"not none: a refusal is charged to the day", "day_used = day_used + granted", "day_used = day_used + want", nil},
+		{"a part of a request", "granted - granted % cost", "granted", nil},
+		{"a policy that is not set", "if day_below < COUNT_MAX and granted", "if granted", nil},
+		{"the key's own limits do not count", "return min(granted or 0, admitted)", "return admitted", nil},
+		{"a key's record is charged more than its tenant's", "own_stored, admitted)", "own_stored, nil)", nil},
+		{"the month begins on another day", "below, day < begins and", "below, day <= begins and", nil},
+		{"the month never ends", "if day >= ends then ends, before = 0, 0 end", "", nil},
+		{"the month has only its day", "before, day_used = before + day_used, 0", "day_used = 0", nil},
+		{"the day counts twice in the month", "lost, before = LOST, known_month - day_used", "lost, before = LOST, known_month", nil},
+		{"no maximum with the known month", "if known_ends == ends and known_month", "if false and known_month", nil},
+		{"merged month forgotten", "if ends == spent_month then", "if false then", nil},
+		{"merged day counts twice in the month", "earlier - spent_day_used", "earlier", nil},
+		{"only counts grow, past the month's limit", "and used <= below", "", nil},
+		{"only counts grow, in another month", "begins == 0 or none == 0 and ends == (today < begins and begins or next_begins) and", "begins == 0 or", nil},
+		{"only counts grow, whatever is known of the month", "(known_ends ~= ends or known_used <= used - want)", "true", nil},
+		{"only counts grow, whatever the key's own limits", "debts == '' and not own then", "debts == '' then", nil},
+		{"one more than the day's limit", "then granted = day_below - day_used + last_begins end", "then granted = day_below - day_used + last_begins + cost end", nil},
+		{"no maximum with known use", "if known_day == day + 1 and known_used > day_used then", "if false then", nil},
 		{"the lost minute is not charged", "if spent > known_minute then spent = known_minute end", "spent = 0", nil},
 		{"more of the lost minute than is known", "if spent > known_minute then spent = known_minute end", "", nil},
-		{"known use of another day", "if known_day == day and", "if", nil},
-		{"merged use forgotten", "if spent_day == day then", "if false then", nil},
+		{"known use of another day", "if known_day == day + 1 and", "if", nil},
+		{"merged use forgotten", "if spent_day == day + 1 then", "if false then", nil},
 		{"merged use wraps around", "if day_used > COUNT_MAX then day_used = COUNT_MAX end", "", nil},
-		{"the day never ends", "if today ~= stored_day then day_used = 0 end", "", nil},
+		{"the day never ends", "if today ~= stored_day then before,", "if false then before,", nil},
 		{"a clock that steps back reopens", "elseif this_slice > at then", "else", nil},
 		{"a record far ahead is waited for", "if at * slice_ms > now + AHEAD_MS then", "if false then", nil},
 		{">= for > in how far ahead", "at * slice_ms > now + AHEAD_MS", "at * slice_ms >= now + AHEAD_MS", nil},
-		{"retry from the oldest slice, whatever the limit", "if sum > minute_limit and", "if false and", nil},
-		{"<= for < in the search for retry", "if left < minute_limit then", "if left <= minute_limit then", nil},
+		{"retry from the oldest slice, whatever the limit", "if sum > minute_below and", "if false and", nil},
+		{"<= for < in the search for retry", "if left < minute_below then", "if left <= minute_below then", nil},
 		{"no zeros for slices without use", "(at - newest - 1) * 4", "0", nil},
 		{"ring not wrapped", "if #counts > room then", "if false then", nil},
 		{"only counts grow, in another slice", "at == this_slice and newest == at and", "newest == at and", nil},
 		{"only counts grow, of an older slice", "at == this_slice and newest == at and", "at == this_slice and", nil},
-		{"only counts grow, past the minute's limit", "and want <= minute_limit - sum and", "and", nil},
-		{"only counts grow, past the day's limit", "and want <= day_limit - day_used", "", nil},
-		{"only counts grow, whatever the asker knows", "and (known_used <= day_used or known_day ~= today)", "", nil},
-		{"a loss is not told", "lost = LOST", "", nil},
-		{"only counts grow, whatever is owed", "RECENT_BYTES and debts == ''", "RECENT_BYTES", nil},
+		{"only counts grow, past the minute's limit", "and want <= minute_below - sum and", "and", nil},
+		{"only counts grow, past the day's limit", "and want <= day_below - day_used", "", nil},
+		{"only counts grow, whatever the asker knows", "and (known_used <= day_used or known_day ~= tomorrow)", "", nil},
+		{"a loss is not told", "lost = LOST\n", "\n", nil},
+		{"only counts grow, whatever is owed", "RECENT_BYTES and debts == '' and", "RECENT_BYTES and", nil},
 		{"counts beside their place", "ring_bytes + COUNTS_AT", "ring_bytes + COUNTS_AT - 4", nil},
-		{"no slice for retry at the limit", "sum < minute_limit and not before then", "sum <= minute_limit and not before then", nil},
-		{"a record that never expires", "if day ~= stored_day then", "if false then", nil},
+		{"no slice for retry at the limit", "sum < minute_below and not decided", "sum <= minute_below and not decided", nil},
+		{"a record that never expires", "if day ~= stored_day or ends ~= stored_ends then", "if false then", nil},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			body := takeScript

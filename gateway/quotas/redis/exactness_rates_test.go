@@ -61,8 +61,8 @@ func TestTwoRedisRateCalls(t *testing.T) {
 		script = storetest.Take(t, ours, store.Demand{Request: storetest.Request(storetest.Tenant(2), limit, dayLimit), Want: 1})
 	}
 	t.Logf("figure: of %d requests with %d left of the day, redis_rate passes %d and charges the minute's limit %d, the quota "+
-		"script charges %d", limit, dayLimit, passed, limit-last.Remaining, script.Minute.Used)
-	if passed != dayLimit || limit-last.Remaining <= dayLimit || script.Minute.Used != dayLimit {
+		"script charges %d", limit, dayLimit, passed, limit-last.Remaining, script.Usages[quota.Minute].Used)
+	if passed != dayLimit || limit-last.Remaining <= dayLimit || script.Usages[quota.Minute].Used != dayLimit {
 		t.Errorf("%d passed, %+v, %+v", passed, last, script)
 	}
 }

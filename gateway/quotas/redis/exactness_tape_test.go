@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/instant"
@@ -39,6 +40,7 @@ type taped struct {
 	key     string // names the tenant's record
 	demand  quota.Demand
 	verdict quota.Verdict
+	own     *taped // of the key, granted together with this one; nil: none
 }
 
 // newTape returns a tape of all decisions that the Redis at target (host:port) makes by this rule. It ends with the test.
@@ -130,10 +132,10 @@ func isScript(command []string) bool {
 // note decodes a script call and its reply by the layout that take.lua documents, and puts the decisions on the tape.
 func (p *tape) note(rule quota.Rule, command []string, reply string) error {
 	n, err := strconv.Atoi(command[2])
-	if err != nil || len(command) != 3+n+4 {
+	if err != nil || len(command) != 3+n+5 {
 		return fmt.Errorf("a call with %d arguments for %q keys: the clock must be Redis's", len(command), command[2])
 	}
-	keys, shape, text, debts := command[3:3+n], command[3+n], command[4+n], command[5+n]
+	keys, shape, text, debts, months := command[3:3+n], command[3+n], command[4+n], command[5+n], command[7+n]
 	if shape != p.shape || len(text) != n*demandBytes || len(debts) != 0 && len(debts) != n*debtBytes {
 		return fmt.Errorf("%d keys, shape %x, %d bytes of demands, %d of debts", n, shape, len(text), len(debts))
 	}
@@ -142,24 +144,45 @@ func (p *tape) note(rule quota.Rule, command []string, reply string) error {
 		number := func(text string, k int) int64 {
 			return int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[8*k:]))))
 		}
-		d := &demands[i]
-		d.Limits = plan.Limits{Minute: number(text, 6*i), Day: number(text, 6*i+1)}
-		d.Want = number(text, 6*i+2)
-		d.Known = quota.DayUse{Day: number(text, 6*i+3), Used: number(text, 6*i+4)}
-		d.KnownMinute = number(text, 6*i+5)
+		d, cost := &demands[i], number(text, 7*i+6)
+		d.Joined, d.Cost = cost < 0, max(cost, -cost)
+		limit := func(below int64) int64 {
+			if below == quota.CountMax {
+				return 0
+			}
+			return below + d.Cost - 1
+		}
+		d.Limits = plan.Limits{Minute: limit(number(text, 7*i)), Day: limit(number(text, 7*i+1))}
+		d.Want = number(text, 7*i+2) / d.Cost
+		d.Known = quota.Use{Minute: number(text, 7*i+5), Day: quota.Period{Ends: number(text, 7*i+3), Used: number(text, 7*i+4)}}
 		if debts != "" {
-			d.Spent.Minute = number(debts, 3*i)
-			d.Spent.Day = quota.DayUse{Day: number(debts, 3*i+1), Used: number(debts, 3*i+2)}
+			d.Spent = quota.Use{
+				Minute: number(debts, 5*i), Day: quota.Period{Ends: number(debts, 5*i+1), Used: number(debts, 5*i+2)},
+				Month: quota.Period{Ends: number(debts, 5*i+3), Used: number(debts, 5*i+4)},
+			}
+		}
+		if months != "" && number(months, 5*i+1) != 0 {
+			d.Limits.Month, d.MonthStarts = limit(number(months, 5*i)), uint8(time.Unix(number(months, 5*i+1)*86_400, 0).UTC().Day())
+			d.Known.Month = quota.Period{Ends: number(months, 5*i+3), Used: number(months, 5*i+4)}
+		}
+		if i > 0 && demands[i-1].Joined {
+			demands[i-1].Want = d.Want
 		}
 	}
 	if err := (&script{rule: rule}).read([]byte(reply), demands, results); err != nil {
 		return err
 	}
+	var own *taped
 	for i, r := range results {
 		if r.Err != nil {
 			return r.Err
 		}
-		p.decisions = append(p.decisions, taped{key: keys[i], demand: demands[i].Quota(), verdict: r.Verdict})
+		one := taped{key: keys[i], demand: demands[i].Quota(), verdict: r.Verdict, own: own}
+		if own = nil; demands[i].Joined {
+			own = &one
+		} else {
+			p.decisions = append(p.decisions, one)
+		}
 	}
 	return nil
 }
@@ -211,6 +234,7 @@ type replayed struct {
 	granted     map[string]int64 // by key
 	want, calls int64
 	spent       int64 // charged for outages
+	joined      int64 // decisions on a key's own limits too
 	first, last int64 // instants of Redis
 }
 
@@ -218,7 +242,7 @@ type replayed struct {
 // grows there, and a refusal does not change it, so its decisions are sorted by use.
 func order(a, b taped) int {
 	return cmp.Or(cmp.Compare(a.verdict.At, b.verdict.At), cmp.Compare(a.key, b.key),
-		cmp.Compare(a.verdict.DayUse.Used, b.verdict.DayUse.Used), cmp.Compare(b.verdict.Granted, a.verdict.Granted))
+		cmp.Compare(a.verdict.Usages[quota.Day].Used, b.verdict.Usages[quota.Day].Used), cmp.Compare(b.verdict.Granted, a.verdict.Granted))
 }
 
 // replay makes all decisions of the tape again, in Redis's order and at Redis's instants: once by the pure rule, and once by a
@@ -232,14 +256,33 @@ func (p *tape) replay(t *testing.T, rule quota.Rule) replayed {
 	}
 	r := replayed{granted: map[string]int64{}, calls: int64(len(p.decisions))}
 	records, lists := map[string]*quota.Record{}, map[string]*list{}
-	slices.SortStableFunc(p.decisions, order)
-	wrong := 0
-	for i, d := range p.decisions {
+	of := func(d *taped) (*quota.Record, *list) {
 		if records[d.key] == nil {
 			records[d.key], lists[d.key] = new(quota.Record), new(list)
 		}
-		ruled := rule.Take(records[d.key], d.verdict.At, d.demand)
-		listed := lists[d.key].take(rule, d.verdict.At, d.demand)
+		return records[d.key], lists[d.key]
+	}
+	slices.SortStableFunc(p.decisions, order)
+	wrong := 0
+	for i, d := range p.decisions {
+		at := d.verdict.At
+		rec, own := of(&d)
+		var ruled quota.Verdict
+		listed := own.admits(rule, at, d.demand)
+		if d.own == nil {
+			ruled = rule.Take(rec, at, d.demand)
+		} else {
+			recOfKey, ofKey := of(d.own)
+			var ruledOfKey quota.Verdict
+			ruledOfKey, ruled = rule.TakeBoth(recOfKey, rec, at, d.own.demand, d.demand)
+			listed = min(listed, ofKey.admits(rule, at, d.own.demand))
+			ofKey.add(at, listed*d.demand.Cost)
+			if ruledOfKey != d.own.verdict {
+				t.Errorf("decision %d, of %s on %+v:\nRedis %+v\nrule  %+v", i, d.own.key, d.own.demand, d.own.verdict, ruledOfKey)
+			}
+			r.joined++
+		}
+		own.add(at, listed*d.demand.Cost)
 		if ruled != d.verdict || listed != d.verdict.Granted {
 			if wrong++; wrong <= 10 {
 				t.Errorf("decision %d, of %s on %+v:\nRedis %+v\nrule  %+v\nlist  %d granted",
@@ -258,23 +301,36 @@ func (p *tape) replay(t *testing.T, rule quota.Rule) replayed {
 }
 
 // list is the naive rule: every admission, and when it was made.
-type list []struct{ at, count int64 }
+type list []struct{ at, units int64 }
 
-func (l *list) take(rule quota.Rule, now instant.Millis, d quota.Demand) int64 {
-	*l = append(*l, struct{ at, count int64 }{int64(now), d.Spent.Minute})
-	minute, day := d.Limits.Minute, d.Limits.Day
-	slice, dayLong := rule.Slice.Milliseconds(), rule.Day.Milliseconds()
+func (l *list) add(at instant.Millis, units int64) {
+	if units != 0 {
+		*l = append(*l, struct{ at, units int64 }{int64(at), units})
+	}
+}
+
+// admits charges what was spent in an outage and returns how many requests are admitted.
+func (l *list) admits(rule quota.Rule, now instant.Millis, d quota.Demand) int64 {
+	l.add(now, d.Spent.Minute)
+	left := [...]int64{d.Limits.Minute, d.Limits.Day, d.Limits.Month}
+	slice, day := rule.Slice.Milliseconds(), rule.Day.Milliseconds()
 	for _, one := range *l {
 		released := one.at - one.at%slice + slice + rule.Window().Milliseconds()
 		if int64(now.Truncate(rule.Slice)) < released {
-			minute -= one.count
+			left[quota.Minute] -= one.units
 		}
-		if one.at/dayLong == int64(now)/dayLong {
-			day -= one.count
+		if one.at/day == int64(now)/day {
+			left[quota.Day] -= one.units
+		}
+		if quota.MonthEnd(one.at/day, d.MonthStarts) == quota.MonthEnd(int64(now)/day, d.MonthStarts) {
+			left[quota.Month] -= one.units
 		}
 	}
-	granted := max(0, min(d.Want, minute, day))
-	*l = append(*l, struct{ at, count int64 }{int64(now), granted})
-	*l = slices.DeleteFunc(*l, func(one struct{ at, count int64 }) bool { return one.count == 0 })
-	return granted
+	admitted := d.Want
+	for p, limit := range [...]int64{d.Limits.Minute, d.Limits.Day, d.Limits.Month} {
+		if limit != 0 {
+			admitted = min(admitted, max(0, left[p])/d.Cost)
+		}
+	}
+	return admitted
 }

@@ -7,18 +7,19 @@ import (
 	"testing"
 	"time"
 
-	"petgate/gateway/quotas/store"
 	"petgate/gateway/quotas/store/storetest"
+	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
 )
 
-// The batchers of three gateways on one Redis, with different numbers of lanes, admit exactly what the rule does, over many windows and several days. Windows and days
-// are short here. TestExactnessOfGateways uses those of the product.
+// The batchers of three gateways on one Redis, with different numbers of lanes, admit exactly what the rule does, over many windows, days
+// and ends of months, for one to three policies, costs and keys with limits of their own. Windows and days are short here.
+// TestExactnessOfGateways uses those of the product.
 func TestExactness(t *testing.T) {
 	t.Parallel()
-	rule := quota.Rule{Slice: 25 * time.Millisecond, Slices: 20, Day: 2 * time.Second}
+	rule := quota.Rule{Slice: 25 * time.Millisecond, Slices: 20, Day: 500 * time.Millisecond}
 	const gateways, tenants, workers = 3, 30, 4
 	requests, lasting := int64(12_000), 3*time.Second
 	if testkit.FullSize {
@@ -40,7 +41,15 @@ func TestExactness(t *testing.T) {
 					<-pace.C
 					n := random.IntN(tenants)
 					minute := []int64{1, 3, 8, 20, 50}[n%5]
-					a := store.Request{Tenant: storetest.Tenant(n), Limits: plan.Limits{Minute: minute, Day: minute * int64(1+n%4)}}
+					a := storetest.Call(storetest.Tenant(n), minute, minute*int64(1+n%4))
+					switch a.Cost = 1; n % 3 {
+					case 1:
+						a.Limits.Month, a.MonthStarts = 4*minute, uint8(n%28+1)
+						a.Limits.Day *= int64(n % 2)
+					case 2:
+						a.Cost = min(minute, []int64{1, 1, 5, 50}[random.IntN(4)])
+						a.Key, a.Cap = id.Key{byte(1 + random.IntN(3))}, plan.Limits{Minute: minute / 2, Day: minute}
+					}
 					v, outcome := r.Take(a)
 					if outcome != Decided {
 						t.Errorf("outcome %d", outcome)
@@ -66,7 +75,7 @@ func TestExactness(t *testing.T) {
 		"days, %d decisions in Redis: each as the rule and a list of admissions say", requests, tenants, gateways, sum,
 		windows, (r.last-r.first)/rule.Day.Milliseconds(), r.calls)
 	// The number of admitted requests grows with the time that the run takes, so it is only asked for many refusals.
-	if windows < 4 || requests-sum < 1000 || r.spent != 0 {
-		t.Errorf("that shows too little: %d windows, %d admitted, %d charged for outages", windows, sum, r.spent)
+	if windows < 4 || requests-sum < 1000 || r.spent != 0 || r.joined == 0 {
+		t.Errorf("that shows too little: %d windows, %d admitted, %d charged for outages, %d decisions on keys", windows, sum, r.spent, r.joined)
 	}
 }

@@ -31,6 +31,7 @@ type lane struct {
 	// Only the leader uses the following fields, and the caller of alone.
 	requests []*waiter // in the batch
 	demands  []store.Demand
+	calls    []store.Call // by demand: what its requests ask; of joined demands, the second one has it
 	results  []store.Result
 	taken    []int64       // how many of each demand's grants have been handed out
 	err      error         // of the last trip
@@ -58,8 +59,8 @@ func (l *lane) run() {
 	}
 	if l.took > 0 {
 		b.pace.note(l.began, l.took)
-		if use := l.results[0].Verdict.DayUse; use.Used > 0 {
-			b.known = known{l.demands[0].Request, use.Day, l.began}
+		if use := b.redis.cfg.Rule.UseOf(&l.results[0].Verdict).Day; use.Used > 0 {
+			b.known = known{l.demands[0].Request, use.Ends, l.began}
 		}
 	}
 	if len(l.waiting) > 0 {
@@ -90,7 +91,7 @@ func (l *lane) carry() {
 // that do not fit into the batch stay in the queue. The caller must hold the batcher's mu.
 func (l *lane) gather() {
 	b, now := l.batcher, l.batcher.redis.now()
-	l.requests, l.demands, l.taken = l.requests[:0], l.demands[:0], l.taken[:0]
+	l.requests, l.demands, l.calls, l.taken = l.requests[:0], l.demands[:0], l.calls[:0], l.taken[:0]
 	if b.underWay > 1 {
 		b.sift()
 	}
@@ -107,30 +108,41 @@ func (l *lane) gather() {
 }
 
 // join adds a request to the batch and reports true, or reports false if the batch is full. A request that a remembered refusal
-// answers ends. A request waits if the batch already has a demand for its tenant under other limits.
+// answers ends. A request waits if the batch already has a demand for its tenant that asks something else: other limits, another cost, or
+// the own limits of another key. So all requests of a demand are alike, and its grants go to the first ones.
 func (l *lane) join(w *waiter, now instant.Millis) bool {
-	if v, ok := l.batcher.redis.ledger.Refusal(w.request, now); ok {
+	if v, ok := l.batcher.redis.ledger.Refusal(&w.call, now); ok {
 		w.verdict = v
 		w.end(Remembered)
 		return true
 	}
-	place, ok := l.places[w.request.Tenant]
+	place, ok := l.places[w.call.Tenant]
 	switch {
-	case !ok && len(l.demands) == tenantsMax:
+	case !ok && len(l.demands) >= tenantsMax:
 		return false
 	case !ok:
-		place = len(l.demands)
-		l.places[w.request.Tenant] = place
-		l.demands = append(l.demands, store.Demand{Request: w.request})
-		l.taken = append(l.taken, 0)
-	case l.demands[place].Request != w.request:
+		if w.call.IsCapped() {
+			l.add(store.Demand{Request: w.call.Own(), Joined: true}, store.Call{})
+		}
+		place = l.add(store.Demand{Request: w.call.Request}, w.call)
+		l.places[w.call.Tenant] = place
+	case l.calls[place] != w.call:
 		l.waiting = append(l.waiting, w)
 		return true
 	}
 	w.place = place
 	l.demands[place].Want++
+	if w.call.IsCapped() {
+		l.demands[place-1].Want++
+	}
 	l.requests = append(l.requests, w)
 	return true
+}
+
+// add adds a demand to the batch and returns its place.
+func (l *lane) add(d store.Demand, c store.Call) int {
+	l.demands, l.calls, l.taken = append(l.demands, d), append(l.calls, c), append(l.taken, 0)
+	return len(l.demands) - 1
 }
 
 // trip sends the batch to Redis. Redis gets the whole budget even if the requests have waited: a long queue is not an outage.
@@ -172,6 +184,14 @@ func (l *lane) trip() error {
 func (l *lane) distribute() {
 	for _, w := range l.requests {
 		r := &l.results[w.place]
+		w.verdict = r.Verdict
+		if w.call.IsCapped() {
+			if own := &l.results[w.place-1]; r.Err == nil && own.Err != nil {
+				r = own
+			} else {
+				w.verdict.Join(&own.Verdict)
+			}
+		}
 		if r.Err != nil {
 			if isSlotTrouble(r.Err) {
 				w.end(again)
@@ -185,17 +205,11 @@ func (l *lane) distribute() {
 			w.end(Undecided)
 			continue
 		}
-		w.verdict = r.Verdict
 		w.verdict.Granted = 0
 		if left := r.Verdict.Granted - l.taken[w.place]; left > 0 {
 			l.taken[w.place]++
 			w.verdict.Granted = 1
-			if later := left - 1; later > 0 { // requests of this batch that were admitted after this one
-				w.verdict.Minute.Used -= later
-				w.verdict.Day.Used -= later
-				w.verdict.DayUse.Used -= later
-				w.verdict.Minute.RetryAt, w.verdict.Day.RetryAt = 0, 0
-			}
+			w.verdict.Before((left - 1) * max(1, w.call.Cost)) // requests of this batch that were admitted after this one
 		}
 		w.end(Decided)
 	}

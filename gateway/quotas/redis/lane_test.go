@@ -87,12 +87,12 @@ func TestALeaderLeavesTenantsUnderWay(t *testing.T) {
 			defer b.mu.Unlock()
 			for _, i := range requests {
 				w := b.waiters.Get().(*waiter)
-				w.request = storetest.Request(storetest.Tenant(tenants[i]), 60, 100)
+				w.call = storetest.Call(storetest.Tenant(tenants[i]), 60, 100)
 				b.enqueue(w)
 				all.Go(func() {
 					var v quota.Verdict
 					b.await(w, &v)
-					used[i] = v.Minute.Used
+					used[i] = v.Usages[quota.Minute].Used
 				})
 			}
 		}
@@ -131,12 +131,12 @@ func TestBatcherOfAServerThatLeaves(t *testing.T) {
 		text := string(all[:runtime.Stack(all, true)])
 		return strings.Count(text, "redis.(*stack).calls(") + strings.Count(text, "redis.(*batcher).watch(")
 	}
-	was, q := running(), storetest.Request(storetest.Tenant(1), 60, 100)
+	was, q := running(), storetest.Call(storetest.Tenant(1), 60, 100)
 	old := r.batcher(q.Tenant)
 	take := func(used int64) {
 		t.Helper()
 		var v quota.Verdict
-		if outcome := old.take(&q, &v); outcome != Decided || v.Minute.Used != used {
+		if outcome := old.take(&q, &v); outcome != Decided || v.Usages[quota.Minute].Used != used {
 			t.Errorf("outcome %d, %+v, want %d used", outcome, v, used)
 		}
 	}

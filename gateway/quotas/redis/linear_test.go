@@ -97,7 +97,7 @@ func (b batches) Decide(_ context.Context, demands []store.Demand, results []sto
 		return err
 	}
 	d.Want = 1
-	verdict, outcome := b.Take(d.Request)
+	verdict, outcome := b.Take(store.Call{Request: d.Request})
 	if outcome != Decided {
 		return fmt.Errorf("outcome %d", outcome)
 	}

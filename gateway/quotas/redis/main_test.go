@@ -20,7 +20,7 @@ var generous = plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax}
 // noLedger remembers nothing.
 type noLedger struct{}
 
-func (noLedger) Refusal(store.Request, instant.Millis) (v quota.Verdict, ok bool)           { return v, false }
+func (noLedger) Refusal(*store.Call, instant.Millis) (v quota.Verdict, ok bool)             { return v, false }
 func (noLedger) Collect(*store.Demand)                                                      {}
 func (noLedger) Settle(*store.Demand, *quota.Verdict, bool, instant.Millis, instant.Millis) {}
 func (noLedger) Untold(Scope) []store.Request                                               { return nil }

@@ -161,8 +161,8 @@ func TestLostReplies(t *testing.T) {
 			for n := range int64(60) {
 				q := storetest.Request(storetest.Tenant(int(n%4)), 10, 100)
 				lost := lose(1)
-				v, outcome := r.Take(q)
-				if granted := n/4 < 10; outcome != Decided || v.Granted == 1 != granted || v.Day.Used != min(n/4+1, 10) {
+				v, outcome := r.Take(store.Call{Request: q})
+				if granted := n/4 < 10; outcome != Decided || v.Granted == 1 != granted || v.Usages[quota.Day].Used != min(n/4+1, 10) {
 					t.Fatalf("request %d: outcome %d, %+v", n, outcome, v)
 				}
 				all += lost()
@@ -214,8 +214,8 @@ func TestLostRepliesOfLanes(t *testing.T) {
 		var all sync.WaitGroup
 		for tenant := range 4 {
 			all.Go(func() {
-				v, outcome := r.Take(storetest.Request(storetest.Tenant(tenant), 10, 100))
-				if granted := n < 10; outcome != Decided || v.Granted == 1 != granted || v.Day.Used != min(n+1, 10) {
+				v, outcome := r.Take(storetest.Call(storetest.Tenant(tenant), 10, 100))
+				if granted := n < 10; outcome != Decided || v.Granted == 1 != granted || v.Usages[quota.Day].Used != min(n+1, 10) {
 					t.Errorf("request %d of tenant %d: outcome %d, %+v", n, tenant, outcome, v)
 				}
 			})

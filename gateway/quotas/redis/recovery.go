@@ -150,7 +150,7 @@ func (b *batcher) settle(number int64, demands []store.Demand, results []store.R
 			default: // watch knows already
 			}
 		}
-		isUnsure, carries := isUnsure(cause), d.Spent != (quota.Spent{})
+		isUnsure, carries := isUnsure(cause), d.Spent != (quota.Use{})
 		if isUnsure {
 			unsure = cause
 		}
@@ -160,7 +160,7 @@ func (b *batcher) settle(number int64, demands []store.Demand, results []store.R
 		switch {
 		case carries && isUnsure:
 			lost = append(lost, *d)
-			lost[len(lost)-1].Want = 0 // its requests have been decided without Redis
+			lost[len(lost)-1].Want, lost[len(lost)-1].Joined = 0, false // its requests have been decided without Redis
 		case carries && b.recovering && cause == nil:
 			b.reported = append(b.reported, reported{*d, *v, beganAt, endedAt})
 		default:

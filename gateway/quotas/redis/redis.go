@@ -58,13 +58,13 @@ type Store interface {
 // Ledger holds what this gateway knows about its tenants and Redis may not know.
 type Ledger interface {
 	// Refusal returns a remembered refusal that still holds for the request at now, if there is one.
-	Refusal(r store.Request, now instant.Millis) (v quota.Verdict, ok bool)
+	Refusal(c *store.Call, now instant.Millis) (v quota.Verdict, ok bool)
 	// Collect adds to a demand what Redis may not know: the last seen use, and the unreported requests.
 	Collect(d *store.Demand)
 	// Settle ends each demand for which Collect was called. If it was decided, Redis has charged d.Spent, and the verdict is valid.
 	// Otherwise Redis has not charged d.Spent. The trip began and ended at these instants, by this gateway's clock.
 	Settle(d *store.Demand, v *quota.Verdict, decided bool, beganAt, endedAt instant.Millis)
-	// Untold returns the tenants of which the ledger knows something in this scope.
+	// Untold returns the records of which the ledger knows something in this scope.
 	Untold(s Scope) []store.Request
 }
 
@@ -75,7 +75,7 @@ type Scope uint8
 const (
 	Unreported Scope = iota // requests that were admitted without Redis
 	Window                  // known use of the last minute
-	Day                     // known use of the day; Window has some of these tenants too
+	Day                     // known use of the day or the month; Window has some of these records too
 )
 
 // Outcome is how a request ended.
@@ -139,7 +139,7 @@ func (r *Redis) Start(ctx context.Context) {
 }
 
 // Take decides one request. The verdict is valid if the outcome is Decided or Remembered.
-func (r *Redis) Take(q store.Request) (v quota.Verdict, o Outcome) {
+func (r *Redis) Take(q store.Call) (v quota.Verdict, o Outcome) {
 	if o = r.batcher(q.Tenant).take(&q, &v); o == again {
 		o = r.takeAgain(&q, &v)
 	}
@@ -147,7 +147,7 @@ func (r *Redis) Take(q store.Request) (v quota.Verdict, o Outcome) {
 }
 
 // takeAgain repeats a request until the tenant's slot is served, for the budget at most. The server stays up for its other tenants.
-func (r *Redis) takeAgain(q *store.Request, v *quota.Verdict) (o Outcome) {
+func (r *Redis) takeAgain(q *store.Call, v *quota.Verdict) (o Outcome) {
 	for began := time.Now(); time.Since(began) < r.cfg.Budget; {
 		time.Sleep(slotPause)
 		if o = r.batcher(q.Tenant).take(q, v); o != again {
@@ -160,10 +160,10 @@ func (r *Redis) takeAgain(q *store.Request, v *quota.Verdict) (o Outcome) {
 // HasHeard reports whether the tenant's server has ever answered this gateway.
 func (r *Redis) HasHeard(t id.Tenant) bool { return r.batcher(t).heard.Load() }
 
-// Peek returns a tenant's current figures. It fails immediately while the tenant's server is down.
+// Peek returns current figures of a record. It fails immediately while the tenant's server is down.
 func (r *Redis) Peek(ctx context.Context, d store.Demand) (quota.Verdict, error) {
 	results := make([]store.Result, 1)
-	d.Want, d.Spent = 0, quota.Spent{}
+	d.Want, d.Spent = 0, quota.Use{}
 	err := r.ask(ctx, r.batcher(d.Tenant), func(ctx context.Context) error {
 		return r.store.DecideBatch(ctx, 0, []store.Demand{d}, results)
 	})

@@ -11,8 +11,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -27,10 +27,12 @@ var takeScript string
 // Sizes in the script's arguments and reply. A reply is the instant, a summary for each demand, and remarks on some
 // demands.
 const (
-	demandBytes = 6 * 8
-	debtBytes   = 3 * 8
+	demandBytes = 7 * 8
+	debtBytes   = 5 * 8
+	monthBytes  = 5 * 8
 
-	slotBytes = quota.SummaryBytes + 8 + 8 + 4 // the batch that charged the record last, and what it was granted
+	monthAt   = quota.SummaryBytes + 8 + 8 + 4 // behind the batch that charged the record last, and what it was granted
+	slotBytes = monthAt + 16
 
 	replyHeadBytes = 8
 	remarkBytes    = 4 + 1 // demand, remark
@@ -59,7 +61,7 @@ const (
 )
 
 // script is the store of all gateways that share a Redis: one script call decides a whole batch. On a cluster there is one
-// call per tenant, in one pipeline. The client must not repeat calls by itself: a call without an answer may have charged.
+// call per demand, or for two that are joined, in one pipeline. The client must not repeat calls by itself: a call without an answer may have charged.
 type script struct {
 	client  redis.UniversalClient
 	cluster bool
@@ -106,13 +108,9 @@ func (r *script) preload(ctx context.Context) error {
 }
 
 // appendKey appends the name of a record.
-func (r *script) appendKey(dst []byte, name store.Name) []byte {
+func (r *script) appendKey(dst []byte, name *store.Name) []byte {
 	dst = append(append(dst, r.prefix...), '{') // on a cluster, the braces put all records of a tenant into one slot
-	dst = append(name.Tenant.AppendTo(dst), '}')
-	if name.Since == 0 {
-		return dst
-	}
-	return strconv.AppendInt(append(dst, ':'), int64(name.Since), 10)
+	return name.AppendTo(append(name.Tenant.AppendTo(dst), '}'))
 }
 
 // attemptsMax is how often a call is sent if its connection breaks.
@@ -134,20 +132,20 @@ func (r *script) DecideBatch(ctx context.Context, number int64, demands []store.
 	if r.cluster {
 		return r.decideEach(ctx, t, demands, results)
 	}
-	reply, err := r.decideAll(ctx, t, len(demands))
+	reply, err := r.decideAll(ctx, t)
 	if err != nil {
 		return fmt.Errorf("redis: decide %d quotas: %w", len(demands), err)
 	}
 	return r.read(reply, demands, results)
 }
 
-// decideAll makes one call for all n demands.
-func (r *script) decideAll(ctx context.Context, t *trip, n int) (reply []byte, err error) {
+// decideAll makes one call for all demands.
+func (r *script) decideAll(ctx context.Context, t *trip) (reply []byte, err error) {
 	for attempt := 1; attempt <= attemptsMax; attempt++ {
-		cmd := t.command(ctx, r, evalSHA, 0, n)
+		cmd := t.command(ctx, r, evalSHA, 0)
 		err = r.client.Process(ctx, cmd)
 		if redis.HasErrorPrefix(err, "NOSCRIPT") {
-			cmd = t.command(ctx, r, eval, 0, n)
+			cmd = t.command(ctx, r, eval, 0)
 			err = r.client.Process(ctx, cmd)
 		}
 		if reply = cmd.Bytes(); !isBroken(ctx, err) {
@@ -157,12 +155,12 @@ func (r *script) decideAll(ctx context.Context, t *trip, n int) (reply []byte, e
 	return reply, err
 }
 
-// decideEach makes one call for each demand, because a call on a cluster may use only one slot.
+// decideEach makes one call for each demand, or for two that are joined, because a call on a cluster may use only one slot.
 func (r *script) decideEach(ctx context.Context, t *trip, demands []store.Demand, results []store.Result) error {
 	t.cmds = t.cmds[:0]
 	pipe := r.client.Pipeline()
-	for i := range demands {
-		t.cmds = append(t.cmds, t.command(ctx, r, evalSHA, i, i+1))
+	for i := range t.calls {
+		t.cmds = append(t.cmds, t.command(ctx, r, evalSHA, i))
 		_ = pipe.Process(ctx, t.cmds[i]) // only queued here
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
@@ -170,9 +168,9 @@ func (r *script) decideEach(ctx context.Context, t *trip, demands []store.Demand
 		for i, cmd := range t.cmds {
 			switch {
 			case redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT"):
-				t.cmds[i] = t.command(ctx, r, eval, i, i+1)
+				t.cmds[i] = t.command(ctx, r, eval, i)
 			case isBroken(ctx, cmd.Err()):
-				t.cmds[i] = t.command(ctx, r, evalSHA, i, i+1)
+				t.cmds[i] = t.command(ctx, r, evalSHA, i)
 			default:
 				continue
 			}
@@ -185,18 +183,20 @@ func (r *script) decideEach(ctx context.Context, t *trip, demands []store.Demand
 	}
 	failed := 0
 	for i, cmd := range t.cmds {
-		err := cmd.Err()
+		call, err := &t.calls[i], cmd.Err()
 		if err == nil {
-			err = r.read(cmd.Bytes(), demands[i:i+1], results[i:i+1])
+			err = r.read(cmd.Bytes(), demands[call.from:call.to], results[call.from:call.to])
 		}
 		if err != nil {
-			results[i] = store.Result{Err: fmt.Errorf("redis: decide the quota of %s: %w", demands[i].Tenant, err)}
+			for n := call.from; n < call.to; n++ {
+				results[n] = store.Result{Err: fmt.Errorf("redis: decide the quota of %s: %w", demands[n].Tenant, err)}
+			}
 			if !isSlotTrouble(err) {
 				failed++
 			}
 		}
 	}
-	if failed == len(demands) {
+	if failed == len(t.calls) {
 		return cmp.Or(unsureIn(results), results[0].Err)
 	}
 	return nil
@@ -225,8 +225,13 @@ func (r *script) read(reply []byte, demands []store.Demand, results []store.Resu
 	now := instant.Millis(binary.LittleEndian.Uint64(reply))
 	slots, remarks := reply[replyHeadBytes:head], reply[head:]
 	for i := range demands {
-		d, summary := &demands[i], slots[i*slotBytes:][:quota.SummaryBytes]
-		remark, granted, retrySlice := byte(remarkNone), quota.Limit(d.Want), int64(0)
+		d, slot := &demands[i], slots[i*slotBytes:][:slotBytes]
+		summary, month := slot[:quota.SummaryBytes], slot[monthAt:][:quota.MonthBytes]
+		if binary.LittleEndian.Uint64(slot[monthAt+quota.MonthBytes:]) != 0 {
+			month = nil // an earlier version has put something else there
+		}
+		asked := d.Quota()
+		remark, granted, retrySlice := byte(remarkNone), asked.Units(asked.Want)/asked.Units(1), int64(0)
 		if len(remarks) >= remarkBytes && binary.LittleEndian.Uint32(remarks) == uint32(i) {
 			remark, remarks = remarks[4], remarks[remarkBytes:]
 		}
@@ -235,7 +240,7 @@ func (r *script) read(reply []byte, demands []store.Demand, results []store.Resu
 			if len(remarks) < limitedBytes {
 				return fmt.Errorf("redis: the quota script's remark on demand %d is cut off", i)
 			}
-			granted = int64(binary.LittleEndian.Uint32(remarks))
+			granted = int64(binary.LittleEndian.Uint32(remarks)) / asked.Units(1)
 			retrySlice = int64(binary.LittleEndian.Uint64(remarks[4:]))
 			remarks = remarks[limitedBytes:]
 		}
@@ -243,14 +248,14 @@ func (r *script) read(reply []byte, demands []store.Demand, results []store.Resu
 		var err error
 		switch remark {
 		case remarkNone:
-			v, err = r.rule.VerdictFrom(summary, now, d.Limits, granted)
+			v, err = r.rule.VerdictFrom(summary, month, now, &asked)
 		case remarkGranted, remarkLimited:
-			v, err = r.rule.Verdict(summary, now, d.Limits, granted, retrySlice)
+			v, err = r.rule.Verdict(summary, month, now, &asked, granted, retrySlice)
 		case remarkWrongType, remarkWrongLength, remarkWrongVersion:
 			problem := [...]string{
 				remarkWrongType: "wrong type", remarkWrongLength: "wrong length", remarkWrongVersion: "wrong version",
 			}[remark]
-			err = fmt.Errorf("redis: %w under %s: %s", store.ErrRecord, r.appendKey(nil, d.Name()), problem)
+			err = fmt.Errorf("redis: %w under %s: %s", store.ErrRecord, r.appendKey(nil, &d.Name), problem)
 		default:
 			return fmt.Errorf("redis: the quota script remarked %d on demand %d", remark, i)
 		}
@@ -265,42 +270,58 @@ func (r *script) read(reply []byte, demands []store.Demand, results []store.Resu
 // trip holds the memory of one trip to Redis. It is reused when the reply has been read. That is safe, because go-redis
 // works in its caller's goroutine, or waits for its own goroutines, and keeps no reference to it.
 type trip struct {
-	text    []byte   // all keys, then all demands, then all debts
+	text    []byte   // all keys, then all demands, debts and months
 	keyEnds []int    // in text, by demand
 	keys    []string // by demand
 	batch   string   // encoded for the script
-	demands []string // by call, encoded for the script
-	debts   []string // by call, encoded for the script
+	calls   []call
 	reply   []byte
 	cmds    []*redis.ZeroCopyStringCmd
 }
 
+// call is one call of the script, for the demands in [from, to).
+type call struct {
+	from, to               int
+	demands, debts, months string // encoded for the script
+}
+
 // pack encodes demands into the script's keys and arguments.
 func (t *trip) pack(r *script, number int64, demands []store.Demand) {
-	t.text = t.text[:0]
-	t.keyEnds = t.keyEnds[:0]
-	for i := range demands {
-		t.text = r.appendKey(t.text, demands[i].Name())
-		t.keyEnds = append(t.keyEnds, len(t.text))
-	}
-	haveSpent := false
+	t.text, t.keyEnds, t.calls = t.text[:0], t.keyEnds[:0], t.calls[:0]
+	haveSpent, haveMonths := false, false
 	for i := range demands {
 		d := &demands[i]
-		t.text = appendNumbers(t.text, quota.Limit(d.Limits.Minute), quota.Limit(d.Limits.Day), quota.Limit(d.Want),
-			d.Known.Day, int64(quota.Count(d.Known.Used)), int64(quota.Count(d.KnownMinute)))
-		haveSpent = haveSpent || d.Spent != (quota.Spent{})
+		t.text = r.appendKey(t.text, &d.Name)
+		t.keyEnds = append(t.keyEnds, len(t.text))
+		haveSpent, haveMonths = haveSpent || d.Spent != (quota.Use{}), haveMonths || d.Limits.Month != 0
+		if isSecond := i > 0 && demands[i-1].Joined; i == 0 || r.cluster && !isSecond {
+			t.calls = append(t.calls, call{from: i})
+		}
+		t.calls[len(t.calls)-1].to = i + 1
 	}
-	if haveSpent {
-		for i := range demands {
-			s := &demands[i].Spent
-			t.text = appendNumbers(t.text, int64(quota.Count(s.Minute)), s.Day.Day, int64(quota.Count(s.Day.Used)))
+	for i := range demands {
+		d := demands[i].Quota()
+		units, cost := d.Units(d.Want), d.Units(1)
+		if demands[i].Joined {
+			units, cost = 0, -cost
+		}
+		t.text = appendNumbers(t.text, d.FitsBelow(quota.Minute), d.FitsBelow(quota.Day), units,
+			d.Known.Day.Ends, int64(quota.Count(d.Known.Day.Used)), int64(quota.Count(d.Known.Minute)), cost)
+	}
+	debts := len(t.text)
+	for i := range demands {
+		if s := &demands[i].Spent; haveSpent {
+			t.text = appendNumbers(t.text, int64(quota.Count(s.Minute)), s.Day.Ends, int64(quota.Count(s.Day.Used)),
+				s.Month.Ends, int64(quota.Count(s.Month.Used)))
 		}
 	}
-	calls := 1
-	if r.cluster {
-		calls = len(demands)
+	months := len(t.text)
+	for i := range demands {
+		if d := demands[i].Quota(); haveMonths {
+			t.text = r.appendMonth(t.text, &d)
+		}
 	}
-	debtsEnd := len(t.text)
+	monthsEnd := len(t.text)
 	gateway := r.gateway
 	if number == 0 {
 		gateway = "\x00\x00\x00\x00\x00\x00\x00\x00"
@@ -313,11 +334,32 @@ func (t *trip) pack(r *script, number int64, demands []store.Demand) {
 		t.keys = append(t.keys, text[begin:end])
 		begin = end
 	}
-	text = text[begin:]
-	t.demands, text = cut(t.demands[:0], text, calls, len(demands)*demandBytes/calls)
-	debts := debtsEnd - begin - len(demands)*demandBytes
-	t.debts, t.batch = cut(t.debts[:0], text, calls, debts/calls)
+	for i := range t.calls {
+		c := &t.calls[i]
+		c.demands = text[begin+c.from*demandBytes : begin+c.to*demandBytes]
+		if haveSpent {
+			c.debts = text[debts+c.from*debtBytes : debts+c.to*debtBytes]
+		}
+		if haveMonths {
+			c.months = text[months+c.from*monthBytes : months+c.to*monthBytes]
+		}
+	}
+	t.batch = text[monthsEnd:]
 	t.reply = slices.Grow(t.reply[:0], len(demands)*replyBytes)[:len(demands)*replyBytes]
+}
+
+// appendMonth appends the month of a demand. The first beginning is in the 16 days before this gateway's day, or up to 15 days after it.
+func (r *script) appendMonth(dst []byte, d *quota.Demand) []byte {
+	if d.Limits.Month == 0 {
+		return appendNumbers(dst, 0, 0, 0, 0, 0)
+	}
+	now := instant.Of(time.Now())
+	if r.now != nil {
+		now = r.now()
+	}
+	begins := quota.MonthEnd(int64(now)/r.rule.Day.Milliseconds()-16, d.MonthStarts)
+	return appendNumbers(dst, d.FitsBelow(quota.Month), begins, quota.MonthEnd(begins, d.MonthStarts),
+		d.Known.Month.Ends, int64(quota.Count(d.Known.Month.Used)))
 }
 
 // appendNumbers appends numbers as doubles, which the script reads. All counts and days that occur are exact in a double.
@@ -328,28 +370,20 @@ func appendNumbers(dst []byte, numbers ...int64) []byte {
 	return dst
 }
 
-// cut appends the first n pieces of text, each of the given number of bytes, and returns the rest of text.
-func cut(dst []string, text string, n, bytes int) ([]string, string) {
-	for range n {
-		dst, text = append(dst, text[:bytes]), text[bytes:]
-	}
-	return dst, text
-}
-
-// command returns a call of the script, by its digest or by its whole text, for the demands in [from, to).
-func (t *trip) command(ctx context.Context, r *script, verb string, from, to int) *redis.ZeroCopyStringCmd {
-	text := &r.sha
+// command returns a call of the script, by its digest or by its whole text.
+func (t *trip) command(ctx context.Context, r *script, verb string, n int) *redis.ZeroCopyStringCmd {
+	text, c := &r.sha, &t.calls[n]
 	if verb == eval {
 		text = &r.body
 	}
-	args := make([]any, 0, 8+to-from)
-	args = append(args, verb, text, to-from)
-	for i := from; i < to; i++ {
+	args := make([]any, 0, 9+c.to-c.from)
+	args = append(args, verb, text, c.to-c.from)
+	for i := c.from; i < c.to; i++ {
 		args = append(args, &t.keys[i]) // go-redis takes a pointer to a string without allocating
 	}
-	args = append(args, &r.shape, &t.demands[from], &t.debts[from], &t.batch)
+	args = append(args, &r.shape, &c.demands, &c.debts, &t.batch, &c.months)
 	if r.now != nil {
 		args = append(args, int64(r.now()))
 	}
-	return redis.NewZeroCopyStringCmd(ctx, t.reply[from*replyBytes:to*replyBytes], args...)
+	return redis.NewZeroCopyStringCmd(ctx, t.reply[c.from*replyBytes:c.to*replyBytes], args...)
 }

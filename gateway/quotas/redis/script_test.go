@@ -43,7 +43,7 @@ func TestSpoiledRecord(t *testing.T) {
 	s := newScript(client, prefix, quota.Product, takeScript)
 	good := store.Demand{Request: storetest.Request(storetest.Tenant(1), 10, 100), Want: 1}
 	spoiled := store.Demand{Request: storetest.Request(storetest.Tenant(2), 10, 100), Want: 1}
-	key := string(s.appendKey(nil, spoiled.Name()))
+	key := s.keyOf(spoiled)
 	storetest.Take(t, s, spoiled)
 	form := client.Get(background, key).Val()
 	summary := quota.Product.RecordBytes() - quota.SummaryBytes
@@ -90,7 +90,7 @@ func TestSpoiledRecord(t *testing.T) {
 	}
 }
 
-func (r *script) keyOf(d store.Demand) string { return string(r.appendKey(nil, d.Name())) }
+func (r *script) keyOf(d store.Demand) string { return string(r.appendKey(nil, &d.Name)) }
 
 // Redis may forget scripts at any time. The next decision then sends the script, and is made only once.
 func TestLostScript(t *testing.T) {
@@ -102,7 +102,7 @@ func TestLostScript(t *testing.T) {
 	next := func(after string) {
 		t.Helper()
 		used++
-		if v := storetest.Take(t, s, d); v.Granted != 1 || v.Day.Used != used {
+		if v := storetest.Take(t, s, d); v.Granted != 1 || v.Usages[quota.Day].Used != used {
 			t.Fatalf("after %s: %+v, want %d used", after, v, used)
 		}
 	}
@@ -134,7 +134,7 @@ func TestLostScript(t *testing.T) {
 	server.Start(t)
 	next("a restart")
 	must.Do(t, client.FlushAll(background).Err())
-	d.Known = quota.DayUse{Day: int64(instant.Of(time.Now()) / 86_400_000), Used: used}
+	d.Known.Day = quota.Period{Ends: int64(instant.Of(time.Now())/86_400_000) + 1, Used: used}
 	next("FLUSHALL, told of the day's use")
 }
 
@@ -153,7 +153,7 @@ func TestFailOver(t *testing.T) {
 	first.Kill(t)
 	must.Do(t, after.ReplicaOf(background, "no", "one").Err())
 	over := storetest.Take(t, newScript(after, "over:", quota.Product, takeScript), d)
-	if over.Granted != 3 || over.Day.Used != 10 || over.Minute.RetryAt != v.Minute.ReleaseAt {
+	if over.Granted != 3 || over.Usages[quota.Day].Used != 10 || over.Usages[quota.Minute].RetryAt != v.Usages[quota.Minute].ReleaseAt {
 		t.Errorf("before %+v, after %+v: want 3 more granted, the first slice released when it was promised", v, over)
 	}
 }
@@ -194,8 +194,8 @@ func TestServerThatCannotWrite(t *testing.T) {
 			must.Do(t, c.unset())
 			for _, d := range demands {
 				d.Want = 0
-				if v := storetest.Take(t, s, d); v.Day.Used != used {
-					t.Errorf("%d used, want %d: the failed trip charged", v.Day.Used, used)
+				if v := storetest.Take(t, s, d); v.Usages[quota.Day].Used != used {
+					t.Errorf("%d used, want %d: the failed trip charged", v.Usages[quota.Day].Used, used)
 				}
 			}
 		})
@@ -212,7 +212,7 @@ func TestClusterNodesLoseTheScript(t *testing.T) {
 		t.Helper()
 		must.Do(t, s.Decide(background, demands, results))
 		for i, r := range results {
-			if errors.Is(r.Err, store.ErrRecord) != (i == spoiled) || r.Err == nil && r.Verdict.Day.Used != used {
+			if errors.Is(r.Err, store.ErrRecord) != (i == spoiled) || r.Err == nil && r.Verdict.Usages[quota.Day].Used != used {
 				t.Fatalf("after %s, demand %d: %+v", after, i, r)
 			}
 		}
@@ -268,7 +268,7 @@ func TestClusterNodeLost(t *testing.T) {
 		t.Fatalf("decide = %v, want each tenant's own error", err)
 	}
 	for i, r := range results {
-		if (r.Err != nil) != onLost[i] || errors.Is(r.Err, store.ErrRecord) || r.Err == nil && r.Verdict.Day.Used != 2 {
+		if (r.Err != nil) != onLost[i] || errors.Is(r.Err, store.ErrRecord) || r.Err == nil && r.Verdict.Usages[quota.Day].Used != 2 {
 			t.Errorf("demand %d, whose node is lost: %v: %+v", i, onLost[i], r)
 		}
 	}

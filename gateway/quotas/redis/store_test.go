@@ -20,7 +20,7 @@ func (r *script) Decide(ctx context.Context, demands []store.Demand, results []s
 
 // Has implements storetest.Store.
 func (r *script) Has(t id.Tenant) bool {
-	return r.client.Exists(background, string(r.appendKey(nil, store.Name{Tenant: t}))).Val() == 1
+	return r.client.Exists(background, r.keyOf(store.Demand{Request: storetest.Request(t, 0, 0)})).Val() == 1
 }
 
 func opener(client redis.UniversalClient, prefix string) storetest.Opener {

@@ -1,35 +1,44 @@
--- Decides the demands of any number of tenants in one call. It does the same as quota.Rule.Take, on the same bytes; a
+-- Decides the demands of any number of tenants in one call. It does the same as quota.Rule.Take and TakeBoth, on the same bytes; a
 -- differential test compares them. Redis runs one script at a time, so each decision is atomic.
 --
--- KEYS     one quota record for each demand. On a cluster there is one demand, because a call may use only one slot.
+-- KEYS     one quota record for each demand. On a cluster they are of one tenant, because a call may use only one slot.
 -- ARGV[1]  the rule as uint32: slice in ms, slices in a window, day in ms (a multiple of the slice).
--- ARGV[2]  the demands in KEYS' order, as doubles, which are unpacked fastest: minute limit, day limit, want, known day,
---          the use of that day, the known use of the window. The caller has limited limits and want to [0, LimitMax], and all use to uint32's range.
--- ARGV[3]  the debts from outages in KEYS' order, as doubles: spent in the window, spent day, the use of that day; empty if
---          there are no debts.
+-- ARGV[2]  the demands in KEYS' order, as doubles, which are unpacked fastest: the use of the minute and of the day below which one
+--          more request fits, the wanted units, the end of the known day, its use, the known use of the window, the cost of a
+--          request. A day ends with the first day after it. A policy that is not set has COUNT_MAX. The caller has limited use to
+--          uint32's range. If the cost is negative, the record is a key's own, and the next demand is its tenant's: the two are
+--          granted together, as many units as the tenant's demand wants.
+-- ARGV[3]  the debts from outages in KEYS' order, as doubles: spent in the window, the end of a day, spent in it, the end of a month,
+--          spent in it; empty if there are no debts.
 -- ARGV[4]  the batch: its number as a double and 8 bytes that name the gateway's process; 16 zero bytes if it has no name. A batch
 --          has each key once. A demand that was decided before in the same batch is not decided again: it gets what it was
 --          granted then.
--- ARGV[5]  now in Unix ms, only in tests. Otherwise the script uses this server's clock, the same for all gateways.
+-- ARGV[5]  the months in KEYS' order, as doubles: the use below which one more request fits, the beginning of a month that is nearest
+--          to the gateway's clock, the beginning of the one after it, the end of the known month, its use; zeros for a demand without
+--          a limit of the month; empty if no demand has one. So clocks may differ by days, and this script needs no calendar.
+-- ARGV[6]  now in Unix ms, only in tests. Otherwise the script uses this server's clock, the same for all gateways.
 --
--- Reply    one string: now as uint64; for each demand a summary; remarks on some of the demands, in their order. A remark
---          is the demand's index, from 0, as uint32, and a byte:
---            none     the whole want is granted; the summary is that of the record before its counts grew by the want
---            GRANTED  the whole want is granted, and the minute has more; the summary is that of the record now
---            LIMITED  two numbers follow: what was granted, as uint32; a slice, as uint64, whose release brings the minute's
---                     use below its limit (no meaning if it is below already); the summary is that of the record now
+-- Reply    one string: now as uint64; for each demand a summary, the last batch and the month; remarks on some of the demands, in their
+--          order. A remark is the demand's index, from 0, as uint32, and a byte:
+--            none     all wanted units are granted; the summary is that of the record before its counts grew by them
+--            GRANTED  all wanted units are granted, and the minute has room for more; the summary is that of the record now; for
+--                     a key's own record, LIMITED says this too
+--            LIMITED  two numbers follow: the granted units, as uint32; a slice, as uint64, whose release gives the minute room for
+--                     one more request (no meaning if it has it already); the summary is that of the record now
 --            others   this record is unusable and stays unchanged; the summary is void
---          GRANTED and LIMITED have LOST added if the record had less use of the day than the gateway knows.
+--          GRANTED and LIMITED have LOST added if the record had less use of the day or month than the gateway knows.
 --          Any other failure (a replica, no memory) would affect all tenants: the first write fails the whole call.
 --
 -- A record is a ring of counts, by slice modulo slices, and a summary: version, the latest slice seen, newest and oldest
 -- used slice, count of the newest, the day's use, sum. The ring's slots are valid from the oldest used slice up to the one
 -- before the newest. All other slots are stale, so that nothing has to be cleared when slices leave the window.
 --
--- Behind the summary are the last batch that charged the record, with what it was granted, and the last 8 batches that charged debts.
+-- Behind the summary are the last batch that charged the record, with what it was granted; the month: its end, or 0 if the record
+-- counts none, and its use before the day; and the last 7 batches that charged debts. Earlier versions have an eighth such batch in
+-- the month's place. So they move the month when they charge debts, and it counts as none: only a month has 8 zero bytes behind it.
 -- If a batch is sent again when it is no longer there, its demand is decided again: it may be charged twice, and never less than
 -- once. What may follow is ignored.
-local unpack, pack, rep, sub, find, call = struct.unpack, struct.pack, string.rep, string.sub, string.find, redis.call
+local unpack, pack, rep, sub, find, min, call = struct.unpack, struct.pack, string.rep, string.sub, string.find, math.min, redis.call
 
 local GRANTED, LIMITED, WRONG_TYPE, WRONG_LENGTH, WRONG_VERSION = 1, 2, 3, 4, 5
 local LOST = 16
@@ -39,19 +48,21 @@ local COUNTS, COUNTS_AT = '<I4I4I8', 28 -- the end of the summary: the counts th
 local BATCH_BYTES, NO_BATCH = 16, rep('\0', 16)
 local LAST, LAST_BYTES = 'c16I4', 20 -- a batch, and what it was granted
 local SUMMARY_AND_NUMBER, COUNTS_AND_LAST = SUMMARY .. 'd', COUNTS .. LAST -- LAST begins with a number
-local RECENT_BYTES = SUMMARY_BYTES + LAST_BYTES
-local REPORTS_BYTES = 8 * BATCH_BYTES
-local DEMAND, DEMAND_BYTES = '<dddddd', 48
-local DEBT, DEBT_BYTES = '<ddd', 24
+local MONTH, MONTH_AT, MONTH_BYTES = '<I4I4d', SUMMARY_BYTES + LAST_BYTES, 16
+local RECENT_BYTES = MONTH_AT + MONTH_BYTES
+local REPORTS_BYTES = 7 * BATCH_BYTES
+local DEMAND_FIRST, DEMAND, DEMAND_BYTES, COST_AT = '<ddddd', '<ddddddd', 56, 48
+local DEBT, DEBT_BYTES = '<ddddd', 40
+local POLICY, POLICY_BYTES = '<ddddd', 40
 local REMARK, REMARK_LIMITED = '<I4B', '<I4BI4I8'
-local VOID = rep('\0', RECENT_BYTES)
+local NO_LAST, VOID = rep('\0', LAST_BYTES), rep('\0', RECENT_BYTES)
 local COUNT_MAX = 4294967295
 local NEAR = 16 -- how many counts are read first to find the next oldest slice
 local AHEAD_MS = 5000 -- a record further in the future than this is moved to now
 
 local slice_ms, slices, day_ms = unpack('<I4I4I4', ARGV[1])
 local ring_bytes = slices * 4
-local keys, demands, debts, batch, now = KEYS, ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local keys, demands, debts, batch, months, now = KEYS, ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local number = unpack('<d', batch)
 if not now then
   local time = call('TIME')
@@ -70,7 +81,7 @@ local function text(offset)
   end
   return known
 end
-local SUMMARY_START, COUNTS_START, LAST_END =
+local SUMMARY_START, COUNTS_START, RECENT_END =
   text(ring_bytes), text(ring_bytes + COUNTS_AT), text(ring_bytes + RECENT_BYTES - 1)
 
 local function day_of(slice)
@@ -78,6 +89,7 @@ local function day_of(slice)
   return (ms - ms % day_ms) / day_ms
 end
 local today = day_of(this_slice)
+local tomorrow = today + 1
 
 local function read_ring(key) return call('GETRANGE', key, '0', text(ring_bytes - 1)) end
 
@@ -95,11 +107,13 @@ local function used_from(ring, slice, newest)
   return slice < newest and slice or newest
 end
 
--- Decides the demand with this index. stored is the record's summary and last batch as they were read, or what was read
--- instead of them. Returns both and a remark for the reply.
-local function decide(index, key, stored)
+-- Decides the demand with this index. stored is the record's summary, last batch and month as they were read, or what was read
+-- instead of them. agree is asked how much of what this record admits is granted; nil: all of it. Returns the three parts, a remark
+-- for the reply, and what was granted.
+local function decide(index, key, stored, want, agree)
   local version, at, newest, oldest, count, day_used, sum, stored_day
-  local last, before -- the last batch, if any; what this batch was granted before, if it is the same
+  local last, decided -- the last batch, if any; what this batch was granted before, if it is the same
+  local ends, before, stored_ends, none = 0, 0, 0, 0 -- the month
   if #stored >= SUMMARY_BYTES then
     version, at, newest, oldest, count, day_used, sum = unpack(SUMMARY, stored)
     if version ~= VERSION or newest > at or oldest > newest or oldest < newest - slices
@@ -108,8 +122,11 @@ local function decide(index, key, stored)
     end
     stored_day = at == this_slice and today or day_of(at)
     if #stored == RECENT_BYTES then
-      last = sub(stored, SUMMARY_BYTES + 1)
-      if batch ~= NO_BATCH and sub(last, 1, BATCH_BYTES) == batch then before = unpack('<I4', last, BATCH_BYTES + 1) end
+      last = sub(stored, SUMMARY_BYTES + 1, MONTH_AT)
+      if batch ~= NO_BATCH and sub(last, 1, BATCH_BYTES) == batch then decided = unpack('<I4', last, BATCH_BYTES + 1) end
+      stored_ends, before, none = unpack(MONTH, stored, MONTH_AT + 1)
+      if none ~= 0 then stored_ends, before = 0, 0 end
+      ends = stored_ends
     end
   elseif type(stored) == 'table' then
     if find(stored.err, 'WRONGTYPE', 1, true) then return VOID, pack(REMARK, index, WRONG_TYPE) end
@@ -127,7 +144,7 @@ local function decide(index, key, stored)
     sum, at, newest, oldest = count, this_slice, this_slice, this_slice
   elseif this_slice > at then
     at = this_slice
-    if today ~= stored_day then day_used = 0 end
+    if today ~= stored_day then before, day_used = before + day_used, 0 end
     local first = at - slices
     if newest < first then
       sum, oldest = 0, newest
@@ -151,48 +168,74 @@ local function decide(index, key, stored)
   end
   local day = at == this_slice and today or stored_day
 
+  if day >= ends then ends, before = 0, 0 end
+  if before > COUNT_MAX then before = COUNT_MAX end
+
   -- Add the use that the gateway knows and this record has lost, and the debts.
-  local minute_limit, day_limit, want, known_day, known_used, known_minute = unpack(DEMAND, demands, index * DEMAND_BYTES + 1)
+  local minute_below, day_below, wanted, known_day, known_used, known_minute, cost = unpack(DEMAND, demands, index * DEMAND_BYTES + 1)
+  want = want or wanted
+  local is_own = cost < 0
+  if is_own then cost = -cost end
   local spent, lost = 0, 0
-  if known_day == day and known_used > day_used then
+  if known_day == day + 1 and known_used > day_used then
     lost = LOST
     spent = known_used - day_used
     if spent > known_minute then spent = known_minute end
     day_used = known_used
   end
+  local month_below = COUNT_MAX
+  if months ~= '' then
+    local below, begins, next_begins, known_ends, known_month = unpack(POLICY, months, index * POLICY_BYTES + 1)
+    if begins > 0 then
+      month_below, ends = below, day < begins and begins or next_begins
+      if known_ends == ends and known_month > before + day_used then
+        lost, before = LOST, known_month - day_used
+      end
+    end
+  end
   local reports
-  if debts ~= '' and not before then
-    local spent_in_window, spent_day, spent_day_used = unpack(DEBT, debts, index * DEBT_BYTES + 1)
-    if spent_in_window + spent_day_used > 0 then
+  if debts ~= '' and not decided then
+    local spent_in_window, spent_day, spent_day_used, spent_month, earlier = unpack(DEBT, debts, index * DEBT_BYTES + 1)
+    if spent_in_window + spent_day_used + earlier > 0 then
       local from = ring_bytes + RECENT_BYTES
       reports = call('GETRANGE', key, text(from), text(from + REPORTS_BYTES - 1))
       if batch ~= NO_BATCH and find(reports, batch, 1, true) then
-        spent_in_window, spent_day_used, reports = 0, 0, nil
+        spent_in_window, spent_day_used, earlier, reports = 0, 0, 0, nil
       else
         reports = batch .. sub(reports, 1, REPORTS_BYTES - BATCH_BYTES)
       end
     end
-    if spent_day == day then
-      day_used = day_used + spent_day_used
-      if day_used > COUNT_MAX then day_used = COUNT_MAX end
+    if spent_day == day + 1 then
+      day_used, earlier = day_used + spent_day_used, earlier - spent_day_used
+    end
+    if earlier > 0 and spent_month > day and spent_month <= COUNT_MAX then
+      if ends == 0 then ends = spent_month end
+      if ends == spent_month then
+        before = before + earlier
+        if before > COUNT_MAX then before = COUNT_MAX end
+      end
     end
     spent = spent + spent_in_window
   end
-  if spent > 0 then
-    local room = COUNT_MAX - ((sum > 0 and newest == at) and count or 0)
-    if spent > room then spent = room end
-  end
+  local room = COUNT_MAX - ((sum > 0 and newest == at) and count or 0)
+  if spent > room then spent = room end
 
-  -- A request is granted by both policies or by neither.
-  if before then want = 0 end
-  local granted = want
-  if granted > minute_limit - sum - spent then granted = minute_limit - sum - spent end
-  if granted > day_limit - day_used then granted = day_limit - day_used end
-  if granted < 0 then granted = 0 end
+  -- A request is granted by all policies or by none.
+  if decided then want = 0 end
+  local granted, last_begins = want, cost - 1
+  if minute_below < COUNT_MAX and granted > minute_below - sum - spent + last_begins then granted = minute_below - sum - spent + last_begins end
+  if day_below < COUNT_MAX and granted > day_below - day_used + last_begins then granted = day_below - day_used + last_begins end
+  local month_used = before + day_used
+  if month_below < COUNT_MAX and granted > month_below - month_used + last_begins then granted = month_below - month_used + last_begins end
+  granted = granted > 0 and granted - granted % cost or 0
+  if agree then granted = agree(granted) end
 
   -- Charge the current slice. If it is new, the count of the newest slice so far goes into the ring, and then a zero for
   -- each slice between the two.
   local charge = spent + granted
+  if charge > room then charge = room end
+  day_used = day_used + granted
+  if day_used > COUNT_MAX then day_used = COUNT_MAX end
   if charge > 0 then
     if sum == 0 then
       newest, oldest, count = at, at, 0
@@ -207,58 +250,82 @@ local function decide(index, key, stored)
       call('SETRANGE', key, text(slot * 4), counts)
       newest, count, ring = at, 0, nil
     end
-    count, sum, day_used = count + charge, sum + charge, day_used + granted
+    count, sum = count + charge, sum + charge
   end
 
-  local summary = pack(SUMMARY, VERSION, at, newest, oldest, count, day_used, sum)
-  if not before and (granted > 0 or reports) then last = batch .. pack('<I4', granted) end
-  local written = summary .. (last or rep('\0', LAST_BYTES))
-  if written ~= stored and (stored_day or sum > 0 or day_used > 0) then
+  if not decided and (granted > 0 or reports) then last = batch .. pack('<I4', granted) end
+  local written = pack(SUMMARY, VERSION, at, newest, oldest, count, day_used, sum) .. (last or NO_LAST) .. (ends > 0 and pack(MONTH, ends, before, 0) or NO_BATCH)
+  if written ~= stored and (stored_day or sum > 0 or day_used > 0 or before > 0) then
     if not stored_day or reports then -- a new record gets its whole length at once: Redis would double what it has to extend
       reports = reports or ''
       call('SETRANGE', key, SUMMARY_START, written .. reports .. rep('\0', REPORTS_BYTES - #reports))
     else
       call('SETRANGE', key, SUMMARY_START, written)
     end
-    if day ~= stored_day then
-      -- Keep the record until its day and its window are over, even by a clock that lags by AHEAD_MS.
-      call('PEXPIRE', key, (day + 1) * day_ms + (slices + 1) * slice_ms + AHEAD_MS - now)
+    if day ~= stored_day or ends ~= stored_ends then
+      -- Keep the record until its day, its month and its window are over, even by a clock that lags by AHEAD_MS.
+      call('PEXPIRE', key, (ends > day and ends or day + 1) * day_ms + (slices + 1) * slice_ms + AHEAD_MS - now)
     end
   end
 
-  if granted == want and sum < minute_limit and not before then return written, pack(REMARK, index, GRANTED + lost) end
+  if granted == want and sum < minute_below and not decided and not is_own then return written, pack(REMARK, index, GRANTED + lost), granted end
 
-  -- A search is needed only if the use is above the limit: at the limit, the release of the oldest slice is enough.
+  -- A search is needed only if one more request is missing more than one unit: otherwise the release of the oldest slice is enough.
   local retry = oldest
-  if sum > minute_limit and oldest < newest then
+  if sum > minute_below and oldest < newest then
     ring = ring or read_ring(key)
     local left = sum
     while retry < newest do
       left = left - unpack('<I4', ring, retry % slices * 4 + 1)
-      if left < minute_limit then break end
+      if left < minute_below then break end
       retry = used_from(ring, retry + 1, newest)
     end
   end
-  return written, pack(REMARK_LIMITED, index, LIMITED + lost, before or granted, retry)
+  granted = decided or granted
+  return written, pack(REMARK_LIMITED, index, LIMITED + lost, granted, retry), granted
+end
+
+-- Reports whether the month, too, grants a demand all it wants in the current slice. used is the day's use with that.
+local function is_within_month(index, stored, used, want)
+  local below, begins, next_begins, known_ends, known_used = unpack(POLICY, months, index * POLICY_BYTES + 1)
+  local ends, before, none = unpack(MONTH, stored, MONTH_AT + 1)
+  used = used + before
+  return begins == 0 or none == 0 and ends == (today < begins and begins or next_begins) and used <= below
+    and (known_ends ~= ends or known_used <= used - want)
 end
 
 local slots, remarks = {}, {}
+local own, own_stored -- the index of a key's demand, which waits for its tenant's, and its record
 for i = 1, #keys do
   local key, slot = keys[i], nil
-  local stored = redis.pcall('GETRANGE', key, SUMMARY_START, LAST_END)
-  if #stored == RECENT_BYTES and debts == '' then
+  local stored = redis.pcall('GETRANGE', key, SUMMARY_START, RECENT_END)
+  if #stored == RECENT_BYTES and debts == '' and not own then
     local version, at, newest, oldest, count, day_used, sum, last = unpack(SUMMARY_AND_NUMBER, stored)
-    local minute_limit, day_limit, want, known_day, known_used = unpack(DEMAND, demands, (i - 1) * DEMAND_BYTES + 1)
+    local minute_below, day_below, want, known_day, known_used = unpack(DEMAND_FIRST, demands, (i - 1) * DEMAND_BYTES + 1)
     -- Usually the current slice already has use, and everything is granted: then only the counts grow. decide() would do the
     -- same at twice the cost.
     if version == VERSION and at == this_slice and newest == at and oldest <= at and oldest >= at - slices and sum > 0
-      and want > 0 and want <= minute_limit - sum and want <= day_limit - day_used
-      and (known_used <= day_used or known_day ~= today) and last ~= number then
+      and want > 0 and want <= minute_below - sum and want <= day_below - day_used
+      and (known_used <= day_used or known_day ~= tomorrow) and last ~= number
+      and (months == '' or is_within_month(i - 1, stored, day_used + want, want)) then
       call('SETRANGE', key, COUNTS_START, pack(COUNTS_AND_LAST, count + want, day_used + want, sum + want, batch, want))
       slot = stored
     end
   end
-  if not slot then slot, remarks[#remarks + 1] = decide(i - 1, key, stored) end
+  if not slot and not own and unpack('<d', demands, (i - 1) * DEMAND_BYTES + COST_AT + 1) < 0 then
+    own, own_stored, slot = i - 1, stored, VOID
+  end
+  if not slot then
+    local remark, granted
+    local agree = own and function(admitted)
+      slots[own + 1], remark, granted = decide(own, keys[own + 1], own_stored, admitted)
+      remarks[#remarks + 1] = remark
+      return min(granted or 0, admitted) -- the key's record may be unusable
+    end
+    slot, remark, granted = decide(i - 1, key, stored, nil, agree)
+    if own and not granted then agree(0) end -- the tenant's record is unusable
+    own, remarks[#remarks + 1] = nil, remark
+  end
   slots[i] = slot
 end
 return pack('<I8', now) .. table.concat(slots) .. table.concat(remarks)

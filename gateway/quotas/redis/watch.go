@@ -20,8 +20,8 @@ const (
 // known is a tenant of which the server has use, by the last batch.
 type known struct {
 	request store.Request // no tenant: none
-	day     int64
-	at      time.Time // when the server was asked
+	day     int64         // the first one after that of the use
+	at      time.Time     // when the server was asked
 }
 
 // watch tells the server what it does not know, until the Redis closes or the server has left: what this gateway has not reported yet, and everything
@@ -82,7 +82,7 @@ func (b *batcher) untilLook() time.Duration {
 func (b *batcher) look() {
 	b.mu.Lock()
 	k, today := b.known, int64(b.now())/b.redis.cfg.Rule.Day.Milliseconds()
-	isDue := k.request.Tenant != (id.Tenant{}) && k.day == today && time.Since(k.at) >= lookEvery
+	isDue := k.request.Tenant != (id.Tenant{}) && k.day == today+1 && time.Since(k.at) >= lookEvery
 	if isDue {
 		b.known.at = time.Now()
 	}

@@ -35,7 +35,7 @@ func TestServerThatEvicts(t *testing.T) {
 		}), manyTenants{})
 		defer r.Close()
 		r.Start(background)
-		r.Take(storetest.Request(storetest.Tenant(0), 60, 100))
+		r.Take(storetest.Call(storetest.Tenant(0), 60, 100))
 		time.Sleep(lasting)
 		if busy := time.Duration(told.Load()) * trip; busy > lasting/15 || busy < lasting/50 {
 			t.Errorf("the server is told for %v of %v", busy, lasting)

@@ -39,36 +39,65 @@ func NewMemory(rule quota.Rule, clock func() time.Time) *Memory {
 func (m *Memory) Decide(_ context.Context, demands []Demand, results []Result) error {
 	now := m.Now()
 	for i := range demands {
-		results[i] = Result{Verdict: m.Take(now, &demands[i])}
+		if d := &demands[i]; d.Joined {
+			results[i].Verdict, results[i+1].Verdict = m.TakeBoth(now, d, &demands[i+1])
+		} else if i == 0 || !demands[i-1].Joined {
+			results[i].Verdict = m.Take(now, d)
+		}
 	}
 	return nil
 }
 
 // Take decides one demand at the instant now.
 func (m *Memory) Take(now instant.Millis, d *Demand) quota.Verdict {
-	name := d.Name()
-	s := m.records.Lock(name)
+	s := m.records.Lock(d.Name)
 	defer s.Unlock()
-	rec := s.Entries[name]
-	if rec == nil {
-		var first quota.Record
-		v := m.rule.Take(&first, now, d.Quota())
-		if !first.IsUnused() {
-			s.Put(name, &kept{Record: first, changed: m.era.Load()}, m.expiredAt(now))
-		}
-		return v
-	}
+	rec := m.record(s, d)
 	v := m.rule.Take(&rec.Record, now, d.Quota())
-	if v.Granted > 0 || d.Spent != (quota.Spent{}) || d.Known.Used > 0 {
-		rec.changed = m.era.Load() // a demand that only reads need not be saved
-	}
+	m.keep(s, d, rec, &v)
 	return v
+}
+
+// TakeBoth decides two joined demands at the instant now.
+func (m *Memory) TakeBoth(now instant.Millis, own, d *Demand) (ofKey, ofTenant quota.Verdict) {
+	s := m.records.Lock(d.Name) // also the key's: all records of a tenant are in one shard
+	defer s.Unlock()
+	key, tenant := m.record(s, own), m.record(s, d)
+	ofKey, ofTenant = m.rule.TakeBoth(&key.Record, &tenant.Record, now, own.Quota(), d.Quota())
+	m.keep(s, own, key, &ofKey)
+	m.keep(s, d, tenant, &ofTenant)
+	return ofKey, ofTenant
+}
+
+// record returns the record of a demand, or a new one.
+func (m *Memory) record(s *sharded.Shard[Name, *kept], d *Demand) *kept {
+	if rec := s.Entries[d.Name]; rec != nil {
+		return rec
+	}
+	return &kept{}
+}
+
+// keep keeps a record that counts something. It need not be saved if the demand only read it.
+func (m *Memory) keep(s *sharded.Shard[Name, *kept], d *Demand, rec *kept, v *quota.Verdict) {
+	isNew := s.Entries[d.Name] == nil
+	if isNew && rec.IsUnused() {
+		return
+	}
+	if isNew {
+		s.Put(d.Name, rec, m.expiredAt(v.At))
+	}
+	if isNew || v.Granted > 0 || d.Spent != (quota.Use{}) || d.Known != (quota.Use{}) {
+		rec.changed = m.era.Load()
+	}
 }
 
 // expiredAt returns whether a record's day and window are over.
 func (m *Memory) expiredAt(now instant.Millis) func(Name, *kept) bool {
 	return func(_ Name, rec *kept) bool { return now >= m.rule.ExpiresAt(&rec.Record) }
 }
+
+// UseOf returns the use in a verdict.
+func (m *Memory) UseOf(v *quota.Verdict) quota.Use { return m.rule.UseOf(v) }
 
 // Now returns the current instant of the store's clock.
 func (m *Memory) Now() instant.Millis { return instant.Of(m.clock()) }
@@ -87,7 +116,7 @@ func (m *Memory) Dump(since uint64) (changed []Saved, mark uint64) {
 		s.Lock()
 		for name, rec := range s.Entries {
 			if rec.changed > since {
-				changed = append(changed, Saved{Tenant: name.Tenant, Since: name.Since, Record: m.rule.Append(make([]byte, 0, m.rule.RecordBytes()), &rec.Record)})
+				changed = append(changed, Saved{QuotaName: name, Record: m.rule.Append(make([]byte, 0, m.rule.RecordBytes()+quota.MonthBytes), &rec.Record)})
 			}
 		}
 		maps.DeleteFunc(s.Entries, m.expiredAt(now))
@@ -109,9 +138,8 @@ func (m *Memory) Load(saved []Saved) error {
 		if now >= m.rule.ExpiresAt(&rec) {
 			continue
 		}
-		name := Name{one.Tenant, one.Since}
-		s := m.records.Lock(name)
-		s.Put(name, &kept{Record: rec}, m.expiredAt(now))
+		s := m.records.Lock(one.QuotaName)
+		s.Put(one.QuotaName, &kept{Record: rec}, m.expiredAt(now))
 		s.Unlock()
 	}
 	return errors.Join(unread...)

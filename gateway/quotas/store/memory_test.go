@@ -46,7 +46,7 @@ func TestDumpAndLoad(t *testing.T) {
 	if again, _ := after.Dump(0); len(again) != 0 {
 		t.Errorf("what was just loaded is dumped again: %v", tenants(again))
 	}
-	if v := take(t, after, Demand{Request: request(tenant(4), 10, 20), Want: 10}); v.Granted != 6 || v.Day.Used != 10 {
+	if v := take(t, after, Demand{Request: request(tenant(4), 10, 20), Want: 10}); v.Granted != 6 || v.Usages[quota.Day].Used != 10 {
 		t.Errorf("after the restart %+v, want 6 granted of 10", v)
 	}
 
@@ -67,8 +67,8 @@ func TestDumpAndLoad(t *testing.T) {
 	}
 	must.Do(t, after.Load(changed))
 	for d, want := range map[*Demand]int64{{Request: request(tenant(3), 10, 20)}: 3, {Request: reset}: 1, {Request: request(tenant(2), 10, 20)}: 3} {
-		if v := take(t, after, *d); v.Day.Used != want {
-			t.Errorf("%+v: %d used after another restart, want %d", d.Name(), v.Day.Used, want)
+		if v := take(t, after, *d); v.Usages[quota.Day].Used != want {
+			t.Errorf("%+v: %d used after another restart, want %d", d.Name, v.Usages[quota.Day].Used, want)
 		}
 	}
 }
@@ -81,7 +81,7 @@ func TestLoadSkipsWhatItCannotUse(t *testing.T) {
 	take(t, m, Demand{Request: request(tenant(2), 10, 20), Want: 1})
 	fresh, _ := m.Dump(0)
 	saved := append(good, fresh...)
-	saved = append(saved, Saved{Tenant: tenant(3), Record: []byte("spoiled")})
+	saved = append(saved, Saved{QuotaName: Name{Tenant: tenant(3)}, Record: []byte("spoiled")})
 
 	other, later := newStoppedMemory()
 	*later = *now
@@ -139,7 +139,7 @@ var background = context.Background()
 func tenant(n int) id.Tenant { return id.Tenant{8: byte(n >> 8), 9: byte(n)} }
 
 func request(t id.Tenant, minute, day int64) Request {
-	return Request{Tenant: t, Limits: plan.Limits{Minute: minute, Day: day}}
+	return Request{Name: Name{Tenant: t}, Limits: plan.Limits{Minute: minute, Day: day}}
 }
 
 func take(_ *testing.T, m *Memory, d Demand) quota.Verdict { return m.Take(m.Now(), &d) }

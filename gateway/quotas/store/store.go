@@ -6,50 +6,64 @@ import (
 	"errors"
 
 	"petgate/shared/core/id"
-	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
+	"petgate/shared/keystore"
 )
 
 // ErrRecord is wrapped by errors that concern only one tenant's record.
 var ErrRecord = errors.New("not a quota record")
 
-// Name names a record. Each reset of a tenant's use begins another record; the earlier one expires by itself.
-type Name struct {
-	Tenant id.Tenant
-	Since  instant.Millis // the tenant's last reset; 0: there was none
-}
+// Name names a record.
+type Name = keystore.QuotaName
 
-// Request is one tenant's question: may a request pass under these limits?
+// Request is a question to one record: may a request pass under these limits?
 type Request struct {
-	Tenant  id.Tenant
-	Since   instant.Millis // the tenant's last reset; 0: there was none
-	Version uint64         // the directory's version of the tenant's limits
-	Limits  plan.Limits
+	Name
+	Version     uint64 // the directory's version of the limits
+	Limits      plan.Limits
+	MonthStarts uint8 // see quota.Demand
+	Cost        int64 // of the request, in units; 0 is 1
 }
 
-// Name is the name of the record that decides.
-func (r *Request) Name() Name { return Name{r.Tenant, r.Since} }
+// Call is a request as it asks the quotas: its tenant's record, and that of its key if the key has limits of its own.
+type Call struct {
+	Request
+	Key id.Key
+	Cap plan.Limits // the key's own limits; zero: none
+}
 
-// Demand asks for one decision on all requests of a tenant that wait for it.
+// IsCapped reports whether the key has limits of its own.
+func (c *Call) IsCapped() bool { return c.Cap != plan.Limits{} }
+
+// Own is the question to the key's record.
+func (c *Call) Own() Request {
+	own := c.Request
+	own.Name.Key, own.Limits = c.Key, c.Cap
+	return own
+}
+
+// Demand asks one record for a decision on all requests that wait for it.
 type Demand struct {
 	Request
-	Want  int64        // how many requests wait; 0 only reads the tenant's figures
-	Known quota.DayUse // the day's use that this gateway last saw; if it is more than the record's, the rule uses it
-	// KnownMinute is the window's use that this gateway last saw; the rule uses it if the record has lost use.
-	KnownMinute int64
-	Spent       quota.Spent // admitted while the store could not be asked; charged first, unconditionally
+	Want  int64     // how many requests wait; 0 only reads the figures
+	Known quota.Use // what this gateway last saw: see quota.Demand
+	Spent quota.Use // admitted while the store could not be asked; charged first, unconditionally
+	// Joined says that this record is a key's own, and that the next demand is its tenant's. The two have the same Want, and are
+	// granted together.
+	Joined bool
 }
 
 // Quota converts d for the rule.
 func (d *Demand) Quota() quota.Demand {
-	return quota.Demand{Limits: d.Limits, Want: d.Want, Known: d.Known, KnownMinute: d.KnownMinute, Spent: d.Spent}
+	return quota.Demand{Limits: d.Limits, MonthStarts: d.MonthStarts, Cost: d.Cost, Want: d.Want, Known: d.Known, Spent: d.Spent}
 }
 
-// Result is the answer to one demand. If Err is set, Verdict is invalid, for that tenant only. Err wraps ErrRecord if the
-// record is corrupt; otherwise the cluster node that serves the tenant could not be asked.
+// Result is the answer to one demand. If Err is set, Verdict is invalid, for that record only. Err wraps ErrRecord if the
+// record is corrupt; otherwise the cluster node that serves the tenant could not be asked. If one of two joined demands has an
+// error, the other one is granted nothing.
 type Result struct {
 	Verdict quota.Verdict
 	Err     error
-	Lost    bool // the record had less use of the day than the demand's Known: the store has lost use
+	Lost    bool // the record had less use of the day or month than the demand's Known: the store has lost use
 }

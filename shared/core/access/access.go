@@ -79,7 +79,7 @@ func Decide(k Key, t Tenant, c Call) Reason {
 		return AddressNotAllowed
 	case t.Suspended:
 		return TenantSuspended
-	case !t.Limits.IsComplete():
+	case !t.Limits.IsSet():
 		return QuotaNotSet
 	}
 	return Allowed

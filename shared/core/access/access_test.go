@@ -26,7 +26,7 @@ var states = []struct {
 		k.Allow = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	}},
 	{access.TenantSuspended, func(_ *access.Key, t *access.Tenant) { t.Suspended = true }},
-	{access.QuotaNotSet, func(_ *access.Key, t *access.Tenant) { t.Limits.Day = 0 }},
+	{access.QuotaNotSet, func(_ *access.Key, t *access.Tenant) { t.Limits = plan.Limits{} }},
 }
 
 // sound is a key that may call, its tenant, and a call with it.

@@ -15,44 +15,69 @@ import (
 // oracle is the rule in its simplest form, without regard to cost: it keeps the instant of every admission.
 type oracle struct {
 	rule     quota.Rule
-	admitted []instant.Millis
+	admitted []admission
 }
 
-// used returns the usage at now: admissions whose slice has not been released, and those of now's day.
-func (o *oracle) used(now instant.Millis) (minute, day int64) {
-	for _, at := range o.admitted {
-		if released := at.Truncate(o.rule.Slice).Add(o.rule.Slice + o.rule.Window()); now < released {
-			minute++
+type admission struct {
+	at    instant.Millis
+	units int64
+}
+
+// used returns the usage at now: admissions whose slice has not been released, those of now's day, and those of its month.
+func (o *oracle) used(now instant.Millis, starts uint8) (used [3]int64) {
+	for _, a := range o.admitted {
+		if released := a.at.Truncate(o.rule.Slice).Add(o.rule.Slice + o.rule.Window()); now < released {
+			used[quota.Minute] += a.units
 		}
-		if at.Truncate(o.rule.Day) == now.Truncate(o.rule.Day) {
-			day++
+		if a.at.Truncate(o.rule.Day) == now.Truncate(o.rule.Day) {
+			used[quota.Day] += a.units
+		}
+		if o.month(a.at, starts) == o.month(now, starts) {
+			used[quota.Month] += a.units
 		}
 	}
-	return minute, day
+	return used
 }
 
-func (o *oracle) take(now int64, limits plan.Limits, want int64) (granted int64) {
-	minute, day := o.used(instant.Millis(now))
-	granted = max(0, min(want, limits.Minute-minute, limits.Day-day))
-	for range granted {
-		o.admitted = append(o.admitted, instant.Millis(now))
+// month returns the year and the month in which an instant lies, by a calendar whose days are the rule's.
+func (o *oracle) month(at instant.Millis, starts uint8) time.Time {
+	day := time.Unix(0, 0).UTC().AddDate(0, 0, int(int64(at)/o.rule.Day.Milliseconds()))
+	begun := day.AddDate(0, 0, 1-int(starts)) // the calendar month in which its own first day would be
+	return time.Date(begun.Year(), begun.Month(), 1, 0, 0, 0, 0, time.UTC)
+}
+
+func (o *oracle) take(now int64, d quota.Demand) (granted int64) {
+	for range d.Want {
+		used := o.used(instant.Millis(now), d.MonthStarts)
+		for p, limit := range [...]int64{d.Limits.Minute, d.Limits.Day, d.Limits.Month} {
+			if limit != 0 && used[p]+d.Cost > limit {
+				return granted
+			}
+		}
+		o.admitted = append(o.admitted, admission{instant.Millis(now), d.Cost})
+		granted++
 	}
 	return granted
 }
 
 var rules = []quota.Rule{
 	{Slice: time.Second, Slices: 4, Day: time.Minute},
-	{Slice: 10 * time.Millisecond, Slices: 1, Day: 10 * time.Millisecond},
+	{Slice: 10 * time.Millisecond, Slices: 1, Day: time.Second},
 	{Slice: 100 * time.Millisecond, Slices: 7, Day: time.Second},
 	{Slice: 250 * time.Millisecond, Slices: 240, Day: 10 * time.Minute},
 	quota.Product,
 }
 
-func drawLimits(t *rapid.T) plan.Limits {
-	return plan.Limits{
-		Minute: rapid.Int64Range(1, 12).Draw(t, "minute"),
-		Day:    rapid.Int64Range(1, 40).Draw(t, "day"),
+// drawLimits draws limits for one to three policies.
+func drawLimits(t *rapid.T) (l plan.Limits) {
+	for !l.IsSet() {
+		l = plan.Limits{
+			Minute: rapid.Int64Range(0, 12).Draw(t, "minute"),
+			Day:    rapid.Int64Range(0, 40).Draw(t, "day"),
+			Month:  rapid.Int64Range(0, 90).Draw(t, "month"),
+		}
 	}
+	return l
 }
 
 // drawPause draws how long a client waits: mostly around slices, sometimes around windows and days.
@@ -64,6 +89,7 @@ func drawPause(t *rapid.T, rule quota.Rule) int64 {
 		rapid.Just(slice),
 		rapid.Int64Range(0, window+2*slice),
 		rapid.Int64Range(0, max(rule.Day.Milliseconds(), 2*window)),
+		rapid.Int64Range(0, 16*rule.Day.Milliseconds()),
 	).Draw(t, "pause")
 }
 
@@ -74,18 +100,71 @@ func TestTakeIsTheOracle(t *testing.T) {
 		o := oracle{rule: rule}
 		var rec quota.Record
 		limits, now := drawLimits(t), rapid.Int64Range(0, 2e12).Draw(t, "now")
+		starts, hasMonth := uint8(rapid.IntRange(1, 28).Draw(t, "month starts")), rapid.Bool().Draw(t, "month")
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			if rapid.IntRange(0, 9).Draw(t, "plan change") == 0 {
 				limits = drawLimits(t)
 			}
+			if limits.Month = max(limits.Month, 1); !hasMonth { // the month counts from when it is set
+				limits.Month, limits.Day = 0, max(limits.Day, 1)
+			}
 			now += drawPause(t, rule)
-			want := rapid.Int64Range(0, 6).Draw(t, "want")
-			granted := o.take(now, limits, want)
-			v := rule.Take(&rec, instant.Millis(now), quota.Demand{Limits: limits, Want: want})
-			minute, day := o.used(instant.Millis(now))
-			if v.Granted != granted || v.Minute.Used != minute || v.Day.Used != day {
-				t.Fatalf("at %d: %d of %d granted, %d and %d used; the oracle says %d, %d and %d",
-					now, v.Granted, want, v.Minute.Used, v.Day.Used, granted, minute, day)
+			d := quota.Demand{
+				Limits: limits, MonthStarts: starts, Want: rapid.Int64Range(0, 6).Draw(t, "want"),
+				Cost: rapid.OneOf(rapid.Just(int64(1)), rapid.Int64Range(1, 50)).Draw(t, "cost"),
+			}
+			granted, v := o.take(now, d), rule.Take(&rec, instant.Millis(now), d)
+			used := o.used(instant.Millis(now), starts)
+			if v.Granted != granted || v.Usages[quota.Minute].Used != used[quota.Minute] || v.Usages[quota.Day].Used != used[quota.Day] ||
+				hasMonth && v.Usages[quota.Month].Used != used[quota.Month] {
+				t.Fatalf("at %d: %d of %d granted, %+v; the oracle says %d, %d used", now, v.Granted, d.Want, v.Usages, granted, used)
+			}
+		}
+	})
+}
+
+// A key's own limits and its tenant's admit together what the tighter of the two admits, and both records count it.
+func TestBothOrNeither(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rule := rapid.SampledFrom(rules).Draw(t, "rule")
+		keys, tenant := make([]quota.Record, 2), quota.Record{}
+		oracles, now := make([]oracle, len(keys)+1), rapid.Int64Range(0, 2e12).Draw(t, "now")
+		for i := range oracles {
+			oracles[i].rule = rule
+		}
+		of := &oracles[len(keys)]
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			now += drawPause(t, rule)
+			key := rapid.IntRange(0, len(keys)-1).Draw(t, "key")
+			d := quota.Demand{Limits: drawLimits(t), MonthStarts: 1, Want: rapid.Int64Range(0, 6).Draw(t, "want"), Cost: rapid.Int64Range(1, 5).Draw(t, "cost")}
+			d.Limits.Month = max(1, d.Limits.Month)
+			own := d
+			own.Limits = plan.Limits{Minute: rapid.Int64Range(1, 20).Draw(t, "own minute"), Day: rapid.Int64Range(0, 30).Draw(t, "own day")}
+			want := d
+			want.Want = 0
+			for want.Want < d.Want { // one by one, from both or from neither
+				before := [2]int{len(of.admitted), len(oracles[key].admitted)}
+				one := d
+				one.Want = 1
+				oneOwn := own
+				oneOwn.Want = 1
+				if granted, grantedOwn := of.take(now, one), oracles[key].take(now, oneOwn); granted+grantedOwn < 2 {
+					of.admitted, oracles[key].admitted = of.admitted[:before[0]], oracles[key].admitted[:before[1]]
+					break
+				}
+				want.Want++
+			}
+			ofKey, ofTenant := rule.TakeBoth(&keys[key], &tenant, instant.Millis(now), own, d)
+			used, usedOwn := of.used(instant.Millis(now), 1), oracles[key].used(instant.Millis(now), 1)
+			if ofKey.Granted != want.Want || ofTenant.Granted != want.Want || ofTenant.Usages[quota.Month].Used != used[quota.Month] ||
+				ofTenant.Usages[quota.Minute].Used != used[quota.Minute] || ofKey.Usages[quota.Minute].Used != usedOwn[quota.Minute] ||
+				ofKey.Usages[quota.Day].Used != usedOwn[quota.Day] {
+				t.Fatalf("at %d: %+v and %+v; the oracle grants %d, %d used, and %d by the key", now, ofKey, ofTenant, want.Want, used, usedOwn)
+			}
+			if joined := ofTenant; want.Want == d.Want-1 {
+				if joined.Join(&ofKey); joined.Violated() == quota.None {
+					t.Fatalf("at %d: %+v refuses, and no policy does", now, joined)
+				}
 			}
 		}
 	})
@@ -117,7 +196,7 @@ func TestNeverMoreThanTheLimit(t *testing.T) {
 					in++
 				}
 			}
-			if in > limits.Minute {
+			if limits.Minute != 0 && in > limits.Minute {
 				t.Fatalf("at %d, %d admitted in one window, the limit is %d: %v", now, in, limits.Minute, admitted)
 			}
 		}
@@ -132,11 +211,11 @@ func TestSteppingBackReopensNothing(t *testing.T) {
 		before := rule.Take(&rec, instant.Millis(now), quota.Demand{Limits: limits})
 		now -= rapid.OneOf(rapid.Int64Range(1, 5_000), rapid.Int64Range(1, 1e9)).Draw(t, "back")
 		after := rule.Take(&rec, instant.Millis(now), quota.Demand{Limits: limits})
-		if after.Minute.Used != before.Minute.Used || after.Day.Used != before.Day.Used {
+		if after.Usages[quota.Minute].Used != before.Usages[quota.Minute].Used || after.Usages[quota.Day].Used != before.Usages[quota.Day].Used {
 			t.Fatalf("used %d and %d, and after the step %d and %d",
-				before.Minute.Used, before.Day.Used, after.Minute.Used, after.Day.Used)
+				before.Usages[quota.Minute].Used, before.Usages[quota.Day].Used, after.Usages[quota.Minute].Used, after.Usages[quota.Day].Used)
 		}
-		if after.RetryAt() != 0 && after.RetryAt() <= instant.Millis(now) || after.Minute.ReleaseAt < instant.Millis(now) {
+		if after.RetryAt() != 0 && after.RetryAt() <= instant.Millis(now) || after.Usages[quota.Minute].ReleaseAt < instant.Millis(now) {
 			t.Fatalf("at %d it promises the past: %+v", now, after)
 		}
 	})
@@ -179,25 +258,25 @@ func TestPromisedInstantsAreExact(t *testing.T) {
 		} else if retry <= instant.Millis(now) || at(int64(retry-1), 1).Granted != 0 || at(int64(retry), 1).Granted != 1 {
 			t.Fatalf("retry at %d is not the first instant that admits one: %+v", retry, v)
 		}
-		if retry := v.Minute.RetryAt; retry != 0 {
-			if at(int64(retry-1), 0).Minute.Remaining() != 0 || at(int64(retry), 0).Minute.Remaining() == 0 {
+		if retry := v.Usages[quota.Minute].RetryAt; retry != 0 {
+			if limits.IsSet() && (at(int64(retry-1), 0).Usages[quota.Minute].Remaining != 0 || at(int64(retry), 0).Usages[quota.Minute].Remaining == 0) {
 				t.Fatalf("the minute's retry at %d is not the first instant with one remaining: %+v", retry, v)
 			}
 		}
-		if v.Minute.Used > 0 {
-			reset, release := v.Minute.ResetAt, v.Minute.ReleaseAt
-			if at(int64(reset-1), 0).Minute.Used == 0 || at(int64(reset), 0).Minute.Used != 0 {
+		if v.Usages[quota.Minute].Used > 0 {
+			reset, release := v.Usages[quota.Minute].ResetAt, v.Usages[quota.Minute].ReleaseAt
+			if at(int64(reset-1), 0).Usages[quota.Minute].Used == 0 || at(int64(reset), 0).Usages[quota.Minute].Used != 0 {
 				t.Fatalf("reset at %d is not when the window is empty: %+v", reset, v)
 			}
-			if at(int64(release-1), 0).Minute.Used != v.Minute.Used || at(int64(release), 0).Minute.Used >= v.Minute.Used {
+			if at(int64(release-1), 0).Usages[quota.Minute].Used != v.Usages[quota.Minute].Used || at(int64(release), 0).Usages[quota.Minute].Used >= v.Usages[quota.Minute].Used {
 				t.Fatalf("release at %d is not when use shrinks: %+v", release, v)
 			}
 		}
-		if midnight := v.Day.ResetAt; at(int64(midnight-1), 0).Day.Used != v.Day.Used || at(int64(midnight), 0).Day.Used != 0 {
+		if midnight := v.Usages[quota.Day].ResetAt; at(int64(midnight-1), 0).Usages[quota.Day].Used != v.Usages[quota.Day].Used || at(int64(midnight), 0).Usages[quota.Day].Used != 0 {
 			t.Fatalf("the day's reset at %d is not its end: %+v", midnight, v)
 		}
-		if v.DayUse.Used != v.Day.Used || v.DayUse.Day != now/rule.Day.Milliseconds() {
-			t.Fatalf("%+v is not the use of today", v.DayUse)
+		if use := rule.UseOf(&v); use.Day != (quota.Period{Ends: now/rule.Day.Milliseconds() + 1, Used: v.Usages[quota.Day].Used}) {
+			t.Fatalf("%+v is not the use of today", use)
 		}
 	})
 }

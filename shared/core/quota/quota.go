@@ -1,9 +1,13 @@
-// Package quota decides how many requests a tenant may make now. It has a limit for any minute and a limit for a UTC day.
+// Package quota decides how many requests a tenant may make now. Up to three policies limit them: in any minute, in a UTC day and
+// in a month. A key may have limits of its own within its tenant's.
 //
-// The minute is a rolling window. Time is cut into slices. The admissions of a slice are released one window after the end
-// of the slice: up to a slice late, never early. So no window, wherever it ends, has more admissions than the limit.
-// The day is the UTC calendar day. A request is charged to both policies or to neither. Of n requests, the first k ≤ n may
-// be granted. Limits are arguments of each decision: a change holds from the next decision on, and usage is kept.
+// A record counts use in a rolling window and in calendar periods. The minute is the rolling window. Time is cut into slices. The
+// admissions of a slice are released one window after the end of the slice: up to a slice late, never early. So no window, wherever
+// it ends, has more admissions than the limit. The day is the UTC calendar day. The month is the UTC calendar month, or begins on
+// another day of it. A month is whole days, so a record counts only what the month had before its day.
+//
+// A request has a cost, in units; limits and use are in units too. A request is charged to all policies or to none. Of n requests,
+// the first k ≤ n may be granted. Limits are arguments of each decision: a change holds from the next decision on, and usage is kept.
 //
 // Decisions are pure. They are not safe for concurrent use of one Record, so the caller holds a lock. Redis runs the same rule
 // as a script on the same bytes, one script at a time.
@@ -16,7 +20,7 @@ import (
 	"petgate/shared/core/plan"
 )
 
-// Rule is the shape of the two windows. Its durations are whole milliseconds.
+// Rule is the shape of the windows. Its durations are whole milliseconds.
 type Rule struct {
 	Slice  time.Duration // the minute policy's resolution
 	Slices int           // slices in a window
@@ -29,86 +33,113 @@ var Product = Rule{Slice: 250 * time.Millisecond, Slices: 240, Day: 24 * time.Ho
 // Window is the minute policy's length.
 func (r Rule) Window() time.Duration { return r.Slice * time.Duration(r.Slices) }
 
-// Policy is one of a quota's two limits.
+// Policy is one of the limits of a request.
 type Policy uint8
 
-// The policies. None means that no policy refused.
+// The policies. The last two are a key's own. None means that no policy refused.
 const (
-	None Policy = iota
-	Minute
+	Minute Policy = iota
 	Day
+	Month
+	KeyMinute
+	KeyDay
+	None
+
+	Policies = int(None) // how many there are
 )
 
-func (p Policy) String() string { return [...]string{"none", "minute", "day"}[p] }
-
-// Usage is the state of one policy after a decision.
-type Usage struct {
-	Limit, Used int64          // Used exceeds Limit if the limit was lowered or usage was merged in
-	ResetAt     instant.Millis // when usage is 0 again if no more requests come: the end of the window or of the day
-	ReleaseAt   instant.Millis // when usage next shrinks; ResetAt if nothing is used
-	RetryAt     instant.Millis // when this policy would admit one more; 0 is at once
+func (p Policy) String() string {
+	return [...]string{"minute", "day", "month", "key-minute", "key-day", "none"}[p]
 }
 
-// Remaining is what is left of the limit.
-func (u Usage) Remaining() int64 { return max(0, u.Limit-u.Used) }
+// IsOfKey reports whether the policy is a key's own.
+func (p Policy) IsOfKey() bool { return p == KeyMinute || p == KeyDay }
 
-// DayUse is the known usage of a day. The zero value means that nothing is known.
-type DayUse struct {
-	Day  int64 // days since the Unix epoch
+// Usage is the state of one policy after a decision, in units.
+type Usage struct {
+	Limit     int64          // 0: the policy is not set
+	Used      int64          // exceeds Limit if the limit was lowered or usage was merged in
+	Remaining int64          // what is left of Limit; if a gateway decided alone, what it admits
+	ResetAt   instant.Millis // when usage is 0 again if no more requests come: the end of the window or of the period
+	ReleaseAt instant.Millis // when usage next shrinks; ResetAt if nothing is used
+	RetryAt   instant.Millis // when this policy would admit one more request of the same cost; 0 is at once
+}
+
+// Period is usage of a day or a month. The zero value means that nothing is known.
+type Period struct {
+	Ends int64 // the first day after it, in days since the Unix epoch
 	Used int64
 }
 
-// Spent is usage that a gateway admitted while this record was unavailable.
-type Spent struct {
-	Minute int64  // admitted within the window that ends now
-	Day    DayUse // admitted within that day
+// Use is usage of a record as a gateway knows it, in units.
+type Use struct {
+	Minute     int64 // within the window that ends now
+	Day, Month Period
 }
 
-// Demand is what a tenant asks of its record.
+// UseOf returns the use in a verdict.
+func (r Rule) UseOf(v *Verdict) Use {
+	period := func(u *Usage) Period { return Period{int64(u.ResetAt) / r.Day.Milliseconds(), u.Used} }
+	return Use{v.Usages[Minute].Used, period(&v.Usages[Day]), period(&v.Usages[Month])}
+}
+
+// Demand is what is asked of one record.
 type Demand struct {
-	Limits plan.Limits
-	Want   int64  // requests that ask to be admitted; 0 peeks
-	Known  DayUse // the day's usage that the caller last saw; the larger of this and the record's own count applies
-	// KnownMinute is the window's usage that the caller last saw and that is not released yet. It only matters if the record
-	// has lost usage of the day: then the loss, but at most KnownMinute, is charged to the current slice.
-	KnownMinute int64
-	Spent       Spent // charged first, whatever the limits
+	Limits      plan.Limits
+	MonthStarts uint8 // day of the UTC month on which the month begins, 1 to 28; 0 is 1
+	Cost        int64 // of each request; 0 is 1
+	Want        int64 // requests that ask to be admitted; 0 peeks
+	// Known is the usage that the caller last saw. The larger of this and the record's own count of the day and of the month
+	// applies. Known.Minute, which is not released yet, only matters if the record has lost usage of the day: then the loss, but at
+	// most Known.Minute, is charged to the current slice.
+	Known Use
+	Spent Use // admitted while this record was unavailable; charged first, whatever the limits
 }
 
-// Verdict is the answer to one demand.
+// Verdict is the answer to one demand, or to a request with a key's own limits.
 type Verdict struct {
-	At          instant.Millis // when the decision was made, by the clock that decides
-	Granted     int64
-	Minute, Day Usage
-	DayUse      DayUse // the use in Day, to send with the next demand
-	Degraded    bool   // a gateway decided alone, without the shared count; the rule never sets it
-	// Admits is how many more requests of the minute and of the day that gateway would admit now, of its share.
-	Admits [2]int64
+	At       instant.Millis // when the decision was made, by the clock that decides
+	Granted  int64          // requests
+	Usages   [Policies]Usage
+	Degraded bool // a gateway decided alone, without the shared count; the rule never sets it
 }
 
-// Remaining is how many more requests a policy would admit now. If a gateway decided alone, others may admit more.
-func (v *Verdict) Remaining(of Policy) int64 {
-	switch {
-	case v.Degraded:
-		return v.Admits[of-Minute]
-	case of == Minute:
-		return v.Minute.Remaining()
-	}
-	return v.Day.Remaining()
+// Join adds the verdict on a key's own record to that on its tenant's.
+func (v *Verdict) Join(own *Verdict) {
+	v.Usages[KeyMinute], v.Usages[KeyDay] = own.Usages[Minute], own.Usages[Day]
 }
 
-// Violated returns the policy that refuses more requests. If both refuse, it is the one that admits again later. If neither
-// refuses, it is None.
-func (v Verdict) Violated() Policy {
-	switch {
-	case v.Minute.RetryAt == 0 && v.Day.RetryAt == 0:
-		return None
-	case v.Minute.RetryAt > v.Day.RetryAt:
-		return Minute
-	default:
-		return Day
+// Before makes v the verdict before the last granted units were charged.
+func (v *Verdict) Before(units int64) {
+	for p := range v.Usages {
+		u := &v.Usages[p]
+		if units == 0 || u.ResetAt == 0 { // no policy of this request
+			continue
+		}
+		u.Used -= units
+		u.RetryAt = 0
+		if u.Limit != 0 {
+			u.Remaining = max(0, u.Limit-u.Used)
+		}
 	}
 }
 
-// RetryAt is when both policies would admit one more request; 0 is at once.
-func (v Verdict) RetryAt() instant.Millis { return max(v.Minute.RetryAt, v.Day.RetryAt) }
+// Violated returns the policy that refuses one more request. If several refuse, it is the one that admits again last; of two that
+// admit again together, the longer one, and the tenant's before the key's. If none refuses, it is None.
+func (v *Verdict) Violated() Policy {
+	violated, latest := None, instant.Millis(0)
+	for _, p := range [Policies]Policy{Month, Day, Minute, KeyDay, KeyMinute} {
+		if at := v.Usages[p].RetryAt; at > latest {
+			violated, latest = p, at
+		}
+	}
+	return violated
+}
+
+// RetryAt is when all policies would admit one more request of the same cost; 0 is at once.
+func (v *Verdict) RetryAt() (latest instant.Millis) {
+	for i := range v.Usages {
+		latest = max(latest, v.Usages[i].RetryAt)
+	}
+	return latest
+}

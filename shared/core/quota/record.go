@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"petgate/shared/core/instant"
-	"petgate/shared/core/plan"
 )
 
 // Record is one tenant's use. The zero value is a tenant that has never asked. The methods of Rule read and change it.
@@ -22,19 +21,28 @@ type summary struct {
 	oldest  int64  // the first slice in the window that has use; the same as newest if no slice has use
 	count   uint32 // use of the slice newest
 	dayUsed uint32 // use of the day in which the slice at lies
-	sum     int64  // use of all slices in the window
+	before  uint32 // use of the month before that day
+	// monthEnds is the first day after the month, in days since the Unix epoch; 0: the record counts no month.
+	monthEnds uint32
+	sum       int64 // use of all slices in the window
 }
 
-// The binary form, little-endian, which the Redis script shares: the ring, then the summary. The summary comes last,
-// so one read checks the length of the whole record: it asks for the summary and one byte more, and must get only the summary.
+// used is the use of each policy.
+func (s *summary) used() [Month + 1]int64 {
+	return [...]int64{s.sum, int64(s.dayUsed), int64(s.before) + int64(s.dayUsed)}
+}
+
+// The binary form, little-endian, which the Redis script shares: the ring, then the summary, then the month if the record counts one.
+// In Redis, the batches that charged the record are between the summary and the month.
 const (
 	SummaryBytes = 44
+	MonthBytes   = 8
 
 	version    = 0x32677470 // "ptg2"
 	countBytes = 4
 )
 
-// RecordBytes is the length of a record's binary form.
+// RecordBytes is the length of a record's binary form, without the month.
 func (r Rule) RecordBytes() int { return r.Slices*countBytes + SummaryBytes }
 
 // Append appends rec's binary form.
@@ -52,16 +60,21 @@ func (r Rule) Append(dst []byte, rec *Record) []byte {
 	}
 	dst = binary.LittleEndian.AppendUint32(dst, rec.count)
 	dst = binary.LittleEndian.AppendUint32(dst, rec.dayUsed)
-	return binary.LittleEndian.AppendUint64(dst, uint64(rec.sum))
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(rec.sum))
+	if rec.monthEnds == 0 {
+		return dst
+	}
+	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(dst, rec.monthEnds), rec.before)
 }
 
 // Decode reads what Append wrote. The error says why src is not a record of this rule.
 func (r Rule) Decode(src []byte) (rec Record, err error) {
-	if len(src) != r.RecordBytes() {
-		return rec, fmt.Errorf("a quota record of %d bytes, want %d", len(src), r.RecordBytes())
+	short := r.RecordBytes()
+	if len(src) != short && len(src) != short+MonthBytes {
+		return rec, fmt.Errorf("a quota record of %d bytes, want %d, or %d with a month", len(src), short, short+MonthBytes)
 	}
 	ring := src[:r.Slices*countBytes]
-	if rec.summary, err = decodeSummary(src[len(ring):]); err != nil {
+	if rec.summary, err = decodeSummary(src[len(ring):short], src[short:]); err != nil {
 		return rec, err
 	}
 	window := int64(r.Slices)
@@ -91,7 +104,7 @@ func (r Rule) sumOf(rec *Record) (sum int64) {
 	return sum
 }
 
-func decodeSummary(src []byte) (s summary, err error) {
+func decodeSummary(src, month []byte) (s summary, err error) {
 	if len(src) != SummaryBytes {
 		return s, fmt.Errorf("a quota summary of %d bytes, want %d", len(src), SummaryBytes)
 	}
@@ -106,36 +119,40 @@ func decodeSummary(src []byte) (s summary, err error) {
 		dayUsed: binary.LittleEndian.Uint32(src[32:]),
 		sum:     int64(binary.LittleEndian.Uint64(src[36:])),
 	}
+	if len(month) > 0 {
+		s.monthEnds, s.before = binary.LittleEndian.Uint32(month), binary.LittleEndian.Uint32(month[4:])
+	}
 	return s, nil
 }
 
-// Verdict returns the verdict of a decision that was made elsewhere. src is the record's summary after it. retrySlice is the
-// slice whose release brings the minute's usage under its limit, if it is not under the limit already.
-func (r Rule) Verdict(src []byte, now instant.Millis, limits plan.Limits, granted, retrySlice int64) (Verdict, error) {
-	s, err := decodeSummary(src)
+// Verdict returns the verdict of a decision on d that was made elsewhere. src is the record's summary after it, and month is its month
+// or empty. retrySlice is the slice whose release lets the minute admit one more request, if it does not do so already.
+func (r Rule) Verdict(src, month []byte, now instant.Millis, d *Demand, granted, retrySlice int64) (Verdict, error) {
+	s, err := decodeSummary(src, month)
 	if err != nil {
 		return Verdict{}, err
 	}
-	return r.verdict(&s, now, limits, granted, retrySlice), nil
+	return r.verdict(&s, now, d, granted, retrySlice), nil
 }
 
-// VerdictFrom is Verdict with a src from before the decision. The decision then charged the
-// granted requests, within the limits, to the record's current slice, which is also its newest.
-func (r Rule) VerdictFrom(src []byte, now instant.Millis, limits plan.Limits, granted int64) (Verdict, error) {
-	s, err := decodeSummary(src)
+// VerdictFrom is Verdict with a src from before the decision. The decision then charged all wanted requests, within the limits, to the
+// record's current slice, which is also its newest.
+func (r Rule) VerdictFrom(src, month []byte, now instant.Millis, d *Demand) (Verdict, error) {
+	s, err := decodeSummary(src, month)
 	if err != nil {
 		return Verdict{}, err
 	}
-	s.count += uint32(granted)
-	s.dayUsed += uint32(granted)
-	s.sum += granted
-	return r.verdict(&s, now, limits, granted, s.oldest), nil
+	units := d.Units(d.Want)
+	s.count += uint32(units)
+	s.dayUsed += uint32(units)
+	s.sum += units
+	return r.verdict(&s, now, d, units/d.cost(), s.oldest), nil
 }
 
 // IsUnused reports whether rec counts nothing, so that it can be dropped.
-func (rec *Record) IsUnused() bool { return rec.sum == 0 && rec.dayUsed == 0 }
+func (rec *Record) IsUnused() bool { return rec.sum == 0 && rec.dayUsed == 0 && rec.before == 0 }
 
-// ExpiresAt is when rec may be dropped: its day and its window are over, even on a clock that is behind by Ahead.
+// ExpiresAt is when rec may be dropped: its day, its month and its window are over, even on a clock that is behind by Ahead.
 func (r Rule) ExpiresAt(rec *Record) instant.Millis {
-	return instant.Millis((r.day(rec.at) + 1) * r.Day.Milliseconds()).Add(r.Window() + r.Slice + Ahead)
+	return instant.Millis(max(r.day(rec.at)+1, int64(rec.monthEnds)) * r.Day.Milliseconds()).Add(r.Window() + r.Slice + Ahead)
 }

@@ -14,7 +14,7 @@ var free = plan.Limits{Minute: 60, Day: 1000}
 
 // asked is the record of a tenant that was admitted twice, half a minute apart.
 func asked() (rec quota.Record) {
-	for _, now := range []instant.Millis{1_700_000_000_000, 1_700_000_030_000} {
+	for _, now := range []instant.Millis{1_700_000_000_000, 1_700_000_030_000} { // on 2023-11-14
 		quota.Product.Take(&rec, now, quota.Demand{Limits: free, Want: 1})
 	}
 	return rec
@@ -68,10 +68,10 @@ func TestVerdictRefuses(t *testing.T) {
 	summary := form[len(form)-quota.SummaryBytes:]
 	refused := func(src []byte, what string) {
 		t.Helper()
-		if _, err := quota.Product.Verdict(src, 0, free, 0, 0); err == nil {
+		if _, err := quota.Product.Verdict(src, nil, 0, &quota.Demand{}, 0, 0); err == nil {
 			t.Errorf("a summary %s makes a verdict", what)
 		}
-		if _, err := quota.Product.VerdictFrom(src, 0, free, 0); err == nil {
+		if _, err := quota.Product.VerdictFrom(src, nil, 0, &quota.Demand{}); err == nil {
 			t.Errorf("a summary %s makes a verdict of what comes on top of it", what)
 		}
 	}
@@ -86,11 +86,12 @@ func TestVerdictFrom(t *testing.T) {
 	for want := int64(1); want <= 58; want += 19 {
 		rec := asked()
 		form := quota.Product.Append(nil, &rec)
-		got, err := quota.Product.VerdictFrom(form[len(form)-quota.SummaryBytes:], now, free, want)
+		d := quota.Demand{Limits: free, Want: want}
+		got, err := quota.Product.VerdictFrom(form[len(form)-quota.SummaryBytes:], nil, now, &d)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ruled := quota.Product.Take(&rec, now, quota.Demand{Limits: free, Want: want}); got != ruled {
+		if ruled := quota.Product.Take(&rec, now, d); got != ruled {
 			t.Errorf("%d on top: %+v, want %+v", want, got, ruled)
 		}
 	}
@@ -108,5 +109,16 @@ func TestExpiry(t *testing.T) {
 	quota.Product.Take(&rec, midnight+60_000, quota.Demand{Limits: free})
 	if !rec.IsUnused() {
 		t.Error("a record whose window and day are past is not IsUnused")
+	}
+	const december = 1_701_388_800_000
+	rec = asked()
+	d := quota.Demand{Limits: plan.Limits{Month: 9}, Want: 1}
+	quota.Product.Take(&rec, midnight+60_000, d)
+	if got, want := quota.Product.ExpiresAt(&rec), instant.Millis(december+60_000+250+5_000); got != want || rec.IsUnused() {
+		t.Errorf("a record of a month: ExpiresAt = %d, want %d; unused: %v", got, want, rec.IsUnused())
+	}
+	form := quota.Product.Append(nil, &rec)
+	if again, err := quota.Product.Decode(form); err != nil || len(form) != 1012 || quota.Product.Take(&again, december-1, d).Usages[quota.Month].Used != 2 {
+		t.Errorf("a record of a month is encoded in %d bytes, and decoded: %v", len(form), err)
 	}
 }

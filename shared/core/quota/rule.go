@@ -22,20 +22,105 @@ const CountMax = math.MaxUint32
 // Usage that rec has lost, but that the caller knows, counts as admitted now as well. Both may hold a tenant back for one more
 // window, but never let it exceed a limit.
 func (r Rule) Take(rec *Record, now instant.Millis, d Demand) Verdict {
+	return r.grant(rec, now, &d, r.admits(rec, now, &d))
+}
+
+// TakeBoth decides two demands that are granted together: a key's own and its tenant's. Both records are charged, or neither.
+func (r Rule) TakeBoth(key, tenant *Record, now instant.Millis, own, d Demand) (ofKey, ofTenant Verdict) {
+	granted := min(r.admits(key, now, &own), r.admits(tenant, now, &d))
+	return r.grant(key, now, &own, granted), r.grant(tenant, now, &d, granted)
+}
+
+// admits brings rec to now and adds the use that it does not have. It returns how many of the wanted requests it admits.
+func (r Rule) admits(rec *Record, now instant.Millis, d *Demand) int64 {
 	r.advance(rec, now)
-	if lost := int64(Count(d.Known.Used)) - int64(rec.dayUsed); d.Known.Day == r.day(rec.at) && lost > 0 {
-		rec.dayUsed = Count(d.Known.Used)
-		r.charge(rec, Count(min(lost, d.KnownMinute)))
+	day := r.day(rec.at)
+	if day >= int64(rec.monthEnds) {
+		rec.monthEnds, rec.before = 0, 0
 	}
-	if d.Spent.Day.Day == r.day(rec.at) {
-		rec.dayUsed = Count(int64(rec.dayUsed) + int64(Count(d.Spent.Day.Used)))
+	if d.Limits.Month != 0 {
+		rec.monthEnds = uint32(MonthEnd(day, d.MonthStarts))
+	}
+	if known := int64(Count(d.Known.Day.Used)); d.Known.Day.Ends == day+1 && known > int64(rec.dayUsed) {
+		r.charge(rec, Count(min(known-int64(rec.dayUsed), d.Known.Minute)))
+		rec.dayUsed = uint32(known)
+	}
+	if d.Limits.Month != 0 && d.Known.Month.Ends == int64(rec.monthEnds) {
+		rec.before = max(rec.before, Count(int64(Count(d.Known.Month.Used))-int64(rec.dayUsed)))
+	}
+	earlier := int64(Count(d.Spent.Month.Used))
+	if spent := int64(Count(d.Spent.Day.Used)); d.Spent.Day.Ends == day+1 {
+		rec.dayUsed = Count(int64(rec.dayUsed) + spent)
+		earlier -= spent
+	}
+	if ends := d.Spent.Month.Ends; earlier > 0 && ends > day && ends <= CountMax {
+		if rec.monthEnds == 0 {
+			rec.monthEnds = uint32(ends)
+		}
+		if ends == int64(rec.monthEnds) {
+			rec.before = Count(int64(rec.before) + earlier)
+		}
 	}
 	r.charge(rec, Count(d.Spent.Minute))
-	minute, day := Limit(d.Limits.Minute), Limit(d.Limits.Day)
-	granted := max(0, min(d.Want, minute-rec.sum, day-int64(rec.dayUsed)))
-	r.charge(rec, uint32(granted))
-	rec.dayUsed += uint32(granted)
-	return r.verdict(&rec.summary, now, d.Limits, granted, r.retrySlice(rec, minute))
+
+	admitted, cost := min(d.Want, plan.LimitMax), d.cost()
+	limits := d.bounds()
+	for p, used := range rec.used() {
+		if limits[p] != noLimit {
+			admitted = min(admitted, (limits[p]-used)/cost)
+		}
+	}
+	return max(0, admitted)
+}
+
+// grant charges rec for the granted requests.
+func (r Rule) grant(rec *Record, now instant.Millis, d *Demand, granted int64) Verdict {
+	units := Count(d.Units(granted))
+	r.charge(rec, units)
+	rec.dayUsed = Count(int64(rec.dayUsed) + int64(units))
+	return r.verdict(&rec.summary, now, d, granted, r.retrySlice(rec, d.FitsBelow(Minute)))
+}
+
+// noLimit stands for the limit of a policy that is not set.
+const noLimit = CountMax
+
+// bounds returns the limits of the demand by policy. If none is set, nothing is admitted: the minute has 0.
+func (d *Demand) bounds() (limits [Month + 1]int64) {
+	if d.Limits == (plan.Limits{}) {
+		return [...]int64{0, noLimit, noLimit}
+	}
+	for p, limit := range [...]int64{d.Limits.Minute, d.Limits.Day, d.Limits.Month} {
+		if limits[p] = noLimit; limit != 0 {
+			limits[p] = min(max(0, limit), plan.LimitMax)
+		}
+	}
+	return limits
+}
+
+func (d *Demand) cost() int64 { return min(max(1, d.Cost), plan.CostMax) }
+
+// Units are what this many requests of the demand cost.
+func (d *Demand) Units(requests int64) int64 { return min(max(0, requests), plan.LimitMax) * d.cost() }
+
+// FitsBelow returns the use below which a policy admits one more request of the demand. It is not positive if the cost is above the
+// limit, and CountMax if the policy is not set.
+func (d *Demand) FitsBelow(p Policy) int64 {
+	if limit := d.bounds()[p]; limit != noLimit {
+		return limit - d.cost() + 1
+	}
+	return noLimit
+}
+
+// MonthEnd returns the first day after this one on which a month begins, in days since the Unix epoch. Months begin on this day of
+// the UTC calendar month, 1 to 28; 0 is 1.
+func MonthEnd(day int64, starts uint8) int64 {
+	const seconds = 24 * 60 * 60
+	starts = min(max(1, starts), 28)
+	year, month, of := time.Unix(day*seconds, 0).UTC().Date()
+	if of >= int(starts) {
+		month++
+	}
+	return time.Date(year, month, int(starts), 0, 0, 0, 0, time.UTC).Unix() / seconds
 }
 
 // advance brings rec to now: releases slices that have left the window, and starts the day's count again on a new day.
@@ -51,7 +136,7 @@ func (r Rule) advance(rec *Record, now instant.Millis) {
 		return
 	}
 	if r.day(at) != r.day(rec.at) {
-		rec.dayUsed = 0
+		rec.before, rec.dayUsed = Count(int64(rec.before)+int64(rec.dayUsed)), 0
 	}
 	rec.at = at
 	for rec.sum > 0 && rec.oldest < at-int64(r.Slices) {
@@ -82,14 +167,14 @@ func (r Rule) charge(rec *Record, n uint32) {
 	rec.sum += int64(n)
 }
 
-// retrySlice is the slice whose release brings usage under the limit. It has no meaning if usage is already under the limit.
-func (r Rule) retrySlice(rec *Record, limit int64) int64 {
-	if rec.sum <= limit {
+// retrySlice is the slice whose release brings usage below a bound. It has no meaning if usage is already below it.
+func (r Rule) retrySlice(rec *Record, bound int64) int64 {
+	if rec.sum <= bound {
 		return rec.oldest
 	}
 	slice, sum := rec.oldest, rec.sum
 	for slice < rec.newest {
-		if sum -= int64(r.countOf(rec, slice)); sum < limit {
+		if sum -= int64(r.countOf(rec, slice)); sum < bound {
 			break
 		}
 		slice = r.usedFrom(rec, slice+1)
@@ -129,33 +214,39 @@ func (r Rule) releaseAt(slice int64) instant.Millis {
 }
 
 // verdict returns the state of a record.
-func (r Rule) verdict(s *summary, now instant.Millis, limits plan.Limits, granted, retrySlice int64) Verdict {
+func (r Rule) verdict(s *summary, now instant.Millis, d *Demand, granted, retrySlice int64) Verdict {
+	v := Verdict{At: now, Granted: granted}
 	day := r.day(s.at)
-	midnight := instant.Millis((day + 1) * r.Day.Milliseconds())
-	v := Verdict{
-		At:      now,
-		Granted: granted,
-		Minute:  Usage{Limit: Limit(limits.Minute), Used: s.sum, ResetAt: now, ReleaseAt: now},
-		Day:     Usage{Limit: Limit(limits.Day), Used: int64(s.dayUsed), ResetAt: midnight, ReleaseAt: midnight},
-		DayUse:  DayUse{Day: day, Used: int64(s.dayUsed)},
-	}
+	minute, ends := &v.Usages[Minute], max(day+1, int64(s.monthEnds))
+	minute.ResetAt, minute.ReleaseAt = now, now
 	if s.sum > 0 {
-		v.Minute.ResetAt, v.Minute.ReleaseAt = r.releaseAt(s.newest), r.releaseAt(s.oldest)
+		minute.ResetAt, minute.ReleaseAt = r.releaseAt(s.newest), r.releaseAt(s.oldest)
 	}
-	switch {
-	case v.Minute.Limit == 0:
-		v.Minute.RetryAt = r.releaseAt(s.at)
-	case v.Minute.Used >= v.Minute.Limit:
-		v.Minute.RetryAt = r.releaseAt(retrySlice)
+	for p, end := range [...]int64{Day: day + 1, Month: ends} {
+		if u := &v.Usages[p]; end != 0 {
+			u.ResetAt = instant.Millis(end * r.Day.Milliseconds())
+			u.ReleaseAt = u.ResetAt
+		}
 	}
-	if v.Day.Used >= v.Day.Limit {
-		v.Day.RetryAt = midnight
+	limits, cost := d.bounds(), d.cost()
+	for p, used := range s.used() {
+		u := &v.Usages[p]
+		if u.Used = used; limits[p] == noLimit {
+			continue
+		}
+		u.Limit, u.Remaining = limits[p], max(0, limits[p]-used)
+		switch {
+		case used+cost <= limits[p]:
+		case Policy(p) != Minute:
+			u.RetryAt = u.ResetAt
+		case cost > limits[p]:
+			u.RetryAt = r.releaseAt(s.at)
+		default:
+			u.RetryAt = r.releaseAt(retrySlice)
+		}
 	}
 	return v
 }
 
 // Count returns n, limited to what a record can hold.
 func Count(n int64) uint32 { return uint32(min(max(0, n), CountMax)) }
-
-// Limit returns n, limited to what a decision can use. A limit that is not set admits nothing.
-func Limit(n int64) int64 { return min(max(0, n), plan.LimitMax) }

@@ -1,12 +1,14 @@
 package quota_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
+	"petgate/shared/testkit/must"
 )
 
 // rule has slices of 1 s, a window of 4 s and days of 60 s, so that the tables can be checked without a computer.
@@ -28,12 +30,17 @@ func at(now, minuteMax, dayMax, want int64) row {
 }
 
 func (r row) knowing(day, used int64) row {
-	r.demand.Known = quota.DayUse{Day: day, Used: used}
+	r.demand.Known.Day = quota.Period{Ends: day + 1, Used: used}
 	return r
 }
 
 func (r row) merging(minute, day, used int64) row {
-	r.demand.Spent = quota.Spent{Minute: minute, Day: quota.DayUse{Day: day, Used: used}}
+	r.demand.Spent = quota.Use{Minute: minute, Day: quota.Period{Ends: day + 1, Used: used}}
+	return r
+}
+
+func (r row) costing(units int64) row {
+	r.demand.Cost = units
 	return r
 }
 
@@ -49,13 +56,13 @@ func TestTake(t *testing.T) {
 			var rec quota.Record
 			for i, r := range rows {
 				v := rule.Take(&rec, r.now, r.demand)
-				got := r.gives(v.Granted, v.Minute.Used, v.Day.Used,
-					v.Minute.ResetAt, v.Minute.ReleaseAt, v.Minute.RetryAt, v.RetryAt())
+				got := r.gives(v.Granted, v.Usages[quota.Minute].Used, v.Usages[quota.Day].Used,
+					v.Usages[quota.Minute].ResetAt, v.Usages[quota.Minute].ReleaseAt, v.Usages[quota.Minute].RetryAt, v.RetryAt())
 				if got != r {
 					t.Errorf("row %d:\n got %+v\nwant %+v", i, got, r)
 				}
-				if v.At != r.now || v.Minute.Limit != r.demand.Limits.Minute ||
-					v.Day.Limit != r.demand.Limits.Day {
+				if v.At != r.now || v.Usages[quota.Minute].Limit != r.demand.Limits.Minute ||
+					v.Usages[quota.Day].Limit != r.demand.Limits.Day {
 					t.Errorf("row %d: the verdict %+v is of another demand", i, v)
 				}
 			}
@@ -111,9 +118,18 @@ func TestTake(t *testing.T) {
 		at(13_000, 4, 99, 1).gives(0, 9, 9, 18_000, 15_000, 18_000, 18_000),
 		at(13_000, 1, 9, 1).gives(0, 9, 9, 18_000, 15_000, 18_000, 60_000),
 	)
-	f("a limit that is not set admits nothing",
-		at(10_000, 0, 9, 1).gives(0, 0, 0, 10_000, 10_000, 15_000, 15_000),
-		at(10_000, 9, 0, 1).gives(0, 0, 0, 10_000, 10_000, 0, 60_000),
+	f("a policy that is not set refuses nothing; without any, nothing is admitted",
+		at(10_000, 0, 9, 10).gives(9, 9, 9, 15_000, 15_000, 0, 60_000),
+		at(60_000, 10, 0, 20).gives(10, 10, 10, 65_000, 65_000, 65_000, 65_000),
+		at(70_000, 0, 0, 1).gives(0, 0, 10, 70_000, 70_000, 75_000, 75_000),
+	)
+	f("all units of a request are charged, or none",
+		at(10_000, 10, 99, 4).costing(3).gives(3, 9, 9, 15_000, 15_000, 15_000, 15_000),
+		at(11_000, 12, 99, 1).costing(2).gives(1, 11, 11, 16_000, 15_000, 15_000, 15_000),
+		at(11_000, 12, 99, 0).costing(3).gives(0, 11, 11, 16_000, 15_000, 15_000, 15_000),
+		at(11_000, 12, 99, 0).costing(11).gives(0, 11, 11, 16_000, 15_000, 16_000, 16_000),
+		at(11_000, 12, 99, 0).costing(13).gives(0, 11, 11, 16_000, 15_000, 16_000, 16_000),
+		at(11_000, 99, 13, 9).costing(2).gives(1, 13, 13, 16_000, 15_000, 0, 60_000),
 	)
 	f("a clock that steps back a little is waited for",
 		at(20_500, 2, 9, 2).gives(2, 2, 2, 25_000, 25_000, 25_000, 25_000),
@@ -153,38 +169,66 @@ func TestTake(t *testing.T) {
 
 func TestCountsSaturate(t *testing.T) {
 	var rec quota.Record
-	huge := quota.Spent{Minute: 1 << 40, Day: quota.DayUse{Used: 1 << 40}}
+	huge := quota.Use{Minute: 1 << 40, Day: quota.Period{Ends: 1, Used: 1 << 40}, Month: quota.Period{Ends: 31, Used: 1 << 41}}
 	for range 3 {
 		v := rule.Take(&rec, 1000, quota.Demand{Limits: plan.Limits{Minute: 1, Day: 1}, Want: 1, Spent: huge})
-		if v.Granted != 0 || v.Minute.Used != quota.CountMax || v.Day.Used != quota.CountMax {
-			t.Fatalf("%+v, want both policies at %d", v, quota.CountMax)
+		if v.Granted != 0 || v.Usages[quota.Minute].Used != quota.CountMax || v.Usages[quota.Day].Used != quota.CountMax || v.Usages[quota.Month].Used < quota.CountMax {
+			t.Fatalf("%+v, want all policies at %d", v, quota.CountMax)
 		}
 	}
 }
 
 func TestViolated(t *testing.T) {
 	for _, c := range []struct {
-		minute, day int64
-		want        quota.Policy
+		retry [quota.Policies]instant.Millis
+		want  quota.Policy
 	}{
-		{0, 0, quota.None},
-		{5, 0, quota.Minute},
-		{0, 5, quota.Day},
-		{5, 9, quota.Day},
-		{9, 5, quota.Minute},
-		{5, 5, quota.Day},
+		{want: quota.None},
+		{[...]instant.Millis{5, 0, 0, 0, 0}, quota.Minute},
+		{[...]instant.Millis{0, 5, 0, 0, 0}, quota.Day},
+		{[...]instant.Millis{9, 5, 0, 0, 0}, quota.Minute},
+		{[...]instant.Millis{5, 5, 0, 0, 0}, quota.Day},
+		{[...]instant.Millis{9, 9, 9, 9, 9}, quota.Month},
+		{[...]instant.Millis{5, 5, 0, 9, 0}, quota.KeyMinute},
+		{[...]instant.Millis{5, 0, 0, 5, 5}, quota.Minute},
+		{[...]instant.Millis{0, 0, 0, 5, 5}, quota.KeyDay},
 	} {
-		v := quota.Verdict{Minute: quota.Usage{RetryAt: instant.Millis(c.minute)}, Day: quota.Usage{RetryAt: instant.Millis(c.day)}}
-		if got := v.Violated(); got != c.want {
-			t.Errorf("retry at %d and %d: the %v policy is violated, want %v", c.minute, c.day, got, c.want)
+		var v quota.Verdict
+		for p, at := range c.retry {
+			v.Usages[p].RetryAt = at
+		}
+		if got := v.Violated(); got != c.want || v.RetryAt() != slices.Max(c.retry[:]) {
+			t.Errorf("retry at %d: the %v policy is violated, until %d; want %v", c.retry, got, v.RetryAt(), c.want)
 		}
 	}
 }
 
-func TestRemaining(t *testing.T) {
-	for _, c := range []struct{ limit, used, want int64 }{{5, 0, 5}, {5, 5, 0}, {5, 9, 0}} {
-		if got := (quota.Usage{Limit: c.limit, Used: c.used}).Remaining(); got != c.want {
-			t.Errorf("%d used of %d: Remaining = %d, want %d", c.used, c.limit, got, c.want)
+// A month ends before the day on which the next one begins, in any year.
+func TestMonthEnd(t *testing.T) {
+	for _, c := range []struct {
+		day, want string
+		starts    uint8
+	}{
+		{"2026-03-14", "2026-04-01", 1},
+		{"2026-03-14", "2026-04-01", 0},
+		{"2026-03-14", "2026-03-15", 15},
+		{"2026-03-15", "2026-04-15", 15},
+		{"2026-12-31", "2027-01-01", 1},
+		{"2026-12-28", "2027-01-28", 28},
+		{"2028-02-28", "2028-03-01", 1},
+		{"2028-02-28", "2028-03-28", 28},
+		{"2028-02-29", "2028-03-01", 1},
+		{"2027-02-28", "2027-03-01", 1},
+		{"2100-02-28", "2100-03-01", 1},
+		{"1970-01-01", "1970-02-01", 1},
+	} {
+		days := func(text string) int64 {
+			at, err := time.Parse(time.DateOnly, text)
+			must.Do(t, err)
+			return at.Unix() / 86_400
+		}
+		if got := quota.MonthEnd(days(c.day), c.starts); got != days(c.want) {
+			t.Errorf("the month of %s that starts on day %d ends before day %d, want %s", c.day, c.starts, got, c.want)
 		}
 	}
 }
@@ -216,13 +260,13 @@ func TestLostUse(t *testing.T) {
 		{990, 100, 0, 100, 990},
 	} {
 		var rec quota.Record
-		d := quota.Demand{Limits: limits, Want: 60, Known: quota.DayUse{Day: day, Used: c.known}, KnownMinute: c.knownMinute}
+		d := quota.Demand{Limits: limits, Want: 60, Known: quota.Use{Minute: c.knownMinute, Day: quota.Period{Ends: day + 1, Used: c.known}}}
 		v := quota.Product.Take(&rec, now, d)
-		if got := [...]int64{v.Granted, v.Minute.Used, v.Day.Used}; got != [...]int64{c.granted, c.minute, c.day} {
+		if got := [...]int64{v.Granted, v.Usages[quota.Minute].Used, v.Usages[quota.Day].Used}; got != [...]int64{c.granted, c.minute, c.day} {
 			t.Errorf("%+v: granted, used in the minute and in the day: %d", c, got)
 		}
-		d.Want, d.Known, d.KnownMinute = 0, v.DayUse, v.Minute.Used
-		if again := quota.Product.Take(&rec, now, d); again.Minute.Used != v.Minute.Used || again.Day.Used != v.Day.Used {
+		d.Want, d.Known = 0, quota.Product.UseOf(&v)
+		if again := quota.Product.Take(&rec, now, d); again.Usages[quota.Minute].Used != v.Usages[quota.Minute].Used || again.Usages[quota.Day].Used != v.Usages[quota.Day].Used {
 			t.Errorf("%+v: nothing more is lost, and %+v is charged", c, again)
 		}
 	}

@@ -20,7 +20,7 @@ type charged struct {
 	reports       []int64 // the last batches with unreported requests, at most reportsMax
 }
 
-const reportsMax = 8
+const reportsMax = 7
 
 // Reply is an error reply of Redis.
 type Reply string
@@ -38,12 +38,12 @@ func (b *Batches) Decide(
 	asked := slices.Clone(demands)
 	b.mu.Lock()
 	for i := range asked {
-		before := b.records[asked[i].Name()]
+		before := b.records[asked[i].Name]
 		if number != 0 && before.last == number {
 			asked[i].Want = 0
 		}
 		if number != 0 && (before.last == number || slices.Contains(before.reports, number)) {
-			asked[i].Spent = quota.Spent{}
+			asked[i].Spent = quota.Use{}
 		}
 	}
 	b.mu.Unlock()
@@ -54,21 +54,21 @@ func (b *Batches) Decide(
 		b.records = map[store.Name]charged{}
 	}
 	for i, d := range asked {
-		v, c := &results[i].Verdict, b.records[d.Name()]
+		v, c := &results[i].Verdict, b.records[d.Name]
 		switch {
 		case v.At == 0:
 			continue
 		case number != 0 && c.last == number:
 			v.Granted = c.granted
 			continue
-		case d.Spent != (quota.Spent{}):
+		case d.Spent != (quota.Use{}):
 			c.reports = append(c.reports, number)
 			c.reports = c.reports[max(0, len(c.reports)-reportsMax):]
 			c.last, c.granted = number, v.Granted
 		case v.Granted > 0:
 			c.last, c.granted = number, v.Granted
 		}
-		b.records[d.Name()] = c
+		b.records[d.Name] = c
 	}
 	return err
 }

@@ -57,7 +57,12 @@ func Tenant(n int) (t id.Tenant) {
 
 // Request returns a request of a tenant under these limits.
 func Request(tenant id.Tenant, minute, day int64) store.Request {
-	return store.Request{Tenant: tenant, Limits: plan.Limits{Minute: minute, Day: day}}
+	return store.Request{Name: store.Name{Tenant: tenant}, Limits: plan.Limits{Minute: minute, Day: day}}
+}
+
+// Call returns the same request as it asks the quotas.
+func Call(tenant id.Tenant, minute, day int64) store.Call {
+	return store.Call{Request: Request(tenant, minute, day)}
 }
 
 // Epoch is where the clocks of tests start: an ordinary afternoon.
@@ -87,7 +92,7 @@ func conformDay(t *testing.T, open Opener) {
 		now = instant.Millis(at)
 		d.Request = Request(Tenant(1), minuteMax, dayMax)
 		v := Take(t, b, d)
-		got := [...]int64{int64(v.At), v.Granted, v.Minute.Used, v.Day.Used, int64(v.RetryAt())}
+		got := [...]int64{int64(v.At), v.Granted, v.Usages[quota.Minute].Used, v.Usages[quota.Day].Used, int64(v.RetryAt())}
 		if want := [...]int64{at, granted, minuteUsed, dayUsed, retryAt}; got != want {
 			t.Errorf("at, granted, minute and day used, retry: %d, want %d", got, want)
 		}
@@ -105,9 +110,9 @@ func conformDay(t *testing.T, open Opener) {
 	f(release(began), 160, 1000, want(1), 1, 101, 161, 0)
 	f(release(began)-2000, 160, 1000, want(1), 1, 102, 162, 0)
 	f(began+3*minute, 60, 170, want(9), 8, 8, 170, midnight)
-	known := store.Demand{Want: 1, Known: quota.DayUse{Day: today, Used: 500}}
+	known := store.Demand{Want: 1, Known: quota.Use{Day: quota.Period{Ends: today + 1, Used: 500}}}
 	f(began+3*minute, 60, 1000, known, 1, 9, 501, 0)
-	spent := store.Demand{Want: 1, Spent: quota.Spent{Minute: 10, Day: quota.DayUse{Day: today, Used: 30}}}
+	spent := store.Demand{Want: 1, Spent: quota.Use{Minute: 10, Day: quota.Period{Ends: today + 1, Used: 30}}}
 	f(began+3*minute, 60, 1000, spent, 1, 20, 532, 0)
 	f(midnight-1, 60, 1000, want(2), 2, 2, 534, 0)
 	f(midnight, 3, 1000, want(2), 1, 3, 1, midnight+minute)
@@ -142,7 +147,7 @@ func conformPeek(t *testing.T, open Opener) {
 	b := open(quota.Product, func() instant.Millis { return now })
 	for range 2 {
 		v := Take(t, b, store.Demand{Request: Request(Tenant(20), 5, 100)})
-		if v.Minute.Remaining() != 5 || v.Day.Remaining() != 100 || v.RetryAt() != 0 || v.Granted != 0 {
+		if v.Usages[quota.Minute].Remaining != 5 || v.Usages[quota.Day].Remaining != 100 || v.RetryAt() != 0 || v.Granted != 0 {
 			t.Fatalf("a tenant that never asked: %+v", v)
 		}
 		now -= 2000 // a record would remember the later instant, and answer with it
@@ -170,8 +175,8 @@ func conformReset(t *testing.T, open Opener) {
 			t.Fatal(err)
 		}
 		for i, r := range results {
-			if d := &demands[i]; r.Err != nil || r.Verdict.Granted != d.Want || r.Verdict.Day.Used != round*d.Want {
-				t.Errorf("round %d, %+v: %+v", round, d.Name(), r)
+			if d := &demands[i]; r.Err != nil || r.Verdict.Granted != d.Want || r.Verdict.Usages[quota.Day].Used != round*d.Want {
+				t.Errorf("round %d, %+v: %+v", round, d.Name, r)
 			}
 		}
 	}
@@ -220,11 +225,11 @@ func conformRange(t *testing.T, open Opener) {
 		{Request: Request(Tenant(60), over, over), Want: over},
 		{Request: Request(Tenant(61), -1, 10), Want: 1},
 		{Request: Request(Tenant(62), 10, 10), Want: -1},
-		{Request: Request(Tenant(63), 10, 10), Want: 1, Known: quota.DayUse{Day: today, Used: over}},
-		{Request: Request(Tenant(64), 10, 10), Want: 1, Known: quota.DayUse{Day: today + 1<<32, Used: 10}},
-		{Request: Request(Tenant(65), 10, 10), Want: 1, Spent: quota.Spent{Minute: over}},
-		{Request: Request(Tenant(66), 10, 10), Want: 1, Spent: quota.Spent{Minute: -5, Day: quota.DayUse{Day: today, Used: -5}}},
-		{Request: Request(Tenant(67), 10, 10), Want: 1, Known: quota.DayUse{Day: -1, Used: 10}},
+		{Request: Request(Tenant(63), 10, 10), Want: 1, Known: quota.Use{Day: quota.Period{Ends: today + 1, Used: over}}},
+		{Request: Request(Tenant(64), 10, 10), Want: 1, Known: quota.Use{Day: quota.Period{Ends: today + 1 + 1<<32, Used: 10}}},
+		{Request: Request(Tenant(65), 10, 10), Want: 1, Spent: quota.Use{Minute: over}},
+		{Request: Request(Tenant(66), 10, 10), Want: 1, Spent: quota.Use{Minute: -5, Day: quota.Period{Ends: today + 1, Used: -5}}},
+		{Request: Request(Tenant(67), 10, 10), Want: 1, Known: quota.Use{Day: quota.Period{Ends: 0, Used: 10}}},
 	} {
 		want := []int64{plan.LimitMax, 0, 0, 0, 1, 0, 1, 1}[i]
 		if v := Take(t, b, d); v.Granted != want {
@@ -251,7 +256,7 @@ func conformLarge(t *testing.T, open Opener) {
 			t.Fatal(err)
 		}
 		for i, r := range results {
-			if r.Err != nil || r.Verdict.Granted != int64(i) || r.Verdict.Day.Used != round*int64(i) {
+			if r.Err != nil || r.Verdict.Granted != int64(i) || r.Verdict.Usages[quota.Day].Used != round*int64(i) {
 				t.Fatalf("round %d, demand %d: %+v", round, i, r)
 			}
 		}

@@ -44,12 +44,14 @@ const (
 	ErrorCodeInvalidParameter      ErrorCode = "invalid_parameter"
 	ErrorCodeInvalidRequest        ErrorCode = "invalid_request"
 	ErrorCodeKeyBanned             ErrorCode = "key_banned"
+	ErrorCodeKeyQuotaExceeded      ErrorCode = "key_quota_exceeded"
 	ErrorCodeLimitsDegraded        ErrorCode = "limits_degraded"
 	ErrorCodeLimitsUnavailable     ErrorCode = "limits_unavailable"
 	ErrorCodeMalformedAPIKey       ErrorCode = "malformed_api_key"
 	ErrorCodeMethodNotAllowed      ErrorCode = "method_not_allowed"
 	ErrorCodeMinuteQuotaExceeded   ErrorCode = "minute_quota_exceeded"
 	ErrorCodeMissingAPIKey         ErrorCode = "missing_api_key"
+	ErrorCodeMonthQuotaExceeded    ErrorCode = "month_quota_exceeded"
 	ErrorCodeNoSuchRoute           ErrorCode = "no_such_route"
 	ErrorCodeOperationRemoved      ErrorCode = "operation_removed"
 	ErrorCodeOutcomeUnknown        ErrorCode = "outcome_unknown"
@@ -110,6 +112,8 @@ func (e ErrorCode) Valid() bool {
 		return true
 	case ErrorCodeKeyBanned:
 		return true
+	case ErrorCodeKeyQuotaExceeded:
+		return true
 	case ErrorCodeLimitsDegraded:
 		return true
 	case ErrorCodeLimitsUnavailable:
@@ -121,6 +125,8 @@ func (e ErrorCode) Valid() bool {
 	case ErrorCodeMinuteQuotaExceeded:
 		return true
 	case ErrorCodeMissingAPIKey:
+		return true
+	case ErrorCodeMonthQuotaExceeded:
 		return true
 	case ErrorCodeNoSuchRoute:
 		return true
@@ -210,8 +216,11 @@ func (e PetStatus) Valid() bool {
 
 // Defines values for PolicyName.
 const (
-	PolicyNameDay    PolicyName = "day"
-	PolicyNameMinute PolicyName = "minute"
+	PolicyNameDay       PolicyName = "day"
+	PolicyNameKeyDay    PolicyName = "key-day"
+	PolicyNameKeyMinute PolicyName = "key-minute"
+	PolicyNameMinute    PolicyName = "minute"
+	PolicyNameMonth     PolicyName = "month"
 )
 
 // Valid indicates whether the value is a known member of the PolicyName enum.
@@ -219,7 +228,13 @@ func (e PolicyName) Valid() bool {
 	switch e {
 	case PolicyNameDay:
 		return true
+	case PolicyNameKeyDay:
+		return true
+	case PolicyNameKeyMinute:
+		return true
 	case PolicyNameMinute:
+		return true
+	case PolicyNameMonth:
 		return true
 	default:
 		return false
@@ -293,7 +308,7 @@ type Details struct {
 	// Plan On a 429: the plan that the limits come from.
 	Plan *string `json:"plan,omitempty"`
 
-	// Policy On a 429: the policy whose limit was exceeded (`minute`, `day`, `quota-polling` or `failed-attempts`), or `ban`.
+	// Policy On a 429: the policy whose limit was exceeded (`minute`, `day`, `month`, `key-minute`, `key-day`, `quota-polling` or `failed-attempts`), or `ban`.
 	Policy *string `json:"policy,omitempty"`
 
 	// ResetAt On a 429: when the policy is completely free again, if no more requests come. For a ban: its end.
@@ -378,20 +393,20 @@ type Pets = []Pet
 
 // Policy defines model for Policy.
 type Policy struct {
-	// Limit The requests that the policy admits; 0 if no limit is set yet, which admits none.
+	// Limit The units that the policy admits. A request costs one unit, or as many as `X-Request-Cost` says.
 	Limit int64      `json:"limit"`
 	Name  PolicyName `json:"name"`
 
 	// NextAt When the policy admits the next request; null if it admits one now, or if no limit is set yet.
 	NextAt *time.Time `json:"nextAt"`
 
-	// Remaining The requests that the policy still admits.
+	// Remaining The units that the policy still admits.
 	Remaining int64 `json:"remaining"`
 
 	// ResetAt When the policy is completely free again if no more requests come.
 	ResetAt time.Time `json:"resetAt"`
 
-	// Used The requests that count against the limit at the moment. More than the limit if that was lowered.
+	// Used The units that count against the limit at the moment. More than the limit if that was lowered.
 	Used int64 `json:"used"`
 
 	// Window The length of the window in seconds.
@@ -413,7 +428,7 @@ type Quota struct {
 	// Plan The plan that the limits come from.
 	Plan string `json:"plan"`
 
-	// Policies The minute, which is any 60 seconds, and the UTC day.
+	// Policies The policies that are set. The minute is any 60 seconds, the day is the UTC day, and a month is whole UTC days. `key-minute` and `key-day` are the key's own limits, within those of the account.
 	Policies []Policy `json:"policies"`
 
 	// StrikesUntilBan After at most this many more requests that do not wait for Retry-After, the key is banned. Null if keys are never banned.
