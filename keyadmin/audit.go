@@ -48,7 +48,7 @@ const followEvery = time.Second
 func (c *auditCommand) Run(ctx context.Context, a *app, store *keystore.Store) error {
 	filter := keystore.EventFilter{Since: c.Since.before(a.now()), Key: c.Key.Key, Actor: c.Actor, Kind: string(c.Kind)}
 	if c.Tenant != "" {
-		t, err := a.tenant(ctx, c.Tenant)
+		t, err := a.anyTenant(ctx, c.Tenant)
 		if err != nil {
 			return err
 		}

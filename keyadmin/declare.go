@@ -306,7 +306,7 @@ func movedTenant(was, is keystore.Tenant) string {
 
 func (c *comparison) compareKey(t documentTenant, k documentKey, of keystore.Tenant, keys map[id.Key]keystore.Key) {
 	was, exists := keys[k.ID.Key]
-	if !exists || !was.InUse(c.now) {
+	if !exists || !was.Enabled().InUse(c.now) {
 		c.left = append(c.left, fmt.Sprintf("%s %q of tenant %s (line %d)", k.ID, k.Name, t.Name, k.At.line))
 		return
 	}
@@ -336,7 +336,14 @@ func (c *comparison) compareKey(t documentTenant, k documentKey, of keystore.Ten
 			return
 		}
 	}
-	if text := operate.MovedTerms(was, is); text != "" {
+	text := operate.MovedTerms(was, is)
+	if is = is.Enabled(); k.Disabled {
+		is.RevokedAt = cmp.Or(was.RevokedAt, -c.now)
+	}
+	if is.RevokedAt != was.RevokedAt {
+		text = strings.TrimPrefix(text+operate.Either(k.Disabled, ", disabled", ", enabled"), ", ")
+	}
+	if text != "" {
 		c.edits.Keys = append(c.edits.Keys, keystore.Edit[keystore.Key]{Before: &was, After: is})
 		c.show(actionChange, "key", string(t.Name), k.ID.String(), text)
 	}
@@ -345,7 +352,7 @@ func (c *comparison) compareKey(t documentTenant, k documentKey, of keystore.Ten
 func (c *comparison) pruneKeys(t documentTenant, keys []keystore.Key) {
 	for _, k := range keys {
 		named := slices.ContainsFunc(t.Keys, func(d documentKey) bool { return d.ID.Key == k.ID })
-		if named || !k.InUse(c.now) {
+		if named || !k.Enabled().InUse(c.now) {
 			continue
 		}
 		is := k

@@ -95,6 +95,20 @@ func TestRoundTrip(t *testing.T) {
 		if r := s.want(exitDone, "There is nothing to change.", "apply", s.file(with), "--prune", "--yes"); s.events() != before {
 			t.Errorf("its own export changes it:\n%s", r.stdout)
 		}
+		key := keyID(s, "acme")
+		s.ok("key", "disable", key, "--yes")
+		disabled := s.keyadmin("export").stdout
+		if !strings.Contains(disabled, "disabled: true") {
+			t.Errorf("export:\n%s", disabled)
+		}
+		for _, c := range []struct{ document, change, status string }{{with, "enabled", "active"}, {disabled, "disabled", "disabled"}, {disabled, "", "disabled"}} {
+			if r := s.keyadmin("apply", s.file(c.document), "--yes"); !strings.Contains(r.stdout, c.change) || (r.stdout == "") != (c.change == "") {
+				t.Errorf("to be %s: %s", c.change, r.stdout)
+			}
+			if shown := s.keyadmin("key", "show", key).stdout; !strings.Contains(shown, "Status         "+c.status) {
+				t.Errorf("to be %s:\n%s", c.change, shown)
+			}
+		}
 		empty = newMigrated(t, testkit.SQLite(t))
 		empty.want(exitDone, "Left out: 2 keys. A key that does not exist cannot be created", "apply", s.file(with), "--yes")
 		if got := empty.keyadmin("export").stdout; got != without {

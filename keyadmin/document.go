@@ -56,6 +56,7 @@ type (
 		Scopes      []scope        `yaml:"scopes,flow" required:""`
 		Allow       []block        `yaml:"allow,omitempty,flow"`
 		Expires     expiry         `yaml:"expires,omitempty"`
+		Disabled    bool           `yaml:"disabled,omitempty"`
 	}
 )
 
@@ -135,14 +136,14 @@ func (d *documentWriter) tenant(t keystore.Tenant) (err error) {
 }
 
 func (d *documentWriter) key(k keystore.Key) error {
-	if !k.InUse(d.now) {
+	if !k.Enabled().InUse(d.now) {
 		return nil
 	}
 	keys := &d.keys
 	if n := len(d.tenants); n > 0 {
 		keys = &d.tenants[n-1].Keys
 	}
-	one := documentKey{ID: keyArgument{k.ID}, Name: name(k.Name), Environment: keyEnvironment{k.Environment}, Expires: expiry(k.ExpiresAt)}
+	one := documentKey{ID: keyArgument{k.ID}, Name: name(k.Name), Environment: keyEnvironment{k.Environment}, Expires: expiry(k.ExpiresAt), Disabled: k.DisabledAt() != 0}
 	for _, s := range k.Scopes.Names() {
 		one.Scopes = append(one.Scopes, scope(s))
 	}

@@ -14,13 +14,15 @@ import (
 )
 
 type keyCommands struct {
-	Create keyCreate `cmd:"" help:"Issue a key; its token is shown once."`
-	Update keyUpdate `cmd:"" help:"Change the name, scopes, allow-list or expiry of a key."`
-	List   keyList   `cmd:"" help:"List keys."`
-	Show   keyShow   `cmd:"" help:"Show one key: status, scopes, last use."`
-	Revoke keyRevoke `cmd:"" help:"End a key at once and permanently."`
-	Rotate keyRotate `cmd:"" help:"Replace a key; the old one works until its grace period ends."`
-	Whoami keyWhoami `cmd:"" help:"Show the key of a token read from standard input."`
+	Create  keyCreate  `cmd:"" help:"Issue a key; its token is shown once."`
+	Update  keyUpdate  `cmd:"" help:"Change the name, scopes, allow-list or expiry of a key."`
+	List    keyList    `cmd:"" help:"List keys."`
+	Show    keyShow    `cmd:"" help:"Show one key: status, scopes, last use."`
+	Disable keyDisable `cmd:"" help:"Refuse a key until it is enabled."`
+	Enable  keyEnable  `cmd:"" help:"Accept a key again that was disabled."`
+	Revoke  keyRevoke  `cmd:"" help:"End a key at once and permanently."`
+	Rotate  keyRotate  `cmd:"" help:"Replace a key; the old one works until its grace period ends."`
+	Whoami  keyWhoami  `cmd:"" help:"Show the key of a token read from standard input."`
 }
 
 func keySheet(v operate.KeyView) table {
@@ -36,6 +38,7 @@ func keySheet(v operate.KeyView) table {
 		{"Created", v.CreatedAt},
 		{"Expires", operate.Never(v.ExpiresAt)},
 		{"Revoked", operate.Never(v.RevokedAt)},
+		{"Disabled", operate.Never(v.DisabledAt)},
 		{"Replaced by", operate.OrDash(v.ReplacedBy)},
 		{"Last used", operate.Never(v.LastUsedAt)},
 		{"Last refused", operate.Never(v.LastRefusedAt)},
@@ -224,6 +227,21 @@ type keyRevoke struct {
 
 func (c *keyRevoke) Run(ctx context.Context, a *app, k ownedKey) error {
 	return a.carryOut(ctx, operation{Operation: a.operator.RevokeKey(k.Owner, k.Key), yes: c.Yes, wait: c.Wait})
+}
+
+type keyDisable keyRevoke
+
+func (c *keyDisable) Run(ctx context.Context, a *app, k ownedKey) error {
+	return a.carryOut(ctx, operation{Operation: a.operator.DisableKey(k.Owner, k.Key), yes: c.Yes, wait: c.Wait})
+}
+
+type keyEnable struct {
+	ofKey
+	waiting
+}
+
+func (c *keyEnable) Run(ctx context.Context, a *app, k ownedKey) error {
+	return a.carryOut(ctx, operation{Operation: a.operator.EnableKey(k.Owner, k.Key), wait: c.Wait})
 }
 
 type keyWhoami struct{}

@@ -76,6 +76,16 @@ func (a *app) tenant(ctx context.Context, idOrName string) (keystore.Tenant, err
 	return t, fmt.Errorf("there is no tenant %q%s (`keyadmin tenant list` shows all)", idOrName, didYouMean(idOrName, known))
 }
 
+// anyTenant also finds a deleted tenant, by its ID.
+func (a *app) anyTenant(ctx context.Context, idOrName string) (keystore.Tenant, error) {
+	if tenant, err := id.ParseTenant(idOrName); err == nil {
+		if t, err := a.store.DeletedTenant(ctx, tenant); !errors.Is(err, keystore.ErrNotFound) {
+			return t, err
+		}
+	}
+	return a.tenant(ctx, idOrName)
+}
+
 // ofTenant is the argument of commands about one tenant. Their Run asks for the tenant.
 type ofTenant struct {
 	Tenant string `arg:"" help:"ID or name."`

@@ -12,6 +12,7 @@ type planCommands struct {
 	List   planList   `cmd:"" help:"List all plans."`
 	Create planCreate `cmd:"" help:"Create a plan."`
 	Update planUpdate `cmd:"" help:"Change a plan's limits, for all its tenants."`
+	Delete planDelete `cmd:"" help:"Delete a plan that no tenant has."`
 }
 
 type planList struct{}
@@ -66,4 +67,15 @@ func (c *planUpdate) Run(ctx context.Context, a *app, operator operate.Operator)
 		return a.explainPlan(ctx, string(c.Name), err)
 	}
 	return a.carryOut(ctx, operation{Operation: op, yes: c.Yes, wait: c.Wait})
+}
+
+type planDelete struct {
+	Name planName `arg:"" complete:"plan" help:"The plan's name."`
+	asking
+	waiting
+}
+
+func (c *planDelete) Run(ctx context.Context, a *app, operator operate.Operator) error {
+	name := string(c.Name)
+	return a.explainPlan(ctx, name, a.carryOut(ctx, operation{Operation: operator.DeletePlan(name), yes: c.Yes, wait: c.Wait}))
 }

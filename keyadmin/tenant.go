@@ -13,10 +13,12 @@ type tenantCommands struct {
 	Create   tenantCreate   `cmd:"" help:"Create a tenant."`
 	List     tenantList     `cmd:"" help:"List all tenants."`
 	Show     tenantShow     `cmd:"" help:"Show one tenant."`
+	Rename   tenantRename   `cmd:"" help:"Give a tenant another name."`
 	Suspend  tenantSuspend  `cmd:"" help:"Refuse all requests of a tenant until it is resumed."`
 	Resume   tenantResume   `cmd:"" help:"End a suspension."`
 	SetPlan  tenantSetPlan  `cmd:"" help:"Put a tenant on another plan."`
 	SetQuota tenantSetQuota `cmd:"" help:"Set limits for one tenant, or remove them."`
+	Delete   tenantDelete   `cmd:"" help:"Delete a tenant whose keys have ended; its usage and its audit log stay."`
 }
 
 // changeTenant carries out a change of a tenant, and says if the tenant has no quota afterwards.
@@ -114,6 +116,16 @@ func (c *tenantShow) Run(ctx context.Context, a *app, t keystore.Tenant) error {
 	}})
 }
 
+type tenantRename struct {
+	ofTenant
+	Name tenantName `arg:"" help:"The new name; must be unique."`
+	waiting
+}
+
+func (c *tenantRename) Run(ctx context.Context, a *app, t keystore.Tenant) error {
+	return a.carryOut(ctx, operation{Operation: a.operator.RenameTenant(t, string(c.Name)), wait: c.Wait})
+}
+
 type tenantSuspend struct {
 	ofTenant
 	asking
@@ -122,6 +134,12 @@ type tenantSuspend struct {
 
 func (c *tenantSuspend) Run(ctx context.Context, a *app, t keystore.Tenant) error {
 	return a.changeTenant(ctx, operation{Operation: a.operator.SuspendTenant(t), yes: c.Yes, wait: c.Wait})
+}
+
+type tenantDelete tenantSuspend
+
+func (c *tenantDelete) Run(ctx context.Context, a *app, t keystore.Tenant) error {
+	return a.carryOut(ctx, operation{Operation: a.operator.DeleteTenant(t), yes: c.Yes, wait: c.Wait})
 }
 
 type tenantResume struct {

@@ -25,7 +25,7 @@ var (
 var otherWords = map[string]string{
 	"ls": "list", "get": "show", "describe": "show", "info": "show", "new": "create", "rm": "delete", "remove": "delete", "del": "delete",
 	"edit": "update", "set": "update", "modify": "update", "change": "update", "unban": "lift", "issue": "create",
-	"unsuspend": "resume", "enable": "resume", "activate": "resume", "disable": "suspend", "block": "suspend", "roll": "rotate",
+	"unsuspend": "resume", "activate": "resume", "block": "suspend", "roll": "rotate",
 	"customer": "tenant", "customers": "tenant", "user": "tenant", "users": "tenant", "token": "key", "tokens": "key", "apikey": "key",
 	"log": "audit", "events": "audit", "history": "audit", "init": "migrate", "status": "doctor", "check": "doctor", "dump": "export",
 	"import": "apply", "quota": "usage",
@@ -48,15 +48,13 @@ var flagWays = map[string]string{
 
 // otherWays say what to do instead of commands that do not exist.
 var otherWays = map[string]string{
-	"tenant delete":  "tenants are not deleted, because their history must stay. `keyadmin tenant suspend` refuses all their requests",
-	"tenant rename":  "a tenant keeps its name, because scripts and the audit log use it",
+	"tenant disable": "use `keyadmin tenant suspend`",
+	"tenant enable":  "use `keyadmin tenant resume`",
 	"tenant update":  "use `keyadmin tenant set-plan` or `keyadmin tenant set-quota`",
-	"plan delete":    "plans are not deleted. A plan without tenants has no effect",
 	"plan show":      "`keyadmin plan list` shows all",
 	"plan rename":    "a plan keeps its name, because scripts and the audit log use it",
-	"key delete":     "keys are not deleted, because their history must stay. `keyadmin key revoke` ends one",
+	"key delete":     "keys are not deleted, because their history must stay. `keyadmin key revoke` ends one, `keyadmin key disable` refuses it for a while",
 	"key rename":     "use `keyadmin key update KEY --name NAME`",
-	"key disable":    "`keyadmin ban add` refuses a key for a while, `keyadmin key revoke` ends it",
 	"key ban":        "use `keyadmin ban add`",
 	"ban delete":     "use `keyadmin ban lift`",
 	"ban create":     "use `keyadmin ban add`",

@@ -45,14 +45,18 @@ func between(since, until instant.Millis) string {
 }
 
 type usageShow struct {
-	ofTenant
+	Tenant string `arg:"" help:"ID or name; of a deleted tenant its ID."`
 	usagePeriod
 	By   operate.Grouping `default:"day,key,outcome" placeholder:"GROUPS" help:"Group by hour or day (both in UTC), operation, key, outcome, or several of them with commas. Or by minute: then only attempts are shown."`
 	Plot bool             `help:"Draw charged and refused requests by hour or day, with the limit."`
 }
 
-func (c *usageShow) Run(ctx context.Context, a *app, t keystore.Tenant) error {
+func (c *usageShow) Run(ctx context.Context, a *app, _ *keystore.Store) error {
 	if err := c.checkPlot(a); err != nil {
+		return err
+	}
+	t, err := a.anyTenant(ctx, c.Tenant)
+	if err != nil {
 		return err
 	}
 	now := a.now()

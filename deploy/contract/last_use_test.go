@@ -2,6 +2,7 @@ package contract_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"petgate/shared/operate"
@@ -19,7 +20,8 @@ func TestLastUse(t *testing.T) {
 	f.MustKeyadmin("tenant", "suspend", "suspended", "--yes")
 	spender := f.NewTenant("spent", "--minute", "1", "--day", "1000")
 	f.Gateways[0].Want(t, spender.Token, 200, "")
-	revoked, banned := f.NewKey("acme"), f.NewKey("acme")
+	revoked, banned, disabled := f.NewKey("acme"), f.NewKey("acme"), f.NewKey("acme")
+	f.MustKeyadmin("key", "disable", disabled.ID, "--yes")
 	f.MustKeyadmin("key", "revoke", revoked.ID, "--yes")
 	f.MustKeyadmin("ban", "add", banned.ID, "--for", "1h", "--reason", "test", "--yes")
 	c := f.Gateways[0].Client()
@@ -35,6 +37,7 @@ func TestLastUse(t *testing.T) {
 		{f.NewKey("acme", "--scope", "pets:write"), "GET /v1/pets", "insufficient_scope", true},
 		{f.NewKey("acme", "--allow", "192.0.2.0/24"), "GET /v1/pets", "address_not_allowed", false},
 		{revoked, "GET /v1/pets", "invalid_api_key", false},
+		{disabled, "GET /v1/pets", "invalid_api_key", false},
 		{banned, "GET /v1/pets", "key_banned", false},
 		{suspended, "GET /v1/pets", "tenant_suspended", false},
 		{f.NewKey("spent"), "GET /v1/pets", "minute_quota_exceeded", false},
@@ -56,4 +59,9 @@ func TestLastUse(t *testing.T) {
 			t.Errorf("after %s, %q: used %t, refused %t", call.target, call.code, used, refused)
 		}
 	}
+	if a := f.Gateways[0].MustAsk(t, disabled.Token); !strings.Contains(a.Body, "the API key is disabled: ask your contact to enable it") {
+		t.Error(a.Body)
+	}
+	f.MustKeyadmin("key", "enable", disabled.ID)
+	f.Gateways[0].Want(t, disabled.Token, 200, "")
 }

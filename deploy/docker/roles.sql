@@ -43,7 +43,7 @@ GRANT SELECT ON keystore_schema, plans, tenants, tenant_keys, bans, events, lost
 	usage_minutes, usage_gaps, quota_records, unreported_requests TO gateway, keyadmin;
 GRANT SELECT ON usage_ledger, usage_exports, console_sessions, operators, operator_requests TO keyadmin;
 GRANT INSERT ON events TO keyadmin;
-GRANT INSERT, UPDATE ON plans, tenants, tenant_keys, bans TO keyadmin;
+GRANT INSERT, UPDATE, DELETE ON plans, tenants, tenant_keys, bans TO keyadmin;
 GRANT INSERT, DELETE ON lost_refusals TO keyadmin;
 GRANT UPDATE ON usage_ledger TO keyadmin;
 GRANT INSERT, UPDATE, DELETE ON usage_exports, console_sessions TO keyadmin;

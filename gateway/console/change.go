@@ -148,6 +148,7 @@ type prepared struct {
 	operate.Operation
 	title string // of the page with the question: "Suspend acme"
 	verb  string // of the button that answers the question: "Suspend"
+	ends  bool   // what the form changes does not exist afterwards
 	back  string // the path of the page to show afterwards; empty: that of the tenant which was created
 }
 
@@ -199,7 +200,7 @@ func (c *Console) changing(prepare func(context.Context, *form) (prepared, error
 		if made, isMade := newToken(outcome.View); isMade {
 			return c.show(w, v, http.StatusOK, "token", "The new key", tokenPage{n, made})
 		}
-		if made, isTenant := outcome.View.(operate.TenantView); isTenant {
+		if made, isTenant := outcome.View.(operate.TenantView); isTenant && !p.ends {
 			p.back = tenantPath(made.ID)
 		}
 		http.Redirect(w, r, p.back+"?done="+c.notes.keep(v.session.ID, n), http.StatusSeeOther)

@@ -62,7 +62,11 @@ func forms(t keystore.Tenant, k, other keystore.Key) []formCase {
 		{"/console/bans", f("key", k.ID.String(), "for", "2h", "reason", "scraping"), "Ban key", "Banned key", keystore.BanAdded},
 		{key + "/lift", f(), "", "Lifted the ban of key", keystore.BanLifted},
 		{key + "/rotate", f("grace", ""), "The old token works until", "The old key works until", keystore.KeyRotated},
+		{another + "/disable", f(), "refused until it is enabled", "Disabled key", keystore.KeyDisabled},
+		{another + "/enable", f(), "", "Enabled key", keystore.KeyEnabled},
 		{another + "/revoke", f(), "It cannot be undone", "Revoked key", keystore.KeyRevoked},
+		{tenant + "/rename", f("name", "acme inc"), "", "Renamed tenant acme to acme inc.", keystore.TenantRenamed},
+		{"/console/plans/delete", f("name", "pro"), "Delete plan pro?", "Deleted plan pro.", keystore.PlanDeleted},
 	}
 }
 
@@ -99,9 +103,12 @@ func TestForms(t *testing.T) {
 		s := newSiteOn(t, databaseURL)
 		tenant, keys, _ := s.populated()
 		b, reader := s.signIn(keystore.ConsoleInvitation{}), s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
+		empty, _, err := s.operator.CreateTenant(t.Context(), keystore.TenantSpec{Name: "empty", Plan: "business"})
+		must.Do(t, err)
+		ended := "/console/tenants/" + empty.ID.String() + "/delete"
 		var served []string
-		for _, f := range forms(tenant, keys[0], keys[1]) {
-			served = append(served, f.path)
+		for _, f := range append(forms(tenant, keys[0], keys[1]), formCase{ended, nil, "It cannot be undone", "Deleted tenant empty.", keystore.TenantDeleted}) {
+			served = append(served, strings.Replace(f.path, empty.ID.String(), tenant.ID.String(), 1))
 			sure := f.fields.Encode() + "&sure=yes"
 			before := s.lastEvent().ID
 			for _, refused := range []struct {

@@ -106,8 +106,11 @@ func TestKeyPageByState(t *testing.T) {
 		must.Do(t, err)
 		return k
 	}
-	revoked, expired := create(), create()
+	revoked, expired, disabled := create(), create(), create()
 	_, _, err := s.operator.RevokeKey(t.Context(), revoked.ID)
+	if err == nil {
+		_, _, err = s.operator.DisableKey(t.Context(), disabled.ID)
+	}
 	if err == nil {
 		_, _, _, err = s.operator.RotateKey(t.Context(), keys[1].ID, instant.Of(time.Now()).Add(time.Hour))
 	}
@@ -121,8 +124,9 @@ func TestKeyPageByState(t *testing.T) {
 		says  string
 		forms []string
 	}{
-		"active":   {keys[0], "active", []string{"update", "rotate", "ban", "revoke"}},
-		"rotating": {keys[1], "Change the key that replaces it", []string{"rotate", "ban", "revoke"}},
+		"active":   {keys[0], "active", []string{"update", "rotate", "disable", "ban", "revoke"}},
+		"rotating": {keys[1], "Change the key that replaces it", []string{"rotate", "disable", "ban", "revoke"}},
+		"disabled": {disabled, "its calls are refused", []string{"update", "enable", "ban", "revoke"}},
 		"expired":  {expired, "With a later expiry it is valid again", []string{"update", "ban", "revoke"}},
 		"revoked":  {revoked, "This key has ended", []string{"ban"}},
 	} {

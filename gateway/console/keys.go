@@ -21,7 +21,9 @@ func (c *Console) serveKeys() {
 	c.handle("GET "+key, c.inSession(c.showKey))
 	c.handle("POST "+key+"/update", c.changing(ofKey("Update", updateKey)))
 	c.handle("POST "+key+"/rotate", c.changing(ofKey("Rotate", rotateKey)))
-	c.handle("POST "+key+"/revoke", c.changing(ofKey("Revoke", revokeKey)))
+	c.handle("POST "+key+"/disable", c.changing(ofKey("Disable", of(operate.Operator.DisableKey))))
+	c.handle("POST "+key+"/enable", c.changing(ofKey("Enable", of(operate.Operator.EnableKey))))
+	c.handle("POST "+key+"/revoke", c.changing(ofKey("Revoke", of(operate.Operator.RevokeKey))))
 	c.handle("POST "+key+"/ban", c.changing(ofKey("Ban", banKey)))
 	c.handle("POST "+key+"/lift", c.changing(ofKey("Lift the ban", liftBan)))
 }
@@ -91,7 +93,7 @@ func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) erro
 		return err
 	}
 	page := keyPage{
-		KeyView: view, Lines: strings.Join(view.Allow, "\n"), IsBanned: ban.Until != 0, IsEditable: k.RevokedAt == 0 && k.GraceEndsAt == 0,
+		KeyView: view, Lines: strings.Join(view.Allow, "\n"), IsBanned: ban.Until != 0, IsEditable: k.RevokedAt <= 0 && k.GraceEndsAt == 0,
 		HasEnded: slices.Contains(endedStates, view.Status),
 	}
 	if page.Scopes, err = boxesOf(r.Context(), v, k.Scopes); err != nil {
@@ -109,7 +111,8 @@ func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) erro
 		{{Text: "Scopes"}, {Text: strings.Join(view.Scopes, " ")}},
 		{{Text: "Allowed from"}, {Text: operate.Anywhere(view.Allow)}},
 		{{Text: "Created"}, v.when(k.CreatedAt, "-")},
-		{{Text: "Revoked"}, v.when(k.RevokedAt, "never")},
+		{{Text: "Revoked"}, v.when(k.Enabled().RevokedAt, "never")},
+		{{Text: "Disabled"}, v.when(k.DisabledAt(), "never")},
 	}}
 	page.Usage = c.usageOf(r.Context(), v.operator, t.ID, k.ID, r.URL.Query().Get("usage"), plan.Limits{})
 	if view.ReplacedBy != "" {
@@ -168,8 +171,11 @@ func rotateKey(_ context.Context, f *form, t operate.Owner, k keystore.Key) (ope
 	return f.operator.RotateKey(t, k, grace), nil
 }
 
-func revokeKey(_ context.Context, f *form, t operate.Owner, k keystore.Key) (operate.Operation, error) {
-	return f.operator.RevokeKey(t, k), nil
+// of prepares a change whose form has no fields.
+func of(change func(operate.Operator, operate.Owner, keystore.Key) operate.Operation) func(context.Context, *form, operate.Owner, keystore.Key) (operate.Operation, error) {
+	return func(_ context.Context, f *form, t operate.Owner, k keystore.Key) (operate.Operation, error) {
+		return change(f.operator, t, k), nil
+	}
 }
 
 func liftBan(ctx context.Context, f *form, t operate.Owner, k keystore.Key) (operate.Operation, error) {

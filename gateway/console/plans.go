@@ -15,12 +15,14 @@ func (c *Console) servePlans() {
 	c.handle("GET "+Home+"plans", c.inSession(c.showPlans))
 	c.handle("POST "+Home+"plans", c.changing(createPlan))
 	c.handle("POST "+Home+"plans/update", c.changing(updatePlan))
+	c.handle("POST "+Home+"plans/delete", c.changing(deletePlan))
 }
 
 // plansPage is the content of the page of all plans.
 type plansPage struct {
-	List  list
-	Names []string
+	List   list
+	Names  []string
+	Unused []string // of these: no tenant has them
 }
 
 func (c *Console) showPlans(w http.ResponseWriter, r *http.Request, v *visit) error {
@@ -40,7 +42,9 @@ func (c *Console) showPlans(w http.ResponseWriter, r *http.Request, v *visit) er
 		None: "There are no plans.", Cure: v.ifMay(keystore.RoleAdmin, "Create one above."),
 	}}
 	for _, p := range plans {
-		page.Names = append(page.Names, p.Name)
+		if page.Names = append(page.Names, p.Name); tenants[p.Name] == 0 {
+			page.Unused = append(page.Unused, p.Name)
+		}
 		page.List.Rows = append(page.List.Rows, []cell{
 			{Text: p.Name},
 			{Text: operate.LimitText(p.Limits.Minute, 0)},
@@ -69,4 +73,9 @@ func updatePlan(ctx context.Context, f *form) (prepared, error) {
 	}
 	op, err := f.operator.UpdatePlan(ctx, name, limits)
 	return prepared{Operation: op, title: "Change plan " + name, verb: "Lower the limits", back: Home + "plans"}, err
+}
+
+func deletePlan(_ context.Context, f *form) (prepared, error) {
+	name := f.value("name")
+	return prepared{Operation: f.operator.DeletePlan(name), title: "Delete plan " + name, verb: "Delete", back: Home + "plans"}, nil
 }

@@ -27,6 +27,8 @@ func (c *Console) serveTenants() {
 	c.handle("GET "+Home+"tenants", c.inSession(c.showTenants))
 	c.handle("POST "+Home+"tenants", c.changing(createTenant))
 	c.handle("GET "+tenant, c.inSession(c.showTenant))
+	c.handle("POST "+tenant+"/rename", c.changing(ofTenant("Rename", renameTenant)))
+	c.handle("POST "+tenant+"/delete", c.changing(deleteTenant))
 	c.handle("POST "+tenant+"/suspend", c.changing(ofTenant("Suspend", without(operate.Operator.SuspendTenant))))
 	c.handle("POST "+tenant+"/resume", c.changing(ofTenant("Resume", without(operate.Operator.ResumeTenant))))
 	c.handle("POST "+tenant+"/reset", c.changing(ofTenant("Reset the usage", without(operate.Operator.ResetUsage))))
@@ -250,6 +252,18 @@ func without(of func(operate.Operator, keystore.Tenant) operate.Operation) func(
 	return func(_ context.Context, f *form, t keystore.Tenant) (operate.Operation, error) {
 		return of(f.operator, t), nil
 	}
+}
+
+func renameTenant(_ context.Context, f *form, t keystore.Tenant) (operate.Operation, error) {
+	name := f.value("name")
+	f.reject("Name", keystore.CheckTenantName(name))
+	return f.operator.RenameTenant(t, name), nil
+}
+
+func deleteTenant(ctx context.Context, f *form) (prepared, error) {
+	p, err := ofTenant("Delete", without(operate.Operator.DeleteTenant))(ctx, f)
+	p.back, p.ends = Home+"tenants", true
+	return p, err
 }
 
 func moveTenant(ctx context.Context, f *form, t keystore.Tenant) (operate.Operation, error) {

@@ -139,6 +139,17 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 		want.GraceEndsAt = until
 		check("grace shortened", false)
 
+		disabled, c, err := store.DisableKey(ctx, key.ID)
+		confirm(t, store)(c, err)
+		want.RevokedAt = disabled.RevokedAt
+		check("disabled", false)
+		confirmed(t, store)(store.EnableKey(ctx, key.ID))
+		want.RevokedAt = 0
+		check("enabled", false)
+
+		confirmed(t, store)(store.RenameTenant(ctx, tenant.ID, "acme inc"))
+		check("renamed", false)
+
 		revoked, c, err := store.RevokeKey(ctx, key.ID)
 		confirm(t, store)(c, err)
 		want.RevokedAt = revoked.RevokedAt

@@ -36,9 +36,12 @@ func (l *lost) add(refusals []keystore.LostRefusal) {
 	}
 }
 
-// revokedAt returns when a key was revoked; 0: it was not. inRow is what its row says.
+// revokedAt returns when a key was revoked; 0: it was not; negative: it is disabled. inRow is what its row says.
 func (l *lost) revokedAt(key id.Key, inRow instant.Millis) instant.Millis {
-	return cmp.Or(inRow, l.revoked[key])
+	if inRow > 0 {
+		return inRow
+	}
+	return cmp.Or(l.revoked[key], inRow)
 }
 
 // graceEndsAt returns when the grace period of a replaced key ends; 0: the key was not replaced. inRow is what its row says. A grace period
@@ -75,7 +78,7 @@ func (s *state) compare(next *state, now instant.Millis) (refusals []keystore.Lo
 		add := func(kind string, at int64) {
 			refusals = append(refusals, keystore.LostRefusal{Kind: kind, Tenant: owner, Key: k.id, At: instant.Millis(at)})
 		}
-		if revoked := k.revokedAt.Load(); revoked != 0 && after.revokedAt.Load() == 0 {
+		if revoked, is := k.revokedAt.Load(), after.revokedAt.Load(); is == 0 && revoked != 0 || is < 0 && revoked > 0 {
 			add(keystore.LostRevocation, revoked)
 		}
 		// A grace period never gets longer: a later end is older than the change.

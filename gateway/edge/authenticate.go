@@ -15,6 +15,7 @@ var refusals = [...]refusal{
 	access.Allowed:           {},
 	access.OtherEnvironment:  {reason: invalidKey, message: "the API key belongs to another environment"},
 	access.Revoked:           {reason: invalidKey, message: "the API key was revoked"},
+	access.Disabled:          {reason: invalidKey, message: "the API key is disabled: ask your contact to enable it"},
 	access.Expired:           {reason: invalidKey, message: "the API key has expired"},
 	access.Replaced:          {reason: invalidKey, message: "the API key was rotated and has ended: use its successor"},
 	access.Banned:            {reason: keyBanned},

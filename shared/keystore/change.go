@@ -46,7 +46,7 @@ func (s *Store) newChanges(at instant.Millis) *changes {
 }
 
 // changeStatements are the statements in the order in which they run.
-var changeStatements = []string{insertPlans, updatePlans, insertTenants, updateTenants, insertKeys, updateKeys, deleteSuspensions}
+var changeStatements = []string{insertPlans, updatePlans, insertTenants, updateTenants, insertKeys, updateKeys, deleteRefusals}
 
 // changeRow is what these statements get of a record.
 type changeRow struct {
@@ -114,13 +114,14 @@ func (c *changes) plan(e Edit[Plan]) error {
 	return nil
 }
 
-// tenant adds an event for the plan and the limits, and one for the suspension.
+// tenant adds an event for the name, one for the plan and the limits, and one for the suspension.
 func (c *changes) tenant(e Edit[Tenant]) (err error) {
 	is := e.After
 	var was Tenant
 	if e.Before != nil {
 		was = *e.Before
-	} else {
+	}
+	if e.Before == nil || is.Name != was.Name {
 		err = asInvalid(CheckTenantName(is.Name))
 	}
 	if err == nil && is.Override != was.Override { // limits that do not change may be older than their check
@@ -142,13 +143,16 @@ func (c *changes) tenant(e Edit[Tenant]) (err error) {
 		was.Suspended = false
 		c.event(TenantCreated, about, nil, was)
 	}
-	terms := is
-	if terms.Suspended = was.Suspended; terms != was {
+	renamed, terms := was, is
+	if renamed.Name = is.Name; renamed != was {
+		c.event(TenantRenamed, about, was, renamed)
+	}
+	if terms.Suspended = was.Suspended; terms != renamed {
 		kind := TenantQuotaSet
 		if terms.Plan != was.Plan {
 			kind = TenantPlanSet
 		}
-		c.event(kind, about, was, terms)
+		c.event(kind, about, renamed, terms)
 	}
 	switch {
 	case is.Suspended && !was.Suspended:
@@ -156,7 +160,7 @@ func (c *changes) tenant(e Edit[Tenant]) (err error) {
 	case was.Suspended && !is.Suspended:
 		c.event(TenantResumed, about, terms, is)
 		// If an earlier suspension was lost and repeated since, it leaves the list of lost refusals.
-		c.add(deleteSuspensions, nil, is)
+		c.add(deleteRefusals, nil, is)
 	}
 	c.needs = fmt.Sprintf("plan %q", is.Plan)
 	if e.Before == nil {
@@ -202,7 +206,7 @@ func (c *changes) newKey(k Key, hash apikey.Hash) {
 	c.add(insertKeys, nil, row)
 }
 
-// key adds an event for the terms, and one for a rotation or a revocation.
+// key adds an event for the terms, and one for a rotation, or for the end, the pause or the return of the key.
 func (c *changes) key(e Edit[Key]) error {
 	is := e.After
 	if e.Before == nil {
@@ -219,8 +223,14 @@ func (c *changes) key(e Edit[Key]) error {
 	switch {
 	case is.GraceEndsAt != was.GraceEndsAt || is.ReplacedBy != was.ReplacedBy:
 		c.event(KeyRotated, about, terms, is)
-	case is.RevokedAt != was.RevokedAt:
+	case is.RevokedAt == was.RevokedAt:
+	case is.RevokedAt > 0:
 		c.event(KeyRevoked, about, terms, is)
+	case is.RevokedAt < 0:
+		c.event(KeyDisabled, about, terms, is)
+	default:
+		c.event(KeyEnabled, about, terms, is)
+		c.add(deleteRefusals, nil, rowOf(is)) // as for a suspension
 	}
 	if len(c.events) > events {
 		c.add(updateKeys, rowOf(was), rowOf(is))
@@ -306,7 +316,7 @@ func (t *tx) put(c *changes, after Change) error {
 		if err != nil {
 			return c.explain(err)
 		}
-		if n, err := result.RowsAffected(); err != nil || int(n) != len(rows) && query != deleteSuspensions {
+		if n, err := result.RowsAffected(); err != nil || int(n) != len(rows) && query != deleteRefusals {
 			return cmp.Or(err, errOvertaken)
 		}
 	}

@@ -119,7 +119,7 @@ func editable(before, after Key, now instant.Millis) error {
 		return invalid("the name of the key: %s", err)
 	}
 	switch {
-	case before.RevokedAt != 0:
+	case before.RevokedAt > 0:
 		return conflict("%s was revoked at %s; create another key", before.ID, before.RevokedAt)
 	case before.GraceEndsAt != 0:
 		return conflict("%s was rotated; change %s, which replaces it", before.ID, before.ReplacedBy)
@@ -138,7 +138,28 @@ func sameTerms(a, b Key) bool {
 // RevokeKey ends a key. Revoking it again changes nothing.
 func (s *Store) RevokeKey(ctx context.Context, key id.Key) (Key, Change, error) {
 	return s.editKey(ctx, "revoke key", key, func(k *Key, now instant.Millis) error {
-		k.RevokedAt = cmp.Or(k.RevokedAt, now)
+		k.RevokedAt = cmp.Or(k.Enabled().RevokedAt, now)
+		return nil
+	}, (*changes).key)
+}
+
+// DisableKey makes gateways refuse a key until EnableKey. Errors: ErrConflict if the key was revoked.
+func (s *Store) DisableKey(ctx context.Context, key id.Key) (Key, Change, error) {
+	return s.editKey(ctx, "disable key", key, func(k *Key, now instant.Millis) error {
+		if k.RevokedAt > 0 {
+			return conflict("%s was revoked at %s, so it is refused", k.ID, k.RevokedAt)
+		}
+		k.RevokedAt = cmp.Or(k.RevokedAt, -now)
+		return nil
+	}, (*changes).key)
+}
+
+// EnableKey ends what DisableKey began. Errors: ErrConflict if the key was revoked.
+func (s *Store) EnableKey(ctx context.Context, key id.Key) (Key, Change, error) {
+	return s.editKey(ctx, "enable key", key, func(k *Key, _ instant.Millis) error {
+		if *k = k.Enabled(); k.RevokedAt > 0 {
+			return conflict("%s was revoked at %s, which cannot be undone; create another key", k.ID, k.RevokedAt)
+		}
 		return nil
 	}, (*changes).key)
 }
@@ -214,6 +235,8 @@ func rotatable(k Key, now, graceEndsAt instant.Millis) error {
 	switch access.Decide(k.Access(0), access.Tenant{}, call) {
 	case access.Revoked:
 		return conflict("%s was revoked at %s; %s", k.ID, k.RevokedAt.String(), cure)
+	case access.Disabled:
+		return conflict("%s is disabled; enable it first, or create another key", k.ID)
 	case access.Expired:
 		return conflict("%s expired at %s; %s", k.ID, k.ExpiresAt.String(), cure)
 	case access.Replaced:

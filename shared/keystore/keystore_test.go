@@ -280,6 +280,106 @@ func TestKeys(t *testing.T) {
 	})
 }
 
+// A disabled key can be enabled again. Programs that do not know this see a revoked key.
+func TestDisable(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		ctx := t.Context()
+		key, _ := newKey(t, s, keystore.KeySpec{Tenant: newTenant(t, s, "acme").ID})
+		enable := func(what string) {
+			t.Helper()
+			if got := must.Get[keystore.Key](t)(first(s.EnableKey(ctx, key.ID))); got.RevokedAt != 0 || !got.InUse(c.millis()) {
+				t.Errorf("%s: enabled: %+v", what, got)
+			}
+		}
+		enable("a key that was not disabled")
+		at := c.millis()
+		for _, what := range []string{"disabled", "disabled again"} {
+			got := must.Get[keystore.Key](t)(first(s.DisableKey(ctx, key.ID)))
+			if got.DisabledAt() != at || got.InUse(at) || got.RevokedAt == 0 {
+				t.Errorf("%s: %+v", what, got)
+			}
+			c.now = c.now.Add(time.Minute)
+		}
+		_, _, _, err := s.RotateKey(ctx, key.ID, c.millis().Add(time.Hour))
+		wantError(t, err, keystore.ErrConflict, "is disabled; enable it first")
+		enable("once")
+
+		// The database lost the change, gateways reported it, and it was repeated.
+		must.Get[keystore.Change](t)(s.ReportLost(ctx, []keystore.LostRefusal{{Kind: keystore.LostRevocation, Tenant: key.Tenant, Key: key.ID, At: -at}}))
+		must.Get[keystore.Key](t)(first(s.DisableKey(ctx, key.ID)))
+		enable("a disabling that was lost")
+		if lost := must.Get[[]keystore.LostRefusal](t)(s.LostRefusals(ctx)); len(lost) > 0 {
+			t.Errorf("it stays in force: %+v", lost)
+		}
+
+		must.Get[keystore.Key](t)(first(s.DisableKey(ctx, key.ID)))
+		if got := must.Get[keystore.Key](t)(first(s.RevokeKey(ctx, key.ID))); got.RevokedAt != c.millis() {
+			t.Errorf("revoked: %+v", got)
+		}
+		for _, change := range []func(context.Context, id.Key) (keystore.Key, keystore.Change, error){s.EnableKey, s.DisableKey} {
+			_, _, err = change(ctx, key.ID)
+			wantError(t, err, keystore.ErrConflict, "was revoked")
+		}
+		wantEqual(t, "events", kinds(t, s), []string{
+			keystore.TenantCreated, keystore.KeyCreated, keystore.KeyDisabled, keystore.KeyEnabled, keystore.RefusalLost, keystore.KeyDisabled,
+			keystore.KeyEnabled, keystore.KeyDisabled, keystore.KeyRevoked,
+		})
+	})
+}
+
+// A deleted tenant leaves its events and its usage. A backup from before brings its keys back as revoked.
+func TestDeleteTenant(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		ctx := t.Context()
+		acme := newTenant(t, s, "acme")
+		key, _ := newKey(t, s, keystore.KeySpec{Tenant: acme.ID})
+		must.Get[keystore.Ban](t)(first(s.AddBan(ctx, keystore.Ban{Key: key.ID, Until: c.millis().Add(time.Hour), Reason: "test"})))
+		add(t, s, registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a"}), 1,
+			[]keystore.UsageRow{{Tenant: acme.ID, Key: key.ID, Outcome: "ok", Charged: true, Hour: c.millis().Truncate(time.Hour), Requests: 3}})
+		b, _ := backup(t, s)
+		must.Get[keystore.Key](t)(first(s.DisableKey(ctx, key.ID)))
+		_, _, err := s.DeleteTenant(ctx, acme.ID)
+		wantError(t, err, keystore.ErrConflict, "keys that have not ended: 1")
+		must.Get[keystore.Key](t)(first(s.RevokeKey(ctx, key.ID)))
+		must.Get[keystore.Tenant](t)(first(s.DeleteTenant(ctx, acme.ID)))
+		_, _, err = s.DeleteTenant(ctx, acme.ID)
+		wantError(t, err, keystore.ErrNotFound)
+		wantEqual(t, "the deleted tenant", must.Get[keystore.Tenant](t)(s.DeletedTenant(ctx, acme.ID)), acme)
+		if rows := must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, acme.ID, 0)); len(rows) != 1 {
+			t.Errorf("its usage: %+v", rows)
+		}
+		newTenant(t, s, "acme") // the name is free
+
+		must.Get[keystore.Change](t)(prepare(t, s, b).Commit(ctx, false, false))
+		if k := must.Get[keystore.Key](t)(s.Key(ctx, key.ID)); k.RevokedAt != c.millis() {
+			t.Errorf("after a restore, its key: %+v", k)
+		}
+	})
+}
+
+// Only a plan that no tenant has is deleted, and a name that is taken is not given twice.
+func TestDeletePlanAndRename(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, s *keystore.Store, _ *clock) {
+		ctx := t.Context()
+		acme := newTenant(t, s, "acme")
+		newTenant(t, s, "globex")
+		_, _, err := s.RenameTenant(ctx, acme.ID, "globex")
+		wantError(t, err, keystore.ErrExists, "choose another name")
+		_, _, err = s.RenameTenant(ctx, acme.ID, acme.ID.String())
+		wantError(t, err, keystore.ErrInvalid)
+		renamed := must.Get[keystore.Tenant](t)(first(s.RenameTenant(ctx, acme.ID, "acme inc")))
+		wantEqual(t, "the renamed tenant", must.Get[keystore.Tenant](t)(s.Tenant(ctx, "acme inc")), renamed)
+		_, _, err = s.DeletePlan(ctx, acme.Plan)
+		wantError(t, err, keystore.ErrConflict, "move them to another plan first")
+		must.Get[keystore.Plan](t)(first(s.DeletePlan(ctx, "enterprise")))
+		_, _, err = s.DeletePlan(ctx, "enterprise")
+		wantError(t, err, keystore.ErrNotFound)
+	})
+}
+
 func wantNoSecret(t *testing.T, s *keystore.Store, tokens ...string) {
 	t.Helper()
 	for _, e := range must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(t.Context(), keystore.EventFilter{}, 0))) {

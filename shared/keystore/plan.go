@@ -50,3 +50,19 @@ func (s *Store) UpdatePlan(ctx context.Context, name string, limits plan.Limits)
 		return nil
 	}, (*changes).plan)
 }
+
+// DeletePlan deletes a plan that no tenant has: otherwise ErrConflict.
+func (s *Store) DeletePlan(ctx context.Context, name string) (p Plan, c Change, err error) {
+	c, err = s.write(ctx, "delete plan", func(t *tx) error {
+		if p, err = findPlan(ctx, t, name); err != nil {
+			return err
+		}
+		if err := t.exec(deletePlan, name); database.IsForeignKey(err) {
+			return conflict("tenants have the plan %q: move them to another plan first", name)
+		} else if err != nil {
+			return err
+		}
+		return t.record(PlanDeleted, subject{plan: name}, p, nil)
+	})
+	return p, c, err
+}

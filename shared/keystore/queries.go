@@ -293,7 +293,7 @@ const (
 	// Lists only refusals that the rows of keys and tenants still lack.
 	lostRefusals = `SELECT l.kind, l.tenant_id, l.key_id, l.at, l.reported_by, l.reported_at FROM lost_refusals l
 		JOIN tenants t ON t.id = l.tenant_id LEFT JOIN tenant_keys k ON k.id = l.key_id
-		WHERE CASE WHEN l.kind = 'revoked' THEN k.revoked_at = 0
+		WHERE CASE WHEN l.kind = 'revoked' THEN k.revoked_at = 0 OR k.revoked_at < 0 AND l.at > 0
 			WHEN l.kind = 'rotated' THEN k.revoked_at = 0 AND (k.grace_ends_at = 0 OR k.grace_ends_at > l.at) ELSE NOT t.suspended END
 		ORDER BY l.tenant_id, l.key_id, l.kind`
 
@@ -302,6 +302,22 @@ const (
 
 	// $1: tenant, $2: key, or '' for the tenant's suspension.
 	deleteLost = `DELETE FROM lost_refusals WHERE tenant_id = $1 AND key_id = $2`
+)
+
+// What is deleted. Events and usage name it by its ID or name, and stay.
+const (
+	// $1: tenant, $2: now. The keys that work, or that would work if they were enabled.
+	countLiveKeys = `SELECT COUNT(*) FROM tenant_keys WHERE tenant_id = $1 AND revoked_at <= 0 AND (expires_at = 0 OR expires_at > $2)
+		AND (grace_ends_at = 0 OR grace_ends_at > $2)`
+
+	// $1: tenant. The rows that refer to others come first.
+	deleteBansOfTenant = `DELETE FROM bans WHERE key_id IN (SELECT id FROM tenant_keys WHERE tenant_id = $1)`
+	deleteKeysOfTenant = `DELETE FROM tenant_keys WHERE tenant_id = $1`
+	deleteLostOfTenant = `DELETE FROM lost_refusals WHERE tenant_id = $1`
+	deleteTenant       = `DELETE FROM tenants WHERE id = $1`
+
+	// $1: name.
+	deletePlan = `DELETE FROM plans WHERE name = $1`
 )
 
 // Changes of one record or of many. $1: rows of changeRow.
@@ -324,15 +340,17 @@ const (
 			CAST(t->>'suspended' AS BOOLEAN), CAST(t->>'createdAt' AS BIGINT)
 		FROM (SELECT value->'is' AS t FROM {rows}) AS r WHERE {locked}`
 
-	updateTenants = `UPDATE tenants SET plan = t->>'plan', minute_limit = CAST(t->'override'->>'minute' AS BIGINT),
+	updateTenants = `UPDATE tenants SET name = t->>'name', plan = t->>'plan', minute_limit = CAST(t->'override'->>'minute' AS BIGINT),
 			day_limit = CAST(t->'override'->>'day' AS BIGINT), month_limit = COALESCE(CAST(t->'override'->>'month' AS BIGINT), 0),
 			month_starts = COALESCE(CAST(t->>'monthStarts' AS BIGINT), 0), suspended = CAST(t->>'suspended' AS BOOLEAN)
 		FROM (SELECT value->'was' AS was, value->'is' AS t FROM {rows}) AS r
-		WHERE tenants.id = t->>'id' AND plan = was->>'plan' AND minute_limit = CAST(was->'override'->>'minute' AS BIGINT)
+		WHERE tenants.id = t->>'id' AND name = was->>'name' AND plan = was->>'plan' AND minute_limit = CAST(was->'override'->>'minute' AS BIGINT)
 			AND day_limit = CAST(was->'override'->>'day' AS BIGINT) AND month_limit = COALESCE(CAST(was->'override'->>'month' AS BIGINT), 0)
 			AND month_starts = COALESCE(CAST(was->>'monthStarts' AS BIGINT), 0) AND suspended = CAST(was->>'suspended' AS BOOLEAN) AND {locked}`
 
-	deleteSuspensions = `DELETE FROM lost_refusals WHERE key_id = '' AND tenant_id IN (SELECT value->'is'->>'id' FROM {rows})`
+	// The lost suspensions of these tenants, or the lost ends of these keys.
+	deleteRefusals = `DELETE FROM lost_refusals WHERE kind <> 'rotated'
+		AND CASE WHEN key_id = '' THEN tenant_id ELSE key_id END IN (SELECT value->'is'->>'id' FROM {rows})`
 
 	insertKeys = `INSERT INTO tenant_keys (id, tenant_id, hash, name, hint, environment, scopes, allow_list, created_at, expires_at,
 			revoked_at, grace_ends_at, replaced_by, last_used_at, minute_limit, day_limit)

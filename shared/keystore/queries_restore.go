@@ -4,12 +4,16 @@ package keystore
 const (
 	isLive = `SELECT EXISTS (SELECT 1 FROM events) OR EXISTS (SELECT 1 FROM tenants)`
 
-	// Keys that are refused, or will be, and that the backup accepts.
-	newerKeys = `SELECT k.id, k.tenant_id, k.revoked_at, k.grace_ends_at, k.replaced_by, k.name, t.name AS tenant_name
-		FROM tenant_keys k JOIN restored_tenant_keys r ON r.id = k.id JOIN tenants t ON t.id = k.tenant_id
-		WHERE r.revoked_at = 0 AND (k.revoked_at <> 0
-			OR k.grace_ends_at <> 0 AND (r.grace_ends_at = 0 OR r.grace_ends_at > k.grace_ends_at))
-		ORDER BY t.name, k.id`
+	// Keys that are refused, or will be, and that the backup accepts or only disables. When a tenant was deleted, its keys had ended.
+	// $1: now.
+	newerKeys = `SELECT r.id, r.tenant_id, COALESCE(k.revoked_at, $1) AS revoked_at, COALESCE(k.grace_ends_at, 0) AS grace_ends_at,
+			COALESCE(k.replaced_by, '') AS replaced_by, r.name, t.name AS tenant_name
+		FROM restored_tenant_keys r JOIN restored_tenants t ON t.id = r.tenant_id LEFT JOIN tenant_keys k ON k.id = r.id
+		WHERE r.revoked_at <= 0 AND CASE WHEN k.id IS NULL
+			THEN EXISTS (SELECT 1 FROM events e WHERE e.tenant_id = r.tenant_id AND e.kind = 'tenant.deleted')
+			ELSE k.revoked_at > 0 OR r.revoked_at = 0 AND (k.revoked_at <> 0
+				OR k.grace_ends_at <> 0 AND (r.grace_ends_at = 0 OR r.grace_ends_at > k.grace_ends_at)) END
+		ORDER BY t.name, r.id`
 
 	newerSuspensions = `SELECT t.id, t.name FROM tenants t JOIN restored_tenants r ON r.id = t.id
 		WHERE t.suspended AND NOT r.suspended ORDER BY t.name`

@@ -134,7 +134,7 @@ func (r *Restore) compare(ctx context.Context, q sqlx.QueryerContext) (live bool
 		newer = append(newer, NewerRefusal{Kind: LostSuspension, Tenant: t.ID, TenantName: t.Name})
 	}
 	var keys []newerKey
-	if err := sqlx.SelectContext(ctx, q, &keys, newerKeys); err != nil {
+	if err := sqlx.SelectContext(ctx, q, &keys, newerKeys, r.store.now()); err != nil {
 		return live, nil, nil, err
 	}
 	for _, k := range keys {
@@ -316,7 +316,7 @@ func (t *tx) reapply(n NewerRefusal) error {
 	default:
 		before, err := findKey(t.ctx, t, n.Key)
 		after := before
-		after.RevokedAt = cmp.Or(after.RevokedAt, n.key.RevokedAt)
+		after.RevokedAt = cmp.Or(n.key.RevokedAt, after.RevokedAt)
 		if ends := n.key.GraceEndsAt; ends != 0 && (after.GraceEndsAt == 0 || ends < after.GraceEndsAt) {
 			after.GraceEndsAt = ends
 		}

@@ -3,6 +3,7 @@ package keystore
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -42,10 +43,7 @@ func (s *Store) CreateTenant(ctx context.Context, spec TenantSpec) (Tenant, Chan
 		return Tenant{}, 0, fail(op, err)
 	}
 	change, err := s.make(ctx, op, changes)
-	if database.IsUnique(err) {
-		err = fail(op, fmt.Errorf("%w: a tenant named %q; choose another name", ErrExists, spec.Name))
-	}
-	if err != nil {
+	if err := nameTaken(op, spec.Name, err); err != nil {
 		return Tenant{}, 0, err
 	}
 	return made, change, nil
@@ -83,6 +81,59 @@ func (s *Store) Suspend(ctx context.Context, tenant id.Tenant) (Tenant, Change, 
 // Resume ends a suspension. If an earlier one was lost and repeated since, it leaves the list of lost refusals.
 func (s *Store) Resume(ctx context.Context, tenant id.Tenant) (Tenant, Change, error) {
 	return s.editTenant(ctx, "resume tenant", tenant, func(t *Tenant) { t.Suspended = false })
+}
+
+// RenameTenant gives a tenant another name, which must be free.
+func (s *Store) RenameTenant(ctx context.Context, tenant id.Tenant, name string) (Tenant, Change, error) {
+	t, change, err := s.editTenant(ctx, "rename tenant", tenant, func(t *Tenant) { t.Name = name })
+	return t, change, nameTaken("rename tenant", name, err)
+}
+
+func nameTaken(op, name string, err error) error {
+	if database.IsUnique(err) {
+		return fail(op, fmt.Errorf("%w: a tenant named %q; choose another name", ErrExists, name))
+	}
+	return err
+}
+
+// DeleteTenant deletes a tenant with its keys, which must have ended: ErrConflict if one has not. Its events and its usage stay.
+func (s *Store) DeleteTenant(ctx context.Context, tenant id.Tenant) (t Tenant, c Change, err error) {
+	c, err = s.write(ctx, "delete tenant", func(x *tx) error {
+		// Usage updates rows of keys too, in another order.
+		if err := s.lockUsage(ctx, x.Tx); err != nil {
+			return err
+		}
+		if t, err = findTenant(ctx, x, tenantByID, tenant.String()); err != nil {
+			return err
+		}
+		var live int
+		if err := x.GetContext(ctx, &live, countLiveKeys, tenant, x.at); err != nil {
+			return err
+		}
+		if live > 0 {
+			return conflict("tenant %s has keys that have not ended: %d. Revoke them first", t.Name, live)
+		}
+		for _, query := range []string{deleteBansOfTenant, deleteKeysOfTenant, deleteLostOfTenant, deleteTenant} {
+			if err := x.exec(query, tenant); err != nil {
+				return err
+			}
+		}
+		return x.record(TenantDeleted, subject{tenant: tenant}, t, nil)
+	})
+	return t, c, err
+}
+
+// DeletedTenant returns a tenant as it was when it was deleted.
+func (s *Store) DeletedTenant(ctx context.Context, tenant id.Tenant) (t Tenant, err error) {
+	const op = "find a deleted tenant"
+	events, err := s.FindEvents(ctx, EventFilter{Tenant: tenant, Kind: TenantDeleted}, 0, 1)
+	switch {
+	case err != nil:
+		return t, err
+	case len(events) == 0:
+		return t, fail(op, fmt.Errorf("%w: there is and was no tenant %s", ErrNotFound, tenant))
+	}
+	return t, fail(op, json.Unmarshal([]byte(events[0].Before), &t))
 }
 
 func (s *Store) editTenant(ctx context.Context, op string, tenant id.Tenant, change func(*Tenant)) (Tenant, Change, error) {

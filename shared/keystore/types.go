@@ -59,7 +59,7 @@ type Key struct {
 	Allow       Prefixes           `db:"allow_list"`
 	CreatedAt   instant.Millis     `db:"created_at"`
 	ExpiresAt   instant.Millis     `db:"expires_at"`
-	RevokedAt   instant.Millis     `db:"revoked_at"`
+	RevokedAt   instant.Millis     `db:"revoked_at"`      // negative: disabled since minus this instant. A program that does not know this sees a revoked key
 	GraceEndsAt instant.Millis     `db:"grace_ends_at"`   // after a rotation: refused from this instant on
 	ReplacedBy  id.Key             `db:"replaced_by"`     // after a rotation: the new key
 	LastUsedAt  instant.Millis     `db:"last_used_at"`    // up to a minute late
@@ -107,6 +107,15 @@ func (k Key) Access(bannedUntil instant.Millis) access.Key {
 // InUse reports whether the key can still be used and changed: see access.InUse.
 func (k Key) InUse(now instant.Millis) bool { return access.InUse(k.Access(0), now) }
 
+// DisabledAt returns when the key was disabled; 0: it is not disabled.
+func (k Key) DisabledAt() instant.Millis { return max(-k.RevokedAt, 0) }
+
+// Enabled returns the key as it is when it is not disabled.
+func (k Key) Enabled() Key {
+	k.RevokedAt = max(k.RevokedAt, 0)
+	return k
+}
+
 // MarshalJSON writes the names of scopes and environment and leaves out unset members.
 func (k Key) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
@@ -120,13 +129,14 @@ func (k Key) MarshalJSON() ([]byte, error) {
 		CreatedAt   instant.Millis `json:"createdAt"`
 		ExpiresAt   instant.Millis `json:"expiresAt,omitempty"`
 		RevokedAt   instant.Millis `json:"revokedAt,omitempty"`
+		DisabledAt  instant.Millis `json:"disabledAt,omitempty"`
 		GraceEndsAt instant.Millis `json:"graceEndsAt,omitempty"`
 		ReplacedBy  id.Key         `json:"replacedBy,omitzero"`
 		LastUsedAt  instant.Millis `json:"lastUsedAt,omitempty"`
 		Limits      plan.Limits    `json:"limits,omitzero"`
 	}{
 		k.ID, k.Tenant, k.Name, k.Hint, k.Environment.String(), k.Scopes.Names(), k.Allow,
-		k.CreatedAt, k.ExpiresAt, k.RevokedAt, k.GraceEndsAt, k.ReplacedBy, k.LastUsedAt, k.Limits,
+		k.CreatedAt, k.ExpiresAt, k.Enabled().RevokedAt, k.DisabledAt(), k.GraceEndsAt, k.ReplacedBy, k.LastUsedAt, k.Limits,
 	})
 }
 
@@ -181,14 +191,19 @@ type Event struct {
 // The kinds of events.
 const (
 	TenantCreated   = "tenant.created"
+	TenantRenamed   = "tenant.renamed"
 	TenantPlanSet   = "tenant.plan-set"
 	TenantQuotaSet  = "tenant.quota-set"
 	TenantSuspended = "tenant.suspended"
 	TenantResumed   = "tenant.resumed"
+	TenantDeleted   = "tenant.deleted"
 	PlanCreated     = "plan.created"
 	PlanUpdated     = "plan.updated"
+	PlanDeleted     = "plan.deleted"
 	KeyCreated      = "key.created"
 	KeyUpdated      = "key.updated"
+	KeyDisabled     = "key.disabled"
+	KeyEnabled      = "key.enabled"
 	KeyRevoked      = "key.revoked"
 	KeyRotated      = "key.rotated"
 	BanAdded        = "ban.added"
@@ -207,8 +222,8 @@ const (
 
 // EventKinds lists the kinds of events.
 var EventKinds = []string{
-	TenantCreated, TenantPlanSet, TenantQuotaSet, TenantSuspended, TenantResumed, PlanCreated, PlanUpdated, KeyCreated, KeyUpdated,
-	KeyRevoked, KeyRotated, BanAdded, BanLifted, QuotaReset, GatewayForgot, RefusalLost, RefusalDropped,
+	TenantCreated, TenantRenamed, TenantPlanSet, TenantQuotaSet, TenantSuspended, TenantResumed, TenantDeleted, PlanCreated, PlanUpdated,
+	PlanDeleted, KeyCreated, KeyUpdated, KeyDisabled, KeyEnabled, KeyRevoked, KeyRotated, BanAdded, BanLifted, QuotaReset, GatewayForgot, RefusalLost, RefusalDropped,
 	ConsoleInvited, ConsoleOpened, ConsoleEnded, OperatorCreated, OperatorRevoked, Restored,
 }
 

@@ -80,7 +80,7 @@ func difference(was, is map[string]string) string {
 var memberNames = map[string]string{
 	"limits.minute": "limit per minute", "limits.day": "limit per day",
 	"override.minute": "own limit per minute", "override.day": "own limit per day",
-	"allow": "allowed from", "expiresAt": "expires", "revokedAt": "revoked", "graceEndsAt": "old key works until",
+	"allow": "allowed from", "expiresAt": "expires", "revokedAt": "revoked", "disabledAt": "disabled", "graceEndsAt": "old key works until",
 	"replacedBy": "replaced by", "adminAddress": "admin address", "by": "imposed by",
 	"takenAt": "backup of", "endsAt": "ends", "reapplied": "refusals made again",
 }

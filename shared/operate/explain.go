@@ -250,6 +250,8 @@ func refusedBecause(why access.Reason, k keystore.Key, t Owner) string {
 	switch why {
 	case access.Revoked:
 		return "revoked at " + k.RevokedAt.String()
+	case access.Disabled:
+		return "disabled at " + k.DisabledAt().String()
 	case access.Expired:
 		return "expired at " + k.ExpiresAt.String()
 	case access.Replaced:

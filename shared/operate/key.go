@@ -37,6 +37,7 @@ type KeyView struct {
 	LastUsedAt  string   `json:"lastUsedAt,omitempty"` // of a call that was charged, or answered free of charge
 
 	LastRefusedAt string `json:"lastRefusedAt,omitempty"` // of a call that was refused before it was charged
+	DisabledAt    string `json:"disabledAt,omitempty"`
 }
 
 // ViewKey returns the view of a key that is banned until the given time; 0: it is not banned.
@@ -48,7 +49,7 @@ func ViewKey(k keystore.Key, t Owner, bannedUntil, now instant.Millis) KeyView {
 	v := KeyView{
 		ID: k.ID.String(), TenantID: k.Tenant.String(), Tenant: t.Name, Name: k.Name, Hint: k.Hint,
 		Environment: k.Environment.String(), Scopes: k.Scopes.Names(), Allow: allow, Status: keyStatus(k, t, bannedUntil, now),
-		CreatedAt: k.CreatedAt.String(), ExpiresAt: k.ExpiresAt.String(), RevokedAt: k.RevokedAt.String(),
+		CreatedAt: k.CreatedAt.String(), ExpiresAt: k.ExpiresAt.String(), RevokedAt: k.Enabled().RevokedAt.String(), DisabledAt: k.DisabledAt().String(),
 		GraceEndsAt: k.GraceEndsAt.String(), BannedUntil: bannedUntil.String(), LastUsedAt: k.LastUsedAt.String(),
 		LastRefusedAt: k.RefusedAt.String(),
 	}
@@ -118,6 +119,8 @@ func keyStatus(k keystore.Key, t Owner, bannedUntil, now instant.Millis) string 
 	switch decide(k, t, netip.Addr{}, bannedUntil, now) {
 	case access.Revoked:
 		return "revoked"
+	case access.Disabled:
+		return "disabled"
 	case access.Expired:
 		return "expired"
 	case access.Replaced:
@@ -181,9 +184,34 @@ func (o Operator) RevokeKey(t Owner, k keystore.Key) Operation {
 		Laggard:  "may still accept this key",
 		Change: func(ctx context.Context) (Outcome, error) {
 			revoked, change, err := o.Store.RevokeKey(ctx, k.ID)
-			return Outcome{Change: change, View: ViewKey(revoked, t, 0, o.Now()), Done: Either(k.RevokedAt == 0,
+			return Outcome{Change: change, View: ViewKey(revoked, t, 0, o.Now()), Done: Either(k.RevokedAt <= 0,
 				"Revoked key "+Describe(k)+" of tenant "+t.Name+".",
 				"Key "+Describe(k)+" of tenant "+t.Name+" was already revoked.")}, err
+		},
+	}
+}
+
+// DisableKey prepares a pause of a key, which EnableKey ends.
+func (o Operator) DisableKey(t Owner, k keystore.Key) Operation {
+	return Operation{
+		Question: fmt.Sprintf("Disable key %s of tenant %s? It is refused until it is enabled.", Describe(k), t.Name),
+		Laggard:  "may still accept this key",
+		Change: func(ctx context.Context) (Outcome, error) {
+			disabled, change, err := o.Store.DisableKey(ctx, k.ID)
+			return Outcome{Change: change, View: ViewKey(disabled, t, 0, o.Now()), Done: Either(k.DisabledAt() == 0,
+				"Disabled key "+Describe(k)+" of tenant "+t.Name+".", "Key "+Describe(k)+" of tenant "+t.Name+" was already disabled.")}, err
+		},
+	}
+}
+
+// EnableKey prepares the end of a pause.
+func (o Operator) EnableKey(t Owner, k keystore.Key) Operation {
+	return Operation{
+		Laggard: "may still refuse this key",
+		Change: func(ctx context.Context) (Outcome, error) {
+			enabled, change, err := o.Store.EnableKey(ctx, k.ID)
+			return Outcome{Change: change, View: ViewKey(enabled, t, 0, o.Now()), Done: Either(k.DisabledAt() != 0,
+				"Enabled key "+Describe(k)+" of tenant "+t.Name+".", "Key "+Describe(k)+" of tenant "+t.Name+" was not disabled.")}, err
 		},
 	}
 }

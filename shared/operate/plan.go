@@ -84,5 +84,17 @@ func (o Operator) UpdatePlan(ctx context.Context, name string, limits plan.Limit
 	return op, nil
 }
 
+// DeletePlan prepares the deletion of a plan that no tenant has.
+func (o Operator) DeletePlan(name string) Operation {
+	return Operation{
+		Question: "Delete plan " + name + "?",
+		Laggard:  "may still know this plan, which no tenant has",
+		Change: func(ctx context.Context) (Outcome, error) {
+			p, change, err := o.Store.DeletePlan(ctx, name)
+			return Outcome{Change: change, View: ViewPlan(p), Done: "Deleted plan " + name + "."}, err
+		},
+	}
+}
+
 // lowers reports whether a limit is lower than before. A limit of 0 was not set.
 func lowers(was, is plan.Limits) bool { return is.Minute < was.Minute || is.Day < was.Day }

@@ -144,6 +144,29 @@ func (o Operator) ResumeTenant(t keystore.Tenant) Operation {
 	}
 }
 
+// RenameTenant prepares another name.
+func (o Operator) RenameTenant(t keystore.Tenant, name string) Operation {
+	return Operation{
+		Laggard: "may not know the new name yet",
+		Change: o.changeTenant(func(ctx context.Context) (keystore.Tenant, keystore.Change, string, error) {
+			renamed, change, err := o.Store.RenameTenant(ctx, t.ID, name)
+			return renamed, change, Either(t.Name != name, "Renamed tenant "+t.Name+" to "+name+".", "The tenant already has the name "+name+"."), err
+		}),
+	}
+}
+
+// DeleteTenant prepares the deletion of a tenant whose keys have ended.
+func (o Operator) DeleteTenant(t keystore.Tenant) Operation {
+	return Operation{
+		Question: fmt.Sprintf("Delete tenant %s and the records of its keys? It cannot be undone. The audit log and its usage stay, under %s.", t.Name, t.ID),
+		Laggard:  "may still know this tenant, whose keys it refuses",
+		Change: o.changeTenant(func(ctx context.Context) (keystore.Tenant, keystore.Change, string, error) {
+			deleted, change, err := o.Store.DeleteTenant(ctx, t.ID)
+			return deleted, change, "Deleted tenant " + t.Name + ". Its usage and its changes stay, under " + t.ID.String() + ".", err
+		}),
+	}
+}
+
 // MoveTenant prepares the move of a tenant to a plan. It also gives the tenant limits of its own; a limit of 0 is not changed.
 // If the tenant would lose its quota, the question ends with cure: what to do about the limits that it would have.
 func (o Operator) MoveTenant(ctx context.Context, t keystore.Tenant, to string, own plan.Limits, cure func(is plan.Limits) string) (Operation, error) {

@@ -85,7 +85,7 @@ var (
 // Of returns the code of a reason to refuse a key; the zero Code for access.Allowed.
 func Of(r access.Reason) Code {
 	switch r {
-	case access.OtherEnvironment, access.Revoked, access.Expired, access.Replaced:
+	case access.OtherEnvironment, access.Revoked, access.Disabled, access.Expired, access.Replaced:
 		return InvalidKey
 	case access.Banned:
 		return KeyBanned

@@ -20,6 +20,7 @@ const (
 	Allowed Reason = iota
 	OtherEnvironment
 	Revoked
+	Disabled
 	Expired
 	Replaced
 	Banned
@@ -30,7 +31,7 @@ const (
 )
 
 var names = [reasons]string{
-	"allowed", "other environment", "revoked", "expired", "replaced", "banned", "address not allowed", "tenant suspended",
+	"allowed", "other environment", "revoked", "disabled", "expired", "replaced", "banned", "address not allowed", "tenant suspended",
 	"quota not set",
 }
 
@@ -42,7 +43,7 @@ func (r Reason) IsOfKey() bool { return r >= OtherEnvironment && r <= Replaced }
 // Key is what Decide needs to know of a key. Times are Unix milliseconds; 0 is never.
 type Key struct {
 	Environment apikey.Environment
-	RevokedAt   instant.Millis
+	RevokedAt   instant.Millis // negative: the key is disabled, since minus this instant
 	ExpiresAt   instant.Millis
 	GraceEndsAt instant.Millis // set by a rotation; from this time on the new key has replaced this one
 	BannedUntil instant.Millis
@@ -67,8 +68,10 @@ func Decide(k Key, t Tenant, c Call) Reason {
 	switch {
 	case k.Environment != c.Environment:
 		return OtherEnvironment
-	case k.RevokedAt != 0: // The time is not compared: it comes from another clock, and a revocation is never in the future.
+	case k.RevokedAt > 0: // The time is not compared: it comes from another clock, and a revocation is never in the future.
 		return Revoked
+	case k.RevokedAt < 0:
+		return Disabled
 	case k.ExpiresAt != 0 && k.ExpiresAt <= c.Now:
 		return Expired
 	case k.GraceEndsAt != 0 && k.GraceEndsAt <= c.Now:
@@ -85,7 +88,7 @@ func Decide(k Key, t Tenant, c Call) Reason {
 	return Allowed
 }
 
-// InUse reports whether a key can still be used and changed: it was not revoked, it has not expired, and no other key has
+// InUse reports whether a key can still be used and changed: it was not revoked and is not disabled, it has not expired, and no other key has
 // replaced it or will replace it. A ban ends, so a banned key is in use.
 func InUse(k Key, now instant.Millis) bool {
 	return k.GraceEndsAt == 0 && !Decide(k, Tenant{}, Call{Environment: k.Environment, Now: now}).IsOfKey()

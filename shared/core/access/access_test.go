@@ -1,6 +1,7 @@
 package access_test
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -19,6 +20,7 @@ var states = []struct {
 }{
 	{access.OtherEnvironment, func(k *access.Key, _ *access.Tenant) { k.Environment = apikey.Test }},
 	{access.Revoked, func(k *access.Key, _ *access.Tenant) { k.RevokedAt = now }},
+	{access.Disabled, func(k *access.Key, _ *access.Tenant) { k.RevokedAt = cmp.Or(k.RevokedAt, -now) }},
 	{access.Expired, func(k *access.Key, _ *access.Tenant) { k.ExpiresAt = now }},
 	{access.Replaced, func(k *access.Key, _ *access.Tenant) { k.GraceEndsAt = now }},
 	{access.Banned, func(k *access.Key, _ *access.Tenant) { k.BannedUntil = now + 1 }},
@@ -77,7 +79,7 @@ func TestDecideAtTheInstant(t *testing.T) {
 
 func TestReasonIsOfKey(t *testing.T) {
 	ofKey := map[access.Reason]bool{
-		access.OtherEnvironment: true, access.Revoked: true, access.Expired: true, access.Replaced: true,
+		access.OtherEnvironment: true, access.Revoked: true, access.Disabled: true, access.Expired: true, access.Replaced: true,
 	}
 	for r := access.Allowed; r <= access.QuotaNotSet; r++ {
 		if r.IsOfKey() != ofKey[r] {
