@@ -65,7 +65,7 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 	}
 	ended := make.NewCounterVec(prometheus.CounterOpts{
 		Name: "petgate_gateway_ended_key_requests_total",
-		Help: "Requests with a known key that is revoked, expired, replaced or of another environment. The access log and the usage name the key.",
+		Help: "Requests with a known key that is revoked, disabled, expired, replaced or of another environment. The access log and the usage name the key.",
 	}, []string{"why"})
 	for why := access.OtherEnvironment; why.IsOfKey(); why++ {
 		m.ended[why] = ended.WithLabelValues(strings.ReplaceAll(why.String(), " ", "_"))

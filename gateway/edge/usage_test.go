@@ -92,9 +92,9 @@ func TestEndedKeysAreNamed(t *testing.T) {
 		}
 	}
 	const name = "petgate_gateway_ended_key_requests_total"
-	want := "# HELP " + name + " Requests with a known key that is revoked, expired, replaced or of another environment. The access log and the usage name the key.\n" +
+	want := "# HELP " + name + " Requests with a known key that is revoked, disabled, expired, replaced or of another environment. The access log and the usage name the key.\n" +
 		"# TYPE " + name + " counter\n"
-	for _, why := range []string{`expired"} 1`, `other_environment"} 1`, `replaced"} 0`, `revoked"} 1`} {
+	for _, why := range []string{`disabled"} 0`, `expired"} 1`, `other_environment"} 1`, `replaced"} 0`, `revoked"} 1`} {
 		want += name + `{why="` + why + "\n"
 	}
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), name); err != nil {

@@ -38,6 +38,8 @@ var calls = []call{
 	list("/tenants", "tenant list", "List tenants, by name.", (*visit).tenants),
 	change[operate.TenantView](post, "/tenants", "tenant create", admin, "Create a tenant.", (*visit).createTenant).created(),
 	ask(get, "/tenants/{tenant}", "tenant show", "Show one tenant.", (*visit).showTenant),
+	change[operate.TenantView](patch, "/tenants/{tenant}", "tenant rename", admin, "Give a tenant another name.", (*visit).renameTenant),
+	change[operate.TenantView](del, "/tenants/{tenant}", "tenant delete", admin, "Delete a tenant whose keys have ended; its usage and its audit log stay.", ofTenant(operate.Operator.DeleteTenant)),
 	change[operate.TenantView](post, "/tenants/{tenant}/suspend", "tenant suspend", admin, "Refuse all requests of a tenant until it is resumed.", ofTenant(operate.Operator.SuspendTenant)),
 	change[operate.TenantView](post, "/tenants/{tenant}/resume", "tenant resume", admin, "End a suspension.", ofTenant(operate.Operator.ResumeTenant)),
 	change[operate.TenantView](put, "/tenants/{tenant}/plan", "tenant set-plan", admin, "Put a tenant on another plan.", (*visit).setPlan).asking(),
@@ -50,13 +52,16 @@ var calls = []call{
 	ask(get, "/plans", "plan list", "List all plans.", (*visit).plans),
 	change[operate.PlanView](post, "/plans", "plan create", admin, "Create a plan.", (*visit).createPlan).created(),
 	change[operate.PlanView](patch, "/plans/{plan}", "plan update", admin, "Change a plan's limits, for all its tenants.", (*visit).updatePlan).asking(),
+	change[operate.PlanView](del, "/plans/{plan}", "plan delete", admin, "Delete a plan that no tenant has.", (*visit).deletePlan),
 
 	list("/keys", "key list", "List keys, the newest first.", (*visit).keys),
 	change[operate.KeyView](post, "/keys", "key create", keys, "Issue a key; its token is in the answer.", (*visit).createKey).created(),
 	ask(get, "/keys/{key}", "key show", "Show one key.", (*visit).showKey),
 	change[operate.KeyView](patch, "/keys/{key}", "key update", keys, "Change the name, scopes, allow-list or expiry of a key.", (*visit).updateKey).asking(),
 	change[operate.RotationView](post, "/keys/{key}/rotate", "key rotate", keys, "Replace a key; the old one works until its grace period ends. The new token is in the answer.", (*visit).rotateKey).created(),
-	change[operate.KeyView](post, "/keys/{key}/revoke", "key revoke", keys, "End a key at once and permanently.", (*visit).revokeKey),
+	change[operate.KeyView](post, "/keys/{key}/disable", "key disable", keys, "Refuse a key until it is enabled.", ofKey(operate.Operator.DisableKey)),
+	change[operate.KeyView](post, "/keys/{key}/enable", "key enable", keys, "Accept a key again that was disabled.", ofKey(operate.Operator.EnableKey)),
+	change[operate.KeyView](post, "/keys/{key}/revoke", "key revoke", keys, "End a key at once and permanently.", ofKey(operate.Operator.RevokeKey)),
 	ask(post, "/keys/whoami", "key whoami", "Show the key of a token.", (*visit).whoami),
 
 	list("/bans", "ban list", "List the current bans, by their end.", (*visit).bans),
@@ -202,6 +207,16 @@ func (v *visit) tenants(a *findTenants, most int) (views []operate.TenantView, a
 	return viewsOf(found, func(t keystore.Tenant) operate.TenantView { return plans.Owner(t).View() }), func(i int) string { return found[i].Name }, err
 }
 
+type renameTenant struct {
+	tenantRef
+	Name operate.TenantName `json:"name" required:"yes" help:"The new name; must be unique."`
+}
+
+func (v *visit) renameTenant(a *renameTenant) (operate.Operation, error) {
+	t, err := v.tenant(a.Tenant)
+	return v.operator.RenameTenant(t, string(a.Name)), err
+}
+
 type createTenant struct {
 	Name operate.TenantName `json:"name" required:"yes" help:"The tenant's name; must be unique."`
 	Plan operate.PlanName   `json:"plan" help:"Its plan (default: free)."`
@@ -293,6 +308,14 @@ func (v *visit) updatePlan(a *planLimits) (operate.Operation, error) {
 		return operate.Operation{}, err
 	}
 	return v.operator.UpdatePlan(v.ctx, string(a.Plan), limits)
+}
+
+type planRef struct {
+	Plan operate.PlanName `json:"plan" required:"yes" help:"The plan's name."`
+}
+
+func (v *visit) deletePlan(a *planRef) (operate.Operation, error) {
+	return v.operator.DeletePlan(string(a.Plan)), nil
 }
 
 func (v *visit) gateways(*noArguments) ([]operate.GatewayView, error) {

@@ -198,10 +198,13 @@ func (v *visit) rotateKey(a *rotateKey) (operate.Operation, error) {
 	})
 }
 
-func (v *visit) revokeKey(a *keyRef) (operate.Operation, error) {
-	return v.ofKey(a.Key, func(t operate.Owner, k keystore.Key) (operate.Operation, error) {
-		return v.operator.RevokeKey(t, k), nil
-	})
+// ofKey prepares a change that has no arguments but its key.
+func ofKey(prepare func(operate.Operator, operate.Owner, keystore.Key) operate.Operation) func(*visit, *keyRef) (operate.Operation, error) {
+	return func(v *visit, a *keyRef) (operate.Operation, error) {
+		return v.ofKey(a.Key, func(t operate.Owner, k keystore.Key) (operate.Operation, error) {
+			return prepare(v.operator, t, k), nil
+		})
+	}
 }
 
 // tokenField is the only argument that may have a token, in a body.
