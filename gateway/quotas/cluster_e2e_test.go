@@ -46,7 +46,7 @@ func TestCurrentWhileAnotherMasterIsDown(t *testing.T) {
 	if len(up) == 0 || len(up) == len(asks) {
 		t.Fatalf("%d of %d tenants are on masters that are up: the test shows nothing", len(up), len(asks))
 	}
-	calls := func() int { return callsAt(t, masters[1], "evalsha") + callsAt(t, masters[2], "evalsha") }
+	calls := func() int { return callsAt(t, masters[1], "fcall") + callsAt(t, masters[2], "fcall") }
 	before, began := calls(), time.Now()
 	for range 50 {
 		for _, ask := range up {

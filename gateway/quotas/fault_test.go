@@ -253,7 +253,7 @@ func TestRefusalFlood(t *testing.T) {
 	if testkit.FullSize {
 		seconds = 20
 	}
-	before := commandCalls(t, l, "evalsha")
+	before := commandCalls(t, l, "fcall")
 	var requests atomic.Int64
 	var all sync.WaitGroup
 	began := time.Now()
@@ -271,7 +271,7 @@ func TestRefusalFlood(t *testing.T) {
 	}
 	all.Wait()
 	took := time.Since(began) // longer than seconds, if this machine stopped during the last requests
-	calls := commandCalls(t, l, "evalsha") - before
+	calls := commandCalls(t, l, "fcall") - before
 	t.Logf("%d refused requests in %v: %d Redis calls", requests.Load(), took, calls)
 	if calls > int(took.Seconds())+1 {
 		t.Errorf("%d calls in %v", calls, took)

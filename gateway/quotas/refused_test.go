@@ -57,7 +57,7 @@ func TestRefusedPasswordIsNamed(t *testing.T) {
 		t.Errorf("after the password has changed: %+v", v)
 	}
 	named(l, true)
-	do("ACL", "SETUSER", "petgate", ">"+wrong, "-eval", "-evalsha")
+	do("ACL", "SETUSER", "petgate", ">"+wrong, "-fcall", "-eval", "-evalsha")
 	testkit.Eventually(t, 10*time.Second, "a missing right is named", func() bool {
 		return strings.Contains(fmt.Sprint(l.Health(background)), "ACL SETUSER")
 	})

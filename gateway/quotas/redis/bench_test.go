@@ -30,7 +30,7 @@ func BenchmarkScript(b *testing.B) {
 			}
 			for line := range strings.Lines(client.Info(background, "commandstats").Val()) {
 				var calls, took int
-				if _, err := fmt.Sscanf(line, "cmdstat_evalsha:calls=%d,usec=%d", &calls, &took); err == nil {
+				if _, err := fmt.Sscanf(line, "cmdstat_fcall:calls=%d,usec=%d", &calls, &took); err == nil {
 					b.ReportMetric(float64(took)/float64(calls*tenants), "redis-µs/tenant")
 				}
 			}

@@ -31,7 +31,7 @@ func TestExplain(t *testing.T) {
 		return newScript(client, "explain:", quota.Product, takeScript).Decide(background, d, make([]store.Result, 1))
 	}
 	// A Sentinel, and services without scripts, do not know the command.
-	without := testkit.StartRedis(t, "--rename-command", "EVALSHA", "")
+	without := testkit.StartRedis(t, "--rename-command", "FCALL", "", "--rename-command", "EVAL", "")
 	single := testkit.StartRedis(t)
 	expired := testkit.NewAuthority(t).SaveServer(2, time.Now().Add(-time.Minute))
 	port := strconv.Itoa(testkit.FreePort(t))

@@ -126,7 +126,7 @@ func (p *tape) pass(rule quota.Rule, raw []byte, command []string, server net.Co
 
 func isScript(command []string) bool {
 	verb := strings.ToLower(command[0])
-	return verb == evalSHA || verb == eval
+	return verb == fcall || verb == evalSHA || verb == eval
 }
 
 // note decodes a script call and its reply by the layout that take.lua documents, and puts the decisions on the tape.

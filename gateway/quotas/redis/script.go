@@ -12,6 +12,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -54,11 +55,29 @@ const (
 	remarkLost = 16 // is added to remarkGranted and remarkLimited
 )
 
-// The two ways to call a script: by its digest or, if Redis does not have the script, by its text, which Redis then keeps.
+// The ways to call take.lua: as a function of a library that Redis has loaded, as a script by its digest, or by its text, which Redis then
+// keeps. A function is the cheapest, because Redis runs the text of a library only once. Servers older than Redis 7 have none.
 const (
+	fcall   = "fcall"
 	evalSHA = "evalsha"
 	eval    = "eval"
 )
+
+// libraryPrefix begins the names of libraries. Then follows a digest: versions of Petgate that share a Redis have libraries of their own.
+const libraryPrefix = "petgate_take_"
+
+// library is the text of a library, by its name and take.lua. While Redis loads a library, Lua has none of its own functions. So the first
+// call runs take.lua.
+const library = `#!lua name=%[1]s
+local take
+local function prepare()
+%[2]sreturn take
+end
+redis.register_function('%[1]s', function(keys, args)
+  take = take or prepare()
+  return take(keys, args)
+end)
+`
 
 // script is the store of all gateways that share a Redis: one script call decides a whole batch. On a cluster there is one
 // call per demand, or for two that are joined, in one pipeline. The client must not repeat calls by itself: a call without an answer may have charged.
@@ -68,15 +87,21 @@ type script struct {
 	prefix  string
 	rule    quota.Rule
 	shape   string // the rule, encoded for the script
-	body    string
+	library string // the text that Redis loads
+	name    string // of the library and of its function
+	body    string // of the script
 	sha     string
 	gateway string                // 8 random bytes: they name this process to the script
 	now     func() instant.Millis // set only by tests; if nil, the script uses the clock of Redis
 	trips   sync.Pool             // of *trip
+
+	hasNoFunctions atomic.Bool // the server does not know them, or its user may not use them: until this process ends
 }
 
-func newScript(client redis.UniversalClient, prefix string, rule quota.Rule, body string) *script {
+func newScript(client redis.UniversalClient, prefix string, rule quota.Rule, text string) *script {
+	body := text + "return take(KEYS, ARGV)\n"
 	sha := sha1.Sum([]byte(body))
+	name := libraryPrefix + hex.EncodeToString(sha[:8])
 	var gateway [8]byte
 	_, _ = rand.Read(gateway[:]) // it never fails
 	_, cluster := client.(*redis.ClusterClient)
@@ -86,25 +111,68 @@ func newScript(client redis.UniversalClient, prefix string, rule quota.Rule, bod
 	}
 	return &script{
 		client: client, cluster: cluster, prefix: prefix, rule: rule, shape: string(shape),
+		library: fmt.Sprintf(library, name, text), name: name,
 		body: body, sha: hex.EncodeToString(sha[:]), gateway: string(gateway[:]),
 	}
 }
 
-// preload sends the script to Redis before the first decision. If Redis does not have the script, for example after a
-// restart, a flush or a failover, the next decision sends it.
+// preload prepares Redis for the first decision. It deletes the libraries of other versions, and a gateway that still runs one of them
+// loads it again.
 func (r *script) preload(ctx context.Context) error {
-	load := func(ctx context.Context, node *redis.Client) error { return node.ScriptLoad(ctx, r.body).Err() }
-	var err error
-	switch client := r.client.(type) {
-	case *redis.ClusterClient:
-		err = client.ForEachMaster(ctx, load)
-	default:
-		err = client.ScriptLoad(ctx, r.body).Err()
-	}
-	if err != nil {
+	if err := r.load(ctx); err != nil {
 		return fmt.Errorf("redis: load the quota script: %w", err)
 	}
-	return nil
+	return r.onMasters(ctx, func(ctx context.Context, node *redis.Client) error {
+		libraries, _ := node.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: libraryPrefix + "*"}).Result()
+		for _, l := range libraries {
+			if l.Name != r.name {
+				_ = node.FunctionDelete(ctx, l.Name).Err()
+			}
+		}
+		return nil // a library that stays does no harm
+	})
+}
+
+// load sends the function to Redis, or the script if Redis has no functions.
+func (r *script) load(ctx context.Context) error {
+	if !r.hasNoFunctions.Load() {
+		err := r.onMasters(ctx, func(ctx context.Context, node *redis.Client) error {
+			return node.FunctionLoadReplace(ctx, r.library).Err()
+		})
+		if !isUnknown(err) {
+			return err
+		}
+		r.hasNoFunctions.Store(true)
+	}
+	return r.onMasters(ctx, func(ctx context.Context, node *redis.Client) error { return node.ScriptLoad(ctx, r.body).Err() })
+}
+
+// restore loads what a call has found missing, for later calls.
+func (r *script) restore(ctx context.Context, cause error) {
+	if isUnknown(cause) {
+		r.hasNoFunctions.Store(true)
+	}
+	_ = r.load(ctx)
+}
+
+func (r *script) onMasters(ctx context.Context, f func(context.Context, *redis.Client) error) error {
+	switch client := r.client.(type) {
+	case *redis.ClusterClient:
+		return client.ForEachMaster(ctx, f)
+	case *redis.Client:
+		return f(ctx, client)
+	}
+	panic("bug: another kind of client")
+}
+
+// isUnknown reports whether Redis does not know a command, or its user may not use it.
+func isUnknown(err error) bool {
+	return err != nil && (kindOf(err) == noScripts || kindOf(err) == "NOPERM")
+}
+
+// isMissing reports whether Redis does not have the function or the script, for example after a restart, a flush or a fail-over.
+func isMissing(err error) bool {
+	return err != nil && (redis.HasErrorPrefix(err, "NOSCRIPT") || redis.HasErrorPrefix(err, "Function not found") || isUnknown(err))
 }
 
 // appendKey appends the name of a record.
@@ -142,9 +210,10 @@ func (r *script) DecideBatch(ctx context.Context, number int64, demands []store.
 // decideAll makes one call for all demands.
 func (r *script) decideAll(ctx context.Context, t *trip) (reply []byte, err error) {
 	for attempt := 1; attempt <= attemptsMax; attempt++ {
-		cmd := t.command(ctx, r, evalSHA, 0)
+		cmd := t.command(ctx, r, r.verb(), 0)
 		err = r.client.Process(ctx, cmd)
-		if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		if isMissing(err) {
+			r.restore(ctx, err)
 			cmd = t.command(ctx, r, eval, 0)
 			err = r.client.Process(ctx, cmd)
 		}
@@ -160,17 +229,20 @@ func (r *script) decideEach(ctx context.Context, t *trip, demands []store.Demand
 	t.cmds = t.cmds[:0]
 	pipe := r.client.Pipeline()
 	for i := range t.calls {
-		t.cmds = append(t.cmds, t.command(ctx, r, evalSHA, i))
+		t.cmds = append(t.cmds, t.command(ctx, r, r.verb(), i))
 		_ = pipe.Process(ctx, t.cmds[i]) // only queued here
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for attempt := 2; attempt <= attemptsMax; attempt++ {
+		if i := slices.IndexFunc(t.cmds, func(cmd *redis.ZeroCopyStringCmd) bool { return isMissing(cmd.Err()) }); i >= 0 {
+			r.restore(ctx, t.cmds[i].Err())
+		}
 		for i, cmd := range t.cmds {
 			switch {
-			case redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT"):
+			case isMissing(cmd.Err()):
 				t.cmds[i] = t.command(ctx, r, eval, i)
 			case isBroken(ctx, cmd.Err()):
-				t.cmds[i] = t.command(ctx, r, evalSHA, i)
+				t.cmds[i] = t.command(ctx, r, r.verb(), i)
 			default:
 				continue
 			}
@@ -200,6 +272,14 @@ func (r *script) decideEach(ctx context.Context, t *trip, demands []store.Demand
 		return cmp.Or(unsureIn(results), results[0].Err)
 	}
 	return nil
+}
+
+// verb is the cheapest way to call that the server has.
+func (r *script) verb() string {
+	if r.hasNoFunctions.Load() {
+		return evalSHA
+	}
+	return fcall
 }
 
 // isSlotTrouble reports whether a cluster serves a slot nowhere at the moment, because the slot moves or nobody has it. The call
@@ -370,14 +450,17 @@ func appendNumbers(dst []byte, numbers ...int64) []byte {
 	return dst
 }
 
-// command returns a call of the script, by its digest or by its whole text.
+// command returns a call.
 func (t *trip) command(ctx context.Context, r *script, verb string, n int) *redis.ZeroCopyStringCmd {
-	text, c := &r.sha, &t.calls[n]
-	if verb == eval {
-		text = &r.body
+	what, c := &r.name, &t.calls[n]
+	switch verb {
+	case evalSHA:
+		what = &r.sha
+	case eval:
+		what = &r.body
 	}
 	args := make([]any, 0, 9+c.to-c.from)
-	args = append(args, verb, text, c.to-c.from)
+	args = append(args, verb, what, c.to-c.from)
 	for i := c.from; i < c.to; i++ {
 		args = append(args, &t.keys[i]) // go-redis takes a pointer to a string without allocating
 	}

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,53 +93,95 @@ func TestSpoiledRecord(t *testing.T) {
 
 func (r *script) keyOf(d store.Demand) string { return string(r.appendKey(nil, &d.Name)) }
 
-// Redis may forget scripts at any time. The next decision then sends the script, and is made only once.
-func TestLostScript(t *testing.T) {
-	server := testkit.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
-	client := dialServer(t, server)
-	s := newScript(client, "lost:", quota.Product, takeScript)
-	d := store.Demand{Request: storetest.Request(storetest.Tenant(1), 100, 1000), Want: 1}
-	used := int64(0)
-	next := func(after string) {
-		t.Helper()
-		used++
-		if v := storetest.Take(t, s, d); v.Granted != 1 || v.Usages[quota.Day].Used != used {
-			t.Fatalf("after %s: %+v, want %d used", after, v, used)
-		}
+// Redis may forget the function at any time. The next decision then sends it, and is made only once. A server without functions, or one
+// that does not let its user call them, runs a script, and may forget that too.
+func TestLostFunction(t *testing.T) {
+	for name, c := range map[string]struct {
+		verb     string
+		settings []string
+	}{
+		"functions":     {fcall, nil},
+		"no functions":  {evalSHA, []string{"--rename-command", "FCALL", ""}},
+		"no permission": {evalSHA, []string{"--user", "default", "on", "nopass", "~*", "&*", "+@all", "-function"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := testkit.StartRedis(t, append(c.settings, "--appendonly", "yes", "--appendfsync", "always")...)
+			client := dialServer(t, server)
+			s := newScript(client, "lost:", quota.Product, takeScript)
+			d := store.Demand{Request: storetest.Request(storetest.Tenant(1), 100, 1000), Want: 1}
+			used := int64(0)
+			next := func(after string) {
+				t.Helper()
+				for range 2 {
+					used++
+					client.ConfigResetStat(background)
+					if v := storetest.Take(t, s, d); v.Granted != 1 || v.Usages[quota.Day].Used != used {
+						t.Fatalf("after %s: %+v, want %d used", after, v, used)
+					}
+				}
+				if info := client.Info(background, "commandstats").Val(); !strings.Contains(info, "cmdstat_"+c.verb+":calls=1,") ||
+					strings.Contains(info, "cmdstat_eval:") {
+					t.Errorf("after %s, the second decision's calls are not %s alone:\n%s", after, c.verb, info)
+				}
+			}
+			next("nothing at all")
+			flush := func() {
+				must.Do(t, client.ScriptFlush(background).Err())
+				if err := client.FunctionFlush(background).Err(); err != nil && c.verb == fcall {
+					t.Fatal(err)
+				}
+			}
+			flush()
+			next("a flush")
+			flush()
+			must.Do(t, s.preload(background))
+			next("preload")
+			server.Stop(t)
+			var results [1]store.Result
+			if err := s.Decide(background, []store.Demand{d}, results[:]); err == nil || errors.Is(err, store.ErrRecord) {
+				t.Errorf("decide without a server = %v, want an error of the trip", err)
+			}
+			server.Start(t)
+			next("a restart")
+			must.Do(t, client.FlushAll(background).Err())
+			d.Known.Day = quota.Period{Ends: int64(instant.Of(time.Now())/86_400_000) + 1, Used: used}
+			next("FLUSHALL, told of the day's use")
+		})
 	}
-	known := func() bool {
-		t.Helper()
-		exists, err := client.ScriptExists(background, s.sha).Result()
-		must.Do(t, err)
-		return exists[0]
-	}
-	if known() {
-		t.Fatal("a new server knows the script")
-	}
-	next("nothing at all")
-	if !known() {
-		t.Error("the server did not keep the script")
-	}
-	must.Do(t, client.ScriptFlush(background).Err())
-	next("SCRIPT FLUSH")
-	must.Do(t, client.ScriptFlush(background).Err())
-	if err := s.preload(background); err != nil || !known() {
-		t.Errorf("preload: %v, and the script is known: %v", err, known())
-	}
-	next("preload")
-	server.Stop(t)
-	var results [1]store.Result
-	if err := s.Decide(background, []store.Demand{d}, results[:]); err == nil || errors.Is(err, store.ErrRecord) {
-		t.Errorf("decide without a server = %v, want an error of the trip", err)
-	}
-	server.Start(t)
-	next("a restart")
-	must.Do(t, client.FlushAll(background).Err())
-	d.Known.Day = quota.Period{Ends: int64(instant.Of(time.Now())/86_400_000) + 1, Used: used}
-	next("FLUSHALL, told of the day's use")
 }
 
-// A replica that takes over has the records and continues to decide from them. It gets the script with its first decision.
+// Each version has a library of its own. One that starts deletes those of others, which load theirs again when they need it, and delete
+// nothing. Other libraries stay.
+func TestVersionsShareARedis(t *testing.T) {
+	client := dialServer(t, testkit.StartRedis(t))
+	must.Do(t, client.FunctionLoad(background, "#!lua name=theirs\nredis.register_function('theirs', function() end)").Err())
+	older, newer := newScript(client, "shared:", quota.Product, takeScript+"\n"), newScript(client, "shared:", quota.Product, takeScript)
+	d := store.Demand{Request: storetest.Request(storetest.Tenant(1), 100, 1000), Want: 1}
+	libraries := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, l := range client.FunctionList(background, redis.FunctionListQuery{}).Val() {
+			got = append(got, l.Name)
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("libraries %q, want %q", got, want)
+		}
+	}
+	must.Do(t, older.preload(background))
+	libraries("theirs", older.name)
+	must.Do(t, newer.preload(background))
+	libraries("theirs", newer.name)
+	for n, s := range []*script{newer, older, newer, older} {
+		if v := storetest.Take(t, s, d); v.Usages[quota.Day].Used != int64(n)+1 {
+			t.Errorf("decision %d: %+v", n+1, v)
+		}
+	}
+	libraries("theirs", older.name, newer.name)
+}
+
+// A replica that takes over has the records and continues to decide from them.
 func TestFailOver(t *testing.T) {
 	first, second := testkit.StartRedis(t, "--repl-diskless-sync-delay", "0"), testkit.StartRedis(t)
 	before, after := dialServer(t, first), dialServer(t, second)
@@ -202,9 +245,9 @@ func TestServerThatCannotWrite(t *testing.T) {
 	}
 }
 
-// On a cluster, every tenant has a call of its own. A node that has lost the script gets it again, and a spoiled record is an error
+// On a cluster, every tenant has a call of its own. A node that has lost the function gets it again, and a spoiled record is an error
 // of its own tenant only.
-func TestClusterNodesLoseTheScript(t *testing.T) {
+func TestClusterNodesLoseTheFunction(t *testing.T) {
 	client := dialCluster(t)
 	s := newScript(client, "node:", quota.Product, takeScript)
 	demands, results := clusterDemands()
@@ -221,15 +264,15 @@ func TestClusterNodesLoseTheScript(t *testing.T) {
 	must.Do(t, s.preload(background))
 	decide("preload", 2, -1)
 	if err := client.ForEachMaster(background, func(ctx context.Context, node *redis.Client) error {
-		return node.ScriptFlush(ctx).Err()
+		return node.FunctionFlush(ctx).Err()
 	}); err != nil {
 		t.Fatal(err)
 	}
-	decide("SCRIPT FLUSH on every node", 3, -1)
+	decide("FUNCTION FLUSH on every node", 3, -1)
 	one, err := client.MasterForKey(background, s.keyOf(demands[0]))
 	must.Do(t, err)
-	must.Do(t, one.ScriptFlush(background).Err())
-	decide("SCRIPT FLUSH on one node", 4, -1)
+	must.Do(t, one.FunctionFlush(background).Err())
+	decide("FUNCTION FLUSH on one node", 4, -1)
 	must.Do(t, client.Set(background, s.keyOf(demands[3]), "spoiled", 0).Err())
 	decide("spoiling a record", 5, 3)
 }

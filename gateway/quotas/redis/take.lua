@@ -60,15 +60,9 @@ local COUNT_MAX = 4294967295
 local NEAR = 16 -- how many counts are read first to find the next oldest slice
 local AHEAD_MS = 5000 -- a record further in the future than this is moved to now
 
-local slice_ms, slices, day_ms = unpack('<I4I4I4', ARGV[1])
-local ring_bytes = slices * 4
-local keys, demands, debts, batch, months, now = KEYS, ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
-local number = unpack('<d', batch)
-if not now then
-  local time = call('TIME')
-  now = time[1] * 1000 + (time[2] - time[2] % 1000) / 1000
-end
-local this_slice = (now - now % slice_ms) / slice_ms
+-- The call that is under way: take sets these. All else is made only once, before the first call.
+local slice_ms, slices, day_ms, ring_bytes, keys, demands, debts, batch, months, number, now, this_slice, today, tomorrow
+local SUMMARY_START, COUNTS_START, RECENT_END
 
 -- Returns an offset as text: with numbers, which redis.call must format, a call takes 1.5 times as long. Most demands use
 -- the same offsets.
@@ -81,15 +75,11 @@ local function text(offset)
   end
   return known
 end
-local SUMMARY_START, COUNTS_START, RECENT_END =
-  text(ring_bytes), text(ring_bytes + COUNTS_AT), text(ring_bytes + RECENT_BYTES - 1)
 
 local function day_of(slice)
   local ms = slice * slice_ms
   return (ms - ms % day_ms) / day_ms
 end
-local today = day_of(this_slice)
-local tomorrow = today + 1
 
 local function read_ring(key) return call('GETRANGE', key, '0', text(ring_bytes - 1)) end
 
@@ -294,38 +284,54 @@ local function is_within_month(index, stored, used, want)
     and (known_ends ~= ends or known_used <= used - want)
 end
 
-local slots, remarks = {}, {}
-local own, own_stored -- the index of a key's demand, which waits for its tenant's, and its record
-for i = 1, #keys do
-  local key, slot = keys[i], nil
-  local stored = redis.pcall('GETRANGE', key, SUMMARY_START, RECENT_END)
-  if #stored == RECENT_BYTES and debts == '' and not own then
-    local version, at, newest, oldest, count, day_used, sum, last = unpack(SUMMARY_AND_NUMBER, stored)
-    local minute_below, day_below, want, known_day, known_used = unpack(DEMAND_FIRST, demands, (i - 1) * DEMAND_BYTES + 1)
-    -- Usually the current slice already has use, and everything is granted: then only the counts grow. decide() would do the
-    -- same at twice the cost.
-    if version == VERSION and at == this_slice and newest == at and oldest <= at and oldest >= at - slices and sum > 0
-      and want > 0 and want <= minute_below - sum and want <= day_below - day_used
-      and (known_used <= day_used or known_day ~= tomorrow) and last ~= number
-      and (months == '' or is_within_month(i - 1, stored, day_used + want, want)) then
-      call('SETRANGE', key, COUNTS_START, pack(COUNTS_AND_LAST, count + want, day_used + want, sum + want, batch, want))
-      slot = stored
+-- Decides all demands of a call, and returns its reply.
+local function take(KEYS, ARGV)
+  slice_ms, slices, day_ms = unpack('<I4I4I4', ARGV[1])
+  ring_bytes = slices * 4
+  keys, demands, debts, batch, months, now = KEYS, ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
+  number = unpack('<d', batch)
+  if not now then
+    local time = call('TIME')
+    now = time[1] * 1000 + (time[2] - time[2] % 1000) / 1000
+  end
+  this_slice = (now - now % slice_ms) / slice_ms
+  SUMMARY_START, COUNTS_START, RECENT_END =
+    text(ring_bytes), text(ring_bytes + COUNTS_AT), text(ring_bytes + RECENT_BYTES - 1)
+  today = day_of(this_slice)
+  tomorrow = today + 1
+  local slots, remarks = {}, {}
+  local own, own_stored -- the index of a key's demand, which waits for its tenant's, and its record
+  for i = 1, #keys do
+    local key, slot = keys[i], nil
+    local stored = redis.pcall('GETRANGE', key, SUMMARY_START, RECENT_END)
+    if #stored == RECENT_BYTES and debts == '' and not own then
+      local version, at, newest, oldest, count, day_used, sum, last = unpack(SUMMARY_AND_NUMBER, stored)
+      local minute_below, day_below, want, known_day, known_used = unpack(DEMAND_FIRST, demands, (i - 1) * DEMAND_BYTES + 1)
+      -- Usually the current slice already has use, and everything is granted: then only the counts grow. decide() would do the
+      -- same at twice the cost.
+      if version == VERSION and at == this_slice and newest == at and oldest <= at and oldest >= at - slices and sum > 0
+        and want > 0 and want <= minute_below - sum and want <= day_below - day_used
+        and (known_used <= day_used or known_day ~= tomorrow) and last ~= number
+        and (months == '' or is_within_month(i - 1, stored, day_used + want, want)) then
+        call('SETRANGE', key, COUNTS_START, pack(COUNTS_AND_LAST, count + want, day_used + want, sum + want, batch, want))
+        slot = stored
+      end
     end
-  end
-  if not slot and not own and unpack('<d', demands, (i - 1) * DEMAND_BYTES + COST_AT + 1) < 0 then
-    own, own_stored, slot = i - 1, stored, VOID
-  end
-  if not slot then
-    local remark, granted
-    local agree = own and function(admitted)
-      slots[own + 1], remark, granted = decide(own, keys[own + 1], own_stored, admitted)
-      remarks[#remarks + 1] = remark
-      return min(granted or 0, admitted) -- the key's record may be unusable
+    if not slot and not own and unpack('<d', demands, (i - 1) * DEMAND_BYTES + COST_AT + 1) < 0 then
+      own, own_stored, slot = i - 1, stored, VOID
     end
-    slot, remark, granted = decide(i - 1, key, stored, nil, agree)
-    if own and not granted then agree(0) end -- the tenant's record is unusable
-    own, remarks[#remarks + 1] = nil, remark
+    if not slot then
+      local remark, granted
+      local agree = own and function(admitted)
+        slots[own + 1], remark, granted = decide(own, keys[own + 1], own_stored, admitted)
+        remarks[#remarks + 1] = remark
+        return min(granted or 0, admitted) -- the key's record may be unusable
+      end
+      slot, remark, granted = decide(i - 1, key, stored, nil, agree)
+      if own and not granted then agree(0) end -- the tenant's record is unusable
+      own, remarks[#remarks + 1] = nil, remark
+    end
+    slots[i] = slot
   end
-  slots[i] = slot
+  return pack('<I8', now) .. table.concat(slots) .. table.concat(remarks)
 end
-return pack('<I8', now) .. table.concat(slots) .. table.concat(remarks)
