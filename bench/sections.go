@@ -34,7 +34,7 @@ const (
 	petgateRedis    = "Petgate, quotas in Redis"
 	nginxLuaRedis   = "nginx + Lua + Redis"
 	haproxyTables   = "haproxy + stick tables (one node)"
-	redisTrip       = "redis-benchmark, the same script"
+	redisTrip       = "redis-benchmark, the same function"
 	admitted        = "admitted"
 	overQuota       = "over its quota (429), bans off"
 	banned          = "over its quota, then banned (429)"

@@ -111,33 +111,12 @@ func (l *traffic) more(t testing.TB, n int) {
 	testkit.Eventually(t, fleet.ReplyWithin, fmt.Sprintf("%d more answers", n), func() bool { return good() >= from+n })
 }
 
-// least waits until n requests had the expected response since the beginning.
-func (l *traffic) least(t testing.TB, n int) {
-	t.Helper()
-	for l.count(200)+l.count(201) < n {
-		l.more(t, 250)
-	}
-}
-
 // end stops the load. When end returns, no request is in flight.
 func (l *traffic) end() {
 	close(l.stop)
 	l.done.Wait()
 	for i := range l.clients {
 		l.clients[i].Close()
-	}
-}
-
-// roll restarts gateways in turn. The next one ends only when the last one gets requests again.
-func (l *traffic) roll(t *testing.T, gateways []*fleet.Program) {
-	t.Helper()
-	l.more(t, 250)
-	for _, g := range gateways {
-		restart(t, g)
-		testkit.Eventually(t, fleet.ReplyWithin, "requests at the gateway that was restarted", func() bool {
-			return g.Metric(t, "petgate_gateway_requests_total", `outcome="ok"`) > 0
-		})
-		l.more(t, 250)
 	}
 }
 

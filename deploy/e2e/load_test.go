@@ -78,30 +78,6 @@ func (l *load) since(token string, after time.Time) map[*fleet.Program]map[int]i
 	return counts
 }
 
-// count returns how many requests so far were answered with a status.
-func (l *load) count(status int) (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, s := range l.shots {
-		if s.Status == status {
-			n++
-		}
-	}
-	return n
-}
-
-// between returns the requests that started within the time.
-func (l *load) between(from, to time.Time) (found []shot) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, s := range l.shots {
-		if !s.started.Before(from) && s.started.Before(to) {
-			found = append(found, s)
-		}
-	}
-	return found
-}
-
 // take returns the requests sent so far and forgets them.
 func (l *load) take() []shot {
 	l.mu.Lock()
@@ -123,13 +99,4 @@ func (l *load) end() []shot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.shots
-}
-
-func admitted(all []shot) (n int) {
-	for _, one := range all {
-		if one.Status == 200 {
-			n++
-		}
-	}
-	return n
 }

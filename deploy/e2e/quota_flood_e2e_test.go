@@ -31,13 +31,13 @@ func (s *quotaSite) redis(f func(ctx context.Context, c *redis.Client) error) {
 	}
 }
 
-// scriptCalls is how many scripts Redis has run.
+// scriptCalls is how many functions and scripts Redis has run.
 func (s *quotaSite) scriptCalls() (calls int) {
 	s.t.Helper()
 	s.redis(func(ctx context.Context, c *redis.Client) error {
 		info, err := c.Info(ctx, "commandstats").Result()
 		for line := range strings.Lines(info) {
-			for _, command := range []string{"eval", "evalsha"} {
+			for _, command := range []string{"fcall", "eval", "evalsha"} {
 				if stats, ok := strings.CutPrefix(line, "cmdstat_"+command+":calls="); ok {
 					count, _, _ := strings.Cut(stats, ",")
 					n, err := strconv.Atoi(count)

@@ -76,16 +76,6 @@ func (s *quotaSite) explain(token string) (e explained) {
 	return e
 }
 
-// inMode reports whether every gateway decides on quotas in this mode: "shared" or "outage".
-func (s *quotaSite) inMode(mode string) bool {
-	for _, g := range s.Gateways {
-		if g.Metrics()[`petgate_gateway_limits_mode{mode="`+mode+`"}`] != 1 {
-			return false
-		}
-	}
-	return true
-}
-
 // decidedAlone is how many decisions were made without Redis, or may have been.
 func (s *quotaSite) decidedAlone() (sum int) {
 	for _, g := range s.Gateways {
