@@ -1,0 +1,122 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/quota"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
+)
+
+// complete returns a page once all its figures were read.
+func (s *site) complete(path string) (page string) {
+	s.Helper()
+	b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
+	testkit.Eventually(s, time.Minute, path+" has all figures", func() bool {
+		_, header, body := s.send(b, "GET", path, "")
+		page = body
+		return header.Get("Refresh") == ""
+	})
+	return page
+}
+
+// The figures of the overview and of the rankings are those of the stored usage, which keyadmin usage prints: for all, for each tenant, and for
+// each reason of a refusal.
+func TestOverviewIsTheUsage(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		s := newSiteOn(t, url)
+		now := instant.Of(time.Now())
+		clock := now.Truncate(time.Hour).Add(30 * time.Minute)
+		s.console.cfg.Clock = clock.Time
+		s.console.cfg.Quota = func(_ context.Context, tenant id.Tenant) (v quota.Verdict, err error) {
+			v.Minute.Used, v.Minute.Limit, v.Day.Used, v.Day.Limit = 9, 60, 950, 1000
+			return v, nil
+		}
+		r := s.gateway("gw-8")
+		var rows []keystore.UsageRow
+		want := map[string]int64{} // requests of 24 hours by outcome
+		for i := range 12 {
+			made, _, err := s.operator.CreateTenant(t.Context(), keystore.TenantSpec{Name: fmt.Sprintf("tenant-%02d", i), Plan: "free"})
+			must.Do(t, err)
+			for h := range 49 { // the last 24 hours, the 24 before, and an hour that is too old
+				for _, outcome := range []string{"ok", "minute_quota_exceeded", "upstream_timeout", "report"} {
+					n := int64(1 + i*100 + h%7 + len(outcome))
+					rows = append(rows, keystore.UsageRow{
+						Tenant: made.ID, Operation: "listPets", Outcome: outcome, Charged: outcome == "ok", Hour: clock.Truncate(time.Hour).Add(-time.Duration(h) * time.Hour), Requests: n,
+					})
+					if h < 24 {
+						want[outcome] += n
+					}
+				}
+			}
+		}
+		must.Do(t, s.operator.AddUsage(t.Context(), r, 1, rows, nil))
+		page := s.complete(Home)
+		all := want["ok"] + want["minute_quota_exceeded"] + want["upstream_timeout"]
+		for tile, n := range map[string]int64{"Requests": all, "Refused": want["minute_quota_exceeded"], "Failed": want["upstream_timeout"]} {
+			if text := "<dt>" + tile + ", 24 h</dt><dd>" + humanize.Comma(n) + "</dd>"; !strings.Contains(page, text) {
+				t.Errorf("the overview lacks %s:\n%s", text, page)
+			}
+		}
+		for outcome, n := range want {
+			isShown := strings.Contains(page, `outcome=`+outcome+`">`) && strings.Contains(page, "</svg>"+humanize.Comma(n)+"</span>")
+			if isWanted := outcome != "ok" && outcome != "report"; isShown != isWanted {
+				t.Errorf("outcome %s with %d requests is among the refusals: %t", outcome, n, isShown)
+			}
+		}
+		since, until := rankingPeriods[0].of(clock)
+		top := must.Get[[]keystore.TenantUsage](t)(s.operator.TopUsage(t.Context(), since, until, tenantsTop))
+		found := regexp.MustCompile(`(?s)data-title="Tenant"><a href="/console/tenants/(ten_\w+)">[^<]*</a></th><td[^>]*>free</td><td[^>]*><span class="figure"><svg.*?</svg>([\d,]+)</span></td><td[^>]*>([\d,]+)<`).FindAllStringSubmatch(page, -1)
+		if len(found) != tenantsTop {
+			t.Fatalf("%d busiest tenants:\n%s", len(found), page)
+		}
+		for i, u := range top {
+			if got, want := strings.Join(found[i][1:], " "), fmt.Sprintf("%s %s %s", u.Tenant, humanize.Comma(u.Charged), humanize.Comma(u.Requests-u.Charged)); got != want {
+				t.Errorf("tenant %d is %s, want %s", i, got, want)
+			}
+		}
+		for path, texts := range map[string][]string{
+			"rankings":                                      {"tenant-00", `aria-current="true">24 hours<`, ">95 %<", "upstream_timeout"},
+			"rankings?outcome=upstream_timeout":             {"Only upstream_timeout.", "!<td role=\"cell\" data-title=\"Outcome\">minute"},
+			"rankings?period=yesterday":                     {`aria-current="true">Yesterday`},
+			"tenants?state=near":                            {"12 tenants.", "tenant-03"},
+			"tenants?state=near&search=nt-03&plan=free":     {"1 of 12 tenants", "tenant-03", "!tenant-04"},
+			"tenants?sort=busiest":                          {"12 tenants."},
+			"tenants?state=near&sort=busiest&plan=business": {"0 of 12 tenants", "There is no such tenant."},
+		} {
+			s.checkPage(path, 200, 200, s.complete(Home+path), texts...)
+		}
+		if at := s.complete(Home + "tenants?sort=busiest"); strings.Index(at, "tenant-11") > strings.Index(at, "tenant-00") {
+			t.Error("the busiest tenant is not the first")
+		}
+		// Without the table, what was read before stays, with the reason.
+		_, err := s.db.Exec("ALTER TABLE usage_hours RENAME TO away")
+		must.Do(t, err)
+		s.console.hours.began = time.Time{}
+		s.checkPage("usage is away", 200, 200, s.complete(Home), "These figures are of ", humanize.Comma(all))
+	})
+}
+
+// The page of a key has its own requests, and what was refused of them.
+func TestUsageOfAKey(t *testing.T) {
+	s := newSite(t)
+	tenant, keys, _ := s.populated()
+	hour := instant.Of(time.Now()).Truncate(time.Hour)
+	must.Do(t, s.operator.AddUsage(t.Context(), s.gateway("gw-8"), 1, []keystore.UsageRow{
+		{Tenant: tenant.ID, Key: keys[0].ID, Operation: "getPet", Outcome: "ok", Charged: true, Hour: hour, Requests: 1200},
+		{Tenant: tenant.ID, Key: keys[0].ID, Outcome: "minute_quota_exceeded", Hour: hour, Requests: 7},
+		{Tenant: tenant.ID, Key: keys[1].ID, Operation: "listPets", Outcome: "insufficient_scope", Charged: true, Hour: hour, Requests: 5},
+	}, nil))
+	s.checkPage("the key", 200, 200, s.complete(keyPath(keys[0].ID.String())), ">1,200<", "Latest refusals and failures", `>minute_quota_exceeded<`, "!insufficient_scope", "!3 hours")
+	s.checkPage("the tenant", 200, 200, s.complete(tenantPath(tenant.ID.String())), `>minute_quota_exceeded<`, "insufficient_scope", "3 hours")
+}
