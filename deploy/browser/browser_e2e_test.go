@@ -285,7 +285,7 @@ func (b *tab) checkAs(state string, looks ...look) {
 		}
 		b.photograph(state, l)
 		if evaluate[bool](b, `"prefix" in document.body.dataset`) { // the documentation
-			if broken := b.brokenWords(); len(broken) > 0 {
+			if broken := b.brokenWords(wordsOfText); len(broken) > 0 {
 				b.t.Errorf("%s, %s: words are broken: %q", state, l.name, broken)
 			}
 			if bars := b.scrollBars(); len(bars) > 0 {
@@ -293,6 +293,11 @@ func (b *tab) checkAs(state string, looks ...look) {
 			}
 			if edges := b.textWidths(); len(edges) > 1 {
 				b.t.Errorf("%s, %s: text ends at %d", state, l.name, edges)
+			}
+		}
+		if evaluate[bool](b, `document.body.className === "console"`) && l.media == "" && l.width >= 360 {
+			if broken := b.brokenWords(wholeWords); len(broken) > 0 {
+				b.t.Errorf("%s, %s: words are broken: %q", state, l.name, broken)
 			}
 		}
 		if l.isChecked {

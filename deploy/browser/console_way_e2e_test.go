@@ -60,7 +60,7 @@ func (v visitor) unfold() {
 // glance looks at the page in light, in dark and on a phone: it must be accessible, and must not need to be scrolled sideways.
 func (v visitor) glance(state string) {
 	v.t.Helper()
-	v.checkAs(state, looks[0], looks[1], look{name: "360", width: 360, height: 740, scheme: "light"})
+	v.checkAs(state, looks[0], looks[1], look{name: "1024", width: 1024, height: 768, scheme: "light"}, look{name: "360", width: 360, height: 740, scheme: "light"})
 }
 
 // changed is what a page says of the change that was made.
@@ -117,6 +117,10 @@ func testConsoleWay(t *testing.T, s site) {
 	}
 	v.send("/console/tenants/"+id+"/keys", "Created live key", "name", "first")
 	token := v.text("#token")
+	v.do(press("[data-copies=token]"))
+	if copied := evaluate[string](v.tab, "getSelection().toString()"); copied != token || v.text("#copied") == "" {
+		t.Errorf("the button copies %q", copied)
+	}
 	v.glance("console-token")
 	v.do(press("#content a[href^='/console/keys/']"), chromedp.WaitVisible(chromedp.CSS("details")))
 	key := evaluate[string](v.tab, "location.pathname.split('/').pop()")
@@ -161,9 +165,9 @@ func testConsoleWay(t *testing.T, s site) {
 	v.send("/console/keys/"+key+"/revoke", "Revoked key")
 	isRevoked()
 
-	for _, page := range []string{"", "tenants", "plans", "audit", "gateways", "deprecated"} {
+	for _, page := range []string{"", "rankings", "tenants", "tenants?state=near", "plans", "audit", "gateways", "deprecated"} {
 		v.open(page)
-		v.glance("console-page-" + page)
+		v.glance("console-page-" + strings.ReplaceAll(page, "?", "-"))
 	}
 	if *v.confirmed == 0 {
 		t.Error("the page never says that both gateways have confirmed a change")

@@ -117,17 +117,22 @@ func manyOperations(t *testing.T, n int) []byte {
 	return text
 }
 
-// brokenWords returns the words that do not fit into a line of their place: a cell, a heading, a name. Long words may break at hyphens,
-// slashes, dots and brackets.
-func (b *tab) brokenWords() []string {
+// wordsOfText are words that may break at hyphens, slashes, dots and brackets. wholeWords break nowhere: ban.added, key_…, keyadmin:anna.
+const (
+	wordsOfText = `/[^\s\-\/.,[\]{}_]+/g`
+	wholeWords  = `/\S+/g`
+)
+
+// brokenWords returns the words that do not fit into a line of their place: a cell, a heading, a name.
+func (b *tab) brokenWords(words string) []string {
 	b.t.Helper()
 	return evaluate[[]string](b, `(() => {
 		const found = [];
-		for (const place of document.querySelectorAll("td, th, h1, h2, h3, h4, dt, summary, button, label, .title, .tag, nav a")) {
+		for (const place of document.querySelectorAll("td, th, h1, h2, h3, h4, dt, .console dd, summary, button, label, .title, .tag, nav a")) {
 			if (!place.checkVisibility()) continue;
 			const texts = document.createTreeWalker(place, NodeFilter.SHOW_TEXT);
 			for (let text; (text = texts.nextNode()); ) {
-				for (const word of text.data.matchAll(/[^\s\-\/.,[\]{}_]+/g)) {
+				for (const word of text.data.matchAll(`+words+`)) {
 					const range = new Range();
 					range.setStart(text, word.index);
 					range.setEnd(text, word.index + word[0].length);

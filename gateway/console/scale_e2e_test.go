@@ -49,7 +49,7 @@ func TestPagesAtScale(t *testing.T) {
 			{"rankings?period=7d&outcome=minute_quota_exceeded", "All outcomes"},
 			{"tenants", "100,000 tenants."},
 			{"tenants?after=tenant-050000", "tenant-050001"},
-			{"tenants?search=tenant-0999", "10 of 100,000"},
+			{"tenants?search=tenant-09999", "10 of 100,000"},
 			{"tenants?search=nothing+like+this", "0 of 100,000"},
 			{"tenants?plan=business&state=suspended", "tenant-0"},
 			{"tenants?plan=enterprise", "0 of 100,000"},
