@@ -81,7 +81,8 @@ type Console struct {
 	near     figures[[]nearest]
 	expiring figures[[]ownedKey]
 	rankings map[string]*figures[ranking] // by the name of their period
-	sessions sync.Map                     // SHA-256 of a token: the keystore.ConsoleSession that the database has confirmed
+	outdated figures[deprecatedCalls]
+	sessions sync.Map // SHA-256 of a token: the keystore.ConsoleSession that the database has confirmed
 	streams  streams
 	ctx      context.Context
 	end      context.CancelFunc // ends ctx
@@ -100,8 +101,8 @@ func New(cfg Config) (*Console, error) {
 	c.ctx, c.end = context.WithCancel(operate.WithAdminTLS(context.Background(), cfg.AdminTLS))
 	c.watch = watch{store: cfg.Store, every: liveEvery, clock: cfg.Clock, ctx: c.ctx, own: cfg.Problems, self: cfg.Gateway}
 	turn := new(sync.Mutex)
-	c.hours.read, c.near.read, c.expiring.read = c.readHours, c.readNearest, c.readExpiring
-	c.hours.turn, c.near.turn, c.expiring.turn = turn, turn, turn
+	c.hours.read, c.near.read, c.expiring.read, c.outdated.read = c.readHours, c.readNearest, c.readExpiring, c.readDeprecated
+	c.hours.turn, c.near.turn, c.expiring.turn, c.outdated.turn = turn, turn, turn, turn
 	c.rankings = map[string]*figures[ranking]{}
 	for _, p := range rankingPeriods {
 		c.rankings[p.Name] = &figures[ranking]{read: c.readRanking(p), turn: turn}

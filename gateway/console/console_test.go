@@ -36,7 +36,10 @@ type site struct {
 }
 
 // A gateway of these tests answers on a busy machine, too.
-func init() { operate.LiveWithin, operate.AskWithin = time.Minute, time.Minute }
+func init() {
+	operate.LiveWithin, operate.AskWithin = time.Minute, time.Minute
+	figuresWithin, figuresFor, dutyCycle = time.Minute, 0, 0
+}
 
 func newSite(t *testing.T) *site {
 	t.Helper()

@@ -1,6 +1,9 @@
 package console
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -10,22 +13,46 @@ import (
 	"petgate/shared/operate"
 )
 
-// showDeprecated shows the keys that call deprecated operations.
+// deprecatedCalls are the keys that call deprecated operations.
+type deprecatedCalls struct {
+	views      []operate.DeprecatedView
+	operations []string
+}
+
+// deprecatedMax is how many keys are read.
+const deprecatedMax = 10 * dataRows
+
+func (c *Console) readDeprecated(ctx context.Context) (found deprecatedCalls, err error) {
+	found.views, found.operations, err = operate.Operator{Store: c.cfg.Store, Clock: c.cfg.Clock}.ViewDeprecated(ctx, 0, deprecatedMax)
+	return found, err
+}
+
+// showDeprecated shows the keys that call deprecated operations. In the address, after is the number of rows to skip.
 func (c *Console) showDeprecated(w http.ResponseWriter, r *http.Request, v *visit) error {
-	ctx := operate.WithAdminTLS(r.Context(), c.cfg.AdminTLS)
-	// The database adds up all calls for every page, so a cursor would save nothing: after is the number of rows to skip.
+	patience, cancel := context.WithTimeout(r.Context(), figuresWithin)
+	defer cancel()
+	isProgram := r.URL.Query().Get("format") != ""
+	if isProgram { // it does not load the page again
+		patience = r.Context()
+	}
+	found, known, err := c.outdated.look(c.ctx, patience)
+	if isProgram && known.IsZero() {
+		err = cmp.Or(err, errors.New("the calls are still being added up"))
+	}
+	if err != nil {
+		return c.cannotAsk(w, v, err)
+	}
 	from, err := strconv.Atoi(r.URL.Query().Get("after"))
 	if err != nil || from < 0 {
 		from = 0
 	}
-	var operations []string
 	calls, err := readPage(r, func(most int) (views []operate.DeprecatedView, err error) {
-		views, operations, err = v.operator.ViewDeprecated(ctx, from, most)
+		views = found.views[min(from, len(found.views)):min(from+most, len(found.views))]
 		from += most - 1
-		return views, err
+		return views, nil
 	}, func(operate.DeprecatedView) string { return strconv.Itoa(from) }, func(d operate.DeprecatedView) operate.DeprecatedView { return d })
 	if err != nil {
-		return c.cannotAsk(w, v, err)
+		return err
 	}
 	if isData, err := c.sendData(w, r, v, "deprecated", calls.views, calls.next); isData {
 		return err
@@ -33,7 +60,11 @@ func (c *Console) showDeprecated(w http.ResponseWriter, r *http.Request, v *visi
 	shown := list{
 		Caption: "Keys that call deprecated operations", Columns: []column{"Operation", "Tenant", "Key", "Name", "#Last 7 days", "#Trend", "Ends in"},
 		None: "No key has called a deprecated operation in the last 14 days.",
-		Cure: "Deprecated: " + operate.OrDash(strings.Join(operations, ", ")) + ".",
+		Cure: "Deprecated: " + operate.OrDash(strings.Join(found.operations, ", ")) + ".",
+	}
+	if known.IsZero() {
+		w.Header().Set("Refresh", "2")
+		shown.None, shown.Cure = "The calls are being added up. This page loads itself again.", ""
 	}
 	for _, d := range calls.views {
 		shown.Rows = append(shown.Rows, []cell{

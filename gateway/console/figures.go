@@ -6,15 +6,17 @@ import (
 	"time"
 )
 
-const (
+// Variables, because tests read all figures for every page.
+var (
 	// figuresWithin is how long a page waits for figures that are being read.
 	figuresWithin = 60 * time.Millisecond
 	// figuresFor is how long figures are shown before they are read again, and dutyCycle how many times longer than the reading took.
 	figuresFor = 5 * time.Second
-	dutyCycle  = 20
-	// figuresMax bounds a reading.
-	figuresMax = 2 * time.Minute
+	dutyCycle  = time.Duration(20)
 )
+
+// figuresMax bounds a reading.
+const figuresMax = 2 * time.Minute
 
 // figures are what a page shows although reading it may take longer than a page may: with many tenants, sums over all of them do. They are
 // read in the background when a page asks for them, by one reading at a time. It is safe for concurrent use.

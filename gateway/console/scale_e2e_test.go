@@ -32,6 +32,7 @@ const pageWithin = 100 * time.Millisecond
 
 // No page takes longer the more tenants, keys, events and requests there are.
 func TestPagesAtScale(t *testing.T) {
+	figuresWithin, figuresFor, dutyCycle = 60*time.Millisecond, 5*time.Second, 20
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		s := newSiteOn(t, url)
 		fillScale(t, url)
@@ -47,7 +48,7 @@ func TestPagesAtScale(t *testing.T) {
 			{"rankings", "Nearest to a limit"},
 			{"rankings?period=yesterday", "Refused or failed most"},
 			{"rankings?period=7d&outcome=minute_quota_exceeded", "All outcomes"},
-			{"tenants", "100,000 tenants."},
+			{"tenants", "100,000 of 100,000 tenants."},
 			{"tenants?after=tenant-050000", "tenant-050001"},
 			{"tenants?search=tenant-09999", "10 of 100,000"},
 			{"tenants?search=nothing+like+this", "0 of 100,000"},
@@ -55,7 +56,6 @@ func TestPagesAtScale(t *testing.T) {
 			{"tenants?plan=enterprise", "0 of 100,000"},
 			{"tenants?sort=newest", "tenant-100000"},
 			{"tenants?state=near", "tenant-"},
-			{"tenants?sort=busiest", "tenant-"},
 			{"tenants/" + tenant, "Requests by operation"},
 			{"tenants/" + tenant + "?usage=400d", "Requests by outcome"},
 			{"keys/" + key, "Requests by outcome"},

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -56,14 +55,13 @@ type tenantsPage struct {
 type choice struct{ Name, Title string }
 
 const (
-	nearState     = "near"
-	busiestSort   = "busiest"
-	tenantsNewest = "newest"
+	nearState   = "near"
+	newestFirst = "newest"
 )
 
 var (
 	tenantStates = []choice{{"", "all"}, {"active", "active"}, {"suspended", "suspended"}, {nearState, "near a limit"}}
-	tenantSorts  = []choice{{"", "name"}, {tenantsNewest, "newest first"}, {busiestSort, "busiest, 24 h"}}
+	tenantSorts  = []choice{{"", "name"}, {newestFirst, "newest first"}}
 )
 
 func (c *Console) showTenants(w http.ResponseWriter, r *http.Request, v *visit) error {
@@ -82,13 +80,13 @@ func (c *Console) showTenants(w http.ResponseWriter, r *http.Request, v *visit) 
 		return err
 	}
 	page.Plans = sortedNames(plans)
-	filter := keystore.TenantFilter{Text: page.Search, Plan: page.Plan, State: page.State, IsNewestFirst: page.Sort == tenantsNewest}
+	filter := keystore.TenantFilter{Text: page.Search, Plan: page.Plan, State: page.State, IsNewestFirst: page.Sort == newestFirst}
 	find := func(most int) ([]keystore.Tenant, error) {
 		return v.store.FindTenants(ctx, filter, query.Get("after"), most)
 	}
-	isRanked := page.State == nearState || page.Sort == busiestSort
-	if isRanked {
-		find = func(int) ([]keystore.Tenant, error) { return c.rankedTenants(ctx, filter, page.Sort == busiestSort) }
+	if page.State == nearState {
+		tenants, err := c.nearTenants(ctx, filter)
+		find = func(int) ([]keystore.Tenant, error) { return tenants, err }
 	}
 	after := func(t keystore.Tenant) string { return operate.Either(filter.IsNewestFirst, t.ID.String(), t.Name) }
 	found, err := readPage(r, find, after, func(t keystore.Tenant) operate.TenantView { return plans.Owner(t).View() })
@@ -101,66 +99,39 @@ func (c *Console) showTenants(w http.ResponseWriter, r *http.Request, v *visit) 
 	if page.List, err = c.tenantList(ctx, v, found.rows, found.views); err != nil {
 		return err
 	}
-	if page.IsFiltered || isRanked {
+	if page.IsFiltered {
 		page.List.None, page.List.Cure, page.List.Command = "There is no such tenant.", "", ""
-		if page.Search != "" {
-			page.List.None = "No tenant has “" + page.Search + "” in its name, and none has this ID."
-		}
 	}
-	if page.Total, err = c.tenantTotal(ctx, v, filter, isRanked, len(found.rows)); err != nil {
+	if page.Search != "" {
+		page.List.None = "No tenant has “" + page.Search + "” in its name, and none has this ID."
+	}
+	all, err := v.store.CountTenants(ctx, keystore.TenantFilter{})
+	if err != nil {
 		return err
 	}
+	selected := len(found.rows)
+	if !page.IsFiltered {
+		selected = all
+	} else if found.next != "" || query.Get("after") != "" {
+		if selected, err = v.store.CountTenants(ctx, filter); err != nil {
+			return err
+		}
+	}
+	page.Total = humanize.Comma(int64(selected)) + " of " + operate.Plural(int64(all), "tenant") + "."
 	page.List = page.List.paged(r, found.next)
 	return c.show(w, v, http.StatusOK, "tenants", "Tenants", page)
 }
 
-// tenantTotal says how many tenants there are, and how many the filter selects.
-func (c *Console) tenantTotal(ctx context.Context, v *visit, filter keystore.TenantFilter, isRanked bool, shown int) (string, error) {
-	all, err := v.store.CountTenants(ctx, keystore.TenantFilter{})
-	if err != nil {
-		return "", err
-	}
-	selected := shown
-	if !isRanked {
-		if selected, err = v.store.CountTenants(ctx, filter); err != nil {
-			return "", err
-		}
-	}
-	if selected == all {
-		return operate.Plural(int64(all), "tenant") + ".", nil
-	}
-	return humanize.Comma(int64(selected)) + " of " + operate.Plural(int64(all), "tenant") + ".", nil
-}
-
-// rankedTenants returns the tenants that are near a limit or, if isByUse, the busiest ones, which the filter selects, at most a page of
-// them. They are what the rankings have.
-func (c *Console) rankedTenants(ctx context.Context, filter keystore.TenantFilter, isByUse bool) (tenants []keystore.Tenant, err error) {
+// nearTenants returns the tenants near a limit that the filter selects, at most a page of them, as the rankings have them.
+func (c *Console) nearTenants(ctx context.Context, filter keystore.TenantFilter) (tenants []keystore.Tenant, err error) {
 	near, _, err := c.near.look(c.ctx, ctx)
-	if err != nil {
-		return nil, err
-	}
-	isNear := map[id.Tenant]bool{}
 	for _, t := range near {
-		if isNear[t.ID] = t.percent() >= nearPercent; isNear[t.ID] && !isByUse {
+		isSelected := (filter.Plan == "" || filter.Plan == t.Plan) && strings.Contains(strings.ToLower(t.Name), strings.ToLower(filter.Text))
+		if isSelected && t.percent() >= nearPercent && len(tenants) < pageRows {
 			tenants = append(tenants, t.Tenant)
 		}
 	}
-	if isByUse {
-		busiest, _, err := c.rankings[rankingPeriods[0].Name].look(c.ctx, ctx)
-		if err != nil {
-			return nil, err
-		}
-		for _, u := range busiest.busiest {
-			if t, isKnown := busiest.owners[u.Tenant]; isKnown {
-				tenants = append(tenants, t.Tenant)
-			}
-		}
-	}
-	tenants = slices.DeleteFunc(tenants, func(t keystore.Tenant) bool {
-		return filter.State == nearState && !isNear[t.ID] || filter.State != nearState && filter.State != "" && (filter.State == "suspended") != t.Suspended ||
-			filter.Plan != "" && filter.Plan != t.Plan || !strings.Contains(strings.ToLower(t.Name), strings.ToLower(filter.Text))
-	})
-	return tenants[:min(len(tenants), pageRows)], nil
+	return tenants, err
 }
 
 // tenantList returns the rows of tenants with their use.

@@ -82,6 +82,14 @@ type TenantFilter struct {
 	IsNewestFirst bool   // otherwise by name
 }
 
+// pattern returns the pattern of the names; empty: all names.
+func (f TenantFilter) pattern() string {
+	if f.Text == "" {
+		return ""
+	}
+	return "%" + likeText.Replace(f.Text) + "%"
+}
+
 // FindTenants lists at most n tenants, beginning after the name after or, with the newest first, after the tenant with the ID after. In the
 // text, letters outside of ASCII must have the case of the name, unless the database knows their cases: SQLite does not.
 func (s *Store) FindTenants(ctx context.Context, f TenantFilter, after string, n int) ([]Tenant, error) {
@@ -89,7 +97,6 @@ func (s *Store) FindTenants(ctx context.Context, f TenantFilter, after string, n
 	if tenant, err := id.ParseTenant(f.Text); err == nil { // no name looks like an ID
 		return list[Tenant](ctx, s, op, tenantFound, after, tenant)
 	}
-	pattern := "%" + likeText.Replace(f.Text) + "%"
 	switch last := (Tenant{CreatedAt: math.MaxInt64}); {
 	case f.IsNewestFirst:
 		if after != "" {
@@ -98,11 +105,11 @@ func (s *Store) FindTenants(ctx context.Context, f TenantFilter, after string, n
 				return nil, err
 			}
 		}
-		return list[Tenant](ctx, s, op, tenantsNewest, pattern, f.Plan, f.State, last.CreatedAt, last.ID, n)
+		return list[Tenant](ctx, s, op, tenantsNewest, f.pattern(), f.Plan, f.State, last.CreatedAt, last.ID, n)
 	case f.Plan == "" && f.State == "":
-		return list[Tenant](ctx, s, op, tenantsFound, after, pattern, n)
+		return list[Tenant](ctx, s, op, tenantsFound, after, cmp.Or(f.pattern(), "%"), n)
 	}
-	return list[Tenant](ctx, s, op, tenantsSelected, pattern, f.Plan, f.State, after, n)
+	return list[Tenant](ctx, s, op, tenantsSelected, f.pattern(), f.Plan, f.State, after, n)
 }
 
 // CountTenants returns how many tenants a filter selects.
@@ -111,7 +118,7 @@ func (s *Store) CountTenants(ctx context.Context, f TenantFilter) (n int, err er
 	if tenant, bad := id.ParseTenant(f.Text); bad == nil {
 		query, args = countTenant, []any{tenant}
 	} else if f.Text != "" || f.Plan != "" || f.State != "" {
-		query, args = countTenantsSelected, []any{"%" + likeText.Replace(f.Text) + "%", f.Plan, f.State}
+		query, args = countTenantsSelected, []any{f.pattern(), f.Plan, f.State}
 	}
 	return n, fail("count tenants", s.db.GetContext(ctx, &n, query, args...))
 }

@@ -10,7 +10,7 @@ const (
 		(SELECT name FROM tenants WHERE name > $1 AND LOWER(name) LIKE LOWER($2) ESCAPE '\' ORDER BY name LIMIT $3) ORDER BY name`
 
 	// $1: a pattern for names, $2: plan, $3: active or suspended, each '' for all.
-	isFiltered = ` WHERE LOWER(name) LIKE LOWER($1) ESCAPE '\' AND ($2 = '' OR plan = $2) AND ($3 = '' OR suspended = ($3 = 'suspended'))`
+	isFiltered = ` WHERE ($1 = '' OR LOWER(name) LIKE LOWER($1) ESCAPE '\') AND ($2 = '' OR plan = $2) AND ($3 = '' OR suspended = ($3 = 'suspended'))`
 
 	// $1 to $3: as above, $4: the name of the last tenant before, $5: number of rows.
 	tenantsSelected = selectTenants + isFiltered + ` AND name > $4 ORDER BY name LIMIT $5`
