@@ -27,7 +27,7 @@ func TestOverviewIsTheUsage(t *testing.T) {
 		clock := now.Truncate(time.Hour).Add(30 * time.Minute)
 		s.console.cfg.Clock = clock.Time
 		s.console.cfg.Quota = func(_ context.Context, tenant id.Tenant) (v quota.Verdict, err error) {
-			v.Minute.Used, v.Minute.Limit, v.Day.Used, v.Day.Limit = 9, 60, 950, 1000
+			v.Usages[quota.Minute], v.Usages[quota.Day] = quota.Usage{Limit: 60, Used: 9}, quota.Usage{Limit: 1000, Used: 950}
 			return v, nil
 		}
 		r := s.gateway("gw-8")

@@ -38,7 +38,7 @@ func TestPagesAtScale(t *testing.T) {
 		fillScale(t, url)
 		s.gateway("gw-8")
 		s.console.cfg.Quota = func(_ context.Context, tenant id.Tenant) (v quota.Verdict, err error) {
-			v.Minute.Used, v.Minute.Limit, v.Day.Used, v.Day.Limit = 6, 60, 950-int64(tenant[0]), 1000
+			v.Usages[quota.Day] = quota.Usage{Limit: 1000, Used: 950 - int64(tenant[0])}
 			return v, nil
 		}
 		b := s.signIn(keystore.ConsoleInvitation{})
