@@ -93,6 +93,7 @@ chmod +x "$SCRATCH/today/keyadmin" && hash -r
 psql -qc 'CREATE SCHEMA petsvc; CREATE TABLE petsvc.pets (id bigint)' petgate
 `, "docs/backup.md", "docs/upgrade.md")
 	run("--map-root-user --mount --net --pid --fork", "ip link set lo up; rm -r var; cp shared/api/openapi.yaml .\n", "docs/your-api.md")
+	run("--map-root-user --mount --net --pid --fork", "ip link set lo up; rm -rf var\n", "docs/operators-api.md")
 	for path, text := range all {
 		for _, b := range commands(text) {
 			if page := strings.TrimPrefix(path, "../../"); b.isRun() && !ran[page] {

@@ -89,7 +89,7 @@ func (v *visit) read(r *http.Request, c *call, body []byte, into reflect.Value) 
 	for _, texts := range []values{given, shared} {
 		for name, all := range texts {
 			isToken := name == tokenField && c.hasBody()
-			if slices.ContainsFunc(all, func(text string) bool { return !isToken && hasToken.MatchString(text) }) {
+			if slices.ContainsFunc(all, func(text string) bool { return !isToken && hasToken(text) }) {
 				bad = append(bad, problem{name, "it has a token, which is not repeated here: use an ID. If the token was in the address of a call, replace its key"})
 				delete(texts, name)
 			}

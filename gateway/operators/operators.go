@@ -36,6 +36,7 @@ import (
 	"time"
 
 	"petgate/gateway/quotas/authfailures"
+	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
@@ -406,5 +407,7 @@ func (v *visit) withToken(t operate.Owner, k keystore.Key) (operate.KeyView, err
 	return view, nil
 }
 
-// hasToken finds the token of a key or of an operator.
-var hasToken = regexp.MustCompile(`ptg_(?:live|test)_|pto_[0-9A-Za-z]{20}`)
+var operatorToken = regexp.MustCompile(`pto_[0-9A-Za-z]{8}`)
+
+// hasToken reports whether a text has the token of a key or of an operator.
+func hasToken(text string) bool { return apikey.IsIn([]byte(text)) || operatorToken.MatchString(text) }

@@ -1,0 +1,162 @@
+package contract_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
+)
+
+// apiOf returns a function that sends a call to a gateway's operators' API, with a token.
+func apiOf(t *testing.T, token string) func(g *fleet.Program, methodAndPath, body string) (status int, text string) {
+	return func(g *fleet.Program, methodAndPath, body string) (status int, text string) {
+		t.Helper()
+		method, path, _ := strings.Cut(methodAndPath, " ")
+		r, err := http.NewRequestWithContext(t.Context(), method, g.Admin+"/api/v1"+path, strings.NewReader(body))
+		must.Do(t, err)
+		r.Header.Set("Authorization", "Bearer "+token)
+		response, err := http.DefaultClient.Do(r)
+		must.Do(t, err)
+		defer response.Body.Close()
+		all, err := io.ReadAll(response.Body)
+		must.Do(t, err)
+		return response.StatusCode, string(all)
+	}
+}
+
+// asking is load with one key at all gateways.
+type asking struct {
+	gateways []*fleet.Program
+	stop     chan struct{}
+	clients  sync.WaitGroup
+	mu       sync.Mutex
+	shots    []shot
+}
+
+type shot struct {
+	gateway *fleet.Program
+	begun   time.Time
+	status  int
+}
+
+func startAsking(gateways []*fleet.Program, token string) *asking {
+	l := &asking{gateways: gateways, stop: make(chan struct{})}
+	for i := range 2 * len(gateways) {
+		l.clients.Go(func() {
+			for g := gateways[i%len(gateways)]; ; time.Sleep(2 * time.Millisecond) {
+				select {
+				case <-l.stop:
+					return
+				default:
+				}
+				begun := time.Now()
+				reply := g.Ask(token)
+				l.mu.Lock()
+				l.shots = append(l.shots, shot{g, begun, reply.Status})
+				l.mu.Unlock()
+			}
+		})
+	}
+	return l
+}
+
+// count returns how many requests of some gateways begun after an instant had a status.
+func (l *asking) count(of []*fleet.Program, status int, after time.Time) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.shots {
+		if s.status == status && s.begun.After(after) && slices.Contains(of, s.gateway) {
+			n++
+		}
+	}
+	return n
+}
+
+// await waits until each gateway has answered some requests begun after an instant with a status.
+func (l *asking) await(t *testing.T, status int, after time.Time) {
+	t.Helper()
+	for _, g := range l.gateways {
+		testkit.Eventually(t, fleet.ReplyWithin, fmt.Sprintf("%s answers %d", g.ID, status), func() bool { return l.count([]*fleet.Program{g}, status, after) >= 5 })
+	}
+}
+
+func (l *asking) end() {
+	close(l.stop)
+	l.clients.Wait()
+}
+
+// What the API says is what keyadmin says. A revocation by the API holds at all gateways when it answers. One that a gateway has not applied
+// names it. No token is in a log or a metric.
+func TestOperatorsAPI(t *testing.T) {
+	t.Parallel()
+	redis, prefix := testkit.Redis(t)
+	f := fleet.Start(t, fleet.Spec{
+		Redis: redis, RedisPrefix: prefix, Gateways: 3, Upstreams: fleet.FixedUpstream(t), GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=0s", "GATEWAY_OPERATORS_API=true"},
+	})
+	f.MustKeyadmin(append([]string{"tenant", "create", "acme"}, fleet.Unlimited...)...)
+	operator := strings.TrimSpace(f.MustKeyadmin("operator", "create", "on call", "--role", "keys"))
+	call := apiOf(t, operator)
+	var created []fleet.Key
+	for range testkit.Size(6, 40) {
+		created = append(created, f.NewKey("acme"))
+	}
+	for path, command := range map[string]string{
+		"/tenants": "tenant list", "/tenants/acme": "tenant show acme", "/plans": "plan list", "/keys/" + created[0].ID: "key show " + created[0].ID, "/bans": "ban list",
+		"/tenants/acme/usage": "usage show acme", "/usage": "usage top", "/gateways/lost": "gateway lost",
+	} {
+		status, text := call(f.Gateways[0], "GET "+path, "")
+		if want := f.MustKeyadmin(append(strings.Fields(command), "-o", "json")...); status != 200 || text != want {
+			t.Errorf("GET %s: %d\n%s\nkeyadmin %s prints\n%s", path, status, text, command, want)
+		}
+	}
+
+	var took []time.Duration
+	for i, key := range created {
+		load := startAsking(f.Gateways, key.Token)
+		load.await(t, 200, time.Time{})
+		begun := time.Now()
+		status, text := call(f.Gateways[i%3], "POST /keys/"+key.ID+"/revoke?wait=20s", "")
+		over := time.Now()
+		if took = append(took, over.Sub(begun)); status != 200 {
+			t.Fatalf("%d %s", status, text)
+		}
+		load.await(t, 401, over)
+		load.end()
+		if n := load.count(f.Gateways, 200, over); n > 0 {
+			t.Errorf("%d requests begun after the answer get 200", n)
+		}
+	}
+	slices.Sort(took)
+	t.Logf("figure: %d revocations by the operators' API under load, 3 gateways on Postgres: answered in %v (median), %v (worst); no 200 afterwards",
+		len(took), took[len(took)/2], took[len(took)-1])
+
+	f.Gateways[2].Kill()
+	if status, text := call(f.Gateways[0], "POST /keys?wait=2s", `{"tenant":"acme"}`); status != http.StatusAccepted || !strings.Contains(text, `"unconfirmed": ["gw-3 (127.0.0.1)"]`) || !strings.Contains(text, `"token"`) {
+		t.Errorf("without gw-3: %d %s", status, text)
+	}
+	if status, _ := call(f.Gateways[0], "POST /tenants", `{"name":"x"}`); status != http.StatusForbidden {
+		t.Errorf("a call of another role: %d", status)
+	}
+	for _, g := range f.Gateways[:2] {
+		for what, text := range map[string]string{"metrics": g.AdminPage(t, "/metrics"), "log": g.Stderr.String(), "output": g.Stdout.String(), "about": g.AdminPage(t, "/about")} {
+			if strings.Contains(text, operator[4:20]) || strings.Contains(text, "pto_") {
+				t.Errorf("the %s of %s has a token of an operator", what, g.ID)
+			}
+		}
+	}
+	if audit := f.MustKeyadmin("audit", "--actor", "on call", "-o", "json"); !strings.Contains(audit, `"actor": "operator:on call"`) || strings.Contains(audit, operator[4:20]) {
+		t.Errorf("the audit log:\n%s", audit)
+	}
+	f.MustKeyadmin("operator", "revoke", "on call", "--yes")
+	if status, _ := call(f.Gateways[0], "GET /tenants", ""); status != http.StatusUnauthorized {
+		t.Errorf("with a revoked token: %d", status)
+	}
+}
