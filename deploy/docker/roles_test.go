@@ -79,7 +79,7 @@ func TestRoles(t *testing.T) {
 
 	pets := f.AddPets("DATABASE_URL=" + as("petsvc", "pets"))
 	gateway := f.AddGateway("DATABASE_URL="+roles["gateway"], "GATEWAY_UPSTREAMS="+pets.URL, "GATEWAY_BAN_AFTER=1",
-		"GATEWAY_DRAIN_DELAY=0s", "GATEWAY_CONSOLE=true", "GATEWAY_CONSOLE_DATABASE_URL="+roles["keyadmin"])
+		"GATEWAY_DRAIN_DELAY=0s", "GATEWAY_CONSOLE=true", "GATEWAY_OPERATORS_API=true", "GATEWAY_CONSOLE_DATABASE_URL="+roles["keyadmin"])
 	key := f.NewTenant("acme", fleet.Unlimited...)
 	c := gateway.Client()
 	defer c.Close()
@@ -111,6 +111,19 @@ func TestRoles(t *testing.T) {
 	})
 	f.MustKeyadmin("usage", "export", "--format", "csv")
 	f.MustKeyadmin("ban", "lift", deaf.ID)
+	operator := strings.TrimSpace(f.MustKeyadmin("operator", "create", "ci", "--role", "keys"))
+	for range 2 {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, gateway.Admin+"/api/v1/keys", strings.NewReader(`{"tenant":"acme"}`))
+		must.Do(t, err)
+		r.Header = http.Header{"Authorization": {"Bearer " + operator}, "Idempotency-Key": {"1"}}
+		response, err := http.DefaultClient.Do(r)
+		must.Do(t, err)
+		response.Body.Close()
+		if response.StatusCode != http.StatusCreated {
+			t.Errorf("a key by the operators' API: %d", response.StatusCode)
+		}
+	}
+	f.MustKeyadmin("operator", "revoke", "ci", "--yes")
 
 	// The console needs keyadmin's rights, and says so to a person who signs in without them.
 	lacking := f.AddGateway("DATABASE_URL="+roles["gateway"], "GATEWAY_UPSTREAMS="+pets.URL, "GATEWAY_DRAIN_DELAY=0s", "GATEWAY_CONSOLE=true")
