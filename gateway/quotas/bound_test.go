@@ -17,6 +17,8 @@ import (
 
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/id"
+	"petgate/shared/core/plan"
+	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
 )
 
@@ -251,4 +253,56 @@ func since(all []time.Time, age time.Duration) []time.Time {
 		all = all[1:]
 	}
 	return all
+}
+
+// A month, too, admits at most twice its limit: three gateways are flooded before and after midnight while Redis is away, restart and leave.
+func TestOutageInAMonth(t *testing.T) {
+	files := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		const limit, own = 60, 24
+		s := newSiteWithFiles(t, 3, files)
+		a, capped := asking(1, 0), asking(2, 0)
+		a.Limits, a.MonthStarts, capped.Limits = plan.Limits{Month: limit}, 3, plan.Limits{Month: limit} // it is the first of January
+		capped.Key, capped.Cap = id.Key{1}, plan.Limits{Day: own}
+		admitted, inDay := map[id.Tenant]int{}, 0
+		flood := func() {
+			inDay = 0
+			for _, g := range s.gateways {
+				admitted[a.Tenant] += takeAll(t, g, a, limit)
+				n := takeAll(t, g, capped, limit)
+				admitted[capped.Tenant] += n
+				inDay += n
+			}
+		}
+		flood()
+		if admitted[a.Tenant] != limit || inDay != own {
+			t.Errorf("%d admitted of %d, and %d of %d by a key", admitted[a.Tenant], limit, inDay, own)
+		}
+		time.Sleep(24*time.Hour - 10*time.Second)
+		s.server.fail(errRefused)
+		for _, fault := range []func(){func() {}, func() { time.Sleep(20 * time.Second) }, func() { s.restart(0) }, func() { s.leave(1); s.start(1) }} {
+			fault()
+			if flood(); inDay > 2*own {
+				t.Errorf("%d admitted by a key with a limit of %d", inDay, own)
+			}
+		}
+		s.server.fail(nil)
+		time.Sleep(5 * time.Second)
+		flood()
+		for tenant, n := range admitted {
+			if n > 2*limit {
+				t.Errorf("%s: %d admitted in a month with a limit of %d", tenant, n, limit)
+			}
+		}
+		for g := range s.gateways {
+			if v := s.gateways[g].Known(a).Usages[quota.Month]; v.Used < limit || v.Remaining != 0 {
+				t.Errorf("gateway %d knows %+v", g, v)
+			}
+		}
+		t.Logf("figure: a month of %d, and a midnight without Redis: %d admitted", limit, admitted[a.Tenant])
+		time.Sleep(24 * time.Hour)
+		if v := mustTake(t, s.gateways[0], a); v.Granted != 1 || v.Usages[quota.Month].Used != 1 {
+			t.Errorf("in the next month: %+v", v)
+		}
+	})
 }

@@ -35,7 +35,7 @@ paths:
     servers: [{url: https://elsewhere.example}]
     parameters:
       - {name: idempotency-key, in: header, schema: {type: string}}
-    get: {operationId: listOrders, x-unknown: {a: [1]}}
+    get: {operationId: listOrders, x-unknown: {a: [1]}, x-cost: 5}
     post: {x-scope: 'orders:write', x-upstream: orders, parameters: [{name: Idempotency-Key, in: header, schema: {type: string}}]}
     head: {operationId: countOrders}
     options: {operationId: askOrders}
@@ -43,13 +43,13 @@ paths:
     delete: {deprecated: true}
     patch: {x-sunset: '2030-12-05T00:00:00Z', x-deprecated-at: '2026-01-01T00:00:00+01:00', x-successor: '/orders/{id}', x-stability: beta}
   /health:
-    get: {x-public: true}
+    get: {x-public: true, x-cost: 0}
 `))
 	must.Do(t, err)
 	const items = "/shop/v2/orders/{id}/items/{name}.json"
 	want := []api.Operation{
 		{ID: "GET /shop/v2/health", Method: http.MethodGet, Path: "/shop/v2/health", IsPublic: true},
-		{ID: "listOrders", Method: http.MethodGet, Path: "/shop/v2/orders", Scope: "read"},
+		{ID: "listOrders", Method: http.MethodGet, Path: "/shop/v2/orders", Scope: "read", Cost: 5},
 		{ID: "countOrders", Method: http.MethodHead, Path: "/shop/v2/orders", Scope: "read"},
 		{ID: "askOrders", Method: http.MethodOptions, Path: "/shop/v2/orders", Scope: "write"},
 		{ID: "POST /shop/v2/orders", Method: http.MethodPost, Path: "/shop/v2/orders", Scope: "orders:write", Upstream: "orders", TakesKey: true},
@@ -128,11 +128,14 @@ func TestLoadRefuses(t *testing.T) {
 		},
 		"extensions": {
 			describe("  /a:\n    get: {x-scope: Pets}\n    put: {x-scope: [a]}\n    post: {x-public: 'yes'}\n    patch: {x-public: true, x-scope: a}\n" +
-				"    delete: {x-sunset: soon}\n    head: {x-stability: shaky}\n    options: {x-successor: \"/a\\r\\nX: y\"}\n    trace: {}\n  /b: {get: {x-scope: " + many + "}, put: {x-upstream: A}}"),
+				"    delete: {x-sunset: soon}\n    head: {x-stability: shaky}\n    options: {x-successor: \"/a\\r\\nX: y\"}\n    trace: {}\n  /b: {get: {x-scope: " + many + "}, put: {x-upstream: A}}\n" +
+				"  /c:\n    get: {x-cost: 0}\n    put: {x-cost: 1001}\n    post: {x-cost: 1.5}\n    patch: {x-cost: '5'}\n    delete: {x-public: true, x-cost: 1}"),
 			[]string{
 				"line 5: GET /a: x-scope is Pets", "line 6: PUT /a: x-scope is [a]", "line 7: POST /a: x-public is yes", "line 8: PATCH /a: it has x-public and x-scope",
 				"line 9: DELETE /a: x-sunset is soon", "line 10: HEAD /a: x-stability", "line 11: OPTIONS /a: x-successor", "line 12: TRACE /a: the gateway does not forward TRACE",
 				"line 13: GET /b: x-scope", "line 13: PUT /b: x-upstream",
+				"line 15: GET /c: x-cost is 0: use 1 to 1000", "line 16: PUT /c: x-cost is 1001", "line 17: POST /c: x-cost is 1.5", "line 18: PATCH /c: x-cost is 5",
+				"line 19: DELETE /c: x-cost is 1: a public operation",
 			},
 		},
 		"a server with a query": {"openapi: 3.0.0\nservers: [{url: '/{x}'}]\npaths: {/a: {get: {}}}", []string{"line 2: servers: "}},

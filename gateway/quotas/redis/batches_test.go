@@ -1,6 +1,8 @@
 package redis
 
 import (
+	_ "embed"
+	"encoding/binary"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -8,12 +10,16 @@ import (
 
 	"petgate/gateway/quotas/store"
 	"petgate/gateway/quotas/store/storetest"
+	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
+	"petgate/shared/testkit/must"
 )
 
 // The script remembers batches as storetest.Batches does, on which the tests of outages rely: batches of several gateways, new ones and
-// repeated ones, get the same answers and charge the same.
+// repeated ones, get the same answers and charge the same. A key's own record and its tenant's are charged the same, however often a
+// batch is sent.
 func TestBatchesAreRemembered(t *testing.T) {
 	client, prefix := dialRedis(t)
 	const gateways = 3
@@ -38,12 +44,16 @@ func TestBatchesAreRemembered(t *testing.T) {
 		last = max(last, number)
 		want, ok := wants[gateway][number]
 		if !ok {
-			want = [2]int64{random.Int64N(4), random.Int64N(20)}
+			want = [2]int64{random.Int64N(10)}
+			want[1] = want[0]
 			wants[gateway][number] = want
 		}
 		var demands [2]store.Demand
 		for i := range demands {
-			demands[i] = store.Demand{Request: storetest.Request(storetest.Tenant(i), 20, 1e6), Want: want[i]}
+			demands[i] = store.Demand{Request: storetest.Request(storetest.Tenant(1), 20, 1e6), Want: want[i]}
+			if demands[i].Joined = i == 0; i == 0 {
+				demands[i].Key, demands[i].Limits.Minute = id.Key{1}, 15
+			}
 			if want[i] == 3 {
 				demands[i].Spent = quota.Use{Minute: 1, Day: quota.Period{Ends: int64(now)/86_400_000 + 1, Used: 2}}
 			}
@@ -71,6 +81,9 @@ func TestBatchesAreRemembered(t *testing.T) {
 			if a.Err != nil || a.Verdict.Granted != b.Verdict.Granted || a.Verdict.Usages[quota.Day].Used != b.Verdict.Usages[quota.Day].Used {
 				t.Fatalf("seed %d, step %d, batch %d of gateway %d: the script says %+v, the fake %+v", seed, step, number, gateway, a, b)
 			}
+		}
+		if own, whole := ofScript[0].Verdict, ofScript[1].Verdict; own.Usages[quota.Day].Used != whole.Usages[quota.Day].Used || own.Granted != whole.Granted {
+			t.Fatalf("seed %d, step %d: the key's record and its tenant's are charged unlike: %+v, %+v", seed, step, own, whole)
 		}
 		now += instant.Millis(random.IntN(2000))
 	}
@@ -137,5 +150,73 @@ func TestRecordsOfOtherVersions(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+//go:embed testdata/take-of-two-policies.lua
+var earlierScript string
+
+// takeEarlier decides as gateways did before there were months. It returns what was granted.
+func takeEarlier(t *testing.T, s *script, key string, number, minute, day, want int64) int64 {
+	t.Helper()
+	numbers := func(all ...int64) string { return string(appendNumbers(nil, all...)) }
+	reply, err := s.client.Eval(background, earlierScript, []string{key}, s.shape, numbers(minute, day, want, 0, 0, 0), "",
+		numbers(number)+s.gateway, int64(s.now())).Text()
+	must.Do(t, err)
+	if remarks := reply[replyHeadBytes+quota.SummaryBytes+20:]; len(remarks) >= remarkBytes+limitedBytes && remarks[4] == remarkLimited {
+		return int64(binary.LittleEndian.Uint32([]byte(remarks[5:])))
+	}
+	return want
+}
+
+// Gateways of an earlier version may share Redis with this one, before an upgrade, during it and after a rollback. Together they admit the
+// limits of the minute and the day. The month counts what they admit, but for the days that an earlier gateway began.
+func TestEarlierGatewaysBesideThisOne(t *testing.T) {
+	client, prefix := dialRedis(t)
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 1))
+	now := instant.Of(time.Date(2028, 2, 27, 23, 0, 0, 0, time.UTC)) // of a leap year
+	earlier, s := newScript(client, prefix, quota.Product, earlierScript), newScript(client, prefix, quota.Product, takeScript)
+	earlier.now = func() instant.Millis { return now }
+	s.now = earlier.now
+	const minute, day, month = 30, 200, 700
+	d := store.Demand{Request: storetest.Request(storetest.Tenant(1), minute, day)}
+	d.Limits.Month = month
+	o := quota.Record{} // of minutes and days
+	inMonth, lastDay, refused := int64(0), int64(now)/86_400_000, 0
+	for number := range int64(6000) {
+		if now += instant.Millis(random.Int64N(40_000)); random.IntN(20) == 0 {
+			now += instant.Millis(random.Int64N(5 * 3_600_000))
+		}
+		want, isEarlier := 1+random.Int64N(5), random.IntN(2) == 0
+		today := int64(now) / 86_400_000
+		if today != lastDay {
+			isEarlier = false // this version begins the day
+			if lastDay = today; today == quota.MonthEnd(today-1, 1) {
+				inMonth = 0
+			}
+		}
+		limits := plan.Limits{Minute: minute, Day: day}
+		var granted int64
+		if isEarlier {
+			granted = takeEarlier(t, earlier, s.keyOf(d), number+1, minute, day, want)
+		} else {
+			d.Want = want
+			var results [1]store.Result
+			must.Do(t, s.DecideBatch(background, number+1, []store.Demand{d}, results[:]))
+			must.Do(t, results[0].Err)
+			granted = results[0].Verdict.Granted
+			if limits.Month = 0; month-inMonth < want {
+				want = max(0, month-inMonth)
+				refused++
+			}
+		}
+		ruled := quota.Product.Take(&o, now, quota.Demand{Limits: limits, Want: want})
+		if inMonth += granted; granted != ruled.Granted {
+			t.Fatalf("seed %d, step %d, earlier version: %v: %d granted, want %d; %d in this month", seed, number, isEarlier, granted, ruled.Granted, inMonth)
+		}
+	}
+	if refused == 0 {
+		t.Error("no month was used up")
 	}
 }

@@ -7,33 +7,48 @@ import (
 
 	"petgate/gateway/quotas/store"
 	"petgate/gateway/quotas/store/storetest"
+	"petgate/shared/core/id"
+	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
 )
 
-// BenchmarkScript shows what a batch costs: Redis's own time for the script, for one tenant and for several.
+// BenchmarkScript shows what a batch costs: Redis's own time for the script, for one tenant and for several, with a month and with
+// limits of a key's own.
 func BenchmarkScript(b *testing.B) {
 	client := dialServer(b, testkit.StartRedis(b))
 	s := newScript(client, "bench:", quota.Product, takeScript)
 	for _, tenants := range []int{1, 8, 16, 64} {
-		b.Run(fmt.Sprint(tenants), func(b *testing.B) {
-			demands, results := make([]store.Demand, tenants), make([]store.Result, tenants)
-			for i := range demands {
-				demands[i] = store.Demand{Request: store.Request{Name: store.Name{Tenant: storetest.Tenant(i)}, Limits: generous}, Want: 1}
-			}
-			client.ConfigResetStat(background)
-			b.ReportAllocs()
-			for n := int64(1); b.Loop(); n++ {
-				if err := s.DecideBatch(background, n, demands, results); err != nil {
-					b.Fatal(err)
+		for _, of := range []string{"", "/month", "/key"} {
+			b.Run(fmt.Sprint(tenants, of), func(b *testing.B) {
+				var demands []store.Demand
+				for i := range tenants {
+					d := store.Demand{Request: store.Request{Name: store.Name{Tenant: storetest.Tenant(i)}, Limits: generous}, Want: 1}
+					switch of {
+					case "/month":
+						d.Limits.Month = plan.LimitMax
+					case "/key":
+						own := d
+						own.Key, own.Joined = id.Key{1}, true
+						demands = append(demands, own)
+					}
+					demands = append(demands, d)
 				}
-			}
-			for line := range strings.Lines(client.Info(background, "commandstats").Val()) {
-				var calls, took int
-				if _, err := fmt.Sscanf(line, "cmdstat_fcall:calls=%d,usec=%d", &calls, &took); err == nil {
-					b.ReportMetric(float64(took)/float64(calls*tenants), "redis-µs/tenant")
+				results := make([]store.Result, len(demands))
+				client.ConfigResetStat(background)
+				b.ReportAllocs()
+				for n := int64(1); b.Loop(); n++ {
+					if err := s.DecideBatch(background, n, demands, results); err != nil {
+						b.Fatal(err)
+					}
 				}
-			}
-		})
+				for line := range strings.Lines(client.Info(background, "commandstats").Val()) {
+					var calls, took int
+					if _, err := fmt.Sscanf(line, "cmdstat_fcall:calls=%d,usec=%d", &calls, &took); err == nil {
+						b.ReportMetric(float64(took)/float64(calls*tenants), "redis-µs/tenant")
+					}
+				}
+			})
+		}
 	}
 }

@@ -44,6 +44,7 @@ func Run(t *testing.T, open Opener) {
 		"numbers out of range do no harm":  conformRange,
 		"a batch of none":                  conformNone,
 		"a large batch in the order asked": conformLarge,
+		"a key's own limits":               conformOwn,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open) })
 	}
@@ -236,6 +237,46 @@ func conformRange(t *testing.T, open Opener) {
 			t.Errorf("demand %d, %+v: %d granted, want %d", i, d, v.Granted, want)
 		}
 	}
+}
+
+// conformOwn: a key with limits of its own and its tenant are charged together, in a batch with others.
+func conformOwn(t *testing.T, open Opener) {
+	b := open(quota.Product, func() instant.Millis { return Epoch })
+	tenant := Demand(Tenant(70), 12, 100, 3)
+	other := Demand(Tenant(71), 2, 100, 3)
+	for _, c := range []struct {
+		key     byte
+		granted int64 // of 3
+		whole   int64 // used then
+		own     int64
+		binds   quota.Policy
+	}{{1, 3, 3, 3, quota.None}, {1, 2, 5, 5, quota.KeyMinute}, {1, 0, 5, 5, quota.KeyMinute}, {2, 3, 8, 3, quota.None}, {2, 2, 10, 5, quota.KeyMinute}, {3, 2, 12, 2, quota.Minute}} {
+		own := tenant
+		own.Key, own.Limits, own.Joined = id.Key{c.key}, plan.Limits{Minute: 5}, true
+		results := make([]store.Result, 4)
+		must(t, b.Decide(context.Background(), []store.Demand{other, own, tenant, other}, results))
+		ofKey, v := results[1].Verdict, results[2].Verdict
+		v.Join(&ofKey)
+		if v.Granted != c.granted || ofKey.Granted != c.granted || v.Usages[quota.Minute].Used != c.whole || v.Usages[quota.KeyMinute].Used != c.own ||
+			v.Violated() != c.binds {
+			t.Errorf("%+v: %+v, binds %v", c, v, v.Violated())
+		}
+		if results[0].Verdict.Usages[quota.Minute].Used != 2 || results[3].Verdict.Granted != 0 {
+			t.Errorf("beside it: %+v", results)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Demand wants this many requests of a tenant.
+func Demand(tenant id.Tenant, minute, day, want int64) store.Demand {
+	return store.Demand{Request: Request(tenant, minute, day), Want: want}
 }
 
 func conformNone(t *testing.T, open Opener) {
