@@ -211,6 +211,9 @@ func (g *gateway) openPublic(accessLog io.Writer) (err error) {
 	if err := fitDescriptors(&edgeConfig, g.log); err != nil {
 		return err
 	}
+	if err := g.docs.admit(cfg.describe(cfg.document)); err != nil {
+		return err
+	}
 	if err := g.writeDocs(cfg.document); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"fmt"
 	"sync"
 
 	"petgate/gateway/answers"
@@ -39,6 +40,18 @@ func (d *docs) change(plans []keystore.Plan) error {
 		d.plans = append(d.plans, portal.Plan{Name: p.Name, Limits: p.Limits})
 	}
 	return d.write()
+}
+
+// admit returns an error if a plan in force can never admit a request of an operation.
+func (d *docs) admit(document keystore.Document) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range d.plans {
+		if err := document.Admits(p.Limits); err != nil {
+			return fmt.Errorf("plan %s: %w", p.Name, err)
+		}
+	}
+	return nil
 }
 
 func (d *docs) write() error {

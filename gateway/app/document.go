@@ -103,7 +103,7 @@ func (c *Config) Reloads() bool { return c.API != "" }
 
 // describe returns what other programs are told of a document and of the keys.
 func (c *Config) describe(a *api.API) keystore.Document {
-	return keystore.Document{Hash: a.Hash, Title: a.Title, Version: a.Version, Scopes: a.Scopes(), KeyPrefix: c.KeyPrefix}
+	return keystore.Document{Hash: a.Hash, Title: a.Title, Version: a.Version, Scopes: a.Scopes(), KeyPrefix: c.KeyPrefix, Costs: a.Costs()}
 }
 
 // followDocument reads the document again at each SIGHUP until ctx ends.
@@ -126,6 +126,9 @@ func (g *gateway) reload() {
 	next, err := g.cfg.readDocument()
 	if err == nil {
 		err = g.cfg.checkServices(next)
+	}
+	if err == nil {
+		err = g.docs.admit(g.cfg.describe(next))
 	}
 	if err == nil {
 		err = g.writeDocs(next)

@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,7 +10,9 @@ import (
 	"testing"
 
 	"petgate/gateway/app"
+	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 	"petgate/shared/service"
 	"petgate/shared/testkit"
 )
@@ -82,9 +85,20 @@ func TestDocumentIsReadAgain(t *testing.T) {
 	if _, body := get(t, r.admin+"/readyz", ""); !strings.Contains(body, "line 4: GET /docs") || !strings.Contains(body, `"document"`) {
 		t.Errorf("/readyz does not say why: %s", body)
 	}
-	reload(ordersOf("3", "/v2/orders"), "the document was read again")
+	costing := func(units int) string {
+		return strings.Replace(ordersOf("3", "/v2/orders"), "get: {", fmt.Sprintf("get: {x-cost: %d, ", units), 1)
+	}
+	reload(costing(61), "keeps the one before")
+	if _, body := get(t, r.admin+"/readyz", ""); !strings.Contains(body, "plan free: a request of operation listOrders costs 61, so a minute limit of 60") {
+		t.Errorf("/readyz does not say what costs too much: %s", body)
+	}
+	reload(costing(5), "the document was read again")
 	want(404, 200, "after a better document")
 	described("3")
+	operator := operate.Operator{Store: store}
+	if _, err := operator.UpdatePlan(t.Context(), "free", plan.Limits{Minute: 4}); err == nil || !strings.Contains(err.Error(), "listOrders costs 5, so a minute limit of 4") {
+		t.Errorf("a plan below a cost: %v", err)
+	}
 	if _, body := get(t, r.url+"/openapi.yaml", ""); !strings.Contains(body, "/v2/orders:") || !strings.Contains(body, "/v1/quota:") {
 		t.Errorf("the document that clients get: %s", body)
 	}

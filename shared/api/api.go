@@ -64,6 +64,17 @@ func (a *API) Scopes() (scopes []string) {
 	return scopes
 }
 
+// Costs returns the costs of operations that are not 1, by their IDs.
+func (a *API) Costs() map[string]int64 {
+	costs := map[string]int64{}
+	for _, o := range a.Operations {
+		if o.Cost > 1 {
+			costs[o.ID] = o.Cost
+		}
+	}
+	return costs
+}
+
 // Pets returns the API of the pet service.
 func Pets() *API {
 	readPets.Do(func() {

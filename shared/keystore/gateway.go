@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
 )
 
 // Gateways lists all registered gateway processes by ID, those of one ID in the order of their registration.
@@ -247,7 +250,17 @@ type Document struct {
 	Version string   `json:"version"`
 	Scopes  []string `json:"scopes"` // of the operations that the gateway does not answer itself
 
-	KeyPrefix string `json:"keyPrefix,omitempty"` // of the tokens of new keys
+	KeyPrefix string           `json:"keyPrefix,omitempty"` // of the tokens of new keys
+	Costs     map[string]int64 `json:"costs,omitempty"`     // of requests, by operation; 1 for others
+}
+
+// Admits returns an error that names an operation whose requests the limits can never admit.
+func (d Document) Admits(l plan.Limits) error {
+	var wrong []error
+	for _, operation := range slices.Sorted(maps.Keys(d.Costs)) {
+		wrong = append(wrong, l.Admit(operation, d.Costs[operation]))
+	}
+	return errors.Join(wrong...)
 }
 
 // String names the document for people. It is empty if it is unknown.

@@ -66,6 +66,9 @@ func (o Operator) UpdatePlan(ctx context.Context, name string, limits plan.Limit
 		return Operation{}, err
 	}
 	is := plan.Effective(old.Limits, limits)
+	if err := o.admitsCosts(ctx, is); err != nil {
+		return Operation{}, err
+	}
 	moved := MovedLimits(old.Limits, is)
 	tenants, err := o.Store.TenantsByPlan(ctx)
 	if err != nil {
