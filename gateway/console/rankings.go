@@ -174,10 +174,8 @@ func (c *Console) rankingLists(patience context.Context, v *visit, period rankin
 		})
 	}
 	for _, t := range near[:min(n, len(near))] {
-		part := bar(t.Used, t.Limit)
-		part.Text, part.Level = humanize.Comma(t.percent())+" %", levelOf(t.percent())
 		lists.Nearest.Rows = append(lists.Nearest.Rows, []cell{
-			{Text: t.Name, Link: tenantPath(t.ID.String())}, {Text: t.policy}, {Text: humanize.Comma(t.Used)}, {Text: humanize.Comma(t.Limit)}, part,
+			{Text: t.Name, Link: tenantPath(t.ID.String())}, {Text: t.policy}, {Text: humanize.Comma(t.Used)}, {Text: humanize.Comma(t.Limit)}, sharePart(t.Usage, true),
 		})
 	}
 	var most int64

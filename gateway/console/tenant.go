@@ -118,8 +118,8 @@ func (c *Console) tenantSheet(ctx context.Context, v *visit, t operate.Owner) (s
 
 // usedPart is a cell with the used part of a limit.
 func usedPart(u quota.Usage) cell {
-	c := bar(u.Used, u.Limit)
-	c.Text, c.Level = fmt.Sprintf("%s of %s (%s)", humanize.Comma(u.Used), humanize.Comma(u.Limit), share(u, true)), levelOf(u.Used*100/max(u.Limit, 1))
+	c := sharePart(u, true)
+	c.Text = fmt.Sprintf("%s of %s (%s)", humanize.Comma(u.Used), humanize.Comma(u.Limit), c.Text)
 	return c
 }
 

@@ -179,24 +179,16 @@ func (c *Console) tenantList(ctx context.Context, v *visit, tenants []keystore.T
 
 // sharePart is a cell with the used part of a limit in per cent.
 func sharePart(u quota.Usage, isKnown bool) cell {
-	c := cell{Text: share(u, isKnown)}
-	if isKnown && u.Limit > 0 {
-		c.Bar, c.Level = partOf(u.Used, u.Limit), levelOf(u.Used*100/u.Limit)
+	if !isKnown || u.Limit <= 0 {
+		return cell{Text: "-"}
 	}
-	return c
+	percent := u.Used * 100 / u.Limit
+	return cell{Text: humanize.Comma(percent) + " %", Bar: partOf(u.Used, u.Limit), Level: levelOf(percent)}
 }
 
 // refusedSince is the beginning of the hour before this one: usage is kept by the hour.
 func (c *Console) refusedSince() instant.Millis {
 	return instant.Of(c.cfg.Clock()).Add(-time.Hour).Truncate(time.Hour)
-}
-
-// share writes the used part of a limit in per cent.
-func share(u quota.Usage, isKnown bool) string {
-	if !isKnown || u.Limit <= 0 {
-		return "-"
-	}
-	return humanize.Comma(u.Used*100/u.Limit) + " %"
 }
 
 func createTenant(_ context.Context, f *form) (prepared, error) {
