@@ -148,12 +148,12 @@ type answer struct {
 func (a *API) handler(c *call) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v := &visit{token: bearer(r), asks: c.asks}
-		store := a.cfg.Store
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			store = a.cfg.Changes
+		store, ctx, within := a.cfg.Store, r.Context(), databaseWithin
+		if c.changes {
+			// A program that goes away must not leave the outcome unknown.
+			store, ctx, within = a.cfg.Changes, context.WithoutCancel(ctx), changeWithin
 		}
-		// Not the context of the request: a program that goes away must not leave the outcome unknown.
-		ctx, cancel := context.WithTimeout(operate.WithAdminTLS(context.WithoutCancel(r.Context()), a.cfg.AdminTLS), changeWithin)
+		ctx, cancel := context.WithTimeout(operate.WithAdminTLS(ctx, a.cfg.AdminTLS), within)
 		defer cancel()
 		v.ctx = ctx
 		o, err := a.authenticate(v, w, r, store)
