@@ -89,7 +89,7 @@ func TestBadUsage(t *testing.T) {
 		{"tenant create acme --day 99999999999999999999", "--day: 99999999999999999999 is out of range"},
 		{"tenant create acme --minute 1,000 --day 1.5 --plan Pro -o xml", "4 problems"},
 		{"tenant create ten_1", "may not begin with ten_"},
-		{"tenant set-quota acme --clear --minute 1", "do not combine it with --minute or --day"},
+		{"tenant set-quota acme --clear --minute 1", "do not combine it with --minute, --day or --month"},
 		{"key create acme --expires 40000d", "out of range"},
 		{"key create acme --wait -o xml", "--wait: it needs a value"},
 		{"key show " + strings.ToUpper(key), "is not an ID"},

@@ -306,7 +306,7 @@ var stored = map[string]func(ctx context.Context, a *app, word string) ([]candid
 	},
 	"plan": func(ctx context.Context, a *app, _ string) ([]candidate, error) {
 		plans, err := a.store.Plans(ctx)
-		return candidatesFor(plans, func(p keystore.Plan) candidate { return candidate{p.Name, operate.PerMinuteAndDay(p.Limits)} }), err
+		return candidatesFor(plans, func(p keystore.Plan) candidate { return candidate{p.Name, operate.LimitsOrNone(p.Limits)} }), err
 	},
 	"gateway": func(ctx context.Context, a *app, _ string) ([]candidate, error) {
 		gateways, err := a.store.Gateways(ctx)

@@ -180,7 +180,7 @@ func (a *app) printChanges(c changes) error {
 // compare finds what a document changes in a state. Its error names everything in the document that does not fit the state.
 func (a *app) compare(d document, file string, state keystore.State, prune bool) (changes, error) {
 	c := comparison{
-		now: a.now(), problems: problems{file: file}, plansBefore: map[string]plan.Limits{}, plans: map[string]plan.Limits{}, tenants: map[string]bool{},
+		now: a.now(), problems: problems{file: file}, plansBefore: operate.Plans{}, plans: operate.Plans{}, tenants: map[string]bool{},
 	}
 	c.comparePlans(d, state)
 	tenants := make(map[string]keystore.Tenant, len(state.Tenants))
@@ -214,9 +214,9 @@ type comparison struct {
 	changes
 	problems
 	now         instant.Millis
-	plansBefore map[string]plan.Limits
-	plans       map[string]plan.Limits // as they will be
-	tenants     map[string]bool        // that the document names
+	plansBefore operate.Plans
+	plans       operate.Plans   // as they will be
+	tenants     map[string]bool // that the document names
 }
 
 func (c *comparison) show(action, kind, name, key, change string) {
@@ -224,26 +224,34 @@ func (c *comparison) show(action, kind, name, key, change string) {
 }
 
 func (c *comparison) comparePlans(d document, state keystore.State) {
-	was := map[string]keystore.Plan{}
 	for _, p := range state.Plans {
-		was[p.Name], c.plansBefore[p.Name], c.plans[p.Name] = p, p.Limits, p.Limits
+		c.plansBefore[p.Name], c.plans[p.Name] = p, p
 	}
 	for _, p := range d.Plans {
-		before, exists := was[string(p.Name)]
+		before, exists := c.plansBefore[string(p.Name)]
 		after := before
-		after.Name, after.Limits = string(p.Name), limitFlags{p.Minute, p.Day}.limits()
-		c.plans[after.Name] = after.Limits
+		after.Name, after.Limits, after.Test = string(p.Name), limitFlags{p.Minute, p.Day, p.Month}.limits(), plan.Limits{Minute: int64(p.TestMinute)}
+		c.plans[after.Name] = after
+		if after.Limits != before.Limits || after.Test != before.Test {
+			c.checkLimits(p.At, after.Limits, after.InForce(plan.Limits{}, apikey.Test))
+		}
 		switch {
 		case !exists:
 			c.edits.Plans = append(c.edits.Plans, keystore.Edit[keystore.Plan]{After: after})
-			text := "without limits"
-			if after.Limits.IsComplete() {
-				text = operate.PerMinuteAndDay(after.Limits)
-			}
-			c.show(actionCreate, "plan", after.Name, "", text)
+			c.show(actionCreate, "plan", after.Name, "", cmp.Or(operate.Limits(after.Limits), "without limits"))
 		case after != before:
 			c.edits.Plans = append(c.edits.Plans, keystore.Edit[keystore.Plan]{Before: &before, After: after})
-			c.show(actionChange, "plan", after.Name, "", operate.MovedLimits(before.Limits, after.Limits))
+			c.show(actionChange, "plan", after.Name, "", operate.MovedPlan(before, after))
+		}
+	}
+}
+
+// checkLimits adds the first problem of some limits.
+func (c *comparison) checkLimits(at place, all ...plan.Limits) {
+	for _, limits := range all {
+		if err := limits.Check(); err != nil {
+			c.add(at, "%v", err)
+			return
 		}
 	}
 }
@@ -255,22 +263,28 @@ func (c *comparison) compareTenant(t documentTenant, was keystore.Tenant, exists
 			c.add(t.At, "%v", err)
 		}
 	}
-	limits, known := c.plans[string(t.Plan)]
-	if !known {
+	if _, known := c.plans[string(t.Plan)]; !known {
 		c.add(t.At, "there is no plan %q%s", t.Plan, didYouMean(string(t.Plan), sortedKeys(c.plans)))
 		return
 	}
 	is := was
-	is.Name, is.Plan, is.Override, is.Suspended = string(t.Name), string(t.Plan), limitFlags{t.Minute, t.Day}.limits(), t.Suspended
+	is.Name, is.Plan, is.Override, is.Suspended = string(t.Name), string(t.Plan), limitFlags{t.Minute, t.Day, t.Month}.limits(), t.Suspended
+	if is.MonthStarts = uint8(t.MonthStarts); max(1, is.MonthStarts) == max(1, was.MonthStarts) {
+		is.MonthStarts = was.MonthStarts
+	}
+	inForce := c.plans.Owner(is).Limits
+	if is.Override != was.Override {
+		c.checkLimits(t.At, is.Override)
+	}
 	if exists && is == was {
 		return
 	}
 	text := "on plan " + is.Plan
 	if exists {
 		text = movedTenant(was, is)
-		inForce := operate.MovedLimits(plan.Effective(c.plansBefore[was.Plan], was.Override), plan.Effective(limits, is.Override))
-		if inForce != "" && inForce != operate.MovedLimits(was.Override, is.Override) {
-			text += ", in force: " + inForce
+		moved := operate.MovedLimits(c.plansBefore.Owner(was).Limits, inForce)
+		if moved != "" && moved != operate.MovedLimits(was.Override, is.Override) {
+			text += ", in force: " + moved
 		}
 	} else if is.Override != (plan.Limits{}) {
 		text += ", own limits: " + operate.MovedLimits(plan.Limits{}, is.Override)
@@ -278,7 +292,7 @@ func (c *comparison) compareTenant(t documentTenant, was keystore.Tenant, exists
 	if !exists && is.Suspended {
 		text += ", suspended"
 	}
-	if !plan.Effective(limits, is.Override).IsComplete() {
+	if !inForce.IsSet() {
 		text += "; it will have no quota, so all its requests are refused"
 	}
 	edit, action := keystore.Edit[keystore.Tenant]{After: is}, actionCreate
@@ -297,6 +311,9 @@ func movedTenant(was, is keystore.Tenant) string {
 	}
 	if moved := operate.MovedLimits(was.Override, is.Override); moved != "" {
 		parts = append(parts, "own limits: "+moved)
+	}
+	if was.MonthStarts != is.MonthStarts {
+		parts = append(parts, fmt.Sprintf("its month begins on day %d", max(1, is.MonthStarts)))
 	}
 	if was.Suspended != is.Suspended {
 		parts = append(parts, operate.Either(is.Suspended, "suspended", "resumed"))
@@ -328,7 +345,10 @@ func (c *comparison) compareKey(t documentTenant, k documentKey, of keystore.Ten
 		c.add(k.At, "%v", err)
 		return
 	}
-	is.Name, is.Scopes, is.Allow = string(k.Name), scopes, prefixes(k.Allow)
+	is.Name, is.Scopes, is.Allow, is.Limits = string(k.Name), scopes, prefixes(k.Allow), limitFlags{Minute: k.Minute, Day: k.Day}.limits()
+	if is.Limits != was.Limits {
+		c.checkLimits(k.At, is.Limits)
+	}
 	if expires := instant.Millis(k.Expires); expires.String() != was.ExpiresAt.String() { // a document has whole seconds
 		is.ExpiresAt = expires
 		if expires != 0 && expires <= c.now {

@@ -32,7 +32,7 @@ plans:
   - {name: bespoke}
 tenants:
   - {name: acme, plan: team}
-  - {name: "a: b # c", plan: bespoke, minute: 5, day: 10, suspended: true}
+  - {name: "a: b # c", plan: bespoke, minute: 5, day: 10, month: 100, monthStarts: 15, suspended: true}
   - {name: "123", plan: free, day: 50}
   - {name: Zoë, plan: pro}
 `
@@ -75,7 +75,7 @@ func TestRoundTrip(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		s := newMigrated(t, url)
 		s.ok("apply", s.file(stated), "--yes")
-		s.ok("plan", "update", "enterprise", "--minute", "7")
+		s.ok("plan", "update", "enterprise", "--minute", "7", "--test-minute", "3")
 		without := s.keyadmin("export").stdout
 		empty := newMigrated(t, testkit.SQLite(t))
 		empty.ok("apply", s.file(without), "--yes")
@@ -83,7 +83,7 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("exported again:\n%s\nwant:\n%s", got, without)
 		}
 
-		s.ok("key", "create", "acme", "--name", "ci: main", "--allow", "10.0.0.0/8", "--allow", "2001:db8::/32", "--expires", "90d")
+		s.ok("key", "create", "acme", "--name", "ci: main", "--allow", "10.0.0.0/8", "--allow", "2001:db8::/32", "--expires", "90d", "--minute", "3")
 		s.ok("key", "create", "acme", "--test", "--scope", "pets:read", "--name", "revoked")
 		s.ok("key", "revoke", keyID(s, "acme"), "--yes")
 		s.ok("key", "create", "acme", "--test", "--scope", "pets:read")

@@ -18,6 +18,7 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 )
 
 // documentHead begins an exported document.
@@ -34,19 +35,23 @@ type (
 		Tenants []documentTenant `yaml:"tenants,omitempty"`
 	}
 	documentPlan struct {
-		At     place    `yaml:"-"`
-		Name   planName `yaml:"name" required:""`
-		Minute limit    `yaml:"minute,omitempty"`
-		Day    limit    `yaml:"day,omitempty"`
+		At         place    `yaml:"-"`
+		Name       planName `yaml:"name" required:""`
+		Minute     limit    `yaml:"minute,omitempty"`
+		Day        limit    `yaml:"day,omitempty"`
+		Month      limit    `yaml:"month,omitempty"`
+		TestMinute limit    `yaml:"testMinute,omitempty"`
 	}
 	documentTenant struct {
-		At        place         `yaml:"-"`
-		Name      name          `yaml:"name" required:""`
-		Plan      planName      `yaml:"plan" required:""`
-		Minute    limit         `yaml:"minute,omitempty"`
-		Day       limit         `yaml:"day,omitempty"`
-		Suspended bool          `yaml:"suspended,omitempty"`
-		Keys      []documentKey `yaml:"keys,omitempty"` // nil: the file does not name the tenant's keys
+		At          place               `yaml:"-"`
+		Name        name                `yaml:"name" required:""`
+		Plan        planName            `yaml:"plan" required:""`
+		Minute      limit               `yaml:"minute,omitempty"`
+		Day         limit               `yaml:"day,omitempty"`
+		Month       limit               `yaml:"month,omitempty"`
+		MonthStarts operate.MonthStarts `yaml:"monthStarts,omitempty"`
+		Suspended   bool                `yaml:"suspended,omitempty"`
+		Keys        []documentKey       `yaml:"keys,omitempty"` // nil: the file does not name the tenant's keys
 	}
 	documentKey struct {
 		At          place          `yaml:"-"`
@@ -56,6 +61,8 @@ type (
 		Scopes      []scope        `yaml:"scopes,flow" required:""`
 		Allow       []block        `yaml:"allow,omitempty,flow"`
 		Expires     expiry         `yaml:"expires,omitempty"`
+		Minute      limit          `yaml:"minute,omitempty"`
+		Day         limit          `yaml:"day,omitempty"`
 		Disabled    bool           `yaml:"disabled,omitempty"`
 	}
 )
@@ -114,7 +121,10 @@ const documentRows = 1000
 func (d *documentWriter) plans(plans []keystore.Plan) error {
 	head := document{Version: version, Plans: []documentPlan{}}
 	for _, p := range plans {
-		head.Plans = append(head.Plans, documentPlan{Name: planName(p.Name), Minute: limit(p.Limits.Minute), Day: limit(p.Limits.Day)})
+		head.Plans = append(head.Plans, documentPlan{
+			Name: planName(p.Name), Minute: limit(p.Limits.Minute), Day: limit(p.Limits.Day), Month: limit(p.Limits.Month),
+			TestMinute: limit(p.Test.Minute),
+		})
 	}
 	// The databases sort the names of plans differently.
 	slices.SortFunc(head.Plans, func(a, b documentPlan) int { return cmp.Compare(a.Name, b.Name) })
@@ -130,7 +140,8 @@ func (d *documentWriter) tenant(t keystore.Tenant) (err error) {
 	}
 	d.size++
 	d.tenants = append(d.tenants, documentTenant{
-		Name: name(t.Name), Plan: planName(t.Plan), Minute: limit(t.Override.Minute), Day: limit(t.Override.Day), Suspended: t.Suspended,
+		Name: name(t.Name), Plan: planName(t.Plan), Minute: limit(t.Override.Minute), Day: limit(t.Override.Day), Month: limit(t.Override.Month),
+		MonthStarts: operate.MonthStarts(t.MonthStarts), Suspended: t.Suspended,
 	})
 	return err
 }
@@ -143,7 +154,10 @@ func (d *documentWriter) key(k keystore.Key) error {
 	if n := len(d.tenants); n > 0 {
 		keys = &d.tenants[n-1].Keys
 	}
-	one := documentKey{ID: keyArgument{k.ID}, Name: name(k.Name), Environment: keyEnvironment{k.Environment}, Expires: expiry(k.ExpiresAt), Disabled: k.DisabledAt() != 0}
+	one := documentKey{
+		ID: keyArgument{k.ID}, Name: name(k.Name), Environment: keyEnvironment{k.Environment}, Expires: expiry(k.ExpiresAt),
+		Minute: limit(k.Limits.Minute), Day: limit(k.Limits.Day), Disabled: k.DisabledAt() != 0,
+	}
 	for _, s := range k.Scopes.Names() {
 		one.Scopes = append(one.Scopes, scope(s))
 	}

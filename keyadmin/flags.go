@@ -48,14 +48,26 @@ type (
 	address    = operate.Address
 )
 
-// limitFlags are the limits of a plan or of a tenant.
+// limitFlags are the limits of a new plan.
 type limitFlags struct {
 	Minute limit `placeholder:"N" help:"Requests in any 60 seconds."`
 	Day    limit `placeholder:"N" help:"Requests in a UTC day."`
+	Month  limit `placeholder:"N" help:"Requests in a month, which begins on the first, UTC, or when tenant set-quota says."`
 }
 
 func (f limitFlags) limits() plan.Limits {
-	return plan.Limits{Minute: int64(f.Minute), Day: int64(f.Day)}
+	return plan.Limits{Minute: int64(f.Minute), Day: int64(f.Day), Month: int64(f.Month)}
+}
+
+// limitChangeFlags change the limits of a plan or of a tenant.
+type limitChangeFlags struct {
+	Minute operate.LimitChange `placeholder:"N" help:"Requests in any 60 seconds; none removes the limit."`
+	Day    operate.LimitChange `placeholder:"N" help:"Requests in a UTC day; none removes the limit."`
+	Month  operate.LimitChange `placeholder:"N" help:"Requests in a month; none removes the limit."`
+}
+
+func (f limitChangeFlags) limits() plan.Limits {
+	return plan.Limits{Minute: int64(f.Minute), Day: int64(f.Day), Month: int64(f.Month)}
 }
 
 // block is a CIDR block. A bare address is the block of that address alone.

@@ -117,6 +117,31 @@ func TestOperator(t *testing.T) {
 	})
 }
 
+func TestLimits(t *testing.T) {
+	eachMode(t, "limits", func(s *shell) {
+		s.keyadmin("plan", "create", "bad", "--minute", "600", "--day", "100")
+		s.keyadmin("plan", "create", "bad", "--day", "600", "--month", "100", "--test-minute", "700")
+		s.keyadmin("plan", "create", "bad", "--day", "600", "--test-minute", "700")
+		s.ok("plan", "create", "gold", "--minute", "600", "--month", "3000000", "--test-minute", "60")
+		s.ok("tenant", "create", "acme", "--plan", "gold")
+		s.ok("tenant", "set-quota", "acme", "--month", "5000000", "--month-starts", "15")
+		s.keyadmin("tenant", "set-quota", "acme", "--month-starts", "31")
+		s.keyadmin("tenant", "set-quota", "acme", "--day", "500")
+		s.ok("tenant", "show", "acme")
+		s.sure("plan", "update", "gold", "--day", "100000")
+		s.ok("plan", "update", "gold", "--month", "none", "--test-minute", "none", "-o", "json")
+		s.ok("key", "create", "acme", "--name", "ci", "--minute", "10", "--day", "500", "-o", "json")
+		key := keyID(s, "acme")
+		s.ok("key", "update", key, "--minute", "700", "--day", "none")
+		s.keyadmin("key", "update", key, "--minute", "70", "--day", "60")
+		s.ok("key", "list")
+		s.ok("export")
+		s.ok("tenant", "set-quota", "acme", "--month", "none")
+		s.ok("tenant", "list")
+		s.sure("plan", "update", "gold", "--minute", "none", "--day", "none")
+	})
+}
+
 // unknownToken is well formed, but belongs to no key.
 func unknownToken(s *shell) string {
 	s.t.Helper()

@@ -15,7 +15,7 @@ import (
 
 type keyCommands struct {
 	Create  keyCreate  `cmd:"" help:"Issue a key; its token is shown once."`
-	Update  keyUpdate  `cmd:"" help:"Change the name, scopes, allow-list or expiry of a key."`
+	Update  keyUpdate  `cmd:"" help:"Change the name, scopes, allow-list, expiry or limits of a key."`
 	List    keyList    `cmd:"" help:"List keys."`
 	Show    keyShow    `cmd:"" help:"Show one key: status, scopes, last use."`
 	Disable keyDisable `cmd:"" help:"Refuse a key until it is enabled."`
@@ -34,6 +34,7 @@ func keySheet(v operate.KeyView) table {
 		{"Environment", v.Environment},
 		{"Scopes", strings.Join(v.Scopes, " ")},
 		{"Allowed from", operate.Anywhere(v.Allow)},
+		{"Own limits", operate.OrDash(v.OwnLimits())},
 		{"Status", v.Status},
 		{"Created", v.CreatedAt},
 		{"Expires", operate.Never(v.ExpiresAt)},
@@ -51,6 +52,8 @@ type keyCreate struct {
 	Expires moment  `placeholder:"WHEN" help:"When the key expires: after 90d or 1w, or at a UTC date, 2026-12-31 (default: never)."`
 	Scope   []scope `placeholder:"SCOPE" help:"A scope of the key: one that an operation of the API needs, or usage:read (default: all but usage:read). Repeatable."`
 	Allow   []block `placeholder:"CIDR" help:"Addresses from which the key may be used (default: any). Repeatable."`
+	Minute  limit   `placeholder:"N" help:"Requests with this key in any 60 seconds, within its tenant's limit."`
+	Day     limit   `placeholder:"N" help:"Requests with this key in a UTC day, within its tenant's limit."`
 	Test    bool    `help:"A key for gateways of the test environment."`
 	ifNotExists
 	waiting
@@ -61,7 +64,7 @@ func (c *keyCreate) Run(ctx context.Context, a *app, t keystore.Tenant) error {
 	if err != nil {
 		return err
 	}
-	spec := keystore.KeySpec{Name: string(c.Name), Environment: apikey.Live, Scopes: scopes, Allow: prefixes(c.Allow)}
+	spec := keystore.KeySpec{Name: string(c.Name), Environment: apikey.Live, Scopes: scopes, Allow: prefixes(c.Allow), Limits: limitFlags{Minute: c.Minute, Day: c.Day}.limits()}
 	if c.Test {
 		spec.Environment = apikey.Test
 	}
@@ -117,9 +120,8 @@ func (a *app) printCreated(r operate.Outcome, t operate.Owner) error {
 	if err := a.printToken(r.View); err != nil {
 		return err
 	}
-	if t.Limits.IsComplete() && a.ErrTerminal {
-		a.note("Limits belong to the tenant: all its keys share %s requests per minute and %s per day.",
-			count(t.Limits.Minute), count(t.Limits.Day))
+	if limits := operate.Limits(t.Limits); limits != "" && a.ErrTerminal {
+		a.note("Limits belong to the tenant: all its keys share %s.", limits)
 	}
 	a.noteQuota(t.View())
 	if t.Suspended {
@@ -175,8 +177,8 @@ func (c *keyList) Run(ctx context.Context, a *app, store *keystore.Store) error 
 	}
 	keys, n := store.Keys(ctx, only), c.rows(a)
 	t := table{
-		head:  []string{"ID", "TENANT", "NAME", "HINT", "ENV", "SCOPES", "ALLOWED FROM", "STATUS", "EXPIRES", "LAST USED", "LAST REFUSED"},
-		spare: []string{"LAST REFUSED", "HINT", "ALLOWED FROM", "ENV", "SCOPES", "LAST USED", "EXPIRES"},
+		head:  []string{"ID", "TENANT", "NAME", "HINT", "ENV", "SCOPES", "ALLOWED FROM", "OWN LIMITS", "STATUS", "EXPIRES", "LAST USED", "LAST REFUSED"},
+		spare: []string{"LAST REFUSED", "HINT", "OWN LIMITS", "ALLOWED FROM", "ENV", "SCOPES", "LAST USED", "EXPIRES"},
 		none:  "There are no keys. The first: `keyadmin key create TENANT`",
 	}
 	switch {
@@ -198,7 +200,7 @@ func (c *keyList) Run(ctx context.Context, a *app, store *keystore.Store) error 
 	return printList(a, &c.limiting, a.operator.ViewKeys(ctx, keys), t, func(v operate.KeyView) []string {
 		return []string{
 			v.ID, v.Tenant, v.Name, v.Hint, v.Environment, strings.Join(v.Scopes, " "), operate.Anywhere(v.Allow),
-			v.Status, operate.Never(v.ExpiresAt), operate.Never(v.LastUsedAt), operate.Never(v.LastRefusedAt),
+			operate.OrDash(v.OwnLimits()), v.Status, operate.Never(v.ExpiresAt), operate.Never(v.LastUsedAt), operate.Never(v.LastRefusedAt),
 		}
 	})
 }
@@ -270,12 +272,14 @@ func (keyWhoami) Run(ctx context.Context, a *app, store *keystore.Store) error {
 
 type keyUpdate struct {
 	ofKey
-	Name      name    `placeholder:"NAME" help:"What the key is for."`
-	Scope     []scope `placeholder:"SCOPE" help:"The key's scopes, instead of those it has. Repeatable."`
-	Allow     []block `placeholder:"CIDR" help:"Addresses from which the key may be used, instead of those it has. Repeatable."`
-	AllowAny  bool    `help:"The key may be used from anywhere."`
-	Expires   moment  `placeholder:"WHEN" help:"When the key expires: after 90d or 1w, or at a UTC date, 2026-12-31."`
-	NoExpires bool    `help:"The key never expires."`
+	Name      name                `placeholder:"NAME" help:"What the key is for."`
+	Scope     []scope             `placeholder:"SCOPE" help:"The key's scopes, instead of those it has. Repeatable."`
+	Allow     []block             `placeholder:"CIDR" help:"Addresses from which the key may be used, instead of those it has. Repeatable."`
+	AllowAny  bool                `help:"The key may be used from anywhere."`
+	Expires   moment              `placeholder:"WHEN" help:"When the key expires: after 90d or 1w, or at a UTC date, 2026-12-31."`
+	NoExpires bool                `help:"The key never expires."`
+	Minute    operate.LimitChange `placeholder:"N" help:"Requests with this key in any 60 seconds, within its tenant's limit; none removes the limit."`
+	Day       operate.LimitChange `placeholder:"N" help:"Requests with this key in a UTC day, within its tenant's limit; none removes the limit."`
 	waiting
 }
 
@@ -287,8 +291,8 @@ func (c *keyUpdate) BadSettings() service.BadSettings {
 		bad.Require(false, "", "--allow is empty: --allow-any removes the allow-list")
 		return bad
 	}
-	bad.Require(c.Name != "" || len(c.Scope) > 0 || len(c.Allow) > 0 || c.AllowAny || expires || c.NoExpires, "",
-		"give --name, --scope, --allow, --allow-any, --expires or --no-expires")
+	bad.Require(c.Name != "" || len(c.Scope) > 0 || len(c.Allow) > 0 || c.AllowAny || expires || c.NoExpires || c.Minute != 0 || c.Day != 0, "",
+		"give --name, --scope, --allow, --allow-any, --expires, --no-expires, --minute or --day")
 	bad.Require(!c.AllowAny || len(c.Allow) == 0, "", "--allow-any removes the allow-list: do not combine it with --allow")
 	bad.Require(!c.NoExpires || !expires, "", "--no-expires removes the expiry: do not combine it with --expires")
 	return bad
@@ -316,6 +320,7 @@ func (c *keyUpdate) Run(ctx context.Context, a *app, k ownedKey) error {
 		if expiresAt != 0 || c.NoExpires {
 			k.ExpiresAt = expiresAt
 		}
+		k.Limits = k.Limits.Changed(limitChangeFlags{Minute: c.Minute, Day: c.Day}.limits())
 	}
 	return a.carryOut(ctx, operation{Operation: a.operator.UpdateKey(k.Owner, k.Key, edit), wait: c.Wait})
 }

@@ -130,14 +130,14 @@ func (a *app) explainPlan(ctx context.Context, name string, err error) error {
 	if !errors.Is(err, keystore.ErrNotFound) {
 		return err
 	}
-	limits, listErr := a.operator.PlanLimits(ctx)
+	plans, listErr := a.operator.Plans(ctx)
 	if listErr != nil {
 		return errors.Join(err, listErr)
 	}
-	if _, ok := limits[name]; ok {
+	if _, ok := plans[name]; ok {
 		return err // something else was not found
 	}
-	return fmt.Errorf("there is no plan %q%s (`keyadmin plan list` shows all)", name, didYouMean(name, sortedKeys(limits)))
+	return fmt.Errorf("there is no plan %q%s (`keyadmin plan list` shows all)", name, didYouMean(name, sortedKeys(plans)))
 }
 
 // suggestionsMax keeps a suggestion short.

@@ -178,7 +178,7 @@ func TestWidths(t *testing.T) {
 func TestCSV(t *testing.T) {
 	s := newMigrated(t, testkit.SQLite(t))
 	for _, c := range []struct{ args, want string }{
-		{"tenant list", "id,name,plan,limits.minute,limits.day,override.minute,override.day,suspended,createdAt\r\n"},
+		{"tenant list", "id,name,plan,limits.minute,limits.day,limits.month,override.minute,override.day,override.month,monthStarts,suspended,createdAt\r\n"},
 		{"gateway lost", "kind,tenantId,keyId,at,reportedBy,reportedAt\r\n"},
 	} {
 		if got := s.keyadmin(append(strings.Fields(c.args), "-o", "csv")...).stdout; got != c.want {
@@ -186,7 +186,7 @@ func TestCSV(t *testing.T) {
 		}
 	}
 	s.ok("tenant", "create", `a "b", c`, "-o", "csv")
-	if got := s.keyadmin("tenant", "list", "-o", "csv").stdout; !strings.Contains(got, `,"a ""b"", c",free,60,1000,,,false,2026-03-01T12:00:0`) {
+	if got := s.keyadmin("tenant", "list", "-o", "csv").stdout; !strings.Contains(got, `,"a ""b"", c",free,60,1000,,,,,1,false,2026-03-01T12:00:0`) {
 		t.Errorf("tenant list -o csv:\n%s", got)
 	}
 }

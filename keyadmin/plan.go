@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
+	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 	"petgate/shared/service"
@@ -22,34 +25,33 @@ func (planList) Run(ctx context.Context, a *app, store *keystore.Store) error {
 	if err != nil {
 		return err
 	}
-	t := table{head: []string{"NAME", "PER MINUTE", "PER DAY", "CREATED"}, spare: []string{"CREATED"}, none: "There are no plans."}
+	t := table{
+		head:  []string{"NAME", "PER MINUTE", "PER DAY", "PER MONTH", "TEST, PER MINUTE", "CREATED"},
+		spare: []string{"CREATED", "TEST, PER MINUTE"}, none: "There are no plans.",
+	}
 	return printRows(a, plans, operate.ViewPlan, t, func(p keystore.Plan, v operate.PlanView) []string {
-		return []string{v.Name, operate.LimitText(p.Limits.Minute, 0), operate.LimitText(p.Limits.Day, 0), operate.OrDash(v.CreatedAt)}
+		test := operate.LimitText(cmp.Or(p.Test.Minute, p.Limits.Minute), 0)
+		return slices.Concat([]string{v.Name}, operate.LimitTexts(p.Limits, plan.Limits{}), []string{test, operate.OrDash(v.CreatedAt)})
 	})
 }
 
 type planCreate struct {
 	Name planName `arg:"" help:"Lower-case letters, digits and hyphens."`
 	limitFlags
+	TestMinute limit `placeholder:"N" help:"Requests of test keys in any 60 seconds, instead of --minute."`
 	ifNotExists
 	waiting
 }
 
-// BadSettings checks that both limits are given or neither.
-func (c *planCreate) BadSettings() service.BadSettings {
-	var bad service.BadSettings
-	bad.Require((c.Minute == 0) == (c.Day == 0), "",
-		"give both --minute and --day, or neither for a plan whose tenants have limits of their own")
-	return bad
-}
-
 func (c *planCreate) Run(ctx context.Context, a *app, operator operate.Operator) error {
-	return a.carryOut(ctx, operation{Operation: operator.CreatePlan(string(c.Name), c.limits(), c.IfNotExists), wait: c.Wait})
+	made := keystore.Plan{Name: string(c.Name), Limits: c.limits(), Test: plan.Limits{Minute: int64(c.TestMinute)}}
+	return a.carryOut(ctx, operation{Operation: operator.CreatePlan(made, c.IfNotExists), wait: c.Wait})
 }
 
 type planUpdate struct {
 	Name planName `arg:"" complete:"plan" help:"The plan's name."`
-	limitFlags
+	limitChangeFlags
+	TestMinute operate.LimitChange `placeholder:"N" help:"Requests of test keys in any 60 seconds; none: as --minute."`
 	asking
 	waiting
 }
@@ -57,12 +59,12 @@ type planUpdate struct {
 // BadSettings checks that there is something to change.
 func (c *planUpdate) BadSettings() service.BadSettings {
 	var bad service.BadSettings
-	bad.Require(c.Minute != 0 || c.Day != 0, "", "give --minute, --day or both")
+	bad.Require(c.limits().IsSet() || c.TestMinute != 0, "", "give --minute, --day, --month or --test-minute")
 	return bad
 }
 
 func (c *planUpdate) Run(ctx context.Context, a *app, operator operate.Operator) error {
-	op, err := operator.UpdatePlan(ctx, string(c.Name), c.limits())
+	op, err := operator.UpdatePlan(ctx, string(c.Name), c.limits(), plan.Limits{Minute: int64(c.TestMinute)})
 	if err != nil {
 		return a.explainPlan(ctx, string(c.Name), err)
 	}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
@@ -33,25 +35,15 @@ func (a *app) changeTenant(ctx context.Context, o operation) error {
 
 func (a *app) noteQuota(v operate.TenantView) {
 	if why := v.NoQuota(); why != "" {
-		a.warn("%s\nSet its limits: keyadmin tenant set-quota %s%s", why, operate.ShellWord(v.Name), missingLimits(v.Owner.Limits))
+		a.warn("%s\nSet its limits: keyadmin tenant set-quota %s --minute N --day N", why, operate.ShellWord(v.Name))
 	}
-}
-
-// missingLimits returns the flags for the limits that are not set: ` --minute N --day N`.
-func missingLimits(l plan.Limits) (flags string) {
-	if l.Minute == 0 {
-		flags += " --minute N"
-	}
-	if l.Day == 0 {
-		flags += " --day N"
-	}
-	return flags
 }
 
 type tenantCreate struct {
 	Name tenantName `arg:"" help:"The tenant's name; must be unique."`
 	Plan planName   `default:"free" placeholder:"PLAN" help:"Its plan."`
 	ownLimitFlags
+	monthStartsFlag
 	ifNotExists
 	waiting
 }
@@ -60,13 +52,18 @@ type tenantCreate struct {
 type ownLimitFlags struct {
 	Minute limit `placeholder:"N" help:"Its own limit of requests in any 60 seconds, instead of the plan's."`
 	Day    limit `placeholder:"N" help:"Its own limit of requests in a UTC day, instead of the plan's."`
+	Month  limit `placeholder:"N" help:"Its own limit of requests in a month, instead of the plan's."`
+}
+
+type monthStartsFlag struct {
+	MonthStarts operate.MonthStarts `placeholder:"DAY" help:"The day, 1 to 28, of the UTC month on which its month begins (default: 1)."`
 }
 
 func (f ownLimitFlags) limits() plan.Limits { return limitFlags(f).limits() }
 
 func (c *tenantCreate) Run(ctx context.Context, a *app, operator operate.Operator) error {
 	spec := keystore.TenantSpec{
-		Name: string(c.Name), Plan: string(c.Plan), Override: c.limits(),
+		Name: string(c.Name), Plan: string(c.Plan), Override: c.limits(), MonthStarts: uint8(c.MonthStarts),
 	}
 	err := a.changeTenant(ctx, operation{
 		Operation: operator.CreateTenant(spec, c.IfNotExists), wait: c.Wait,
@@ -86,12 +83,12 @@ func (c *tenantList) Run(ctx context.Context, a *app, store *keystore.Store) err
 		tenants = first(&c.limiting, n, asList(store.FindTenants(ctx, keystore.TenantFilter{}, "", n+1)))
 	}
 	t := table{
-		head:  []string{"ID", "NAME", "PLAN", "PER MINUTE", "PER DAY", "STATUS", "CREATED"},
-		spare: []string{"CREATED", "ID", "PER DAY"},
+		head:  []string{"ID", "NAME", "PLAN", "PER MINUTE", "PER DAY", "PER MONTH", "STATUS", "CREATED"},
+		spare: []string{"CREATED", "ID", "PER MONTH", "PER DAY"},
 		none:  "There are no tenants. The first: `keyadmin tenant create NAME`",
 	}
 	return printList(a, &c.limiting, a.operator.ViewTenants(ctx, tenants), t, func(v operate.TenantView) []string {
-		return []string{v.ID, v.Name, v.Plan, v.PerMinute(), v.PerDay(), v.Status(), v.CreatedAt}
+		return slices.Concat([]string{v.ID, v.Name, v.Plan}, v.LimitTexts(), []string{v.Status(), v.CreatedAt})
 	})
 }
 
@@ -105,15 +102,12 @@ func (c *tenantShow) Run(ctx context.Context, a *app, t keystore.Tenant) error {
 		return err
 	}
 	v := owner.View()
-	return a.print(v, table{rows: [][]string{
-		{"ID", v.ID},
-		{"Name", v.Name},
-		{"Plan", v.Plan},
-		{"Requests per minute", v.PerMinute()},
-		{"Requests per day", v.PerDay()},
-		{"Status", v.Status()},
-		{"Created", v.CreatedAt},
-	}})
+	sheet := table{rows: [][]string{{"ID", v.ID}, {"Name", v.Name}, {"Plan", v.Plan}}}
+	for i, text := range v.LimitTexts() {
+		sheet.rows = append(sheet.rows, []string{"Requests per " + plan.Policies[i], text})
+	}
+	sheet.rows = append(sheet.rows, []string{"Month begins on", fmt.Sprintf("day %d, UTC", v.MonthStarts)}, []string{"Status", v.Status()}, []string{"Created", v.CreatedAt})
+	return a.print(v, sheet)
 }
 
 type tenantRename struct {
@@ -161,7 +155,7 @@ type tenantSetPlan struct {
 
 func (c *tenantSetPlan) Run(ctx context.Context, a *app, t keystore.Tenant) error {
 	to := string(c.Plan)
-	op, err := a.operator.MoveTenant(ctx, t, to, c.limits(), func(is plan.Limits) string { return "add" + missingLimits(is) })
+	op, err := a.operator.MoveTenant(ctx, t, to, c.limits(), "add --minute N --day N")
 	if err != nil {
 		return err
 	}
@@ -177,8 +171,9 @@ func (c *tenantSetPlan) Run(ctx context.Context, a *app, t keystore.Tenant) erro
 
 type tenantSetQuota struct {
 	ofTenant
-	limitFlags
-	Clear bool `help:"Remove both: the plan's limits apply again."`
+	limitChangeFlags
+	monthStartsFlag
+	Clear bool `help:"Remove all of them: the plan's limits apply again."`
 	asking
 	waiting
 }
@@ -186,14 +181,18 @@ type tenantSetQuota struct {
 // BadSettings checks that there is something to change, and that the flags do not contradict each other.
 func (c *tenantSetQuota) BadSettings() service.BadSettings {
 	var bad service.BadSettings
-	given := c.Minute != 0 || c.Day != 0
-	bad.Require(!c.Clear || !given, "", "--clear removes both limits: do not combine it with --minute or --day")
-	bad.Require(c.Clear || given, "", "give --minute, --day or both, or --clear to remove them")
+	given := c.limits().IsSet()
+	bad.Require(!c.Clear || !given, "", "--clear removes all limits: do not combine it with --minute, --day or --month")
+	bad.Require(c.Clear || given || c.MonthStarts != 0, "", "give --minute, --day, --month or --month-starts, or --clear to remove the limits")
 	return bad
 }
 
 func (c *tenantSetQuota) Run(ctx context.Context, a *app, t keystore.Tenant) error {
-	op, err := a.operator.SetQuota(ctx, t, c.limits())
+	own := c.limits()
+	if c.Clear {
+		own = plan.NoLimits
+	}
+	op, err := a.operator.SetQuota(ctx, t, own, uint8(c.MonthStarts))
 	if err != nil {
 		return err
 	}

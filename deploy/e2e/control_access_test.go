@@ -77,7 +77,7 @@ var keyStates = []state{
 	{
 		name: "no quota", code: "quota_not_set", show: "no quota",
 		enter: func(s subject) {
-			s.done(s.now.ClearQuota(s.Context(), s.tenant))
+			s.done(s.now.SetQuota(s.Context(), s.tenant, plan.NoLimits, 0))
 			s.done(s.now.SetPlan(s.Context(), s.tenant, "enterprise"))
 		},
 	},

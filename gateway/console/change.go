@@ -79,25 +79,33 @@ func (f *form) isChanged(name string) bool {
 // isLineEnd reports whether a character ends a line. Browsers send CRLF.
 func isLineEnd(r rune) bool { return r == '\n' || r == '\r' }
 
-// limits reads the fields minute and day. An empty field is 0.
-func (f *form) limits() plan.Limits {
-	read := func(name, title string) int64 {
-		if f.value(name) == "" {
-			return 0
-		}
-		n, err := operate.ParseLimit(f.value(name))
-		f.reject(title, err)
-		return n
+// limits reads a limit of each policy.
+func (f *form) limits(parse func(string) (int64, error)) (l plan.Limits) {
+	for _, policy := range plan.Policies {
+		*l.At(policy) = f.limit(policy, "Per "+policy, parse)
 	}
-	return plan.Limits{Minute: read("minute", "Per minute"), Day: read("day", "Per day")}
+	return l
 }
 
-// someLimits reads the fields minute and day. One of them may be empty.
-func (f *form) someLimits() plan.Limits {
-	if f.value("minute") == "" && f.value("day") == "" {
-		f.bad = append(f.bad, "Give a limit per minute, per day, or both.")
+// limit reads a limit; 0: the field is empty.
+func (f *form) limit(name, title string, parse func(string) (int64, error)) (n int64) {
+	if text := f.value(name); text != "" {
+		var err error
+		n, err = parse(text)
+		f.reject(title, err)
 	}
-	return f.limits()
+	return n
+}
+
+// limitField is a field of a form that limits reads.
+type limitField struct{ ID, Name, Title, Hint string }
+
+// limitFields returns the fields of all policies, for a form whose IDs begin with the given text.
+func limitFields(id, hint string) (fields []limitField) {
+	for _, policy := range plan.Policies {
+		fields = append(fields, limitField{id + policy, policy, "Per " + policy, hint})
+	}
+	return fields
 }
 
 // period reads a duration of at least a second.

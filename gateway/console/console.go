@@ -111,7 +111,7 @@ func New(cfg Config) (*Console, error) {
 		"login", "overview", "rankings", "message", "question", "token",
 		"tenants", "tenant", "key", "plans", "bans", "audit", "gateways", "deprecated", "explain",
 	} {
-		page, err := template.ParseFS(assets, "assets/frame.html", "assets/parts.html", "assets/usage.html", "assets/"+name+".html")
+		page, err := template.New("frame.html").Funcs(template.FuncMap{"limitFields": limitFields}).ParseFS(assets, "assets/frame.html", "assets/parts.html", "assets/usage.html", "assets/"+name+".html")
 		if err != nil {
 			return nil, err
 		}

@@ -110,6 +110,7 @@ func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) erro
 		{{Text: "Token ends in"}, {Text: view.Hint}},
 		{{Text: "Scopes"}, {Text: strings.Join(view.Scopes, " ")}},
 		{{Text: "Allowed from"}, {Text: operate.Anywhere(view.Allow)}},
+		{{Text: "Own limits"}, {Text: operate.OrDash(view.OwnLimits())}},
 		{{Text: "Created"}, v.when(k.CreatedAt, "-")},
 		{{Text: "Revoked"}, v.when(k.Enabled().RevokedAt, "never")},
 		{{Text: "Disabled"}, v.when(k.DisabledAt(), "never")},
@@ -141,6 +142,7 @@ func ofKey(verb string, prepare func(context.Context, *form, operate.Owner, keys
 // changed them since.
 func updateKey(_ context.Context, f *form, t operate.Owner, k keystore.Key) (operate.Operation, error) {
 	name, scopes, allow := f.text("name", "Name", keystore.NameRunesMax), f.scopes(), f.blocks()
+	limits := f.keyLimits()
 	var expiresAt instant.Millis
 	if f.isChanged("expires") {
 		expiresAt = f.moment("expires", "Expires", f.operator.Now())
@@ -158,7 +160,18 @@ func updateKey(_ context.Context, f *form, t operate.Owner, k keystore.Key) (ope
 		if f.isChanged("expires") {
 			k.ExpiresAt = expiresAt
 		}
+		if f.isChanged("minute") {
+			k.Limits.Minute = limits.Minute
+		}
+		if f.isChanged("day") {
+			k.Limits.Day = limits.Day
+		}
 	}), nil
+}
+
+// keyLimits reads the limits of a key itself.
+func (f *form) keyLimits() plan.Limits {
+	return plan.Limits{Minute: f.limit("minute", "Per minute", operate.ParseLimit), Day: f.limit("day", "Per day", operate.ParseLimit)}
 }
 
 func rotateKey(_ context.Context, f *form, t operate.Owner, k keystore.Key) (operate.Operation, error) {

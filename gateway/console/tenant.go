@@ -38,7 +38,7 @@ func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) e
 	if err != nil {
 		return err
 	}
-	plans, err := v.operator.PlanLimits(ctx)
+	plans, err := v.operator.Plans(ctx)
 	if err != nil {
 		return err
 	}
@@ -104,13 +104,10 @@ func (c *Console) tenantSheet(ctx context.Context, v *visit, t operate.Owner) (s
 	sheet = list{Caption: "This tenant", Rows: [][]cell{
 		{{Text: "Status"}, tenantStatus(view)},
 		{{Text: "Plan"}, {Text: view.Plan, Link: tenantsPath + "?plan=" + url.QueryEscape(view.Plan)}},
-		{{Text: "Requests per minute"}, {Text: view.PerMinute()}},
-		{{Text: "Used, last 60 s"}, parts[quota.Minute]},
-		{{Text: "Requests per day"}, {Text: view.PerDay()}},
-		{{Text: "Used today (UTC)"}, parts[quota.Day]},
 	}}
-	if t.Limits.Month != 0 {
-		sheet.Rows = append(sheet.Rows, []cell{{Text: "Used this month"}, parts[quota.Month]})
+	titles := [...]string{"Used, last 60 s", "Used today (UTC)", fmt.Sprintf("Used this month (from day %d, UTC)", view.MonthStarts)}
+	for i, limit := range view.LimitTexts() {
+		sheet.Rows = append(sheet.Rows, []cell{{Text: "Requests per " + plan.Policies[i]}, {Text: limit}}, []cell{{Text: titles[i]}, parts[i]})
 	}
 	sheet.Rows = append(sheet.Rows, []cell{{Text: "Created"}, v.when(t.CreatedAt, "-")}, []cell{{Text: "ID"}, {Text: view.ID}})
 	return sheet, used
@@ -167,7 +164,7 @@ func keyList(v *visit, keys []operate.KeyView) list {
 
 func keyStatus(k operate.KeyView) cell { return status(k.Status, k.Status == "active") }
 
-func sortedNames(plans operate.PlanLimits) []string { return slices.Sorted(maps.Keys(plans)) }
+func sortedNames(plans operate.Plans) []string { return slices.Sorted(maps.Keys(plans)) }
 
 func createKey(ctx context.Context, f *form, t keystore.Tenant) (operate.Operation, error) {
 	owner, err := f.operator.Owner(ctx, t)
@@ -176,7 +173,7 @@ func createKey(ctx context.Context, f *form, t keystore.Tenant) (operate.Operati
 	}
 	spec := keystore.KeySpec{
 		Tenant: t.ID, Name: f.text("name", "Name", keystore.NameRunesMax), Environment: apikey.Live, Scopes: f.scopes(), Allow: f.blocks(),
-		ExpiresAt: f.moment("expires", "Expires", f.operator.Now()),
+		ExpiresAt: f.moment("expires", "Expires", f.operator.Now()), Limits: f.keyLimits(),
 	}
 	if f.value("environment") == apikey.Test.String() {
 		spec.Environment = apikey.Test

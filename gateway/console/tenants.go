@@ -34,7 +34,7 @@ func (c *Console) serveTenants() {
 	c.handle("POST "+tenant+"/plan", c.changing(ofTenant("Move", moveTenant)))
 	c.handle("POST "+tenant+"/limits", c.changing(ofTenant("Set the limits", setLimits)))
 	c.handle("POST "+tenant+"/clear-limits", c.changing(ofTenant("Remove the limits", func(ctx context.Context, f *form, t keystore.Tenant) (operate.Operation, error) {
-		return f.operator.SetQuota(ctx, t, plan.Limits{})
+		return f.operator.SetQuota(ctx, t, plan.NoLimits, 0)
 	})))
 	c.handle("POST "+tenant+"/keys", c.changing(ofTenant("Create a key", createKey)))
 }
@@ -75,7 +75,7 @@ func (c *Console) showTenants(w http.ResponseWriter, r *http.Request, v *visit) 
 		http.Redirect(w, r, keyPath(key.String()), http.StatusSeeOther)
 		return nil
 	}
-	plans, err := v.operator.PlanLimits(ctx)
+	plans, err := v.operator.Plans(ctx)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (c *Console) tenantList(ctx context.Context, v *visit, tenants []keystore.T
 	}
 	l := list{
 		Caption: "Tenants",
-		Columns: []column{"Name", "Plan", "Status", "#Per minute", "#Used now", "#Per day", "#Used today", column("#Refused since " + c.refusedSince().Time().Format("15:04")), "Created"},
+		Columns: []column{"Name", "Plan", "Status", "#Per minute", "#Used now", "#Per day", "#Used today", "#Per month", "#Used this month", column("#Refused since " + c.refusedSince().Time().Format("15:04")), "Created"},
 		None:    "There are no tenants.", Cure: operate.Either(v.session.Role.Allows(keystore.RoleAdmin), "Create the first one above, or run", "To create one, run"), Command: "keyadmin tenant create NAME",
 	}
 	canAsk := c.cfg.Quota != nil
@@ -162,14 +162,17 @@ func (c *Console) tenantList(ctx context.Context, v *visit, tenants []keystore.T
 			isKnown = err == nil
 			canAsk = isKnown || errors.Is(err, ErrUnknownTenant)
 		}
+		limits := t.LimitTexts()
 		l.Rows = append(l.Rows, []cell{
 			{Text: t.Name, Link: tenantPath(t.ID)},
 			{Text: t.Plan},
 			tenantStatus(t),
-			{Text: t.PerMinute()},
+			{Text: limits[0]},
 			sharePart(use.Usages[quota.Minute], isKnown),
-			{Text: t.PerDay()},
+			{Text: limits[1]},
 			sharePart(use.Usages[quota.Day], isKnown),
+			{Text: limits[2]},
+			sharePart(use.Usages[quota.Month], isKnown),
 			{Text: humanize.Comma(refused[tenants[i].ID])},
 			v.when(tenants[i].CreatedAt, "-"),
 		})
@@ -194,7 +197,7 @@ func (c *Console) refusedSince() instant.Millis {
 func createTenant(_ context.Context, f *form) (prepared, error) {
 	name := f.value("name")
 	f.reject("Name", keystore.CheckTenantName(name))
-	spec := keystore.TenantSpec{Name: name, Plan: f.value("plan"), Override: f.limits()}
+	spec := keystore.TenantSpec{Name: name, Plan: f.value("plan"), Override: f.limits(operate.ParseLimit), MonthStarts: f.monthStarts()}
 	return prepared{Operation: f.operator.CreateTenant(spec, false)}, nil
 }
 
@@ -230,13 +233,26 @@ func deleteTenant(ctx context.Context, f *form) (prepared, error) {
 }
 
 func moveTenant(ctx context.Context, f *form, t keystore.Tenant) (operate.Operation, error) {
-	return f.operator.MoveTenant(ctx, t, f.value("plan"), f.limits(), func(plan.Limits) string { return "go back, and give both limits" })
+	return f.operator.MoveTenant(ctx, t, f.value("plan"), f.limits(operate.ParseLimit), "go back, and give a limit")
 }
 
 func setLimits(ctx context.Context, f *form, t keystore.Tenant) (operate.Operation, error) {
-	limits := f.someLimits()
+	limits, starts := f.limits(operate.ParseLimitChange), f.monthStarts()
+	if f.bad == nil && !limits.IsSet() && starts == 0 {
+		f.bad = append(f.bad, "Give a limit, or the day on which the month begins.")
+	}
 	if err := f.mistakes(); err != nil {
 		return operate.Operation{}, err
 	}
-	return f.operator.SetQuota(ctx, t, limits)
+	return f.operator.SetQuota(ctx, t, limits, starts)
+}
+
+// monthStarts reads the day on which a month begins; 0: the field is empty.
+func (f *form) monthStarts() (day uint8) {
+	if text := f.value("month-starts"); text != "" {
+		var err error
+		day, err = operate.ParseMonthStarts(text)
+		f.reject("Month begins on day", err)
+	}
+	return day
 }

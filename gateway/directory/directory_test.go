@@ -96,11 +96,11 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 		want.Limits.Minute = 7
 		check("quota set", true)
 
-		confirmed(t, store)(store.UpdatePlan(ctx, "pro", plan.Limits{Minute: 8, Day: 80}))
+		confirmed(t, store)(store.UpdatePlan(ctx, "pro", plan.Limits{Minute: 8, Day: 80}, plan.Limits{}))
 		want.Limits.Day = 80
 		check("plan updated", true)
 
-		confirmed(t, store)(store.ClearQuota(ctx, tenant.ID))
+		confirmed(t, store)(store.SetQuota(ctx, tenant.ID, plan.NoLimits, 0))
 		want.Limits.Minute = 8
 		check("quota cleared", true)
 

@@ -189,7 +189,7 @@ func (w *writer) change() error {
 	case 5:
 		_, _, err = w.store.SetQuota(ctx, tenant, limits, 0)
 	case 6:
-		_, _, err = w.store.ClearQuota(ctx, tenant)
+		_, _, err = w.store.SetQuota(ctx, tenant, plan.NoLimits, 0)
 	case 7:
 		_, _, err = w.store.Suspend(ctx, tenant)
 	case 8:
@@ -199,7 +199,7 @@ func (w *writer) change() error {
 	case 10:
 		_, err = w.store.LiftBan(ctx, key)
 	case 11:
-		_, _, err = w.store.UpdatePlan(ctx, "pro", limits)
+		_, _, err = w.store.UpdatePlan(ctx, "pro", limits, plan.Limits{})
 	case 12:
 		made := keystore.Plan{Name: fmt.Sprint(w.name, w.count), Limits: limits}
 		if _, _, err = w.store.CreatePlan(ctx, made); err == nil {

@@ -57,7 +57,7 @@ var calls = []call{
 	list("/keys", "key list", "List keys, the newest first.", (*visit).keys),
 	change[operate.KeyView](post, "/keys", "key create", keys, "Issue a key; its token is in the answer.", (*visit).createKey).created(),
 	ask(get, "/keys/{key}", "key show", "Show one key.", (*visit).showKey),
-	change[operate.KeyView](patch, "/keys/{key}", "key update", keys, "Change the name, scopes, allow-list or expiry of a key.", (*visit).updateKey).asking(),
+	change[operate.KeyView](patch, "/keys/{key}", "key update", keys, "Change the name, scopes, allow-list, expiry or limits of a key.", (*visit).updateKey).asking(),
 	change[operate.RotationView](post, "/keys/{key}/rotate", "key rotate", keys, "Replace a key; the old one works until its grace period ends. The new token is in the answer.", (*visit).rotateKey).created(),
 	change[operate.KeyView](post, "/keys/{key}/disable", "key disable", keys, "Refuse a key until it is enabled.", ofKey(operate.Operator.DisableKey)),
 	change[operate.KeyView](post, "/keys/{key}/enable", "key enable", keys, "Accept a key again that was disabled.", ofKey(operate.Operator.EnableKey)),
@@ -169,16 +169,27 @@ func ofTenant(prepare func(operate.Operator, keystore.Tenant) operate.Operation)
 type limits struct {
 	Minute operate.Limit `json:"minute" help:"Requests in any 60 seconds."`
 	Day    operate.Limit `json:"day" help:"Requests in a UTC day."`
+	Month  operate.Limit `json:"month" help:"Requests in a month."`
 }
 
-func (l limits) limits() plan.Limits { return plan.Limits{Minute: int64(l.Minute), Day: int64(l.Day)} }
+func (l limits) limits() plan.Limits {
+	return plan.Limits{Minute: int64(l.Minute), Day: int64(l.Day), Month: int64(l.Month)}
+}
 
-// some returns the limits. At least one must be given.
-func (l limits) some() (plan.Limits, error) {
-	if l == (limits{}) {
-		return plan.Limits{}, invalid([]problem{{"minute", "no limit is given: give minute, day or both"}})
-	}
-	return l.limits(), nil
+// limitChanges are changes of limits of a plan or a tenant.
+type limitChanges struct {
+	Minute operate.LimitChange `json:"minute" help:"Requests in any 60 seconds; 0 removes the limit."`
+	Day    operate.LimitChange `json:"day" help:"Requests in a UTC day; 0 removes the limit."`
+	Month  operate.LimitChange `json:"month" help:"Requests in a month; 0 removes the limit."`
+}
+
+func (l limitChanges) limits() plan.Limits {
+	return plan.Limits{Minute: int64(l.Minute), Day: int64(l.Day), Month: int64(l.Month)}
+}
+
+// errNoLimit refuses a change that changes nothing. more names what else may be given.
+func errNoLimit(more string) error {
+	return invalid([]problem{{"minute", "no limit is given: give minute, day, month or " + more}})
 }
 
 type findTenants struct {
@@ -203,7 +214,7 @@ func (v *visit) tenants(a *findTenants, most int) (views []operate.TenantView, a
 	if err != nil {
 		return nil, nil, err
 	}
-	plans, err := v.operator.PlanLimits(v.ctx)
+	plans, err := v.operator.Plans(v.ctx)
 	return viewsOf(found, func(t keystore.Tenant) operate.TenantView { return plans.Owner(t).View() }), func(i int) string { return found[i].Name }, err
 }
 
@@ -221,13 +232,16 @@ type createTenant struct {
 	Name operate.TenantName `json:"name" required:"yes" help:"The tenant's name; must be unique."`
 	Plan operate.PlanName   `json:"plan" help:"Its plan (default: free)."`
 	limits
+	MonthStarts operate.MonthStarts `json:"monthStarts" help:"The day of the UTC month on which its month begins: 1 to 28 (default: 1)."`
 }
 
 func (v *visit) createTenant(a *createTenant) (operate.Operation, error) {
 	if a.Plan == "" {
 		a.Plan = "free"
 	}
-	return v.operator.CreateTenant(keystore.TenantSpec{Name: string(a.Name), Plan: string(a.Plan), Override: a.limits.limits()}, false), nil
+	return v.operator.CreateTenant(keystore.TenantSpec{
+		Name: string(a.Name), Plan: string(a.Plan), Override: a.limits.limits(), MonthStarts: uint8(a.MonthStarts),
+	}, false), nil
 }
 
 func (v *visit) showTenant(a *tenantRef) (operate.TenantView, error) {
@@ -250,24 +264,25 @@ func (v *visit) setPlan(a *setPlan) (operate.Operation, error) {
 	if err != nil {
 		return operate.Operation{}, err
 	}
-	return v.operator.MoveTenant(v.ctx, t, string(a.Plan), a.limits.limits(), func(plan.Limits) string { return "give minute and day" })
+	return v.operator.MoveTenant(v.ctx, t, string(a.Plan), a.limits.limits(), "give a limit")
 }
 
 type setLimits struct {
 	tenantRef
-	limits
+	limitChanges
+	MonthStarts operate.MonthStarts `json:"monthStarts" help:"The day of the UTC month on which its month begins: 1 to 28."`
 }
 
 func (v *visit) setLimits(a *setLimits) (operate.Operation, error) {
-	own, err := a.some()
-	if err != nil {
-		return operate.Operation{}, err
+	own := a.limits()
+	if !own.IsSet() && a.MonthStarts == 0 {
+		return operate.Operation{}, errNoLimit("monthStarts")
 	}
 	t, err := v.tenant(a.Tenant)
 	if err != nil {
 		return operate.Operation{}, err
 	}
-	return v.operator.SetQuota(v.ctx, t, own)
+	return v.operator.SetQuota(v.ctx, t, own, uint8(a.MonthStarts))
 }
 
 func (v *visit) clearLimits(a *tenantRef) (operate.Operation, error) {
@@ -275,7 +290,7 @@ func (v *visit) clearLimits(a *tenantRef) (operate.Operation, error) {
 	if err != nil {
 		return operate.Operation{}, err
 	}
-	return v.operator.SetQuota(v.ctx, t, plan.Limits{})
+	return v.operator.SetQuota(v.ctx, t, plan.NoLimits, 0)
 }
 
 type noArguments struct{}
@@ -287,27 +302,27 @@ func (v *visit) plans(*noArguments) ([]operate.PlanView, error) {
 
 type planLimits struct {
 	Plan operate.PlanName `json:"plan" required:"yes" help:"The plan's name."`
-	limits
+	limitChanges
+	TestMinute operate.LimitChange `json:"testMinute" help:"Requests of test keys in any 60 seconds; 0: as minute."`
 }
 
 type createPlan struct {
 	Name operate.PlanName `json:"name" required:"yes" help:"Lower-case letters, digits and hyphens."`
 	limits
+	TestMinute operate.Limit `json:"testMinute" help:"Requests of test keys in any 60 seconds, instead of minute."`
 }
 
 func (v *visit) createPlan(a *createPlan) (operate.Operation, error) {
-	if (a.Minute == 0) != (a.Day == 0) {
-		return operate.Operation{}, invalid([]problem{{"minute", "give both minute and day, or neither for a plan whose tenants have limits of their own"}})
-	}
-	return v.operator.CreatePlan(string(a.Name), a.limits.limits(), false), nil
+	made := keystore.Plan{Name: string(a.Name), Limits: a.limits.limits(), Test: plan.Limits{Minute: int64(a.TestMinute)}}
+	return v.operator.CreatePlan(made, false), nil
 }
 
 func (v *visit) updatePlan(a *planLimits) (operate.Operation, error) {
-	limits, err := a.some()
-	if err != nil {
-		return operate.Operation{}, err
+	limits, test := a.limits(), plan.Limits{Minute: int64(a.TestMinute)}
+	if !limits.IsSet() && !test.IsSet() {
+		return operate.Operation{}, errNoLimit("testMinute")
 	}
-	return v.operator.UpdatePlan(v.ctx, string(a.Plan), limits)
+	return v.operator.UpdatePlan(v.ctx, string(a.Plan), limits, test)
 }
 
 type planRef struct {

@@ -122,6 +122,8 @@ type createKey struct {
 	tenantRef
 	terms
 	Environment apikey.Environment `json:"environment" help:"live or test (default: live)."`
+	Minute      operate.Limit      `json:"minute" help:"Requests with this key in any 60 seconds, within its tenant's limit."`
+	Day         operate.Limit      `json:"day" help:"Requests with this key in a UTC day, within its tenant's limit."`
 }
 
 func (v *visit) createKey(a *createKey) (operate.Operation, error) {
@@ -133,7 +135,7 @@ func (v *visit) createKey(a *createKey) (operate.Operation, error) {
 	if err != nil {
 		return operate.Operation{}, err
 	}
-	spec := keystore.KeySpec{Tenant: t.ID, Name: string(a.Name), Environment: a.Environment, Allow: prefixes(a.Allow)}
+	spec := keystore.KeySpec{Tenant: t.ID, Name: string(a.Name), Environment: a.Environment, Allow: prefixes(a.Allow), Limits: limits{Minute: a.Minute, Day: a.Day}.limits()}
 	spec.ExpiresAt, spec.Scopes, err = a.read(v.operator.Now())
 	return v.operator.CreateKey(owner, spec), err
 }
@@ -149,8 +151,10 @@ func (v *visit) showKey(a *keyRef) (operate.KeyView, error) {
 type updateKey struct {
 	keyRef
 	terms
-	AllowAny  bool `json:"allowAny" help:"The key may be used from anywhere."`
-	NoExpires bool `json:"noExpires" help:"The key never expires."`
+	AllowAny  bool                `json:"allowAny" help:"The key may be used from anywhere."`
+	NoExpires bool                `json:"noExpires" help:"The key never expires."`
+	Minute    operate.LimitChange `json:"minute" help:"Requests with this key in any 60 seconds, within its tenant's limit; 0 removes the limit."`
+	Day       operate.LimitChange `json:"day" help:"Requests with this key in a UTC day, within its tenant's limit; 0 removes the limit."`
 }
 
 func (v *visit) updateKey(a *updateKey) (operate.Operation, error) {
@@ -158,9 +162,10 @@ func (v *visit) updateKey(a *updateKey) (operate.Operation, error) {
 	if err != nil {
 		return operate.Operation{}, err
 	}
+	limits := limitChanges{Minute: a.Minute, Day: a.Day}.limits()
 	switch {
-	case a.Name == "" && scopes == "" && len(a.Allow) == 0 && !a.AllowAny && expiresAt == 0 && !a.NoExpires:
-		err = invalid([]problem{{"name", "there is nothing to change: give name, scopes, allow, allowAny, expires or noExpires"}})
+	case a.Name == "" && scopes == "" && len(a.Allow) == 0 && !a.AllowAny && expiresAt == 0 && !a.NoExpires && !limits.IsSet():
+		err = invalid([]problem{{"name", "there is nothing to change: give name, scopes, allow, allowAny, expires, noExpires, minute or day"}})
 	case a.AllowAny && len(a.Allow) > 0:
 		err = invalid([]problem{{"allowAny", "it removes the allow-list: do not combine it with allow"}})
 	case a.NoExpires && expiresAt != 0:
@@ -183,6 +188,7 @@ func (v *visit) updateKey(a *updateKey) (operate.Operation, error) {
 			if expiresAt != 0 || a.NoExpires {
 				k.ExpiresAt = expiresAt
 			}
+			k.Limits = k.Limits.Changed(limits)
 		}), nil
 	})
 }

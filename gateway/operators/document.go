@@ -128,6 +128,10 @@ func schemaOf(t reflect.Type, schemas object) object {
 		return object{}
 	case t == reflect.TypeFor[operate.Limit]():
 		return object{"type": "integer", "minimum": 1, "maximum": plan.LimitMax}
+	case t == reflect.TypeFor[operate.LimitChange]():
+		return object{"type": "integer", "minimum": 0, "maximum": plan.LimitMax}
+	case t == reflect.TypeFor[operate.MonthStarts]():
+		return object{"type": "integer", "minimum": 1, "maximum": plan.MonthStartsMax}
 	case reflect.PointerTo(t).Implements(reflect.TypeFor[interface{ UnmarshalText([]byte) error }]()):
 		return object{"type": "string"}
 	}

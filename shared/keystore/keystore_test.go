@@ -138,16 +138,16 @@ func TestPlans(t *testing.T) {
 		wantError(t, err, keystore.ErrExists, "gold", "update it")
 		_, _, err = s.CreatePlan(t.Context(), keystore.Plan{Name: "Gold"})
 		wantError(t, err, keystore.ErrInvalid, "lower-case")
-		_, _, err = s.UpdatePlan(t.Context(), "gold", plan.Limits{Minute: -1})
+		_, _, err = s.UpdatePlan(t.Context(), "gold", plan.Limits{Minute: -2}, plan.Limits{})
 		wantError(t, err, keystore.ErrInvalid, "-1")
-		_, _, err = s.UpdatePlan(t.Context(), "silver", plan.Limits{Minute: 1})
+		_, _, err = s.UpdatePlan(t.Context(), "silver", plan.Limits{Minute: 1}, plan.Limits{})
 		wantError(t, err, keystore.ErrNotFound, "silver", "no plan")
 
-		updated, change, err := s.UpdatePlan(t.Context(), "gold", plan.Limits{Day: 70})
+		updated, change, err := s.UpdatePlan(t.Context(), "gold", plan.Limits{Day: 70}, plan.Limits{})
 		if err != nil || change != 2 || updated.Limits != (plan.Limits{Minute: 5, Day: 70}) {
 			t.Errorf("update: %+v, change %d, %v", updated, change, err)
 		}
-		_, change, err = s.UpdatePlan(t.Context(), "gold", plan.Limits{Day: 70})
+		_, change, err = s.UpdatePlan(t.Context(), "gold", plan.Limits{Day: 70}, plan.Limits{})
 		if err != nil || change != 2 {
 			t.Errorf("the same update again: change %d, %v", change, err)
 		}
@@ -198,7 +198,7 @@ func TestTenants(t *testing.T) {
 		got, change, err = s.SetQuota(ctx, tenant.ID, plan.Limits{Day: 9}, 0)
 		step("set the other quota", got, change, err, 4)
 		want.Override = plan.Limits{}
-		got, change, err = s.ClearQuota(ctx, tenant.ID)
+		got, change, err = s.SetQuota(ctx, tenant.ID, plan.NoLimits, 0)
 		step("clear quota", got, change, err, 5)
 		want.Suspended = true
 		got, change, err = s.Suspend(ctx, tenant.ID)

@@ -27,7 +27,7 @@ func findPlan(ctx context.Context, q sqlx.QueryerContext, name string) (p Plan, 
 	return p, err
 }
 
-// CreatePlan adds a plan. If a limit is 0, each tenant of the plan needs an override.
+// CreatePlan adds a plan. Without limits, each tenant of the plan needs an override.
 func (s *Store) CreatePlan(ctx context.Context, p Plan) (Plan, Change, error) {
 	const op = "create plan"
 	made := s.newChanges(s.now())
@@ -42,11 +42,11 @@ func (s *Store) CreatePlan(ctx context.Context, p Plan) (Plan, Change, error) {
 	return p, change, err
 }
 
-// UpdatePlan changes a plan's limits for all its tenants. A limit of 0 is not changed.
-func (s *Store) UpdatePlan(ctx context.Context, name string, limits plan.Limits) (Plan, Change, error) {
+// UpdatePlan changes a plan's limits for all its tenants, and those of test keys: see plan.Limits.Changed.
+func (s *Store) UpdatePlan(ctx context.Context, name string, limits, test plan.Limits) (Plan, Change, error) {
 	read := func(q sqlx.QueryerContext) (Plan, error) { return findPlan(ctx, q, name) }
 	return edit(ctx, s, "update plan", read, func(p *Plan, _ instant.Millis) error {
-		p.Limits = plan.Effective(p.Limits, limits)
+		p.Limits, p.Test = p.Limits.Changed(limits), p.Test.Changed(test)
 		return nil
 	}, (*changes).plan)
 }

@@ -54,23 +54,19 @@ func (s *Store) SetPlan(ctx context.Context, tenant id.Tenant, to string) (Tenan
 	return s.SetTerms(ctx, tenant, to, plan.Limits{})
 }
 
-// SetTerms moves a tenant to another plan and gives it limits of its own, in one change. A limit of 0 is not changed.
+// SetTerms moves a tenant to another plan and gives it limits of its own, in one change: see plan.Limits.Changed.
 func (s *Store) SetTerms(ctx context.Context, tenant id.Tenant, to string, override plan.Limits) (Tenant, Change, error) {
 	return s.editTenant(ctx, "set plan", tenant, func(t *Tenant) {
-		t.Plan, t.Override = to, plan.Effective(t.Override, override)
+		t.Plan, t.Override = to, t.Override.Changed(override)
 	})
 }
 
-// SetQuota gives a tenant limits of its own, and sets the day on which its month begins. A limit or a day of 0 is not changed.
+// SetQuota gives a tenant limits of its own, and sets the day on which its month begins; 0: it is not changed.
+// See plan.Limits.Changed.
 func (s *Store) SetQuota(ctx context.Context, tenant id.Tenant, override plan.Limits, monthStarts uint8) (Tenant, Change, error) {
 	return s.editTenant(ctx, "set quota", tenant, func(t *Tenant) {
-		t.Override, t.MonthStarts = plan.Effective(t.Override, override), cmp.Or(monthStarts, t.MonthStarts)
+		t.Override, t.MonthStarts = t.Override.Changed(override), cmp.Or(monthStarts, t.MonthStarts)
 	})
-}
-
-// ClearQuota removes a tenant's own limits, so that its plan's limits apply again.
-func (s *Store) ClearQuota(ctx context.Context, tenant id.Tenant) (Tenant, Change, error) {
-	return s.editTenant(ctx, "clear quota", tenant, func(t *Tenant) { t.Override = plan.Limits{} })
 }
 
 // Suspend makes gateways refuse all of a tenant's keys until Resume.

@@ -58,6 +58,26 @@ func (l *Limit) UnmarshalText(text []byte) error {
 	return err
 }
 
+// LimitChange is a limit, or plan.None. Zero is a limit that was not given.
+type LimitChange int64
+
+// UnmarshalText reads a limit or none.
+func (l *LimitChange) UnmarshalText(text []byte) error {
+	n, err := ParseLimitChange(string(text))
+	*l = LimitChange(n)
+	return err
+}
+
+// MonthStarts is the day on which a tenant's month begins. Zero was not given.
+type MonthStarts uint8
+
+// UnmarshalText reads a day.
+func (m *MonthStarts) UnmarshalText(text []byte) error {
+	day, err := ParseMonthStarts(string(text))
+	*m = MonthStarts(day)
+	return err
+}
+
 // Scope is the name of one scope.
 type Scope string
 

@@ -261,7 +261,7 @@ func refusedBecause(why access.Reason, k keystore.Key, t Owner) string {
 	case access.TenantSuspended:
 		return "the tenant is suspended"
 	case access.QuotaNotSet:
-		return "neither plan " + t.Plan + " nor the tenant sets both limits"
+		return "neither plan " + t.Plan + " nor the tenant sets a limit"
 	}
 	panic("bug: no text for the reason " + why.String())
 }

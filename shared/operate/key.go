@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -8,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/dustin/go-humanize"
 
 	"petgate/shared/core/access"
 	"petgate/shared/core/apikey"
@@ -18,23 +21,24 @@ import (
 
 // KeyView is a key as JSON; scripts rely on its fields.
 type KeyView struct {
-	ID          string   `json:"id"`
-	Token       string   `json:"token,omitempty"` // only of a new key
-	TenantID    string   `json:"tenantId"`
-	Tenant      string   `json:"tenant"`
-	Name        string   `json:"name"`
-	Hint        string   `json:"hint"` // the token's last characters
-	Environment string   `json:"environment"`
-	Scopes      []string `json:"scopes"`
-	Allow       []string `json:"allow"` // CIDR blocks; empty: from anywhere
-	Status      string   `json:"status"`
-	CreatedAt   string   `json:"createdAt"`
-	ExpiresAt   string   `json:"expiresAt,omitempty"`
-	RevokedAt   string   `json:"revokedAt,omitempty"`
-	GraceEndsAt string   `json:"graceEndsAt,omitempty"`
-	ReplacedBy  string   `json:"replacedBy,omitempty"`
-	BannedUntil string   `json:"bannedUntil,omitempty"`
-	LastUsedAt  string   `json:"lastUsedAt,omitempty"` // of a call that was charged, or answered free of charge
+	ID          string     `json:"id"`
+	Token       string     `json:"token,omitempty"` // only of a new key
+	TenantID    string     `json:"tenantId"`
+	Tenant      string     `json:"tenant"`
+	Name        string     `json:"name"`
+	Hint        string     `json:"hint"` // the token's last characters
+	Environment string     `json:"environment"`
+	Scopes      []string   `json:"scopes"`
+	Allow       []string   `json:"allow"`  // CIDR blocks; empty: from anywhere
+	Limits      LimitsView `json:"limits"` // the key's own, within its tenant's; null: none
+	Status      string     `json:"status"`
+	CreatedAt   string     `json:"createdAt"`
+	ExpiresAt   string     `json:"expiresAt,omitempty"`
+	RevokedAt   string     `json:"revokedAt,omitempty"`
+	GraceEndsAt string     `json:"graceEndsAt,omitempty"`
+	ReplacedBy  string     `json:"replacedBy,omitempty"`
+	BannedUntil string     `json:"bannedUntil,omitempty"`
+	LastUsedAt  string     `json:"lastUsedAt,omitempty"` // of a call that was charged, or answered free of charge
 
 	LastRefusedAt string `json:"lastRefusedAt,omitempty"` // of a call that was refused before it was charged
 	DisabledAt    string `json:"disabledAt,omitempty"`
@@ -48,7 +52,7 @@ func ViewKey(k keystore.Key, t Owner, bannedUntil, now instant.Millis) KeyView {
 	}
 	v := KeyView{
 		ID: k.ID.String(), TenantID: k.Tenant.String(), Tenant: t.Name, Name: k.Name, Hint: k.Hint,
-		Environment: k.Environment.String(), Scopes: k.Scopes.Names(), Allow: allow, Status: keyStatus(k, t, bannedUntil, now),
+		Environment: k.Environment.String(), Scopes: k.Scopes.Names(), Allow: allow, Limits: ViewLimits(k.Limits), Status: keyStatus(k, t, bannedUntil, now),
 		CreatedAt: k.CreatedAt.String(), ExpiresAt: k.ExpiresAt.String(), RevokedAt: k.Enabled().RevokedAt.String(), DisabledAt: k.DisabledAt().String(),
 		GraceEndsAt: k.GraceEndsAt.String(), BannedUntil: bannedUntil.String(), LastUsedAt: k.LastUsedAt.String(),
 		LastRefusedAt: k.RefusedAt.String(),
@@ -109,7 +113,7 @@ func decide(k keystore.Key, t Owner, client netip.Addr, bannedUntil, now instant
 	if !client.IsValid() {
 		key.Allow = nil
 	}
-	return access.Decide(key, access.Tenant{Suspended: t.Suspended, Limits: t.Limits},
+	return access.Decide(key, access.Tenant{Suspended: t.Suspended, Limits: t.LimitsIn(k.Environment)},
 		access.Call{Environment: k.Environment, Client: client, Now: now})
 }
 
@@ -138,6 +142,9 @@ func keyStatus(k keystore.Key, t Owner, bannedUntil, now instant.Millis) string 
 	return "active"
 }
 
+// OwnLimits describes the limits of the key itself. Empty: it has none.
+func (v KeyView) OwnLimits() string { return Limits(v.Limits.limits()) }
+
 // Describe names a key in a sentence.
 func Describe(k keystore.Key) string { return fmt.Sprintf("%s %q", k.ID, k.Name) }
 
@@ -156,9 +163,20 @@ func (o Operator) CreateKey(t Owner, spec keystore.KeySpec) Operation {
 			}
 			view := ViewKey(key, t, 0, o.Now())
 			view.Token = token
-			return Outcome{Change: change, View: view, Done: fmt.Sprintf("Created %s key %s of tenant %s.", key.Environment, Describe(key), t.Name)}, err
+			return Outcome{Change: change, View: view, Done: fmt.Sprintf("Created %s key %s of tenant %s.", key.Environment, Describe(key), t.Name) + neverBinds(key, t)}, err
 		},
 	}
+}
+
+// neverBinds says which limits of a key are not below its tenant's, so that they never refuse a request. Empty: none.
+func neverBinds(k keystore.Key, t Owner) (text string) {
+	of := t.LimitsIn(k.Environment)
+	for policy, limit := range k.Limits.Set() {
+		if tenants := of.Of(policy); tenants != 0 && limit >= tenants {
+			text += fmt.Sprintf(" Its own limit of %s per %s never binds: its tenant has %s.", Plural(limit, "request"), policy, humanize.Comma(tenants))
+		}
+	}
+	return text
 }
 
 // checkScopes refuses scopes that a key did not have before and that no operation of the registered gateways needs. It refuses none if
@@ -216,7 +234,7 @@ func (o Operator) EnableKey(t Owner, k keystore.Key) Operation {
 	}
 }
 
-// UpdateKey prepares a change of the name, the scopes, the allow-list and the expiry of a key. edit may be called more than once.
+// UpdateKey prepares a change of the name, the scopes, the allow-list, the expiry and the limits of a key. edit may be called more than once.
 func (o Operator) UpdateKey(t Owner, k keystore.Key, edit func(*keystore.Key)) Operation {
 	return Operation{
 		Laggard: "may still apply the key's old terms",
@@ -229,7 +247,7 @@ func (o Operator) UpdateKey(t Owner, k keystore.Key, edit func(*keystore.Key)) O
 			updated, change, err := o.Store.UpdateKey(ctx, k.ID, edit)
 			changes := MovedTerms(k, updated)
 			return Outcome{Change: change, View: ViewKey(updated, t, 0, o.Now()), Done: Either(changes != "",
-				fmt.Sprintf("Changed key %s of tenant %s: %s.", Describe(k), t.Name, changes),
+				fmt.Sprintf("Changed key %s of tenant %s: %s.", Describe(k), t.Name, changes)+neverBinds(updated, t),
 				fmt.Sprintf("Key %s of tenant %s already has these settings.", Describe(k), t.Name))}, err
 		},
 	}
@@ -239,11 +257,11 @@ func (o Operator) UpdateKey(t Owner, k keystore.Key, edit func(*keystore.Key)) O
 func MovedTerms(was, is keystore.Key) string {
 	terms := func(k keystore.Key) []string {
 		v := ViewKey(k, Owner{}, 0, 0)
-		return []string{fmt.Sprintf("%q", v.Name), strings.Join(v.Scopes, " "), Anywhere(v.Allow), Never(v.ExpiresAt)}
+		return []string{fmt.Sprintf("%q", v.Name), strings.Join(v.Scopes, " "), Anywhere(v.Allow), Never(v.ExpiresAt), cmp.Or(Limits(k.Limits), "none")}
 	}
 	before, after := terms(was), terms(is)
 	var parts []string
-	for i, term := range []string{"name", "scopes", "allowed from", "expires"} {
+	for i, term := range []string{"name", "scopes", "allowed from", "expires", "own limits"} {
 		if before[i] != after[i] {
 			parts = append(parts, term+" "+before[i]+" → "+after[i])
 		}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"time"
 
+	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
@@ -53,33 +54,43 @@ type Outcome struct {
 // Owner is a tenant with its effective limits. With a key, it decides whether the key may call.
 type Owner struct {
 	keystore.Tenant
-	Limits plan.Limits
+	Limits     plan.Limits // of live keys
+	TestLimits plan.Limits // of test keys
 }
 
-// PlanLimits are the limits of all plans by name.
-type PlanLimits map[string]plan.Limits
+// LimitsIn returns the effective limits in an environment.
+func (t Owner) LimitsIn(e apikey.Environment) plan.Limits {
+	if e == apikey.Test {
+		return t.TestLimits
+	}
+	return t.Limits
+}
+
+// Plans are all plans by name.
+type Plans map[string]keystore.Plan
 
 // Owner adds its limits to a tenant.
-func (p PlanLimits) Owner(t keystore.Tenant) Owner {
-	return Owner{t, plan.Effective(p[t.Plan], t.Override)}
+func (p Plans) Owner(t keystore.Tenant) Owner {
+	of := p[t.Plan]
+	return Owner{t, of.InForce(t.Override, apikey.Live), of.InForce(t.Override, apikey.Test)}
 }
 
-// PlanLimits reads the limits of all plans.
-func (o Operator) PlanLimits(ctx context.Context) (PlanLimits, error) {
+// Plans reads all plans.
+func (o Operator) Plans(ctx context.Context) (Plans, error) {
 	plans, err := o.Store.Plans(ctx)
 	if err != nil {
 		return nil, err
 	}
-	limits := make(PlanLimits, len(plans))
+	byName := make(Plans, len(plans))
 	for _, p := range plans {
-		limits[p.Name] = p.Limits
+		byName[p.Name] = p
 	}
-	return limits, nil
+	return byName, nil
 }
 
 // Owner adds its limits to a tenant.
 func (o Operator) Owner(ctx context.Context, t keystore.Tenant) (Owner, error) {
-	plans, err := o.PlanLimits(ctx)
+	plans, err := o.Plans(ctx)
 	return plans.Owner(t), err
 }
 
@@ -98,7 +109,7 @@ func (o Operator) Owners(ctx context.Context, ids []id.Tenant) (map[id.Tenant]Ow
 	if err != nil {
 		return nil, err
 	}
-	plans, err := o.PlanLimits(ctx)
+	plans, err := o.Plans(ctx)
 	if err != nil {
 		return nil, err
 	}

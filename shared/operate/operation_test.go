@@ -70,13 +70,13 @@ func TestOperations(t *testing.T) {
 		},
 		{
 			"a plan without limits", func() (operate.Operation, error) {
-				return o.MoveTenant(ctx, tenant(), "enterprise", plan.Limits{}, func(plan.Limits) string { return "the cure" })
+				return o.MoveTenant(ctx, tenant(), "enterprise", plan.Limits{}, "the cure")
 			},
 			"Move tenant acme to plan enterprise, which has no limits? Without limits of its own (the cure)", "Tenant acme moved from plan free to enterprise", "Tenant acme was already on plan enterprise.",
 		},
 		{
 			"its own limits", func() (operate.Operation, error) {
-				return o.SetQuota(ctx, tenant(), plan.Limits{Minute: 200, Day: 5000})
+				return o.SetQuota(ctx, tenant(), plan.Limits{Minute: 200, Day: 5000}, 0)
 			},
 			"", "Changed the limits of tenant acme", "Tenant acme already had these limits.",
 		},

@@ -27,6 +27,27 @@ func ParseLimit(text string) (int64, error) {
 	return n, nil
 }
 
+// ParseLimitChange is ParseLimit for a change: 0 and none take the policy away.
+func ParseLimitChange(text string) (int64, error) {
+	if text == "0" || text == "none" {
+		return plan.None, nil
+	}
+	n, err := ParseLimit(text)
+	if err != nil {
+		err = fmt.Errorf("%w; none removes the limit", err)
+	}
+	return n, err
+}
+
+// ParseMonthStarts reads the day of the month on which a tenant's month begins.
+func ParseMonthStarts(text string) (uint8, error) {
+	n, err := strconv.ParseUint(text, 10, 8)
+	if err != nil || n == 0 {
+		return 0, fmt.Errorf("%q is not a day on which a month can start: use 1 to %d", text, plan.MonthStartsMax)
+	}
+	return uint8(n), plan.CheckMonthStarts(uint8(n))
+}
+
 // ParseBlock reads a CIDR block. A bare address is the block of that address alone.
 func ParseBlock(text string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(text)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
+	"petgate/shared/core/apikey"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 )
@@ -12,7 +14,8 @@ import (
 // PlanView is a plan as JSON; scripts rely on its fields.
 type PlanView struct {
 	Name      string     `json:"name"`
-	Limits    LimitsView `json:"limits"`              // null: its tenants need limits of their own
+	Limits    LimitsView `json:"limits"`              // all null: its tenants need limits of their own
+	Test      LimitsView `json:"test"`                // of test keys, in place of limits
 	CreatedAt string     `json:"createdAt,omitempty"` // not of plans that came with the tables
 }
 
@@ -20,37 +23,45 @@ type PlanView struct {
 type LimitsView struct {
 	Minute *int64 `json:"minute"`
 	Day    *int64 `json:"day"`
+	Month  *int64 `json:"month"`
 }
 
 // ViewLimits returns the view of limits.
 func ViewLimits(l plan.Limits) (v LimitsView) {
-	if l.Minute != 0 {
-		v.Minute = &l.Minute
-	}
-	if l.Day != 0 {
-		v.Day = &l.Day
+	for policy, limit := range l.Set() {
+		*map[string]**int64{plan.Minute: &v.Minute, plan.Day: &v.Day, plan.Month: &v.Month}[policy] = &limit
 	}
 	return v
 }
 
+// limits returns what the view is of.
+func (v LimitsView) limits() (l plan.Limits) {
+	for to, from := range map[*int64]*int64{&l.Minute: v.Minute, &l.Day: v.Day, &l.Month: v.Month} {
+		if from != nil {
+			*to = *from
+		}
+	}
+	return l
+}
+
 // ViewPlan returns the view of a plan.
 func ViewPlan(p keystore.Plan) PlanView {
-	return PlanView{Name: p.Name, Limits: ViewLimits(p.Limits), CreatedAt: p.CreatedAt.String()}
+	return PlanView{Name: p.Name, Limits: ViewLimits(p.Limits), Test: ViewLimits(p.Test), CreatedAt: p.CreatedAt.String()}
 }
 
 // CreatePlan prepares a new plan. If ifNotExists and a plan of that name exists, the plan stays as it is.
-func (o Operator) CreatePlan(name string, limits plan.Limits, ifNotExists bool) Operation {
+func (o Operator) CreatePlan(made keystore.Plan, ifNotExists bool) Operation {
 	return Operation{
 		Laggard: "may not know this plan yet",
 		Change: func(ctx context.Context) (Outcome, error) {
-			p, change, err := o.Store.CreatePlan(ctx, keystore.Plan{Name: name, Limits: limits})
-			done := "Created plan " + name + ": " + PerMinuteAndDay(limits) + "."
-			if !limits.IsComplete() {
-				done = "Created plan " + name + " without limits: each of its tenants needs limits of its own."
+			p, change, err := o.Store.CreatePlan(ctx, made)
+			done := "Created plan " + made.Name + ": " + Limits(made.Limits) + "."
+			if !made.Limits.IsSet() {
+				done = "Created plan " + made.Name + " without limits: each of its tenants needs limits of its own."
 			}
 			if ifNotExists && errors.Is(err, keystore.ErrExists) {
-				done = "Plan " + name + " already exists. It was not changed."
-				if p, err = o.Store.Plan(ctx, name); err == nil {
+				done = "Plan " + made.Name + " already exists. It was not changed."
+				if p, err = o.Store.Plan(ctx, made.Name); err == nil {
 					change, err = o.Store.LastEvent(ctx)
 				}
 			}
@@ -59,29 +70,30 @@ func (o Operator) CreatePlan(name string, limits plan.Limits, ifNotExists bool) 
 	}
 }
 
-// UpdatePlan prepares a change of a plan's limits. A limit of 0 is not changed.
-func (o Operator) UpdatePlan(ctx context.Context, name string, limits plan.Limits) (Operation, error) {
+// UpdatePlan prepares a change of a plan's limits, and of those of test keys: see plan.Limits.Changed.
+func (o Operator) UpdatePlan(ctx context.Context, name string, limits, test plan.Limits) (Operation, error) {
 	old, err := o.Store.Plan(ctx, name)
 	if err != nil {
 		return Operation{}, err
 	}
-	is := plan.Effective(old.Limits, limits)
-	if err := o.admitsCosts(ctx, is); err != nil {
+	is := old
+	is.Limits, is.Test = old.Limits.Changed(limits), old.Test.Changed(test)
+	if err := o.admitsCosts(ctx, is.Limits); err != nil {
 		return Operation{}, err
 	}
-	moved := MovedLimits(old.Limits, is)
+	moved := MovedPlan(old, is)
 	tenants, err := o.Store.TenantsByPlan(ctx)
 	if err != nil {
 		return Operation{}, err
 	}
 	affected := Plural(tenants[old.Name], "tenant")
 	op := Operation{Laggard: "may still apply the old limits"}
-	if lowers(old.Limits, is) && tenants[old.Name] > 0 {
+	if (is.Limits.IsLess(old.Limits) || is.InForce(plan.Limits{}, apikey.Test).IsLess(old.InForce(plan.Limits{}, apikey.Test))) && tenants[old.Name] > 0 {
 		op.Question = fmt.Sprintf("Lower plan %s for its %s: %s?", old.Name, affected, moved)
 	}
 	op.Change = func(ctx context.Context) (Outcome, error) {
-		p, change, err := o.Store.UpdatePlan(ctx, old.Name, limits)
-		return Outcome{Change: change, View: ViewPlan(p), Done: Either(p.Limits != old.Limits,
+		p, change, err := o.Store.UpdatePlan(ctx, old.Name, limits, test)
+		return Outcome{Change: change, View: ViewPlan(p), Done: Either(p != old,
 			"Changed plan "+p.Name+" for its "+affected+": "+moved+".", "Plan "+p.Name+" already had these limits.")}, err
 	}
 	return op, nil
@@ -99,5 +111,11 @@ func (o Operator) DeletePlan(name string) Operation {
 	}
 }
 
-// lowers reports whether a limit is lower than before. A limit of 0 was not set.
-func lowers(was, is plan.Limits) bool { return is.Minute < was.Minute || is.Day < was.Day }
+// MovedPlan describes a change of a plan's limits: see MovedLimits.
+func MovedPlan(was, is keystore.Plan) string {
+	parts := []string{MovedLimits(was.Limits, is.Limits)}
+	if was.Test != is.Test {
+		parts = append(parts, "of test keys: "+MovedLimits(was.Test, is.Test))
+	}
+	return strings.TrimPrefix(strings.Join(parts, ", "), ", ")
+}

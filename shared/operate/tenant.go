@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
@@ -12,13 +13,15 @@ import (
 
 // TenantView is a tenant as JSON; scripts rely on its fields.
 type TenantView struct {
-	ID        string     `json:"id"`
-	Name      string     `json:"name"`
-	Plan      string     `json:"plan"`
-	Limits    LimitsView `json:"limits"`   // in force; null: not set, so every request is refused
-	Override  LimitsView `json:"override"` // the tenant's own; null: the plan's limit applies
-	Suspended bool       `json:"suspended"`
-	CreatedAt string     `json:"createdAt"`
+	ID       string     `json:"id"`
+	Name     string     `json:"name"`
+	Plan     string     `json:"plan"`
+	Limits   LimitsView `json:"limits"`   // in force; all null: every request is refused
+	Override LimitsView `json:"override"` // the tenant's own; null: the plan's limit applies
+	// MonthStarts is the day of the UTC month on which the tenant's month begins.
+	MonthStarts uint8  `json:"monthStarts"`
+	Suspended   bool   `json:"suspended"`
+	CreatedAt   string `json:"createdAt"`
 
 	Owner Owner `json:"-"` // what the view is of
 }
@@ -27,14 +30,14 @@ type TenantView struct {
 func (t Owner) View() TenantView {
 	return TenantView{
 		ID: t.ID.String(), Name: t.Name, Plan: t.Plan, Suspended: t.Suspended, Override: ViewLimits(t.Override), Limits: ViewLimits(t.Limits),
-		CreatedAt: t.CreatedAt.String(), Owner: t,
+		MonthStarts: max(1, t.MonthStarts), CreatedAt: t.CreatedAt.String(), Owner: t,
 	}
 }
 
 // ViewTenants returns the views of a list of tenants.
 func (o Operator) ViewTenants(ctx context.Context, tenants iter.Seq2[keystore.Tenant, error]) iter.Seq2[TenantView, error] {
 	return func(yield func(TenantView, error) bool) {
-		plans, err := o.PlanLimits(ctx)
+		plans, err := o.Plans(ctx)
 		if err != nil {
 			yield(TenantView{}, err)
 			return
@@ -47,38 +50,26 @@ func (o Operator) ViewTenants(ctx context.Context, tenants iter.Seq2[keystore.Te
 	}
 }
 
-// PerMinute describes its limit per minute.
-func (v TenantView) PerMinute() string {
-	return LimitText(v.Owner.Limits.Minute, v.Owner.Override.Minute)
-}
-
-// PerDay describes its limit per day.
-func (v TenantView) PerDay() string { return LimitText(v.Owner.Limits.Day, v.Owner.Override.Day) }
+// LimitTexts describes its limits, one text for each policy.
+func (v TenantView) LimitTexts() []string { return LimitTexts(v.Owner.Limits, v.Owner.Override) }
 
 // Status is a short text for what happens to the tenant's requests.
 func (v TenantView) Status() string {
 	switch {
 	case v.Suspended:
 		return "suspended"
-	case !v.Owner.Limits.IsComplete():
+	case !v.Owner.Limits.IsSet():
 		return "no quota"
 	}
 	return "active"
 }
 
-// NoQuota says why all requests of the tenant are refused, if a limit is missing. Empty: no limit is missing, or the tenant is suspended.
+// NoQuota says why all requests of the tenant are refused, if it has no limit. Empty: it has one, or it is suspended.
 func (v TenantView) NoQuota() string {
-	if v.Owner.Limits.IsComplete() || v.Suspended {
+	if v.Owner.Limits.IsSet() || v.Suspended {
 		return ""
 	}
-	why := "plan " + v.Plan + " has no limits"
-	switch {
-	case v.Limits.Minute != nil:
-		why = "its limit per day is missing"
-	case v.Limits.Day != nil:
-		why = "its limit per minute is missing"
-	}
-	return fmt.Sprintf("Tenant %s has no quota: %s. Its requests are refused with 403 quota_not_set.", v.Name, why)
+	return fmt.Sprintf("Tenant %s has no quota: plan %s has no limits. Its requests are refused with 403 quota_not_set.", v.Name, v.Plan)
 }
 
 // changeTenant carries out a change of a tenant. It reads what its outcome needs before the change: a change that was made never
@@ -87,7 +78,7 @@ func (o Operator) changeTenant(
 	change func(context.Context) (t keystore.Tenant, c keystore.Change, done string, err error),
 ) func(context.Context) (Outcome, error) {
 	return func(ctx context.Context) (Outcome, error) {
-		plans, err := o.PlanLimits(ctx)
+		plans, err := o.Plans(ctx)
 		if err != nil {
 			return Outcome{}, err
 		}
@@ -167,19 +158,20 @@ func (o Operator) DeleteTenant(t keystore.Tenant) Operation {
 	}
 }
 
-// MoveTenant prepares the move of a tenant to a plan. It also gives the tenant limits of its own; a limit of 0 is not changed.
-// If the tenant would lose its quota, the question ends with cure: what to do about the limits that it would have.
-func (o Operator) MoveTenant(ctx context.Context, t keystore.Tenant, to string, own plan.Limits, cure func(is plan.Limits) string) (Operation, error) {
-	plans, err := o.PlanLimits(ctx)
+// MoveTenant prepares the move of a tenant to a plan. It also gives the tenant limits of its own: see plan.Limits.Changed.
+// If the tenant would lose its quota, the question has cure: what to do about it.
+func (o Operator) MoveTenant(ctx context.Context, t keystore.Tenant, to string, own plan.Limits, cure string) (Operation, error) {
+	plans, err := o.Plans(ctx)
 	if err != nil {
 		return Operation{}, err
 	}
-	was := plans.Owner(t).Limits
-	is := plan.Effective(plans[to], plan.Effective(t.Override, own))
+	will := t
+	will.Plan, will.Override = to, t.Override.Changed(own)
+	was, is := plans.Owner(t).Limits, plans.Owner(will).Limits
 	op := Operation{Laggard: "may still apply the old plan"}
-	if _, known := plans[to]; known && was.IsComplete() && !is.IsComplete() {
+	if _, known := plans[to]; known && was.IsSet() && !is.IsSet() {
 		op.Question = fmt.Sprintf("Move tenant %s to plan %s, which has no limits? Without limits of its own (%s), "+
-			"all its requests will be refused.", t.Name, to, cure(is))
+			"all its requests will be refused.", t.Name, to, cure)
 	}
 	op.Change = o.changeTenant(func(ctx context.Context) (keystore.Tenant, keystore.Change, string, error) {
 		moved, change, err := o.Store.SetTerms(ctx, t.ID, to, own)
@@ -192,7 +184,7 @@ func (o Operator) MoveTenant(ctx context.Context, t keystore.Tenant, to string, 
 		case changed != "":
 			done = "Tenant " + t.Name + " moved from plan " + t.Plan + " to " + to + ": " + changed + "."
 		}
-		if kept := OwnLimits(t.Override); kept != "" && own == (plan.Limits{}) && moved.Plan != t.Plan {
+		if kept := Limits(t.Override); kept != "" && own == (plan.Limits{}) && moved.Plan != t.Plan {
 			done += " Its own limits stay: " + kept + "."
 		}
 		return moved, change, done, err
@@ -200,33 +192,30 @@ func (o Operator) MoveTenant(ctx context.Context, t keystore.Tenant, to string, 
 	return op, nil
 }
 
-// SetQuota prepares limits of one tenant. A limit of 0 is not changed; two limits of 0 remove the tenant's own limits.
-func (o Operator) SetQuota(ctx context.Context, t keystore.Tenant, own plan.Limits) (Operation, error) {
-	plans, err := o.PlanLimits(ctx)
+// SetQuota prepares limits of one tenant, and the day on which its month begins; 0: it is not changed. See plan.Limits.Changed.
+func (o Operator) SetQuota(ctx context.Context, t keystore.Tenant, own plan.Limits, monthStarts uint8) (Operation, error) {
+	plans, err := o.Plans(ctx)
 	if err != nil {
 		return Operation{}, err
 	}
-	clear := own == plan.Limits{}
 	op := Operation{Laggard: "may still apply the old limits"}
-	if clear {
-		op.Question = fmt.Sprintf("Remove the limits of tenant %s, so that those of plan %s apply (%s)?", t.Name, t.Plan, PerMinuteAndDay(plans[t.Plan]))
+	if own == plan.NoLimits {
+		op.Question = fmt.Sprintf("Remove the limits of tenant %s, so that those of plan %s apply (%s)?", t.Name, t.Plan, LimitsOrNone(plans[t.Plan].Limits))
 	}
 	op.Change = o.changeTenant(func(ctx context.Context) (keystore.Tenant, keystore.Change, string, error) {
-		var changed keystore.Tenant
-		var change keystore.Change
-		var err error
-		if clear {
-			changed, change, err = o.Store.ClearQuota(ctx, t.ID)
-		} else {
-			changed, change, err = o.Store.SetQuota(ctx, t.ID, own, 0)
-		}
+		changed, change, err := o.Store.SetQuota(ctx, t.ID, own, monthStarts)
 		moved := MovedLimits(plans.Owner(t).Limits, plans.Owner(changed).Limits)
 		done := "Changed the limits of tenant " + t.Name + ": " + moved + "."
 		switch {
+		case changed == t:
+			return changed, change, "Tenant " + t.Name + " already had these limits.", err
 		case changed.Override == t.Override:
-			done = "Tenant " + t.Name + " already had these limits."
+			done = ""
 		case moved == "":
 			done = "Changed the limits of tenant " + t.Name + ". They are the same as its plan's."
+		}
+		if changed.MonthStarts != t.MonthStarts {
+			done = strings.TrimPrefix(fmt.Sprintf("%s The month of tenant %s begins on day %d.", done, t.Name, changed.MonthStarts), " ")
 		}
 		return changed, change, done, err
 	})

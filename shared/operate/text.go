@@ -109,35 +109,39 @@ func LimitText(limit, override int64) string {
 	return humanize.Comma(limit)
 }
 
-// PerMinuteAndDay describes limits: `60 requests per minute, 1,000 per day`.
-func PerMinuteAndDay(l plan.Limits) string {
-	if !l.IsComplete() {
-		return "it has no limits: all requests of the tenant are refused"
+// LimitTexts describes limits in force, one text for each policy. override has the tenant's own.
+func LimitTexts(limits, override plan.Limits) []string {
+	var texts []string
+	for _, policy := range plan.Policies {
+		texts = append(texts, LimitText(limits.Of(policy), override.Of(policy)))
 	}
-	return Plural(l.Minute, "request") + " per minute, " + humanize.Comma(l.Day) + " per day"
+	return texts
 }
 
-// OwnLimits describes the limits of one tenant: `200 requests per minute, 5,000 requests per day`. Empty: it has none.
-func OwnLimits(l plan.Limits) string {
+// Limits describes limits: `60 requests per minute, 1,000 per day`. Empty: none is set.
+func Limits(l plan.Limits) string {
 	var parts []string
-	if l.Minute != 0 {
-		parts = append(parts, Plural(l.Minute, "request")+" per minute")
-	}
-	if l.Day != 0 {
-		parts = append(parts, Plural(l.Day, "request")+" per day")
+	for policy, limit := range l.Set() {
+		text := humanize.Comma(limit)
+		if len(parts) == 0 {
+			text = Plural(limit, "request")
+		}
+		parts = append(parts, text+" per "+policy)
 	}
 	return strings.Join(parts, ", ")
+}
+
+// LimitsOrNone describes limits of a plan, and says what it means if none is set.
+func LimitsOrNone(l plan.Limits) string {
+	return cmp.Or(Limits(l), "it has no limits: all requests of the tenant are refused")
 }
 
 // MovedLimits describes a change of limits: `60 → 120 requests per minute`. Limits that have not changed are left out.
 func MovedLimits(was, is plan.Limits) string {
 	var parts []string
-	for _, l := range []struct {
-		was, is int64
-		per     string
-	}{{was.Minute, is.Minute, "minute"}, {was.Day, is.Day, "day"}} {
-		if l.was != l.is {
-			parts = append(parts, fmt.Sprintf("%s → %s requests per %s", LimitText(l.was, 0), LimitText(l.is, 0), l.per))
+	for _, policy := range plan.Policies {
+		if was.Of(policy) != is.Of(policy) {
+			parts = append(parts, fmt.Sprintf("%s → %s requests per %s", LimitText(was.Of(policy), 0), LimitText(is.Of(policy), 0), policy))
 		}
 	}
 	return strings.Join(parts, ", ")

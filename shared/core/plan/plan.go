@@ -65,11 +65,38 @@ func Effective(plan, override Limits) Limits {
 	return Limits{cmp.Or(override.Minute, plan.Minute), cmp.Or(override.Day, plan.Day), cmp.Or(override.Month, plan.Month)}
 }
 
+// None in a change of limits takes the policy away.
+const None = -1
+
+// NoLimits in place of a change takes all policies away.
+var NoLimits = Limits{Minute: None, Day: None, Month: None}
+
+// Changed returns limits after a change. A limit of 0 in it is not changed.
+func (l Limits) Changed(by Limits) Limits {
+	l = Effective(l, by)
+	for _, policy := range Policies {
+		if at := l.At(policy); *at == None {
+			*at = 0
+		}
+	}
+	return l
+}
+
+// IsLess reports whether these limits admit less than was admitted before: one of them is lower or new, or none is left.
+func (l Limits) IsLess(than Limits) bool {
+	if !than.IsSet() || !l.IsSet() {
+		return than.IsSet()
+	}
+	for policy, limit := range l.Set() {
+		if before := than.Of(policy); before == 0 || limit < before {
+			return true
+		}
+	}
+	return false
+}
+
 // IsSet reports whether a policy is set. If none is, the tenant is refused, not unlimited.
 func (l Limits) IsSet() bool { return l != Limits{} }
-
-// IsComplete reports whether the limits per minute and per day are set.
-func (l Limits) IsComplete() bool { return l.Minute > 0 && l.Day > 0 }
 
 // Check returns an error that names the first limit outside 1 … LimitMax, or the first that is larger than that of a longer period. Zero is
 // allowed: not set.
