@@ -3,8 +3,10 @@ package edge_test
 import (
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"petgate/gateway/quotas/authfailures"
 	"petgate/shared/api"
 )
 
@@ -39,6 +41,43 @@ func TestPublicOperation(t *testing.T) {
 	if n := len(forwarded); n != 4 {
 		t.Errorf("the upstream saw %d requests, want 4", n)
 	}
+}
+
+// All strangers together get the slots of one tenant, so a tenant still gets its own. A stranger who has tried too many keys is refused.
+func TestPublicOperationIsBounded(t *testing.T) {
+	var isGuessing atomic.Bool
+	r := newRig(t, func(s *setup) {
+		s.Operations = append(slices.Clone(operations), api.Operation{ID: "health", Method: "GET", Path: "/health", IsPublic: true})
+		s.UpstreamConnsMax, s.TenantConnsMax, s.UpstreamTimeout = 2, 1, patience
+		s.attempts = func() (authfailures.State, bool) {
+			state := guardState
+			if isGuessing.Load() {
+				state.Remaining = 0
+			}
+			return state, true
+		}
+	})
+	f := func(request string, status int, code string) {
+		t.Helper()
+		if got := r.dial(t).ask(t, request); got.Status != status || codeOf(got) != code || (status >= 429) != (got.field("retry-after") != "") {
+			t.Errorf("%.40q: %d %s, Retry-After %q; want %d %s", request, got.Status, codeOf(got), got.field("retry-after"), status, code)
+		}
+	}
+	health := keyless("GET /health HTTP/1.1")
+	slow := r.hold(t)
+	holding := r.dial(t)
+	go func() {
+		got, _ := holding.try(keyless("GET /health?slow HTTP/1.1"))
+		slow.responses <- got
+	}()
+	receive(t, slow.arrived, "a stranger's slow request arrives at the upstream")
+	f(health, 503, "upstream_overloaded")
+	f(rawGet(), 200, "")
+	slow.end(t, 1)
+	f(health, 200, "")
+	isGuessing.Store(true)
+	f(health, 429, "too_many_failed_attempts")
+	f(rawGet(), 200, "")
 }
 
 // Operations can be replaced while requests are served.

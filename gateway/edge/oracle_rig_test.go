@@ -41,7 +41,8 @@ type rig struct {
 	edge     *edge.Edge
 	address  string
 	pipes    *pipeListener
-	upstream *rawUpstream // nil when the test gave its own URLs
+	upstream *rawUpstream      // nil when the test gave its own URLs
+	hosts    map[string]string // that requests with a method must have upstream; nil: any
 
 	takes, admitted, counted atomic.Int64
 	accessLog, log           *testkit.Output
@@ -82,7 +83,11 @@ type fakeGuard struct{ *fakes }
 
 func (g fakeGuard) Fail(netip.Addr) (authfailures.State, bool) { g.fails("fail"); return g.attempts() }
 
-func (g fakeGuard) Known(netip.Addr) authfailures.State { g.fails("attempts"); return guardState }
+func (g fakeGuard) Known(netip.Addr) authfailures.State {
+	g.fails("attempts")
+	state, _ := g.attempts()
+	return state
+}
 
 // operations are those of the contract, with only what these tests need.
 var operations = []api.Operation{

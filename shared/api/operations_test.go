@@ -72,6 +72,9 @@ paths:
 	if diff := cmp.Diff(got.Operations, again.Operations); diff != "" {
 		t.Errorf("the document that clients get has other operations: %s", diff)
 	}
+	if codes := fmt.Sprint(got.Document.Components.Schemas["PetgateErrorCode"].Value.Enum); !strings.Contains(codes, "upstream_failed") || strings.Contains(codes, "pet_not_found") {
+		t.Errorf("the gateway's codes are %s", codes)
+	}
 	// What clients get says where the operations stand, and that they need the gateway's key.
 	shown, err := openapi3.NewLoader().LoadFromData(got.Source)
 	must.Do(t, err)

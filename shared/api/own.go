@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"go.yaml.in/yaml/v3"
+
+	"petgate/shared/api/code"
 )
 
 // ownPath returns where an own operation of the gateway stands that the pets' document has at the path.
@@ -83,6 +86,8 @@ func (l *loading) addOwn(a *API) {
 	if err != nil {
 		panic("bug: " + err.Error())
 	}
+	codes := from.Components.Schemas[ownComponent+"ErrorCode"].Value
+	codes.Enum = slices.DeleteFunc(codes.Enum, func(name any) bool { return code.IsOfPets(fmt.Sprint(name)) })
 	to := a.Document
 	for path, item := range from.Paths.Map() {
 		for _, o := range item.Operations() {

@@ -22,6 +22,17 @@ func is(name string, status int) Code {
 	return Code{name, status}
 }
 
+// pets has the codes that only the pet service sends.
+var pets = map[string]bool{}
+
+func ofPets(name string, status int) Code {
+	pets[name] = true
+	return is(name, status)
+}
+
+// IsOfPets reports whether only the pet service sends the code.
+func IsOfPets(name string) bool { return pets[name] }
+
 // IsFailure reports whether the code says that the fault is not the client's.
 func IsFailure(name string) bool { return statuses[name] >= http.StatusInternalServerError }
 
@@ -71,15 +82,15 @@ var (
 
 // The codes that only the pet service sends.
 var (
-	InvalidRequest       = is("invalid_request", http.StatusBadRequest)
-	GatewayOnly          = is("gateway_only", http.StatusUnauthorized)
-	PetNotFound          = is("pet_not_found", http.StatusNotFound)
-	RequestInProgress    = is("request_in_progress", http.StatusConflict)
-	UnsupportedMediaType = is("unsupported_media_type", http.StatusUnsupportedMediaType)
-	IdempotencyKeyReused = is("idempotency_key_reused", http.StatusUnprocessableEntity)
-	DatabaseUnavailable  = is("database_unavailable", http.StatusServiceUnavailable)
-	DatabaseFull         = is("database_full", http.StatusServiceUnavailable)
-	OutcomeUnknown       = is("outcome_unknown", http.StatusServiceUnavailable)
+	InvalidRequest       = ofPets("invalid_request", http.StatusBadRequest)
+	GatewayOnly          = ofPets("gateway_only", http.StatusUnauthorized)
+	PetNotFound          = ofPets("pet_not_found", http.StatusNotFound)
+	RequestInProgress    = ofPets("request_in_progress", http.StatusConflict)
+	UnsupportedMediaType = ofPets("unsupported_media_type", http.StatusUnsupportedMediaType)
+	IdempotencyKeyReused = ofPets("idempotency_key_reused", http.StatusUnprocessableEntity)
+	DatabaseUnavailable  = ofPets("database_unavailable", http.StatusServiceUnavailable)
+	DatabaseFull         = ofPets("database_full", http.StatusServiceUnavailable)
+	OutcomeUnknown       = ofPets("outcome_unknown", http.StatusServiceUnavailable)
 )
 
 // Of returns the code of a reason to refuse a key; the zero Code for access.Allowed.

@@ -1,4 +1,4 @@
-package code
+package code_test
 
 import (
 	"maps"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"petgate/shared/api"
+	"petgate/shared/api/code"
 	"petgate/shared/core/access"
 )
 
@@ -16,18 +17,18 @@ func TestCodesAreTheDocuments(t *testing.T) {
 		documented = append(documented, name.(string))
 	}
 	slices.Sort(documented)
-	if known := slices.Sorted(maps.Keys(statuses)); !slices.Equal(known, documented) {
+	if known := slices.Sorted(maps.Keys(code.Statuses)); !slices.Equal(known, documented) {
 		t.Errorf("the codes are\n%q\nand the document lists\n%q", known, documented)
 	}
 }
 
 func TestEveryReasonHasACode(t *testing.T) {
 	for r := access.Allowed + 1; r <= access.QuotaNotSet; r++ {
-		if c := Of(r); c.Name == "" || (c.Status == 401) != r.IsOfKey() {
+		if c := code.Of(r); c.Name == "" || (c.Status == 401) != r.IsOfKey() {
 			t.Errorf("%s: %v", r, c)
 		}
 	}
-	if c := Of(access.Allowed); c != (Code{}) {
+	if c := code.Of(access.Allowed); c != (code.Code{}) {
 		t.Errorf("a key that may call has the code %v", c)
 	}
 }

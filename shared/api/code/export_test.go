@@ -1,0 +1,4 @@
+package code
+
+// Statuses has the status of each code, by name.
+var Statuses = statuses
