@@ -25,6 +25,11 @@ const (
 	recordPath    = "testdata/instructions.txt"
 	recordCommand = "go test -tags e2e -run TestInstructions ./deploy/e2e -update"
 
+	// releasedPath has the record of the last release. Who releases copies recordPath to it.
+	releasedPath = "testdata/instructions_released.txt"
+	// releasedChangeMax is by how many percent a request may grow until the next release: small additions add up.
+	releasedChangeMax = 10.0
+
 	// How far the instructions may be from the recorded ones, in percent. The least of instructionCounts counts differs by up to half
 	// of that between two runs, because Go's maps and its generator of random numbers begin at random.
 	instructionsChangeMax = 1.0
@@ -65,7 +70,7 @@ func TestInstructions(t *testing.T) {
 	}
 	path, err := os.Executable()
 	must.Do(t, err)
-	recorded := readRecord(t)
+	recorded, released := readRecord(t, recordPath), readRecord(t, releasedPath)
 	next := &bytes.Buffer{}
 	fmt.Fprintf(next, "# Instructions, allocations and system calls of a request, written by: %s\n%s\n", recordCommand, platform())
 	for _, row := range rows {
@@ -79,6 +84,9 @@ func TestInstructions(t *testing.T) {
 		}
 		if recorded != nil && !*update {
 			judgeCost(t, row.name, cost, recorded[row.name])
+		}
+		if was := released[row.name]; was.Steps > 0 && float64(cost.Steps) > float64(was.Steps)*(1+releasedChangeMax/100) {
+			t.Errorf("%s: %d instructions a request, %d in the last release: more than %v %% are added", row.name, cost.Steps, was.Steps, releasedChangeMax)
 		}
 	}
 	if *update && !t.Failed() {
@@ -113,9 +121,9 @@ func platform() string {
 }
 
 // readRecord returns the recorded costs by row, or nil if they are for another platform.
-func readRecord(t *testing.T) map[string]steps.Cost {
+func readRecord(t *testing.T, path string) map[string]steps.Cost {
 	t.Helper()
-	text, err := os.ReadFile(recordPath)
+	text, err := os.ReadFile(path)
 	if err != nil && !*update {
 		t.Fatal(err)
 	}

@@ -52,3 +52,24 @@ func BenchmarkScript(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkTake has many goroutines ask at once. With -cpu above the number of cores and -mutexprofile, it shows what they wait for:
+//
+//	go test -run '^$' -bench Take -cpu 2,8,16 -mutexprofile mutex.out ./gateway/quotas/redis && go tool pprof -top redis.test mutex.out
+func BenchmarkTake(b *testing.B) {
+	r := open(b, Config{URL: testkit.StartRedis(b).URL})
+	calls := make([]store.Call, 1000)
+	for i := range calls {
+		calls[i].Request = storetest.Request(storetest.Tenant(i), generous.Minute, generous.Day)
+	}
+	b.SetParallelism(64)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for n := 0; pb.Next(); n = (n + 7) % len(calls) {
+			if _, outcome := r.Take(calls[n]); outcome != Decided {
+				b.Errorf("outcome %d", outcome)
+				return
+			}
+		}
+	})
+}
