@@ -24,6 +24,7 @@ const (
 	volatile   storage = ""
 	appendOnly storage = "appendonly yes, appendfsync everysec"
 	cluster    storage = "Redis Cluster of three"
+	alone      storage = "one gateway alone" // other gateways, which look for lost counts once a second, are not counted
 )
 
 // store is one Redis, or the nodes of a cluster.

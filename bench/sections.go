@@ -91,7 +91,10 @@ func refusals(ctx context.Context, l *lab, p *program) (turn, error) {
 	if err != nil {
 		return nil, err
 	}
-	lenient, err := l.open(ctx, system{start: petgate("redis", "GATEWAY_BAN_AFTER=0"), redis: true}, setup{})
+	if err := l.openStore(ctx, alone); err != nil {
+		return nil, err
+	}
+	lenient, err := l.open(ctx, system{start: petgate("redis", "GATEWAY_BAN_AFTER=0"), redis: true}, setup{redis: alone})
 	return func(ctx context.Context) (runs []Run, err error) {
 		for _, row := range []struct {
 			name string
