@@ -42,7 +42,7 @@ var rules = []rule{
 	{
 		why: "core is pure: it imports core and packages without I/O, clock, log or randomness of their own",
 		of:  "./shared/core/...", forbids: "...",
-		allows: "./shared/core/... cmp crypto/sha256 database/sql/driver encoding/base32 encoding/binary errors fmt hash/crc32 io iter maps " +
+		allows: "./shared/core/... bytes cmp crypto/sha256 database/sql/driver encoding/base32 encoding/binary errors fmt hash/crc32 io iter maps " +
 			"math math/bits net/netip regexp slices strconv strings time unicode/utf8",
 	},
 	{
