@@ -15,7 +15,9 @@ func (e *Edge) receive(x *exchange) refusal {
 		return refusal{}
 	}
 	if x.Request.AwaitsContinue {
-		x.found = e.find(x)
+		if x.found == nil {
+			x.found = e.find(x)
+		}
 		if x.isUnwanted = !x.mayCall(); x.isUnwanted { // meter charges it, and route refuses it
 			return refusal{}
 		}
