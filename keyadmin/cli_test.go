@@ -214,17 +214,19 @@ func TestSchema(t *testing.T) {
 func TestQuestions(t *testing.T) {
 	s := newMigrated(t, testkit.SQLite(t))
 	s.ok("tenant", "create", "acme")
-	s.ok("tenant", "create", "globex", "--minute", "5")
+	s.ok("tenant", "create", "globex", "--minute", "500")
 	s.ok("key", "create", "acme")
 	key := keyID(s, "acme")
 	s.gateway(s.store(), "gw-1", "10.0.0.5:9090")
 	s.terminal = true
 	for _, args := range [][]string{
 		{"tenant", "set-plan", "acme", "enterprise"},
+		{"tenant", "set-quota", "globex", "--minute", "499"},
 		{"tenant", "set-quota", "globex", "--clear"},
 		{"plan", "update", "free", "--minute", "10"},
 		{"tenant", "suspend", "acme"},
 		{"key", "rotate", key, "--grace", "1h"},
+		{"key", "disable", key},
 		{"key", "revoke", key},
 		{"ban", "add", key, "--for", "1h", "--reason", "x"},
 		{"usage", "reset", "acme"},

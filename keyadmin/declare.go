@@ -69,8 +69,8 @@ func (c *applyCommand) Run(ctx context.Context, a *app) error {
 		}
 	}
 	question := ""
-	if n := shown.edits.Len(); n > 0 {
-		question = "Apply " + operate.Plural(n, "change") + "?"
+	if shown.lessens {
+		question = "Apply " + operate.Plural(shown.edits.Len(), "change") + "? Some lower a limit, suspend a tenant, or end or disable a key."
 	}
 	made := shown
 	return a.carryOut(ctx, operation{yes: c.Yes, wait: c.Wait, print: func(r operate.Outcome) error {
@@ -151,6 +151,8 @@ type changes struct {
 	edits keystore.Edits
 	views []changeView
 	left  []string // keys that the document names, but that cannot be changed
+
+	lessens bool // a limit in force, or what a key or a tenant may do at all
 }
 
 const (
@@ -240,6 +242,8 @@ func (c *comparison) comparePlans(d document, state keystore.State) {
 			c.edits.Plans = append(c.edits.Plans, keystore.Edit[keystore.Plan]{After: after})
 			c.show(actionCreate, "plan", after.Name, "", cmp.Or(operate.Limits(after.Limits), "without limits"))
 		case after != before:
+			isInUse := slices.ContainsFunc(state.Tenants, func(t keystore.Tenant) bool { return t.Plan == after.Name })
+			c.lessens = c.lessens || isInUse && operate.LowersPlan(before, after)
 			c.edits.Plans = append(c.edits.Plans, keystore.Edit[keystore.Plan]{Before: &before, After: after})
 			c.show(actionChange, "plan", after.Name, "", operate.MovedPlan(before, after))
 		}
@@ -282,6 +286,8 @@ func (c *comparison) compareTenant(t documentTenant, was keystore.Tenant, exists
 	text := "on plan " + is.Plan
 	if exists {
 		text = movedTenant(was, is)
+		after := c.plans.Owner(is)
+		c.lessens = c.lessens || after.IsLess(c.plansBefore.Owner(was)) || is.Suspended && !was.Suspended
 		moved := operate.MovedLimits(c.plansBefore.Owner(was).Limits, inForce)
 		if moved != "" && moved != operate.MovedLimits(was.Override, is.Override) {
 			text += ", in force: " + moved
@@ -360,6 +366,7 @@ func (c *comparison) compareKey(t documentTenant, k documentKey, of keystore.Ten
 	if is = is.Enabled(); k.Disabled {
 		is.RevokedAt = cmp.Or(was.RevokedAt, -c.now)
 	}
+	c.lessens = c.lessens || is.RevokedAt < was.RevokedAt || is.Limits.Narrows(was.Limits)
 	if is.RevokedAt != was.RevokedAt {
 		text = strings.TrimPrefix(text+operate.Either(k.Disabled, ", disabled", ", enabled"), ", ")
 	}
@@ -376,7 +383,7 @@ func (c *comparison) pruneKeys(t documentTenant, keys []keystore.Key) {
 			continue
 		}
 		is := k
-		is.RevokedAt = c.now
+		is.RevokedAt, c.lessens = c.now, true
 		c.edits.Keys = append(c.edits.Keys, keystore.Edit[keystore.Key]{Before: &k, After: is})
 		c.show(actionChange, "key", string(t.Name), k.ID.String(), "revoked, because the file does not name it")
 	}
@@ -388,7 +395,7 @@ func (c *comparison) pruneTenants(state keystore.State) {
 			continue
 		}
 		is := t
-		is.Suspended = true
+		is.Suspended, c.lessens = true, true
 		c.edits.Tenants = append(c.edits.Tenants, keystore.Edit[keystore.Tenant]{Before: &t, After: is})
 		c.show(actionChange, "tenant", t.Name, "", "suspended, because the file does not name it")
 	}

@@ -303,7 +303,7 @@ func TestTwoApplyAtOnce(t *testing.T) {
 func TestApplyAnsweredTooLate(t *testing.T) {
 	s := newMigrated(t, testkit.SQLite(t))
 	s.ok("tenant", "create", "acme")
-	path := s.file("version: 1\ntenants: [{name: acme, plan: pro}]\n")
+	path := s.file("version: 1\ntenants: [{name: acme, plan: pro, suspended: true}]\n")
 	s.terminal = true
 	other := newShell(t, strings.TrimPrefix(s.env[0], "DATABASE_URL="))
 	s.in = readerFunc(func(p []byte) (int, error) {
@@ -326,10 +326,10 @@ func TestApplySaysWhatItDid(t *testing.T) {
 	other := newShell(t, strings.TrimPrefix(s.env[0], "DATABASE_URL="))
 	f := func(before, meanwhile, stdout, stderr string, code exitCode, args ...string) {
 		t.Helper()
-		s.ok("tenant", "set-plan", "acme", before)
+		s.ok("tenant", "set-plan", "acme", before, "--yes")
 		s.onClock = func() { // the first look at the clock: the state was read, but not the one of the transaction
 			s.onClock = nil
-			other.ok("tenant", "set-plan", "acme", meanwhile)
+			other.ok("tenant", "set-plan", "acme", meanwhile, "--yes")
 		}
 		if r := s.want(code, stderr, append([]string{"apply", path}, args...)...); !strings.Contains(r.stdout, stdout) || stdout == "" && r.stdout != "" {
 			t.Errorf("%s and %s meanwhile: %q", before, meanwhile, r.stdout)

@@ -92,18 +92,18 @@ func (c *gatewayForget) Run(ctx context.Context, a *app, store *keystore.Store) 
 }
 
 func (a *app) forget(ctx context.Context, g keystore.Gateway, yes bool) error {
-	if err := a.ask(yes, fmt.Sprintf("Forget gateway %s, last seen %s ago? If it still runs, it may accept revoked keys.",
-		operate.GatewayName(g), operate.Age(g))); err != nil {
+	last, err := a.store.LastEvent(ctx)
+	if err != nil {
+		return err
+	}
+	if err := a.ask(yes, fmt.Sprintf("Forget gateway %s? It is %s, was last seen %s ago, and has yet to apply %s. If it still runs, it may accept revoked keys.",
+		operate.GatewayName(g), g.State(last), operate.Age(g), operate.Plural(max(int64(last-g.Applied), 0), "change"))); err != nil {
 		return err
 	}
 	if _, err := a.store.ForgetGateway(ctx, g.ID); err != nil {
 		return err
 	}
 	if a.asData() {
-		last, err := a.store.LastEvent(ctx)
-		if err != nil {
-			return err
-		}
 		if err := a.print(operate.ViewGateway(g, last), table{}); err != nil {
 			return err
 		}
@@ -135,7 +135,7 @@ type gatewayDrop struct {
 	waiting
 }
 
-func (c *gatewayDrop) Run(ctx context.Context, a *app, store *keystore.Store) error {
+func (c *gatewayDrop) Run(ctx context.Context, a *app, _ *keystore.Store) error {
 	key, notKey := id.ParseKey(c.ID)
 	tenant, notTenant := id.ParseTenant(c.ID)
 	if notKey != nil && notTenant != nil {
@@ -148,15 +148,12 @@ func (c *gatewayDrop) Run(ctx context.Context, a *app, store *keystore.Store) er
 		}
 		tenant = k.Key.Tenant
 	}
-	return a.carryOut(ctx, operation{yes: c.Yes, wait: c.Wait, Operation: operate.Operation{
-		Question: fmt.Sprintf("Accept %s again? The database has lost its refusal.", c.ID),
-		Laggard:  "may still refuse it",
-		Change: func(ctx context.Context) (operate.Outcome, error) {
-			change, err := store.DropLost(ctx, tenant, key)
-			if errors.Is(err, keystore.ErrNotFound) {
-				err = fmt.Errorf("no refusal of %s was lost (`keyadmin gateway lost` shows all)", c.ID)
-			}
-			return operate.Outcome{Change: change, Done: "Dropped the lost refusal of " + c.ID + "."}, err
-		},
-	}})
+	op, err := a.operator.DropLost(ctx, tenant, key)
+	if errors.Is(err, keystore.ErrNotFound) {
+		return fmt.Errorf("no refusal of %s was lost (`keyadmin gateway lost` shows all)", c.ID)
+	}
+	if err != nil {
+		return err
+	}
+	return a.carryOut(ctx, operation{Operation: op, yes: c.Yes, wait: c.Wait})
 }

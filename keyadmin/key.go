@@ -280,6 +280,7 @@ type keyUpdate struct {
 	NoExpires bool                `help:"The key never expires."`
 	Minute    operate.LimitChange `placeholder:"N" help:"Requests with this key in any 60 seconds, within its tenant's limit; none removes the limit."`
 	Day       operate.LimitChange `placeholder:"N" help:"Requests with this key in a UTC day, within its tenant's limit; none removes the limit."`
+	asking
 	waiting
 }
 
@@ -322,7 +323,7 @@ func (c *keyUpdate) Run(ctx context.Context, a *app, k ownedKey) error {
 		}
 		k.Limits = k.Limits.Changed(limitChangeFlags{Minute: c.Minute, Day: c.Day}.limits())
 	}
-	return a.carryOut(ctx, operation{Operation: a.operator.UpdateKey(k.Owner, k.Key, edit), wait: c.Wait})
+	return a.carryOut(ctx, operation{Operation: a.operator.UpdateKey(k.Owner, k.Key, edit), yes: c.Yes, wait: c.Wait})
 }
 
 type keyRotate struct {

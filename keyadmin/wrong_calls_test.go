@@ -84,7 +84,7 @@ func TestWrongCalls(t *testing.T) {
 		{"tenant set-plan little", exitUsage, "the argument <plan> is missing"},
 		{"tenant set-plan little enterprise", exitUsage, "all its requests will be refused"},
 		{"tenant set-quota little", exitUsage, "give --minute, --day, --month or --month-starts, or --clear"},
-		{"tenant set-quota little --clear", exitUsage, "add --yes"},
+		{"tenant set-quota little --minute 1", exitUsage, "add --yes"},
 		{"tenant suspend little", exitUsage, "add --yes"},
 		{"ban add KEY", exitUsage, "missing flags: --for=AGE, --reason=TEXT"},
 		{"ban add KEY --for 1w", exitUsage, "missing flags: --reason=TEXT"},

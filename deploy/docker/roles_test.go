@@ -90,7 +90,7 @@ func TestRoles(t *testing.T) {
 		t.Errorf("the pets from before are not found in their own database: %v", reply)
 	}
 	f.MustKeyadmin("plan", "create", "team", "--minute", "10", "--day", "100")
-	f.MustKeyadmin("tenant", "set-plan", "acme", "team")
+	f.MustKeyadmin("tenant", "set-plan", "acme", "team", "--yes")
 	f.MustKeyadmin("tenant", "suspend", "acme", "--yes")
 	f.MustKeyadmin("tenant", "resume", "acme")
 	f.MustKeyadmin("key", "update", key.ID, "--name", "renamed")

@@ -27,7 +27,7 @@ func TestBans(t *testing.T) {
 		t.Errorf("the first ban is said to last %v more, want at most %v", said, first)
 	}
 
-	s.MustKeyadmin("tenant", "set-quota", "t", "--minute", "1", "--day", "100000")
+	s.MustKeyadmin("tenant", "set-quota", "t", "--minute", "1", "--day", "100000", "--yes")
 	s.provoke(key, s.Gateways[1]) // at a different gateway this time
 	s.MustKeyadmin("tenant", "set-quota", "t", "--minute", "1000", "--day", "100000")
 	second := s.banLength(key)
@@ -43,7 +43,7 @@ func TestBans(t *testing.T) {
 	}
 	_, offAgain := s.awaitEnd(key, s.Gateways[2])
 
-	s.MustKeyadmin("tenant", "set-quota", "t", "--minute", "1", "--day", "100000")
+	s.MustKeyadmin("tenant", "set-quota", "t", "--minute", "1", "--day", "100000", "--yes")
 	s.provoke(key, s.Gateways[2]) // which has seen no ban since it was started again
 	third := s.banLength(key)
 	s.MustKeyadmin("ban", "lift", key.ID)

@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"petgate/shared/core/id"
 	"petgate/shared/keystore"
 )
 
@@ -86,4 +87,29 @@ func ViewLost(l keystore.LostRefusal) LostView {
 		v.Kind, v.At = "disabled", (-l.At).String()
 	}
 	return v
+}
+
+// DropLost prepares the end of the lost refusals of a key or, without a key, of a tenant's lost suspension. Errors: ErrNotFound.
+func (o Operator) DropLost(ctx context.Context, tenant id.Tenant, key id.Key) (Operation, error) {
+	all, err := o.Store.LostRefusals(ctx)
+	if err != nil {
+		return Operation{}, err
+	}
+	name, known := Either(key.IsZero(), tenant.String(), key.String()), ""
+	for _, l := range all {
+		if v := ViewLost(l); l.Tenant == tenant && l.Key == key {
+			known += fmt.Sprintf(" It was %s%s, as gateway %s reported at %s.", v.Kind, Either(v.At == "", "", " at "+v.At), Printable(v.ReportedBy), v.ReportedAt)
+		}
+	}
+	if known == "" {
+		return Operation{}, fmt.Errorf("%w: no refusal of %s was lost", keystore.ErrNotFound, name)
+	}
+	return Operation{
+		Question: fmt.Sprintf("Accept %s again? The database has lost its refusal.%s", name, known),
+		Laggard:  "may still refuse it",
+		Change: func(ctx context.Context) (Outcome, error) {
+			change, err := o.Store.DropLost(ctx, tenant, key)
+			return Outcome{Change: change, Done: "Dropped the lost refusal of " + name + "."}, err
+		},
+	}, nil
 }

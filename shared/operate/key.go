@@ -236,8 +236,12 @@ func (o Operator) EnableKey(t Owner, k keystore.Key) Operation {
 
 // UpdateKey prepares a change of the name, the scopes, the allow-list, the expiry and the limits of a key. edit may be called more than once.
 func (o Operator) UpdateKey(t Owner, k keystore.Key, edit func(*keystore.Key)) Operation {
+	will, question := k, ""
+	if edit(&will); will.Limits.Narrows(k.Limits) {
+		question = fmt.Sprintf("Lower the limits of key %s of tenant %s: %s?", Describe(k), t.Name, MovedTerms(k, will))
+	}
 	return Operation{
-		Laggard: "may still apply the key's old terms",
+		Question: question, Laggard: "may still apply the key's old terms",
 		Change: func(ctx context.Context) (Outcome, error) {
 			after := k
 			edit(&after)

@@ -66,6 +66,12 @@ func (t Owner) LimitsIn(e apikey.Environment) plan.Limits {
 	return t.Limits
 }
 
+// IsLess reports whether the limits in force are smaller than before, of live keys or of test keys. Every change that makes a limit smaller
+// asks first, and no change that only makes limits larger does.
+func (t Owner) IsLess(than Owner) bool {
+	return t.Limits.IsLess(than.Limits) || t.TestLimits.IsLess(than.TestLimits)
+}
+
 // Plans are all plans by name.
 type Plans map[string]keystore.Plan
 

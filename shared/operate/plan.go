@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"petgate/shared/core/apikey"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 )
@@ -88,7 +87,7 @@ func (o Operator) UpdatePlan(ctx context.Context, name string, limits, test plan
 	}
 	affected := Plural(tenants[old.Name], "tenant")
 	op := Operation{Laggard: "may still apply the old limits"}
-	if (is.Limits.IsLess(old.Limits) || is.InForce(plan.Limits{}, apikey.Test).IsLess(old.InForce(plan.Limits{}, apikey.Test))) && tenants[old.Name] > 0 {
+	if LowersPlan(old, is) && tenants[old.Name] > 0 {
 		op.Question = fmt.Sprintf("Lower plan %s for its %s: %s?", old.Name, affected, moved)
 	}
 	op.Change = func(ctx context.Context) (Outcome, error) {
@@ -118,4 +117,10 @@ func MovedPlan(was, is keystore.Plan) string {
 		parts = append(parts, "of test keys: "+MovedLimits(was.Test, is.Test))
 	}
 	return strings.TrimPrefix(strings.Join(parts, ", "), ", ")
+}
+
+// LowersPlan reports whether a change of a plan makes one of its limits smaller, of live keys or of test keys.
+func LowersPlan(was, is keystore.Plan) bool {
+	of := func(p keystore.Plan) Owner { return Plans{p.Name: p}.Owner(keystore.Tenant{Plan: p.Name}) }
+	return of(is).IsLess(of(was))
 }

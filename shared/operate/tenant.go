@@ -172,6 +172,8 @@ func (o Operator) MoveTenant(ctx context.Context, t keystore.Tenant, to string, 
 	if _, known := plans[to]; known && was.IsSet() && !is.IsSet() {
 		op.Question = fmt.Sprintf("Move tenant %s to plan %s, which has no limits? Without limits of its own (%s), "+
 			"all its requests will be refused.", t.Name, to, cure)
+	} else if known && plans.Owner(will).IsLess(plans.Owner(t)) {
+		op.Question = fmt.Sprintf("Move tenant %s from plan %s to %s, which lowers its limits%s?", t.Name, t.Plan, to, colon(MovedLimits(was, is)))
 	}
 	op.Change = o.changeTenant(func(ctx context.Context) (keystore.Tenant, keystore.Change, string, error) {
 		moved, change, err := o.Store.SetTerms(ctx, t.ID, to, own)
@@ -199,8 +201,13 @@ func (o Operator) SetQuota(ctx context.Context, t keystore.Tenant, own plan.Limi
 		return Operation{}, err
 	}
 	op := Operation{Laggard: "may still apply the old limits"}
-	if own == plan.NoLimits {
-		op.Question = fmt.Sprintf("Remove the limits of tenant %s, so that those of plan %s apply (%s)?", t.Name, t.Plan, LimitsOrNone(plans[t.Plan].Limits))
+	will := t
+	will.Override = t.Override.Changed(own)
+	if was, is := plans.Owner(t), plans.Owner(will); is.IsLess(was) {
+		op.Question = fmt.Sprintf("Lower the limits of tenant %s%s?", t.Name, colon(MovedLimits(was.Limits, is.Limits)))
+		if own == plan.NoLimits {
+			op.Question = fmt.Sprintf("Remove the limits of tenant %s, so that those of plan %s apply (%s)?", t.Name, t.Plan, LimitsOrNone(plans[t.Plan].Limits))
+		}
 	}
 	op.Change = o.changeTenant(func(ctx context.Context) (keystore.Tenant, keystore.Change, string, error) {
 		changed, change, err := o.Store.SetQuota(ctx, t.ID, own, monthStarts)

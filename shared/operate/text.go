@@ -156,3 +156,6 @@ func Reason(err error, kinds ...error) string {
 	}
 	return err.Error()
 }
+
+// colon puts a colon before a text, unless it is empty.
+func colon(text string) string { return Either(text == "", "", ": "+text) }

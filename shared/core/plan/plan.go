@@ -87,8 +87,13 @@ func (l Limits) IsLess(than Limits) bool {
 	if !than.IsSet() || !l.IsSet() {
 		return than.IsSet()
 	}
+	return l.Narrows(than)
+}
+
+// Narrows reports whether one of the limits is lower than before, or new. Without limits of its own, a key has no less.
+func (l Limits) Narrows(before Limits) bool {
 	for policy, limit := range l.Set() {
-		if before := than.Of(policy); before == 0 || limit < before {
+		if was := before.Of(policy); was == 0 || limit < was {
 			return true
 		}
 	}

@@ -66,3 +66,21 @@ func TestCheckName(t *testing.T) {
 		}
 	}
 }
+
+func TestIsLess(t *testing.T) {
+	for _, c := range []struct {
+		was, is         plan.Limits
+		isLess, narrows bool
+	}{
+		{plan.Limits{Minute: 60, Day: 1000}, plan.Limits{Minute: 60, Day: 1000}, false, false},
+		{plan.Limits{Minute: 60, Day: 1000}, plan.Limits{Minute: 61, Day: 999}, true, true},
+		{plan.Limits{Minute: 60, Day: 1000}, plan.Limits{Minute: 60}, false, false}, // the day is no longer limited
+		{plan.Limits{Minute: 60}, plan.Limits{Minute: 60, Month: 5000}, true, true}, // the month is limited
+		{plan.Limits{Minute: 60}, plan.Limits{}, true, false},                       // a tenant without limits is refused
+		{plan.Limits{}, plan.Limits{Minute: 60}, false, true},
+	} {
+		if got := c.is.IsLess(c.was); got != c.isLess || c.is.Narrows(c.was) != c.narrows {
+			t.Errorf("%+v to %+v: less %t, narrower %t", c.was, c.is, got, c.is.Narrows(c.was))
+		}
+	}
+}
