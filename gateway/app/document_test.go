@@ -96,7 +96,7 @@ func TestDocumentIsReadAgain(t *testing.T) {
 	want(404, 200, "after a better document")
 	described("3")
 	operator := operate.Operator{Store: store}
-	if _, err := operator.UpdatePlan(t.Context(), "free", plan.Limits{Minute: 4}); err == nil || !strings.Contains(err.Error(), "listOrders costs 5, so a minute limit of 4") {
+	if _, err := operator.UpdatePlan(t.Context(), "free", plan.Limits{Minute: 4}, plan.Limits{}); err == nil || !strings.Contains(err.Error(), "listOrders costs 5, so a minute limit of 4") {
 		t.Errorf("a plan below a cost: %v", err)
 	}
 	if _, body := get(t, r.url+"/openapi.yaml", ""); !strings.Contains(body, "/v2/orders:") || !strings.Contains(body, "/v1/quota:") {
