@@ -454,6 +454,8 @@ func TestUsageExplain(t *testing.T) {
 		explain(token)
 		set("refuse", minuteFull, dayFree)
 		explain(token)
+		answers["/quota/"+acme] = `{"environment":"live","mode":"shared","month":{"limit":5000000,"used":5000000,"remaining":0,"resetAt":1773532800000,"retryAt":1773532800000}}`
+		s.keyadmin("usage", "explain", "acme")
 		set("shared", minuteFull, dayFull)
 		s.want(exitUnconfirmed, "may still accept this key", "ban", "add", key, "--for", "10m", "--reason", "scraping", "-y", "--wait", "0")
 		explain(token)

@@ -16,6 +16,7 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 )
 
@@ -40,6 +41,7 @@ type Explanation struct {
 	Degraded    bool        `json:"degraded,omitempty"`  // Redis is away: the figures are what that gateway knows, and remaining is its share
 	Minute      *PolicyView `json:"minute,omitempty"`
 	Day         *PolicyView `json:"day,omitempty"`
+	Month       *PolicyView `json:"month,omitempty"`
 }
 
 // Sheet returns the explanation as names and texts for people. The first row is the verdict.
@@ -63,7 +65,7 @@ func (e Explanation) Sheet() [][2]string {
 	for _, p := range []struct {
 		name string
 		view *PolicyView
-	}{{"Minute", e.Minute}, {"Day", e.Day}} {
+	}{{"Minute", e.Minute}, {"Day", e.Day}, {"Month", e.Month}} {
 		if p.view != nil {
 			rows = append(rows, [2]string{p.name, fmt.Sprintf("%s of %s used, %s remaining",
 				humanize.Comma(p.view.Used), humanize.Comma(p.view.Limit), humanize.Comma(p.view.Remaining))})
@@ -71,13 +73,24 @@ func (e Explanation) Sheet() [][2]string {
 	}
 	if e.Degraded {
 		rows = append(rows, [2]string{"Counted", fmt.Sprintf("Redis is away: gateway %s admits %s more of its share",
-			e.Gateway, humanize.Comma(min(e.Minute.Remaining, e.Day.Remaining)))})
+			e.Gateway, humanize.Comma(e.remaining()))})
 	} else if e.Mode == "shared" {
 		rows = append(rows, [2]string{"Counted", "by all gateways together; reported by " + e.Gateway})
 	} else if e.Mode != "" {
 		rows = append(rows, [2]string{"Counted", "by gateway " + e.Gateway + " only (" + e.Mode + ")"})
 	}
 	return rows
+}
+
+// remaining is what is left of the limit that has least.
+func (e Explanation) remaining() int64 {
+	left := int64(plan.LimitMax)
+	for _, p := range []*PolicyView{e.Minute, e.Day, e.Month} {
+		if p != nil {
+			left = min(left, p.Remaining)
+		}
+	}
+	return left
 }
 
 // verdict says whether the next call passes, and if not, why and until when.
@@ -111,12 +124,18 @@ type PolicyView struct {
 type figures struct {
 	gateway     string
 	from        keystore.Gateway
-	Environment string       `json:"environment"` // of the keys that the gateway accepts
-	Mode        string       `json:"mode"`
-	Degraded    bool         `json:"degraded"`
-	Refuses     bool         `json:"refuses"`
-	Minute      policyAnswer `json:"minute"`
-	Day         policyAnswer `json:"day"`
+	Environment string        `json:"environment"` // of the keys that the gateway accepts
+	Mode        string        `json:"mode"`
+	Degraded    bool          `json:"degraded"`
+	Refuses     bool          `json:"refuses"`
+	Minute      *policyAnswer `json:"minute"` // nil: the policy is not set
+	Day         *policyAnswer `json:"day"`
+	Month       *policyAnswer `json:"month"`
+}
+
+// retryAt is when all policies would admit one more request; 0: at once.
+func (f figures) retryAt() instant.Millis {
+	return max(f.Minute.retryAt(), f.Day.retryAt(), f.Month.retryAt())
 }
 
 type policyAnswer struct {
@@ -127,7 +146,17 @@ type policyAnswer struct {
 	RetryAt   instant.Millis `json:"retryAt"`
 }
 
-func (p policyAnswer) view() *PolicyView {
+func (p *policyAnswer) retryAt() instant.Millis {
+	if p == nil {
+		return 0
+	}
+	return p.RetryAt
+}
+
+func (p *policyAnswer) view() *PolicyView {
+	if p == nil {
+		return nil
+	}
 	return &PolicyView{Limit: p.Limit, Used: p.Used, Remaining: p.Remaining, ResetAt: p.ResetAt.String()}
 }
 
@@ -272,7 +301,7 @@ func (e Explanation) byBan(ban keystore.Ban, k keystore.Key, t Owner, from netip
 	if ban.Notice != "" {
 		e.Reason += fmt.Sprintf("; the tenant is told %q", ban.Notice)
 	}
-	until := max(ban.Until, f.Minute.RetryAt, f.Day.RetryAt)
+	until := max(ban.Until, f.retryAt())
 	if why := decide(k, t, from, 0, until); why != access.Allowed {
 		e.Until = ""
 		e.Reason += fmt.Sprintf("; the ban ends at %s, and calls are refused then too: %s",
@@ -289,15 +318,18 @@ func (e Explanation) byFigures(f figures) Explanation {
 		return e.refuse(code.InvalidKey,
 			fmt.Sprintf("this is a %s key, but all gateways that respond accept only %s keys", e.Environment, f.Environment))
 	}
-	e.Gateway, e.Mode, e.Degraded, e.Minute, e.Day = f.gateway, f.Mode, f.Degraded, f.Minute.view(), f.Day.view()
-	switch retryAt := max(f.Minute.RetryAt, f.Day.RetryAt); {
+	e.Gateway, e.Mode, e.Degraded, e.Minute, e.Day, e.Month = f.gateway, f.Mode, f.Degraded, f.Minute.view(), f.Day.view(), f.Month.view()
+	switch retryAt := f.retryAt(); {
 	case retryAt == 0:
 		e.Passes = true
 	case f.Refuses:
 		e = e.refuse(code.LimitsUnavailable, "Redis is away, and gateway "+f.gateway+" refuses all requests until it answers")
 	case f.Degraded:
 		e = e.refuse(code.LimitsDegraded, "Redis is away, and the share of gateway "+f.gateway+" is used up")
-	case retryAt == f.Day.RetryAt:
+	case retryAt == f.Month.retryAt():
+		e = e.refuse(code.MonthQuotaExceeded, exhausted(f.Month, "of this month"))
+		e.Until = roundedUp(retryAt)
+	case retryAt == f.Day.retryAt():
 		e = e.refuse(code.DayQuotaExceeded, exhausted(f.Day, "of this UTC day"))
 		e.Until = roundedUp(retryAt)
 	default:
@@ -307,7 +339,7 @@ func (e Explanation) byFigures(f figures) Explanation {
 	return e
 }
 
-func exhausted(p policyAnswer, of string) string {
+func exhausted(p *policyAnswer, of string) string {
 	return fmt.Sprintf("%s of %s %s are used", humanize.Comma(p.Used), Plural(p.Limit, "request"), of)
 }
 
