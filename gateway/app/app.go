@@ -40,6 +40,9 @@ const settleWithin = 5 * time.Second
 // service.Settings.DrainMax plus this.
 const SignOffMax = 20 * time.Second
 
+// statementConnections are the connections to Postgres for statements of usage.
+const statementConnections = 2
+
 // healthWithin bounds the Redis call of /readyz.
 const healthWithin = time.Second
 
@@ -130,15 +133,10 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 // the gateway, and close returns that error.
 func (g *gateway) openStores(ctx context.Context, end context.CancelFunc, address string) error {
 	cfg := &g.cfg
-	db, err := database.Open(string(cfg.DatabaseURL))
-	if err != nil {
+	var err error
+	if g.store, err = g.openStore(cfg.DatabaseURL, cfg.DatabaseConnections); err != nil {
 		return err
 	}
-	g.onClose(db.Close)
-	if db.Dialect() == database.Postgres {
-		db.SetMaxOpenConns(cfg.DatabaseConnections)
-	}
-	g.store = keystore.New(db, nil, nil, g.self)
 	g.keys, err = directory.Open(ctx, g.store, directory.Config{
 		GatewayID: g.self, Environment: cfg.Environment, AdminAddress: address, Snapshot: cfg.Snapshot,
 		Document: cfg.describe(cfg.document), MaxAge: cfg.DirectoryMaxAge, LongestRequest: cfg.UpstreamTimeout, Log: g.log, Metrics: g.admin.Metrics, Loaded: tuneCollector,
@@ -177,6 +175,21 @@ func (g *gateway) openStores(ctx context.Context, end context.CancelFunc, addres
 		return g.limits.Close(settle)
 	})
 	return nil
+}
+
+// openStore opens a pool of connections to a database. It connects when it is asked for the first time. A pool of its own keeps what it
+// serves from delaying others.
+func (g *gateway) openStore(url service.Secret, connections int) (*keystore.Store, error) {
+	db, err := database.Open(string(url))
+	if err != nil {
+		return nil, err
+	}
+	g.onClose(db.Close)
+	if db.Dialect() == database.Postgres {
+		db.SetMaxOpenConns(connections)
+		db.SetConnMaxIdleTime(time.Minute) // most gateways are rarely asked for pages and statements
+	}
+	return keystore.New(db, nil, nil, g.self), nil
 }
 
 // signOff signs off, and hands the requests that Redis has not got to the other gateways.
@@ -220,11 +233,10 @@ func (g *gateway) openPublic(accessLog io.Writer) (err error) {
 	if !cfg.AccessLog {
 		accessLog = nil
 	}
-	statements, closeStatements, err := openStatements(cfg, g.self)
+	statements, err := g.openStore(cfg.DatabaseURL, statementConnections)
 	if err != nil {
 		return err
 	}
-	g.onClose(closeStatements)
 	tracer, err := trace.Open(trace.Config{Settings: cfg.Traces, Program: "gateway", Instance: g.self, Log: g.log, Metrics: g.admin.Metrics})
 	if err != nil {
 		return err

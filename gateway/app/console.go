@@ -11,8 +11,6 @@ import (
 	"petgate/gateway/operators"
 	"petgate/shared/core/id"
 	"petgate/shared/core/quota"
-	"petgate/shared/database"
-	"petgate/shared/keystore"
 )
 
 // The connections to Postgres of the console and the operators' API. They are their own, so that neither delays the directory. Changes do
@@ -32,20 +30,14 @@ func (g *gateway) serveOperators(address string) error {
 	if !g.cfg.Console && !g.cfg.OperatorsAPI {
 		return nil
 	}
-	url := string(cmp.Or(g.cfg.ConsoleDatabaseURL, g.cfg.DatabaseURL))
-	db, err := database.Open(url)
+	url := cmp.Or(g.cfg.ConsoleDatabaseURL, g.cfg.DatabaseURL)
+	store, err := g.openStore(url, readConnections)
 	if err != nil {
 		return err
 	}
-	g.onClose(db.Close)
-	changes := db
-	if db.Dialect() == database.Postgres {
-		db.SetMaxOpenConns(readConnections)
-		if changes, err = database.Open(url); err != nil {
-			return err
-		}
-		g.onClose(changes.Close)
-		changes.SetMaxOpenConns(changeConnections)
+	changes, err := g.openStore(url, changeConnections)
+	if err != nil {
+		return err
 	}
 	tls, err := g.cfg.AdminTLS.Client(g.log)
 	if err != nil {
@@ -53,14 +45,14 @@ func (g *gateway) serveOperators(address string) error {
 	}
 	if g.cfg.OperatorsAPI {
 		g.admin.Handle(operators.Root+"/", operators.New(operators.Config{
-			Store: keystore.New(db, nil, nil, g.self), Changes: keystore.New(changes, nil, nil, g.self), Failures: g.cfg.AuthFailures, AdminTLS: tls, Log: g.log,
+			Store: store, Changes: changes, Failures: g.cfg.AuthFailures, AdminTLS: tls, Log: g.log,
 		}))
 	}
 	if !g.cfg.Console {
 		return nil
 	}
 	pages, err := console.New(console.Config{
-		Gateway: g.self, Address: address, Store: keystore.New(db, nil, nil, g.self), Forms: keystore.New(changes, nil, nil, g.self),
+		Gateway: g.self, Address: address, Store: store, Forms: changes,
 		Problems: g.problems, AdminTLS: tls, Log: g.log, Proxies: console.Proxies{
 			From: g.cfg.ConsoleProxies, UserHeader: g.cfg.ConsoleUserHeader, GroupsHeader: g.cfg.ConsoleGroupHeader, Roles: g.cfg.ConsoleGroups,
 		},

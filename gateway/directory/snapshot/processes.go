@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // processes lists the earlier processes of this gateway on this host, in a file next to the snapshot. The file is locked
@@ -37,7 +39,10 @@ func openProcesses(path, incarnation string) (p processes, err error) {
 			file.Close()
 		}
 	}()
-	if err := lockFile(file); err != nil {
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = errLocked
+		}
 		return p, fmt.Errorf("snapshot: lock %s: %w", path, err)
 	}
 	text, err := io.ReadAll(file)
