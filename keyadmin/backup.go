@@ -88,7 +88,7 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 	if a.asData() {
 		v := backupView{File: c.File, TakenAt: h.TakenAt.String(), Schema: h.Schema, LastEvent: int64(h.LastEvent)}
 		for _, t := range h.Tables {
-			v.Tables = append(v.Tables, tableView{t.Name, t.Sum.Rows, t.Sum.Hex()})
+			v.Tables = append(v.Tables, tableView{t.Name, t.Sum.Rows, t.Sum.Digest.String()})
 		}
 		return a.print(v, table{})
 	}

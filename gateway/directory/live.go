@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 )
 
 const (
@@ -19,15 +19,11 @@ const (
 
 // live adds up the requests of each tenant while somebody watches. Requests do no extra work: it sums the usage counters.
 type live struct {
-	// mu is held while counts leave the shards, so that a reader finds each request either there or in all, and never in both. No
-	// request waits for it.
-	mu       sync.Mutex
 	since    time.Time // when the counting began; zero: nobody watches
 	askedAt  time.Time
 	rankedAt time.Time
 	all      counts // of all tenants
 	tenants  map[id.Tenant]tally
-	taken    map[Usage]int64 // counts read by a watcher and not yet in the backlog; nil: none
 }
 
 // counts are numbers of requests that have left the shards.
@@ -75,7 +71,7 @@ func (d *Directory) Activity(now time.Time, n int) Activity {
 		tenant id.Tenant
 		tally
 	}
-	since, all, tenants := d.usage.watch(now)
+	since, all, tenants := d.usage.watch(now, instant.Of(d.cfg.Clock()))
 	ranking := make([]active, 0, len(tenants))
 	for tenant, t := range tenants {
 		if t.recent() > 0 {
@@ -95,19 +91,15 @@ func (d *Directory) Activity(now time.Time, n int) Activity {
 }
 
 // watch returns the counts of all tenants together and of each, until now.
-func (u *usage) watch(now time.Time) (since time.Time, all counts, tenants map[id.Tenant]tally) {
+func (u *usage) watch(now time.Time, at instant.Millis) (since time.Time, all counts, tenants map[id.Tenant]tally) {
 	l := &u.live
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	if l.since.IsZero() {
 		l.since, l.rankedAt, l.all, l.tenants = now, now, counts{}, map[id.Tenant]tally{}
 	}
 	l.askedAt = now
-	// Not to the backlog: while usage is written, its lock may be held for as long as the database takes.
-	if l.taken == nil {
-		l.taken = map[Usage]int64{}
-	}
-	u.take(now, func(request Usage, n int64) { l.taken[request] += n })
+	u.collect(now, at)
 	turn := now.Sub(l.rankedAt) >= rankedOver
 	if turn {
 		l.rankedAt = now
@@ -124,7 +116,7 @@ func (u *usage) watch(now time.Time) (since time.Time, all counts, tenants map[i
 	return l.since, l.all, maps.Clone(l.tenants)
 }
 
-// add counts requests that leave the shards. The caller holds mu.
+// add counts requests that leave the shards. The caller holds the lock of the usage.
 func (l *live) add(row Usage, n int64, now time.Time) {
 	if l.since.IsZero() {
 		return
@@ -137,7 +129,7 @@ func (l *live) add(row Usage, n int64, now time.Time) {
 	l.tenants[row.Tenant] = t
 }
 
-// forget ends the counting if nobody has asked for a while. The caller holds mu.
+// forget ends the counting if nobody has asked for a while. The caller holds the lock of the usage.
 func (l *live) forget(now time.Time) {
 	if !l.since.IsZero() && now.Sub(l.askedAt) > WatchedFor {
 		l.since, l.tenants = time.Time{}, nil

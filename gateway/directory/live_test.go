@@ -24,7 +24,7 @@ func TestActivity(t *testing.T) {
 	}
 	now := time.Now()
 	count(acme.ID, "ok", 5)
-	d.usage.collect(0) // nobody watches: these are not counted
+	d.usage.collect(time.Now(), 0) // nobody watches: these are not counted
 	first := d.Activity(now, 10)
 	if first.Requests != 0 || first.Active != 0 {
 		t.Errorf("at first: %+v", first)
@@ -50,7 +50,7 @@ func TestActivity(t *testing.T) {
 		}
 	}
 	same("in the shards", d.Activity(now, 10))
-	d.usage.collect(0)
+	d.usage.collect(time.Now(), 0)
 	same("collected", d.Activity(now, 10))
 	count(quiet, "ok", 1)
 	want.Requests, want.Tenants[1].Requests = 8, 2
@@ -58,7 +58,7 @@ func TestActivity(t *testing.T) {
 	want.Tenants = want.Tenants[:1]
 	same("the most active one", d.Activity(now.Add(time.Second), 1))
 
-	d.usage.collect(0)
+	d.usage.collect(time.Now(), 0)
 	d.Activity(now.Add(rankedOver), 10)
 	count(quiet, "ok", 3)
 	want.Requests, want.Active, want.Tenants = 11, 1, []TenantActivity{{Tenant: quiet, Requests: 5}}
@@ -73,7 +73,7 @@ func TestActivity(t *testing.T) {
 	if d.usage.live.tenants != nil {
 		t.Error("the counts are kept although nobody watches")
 	}
-	d.usage.collect(0)
+	d.usage.collect(time.Now(), 0)
 	if again := d.Activity(now.Add(time.Hour), 10); again.Since == want.Since || again.Requests != 0 {
 		t.Errorf("watched again: %+v", again)
 	}
@@ -101,7 +101,7 @@ func TestActivityWhileCollecting(t *testing.T) {
 				return
 			default:
 				d.usage.mu.Lock()
-				d.usage.collect(0)
+				d.usage.collect(time.Now(), 0)
 				d.usage.mu.Unlock()
 			}
 		}
@@ -120,7 +120,7 @@ func TestActivityWhileCollecting(t *testing.T) {
 	if a := d.Activity(now, 10); a.Requests != 4*each {
 		t.Errorf("%d requests, want %d", a.Requests, 4*each)
 	}
-	d.usage.collect(0)
+	d.usage.collect(time.Now(), 0)
 	stored := int64(0)
 	for _, sum := range d.usage.Rows {
 		stored += sum.Requests

@@ -135,7 +135,7 @@ func TestUsageBacklogIsBounded(t *testing.T) {
 		// Each has a minute of its own too, in one hour of each tenant.
 		d.Count(Usage{Tenant: id.Tenant(key), Key: key, Outcome: "ok", Metered: true})
 	}
-	d.usage.collect(0)
+	d.usage.collect(time.Now(), 0)
 	if n := len(d.usage.Rows); n != usageBacklogMax {
 		t.Errorf("%d rows wait, want %d", n, usageBacklogMax)
 	}

@@ -110,22 +110,10 @@ func (d *Directory) Count(request Usage) {
 	shard.Unlock()
 }
 
-// collect moves all counts to the backlog.
-func (u *usage) collect(now instant.Millis) {
-	u.live.mu.Lock()
-	defer u.live.mu.Unlock()
-	at := time.Now()
+// collect moves all counts out of the shards, into live and the backlog. Requests do not wait while it adds them up: it only swaps maps with
+// the lock of a shard. The caller holds the lock of the usage.
+func (u *usage) collect(at time.Time, now instant.Millis) {
 	u.live.forget(at)
-	for request, n := range u.live.taken {
-		u.add(request, n, now)
-	}
-	u.live.taken = nil
-	u.take(at, func(request Usage, n int64) { u.add(request, n, now) })
-}
-
-// take moves all counts out of the shards, into live and to another place. Requests do not wait while it adds them up: it only swaps
-// maps with the lock of a shard. The caller holds live.mu.
-func (u *usage) take(at time.Time, to func(Usage, int64)) {
 	for shard := range u.counts.Shards() {
 		shard.Lock()
 		size := len(shard.Entries)
@@ -140,7 +128,7 @@ func (u *usage) take(at time.Time, to func(Usage, int64)) {
 		shard.Unlock()
 		for request, n := range counts {
 			u.live.add(request, n, at)
-			to(request, n)
+			u.add(request, n, now)
 		}
 	}
 }
@@ -219,7 +207,7 @@ func (d *Directory) drainUsage(ctx context.Context, last bool) error {
 	u.mu.Lock()
 	now := instant.Of(d.cfg.Clock())
 	collectedBefore := u.collectedAt
-	u.collect(now)
+	u.collect(time.Now(), now)
 	u.collectedAt = now
 	minute := now.Truncate(time.Minute)
 	withMinutes := last || minute != u.minutesAt

@@ -101,7 +101,7 @@ func (d *Directory) keepUsage(ended bool) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.collectedAt = instant.Of(d.cfg.Clock())
-	u.collect(u.collectedAt)
+	u.collect(time.Now(), u.collectedAt)
 	err := u.file.write(d, ended)
 	if err != nil && u.file.path != "" {
 		u.file.complain(d, err)

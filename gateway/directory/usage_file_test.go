@@ -36,7 +36,7 @@ func TestUsageOutlivesItsProcess(t *testing.T) {
 			count(5)
 			must.Do(t, first.drainUsage(t.Context(), true))
 			count(7) // stored, but the answer is lost
-			first.usage.collect(instant.Of(time.Now()))
+			first.usage.collect(time.Now(), instant.Of(time.Now()))
 			batch := first.usage.next(true)
 			must.Do(t, store.AddUsage(t.Context(), *first.self.Load(), first.usage.Batch, batch.Rows, batch.Minutes))
 			count(3)

@@ -104,7 +104,7 @@ func TestDroppedUsageIsAGap(t *testing.T) {
 			d.usage.Rows[usageSlot{Hour: instant.Millis(i)}] = usageSum{}
 		}
 		d.Count(request)
-		d.usage.collect(now)
+		d.usage.collect(time.Now(), now)
 		clear(d.usage.Rows)
 		d.Count(request)
 		through := d.usage.through.Load()

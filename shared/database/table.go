@@ -211,52 +211,35 @@ func (w *writer) flush() error {
 	return nil
 }
 
-// Sum is the number of rows of a table, and a checksum that does not depend on their order: the sum of the SHA-256 of the lines, as four
-// numbers of 64 bits. It finds faults, and does not withstand forgery. The zero value is that of no rows.
+// Sum is the number of rows of a table, and a checksum that does not depend on their order. The zero value is that of no rows.
 type Sum struct {
-	Rows  int64
-	lanes [4]uint64
+	Rows   int64  `json:"rows"`
+	Digest Digest `json:"sum"`
 }
+
+// Digest is the sum of the SHA-256 of lines, as four numbers of 64 bits. It finds faults, and does not withstand forgery.
+type Digest [sha256.Size]byte
 
 // Add adds a row.
 func (s *Sum) Add(line []byte) {
 	s.Rows++
 	hash := sha256.Sum256(line)
-	for i := range s.lanes {
-		s.lanes[i] += binary.BigEndian.Uint64(hash[8*i:])
+	for i := 0; i < len(hash); i += 8 {
+		binary.BigEndian.PutUint64(s.Digest[i:], binary.BigEndian.Uint64(s.Digest[i:])+binary.BigEndian.Uint64(hash[i:]))
 	}
 }
 
-// Hex returns the checksum in hexadecimal digits.
-func (s *Sum) Hex() string {
-	var text [32]byte
-	for i, lane := range s.lanes {
-		binary.BigEndian.PutUint64(text[8*i:], lane)
-	}
-	return hex.EncodeToString(text[:])
-}
+func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
-type sumJSON struct {
-	Rows int64  `json:"rows"`
-	Sum  string `json:"sum"`
-}
+// MarshalText writes hexadecimal digits.
+func (d Digest) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// MarshalJSON writes the number and the checksum.
-func (s Sum) MarshalJSON() ([]byte, error) { return json.Marshal(sumJSON{s.Rows, s.Hex()}) }
-
-// UnmarshalJSON reads what MarshalJSON wrote.
-func (s *Sum) UnmarshalJSON(text []byte) error {
-	var j sumJSON
-	if err := json.Unmarshal(text, &j); err != nil {
-		return err
-	}
-	lanes, err := hex.DecodeString(j.Sum)
-	if err != nil || len(lanes) != 32 {
+// UnmarshalText reads what MarshalText wrote.
+func (d *Digest) UnmarshalText(text []byte) error {
+	digits, err := hex.DecodeString(string(text))
+	if err != nil || len(digits) != len(d) {
 		return errors.New("a checksum has 64 hexadecimal digits")
 	}
-	s.Rows = j.Rows
-	for i := range s.lanes {
-		s.lanes[i] = binary.BigEndian.Uint64(lanes[8*i:])
-	}
+	*d = Digest(digits)
 	return nil
 }

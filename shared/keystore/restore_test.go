@@ -255,7 +255,7 @@ func TestRestoreIntoAnEmptyDatabase(t *testing.T) {
 						t.Errorf("the generation is %d, it was %d", next, g.Generation)
 					}
 				default:
-					wantEqual(t, table.Name, table.Sum.Hex(), want.Sum.Hex())
+					wantEqual(t, table.Name, table.Sum.Digest, want.Sum.Digest)
 				}
 			}
 		})

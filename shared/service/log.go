@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"time"
 
 	"golang.org/x/term"
 )
@@ -42,20 +43,22 @@ func (f LogFormat) IsText(file *os.File) bool {
 // NewLog returns the program's log. It writes one JSON object per line, or lines for people.
 func NewLog(w io.Writer, asText bool, level slog.Level, program string) *slog.Logger {
 	if asText {
-		return slog.New(newTextHandler(w, level))
+		return slog.New(slog.NewTextHandler(w, options(level, func(t time.Time) string { return t.Local().Format(time.TimeOnly) })))
 	}
-	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: shortTime})).With("program", program)
+	return slog.New(slog.NewJSONHandler(w, options(level, func(t time.Time) string { return t.UTC().Format(logTime) }))).With("program", program)
 }
 
-// logTime is the format of instants in JSON logs: UTC, with milliseconds.
+// logTime is the format of instants in JSON logs: UTC, with milliseconds, like the access log has.
 const logTime = "2006-01-02T15:04:05.000Z"
 
-// shortTime writes the line's time like the access log does.
-func shortTime(groups []string, a slog.Attr) slog.Attr {
-	if len(groups) == 0 && a.Key == slog.TimeKey && a.Value.Kind() == slog.KindTime {
-		return slog.String(slog.TimeKey, a.Value.Time().UTC().Format(logTime))
-	}
-	return a
+// options are those of a handler that writes a line's time in this form.
+func options(level slog.Level, form func(time.Time) string) *slog.HandlerOptions {
+	return &slog.HandlerOptions{Level: level, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+		if len(groups) == 0 && a.Key == slog.TimeKey && a.Value.Kind() == slog.KindTime {
+			return slog.String(slog.TimeKey, form(a.Value.Time()))
+		}
+		return a
+	}}
 }
 
 // RequestLog returns the writer for the lines of an access log, which are JSON: the file itself, or a writer that turns them
