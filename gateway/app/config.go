@@ -2,6 +2,7 @@ package app
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"net/url"
 	"os"
@@ -75,13 +76,13 @@ type Config struct {
 	DocsTitle   string   `env:"GATEWAY_DOCS_TITLE" help:"Title of the documentation. Default: the title in openapi.yaml."`
 	CORSOrigins []string `name:"cors-origins" env:"GATEWAY_CORS_ORIGINS" placeholder:"ORIGIN" help:"Origins whose scripts may read responses: https://host or https://host:port, separated by commas, or *."`
 
-	Console            bool                     `env:"GATEWAY_CONSOLE" negatable:"" help:"Serve the operators' console at /console/ on the admin port."`
-	ConsoleUserHeader  string                   `env:"GATEWAY_CONSOLE_USER_HEADER" placeholder:"NAME" help:"Field by which an identity proxy names the person who uses the console, such as X-Forwarded-User. The proxy must remove it from what browsers send."`
-	ConsoleGroupHeader string                   `name:"console-groups-header" env:"GATEWAY_CONSOLE_GROUPS_HEADER" default:"X-Forwarded-Groups" placeholder:"NAME" help:"Field with the groups of that person, separated by commas."`
-	ConsoleGroups      map[string]keystore.Role `env:"GATEWAY_CONSOLE_GROUPS" mapsep:"," placeholder:"GROUP=ROLE" help:"What the groups may do: read, keys (and bans) or admin, separated by commas."`
-	ConsoleProxies     []netip.Prefix           `env:"GATEWAY_CONSOLE_PROXIES" placeholder:"CIDR" help:"Addresses of the identity proxies. Other clients cannot name a person."`
-	OperatorsAPI       bool                     `name:"operators-api" env:"GATEWAY_OPERATORS_API" negatable:"" help:"Serve the operators' API at /api/v1/ on the admin port, which needs TLS unless its address is a loopback one."`
-	ConsoleDatabaseURL service.Secret           `env:"GATEWAY_CONSOLE_DATABASE_URL" help:"The database with the rights of keyadmin, for the console and the operators' API. Default: DATABASE_URL, whose role then needs these rights."`
+	Console            bool           `env:"GATEWAY_CONSOLE" negatable:"" help:"Serve the operators' console at /console/ on the admin port."`
+	ConsoleUserHeader  string         `env:"GATEWAY_CONSOLE_USER_HEADER" placeholder:"NAME" help:"Field by which an identity proxy names the person who uses the console, such as X-Forwarded-User. The proxy must remove it from what browsers send."`
+	ConsoleGroupHeader string         `name:"console-groups-header" env:"GATEWAY_CONSOLE_GROUPS_HEADER" default:"X-Forwarded-Groups" placeholder:"NAME" help:"Field with the groups of that person, separated by commas."`
+	ConsoleGroups      roles          `env:"GATEWAY_CONSOLE_GROUPS" placeholder:"GROUP=ROLE" help:"What the groups may do: read, keys (and bans) or admin, separated by commas."`
+	ConsoleProxies     []netip.Prefix `env:"GATEWAY_CONSOLE_PROXIES" placeholder:"CIDR" help:"Addresses of the identity proxies. Other clients cannot name a person."`
+	OperatorsAPI       bool           `name:"operators-api" env:"GATEWAY_OPERATORS_API" negatable:"" help:"Serve the operators' API at /api/v1/ on the admin port, which needs TLS unless its address is a loopback one."`
+	ConsoleDatabaseURL service.Secret `env:"GATEWAY_CONSOLE_DATABASE_URL" help:"The database with the rights of keyadmin, for the console and the operators' API. Default: DATABASE_URL, whose role then needs these rights."`
 
 	AccessLog bool `env:"GATEWAY_ACCESS_LOG" default:"true" negatable:"" help:"Write a line for each request to standard output."`
 
@@ -238,4 +239,21 @@ func (c *Config) edge() edge.Config {
 		ConnectionsMax:   c.ConnectionsMax,
 		CORSOrigins:      c.CORSOrigins,
 	}
+}
+
+// roles says what the people of each group may do.
+type roles map[string]keystore.Role
+
+// UnmarshalText reads GROUP=ROLE, separated by commas.
+func (r *roles) UnmarshalText(text []byte) error {
+	*r = roles{}
+	for pair := range strings.SplitSeq(string(text), ",") {
+		group, name, _ := strings.Cut(pair, "=")
+		var role keystore.Role
+		if err := role.UnmarshalText([]byte(name)); err != nil {
+			return fmt.Errorf("%q: %w", pair, err)
+		}
+		(*r)[group] = role
+	}
+	return nil
 }

@@ -24,6 +24,8 @@ func TestLive(t *testing.T) {
 		Gateway, Environment, Mode string
 		Since, ElapsedMillis       int64
 		Requests, Refused, Bans    int64
+		Version                    string
+		CertificateEndsAt          int64
 		P50Millis, P99Millis       *float64
 		Active                     int
 		Tenants                    []struct {

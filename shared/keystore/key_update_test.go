@@ -80,7 +80,7 @@ func TestSetTerms(t *testing.T) {
 		}
 		_, _, err = s.SetTerms(t.Context(), tenant.ID, "nosuch", plan.Limits{})
 		wantError(t, err, keystore.ErrNotFound, "nosuch")
-		_, _, err = s.SetTerms(t.Context(), tenant.ID, "pro", plan.Limits{Minute: -1})
+		_, _, err = s.SetTerms(t.Context(), tenant.ID, "pro", plan.Limits{Minute: -2})
 		wantError(t, err, keystore.ErrInvalid)
 	})
 }

@@ -139,7 +139,7 @@ func TestPlans(t *testing.T) {
 		_, _, err = s.CreatePlan(t.Context(), keystore.Plan{Name: "Gold"})
 		wantError(t, err, keystore.ErrInvalid, "lower-case")
 		_, _, err = s.UpdatePlan(t.Context(), "gold", plan.Limits{Minute: -2}, plan.Limits{})
-		wantError(t, err, keystore.ErrInvalid, "-1")
+		wantError(t, err, keystore.ErrInvalid, "-2")
 		_, _, err = s.UpdatePlan(t.Context(), "silver", plan.Limits{Minute: 1}, plan.Limits{})
 		wantError(t, err, keystore.ErrNotFound, "silver", "no plan")
 
