@@ -95,7 +95,7 @@ func newPair(t *testing.T, now, past *keystore.Store, first, second state) pair 
 	t.Helper()
 	name := strings.ReplaceAll(first.name+" "+second.name, " ", "-")
 	tenant, _, err := past.CreateTenant(t.Context(), keystore.TenantSpec{
-		Name: name, Plan: "free", Override: plan.Limits{Minute: 60, Day: 1},
+		Name: name, Plan: "free", Override: plan.Limits{Day: 1},
 	})
 	must.Do(t, err)
 	spec := keystore.KeySpec{Tenant: tenant.ID}

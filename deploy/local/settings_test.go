@@ -16,7 +16,7 @@ func TestHelp(t *testing.T) {
 	}
 	for text, want := range map[string]bool{
 		"--listen=": true, "--admin-listen=": true, "--ban-after=": true, "GATEWAY_UPSTREAM_SECRET": true,
-		"--upstreams": true, "--api=": true, "--drain-delay": false, "GATEWAY_CONSOLE": false, "DATABASE_URL": false, "REDIS_URL": false, "--redis-prefix": false,
+		"--upstreams": true, "--api=": true, "--drain-delay": false, "GATEWAY_CONSOLE)": false, "DATABASE_URL": false, "REDIS_URL": false, "--redis-prefix": false,
 	} {
 		if strings.Contains(help.String(), text) != want {
 			t.Errorf("%q in the help: %t, want %t\n%s", text, !want, want, &help)

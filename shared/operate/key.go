@@ -237,7 +237,7 @@ func (o Operator) EnableKey(t Owner, k keystore.Key) Operation {
 // UpdateKey prepares a change of the name, the scopes, the allow-list, the expiry and the limits of a key. edit may be called more than once.
 func (o Operator) UpdateKey(t Owner, k keystore.Key, edit func(*keystore.Key)) Operation {
 	will, question := k, ""
-	if edit(&will); will.Limits.Narrows(k.Limits) {
+	if edit(&will); will.Limits.Narrows(k.Limits) && will.Limits.Check() == nil {
 		question = fmt.Sprintf("Lower the limits of key %s of tenant %s: %s?", Describe(k), t.Name, MovedTerms(k, will))
 	}
 	return Operation{

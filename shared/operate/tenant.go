@@ -203,7 +203,7 @@ func (o Operator) SetQuota(ctx context.Context, t keystore.Tenant, own plan.Limi
 	op := Operation{Laggard: "may still apply the old limits"}
 	will := t
 	will.Override = t.Override.Changed(own)
-	if was, is := plans.Owner(t), plans.Owner(will); is.IsLess(was) {
+	if was, is := plans.Owner(t), plans.Owner(will); is.IsLess(was) && will.Override.Check() == nil {
 		op.Question = fmt.Sprintf("Lower the limits of tenant %s%s?", t.Name, colon(MovedLimits(was.Limits, is.Limits)))
 		if own == plan.NoLimits {
 			op.Question = fmt.Sprintf("Remove the limits of tenant %s, so that those of plan %s apply (%s)?", t.Name, t.Plan, LimitsOrNone(plans[t.Plan].Limits))
