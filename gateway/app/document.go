@@ -74,13 +74,24 @@ func (c *Config) checkServices(of *api.API) error {
 // WriteOperations writes what the gateway would serve.
 func (c *Config) WriteOperations(to io.Writer) {
 	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "METHOD\tPATH\tOPERATION\tSCOPE\tUPSTREAM\tPUBLIC\tDEPRECATED")
+	head, costs := "METHOD\tPATH\tOPERATION\tSCOPE\tUPSTREAM\tPUBLIC\tDEPRECATED", c.document.Costs()
+	if len(costs) > 0 {
+		head += "\tCOST"
+	}
+	fmt.Fprintln(table, head)
 	for _, o := range c.document.Operations {
 		upstream := o.Upstream
 		if o.ByGateway {
 			upstream = "(the gateway)"
 		}
 		cells := []string{o.Method, o.Path, o.ID, o.Scope, upstream, yes(o.IsPublic), yes(o.IsDeprecated)}
+		if len(costs) > 0 {
+			cost := ""
+			if !o.IsPublic && !o.IsReport() {
+				cost = fmt.Sprint(max(1, o.Cost))
+			}
+			cells = append(cells, cost)
+		}
 		for i, cell := range cells {
 			if cell == "" {
 				cells[i] = "-"

@@ -126,6 +126,13 @@ func TestCheckPrintsOperations(t *testing.T) {
 	if code != 0 || !strings.Contains(out, " GET /orders listOrders orders:read - - - GET /orders/{a}.json GET /orders/{a}.json read - - - GET /orders/{a} ") {
 		t.Errorf("exit %d: %s%s", code, out, problems)
 	}
+	code, costing, problems := check(ordersOf("1", "/orders") + "  /orders/{a}: {get: {x-cost: 5}}\n  /free: {get: {x-public: true}}\n")
+	costing = strings.Join(strings.Fields(costing), " ")
+	for _, want := range []string{"DEPRECATED COST GET /free GET /free - - yes - - ", " listOrders orders:read - - - 1 ", " GET /orders/{a} read - - - 5 ", " getQuota - (the gateway) - - - "} {
+		if code != 0 || strings.Contains(out, "COST") || !strings.Contains(costing, want) {
+			t.Errorf("exit %d, without %q: %s%s", code, want, costing, problems)
+		}
+	}
 	code, out, problems = check(ordersOf("1", "/docs") + "  /{a}/b: {get: {}}\n  /a/{b}: {get: {x-sunset: soon}}\n  /c/{d}: {get: {}}\n  /c/{e}: {get: {}}\n")
 	for _, want := range []string{"line 4: GET /docs: ", "line 6: GET /a/{b}: x-sunset is soon", "line 8: GET /c/{e}: it is the same path as /c/{d}"} {
 		if code != 2 || !strings.Contains(problems, want) {

@@ -95,12 +95,13 @@ func TestHardDocument(t *testing.T) {
 		`-F 'file=string'`, "-d 'a=1+%26+2&b=true'", "No key is needed.", "// own",
 		"Cat</a> or <a href=\"#schema-Dog\">Dog", "application/octet-stream", `<span class="status sd">default</span>`, `<span class="status s4">4XX</span>`,
 		"\"a\": \"</script>`' é\"", `data-quota="/v1/quota"`,
+		"<p class=\"scope\">A request costs 5 of your limits.</p>", "responses have <code>X-Request-Cost</code>", "<dt><code>month_quota_exceeded</code>",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not have %q", want)
 		}
 	}
-	for _, want := range []string{"`PATCH /base/any`", "Body: Deep", "| 429 | `minute_quota_exceeded`", "- `next` (Node, required)"} {
+	for _, want := range []string{"`PATCH /base/any`", "Body: Deep", " A request costs 5 of your limits.\n", "| 429 | `minute_quota_exceeded`", "| 429 | `key_quota_exceeded`", "- `next` (Node, required)"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("docs.md does not have %q", want)
 		}

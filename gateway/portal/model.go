@@ -39,6 +39,7 @@ type model struct {
 	Bans           ban.Rule
 	Report         *operation // how much is left; nil: there is none
 	Statement      *operation // what was used; nil: there is none
+	HasCosts       bool       // an operation costs more than 1
 
 	doc    *openapi3.T
 	shared []response // the errors of every operation
@@ -166,6 +167,7 @@ func newModel(cfg Config) *model {
 	pets := api.Pets()
 	m.OwnPrefix = cfg.API.OwnPrefix
 	m.IsForeign = cfg.API.Hash != pets.Hash
+	m.HasCosts = len(cfg.API.Costs()) > 0
 	m.readGateway(pets)
 	var all []*operation
 	for _, o := range cfg.API.Operations {

@@ -47,10 +47,21 @@ type Config struct {
 	Bans        ban.Rule
 }
 
-// Plan is a plan and its limits. Limits of 0 are agreed with each tenant.
+// Plan is a plan and its limits. Those of a plan without limits are agreed with each tenant.
 type Plan struct {
 	Name string
 	plan.Limits
+}
+
+// Limit returns what the pages say of a policy.
+func (p Plan) Limit(policy string) string {
+	switch limit := p.Of(policy); {
+	case limit != 0:
+		return humanize.Comma(limit)
+	case p.IsSet():
+		return "no limit"
+	}
+	return "as agreed"
 }
 
 // Page is one page. Its bytes must not be changed.
@@ -78,7 +89,7 @@ const (
 )
 
 var (
-	functions = template.FuncMap{"prose": prose, "inline": inline, "number": humanize.Comma, "plain": plain, "short": short, "code": codeBlock}
+	functions = template.FuncMap{"prose": prose, "inline": inline, "plain": plain, "short": short, "code": codeBlock}
 	pageTexts = template.Must(template.New("").Funcs(functions).Option("missingkey=error").ParseFS(assets, "assets/*.html"))
 	texts     = texttemplate.Must(texttemplate.New("").Funcs(texttemplate.FuncMap(functions)).Option("missingkey=error").ParseFS(assets, "assets/*.md", "assets/*.txt"))
 )
@@ -162,6 +173,10 @@ func (p *Portal) Pages(plans []Plan) ([]Page, error) {
 	v.Plans = slices.SortedFunc(slices.Values(plans), func(a, b Plan) int {
 		return cmp.Or(cmp.Compare(uint64(a.Minute-1), uint64(b.Minute-1)), cmp.Compare(a.Name, b.Name)) // those without limits last
 	})
+	v.Periods = []period{{plan.Minute, "60 seconds"}, {plan.Day, "a day"}}
+	if slices.ContainsFunc(plans, func(p Plan) bool { return p.Month != 0 }) {
+		v.Periods = append(v.Periods, period{plan.Month, "a month"})
+	}
 	if err := v.readGuide(); err != nil {
 		return nil, err
 	}
@@ -188,8 +203,12 @@ type view struct {
 	Shown   []*group
 	Schemas []schema
 	Plans   []Plan
+	Periods []period          // that the table of the plans shows
 	Guide   map[string]string // the templates of assets/guide.md, executed; nil on the pages of groups
 }
+
+// period is a policy and its period in words.
+type period struct{ Policy, Text string }
 
 func newView(m *model, path string, groups []*group) *view {
 	v := &view{model: m, Path: path, Root: strings.Repeat("../", strings.Count(path, "/")-1)}

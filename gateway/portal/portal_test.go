@@ -344,17 +344,18 @@ func TestPlansAndBansInForce(t *testing.T) {
 	p, err := portal.New(portal.Config{API: api.Pets(), Environment: apikey.Live, Bans: rule})
 	must.Do(t, err)
 	before := written(t, p, plans)
-	after := written(t, p, append([]portal.Plan{{Name: "gold", Limits: plan.Limits{Minute: 301, Day: 7}}, {Name: "half", Limits: plan.Limits{Minute: 5}}}, plans[:2]...))
+	after := written(t, p, append([]portal.Plan{{Name: "gold", Limits: plan.Limits{Minute: 301, Day: 7}}, {Name: "half", Limits: plan.Limits{Minute: 5, Month: 5000}}}, plans[:2]...))
 	for path, one := range after {
 		if changed := one.ETag != before[path].ETag; changed != (path == "/docs" || path == "/docs.md") {
 			t.Errorf("%s has changed: %t", path, changed)
 		}
 	}
-	const want = "|---|---|---|\n| half | 5 | as agreed |\n| pro | 300 | 10000 |\n| gold | 301 | 7 |\n| enterprise | as agreed | as agreed |\n\n"
-	if text := string(after["/docs.md"].Body); !strings.Contains(text, want) || strings.Contains(text, "| free |") {
+	const want = "| requests in a month |\n|---|---|---|---|\n| half | 5 | no limit | 5,000 |\n| pro | 300 | 10,000 | no limit |\n| gold | 301 | 7 | no limit |\n" +
+		"| enterprise | as agreed | as agreed | as agreed |\n\n"
+	if text := string(after["/docs.md"].Body); !strings.Contains(text, want) || strings.Contains(text, "| free |") || strings.Contains(string(before["/docs.md"].Body), "in a month |") {
 		t.Errorf("the plans are not %q in\n%s", want, text)
 	}
-	if row := `<tr><th scope="row">gold</th><td class="number">301</td><td class="number">7</td></tr>`; !strings.Contains(string(after["/docs"].Body), row) {
+	if row := `<tr><th scope="row">gold</th><td class="number">301</td><td class="number">7</td><td class="number">no limit</td></tr>`; !strings.Contains(string(after["/docs"].Body), row) {
 		t.Errorf("the page does not have %s", row)
 	}
 	const banned = "is banned: for 1m30s the first time, then for longer, up to 2h."

@@ -117,7 +117,7 @@ async function askQuota() {
 function showStanding(quota, headers) {
   if (quota.suspended) {
     sayKey("The key is valid, but its account is suspended: every call is refused.", true);
-  } else if (quota.policies.some((policy) => policy.limit === 0)) {
+  } else if (quota.policies.every((policy) => policy.name.startsWith("key-"))) { // a key's own limits are within those of its account
     sayKey("The key is valid, but its account has no limits yet: every call is refused.", true);
   } else if (quota.ban) {
     // By the gateway's clock, because that of this machine may differ.
@@ -174,7 +174,7 @@ addEventListener("pagehide", forget);
 
 // ---- Limits
 
-const windows = { minute: "this minute", day: "today" };
+const windows = { minute: "this minute", day: "today", month: "this month", "key-minute": "this minute for this key", "key-day": "today for this key" };
 
 // parseList reads a list of the RateLimit fields: "minute";r=42;t=17, "day";r=817;t=50412
 function parseList(text) {
@@ -214,7 +214,7 @@ function meter(name, remaining, limit) {
 
 // ---- Calls
 
-const limitHeaders = ["RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "Retry-After"];
+const limitHeaders = ["RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "X-Request-Cost", "Retry-After"];
 
 // target returns the URL of a call, relative to the page.
 function target(form) {
