@@ -139,6 +139,14 @@ func TestLimits(t *testing.T) {
 		s.ok("tenant", "set-quota", "acme", "--month", "none")
 		s.ok("tenant", "list")
 		s.sure("plan", "update", "gold", "--minute", "none", "--day", "none")
+		store := s.store()
+		if err := store.DescribeGateway(s.t.Context(), s.gateway(store, "gw-1", "127.0.0.1:1").Registration,
+			keystore.Document{Costs: map[string]int64{"searchPets": 20}}); err != nil {
+			s.t.Fatal(err)
+		}
+		s.keyadmin("tenant", "set-quota", "acme", "--minute", "19", "--wait", "0")
+		s.keyadmin("tenant", "set-quota", "acme", "--minute", "20", "-y", "--wait", "0")
+		s.keyadmin("plan", "update", "gold", "--test-minute", "19", "--wait", "0")
 	})
 }
 
@@ -396,7 +404,10 @@ func TestUsage(t *testing.T) {
 func TestUsageExplain(t *testing.T) {
 	answers := map[string]string{}
 	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer, ok := answers[r.URL.Path]
+		answer, ok := answers[r.URL.RequestURI()]
+		if !ok { // as an earlier version, which ignores the query
+			answer, ok = answers[r.URL.Path]
+		}
 		if !ok || r.Method != http.MethodGet {
 			http.NotFound(w, r)
 			return
@@ -462,6 +473,18 @@ func TestUsageExplain(t *testing.T) {
 		answers = map[string]string{}
 		explain(token)
 		s.want(exitUnconfirmed, "may still refuse this key", "ban", "lift", key, "--wait", "0")
+		set("shared", minuteFull, dayFree)
+		s.want(exitUnconfirmed, "may still accept this key", "ban", "add", key, "--for", "5s", "--reason", "scraping", "-y", "--wait", "0")
+		explain(token)
+		s.want(exitUnconfirmed, "may still refuse this key", "ban", "lift", key, "--wait", "0")
+		s.keyadmin("key", "update", key, "--minute", "5", "--day", "50", "-y", "--wait", "0")
+		explain(token)
+		answers["/quota/"+acme+"?key="+key] = `{"environment":"live","mode":"shared","minute":{` + minuteFree + `},"day":{` + dayFree +
+			`},"keyMinute":{"limit":5,"used":5,"resetAt":1772366450250,"retryAt":1772366440001},"keyDay":{"limit":50,"used":5,"remaining":45,"resetAt":1772409600000}}`
+		explain(token)
+		explain(token, "-o", "json")
+		s.keyadmin("usage", "explain", "acme")
+		s.keyadmin("key", "update", key, "--minute", "none", "--day", "none", "--wait", "0")
 		answers["/quota/"+acme] = "no JSON"
 		explain(token)
 

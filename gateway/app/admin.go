@@ -115,13 +115,20 @@ func report(u *quota.Usage) *usage {
 // errUnknownTenant means that this gateway does not know a tenant.
 var errUnknownTenant = errors.New("this gateway does not know the tenant")
 
-// peek reads the terms of a tenant, and how much of its limits it has used. It charges nothing.
-func (g *gateway) peek(ctx context.Context, tenant id.Tenant) (terms directory.Terms, used quota.Verdict, err error) {
+// peek reads the terms of a tenant, and how much of its limits it has used. If a key of the tenant is given, also how much of the key's own
+// limits is used. It charges nothing.
+func (g *gateway) peek(ctx context.Context, tenant id.Tenant, key id.Key) (terms directory.Terms, used quota.Verdict, err error) {
 	terms, isKnown := g.keys.Terms(tenant)
 	if !isKnown {
 		return terms, used, fmt.Errorf("%w %s", errUnknownTenant, tenant)
 	}
-	used, err = g.limits.Peek(ctx, g.ask(tenant, &terms))
+	q := g.ask(tenant, &terms)
+	if k, isKnown := g.keys.Key(key); isKnown && k.Tenant == tenant {
+		if q.Cap = k.KeyLimits; q.IsCapped() {
+			q.Key = key
+		}
+	}
+	used, err = g.limits.Peek(ctx, q)
 	return terms, used, err
 }
 
@@ -132,14 +139,21 @@ func (g *gateway) ask(tenant id.Tenant, terms *directory.Terms) (q quotas.Reques
 	return q
 }
 
-// serveQuota serves GET /quota/{tenant}: the usage of a tenant. It charges nothing.
+// serveQuota serves GET /quota/{tenant}?key=ID: the usage of a tenant and, with key, that of the key's own limits. It charges nothing.
 func (g *gateway) serveQuota(w http.ResponseWriter, r *http.Request) {
 	tenant, err := id.ParseTenant(r.PathValue("tenant"))
 	if err != nil {
 		fail(w, http.StatusBadRequest, err)
 		return
 	}
-	switch terms, used, err := g.peek(r.Context(), tenant); {
+	var key id.Key
+	if text := r.URL.Query().Get("key"); text != "" {
+		if key, err = id.ParseKey(text); err != nil {
+			fail(w, http.StatusBadRequest, err)
+			return
+		}
+	}
+	switch terms, used, err := g.peek(r.Context(), tenant, key); {
 	case errors.Is(err, errUnknownTenant):
 		fail(w, http.StatusNotFound, err)
 	case err != nil:
@@ -157,10 +171,14 @@ func (g *gateway) serveQuota(w http.ResponseWriter, r *http.Request) {
 			Minute *usage `json:"minute,omitempty"`
 			Day    *usage `json:"day,omitempty"`
 			Month  *usage `json:"month,omitempty"`
+			// The key's own.
+			KeyMinute *usage `json:"keyMinute,omitempty"`
+			KeyDay    *usage `json:"keyDay,omitempty"`
 		}{
 			g.cfg.Environment.String(), tenant, terms.Plan, terms.Limits, g.limits.Mode(),
 			used.Degraded, used.Degraded && g.cfg.LimitsOnOutage == quotas.Refuse,
 			report(&used.Usages[quota.Minute]), report(&used.Usages[quota.Day]), report(&used.Usages[quota.Month]),
+			report(&used.Usages[quota.KeyMinute]), report(&used.Usages[quota.KeyDay]),
 		})
 	}
 }

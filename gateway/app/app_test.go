@@ -19,6 +19,7 @@ import (
 
 	"petgate/gateway/app"
 	"petgate/shared/core/id"
+	"petgate/shared/core/plan"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/service"
@@ -193,12 +194,19 @@ func TestQuotasSurviveARestart(t *testing.T) {
 			t.Errorf("after the restart: %s", body)
 		}
 		for path, want := range map[string]int{
-			"/quota/nobody": http.StatusBadRequest, "/quota/" + (id.Tenant{1}).String(): http.StatusNotFound,
+			"/quota/nobody": http.StatusBadRequest, "/quota/" + tenant.String() + "?key=nobody": http.StatusBadRequest, "/quota/" + (id.Tenant{1}).String(): http.StatusNotFound,
 		} {
 			if response, body := get(t, r.admin+path, ""); response.StatusCode != want {
 				t.Errorf("%s: %d, want %d: %s", path, response.StatusCode, want, body)
 			}
 		}
+		capped, token, _, err := keystore.New(db, nil, nil, "test").CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant, Limits: plan.Limits{Minute: 1}})
+		must.Do(t, err)
+		testkit.Eventually(t, readyWithin, "the key's own limit refuses, and the report says so", func() bool {
+			response, _ := get(t, r.url+"/v1/pets", token)
+			_, body := get(t, r.admin+"/quota/"+tenant.String()+"?key="+capped.ID.String(), "")
+			return response.StatusCode == http.StatusTooManyRequests && strings.Contains(body, `"keyMinute":{"limit":1,"used":1,"remaining":0,`)
+		})
 		r.end(t)
 	})
 }

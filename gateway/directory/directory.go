@@ -200,6 +200,16 @@ func (d *Directory) Lookup(h apikey.Hash) (Entry, bool) {
 	return s.entry(ref), true
 }
 
+// Key finds a key by its ID.
+func (d *Directory) Key(k id.Key) (Entry, bool) {
+	s := d.state.Load()
+	ref, known := s.findKey(&k)
+	if !known {
+		return Entry{}, false
+	}
+	return s.entry(ref), true
+}
+
 // Terms are what holds for all keys of a tenant.
 type Terms struct {
 	Plan        string

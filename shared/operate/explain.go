@@ -42,6 +42,8 @@ type Explanation struct {
 	Minute      *PolicyView `json:"minute,omitempty"`
 	Day         *PolicyView `json:"day,omitempty"`
 	Month       *PolicyView `json:"month,omitempty"`
+	KeyMinute   *PolicyView `json:"keyMinute,omitempty"` // the key's own limits
+	KeyDay      *PolicyView `json:"keyDay,omitempty"`
 }
 
 // Sheet returns the explanation as names and texts for people. The first row is the verdict.
@@ -65,7 +67,7 @@ func (e Explanation) Sheet() [][2]string {
 	for _, p := range []struct {
 		name string
 		view *PolicyView
-	}{{"Minute", e.Minute}, {"Day", e.Day}, {"Month", e.Month}} {
+	}{{"Minute", e.Minute}, {"Day", e.Day}, {"Month", e.Month}, {"Key's minute", e.KeyMinute}, {"Key's day", e.KeyDay}} {
 		if p.view != nil {
 			rows = append(rows, [2]string{p.name, fmt.Sprintf("%s of %s used, %s remaining",
 				humanize.Comma(p.view.Used), humanize.Comma(p.view.Limit), humanize.Comma(p.view.Remaining))})
@@ -85,7 +87,7 @@ func (e Explanation) Sheet() [][2]string {
 // remaining is what is left of the limit that has least.
 func (e Explanation) remaining() int64 {
 	left := int64(plan.LimitMax)
-	for _, p := range []*PolicyView{e.Minute, e.Day, e.Month} {
+	for _, p := range []*PolicyView{e.Minute, e.Day, e.Month, e.KeyMinute, e.KeyDay} {
 		if p != nil {
 			left = min(left, p.Remaining)
 		}
@@ -120,7 +122,7 @@ type PolicyView struct {
 	ResetAt   string `json:"resetAt,omitempty"`
 }
 
-// figures is a gateway's response to GET /quota/TENANT on its admin port. Times are in ms; a retryAt of 0 means at once.
+// figures is a gateway's response to GET /quota/TENANT?key=ID on its admin port. Times are in ms; a retryAt of 0 means at once.
 type figures struct {
 	gateway     string
 	from        keystore.Gateway
@@ -131,11 +133,36 @@ type figures struct {
 	Minute      *policyAnswer `json:"minute"` // nil: the policy is not set
 	Day         *policyAnswer `json:"day"`
 	Month       *policyAnswer `json:"month"`
+	KeyMinute   *policyAnswer `json:"keyMinute"`
+	KeyDay      *policyAnswer `json:"keyDay"`
 }
 
-// retryAt is when all policies would admit one more request; 0: at once.
-func (f figures) retryAt() instant.Millis {
-	return max(f.Minute.retryAt(), f.Day.retryAt(), f.Month.retryAt())
+// has reports whether the figures have the limits of the key itself. An earlier version of the gateway does not report them.
+func (f figures) has(own plan.Limits) bool {
+	return (own.Minute == 0 || f.KeyMinute != nil) && (own.Day == 0 || f.KeyDay != nil)
+}
+
+// refusal is what one policy refuses with.
+type refusal struct {
+	*policyAnswer
+	code code.Code
+	of   string // what its limit counts
+}
+
+// refusal returns the refusal that ends last. Without one, its retryAt is 0. The order is that of quota.Verdict.Violated.
+func (f figures) refusal() (last refusal) {
+	for _, r := range []refusal{
+		{f.Month, code.MonthQuotaExceeded, "of this month"},
+		{f.Day, code.DayQuotaExceeded, "of this UTC day"},
+		{f.Minute, code.MinuteQuotaExceeded, "of the last 60 seconds"},
+		{f.KeyDay, code.KeyQuotaExceeded, "of this key in this UTC day"},
+		{f.KeyMinute, code.KeyQuotaExceeded, "of this key in the last 60 seconds"},
+	} {
+		if r.retryAt() > last.retryAt() {
+			last = r
+		}
+	}
+	return last
 }
 
 type policyAnswer struct {
@@ -199,7 +226,7 @@ func (o Operator) Explain(ctx context.Context, k keystore.Key, from netip.Addr, 
 	if why != access.Allowed && why != access.Banned {
 		return e.refuse(code.Of(why), refusedBecause(why, k, t)), nil
 	}
-	f, err := o.figures(ctx, t.ID, v.Environment)
+	f, err := o.figures(ctx, t.ID, k)
 	if err != nil && why == access.Allowed {
 		return e, err
 	}
@@ -207,7 +234,10 @@ func (o Operator) Explain(ctx context.Context, k keystore.Key, from netip.Addr, 
 		e = e.byFigures(f)
 	}
 	if why == access.Banned {
-		return e.byBan(ban, k, t, from, f), nil
+		if e = e.byBan(ban, k, t, from, f); err != nil {
+			e.Reason += "; no gateway told how much of the quota is used"
+		}
+		return e, nil
 	}
 	if operation != "" && e.Passes {
 		return e.byOperation(ctx, operation, k, f)
@@ -222,11 +252,11 @@ func (o Operator) ExplainTenant(ctx context.Context, t keystore.Tenant) (e Expla
 		return e, err
 	}
 	e = Explanation{TenantID: t.ID.String(), Tenant: t.Name, Plan: t.Plan}
-	var k keystore.Key
+	k := keystore.Key{Environment: apikey.Live}
 	if why := decide(k, owner, netip.Addr{}, 0, o.Now()); why != access.Allowed {
 		return e.refuse(code.Of(why), refusedBecause(why, k, owner)), nil
 	}
-	f, err := o.figures(ctx, t.ID, apikey.Live.String())
+	f, err := o.figures(ctx, t.ID, k)
 	if err != nil {
 		return e, err
 	}
@@ -301,7 +331,7 @@ func (e Explanation) byBan(ban keystore.Ban, k keystore.Key, t Owner, from netip
 	if ban.Notice != "" {
 		e.Reason += fmt.Sprintf("; the tenant is told %q", ban.Notice)
 	}
-	until := max(ban.Until, f.retryAt())
+	until := max(ban.Until, f.refusal().retryAt())
 	if why := decide(k, t, from, 0, until); why != access.Allowed {
 		e.Until = ""
 		e.Reason += fmt.Sprintf("; the ban ends at %s, and calls are refused then too: %s",
@@ -312,43 +342,35 @@ func (e Explanation) byBan(ban keystore.Ban, k keystore.Key, t Owner, from netip
 	return e
 }
 
-// byFigures decides by the quota. If both limits refuse the request, the later retryAt counts.
+// byFigures decides by the quota. If several limits refuse the request, the latest retryAt counts.
 func (e Explanation) byFigures(f figures) Explanation {
 	if f.Environment != e.Environment {
 		return e.refuse(code.InvalidKey,
 			fmt.Sprintf("this is a %s key, but all gateways that respond accept only %s keys", e.Environment, f.Environment))
 	}
 	e.Gateway, e.Mode, e.Degraded, e.Minute, e.Day, e.Month = f.gateway, f.Mode, f.Degraded, f.Minute.view(), f.Day.view(), f.Month.view()
-	switch retryAt := f.retryAt(); {
-	case retryAt == 0:
-		e.Passes = true
+	e.KeyMinute, e.KeyDay = f.KeyMinute.view(), f.KeyDay.view()
+	switch last := f.refusal(); {
 	case f.Refuses:
 		e = e.refuse(code.LimitsUnavailable, "Redis is away, and gateway "+f.gateway+" refuses all requests until it answers")
+	case last.retryAt() == 0:
+		e.Passes = true
 	case f.Degraded:
 		e = e.refuse(code.LimitsDegraded, "Redis is away, and the share of gateway "+f.gateway+" is used up")
-	case retryAt == f.Month.retryAt():
-		e = e.refuse(code.MonthQuotaExceeded, exhausted(f.Month, "of this month"))
-		e.Until = roundedUp(retryAt)
-	case retryAt == f.Day.retryAt():
-		e = e.refuse(code.DayQuotaExceeded, exhausted(f.Day, "of this UTC day"))
-		e.Until = roundedUp(retryAt)
 	default:
-		e = e.refuse(code.MinuteQuotaExceeded, exhausted(f.Minute, "of the last 60 seconds"))
-		e.Until = roundedUp(retryAt)
+		e = e.refuse(last.code, fmt.Sprintf("%s of %s %s are used", humanize.Comma(last.Used), Plural(last.Limit, "request"), last.of))
+		e.Until = roundedUp(last.RetryAt)
 	}
 	return e
-}
-
-func exhausted(p *policyAnswer, of string) string {
-	return fmt.Sprintf("%s of %s %s are used", humanize.Comma(p.Used), Plural(p.Limit, "request"), of)
 }
 
 // roundedUp formats an instant. It rounds up to the second, because a request before the instant is too early.
 func roundedUp(at instant.Millis) string { return instant.Millis(at.Seconds() * 1000).String() }
 
-// figures asks the registered gateways, one after the other, for a tenant's usage. It returns the answer of the first gateway that
-// accepts keys of the environment. If there is none, it returns the answer of another gateway.
-func (o Operator) figures(ctx context.Context, t id.Tenant, environment string) (figures, error) {
+// figures asks the registered gateways, one after the other, for the usage of a tenant and of its key. It returns the answer of the first
+// gateway that accepts keys of the key's environment and reports the key's own limits. If none accepts such keys, it returns the answer of
+// another gateway.
+func (o Operator) figures(ctx context.Context, t id.Tenant, k keystore.Key) (figures, error) {
 	gateways, err := o.Store.Gateways(ctx)
 	if err != nil {
 		return figures{}, err
@@ -356,20 +378,25 @@ func (o Operator) figures(ctx context.Context, t id.Tenant, environment string) 
 	if len(gateways) == 0 {
 		return figures{}, errors.New("no gateway is registered, and only gateways know how much of a quota is used")
 	}
-	problem := errors.New("no gateway responded, and only gateways know how much of a quota is used")
+	problem := errors.New("no gateway told how much of the quota is used, and only gateways know")
 	var other figures
+	hasOld := false // a gateway of the key's environment does not report the key's own limits
 	silentLast(gateways)
 	for _, g := range gateways {
-		switch f, err := askGateway(ctx, g, t); {
+		switch f, err := askGateway(ctx, g, t, k); {
 		case err != nil:
 			problem = fmt.Errorf("%w\n  %s: %w", problem, GatewayName(g), err)
-		case f.Environment == environment:
+		case f.Environment != k.Environment.String():
+			other = f
+		case f.has(k.Limits):
 			return f, nil
 		default:
-			other = f
+			problem = fmt.Errorf("%w\n  %s: it does not report the key's own limits: it has not read them yet, or its version is too old: "+
+				"try again, or upgrade it", problem, GatewayName(g))
+			hasOld = true
 		}
 	}
-	if other.gateway != "" {
+	if other.gateway != "" && !hasOld {
 		return other, nil
 	}
 	return figures{}, problem
@@ -382,7 +409,10 @@ func silentLast(gateways []keystore.Gateway) {
 	})
 }
 
-func askGateway(ctx context.Context, g keystore.Gateway, t id.Tenant) (figures, error) {
-	f := figures{gateway: g.ID, from: g}
-	return f, AskAdmin(ctx, g, "/quota/"+t.String(), &f)
+func askGateway(ctx context.Context, g keystore.Gateway, t id.Tenant, k keystore.Key) (figures, error) {
+	f, path := figures{gateway: g.ID, from: g}, "/quota/"+t.String()
+	if k.Limits.IsSet() {
+		path += "?key=" + k.ID.String()
+	}
+	return f, AskAdmin(ctx, g, path, &f)
 }

@@ -77,7 +77,7 @@ func (o Operator) UpdatePlan(ctx context.Context, name string, limits, test plan
 	}
 	is := old
 	is.Limits, is.Test = old.Limits.Changed(limits), old.Test.Changed(test)
-	if err := o.admitsCosts(ctx, is.Limits); err != nil {
+	if err := o.admitsCosts(ctx, is.Limits, is.Test); err != nil {
 		return Operation{}, err
 	}
 	moved := MovedPlan(old, is)

@@ -203,6 +203,9 @@ func (o Operator) SetQuota(ctx context.Context, t keystore.Tenant, own plan.Limi
 	op := Operation{Laggard: "may still apply the old limits"}
 	will := t
 	will.Override = t.Override.Changed(own)
+	if err := o.admitsCosts(ctx, will.Override); err != nil {
+		return Operation{}, err
+	}
 	if was, is := plans.Owner(t), plans.Owner(will); is.IsLess(was) && will.Override.Check() == nil {
 		op.Question = fmt.Sprintf("Lower the limits of tenant %s%s?", t.Name, colon(MovedLimits(was.Limits, is.Limits)))
 		if own == plan.NoLimits {
