@@ -178,8 +178,11 @@ func (l *lossy) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // Each of many requests makes one key, although half of the answers are lost and the requests are sent again.
 func TestLostAnswersMakeNoSecondKey(t *testing.T) {
-	n := testkit.Size(300, 10_000)
 	testkit.EachDatabase(t, func(t *testing.T, databaseURL string) {
+		n := 300
+		if strings.HasPrefix(databaseURL, "postgres") {
+			n = testkit.Size(300, 10_000)
+		}
 		s := newSite(t, databaseURL)
 		s.want(201, "", "POST /tenants", `{"name":"acme"}`)
 		transport := &lossy{random: rand.New(rand.NewPCG(1, 2))}
