@@ -158,7 +158,7 @@ function takeKey() {
 
 keyField.addEventListener("input", (event) => {
   const token = keyField.value.trim();
-  if (token.length >= tokenLength || event.inputType === "insertFromPaste") takeKey();
+  if (token.length - token.lastIndexOf("_") > secretLength || event.inputType === "insertFromPaste") takeKey();
   else sayKey("");
 });
 keyField.addEventListener("change", takeKey);
