@@ -117,7 +117,7 @@ func TestFleetScalesInDuringAnOutage(t *testing.T) {
 			redis := testkit.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always") // it keeps its counts
 			s := openQuotaSite(t, fleet.Spec{Database: testkit.Postgres(t), Redis: redis.URL, Gateways: gateways}, "GATEWAY_BAN_AFTER=0")
 			minute := s.NewTenant("minute", "--minute", fmt.Sprint(limit), "--day", "100000")
-			day := s.NewTenant("day", "--minute", "100000", "--day", fmt.Sprint(limit))
+			day := s.NewTenant("day", "--plan", "enterprise", "--day", fmt.Sprint(limit))
 			roomy := s.NewTenant("roomy", fleet.Unlimited...)
 			for _, g := range s.Gateways {
 				g.Want(t, roomy.Token, 200, "") // a process that Redis has never answered has the smallest share
