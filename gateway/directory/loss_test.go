@@ -3,6 +3,7 @@ package directory
 import (
 	"context"
 	"encoding/binary"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -71,14 +72,16 @@ func TestSnapshotThatCannotBeRemoved(t *testing.T) {
 		store := openStore(t, url)
 		_, key, hash := fixture(t, store)
 		path := snapshotPath(t)
-		d := start(t, store, Config{Snapshot: path})
+		log := &testkit.Output{}
+		idle := opened(t, store, Config{Snapshot: path, Log: slog.New(slog.NewTextHandler(log, nil))})
 		// A directory that is not empty cannot be removed or replaced, not even by root.
 		obstacle := filepath.Join(path, "file")
 		must.Do(t, os.Remove(path))
 		must.Do(t, os.MkdirAll(obstacle, 0o700))
-		if d.snapshot.Remove() == nil {
+		if idle.snapshot.Remove() == nil {
 			t.Fatal("the snapshot is removed")
 		}
+		d := run(t, idle, log)
 		_, c, err := store.RevokeKey(t.Context(), key.ID)
 		must.Do(t, err)
 		eventually(t, "it is logged", func() bool { return strings.Contains(d.log.String(), "no change is confirmed until") })

@@ -58,13 +58,15 @@ type running struct {
 
 func start(t testing.TB, store *keystore.Store, cfg Config) *running {
 	t.Helper()
-	r := &running{log: &testkit.Output{}}
-	if cfg.GatewayID == "" {
-		cfg.GatewayID = "gw-1"
-	}
-	cfg.Log = slog.New(slog.NewTextHandler(r.log, nil))
-	d := opened(t, store, cfg)
-	r.Directory = d
+	log := &testkit.Output{}
+	cfg.Log = slog.New(slog.NewTextHandler(log, nil))
+	return run(t, opened(t, store, cfg), log)
+}
+
+// run runs an opened directory, whose log is this one.
+func run(t testing.TB, d *Directory, log *testkit.Output) *running {
+	t.Helper()
+	r := &running{Directory: d, log: log}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- d.Run(ctx) }()
