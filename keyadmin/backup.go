@@ -248,7 +248,7 @@ func (a *app) openForRestore(ctx context.Context, b keystore.Backup, look bool) 
 		return false, err
 	}
 	// Before the tables are created: the program of the backup's version would refuse them.
-	if err := b.CheckSchema(ctx, a.db); err != nil {
+	if _, err := b.CheckSchema(ctx, a.db); err != nil {
 		return false, err
 	}
 	if look {

@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
@@ -140,7 +141,7 @@ func (c *usageShow) checkPlot(a *app) error {
 }
 
 // plot draws the usage of a tenant, with its limit.
-func (a *app) plotUsage(ctx context.Context, t keystore.Tenant, rows []keystore.UsageRow, period time.Duration) error {
+func (a *app) plotUsage(ctx context.Context, t keystore.Tenant, in apikey.Environment, rows []keystore.UsageRow, period time.Duration) error {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -148,7 +149,7 @@ func (a *app) plotUsage(ctx context.Context, t keystore.Tenant, rows []keystore.
 	if err != nil {
 		return err
 	}
-	return a.writeLines(barsOf(rows, period, owner.Limits).lines(a.width(), a.styleOut))
+	return a.writeLines(barsOf(rows, period, owner.LimitsIn(in)).lines(a.width(), a.styleOut))
 }
 
 // barsOf adds up hours by hour or day. Between the first and the last one, periods without requests have rows too. A request that
@@ -169,7 +170,8 @@ func barsOf(rows []keystore.UsageRow, period time.Duration, limits plan.Limits) 
 		sum := sums[at]
 		switch {
 		case r.Charged:
-			sum.charged += r.Requests
+			_, units := r.Taken()
+			sum.charged += units
 		case r.Outcome != "report":
 			sum.refused += r.Requests
 		}

@@ -59,7 +59,7 @@ type cli struct {
 
 	Operator   operatorCommands  `cmd:"" help:"Tokens of the operators' API."`
 	Console    consoleCommand    `cmd:"" help:"Print a link that opens the operators' console in a browser."`
-	Completion completionCommand `cmd:"" help:"Print a script for your shell that completes commands and names."`
+	Completion completionCommand `cmd:"" help:"Print a script for your shell that completes commands and flags."`
 }
 
 const description = `Keyadmin manages the tenants, plans and keys of Petgate.
@@ -78,6 +78,7 @@ type app struct {
 	store *keystore.Store
 
 	operator operate.Operator // of the store
+	costs    operate.Costs    // that a document is compared with
 
 	called string // the arguments, as a shell would need them; they have no secrets
 	headed bool   // print writes no head, because the rows follow earlier ones
@@ -121,7 +122,7 @@ func (a *app) run(args []string) error {
 	if err := parsed.BindToProvider(func(*keystore.Store) operate.Operator { return a.operator }); err != nil {
 		return err
 	}
-	return parsed.Run(a)
+	return a.explain(ctx, parsed.Run(a))
 }
 
 // parse reads the command line into a.cli. It returns nil when it has printed the help or the version.
@@ -208,12 +209,13 @@ func (a *app) report(err error) exitCode {
 	code, text := exitFailed, "keyadmin: "+err.Error()
 	var badLine *service.UsageError
 	var laggards unconfirmedError
+	var argument operate.ArgumentError
 	switch {
 	case errors.As(err, &laggards):
 		code, text = exitUnconfirmed, err.Error()
 	case errors.As(err, &badLine):
 		code, text = exitUsage, badLine.Error()
-	case errors.Is(err, keystore.ErrInvalid):
+	case errors.Is(err, keystore.ErrInvalid), errors.As(err, &argument):
 		code = exitUsage
 	case errors.Is(err, keystore.ErrOutdated):
 		text += ": run `keyadmin migrate`"

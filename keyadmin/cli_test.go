@@ -332,7 +332,7 @@ func TestFlags(t *testing.T) {
 	f(new(format), []string{"table", "json"}, []string{"yaml", ""})
 	f(new(keyArgument), []string{"key_0123456789abcdef"}, []string{"key_", "ten_0123456789abcdef", "x"})
 	f(new(name), []string{"ci", "ten_x", "Ünïted Pets & Co."}, []string{"", " x", "x ", "a\nb", tooLong})
-	f(new(tenantName), []string{"acme", "Ünïted Pets & Co."}, []string{"ten_x", "", " x", "a\nb", tooLong})
+	f(new(operate.TenantName), []string{"acme", "Ünïted Pets & Co."}, []string{"ten_x", "", " x", "a\nb", tooLong})
 	f(new(planName), []string{"free"}, []string{"Free", ""})
 	f(new(limit), []string{"1", "60", "1000000000"}, []string{"0", "-1", "1000000001", "99999999999999999999", "x", "1e3", ""})
 	f(new(scope), []string{"pets:read", "pets:write", "usage:read"}, []string{"PETS:READ", "a b", ""})
@@ -350,8 +350,8 @@ func TestScopesAndBlocks(t *testing.T) {
 		t.Errorf("scopes = %v, %v", got, err)
 	}
 	var one block
-	if err := one.UnmarshalText([]byte("192.0.2.7")); err != nil || prefixes([]block{one})[0].String() != "192.0.2.7/32" {
-		t.Errorf("one address is the block %v, %v", prefixes([]block{one}), err)
+	if err := one.UnmarshalText([]byte("192.0.2.7")); err != nil || operate.Prefixes([]block{one})[0].String() != "192.0.2.7/32" {
+		t.Errorf("one address is the block %v, %v", operate.Prefixes([]block{one}), err)
 	}
 }
 

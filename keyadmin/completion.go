@@ -2,17 +2,13 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/alecthomas/kong"
 
-	"petgate/shared/core/apikey"
-	"petgate/shared/core/id"
 	"petgate/shared/keystore"
 	"petgate/shared/metering"
 	"petgate/shared/operate"
@@ -98,13 +94,14 @@ type candidate struct{ word, about string }
 // complete prints the candidates for the last word.
 func (a *app) complete(words []string) error {
 	parser, err := kong.New(&cli{}, kong.Name("keyadmin"), kong.Vars{"version": "-"})
-	if err != nil {
+	if err != nil || len(words) == 0 {
 		return err
 	}
-	if len(words) > 1 && words[0] == "help" {
-		words = words[1:]
-	}
-	for _, c := range a.candidates(parser.Model.Node, words) {
+	last := words[len(words)-1]
+	for _, c := range candidates(parser.Model.Node, words[:len(words)-1], last) {
+		if !strings.HasPrefix(c.word, last) && c.word != completeFiles {
+			continue
+		}
 		line := operate.Printable(c.word)
 		if c.about != "" {
 			line += "\t" + operate.Printable(c.about)
@@ -116,55 +113,41 @@ func (a *app) complete(words []string) error {
 	return nil
 }
 
-func (a *app) candidates(node *kong.Node, words []string) []candidate {
-	last, argument := "", 0
+// candidates returns what may follow the words, of which the person has begun to type the last one.
+func candidates(node *kong.Node, words []string, last string) []candidate {
+	argument := 0
 	var awaits *kong.Flag // the flag whose value is the next word
-	for i, word := range words {
+	for _, word := range words {
+		flag, child := flagOf(node, word), childOf(node, word)
 		switch {
-		case i == len(words)-1:
-			last = word
 		case awaits != nil:
 			awaits = nil
+		case flag != nil && !flag.IsBool():
+			awaits = flag
 		case strings.HasPrefix(word, "-"):
-			if f := flagOf(node, word); f != nil && !f.IsBool() && !strings.Contains(word, "=") {
-				awaits = f
-			}
+		case child != nil:
+			node = child
 		default:
-			if child := childOf(node, word); child != nil {
-				node = child
-			} else {
-				argument++
-			}
+			argument++
 		}
 	}
-	name, value, joined := strings.Cut(last, "=")
+	var all []candidate
 	switch {
 	case awaits != nil:
-		return startingWith(last, "", a.values(awaits.Value, words))
-	case joined && strings.HasPrefix(last, "--"):
-		if f := flagOf(node, name); f != nil {
-			return startingWith(value, name+"=", a.values(f.Value, words))
-		}
-		return nil
+		return values(awaits.Value)
 	case strings.HasPrefix(last, "-"):
-		return startingWith(last, "", flagsOf(node))
-	case len(node.Children) > 0:
-		return startingWith(last, "", commandsIn(node))
-	case argument < len(node.Positional):
-		return startingWith(last, "", a.values(node.Positional[argument], words))
-	}
-	return nil
-}
-
-// startingWith returns the candidates that start with a word, each after a prefix.
-func startingWith(word, prefix string, all []candidate) []candidate {
-	var matching []candidate
-	for _, c := range all {
-		if strings.HasPrefix(c.word, word) || c.word == completeFiles {
-			matching = append(matching, candidate{prefix + c.word, c.about})
+		for _, flag := range flagsOf(node) {
+			all = append(all, candidate{"--" + flag.Name, flag.Help})
 		}
+		slices.SortFunc(all, func(a, b candidate) int { return strings.Compare(a.word, b.word) })
+	case len(node.Children) > 0:
+		for _, child := range node.Children {
+			all = append(all, candidate{child.Name, child.Help})
+		}
+	case argument < len(node.Positional):
+		return values(node.Positional[argument])
 	}
-	return matching
+	return all
 }
 
 func childOf(node *kong.Node, name string) *kong.Node {
@@ -176,74 +159,32 @@ func childOf(node *kong.Node, name string) *kong.Node {
 	return nil
 }
 
-func commandsIn(node *kong.Node) []candidate {
-	var all []candidate
-	for _, child := range node.Children {
-		all = append(all, candidate{child.Name, child.Help})
-	}
-	if node.Parent == nil {
-		all = append(all, candidate{"help", "Show how to use a command."})
-	}
-	return all
-}
-
-// eachFlag calls f for the flags that may be given at a command.
-func eachFlag(node *kong.Node, f func(*kong.Flag)) {
-	for _, group := range node.AllFlags(true) {
-		for _, flag := range group {
-			if flag.Target.Type() != reflect.TypeFor[service.Secret]() {
-				f(flag)
-			}
-		}
-	}
-}
-
-func flagOf(node *kong.Node, word string) (found *kong.Flag) {
-	name, _, _ := strings.Cut(word, "=")
-	eachFlag(node, func(f *kong.Flag) {
-		if name == "--"+f.Name || f.Short != 0 && name == "-"+string(f.Short) {
-			found = f
-		}
+// flagsOf returns the flags that may be given at a command.
+func flagsOf(node *kong.Node) []*kong.Flag {
+	return slices.DeleteFunc(slices.Concat(node.AllFlags(true)...), func(f *kong.Flag) bool {
+		return f.Target.Type() == reflect.TypeFor[service.Secret]()
 	})
-	return found
 }
 
-func flagsOf(node *kong.Node) []candidate {
-	var all []candidate
-	eachFlag(node, func(f *kong.Flag) { all = append(all, candidate{"--" + f.Name, f.Help}) })
-	slices.SortFunc(all, func(a, b candidate) int { return strings.Compare(a.word, b.word) })
-	return all
+func flagOf(node *kong.Node, word string) *kong.Flag {
+	for _, f := range flagsOf(node) {
+		if word == "--"+f.Name || f.Short != 0 && word == "-"+string(f.Short) {
+			return f
+		}
+	}
+	return nil
 }
 
-// completeWithin is how long the database has for the names: a person waits at the Tab key. A variable, because tests have to pass on
-// a machine that is busy.
-var completeWithin = 300 * time.Millisecond
-
-// values returns candidates for the value of a flag or of an argument, by its name or by its tag complete.
-func (a *app) values(v *kong.Value, words []string) []candidate {
-	kind := cmp.Or(v.Tag.Get("complete"), v.Name)
-	if known := fixed[kind]; known != nil {
-		return known
-	}
-	read, known := stored[kind]
-	if !known {
-		return nil
-	}
-	found := make(chan []candidate, 1)
-	go func() { found <- a.stored(read, words) }()
-	select {
-	case all := <-found:
-		return all
-	case <-time.After(completeWithin):
-		return nil
-	}
+// values returns what the value of a flag or of an argument can be, by its name or by its tag complete.
+func values(v *kong.Value) []candidate {
+	return known[cmp.Or(v.Tag.Get("complete"), v.Name)]
 }
 
-// fixed are the kinds of values that do not depend on the database.
-var fixed = map[string][]candidate{
+// known are the kinds of values that do not depend on the database. Its names are not completed: a shell rarely has its URL.
+var known = map[string][]candidate{
 	"output": list("table", "json", "csv"), "shell": list("bash", "zsh", "fish"), "by": list(operate.Groupings...), "order": list(topOrders...),
 	"kind": list(keystore.EventKinds...), "role": list(keystore.Roles...), "format": list(metering.Formats...),
-	"file": list(completeFiles), "database-url-file": list(completeFiles), "token-file": list(completeFiles),
+	"file": list(completeFiles), "database-url-file": list(completeFiles), "token-file": list(completeFiles), "key-file": list(completeFiles),
 }
 
 func list[T ~string](words ...T) []candidate {
@@ -252,112 +193,4 @@ func list[T ~string](words ...T) []candidate {
 		all[i].word = string(word)
 	}
 	return all
-}
-
-// stored reads candidates from the database that the command line names. If that fails, it returns none: an error message would
-// spoil the line that is being typed.
-func (a *app) stored(read func(ctx context.Context, a *app, word string) ([]candidate, error), words []string) []candidate {
-	other := &app{stdio: a.stdio, cli: &cli{}, env: a.env}
-	args := []string{"tenant", "list"}
-	for i, word := range words[:len(words)-1] {
-		if word == "--database-url-file" {
-			args = append(args, word, words[i+1])
-		} else if strings.HasPrefix(word, "--database-url-file=") {
-			args = append(args, word)
-		}
-	}
-	if _, err := other.parse(args); err != nil {
-		return nil
-	}
-	ctx := context.Background()
-	_, err := other.open(ctx)
-	if other.db != nil {
-		defer other.db.Close()
-	}
-	if err != nil {
-		return nil
-	}
-	word := words[len(words)-1]
-	if _, value, joined := strings.Cut(word, "="); joined && strings.HasPrefix(word, "--") {
-		word = value
-	}
-	all, err := read(ctx, other, word)
-	if err != nil {
-		return nil
-	}
-	return all
-}
-
-// stored are the kinds of values that the database has.
-var stored = map[string]func(ctx context.Context, a *app, word string) ([]candidate, error){
-	"scope": func(ctx context.Context, a *app, _ string) ([]candidate, error) {
-		known, _, err := a.store.Scopes(ctx)
-		return list(append(known.Names(), apikey.UsageRead)...), err
-	},
-	"tenant": storedTenants,
-	"key":    storedKeys,
-	"key-or-tenant": func(ctx context.Context, a *app, word string) ([]candidate, error) {
-		tenants, err := storedTenants(ctx, a, word)
-		if err != nil {
-			return nil, err
-		}
-		keys, err := storedKeys(ctx, a, word)
-		return append(tenants, keys...), err
-	},
-	"plan": func(ctx context.Context, a *app, _ string) ([]candidate, error) {
-		plans, err := a.store.Plans(ctx)
-		return candidatesFor(plans, func(p keystore.Plan) candidate { return candidate{p.Name, operate.LimitsOrNone(p.Limits)} }), err
-	},
-	"gateway": func(ctx context.Context, a *app, _ string) ([]candidate, error) {
-		gateways, err := a.store.Gateways(ctx)
-		return candidatesFor(gateways, func(g keystore.Gateway) candidate { return candidate{g.ID, "seen " + operate.Age(g) + " ago"} }), err
-	},
-	"lost": func(ctx context.Context, a *app, _ string) ([]candidate, error) {
-		refusals, err := a.store.LostRefusals(ctx)
-		return candidatesFor(refusals, func(l keystore.LostRefusal) candidate {
-			v := operate.ViewLost(l)
-			return candidate{cmp.Or(v.Key, v.Tenant), v.Kind}
-		}), err
-	},
-}
-
-func candidatesFor[T any](rows []T, f func(T) candidate) []candidate {
-	all := make([]candidate, len(rows))
-	for i, row := range rows {
-		all[i] = f(row)
-	}
-	return all
-}
-
-// candidatesMax is how many candidates are read. A person who sees so many types another letter.
-const candidatesMax = 50
-
-func storedTenants(ctx context.Context, a *app, word string) ([]candidate, error) {
-	tenants, err := a.store.TenantsLike(ctx, word, candidatesMax)
-	return candidatesFor(tenants, func(t keystore.Tenant) candidate {
-		// A shell would need quotes; keyadmin would read a key's ID.
-		if operate.ShellWord(t.Name) != t.Name || strings.HasPrefix(t.Name, id.KeyPrefix) {
-			return candidate{t.ID.String(), t.Name}
-		}
-		return candidate{t.Name, "plan " + t.Plan}
-	}), err
-}
-
-func storedKeys(ctx context.Context, a *app, word string) ([]candidate, error) {
-	keys, err := a.store.KeysLike(ctx, word, candidatesMax)
-	if err != nil {
-		return nil, err
-	}
-	tenants := make([]id.Tenant, len(keys))
-	for i, k := range keys {
-		tenants[i] = k.Tenant
-	}
-	owners, err := a.store.TenantsOf(ctx, tenants)
-	var all []candidate
-	for _, k := range keys {
-		if k.InUse(a.now()) {
-			all = append(all, candidate{k.ID.String(), owners[k.Tenant].Name + "/" + k.Name})
-		}
-	}
-	return all, err
 }

@@ -10,6 +10,7 @@ import (
 
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
+	"petgate/shared/service"
 )
 
 // asking is the flag of commands that take something away.
@@ -17,14 +18,52 @@ type asking struct {
 	Yes bool `short:"y" help:"Do not ask for confirmation. Needed where there is no terminal to ask at."`
 }
 
-// ifNotExists is the flag of commands that create something, for scripts that may run again.
-type ifNotExists struct {
-	IfNotExists bool `help:"If it already exists, change nothing and end with 0."`
-}
-
 // waiting is the flag of commands whose change gateways have to apply.
 type waiting struct {
 	Wait patience `placeholder:"AGE" help:"How long to wait until all gateways have applied the change: 0 = check once (default: 5s, or 1.5s if only gateways are missing that have been silent for 10 s)."`
+}
+
+// change is a command for a change that operate prepares from its arguments.
+type change[A operate.Preparer] struct {
+	Arguments A `embed:""`
+	waiting
+}
+
+// BadSettings checks how the arguments fit together.
+func (c *change[A]) BadSettings() service.BadSettings { return badArguments(c.Arguments) }
+
+func (c *change[A]) Run(ctx context.Context, a *app, operator operate.Operator) error {
+	return a.change(ctx, operator, c.Arguments, asking{}, c.waiting)
+}
+
+// asked is a change that may take something away.
+type asked[A operate.Preparer] struct {
+	Arguments A `embed:""`
+	asking
+	waiting
+}
+
+// BadSettings checks how the arguments fit together.
+func (c *asked[A]) BadSettings() service.BadSettings { return badArguments(c.Arguments) }
+
+func (c *asked[A]) Run(ctx context.Context, a *app, operator operate.Operator) error {
+	return a.change(ctx, operator, c.Arguments, c.asking, c.waiting)
+}
+
+func (a *app) change(ctx context.Context, operator operate.Operator, of operate.Preparer, asked asking, waits waiting) error {
+	op, err := of.Prepare(ctx, operator)
+	if err != nil {
+		return err
+	}
+	return a.carryOut(ctx, operation{Operation: op, yes: asked.Yes, wait: waits.Wait})
+}
+
+func badArguments(arguments any) (bad service.BadSettings) {
+	if checker, ok := arguments.(operate.Checker); ok {
+		err := checker.Check()
+		bad.Require(err == nil, "", "%v", err)
+	}
+	return bad
 }
 
 // confirmation describes a change to wait for.
@@ -108,9 +147,15 @@ func (a *app) carryOut(ctx context.Context, o operation) error {
 		return err
 	}
 	done := r.Done
+	made, isKey := r.View.(operate.KeyView)
+	_, isRotation := r.View.(operate.Rotation)
 	switch {
 	case o.print != nil:
 		done, err = "", o.print(r)
+	case isKey && made.Token != "":
+		done, err = "", a.printCreated(r, made.Owner)
+	case isRotation:
+		done, err = "", a.printRotated(r)
 	case o.table != nil:
 		err = a.print(r.View, o.table(r))
 	case a.asData() && r.View != nil:
@@ -127,6 +172,9 @@ func (a *app) carryOut(ctx context.Context, o operation) error {
 	})
 	if o.after != nil {
 		o.after(r)
+	}
+	if t, isTenant := r.View.(operate.TenantView); isTenant && !r.Ended {
+		a.noteQuota(t)
 	}
 	return err
 }

@@ -33,7 +33,8 @@ func confirming(t *testing.T, l looks, terminal bool, c confirmation) (code exit
 	now := time.UnixMilli(0)
 	var stdout, stderr bytes.Buffer
 	a := &app{env: map[string]string{"NO_COLOR": "1"}, stdio: stdio{
-		Out: &stdout, Err: &stderr, ErrTerminal: terminal, Clock: func() time.Time { return now },
+		Size: func() (width, height int) { return 0, 0 },
+		Out:  &stdout, Err: &stderr, ErrTerminal: terminal, Clock: func() time.Time { return now },
 		Sleep: func(_ context.Context, d time.Duration) error {
 			now = now.Add(d)
 			return nil

@@ -117,6 +117,9 @@ func (a *app) compareFile(ctx context.Context, path string, prune bool) (d docum
 	if err != nil {
 		return d, c, err
 	}
+	if a.costs, err = a.operator.Costs(ctx); err != nil {
+		return d, c, err
+	}
 	c, err = a.compare(d, path, state, prune)
 	return d, c, err
 }
@@ -183,6 +186,7 @@ func (a *app) printChanges(c changes) error {
 func (a *app) compare(d document, file string, state keystore.State, prune bool) (changes, error) {
 	c := comparison{
 		now: a.now(), problems: problems{file: file}, plansBefore: operate.Plans{}, plans: operate.Plans{}, tenants: map[string]bool{},
+		costs: a.costs,
 	}
 	c.comparePlans(d, state)
 	tenants := make(map[string]keystore.Tenant, len(state.Tenants))
@@ -219,6 +223,7 @@ type comparison struct {
 	plansBefore operate.Plans
 	plans       operate.Plans   // as they will be
 	tenants     map[string]bool // that the document names
+	costs       operate.Costs
 }
 
 func (c *comparison) show(action, kind, name, key, change string) {
@@ -232,7 +237,7 @@ func (c *comparison) comparePlans(d document, state keystore.State) {
 	for _, p := range d.Plans {
 		before, exists := c.plansBefore[string(p.Name)]
 		after := before
-		after.Name, after.Limits, after.Test = string(p.Name), limitFlags{p.Minute, p.Day, p.Month}.limits(), plan.Limits{Minute: int64(p.TestMinute)}
+		after.Name, after.Limits, after.Test = string(p.Name), operate.LimitsOf(p.Minute, p.Day, p.Month), plan.Limits{Minute: int64(p.TestMinute)}
 		c.plans[after.Name] = after
 		if after.Limits != before.Limits || after.Test != before.Test {
 			c.checkLimits(p.At, after.Limits, after.InForce(plan.Limits{}, apikey.Test))
@@ -253,7 +258,7 @@ func (c *comparison) comparePlans(d document, state keystore.State) {
 // checkLimits adds the first problem of some limits.
 func (c *comparison) checkLimits(at place, all ...plan.Limits) {
 	for _, limits := range all {
-		if err := limits.Check(); err != nil {
+		if err := cmp.Or(limits.Check(), c.costs.Admit(limits)); err != nil {
 			c.add(at, "%v", err)
 			return
 		}
@@ -272,13 +277,16 @@ func (c *comparison) compareTenant(t documentTenant, was keystore.Tenant, exists
 		return
 	}
 	is := was
-	is.Name, is.Plan, is.Override, is.Suspended = string(t.Name), string(t.Plan), limitFlags{t.Minute, t.Day, t.Month}.limits(), t.Suspended
+	is.Name, is.Plan, is.Override, is.Suspended = string(t.Name), string(t.Plan), operate.LimitsOf(t.Minute, t.Day, t.Month), t.Suspended
 	if is.MonthStarts = uint8(t.MonthStarts); max(1, is.MonthStarts) == max(1, was.MonthStarts) {
 		is.MonthStarts = was.MonthStarts
 	}
 	inForce := c.plans.Owner(is).Limits
 	if is.Override != was.Override {
 		c.checkLimits(t.At, is.Override)
+	}
+	if err := c.costs.Admit(inForce, c.plans.Owner(is).TestLimits); err != nil && exists && is.Plan != was.Plan {
+		c.add(t.At, "%v", err)
 	}
 	if exists && is == was {
 		return
@@ -351,7 +359,7 @@ func (c *comparison) compareKey(t documentTenant, k documentKey, of keystore.Ten
 		c.add(k.At, "%v", err)
 		return
 	}
-	is.Name, is.Scopes, is.Allow, is.Limits = string(k.Name), scopes, prefixes(k.Allow), limitFlags{Minute: k.Minute, Day: k.Day}.limits()
+	is.Name, is.Scopes, is.Allow, is.Limits = string(k.Name), scopes, operate.Prefixes(k.Allow), operate.LimitsOf(k.Minute, k.Day, 0)
 	if is.Limits != was.Limits {
 		c.checkLimits(k.At, is.Limits)
 	}

@@ -112,6 +112,8 @@ func (d *doctor) examineDatabase(ctx context.Context) bool {
 		kind := operate.Either(d.app.db.Dialect() == database.Postgres, "Postgres", "SQLite")
 		d.fine = append(d.fine, kind+" answers", "the schema is current")
 		return true
+	case errors.Is(err, keystore.ErrOutdated) && strings.Contains(err.Error(), "have version 0,"):
+		part, cure = "schema", "correct $DATABASE_URL if it names another database, such as that of the pets; otherwise `keyadmin migrate`"
 	case errors.Is(err, keystore.ErrOutdated):
 		part, cure = "schema", "`keyadmin migrate`"
 	case errors.Is(err, keystore.ErrForeign):
@@ -122,6 +124,8 @@ func (d *doctor) examineDatabase(ctx context.Context) bool {
 		cure = "correct $DATABASE_URL, restore the file from a backup, or create it: `keyadmin migrate`"
 	case strings.HasPrefix(url, "sqlite:"):
 		cure = "correct $DATABASE_URL, or restore the file from a backup"
+	case strings.Contains(err.Error(), "correct DATABASE_URL"): // the server has answered
+		cure = "correct $DATABASE_URL"
 	}
 	d.find(part, err.Error(), cure)
 	return false
@@ -221,7 +225,8 @@ var cureOf = map[string]string{
 	"directory":   "check that the gateway can reach the database; if it can, mend what the problem names, such as a row or a right of its role",
 	"database":    "check that the gateway can reach the database",
 	"clock":       "let a time service (NTP) set the clocks of all hosts",
-	"quotas":      "check that Redis runs, that REDIS_URL of the gateway is right, and that all gateways use it",
+	"snapshot":    "make room on its disk and let the gateway write to its directory: it tries again each minute; if another process uses it, give each gateway a GATEWAY_SNAPSHOT of its own",
+	"quotas":      "check that Redis runs, that REDIS_URL of the gateway is right, and that all gateways use it; if quotas cannot be saved, make room on the disk of GATEWAY_SNAPSHOT or of the database",
 	"upstream":    "check that it runs, and read its log; if it responds with 401, set GATEWAY_UPSTREAM_SECRET to what it expects; for petsvc, its PETSVC_SECRET; if its certificate is not valid, renew it, or name its authority in GATEWAY_UPSTREAM_CA",
 }
 
@@ -273,7 +278,7 @@ func (d *doctor) compareGateways(answered []operate.About) {
 		compare("they serve different documents: ", "give all gateways the same file as GATEWAY_API, and send them SIGHUP",
 			func(g operate.About) string { return operate.Printable(g.Gateway.Document.String()) })
 		for _, setting := range sortedKeys(group[0].Settings) {
-			compare("--"+setting+" differs: ", "give all gateways the same value", func(g operate.About) string { return g.Settings[setting] })
+			compare(operate.Either(setting == "redis-url", "REDIS_URL", "--"+setting)+" differs: ", "give all gateways the same value", func(g operate.About) string { return g.Settings[setting] })
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"petgate/shared/operate"
 	"petgate/shared/service"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // station stands for a gateway's admin port.
@@ -26,7 +28,7 @@ type station struct {
 
 func newStation(t *testing.T) *station {
 	s := &station{about: operate.About{
-		Version: "v1", Environment: "live", Mode: "shared", Settings: map[string]string{"redis-prefix": "petgate:", "ban-after": "30"},
+		Version: "v1", Environment: "live", Mode: "shared", Settings: map[string]string{"redis-prefix": "petgate:", "redis-url": "", "ban-after": "30"},
 		Redis: []operate.RedisServer{{Address: "10.0.0.9:6379", Version: "7.0.15", Policy: "noeviction", AppendOnly: true}},
 	}}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -67,9 +69,16 @@ func TestDoctor(t *testing.T) {
 		{"database away", func(s *shell, _, _ *station) {
 			s.env[0] = "DATABASE_URL=postgres://127.0.0.1:1/petgate?sslmode=disable"
 		}, "database", "connection refused"},
+		{"password of the database", func(s *shell, _, _ *station) {
+			u, err := url.Parse(testkit.Postgres(s.t))
+			must.Do(s.t, err)
+			u.User = url.UserPassword("nobody", "wrong")
+			s.env[0] = "DATABASE_URL=" + u.String()
+		}, "database", ": correct $DATABASE_URL"},
 		{"another file", func(s *shell, _, _ *station) { s.env[0] = "DATABASE_URL=sqlite:../README.md" }, "database", "not a database"},
 		{"old schema", sql(`DELETE FROM keystore_schema WHERE version_id > 1`), "schema", "the key tables have version"},
 		{"new schema", sql(`UPDATE keystore_schema SET version_id = version_id + 1000`), "schema", "upgrade the program"},
+		{"no key tables", sql(`DELETE FROM keystore_schema`), "schema", "correct $DATABASE_URL if it names another database"},
 		{"no gateway", sql(`DELETE FROM gateways`), "gateways", "no gateway is registered"},
 		{"silent", sql(`UPDATE gateways SET seen_at = seen_at - 60000 WHERE id = 'gw-2'`), "gw-2", "not seen for 60 s"},
 		{"fenced", sql(`UPDATE gateways SET seen_at = seen_at - 60000, max_age = 5000 WHERE id = 'gw-2'`), "gw-2", "not seen for 60 s"},
@@ -108,6 +117,7 @@ func TestDoctor(t *testing.T) {
 			g.about.Redis[0] = operate.RedisServer{Error: "connection refused"}
 		}, "redis", "the cluster does not answer gateway gw-1: connection refused"},
 		{"settings", func(_ *shell, g, _ *station) { g.about.Settings["ban-after"] = "5" }, "gateways", "--ban-after differs: 30 at gw-2; 5 at gw-1"},
+		{"another Redis", func(_ *shell, g, _ *station) { g.about.Settings["redis-url"] = "redis://b" }, "gateways", "REDIS_URL differs"},
 		{"versions", func(_ *shell, g, _ *station) { g.about.Version = "v2" }, "gateways", "their versions differ: v1 at gw-2; v2 at gw-1"},
 		{
 			"documents", sql(`UPDATE gateways SET document = '{"hash":"0123","title":"Orders","version":"7"}' WHERE id = 'gw-2'`), "gateways",
@@ -139,7 +149,7 @@ func TestDoctor(t *testing.T) {
 			}
 			hit := false
 			for _, f := range found {
-				hit = hit || f.Part == c.part && strings.Contains(f.Problem, c.want) && f.Cure != ""
+				hit = hit || f.Part == c.part && strings.Contains(f.Problem+": "+f.Cure, c.want) && f.Cure != ""
 			}
 			if !hit || r.code != exitFailed {
 				t.Errorf("exit %d, want 1 and %s: %s in\n%s", r.code, c.part, c.want, r.stdout)

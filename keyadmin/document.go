@@ -155,14 +155,14 @@ func (d *documentWriter) key(k keystore.Key) error {
 		keys = &d.tenants[n-1].Keys
 	}
 	one := documentKey{
-		ID: keyArgument{k.ID}, Name: name(k.Name), Environment: keyEnvironment{k.Environment}, Expires: expiry(k.ExpiresAt),
+		ID: keyArgument{Key: k.ID}, Name: name(k.Name), Environment: keyEnvironment{k.Environment}, Expires: expiry(k.ExpiresAt),
 		Minute: limit(k.Limits.Minute), Day: limit(k.Limits.Day), Disabled: k.DisabledAt() != 0,
 	}
 	for _, s := range k.Scopes.Names() {
 		one.Scopes = append(one.Scopes, scope(s))
 	}
 	for _, b := range k.Allow {
-		one.Allow = append(one.Allow, block{b})
+		one.Allow = append(one.Allow, block{Prefix: b})
 	}
 	*keys = append(*keys, one)
 	if d.size++; d.size >= documentRows {

@@ -2,21 +2,19 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"petgate/shared/core/id"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
 
 type gatewayCommands struct {
-	List   gatewayList   `cmd:"" help:"List registered gateways, their lag and when each was last seen."`
-	Lost   gatewayLost   `cmd:"" help:"List refusals that the database has lost and gateways keep in force."`
-	Drop   gatewayDrop   `cmd:"" help:"End a refusal that the database has lost."`
-	Forget gatewayForget `cmd:"" help:"Stop waiting for a gateway that will not come back."`
+	List   gatewayList             `cmd:"" help:"List registered gateways, their lag and when each was last seen."`
+	Lost   gatewayLost             `cmd:"" help:"List refusals that the database has lost and gateways keep in force."`
+	Drop   asked[operate.DropLost] `cmd:"" help:"End a refusal that the database has lost."`
+	Forget gatewayForget           `cmd:"" help:"Stop waiting for a gateway that will not come back."`
 }
 
 type gatewayList struct{}
@@ -72,44 +70,27 @@ func (a *app) noteSilent(gateways []keystore.Gateway) {
 }
 
 type gatewayForget struct {
-	ID string `arg:"" complete:"gateway" help:"The gateway's ID, as gateway list shows it."`
+	operate.ForgetGateway
 	asking
 }
 
-func (c *gatewayForget) Run(ctx context.Context, a *app, store *keystore.Store) error {
-	gateways, err := store.Gateways(ctx)
+// Run does not wait: the change ends a waiting.
+func (c *gatewayForget) Run(ctx context.Context, a *app, operator operate.Operator) error {
+	op, err := c.Prepare(ctx, operator)
 	if err != nil {
 		return err
 	}
-	var known []string
-	for _, g := range gateways {
-		known = append(known, g.ID)
-		if g.ID == c.ID { // if several have this ID, the first is a replaced one
-			return a.forget(ctx, g, c.Yes)
-		}
-	}
-	return fmt.Errorf("there is no gateway %q%s (`keyadmin gateway list` shows all)", c.ID, didYouMean(c.ID, known))
-}
-
-func (a *app) forget(ctx context.Context, g keystore.Gateway, yes bool) error {
-	last, err := a.store.LastEvent(ctx)
-	if err != nil {
+	if err := a.ask(c.Yes, op.Question); err != nil {
 		return err
 	}
-	if err := a.ask(yes, fmt.Sprintf("Forget gateway %s? It is %s, was last seen %s ago, and has yet to apply %s. If it still runs, it may accept revoked keys.",
-		operate.GatewayName(g), g.State(last), operate.Age(g), operate.Plural(max(int64(last-g.Applied), 0), "change"))); err != nil {
-		return err
+	r, err := op.Change(ctx)
+	if err == nil && a.asData() {
+		err = a.print(r.View, table{})
 	}
-	if _, err := a.store.ForgetGateway(ctx, g.ID); err != nil {
-		return err
+	if err == nil {
+		a.note("%s", r.Done)
 	}
-	if a.asData() {
-		if err := a.print(operate.ViewGateway(g, last), table{}); err != nil {
-			return err
-		}
-	}
-	a.note("Forgot gateway %s.", operate.GatewayName(g))
-	return nil
+	return err
 }
 
 type gatewayLost struct{}
@@ -127,33 +108,4 @@ func (gatewayLost) Run(ctx context.Context, a *app, store *keystore.Store) error
 	return printRows(a, refusals, operate.ViewLost, t, func(_ keystore.LostRefusal, v operate.LostView) []string {
 		return []string{v.Kind, v.Tenant, operate.OrDash(v.Key), operate.OrDash(v.At), v.ReportedBy, v.ReportedAt}
 	})
-}
-
-type gatewayDrop struct {
-	ID string `arg:"" complete:"lost" help:"The key's or the tenant's ID, as gateway lost shows it."`
-	asking
-	waiting
-}
-
-func (c *gatewayDrop) Run(ctx context.Context, a *app, _ *keystore.Store) error {
-	key, notKey := id.ParseKey(c.ID)
-	tenant, notTenant := id.ParseTenant(c.ID)
-	if notKey != nil && notTenant != nil {
-		return usageErrorf("%q is neither the ID of a key nor of a tenant (`keyadmin gateway lost` shows the IDs)", c.ID)
-	}
-	if notKey == nil {
-		k, err := a.key(ctx, key)
-		if err != nil {
-			return err
-		}
-		tenant = k.Key.Tenant
-	}
-	op, err := a.operator.DropLost(ctx, tenant, key)
-	if errors.Is(err, keystore.ErrNotFound) {
-		return fmt.Errorf("no refusal of %s was lost (`keyadmin gateway lost` shows all)", c.ID)
-	}
-	if err != nil {
-		return err
-	}
-	return a.carryOut(ctx, operation{Operation: op, yes: c.Yes, wait: c.Wait})
 }

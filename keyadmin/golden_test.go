@@ -126,11 +126,11 @@ func TestLimits(t *testing.T) {
 		s.ok("tenant", "create", "acme", "--plan", "gold")
 		s.ok("tenant", "set-quota", "acme", "--month", "5000000", "--month-starts", "15")
 		s.keyadmin("tenant", "set-quota", "acme", "--month-starts", "31")
-		s.sure("tenant", "set-quota", "acme", "--day", "500")
+		s.sure("tenant", "set-quota", "acme", "--day", "700")
 		s.ok("tenant", "show", "acme")
 		s.sure("plan", "update", "gold", "--day", "100000")
 		s.ok("plan", "update", "gold", "--month", "none", "--test-minute", "none", "-o", "json")
-		s.ok("key", "create", "acme", "--name", "ci", "--minute", "10", "--day", "500", "-o", "json")
+		s.ok("key", "create", "acme", "--name", "ci", "--minute", "10", "--day", "700", "-o", "json")
 		key := keyID(s, "acme")
 		s.ok("key", "update", key, "--minute", "700", "--day", "none")
 		s.keyadmin("key", "update", key, "--minute", "70", "--day", "60")
@@ -353,7 +353,8 @@ func TestUsage(t *testing.T) {
 		}
 		if err := store.AddUsage(s.t.Context(), g.Registration, 1, []keystore.UsageRow{
 			{Tenant: acme.ID, Key: key, Operation: "listPets", Outcome: "ok", Charged: true, Hour: hour(1), Requests: 1234567, LastAt: instant.Of(s.now)},
-			{Tenant: acme.ID, Key: key, Operation: "getPet", Outcome: "ok", Charged: true, Hour: hour(2), Requests: 3},
+			{Tenant: acme.ID, Key: key, Operation: "getPet", Outcome: "ok", Charged: true, Hour: hour(2), Requests: 3, MoreUnits: 12},
+			{Tenant: acme.ID, Key: key, Operation: "createPet", Outcome: "ok", Charged: true, IsTest: true, Hour: hour(2), Requests: 9, MoreUnits: 90},
 			{Tenant: acme.ID, Key: key, Operation: "getPet", Outcome: "ok", Charged: true, Hour: hour(170), Requests: 2},
 			{Tenant: acme.ID, Key: key, Outcome: "no_such_route", Charged: true, Hour: hour(2), Requests: 1},
 			{Tenant: acme.ID, Key: key, Outcome: "minute_quota_exceeded", Hour: hour(2), Requests: 4},
@@ -366,6 +367,9 @@ func TestUsage(t *testing.T) {
 		s.ok("usage", "show", "acme")
 		s.ok("usage", "show", "acme", "--by", "hour,outcome", "--since", "1d12h")
 		s.ok("usage", "show", "acme", "--by", "day")
+		s.ok("usage", "show", "acme", "--test", "--by", "operation")
+		s.ok("usage", "show", "acme", "--test", "--by", "hour", "--plot")
+		s.ok("usage", "show", "acme", "--test", "--by", "minute")
 		s.ok("usage", "show", "acme", "--by", "minute")
 		s.ok("usage", "show", "acme", "--by", "minute", "--since", "60d", "-o", "csv")
 		s.ok("usage", "show", "acme", "--by", "minute", "--since", "2026-03-01T11:00:00Z", "--until", "2026-03-01T11:58:00Z", "-o", "json")

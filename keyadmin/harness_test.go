@@ -27,7 +27,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
 func init() {
-	for _, limit := range []*time.Duration{&operate.LiveWithin, &operate.AskWithin, &readWithin, &completeWithin} {
+	for _, limit := range []*time.Duration{&operate.LiveWithin, &operate.AskWithin, &readWithin} {
 		*limit = time.Minute
 	}
 }
@@ -44,7 +44,8 @@ func within(t *testing.T, limit *time.Duration, d time.Duration) {
 type shell struct {
 	t        *testing.T
 	terminal bool
-	width    int       // of the terminal; 0: not known
+	width    int // of the terminal; 0: not known
+	height   int
 	stdin    string    // of the next commands
 	in       io.Reader // instead of stdin, if it is not nil
 	program  string    // how keyadmin is called
@@ -124,7 +125,7 @@ func (s *shell) run(args []string) result {
 	s.called[line]++
 	code := run(args, s.env, stdio{
 		In: in, Out: &stdout, Err: &stderr,
-		InTerminal: s.terminal, OutTerminal: s.terminal, ErrTerminal: s.terminal, Width: s.width, Program: s.program,
+		InTerminal: s.terminal, OutTerminal: s.terminal, ErrTerminal: s.terminal, Size: func() (width, height int) { return s.width, s.height }, Program: s.program,
 		Secret: func() ([]byte, error) { return []byte(s.stdin), nil },
 		Clock: func() time.Time {
 			if s.onClock != nil {

@@ -10,19 +10,18 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
-	"petgate/shared/service"
 )
 
 type keyCommands struct {
-	Create  keyCreate  `cmd:"" help:"Issue a key; its token is shown once."`
-	Update  keyUpdate  `cmd:"" help:"Change the name, scopes, allow-list, expiry or limits of a key."`
-	List    keyList    `cmd:"" help:"List keys."`
-	Show    keyShow    `cmd:"" help:"Show one key: status, scopes, last use."`
-	Disable keyDisable `cmd:"" help:"Refuse a key until it is enabled."`
-	Enable  keyEnable  `cmd:"" help:"Accept a key again that was disabled."`
-	Revoke  keyRevoke  `cmd:"" help:"End a key at once and permanently."`
-	Rotate  keyRotate  `cmd:"" help:"Replace a key; the old one works until its grace period ends."`
-	Whoami  keyWhoami  `cmd:"" help:"Show the key of a token read from standard input."`
+	Create  change[operate.CreateKey] `cmd:"" help:"Issue a key; its token is shown once."`
+	Update  asked[operate.UpdateKey]  `cmd:"" help:"Change the name, scopes, allow-list, expiry or limits of a key."`
+	List    keyList                   `cmd:"" help:"List keys."`
+	Show    keyShow                   `cmd:"" help:"Show one key: status, scopes, last use."`
+	Disable asked[operate.DisableKey] `cmd:"" help:"Refuse a key until it is enabled."`
+	Enable  change[operate.EnableKey] `cmd:"" help:"Accept a key again that was disabled."`
+	Revoke  asked[operate.RevokeKey]  `cmd:"" help:"End a key at once and permanently."`
+	Rotate  asked[operate.RotateKey]  `cmd:"" help:"Replace a key; the old one works until its grace period ends."`
+	Whoami  keyWhoami                 `cmd:"" help:"Show the key of a token read from standard input."`
 }
 
 func keySheet(v operate.KeyView) table {
@@ -44,74 +43,6 @@ func keySheet(v operate.KeyView) table {
 		{"Last used", operate.Never(v.LastUsedAt)},
 		{"Last refused", operate.Never(v.LastRefusedAt)},
 	}}
-}
-
-type keyCreate struct {
-	ofTenant
-	Name    name    `default:"default" placeholder:"NAME" help:"What the key is for."`
-	Expires moment  `placeholder:"WHEN" help:"When the key expires: after 90d or 1w, or at a UTC date, 2026-12-31 (default: never)."`
-	Scope   []scope `placeholder:"SCOPE" help:"A scope of the key: one that an operation of the API needs, or usage:read (default: all but usage:read). Repeatable."`
-	Allow   []block `placeholder:"CIDR" help:"Addresses from which the key may be used (default: any). Repeatable."`
-	Minute  limit   `placeholder:"N" help:"Requests with this key in any 60 seconds, within its tenant's limit."`
-	Day     limit   `placeholder:"N" help:"Requests with this key in a UTC day, within its tenant's limit."`
-	Test    bool    `help:"A key for gateways of the test environment."`
-	ifNotExists
-	waiting
-}
-
-func (c *keyCreate) Run(ctx context.Context, a *app, t keystore.Tenant) error {
-	scopes, err := operate.ScopesOf(c.Scope)
-	if err != nil {
-		return err
-	}
-	spec := keystore.KeySpec{Name: string(c.Name), Environment: apikey.Live, Scopes: scopes, Allow: prefixes(c.Allow), Limits: limitFlags{Minute: c.Minute, Day: c.Day}.limits()}
-	if c.Test {
-		spec.Environment = apikey.Test
-	}
-	if spec.ExpiresAt, err = c.Expires.after(a.now(), "--expires"); err != nil {
-		return err
-	}
-	o, err := a.operator.Owner(ctx, t)
-	if err != nil {
-		return err
-	}
-	spec.Tenant = t.ID
-	if c.IfNotExists {
-		if k, exists, err := a.working(ctx, t.ID, spec.Name); err != nil || exists {
-			if err == nil {
-				err = a.keepKey(ctx, k, o, c.Wait)
-			}
-			return err
-		}
-	}
-	op := a.operator.CreateKey(o, spec)
-	return a.carryOut(ctx, operation{
-		Operation: op, wait: c.Wait, print: func(r operate.Outcome) error { return a.printCreated(r, o) },
-	})
-}
-
-// working finds a key of a tenant that is valid now, by its name.
-func (a *app) working(ctx context.Context, t id.Tenant, name string) (keystore.Key, bool, error) {
-	for k, err := range a.store.Keys(ctx, t) {
-		if err != nil || k.Name == name && k.InUse(a.now()) {
-			return k, err == nil, err
-		}
-	}
-	return keystore.Key{}, false, nil
-}
-
-// keepKey says that a key exists, and waits until all gateways know it.
-func (a *app) keepKey(ctx context.Context, k keystore.Key, t operate.Owner, wait patience) error {
-	return a.carryOut(ctx, operation{wait: wait, Operation: operate.Operation{
-		Laggard: "may not accept this key yet",
-		Change: func(ctx context.Context) (operate.Outcome, error) {
-			change, err := a.store.LastEvent(ctx)
-			return operate.Outcome{
-				Change: change, View: operate.ViewKey(k, t, 0, a.now()),
-				Done: "Key " + operate.Describe(k) + " of tenant " + t.Name + " already exists. Its token cannot be shown again.",
-			}, err
-		},
-	}})
 }
 
 // printCreated prints a new key, and notes on its limits and its tenant.
@@ -169,7 +100,7 @@ func (c *keyList) Run(ctx context.Context, a *app, store *keystore.Store) error 
 	}
 	only := id.Tenant{}
 	if c.Tenant != "" {
-		t, err := a.tenant(ctx, c.Tenant)
+		t, err := a.operator.Tenant(ctx, c.Tenant)
 		if err != nil {
 			return err
 		}
@@ -206,44 +137,18 @@ func (c *keyList) Run(ctx context.Context, a *app, store *keystore.Store) error 
 }
 
 // showKey prints one key.
-func (a *app) showKey(ctx context.Context, k ownedKey) error {
-	ban, err := a.operator.Ban(ctx, k.Key.ID)
+func (a *app) showKey(ctx context.Context, key id.Key) error {
+	v, err := a.operator.ShowKey(ctx, key)
 	if err != nil {
 		return err
 	}
-	v := operate.ViewKey(k.Key, k.Owner, ban.Until, a.now())
 	return a.print(v, keySheet(v))
 }
 
-type keyShow struct {
-	ofKey
-}
+type keyShow struct{ operate.KeyRef }
 
-func (*keyShow) Run(ctx context.Context, a *app, k ownedKey) error { return a.showKey(ctx, k) }
-
-type keyRevoke struct {
-	ofKey
-	asking
-	waiting
-}
-
-func (c *keyRevoke) Run(ctx context.Context, a *app, k ownedKey) error {
-	return a.carryOut(ctx, operation{Operation: a.operator.RevokeKey(k.Owner, k.Key), yes: c.Yes, wait: c.Wait})
-}
-
-type keyDisable keyRevoke
-
-func (c *keyDisable) Run(ctx context.Context, a *app, k ownedKey) error {
-	return a.carryOut(ctx, operation{Operation: a.operator.DisableKey(k.Owner, k.Key), yes: c.Yes, wait: c.Wait})
-}
-
-type keyEnable struct {
-	ofKey
-	waiting
-}
-
-func (c *keyEnable) Run(ctx context.Context, a *app, k ownedKey) error {
-	return a.carryOut(ctx, operation{Operation: a.operator.EnableKey(k.Owner, k.Key), wait: c.Wait})
+func (c *keyShow) Run(ctx context.Context, a *app, _ *keystore.Store) error {
+	return a.showKey(ctx, c.Key.Key)
 }
 
 type keyWhoami struct{}
@@ -263,80 +168,7 @@ func (keyWhoami) Run(ctx context.Context, a *app, store *keystore.Store) error {
 	if err != nil {
 		return err
 	}
-	t, err := a.operator.OwnerOf(ctx, k)
-	if err != nil {
-		return err
-	}
-	return a.showKey(ctx, ownedKey{t, k})
-}
-
-type keyUpdate struct {
-	ofKey
-	Name      name                `placeholder:"NAME" help:"What the key is for."`
-	Scope     []scope             `placeholder:"SCOPE" help:"The key's scopes, instead of those it has. Repeatable."`
-	Allow     []block             `placeholder:"CIDR" help:"Addresses from which the key may be used, instead of those it has. Repeatable."`
-	AllowAny  bool                `help:"The key may be used from anywhere."`
-	Expires   moment              `placeholder:"WHEN" help:"When the key expires: after 90d or 1w, or at a UTC date, 2026-12-31."`
-	NoExpires bool                `help:"The key never expires."`
-	Minute    operate.LimitChange `placeholder:"N" help:"Requests with this key in any 60 seconds, within its tenant's limit; none removes the limit."`
-	Day       operate.LimitChange `placeholder:"N" help:"Requests with this key in a UTC day, within its tenant's limit; none removes the limit."`
-	asking
-	waiting
-}
-
-// BadSettings checks that there is something to change, and that the flags do not contradict each other.
-func (c *keyUpdate) BadSettings() service.BadSettings {
-	var bad service.BadSettings
-	expires := c.Expires != moment{}
-	if c.Allow != nil && len(c.Allow) == 0 {
-		bad.Require(false, "", "--allow is empty: --allow-any removes the allow-list")
-		return bad
-	}
-	bad.Require(c.Name != "" || len(c.Scope) > 0 || len(c.Allow) > 0 || c.AllowAny || expires || c.NoExpires || c.Minute != 0 || c.Day != 0, "",
-		"give --name, --scope, --allow, --allow-any, --expires, --no-expires, --minute or --day")
-	bad.Require(!c.AllowAny || len(c.Allow) == 0, "", "--allow-any removes the allow-list: do not combine it with --allow")
-	bad.Require(!c.NoExpires || !expires, "", "--no-expires removes the expiry: do not combine it with --expires")
-	return bad
-}
-
-func (c *keyUpdate) Run(ctx context.Context, a *app, k ownedKey) error {
-	expiresAt, err := c.Expires.after(a.now(), "--expires")
-	if err != nil {
-		return err
-	}
-	scopes, err := operate.ScopesOf(c.Scope)
-	if err != nil {
-		return err
-	}
-	edit := func(k *keystore.Key) {
-		if c.Name != "" {
-			k.Name = string(c.Name)
-		}
-		if scopes != "" {
-			k.Scopes = scopes
-		}
-		if len(c.Allow) > 0 || c.AllowAny {
-			k.Allow = prefixes(c.Allow)
-		}
-		if expiresAt != 0 || c.NoExpires {
-			k.ExpiresAt = expiresAt
-		}
-		k.Limits = k.Limits.Changed(limitChangeFlags{Minute: c.Minute, Day: c.Day}.limits())
-	}
-	return a.carryOut(ctx, operation{Operation: a.operator.UpdateKey(k.Owner, k.Key, edit), yes: c.Yes, wait: c.Wait})
-}
-
-type keyRotate struct {
-	ofKey
-	Grace grace `placeholder:"AGE" help:"How long the old key still works: 7d, 24h, 0 = not at all (default: 24h)."`
-	asking
-	waiting
-}
-
-func (c *keyRotate) Run(ctx context.Context, a *app, k ownedKey) error {
-	return a.carryOut(ctx, operation{
-		Operation: a.operator.RotateKey(k.Owner, k.Key, c.Grace), yes: c.Yes, wait: c.Wait, print: a.printRotated,
-	})
+	return a.showKey(ctx, k.ID)
 }
 
 // printRotated prints a rotation that was made now, or says that one holds since earlier.

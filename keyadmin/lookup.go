@@ -57,25 +57,6 @@ func explainOpen(url string, err error) error {
 
 func (a *app) now() instant.Millis { return instant.Of(a.Clock()) }
 
-// tenant finds a tenant by its ID or name. No name looks like an ID, so the argument is never ambiguous.
-func (a *app) tenant(ctx context.Context, idOrName string) (keystore.Tenant, error) {
-	t, err := a.store.Tenant(ctx, idOrName)
-	if !errors.Is(err, keystore.ErrNotFound) {
-		return t, err
-	}
-	var known []string
-	for t, listErr := range a.store.Tenants(ctx) {
-		if listErr != nil {
-			return t, errors.Join(err, listErr)
-		}
-		known = append(known, t.Name)
-		if strings.HasPrefix(idOrName, id.TenantPrefix) {
-			known = append(known, t.ID.String())
-		}
-	}
-	return t, fmt.Errorf("there is no tenant %q%s (`keyadmin tenant list` shows all)", idOrName, didYouMean(idOrName, known))
-}
-
 // anyTenant also finds a deleted tenant, by its ID.
 func (a *app) anyTenant(ctx context.Context, idOrName string) (keystore.Tenant, error) {
 	if tenant, err := id.ParseTenant(idOrName); err == nil {
@@ -83,61 +64,47 @@ func (a *app) anyTenant(ctx context.Context, idOrName string) (keystore.Tenant, 
 			return t, err
 		}
 	}
-	return a.tenant(ctx, idOrName)
+	return a.operator.Tenant(ctx, idOrName)
 }
 
-// ofTenant is the argument of commands about one tenant. Their Run asks for the tenant.
-type ofTenant struct {
-	Tenant string `arg:"" help:"ID or name."`
-}
-
-// ProvideTenant finds the tenant for Run.
-func (c ofTenant) ProvideTenant(ctx context.Context, a *app, _ *keystore.Store) (keystore.Tenant, error) {
-	return a.tenant(ctx, c.Tenant)
-}
-
-// ofKey is the argument of commands about one key. Their Run asks for the key.
-type ofKey struct {
-	Key keyArgument `arg:"" help:"The key's ID, key_…"`
-}
-
-// ownedKey is a key with its tenant.
-type ownedKey struct {
-	operate.Owner
-	keystore.Key
-}
-
-// ProvideKey finds the key for Run.
-func (c ofKey) ProvideKey(ctx context.Context, a *app, _ *keystore.Store) (ownedKey, error) {
-	return a.key(ctx, c.Key.Key)
-}
-
-// key finds a key and its tenant.
-func (a *app) key(ctx context.Context, key id.Key) (ownedKey, error) {
-	k, err := a.store.Key(ctx, key)
-	if errors.Is(err, keystore.ErrNotFound) {
-		err = fmt.Errorf("there is no key %s (`keyadmin key list` shows all)", key)
-	}
-	if err != nil {
-		return ownedKey{}, err
-	}
-	t, err := a.operator.OwnerOf(ctx, k)
-	return ownedKey{t, k}, err
-}
-
-// explainPlan adds similar names to err if it says that the plan does not exist.
-func (a *app) explainPlan(ctx context.Context, name string, err error) error {
-	if !errors.Is(err, keystore.ErrNotFound) {
+// explain adds to an error that something does not exist the names that are similar, and where all are.
+func (a *app) explain(ctx context.Context, err error) error {
+	var missing operate.NotFoundError
+	if !errors.As(err, &missing) {
 		return err
 	}
-	plans, listErr := a.operator.Plans(ctx)
-	if listErr != nil {
-		return errors.Join(err, listErr)
+	name, known := missing.Name, []string(nil)
+	switch missing.Noun {
+	case "refusal":
+		return fmt.Errorf("no refusal of %s was lost (`keyadmin gateway lost` shows all)", name)
+	case "key":
+		return fmt.Errorf("there is no key %s (`keyadmin key list` shows all)", name)
+	case "tenant":
+		for t, listErr := range a.store.Tenants(ctx) {
+			if listErr != nil {
+				return errors.Join(err, listErr)
+			}
+			known = append(known, t.Name)
+			if strings.HasPrefix(name, id.TenantPrefix) {
+				known = append(known, t.ID.String())
+			}
+		}
+	case "plan":
+		plans, listErr := a.operator.Plans(ctx)
+		if _, ok := plans[name]; ok || listErr != nil {
+			return errors.Join(err, listErr) // something else was not found
+		}
+		known = sortedKeys(plans)
+	case "gateway":
+		gateways, listErr := a.store.Gateways(ctx)
+		if listErr != nil {
+			return errors.Join(err, listErr)
+		}
+		for _, g := range gateways {
+			known = append(known, g.ID)
+		}
 	}
-	if _, ok := plans[name]; ok {
-		return err // something else was not found
-	}
-	return fmt.Errorf("there is no plan %q%s (`keyadmin plan list` shows all)", name, didYouMean(name, sortedKeys(plans)))
+	return fmt.Errorf("there is no %s %q%s (`keyadmin %[1]s list` shows all)", missing.Noun, name, didYouMean(name, known))
 }
 
 // suggestionsMax keeps a suggestion short.

@@ -65,7 +65,7 @@ func (operatorList) Run(ctx context.Context, a *app, store *keystore.Store) erro
 }
 
 type operatorRevoke struct {
-	Name string `arg:"" complete:"operator" help:"The operator's name."`
+	Name string `arg:"" help:"The operator's name."`
 	asking
 }
 

@@ -29,8 +29,8 @@ type stdio struct {
 	// Whether each of them is a terminal. Questions, colours and narrow tables are for terminals only.
 	InTerminal, OutTerminal, ErrTerminal bool
 
-	Program string // how keyadmin was called, for the commands in messages: bin/keyadmin
-	Width   int    // columns of the terminal; 0: not known
+	Program string                     // how keyadmin was called, for the commands in messages: bin/keyadmin
+	Size    func() (width, height int) // of the terminal; 0: not known
 
 	Secret func() ([]byte, error)                     // one line from the terminal, not echoed
 	Clock  func() time.Time                           // now
@@ -41,12 +41,12 @@ type stdio struct {
 // system returns the stdio of the process.
 func system() stdio {
 	terminal := func(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
-	width, _, err := term.GetSize(int(os.Stdout.Fd()))
-	if err != nil {
-		width = 0
+	size := func() (width, height int) {
+		width, height, _ = term.GetSize(int(os.Stdout.Fd()))
+		return width, height
 	}
 	return stdio{
-		Program: os.Args[0], Width: width,
+		Program: os.Args[0], Size: size,
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 		InTerminal: terminal(os.Stdin), OutTerminal: terminal(os.Stdout), ErrTerminal: terminal(os.Stderr),
 		Secret: readSecret, Clock: time.Now, Sleep: operate.Sleep, Random: rand.Reader,
@@ -85,8 +85,11 @@ var commandsInText = regexp.MustCompile("(?m)`[^`\n]*`|: \\S*keyadmin .*$")
 // folded breaks the lines of a text at spaces in the width of the terminal. It writes commands as keyadmin was called.
 func (a *app) folded(text string) string {
 	text = a.asCalled(text)
-	width := a.columns()
-	if !a.ErrTerminal || width == 0 {
+	width := 0
+	if a.ErrTerminal {
+		width = a.columns()
+	}
+	if width == 0 {
 		return text
 	}
 	text = commandsInText.ReplaceAllStringFunc(text, func(command string) string {
@@ -192,7 +195,7 @@ func (a *app) width() int {
 
 // columns is the width of the terminal; 0: not known.
 func (a *app) columns() int {
-	width := a.Width
+	width, _ := a.Size()
 	if columns, err := strconv.Atoi(a.env["COLUMNS"]); err == nil && columns > 0 {
 		width = columns
 	}

@@ -75,7 +75,7 @@ func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("broken pi
 // Notes are broken at spaces, but commands are not, so that they can be copied.
 func TestNotesFit(t *testing.T) {
 	var said strings.Builder
-	a := &app{stdio: stdio{Err: &said, ErrTerminal: true, Width: 60, Program: "bin/keyadmin"}, env: map[string]string{"NO_COLOR": "1"}}
+	a := &app{stdio: stdio{Err: &said, ErrTerminal: true, Size: func() (width, height int) { return 60, 24 }, Program: "bin/keyadmin"}, env: map[string]string{"NO_COLOR": "1"}}
 	a.note("Created tenant a-name-of-some-length on plan free. Its first key: keyadmin key create a-name-of-some-length --name ci\n" +
 		"  each line of this has its indentation, also where it is broken, and `keyadmin tenant list` stays whole")
 	want := `Created tenant a-name-of-some-length on plan free. Its first

@@ -1,32 +1,34 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
-	tea "charm.land/bubbletea/v2"
-
+	"petgate/shared/core/id"
 	"petgate/shared/keystore"
-	"petgate/shared/operate"
 	"petgate/shared/service"
 )
 
 type topCommand struct {
-	By    topOrder `default:"rate" complete:"order" placeholder:"ORDER" help:"Order by rate, minute, day, refused or bans."`
-	Every period   `placeholder:"TIME" help:"Interval of refreshes: 1s to 1m (default: 1s)."`
+	By    topOrder `default:"rate" complete:"order" placeholder:"ORDER" help:"Order by rate, minute, day, month, refused or bans."`
+	Every period   `placeholder:"TIME" help:"Interval of refreshes: 1s to 1m (default: 2s)."`
 	Once  bool     `help:"Print one refresh and end."`
 	Limit int      `short:"n" default:"30" placeholder:"N" help:"Show the first N tenants."`
 }
+
+// askTenants is how many tenants a gateway is asked for: more than are shown, because each gateway has its own order.
+const askTenants = 1000
 
 // BadSettings checks numbers.
 func (c *topCommand) BadSettings() service.BadSettings {
@@ -39,18 +41,13 @@ func (c *topCommand) BadSettings() service.BadSettings {
 // topOrder is what tenants are ordered by, the largest first.
 type topOrder string
 
-var topOrders = []topOrder{"rate", "minute", "day", "refused", "bans"}
+var topOrders = []topOrder{"rate", "minute", "day", "month", "refused", "bans"}
 
 func (o *topOrder) UnmarshalText(text []byte) error {
 	if *o = topOrder(text); !slices.Contains(topOrders, *o) {
-		return fmt.Errorf("%q is not an order: use rate, minute, day, refused or bans", text)
+		return fmt.Errorf("%q is not an order: use rate, minute, day, month, refused or bans", text)
 	}
 	return nil
-}
-
-// next returns the order after o, for the key s.
-func (o topOrder) next() topOrder {
-	return topOrders[(slices.Index(topOrders, o)+1)%len(topOrders)]
 }
 
 func (o topOrder) sort(tenants []topTenant) {
@@ -60,6 +57,8 @@ func (o topOrder) sort(tenants []topTenant) {
 			return t.MinuteShare
 		case "day":
 			return t.DayShare
+		case "month":
+			return t.MonthShare
 		case "refused":
 			return t.RefusedPerSecond
 		case "bans":
@@ -72,33 +71,15 @@ func (o topOrder) sort(tenants []topTenant) {
 	})
 }
 
+// Run prints refreshes until a signal ends it. The first refresh has no rates yet, so it is not printed.
 func (c *topCommand) Run(ctx context.Context, a *app, _ *keystore.Store) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	if c.Every == 0 {
-		c.Every = period(time.Second)
+		c.Every = period(2 * time.Second)
 		c.Once = c.Once || !a.OutTerminal // a pipe that never ends must be asked for
 	}
-	w := newWatch(a)
-	var err error
-	if c.interactive(a) {
-		err = c.screen(ctx, a, w)
-	} else {
-		err = c.lines(ctx, a, w)
-	}
-	if ctx.Err() != nil || errors.Is(err, context.Canceled) { // an interrupt is how it ends
-		return nil
-	}
-	return err
-}
-
-// interactive reports whether there is a terminal that can show a screen.
-func (c *topCommand) interactive(a *app) bool {
-	return !c.Once && !a.asData() && a.InTerminal && a.OutTerminal && a.env["TERM"] != "dumb"
-}
-
-// lines prints a block for each refresh. The first refresh has no rates yet, so it is not printed.
-func (c *topCommand) lines(ctx context.Context, a *app, w *watch) error {
+	w := watch{app: a, names: map[id.Tenant]string{}}
 	for n := 0; ; n++ {
 		began := a.Clock()
 		view := w.refresh(ctx, c.By)
@@ -106,30 +87,37 @@ func (c *topCommand) lines(ctx context.Context, a *app, w *watch) error {
 			return nil
 		}
 		if n > 0 {
+			view.Tenants = view.Tenants[:min(c.Limit, len(view.Tenants))]
 			if err := c.print(a, view); err != nil || c.Once {
 				return err
 			}
 		}
-		if err := a.Sleep(ctx, time.Duration(c.Every)-a.Clock().Sub(began)); err != nil {
+		wait := time.Duration(c.Every)
+		if n == 0 {
+			wait = min(wait, time.Second)
+		}
+		err := a.Sleep(ctx, wait-a.Clock().Sub(began))
+		if ctx.Err() != nil || errors.Is(err, context.Canceled) {
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 	}
 }
 
-// print prints one refresh: a block of lines, an object, or a line of CSV for each tenant.
+// print prints one refresh: tables, an object, or a line of CSV for each tenant.
 func (c *topCommand) print(a *app, view topView) error {
-	view.cut(c.Limit)
 	switch {
 	case a.cli.Output == "csv":
-		if view.Problem != "" {
-			a.warn("%s", operate.Printable(view.Problem))
+		for _, problem := range view.problems() {
+			a.warn("%s", problem)
 		}
-		for _, g := range view.Gateways {
-			if g.Error != "" {
-				a.warn("gateway %s: %s", g.ID, g.Error)
-			}
+		rows := make([]topRow, len(view.Tenants))
+		for i, t := range view.Tenants {
+			rows[i] = topRow{view.At, t}
 		}
-		err := a.print(view.csv(), table{})
+		err := a.print(rows, table{})
 		a.headed = true
 		return err
 	case a.cli.Output == "json" && c.Once:
@@ -141,12 +129,21 @@ func (c *topCommand) print(a *app, view topView) error {
 		}
 		return a.writeLines([]string{string(line)})
 	}
-	lines := frame{width: a.width(), style: a.styleOut}.lines(view)
-	if !c.Once {
+	width, height := a.width(), 0
+	if !c.Once && a.OutTerminal && a.env["TERM"] != "dumb" {
+		_, height = a.Size()
+	}
+	lines := a.topLines(view, width, height)
+	if height > 0 {
+		lines[0] = clearScreen + lines[0]
+		lines = lines[:min(len(lines), height-1)]
+	} else if !c.Once {
 		lines = append(lines, "")
 	}
 	return a.writeLines(lines)
 }
+
+const clearScreen = "\x1b[H\x1b[2J"
 
 func (a *app) writeLines(lines []string) error {
 	if _, err := a.Out.Write([]byte(strings.Join(lines, "\n") + "\n")); err != nil {
@@ -155,137 +152,80 @@ func (a *app) writeLines(lines []string) error {
 	return nil
 }
 
-// screen is top on a terminal.
-type screen struct {
-	*topCommand
-	app   *app
-	watch *watch
-	ctx   context.Context
-
-	width, height int
-	view          *topView // nil: nothing is known yet
-	help          bool
-	editing       bool // of the filter
-	filter        string
-}
-
-// again asks for the next refresh.
-type again struct{}
-
-// screen draws refreshes until a person or a signal ends it.
-func (c *topCommand) screen(ctx context.Context, a *app, w *watch) error {
-	s := &screen{topCommand: c, app: a, watch: w, ctx: ctx, width: 80, height: 24}
-	_, err := tea.NewProgram(s, tea.WithContext(ctx), tea.WithInput(a.In), tea.WithOutput(a.Out), tea.WithoutSignalHandler()).Run()
-	if errors.Is(err, tea.ErrProgramPanic) {
-		return errors.New("top ended with a bug, which is described above")
+// topLines draws a refresh. A screen with a height shows only some of many gateways, so that there is room for tenants.
+func (a *app) topLines(v topView, width, height int) []string {
+	lines := []string{fmt.Sprintf("%s  %s req/s  %s refused/s  tenants %s", v.At, rate(v.rate), rate(v.refused), count(int64(v.Active)))}
+	for _, problem := range v.problems() {
+		lines = append(lines, a.styleOut(yellow, problem))
 	}
-	return err
-}
-
-// Init begins with a refresh, which has no rates yet.
-func (s *screen) Init() tea.Cmd { return s.refresh }
-
-func (s *screen) refresh() tea.Msg {
-	view := s.watch.refresh(s.ctx, s.By)
-	return &view
-}
-
-// Update takes a key, the size of the terminal, or a refresh.
-func (s *screen) Update(message tea.Msg) (tea.Model, tea.Cmd) {
-	switch m := message.(type) {
-	case tea.WindowSizeMsg:
-		s.width, s.height = max(m.Width, widthMin), m.Height
-	case *topView:
-		s.view = m
-		s.By.sort(s.view.Tenants) // another order may have been chosen meanwhile
-		return s, tea.Tick(time.Duration(s.Every)-s.app.Clock().Sub(m.at), func(time.Time) tea.Msg { return again{} })
-	case again:
-		return s, s.refresh
-	case tea.PasteMsg:
-		if s.editing {
-			s.edit("", m.Content)
-		}
-	case tea.KeyPressMsg:
-		if key := m.String(); key == "ctrl+c" || key == "ctrl+d" || key == "q" && !s.editing && !s.help {
-			return s, tea.Quit
-		}
-		s.press(m.String(), m.Text)
+	add := func(t table) {
+		var text bytes.Buffer
+		t, _ = t.fit(width, a.Clock())
+		t.write(&text, width, func(head string) string { return a.styleOut(bold, head) })
+		lines = append(append(lines, ""), strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")...)
 	}
-	return s, nil
-}
-
-// press obeys a key.
-func (s *screen) press(key, text string) {
-	switch {
-	case s.editing:
-		s.edit(key, text)
-	case s.help:
-		s.help = false
-	case key == "?":
-		s.help = true
-	case key == "/":
-		s.editing, s.filter = true, ""
-	case key == "esc":
-		s.filter = ""
-	case key == "s":
-		if s.By = s.By.next(); s.view != nil {
-			s.By.sort(s.view.Tenants)
+	gateways := table{head: []string{"GATEWAY", "REQ/S", "REFUSED/S", "P50", "P99", "COUNTED"}, spare: []string{"COUNTED", "P50", "REFUSED/S"}}
+	for _, g := range v.Gateways {
+		if g.Error == "" {
+			gateways.rows = append(gateways.rows, []string{
+				g.ID, optional(g.RequestsPerSecond, rate), optional(g.RefusedPerSecond, rate), optional(g.P50, millis), optional(g.P99, millis), g.Mode,
+			})
 		}
 	}
-}
-
-// edit changes the filter.
-func (s *screen) edit(key, text string) {
-	switch {
-	case key == "enter":
-		s.editing = false
-	case key == "esc":
-		s.editing, s.filter = false, ""
-	case key == "backspace":
-		_, size := utf8.DecodeLastRuneInString(s.filter)
-		s.filter = s.filter[:len(s.filter)-size]
-	case operate.Printable(text) == text && utf8.RuneCountInString(s.filter+text) <= keystore.NameRunesMax:
-		s.filter += text
-	}
-}
-
-// View is the frame or the help, and the keys in the last line.
-func (s *screen) View() tea.View {
-	var lines []string
-	if s.help {
-		lists, _, _ := strings.Cut(helpOf["top"], "Examples:") // of keys and columns, for a terminal of 60 columns
-		for line := range strings.SplitSeq(lists, "\n") {
-			if strings.HasPrefix(line, "    ") {
-				lines = append(lines, shortened(line, s.width))
-			} else if n := len(lines); n > 0 && lines[n-1] != "" {
-				lines = append(lines, "")
-			}
+	if len(gateways.rows) > 0 {
+		shown := len(gateways.rows)
+		if height > 0 {
+			shown = min(shown, max(3, height/3))
 		}
-	} else if s.view != nil {
-		view := *s.view
-		view.Tenants = filtered(view.Tenants, s.filter)
-		view.cut(s.Limit)
-		lines = frame{width: s.width, height: s.height - 1, style: s.app.styleOut}.lines(view)
+		more := len(gateways.rows) - shown
+		gateways.rows = gateways.rows[:shown]
+		add(gateways)
+		if more > 0 {
+			lines = append(lines, fmt.Sprintf("and %d more", more))
+		}
 	}
-	for len(lines) < s.height-1 {
-		lines = append(lines, "")
+	tenants := table{
+		head:  []string{"TENANT", "PLAN", "REQ/S", "REFUSED/S", "MINUTE", "DAY", "MONTH", "BANS"},
+		spare: []string{"PLAN", "BANS", "REFUSED/S"}, noIDs: true,
 	}
-	lines = append(lines[:max(0, s.height-1)], s.app.styleOut(bold, shortened(s.footer(), s.width)))
-	shown := tea.NewView(strings.Join(lines, "\n"))
-	shown.AltScreen = true
-	return shown
+	for _, t := range v.Tenants {
+		tenants.rows = append(tenants.rows, []string{
+			t.Tenant, t.Plan, rate(t.RequestsPerSecond), rate(t.RefusedPerSecond),
+			percent(t.MinuteShare), percent(t.DayShare), percent(t.MonthShare), count(int64(t.BannedKeys)),
+		})
+	}
+	add(tenants)
+	return lines
 }
 
-// footer names the keys.
-func (s *screen) footer() string {
-	filter := "filter"
-	switch {
-	case s.editing:
-		return "Filter by tenant or plan: " + s.filter + "_   Enter keeps it, Esc ends it"
-	case s.help:
-		return "any key: back"
-	case s.filter != "":
-		filter = "filter: " + s.filter + "  Esc all"
+func optional(x *float64, write func(float64) string) string {
+	if x == nil {
+		return "-"
 	}
-	return fmt.Sprintf("q quit  ? help  / %s  s order: %s", filter, s.By)
+	return write(*x)
+}
+
+// rate writes requests per second.
+func rate(x float64) string {
+	if x < 1000 {
+		return fmt.Sprintf("%.1f", x)
+	}
+	return count(int64(x))
+}
+
+// percent writes a share. Something is never 0 %, and not everything is never 100 %.
+func percent(share float64) string {
+	p := math.Floor(share*100 + 1e-9) // 0.29 is a little less in binary digits
+	if share > 0 && p == 0 {
+		return "<1 %"
+	}
+	return count(int64(p)) + " %"
+}
+
+// millis writes a time in ms: a gateway needs less than one, an upstream perhaps thousands.
+func millis(ms float64) string {
+	if ms < 10 {
+		return fmt.Sprintf("%.2f ms", ms)
+	}
+	return count(int64(ms)) + " ms"
 }

@@ -7,18 +7,19 @@ import (
 	"strings"
 	"time"
 
+	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
 
 type usageCommands struct {
-	Show       usageShow       `cmd:"" help:"Show the requests of a tenant by day or hour, operation, key and outcome."`
-	Top        usageTop        `cmd:"" help:"List the tenants that used most, and what share of their limits."`
-	Deprecated usageDeprecated `cmd:"" help:"List who still calls operations that are deprecated."`
-	Export     usageExport     `cmd:"" help:"Write or send the usage of closed hours, for billing."`
-	Reset      usageReset      `cmd:"" help:"Set a tenant's usage back to zero."`
-	Explain    usageExplain    `cmd:"" help:"Would the next request of a key or a tenant pass? If not, why, and until when?"`
+	Show       usageShow                 `cmd:"" help:"Show the requests with a tenant's live keys by day or hour, operation, key and outcome."`
+	Top        usageTop                  `cmd:"" help:"List the tenants whose live keys used most, and what share of their limits."`
+	Deprecated usageDeprecated           `cmd:"" help:"List who still calls operations that are deprecated."`
+	Export     usageExport               `cmd:"" help:"Write or send the usage of live keys in closed hours, for billing."`
+	Reset      asked[operate.ResetUsage] `cmd:"" help:"Set a tenant's usage back to zero."`
+	Explain    usageExplain              `cmd:"" help:"Would the next request of a key or a tenant pass? If not, why, and until when?"`
 }
 
 // usagePeriod are the flags for the time that is looked at.
@@ -48,7 +49,16 @@ type usageShow struct {
 	Tenant string `arg:"" help:"ID or name; of a deleted tenant its ID."`
 	usagePeriod
 	By   operate.Grouping `default:"day,key,outcome" placeholder:"GROUPS" help:"Group by hour or day (both in UTC), operation, key, outcome, or several of them with commas. Or by minute: then only attempts are shown."`
-	Plot bool             `help:"Draw charged and refused requests by hour or day, with the limit."`
+	Test bool             `help:"Show what test keys have used, instead of live keys. It is on no bill."`
+	Plot bool             `help:"Draw charged units and refused requests by hour or day, with the limit."`
+}
+
+// environment is that of the keys whose usage is shown.
+func (c *usageShow) environment() apikey.Environment {
+	if c.Test {
+		return apikey.Test
+	}
+	return apikey.Live
 }
 
 func (c *usageShow) Run(ctx context.Context, a *app, _ *keystore.Store) error {
@@ -69,21 +79,22 @@ func (c *usageShow) Run(ctx context.Context, a *app, _ *keystore.Store) error {
 		return usageErrorf("--until: minutes are kept for 35 days, since %s: use --by hour or --by day", kept)
 	}
 	if c.By.Period == time.Minute {
-		return a.showMinutes(ctx, t, since, until, kept)
+		return a.showMinutes(ctx, t, c.environment(), since, until, kept)
 	}
-	views, total, rows, err := a.operator.Usage(ctx, t.ID, since, until, c.By)
+	views, total, rows, err := a.operator.Usage(ctx, t.ID, c.environment(), since, until, c.By)
 	if err != nil {
 		return err
 	}
 	if c.Plot {
-		err = a.plotUsage(ctx, t, rows, c.By.Period)
+		err = a.plotUsage(ctx, t, c.environment(), rows, c.By.Period)
 	} else {
 		err = a.printUsage(views, c.By)
 	}
 	if err != nil {
 		return err
 	}
-	a.note("%s of tenant %s %s, %s charged.", operate.Plural(total.Requests, "request"), t.Name, between(since, until), count(total.Charged))
+	a.note("%s with %s keys of tenant %s %s, %s charged, %s.", operate.Plural(total.Requests, "request"), c.environment(), t.Name,
+		between(since, until), count(total.Charged), operate.Plural(total.Units, "unit"))
 	return nil
 }
 
@@ -99,7 +110,7 @@ func (a *app) printUsage(views []operate.UsageView, g operate.Grouping) error {
 		{g.Operation, []string{"OPERATION"}},
 		{g.Key, []string{"KEY", "NAME"}},
 		{g.Outcome, []string{"OUTCOME"}},
-		{true, []string{"REQUESTS", "CHARGED"}},
+		{true, []string{"REQUESTS", "CHARGED", "UNITS"}},
 	} {
 		if column.isShown {
 			t.head = append(t.head, column.heads...)
@@ -114,15 +125,15 @@ func (a *app) printUsage(views []operate.UsageView, g operate.Grouping) error {
 				row = append(row, operate.OrDash(*cell))
 			}
 		}
-		return append(row, count(v.Requests), count(v.Charged))
+		return append(row, count(v.Requests), count(v.Charged), count(v.Units))
 	})
 }
 
 // showMinutes prints the attempts of a tenant by minute. What is older than kept may be deleted already, or soon: it is left out.
-func (a *app) showMinutes(ctx context.Context, t keystore.Tenant, since, until, kept instant.Millis) error {
+func (a *app) showMinutes(ctx context.Context, t keystore.Tenant, in apikey.Environment, since, until, kept instant.Millis) error {
 	isCut := since < kept
 	since = max(since, kept)
-	views, err := a.operator.Minutes(ctx, t.ID, since, until)
+	views, err := a.operator.Minutes(ctx, t.ID, in, since, until)
 	if err != nil {
 		return err
 	}
@@ -142,26 +153,16 @@ func (a *app) showMinutes(ctx context.Context, t keystore.Tenant, since, until, 
 	if err := a.print(views, shown); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("%s attempts of tenant %s %s.", count(sum), t.Name, between(since, until))
+	text := fmt.Sprintf("%s attempts with %s keys of tenant %s %s.", count(sum), in, t.Name, between(since, until))
 	if sum > 0 {
 		text += fmt.Sprintf(" The busiest minute: %s with %s. Limit per minute: %s.", busiest.Start, count(busiest.Attempts),
-			operate.LimitText(owner.Limits.Minute, t.Override.Minute))
+			operate.LimitText(owner.LimitsIn(in).Minute, t.Override.Minute))
 	}
 	if isCut {
 		text += " Older minutes are not kept: use --by hour or --by day."
 	}
 	a.note("%s", text)
 	return nil
-}
-
-type usageReset struct {
-	ofTenant
-	asking
-	waiting
-}
-
-func (c *usageReset) Run(ctx context.Context, a *app, t keystore.Tenant) error {
-	return a.changeTenant(ctx, operation{Operation: a.operator.ResetUsage(t), yes: c.Yes, wait: c.Wait})
 }
 
 type usageTop struct {
@@ -182,12 +183,12 @@ func (c *usageTop) Run(ctx context.Context, a *app, _ *keystore.Store) error {
 		return err
 	}
 	t := table{
-		head: []string{"TENANT", "PLAN", "REQUESTS", "CHARGED", "DAY LIMIT", "BUSIEST DAY"}, spare: []string{"PLAN", "DAY LIMIT", "REQUESTS"},
+		head: []string{"TENANT", "PLAN", "REQUESTS", "CHARGED", "UNITS", "DAY LIMIT", "BUSIEST DAY"}, spare: []string{"PLAN", "DAY LIMIT", "REQUESTS", "CHARGED"},
 		none: "No requests " + between(since, until) + ".",
 	}
 	return printViews(a, views, t, func(v operate.TopView) []string {
 		limit := v.Owner.Limits.Day
-		return []string{v.Tenant, v.Plan, count(v.Requests), count(v.Charged), operate.LimitText(limit, 0), share(v.BusiestDay, limit)}
+		return []string{v.Tenant, v.Plan, count(v.Requests), count(v.Charged), count(v.Units), operate.LimitText(limit, 0), share(v.BusiestDay, limit)}
 	})
 }
 

@@ -115,14 +115,16 @@ func (c *usageExport) send(ctx context.Context, a *app, e *metering.Export, r *m
 	if err != nil {
 		return fmt.Errorf("%w\n%s has got every hour before %s. Repeat the command to continue", err, c.To, r.Cursor.Hour)
 	}
-	a.note("Sent %s: %s, %s charged. %s has got every hour before %s.", operate.Plural(e.Events, "event"), operate.Plural(e.Requests, "request"), count(e.Charged),
-		c.To, r.Cursor.Hour)
+	a.note("Sent %s: %s. %s has got every hour before %s.", operate.Plural(e.Events, "event"), sumsText(e), c.To, r.Cursor.Hour)
 	return nil
 }
 
 func (a *app) tellSum(e *metering.Export, sum hash.Hash) {
-	a.note("%s of %s to %s: %s, %s charged. SHA-256 %s", operate.Plural(e.Events, "event"), e.Since, max(e.Since, e.Until), operate.Plural(e.Requests, "request"),
-		count(e.Charged), hex.EncodeToString(sum.Sum(nil)))
+	a.note("%s of %s to %s: %s. SHA-256 %s", operate.Plural(e.Events, "event"), e.Since, max(e.Since, e.Until), sumsText(e), hex.EncodeToString(sum.Sum(nil)))
+}
+
+func sumsText(e *metering.Export) string {
+	return fmt.Sprintf("%s with live keys, %s charged, %s", operate.Plural(e.Requests, "request"), count(e.Charged), operate.Plural(e.Units, "unit"))
 }
 
 // verifyView is the sum of a tenant as JSON; scripts rely on its fields.
@@ -132,6 +134,7 @@ type verifyView struct {
 	Events   int64  `json:"events"`
 	Requests int64  `json:"requests"`
 	Charged  int64  `json:"charged"`
+	Units    int64  `json:"units"`
 }
 
 // verify prints the sums of what would be written, or of what the receiver has got.
@@ -152,12 +155,12 @@ func (c *usageExport) verify(ctx context.Context, a *app, e *metering.Export, su
 	var views []verifyView
 	for tenant, s := range sums {
 		name := cmp.Or(tenants[tenant].Name, tenant.String())
-		views = append(views, verifyView{tenant.String(), name, s.Events, s.Requests, s.Charged})
+		views = append(views, verifyView{tenant.String(), name, s.Events, s.Requests, s.Charged, s.Units})
 	}
 	slices.SortFunc(views, func(a, b verifyView) int { return strings.Compare(a.Tenant, b.Tenant) })
 	line.end()
-	err = printViews(a, views, table{head: []string{"TENANT", "EVENTS", "REQUESTS", "CHARGED"}}, func(v verifyView) []string {
-		return []string{v.Tenant, count(v.Events), count(v.Requests), count(v.Charged)}
+	err = printViews(a, views, table{head: []string{"TENANT", "EVENTS", "REQUESTS", "CHARGED", "UNITS"}}, func(v verifyView) []string {
+		return []string{v.Tenant, count(v.Events), count(v.Requests), count(v.Charged), count(v.Units)}
 	})
 	if err == nil {
 		a.tellSum(e, sum)

@@ -35,7 +35,7 @@ func useHours(s *shell) (use func(tenant string, ago int, requests int64)) {
 			s.t.Fatal(err)
 		}
 		batch++
-		rows := []keystore.UsageRow{{Tenant: t.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: hour(ago), Requests: requests}}
+		rows := []keystore.UsageRow{{Tenant: t.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: hour(ago), Requests: requests, MoreUnits: requests}}
 		if err := store.AddUsage(s.t.Context(), g.Registration, batch, rows, nil); err != nil {
 			s.t.Fatal(err)
 		}
@@ -90,7 +90,7 @@ func TestUsageExportTo(t *testing.T) {
 		s.want(code, says, append([]string{"usage", "export", "--format", "csv", "--to", meter.URL, "--token-file", token}, more...)...)
 	}
 	export(exitFailed, "has got nothing yet", "--verify")
-	export(exitDone, "Sent 6 events: 189 requests, 189 charged. "+meter.URL+" has got every hour before 2026-03-01T11:00:00Z.", "--since", "1d")
+	export(exitDone, "Sent 6 events: 189 requests with live keys, 189 charged, 378 units. "+meter.URL+" has got every hour before 2026-03-01T11:00:00Z.", "--since", "1d")
 	export(exitDone, "Sent 0 events")
 	use("globex", 3, 7)
 	status = http.StatusForbidden
@@ -103,7 +103,7 @@ func TestUsageExportTo(t *testing.T) {
 	}
 	status = http.StatusOK
 	export(exitDone, "Sent 1 event: 7 requests")
-	if last := bodies[len(bodies)-1]; !strings.HasSuffix(last, ",7,7\r\n") || !strings.Contains(last, ",2026-03-01T09:00:00Z,") {
+	if last := bodies[len(bodies)-1]; !strings.HasSuffix(last, ",7,7,14\r\n") || !strings.Contains(last, ",2026-03-01T09:00:00Z,") {
 		t.Errorf("the correction is sent as %q", last)
 	}
 	export(exitDone, "7 events of 2026-02-28T12:00:00Z to 2026-03-01T11:00:00Z: 196 requests", "--verify")
@@ -122,7 +122,7 @@ func TestVerifyNamesTenants(t *testing.T) {
 	g.UsageThrough = instant.Of(s.now)
 	g.follow()
 	r := s.want(exitDone, "1 event of", "usage", "export", "--format", "csv", "--verify", "-o", "csv")
-	if want := stranger.String() + "," + stranger.String() + ",1,9,0"; !strings.Contains(r.stdout, want) {
+	if want := stranger.String() + "," + stranger.String() + ",1,9,0,0"; !strings.Contains(r.stdout, want) {
 		t.Errorf("%s\nwant %s", r.stdout, want)
 	}
 }

@@ -62,6 +62,15 @@ func testPortalKnowsWhatAKeyCanDo(t *testing.T, s site) {
 		t.Errorf("after a call with a suspended key, the page shows %d meters", n)
 	}
 	forget()
+	// Each limit has its meter: those of the account, and those of the key.
+	s.MustKeyadmin("tenant", "create", "monthly", "--minute", "100", "--day", "1000", "--month", "20000")
+	use(s.NewKey("monthly", "--minute", "50", "--day", "500"), "The key is valid, on the plan", true)
+	if says, want := evaluate[string](b, `[...document.querySelectorAll("#key .meter p")].map(p => p.textContent).join("; ")`), "100 of 100 left this minute; "+
+		"1,000 of 1,000 left today; 20,000 of 20,000 left this month; 50 of 50 left this minute for this key; 500 of 500 left today for this key"; says != want {
+		t.Errorf("the meters say %q, want %q", says, want)
+	}
+	b.check("6-meters")
+	forget()
 	use(good, "The key is valid, on the plan", true)
 
 	// A key that asks for its quota too often can still make other calls.

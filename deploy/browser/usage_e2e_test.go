@@ -31,7 +31,7 @@ func testPortalDrawsUsage(t *testing.T, s site) {
 		charged  bool
 		requests int64
 	}{{"ok", true, 2400}, {"minute_quota_exceeded", false, 1200}, {"upstream_timeout", true, 500}, {"report", false, 9}} {
-		if _, err := db.Exec(`INSERT INTO usage_hours SELECT id, $1, 'listPets', 0, $2, $3, $4, $5 FROM tenants WHERE name = 'meter'`,
+		if _, err := db.Exec(`INSERT INTO usage_hours (tenant_id, hour, operation, correction, charged, key_id, outcome, requests) SELECT id, $1, 'listPets', 0, $2, $3, $4, $5 FROM tenants WHERE name = 'meter'`,
 			day, row.charged, key.ID, row.outcome, row.requests); err != nil {
 			t.Fatal(err)
 		}

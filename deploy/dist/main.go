@@ -35,12 +35,15 @@ var programs = []string{"gateway", "petsvc", "keyadmin"}
 var copied = map[string]string{
 	"lib/systemd/system/petgate-gateway.service": "deploy/systemd/petgate-gateway.service",
 	"lib/systemd/system/petgate-gateway.socket":  "deploy/systemd/petgate-gateway.socket",
+	"lib/systemd/system/petgate-backup.service":  "deploy/systemd/petgate-backup.service",
+	"lib/systemd/system/petgate-backup.timer":    "deploy/systemd/petgate-backup.timer",
 	"lib/systemd/system/petgate-petsvc.service":  "deploy/systemd/petgate-petsvc.service",
 	"lib/systemd/system/petgate-petsvc.socket":   "deploy/systemd/petgate-petsvc.socket",
 	"share/doc/petgate/LICENSE":                  "LICENSE",
 	"share/doc/petgate/README.md":                "README.md",
 	"share/doc/petgate/CHANGELOG.md":             "CHANGELOG.md",
 	"share/doc/petgate/roles.sql":                "deploy/docker/roles.sql",
+	"share/doc/petgate/rules.yml":                "deploy/prometheus/rules.yml",
 }
 
 // completions are the paths in an archive of keyadmin's completion.

@@ -37,17 +37,21 @@ func TestCommands(t *testing.T) {
 	if out, err := copying.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	postgres := testkit.StartPostgres(t)
-	at, err := url.Parse(postgres.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
 	path := os.Getenv("PATH")
 	for _, program := range []string{"gateway", "petsvc", "keyadmin"} {
 		path = filepath.Dir(testkit.Build(t, "petgate/"+program)) + ":" + path
 	}
 	run := func(namespaces, script string, pages ...string) {
 		t.Helper()
+		postgres := testkit.StartPostgres(t)
+		at, err := url.Parse(postgres.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		socket, err := exec.Command("psql", "-Atc", "SHOW unix_socket_directories", postgres.URL).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
 		text := prepare + script
 		for _, page := range pages {
 			ran[page] = true
@@ -70,7 +74,7 @@ func TestCommands(t *testing.T) {
 		defer cancel()
 		cmd := exec.CommandContext(ctx, "unshare", append(strings.Fields(namespaces), "--kill-child", "bash", "-c", text+"kill -TERM -1 || true\nwait || true\necho everything was run")...)
 		cmd.Env = append(os.Environ(), "PATH="+path, "PETGATE="+tree, "PETGATE_URL=http://127.0.0.1:8080", "SCRATCH="+t.TempDir(), "USER=anna", "HOME="+os.Getenv("HOME"),
-			"PGHOST="+at.Hostname(), "PGPORT="+at.Port(), "PGUSER=postgres", "PGSSLMODE=disable")
+			"PGSOCKET="+strings.TrimSpace(string(socket))+"/.s.PGSQL."+at.Port(), "PGHOST="+at.Hostname(), "PGPORT="+at.Port(), "PGUSER=postgres", "PGSSLMODE=disable")
 		out, err := cmd.CombinedOutput()
 		t.Logf("%s", out)
 		if err != nil || !strings.Contains(string(out), "everything was run") {
@@ -94,6 +98,7 @@ psql -qc 'CREATE SCHEMA petsvc; CREATE TABLE petsvc.pets (id bigint)' petgate
 `, "docs/backup.md", "docs/upgrade.md")
 	run("--map-root-user --mount --net --pid --fork", "ip link set lo up; rm -r var; cp shared/api/openapi.yaml .\n", "docs/your-api.md")
 	run("--map-root-user --mount --net --pid --fork", "ip link set lo up; rm -rf var\n", "docs/operators-api.md")
+	run("--map-root-user --mount --net --pid --fork", ". deploy/docs/testdata/newhost\n", "docs/day-one.md")
 	for path, text := range all {
 		for _, b := range commands(text) {
 			if page := strings.TrimPrefix(path, "../../"); b.isRun() && !ran[page] {

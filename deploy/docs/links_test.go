@@ -95,7 +95,7 @@ func TestInstallNamesWhatIsNeeded(t *testing.T) {
 			}
 		}
 	}
-	if checked != 13 {
+	if checked != 14 {
 		t.Errorf("%d names were checked", checked)
 	}
 }

@@ -16,8 +16,8 @@ import (
 var local = map[string]string{
 	"migrate": "it is done before gateways start", "restore": "it reads a file of this machine, as the owner of the tables", "backup": "it writes a file of this machine",
 	"export": "it writes a file of this machine", "diff": "it reads a file of this machine", "apply": "it reads a file of this machine; the calls change one record each",
-	"usage export": "it sends to a receiver, and knows how far", "doctor": "it compares with the clock and the connections of this machine",
-	"top": "it draws on a terminal", "completion": "it is for the shell of this machine", "console": "who has a token must not get a session",
+	"doctor": "it compares with the clock and the connections of this machine",
+	"top":    "it draws on a terminal", "completion": "it is for the shell of this machine", "console": "who has a token must not get a session",
 	"operator create": "no token may make another", "operator list": "as operator create", "operator revoke": "as operator create",
 }
 

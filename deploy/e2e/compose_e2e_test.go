@@ -14,10 +14,12 @@ import (
 	"time"
 
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
-// TestComposeUpgrade upgrades the compose file's services as docs/upgrade.md says, on a real Docker engine, with requests through the
-// one published port all the time. The engine has a network namespace of its own, so the test runs once more inside.
+// TestComposeUpgrade starts the compose file's services as README.md says, and upgrades them as docs/upgrade.md says, on a real Docker
+// engine, with requests through the one published port all the time. The engine has a network namespace of its own, so the test runs
+// once more inside.
 func TestComposeUpgrade(t *testing.T) {
 	const inside = "PETGATE_TEST_ENGINE"
 	if os.Getenv(inside) == "" {
@@ -56,12 +58,15 @@ func TestComposeUpgrade(t *testing.T) {
 	containers := func() string {
 		return run("", "docker", "compose", "--profile", "console", "ps", "--format", "{{.Service}} {{.ID}}", "--orphans=false")
 	}
-	run("one", "docker", "compose", "--profile", "console", "up", "--build", "--wait")
-	run("", "docker", append(strings.Fields("compose run --rm keyadmin tenant create acme"), fleet.Unlimited...)...)
-	token := regexp.MustCompile(`ptg_live_\w+`).FindString(run("", "docker", strings.Fields("compose run --rm keyadmin key create acme -o json")...))
+	page, err := os.ReadFile("../../README.md")
+	must.Do(t, err)
+	block := regexp.MustCompile("run by TestComposeUpgrade -->\n```sh\n([^`]+)```").FindSubmatch(page)
+	token := regexp.MustCompile(`ptg_live_\w+`).FindString(run("one", "sh", "-euc", string(block[1])))
 	if token == "" {
 		t.Fatal("keyadmin printed no key")
 	}
+	run("", "docker", append(strings.Fields("compose run --rm keyadmin tenant set-quota demo"), fleet.Unlimited[2:]...)...)
+	run("one", "docker", "compose", "--profile", "console", "up", "--wait")
 	before := containers()
 
 	load := startTraffic(token, "127.0.0.1:8080")

@@ -50,7 +50,7 @@ func TestUsageExplainAndReset(t *testing.T) {
 	s.MustKeyadmin("usage", "reset", "t", "--yes")
 	reset := s.explain(key.Token)
 	anew := s.burst(key.Token, 25)
-	s.MustKeyadmin("tenant", "set-quota", "t", "--minute", "none", "--day", "30", "--yes")
+	s.MustKeyadmin("tenant", "set-quota", "t", "--minute", "30", "--day", "30")
 	day := s.burst(key.Token, 15)
 	spent := s.explain(key.Token)
 	if !s.exactly(first[200], 15) || !before.Passes || !s.exactly(int(before.Minute.Used), 15) ||

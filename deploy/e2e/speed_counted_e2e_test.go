@@ -43,6 +43,7 @@ type countedConfig struct {
 	Redis                      string // its address; empty: quotas in memory
 	CORSOrigins                []string
 	AccessLog, TLS             bool
+	Operations                 int // of a document of the test's own; 0: that of the pets
 }
 
 // noDeadline is longer than a test. Deadlines of sockets do not stand still.
@@ -84,7 +85,12 @@ func serveCounted(config string) error {
 	if err != nil {
 		return err
 	}
-	operations := api.Pets().Operations
+	document := api.Pets()
+	if cfg.Operations > 0 {
+		if document, err = api.Load("own", ownDocument(cfg.Operations)); err != nil {
+			return err
+		}
+	}
 	tracer, err := trace.Open(trace.Config{
 		Settings: trace.Settings{Endpoint: cfg.Traces, Ratio: "0"}, Program: "gateway", Instance: "counted", Log: log, Metrics: metrics,
 	})
@@ -103,7 +109,7 @@ func serveCounted(config string) error {
 		edgeConfig.TLS = &tls.Config{Certificates: certified.TLS.Certificates}
 	}
 	deps := edge.Deps{
-		Directory: keys, Quotas: limits, Guard: limits.AuthFailures(0), Usage: keys, Operations: operations, Pages: new(answers.Pages), Log: log, Tracer: tracer,
+		Directory: keys, Quotas: limits, Guard: limits.AuthFailures(0), Usage: keys, Operations: document.Operations, Pages: new(answers.Pages), Log: log, Tracer: tracer,
 		Metrics: metrics, Clock: time.Now,
 	}
 	if cfg.AccessLog {
@@ -118,6 +124,15 @@ func serveCounted(config string) error {
 		return err
 	}
 	return e.Serve(ln)
+}
+
+// ownDocument has this many operations.
+func ownDocument(operations int) []byte {
+	text := []byte("openapi: 3.1.0\ninfo: {title: Own, version: '1'}\npaths:\n")
+	for n := range operations {
+		text = fmt.Appendf(text, "  /group%03d/{id}/part/{name}: {get: {x-scope: 'pets:read'}}\n", n)
+	}
+	return text
 }
 
 // countedGateway is a gateway whose instructions are counted.

@@ -38,7 +38,7 @@ func analyze(t *testing.T, args ...string) string {
 // TestUnits verifies the units, with a program of the test in the place of the installed one.
 func TestUnits(t *testing.T) {
 	units, err := filepath.Glob("*.service")
-	if err != nil || len(units) != 2 {
+	if err != nil || len(units) != 3 {
 		t.Fatalf("units: %v, %v", units, err)
 	}
 	for _, unit := range units {
@@ -46,17 +46,20 @@ func TestUnits(t *testing.T) {
 		must.Do(t, err)
 		name := strings.TrimSuffix(unit, ".service")
 		dir := t.TempDir()
-		program := strings.TrimPrefix(name, "petgate-")
-		if !strings.Contains(string(text), "\nExecStart=/usr/local/bin/"+program+"\n") {
+		program, starter := strings.TrimPrefix(name, "petgate-"), name+".socket"
+		if name == "petgate-backup" {
+			program, starter = "keyadmin", name+".timer"
+		}
+		if !strings.Contains(string(text), "/usr/local/bin/"+program) {
 			t.Errorf("%s does not start /usr/local/bin/%s", unit, program)
 		}
 		changed := strings.ReplaceAll(string(text), "/usr/local/bin/"+program, "/bin/true")
-		socket, err := os.ReadFile(name + ".socket")
+		started, err := os.ReadFile(starter)
 		must.Do(t, err)
-		for path, content := range map[string]string{unit: changed, name + ".socket": string(socket)} {
+		for path, content := range map[string]string{unit: changed, starter: string(started)} {
 			must.Do(t, os.WriteFile(filepath.Join(dir, path), []byte(content), 0o644))
 		}
-		for _, path := range []string{unit, name + ".socket"} {
+		for _, path := range []string{unit, starter} {
 			if said := analyze(t, "verify", filepath.Join(dir, path)); said != "" {
 				t.Errorf("%s: %s", path, said)
 			}

@@ -23,9 +23,9 @@ import (
 
 // Statements has the usage of tenants.
 type Statements interface {
-	// Statement returns a tenant's usage by period, which is an hour or a UTC day, beginning with the period of since. It returns at
-	// most rowsMax rows. It may ask a database, until ctx ends.
-	Statement(ctx context.Context, t id.Tenant, since instant.Millis, period time.Duration, rowsMax int) (keystore.Statement, error)
+	// Statement returns a tenant's usage by period, which is an hour or a UTC day, beginning with the period of since: that of its live
+	// keys, or of its test keys. It returns at most rowsMax rows. It may ask a database, until ctx ends.
+	Statement(ctx context.Context, t id.Tenant, since instant.Millis, period time.Duration, isTest bool, rowsMax int) (keystore.Statement, error)
 }
 
 const (
@@ -100,6 +100,7 @@ func NewUsage(from Statements, log *slog.Logger) *Usage {
 // Ask is a request for usage. It keeps nothing of the request, because that may end first.
 type Ask struct {
 	Tenant    id.Tenant
+	IsTest    bool // by a test key
 	Now       instant.Millis
 	RequestID string
 
@@ -235,7 +236,7 @@ func (u *Usage) read(ctx context.Context, ask Ask) (answer *Answer, problem Prob
 			answer, problem = nil, Problem{Kind: Internal}
 		}
 	}()
-	s, err := u.from.Statement(ctx, ask.Tenant, ask.Now.Add(-ask.since), ask.period, rowsMax+1)
+	s, err := u.from.Statement(ctx, ask.Tenant, ask.Now.Add(-ask.since), ask.period, ask.IsTest, rowsMax+1)
 	switch {
 	case err != nil:
 		return nil, u.unavailable(ask, err)
@@ -270,10 +271,11 @@ func jsonOf(s keystore.Statement, ask Ask) []byte {
 		Outcome   string `json:"outcome"`
 		Requests  int64  `json:"requests"`
 		Charged   int64  `json:"charged"`
+		Units     int64  `json:"units"`
 	}
 	rows := make([]row, len(s.Rows))
 	for i, r := range s.Rows {
-		rows[i] = row{r.Start.String(), r.Key, r.Operation, r.Outcome, r.Requests, r.Charged}
+		rows[i] = row{r.Start.String(), r.Key, r.Operation, r.Outcome, r.Requests, r.Charged, r.Units}
 	}
 	by := "day"
 	if ask.period == hour {
@@ -287,17 +289,17 @@ func jsonOf(s keystore.Statement, ask Ask) []byte {
 	}{by, ask.Now.Add(-ask.since).Truncate(ask.period).String(), s.CompleteThrough.Time().Format(time.RFC3339), rows})
 }
 
-// csvOf writes a statement as CSV (RFC 4180). Its last column says whether the period of the row is complete.
+// csvOf writes a statement as CSV (RFC 4180). Its column complete says whether the period of the row is complete.
 func csvOf(s keystore.Statement, ask Ask) []byte {
 	var text bytes.Buffer
 	w := csv.NewWriter(&text)
 	w.UseCRLF = true
 	// A buffer takes everything, so there are no errors.
-	_ = w.Write([]string{"start", "key", "operation", "outcome", "requests", "charged", "complete"})
+	_ = w.Write([]string{"start", "key", "operation", "outcome", "requests", "charged", "complete", "units"})
 	for _, r := range s.Rows {
 		_ = w.Write([]string{
 			r.Start.String(), r.Key.String(), r.Operation, r.Outcome, strconv.FormatInt(r.Requests, 10), strconv.FormatInt(r.Charged, 10),
-			strconv.FormatBool(r.Start.Add(ask.period) <= s.CompleteThrough),
+			strconv.FormatBool(r.Start.Add(ask.period) <= s.CompleteThrough), strconv.FormatInt(r.Units, 10),
 		})
 	}
 	w.Flush()

@@ -24,18 +24,19 @@ type asked struct {
 	tenant  id.Tenant
 	since   instant.Millis
 	period  time.Duration
+	isTest  bool
 	rowsMax int
 }
 
-func (f fakeStatements) Statement(ctx context.Context, t id.Tenant, since instant.Millis, period time.Duration, rowsMax int) (keystore.Statement, error) {
-	return f(ctx, asked{t, since, period, rowsMax})
+func (f fakeStatements) Statement(ctx context.Context, t id.Tenant, since instant.Millis, period time.Duration, isTest bool, rowsMax int) (keystore.Statement, error) {
+	return f(ctx, asked{t, since, period, isTest, rowsMax})
 }
 
 // twoRows is a statement whose second row is of a day that is not complete.
 func twoRows(context.Context, asked) (keystore.Statement, error) {
 	today := instant.Of(now).Truncate(day)
 	return keystore.Statement{CompleteThrough: instant.Of(now) - 2001, Rows: []keystore.StatementRow{
-		{Start: today.Add(-day), Key: id.Key{7}, Operation: "listPets", Outcome: "ok", Requests: 12, Charged: 11},
+		{Start: today.Add(-day), Key: id.Key{7}, Operation: "listPets", Outcome: "ok", Requests: 12, Charged: 11, Units: 55},
 		{Start: today, Key: id.Key{7}, Outcome: "key_banned", Requests: 3},
 	}}, nil
 }
@@ -56,11 +57,11 @@ func TestStatement(t *testing.T) {
 	const asJSON, asCSV = "application/json", "text/csv; charset=utf-8; header=present"
 	text := map[string]string{
 		asJSON: `{"by":"day","since":"2026-05-25T00:00:00Z","completeThrough":"2026-06-01T11:59:57Z","rows":[` +
-			`{"start":"2026-05-31T00:00:00Z","key":"key_0w00000000000000","operation":"listPets","outcome":"ok","requests":12,"charged":11},` +
-			`{"start":"2026-06-01T00:00:00Z","key":"key_0w00000000000000","operation":"","outcome":"key_banned","requests":3,"charged":0}]}`,
-		asCSV: "start,key,operation,outcome,requests,charged,complete\r\n" +
-			"2026-05-31T00:00:00Z,key_0w00000000000000,listPets,ok,12,11,true\r\n" +
-			"2026-06-01T00:00:00Z,key_0w00000000000000,,key_banned,3,0,false\r\n",
+			`{"start":"2026-05-31T00:00:00Z","key":"key_0w00000000000000","operation":"listPets","outcome":"ok","requests":12,"charged":11,"units":55},` +
+			`{"start":"2026-06-01T00:00:00Z","key":"key_0w00000000000000","operation":"","outcome":"key_banned","requests":3,"charged":0,"units":0}]}`,
+		asCSV: "start,key,operation,outcome,requests,charged,complete,units\r\n" +
+			"2026-05-31T00:00:00Z,key_0w00000000000000,listPets,ok,12,11,true,55\r\n" +
+			"2026-06-01T00:00:00Z,key_0w00000000000000,,key_banned,3,0,false,0\r\n",
 	}
 	for accept, want := range map[string]string{
 		"": asJSON, "*/*": asJSON, "text/html, text/csv;q=0": asJSON, "text/csv": asCSV, "text/html, Text/CSV;q=0.9, */*;q=0.1": asCSV,
@@ -98,7 +99,7 @@ func TestStatementParameters(t *testing.T) {
 	} {
 		got = nil
 		a, problem := u.ask(t, 1, c.query)
-		want := asked{id.Tenant{1}, instant.Of(now.Add(-c.since)), c.period, 10_001}
+		want := asked{id.Tenant{1}, instant.Of(now.Add(-c.since)), c.period, false, 10_001}
 		if problem.Kind != 0 || !strings.HasSuffix(string(a.Body), `"rows":[]}`) || !slices.Equal(got, []asked{want}) {
 			t.Errorf("%s: %v %v; asked for %v, want %v", c.query, a, problem, got, want)
 		}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,13 +117,14 @@ func report(u *quota.Usage) *usage {
 var errUnknownTenant = errors.New("this gateway does not know the tenant")
 
 // peek reads the terms of a tenant, and how much of its limits it has used. If a key of the tenant is given, also how much of the key's own
-// limits is used. It charges nothing.
-func (g *gateway) peek(ctx context.Context, tenant id.Tenant, key id.Key) (terms directory.Terms, used quota.Verdict, err error) {
+// limits is used. It charges nothing. cost is of the request that is asked for.
+func (g *gateway) peek(ctx context.Context, tenant id.Tenant, key id.Key, cost int64) (terms directory.Terms, used quota.Verdict, err error) {
 	terms, isKnown := g.keys.Terms(tenant)
 	if !isKnown {
 		return terms, used, fmt.Errorf("%w %s", errUnknownTenant, tenant)
 	}
 	q := g.ask(tenant, &terms)
+	q.Cost = cost
 	if k, isKnown := g.keys.Key(key); isKnown && k.Tenant == tenant {
 		if q.Cap = k.KeyLimits; q.IsCapped() {
 			q.Key = key
@@ -139,7 +141,8 @@ func (g *gateway) ask(tenant id.Tenant, terms *directory.Terms) (q quotas.Reques
 	return q
 }
 
-// serveQuota serves GET /quota/{tenant}?key=ID: the usage of a tenant and, with key, that of the key's own limits. It charges nothing.
+// serveQuota serves GET /quota/{tenant}?key=ID&cost=N: the usage of a tenant and, with key, that of the key's own limits, and when a request
+// of this cost is admitted. It charges nothing.
 func (g *gateway) serveQuota(w http.ResponseWriter, r *http.Request) {
 	tenant, err := id.ParseTenant(r.PathValue("tenant"))
 	if err != nil {
@@ -153,7 +156,12 @@ func (g *gateway) serveQuota(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	switch terms, used, err := g.peek(r.Context(), tenant, key); {
+	cost, err := strconv.ParseInt(cmp.Or(r.URL.Query().Get("cost"), "1"), 10, 64)
+	if err != nil || cost < 1 || cost > plan.CostMax {
+		fail(w, http.StatusBadRequest, fmt.Errorf("cost must be 1 to %d", plan.CostMax))
+		return
+	}
+	switch terms, used, err := g.peek(r.Context(), tenant, key, cost); {
 	case errors.Is(err, errUnknownTenant):
 		fail(w, http.StatusNotFound, err)
 	case err != nil:
@@ -215,6 +223,7 @@ type liveTenant struct {
 	Refused    int64       `json:"refused"`
 	MinuteUsed int64       `json:"minuteUsed"` // as of the last decision here
 	DayUsed    int64       `json:"dayUsed"`
+	MonthUsed  int64       `json:"monthUsed"`
 }
 
 const (
@@ -249,7 +258,7 @@ func (g *gateway) serveLive(w http.ResponseWriter, r *http.Request) {
 		}
 		answer.Tenants[i] = liveTenant{
 			ID: t.Tenant, Plan: t.Plan, Limits: t.Limits, Since: t.Since.Sub(seen.Since).Milliseconds(), Requests: t.Requests, Refused: t.Refused,
-			MinuteUsed: known.Usages[quota.Minute].Used, DayUsed: known.Usages[quota.Day].Used,
+			MinuteUsed: known.Usages[quota.Minute].Used, DayUsed: known.Usages[quota.Day].Used, MonthUsed: known.Usages[quota.Month].Used,
 		}
 	}
 	service.WriteJSON(w, http.StatusOK, answer)

@@ -272,11 +272,12 @@ func (g *gateway) problems() []service.Problem {
 	found := g.cfg.problems(g.keys)
 	if err := g.limits.Ready(); err != nil {
 		found = append(found, service.ProblemOf("quotas", err, false))
-	}
-	asking, cancel := context.WithTimeout(context.Background(), healthWithin)
-	defer cancel()
-	for _, complaint := range g.limits.Health(asking) {
-		found = append(found, service.ProblemOf("quotas", complaint, true))
+	} else { // otherwise Health has the same cause
+		asking, cancel := context.WithTimeout(context.Background(), healthWithin)
+		defer cancel()
+		for _, complaint := range g.limits.Health(asking) {
+			found = append(found, service.ProblemOf("quotas", complaint, true))
+		}
 	}
 	if err := g.badDocument.Load(); err != nil {
 		found = append(found, service.Problem{
@@ -314,6 +315,9 @@ func (c *Config) problems(keys *directory.Directory) (found []service.Problem) {
 	}
 	if err := keys.Behind(); err != nil {
 		found = append(found, service.ProblemOf("database", err, true))
+	}
+	if err := keys.Unkept(); err != nil {
+		found = append(found, service.ProblemOf("snapshot", err, true))
 	}
 	if err := keys.Skewed(); err != nil {
 		found = append(found, service.Problem{Name: "clock", Detail: err.Error(), Serving: true})

@@ -193,8 +193,13 @@ func TestQuotasSurviveARestart(t *testing.T) {
 			report.Day.ResetAt%1000 != 0 || report.Minute.RetryAt != 0 {
 			t.Errorf("after the restart: %s", body)
 		}
+		_, body = get(t, r.admin+"/quota/"+tenant.String()+"?cost=58", "")
+		must.Do(t, json.Unmarshal([]byte(body), &report))
+		if report.Minute.RetryAt == 0 || report.Day.RetryAt != 0 {
+			t.Errorf("a request that costs 58 when 57 remain of the minute: %s", body)
+		}
 		for path, want := range map[string]int{
-			"/quota/nobody": http.StatusBadRequest, "/quota/" + tenant.String() + "?key=nobody": http.StatusBadRequest, "/quota/" + (id.Tenant{1}).String(): http.StatusNotFound,
+			"/quota/" + tenant.String() + "?cost=0": http.StatusBadRequest, "/quota/nobody": http.StatusBadRequest, "/quota/" + tenant.String() + "?key=nobody": http.StatusBadRequest, "/quota/" + (id.Tenant{1}).String(): http.StatusNotFound,
 		} {
 			if response, body := get(t, r.admin+path, ""); response.StatusCode != want {
 				t.Errorf("%s: %d, want %d: %s", path, response.StatusCode, want, body)

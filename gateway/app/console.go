@@ -57,7 +57,7 @@ func (g *gateway) serveOperators(address string) error {
 			From: g.cfg.ConsoleProxies, UserHeader: g.cfg.ConsoleUserHeader, GroupsHeader: g.cfg.ConsoleGroupHeader, Roles: g.cfg.ConsoleGroups,
 		},
 		Quota: func(ctx context.Context, tenant id.Tenant) (quota.Verdict, error) {
-			_, used, err := g.peek(ctx, tenant, id.Key{})
+			_, used, err := g.peek(ctx, tenant, id.Key{}, 1)
 			if errors.Is(err, errUnknownTenant) {
 				err = fmt.Errorf("%w: %w", console.ErrUnknownTenant, err)
 			}

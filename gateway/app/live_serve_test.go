@@ -29,10 +29,10 @@ func TestLive(t *testing.T) {
 		P50Millis, P99Millis       *float64
 		Active                     int
 		Tenants                    []struct {
-			ID, Plan                               string
-			SinceMillis                            int64
-			Limits                                 struct{ Minute, Day int64 }
-			Requests, Refused, MinuteUsed, DayUsed int64
+			ID, Plan                                          string
+			SinceMillis                                       int64
+			Limits                                            struct{ Minute, Day int64 }
+			Requests, Refused, MinuteUsed, DayUsed, MonthUsed int64
 		}
 	}
 	live := func(query string) (a answer) {
@@ -57,7 +57,7 @@ func TestLive(t *testing.T) {
 		t.Errorf("GET /live before: %+v, now: %+v", before, now)
 	}
 	if len(now.Tenants) != 1 || now.Tenants[0].ID != tenant.String() || now.Tenants[0].Plan != "free" || now.Tenants[0].Limits.Minute != 60 ||
-		now.Tenants[0].Requests != 61 || now.Tenants[0].Refused != 1 || now.Tenants[0].MinuteUsed != 60 || now.Tenants[0].DayUsed != 60 {
+		now.Tenants[0].Requests != 61 || now.Tenants[0].Refused != 1 || now.Tenants[0].MinuteUsed != 60 || now.Tenants[0].DayUsed != 60 || now.Tenants[0].MonthUsed != 60 {
 		t.Errorf("GET /live: %+v", now.Tenants)
 	}
 	if none := live("?n=0"); none.Requests != 61 || none.Active != 1 || none.Tenants == nil || len(none.Tenants) != 0 {

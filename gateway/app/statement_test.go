@@ -59,7 +59,7 @@ func TestStatement(t *testing.T) {
 		r := start(t, url, nil)
 		r.awaitReady(t)
 		body := r.awaitUsage(t, "?by=hour&since=3d", token)
-		want := `{"start":"` + row.Hour.String() + `","key":"` + key.ID.String() + `","operation":"listPets","outcome":"ok","requests":42,"charged":42}`
+		want := `{"start":"` + row.Hour.String() + `","key":"` + key.ID.String() + `","operation":"listPets","outcome":"ok","requests":42,"charged":42,"units":42}`
 		if !strings.Contains(body, want) || strings.Contains(body, `:77`) || !strings.Contains(body, `"completeThrough":"`+today.String()+`"`) {
 			t.Errorf("%s\nwant %s", body, want)
 		}

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 
 	"petgate/shared/core/id"
 	"petgate/shared/keystore"
@@ -26,9 +25,9 @@ type auditPage struct {
 var eventKinds = keystore.EventKindsAndGroups()
 
 func (c *Console) showAudit(w http.ResponseWriter, r *http.Request, v *visit) error {
-	ctx, query := r.Context(), r.URL.Query()
-	page := auditPage{Kinds: eventKinds, Filter: query}
-	filter, before, err := readFilter(ctx, v, query)
+	ctx := r.Context()
+	page := auditPage{Kinds: eventKinds, Filter: r.URL.Query()}
+	filter, before, err := readFilter(r, v)
 	if errors.As(err, new(formError)) {
 		page.Problem = err.Error()
 		return c.show(w, v, http.StatusBadRequest, "audit", "Audit", page)
@@ -52,39 +51,38 @@ func (c *Console) showAudit(w http.ResponseWriter, r *http.Request, v *visit) er
 	return c.show(w, v, http.StatusOK, "audit", "Audit", page)
 }
 
+// auditFilter are the fields of the filter.
+type auditFilter struct {
+	Tenant string         `json:"tenant"`
+	Key    operate.KeyID  `json:"key"`
+	Actor  string         `json:"actor"`
+	Kind   string         `json:"kind"`
+	Since  operate.Moment `json:"since"`
+}
+
 // readFilter reads the filter and where the page begins. A mistake is a formError.
-func readFilter(ctx context.Context, v *visit, query url.Values) (filter keystore.EventFilter, before keystore.Change, err error) {
-	field := func(name string) string { return strings.TrimSpace(query.Get(name)) }
-	filter.Actor, filter.Kind = field("actor"), field("kind")
-	if filter.Kind != "" && !slices.Contains(eventKinds, filter.Kind) {
-		return filter, 0, formError{"Kind: " + strconv.Quote(filter.Kind) + " is not a kind of change."}
+func readFilter(r *http.Request, v *visit) (filter keystore.EventFilter, before keystore.Change, err error) {
+	given, err := readArguments(r, r.URL.Query(), auditFilter{})
+	filter = keystore.EventFilter{Key: given.Key.Key, Actor: given.Actor, Kind: given.Kind}
+	if err == nil && filter.Kind != "" && !slices.Contains(eventKinds, filter.Kind) {
+		err = formError{"Kind: " + strconv.Quote(filter.Kind) + " is not a kind of change."}
 	}
-	if key := field("key"); key != "" {
-		if filter.Key, err = id.ParseKey(key); err != nil {
-			return filter, 0, formError{"Key: " + err.Error() + "."}
-		}
+	if given.Since != (operate.Moment{}) {
+		filter.Since = given.Since.Before(v.operator.Now())
 	}
-	if since := field("since"); since != "" {
-		moment, err := operate.ParseMoment(since)
-		if err != nil {
-			return filter, 0, formError{"Since: " + err.Error() + "."}
-		}
-		filter.Since = moment.Before(v.operator.Now())
-	}
-	if after := field("after"); after != "" {
-		last, err := strconv.ParseInt(after, 10, 64)
-		if err != nil || last < 1 {
-			return filter, 0, formError{"The address of this page is not complete. Begin with the first page."}
+	if after := r.URL.Query().Get("after"); err == nil && after != "" {
+		last, bad := strconv.ParseInt(after, 10, 64)
+		if bad != nil || last < 1 {
+			err = formError{"The address of this page is not complete. Begin with the first page."}
 		}
 		before = keystore.Change(last)
 	}
-	name := field("tenant")
-	if name == "" {
-		return filter, before, nil
+	if err != nil || given.Tenant == "" {
+		return filter, before, err
 	}
-	t, err := v.store.Tenant(ctx, name)
+	t, err := v.store.Tenant(r.Context(), given.Tenant)
 	if errors.Is(err, keystore.ErrNotFound) {
-		err = formError{"Tenant: there is no tenant " + strconv.Quote(name) + "."}
+		err = formError{"Tenant: there is no tenant " + strconv.Quote(given.Tenant) + "."}
 	}
 	filter.Tenant = t.ID
 	return filter, before, err
@@ -93,7 +91,7 @@ func readFilter(ctx context.Context, v *visit, query url.Values) (filter keystor
 // eventList returns events as a table, with the names of their tenants.
 func eventList(ctx context.Context, v *visit, events []keystore.Event) (list, error) {
 	l := list{Caption: "Changes", Columns: []column{"When", "By", "Kind", "Tenant", "Subject", "#Event", "~Change"}}
-	tenantsOf, err := v.store.TenantsOf(ctx, viewsOf(events, func(e keystore.Event) id.Tenant { return e.Tenant }))
+	tenantsOf, err := v.store.TenantsOf(ctx, operate.ViewsOf(events, func(e keystore.Event) id.Tenant { return e.Tenant }))
 	if err != nil {
 		return l, err
 	}

@@ -1,22 +1,21 @@
 package console
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"petgate/shared/core/apikey"
-	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
@@ -28,19 +27,43 @@ const changeWithin = 2 * databaseWithin
 // onceBytesMax bounds what is kept of the name of a form, which is shorter.
 const onceBytesMax = 64
 
-// form is a form that an open session has sent. Its methods read fields and note each mistake.
+// form is a form that changes something. The names of its fields are those of the arguments' JSON members.
 type form struct {
-	*visit
-	r   *http.Request
-	bad []string // what is wrong, as sentences
+	path      string        // below Home
+	verb      string        // of the button that answers its question
+	role      keystore.Role // that may send it
+	arguments operate.Preparer
 }
 
-// mistakes returns a formError with everything that is wrong, or nil.
-func (f *form) mistakes() error {
-	if len(f.bad) == 0 {
-		return nil
-	}
-	return formError{strings.Join(f.bad, "\n")}
+var forms = []form{
+	{"tenants", "Create", keystore.RoleAdmin, operate.CreateTenant{}},
+	{"tenants/{tenant}/rename", "Rename", keystore.RoleAdmin, operate.RenameTenant{}},
+	{"tenants/{tenant}/delete", "Delete", keystore.RoleAdmin, operate.DeleteTenant{}},
+	{"tenants/{tenant}/suspend", "Suspend", keystore.RoleAdmin, operate.SuspendTenant{}},
+	{"tenants/{tenant}/resume", "Resume", keystore.RoleAdmin, operate.ResumeTenant{}},
+	{"tenants/{tenant}/reset", "Reset the usage", keystore.RoleAdmin, operate.ResetUsage{}},
+	{"tenants/{tenant}/plan", "Move", keystore.RoleAdmin, operate.MoveTenant{}},
+	{"tenants/{tenant}/limits", "Set the limits", keystore.RoleAdmin, operate.SetLimits{}},
+	{"tenants/{tenant}/clear-limits", "Remove the limits", keystore.RoleAdmin, operate.ClearLimits{}},
+	{"tenants/{tenant}/keys", "Create a key", keystore.RoleKeys, operate.CreateKey{}},
+	{"keys/{key}/update", "Update", keystore.RoleKeys, operate.UpdateKey{}},
+	{"keys/{key}/rotate", "Rotate", keystore.RoleKeys, operate.RotateKey{}},
+	{"keys/{key}/disable", "Disable", keystore.RoleKeys, operate.DisableKey{}},
+	{"keys/{key}/enable", "Enable", keystore.RoleKeys, operate.EnableKey{}},
+	{"keys/{key}/revoke", "Revoke", keystore.RoleKeys, operate.RevokeKey{}},
+	{"keys/{key}/ban", "Ban", keystore.RoleKeys, operate.AddBan{}},
+	{"keys/{key}/lift", "Lift the ban", keystore.RoleKeys, operate.LiftBan{}},
+	{"bans", "Ban", keystore.RoleKeys, operate.AddBan{}},
+	{"plans", "Create", keystore.RoleAdmin, operate.CreatePlan{}},
+	{"plans/update", "Lower the limits", keystore.RoleAdmin, operate.UpdatePlan{}},
+	{"plans/delete", "Delete", keystore.RoleAdmin, operate.DeletePlan{}},
+}
+
+// fieldTitles are the titles of fields, for messages.
+var fieldTitles = map[string]string{
+	"key": "Key", "name": "Name", "plan": "Plan", "minute": "Per minute", "day": "Per day", "month": "Per month", "testMinute": "Test keys, per minute",
+	"monthStarts": "Month begins on day", "scopes": "Scopes", "scope": "Scopes", "allow": "Allowed from", "expires": "Expires",
+	"environment": "Environment", "from": "Client's address", "since": "Since", "grace": "The old token works for", "for": "For", "reason": "Reason", "tell": "Text for the tenant",
 }
 
 // formError is what is wrong in a form, a line for each mistake: nothing was tried.
@@ -48,56 +71,105 @@ type formError struct{ text string }
 
 func (e formError) Error() string { return e.text }
 
-func (f *form) reject(field string, err error) {
+// read reads the arguments of a change from the path and the form of a request.
+func (f form) read(r *http.Request) (operate.Preparer, error) {
+	given := r.PostForm
+	if _, isUpdate := f.arguments.(operate.UpdateKey); isUpdate {
+		given = changedTerms(r.PostForm)
+	} else if _, isCreation := f.arguments.(operate.CreateKey); isCreation && len(given["scopes"]) == 0 {
+		given.Set("scopes", "")
+	}
+	arguments, err := readArguments(r, given, f.arguments)
 	if err != nil {
-		f.bad = append(f.bad, field+": "+err.Error()+".")
+		return nil, err
 	}
-}
-
-func (f *form) value(name string) string { return strings.TrimSpace(f.r.PostForm.Get(name)) }
-
-func (f *form) text(name, title string, runesMax int) string {
-	text := f.value(name)
-	f.reject(title, keystore.CheckText(text, runesMax))
-	return text
-}
-
-// optional is text for a field that may be empty.
-func (f *form) optional(name, title string, runesMax int) string {
-	if f.value(name) == "" {
-		return ""
+	if checker, checks := arguments.(operate.Checker); checks && checker.Check() != nil {
+		return nil, formError{"Nothing is filled in or changed. Give at least one value."}
 	}
-	return f.text(name, title, runesMax)
+	return arguments, nil
 }
 
-// isChanged reports whether a field differs from what the page showed, which a hidden field repeats.
-func (f *form) isChanged(name string) bool {
-	lines := func(values []string) []string { return strings.FieldsFunc(strings.Join(values, "\n"), isLineEnd) }
-	return !slices.Equal(lines(f.r.PostForm[name]), lines(f.r.PostForm["was-"+name]))
-}
-
-// isLineEnd reports whether a character ends a line. Browsers send CRLF.
-func isLineEnd(r rune) bool { return r == '\n' || r == '\r' }
-
-// limits reads a limit of each policy.
-func (f *form) limits(parse func(string) (int64, error)) (l plan.Limits) {
-	for _, policy := range plan.Policies {
-		*l.At(policy) = f.limit(policy, "Per "+policy, parse)
+// readArguments reads arguments from the path of a request and from its fields. Empty fields are not given. A formError names all mistakes.
+func readArguments[A any](r *http.Request, given url.Values, arguments A) (A, error) {
+	into := reflect.New(reflect.TypeOf(arguments)).Elem()
+	var bad []string
+	for _, field := range reflect.VisibleFields(into.Type()) {
+		name, isList := field.Tag.Get("json"), field.Type.Kind() == reflect.Slice
+		_, isRequired := field.Tag.Lookup("required")
+		isInPath := name != "" && r.PathValue(name) != ""
+		var texts []string
+		switch text := strings.TrimSpace(strings.Join(given[name], "\n")); {
+		case name == "":
+			continue
+		case isInPath:
+			texts = []string{r.PathValue(name)}
+		case isList:
+			texts = strings.Fields(text)
+		case text != "" || isRequired || field.Tag.Get("default") != "":
+			texts = []string{text}
+		}
+		for _, text := range texts {
+			to := into.FieldByIndex(field.Index)
+			if isList {
+				to.Set(reflect.Append(to, reflect.Zero(field.Type.Elem())))
+				to = to.Index(to.Len() - 1)
+			}
+			err := setText(to, text)
+			if err != nil && isInPath {
+				return arguments, fmt.Errorf("%w: %w", keystore.ErrNotFound, err)
+			} else if err != nil {
+				bad = append(bad, fieldTitles[name]+": "+err.Error()+".")
+			}
+		}
+		if name == "scopes" && len(texts) == 0 && given.Has(name) {
+			bad = append(bad, "Scopes: choose at least one: a key without scopes could call nothing.")
+		}
 	}
-	return l
-}
-
-// limit reads a limit; 0: the field is empty.
-func (f *form) limit(name, title string, parse func(string) (int64, error)) (n int64) {
-	if text := f.value(name); text != "" {
-		var err error
-		n, err = parse(text)
-		f.reject(title, err)
+	if len(bad) > 0 {
+		return arguments, formError{strings.Join(bad, "\n")}
 	}
-	return n
+	return into.Interface().(A), nil
 }
 
-// limitField is a field of a form that limits reads.
+// setText sets an argument to what a text says.
+func setText(to reflect.Value, text string) error {
+	if own, reads := to.Addr().Interface().(encoding.TextUnmarshaler); reads {
+		return own.UnmarshalText([]byte(text))
+	}
+	if to.Kind() == reflect.Bool {
+		to.SetBool(true)
+	} else {
+		to.SetString(text)
+	}
+	return nil
+}
+
+// whenEmptied says what it means that somebody has emptied a field of a key's terms: an argument and its value.
+var whenEmptied = map[string][2]string{
+	"expires": {"noExpires", "yes"}, "allow": {"allowAny", "yes"}, "minute": {"minute", "none"}, "day": {"day", "none"}, "scopes": {"scopes", ""},
+}
+
+// changedTerms returns the terms of a key that differ from what the page showed, which hidden fields repeat. The others stay as they are
+// now: another person may have changed them since.
+func changedTerms(sent url.Values) url.Values {
+	// Browsers send CRLF.
+	lines := func(values []string) []string {
+		return strings.FieldsFunc(strings.Join(values, "\n"), func(r rune) bool { return r == '\n' || r == '\r' })
+	}
+	changed := url.Values{}
+	for _, name := range []string{"name", "scopes", "allow", "expires", "minute", "day"} {
+		if is := lines(sent[name]); slices.Equal(is, lines(sent["was-"+name])) {
+			continue
+		} else if means, known := whenEmptied[name]; known && len(is) == 0 {
+			changed.Set(means[0], means[1])
+		} else {
+			changed[name] = is
+		}
+	}
+	return changed
+}
+
+// limitField is a field of a form for a limit.
 type limitField struct{ ID, Name, Title, Hint string }
 
 // limitFields returns the fields of all policies, for a form whose IDs begin with the given text.
@@ -108,65 +180,11 @@ func limitFields(id, hint string) (fields []limitField) {
 	return fields
 }
 
-// period reads a duration of at least a second.
-func (f *form) period(name, title string) time.Duration {
-	period, err := operate.ParsePeriod(f.value(name))
-	f.reject(title, err)
-	return period
-}
-
-// moment reads an instant in the future. Empty: 0.
-func (f *form) moment(name, title string, now instant.Millis) instant.Millis {
-	if f.value(name) == "" {
-		return 0
-	}
-	moment, err := operate.ParseMoment(f.value(name))
-	at := instant.Millis(0)
-	if err == nil {
-		at, err = moment.After(now)
-	}
-	f.reject(title, err)
-	return at
-}
-
-// scopes reads the boxes that are ticked. At least one must be.
-func (f *form) scopes() apikey.Scopes {
-	names := f.r.PostForm["scope"]
-	if len(names) == 0 {
-		f.reject("Scopes", errors.New("choose at least one: a key without scopes could call nothing"))
-		return ""
-	}
-	scopes, err := apikey.ParseScopes(names)
-	f.reject("Scopes", err)
-	return scopes
-}
-
-// blocks reads CIDR blocks, separated by spaces or lines. None: from anywhere.
-func (f *form) blocks() (blocks []netip.Prefix) {
-	for text := range strings.FieldsSeq(f.r.PostForm.Get("allow")) {
-		block, err := operate.ParseBlock(text)
-		f.reject("Allowed from", err)
-		blocks = append(blocks, block)
-	}
-	return blocks
-}
-
-// prepared is a change that a form asks for.
-type prepared struct {
-	operate.Operation
-	title string // of the page with the question: "Suspend acme"
-	verb  string // of the button that answers the question: "Suspend"
-	ends  bool   // what the form changes does not exist afterwards
-	back  string // the path of the page to show afterwards; empty: that of the tenant which was created
-}
-
-// changing serves forms. prepare finds what a form asks for. The person is asked before something ends. Afterwards the browser is sent
-// to a page that says what was done, and how many gateways have confirmed it in what time. Only the page with a new token is the
-// response itself: a token is in no address and is kept nowhere. The field once makes sure that loading such a page again does not
-// create another key.
-func (c *Console) changing(prepare func(context.Context, *form) (prepared, error)) http.HandlerFunc {
+// changing serves forms. The person is asked before something ends. Afterwards the browser is sent to a page that says what was done, and
+// how many gateways have confirmed it in what time. Only the page with a new token is the response itself: a token is in no address and
+// is kept nowhere. The field once makes sure that loading such a page again does not create another key.
+func (c *Console) changing(f form) http.HandlerFunc {
 	return c.inSession(func(w http.ResponseWriter, r *http.Request, v *visit) error {
-		f := &form{visit: v, r: r}
 		v.form = formPath(r)
 		if err := r.ParseForm(); err != nil {
 			return c.say(w, v, http.StatusBadRequest, "This form cannot be read", "Nothing was changed: "+err.Error()+".")
@@ -180,21 +198,25 @@ func (c *Console) changing(prepare func(context.Context, *form) (prepared, error
 		// Not the context of the request: a browser that goes away must not leave the outcome unknown.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeWithin)
 		defer cancel()
-		p, err := prepare(ctx, f)
-		if err = cmp.Or(f.mistakes(), err); err != nil {
+		arguments, err := f.read(r)
+		if err != nil {
 			return err
 		}
-		if p.Question != "" && f.value("sure") != "yes" {
-			return c.show(w, v, http.StatusOK, "question", p.title, question{p.Question, p.verb, r.URL.Path, p.back, r.PostForm})
+		op, err := arguments.Prepare(ctx, v.operator)
+		if err != nil {
+			return err
 		}
-		once := f.value("once")
+		if op.Question != "" && r.PostForm.Get("sure") != "yes" {
+			return c.show(w, v, http.StatusOK, "question", f.verb, question{op.Question, f.verb, r.URL.Path, v.form, r.PostForm})
+		}
+		once := r.PostForm.Get("once")
 		if len(once) > onceBytesMax {
 			return formError{"The form is damaged."}
 		}
 		if once != "" && !c.notes.add(once, note{session: v.session.ID}) {
-			return c.show(w, v, http.StatusConflict, "message", "This form was sent before", message{Text: sentBefore, Back: p.back})
+			return c.show(w, v, http.StatusConflict, "message", "This form was sent before", message{Text: sentBefore, Back: v.form})
 		}
-		outcome, err := p.Change(ctx)
+		outcome, err := op.Change(ctx)
 		var unknown *keystore.UnknownError
 		if errors.As(err, &unknown) {
 			// The note stays: if the change was made, the same form must not make it again.
@@ -204,14 +226,18 @@ func (c *Console) changing(prepare func(context.Context, *form) (prepared, error
 			c.notes.remove(once)
 			return err
 		}
-		n := c.confirm(ctx, p, outcome)
+		n := c.confirm(ctx, op, outcome)
 		if made, isMade := newToken(outcome.View); isMade {
 			return c.show(w, v, http.StatusOK, "token", "The new key", tokenPage{n, made})
 		}
-		if made, isTenant := outcome.View.(operate.TenantView); isTenant && !p.ends {
-			p.back = tenantPath(made.ID)
+		next := v.form
+		switch arguments.(type) {
+		case operate.CreateTenant:
+			next = tenantPath(outcome.View.(operate.TenantView).ID)
+		case operate.DeleteTenant:
+			next = tenantsPath
 		}
-		http.Redirect(w, r, p.back+"?done="+c.notes.keep(v.session.ID, n), http.StatusSeeOther)
+		http.Redirect(w, r, next+"?done="+c.notes.keep(v.session.ID, n), http.StatusSeeOther)
 		return nil
 	})
 }
@@ -282,10 +308,10 @@ type note struct {
 }
 
 // confirm waits until gateways have applied a change.
-func (c *Console) confirm(ctx context.Context, p prepared, outcome operate.Outcome) note {
+func (c *Console) confirm(ctx context.Context, op operate.Operation, outcome operate.Outcome) note {
 	waiter := operate.Waiter{Registry: c.cfg.Forms, Clock: c.cfg.Clock, Sleep: operate.Sleep}
 	progress := waiter.Wait(ctx, outcome.Change, operate.Patience{})
-	n := note{Done: outcome.Done, Confirmed: sentence(progress.Text(p.Laggard)), IsConfirmed: progress.IsConfirmed()}
+	n := note{Done: outcome.Done, Confirmed: sentence(progress.Text(op.Laggard)), IsConfirmed: progress.IsConfirmed()}
 	if n.IsConfirmed || progress.Err != nil {
 		return n
 	}

@@ -19,6 +19,7 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -74,16 +75,16 @@ type Console struct {
 	pages map[string]*template.Template
 	notes notes
 
-	routes []string // the patterns of mux
+	routes []string                 // the patterns of mux
+	roles  map[string]keystore.Role // that may send the forms, by their patterns
 
 	watch    watch
 	hours    figures[[]keystore.PeriodUsage] // of all tenants
 	near     figures[[]nearest]
-	expiring figures[[]ownedKey]
+	expiring figures[[]operate.KeyView]
 	rankings map[string]*figures[ranking] // by the name of their period
 	outdated figures[deprecatedCalls]
 	sessions sync.Map // SHA-256 of a token: the keystore.ConsoleSession that the database has confirmed
-	streams  streams
 	ctx      context.Context
 	end      context.CancelFunc // ends ctx
 }
@@ -122,19 +123,19 @@ func New(cfg Config) (*Console, error) {
 	}
 	c.handle("GET "+loginPath, c.withoutSession(c.showLogin))
 	c.handle("POST "+loginPath, c.withoutSession(c.login))
+	for path, serve := range map[string]func(http.ResponseWriter, *http.Request, *visit) error{
+		"{$}": c.overview, "live": c.live, "rankings": c.showRankings, "tenants": c.showTenants, "tenants/{tenant}": c.showTenant, "keys/{key}": c.showKey,
+		"plans": c.showPlans, "bans": c.showBans, "audit": c.showAudit, "gateways": c.showGateways, "deprecated": c.showDeprecated, "explain": c.explain,
+	} {
+		c.handle("GET "+Home+path, c.inSession(serve))
+	}
 	c.handle("POST "+Home+"logout", c.inSession(c.logout))
-	c.handle("GET "+Home+"{$}", c.inSession(c.overview))
-	c.handle("GET "+livePath, c.inSession(c.live))
-	c.handle("GET "+rankingsPath, c.inSession(c.showRankings))
-	c.serveTenants()
-	c.serveKeys()
-	c.servePlans()
-	c.serveBans()
-	c.handle("GET "+Home+"audit", c.inSession(c.showAudit))
-	c.handle("GET "+Home+"gateways", c.inSession(c.showGateways))
-	c.handle("GET "+Home+"deprecated", c.inSession(c.showDeprecated))
-	c.handle("GET "+Home+"explain", c.inSession(c.explain))
 	c.handle("POST "+Home+"explain", c.inSession(c.explain))
+	c.roles = map[string]keystore.Role{"POST " + Home + "logout": keystore.RoleRead, "POST " + Home + "explain": keystore.RoleKeys}
+	for _, f := range forms {
+		c.handle("POST "+Home+f.path, c.changing(f))
+		c.roles["POST "+Home+f.path] = f.role
+	}
 	c.handle(Home, c.inSession(func(w http.ResponseWriter, r *http.Request, v *visit) error {
 		return c.say(w, v, http.StatusNotFound, "There is no such page", "The console has no page "+r.URL.Path+".")
 	}))
@@ -147,7 +148,7 @@ func (c *Console) handle(pattern string, serve http.HandlerFunc) {
 	c.routes = append(c.routes, pattern)
 }
 
-// Close ends all streams. It does not wait for them.
+// Close ends what is read in the background. It does not wait for it.
 func (c *Console) Close() { c.end() }
 
 // ServeHTTP serves a request whose path begins with Home.
@@ -159,34 +160,29 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-	if r.URL.Path != livePath { // a stream lasts as long as its page is open
-		ctx, cancel := context.WithTimeout(r.Context(), databaseWithin)
-		defer cancel()
-		r = r.WithContext(ctx)
-	}
+	ctx, cancel := context.WithTimeout(r.Context(), databaseWithin)
+	defer cancel()
+	r = r.WithContext(ctx)
 	r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
 	c.mux.ServeHTTP(w, r)
 }
 
 // serveAssets adds the stylesheets and the script. The first stylesheet is the one of the documentation, so both look alike.
 func (c *Console) serveAssets() error {
-	for _, file := range []struct {
-		path, contentType string
-		read              func() ([]byte, error)
-	}{
-		{"petgate.css", "text/css; charset=utf-8", portal.Stylesheet},
-		{"console.css", "text/css; charset=utf-8", func() ([]byte, error) { return assets.ReadFile("assets/console.css") }},
-		{"plot.css", "text/css; charset=utf-8", func() ([]byte, error) { return []byte(plot.Stylesheet), nil }},
-		{"console.js", "text/javascript; charset=utf-8", func() ([]byte, error) { return assets.ReadFile("assets/console.js") }},
-	} {
-		body, err := file.read()
-		if err != nil {
+	sheet, err := portal.Stylesheet()
+	if err != nil {
+		return err
+	}
+	files := map[string][]byte{"petgate.css": sheet, "plot.css": []byte(plot.Stylesheet)}
+	for _, own := range []string{"console.css", "console.js"} {
+		if files[own], err = assets.ReadFile("assets/" + own); err != nil {
 			return err
 		}
-		c.handle("GET "+Home+"assets/"+file.path, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", file.contentType)
+	}
+	for name, body := range files {
+		c.handle("GET "+Home+"assets/"+name, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Cache-Control", "private, max-age=300")
-			_, _ = w.Write(body)
+			http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(body))
 		})
 	}
 	return nil
@@ -206,14 +202,6 @@ type view struct {
 
 // May reports whether the session may do what a role may.
 func (v view) May(role keystore.Role) bool { return v.Session.Role.Allows(role) }
-
-// Until returns when the session ends, for people.
-func (v view) Until() string { return v.Session.EndsAt.Time().Format("2 Jan 15:04 UTC") }
-
-// RoleText names what the session may do, if that is not everything.
-func (v view) RoleText() string {
-	return operate.Either(v.May(keystore.RoleKeys), "keys and bans only", "read-only")
-}
 
 // section is a page that every page links to.
 type section struct{ Name, Path, Title string }
@@ -271,11 +259,15 @@ func (c *Console) say(w http.ResponseWriter, v *visit, status int, title, text s
 func (c *Console) fail(w http.ResponseWriter, v *visit, err error) {
 	refused := func(text string) { _ = c.say(w, v, http.StatusUnprocessableEntity, "Nothing was changed", text) }
 	var mistake formError
+	var argument operate.ArgumentError
 	switch {
 	case errors.Is(err, keystore.ErrNotFound):
 		_ = c.say(w, v, http.StatusNotFound, "This does not exist", sentence(operate.Reason(err, keystore.ErrNotFound)))
 	case errors.As(err, &mistake):
 		refused(mistake.text)
+	case errors.As(err, &argument):
+		flag, text, _ := strings.Cut(string(argument), ": ")
+		refused(fieldTitles[strings.TrimPrefix(flag, "--")] + ": " + text + ".")
 	case errors.Is(err, keystore.ErrInvalid), errors.Is(err, keystore.ErrConflict):
 		refused(sentence(operate.Reason(err, keystore.ErrInvalid, keystore.ErrConflict)))
 	case errors.Is(err, keystore.ErrExists):

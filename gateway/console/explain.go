@@ -1,14 +1,11 @@
 package console
 
 import (
-	"context"
 	"errors"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 
-	"petgate/shared/core/id"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
@@ -26,23 +23,30 @@ type explainPage struct {
 // explain explains for the key whose ID the query has, or for the key of a token. An ID is not secret, so it may be in an address. A
 // token comes in a form, so it is in no address and no log.
 func (c *Console) explain(w http.ResponseWriter, r *http.Request, v *visit) error {
-	values, isForm := r.URL.Query(), !isRead(r)
-	token := strings.TrimSpace(r.PostFormValue("token"))
-	if isForm {
+	values := r.URL.Query()
+	if !isRead(r) {
+		if err := r.ParseForm(); err != nil {
+			return formError{"This form cannot be read: " + err.Error() + "."}
+		}
 		values = r.PostForm
 	}
 	field := func(name string) string { return strings.TrimSpace(values.Get(name)) }
-	page := explainPage{From: field("from"), Operation: field("operation"), MayPaste: v.session.Role.Allows(keystore.RoleKeys)}
-	if hasToken(url.Values{"": {page.From, page.Operation}}) {
+	page := explainPage{Key: field("key"), From: field("from"), Operation: field("operation"), MayPaste: v.session.Role.Allows(keystore.RoleKeys)}
+	if hasToken(url.Values{"": {page.Key, page.From, page.Operation}}) {
 		return c.say(w, v, http.StatusBadRequest, "This field is not for a token", "Paste the token into its own field. It is not repeated here.")
 	}
 	show := func(status int) error { return c.show(w, v, status, "explain", "Would the next call pass?", page) }
-	if !isForm {
-		if page.Key = field("key"); page.Key == "" {
-			return show(http.StatusOK)
-		}
+	if isRead(r) && page.Key == "" {
+		return show(http.StatusOK)
 	}
-	e, err := page.ask(operate.WithAdminTLS(r.Context(), c.cfg.AdminTLS), v, token)
+	call, err := readArguments(r, values, operate.NextCall{})
+	if err == nil && page.Key == "" && call.Token == "" {
+		err = formError{"Token: paste one, or ask with the ID of a key."}
+	}
+	var e operate.Explanation
+	if err == nil {
+		e, err = call.Explain(operate.WithAdminTLS(r.Context(), c.cfg.AdminTLS), v.operator)
+	}
 	unknown, mistake := operate.UnknownOperationError{}, formError{}
 	switch {
 	case errors.As(err, &unknown):
@@ -66,31 +70,6 @@ func (c *Console) explain(w http.ResponseWriter, r *http.Request, v *visit) erro
 		page.Sheet.Rows = append(page.Sheet.Rows, []cell{{Text: row[0]}, text})
 	}
 	return show(http.StatusOK)
-}
-
-// ask explains what would happen to a request with the page's key or, without one, with the token.
-func (p explainPage) ask(ctx context.Context, v *visit, token string) (e operate.Explanation, err error) {
-	var from netip.Addr
-	if p.From != "" {
-		if from, err = netip.ParseAddr(p.From); err != nil || from.Zone() != "" {
-			return e, formError{"Client's address: use 203.0.113.5 or 2001:db8::1."}
-		}
-	}
-	if p.Key == "" {
-		if token == "" {
-			return e, formError{"Token: paste one, or ask with the ID of a key."}
-		}
-		return v.operator.ExplainToken(ctx, []byte(token), from.Unmap(), p.Operation)
-	}
-	id, err := id.ParseKey(p.Key)
-	if err != nil {
-		return e, formError{"Key: " + err.Error() + "."}
-	}
-	k, err := v.store.Key(ctx, id)
-	if err != nil {
-		return e, err
-	}
-	return v.operator.Explain(ctx, k, from.Unmap(), p.Operation)
 }
 
 // cannotAsk writes the page that says why a gateway or the database could not be asked.

@@ -38,7 +38,7 @@ func TestTwoPeopleChangeAKey(t *testing.T) {
 		for _, was := range regexp.MustCompile(`name="was-([a-z]+)" value="([^"]*)"`).FindAllStringSubmatch(page, -1) {
 			fields.Add("was-"+was[1], html.UnescapeString(was[2]))
 		}
-		for _, name := range []string{"name", "scope", "allow", "expires"} {
+		for _, name := range []string{"name", "scopes", "allow", "expires"} {
 			fields[name] = slices.Clone(fields["was-"+name])
 		}
 		maps.Copy(fields, edit)
@@ -54,7 +54,7 @@ func TestTwoPeopleChangeAKey(t *testing.T) {
 		t.Errorf("the form has undone another change: %+v", k)
 	}
 	_, _, page = s.send(b, "GET", at, "")
-	if k := send(page, url.Values{"allow": {block.String() + "\r\n::/0"}, "scope": {"pets:read"}}); k.Scopes == keys[0].Scopes || len(k.Allow) != 2 {
+	if k := send(page, url.Values{"allow": {block.String() + "\r\n::/0"}, "scopes": {"pets:read"}}); k.Scopes == keys[0].Scopes || len(k.Allow) != 2 {
 		t.Errorf("with other scopes: %+v", k)
 	}
 	if k := send(page, url.Values{"allow": {""}, "expires": {""}}); len(k.Allow) != 0 || k.ExpiresAt != 0 || k.Name != "renamed" {
@@ -80,7 +80,7 @@ func TestPastedToken(t *testing.T) {
 		}
 		fmt.Fprintln(&everything, header, page)
 	}
-	for _, f := range forms(tenant, keys[0], keys[1]) {
+	for _, f := range formCases(tenant, keys[0], keys[1]) {
 		add("POST", f.path, fields.Encode()+"&sure=yes", 400)
 	}
 	add("POST", "/console/explain", fields.Encode(), 400)

@@ -10,50 +10,20 @@ import (
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
-	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
 
-func (c *Console) serveKeys() {
-	const key = Home + "keys/{key}"
-	c.handle("GET "+key, c.inSession(c.showKey))
-	c.handle("POST "+key+"/update", c.changing(ofKey("Update", updateKey)))
-	c.handle("POST "+key+"/rotate", c.changing(ofKey("Rotate", rotateKey)))
-	c.handle("POST "+key+"/disable", c.changing(ofKey("Disable", of(operate.Operator.DisableKey))))
-	c.handle("POST "+key+"/enable", c.changing(ofKey("Enable", of(operate.Operator.EnableKey))))
-	c.handle("POST "+key+"/revoke", c.changing(ofKey("Revoke", of(operate.Operator.RevokeKey))))
-	c.handle("POST "+key+"/ban", c.changing(ofKey("Ban", banKey)))
-	c.handle("POST "+key+"/lift", c.changing(ofKey("Lift the ban", liftBan)))
-}
-
 func keyPath(id string) string { return Home + "keys/" + url.PathEscape(id) }
-
-// keyOfPath reads the key that the path of a request names, and its tenant.
-func keyOfPath(ctx context.Context, r *http.Request, v *visit) (t operate.Owner, k keystore.Key, err error) {
-	key, err := id.ParseKey(r.PathValue("key"))
-	if err != nil {
-		return t, k, fmt.Errorf("%w: %w", keystore.ErrNotFound, err)
-	}
-	return readKey(ctx, v, key)
-}
-
-// readKey reads a key and its tenant.
-func readKey(ctx context.Context, v *visit, key id.Key) (t operate.Owner, k keystore.Key, err error) {
-	if k, err = v.store.Key(ctx, key); err != nil {
-		return t, k, err
-	}
-	t, err = v.operator.OwnerOf(ctx, k)
-	return t, k, err
-}
 
 // keyPage is the content of the page of one key.
 type keyPage struct {
 	operate.KeyView
 	Sheet    list
 	Usage    usagePart
-	Scopes   []scopeBox
+	Scopes   []string // that it may have
+	Has      apikey.Scopes
 	Lines    string // the allow-list, a block a line
 	HasEnded bool
 	IsBanned bool
@@ -61,26 +31,20 @@ type keyPage struct {
 	IsEditable bool // its terms can be changed. A later expiry makes an expired key valid again
 }
 
-type scopeBox struct {
-	Name string
-	Has  bool
-}
-
-// boxesOf returns a box for every scope that a key may have, and ticks those of the set. The empty set stands for the scopes of a new key.
-func boxesOf(ctx context.Context, v *visit, set apikey.Scopes) (boxes []scopeBox, err error) {
+// scopesOf returns the scopes that a new key may have, and those that a key has.
+func scopesOf(ctx context.Context, v *visit, has apikey.Scopes) ([]string, apikey.Scopes, error) {
 	known, _, err := v.store.Scopes(ctx)
-	if set == "" {
-		set = known
-	}
-	names := slices.Concat(known.Names(), []string{apikey.UsageRead}, set.Names())
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		boxes = append(boxes, scopeBox{name, set.Has(name)})
-	}
-	return boxes, err
+	names := slices.Concat(known.Names(), []string{apikey.UsageRead}, has.Names())
+	slices.Sort(names)
+	return slices.Compact(names), known, err
 }
 
 func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) error {
-	t, k, err := keyOfPath(r.Context(), r, v)
+	key, err := id.ParseKey(r.PathValue("key"))
+	if err != nil {
+		return fmt.Errorf("%w: %w", keystore.ErrNotFound, err)
+	}
+	t, k, err := v.operator.Key(r.Context(), key)
 	if err != nil {
 		return err
 	}
@@ -93,10 +57,10 @@ func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) erro
 		return err
 	}
 	page := keyPage{
-		KeyView: view, Lines: strings.Join(view.Allow, "\n"), IsBanned: ban.Until != 0, IsEditable: k.RevokedAt <= 0 && k.GraceEndsAt == 0,
+		KeyView: view, Has: k.Scopes, Lines: strings.Join(view.Allow, "\n"), IsBanned: ban.Until != 0, IsEditable: k.RevokedAt <= 0 && k.GraceEndsAt == 0,
 		HasEnded: slices.Contains(endedStates, view.Status),
 	}
-	if page.Scopes, err = boxesOf(r.Context(), v, k.Scopes); err != nil {
+	if page.Scopes, _, err = scopesOf(r.Context(), v, k.Scopes); err != nil {
 		return err
 	}
 	page.Sheet = list{Caption: "This key", Rows: [][]cell{
@@ -124,78 +88,4 @@ func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) erro
 			[]cell{{Text: "Banned because"}, quoted(ban.Reason)}, []cell{{Text: "Told the tenant"}, quoted(ban.Notice)})
 	}
 	return c.show(w, v, http.StatusOK, "key", "Key "+view.ID, page)
-}
-
-// ofKey prepares a change of the key that the path names.
-func ofKey(verb string, prepare func(context.Context, *form, operate.Owner, keystore.Key) (operate.Operation, error)) func(context.Context, *form) (prepared, error) {
-	return func(ctx context.Context, f *form) (prepared, error) {
-		t, k, err := keyOfPath(ctx, f.r, f.visit)
-		if err != nil {
-			return prepared{}, err
-		}
-		op, err := prepare(ctx, f, t, k)
-		return prepared{Operation: op, title: verb + ": key " + k.ID.String(), verb: verb, back: keyPath(k.ID.String())}, err
-	}
-}
-
-// updateKey sets the terms whose fields differ from what the page showed. The others stay as they are now: another person may have
-// changed them since.
-func updateKey(_ context.Context, f *form, t operate.Owner, k keystore.Key) (operate.Operation, error) {
-	name, scopes, allow := f.text("name", "Name", keystore.NameRunesMax), f.scopes(), f.blocks()
-	limits := f.keyLimits()
-	var expiresAt instant.Millis
-	if f.isChanged("expires") {
-		expiresAt = f.moment("expires", "Expires", f.operator.Now())
-	}
-	return f.operator.UpdateKey(t, k, func(k *keystore.Key) {
-		if f.isChanged("name") {
-			k.Name = name
-		}
-		if f.isChanged("scope") {
-			k.Scopes = scopes
-		}
-		if f.isChanged("allow") {
-			k.Allow = allow
-		}
-		if f.isChanged("expires") {
-			k.ExpiresAt = expiresAt
-		}
-		if f.isChanged("minute") {
-			k.Limits.Minute = limits.Minute
-		}
-		if f.isChanged("day") {
-			k.Limits.Day = limits.Day
-		}
-	}), nil
-}
-
-// keyLimits reads the limits of a key itself.
-func (f *form) keyLimits() plan.Limits {
-	return plan.Limits{Minute: f.limit("minute", "Per minute", operate.ParseLimit), Day: f.limit("day", "Per day", operate.ParseLimit)}
-}
-
-func rotateKey(_ context.Context, f *form, t operate.Owner, k keystore.Key) (operate.Operation, error) {
-	var grace operate.Grace
-	if text := f.value("grace"); text != "" {
-		length, err := operate.ParseDuration(text)
-		f.reject("The old token works for", err)
-		grace = operate.Grace{Given: true, Length: length}
-	}
-	return f.operator.RotateKey(t, k, grace), nil
-}
-
-// of prepares a change whose form has no fields.
-func of(change func(operate.Operator, operate.Owner, keystore.Key) operate.Operation) func(context.Context, *form, operate.Owner, keystore.Key) (operate.Operation, error) {
-	return func(_ context.Context, f *form, t operate.Owner, k keystore.Key) (operate.Operation, error) {
-		return change(f.operator, t, k), nil
-	}
-}
-
-func liftBan(ctx context.Context, f *form, t operate.Owner, k keystore.Key) (operate.Operation, error) {
-	return f.operator.LiftBan(ctx, t, k)
-}
-
-func banKey(_ context.Context, f *form, t operate.Owner, k keystore.Key) (operate.Operation, error) {
-	return f.operator.AddBan(t, k, f.period("for", "For"), f.text("reason", "Reason", keystore.NameRunesMax),
-		f.optional("notice", "Text for the tenant", keystore.NoticeRunesMax)), nil
 }

@@ -24,6 +24,7 @@ const (
 // list is what template "list" shows: one page of a list as a table.
 type list struct {
 	Caption string // names the table
+	ID      string // of the element with the rows; may be empty
 	Columns []column
 	Rows    [][]cell // the first cell of a row names it
 	None    string   // the sentence for a list without rows
@@ -46,14 +47,13 @@ func (c column) Title() string { return strings.TrimLeft(string(c), "#~") }
 
 // Class returns the class of the column's cells.
 func (c column) Class() string {
-	return operate.Either(c.IsNumber(), "number", operate.Either(strings.HasPrefix(string(c), "~"), "text", ""))
+	return operate.Either(strings.HasPrefix(string(c), "#"), "number", operate.Either(strings.HasPrefix(string(c), "~"), "text", ""))
 }
 
 // ClassOf returns the class of one of the column's cells. A narrow page leaves out those that have nothing to say.
-func (c column) ClassOf(one cell) string { return operate.Either(one.Text == "-", "none", c.Class()) }
-
-// IsNumber reports whether the cells are numbers.
-func (c column) IsNumber() bool { return strings.HasPrefix(string(c), "#") }
+func (c column) ClassOf(one cell) string {
+	return strings.TrimSpace(operate.Either(one.Text == "-", "none ", "") + c.Class())
+}
 
 // cell is one cell of a row.
 type cell struct {
@@ -168,29 +168,16 @@ func readPage[T, V any](r *http.Request, find func(most int) ([]T, error), after
 		p.rows = p.rows[:n]
 		p.next = after(p.rows[n-1])
 	}
-	p.views = viewsOf(p.rows, view)
+	p.views = operate.ViewsOf(p.rows, view)
 	return p, nil
 }
 
-// viewsOf returns the views of rows. Without rows, it is empty and not nil: in JSON, a list.
-func viewsOf[T, V any](rows []T, view func(T) V) []V {
-	views := make([]V, len(rows))
-	for i, row := range rows {
-		views[i] = view(row)
-	}
-	return views
-}
-
-// address returns the address of a request with other members in its query. An empty value removes a member.
-func address(r *http.Request, members ...string) string {
+// address returns the address of a request with another value of a member of its query. An empty value removes the member.
+func address(r *http.Request, member, value string) string {
 	query := r.URL.Query()
 	query.Del("done")
-	for i := 0; i < len(members); i += 2 {
-		if members[i+1] == "" {
-			query.Del(members[i])
-			continue
-		}
-		query.Set(members[i], members[i+1])
+	if query.Del(member); value != "" {
+		query.Set(member, value)
 	}
 	return (&url.URL{Path: r.URL.Path, RawQuery: query.Encode()}).String()
 }

@@ -44,7 +44,7 @@ func TestFormsKnowTheirOutcome(t *testing.T) {
 			before := keys()
 			mode.Trip = proxy.RoundTrips() + k
 			proxy.CutAt(mode)
-			body := fmt.Sprintf("name=ci&scope=pets:read&once=%d-%t-%t", k, mode.Delivered, mode.ForEver)
+			body := fmt.Sprintf("name=ci&scopes=pets:read&once=%d-%t-%t", k, mode.Delivered, mode.ForEver)
 			status, _, page := s.send(b, "POST", path, body)
 			isCut := proxy.IsCut()
 			proxy.CutAt(testkit.Cut{})
@@ -101,7 +101,7 @@ func TestConsoleWithoutDatabase(t *testing.T) {
 			}
 		}
 	}
-	f(b, "GET", Home, 200, "The database is away", `data-title="Gateway">gw-2</th>`, "1.2 ms", "Sign out")
+	f(b, "GET", Home, 200, "The database is away", `data-title="Gateway"><span class="whole">gw-2</span></th>`, "1.2 ms", "Sign out")
 	f(b, "GET", Home+"tenants", 503, "The database cannot be used", "Sign out")
 	f(b, "POST", Home+"tenants", 503, "Forms are closed", "Nothing was changed")
 	f(unknown, "GET", Home, 503, "The database cannot be used")

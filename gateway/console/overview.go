@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"petgate/shared/api/code"
-	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
@@ -101,31 +99,32 @@ func (c *Console) trafficNow(patience context.Context) (t traffic) {
 	t.At = known.UTC().Format("15:04:05 UTC")
 	span := usageSpans[usualSpan]
 	starts := span.starts(instant.Of(c.cfg.Clock()))
-	before := make([]int64, len(starts))
-	var sums [3]int64 // by class
-	outcomes := map[string]int64{}
-	var closed, closedBefore int64
+	var before []keystore.PeriodUsage
 	now := make([]keystore.PeriodUsage, 0, len(rows))
+	outcomes := map[string]int64{}
 	for _, r := range rows {
-		at := int(r.Start.Sub(starts[0].Add(-day)) / span.length)
-		switch {
-		case r.Outcome == reportOutcome || at < 0:
-		case at < len(starts):
-			before[at] += r.Requests
-			if at < len(starts)-1 {
-				closedBefore += r.Requests
-			}
+		switch dayBefore := r.Start.Add(day); {
+		case r.Outcome == reportOutcome || dayBefore < starts[0]:
+		case r.Start < starts[0]:
+			before = append(before, keystore.PeriodUsage{Start: dayBefore, Outcome: r.Outcome, Requests: r.Requests})
 		default:
 			now = append(now, r)
-			sums[slices.Index(plot.Outcomes, classOf(r.Outcome))] += r.Requests
 			outcomes[r.Outcome] += r.Requests
-			if at < 2*len(starts)-1 {
-				closed += r.Requests
-			}
 		}
 	}
 	u := span.plot("traffic", "Requests of all tenants by hour, UTC", starts, now, plot.Outcomes, classOfRow)
-	u.Width, u.Before, u.BeforeName = wideWidth, before, "the day before"
+	u.Width, u.BeforeName = wideWidth, "the day before"
+	var sums [3]int64 // by class
+	var closed, closedBefore int64
+	for i, dayBefore := range span.plot("", "", starts, before, plot.Outcomes, classOfRow).Bars {
+		u.Before = append(u.Before, dayBefore.Sum())
+		if i < len(starts)-1 {
+			closed, closedBefore = closed+u.Bars[i].Sum(), closedBefore+u.Before[i]
+		}
+		for class, n := range u.Bars[i].Counts {
+			sums[class] += n
+		}
+	}
 	t.Drawing = drawn(u)
 	t.Outcomes = list{
 		Caption: "Why requests were refused or failed", Columns: []column{"Outcome", "Is", "#Requests"}, None: "No request was refused or failed.",
@@ -169,44 +168,29 @@ func percent(part, all int64) string {
 }
 
 // endingList returns keys that expire soon.
-func endingList(v *visit, keys []ownedKey) list {
+func endingList(v *visit, keys []operate.KeyView) list {
 	l := list{
 		Caption: "Keys that expire in the next 14 days", Columns: []column{"Key", "Tenant", "Expires", "Last used"},
 		None: "No key expires in the next 14 days.",
 	}
 	for _, k := range keys {
 		l.Rows = append(l.Rows, []cell{
-			{Text: k.ID.String(), Link: keyPath(k.ID.String())},
-			{Text: cmp.Or(k.tenant, k.Tenant.String()), Link: tenantPath(k.Tenant.String())},
-			v.when(k.ExpiresAt, "never"),
-			v.when(k.LastUsedAt, "never"),
+			{Text: k.ID, Link: keyPath(k.ID)},
+			{Text: k.Tenant, Link: tenantPath(k.TenantID)},
+			v.whenText(k.ExpiresAt, "never"),
+			v.whenText(k.LastUsedAt, "never"),
 		})
 	}
 	return l
 }
 
-// ownedKey is a key with the name of its tenant.
-type ownedKey struct {
-	keystore.Key
-	tenant string
-}
-
 // readExpiring reads the keys that expire soon.
-func (c *Console) readExpiring(ctx context.Context) ([]ownedKey, error) {
-	keys, err := c.cfg.Store.KeysExpiring(ctx, endsWithin, tenantsTop)
-	if err != nil {
-		return nil, err
-	}
-	tenants, err := c.cfg.Store.TenantsOf(ctx, viewsOf(keys, func(k keystore.Key) id.Tenant { return k.Tenant }))
-	return viewsOf(keys, func(k keystore.Key) ownedKey { return ownedKey{k, tenants[k.Tenant].Name} }), err
+func (c *Console) readExpiring(ctx context.Context) ([]operate.KeyView, error) {
+	o := operate.Operator{Store: c.cfg.Store, Clock: c.cfg.Clock}
+	return keystore.Collect(o.ViewKeys(ctx, o.Store.KeysExpiring(ctx, endsWithin, tenantsTop)))
 }
 
 // readHours reads the requests of the last 48 hours.
 func (c *Console) readHours(ctx context.Context) ([]keystore.PeriodUsage, error) {
 	return c.cfg.Store.UsageOfAll(ctx, instant.Of(c.cfg.Clock()).Add(time.Hour-2*day))
-}
-
-// owners returns tenants with their limits. The operator only reads.
-func (c *Console) owners(ctx context.Context, tenants []id.Tenant) (map[id.Tenant]operate.Owner, error) {
-	return operate.Operator{Store: c.cfg.Store}.Owners(ctx, tenants)
 }

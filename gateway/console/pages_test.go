@@ -216,7 +216,7 @@ func TestPagesOfABan(t *testing.T) {
 	b := s.signIn(keystore.ConsoleInvitation{})
 	s.wants(b, "/console/", 200, "<dt>Banned keys</dt><dd>0</dd>")
 	key := "/console/keys/" + keys[0].ID.String()
-	if status, _, page := s.send(b, "POST", key+"/ban", "sure=yes&for=7d&reason=invoice&notice=Please+pay."); status != 303 {
+	if status, _, page := s.send(b, "POST", key+"/ban", "sure=yes&for=7d&reason=invoice&tell=Please+pay."); status != 303 {
 		t.Fatalf("the ban: %d\n%s", status, page)
 	}
 	const marked = `<a href="/console/tenants" aria-current="true">`

@@ -63,14 +63,11 @@ func (c *Console) readRanking(of rankingPeriod) func(context.Context) (ranking, 
 		if found.refused, err = c.cfg.Store.RefusedMost(ctx, since, until, rankedMax); err != nil {
 			return found, err
 		}
-		var tenants []id.Tenant
-		for _, u := range found.busiest {
-			tenants = append(tenants, u.Tenant)
-		}
+		tenants := operate.ViewsOf(found.busiest, func(u keystore.TenantUsage) id.Tenant { return u.Tenant })
 		for _, u := range found.refused {
 			tenants = append(tenants, u.Tenant)
 		}
-		found.owners, err = c.owners(ctx, tenants)
+		found.owners, err = operate.Operator{Store: c.cfg.Store}.Owners(ctx, tenants)
 		return found, err
 	}
 }
@@ -84,18 +81,18 @@ type nearest struct {
 
 func (n nearest) percent() int64 { return n.Used * 100 / max(n.Limit, 1) }
 
-// readNearest reads the tenants that have used the largest part of a limit. The database knows who was charged most today, and the
-// gateways who is busy now; the quotas decide.
+// readNearest reads the tenants that have used the largest part of a limit. The database knows who was charged most today and
+// this month, and the gateways who is busy now; the quotas decide.
 func (c *Console) readNearest(ctx context.Context) (found []nearest, err error) {
 	if c.cfg.Quota == nil {
 		return nil, nil
 	}
-	tenants, err := c.cfg.Store.NearestToLimit(ctx, instant.Of(c.cfg.Clock()).Truncate(day), rankedRows)
+	tenants, err := c.cfg.Store.NearestToLimit(ctx, instant.Of(c.cfg.Clock()), rankedRows)
 	if err != nil {
 		return nil, err
 	}
 	tenants = append(tenants, c.watch.busy()...)
-	owners, err := c.owners(ctx, tenants)
+	owners, err := operate.Operator{Store: c.cfg.Store}.Owners(ctx, tenants)
 	if err != nil {
 		return nil, err
 	}
@@ -191,11 +188,5 @@ func (c *Console) rankingLists(patience context.Context, v *visit, period rankin
 
 // levelOf says whether a part of a limit is near it or has reached it, for the stylesheet.
 func levelOf(percent int64) string {
-	switch {
-	case percent >= 100:
-		return "full"
-	case percent >= nearPercent:
-		return "near"
-	}
-	return ""
+	return operate.Either(percent >= 100, "full", operate.Either(percent >= nearPercent, "near", ""))
 }

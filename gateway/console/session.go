@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -156,7 +157,7 @@ func (c *Console) inSession(serve func(http.ResponseWriter, *http.Request, *visi
 // request that could change something, except for its own end.
 func (c *Console) serveVisit(w http.ResponseWriter, r *http.Request, v *visit, serve func(http.ResponseWriter, *http.Request, *visit) error) error {
 	switch {
-	case !isRead(r) && !v.session.Role.Allows(neededFor(r)):
+	case !isRead(r) && !v.session.Role.Allows(cmp.Or(c.roles[r.Pattern], keystore.RoleAdmin)):
 		return c.say(w, v, http.StatusForbidden, operate.Either(v.session.Role == keystore.RoleRead, "This session is read-only", "This session may only change keys and bans"),
 			"Nothing was changed. For a session that may do more, run keyadmin console without --read-only, or have the identity provider put you into another group.")
 	case hasToken(url.Values{"": {r.URL.Path}}) || hasToken(r.URL.Query()):
@@ -165,17 +166,6 @@ func (c *Console) serveVisit(w http.ResponseWriter, r *http.Request, v *visit, s
 		return c.say(w, v, http.StatusBadRequest, "This address cannot be read", "It contains bytes that are not text.")
 	}
 	return serve(w, r, v)
-}
-
-// neededFor returns the role that sending a form needs.
-func neededFor(r *http.Request) keystore.Role {
-	switch at := strings.TrimPrefix(r.URL.Path, Home); {
-	case at == "logout":
-		return keystore.RoleRead
-	case strings.HasPrefix(at, "keys/"), at == "bans", at == "explain", strings.HasPrefix(at, "tenants/") && strings.HasSuffix(at, "/keys"):
-		return keystore.RoleKeys
-	}
-	return keystore.RoleAdmin
 }
 
 // withoutSession serves requests that need no session.
@@ -223,15 +213,9 @@ func hasToken(values url.Values) bool {
 	return someValue(values, func(value string) bool { return apikey.IsIn([]byte(value)) })
 }
 
-// loginPage is the content of the page that opens a session.
-type loginPage struct{ Problem string }
-
 func (c *Console) showLogin(w http.ResponseWriter, r *http.Request) error {
-	var page loginPage
-	if r.URL.Query().Has("ended") {
-		page.Problem = "Your session has ended."
-	}
-	return c.show(w, nil, http.StatusOK, "login", "Sign in", page)
+	problem := operate.Either(r.URL.Query().Has("ended"), "Your session has ended.", "")
+	return c.show(w, nil, http.StatusOK, "login", "Sign in", problem)
 }
 
 func (c *Console) login(w http.ResponseWriter, r *http.Request) error {
@@ -240,9 +224,8 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) error {
 	}
 	token, session, err := c.cfg.Forms.OpenConsole(r.Context(), r.PostFormValue("code"), c.cfg.Address)
 	if errors.Is(err, keystore.ErrNotFound) {
-		return c.show(w, nil, http.StatusForbidden, "login", "Sign in", loginPage{
-			"This code cannot be used. A code works once, within a minute, and only at the gateway of its link. Get a new link with keyadmin console.",
-		})
+		return c.show(w, nil, http.StatusForbidden, "login", "Sign in",
+			"This code cannot be used. A code works once, within a minute, and only at the gateway of its link. Get a new link with keyadmin console.")
 	}
 	if err != nil {
 		return err

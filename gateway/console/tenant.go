@@ -25,11 +25,11 @@ type tenantPage struct {
 	Sheet  list
 	Used   string // a sentence about use that is not known exactly; empty: there is nothing to say
 	Keys   list
-	Bans   list
 	Usage  usagePart
 	Plans  []string
-	Scopes []scopeBox // of a new key
-	Once   string     // names the form of a new key
+	Scopes []string      // that a new key may have
+	Has    apikey.Scopes // that it has if nothing else is chosen
+	Once   string        // names the form of a new key
 }
 
 func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) error {
@@ -50,23 +50,13 @@ func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) e
 	if isData, err := c.sendData(w, r, v, "keys", keys.views, keys.next); isData {
 		return err
 	}
-	bans, err := readPage(r, func(most int) ([]keystore.NamedBan, error) {
-		return v.store.FindBans(ctx, t.ID, 0, id.Key{}, most)
-	}, banCursor, viewBan)
-	if err != nil {
-		return err
-	}
-	scopes, err := boxesOf(ctx, v, "")
+	scopes, has, err := scopesOf(ctx, v, "")
 	if err != nil {
 		return err
 	}
 	page := tenantPage{
-		TenantView: owner.View(), Plans: sortedNames(plans), Scopes: scopes, Once: rand.Text(),
-		Keys: keyList(v, keys.views).paged(r, keys.next), Bans: banList(v, bans.views),
-	}
-	page.Bans.None = "No key of this tenant is banned."
-	if bans.next != "" {
-		page.Bans.Next = bansPath(t.ID, bans.next)
+		TenantView: owner.View(), Plans: sortedNames(plans), Scopes: scopes, Has: has, Once: rand.Text(),
+		Keys: keyList(v, keys.views).paged(r, keys.next),
 	}
 	page.Sheet, page.Used = c.tenantSheet(ctx, v, owner)
 	page.Usage = c.usageOf(ctx, v.operator, t.ID, id.Key{}, r.URL.Query().Get("usage"), owner.Limits)
@@ -76,15 +66,14 @@ func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) e
 // tenantSheet returns the facts of a tenant, and a sentence about use that is not known exactly.
 func (c *Console) tenantSheet(ctx context.Context, v *visit, t operate.Owner) (sheet list, used string) {
 	view := t.View()
-	parts := [...]cell{{Text: "-"}, {Text: "-"}, {Text: "-"}}
+	var use quota.Verdict
 	if c.cfg.Quota != nil && t.Limits.IsSet() {
 		ctx, cancel := context.WithTimeout(ctx, databaseWithin/2) // the rest of the time is for the database
 		defer cancel()
-		use, err := c.cfg.Quota(ctx, t.ID)
-		switch {
-		case err != nil:
-			used = "How much it has used cannot be read: " + err.Error() + "."
-		case use.Degraded:
+		var err error
+		if use, err = c.cfg.Quota(ctx, t.ID); err != nil {
+			use, used = quota.Verdict{}, "How much it has used cannot be read: "+err.Error()+"."
+		} else if use.Degraded {
 			left := int64(plan.LimitMax)
 			for _, u := range use.Usages {
 				if u.Limit != 0 {
@@ -92,13 +81,6 @@ func (c *Console) tenantSheet(ctx context.Context, v *visit, t operate.Owner) (s
 				}
 			}
 			used = "Redis is away: this gateway admits " + humanize.Comma(left) + " more of its share."
-			fallthrough
-		default:
-			for p := range parts {
-				if u := use.Usages[p]; u.Limit != 0 {
-					parts[p] = usedPart(u)
-				}
-			}
 		}
 	}
 	sheet = list{Caption: "This tenant", Rows: [][]cell{
@@ -107,15 +89,18 @@ func (c *Console) tenantSheet(ctx context.Context, v *visit, t operate.Owner) (s
 	}}
 	titles := [...]string{"Used, last 60 s", "Used today (UTC)", fmt.Sprintf("Used this month (from day %d, UTC)", view.MonthStarts)}
 	for i, limit := range view.LimitTexts() {
-		sheet.Rows = append(sheet.Rows, []cell{{Text: "Requests per " + plan.Policies[i]}, {Text: limit}}, []cell{{Text: titles[i]}, parts[i]})
+		sheet.Rows = append(sheet.Rows, []cell{{Text: "Requests per " + plan.Policies[i]}, {Text: limit}}, []cell{{Text: titles[i]}, usedPart(use.Usages[i])})
 	}
 	sheet.Rows = append(sheet.Rows, []cell{{Text: "Created"}, v.when(t.CreatedAt, "-")}, []cell{{Text: "ID"}, {Text: view.ID}})
 	return sheet, used
 }
 
-// usedPart is a cell with the used part of a limit.
+// usedPart is a cell with the used part of a limit. Without a limit, it is a dash.
 func usedPart(u quota.Usage) cell {
 	c := sharePart(u, true)
+	if u.Limit == 0 {
+		return c
+	}
 	c.Text = fmt.Sprintf("%s of %s (%s)", humanize.Comma(u.Used), humanize.Comma(u.Limit), c.Text)
 	return c
 }
@@ -136,7 +121,7 @@ func readKeys(r *http.Request, v *visit, t operate.Owner) (p page[keystore.Key, 
 		if err != nil {
 			return nil, err
 		}
-		bans, err = v.store.BansOf(r.Context(), viewsOf(keys, func(k keystore.Key) id.Key { return k.ID }))
+		bans, err = v.store.BansOf(r.Context(), operate.ViewsOf(keys, func(k keystore.Key) id.Key { return k.ID }))
 		return keys, err
 	}, func(k keystore.Key) string { return k.ID.String() }, func(k keystore.Key) operate.KeyView {
 		return operate.ViewKey(k, t, bans[k.ID].Until, v.operator.Now())
@@ -165,18 +150,3 @@ func keyList(v *visit, keys []operate.KeyView) list {
 func keyStatus(k operate.KeyView) cell { return status(k.Status, k.Status == "active") }
 
 func sortedNames(plans operate.Plans) []string { return slices.Sorted(maps.Keys(plans)) }
-
-func createKey(ctx context.Context, f *form, t keystore.Tenant) (operate.Operation, error) {
-	owner, err := f.operator.Owner(ctx, t)
-	if err != nil {
-		return operate.Operation{}, err
-	}
-	spec := keystore.KeySpec{
-		Tenant: t.ID, Name: f.text("name", "Name", keystore.NameRunesMax), Environment: apikey.Live, Scopes: f.scopes(), Allow: f.blocks(),
-		ExpiresAt: f.moment("expires", "Expires", f.operator.Now()), Limits: f.keyLimits(),
-	}
-	if f.value("environment") == apikey.Test.String() {
-		spec.Environment = apikey.Test
-	}
-	return f.operator.CreateKey(owner, spec), nil
-}

@@ -12,6 +12,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"petgate/shared/api/code"
+	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
@@ -84,7 +85,7 @@ const (
 	narrowWidth  = 328
 )
 
-// usageOf reads the requests of a tenant, or of one of its keys if key is not zero, in the span with the given name; with an unknown name, in
+// usageOf reads the requests with a tenant's live keys, or with one of its keys if key is not zero, in the span with the given name; with an unknown name, in
 // the usual span. limits are the tenant's; they may be unset. Attempts by minute are not kept for each key.
 func (c *Console) usageOf(ctx context.Context, o operate.Operator, tenant id.Tenant, key id.Key, name string, limits plan.Limits) (part usagePart) {
 	part.Spans = slices.Clone(usageSpans)
@@ -160,9 +161,9 @@ func refusalList(span usageSpan, rows []keystore.PeriodUsage) list {
 	return l
 }
 
-// attemptsSince returns the attempts of a tenant by minute.
+// attemptsSince returns the attempts with a tenant's live keys by minute.
 func attemptsSince(ctx context.Context, o operate.Operator, tenant id.Tenant, since instant.Millis) ([]keystore.PeriodUsage, error) {
-	minutes, err := o.Minutes(ctx, tenant, since, math.MaxInt64)
+	minutes, err := o.Minutes(ctx, tenant, apikey.Live, since, math.MaxInt64)
 	rows := make([]keystore.PeriodUsage, len(minutes))
 	for i, m := range minutes {
 		rows[i] = keystore.PeriodUsage{Start: m.At, Requests: m.Attempts}
@@ -232,12 +233,11 @@ func drawn(u plot.Usage) drawing {
 	narrow.ID, narrow.Width = u.ID+"-narrow", narrowWidth
 	d := drawing{Usage: u, SVGs: [2]template.HTML{template.HTML(u.SVG()), template.HTML(narrow.SVG())}}
 	for _, bar := range slices.Backward(u.Bars) {
-		row, sum := drawnRow{Name: bar.Name}, int64(0)
+		row := drawnRow{Name: bar.Name}
 		for _, n := range bar.Counts {
-			sum += n
 			row.Counts = append(row.Counts, humanize.Comma(n))
 		}
-		if sum > 0 {
+		if bar.Sum() > 0 {
 			d.Rows = append(d.Rows, row)
 		}
 	}

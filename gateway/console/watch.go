@@ -1,10 +1,12 @@
 package console
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -16,7 +18,25 @@ import (
 	"petgate/shared/service"
 )
 
-// watch knows what all registered gateways do now. Pages and streams share what it finds, so the gateways and the database are asked at
+// liveEvery is how often a page asks for live figures.
+const liveEvery = 2 * time.Second
+
+// live sends the figures of the overview, as the same parts of the page that the overview has.
+func (c *Console) live(w http.ResponseWriter, _ *http.Request, _ *visit) error {
+	seen := c.watch.look()
+	parts := map[string]string{"at": seen.At}
+	for _, name := range []string{"now", "gateways", "problems"} {
+		var part bytes.Buffer
+		if err := c.pages["overview"].ExecuteTemplate(&part, "live-"+name, seen); err != nil {
+			return err
+		}
+		parts[name] = part.String()
+	}
+	service.WriteJSON(w, http.StatusOK, parts)
+	return nil
+}
+
+// watch knows what all registered gateways do now. All pages share what it finds, so the gateways and the database are asked at
 // most once in half of liveEvery, however many look.
 type watch struct {
 	store *keystore.Store
@@ -38,17 +58,8 @@ type watch struct {
 type overviewLive struct {
 	At       string
 	Rate     string // requests per second at all gateways together; a dash: not known
-	Refused  string // of them
-	Gateways []gatewayRow
+	Gateways list
 	Problems []*problemRow // each once, with all gateways that have it
-}
-
-type gatewayRow struct {
-	ID, State, Mode              string
-	Lag, Rate, Refused, P50, P99 string // a dash: not known
-	Version, Document            string
-	Certificate                  string // when the first of its certificates expires
-	IsWell                       bool
 }
 
 type problemRow struct {
@@ -92,7 +103,9 @@ func certificateText(l operate.Live, now time.Time) string {
 func (w *watch) refresh(now time.Time) {
 	ctx, cancel := context.WithTimeout(w.ctx, databaseWithin)
 	defer cancel()
-	seen := overviewLive{At: now.UTC().Format("15:04:05 UTC"), Rate: "-", Refused: "-"}
+	seen := overviewLive{At: now.UTC().Format("15:04:05 UTC"), Rate: "-", Gateways: list{ID: "live-gateways", Caption: "What each gateway does now", None: "No gateway is registered.", Columns: []column{
+		"Gateway", "State", "#Requests/s", "#Refused/s", "#p50", "#p99", "Quotas", "#Lag (events)", "Version", "Document", "Certificate",
+	}}}
 	found := problems{}
 	for _, p := range w.own() {
 		found.add(w.self, p)
@@ -118,17 +131,13 @@ func (w *watch) refresh(now time.Time) {
 	}
 	figures := w.gateways.Ask(ctx, gateways, tenantsTop)
 	group.Wait()
-	var requests, refused float64
+	var requests float64
 	w.tenants = slices.Collect(maps.Keys(operate.SumTenants(figures)))
 	for i, f := range figures {
 		name, state := f.Gateway.ID, views[i].State
-		row := gatewayRow{
-			ID: name, State: operate.OrDash(state), IsWell: state == keystore.GatewayLive || err != nil, Lag: "-",
-			Mode: cmp.Or(modes[f.Mode], f.Mode, "-"), Rate: "-", Refused: "-", P50: millis(f.P50), P99: millis(f.P99),
-			Version: operate.OrDash(f.Version), Document: operate.OrDash(f.Gateway.Document.String()), Certificate: certificateText(f.Live, now),
-		}
+		stateCell, lag, rate, refusedRate := status(operate.OrDash(state), state == keystore.GatewayLive || err != nil), "-", "-", "-"
 		if err == nil {
-			row.Lag = fmt.Sprint(views[i].Lag)
+			lag = fmt.Sprint(views[i].Lag)
 			if cure := cureOf(f.Gateway, state); cure != "" {
 				found.add(name, service.Problem{Detail: cure})
 			}
@@ -137,14 +146,26 @@ func (w *watch) refresh(now time.Time) {
 			found.add(name, service.Problem{Detail: "its figures are missing: " + f.Err.Error()})
 		}
 		if f.Seconds > 0 {
-			row.Rate, row.Refused = rateText(f.RequestRate), rateText(f.RefusedRate)
-			requests, refused = requests+f.RequestRate, refused+f.RefusedRate
-			seen.Rate, seen.Refused = rateText(requests), rateText(refused)
+			rate, refusedRate = rateText(f.RequestRate), rateText(f.RefusedRate)
+			requests += f.RequestRate
+			seen.Rate = rateText(requests)
 		}
+		seen.Gateways.Rows = append(seen.Gateways.Rows, []cell{
+			{Text: name},
+			stateCell,
+			{Text: rate},
+			{Text: refusedRate},
+			{Text: millis(f.P50)},
+			{Text: millis(f.P99)},
+			{Text: cmp.Or(modes[f.Mode], f.Mode, "-")},
+			{Text: lag},
+			{Text: operate.OrDash(f.Version)},
+			{Text: operate.OrDash(f.Gateway.Document.String())},
+			{Text: certificateText(f.Live, now)},
+		})
 		for _, p := range others[i] {
 			found.add(name, p)
 		}
-		seen.Gateways = append(seen.Gateways, row)
 	}
 	seen.Problems = found.rows()
 	w.seen, w.at = seen, w.clock()

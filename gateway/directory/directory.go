@@ -105,6 +105,7 @@ type Directory struct {
 	position   atomic.Pointer[snapshot.Position] // of the state
 	failing    atomic.Pointer[time.Time]         // since when it cannot be followed although it is available; nil: it can
 	fault      atomic.Pointer[error]             // why the database cannot be followed; nil: it is followed
+	unkept     atomic.Pointer[error]             // why there is no snapshot; nil: there is one, or none is wanted
 
 	mu       sync.Mutex // guards changes of the state except bans; never taken by a request
 	versions uint64
@@ -151,6 +152,7 @@ func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, e
 	var err error
 	if d.snapshot, err = snapshot.Open(cfg.Snapshot, cfg.GatewayID, d.self.Load().Incarnation); err != nil {
 		cfg.Log.Error("directory: running without a snapshot", "path", cfg.Snapshot, "error", err)
+		d.unkept.Store(&err)
 	}
 	d.registry.ended = d.snapshot.Ended()
 	if d.snapshot.IsKept() {
@@ -280,4 +282,12 @@ func (d *Directory) Behind() error {
 	}
 	silence := d.age(seen, instant.Of(d.cfg.Clock()))
 	return fmt.Errorf("not read for %s; what was loaded stays in force: %w", silence.Truncate(time.Second), *fault)
+}
+
+// Unkept returns an error if the snapshot is wanted and cannot be kept.
+func (d *Directory) Unkept() error {
+	if err := d.unkept.Load(); err != nil {
+		return fmt.Errorf("a restart without the database would know no key: %w", *err)
+	}
+	return nil
 }

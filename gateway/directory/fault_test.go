@@ -152,7 +152,7 @@ func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 		t.Errorf("from the snapshot: %t %+v", ok, e)
 	}
 	second := start(t, proxied, Config{Snapshot: path})
-	if second.Ready() == nil || !strings.Contains(second.log.String(), "another process uses this snapshot") {
+	if second.Ready() == nil || second.Unkept() == nil || again.Unkept() != nil || !strings.Contains(second.log.String(), "another process uses this snapshot") {
 		t.Errorf("two processes use one snapshot; log %s", second.log)
 	}
 	second.stop()

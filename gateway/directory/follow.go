@@ -304,9 +304,12 @@ func (d *Directory) report(err error) {
 		d.seen.Store(nil)
 		d.cfg.Log.Error("directory: refusing everything from now on", "error", err)
 	case was == nil || kindOf(*was) != kindOf(err):
-		if d.seen.Load() == nil {
+		switch {
+		case d.seen.Load() == nil:
 			d.cfg.Log.Error("directory: cannot load from the database, so no key is known", "error", err)
-		} else {
+		case errors.Is(err, keystore.ErrRewound):
+			d.cfg.Log.Warn("directory: the database is an older copy, as after a restore or a fail-over: everything is loaded again")
+		default:
 			d.cfg.Log.Warn("directory: cannot follow the database; what is loaded stays in force", "error", err)
 		}
 	}

@@ -59,6 +59,7 @@ func (d *Directory) confirmable() snapshot.Position {
 func (d *Directory) record(changes func(keystore.Rows)) {
 	if err := d.snapshot.Append(d.head(), changes); err != nil {
 		d.cfg.Log.Error("directory: running without a snapshot until the next one is written", "error", err)
+		d.unkept.Store(&err)
 	}
 }
 
@@ -89,6 +90,9 @@ func (d *Directory) takeSnapshot() error {
 	err := d.snapshot.Replace(d.head(), d.state.Load().pass)
 	if err != nil {
 		d.cfg.Log.Error("directory: cannot write the snapshot; trying again in a minute", "path", d.cfg.Snapshot, "error", err)
+		d.unkept.Store(&err)
+		return err
 	}
-	return err
+	d.unkept.Store(nil)
+	return nil
 }

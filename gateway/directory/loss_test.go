@@ -101,6 +101,21 @@ func TestSnapshotThatCannotBeRemoved(t *testing.T) {
 	})
 }
 
+// A snapshot that cannot be written is reported until one is written.
+func TestSnapshotThatCannotBeWritten(t *testing.T) {
+	path := snapshotPath(t)
+	d := opened(t, openStore(t, testkit.SQLite(t)), Config{Snapshot: path})
+	defer d.snapshot.Close()
+	must.Do(t, os.Remove(path))
+	must.Do(t, os.MkdirAll(filepath.Join(path, "file"), 0o700))
+	for _, isBlocked := range []bool{true, false} {
+		if err := d.takeSnapshot(); (err != nil) != isBlocked || (d.Unkept() != nil) != isBlocked {
+			t.Errorf("blocked: %t; taken: %v; reported: %v", isBlocked, err, d.Unkept())
+		}
+		must.Do(t, os.RemoveAll(path))
+	}
+}
+
 // A process that cannot use its snapshot, here because another one has locked it, confirms changes that are not in the
 // file. It therefore removes the file, so that no later process starts from it. It never removes the file of another gateway.
 func TestSnapshotThatIsNotKeptIsRemoved(t *testing.T) {

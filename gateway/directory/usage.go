@@ -36,6 +36,8 @@ type Usage struct {
 	Outcome   string // one of a few constants
 	Charged   bool   // taken from the quota
 	Metered   bool   // the quota was asked, whatever it answered
+	Cost      uint16 // in units, at least 1 if Charged
+	IsTest    bool   // the key is a test key
 	// At is when the request was made. For a charged request, it is taken from the clock that decided on the quota, so the
 	// usage of a day equals what the quota has charged on that day.
 	At instant.Millis
@@ -75,17 +77,20 @@ type usageSlot struct {
 	Key                id.Key
 	Operation, Outcome string
 	Charged            bool
+	IsTest             bool
 	Hour               instant.Millis
 }
 
 type usageSum struct {
-	Requests int64
-	LastAt   instant.Millis
+	Requests  int64
+	MoreUnits int64
+	LastAt    instant.Millis
 }
 
 type minutesSlot struct {
 	Tenant id.Tenant
 	Hour   instant.Millis
+	IsTest bool
 }
 
 type usageBatch struct {
@@ -135,9 +140,13 @@ func (u *usage) collect(at time.Time, now instant.Millis) {
 
 func (u *usage) add(request Usage, n int64, now instant.Millis) {
 	hour := request.At.Truncate(time.Hour)
-	row := usageSlot{request.Tenant, request.Key, request.Operation, request.Outcome, request.Charged, hour}
+	row := usageSlot{request.Tenant, request.Key, request.Operation, request.Outcome, request.Charged, request.IsTest, hour}
+	moreUnits := int64(0)
+	if request.Charged {
+		moreUnits = n * int64(max(1, request.Cost)-1)
+	}
 	if sum, known := u.Rows[row]; known || len(u.Rows) < usageBacklogMax {
-		u.Rows[row] = usageSum{sum.Requests + n, now}
+		u.Rows[row] = usageSum{sum.Requests + n, sum.MoreUnits + moreUnits, now}
 	} else {
 		u.dropped.Add(float64(n))
 		u.Dropping = true
@@ -145,7 +154,7 @@ func (u *usage) add(request Usage, n int64, now instant.Millis) {
 	if !request.Metered {
 		return
 	}
-	slot := minutesSlot{request.Tenant, hour}
+	slot := minutesSlot{request.Tenant, hour, request.IsTest}
 	attempts := u.Minutes[slot]
 	if attempts == nil {
 		if len(u.Minutes) >= minutesBacklogMax {
@@ -168,7 +177,7 @@ func (u *unstored) next(withMinutes bool) *usageBatch {
 	for row, sum := range u.Rows {
 		u.Sent.Rows = append(u.Sent.Rows, keystore.UsageRow{
 			Tenant: row.Tenant, Key: row.Key, Operation: row.Operation, Outcome: row.Outcome, Charged: row.Charged,
-			Hour: row.Hour, Requests: sum.Requests, LastAt: sum.LastAt,
+			IsTest: row.IsTest, Hour: row.Hour, Requests: sum.Requests, MoreUnits: sum.MoreUnits, LastAt: sum.LastAt,
 		})
 		delete(u.Rows, row)
 		if len(u.Sent.Rows) == usageRowsMax {
@@ -179,7 +188,7 @@ func (u *unstored) next(withMinutes bool) *usageBatch {
 		return u.Sent
 	}
 	for slot, attempts := range u.Minutes {
-		u.Sent.Minutes = append(u.Sent.Minutes, keystore.UsageMinutes{Tenant: slot.Tenant, Hour: slot.Hour, Attempts: *attempts})
+		u.Sent.Minutes = append(u.Sent.Minutes, keystore.UsageMinutes{Tenant: slot.Tenant, Hour: slot.Hour, IsTest: slot.IsTest, Attempts: *attempts})
 		delete(u.Minutes, slot)
 		if len(u.Sent.Minutes) == usageRowsMax {
 			break

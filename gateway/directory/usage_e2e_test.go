@@ -286,7 +286,7 @@ func TestUsageIsWhatRedisAdmitted(t *testing.T) {
 		}
 	}
 	for _, hour := range []instant.Millis{edge.Add(-time.Hour), edge} {
-		rows, err := store.UsageOfHour(t.Context(), hour, id.Tenant{}, 100)
+		rows, err := store.UsageOfHour(t.Context(), hour, id.Tenant{}, nil, 100)
 		must.Do(t, err)
 		for _, r := range rows {
 			stored[slot{r.Tenant.String(), r.Hour}] += r.Charged

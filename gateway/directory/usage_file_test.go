@@ -30,7 +30,10 @@ func TestUsageOutlivesItsProcess(t *testing.T) {
 			count := func(n int64) {
 				want += n
 				for range n {
-					first.Count(Usage{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", Charged: true, Metered: true, At: instant.Of(time.Now())})
+					call := Usage{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", Charged: true, Metered: true, Cost: 5, IsTest: true, At: instant.Of(time.Now())}
+					first.Count(call)
+					call.Outcome, call.Charged, call.Metered = "key_banned", false, false // it costs nothing
+					first.Count(call)
 				}
 			}
 			count(5)
@@ -47,14 +50,20 @@ func TestUsageOutlivesItsProcess(t *testing.T) {
 			for try := range 2 { // the second: the process that has stored it was killed before the file was gone
 				next := opened(t, store, Config{Snapshot: path})
 				minutes, err := store.Minutes(t.Context(), tenant.ID, 0)
-				attempts := int64(0)
+				attempts, units := int64(0), int64(0)
 				for _, m := range minutes {
 					for _, n := range m.Attempts {
 						attempts += n
 					}
 				}
-				if stored := rowsOf(t, store, tenant); err != nil || stored != want || attempts != want {
-					t.Errorf("%s, start %d: %d requests and %d attempts stored, want %d, %v", name, try+1, stored, attempts, want, err)
+				for _, row := range must.Get[[]keystore.UsageRow](t)(store.Usage(t.Context(), tenant.ID, 0)) {
+					_, cost := row.Taken()
+					if units += cost; !row.IsTest {
+						t.Errorf("%s, start %d: of a live key: %+v", name, try+1, row)
+					}
+				}
+				if stored := rowsOf(t, store, tenant); err != nil || stored != 2*want || units != 5*want || attempts != want {
+					t.Errorf("%s, start %d: %d requests, %d units and %d attempts stored, want %d, %v", name, try+1, stored, units, attempts, want, err)
 				}
 				if _, err := os.Stat(path + ".usage"); !errors.Is(err, fs.ErrNotExist) {
 					t.Errorf("%s: the file is still there: %v", name, err)

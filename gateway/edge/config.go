@@ -153,7 +153,7 @@ func (c *Config) upstreamHost() string {
 
 // Descriptors returns how many file descriptors clients and upstreams may need.
 func (c *Config) Descriptors() int {
-	return c.ConnectionsMax + front.RefusedMax + len(c.Upstreams)*cmp.Or(c.UpstreamConnsMax, upstreamConnsMax)
+	return c.ConnectionsMax + front.RefusedMax + front.LingeringMax + len(c.Upstreams)*cmp.Or(c.UpstreamConnsMax, upstreamConnsMax)
 }
 
 // CheckSecret returns an error if an upstream secret is invalid.

@@ -70,8 +70,8 @@ func (e *Edge) appendRequest(dst []byte, x *exchange, host string) []byte {
 	}
 	dst = append(dst, "\r\n"...)
 	for _, f := range q.Fields {
-		dst = append(append(dst, f.Name...), ": "...)
-		dst = append(append(dst, f.Value...), "\r\n"...)
+		dst = append(append(dst, f.Name...), ':', ' ')
+		dst = append(append(dst, f.Value...), '\r', '\n')
 	}
 	dst = append(append(dst, "X-Request-Id: "...), x.id...)
 	if !x.isOpen {

@@ -25,8 +25,8 @@ func (e *Edge) meter(x *exchange) refusal {
 			return refusal{reason: upstreamOverloaded}
 		}
 	}
-	if x.cost = 1; x.mayCall() {
-		x.cost = max(1, x.found.Cost)
+	if x.cost = 1; x.found != nil && x.found.Cost > 1 && x.mayCall() {
+		x.cost = x.found.Cost
 	}
 	x.isMetered = true
 	var err error

@@ -73,7 +73,7 @@ func (f *fakes) Known(a quotas.Request) quota.Verdict { f.fails("known"); return
 
 func (f *fakes) Count(request directory.Usage) { f.fails("count"); f.count(request) }
 
-func (f *fakes) Statement(context.Context, id.Tenant, instant.Millis, time.Duration, int) (keystore.Statement, error) {
+func (f *fakes) Statement(context.Context, id.Tenant, instant.Millis, time.Duration, bool, int) (keystore.Statement, error) {
 	f.fails("statement")
 	return f.statement()
 }

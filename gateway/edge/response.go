@@ -2,6 +2,7 @@ package edge
 
 import (
 	"cmp"
+	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -191,31 +192,24 @@ func (e *Edge) describeLimits(x *exchange) (wait int64) {
 		*v = quota.Product.Take(new(quota.Record), x.now, d)
 	}
 	banned := max(x.limited.Ban.EndsAt.Sub(x.now), 0)
-	// The policy that refuses. If none does, the one with the fewest units remaining: of two, the tenant's, and the longer one.
-	binds := v.Violated()
-	if binds == quota.None {
-		for p := range quota.None {
-			u := &v.Usages[p]
-			if u.Limit != 0 && (binds == quota.None || u.Remaining < v.Usages[binds].Remaining || u.Remaining == v.Usages[binds].Remaining && !p.IsOfKey()) {
-				binds = p
-			}
-		}
-	}
-	if binds == quota.None { // without any limit, the minute's is 0
-		binds = quota.Minute
-	}
 	var all [quota.Policies + 1]policy // set in place: copies would cost as much as the rest
-	shown, tight := 0, &all[0]
+	// The policy that refuses. If none does, the one with the fewest units remaining: of two, the tenant's, and the longer one.
+	var tight *policy
+	shown, least, refuses := 0, int64(math.MaxInt64), v.Violated()
 	for p := range quota.None {
 		u := &v.Usages[p]
-		if u.Limit == 0 && p != binds {
+		if u.Limit == 0 && p != refuses {
 			continue
 		}
 		all[shown].set(items[p], answers.Window(p, u, x.entry.MonthStarts), u, v.At, banned)
-		if p == binds {
-			tight = &all[shown]
+		if p == refuses || refuses == quota.None && (u.Remaining < least || u.Remaining == least && !p.IsOfKey()) {
+			tight, least = &all[shown], u.Remaining
 		}
 		shown++
+	}
+	if tight == nil { // without any limit, the minute's is 0
+		tight, shown = &all[0], 1
+		tight.set(items[quota.Minute], answers.MinuteSeconds, &v.Usages[quota.Minute], v.At, banned)
 	}
 	if x.refusal.reason == quotaPolling {
 		tight = &all[shown]

@@ -1,10 +1,13 @@
 package edge
 
-import "petgate/gateway/answers"
+import (
+	"petgate/gateway/answers"
+	"petgate/shared/core/apikey"
+)
 
 // statement answers a request for the tenant's usage. The request has passed all stages, and is charged like any other.
 func (e *Edge) statement(x *exchange) refusal {
-	ask := answers.Ask{Tenant: x.entry.Tenant, Now: x.now, RequestID: string(x.id)}
+	ask := answers.Ask{Tenant: x.entry.Tenant, IsTest: x.entry.Environment == apikey.Test, Now: x.now, RequestID: string(x.id)}
 	problem := ask.Read(&x.Request)
 	if problem.Kind == 0 {
 		x.answer, problem = e.statements.Statement(ask)

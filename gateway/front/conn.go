@@ -56,24 +56,30 @@ func (s *Server) newConn(accepted *socket.Conn) *Conn {
 	return c
 }
 
-// heldConn counts as a held connection until it is closed.
+// heldConn counts as a held connection until it lingers or is closed.
 type heldConn struct {
 	*socket.Conn
 	client  *Conn
-	closing sync.Once
+	leaving sync.Once
 }
 
-func (h *heldConn) Close() (err error) {
-	h.closing.Do(func() {
-		err = h.Conn.Close()
-		s := h.client.server
-		s.crowd.remove(h.client)
-		if h.client.isOwned {
-			s.crowd.tenants.Return(h.client.owner)
+func (h *heldConn) Close() error {
+	err := h.Conn.Close()
+	h.client.Lingers()
+	return err
+}
+
+// Lingers gives back the connection's place: connections that are refused and linger must not cause that others are refused. Package
+// http1 calls it.
+func (c *Conn) Lingers() {
+	c.held.leaving.Do(func() {
+		s := c.server
+		s.crowd.remove(c)
+		if c.isOwned {
+			s.crowd.tenants.Return(c.owner)
 		}
 		s.held.Add(-1)
 	})
-	return err
 }
 
 // serve is the life of the connection. Past the maximum of connections, it only refuses. A panic while a request is read ends only

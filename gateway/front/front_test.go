@@ -330,6 +330,21 @@ func TestRestAfterTheLastResponse(t *testing.T) {
 	}
 }
 
+// Connections that linger after a refusal take no place from others, also if they are more than the connections that may be held.
+func TestLingeringTakesNoPlace(t *testing.T) {
+	const most = 10
+	r := newRig(t, func(c *Config) { c.ConnectionsMax = most }, nil)
+	testkit.Eventually(t, patience, "a client that is served while others linger", func() bool {
+		for range 2 * most {
+			if _, _, err := r.dial(t).ask("GET / HTTP/2.0\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, _, err := r.dial(t).ask(get())
+		return err == nil && got.StatusCode == http.StatusOK && r.http.Lingering.Used() > most
+	})
+}
+
 // exhausted fails to accept at first, as a process that is out of descriptors does.
 type exhausted struct {
 	net.Listener

@@ -43,8 +43,8 @@ type Config struct {
 // RefusedMax is how many connections past ConnectionsMax get a refusal. Further ones are closed without a response.
 const RefusedMax = 1024
 
-// lingeringMax is how many connections linger. Further ones are closed at once.
-const lingeringMax = 256
+// LingeringMax is how many connections linger, besides those that are held. Further ones are closed at once.
+const LingeringMax = 256
 
 // Errors of a Call whose request was not read.
 var (
@@ -73,7 +73,7 @@ type Server struct {
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, http: cfg.HTTP}
 	s.http.MakeRoom = func() bool { return s.crowd.evict(&s.crowd.slow) }
-	s.http.Lingering = http1.NewBudget(lingeringMax)
+	s.http.Lingering = http1.NewBudget(LingeringMax)
 	s.crowd.tenants = share.New(cfg.ConnectionsMax)
 	make := promauto.With(cfg.Metrics)
 	s.acceptFailures = make.NewCounter(prometheus.CounterOpts{
@@ -154,7 +154,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		for _, c := range s.crowd.all() {
 			c.closeIdle()
 		}
-		if s.held.Load() == 0 {
+		if s.held.Load() == 0 && s.http.Lingering.Used() == 0 {
 			return nil
 		}
 		select {

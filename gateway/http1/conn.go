@@ -33,6 +33,8 @@ type Settings struct {
 type Owner interface {
 	// HeadIsSlow is called when a head holds a large buffer and has not arrived at once.
 	HeadIsSlow()
+	// Lingers is called when the connection begins to linger. It serves no more requests.
+	Lingers()
 }
 
 // Conn is a client's connection, and the only reader of its bytes. For each request, the server calls Await, then ReadHead, then
@@ -334,6 +336,9 @@ func (c *Conn) linger() {
 		return
 	}
 	defer places.give(1)
+	if c.owner != nil {
+		c.owner.Lingers()
+	}
 	half, ok := c.Conn.(interface{ CloseWrite() error })
 	until := time.Now().Add(lingerTime)
 	if !ok || half.CloseWrite() != nil || c.Conn.SetReadDeadline(until) != nil {

@@ -2,12 +2,14 @@ package operators
 
 import (
 	"bytes"
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,10 +32,36 @@ type field struct {
 func fieldsOf(t reflect.Type) (fields []field) {
 	for _, f := range reflect.VisibleFields(t) {
 		if name := f.Tag.Get("json"); name != "" {
-			fields = append(fields, field{f, name, f.Tag.Get("required") != ""})
+			_, isRequired := f.Tag.Lookup("required")
+			fields = append(fields, field{f, name, isRequired})
 		}
 	}
 	return fields
+}
+
+// flags are the arguments that a text of keyadmin names, and its commands.
+var flags, capital = regexp.MustCompile("`[^`]*`|--[a-z-]+"), regexp.MustCompile("[A-Z]")
+
+// inFields writes a text of keyadmin with the fields of the call: noExpires in place of --no-expires. Commands stay.
+func (c *call) inFields(text string) string {
+	return flags.ReplaceAllStringFunc(text, func(flag string) string {
+		for _, f := range fieldsOf(c.arguments) {
+			dashed := capital.ReplaceAllStringFunc(f.name, func(letter string) string { return "-" + strings.ToLower(letter) })
+			if flag == "--"+cmp.Or(f.Tag.Get("name"), dashed) {
+				return f.name
+			}
+		}
+		return flag
+	})
+}
+
+// about describes an argument.
+func (c *call) about(f field) string {
+	text := strings.Replace(strings.TrimSuffix(f.Tag.Get("help"), " Repeatable."), "; none", "; 0", 1)
+	if value := f.Tag.Get("default"); value != "" {
+		text += " Default: " + value + "."
+	}
+	return c.inFields(text)
 }
 
 // hasBody reports whether the arguments of a call are in its body: a JSON object.
@@ -49,7 +77,23 @@ type common struct {
 	Wait    operate.Patience `json:"wait" help:"How long to wait until all gateways have applied the change: 0 to 60s (default: 5s). If some have not by then, the answer is 202 and names them."`
 	Confirm bool             `json:"confirm" help:"Make the change although it takes something away."`
 	After   string           `json:"after" help:"Where the page begins: from the header Link of the page before."`
-	Limit   int              `json:"limit" help:"Rows of a page: 1 to 1000 (default: 100)."`
+	Limit   rows             `json:"limit" default:"100" help:"Rows of a page: 1 to 1000."`
+}
+
+// rows is how many rows are asked for.
+type rows int
+
+// UnmarshalText reads a number of rows.
+func (n *rows) UnmarshalText(text []byte) error {
+	count, err := strconv.Atoi(string(text))
+	switch {
+	case err != nil:
+		return fmt.Errorf("%q is not a whole number", text)
+	case count < 1 || count > rowsMax:
+		return fmt.Errorf("%d is out of range: use 1 to %d", count, rowsMax)
+	}
+	*n = rows(count)
+	return nil
 }
 
 // has reports whether a call has a common argument.
@@ -95,20 +139,13 @@ func (v *visit) read(r *http.Request, c *call, body []byte, into reflect.Value) 
 			}
 		}
 	}
-	bad = append(bad, decode(fields, given, into)...)
+	bad = append(bad, c.decode(fields, given, into)...)
 	var with common
-	bad = append(bad, decode(fieldsOf(reflect.TypeFor[common]()), shared, reflect.ValueOf(&with).Elem())...)
-	_, hasLimit := shared["limit"]
-	if hasLimit && (with.Limit < 1 || with.Limit > rowsMax) {
-		bad = append(bad, problem{"limit", fmt.Sprintf("%d is out of range: use 1 to %d", with.Limit, rowsMax)})
-	}
+	bad = append(bad, c.decode(fieldsOf(reflect.TypeFor[common]()), shared, reflect.ValueOf(&with).Elem())...)
 	if with.Wait.Max > waitMax {
 		bad = append(bad, problem{"wait", "it is too long: use 0 to 60s"})
 	}
-	v.wait, v.confirmed, v.after, v.limit = with.Wait, with.Confirm, with.After, rowsDefault
-	if hasLimit {
-		v.limit = with.Limit
-	}
+	v.wait, v.confirmed, v.after, v.limit = with.Wait, with.Confirm, with.After, int(with.Limit)
 	return invalid(bad)
 }
 
@@ -148,15 +185,18 @@ func readBody(body []byte, bad []problem) (values, []problem) {
 	return given, bad
 }
 
-// decode sets fields to the values of their names.
-func decode(fields []field, given values, into reflect.Value) (bad []problem) {
+// decode sets fields to the values of their names, or to their defaults.
+func (c *call) decode(fields []field, given values, into reflect.Value) (bad []problem) {
 	names := make([]string, len(fields))
 	for i, f := range fields {
 		names[i] = f.name
 		texts, isGiven := given[f.name]
+		if value := f.Tag.Get("default"); !isGiven && value != "" {
+			texts, isGiven = []string{value}, true
+		}
 		if !isGiven {
 			if f.isRequired {
-				bad = append(bad, problem{f.name, "it is missing: " + f.Tag.Get("help")})
+				bad = append(bad, problem{f.name, "it is missing: " + c.about(f)})
 			}
 			continue
 		}
@@ -165,7 +205,7 @@ func decode(fields []field, given values, into reflect.Value) (bad []problem) {
 			to.Set(reflect.MakeSlice(f.Type, len(texts), len(texts)))
 			for i, text := range texts {
 				if err := set(to.Index(i), text); err != nil {
-					bad = append(bad, problem{f.name, err.Error()})
+					bad = append(bad, problem{f.name, c.inFields(err.Error())})
 				}
 			}
 			continue
@@ -173,7 +213,7 @@ func decode(fields []field, given values, into reflect.Value) (bad []problem) {
 		if len(texts) != 1 {
 			bad = append(bad, problem{f.name, "give one value"})
 		} else if err := set(to, texts[0]); err != nil {
-			bad = append(bad, problem{f.name, err.Error()})
+			bad = append(bad, problem{f.name, c.inFields(err.Error())})
 		}
 	}
 	for name := range given {
@@ -185,28 +225,21 @@ func decode(fields []field, given values, into reflect.Value) (bad []problem) {
 }
 
 // set sets a value to what a text says.
-func set(to reflect.Value, text string) (err error) {
+func set(to reflect.Value, text string) error {
 	if !utf8.ValidString(text) || strings.Contains(text, "\x00") {
 		return fmt.Errorf("it has bytes that are not text")
 	}
 	if own, reads := to.Addr().Interface().(encoding.TextUnmarshaler); reads {
 		return own.UnmarshalText([]byte(text))
 	}
-	switch to.Kind() {
-	case reflect.Bool:
-		var is bool
-		if is, err = strconv.ParseBool(text); err != nil {
-			err = fmt.Errorf("%q is neither true nor false", text)
-		}
-		to.SetBool(is)
-	case reflect.Int:
-		var n int
-		if n, err = strconv.Atoi(text); err != nil {
-			err = fmt.Errorf("%q is not a whole number", text)
-		}
-		to.SetInt(int64(n))
-	default:
+	if to.Kind() != reflect.Bool {
 		to.SetString(text)
+		return nil
 	}
-	return err
+	is, err := strconv.ParseBool(text)
+	if err != nil {
+		return fmt.Errorf("%q is neither true nor false", text)
+	}
+	to.SetBool(is)
+	return nil
 }

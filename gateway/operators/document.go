@@ -63,7 +63,7 @@ func (c *call) operation(schemas object) object {
 	var parameters []object
 	parameter := func(in string, f field) {
 		parameters = append(parameters, object{
-			"name": f.name, "in": in, "required": in == "path" || f.isRequired, "description": f.Tag.Get("help"), "schema": schemaOf(f.Type, schemas),
+			"name": f.name, "in": in, "required": in == "path" || f.isRequired, "description": c.about(f), "schema": schemaOf(f.Type, schemas),
 		})
 	}
 	members, required := object{}, []string{}
@@ -73,7 +73,7 @@ func (c *call) operation(schemas object) object {
 			parameter("path", f)
 		case c.hasBody():
 			schema := schemaOf(f.Type, schemas)
-			schema["description"] = f.Tag.Get("help")
+			schema["description"] = c.about(f)
 			members[f.name] = schema
 			if f.isRequired {
 				required = append(required, f.name)
@@ -130,6 +130,8 @@ func schemaOf(t reflect.Type, schemas object) object {
 		return object{"type": "integer", "minimum": 1, "maximum": plan.LimitMax}
 	case t == reflect.TypeFor[operate.LimitChange]():
 		return object{"type": "integer", "minimum": 0, "maximum": plan.LimitMax}
+	case t == reflect.TypeFor[rows]():
+		return object{"type": "integer", "minimum": 1, "maximum": rowsMax}
 	case t == reflect.TypeFor[operate.MonthStarts]():
 		return object{"type": "integer", "minimum": 1, "maximum": plan.MonthStartsMax}
 	case reflect.PointerTo(t).Implements(reflect.TypeFor[interface{ UnmarshalText([]byte) error }]()):

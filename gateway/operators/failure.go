@@ -42,6 +42,19 @@ func invalid(bad []problem) error {
 	return failure{http.StatusBadRequest, "invalid_request", strings.Join(texts, "; "), bad[0].field}
 }
 
+// named names the fields of the call in an error about its arguments.
+func (c *call) named(err error) error {
+	var wrong operate.ArgumentError
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	f := failure{http.StatusBadRequest, "invalid_request", c.inFields(string(wrong)), ""}
+	if i := strings.Index(string(wrong), "--"); i >= 0 {
+		f.field = c.inFields(flags.FindString(string(wrong)[i:]))
+	}
+	return f
+}
+
 // fail writes the answer for an error.
 func (a *API) fail(w http.ResponseWriter, err error) {
 	f := a.failureOf(err)

@@ -192,7 +192,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, v *visit, c *call) e
 		}
 	}
 	if err != nil {
-		return err
+		return c.named(err)
 	}
 	return made.write(w, r, c)
 }
@@ -359,24 +359,24 @@ func (v *visit) changed(e keystore.Event) (any, error) {
 		if err := json.Unmarshal([]byte(e.After), &ban); err != nil {
 			return nil, err
 		}
-		t, k, err := v.keyOf(e.Key)
+		t, k, err := v.operator.Key(v.ctx, e.Key)
 		return operate.ViewBan(ban, t.Name, k.Name), err
 	case !e.Key.IsZero():
-		t, k, err := v.keyOf(e.Key)
+		_, k, err := v.operator.Key(v.ctx, e.Key)
 		if err != nil {
 			return nil, err
 		}
 		if e.Kind != keystore.KeyRotated {
-			return v.withToken(t, k)
+			return v.withToken(k)
 		}
-		_, fresh, err := v.keyOf(k.ReplacedBy)
+		_, fresh, err := v.operator.Key(v.ctx, k.ReplacedBy)
 		if err != nil {
 			return nil, err
 		}
-		view, err := v.withToken(t, fresh)
+		view, err := v.withToken(fresh)
 		return operate.RotationView{KeyView: view, Replaces: k.ID.String(), OldGraceEndsAt: k.GraceEndsAt.String(), Repeated: view.Token == ""}, err
 	case !e.Tenant.IsZero():
-		t, err := v.tenant(e.Tenant.String())
+		t, err := v.operator.Tenant(v.ctx, e.Tenant.String())
 		if err != nil {
 			return nil, err
 		}
@@ -390,8 +390,8 @@ func (v *visit) changed(e keystore.Event) (any, error) {
 }
 
 // withToken returns the view of a key, with its token if this request has made it.
-func (v *visit) withToken(t operate.Owner, k keystore.Key) (operate.KeyView, error) {
-	view, err := v.viewKey(t, k)
+func (v *visit) withToken(k keystore.Key) (operate.KeyView, error) {
+	view, err := v.operator.ShowKey(v.ctx, k.ID)
 	if err != nil {
 		return view, err
 	}

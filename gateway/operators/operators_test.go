@@ -7,13 +7,17 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/metering"
 	"petgate/shared/operate"
 	"petgate/shared/service"
 	"petgate/shared/testkit"
@@ -194,8 +198,10 @@ func TestCalls(t *testing.T) {
 		{400, "GET /keys/key_x", "", `"field":"key"`},
 		{200, "PATCH /keys/" + id, `{"name":"cd","scopes":["pets:read"],"allow":["10.0.0.0/8","192.0.2.7"],"expires":"90d"}`, `"192.0.2.7/32"`},
 		{200, "PATCH /keys/" + id, `{"allowAny":true,"noExpires":true}`, `"allow": []`},
-		{400, "PATCH /keys/" + id, `{}`, `there is nothing to change`},
+		{400, "PATCH /keys/" + id, `{}`, `"give name, scopes, allow, allowAny, expires, noExpires, minute or day"`},
 		{400, "PATCH /keys/" + id, `{"expires":"2020-01-01"}`, `expires: 2020-01-01T00:00:00Z is in the past`},
+		{400, "PATCH /keys/" + id, `{"allow":[]}`, `"allow is empty: allowAny removes the allow-list","status":400,"details":{"field":"allow"}`},
+		{400, "PATCH /keys/" + id, `{"allow":["any"]}`, "allow: \\\"any\\\" is not a CIDR block: a key that is created without allow may be used from anywhere; `keyadmin key update KEY --allow-any`"},
 		{200, "POST /keys/whoami", `{"token":"` + token + `"}`, id},
 		{400, "POST /keys/whoami", `{"token":"ptg_live_x"}`, `"code":"invalid_request"`},
 		{400, "POST /tenants", `{"name":"` + token + `"}`, `name: it has a token, which is not repeated here`},
@@ -226,6 +232,7 @@ func TestCalls(t *testing.T) {
 		{404, "DELETE /gateways/gw-9", "", `no gateway`},
 		{200, "GET /gateways/lost", "", `[]`},
 		{404, "DELETE /gateways/lost/" + id, "", `no refusal`},
+		{400, "DELETE /gateways/lost/x", "", `neither the ID of a key nor of a tenant`},
 		{201, "POST /tenants", `{"name":"gone"}`, `"name": "gone"`},
 		{200, "PATCH /tenants/gone", `{"name":"going"}`, `"name": "going"`},
 		{200, "DELETE /tenants/going", "", `"name": "going"`},
@@ -268,5 +275,77 @@ func TestPages(t *testing.T) {
 		if a, b := must.Get[[]byte](t)(json.Marshal(all)), must.Get[[]byte](t)(json.Marshal(paged)); len(all) < 5 || !bytes.Equal(a, b) {
 			t.Errorf("%s: at once %d rows\n%s\nby pages %d\n%s", path, len(all), a, len(paged), b)
 		}
+	}
+}
+
+// A limit below the cost of an operation that a gateway serves is refused by every call that sets limits.
+func TestLimitsBelowACostAreRefused(t *testing.T) {
+	s := newSite(t, testkit.SQLite(t))
+	id := s.newKey().member("id")
+	r := keystore.Registration{ID: "gw-1", Incarnation: "a"}
+	must.Get[int64](t)(s.store.Register(t.Context(), r, nil))
+	must.Do(t, s.store.DescribeGateway(t.Context(), r, keystore.Document{Costs: map[string]int64{"searchPets": 20}}))
+	for _, c := range [][2]string{
+		{"POST /plans", `{"name":"small","minute":19}`},
+		{"PATCH /plans/pro?confirm=true", `{"testMinute":19}`},
+		{"POST /tenants", `{"name":"globex","day":19}`},
+		{"PUT /tenants/acme/plan?confirm=true", `{"plan":"free","minute":19}`},
+		{"PATCH /tenants/acme/limits?confirm=true", `{"minute":19}`},
+		{"POST /keys", `{"tenant":"acme","minute":19}`},
+		{"PATCH /keys/" + id + "?confirm=true", `{"day":19}`},
+	} {
+		s.want(400, "gateway gw-1: a request of operation searchPets costs 20", c[0], c[1])
+	}
+}
+
+// A bill read page by page has each event once, with its correction, and nothing of test keys.
+func TestUsageExport(t *testing.T) {
+	s := newSite(t, testkit.SQLite(t))
+	hour := instant.Of(s.now).Truncate(time.Hour).Add(-3 * time.Hour)
+	g := keystore.Registration{ID: "gw-1", Incarnation: "a", UsageThrough: hour.Add(2 * time.Hour)}
+	g.Generation = must.Get[int64](t)(s.store.Register(t.Context(), g, nil))
+	batch := int64(0)
+	add := func(at instant.Millis, tenant byte, operation string, isTest bool) {
+		batch++
+		must.Do(t, s.store.AddUsage(t.Context(), g, batch, []keystore.UsageRow{{
+			Tenant: id.Tenant{tenant}, Operation: operation, Outcome: "ok", Charged: true, IsTest: isTest, Hour: at, Requests: 2, MoreUnits: 8,
+		}}, nil))
+	}
+	for ago := range 3 { // the last one is open
+		for tenant := range byte(2) {
+			for _, operation := range []string{"", "getPet", "listPets"} {
+				add(hour.Add(time.Duration(ago)*time.Hour), tenant+1, operation, false)
+			}
+		}
+		add(hour.Add(time.Duration(ago)*time.Hour), 3, "listPets", true)
+	}
+	read := func(path string) (events []metering.UsageEventView) {
+		for path != "" {
+			got := s.want(200, `"until": "`+g.UsageThrough.String(), "GET "+path, "")
+			var page ExportView
+			must.Do(t, json.Unmarshal([]byte(got.text), &page))
+			events = append(events, page.Events...)
+			address, _, _ := strings.Cut(strings.TrimPrefix(got.header.Get("Link"), "<"), ">")
+			path = strings.TrimPrefix(address, Root)
+		}
+		return events
+	}
+	if events := read("/usage/export"); len(events) != 12 {
+		t.Errorf("%d events, want 12: %+v", len(events), events)
+	}
+	add(hour, 2, "getPet", false)
+	add(hour, 3, "listPets", true)
+	all := read("/usage/export")
+	if last := all[len(all)-1]; len(all) != 13 || last.Correction == 0 || last.Requests != 2 || last.Charged != 2 || last.Units != 10 {
+		t.Errorf("%d events, the last one is %+v", len(all), last)
+	}
+	for _, limit := range []string{"1", "2", "5", "13"} {
+		if paged := read("/usage/export?limit=" + limit); !slices.Equal(paged, all) {
+			t.Errorf("with pages of %s: %+v, want %+v", limit, paged, all)
+		}
+	}
+	s.want(200, `"events": []`, "GET /usage/export?since=1h", "")
+	for _, after := range []string{"x", "0", "0.1.ten_x.y"} {
+		s.want(400, "no page has returned this", "GET /usage/export?after="+after, "")
 	}
 }

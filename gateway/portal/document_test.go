@@ -118,7 +118,7 @@ func TestHardDocument(t *testing.T) {
 
 // Under a prefix of their own, the pages refer to one another and to the API as before.
 func TestOwnPrefix(t *testing.T) {
-	for _, document := range []*api.API{api.Pets(), large(t, 60)} {
+	for _, document := range []*api.API{api.Pets(), large(t, 60, 70)} {
 		a, err := api.LoadWith("prefixed", document.Source, "/own/part")
 		if err != nil {
 			t.Fatal(err)
@@ -145,12 +145,12 @@ func TestOwnPrefix(t *testing.T) {
 	}
 }
 
-// large returns a document with n operations.
-func large(t testing.TB, n int) *api.API {
+// large returns a document with n operations in groups.
+func large(t testing.TB, n, group int) *api.API {
 	t.Helper()
 	paths := map[string]any{}
 	for i := range n {
-		paths[fmt.Sprintf("/v1/part%d/thing%d/{id}", i/70, i)] = map[string]any{"get": map[string]any{
+		paths[fmt.Sprintf("/v1/part%d/thing%d/{id}", i/group, i)] = map[string]any{"get": map[string]any{
 			"operationId": fmt.Sprintf("getThing%d", i), "summary": fmt.Sprintf("Get thing %d", i), "description": strings.Repeat("What it does. ", 20),
 			"parameters": []any{map[string]any{"name": "id", "in": "path", "required": true, "schema": map[string]any{"type": "integer"}}},
 			"responses":  map[string]any{"200": map[string]any{"description": "It.", "content": map[string]any{"application/json": map[string]any{"schema": map[string]any{"$ref": fmt.Sprintf("#/components/schemas/Thing%d", i/10)}}}}},
@@ -170,7 +170,7 @@ func large(t testing.TB, n int) *api.API {
 // A large document has a page for each group of operations, here for each first segment of the paths, because there are no tags.
 func TestLargeDocument(t *testing.T) {
 	const pageMax = 100_000 // bytes, compressed, of the largest page
-	a := large(t, 300)
+	a := large(t, 300, 70)
 	began := time.Now()
 	all := pages(t, portal.Config{API: a})
 	took := time.Since(began)
@@ -190,6 +190,19 @@ func TestLargeDocument(t *testing.T) {
 		if !strings.Contains(string(all[at].Body), want) {
 			t.Errorf("%s does not have %q", at, want)
 		}
+	}
+}
+
+// What all pages take grows with the document, not with its square.
+func TestManyGroups(t *testing.T) {
+	size := func(operations int) (sum int) {
+		for _, p := range pages(t, portal.Config{API: large(t, operations, 4)}) {
+			sum += len(p.Body)
+		}
+		return sum
+	}
+	if one, four := size(110), size(440); four > 5*one {
+		t.Errorf("the pages of 110 operations have %d bytes, those of 440 have %d", one, four)
 	}
 }
 

@@ -238,6 +238,15 @@ func (v *view) Home() string {
 	return v.Root + Home[1:]
 }
 
+// Listed returns the groups in the contents of the page: all on the first page, and on a group's page that one. If each page listed all, the
+// pages together would grow with the square of the document.
+func (v *view) Listed() []*group {
+	if v.Path == Home {
+		return v.Groups
+	}
+	return v.Shown
+}
+
 // API returns how the page refers to / for calls of the API.
 func (v *view) API() string { return strings.Repeat("../", strings.Count(v.OwnPrefix, "/")) + v.Root }
 

@@ -3,6 +3,7 @@ package quotas
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
+	"petgate/shared/testkit/must"
 )
 
 // Requests that arrive while a batch is under way form the next batch, with one demand for each tenant. Each request gets
@@ -277,35 +279,85 @@ func TestBreaker(t *testing.T) {
 	})
 }
 
+// Each tenant's requests are decided in the order of their arrival, also when its limits change.
+func TestBatchesKeepTheOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		random := rand.New(rand.NewPCG(1, 1))
+		records := store.NewMemory(quota.Product, time.Now)
+		var batches atomic.Int64
+		l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
+			batches.Add(1)
+			time.Sleep(5 * time.Millisecond)
+			return records.Decide(ctx, demands, results)
+		})
+		const requests = 1000
+		var all sync.WaitGroup
+		arrived := map[int]int64{}
+		for i := range requests {
+			n := random.IntN(20)
+			arrived[n]++
+			want := arrived[n]
+			all.Go(func() {
+				a := asking(n, 1000)
+				a.Version = uint64(i / 300) // the limits change
+				if v := mustTake(t, l, a); v.Granted != 1 || v.Usages[quota.Minute].Used != want {
+					t.Errorf("request %d of tenant %d: %+v", want, n, v)
+				}
+			})
+			synctest.Wait() // it is in the queue
+			time.Sleep(time.Duration(random.IntN(400)) * time.Microsecond)
+		}
+		all.Wait()
+		if n := batches.Load(); n > requests/2 {
+			t.Errorf("%d batches of %d requests", n, requests)
+		}
+	})
+}
+
+// Closing ends the batch under way and all requests that wait.
+func TestCloseWithABatchUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newFake(t, Config{}, func(ctx context.Context, _ []store.Demand, _ []store.Result) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		var all sync.WaitGroup
+		for _, n := range []int{1, 2, 3, 1} {
+			all.Go(func() { _, _ = l.Take(asking(n, 60)) })
+			synctest.Wait()
+		}
+		must.Do(t, l.Close(background))
+		all.Wait()
+	})
+}
+
 // Redis gets the whole budget for each batch, however long the queue is. Requests that waited for longer than the budget are
 // still decided by Redis.
 func TestALongQueueIsNoOutage(t *testing.T) {
-	for _, lanes := range []int{1, 8} {
-		synctest.Test(t, func(t *testing.T) {
-			records := store.NewMemory(quota.Product, time.Now)
-			l := newFake(t, Config{lanes: lanes}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
-				time.Sleep(40 * time.Millisecond)
-				return records.Decide(ctx, demands, results)
-			})
-			const tenants = 8192
-			began := time.Now()
-			var all sync.WaitGroup
-			for i := range tenants {
-				all.Go(func() {
-					if v := mustTake(t, l, asking(i, 60)); v.Usages[quota.Minute].Used != 1 {
-						t.Errorf("tenant %d: %+v", i, v)
-					}
-				})
-			}
-			all.Wait()
-			if l.Mode() != modeShared || len(l.share.unreported) != 0 {
-				t.Errorf("mode %s, %d tenants decided without Redis", l.Mode(), len(l.share.unreported))
-			}
-			if took := time.Since(began); took < 32*40*time.Millisecond/time.Duration(lanes) {
-				t.Errorf("%d tenants were decided in %v: that is no long queue", tenants, took)
-			}
+	synctest.Test(t, func(t *testing.T) {
+		records := store.NewMemory(quota.Product, time.Now)
+		l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
+			time.Sleep(40 * time.Millisecond)
+			return records.Decide(ctx, demands, results)
 		})
-	}
+		const tenants = 8192
+		began := time.Now()
+		var all sync.WaitGroup
+		for i := range tenants {
+			all.Go(func() {
+				if v := mustTake(t, l, asking(i, 60)); v.Usages[quota.Minute].Used != 1 {
+					t.Errorf("tenant %d: %+v", i, v)
+				}
+			})
+		}
+		all.Wait()
+		if l.Mode() != modeShared || len(l.share.unreported) != 0 {
+			t.Errorf("mode %s, %d tenants decided without Redis", l.Mode(), len(l.share.unreported))
+		}
+		if took := time.Since(began); took < 32*40*time.Millisecond {
+			t.Errorf("%d tenants were decided in %v: that is no long queue", tenants, took)
+		}
+	})
 }
 
 // A record that Redis cannot use affects only its tenant. It is not an outage.

@@ -18,7 +18,6 @@ import (
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
-	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
 )
 
@@ -33,19 +32,21 @@ type step struct {
 
 var events = []string{"ask", "down", "up", "forget", "lose a reply", "restart", "kill", "leave", "register", "recover in vain"}
 
-// Whatever happens to Redis and the gateways, no window admits more than twice the limit, under the conditions of decision 5:
+// Whatever happens to Redis and the gateways, no window, day or month admits more than twice the limit, under the conditions of
+// decision 5:
 //
 //   - The number of registered gateways may be too large and may change, but is not larger than the limit.
 //   - Redis forgets at most once in a window. No gateway restarts in the same window.
 //   - A restarted gateway finds its file.
 //
-// A kill may add one request. Further faults in the same window may add a limit each: see limits.
+// A kill may add one request. Further faults in the same window may add a limit each: see limits. Histories are around a midnight, which
+// may begin a month.
 func TestOutageBound(t *testing.T) {
 	if seed, checks := flag.Lookup("rapid.seed"), flag.Lookup("rapid.checks"); !testkit.FullSize && seed.Value.String() == "0" {
 		_, _ = seed.Value.Set("1"), checks.Value.Set("120") // in its full size, the test tries other histories each time
 		defer func() { _, _ = seed.Value.Set("0"), checks.Value.Set("100") }()
 	}
-	dir, runs, worst, overlapped := t.TempDir(), 0, 0.0, false
+	dir, runs, worst := t.TempDir(), 0, [boundTenants]float64{}
 	rapid.Check(t, func(rt *rapid.T) {
 		gateways := rapid.IntRange(1, 4).Draw(rt, "gateways")
 		limit := gateways + rapid.SampledFrom([]int{0, 0, 1, 2, 5, 20}).Draw(rt, "more than gateways")
@@ -56,65 +57,102 @@ func TestOutageBound(t *testing.T) {
 				pause: rapid.SampledFrom([]time.Duration{0, 0, 100 * time.Millisecond, 1200 * time.Millisecond, 20 * time.Second}).Draw(rt, "pause"),
 			}
 		}), 1, 40).Draw(rt, "history")
+		untilMidnight := rapid.SampledFrom([]time.Duration{time.Second, time.Minute, 12 * time.Hour}).Draw(rt, "until midnight")
+		monthStarts := rapid.Uint8Range(1, 2).Draw(rt, "the month starts") // it is the first of January
 		files, fault := filepath.Join(dir, strconv.Itoa(runs)), ""
 		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(24*time.Hour - untilMidnight)
 			m := newModel(t, gateways, int64(limit), files)
+			m.monthStarts = monthStarts
 			for _, one := range history {
 				if fault = m.do(one); fault != "" {
 					return
 				}
 			}
-			worst, overlapped = max(worst, m.worst), overlapped || m.overlapped.Load()
+			for i := range worst {
+				worst[i] = max(worst[i], m.worst[i])
+			}
 		})
 		if runs++; fault != "" {
 			rt.Fatal(fault)
 		}
 	})
-	t.Logf("figure: %d histories of faults: at most %.2f limits admitted in a window", runs, worst)
-	if !overlapped {
-		t.Errorf("never were %d batches under way", boundTenants)
-	}
+	t.Logf("figure: %d histories of faults: at most %.2f limits admitted in a minute, a month, and a day of a key", runs, worst)
 }
 
 // model is a site that counts what it admits.
 type model struct {
 	*site
-	limit      int64
-	loseReply  atomic.Bool
-	startedAt  time.Time                 // when a gateway was last started again
-	forgotAt   time.Time                 // when Redis last lost its counts
-	forgotDown bool                      // Redis lost its counts during an outage
-	missed     bool                      // a gateway did not notice that outage, because it asked nothing in it
-	down       bool                      // Redis is down for all gateways
-	outages    []time.Time               // when each outage ended, within the last window; an outage of one gateway after a lost reply counts too
-	kills      []time.Time               // within the last window
-	admitted   [boundTenants][]time.Time // in the last minute
-	worst      float64
-	underWay   atomic.Int64 // batches of requests, of all gateways
-	overlapped atomic.Bool  // as many as there are tenants were under way
+	limit       int64
+	monthStarts uint8
+	loseReply   atomic.Bool
+	startedAt   time.Time // when a gateway was last started again
+	forgotAt    time.Time // when Redis last lost its counts
+	losses      []time.Time
+	forgotDown  bool        // Redis lost its counts during an outage
+	missed      bool        // a gateway did not notice that outage, because it asked nothing in it
+	down        bool        // Redis is down for all gateways
+	outages     []time.Time // when each outage ended; an outage of one gateway after a lost reply counts too
+	kills       []time.Time
+	admitted    [boundTenants][]time.Time // units
+	worst       [boundTenants]float64
 }
 
-// boundTenants is how many tenants ask at the same time: their batches overlap.
+// boundTenants is how many tenants ask at the same time. The first one has a limit of the minute, the second one of
+// the month, with requests that cost one unit or two, and the third one a key with a limit of the day.
 const boundTenants = 3
 
-// window is the longest time between two faults whose effects can add up: a minute, a slice, and a second, because an outage lasts
-// up to 0.4 s longer at a gateway than at Redis.
-const window = time.Minute + 250*time.Millisecond + time.Second
+func (m *model) asking(tenant, n int) Request {
+	r := asking(tenant+1, m.limit)
+	r.Cost = 1
+	switch tenant {
+	case 1:
+		r.Limits, r.MonthStarts, r.Cost = plan.Limits{Month: m.limit}, m.monthStarts, int64(1+n%2)
+	case 2:
+		r.Limits, r.Key, r.Cap = plan.Limits{Day: 100 * m.limit}, id.Key{1}, plan.Limits{Day: m.limit}
+	}
+	return r
+}
 
-// limits is how many limits a window may admit: two, one more if Redis lost its counts and there was another outage, one more if it
-// lost them in an outage that a gateway did not notice, and one more for each further outage after which a gateway was restarted.
-func (m *model) limits() int64 {
-	outages, limits := len(m.outages), 2
+// began is when the minute, month or day of a tenant's limit began.
+func (m *model) began(tenant int) time.Time {
+	midnight := time.Now().UTC().Truncate(24 * time.Hour)
+	switch {
+	case tenant == 0:
+		return time.Now().Add(-time.Minute)
+	case tenant == 1 && m.monthStarts == 1:
+		return time.Date(midnight.Year(), midnight.Month(), 1, 0, 0, 0, 0, time.UTC)
+	}
+	return midnight
+}
+
+// lasts is how much longer than a window the effects of a fault may last: a slice, and a second, because an outage lasts up to 0.4 s
+// longer at a gateway than at Redis.
+const lasts = 250*time.Millisecond + time.Second
+
+// window is the longest time between two faults whose effects on a minute can add up.
+const window = time.Minute + lasts
+
+// limits is how many limits may be admitted since an instant: two, one more if Redis lost its counts and there was another outage, one more
+// if it lost them in an outage that a gateway did not notice, and one more for each further outage after which a gateway was
+// restarted. It is 0 if there is no bound: Redis lost its counts twice, or once when a gateway was restarted too.
+func (m *model) limits(began time.Time) int64 {
+	began = began.Add(-lasts)
+	outages, limits := len(since(m.outages, began)), 2
+	hasForgotten, hasStarted := !m.forgotAt.Before(began), !m.startedAt.Before(began)
+	if len(since(m.losses, began)) > 1 || hasForgotten && hasStarted {
+		return 0
+	}
 	if m.down {
 		outages++
 	}
-	if time.Since(m.forgotAt) <= window && outages > 0 && !(outages == 1 && m.forgotDown) {
+	if hasForgotten && outages > 0 && !(outages == 1 && m.forgotDown) {
 		limits++
 	}
-	if time.Since(m.forgotAt) <= window && m.missed {
+	if hasForgotten && m.missed {
 		limits++
 	}
-	if time.Since(m.startedAt) <= window && outages > 1 {
+	if hasStarted && outages > 1 {
 		limits += outages - 1
 	}
 	return int64(limits)
@@ -122,15 +160,8 @@ func (m *model) limits() int64 {
 
 func newModel(t *testing.T, gateways int, limit int64, files string) *model {
 	m := &model{site: newSiteWithFiles(t, gateways, files), limit: limit}
-	m.lanes = boundTenants
 	m.decide = func(ctx context.Context, demands []store.Demand, results []store.Result) error {
-		if demands[0].Want > 0 && demands[0].Tenant != (id.Tenant{}) { // requests; not a probe, and not unreported ones alone
-			if m.underWay.Add(1) == boundTenants {
-				m.overlapped.Store(true)
-			}
-			defer m.underWay.Add(-1)
-		}
-		time.Sleep(time.Duration(demands[0].Tenant[9]%boundTenants) * time.Millisecond) // so batches overtake each other
+		time.Sleep(time.Duration(demands[0].Tenant[9]%boundTenants) * time.Millisecond)
 		err := m.server.Decide(ctx, demands, results)
 		if err == nil && m.loseReply.CompareAndSwap(true, false) {
 			return errTimeout
@@ -165,6 +196,7 @@ func (m *model) do(s step) (fault string) {
 	case "forget":
 		if now.Sub(m.forgotAt) > window && now.Sub(m.startedAt) > window {
 			m.forgotAt, m.forgotDown, m.missed = now, m.down, false
+			m.losses = append(m.losses, now)
 			m.lose()
 		}
 	case "lose a reply":
@@ -193,16 +225,18 @@ func (m *model) do(s step) (fault string) {
 	for i := range s.flood {
 		m.ask(m.gateways[(s.gateway+i)%len(m.gateways)], int(m.limit)+1)
 	}
-	m.kills, m.outages = since(m.kills, window), since(m.outages, window)
-	limits := m.limits()
 	for i := range m.admitted {
-		m.admitted[i] = since(m.admitted[i], time.Minute)
-		n, kills := int64(len(m.admitted[i])), int64(len(m.kills))
-		if limits == 2 {
-			m.worst = max(m.worst, float64(n-kills)/float64(m.limit))
+		began := m.began(i)
+		m.admitted[i] = since(m.admitted[i], began)
+		n, kills, limits := int64(len(m.admitted[i])), int64(len(since(m.kills, began.Add(-lasts)))), m.limits(began)
+		if i == 1 {
+			kills *= 2
 		}
-		if n > limits*m.limit+kills {
-			return fmt.Sprintf("tenant %d: %d admitted in a minute with a limit of %d, %d gateways and %d kills; at most %d limits wanted",
+		if limits == 2 {
+			m.worst[i] = max(m.worst[i], float64(n-kills)/float64(m.limit))
+		}
+		if limits > 0 && n > limits*m.limit+kills {
+			return fmt.Sprintf("tenant %d: %d units admitted with a limit of %d, %d gateways and %d kills; at most %d limits wanted",
 				i, n, m.limit, len(m.gateways), kills, limits)
 		}
 	}
@@ -215,12 +249,13 @@ func (m *model) ask(g *Shared, requests int) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for i := range m.admitted {
-		for range requests {
+		for n := range requests {
 			all.Go(func() {
-				v := mustTake(m.t, g, asking(i+1, m.limit))
+				r := m.asking(i, n)
+				v := mustTake(m.t, g, r)
 				mu.Lock()
 				defer mu.Unlock()
-				if v.Granted == 1 {
+				for range v.Granted * r.Cost {
 					m.admitted[i] = append(m.admitted[i], time.Now())
 				}
 			})
@@ -230,79 +265,39 @@ func (m *model) ask(g *Shared, requests int) {
 }
 
 // A gateway that asks nothing during an outage does not notice it. If Redis loses its counts in that outage, this gateway asks the
-// empty Redis at once, while the others still report what they know. That adds one limit.
-func TestLossInAnUnnoticedOutage(t *testing.T) {
-	files := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		m := newModel(t, 3, 3, files)
-		for _, one := range []step{{event: "ask", count: 2}, {event: "down"}, {event: "forget", flood: 2}, {event: "up", flood: 3}} {
-			if fault := m.do(one); fault != "" {
-				t.Error(fault)
+// empty Redis at once, while the others still report what they know. That adds one limit. A gateway that leaves and comes back knows the
+// use of its minute, also after midnight. Use that was only reported before midnight counts in the month.
+func TestRareHistories(t *testing.T) {
+	f := func(name string, tenant int, isMissed bool, most int, history ...step) {
+		files := t.TempDir()
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(24*time.Hour - time.Second)
+			m := newModel(t, 3, 3, files)
+			m.monthStarts = 1
+			for _, one := range history {
+				if fault := m.do(one); fault != "" {
+					t.Errorf("%s: %s", name, fault)
+				}
 			}
-		}
-		if !m.missed {
-			t.Error("all gateways have noticed the outage")
-		}
-		t.Logf("figure: Redis lost its counts in an outage that one of three gateways did not notice: %d admitted in a window of 3", len(m.admitted[0]))
-	})
+			n := len(m.admitted[tenant])
+			if m.missed != isMissed || n != most {
+				t.Errorf("%s: a gateway missed the outage: %t, %d admitted, want %d", name, m.missed, n, most)
+			}
+			t.Logf("figure: %s: %d admitted of a limit of 3, by 3 gateways", name, n)
+		})
+	}
+	f("Redis lost its counts in an outage that a gateway did not notice", 0, true, 7,
+		step{event: "ask", count: 2}, step{event: "down"}, step{event: "forget", flood: 2}, step{event: "up", flood: 3})
+	f("a gateway left before midnight and came back after it", 0, false, 6,
+		step{event: "ask", flood: 1}, step{event: "down", flood: 2, pause: 1200 * time.Millisecond}, step{event: "leave", gateway: 1}, step{event: "ask", flood: 3})
+	f("a month's use was only reported before midnight", 1, false, 3,
+		step{event: "down", flood: 3}, step{event: "recover in vain"}, step{event: "down", pause: 20 * time.Second}, step{event: "up", flood: 3}, step{event: "down", flood: 3})
 }
 
-// since drops the instants that are at least that old.
-func since(all []time.Time, age time.Duration) []time.Time {
-	for len(all) > 0 && time.Since(all[0]) >= age {
+// since drops the instants before that one.
+func since(all []time.Time, began time.Time) []time.Time {
+	for len(all) > 0 && all[0].Before(began) {
 		all = all[1:]
 	}
 	return all
-}
-
-// A month, too, admits at most twice its limit: three gateways are flooded before and after midnight while Redis is away, restart and leave.
-func TestOutageInAMonth(t *testing.T) {
-	files := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		const limit, own = 60, 24
-		s := newSiteWithFiles(t, 3, files)
-		a, capped := asking(1, 0), asking(2, 0)
-		a.Limits, a.MonthStarts, capped.Limits = plan.Limits{Month: limit}, 3, plan.Limits{Month: limit} // it is the first of January
-		capped.Key, capped.Cap = id.Key{1}, plan.Limits{Day: own}
-		admitted, inDay := map[id.Tenant]int{}, 0
-		flood := func() {
-			inDay = 0
-			for _, g := range s.gateways {
-				admitted[a.Tenant] += takeAll(t, g, a, limit)
-				n := takeAll(t, g, capped, limit)
-				admitted[capped.Tenant] += n
-				inDay += n
-			}
-		}
-		flood()
-		if admitted[a.Tenant] != limit || inDay != own {
-			t.Errorf("%d admitted of %d, and %d of %d by a key", admitted[a.Tenant], limit, inDay, own)
-		}
-		time.Sleep(24*time.Hour - 10*time.Second)
-		s.server.fail(errRefused)
-		for _, fault := range []func(){func() {}, func() { time.Sleep(20 * time.Second) }, func() { s.restart(0) }, func() { s.leave(1); s.start(1) }} {
-			fault()
-			if flood(); inDay > 2*own {
-				t.Errorf("%d admitted by a key with a limit of %d", inDay, own)
-			}
-		}
-		s.server.fail(nil)
-		time.Sleep(5 * time.Second)
-		flood()
-		for tenant, n := range admitted {
-			if n > 2*limit {
-				t.Errorf("%s: %d admitted in a month with a limit of %d", tenant, n, limit)
-			}
-		}
-		for g := range s.gateways {
-			if v := s.gateways[g].Known(a).Usages[quota.Month]; v.Used < limit || v.Remaining != 0 {
-				t.Errorf("gateway %d knows %+v", g, v)
-			}
-		}
-		t.Logf("figure: a month of %d, and a midnight without Redis: %d admitted", limit, admitted[a.Tenant])
-		time.Sleep(24 * time.Hour)
-		if v := mustTake(t, s.gateways[0], a); v.Granted != 1 || v.Usages[quota.Month].Used != 1 {
-			t.Errorf("in the next month: %+v", v)
-		}
-	})
 }

@@ -38,7 +38,7 @@ const (
 func newOverCluster(t *testing.T, c *clusterStore) *Shared {
 	c.records = store.NewMemory(quota.Product, time.Now)
 	c.fault = func(clusterCall) (bool, error) { return true, nil }
-	s := newShared(Config{lanes: 1}.withDefaults())
+	s := newShared(Config{}.withDefaults())
 	s.start(background, redis.New(s.redisConfig(), c, s))
 	t.Cleanup(func() { _ = s.Close(background) })
 	return s
@@ -121,6 +121,23 @@ func whetherExecuted(t *testing.T, f func(t *testing.T, executed bool)) {
 		})
 	}
 }
+
+// asked is requests in the order of their arrival, and their verdicts.
+type asked struct {
+	all      sync.WaitGroup
+	verdicts []*quota.Verdict
+}
+
+// ask sends a request of tenant n, and returns when it waits.
+func (a *asked) ask(l *Shared, n int) {
+	v := new(quota.Verdict)
+	a.verdicts = append(a.verdicts, v)
+	a.all.Go(func() { *v, _ = l.Take(asking(n, 60)) })
+	synctest.Wait()
+}
+
+// used waits for all requests.
+func (a *asked) used() { a.all.Wait() }
 
 // Of a batch with two tenants, Redis does not answer for one. The server is then down, and the gateway decides that tenant's request. It
 // is charged as one of the gateway, and once more if Redis has executed its call.

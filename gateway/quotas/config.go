@@ -65,8 +65,6 @@ type Config struct {
 	GatewayID string
 	// Rule is quota.Product by default. Only tests set it: all gateways of one Redis must use the same rule.
 	Rule quota.Rule
-	// lanes is how many batches may be under way to one Redis server. 0 means as many as pay. Only tests set it.
-	lanes int
 	// Metrics is where metrics are registered; nil registers none.
 	Metrics prometheus.Registerer
 	// Log gets one line at each change of mode; nil logs nothing.

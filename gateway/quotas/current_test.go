@@ -132,7 +132,7 @@ func TestCurrentRemembers(t *testing.T) {
 			}
 			return records.Decide(ctx, demands, results)
 		}
-		here, elsewhere := newFake(t, Config{}, decide), newFake(t, Config{}, decide)
+		here, elsewhere := newFake(t, Config{}, decide), newFake(t, Config{}, records.Decide)
 		ask := asking(1, 5)
 		takeAll(t, elsewhere, ask, 5)
 		calls = 0

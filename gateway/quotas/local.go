@@ -94,9 +94,13 @@ func (l *Local) Mode() string { return modeMemory }
 // Health reports that the quotas cannot be saved, for example because the disk is full.
 func (l *Local) Health(context.Context) []error {
 	if err := l.unsaved.Load(); err != nil {
-		return []error{fmt.Errorf("quotas cannot be saved, so a restart would forget them: %w", *err)}
+		return []error{unsavedProblem(*err)}
 	}
 	return nil
+}
+
+func unsavedProblem(err error) error {
+	return fmt.Errorf("quotas cannot be saved, so a restart would forget them: %w", err)
 }
 
 // AuthFailures returns the limit of failed authentications.

@@ -25,7 +25,6 @@ type site struct {
 	gateways   []*Shared
 	stores     []*fakeStore // each gateway's way to the server
 	logs       testkit.Output
-	lanes      int
 	files      string       // the directory of the outage files; empty: there are none
 	registered atomic.Int64 // gateways
 	clockStep  atomic.Int64 // how much later than the time the gateways' clocks are, in ns
@@ -138,7 +137,7 @@ func (s *site) start(i int) {
 	s.stores[i] = fake
 	s.gateways[i] = newFakeOver(s.t, fake, Config{
 		LiveGateways: func() int { return int(s.registered.Load()) }, OutageFile: s.file(i), GatewayID: fmt.Sprint("gw-", i),
-		Log: slog.New(slog.NewTextHandler(&s.logs, nil)), lanes: s.lanes,
+		Log:   slog.New(slog.NewTextHandler(&s.logs, nil)),
 		Clock: func() time.Time { return time.Now().Add(time.Duration(s.clockStep.Load())) }, Leavers: &s.leavers,
 	},
 		func(ctx context.Context, demands []store.Demand, results []store.Result) error {

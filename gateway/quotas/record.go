@@ -92,8 +92,8 @@ func (s *Shared) restore() {
 	for _, one := range r.Unreported {
 		s.share.restore(one, at, true)
 	}
-	today := int64(now) / s.config.Rule.Day.Milliseconds()
-	s.left = slices.DeleteFunc(r.Left, func(one entry) bool { return one.Day != today && one.MonthEnds <= today })
+	today, minuteEnds := int64(now)/s.config.Rule.Day.Milliseconds(), at.Add(s.config.Rule.Window()+s.config.Rule.Slice)
+	s.left = slices.DeleteFunc(r.Left, func(one entry) bool { return minuteEnds <= now && one.Day != today && one.MonthEnds <= today })
 	for _, one := range s.left {
 		s.share.restore(one, at, false)
 	}
@@ -119,8 +119,10 @@ func (s *Shared) saveWith(more ...outageRecord) error {
 	}
 	if err := s.write(&r); err != nil {
 		s.metrics.unsaved.Inc()
+		s.unsaved.Store(&err)
 		return fmt.Errorf("quotas: save the record of the outage: %w", err)
 	}
+	s.unsaved.Store(nil)
 	s.saved = mark
 	return nil
 }

@@ -1,7 +1,9 @@
 package quotas
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -90,6 +92,27 @@ func TestKilledInAnOutage(t *testing.T) {
 		s.back()
 		if v := mustTake(t, s.gateways[1], r); v.Usages[quota.Minute].Used != 21 || lost != 30+1 {
 			t.Errorf("after the outage: %+v; %d lost", v, lost)
+		}
+	})
+}
+
+// A record that cannot be written is reported until it is written.
+func TestOutageFileThatCannotBeWritten(t *testing.T) {
+	files := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		obstacle := filepath.Join(files, "file")
+		must.Do(t, os.WriteFile(obstacle, nil, 0o600))
+		s := newSiteWithFiles(t, 1, obstacle) // a directory is needed
+		s.server.fail(errRefused)
+		for _, isWritable := range []bool{false, true} {
+			if isWritable {
+				must.Do(t, os.Remove(obstacle))
+			}
+			s.use(asking(1, 100), s.gateways[0])
+			time.Sleep(saveEvery * 3 / 2)
+			if problems := fmt.Sprint(s.gateways[0].Health(background)); strings.Contains(problems, "cannot be saved") == isWritable {
+				t.Errorf("writable: %t; problems: %s", isWritable, problems)
+			}
 		}
 	})
 }

@@ -31,9 +31,10 @@ type Shared struct {
 	share    *localShare
 	clock    clock
 	fleet    *fleet
-	evicting atomic.Bool // at the last check, Redis was set to evict records
-	left     []entry     // by an earlier process of this gateway: see outageRecord
-	saved    int64       // the mark of the outageRecord in the file; guarded by writing
+	evicting atomic.Bool           // at the last check, Redis was set to evict records
+	left     []entry               // by an earlier process of this gateway: see outageRecord
+	saved    int64                 // the mark of the outageRecord in the file; guarded by writing
+	unsaved  atomic.Pointer[error] // of the last save of the outageRecord; nil: it succeeded
 	writing  sync.Mutex
 	working  worker
 	asking   singleflight.Group // by record: peeks for Current
@@ -62,7 +63,7 @@ func (s *Shared) start(ctx context.Context, client *redis.Redis) {
 func (s *Shared) redisConfig() redis.Config {
 	return redis.Config{
 		URL: s.config.RedisURL, Prefix: s.config.Prefix, Rule: s.config.Rule, Clock: func() time.Time { return s.now().Time() }, Budget: s.config.Budget,
-		Metrics: redis.NewMetrics(s.config.Metrics), Changed: s.changed, Lanes: s.config.lanes,
+		Metrics: redis.NewMetrics(s.config.Metrics), Changed: s.changed,
 	}
 }
 
@@ -320,12 +321,15 @@ const skewMax = time.Second
 // Health returns the problems that an operator has to fix. It asks Redis for its eviction policy, because a Redis that
 // evicts records admits more than the limits.
 func (s *Shared) Health(ctx context.Context) (problems []error) {
+	if err := s.unsaved.Load(); err != nil {
+		problems = append(problems, unsavedProblem(*err))
+	}
 	if s.redis.IsDown() {
 		problem := errors.New("Redis does not answer: quotas are decided without it (" + s.config.OnOutage.String() + ")")
 		if cause := s.redis.Cause(); cause != nil {
 			problem = fmt.Errorf("%w: %w", problem, redis.Explain(cause))
 		}
-		return []error{problem}
+		return append(problems, problem)
 	}
 	evicting, err := s.redis.EvictionPolicies(ctx)
 	if is := len(evicting) > 0; s.evicting.Swap(is) != is && is {

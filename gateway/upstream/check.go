@@ -229,6 +229,8 @@ func (p *Pool) Problems() (found []string) {
 				effect = "until its check succeeds, it gets only requests that no other upstream takes"
 			}
 			add("the check of %s fails since %s: %v; %s", h.address, s.since.UTC().Format(time.RFC3339), s.cause, effect)
+		} else if h.isFailing.Load() && !h.isRefusing.Load() && h.untrusted.Load() == "" {
+			add("the last requests to %s failed, and none has succeeded since: the log says why", h.address)
 		}
 	}
 	return found

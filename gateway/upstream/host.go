@@ -35,7 +35,8 @@ type host struct {
 	pool             *Pool
 
 	inFlight   int          // requests; slots.mu guards it
-	failures   atomic.Int64 // in a row
+	failures   atomic.Int64 // in a row, and not counted by an ejection yet
+	isFailing  atomic.Bool  // the last requests failed, as many as eject it
 	outUntil   atomic.Int64 // Unix ms, by the machine's clock: until then others are preferred; or untilChecked
 	isRefusing atomic.Bool  // its last response was a 401
 	untrusted  atomic.Value // of string: why its certificate was not valid the last time; empty: it was
@@ -253,8 +254,10 @@ func (h *host) succeeded() {
 	if until := h.outUntil.Load(); until != 0 && until != untilChecked {
 		h.outUntil.CompareAndSwap(until, 0)
 	}
-	if h.isRefusing.Load() {
-		h.isRefusing.Store(false)
+	for _, is := range []*atomic.Bool{&h.isRefusing, &h.isFailing} {
+		if is.Load() {
+			is.Store(false)
+		}
 	}
 }
 
@@ -262,6 +265,7 @@ func (h *host) succeeded() {
 func (h *host) fail(err error) {
 	if h.failures.Add(1) >= failuresToEject {
 		h.failures.Store(0)
+		h.isFailing.Store(true)
 		h.eject()
 	}
 	h.note(err)

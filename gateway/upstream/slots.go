@@ -143,7 +143,9 @@ func (p *Pool) hasRoom(h *host, t id.Tenant, now int64) bool {
 func (p *Pool) free(r *Request) {
 	r.on.inFlight--
 	r.on = nil
-	if p.held[r.Tenant]--; p.held[r.Tenant] == 0 {
+	if held := p.held[r.Tenant]; held > 1 {
+		p.held[r.Tenant] = held - 1
+	} else {
 		delete(p.held, r.Tenant)
 	}
 }

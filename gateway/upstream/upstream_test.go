@@ -375,6 +375,9 @@ func TestEjection(t *testing.T) {
 		if strings.Contains(problems, ill.ln.Addr().String()+" responded with 401") != (name == "refuses") {
 			t.Errorf("%s: %s", name, problems)
 		}
+		if strings.Contains(problems, "the last requests to "+ill.ln.Addr().String()+" failed") != (name == "fails") {
+			t.Errorf("%s: %s", name, problems)
+		}
 		wantFailures := map[string]bool{"fails": true, "refuses": true}[name]
 		if stats := p.Stats(time.Now()); !stats[0].IsEjected || stats[1].IsEjected || stats[0].Ejections == 0 || stats[1].Ejections != 0 ||
 			stats[0].Failures > 0 != wantFailures || stats[1].Failures != 0 {

@@ -4,13 +4,15 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"petgate/shared/api"
 )
 
-// A document with 1,000 operations is read in less than a second (the limit here is five times that), and takes less than 30 MB.
+// A document with 1,000 operations is read in less than a second of processor time (the limit here is five times that), and takes less
+// than 30 MB.
 func TestThousandOperations(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("openapi: 3.0.3\ninfo: {title: Large, version: '1'}\npaths:\n")
@@ -28,9 +30,16 @@ func TestThousandOperations(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	before, began := heap(), time.Now()
+	worked := func() time.Duration {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+			t.Fatal(err)
+		}
+		return time.Duration(u.Utime.Nano())
+	}
+	before, began := heap(), worked()
 	a, err := api.Load("large.yaml", []byte(b.String()))
-	took := time.Since(began)
+	took := worked() - began
 	if err != nil || len(a.Operations) != 1002 {
 		t.Fatalf("%d operations, %v", len(a.Operations), err)
 	}

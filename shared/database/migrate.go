@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io/fs"
+	"math"
 	"path"
 	"strings"
 
@@ -24,35 +25,40 @@ type Migrations struct {
 
 // Migrate migrates the owner's tables to the current version. Programs that start together wait for one another.
 func (d *DB) Migrate(ctx context.Context, m Migrations) error {
-	if err := d.migrate(ctx, m); err != nil {
+	return d.MigrateTo(ctx, m, math.MaxInt64)
+}
+
+// MigrateTo is Migrate up to an earlier version.
+func (d *DB) MigrateTo(ctx context.Context, m Migrations, version int64) error {
+	if err := d.migrate(ctx, m, version); err != nil {
 		return fmt.Errorf("migrate %s: %w", m.Table, Explain(err))
 	}
 	return nil
 }
 
-func (d *DB) migrate(ctx context.Context, m Migrations) error {
+func (d *DB) migrate(ctx context.Context, m Migrations, version int64) error {
 	if d.dialect == SQLite {
 		unlock, err := d.lockFile(ctx)
 		if err != nil {
 			return err
 		}
 		defer unlock()
-		return d.up(ctx, m, d.DB.DB)
+		return d.up(ctx, m, version, d.DB.DB)
 	}
 	pool, err := d.migrationPool()
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	return d.up(ctx, m, pool, goose.WithSessionLocker(advisoryLock(m.Table)))
+	return d.up(ctx, m, version, pool, goose.WithSessionLocker(advisoryLock(m.Table)))
 }
 
-func (d *DB) up(ctx context.Context, m Migrations, pool *sql.DB, options ...goose.ProviderOption) error {
+func (d *DB) up(ctx context.Context, m Migrations, version int64, pool *sql.DB, options ...goose.ProviderOption) error {
 	p, err := d.provider(m, pool, options...)
 	if err != nil {
 		return err
 	}
-	_, err = p.Up(ctx)
+	_, err = p.UpTo(ctx, version)
 	return err
 }
 

@@ -63,11 +63,11 @@ func (d *DB) Insert(ctx context.Context, to sqlx.ExecerContext, prefix string, r
 }
 
 // Replace puts rows in place of those of the tables. Nothing may refer to the rows that it deletes.
-func (d *DB) Replace(ctx context.Context, t *sqlx.Tx, tables []Table, rows Rows) error {
+func (d *DB) Replace(ctx context.Context, to sqlx.ExecerContext, tables []Table, rows Rows) error {
 	for _, table := range tables {
-		if _, err := t.ExecContext(ctx, "DELETE FROM "+table.Name); err != nil {
+		if _, err := to.ExecContext(ctx, "DELETE FROM "+table.Name); err != nil {
 			return err
 		}
 	}
-	return d.Insert(ctx, t, "", rows, nil)
+	return d.Insert(ctx, to, "", rows, nil)
 }

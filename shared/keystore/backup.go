@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/jmoiron/sqlx"
@@ -150,12 +152,13 @@ func (s *Store) WriteBackup(ctx context.Context, file io.WriteSeeker, key []byte
 // Backup is a backup in a file, which stays open and must not change while it is used.
 type Backup struct {
 	BackupHeader
-	file io.ReadSeeker
+	rows database.Rows
 }
 
 // ReadBackup reads a whole file and checks its sums, and with a key its MAC. Errors: ErrNoBackup, or a failure to read.
 func ReadBackup(file io.ReadSeeker, key []byte) (Backup, error) {
-	b := Backup{file: file}
+	var b Backup
+	b.rows = func(f func(database.Table, []byte) error) error { return b.readRows(file, f) }
 	head := make([]byte, headerBytes)
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return b, err
@@ -174,7 +177,7 @@ func ReadBackup(file io.ReadSeeker, key []byte) (Backup, error) {
 		return b, errors.Join(err, fmt.Errorf("%w: its first line does not match its checksum", ErrNoBackup))
 	}
 	signed := hmac.New(sha256.New, key)
-	sums, err := database.Rows(b.rows).Pass(func(_ database.Table, line []byte) error {
+	sums, err := b.rows.Pass(func(_ database.Table, line []byte) error {
 		signed.Write(line)
 		signed.Write([]byte("\n"))
 		return nil
@@ -213,13 +216,13 @@ func (b Backup) tables(chosen func(name string) bool) (tables []database.Table, 
 	}
 }
 
-// rows passes all rows to f.
-func (b Backup) rows(f func(t database.Table, line []byte) error) error {
-	if _, err := b.file.Seek(headerBytes, io.SeekStart); err != nil {
+// readRows passes all rows of a file to f.
+func (h BackupHeader) readRows(file io.ReadSeeker, f func(t database.Table, line []byte) error) error {
+	if _, err := file.Seek(headerBytes, io.SeekStart); err != nil {
 		return err
 	}
-	lines := bufio.NewReaderSize(b.file, lineBytesMax)
-	for _, t := range b.Tables {
+	lines := bufio.NewReaderSize(file, lineBytesMax)
+	for _, t := range h.Tables {
 		for range t.Sum.Rows {
 			line, err := lines.ReadSlice('\n')
 			if errors.Is(err, bufio.ErrBufferFull) {
@@ -297,24 +300,19 @@ func (b Backup) CheckRows() error {
 	})
 }
 
-// CheckSchema returns ErrSchema unless the backup has the schema that this program has. It changes nothing.
-func (b Backup) CheckSchema(ctx context.Context, db *database.DB) error {
-	_, want, err := db.Schema(ctx, Migrations)
-	if err != nil {
-		return err
+// CheckSchema says whether the backup has an earlier schema than this program. It returns ErrSchema if the backup has a later one. It
+// changes nothing.
+func (b Backup) CheckSchema(ctx context.Context, db *database.DB) (earlier bool, err error) {
+	_, known, err := db.Schema(ctx, Migrations)
+	if err == nil && b.Schema > known {
+		err = fmt.Errorf("%w: the backup has schema %d of the key tables, this keyadmin knows only %d: use the version that wrote it, or a later one",
+			ErrSchema, b.Schema, known)
 	}
-	if b.Schema != want {
-		return fmt.Errorf("%w: the backup has schema %d of the key tables, this program has %d: restore it into an empty database with the "+
-			"program of its version, and then migrate", ErrSchema, b.Schema, want)
-	}
-	return nil
+	return b.Schema < known, err
 }
 
 // fits checks that the rows can be written to the tables of a database.
 func (b Backup) fits(ctx context.Context, db *database.DB) error {
-	if err := b.CheckSchema(ctx, db); err != nil {
-		return err
-	}
 	tables, err := db.Tables(ctx, Migrations)
 	if err != nil {
 		return err
@@ -322,7 +320,46 @@ func (b Backup) fits(ctx context.Context, db *database.DB) error {
 	if !slices.EqualFunc(tables, b.Tables, func(is database.Table, t BackupTable) bool {
 		return is.Name == t.Name && slices.Equal(is.Columns, t.Columns)
 	}) {
-		return fmt.Errorf("%w: its tables are not those of the database", ErrNoBackup)
+		return fmt.Errorf("%w: its tables are not those of schema %d", ErrNoBackup, b.Schema)
 	}
 	return nil
+}
+
+// upgrade gives a backup of an earlier schema the rows that the migrations since make of its own. They run in a new SQLite database, which
+// the rows are read from. Call remove, also after an error, to remove it.
+func (b *Backup) upgrade(ctx context.Context) (remove func(), err error) {
+	dir, err := os.MkdirTemp("", "petgate-restore-")
+	if err != nil {
+		return func() {}, fmt.Errorf("%w: set $TMPDIR to a directory that can hold the rows", err)
+	}
+	db, err := database.OpenOrCreate("sqlite:" + filepath.Join(dir, "keys.db"))
+	if err != nil {
+		return func() { os.RemoveAll(dir) }, err
+	}
+	remove = func() {
+		db.Close()
+		os.RemoveAll(dir)
+	}
+	if err := db.MigrateTo(ctx, Migrations, b.Schema); err != nil {
+		return remove, err
+	}
+	if err := b.fits(ctx, db); err != nil {
+		return remove, err
+	}
+	tables, rows := b.tables(func(string) bool { return true })
+	if err := db.Replace(ctx, db, tables, rows); err != nil {
+		return remove, err
+	}
+	if err := db.Migrate(ctx, Migrations); err != nil {
+		return remove, err
+	}
+	if tables, err = db.Tables(ctx, Migrations); err != nil {
+		return remove, err
+	}
+	b.Tables, b.rows = nil, database.RowsOf(ctx, db, tables)
+	for _, t := range tables {
+		b.Tables = append(b.Tables, BackupTable{Table: t})
+	}
+	b.Schema, _, err = db.Schema(ctx, Migrations)
+	return remove, err
 }

@@ -44,10 +44,17 @@ func fail(op string, err error) error {
 	case err == nil:
 		return nil
 	case database.IsUnavailable(err), database.IsReadOnly(err):
-		return fmt.Errorf("%s: %w: %s", op, ErrUnavailable, database.Explain(err))
+		return &unavailableError{fmt.Sprintf("%s: %v: %v", op, ErrUnavailable, database.Explain(err)), database.Cure(err)}
 	}
 	return fmt.Errorf("%s: %w", op, database.Explain(err))
 }
+
+// unavailableError is ErrUnavailable with its cure, which service.ProblemOf looks for.
+type unavailableError struct{ text, cure string }
+
+func (e *unavailableError) Error() string { return e.text }
+func (e *unavailableError) Unwrap() error { return ErrUnavailable }
+func (e *unavailableError) Cure() string  { return e.cure }
 
 // failed is fail for a function that has several ways out: defer failed("add usage", &err).
 func failed(op string, err *error) { *err = fail(op, *err) }

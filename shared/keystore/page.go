@@ -4,9 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"math"
-	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -123,17 +124,6 @@ func (s *Store) CountTenants(ctx context.Context, f TenantFilter) (n int, err er
 	return n, fail("count tenants", s.db.GetContext(ctx, &n, query, args...))
 }
 
-// TenantsLike lists at most n tenants whose names begin with a text or, if the text has the prefix of IDs, whose IDs do.
-func (s *Store) TenantsLike(ctx context.Context, text string, n int) ([]Tenant, error) {
-	const op = "find tenants"
-	if strings.HasPrefix(text, id.TenantPrefix) { // no name looks like an ID
-		first, last := id.Like(id.TenantPrefix, text)
-		return list[Tenant](ctx, s, op, tenantsBetween, first, last, n)
-	}
-	tenants, err := list[Tenant](ctx, s, op, tenantsFrom, text, n)
-	return slices.DeleteFunc(tenants, func(t Tenant) bool { return !strings.HasPrefix(t.Name, text) }), err
-}
-
 // TenantsByPlan returns how many tenants each plan has. Plans without tenants are left out.
 func (s *Store) TenantsByPlan(ctx context.Context) (map[string]int, error) {
 	var rows []struct {
@@ -165,15 +155,9 @@ func (s *Store) FindKeys(ctx context.Context, tenant id.Tenant, after id.Key, n 
 	return list[Key](ctx, s, "find keys", query, args...)
 }
 
-// KeysLike lists at most n keys whose IDs begin with a text, by their IDs.
-func (s *Store) KeysLike(ctx context.Context, text string, n int) ([]Key, error) {
-	first, last := id.Like(id.KeyPrefix, text)
-	return list[Key](ctx, s, "find keys", keysBetween, first, last, n)
-}
-
 // KeysExpiring lists at most n valid keys that expire within a time, the first to expire first. It reads all keys.
-func (s *Store) KeysExpiring(ctx context.Context, within time.Duration, n int) ([]Key, error) {
-	return Collect(rows[Key](ctx, s, "list the keys that expire", keysExpiring, s.now(), s.now().Add(within), n))
+func (s *Store) KeysExpiring(ctx context.Context, within time.Duration, n int) iter.Seq2[Key, error] {
+	return rows[Key](ctx, s, "list the keys that expire", keysExpiring, s.now(), s.now().Add(within), n)
 }
 
 // rowsText returns rows with one member, for statements that read {rows}. The values are IDs or names.
@@ -202,9 +186,24 @@ type NamedBan struct {
 	TenantName string `db:"tenant_name"`
 }
 
+// Cursor names the place of a ban in the order of FindBans: its end and its key.
+func (b NamedBan) Cursor() string { return fmt.Sprintf("%d.%s", b.Until, b.Key) }
+
 // FindBans lists at most n current bans, of one tenant or of all if tenant is zero, ordered by their end and their key. It begins after
-// the ban of that end and that key.
-func (s *Store) FindBans(ctx context.Context, tenant id.Tenant, until instant.Millis, key id.Key, n int) ([]NamedBan, error) {
+// the cursor after; empty: with the first. Errors: ErrNotFound if that is no cursor.
+func (s *Store) FindBans(ctx context.Context, tenant id.Tenant, after string, n int) ([]NamedBan, error) {
+	var until instant.Millis
+	var key id.Key
+	if after != "" {
+		end, name, _ := strings.Cut(after, ".")
+		ms, err := strconv.ParseInt(end, 10, 64)
+		if until = instant.Millis(ms); err == nil {
+			key, err = id.ParseKey(name)
+		}
+		if err != nil {
+			return nil, fail("find bans", fmt.Errorf("%w: the list has no page after %q", ErrNotFound, after))
+		}
+	}
 	query, args := bansFound, []any{s.now(), until, key, n}
 	if !tenant.IsZero() {
 		query, args = bansOfTenant, append(args, tenant)

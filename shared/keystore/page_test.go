@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"petgate/shared/core/id"
-	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit/must"
@@ -104,10 +103,14 @@ func TestFindKeysAndBans(t *testing.T) {
 		}
 		_, err := s.FindKeys(ctx, tenants[0].ID, id.Key{1}, 2)
 		wantError(t, err, keystore.ErrNotFound)
+		for _, after := range []string{"x", "1", "x.key_0000000000000000", "1.key"} {
+			_, err := s.FindBans(ctx, id.Tenant{}, after, 2)
+			wantError(t, err, keystore.ErrNotFound)
+		}
 		for tenant, want := range map[id.Tenant]int{{}: 6, tenants[1].ID: 3} {
 			var bans []keystore.NamedBan
-			for until, key := instant.Millis(0), (id.Key{}); ; until, key = bans[len(bans)-1].Until, bans[len(bans)-1].Key {
-				page := must.Get[[]keystore.NamedBan](t)(s.FindBans(ctx, tenant, until, key, 2))
+			for after := ""; ; after = bans[len(bans)-1].Cursor() {
+				page := must.Get[[]keystore.NamedBan](t)(s.FindBans(ctx, tenant, after, 2))
 				if bans = append(bans, page...); len(page) < 2 {
 					break
 				}

@@ -174,18 +174,23 @@ const (
 	// Claims a batch. Changes no row if the batch was added before. $1: gateway, $2: incarnation, $3: batch.
 	claimUsage = `UPDATE gateways SET usage_batch = $3 WHERE id = $1 AND incarnation = $2 AND usage_batch < $3`
 
-	// $1: rows of UsageRow that differ in more than their numbers. What comes after its hour was sealed is a correction.
-	addUsage = `INSERT INTO usage_hours (tenant_id, hour, operation, correction, charged, key_id, outcome, requests)
+	// $1: rows of UsageRow that differ in more than their numbers. What comes after its hour was sealed is a correction. Files of earlier
+	// gateways do not say what is a test; the keys do, unless their tenant was deleted.
+	addUsage = `INSERT INTO usage_hours (tenant_id, hour, operation, correction, charged, key_id, outcome, requests, more_units, is_test)
 		SELECT value->>'tenantId', CAST(value->>'hour' AS BIGINT), value->>'operation',
 			CASE WHEN CAST(value->>'hour' AS BIGINT) < (SELECT through FROM usage_ledger) THEN (SELECT seal FROM usage_ledger) ELSE 0 END,
 			CAST(value->>'charged' AS BOOLEAN), COALESCE(value->>'keyId', ''), value->>'outcome',
-			CAST(value->>'requests' AS BIGINT) FROM {rows} WHERE true
-		ON CONFLICT (tenant_id, hour, operation, correction, charged, key_id, outcome)
-			DO UPDATE SET requests = usage_hours.requests + excluded.requests`
+			CAST(value->>'requests' AS BIGINT), COALESCE(CAST(value->>'moreUnits' AS BIGINT), 0),
+			COALESCE(CAST(value->>'test' AS BOOLEAN), false)
+				OR EXISTS (SELECT 1 FROM tenant_keys k WHERE k.id = value->>'keyId' AND k.environment = 'test')
+		FROM {rows} WHERE true
+		ON CONFLICT (tenant_id, hour, operation, correction, charged, key_id, outcome) DO UPDATE SET
+			requests = usage_hours.requests + excluded.requests, more_units = usage_hours.more_units + excluded.more_units`
 
 	// $1: rows of minuteRow, $2: gateway.
-	addMinutes = `INSERT INTO usage_minutes (tenant_id, hour, gateway, attempts)
-		SELECT value->>'tenantId', CAST(value->>'hour' AS BIGINT), CAST($2 AS TEXT), value->>'attempts' FROM {rows} WHERE true
+	addMinutes = `INSERT INTO usage_minutes (tenant_id, hour, gateway, attempts, is_test)
+		SELECT value->>'tenantId', CAST(value->>'hour' AS BIGINT), CAST($2 AS TEXT), value->>'attempts',
+			COALESCE(CAST(value->>'test' AS BOOLEAN), false) FROM {rows} WHERE true
 		ON CONFLICT (tenant_id, hour, gateway) DO UPDATE SET attempts = usage_minutes.attempts || excluded.attempts`
 
 	// $1: rows of UsageRow. A request used its key if it was charged, or if its answer was free, as a report of the quota. Otherwise it was
@@ -205,26 +210,29 @@ const (
 	pruneMinutes = `DELETE FROM usage_minutes WHERE tenant_id IN (SELECT value->>'tenantId' FROM {rows}) AND hour < $2 AND hour < {now} - 2937600000`
 
 	// $1: tenant, $2: the first hour.
-	usageOfTenant = `SELECT hour, key_id, operation, outcome, charged, CAST(SUM(requests) AS BIGINT) AS requests
+	usageOfTenant = `SELECT hour, key_id, operation, outcome, charged, is_test, CAST(SUM(requests) AS BIGINT) AS requests,
+			CAST(SUM(more_units) AS BIGINT) AS more_units
 		FROM usage_hours WHERE tenant_id = $1 AND hour >= $2
-		GROUP BY hour, key_id, operation, outcome, charged ORDER BY hour, key_id, operation, outcome, charged`
+		GROUP BY hour, key_id, operation, outcome, charged, is_test ORDER BY hour, key_id, operation, outcome, charged`
 
-	// For plots. $1: tenant, $2: the first hour, $3: period in ms, $4: key, or '' for all. Periods begin at multiples of $3.
+	// For plots. $1: tenant, $2: the first hour, $3: period in ms, $4: key, or '' for all live ones. Periods begin at multiples of $3.
 	usageByPeriod = `SELECT hour / $3 * $3 AS start, operation, outcome, CAST(SUM(requests) AS BIGINT) AS requests
-		FROM usage_hours WHERE tenant_id = $1 AND hour >= $2 AND ($4 = '' OR key_id = $4) GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`
+		FROM usage_hours WHERE tenant_id = $1 AND hour >= $2 AND ($4 = '' AND NOT is_test OR key_id = $4) GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`
 
-	// $1: tenant, $2: the first hour, $3: the length of a period in ms, $4: number of rows.
-	statement = `SELECT hour / $3 * $3 AS start, key_id, operation, outcome, CAST(SUM(requests) AS BIGINT) AS requests,
-			CAST(SUM(CASE WHEN charged THEN requests ELSE 0 END) AS BIGINT) AS charged
-		FROM usage_hours WHERE tenant_id = $1 AND hour >= $2 GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4 LIMIT $4`
+	// The sums of a group of rows of usage.
+	usageSums = `CAST(SUM(requests) AS BIGINT) AS requests, CAST(SUM(CASE WHEN charged THEN requests ELSE 0 END) AS BIGINT) AS charged,
+		CAST(SUM(CASE WHEN charged THEN requests + more_units ELSE 0 END) AS BIGINT) AS units`
+
+	// $1: tenant, $2: the first hour, $3: the length of a period in ms, $4: number of rows, $5: of test keys.
+	statement = `SELECT hour / $3 * $3 AS start, key_id, operation, outcome, ` + usageSums + `
+		FROM usage_hours WHERE tenant_id = $1 AND hour >= $2 AND is_test = $5 GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4 LIMIT $4`
 
 	// The first and the last hour that have usage, or 1 and 0. $1: the first hour, $2: the end.
 	hoursWithUsage = `SELECT COALESCE(MIN(hour), 1) AS first, COALESCE(MAX(hour), 0) AS last FROM usage_hours WHERE hour >= $1 AND hour < $2`
 
-	// $1: the first hour, $2: the end.
-	usageOfTenants = `SELECT tenant_id, CAST(SUM(requests) AS BIGINT) AS requests,
-			CAST(SUM(CASE WHEN charged THEN requests ELSE 0 END) AS BIGINT) AS charged
-		FROM usage_hours WHERE hour >= $1 AND hour < $2 GROUP BY tenant_id`
+	// $1: the first hour, $2: the end. Of live keys.
+	usageOfTenants = `SELECT tenant_id, ` + usageSums + `
+		FROM usage_hours WHERE hour >= $1 AND hour < $2 AND NOT is_test GROUP BY tenant_id`
 
 	// $1: the first hour. Of all tenants.
 	usageOfAll = `SELECT hour AS start, outcome, CAST(SUM(requests) AS BIGINT) AS requests FROM usage_hours WHERE hour >= $1
@@ -234,11 +242,21 @@ const (
 	refusedMost = `SELECT tenant_id, outcome, CAST(SUM(requests) AS BIGINT) AS requests FROM usage_hours
 		WHERE hour >= $1 AND hour < $2 AND outcome NOT IN ('ok', 'report') GROUP BY tenant_id, outcome ORDER BY 3 DESC, 1, 2 LIMIT $3`
 
-	// $1: the first hour, $2: number of rows. By the part of its limit per day that each tenant was charged since then.
-	nearestToLimit = `SELECT u.tenant_id FROM
-			(SELECT tenant_id, SUM(requests) AS charged FROM usage_hours WHERE hour >= $1 AND charged GROUP BY tenant_id) AS u
+	// By the part of its limit per day that each tenant's live keys were charged today. $1: the first hour of the day, $2: number of rows.
+	nearestToDay = `SELECT u.tenant_id FROM
+			(SELECT tenant_id, SUM(requests + more_units) AS charged FROM usage_hours WHERE hour >= $1 AND charged AND NOT is_test GROUP BY tenant_id) AS u
 		JOIN tenants t ON t.id = u.tenant_id JOIN plans p ON p.name = t.plan WHERE t.day_limit > 0 OR p.day_limit > 0
 		ORDER BY u.charged * 1.0 / COALESCE(NULLIF(t.day_limit, 0), p.day_limit) DESC, 1 LIMIT $2`
+
+	// By the part of its limit per month that each tenant was charged in its month, since its last reset. $1: the day of the calendar month,
+	// $2, $3: the first hours of this calendar month and of the one before, $4: number of rows.
+	nearestToMonth = `SELECT u.tenant_id FROM
+			(SELECT t.id, t.usage_since, COALESCE(NULLIF(t.month_limit, 0), p.month_limit) AS most,
+				CASE WHEN t.month_starts <= $1 THEN CAST($2 AS BIGINT) ELSE CAST($3 AS BIGINT) END
+					+ 86400000 * (COALESCE(NULLIF(t.month_starts, 0), 1) - 1) AS since
+			FROM tenants t JOIN plans p ON p.name = t.plan WHERE t.month_limit > 0 OR p.month_limit > 0) AS m
+		JOIN usage_hours u ON u.tenant_id = m.id AND u.hour >= m.since AND u.hour > m.usage_since - 3600000 AND u.charged AND NOT u.is_test
+		GROUP BY u.tenant_id, m.most ORDER BY SUM(u.requests + u.more_units) * 1.0 / m.most DESC, 1 LIMIT $4`
 
 	// $1: rows with operation, $2: the first hour, $3: the first hour that counts as recent, $4: number of rows, $5: number of rows before.
 	operationUsage = `SELECT u.operation, u.tenant_id, COALESCE(t.name, '') AS tenant_name, u.key_id, COALESCE(k.name, '') AS key_name, u.recent, u.before
@@ -250,7 +268,7 @@ const (
 		ORDER BY u.operation, u.recent DESC, u.tenant_id, u.key_id`
 
 	// $1: tenant, $2: the first hour.
-	minutesOfTenant = `SELECT hour, gateway, attempts FROM usage_minutes WHERE tenant_id = $1 AND hour >= $2 ORDER BY hour, gateway`
+	minutesOfTenant = `SELECT hour, gateway, attempts, is_test FROM usage_minutes WHERE tenant_id = $1 AND hour >= $2 ORDER BY hour, gateway`
 
 	// Notes that a process ended and may have kept usage that is not stored. $1: gateway, $2: incarnation, $3: cause.
 	noteGap = `INSERT INTO usage_gaps (gateway, incarnation, cause, since, seen_at, noted_at, usage_batch)

@@ -1,6 +1,6 @@
 package keystore
 
-// The statements of the export of usage.
+// The statements of the export of usage. Calls with test keys are on no bill.
 const (
 	// The instant up to which all usage is stored.
 	storedThrough = `SELECT MIN(t) FROM (SELECT usage_through AS t FROM gateways UNION ALL SELECT {now}) AS g`
@@ -12,17 +12,17 @@ const (
 	// $1: hour.
 	nextUsageHour = `SELECT COALESCE(MIN(hour), 0) FROM usage_hours WHERE hour >= $1`
 
-	// $1: hour, $2: a tenant, $3: number of rows.
-	usageOfHour = `SELECT hour, tenant_id, operation, correction, CAST(SUM(requests) AS BIGINT) AS requests,
-			CAST(SUM(CASE WHEN charged THEN requests ELSE 0 END) AS BIGINT) AS charged
-		FROM usage_hours WHERE hour = $1 AND tenant_id > $2 AND correction = 0
-		GROUP BY hour, tenant_id, operation, correction ORDER BY tenant_id, operation LIMIT $3`
+	// $1: hour, $2: a tenant, $3: one of its operations, or NULL: all of them, $4: number of rows. The rows after these.
+	usageOfHour = `SELECT hour, tenant_id, operation, correction, ` + usageSums + `
+		FROM usage_hours WHERE hour = $1 AND tenant_id >= $2 AND (tenant_id > $2 OR operation > $3) AND correction = 0 AND NOT is_test
+		GROUP BY hour, tenant_id, operation, correction ORDER BY tenant_id, operation LIMIT $4`
 
-	// $1 to $4: a correction, $5: the number of a seal, $6: the first hour, $7: number of rows. Corrections after the given one.
-	correctionsOf = `SELECT hour, tenant_id, operation, correction, CAST(SUM(requests) AS BIGINT) AS requests,
-			CAST(SUM(CASE WHEN charged THEN requests ELSE 0 END) AS BIGINT) AS charged
-		FROM usage_hours WHERE correction > 0 AND (correction, hour, tenant_id, operation) > ($1, $2, $3, $4) AND correction < $5 AND hour >= $6
-		GROUP BY hour, tenant_id, operation, correction ORDER BY correction, hour, tenant_id, operation LIMIT $7`
+	// $1 to $4: a correction, $5: the number of a seal, $6: the first hour, $7: the end, $8: number of rows. Corrections after
+	// the given one.
+	correctionsOf = `SELECT hour, tenant_id, operation, correction, ` + usageSums + `
+		FROM usage_hours WHERE correction > 0 AND (correction, hour, tenant_id, operation) > ($1, $2, $3, $4) AND correction < $5
+			AND hour >= $6 AND hour < $7 AND NOT is_test
+		GROUP BY hour, tenant_id, operation, correction ORDER BY correction, hour, tenant_id, operation LIMIT $8`
 
 	// $1: destination.
 	cursorOf = `SELECT destination, since, hour, tenant_id, seal FROM usage_exports WHERE destination = $1`

@@ -28,11 +28,8 @@ const (
 	// $1: the name of the last tenant before, $2: ID.
 	tenantFound = selectTenants + ` WHERE id = $2 AND name > $1`
 
-	// $1: the name of the first tenant, or what it begins with, $2: number of rows.
+	// $1: the name of the first tenant, $2: number of rows.
 	tenantsFrom = selectTenants + ` WHERE name >= $1 ORDER BY name LIMIT $2`
-
-	// $1, $2: the first and the last ID, $3: number of rows.
-	tenantsBetween = selectTenants + ` WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT $3`
 
 	// $1: rows with tenantId.
 	tenantsOf = selectTenants + ` WHERE id IN (SELECT value->>'tenantId' FROM {rows})`
@@ -44,9 +41,6 @@ const (
 
 	// $1 to $3: as above, $4: tenant.
 	keysFoundOfTenant = selectKeys + ` WHERE tenant_id = $4 AND (created_at, id) < ($1, $2) ORDER BY created_at DESC, id DESC LIMIT $3`
-
-	// $1, $2: the first and the last ID, $3: number of rows.
-	keysBetween = selectKeys + ` WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT $3`
 
 	// The keys that may call and end by themselves. $1: now, $2: the end of the time that is looked at, $3: number of rows.
 	keysExpiring = selectKeys + ` WHERE expires_at > $1 AND expires_at <= $2 AND revoked_at = 0 AND replaced_by = '' ORDER BY expires_at, id LIMIT $3`

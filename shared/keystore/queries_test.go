@@ -18,7 +18,7 @@ import (
 )
 
 // parts are the constants that are only parts of statements.
-var parts = []string{"banColumns", "banTables", "tailEvents", "tailJoins", "selectBans", "selectEvents", "selectOperators", "isFiltered", "firstSince", "isSelected", "selectPage", "latestFirst", "appendEvent"}
+var parts = []string{"banColumns", "usageSums", "banTables", "tailEvents", "tailJoins", "selectBans", "selectEvents", "selectOperators", "isFiltered", "firstSince", "isSelected", "selectPage", "latestFirst", "appendEvent"}
 
 // statements returns the constants of the files with statements by their names.
 func statements(t *testing.T) map[string]string {

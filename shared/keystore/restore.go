@@ -68,6 +68,7 @@ type Restore struct {
 	store  *Store
 	conn   *sqlx.Conn // has the rows of the backup in temporary tables
 	backup Backup
+	remove func() // removes what an upgrade of the backup needs; nil: nothing
 
 	carried []id.Key // that are not in the backup: they replaced keys of it
 }
@@ -85,7 +86,17 @@ func (s *Store) PrepareRestore(ctx context.Context, b Backup, progress database.
 }
 
 func (r *Restore) prepare(ctx context.Context, progress database.Progress) (err error) {
-	if err = r.backup.fits(ctx, r.store.db); err != nil {
+	earlier, err := r.backup.CheckSchema(ctx, r.store.db)
+	if err != nil {
+		return err
+	}
+	if earlier {
+		from := r.backup.Schema
+		if r.remove, err = r.backup.upgrade(ctx); err != nil {
+			return fmt.Errorf("upgrade the backup from schema %d: %v", from, err) // not %w: the store's database is available
+		}
+	}
+	if err := r.backup.fits(ctx, r.store.db); err != nil {
 		return err
 	}
 	if r.conn, err = r.store.db.Connx(ctx); err != nil {
@@ -334,11 +345,12 @@ func (t *tx) reapply(n NewerRefusal) error {
 }
 
 // Close removes the temporary tables.
-func (r *Restore) Close() error {
-	if r.conn == nil {
-		return nil
+func (r *Restore) Close() {
+	if r.remove != nil {
+		r.remove()
 	}
-	// The connection is not used again, so the tables end with it.
-	_ = r.conn.Raw(func(any) error { return driver.ErrBadConn })
-	return r.conn.Close()
+	if r.conn != nil {
+		// The connection is not used again, so the tables end with it.
+		_ = r.conn.Raw(func(any) error { return driver.ErrBadConn })
+	}
 }

@@ -2,6 +2,7 @@ package keystore_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -62,7 +63,7 @@ func prepare(t *testing.T, s *keystore.Store, b keystore.Backup) *keystore.Resto
 	t.Helper()
 	r, err := s.PrepareRestore(t.Context(), b, nil)
 	must.Do(t, err)
-	t.Cleanup(func() { r.Close() })
+	t.Cleanup(r.Close)
 	return r
 }
 
@@ -351,11 +352,60 @@ func TestDamagedBackup(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	older := open(t, testkit.SQLite(t))
-	if _, err := older.Exec("DELETE FROM " + keystore.Migrations.Table + " WHERE version_id > 6"); err != nil {
-		t.Fatal(err)
-	}
-	b, _ := backup(t, keystore.New(older, nil, nil, "ada"))
-	_, err = s.PrepareRestore(t.Context(), b, nil)
-	wantError(t, err, keystore.ErrSchema, "schema 6")
+}
+
+// A backup of an earlier schema is restored as the migrations since would have changed its database. A later one is refused.
+func TestRestoreOfAnotherSchema(t *testing.T) {
+	file, err := os.Open("testdata/schema-8.backup")
+	must.Do(t, err)
+	defer file.Close()
+	earlier, err := keystore.ReadBackup(file, nil)
+	must.Do(t, err)
+	must.Do(t, earlier.CheckRows())
+	t.Setenv("TMPDIR", t.TempDir())
+	eachStore(t, func(t *testing.T, s *keystore.Store, _ *clock) {
+		ctx := t.Context()
+		wantRestored := func() {
+			t.Helper()
+			acme, globex := must.Get[keystore.Tenant](t)(s.Tenant(ctx, "acme")), must.Get[keystore.Tenant](t)(s.Tenant(ctx, "globex"))
+			if acme.Override.Month != 0 || !globex.Suspended || globex.Plan != "gold" {
+				t.Errorf("tenants: %+v, %+v", acme, globex)
+			}
+			var keys []string
+			for _, k := range must.Get[[]keystore.Key](t)(keystore.Collect(s.Keys(ctx, id.Tenant{}))) {
+				keys = append(keys, fmt.Sprintf("%s %s %t %v %v", k.Name, k.Environment, k.RevokedAt == 0, k.Allow, k.Limits))
+			}
+			slices.Sort(keys)
+			wantEqual(t, "keys", keys, []string{
+				"app test true [10.0.0.0/8] {0 0 0}", "ci live true [] {0 0 0}", "crawler live true [] {0 0 0}", "leaked live false [] {0 0 0}",
+			})
+			bans := must.Get[[]keystore.NamedBan](t)(keystore.Collect(s.Bans(ctx)))
+			if len(bans) != 1 || bans[0].Notice != "call us" || bans[0].Automatic {
+				t.Errorf("bans: %+v", bans)
+			}
+		}
+		r := prepare(t, s, earlier)
+		must.Get[keystore.Change](t)(r.Commit(ctx, false, true))
+		r.Close()
+		wantRestored()
+		restored, _ := backup(t, s)
+		for table, rows := range map[string]int64{"events": 10, "usage_hours": 2, "quota_records": 1, "plans": 5} {
+			wantEqual(t, table, restored.Rows(table), rows)
+		}
+
+		newTenant(t, s, "initech")
+		r = prepare(t, s, earlier)
+		wantEqual(t, "lost changes", len(r.Lost), 2)
+		must.Get[keystore.Change](t)(r.Commit(ctx, false, true))
+		r.Close()
+		wantRestored()
+		if left, err := filepath.Glob(filepath.Join(os.TempDir(), "petgate-restore-*")); err != nil || len(left) > 0 {
+			t.Errorf("files that are left: %v, %v", left, err)
+		}
+
+		later := restored
+		later.Schema = 999
+		_, err := s.PrepareRestore(ctx, later, nil)
+		wantError(t, err, keystore.ErrSchema, "schema 999", "use the version that wrote it, or a later one")
+	})
 }

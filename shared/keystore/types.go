@@ -247,7 +247,17 @@ type UsageRow struct {
 	Charged   bool           `db:"charged" json:"charged"` // taken from the quota
 	Hour      instant.Millis `db:"hour" json:"hour"`       // the start of the hour
 	Requests  int64          `db:"requests" json:"requests"`
-	LastAt    instant.Millis `json:"lastAt,omitempty"` // of the latest request; only in batches
+	MoreUnits int64          `db:"more_units" json:"moreUnits,omitempty"` // what the requests cost beyond one unit each; 0 unless charged
+	IsTest    bool           `db:"is_test" json:"test,omitempty"`         // of a test key
+	LastAt    instant.Millis `json:"lastAt,omitempty"`                    // of the latest request; only in batches
+}
+
+// Taken returns how many requests were taken from the quota, and how many units they cost.
+func (r UsageRow) Taken() (charged, units int64) {
+	if !r.Charged {
+		return 0, 0
+	}
+	return r.Requests, r.Requests + r.MoreUnits
 }
 
 // PeriodUsage is a number of requests of one tenant, for one operation and with one outcome, in one period.
@@ -273,14 +283,16 @@ type StatementRow struct {
 	Outcome   string         `db:"outcome"`
 	Requests  int64          `db:"requests"`
 	Charged   int64          `db:"charged"` // of the requests: taken from the quota
+	Units     int64          `db:"units"`   // that the charged requests cost
 }
 
-// TenantUsage is the number of a tenant's requests.
+// TenantUsage is the number of the requests with a tenant's live keys.
 type TenantUsage struct {
 	Tenant     id.Tenant `db:"tenant_id"`
 	Requests   int64     `db:"requests"`
 	Charged    int64     `db:"charged"`
-	BusiestDay int64     // charged in the busiest UTC day
+	Units      int64     `db:"units"`
+	BusiestDay int64     // units in the busiest UTC day
 }
 
 // OperationUsage is the number of a key's requests for one operation.
@@ -299,6 +311,7 @@ type UsageMinutes struct {
 	Tenant   id.Tenant
 	Gateway  string // set by the store
 	Hour     instant.Millis
+	IsTest   bool // of test keys: a gateway serves one environment
 	Attempts [60]int64
 }
 

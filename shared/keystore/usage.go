@@ -79,6 +79,7 @@ type minuteRow struct {
 	Tenant   id.Tenant      `json:"tenantId"`
 	Hour     instant.Millis `json:"hour"`
 	Attempts string         `json:"attempts"`
+	IsTest   bool           `json:"test,omitempty"`
 }
 
 // addMinutes adds minutes, and deletes the old usage of the same tenants, so the tables stop growing with time. A gateway sends minutes once
@@ -89,7 +90,7 @@ func (s *Store) addMinutes(ctx context.Context, t *sqlx.Tx, gateway string, minu
 	}
 	rows := make([]minuteRow, len(minutes))
 	for i, m := range minutes {
-		rows[i] = minuteRow{m.Tenant, m.Hour, encodeMinutes(&m.Attempts)}
+		rows[i] = minuteRow{m.Tenant, m.Hour, encodeMinutes(&m.Attempts), m.IsTest}
 	}
 	text, now := jsonText(rows), s.now()
 	for _, do := range []struct {
@@ -147,7 +148,7 @@ func (s *Store) Usage(ctx context.Context, tenant id.Tenant, since instant.Milli
 	return rows, err
 }
 
-// UsageByPeriod lists the requests of a tenant, or of one of its keys if key is not zero, by period, operation and outcome, beginning with
+// UsageByPeriod lists the requests with a tenant's live keys, or of one of its keys if key is not zero, by period, operation and outcome, beginning with
 // the hour of since. A period is a number of hours that divides a day, or a day; days are those of UTC.
 func (s *Store) UsageByPeriod(ctx context.Context, tenant id.Tenant, key id.Key, since instant.Millis, period time.Duration) ([]PeriodUsage, error) {
 	return list[PeriodUsage](ctx, s, "show usage by period", usageByPeriod, tenant, since.Truncate(time.Hour), period.Milliseconds(), key)
@@ -165,19 +166,29 @@ func (s *Store) RefusedMost(ctx context.Context, since, until instant.Millis, n 
 	return Collect(rows[TenantOutcome](ctx, s, "list what was refused most", refusedMost, since.Truncate(time.Hour), until, n))
 }
 
-// NearestToLimit lists the tenants that were charged the largest part of their limit per day since the hour of since, at most n.
-func (s *Store) NearestToLimit(ctx context.Context, since instant.Millis, n int) ([]id.Tenant, error) {
-	found, err := Collect(rows[TenantUsage](ctx, s, "list the tenants near a limit", nearestToLimit, since.Truncate(time.Hour), n))
-	tenants := make([]id.Tenant, len(found))
-	for i, f := range found {
-		tenants[i] = f.Tenant
+// NearestToLimit lists the tenants whose live keys were charged the largest part of their limit per day, and those of their limit per month: at
+// most n of each.
+func (s *Store) NearestToLimit(ctx context.Context, now instant.Millis, n int) ([]id.Tenant, error) {
+	const op = "list the tenants near a limit"
+	year, month, day := now.Time().UTC().Date()
+	first := func(m time.Month) instant.Millis { return instant.Of(time.Date(year, m, 1, 0, 0, 0, 0, time.UTC)) }
+	found, err := Collect(rows[TenantUsage](ctx, s, op, nearestToDay, now.Truncate(24*time.Hour), n))
+	if err != nil {
+		return nil, err
+	}
+	ofMonth, err := Collect(rows[TenantUsage](ctx, s, op, nearestToMonth, day, first(month), first(month-1), n))
+	var tenants []id.Tenant
+	for _, f := range append(found, ofMonth...) {
+		if !slices.Contains(tenants, f.Tenant) {
+			tenants = append(tenants, f.Tenant)
+		}
 	}
 	return tenants, err
 }
 
-// Statement lists a tenant's requests by period, key, operation and outcome, in this order, beginning with the period of since. A
+// Statement lists the requests with a tenant's live keys, or with its test keys, by period, key, operation and outcome, in this order, beginning with the period of since. A
 // period is an hour or a UTC day. It returns at most n rows.
-func (s *Store) Statement(ctx context.Context, tenant id.Tenant, since instant.Millis, period time.Duration, n int) (found Statement, err error) {
+func (s *Store) Statement(ctx context.Context, tenant id.Tenant, since instant.Millis, period time.Duration, isTest bool, n int) (found Statement, err error) {
 	const op = "read a statement of usage"
 	if err := s.CheckFile(); err != nil { // the pool of a gateway's statements has its own connections to the file
 		return Statement{}, err
@@ -186,11 +197,11 @@ func (s *Store) Statement(ctx context.Context, tenant id.Tenant, since instant.M
 	if err := s.db.GetContext(ctx, &found.CompleteThrough, s.expand.Replace(storedThrough)); err != nil {
 		return Statement{}, fail(op, err)
 	}
-	found.Rows, err = list[StatementRow](ctx, s, op, statement, tenant, since.Truncate(period), period.Milliseconds(), n)
+	found.Rows, err = list[StatementRow](ctx, s, op, statement, tenant, since.Truncate(period), period.Milliseconds(), n, isTest)
 	return found, err
 }
 
-// TopUsage lists the tenants whose requests were charged most often, at most n of them. It counts the hour of since, and the hours
+// TopUsage lists the tenants whose live keys used the most units, at most n of them. It counts the hour of since, and the hours
 // that begin after it and before until. It reads day by day: with many tenants, one statement for all days would take longer than the
 // database allows.
 func (s *Store) TopUsage(ctx context.Context, since, until instant.Millis, n int) ([]TenantUsage, error) {
@@ -211,12 +222,14 @@ func (s *Store) TopUsage(ctx context.Context, since, until instant.Millis, n int
 		}
 		for _, r := range rows {
 			sum := tenants[r.Tenant]
-			tenants[r.Tenant] = TenantUsage{r.Tenant, sum.Requests + r.Requests, sum.Charged + r.Charged, max(sum.BusiestDay, r.Charged)}
+			tenants[r.Tenant] = TenantUsage{
+				r.Tenant, sum.Requests + r.Requests, sum.Charged + r.Charged, sum.Units + r.Units, max(sum.BusiestDay, r.Units),
+			}
 		}
 		from = end
 	}
 	top := slices.SortedFunc(maps.Values(tenants), func(a, b TenantUsage) int {
-		return cmp.Or(cmp.Compare(b.Charged, a.Charged), cmp.Compare(b.Requests, a.Requests), slices.Compare(a.Tenant[:], b.Tenant[:]))
+		return cmp.Or(cmp.Compare(b.Units, a.Units), cmp.Compare(b.Requests, a.Requests), slices.Compare(a.Tenant[:], b.Tenant[:]))
 	})
 	return top[:min(n, len(top))], nil
 }
@@ -235,13 +248,14 @@ func (s *Store) Minutes(ctx context.Context, tenant id.Tenant, since instant.Mil
 		Hour     instant.Millis `db:"hour"`
 		Gateway  string         `db:"gateway"`
 		Attempts string         `db:"attempts"`
+		IsTest   bool           `db:"is_test"`
 	}
 	if err := s.db.SelectContext(ctx, &rows, minutesOfTenant, tenant, since.Truncate(time.Hour)); err != nil {
 		return nil, err
 	}
 	minutes := make([]UsageMinutes, len(rows))
 	for i, r := range rows {
-		minutes[i] = UsageMinutes{Tenant: tenant, Gateway: r.Gateway, Hour: r.Hour}
+		minutes[i] = UsageMinutes{Tenant: tenant, Gateway: r.Gateway, Hour: r.Hour, IsTest: r.IsTest}
 		if err := decodeMinutes(&minutes[i].Attempts, r.Attempts); err != nil {
 			return nil, err
 		}

@@ -41,7 +41,7 @@ func (s *Store) SealUsage(ctx context.Context) (seal UsageSeal, err error) {
 	return seal, err
 }
 
-// SealedUsage is a tenant's usage of one operation in one sealed hour, of all its keys.
+// SealedUsage is a tenant's usage of one operation in one sealed hour, of all its live keys.
 type SealedUsage struct {
 	Hour       instant.Millis `db:"hour"`
 	Tenant     id.Tenant      `db:"tenant_id"`
@@ -49,6 +49,7 @@ type SealedUsage struct {
 	Correction int64          `db:"correction"` // 0: the usage when the hour was sealed; else what the seal of this number found in addition
 	Requests   int64          `db:"requests"`
 	Charged    int64          `db:"charged"`
+	Units      int64          `db:"units"` // that the charged requests cost
 }
 
 // NextUsageHour returns the first hour that has usage and is not before from; 0: there is none.
@@ -57,31 +58,17 @@ func (s *Store) NextUsageHour(ctx context.Context, from instant.Millis) (hour in
 	return hour, fail("find usage", err)
 }
 
-// UsageOfHour lists what a sealed hour had when it was sealed, by tenant and operation, of the tenants after a given one. It reads
-// about n rows, of whole tenants. No rows: there are no more.
-func (s *Store) UsageOfHour(ctx context.Context, hour instant.Millis, after id.Tenant, n int) ([]SealedUsage, error) {
-	for {
-		rows, err := list[SealedUsage](ctx, s, "read usage", usageOfHour, hour, after, n)
-		if err != nil || len(rows) < n {
-			return rows, err
-		}
-		// The last tenant may have more operations.
-		last := len(rows) - 1
-		for last >= 0 && rows[last].Tenant == rows[len(rows)-1].Tenant {
-			last--
-		}
-		if last >= 0 {
-			return rows[:last+1], nil
-		}
-		n *= 2
-	}
+// UsageOfHour lists what a sealed hour had when it was sealed, at most n rows: by tenant and operation, after a given operation of a
+// tenant, or after all operations of that tenant if it is nil.
+func (s *Store) UsageOfHour(ctx context.Context, hour instant.Millis, after id.Tenant, operation *string, n int) ([]SealedUsage, error) {
+	return list[SealedUsage](ctx, s, "read usage", usageOfHour, hour, after, operation, n)
 }
 
-// Corrections lists at most n corrections of hours from since on: what was added to sealed hours, such as usage of gateways that came
-// back after they were given up. They are ordered by number, hour, tenant and operation, come after the given one, and have numbers
-// smaller than before. SealedUsage{Correction: k} comes before all corrections with the number k.
-func (s *Store) Corrections(ctx context.Context, after SealedUsage, before int64, since instant.Millis, n int) ([]SealedUsage, error) {
-	return list[SealedUsage](ctx, s, "read corrections", correctionsOf, after.Correction, after.Hour, after.Tenant, after.Operation, before, since, n)
+// Corrections lists at most n corrections of hours from since on and before until: what was added to sealed hours, such as usage of
+// gateways that came back after they were given up. They are ordered by number, hour, tenant and operation, come after the given one,
+// and have numbers smaller than before. SealedUsage{Correction: k} comes before all corrections with the number k.
+func (s *Store) Corrections(ctx context.Context, after SealedUsage, before int64, since, until instant.Millis, n int) ([]SealedUsage, error) {
+	return list[SealedUsage](ctx, s, "read corrections", correctionsOf, after.Correction, after.Hour, after.Tenant, after.Operation, before, since, until, n)
 }
 
 // ExportCursor is what a receiver of usage has got.

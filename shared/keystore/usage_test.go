@@ -1,13 +1,20 @@
 package keystore_test
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
+	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
 
@@ -125,7 +132,7 @@ func TestStatement(t *testing.T) {
 		today := instant.Of(time.Now()).Truncate(24 * time.Hour)
 		read := func(since instant.Millis, period time.Duration, n int) ([]keystore.StatementRow, instant.Millis) {
 			t.Helper()
-			found, err := s.Statement(ctx, tenant, since, period, n)
+			found, err := s.Statement(ctx, tenant, since, period, false, n)
 			must.Do(t, err)
 			return found.Rows, found.CompleteThrough
 		}
@@ -142,7 +149,7 @@ func TestStatement(t *testing.T) {
 			{Tenant: other, Outcome: "ok", Hour: today, Requests: 64},
 		})
 		of := func(at instant.Millis, operation, outcome string, requests, charged int64) keystore.StatementRow {
-			return keystore.StatementRow{Start: at, Key: key.ID, Operation: operation, Outcome: outcome, Requests: requests, Charged: charged}
+			return keystore.StatementRow{Start: at, Key: key.ID, Operation: operation, Outcome: outcome, Requests: requests, Charged: charged, Units: charged}
 		}
 		now := []keystore.StatementRow{of(today, "", "key_banned", 32, 0), of(today, "listPets", "ok", 24, 8)}
 		hours, through := read(today-hour+1, time.Hour, 9)
@@ -252,5 +259,139 @@ func TestUsageGaps(t *testing.T) {
 		if later := must.Get[[]keystore.UsageGap](t)(s.UsageGaps(ctx, instant.Of(time.Now().Add(time.Hour)))); len(later) != 0 {
 			t.Errorf("gaps of the future: %+v", later)
 		}
+	})
+}
+
+// A tenant is near its limit of a month although it is quiet today. Its month begins on a day of its own, and its use with its last reset.
+func TestNearestToLimit(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		at := func(month time.Month, day int) instant.Millis {
+			return instant.Of(time.Date(2026, month, day, 9, 0, 0, 0, time.UTC))
+		}
+		gateway := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a"})
+		named := map[id.Tenant]string{}
+		for i, test := range []struct {
+			name   string
+			starts uint8
+			limits plan.Limits
+			used   instant.Millis
+			n      int64
+		}{
+			{"today", 0, plan.Limits{Day: 1000}, at(3, 10), 500},
+			{"yesterday", 0, plan.Limits{Day: 1000}, at(3, 9), 900},
+			{"this month", 0, plan.Limits{Month: 1000}, at(3, 1), 900},
+			{"last month", 0, plan.Limits{Month: 1000}, at(2, 28), 900},
+			{"month since the 20th", 20, plan.Limits{Month: 1000}, at(2, 20), 950},
+			{"month before the 20th", 20, plan.Limits{Month: 1000}, at(2, 19), 950},
+			{"month since the 10th", 10, plan.Limits{Month: 1000}, at(3, 9), 950},
+			{"both", 5, plan.Limits{Day: 500, Month: 1000}, at(3, 10), 400},
+			{"reset", 0, plan.Limits{Month: 1000}, at(3, 5), 990},
+		} {
+			made, _, err := s.CreateTenant(t.Context(), keystore.TenantSpec{Name: test.name, Plan: "enterprise", Override: test.limits, MonthStarts: test.starts})
+			must.Do(t, err)
+			named[made.ID] = test.name
+			add(t, s, gateway, int64(i+1), []keystore.UsageRow{{Tenant: made.ID, Outcome: "ok", Charged: true, Hour: test.used, Requests: test.n}})
+		}
+		c.now = at(3, 6).Time()
+		_, err := s.ResetUsage(t.Context(), must.Get[keystore.Tenant](t)(s.Tenant(t.Context(), "reset")).ID)
+		must.Do(t, err)
+		var found []string
+		for _, tenant := range must.Get[[]id.Tenant](t)(s.NearestToLimit(t.Context(), at(3, 10), 10)) {
+			found = append(found, named[tenant])
+		}
+		wantEqual(t, "the nearest", found, []string{"both", "today", "month since the 20th", "this month"})
+	})
+}
+
+// addedBefore is how gateways added usage before there were units.
+var addedBefore = map[database.Dialect]string{
+	database.Postgres: `SELECT gateway_add_usage($1)`,
+	database.SQLite: `INSERT INTO usage_hours (tenant_id, hour, operation, correction, charged, key_id, outcome, requests)
+		SELECT value->>'tenantId', CAST(value->>'hour' AS BIGINT), value->>'operation',
+			CASE WHEN CAST(value->>'hour' AS BIGINT) < (SELECT through FROM usage_ledger) THEN (SELECT seal FROM usage_ledger) ELSE 0 END,
+			CAST(value->>'charged' AS BOOLEAN), COALESCE(value->>'keyId', ''), value->>'outcome',
+			CAST(value->>'requests' AS BIGINT) FROM json_each($1) WHERE true
+		ON CONFLICT (tenant_id, hour, operation, correction, charged, key_id, outcome)
+			DO UPDATE SET requests = usage_hours.requests + excluded.requests`,
+}
+
+// The usage of test keys is apart from that of live keys, and on no bill, whatever version the gateway has that counts it. A request that
+// an earlier gateway counts costs one unit. What was sealed before the database knew this stays as it was.
+func TestUsageOfTestKeys(t *testing.T) {
+	t.Parallel()
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		ctx, db := t.Context(), testkit.Open(t, url)
+		must.Do(t, db.MigrateTo(ctx, keystore.Migrations, 21))
+		s := keystore.New(db, nil, nil, "ada")
+		tenant := newTenant(t, s, "acme").ID
+		live, _ := newKey(t, s, keystore.KeySpec{Tenant: tenant})
+		test, _ := newKey(t, s, keystore.KeySpec{Tenant: tenant, Environment: apikey.Test})
+		open := instant.Of(time.Now()).Truncate(time.Hour) - 3*hour
+		sealed := open - hour
+		addEarlier := func(at instant.Millis, requests int) {
+			t.Helper()
+			for _, key := range []keystore.Key{live, test} {
+				batch := fmt.Sprintf(`[{"tenantId":"%s","keyId":"%s","operation":"listPets","outcome":"ok","charged":true,"hour":%d,"requests":%d}]`,
+					tenant, key.ID, int64(at), requests)
+				if _, err := db.Exec(addedBefore[db.Dialect()], batch); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a", UsageThrough: open})
+		addEarlier(sealed, 10)
+		first := must.Get[keystore.UsageSeal](t)(s.SealUsage(ctx))
+		addEarlier(sealed, 3)
+		addEarlier(open, 20)
+
+		must.Do(t, db.Migrate(ctx, keystore.Migrations))
+		addEarlier(open, 100)
+		addEarlier(open+hour, 7)
+		g := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a", UsageThrough: open + hour})
+		row := keystore.UsageRow{Tenant: tenant, Operation: "listPets", Outcome: "ok", Charged: true, Hour: open}
+		of := func(k id.Key, isTest bool, requests, moreUnits int64) keystore.UsageRow {
+			r := row
+			r.Key, r.IsTest, r.Requests, r.MoreUnits = k, isTest, requests, moreUnits
+			return r
+		}
+		deleted := id.Key{1}
+		add(t, s, g, 1, []keystore.UsageRow{of(live.ID, false, 2, 8), of(test.ID, true, 4, 16), of(deleted, true, 1, 0)},
+			keystore.UsageMinutes{Tenant: tenant, Hour: open, IsTest: true, Attempts: [60]int64{7: 5}})
+		add(t, s, g, 2, []keystore.UsageRow{of(test.ID, false, 1, 0)}) // from the file of an earlier gateway
+
+		ofLive, ofTest, ofDeleted := of(live.ID, false, 122, 8), of(test.ID, true, 125, 16), of(deleted, true, 1, 0)
+		lateLive, lateTest := of(live.ID, false, 7, 0), of(test.ID, true, 7, 0)
+		lateLive.Hour, lateTest.Hour = open+hour, open+hour
+		want := []keystore.UsageRow{ofLive, ofTest, ofDeleted, lateLive, lateTest}
+		slices.SortFunc(want, func(a, b keystore.UsageRow) int {
+			return cmp.Or(cmp.Compare(a.Hour, b.Hour), strings.Compare(a.Key.String(), b.Key.String()))
+		})
+		wantEqual(t, "usage", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, open)), want)
+		statement := func(isTest bool) (rows []keystore.StatementRow) {
+			return must.Get[keystore.Statement](t)(s.Statement(ctx, tenant, open, time.Hour, isTest, 9)).Rows
+		}
+		stated := keystore.StatementRow{Start: open, Key: live.ID, Operation: "listPets", Outcome: "ok", Requests: 122, Charged: 122, Units: 130}
+		wantEqual(t, "statement of live keys", statement(false)[:1], []keystore.StatementRow{stated})
+		if rows := statement(true); len(rows) != 3 || rows[0].Units+rows[1].Units+rows[2].Units != 149 {
+			t.Errorf("statement of test keys: %+v", rows)
+		}
+		for key, requests := range map[id.Key]int64{{}: 122, test.ID: 125} {
+			wantEqual(t, "by period", must.Get[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, key, open, time.Hour))[:1],
+				[]keystore.PeriodUsage{{Start: open, Operation: "listPets", Outcome: "ok", Requests: requests}})
+		}
+		wantEqual(t, "top", must.Get[[]keystore.TenantUsage](t)(s.TopUsage(ctx, open, open+hour, 9)),
+			[]keystore.TenantUsage{{Tenant: tenant, Requests: 122, Charged: 122, Units: 130, BusiestDay: 130}})
+		if minutes := must.Get[[]keystore.UsageMinutes](t)(s.Minutes(ctx, tenant, open)); len(minutes) != 1 || !minutes[0].IsTest {
+			t.Errorf("minutes: %+v", minutes)
+		}
+		last := must.Get[keystore.UsageSeal](t)(s.SealUsage(ctx))
+		bill := keystore.SealedUsage{Hour: sealed, Tenant: tenant, Operation: "listPets", Requests: 20, Charged: 20, Units: 20}
+		wantEqual(t, "what was sealed before", must.Get[[]keystore.SealedUsage](t)(s.UsageOfHour(ctx, sealed, id.Tenant{}, nil, 9)), []keystore.SealedUsage{bill})
+		bill.Correction, bill.Requests, bill.Charged, bill.Units = first.Number, 3, 3, 3
+		wantEqual(t, "corrections", must.Get[[]keystore.SealedUsage](t)(s.Corrections(ctx, keystore.SealedUsage{}, last.Number, 0, open, 9)), []keystore.SealedUsage{bill})
+		bill = keystore.SealedUsage{Hour: open, Tenant: tenant, Operation: "listPets", Requests: 122, Charged: 122, Units: 130}
+		wantEqual(t, "what is sealed now", must.Get[[]keystore.SealedUsage](t)(s.UsageOfHour(ctx, open, id.Tenant{}, nil, 9)), []keystore.SealedUsage{bill})
+		wantEqual(t, "after the operation", must.Get[[]keystore.SealedUsage](t)(s.UsageOfHour(ctx, open, tenant, &bill.Operation, 9)), []keystore.SealedUsage{})
 	})
 }

@@ -30,6 +30,23 @@ func (e event) id() string {
 	return name
 }
 
+// UsageEventView is an event as JSON; programs rely on its fields.
+type UsageEventView struct {
+	ID         string `json:"id"`
+	Start      string `json:"start"` // of the hour
+	TenantID   string `json:"tenantId"`
+	Operation  string `json:"operation"`
+	Correction int64  `json:"correction"`
+	Requests   int64  `json:"requests"`
+	Charged    int64  `json:"charged"`
+	Units      int64  `json:"units"`
+}
+
+// View returns an event of the export.
+func (e *Export) View(r keystore.SealedUsage) UsageEventView {
+	return UsageEventView{e.event(r).id(), r.Hour.String(), r.Tenant.String(), r.Operation, r.Correction, r.Requests, r.Charged, r.Units}
+}
+
 // Format is how events are written.
 type Format string
 
@@ -61,7 +78,7 @@ func (f Format) contentType() string {
 // head is the beginning of a file.
 func (f Format) head() string {
 	if f == CSV {
-		return "id,start,tenant,operation,correction,requests,charged\r\n"
+		return "id,start,tenant,operation,correction,requests,charged,units\r\n"
 	}
 	return ""
 }
@@ -102,6 +119,7 @@ func cloudEvent(out *bytes.Buffer, e event) {
 		Charged    int64  `json:"charged"`
 		Start      string `json:"start"`
 		Correction int64  `json:"correction,omitempty"`
+		Units      int64  `json:"units"`
 	}
 	encoder := json.NewEncoder(out)
 	encoder.SetEscapeHTML(false)
@@ -116,7 +134,7 @@ func cloudEvent(out *bytes.Buffer, e event) {
 		Data            data   `json:"data"`
 	}{
 		"1.0", e.id(), "/petgate/" + e.installation, "petgate.requests", e.Tenant.String(), e.Hour.Add(time.Hour).String(), "application/json",
-		data{e.Operation, e.Requests, e.Charged, e.Hour.String(), e.Correction},
+		data{e.Operation, e.Requests, e.Charged, e.Hour.String(), e.Correction, e.Units},
 	}); err != nil {
 		panic("bug: encode an event: " + err.Error())
 	}
@@ -127,7 +145,7 @@ func csvLine(out *bytes.Buffer, e event) {
 	w.UseCRLF = true
 	_ = w.Write([]string{ // a buffer takes every line
 		e.id(), e.Hour.String(), e.Tenant.String(), e.Operation, strconv.FormatInt(e.Correction, 10),
-		strconv.FormatInt(e.Requests, 10), strconv.FormatInt(e.Charged, 10),
+		strconv.FormatInt(e.Requests, 10), strconv.FormatInt(e.Charged, 10), strconv.FormatInt(e.Units, 10),
 	})
 	w.Flush()
 }

@@ -1,4 +1,5 @@
-// Package metering exports what tenants have used, for billing: an event for each tenant, operation and hour (UTC).
+// Package metering exports what tenants have used with live keys, for billing: an event for each tenant, operation and hour (UTC). Test
+// keys are on no bill.
 //
 // Only sealed hours are exported. What is stored of a sealed hour later is a correction, an event of its own. So the export of an hour is
 // the same whenever it is made, byte by byte, and every event has an ID of its own. Corrections always come after the hours that they
@@ -8,9 +9,9 @@ package metering
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"petgate/shared/core/id"
@@ -31,13 +32,14 @@ type Export struct {
 }
 
 // Sums add up events.
-type Sums struct{ Events, Requests, Charged int64 }
+type Sums struct{ Events, Requests, Charged, Units int64 }
 
 // Add adds an event.
 func (s *Sums) Add(r keystore.SealedUsage) {
 	s.Events++
 	s.Requests += r.Requests
 	s.Charged += r.Charged
+	s.Units += r.Units
 }
 
 // pageRows is how many rows of usage are in memory at a time.
@@ -65,16 +67,41 @@ func (e *Export) Write(ctx context.Context, w io.Writer, seen func(keystore.Seal
 		}
 		return written(out.WriteTo(w))
 	}
-	if err := e.hours(ctx, id.Tenant{}, pageRows, page); err != nil {
+	if err := e.hours(ctx, id.Tenant{}, nil, pageRows, page); err != nil {
 		return err
 	}
-	err := e.corrections(ctx, 1, pageRows, func(rows []keystore.SealedUsage) error {
-		return page(slices.DeleteFunc(rows, func(r keystore.SealedUsage) bool { return r.Hour >= e.Until }))
-	})
-	if err != nil {
+	if err := e.corrections(ctx, keystore.SealedUsage{Correction: 1}, pageRows, page); err != nil {
 		return err
 	}
 	return written(out.WriteTo(w)) // the head, if there is no event
+}
+
+// errFull ends the reading of a page.
+var errFull = errors.New("the page is full")
+
+// Page returns the first n events after a given one: what the hours had when they were sealed, and then their corrections.
+func (e *Export) Page(ctx context.Context, after keystore.SealedUsage, n int) (page []keystore.SealedUsage, err error) {
+	take := func(rows []keystore.SealedUsage) error {
+		if page = append(page, rows...); len(page) >= n {
+			return errFull
+		}
+		return nil
+	}
+	if after.Correction == 0 {
+		hours := *e
+		if hours.Since = max(e.Since, after.Hour); hours.Since != after.Hour {
+			after = keystore.SealedUsage{}
+		}
+		err = hours.hours(ctx, after.Tenant, &after.Operation, n, take)
+		after = keystore.SealedUsage{Correction: 1}
+	}
+	if err == nil {
+		err = e.corrections(ctx, after, n, take)
+	}
+	if errors.Is(err, errFull) {
+		err = nil
+	}
+	return page[:min(n, len(page))], err
 }
 
 func written(_ int64, err error) error {
@@ -92,41 +119,38 @@ func (e *Export) show(format string, args ...any) {
 	}
 }
 
-// hours calls f with what each hour had when it was sealed, in pages of whole tenants with about n rows. In the first hour, it begins with
-// the tenant that follows after.
-func (e *Export) hours(ctx context.Context, after id.Tenant, n int, f func([]keystore.SealedUsage) error) error {
+// hours calls f with what each hour had when it was sealed, in pages of at most n rows. A shorter page is the last one of its hour. In the
+// first hour, it begins after an operation of a tenant; nil: after all of them.
+func (e *Export) hours(ctx context.Context, after id.Tenant, operation *string, n int, f func([]keystore.SealedUsage) error) error {
 	for from := e.Since; from < e.Until; {
 		hour, err := e.Store.NextUsageHour(ctx, from)
 		if err != nil || hour == 0 || hour >= e.Until {
 			return err
 		}
 		if hour != from {
-			after = id.Tenant{}
+			after, operation = id.Tenant{}, nil
 		}
-		for {
-			rows, err := e.Store.UsageOfHour(ctx, hour, after, n)
+		for isWhole := false; !isWhole; {
+			rows, err := e.Store.UsageOfHour(ctx, hour, after, operation, n)
+			if isWhole = len(rows) < n; err == nil && len(rows) > 0 {
+				last := rows[len(rows)-1]
+				after, operation = last.Tenant, &last.Operation
+				err = f(rows)
+			}
 			if err != nil {
 				return err
 			}
-			if len(rows) == 0 {
-				break
-			}
-			if err := f(rows); err != nil {
-				return err
-			}
-			after = rows[len(rows)-1].Tenant
 			e.show("%s: %d events", hour, e.Events)
 		}
-		from, after = hour.Add(time.Hour), id.Tenant{}
+		from, after, operation = hour.Add(time.Hour), id.Tenant{}, nil
 	}
 	return nil
 }
 
-// corrections calls f with the corrections of the hours from Since on, in pages of n rows: those with the numbers from from on.
-func (e *Export) corrections(ctx context.Context, from int64, n int, f func([]keystore.SealedUsage) error) error {
-	after := keystore.SealedUsage{Correction: from}
+// corrections calls f with the corrections of the export's hours that come after a given one, in pages of n rows.
+func (e *Export) corrections(ctx context.Context, after keystore.SealedUsage, n int, f func([]keystore.SealedUsage) error) error {
 	for {
-		rows, err := e.Store.Corrections(ctx, after, e.Seal.Number, e.Since, n)
+		rows, err := e.Store.Corrections(ctx, after, e.Seal.Number, e.Since, e.Until, n)
 		if err != nil || len(rows) == 0 {
 			return err
 		}

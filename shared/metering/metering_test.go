@@ -131,7 +131,7 @@ func TestExportIsTheSameAgain(t *testing.T) {
 					t.Errorf("the open hour %s is exported:\n%s", open, all)
 				}
 			}
-			if want := (Sums{Events: 11, Requests: 345, Charged: 295}); e.Sums != want {
+			if want := (Sums{Events: 11, Requests: 345, Charged: 295, Units: 295}); e.Sums != want {
 				t.Errorf("the sums are %+v, want %+v", e.Sums, want)
 			}
 		}
@@ -144,7 +144,7 @@ func TestExportIsTheSameAgain(t *testing.T) {
 		u.use(u.tenants[1], u.hour(2), "listPets", 4) // not of these hours
 		withLate := export()
 		late, found := strings.CutPrefix(withLate, first)
-		if !found || strings.Count(late, "\n") != 1 || !strings.Contains(late, `"requests":7,"charged":7`) {
+		if !found || strings.Count(late, "\n") != 1 || !strings.Contains(late, `"requests":7,"charged":7,"start":"2026-03-01T08:00:00Z","correction":4,"units":7`) {
 			t.Errorf("late usage makes\n%s", late)
 		}
 		if again := export(); again != withLate {
@@ -161,20 +161,20 @@ func TestExportIsTheSameAgain(t *testing.T) {
 func TestFormats(t *testing.T) {
 	hour := instant.Of(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))
 	events := []event{
-		{keystore.SealedUsage{Hour: hour, Tenant: id.Tenant{1}, Operation: "list,Pets", Requests: 3, Charged: 2}, "abc"},
+		{keystore.SealedUsage{Hour: hour, Tenant: id.Tenant{1}, Operation: "list,Pets", Requests: 3, Charged: 2, Units: 10}, "abc"},
 		{keystore.SealedUsage{Hour: hour, Tenant: id.Tenant{1}, Correction: 7, Requests: 1}, "abc"},
 	}
 	tenant := id.Tenant{1}.String()
 	for format, want := range map[Format]string{
-		CSV: "id,start,tenant,operation,correction,requests,charged\r\n" +
-			`"pgu_abc_TEN_2026030109_list,Pets",2026-03-01T09:00:00Z,TEN,"list,Pets",0,3,2` + "\r\n" +
-			"pgu_abc_TEN_2026030109_-_c7,2026-03-01T09:00:00Z,TEN,,7,1,0\r\n",
+		CSV: "id,start,tenant,operation,correction,requests,charged,units\r\n" +
+			`"pgu_abc_TEN_2026030109_list,Pets",2026-03-01T09:00:00Z,TEN,"list,Pets",0,3,2,10` + "\r\n" +
+			"pgu_abc_TEN_2026030109_-_c7,2026-03-01T09:00:00Z,TEN,,7,1,0,0\r\n",
 		CloudEvents: `[{"specversion":"1.0","id":"pgu_abc_TEN_2026030109_list,Pets","source":"/petgate/abc","type":"petgate.requests",` +
 			`"subject":"TEN","time":"2026-03-01T10:00:00Z","datacontenttype":"application/json",` +
-			`"data":{"operation":"list,Pets","requests":3,"charged":2,"start":"2026-03-01T09:00:00Z"}},` +
+			`"data":{"operation":"list,Pets","requests":3,"charged":2,"start":"2026-03-01T09:00:00Z","units":10}},` +
 			`{"specversion":"1.0","id":"pgu_abc_TEN_2026030109_-_c7","source":"/petgate/abc","type":"petgate.requests",` +
 			`"subject":"TEN","time":"2026-03-01T10:00:00Z","datacontenttype":"application/json",` +
-			`"data":{"operation":"","requests":1,"charged":0,"start":"2026-03-01T09:00:00Z","correction":7}}]`,
+			`"data":{"operation":"","requests":1,"charged":0,"start":"2026-03-01T09:00:00Z","correction":7,"units":0}}]`,
 	} {
 		if got := strings.ReplaceAll(string(format.body(events)), tenant, "TEN"); got != want {
 			t.Errorf("%s:\n%s\nwant\n%s", format, got, want)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -68,12 +69,18 @@ func (r *Receiver) Send(ctx context.Context, e *Export) error {
 			return err
 		}
 	}
-	err := e.hours(ctx, r.Cursor.Tenant, batchMax, func(rows []keystore.SealedUsage) error {
+	err := e.hours(ctx, r.Cursor.Tenant, nil, batchMax, func(rows []keystore.SealedUsage) error {
 		if err := r.post(ctx, rows); err != nil {
 			return err
 		}
-		last := rows[len(rows)-1]
-		return r.move(ctx, last.Hour, last.Tenant, r.Cursor.Seal)
+		last := len(rows) - 1
+		if len(rows) == batchMax { // its last tenant may have more
+			last = slices.IndexFunc(rows, func(u keystore.SealedUsage) bool { return u.Tenant == rows[last].Tenant }) - 1
+		}
+		if last < 0 {
+			return nil
+		}
+		return r.move(ctx, rows[last].Hour, rows[last].Tenant, r.Cursor.Seal)
 	})
 	if err != nil {
 		return err
@@ -87,7 +94,7 @@ func (r *Receiver) Send(ctx context.Context, e *Export) error {
 		return nil
 	}
 	e.Since = r.Cursor.Since
-	if err := e.corrections(ctx, max(1, r.Cursor.Seal), batchMax, func(rows []keystore.SealedUsage) error {
+	if err := e.corrections(ctx, keystore.SealedUsage{Correction: max(1, r.Cursor.Seal)}, batchMax, func(rows []keystore.SealedUsage) error {
 		return r.sendCorrections(ctx, rows)
 	}); err != nil {
 		return err
@@ -125,21 +132,17 @@ func (r *Receiver) move(ctx context.Context, hour instant.Millis, tenant id.Tena
 	return nil
 }
 
-// post sends rows. A tenant with more operations than a batch has events needs several requests.
+// post sends rows in one request.
 func (r *Receiver) post(ctx context.Context, rows []keystore.SealedUsage) error {
-	for len(rows) > 0 {
-		n := min(len(rows), batchMax)
-		events := make([]event, n)
-		for i, row := range rows[:n] {
-			events[i] = r.export.event(row)
-		}
-		if err := r.request(ctx, r.export.Format.body(events)); err != nil {
-			return err
-		}
-		for _, row := range rows[:n] {
-			r.export.Add(row)
-		}
-		rows = rows[n:]
+	events := make([]event, len(rows))
+	for i, row := range rows {
+		events[i] = r.export.event(row)
+	}
+	if err := r.request(ctx, r.export.Format.body(events)); err != nil {
+		return err
+	}
+	for _, row := range rows {
+		r.export.Add(row)
 	}
 	return nil
 }

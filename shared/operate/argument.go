@@ -1,16 +1,93 @@
 package operate
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
 
 	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 )
 
+// Preparer is the arguments of a change. keyadmin reads them from its command line by kong's tags, and the operators' API reads those with
+// a tag json from a path or a body. Their texts name an argument as keyadmin does: --no-expires.
+type Preparer interface {
+	Prepare(ctx context.Context, o Operator) (Operation, error)
+}
+
+// Checker are arguments that can contradict each other. Check returns why nothing is worth trying.
+type Checker interface{ Check() error }
+
+// ArgumentError is an argument that is wrong.
+type ArgumentError string
+
+func (e ArgumentError) Error() string { return string(e) }
+
+// wrongArgument is an error about one argument, or nil.
+func wrongArgument(flag string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return ArgumentError(flag + ": " + err.Error())
+}
+
+// NotFoundError names what does not exist. It is a keystore.ErrNotFound.
+type NotFoundError struct {
+	error
+	Noun, Name string // tenant, plan, key, gateway or refusal
+}
+
+func (e NotFoundError) Unwrap() error { return e.error }
+
+// notFound adds to keystore.ErrNotFound what was looked for.
+func notFound(err error, noun, name string) error {
+	if errors.Is(err, keystore.ErrNotFound) {
+		return NotFoundError{err, noun, name}
+	}
+	return err
+}
+
+// Repeatable is for what creates something, for scripts that may run again.
+type Repeatable struct {
+	IfNotExists bool `help:"If it already exists, change nothing and end with 0."`
+}
+
 // The types of what people and programs write. Each reads itself from text, and its error names the value and the cure.
+
+// KeyID is the ID of a key.
+type KeyID struct{ id.Key }
+
+// UnmarshalText reads an ID.
+func (k *KeyID) UnmarshalText(text []byte) (err error) {
+	if k.Key, err = id.ParseKey(string(text)); err != nil {
+		err = fmt.Errorf("%w (`keyadmin key list TENANT` shows the IDs of a tenant's keys)", err)
+	}
+	return err
+}
+
+// Block is a CIDR block. A bare address is the block of that address alone.
+type Block struct{ netip.Prefix }
+
+// UnmarshalText reads a block.
+func (b *Block) UnmarshalText(text []byte) (err error) {
+	if string(text) == "any" || string(text) == "*" {
+		return fmt.Errorf("%q is not a CIDR block: a key that is created without --allow may be used from anywhere; `keyadmin key update KEY --allow-any` removes an allow-list", text)
+	}
+	b.Prefix, err = ParseBlock(string(text))
+	return err
+}
+
+// Prefixes returns the prefixes of blocks.
+func Prefixes(blocks []Block) (list []netip.Prefix) {
+	for _, b := range blocks {
+		list = append(list, b.Prefix)
+	}
+	return list
+}
 
 // Name is what an operator calls a key, and the reason of a ban.
 type Name string
@@ -56,6 +133,11 @@ func (l *Limit) UnmarshalText(text []byte) error {
 	n, err := ParseLimit(string(text))
 	*l = Limit(n)
 	return err
+}
+
+// LimitsOf are limits that were read.
+func LimitsOf[L Limit | LimitChange](minute, day, month L) plan.Limits {
+	return plan.Limits{Minute: int64(minute), Day: int64(day), Month: int64(month)}
 }
 
 // LimitChange is a limit, or plan.None. Zero is a limit that was not given.
@@ -108,7 +190,9 @@ func (p *Period) UnmarshalText(text []byte) error {
 
 // UnmarshalText reads a moment.
 func (m *Moment) UnmarshalText(text []byte) (err error) {
-	*m, err = ParseMoment(string(text))
+	if *m, err = ParseMoment(string(text)); err != nil && string(text) == "never" {
+		err = errors.New("a key that is created without --expires never expires; `keyadmin key update KEY --no-expires` removes an expiry")
+	}
 	return err
 }
 

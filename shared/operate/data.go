@@ -12,6 +12,15 @@ import (
 	"strings"
 )
 
+// ViewsOf returns the views of rows. Without rows, it is empty and not nil: in JSON, a list.
+func ViewsOf[T, V any](rows []T, view func(T) V) []V {
+	views := make([]V, len(rows))
+	for i, row := range rows {
+		views[i] = view(row)
+	}
+	return views
+}
+
 // WriteJSON writes a list of views, or one view, as JSON for programs and people.
 func WriteJSON(w io.Writer, data any) error {
 	encoder := json.NewEncoder(w)

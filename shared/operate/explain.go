@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -122,10 +124,11 @@ type PolicyView struct {
 	ResetAt   string `json:"resetAt,omitempty"`
 }
 
-// figures is a gateway's response to GET /quota/TENANT?key=ID on its admin port. Times are in ms; a retryAt of 0 means at once.
+// figures is a gateway's response to GET /quota/TENANT?key=ID&cost=N on its admin port. Times are in ms; a retryAt of 0 means at once.
 type figures struct {
 	gateway     string
 	from        keystore.Gateway
+	cost        int64         // of the call
 	Environment string        `json:"environment"` // of the keys that the gateway accepts
 	Mode        string        `json:"mode"`
 	Degraded    bool          `json:"degraded"`
@@ -187,6 +190,36 @@ func (p *policyAnswer) view() *PolicyView {
 	return &PolicyView{Limit: p.Limit, Used: p.Used, Remaining: p.Remaining, ResetAt: p.ResetAt.String()}
 }
 
+// NextCall are the arguments of usage explain. One of Key, Tenant and Token says whose call it is.
+type NextCall struct {
+	Key       KeyID   `kong:"-" json:"key" help:"The key's ID, key_…"`
+	Tenant    string  `kong:"-" json:"tenant" help:"The tenant's ID or name."`
+	Token     string  `kong:"-" json:"token" help:"The token of a key."`
+	From      Address `json:"from" placeholder:"ADDRESS" help:"The client's address, for keys with an allow-list."`
+	Operation string  `json:"operation" placeholder:"ID" help:"The operation, as openapi.yaml names it: listPets, createPet."`
+}
+
+// Explain explains what would happen to the call. Errors: those of Operator.Explain, an ArgumentError, a NotFoundError.
+func (c NextCall) Explain(ctx context.Context, o Operator) (e Explanation, err error) {
+	switch {
+	case c.Token != "":
+		return o.ExplainToken(ctx, []byte(strings.TrimSpace(c.Token)), c.From.Addr, c.Operation)
+	case c.Tenant == "":
+		_, k, err := o.Key(ctx, c.Key.Key)
+		if err != nil {
+			return e, err
+		}
+		return o.Explain(ctx, k, c.From.Addr, c.Operation)
+	case c.From.IsValid() || c.Operation != "":
+		return e, ArgumentError("--from and --operation are for a key: its allow-list and its scopes decide")
+	}
+	t, err := o.Tenant(ctx, c.Tenant)
+	if err != nil {
+		return e, err
+	}
+	return o.ExplainTenant(ctx, t)
+}
+
 // ExplainToken is Explain for the key of a token.
 func (o Operator) ExplainToken(ctx context.Context, token []byte, from netip.Addr, operation string) (e Explanation, err error) {
 	if _, malformed := apikey.Parse(token); malformed != nil {
@@ -226,7 +259,7 @@ func (o Operator) Explain(ctx context.Context, k keystore.Key, from netip.Addr, 
 	if why != access.Allowed && why != access.Banned {
 		return e.refuse(code.Of(why), refusedBecause(why, k, t)), nil
 	}
-	f, err := o.figures(ctx, t.ID, k)
+	f, err := o.figures(ctx, t.ID, k, operation)
 	if err != nil && why == access.Allowed {
 		return e, err
 	}
@@ -256,7 +289,7 @@ func (o Operator) ExplainTenant(ctx context.Context, t keystore.Tenant) (e Expla
 	if why := decide(k, owner, netip.Addr{}, 0, o.Now()); why != access.Allowed {
 		return e.refuse(code.Of(why), refusedBecause(why, k, owner)), nil
 	}
-	f, err := o.figures(ctx, t.ID, k)
+	f, err := o.figures(ctx, t.ID, k, "")
 	if err != nil {
 		return e, err
 	}
@@ -358,8 +391,11 @@ func (e Explanation) byFigures(f figures) Explanation {
 	case f.Degraded:
 		e = e.refuse(code.LimitsDegraded, "Redis is away, and the share of gateway "+f.gateway+" is used up")
 	default:
-		e = e.refuse(last.code, fmt.Sprintf("%s of %s %s are used", humanize.Comma(last.Used), Plural(last.Limit, "request"), last.of))
-		e.Until = roundedUp(last.RetryAt)
+		e = e.refuse(last.code, fmt.Sprintf("%s of %s %s are used%s", humanize.Comma(last.Used), Plural(last.Limit, "request"), last.of,
+			Either(f.cost > 1, ", and the operation costs "+humanize.Comma(f.cost), "")))
+		if f.cost <= last.Limit {
+			e.Until = roundedUp(last.RetryAt)
+		}
 	}
 	return e
 }
@@ -370,7 +406,7 @@ func roundedUp(at instant.Millis) string { return instant.Millis(at.Seconds() * 
 // figures asks the registered gateways, one after the other, for the usage of a tenant and of its key. It returns the answer of the first
 // gateway that accepts keys of the key's environment and reports the key's own limits. If none accepts such keys, it returns the answer of
 // another gateway.
-func (o Operator) figures(ctx context.Context, t id.Tenant, k keystore.Key) (figures, error) {
+func (o Operator) figures(ctx context.Context, t id.Tenant, k keystore.Key, operation string) (figures, error) {
 	gateways, err := o.Store.Gateways(ctx)
 	if err != nil {
 		return figures{}, err
@@ -383,7 +419,7 @@ func (o Operator) figures(ctx context.Context, t id.Tenant, k keystore.Key) (fig
 	hasOld := false // a gateway of the key's environment does not report the key's own limits
 	silentLast(gateways)
 	for _, g := range gateways {
-		switch f, err := askGateway(ctx, g, t, k); {
+		switch f, err := askGateway(ctx, g, t, k, operation); {
 		case err != nil:
 			problem = fmt.Errorf("%w\n  %s: %w", problem, GatewayName(g), err)
 		case f.Environment != k.Environment.String():
@@ -409,10 +445,13 @@ func silentLast(gateways []keystore.Gateway) {
 	})
 }
 
-func askGateway(ctx context.Context, g keystore.Gateway, t id.Tenant, k keystore.Key) (figures, error) {
-	f, path := figures{gateway: g.ID, from: g}, "/quota/"+t.String()
-	if k.Limits.IsSet() {
-		path += "?key=" + k.ID.String()
+func askGateway(ctx context.Context, g keystore.Gateway, t id.Tenant, k keystore.Key, operation string) (figures, error) {
+	f, query := figures{gateway: g.ID, from: g, cost: max(1, g.Document.Costs[operation])}, url.Values{}
+	if f.cost > 1 {
+		query.Set("cost", strconv.FormatInt(f.cost, 10))
 	}
-	return f, AskAdmin(ctx, g, path, &f)
+	if k.Limits.IsSet() {
+		query.Set("key", k.ID.String())
+	}
+	return f, AskAdmin(ctx, g, "/quota/"+t.String()+"?"+query.Encode(), &f)
 }

@@ -98,9 +98,10 @@ func SumTenants(all []Figures) map[string]*TenantFigures {
 				sum.Seconds = max(sum.Seconds, f.Seconds)
 			}
 			if isFresh := requests > 0; isFresh && !sum.isFresh {
-				sum.isFresh, sum.MinuteUsed, sum.DayUsed = true, t.MinuteUsed, t.DayUsed
+				sum.isFresh, sum.MinuteUsed, sum.DayUsed, sum.MonthUsed = true, t.MinuteUsed, t.DayUsed, t.MonthUsed
 			} else if isFresh == sum.isFresh {
 				sum.MinuteUsed, sum.DayUsed = max(sum.MinuteUsed, t.MinuteUsed), max(sum.DayUsed, t.DayUsed)
+				sum.MonthUsed = max(sum.MonthUsed, t.MonthUsed)
 			}
 		}
 	}

@@ -61,16 +61,16 @@ func TestRates(t *testing.T) {
 func TestSumTenantsTakesTheLatestUse(t *testing.T) {
 	answers := func(elapsed int64, second, third LiveTenant) []Figures {
 		return []Figures{
-			answerOf("1", 1, elapsed, LiveTenant{ID: "a", Requests: 5, MinuteUsed: 60, DayUsed: 100}),
+			answerOf("1", 1, elapsed, LiveTenant{ID: "a", Requests: 5, MinuteUsed: 60, DayUsed: 100, MonthUsed: 200}),
 			answerOf("2", 1, elapsed, second), answerOf("3", 1, elapsed, third),
 		}
 	}
 	var w Watch
 	w.compare(answers(1000, LiveTenant{ID: "a", Requests: 5}, LiveTenant{ID: "a", Requests: 5}))
-	now := answers(2000, LiveTenant{ID: "a", Requests: 6, MinuteUsed: 3, DayUsed: 103}, LiveTenant{ID: "a", Requests: 7, MinuteUsed: 4, DayUsed: 102})
+	now := answers(2000, LiveTenant{ID: "a", Requests: 6, MinuteUsed: 3, DayUsed: 103, MonthUsed: 203}, LiveTenant{ID: "a", Requests: 7, MinuteUsed: 4, DayUsed: 102, MonthUsed: 202})
 	now[2].Elapsed = 1500
 	w.compare(now)
-	if got := SumTenants(now)["a"]; got.MinuteUsed != 4 || got.DayUsed != 103 || got.Seconds != 1 {
-		t.Errorf("minute %d, day %d, in %v s, want 4 and 103, in 1 s", got.MinuteUsed, got.DayUsed, got.Seconds)
+	if got := SumTenants(now)["a"]; got.MinuteUsed != 4 || got.DayUsed != 103 || got.MonthUsed != 203 || got.Seconds != 1 {
+		t.Errorf("minute %d, day %d, month %d, in %v s, want 4, 103 and 203, in 1 s", got.MinuteUsed, got.DayUsed, got.MonthUsed, got.Seconds)
 	}
 }

@@ -1,9 +1,11 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"petgate/shared/core/id"
@@ -89,27 +91,71 @@ func ViewLost(l keystore.LostRefusal) LostView {
 	return v
 }
 
-// DropLost prepares the end of the lost refusals of a key or, without a key, of a tenant's lost suspension. Errors: ErrNotFound.
-func (o Operator) DropLost(ctx context.Context, tenant id.Tenant, key id.Key) (Operation, error) {
+// ForgetGateway is the argument of gateway forget.
+type ForgetGateway struct {
+	Gateway string `arg:"" name:"id" json:"gateway" required:"" help:"The gateway's ID, as gateway list shows it."`
+}
+
+// Prepare prepares the end of the waiting for the gateway.
+func (a ForgetGateway) Prepare(ctx context.Context, o Operator) (Operation, error) {
+	gateways, views, err := o.ViewGateways(ctx)
+	if err != nil {
+		return Operation{}, err
+	}
+	// If several have this ID, the first is a replaced one, which is the one that is forgotten.
+	i := slices.IndexFunc(gateways, func(g keystore.Gateway) bool { return g.ID == a.Gateway })
+	if i < 0 {
+		return Operation{}, notFound(fmt.Errorf("%w: no gateway %q is registered", keystore.ErrNotFound, a.Gateway), "gateway", a.Gateway)
+	}
+	name := GatewayName(gateways[i])
+	return Operation{
+		Question: fmt.Sprintf("Forget gateway %s? It is %s, was last seen %s ago, and has yet to apply %s. If it still runs, it may accept revoked keys.",
+			name, views[i].State, Age(gateways[i]), Plural(views[i].Lag, "change")),
+		Laggard: "may still wait for this gateway",
+		Change: func(ctx context.Context) (Outcome, error) {
+			change, err := o.Store.ForgetGateway(ctx, a.Gateway)
+			return Outcome{Change: change, View: views[i], Done: "Forgot gateway " + name + "."}, err
+		},
+	}, nil
+}
+
+// DropLost is the argument of gateway drop.
+type DropLost struct {
+	ID string `arg:"" json:"id" required:"" help:"The key's or the tenant's ID, as gateway lost shows it."`
+}
+
+// Check refuses what cannot be an ID.
+func (a DropLost) Check() error {
+	_, notKey := id.ParseKey(a.ID)
+	_, notTenant := id.ParseTenant(a.ID)
+	if notKey != nil && notTenant != nil {
+		return ArgumentError(fmt.Sprintf("%q is neither the ID of a key nor of a tenant (`keyadmin gateway lost` shows the IDs)", a.ID))
+	}
+	return nil
+}
+
+// Prepare prepares the end of the lost refusals of a key or of a tenant's lost suspension.
+func (a DropLost) Prepare(ctx context.Context, o Operator) (Operation, error) {
 	all, err := o.Store.LostRefusals(ctx)
 	if err != nil {
 		return Operation{}, err
 	}
-	name, known := Either(key.IsZero(), tenant.String(), key.String()), ""
+	known, lost := "", keystore.LostRefusal{}
 	for _, l := range all {
-		if v := ViewLost(l); l.Tenant == tenant && l.Key == key {
+		if v := ViewLost(l); a.ID == cmp.Or(v.Key, v.Tenant) {
 			known += fmt.Sprintf(" It was %s%s, as gateway %s reported at %s.", v.Kind, Either(v.At == "", "", " at "+v.At), Printable(v.ReportedBy), v.ReportedAt)
+			lost = l
 		}
 	}
 	if known == "" {
-		return Operation{}, fmt.Errorf("%w: no refusal of %s was lost", keystore.ErrNotFound, name)
+		return Operation{}, notFound(fmt.Errorf("%w: no refusal of %s was lost", keystore.ErrNotFound, a.ID), "refusal", a.ID)
 	}
 	return Operation{
-		Question: fmt.Sprintf("Accept %s again? The database has lost its refusal.%s", name, known),
+		Question: fmt.Sprintf("Accept %s again? The database has lost its refusal.%s", a.ID, known),
 		Laggard:  "may still refuse it",
 		Change: func(ctx context.Context) (Outcome, error) {
-			change, err := o.Store.DropLost(ctx, tenant, key)
-			return Outcome{Change: change, Done: "Dropped the lost refusal of " + name + "."}, err
+			change, err := o.Store.DropLost(ctx, lost.Tenant, lost.Key)
+			return Outcome{Change: change, View: ViewLost(lost), Done: "Dropped the lost refusal of " + a.ID + "."}, err
 		},
 	}, nil
 }

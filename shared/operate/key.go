@@ -42,6 +42,8 @@ type KeyView struct {
 
 	LastRefusedAt string `json:"lastRefusedAt,omitempty"` // of a call that was refused before it was charged
 	DisabledAt    string `json:"disabledAt,omitempty"`
+
+	Owner Owner `json:"-"` // the tenant
 }
 
 // ViewKey returns the view of a key that is banned until the given time; 0: it is not banned.
@@ -55,12 +57,22 @@ func ViewKey(k keystore.Key, t Owner, bannedUntil, now instant.Millis) KeyView {
 		Environment: k.Environment.String(), Scopes: k.Scopes.Names(), Allow: allow, Limits: ViewLimits(k.Limits), Status: keyStatus(k, t, bannedUntil, now),
 		CreatedAt: k.CreatedAt.String(), ExpiresAt: k.ExpiresAt.String(), RevokedAt: k.Enabled().RevokedAt.String(), DisabledAt: k.DisabledAt().String(),
 		GraceEndsAt: k.GraceEndsAt.String(), BannedUntil: bannedUntil.String(), LastUsedAt: k.LastUsedAt.String(),
-		LastRefusedAt: k.RefusedAt.String(),
+		LastRefusedAt: k.RefusedAt.String(), Owner: t,
 	}
 	if !k.ReplacedBy.IsZero() {
 		v.ReplacedBy = k.ReplacedBy.String()
 	}
 	return v
+}
+
+// ShowKey finds a key.
+func (o Operator) ShowKey(ctx context.Context, key id.Key) (v KeyView, err error) {
+	t, k, err := o.Key(ctx, key)
+	if err != nil {
+		return v, err
+	}
+	ban, err := o.Ban(ctx, k.ID)
+	return ViewKey(k, t, ban.Until, o.Now()), err
 }
 
 // keysViewed is how many keys are viewed at once.
@@ -148,12 +160,184 @@ func (v KeyView) OwnLimits() string { return Limits(v.Limits.limits()) }
 // Describe names a key in a sentence.
 func Describe(k keystore.Key) string { return fmt.Sprintf("%s %q", k.ID, k.Name) }
 
+// KeyRef names a key.
+type KeyRef struct {
+	Key KeyID `arg:"" json:"key" required:"" help:"The key's ID, key_…"`
+}
+
+// prepare prepares a change of the key.
+func (a KeyRef) prepare(ctx context.Context, o Operator, change func(Owner, keystore.Key) Operation) (Operation, error) {
+	t, k, err := o.Key(ctx, a.Key.Key)
+	if err != nil {
+		return Operation{}, err
+	}
+	return change(t, k), nil
+}
+
+// terms reads the expiry of a key (0: none was given) and its scopes.
+func (o Operator) terms(expires Moment, scopes []Scope) (instant.Millis, apikey.Scopes, error) {
+	at, err := expires.After(o.Now())
+	if err != nil {
+		return 0, "", wrongArgument("--expires", err)
+	}
+	set, err := ScopesOf(scopes)
+	return at, set, wrongArgument("--scope", err)
+}
+
+// CreateKey are the arguments of key create.
+type CreateKey struct {
+	TenantRef
+	Name    Name    `default:"default" json:"name" placeholder:"NAME" help:"What the key is for."`
+	Expires Moment  `json:"expires" placeholder:"WHEN" help:"When the key expires: after 90d or 1w, or at a UTC date, 2026-12-31 (default: never)."`
+	Scopes  []Scope `name:"scope" json:"scopes" placeholder:"SCOPE" help:"A scope of the key: one that an operation of the API needs, or usage:read (default: all but usage:read). Repeatable."`
+	Allow   []Block `json:"allow" placeholder:"CIDR" help:"Addresses from which the key may be used (default: any). Repeatable."`
+	Minute  Limit   `json:"minute" placeholder:"N" help:"Requests with this key in any 60 seconds, within its tenant's limit."`
+	Day     Limit   `json:"day" placeholder:"N" help:"Requests with this key in a UTC day, within its tenant's limit."`
+	Test    bool    `help:"A key for gateways of the test environment."`
+	Repeatable
+
+	Environment apikey.Environment `kong:"-" json:"environment" help:"live or test (default: live)."`
+}
+
+// Prepare prepares the new key, or finds one that is valid now and has its name.
+func (a CreateKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
+	expiresAt, scopes, err := o.terms(a.Expires, a.Scopes)
+	if err != nil {
+		return Operation{}, err
+	}
+	t, err := o.Tenant(ctx, a.Tenant)
+	if err != nil {
+		return Operation{}, err
+	}
+	owner, err := o.Owner(ctx, t)
+	if err != nil {
+		return Operation{}, err
+	}
+	if a.IfNotExists {
+		for k, err := range o.Store.Keys(ctx, t.ID) {
+			if err != nil || k.Name == string(a.Name) && k.InUse(o.Now()) {
+				return o.keepKey(owner, k), err
+			}
+		}
+	}
+	if a.Test {
+		a.Environment = apikey.Test
+	}
+	return o.CreateKey(owner, keystore.KeySpec{
+		Tenant: t.ID, Name: string(a.Name), Environment: a.Environment, Scopes: scopes, Allow: Prefixes(a.Allow), ExpiresAt: expiresAt,
+		Limits: LimitsOf(a.Minute, a.Day, 0),
+	}), nil
+}
+
+// keepKey is for a key that was to be created and exists.
+func (o Operator) keepKey(t Owner, k keystore.Key) Operation {
+	return Operation{
+		Laggard: "may not accept this key yet",
+		Change: func(ctx context.Context) (Outcome, error) {
+			change, err := o.Store.LastEvent(ctx)
+			return Outcome{
+				Change: change, View: ViewKey(k, t, 0, o.Now()), Existed: true,
+				Done: "Key " + Describe(k) + " of tenant " + t.Name + " already exists. Its token cannot be shown again.",
+			}, err
+		},
+	}
+}
+
+// UpdateKey are the arguments of key update.
+type UpdateKey struct {
+	KeyRef
+	Name      Name        `json:"name" placeholder:"NAME" help:"What the key is for."`
+	Scopes    []Scope     `name:"scope" json:"scopes" placeholder:"SCOPE" help:"The key's scopes, instead of those it has. Repeatable."`
+	Allow     []Block     `json:"allow" placeholder:"CIDR" help:"Addresses from which the key may be used, instead of those it has. Repeatable."`
+	AllowAny  bool        `json:"allowAny" help:"The key may be used from anywhere."`
+	Expires   Moment      `json:"expires" placeholder:"WHEN" help:"When the key expires: after 90d or 1w, or at a UTC date, 2026-12-31."`
+	NoExpires bool        `json:"noExpires" help:"The key never expires."`
+	Minute    LimitChange `json:"minute" placeholder:"N" help:"Requests with this key in any 60 seconds, within its tenant's limit; none removes the limit."`
+	Day       LimitChange `json:"day" placeholder:"N" help:"Requests with this key in a UTC day, within its tenant's limit; none removes the limit."`
+}
+
+// Check finds out whether there is something to change, and whether the arguments contradict each other.
+func (a UpdateKey) Check() error {
+	expires := a.Expires != Moment{}
+	switch {
+	case a.Allow != nil && len(a.Allow) == 0:
+		return ArgumentError("--allow is empty: --allow-any removes the allow-list")
+	case a.Name == "" && len(a.Scopes)+len(a.Allow) == 0 && !a.AllowAny && !expires && !a.NoExpires && a.Minute == 0 && a.Day == 0:
+		return ArgumentError("give --name, --scope, --allow, --allow-any, --expires, --no-expires, --minute or --day")
+	case a.AllowAny && len(a.Allow) > 0:
+		return ArgumentError("--allow-any removes the allow-list: do not combine it with --allow")
+	case a.NoExpires && expires:
+		return ArgumentError("--no-expires removes the expiry: do not combine it with --expires")
+	}
+	return nil
+}
+
+// Prepare prepares the change.
+func (a UpdateKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
+	expiresAt, scopes, err := o.terms(a.Expires, a.Scopes)
+	if err != nil {
+		return Operation{}, err
+	}
+	return a.prepare(ctx, o, func(t Owner, k keystore.Key) Operation {
+		return o.UpdateKey(t, k, func(k *keystore.Key) {
+			if a.Name != "" {
+				k.Name = string(a.Name)
+			}
+			if scopes != "" {
+				k.Scopes = scopes
+			}
+			if len(a.Allow) > 0 || a.AllowAny {
+				k.Allow = Prefixes(a.Allow)
+			}
+			if expiresAt != 0 || a.NoExpires {
+				k.ExpiresAt = expiresAt
+			}
+			k.Limits = k.Limits.Changed(LimitsOf(a.Minute, a.Day, 0))
+		})
+	})
+}
+
+// RotateKey are the arguments of key rotate.
+type RotateKey struct {
+	KeyRef
+	Grace Grace `json:"grace" placeholder:"AGE" help:"How long the old key still works: 7d, 24h, 0 = not at all (default: 24h)."`
+}
+
+// Prepare prepares the rotation.
+func (a RotateKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
+	return a.prepare(ctx, o, func(t Owner, k keystore.Key) Operation { return o.RotateKey(t, k, a.Grace) })
+}
+
+// DisableKey is the argument of key disable.
+type DisableKey struct{ KeyRef }
+
+// Prepare prepares the pause.
+func (a DisableKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
+	return a.prepare(ctx, o, o.DisableKey)
+}
+
+// EnableKey is the argument of key enable.
+type EnableKey struct{ KeyRef }
+
+// Prepare prepares the end of a pause.
+func (a EnableKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
+	return a.prepare(ctx, o, o.EnableKey)
+}
+
+// RevokeKey is the argument of key revoke.
+type RevokeKey struct{ KeyRef }
+
+// Prepare prepares the end of the key.
+func (a RevokeKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
+	return a.prepare(ctx, o, o.RevokeKey)
+}
+
 // CreateKey prepares a new key. The view of its outcome is the only place of the token.
 func (o Operator) CreateKey(t Owner, spec keystore.KeySpec) Operation {
 	return Operation{
 		Laggard: "may not accept this key yet",
 		Change: func(ctx context.Context) (Outcome, error) {
-			if err := o.checkScopes(ctx, "", spec.Scopes); err != nil {
+			if err := o.checkTerms(ctx, keystore.Key{}, keystore.Key{Scopes: spec.Scopes, Limits: spec.Limits}); err != nil {
 				return Outcome{}, err
 			}
 			// Nothing that can fail may come after the creation of the token.
@@ -179,15 +363,20 @@ func neverBinds(k keystore.Key, t Owner) (text string) {
 	return text
 }
 
-// checkScopes refuses scopes that a key did not have before and that no operation of the registered gateways needs. It refuses none if
-// no gateway says what it serves: keys may be made first.
-func (o Operator) checkScopes(ctx context.Context, before, after apikey.Scopes) error {
+// checkTerms refuses limits that a key did not have before and that never admit a request of some operation. It also refuses new scopes
+// that no operation of the registered gateways needs, unless no gateway says what it serves: keys may be made first.
+func (o Operator) checkTerms(ctx context.Context, before, after keystore.Key) error {
+	if after.Limits != before.Limits {
+		if err := o.admitsCosts(ctx, after.Limits); err != nil {
+			return err
+		}
+	}
 	known, isKnown, err := o.Store.Scopes(ctx)
 	if err != nil || !isKnown {
 		return err
 	}
-	for _, name := range after.Names() {
-		if !before.Has(name) && !known.Has(name) && name != apikey.UsageRead {
+	for _, name := range after.Scopes.Names() {
+		if !before.Scopes.Has(name) && !known.Has(name) && name != apikey.UsageRead {
 			return fmt.Errorf("%w: no operation of the registered gateways needs the scope %q: use %s", keystore.ErrInvalid, name,
 				strings.Join(append(known.Names(), apikey.UsageRead), ", "))
 		}
@@ -245,7 +434,7 @@ func (o Operator) UpdateKey(t Owner, k keystore.Key, edit func(*keystore.Key)) O
 		Change: func(ctx context.Context) (Outcome, error) {
 			after := k
 			edit(&after)
-			if err := o.checkScopes(ctx, k.Scopes, after.Scopes); err != nil {
+			if err := o.checkTerms(ctx, k, after); err != nil {
 				return Outcome{}, err
 			}
 			updated, change, err := o.Store.UpdateKey(ctx, k.ID, edit)

@@ -46,6 +46,7 @@ type LiveTenant struct {
 	Refused    int64       `json:"refused"`
 	MinuteUsed int64       `json:"minuteUsed"`
 	DayUsed    int64       `json:"dayUsed"`
+	MonthUsed  int64       `json:"monthUsed"`
 }
 
 // AskLive asks a gateway what it does now. The answer has at most n tenants. An error says in words why there is no answer.

@@ -1,7 +1,8 @@
 // Package operate is what operators do, for the programs that they do it with: keyadmin and the operators' console. It has the
 // changes with what is asked before them, the waiting until gateways have applied a change, and the records as programs read them.
 //
-// It knows no flags, tables or pages. Its texts are sentences for people; keyadmin adds its commands to them.
+// The arguments of each change are a struct here, so that all programs read and check the same. It knows no tables or pages. Its texts are
+// sentences for people; keyadmin adds its commands to them.
 package operate
 
 import (
@@ -49,6 +50,7 @@ type Outcome struct {
 	Done   string // a sentence; may be empty
 
 	Existed bool // what was to be created existed, and stays as it is
+	Ended   bool // what the view shows does not exist any more
 }
 
 // Owner is a tenant with its effective limits. With a key, it decides whether the key may call.
@@ -98,6 +100,21 @@ func (o Operator) Plans(ctx context.Context) (Plans, error) {
 func (o Operator) Owner(ctx context.Context, t keystore.Tenant) (Owner, error) {
 	plans, err := o.Plans(ctx)
 	return plans.Owner(t), err
+}
+
+// Tenant finds a tenant by its ID or name. No name looks like an ID, so it is never ambiguous. Errors: a NotFoundError.
+func (o Operator) Tenant(ctx context.Context, idOrName string) (keystore.Tenant, error) {
+	t, err := o.Store.Tenant(ctx, idOrName)
+	return t, notFound(err, "tenant", idOrName)
+}
+
+// Key finds a key and its tenant. Errors: a NotFoundError.
+func (o Operator) Key(ctx context.Context, key id.Key) (t Owner, k keystore.Key, err error) {
+	if k, err = o.Store.Key(ctx, key); err != nil {
+		return t, k, notFound(err, "key", key.String())
+	}
+	t, err = o.OwnerOf(ctx, k)
+	return t, k, err
 }
 
 // OwnerOf finds the tenant of a key.

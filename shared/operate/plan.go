@@ -48,11 +48,60 @@ func ViewPlan(p keystore.Plan) PlanView {
 	return PlanView{Name: p.Name, Limits: ViewLimits(p.Limits), Test: ViewLimits(p.Test), CreatedAt: p.CreatedAt.String()}
 }
 
+// CreatePlan are the arguments of plan create.
+type CreatePlan struct {
+	Name       PlanName `arg:"" json:"name" required:"" help:"Lower-case letters, digits and hyphens."`
+	Minute     Limit    `json:"minute" placeholder:"N" help:"Requests in any 60 seconds."`
+	Day        Limit    `json:"day" placeholder:"N" help:"Requests in a UTC day."`
+	Month      Limit    `json:"month" placeholder:"N" help:"Requests in a month, which begins on the first, UTC, or when tenant set-quota says."`
+	TestMinute Limit    `json:"testMinute" placeholder:"N" help:"Requests of test keys in any 60 seconds, instead of --minute."`
+	Repeatable
+}
+
+// Prepare prepares the new plan.
+func (a CreatePlan) Prepare(_ context.Context, o Operator) (Operation, error) {
+	made := keystore.Plan{Name: string(a.Name), Limits: LimitsOf(a.Minute, a.Day, a.Month), Test: plan.Limits{Minute: int64(a.TestMinute)}}
+	return o.CreatePlan(made, a.IfNotExists), nil
+}
+
+// UpdatePlan are the arguments of plan update.
+type UpdatePlan struct {
+	Plan PlanName `arg:"" name:"name" json:"plan" required:"" help:"The plan's name."`
+	LimitChanges
+	TestMinute LimitChange `json:"testMinute" placeholder:"N" help:"Requests of test keys in any 60 seconds; none: as --minute."`
+}
+
+// Check finds out whether there is something to change.
+func (a UpdatePlan) Check() error {
+	if !a.Limits().IsSet() && a.TestMinute == 0 {
+		return ArgumentError("give --minute, --day, --month or --test-minute")
+	}
+	return nil
+}
+
+// Prepare prepares the change.
+func (a UpdatePlan) Prepare(ctx context.Context, o Operator) (Operation, error) {
+	return o.UpdatePlan(ctx, string(a.Plan), a.Limits(), plan.Limits{Minute: int64(a.TestMinute)})
+}
+
+// DeletePlan is the argument of plan delete.
+type DeletePlan struct {
+	Plan PlanName `arg:"" name:"name" json:"plan" required:"" help:"The plan's name."`
+}
+
+// Prepare prepares the deletion.
+func (a DeletePlan) Prepare(_ context.Context, o Operator) (Operation, error) {
+	return o.DeletePlan(string(a.Plan)), nil
+}
+
 // CreatePlan prepares a new plan. If ifNotExists and a plan of that name exists, the plan stays as it is.
 func (o Operator) CreatePlan(made keystore.Plan, ifNotExists bool) Operation {
 	return Operation{
 		Laggard: "may not know this plan yet",
 		Change: func(ctx context.Context) (Outcome, error) {
+			if err := o.admitsCosts(ctx, made.Limits, made.Test); err != nil {
+				return Outcome{}, err
+			}
 			p, change, err := o.Store.CreatePlan(ctx, made)
 			done := "Created plan " + made.Name + ": " + Limits(made.Limits) + "."
 			if !made.Limits.IsSet() {
@@ -73,7 +122,7 @@ func (o Operator) CreatePlan(made keystore.Plan, ifNotExists bool) Operation {
 func (o Operator) UpdatePlan(ctx context.Context, name string, limits, test plan.Limits) (Operation, error) {
 	old, err := o.Store.Plan(ctx, name)
 	if err != nil {
-		return Operation{}, err
+		return Operation{}, notFound(err, "plan", name)
 	}
 	is := old
 	is.Limits, is.Test = old.Limits.Changed(limits), old.Test.Changed(test)
@@ -105,7 +154,7 @@ func (o Operator) DeletePlan(name string) Operation {
 		Laggard:  "may still know this plan, which no tenant has",
 		Change: func(ctx context.Context) (Outcome, error) {
 			p, change, err := o.Store.DeletePlan(ctx, name)
-			return Outcome{Change: change, View: ViewPlan(p), Done: "Deleted plan " + name + "."}, err
+			return Outcome{Change: change, View: ViewPlan(p), Done: "Deleted plan " + name + "."}, notFound(err, "plan", name)
 		},
 	}
 }

@@ -72,6 +72,154 @@ func (v TenantView) NoQuota() string {
 	return fmt.Sprintf("Tenant %s has no quota: plan %s has no limits. Its requests are refused with 403 quota_not_set.", v.Name, v.Plan)
 }
 
+// TenantRef names a tenant.
+type TenantRef struct {
+	Tenant string `arg:"" json:"tenant" required:"" help:"ID or name."`
+}
+
+// prepare prepares a change of the tenant.
+func (a TenantRef) prepare(ctx context.Context, o Operator, change func(keystore.Tenant) Operation) (Operation, error) {
+	t, err := o.Tenant(ctx, a.Tenant)
+	if err != nil {
+		return Operation{}, err
+	}
+	return change(t), nil
+}
+
+// OwnLimits are limits of one tenant.
+type OwnLimits struct {
+	Minute Limit `json:"minute" placeholder:"N" help:"Its own limit of requests in any 60 seconds, instead of the plan's."`
+	Day    Limit `json:"day" placeholder:"N" help:"Its own limit of requests in a UTC day, instead of the plan's."`
+	Month  Limit `json:"month" placeholder:"N" help:"Its own limit of requests in a month, instead of the plan's."`
+}
+
+// Limits returns the limits that are given.
+func (l OwnLimits) Limits() plan.Limits { return LimitsOf(l.Minute, l.Day, l.Month) }
+
+// LimitChanges are changes of the limits of a plan or of a tenant.
+type LimitChanges struct {
+	Minute LimitChange `json:"minute" placeholder:"N" help:"Requests in any 60 seconds; none removes the limit."`
+	Day    LimitChange `json:"day" placeholder:"N" help:"Requests in a UTC day; none removes the limit."`
+	Month  LimitChange `json:"month" placeholder:"N" help:"Requests in a month; none removes the limit."`
+}
+
+// Limits returns the changes: see plan.Limits.Changed.
+func (l LimitChanges) Limits() plan.Limits { return LimitsOf(l.Minute, l.Day, l.Month) }
+
+// NoLimits removes all limits.
+var NoLimits = LimitChanges{plan.None, plan.None, plan.None}
+
+// MonthStart is the day on which a tenant's month begins.
+type MonthStart struct {
+	MonthStarts MonthStarts `json:"monthStarts" placeholder:"DAY" help:"The day, 1 to 28, of the UTC month on which its month begins (default: 1)."`
+}
+
+// CreateTenant are the arguments of tenant create.
+type CreateTenant struct {
+	Name TenantName `arg:"" json:"name" required:"" help:"The tenant's name; must be unique."`
+	Plan PlanName   `default:"free" json:"plan" placeholder:"PLAN" help:"Its plan."`
+	OwnLimits
+	MonthStart
+	Repeatable
+}
+
+// Prepare prepares the new tenant.
+func (a CreateTenant) Prepare(_ context.Context, o Operator) (Operation, error) {
+	spec := keystore.TenantSpec{Name: string(a.Name), Plan: string(a.Plan), Override: a.Limits(), MonthStarts: uint8(a.MonthStarts)}
+	return o.CreateTenant(spec, a.IfNotExists), nil
+}
+
+// RenameTenant are the arguments of tenant rename.
+type RenameTenant struct {
+	TenantRef
+	Name TenantName `arg:"" json:"name" required:"" help:"The new name; must be unique."`
+}
+
+// Prepare prepares the new name.
+func (a RenameTenant) Prepare(ctx context.Context, o Operator) (Operation, error) {
+	return a.prepare(ctx, o, func(t keystore.Tenant) Operation { return o.RenameTenant(t, string(a.Name)) })
+}
+
+// SuspendTenant is the argument of tenant suspend.
+type SuspendTenant struct{ TenantRef }
+
+// Prepare prepares the suspension.
+func (a SuspendTenant) Prepare(ctx context.Context, o Operator) (Operation, error) {
+	return a.prepare(ctx, o, o.SuspendTenant)
+}
+
+// ResumeTenant is the argument of tenant resume.
+type ResumeTenant struct{ TenantRef }
+
+// Prepare prepares the end of a suspension.
+func (a ResumeTenant) Prepare(ctx context.Context, o Operator) (Operation, error) {
+	return a.prepare(ctx, o, o.ResumeTenant)
+}
+
+// DeleteTenant is the argument of tenant delete.
+type DeleteTenant struct{ TenantRef }
+
+// Prepare prepares the deletion.
+func (a DeleteTenant) Prepare(ctx context.Context, o Operator) (Operation, error) {
+	return a.prepare(ctx, o, o.DeleteTenant)
+}
+
+// ResetUsage is the argument of usage reset.
+type ResetUsage struct{ TenantRef }
+
+// Prepare prepares the fresh quota.
+func (a ResetUsage) Prepare(ctx context.Context, o Operator) (Operation, error) {
+	return a.prepare(ctx, o, o.ResetUsage)
+}
+
+// MoveTenant are the arguments of tenant set-plan.
+type MoveTenant struct {
+	TenantRef
+	Plan PlanName `arg:"" json:"plan" required:"" help:"The plan's name."`
+	OwnLimits
+}
+
+// Prepare prepares the move.
+func (a MoveTenant) Prepare(ctx context.Context, o Operator) (Operation, error) {
+	t, err := o.Tenant(ctx, a.Tenant)
+	if err != nil {
+		return Operation{}, err
+	}
+	return o.MoveTenant(ctx, t, string(a.Plan), a.Limits(), "give a limit")
+}
+
+// SetLimits are the arguments of tenant set-quota.
+type SetLimits struct {
+	TenantRef
+	LimitChanges
+	MonthStart
+}
+
+// Check finds out whether there is something to change.
+func (a SetLimits) Check() error {
+	if !a.Limits().IsSet() && a.MonthStarts == 0 {
+		return ArgumentError("give --minute, --day, --month or --month-starts")
+	}
+	return nil
+}
+
+// Prepare prepares the limits.
+func (a SetLimits) Prepare(ctx context.Context, o Operator) (Operation, error) {
+	t, err := o.Tenant(ctx, a.Tenant)
+	if err != nil {
+		return Operation{}, err
+	}
+	return o.SetQuota(ctx, t, a.Limits(), uint8(a.MonthStarts))
+}
+
+// ClearLimits is the argument of tenant set-quota --clear.
+type ClearLimits struct{ TenantRef }
+
+// Prepare prepares the end of all limits of the tenant's own.
+func (a ClearLimits) Prepare(ctx context.Context, o Operator) (Operation, error) {
+	return SetLimits{TenantRef: a.TenantRef, LimitChanges: NoLimits}.Prepare(ctx, o)
+}
+
 // changeTenant carries out a change of a tenant. It reads what its outcome needs before the change: a change that was made never
 // seems to have failed.
 func (o Operator) changeTenant(
@@ -95,11 +243,14 @@ func (o Operator) CreateTenant(spec keystore.TenantSpec, ifNotExists bool) Opera
 	return Operation{
 		Laggard: "may not know this tenant yet",
 		Change: func(ctx context.Context) (Outcome, error) {
+			if err := o.admitsCosts(ctx, spec.Override); err != nil {
+				return Outcome{}, err
+			}
 			existed := false
 			r, err := o.changeTenant(func(ctx context.Context) (t keystore.Tenant, c keystore.Change, done string, err error) {
 				t, c, err = o.Store.CreateTenant(ctx, spec)
 				if existed = ifNotExists && errors.Is(err, keystore.ErrExists); !existed {
-					return t, c, "Created tenant " + spec.Name + " on plan " + spec.Plan + ".", err
+					return t, c, "Created tenant " + spec.Name + " on plan " + spec.Plan + ".", notFound(err, "plan", spec.Plan)
 				}
 				if t, err = o.Store.Tenant(ctx, spec.Name); err == nil {
 					c, err = o.Store.LastEvent(ctx)
@@ -151,10 +302,14 @@ func (o Operator) DeleteTenant(t keystore.Tenant) Operation {
 	return Operation{
 		Question: fmt.Sprintf("Delete tenant %s and the records of its keys? It cannot be undone. The audit log and its usage stay, under %s.", t.Name, t.ID),
 		Laggard:  "may still know this tenant, whose keys it refuses",
-		Change: o.changeTenant(func(ctx context.Context) (keystore.Tenant, keystore.Change, string, error) {
-			deleted, change, err := o.Store.DeleteTenant(ctx, t.ID)
-			return deleted, change, "Deleted tenant " + t.Name + ". Its usage and its changes stay, under " + t.ID.String() + ".", err
-		}),
+		Change: func(ctx context.Context) (Outcome, error) {
+			r, err := o.changeTenant(func(ctx context.Context) (keystore.Tenant, keystore.Change, string, error) {
+				deleted, change, err := o.Store.DeleteTenant(ctx, t.ID)
+				return deleted, change, "Deleted tenant " + t.Name + ". Its usage and its changes stay, under " + t.ID.String() + ".", err
+			})(ctx)
+			r.Ended = true
+			return r, err
+		},
 	}
 }
 
@@ -168,6 +323,11 @@ func (o Operator) MoveTenant(ctx context.Context, t keystore.Tenant, to string, 
 	will := t
 	will.Plan, will.Override = to, t.Override.Changed(own)
 	was, is := plans.Owner(t).Limits, plans.Owner(will).Limits
+	if will != t {
+		if err := o.admitsCosts(ctx, is, plans.Owner(will).TestLimits); err != nil {
+			return Operation{}, err
+		}
+	}
 	op := Operation{Laggard: "may still apply the old plan"}
 	if _, known := plans[to]; known && was.IsSet() && !is.IsSet() {
 		op.Question = fmt.Sprintf("Move tenant %s to plan %s, which has no limits? Without limits of its own (%s), "+
@@ -189,7 +349,7 @@ func (o Operator) MoveTenant(ctx context.Context, t keystore.Tenant, to string, 
 		if kept := Limits(t.Override); kept != "" && own == (plan.Limits{}) && moved.Plan != t.Plan {
 			done += " Its own limits stay: " + kept + "."
 		}
-		return moved, change, done, err
+		return moved, change, done, notFound(err, "plan", to)
 	})
 	return op, nil
 }
@@ -206,7 +366,10 @@ func (o Operator) SetQuota(ctx context.Context, t keystore.Tenant, own plan.Limi
 	if err := o.admitsCosts(ctx, will.Override); err != nil {
 		return Operation{}, err
 	}
-	if was, is := plans.Owner(t), plans.Owner(will); is.IsLess(was) && will.Override.Check() == nil {
+	if err := plans.Owner(will).Limits.Check(); err != nil && will.Override != t.Override {
+		return Operation{}, fmt.Errorf("%w: in force with plan %s, %w", keystore.ErrInvalid, t.Plan, err)
+	}
+	if was, is := plans.Owner(t), plans.Owner(will); is.IsLess(was) {
 		op.Question = fmt.Sprintf("Lower the limits of tenant %s%s?", t.Name, colon(MovedLimits(was.Limits, is.Limits)))
 		if own == plan.NoLimits {
 			op.Question = fmt.Sprintf("Remove the limits of tenant %s, so that those of plan %s apply (%s)?", t.Name, t.Plan, LimitsOrNone(plans[t.Plan].Limits))

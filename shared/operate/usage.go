@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
@@ -25,6 +26,7 @@ type UsageView struct {
 	Outcome   *string `json:"outcome,omitempty"`
 	Requests  int64   `json:"requests"`
 	Charged   int64   `json:"charged"` // of the requests: taken from the quota
+	Units     int64   `json:"units"`   // that the charged requests cost
 }
 
 // Grouping says by which fields usage is added up.
@@ -98,13 +100,13 @@ func (g Grouping) of(r keystore.UsageRow, names map[id.Key]string) (v UsageView,
 	return v, order
 }
 
-// Usage adds up the usage of a tenant from the hour of since on and before until, ordered by time, operation, key and outcome. rows is
-// what was added up.
-func (o Operator) Usage(ctx context.Context, tenant id.Tenant, since, until instant.Millis, by Grouping) (views []UsageView, total UsageView, rows []keystore.UsageRow, err error) {
+// Usage adds up the usage of a tenant's keys in an environment from the hour of since on and before until, ordered by time,
+// operation, key and outcome. rows is what was added up.
+func (o Operator) Usage(ctx context.Context, tenant id.Tenant, in apikey.Environment, since, until instant.Millis, by Grouping) (views []UsageView, total UsageView, rows []keystore.UsageRow, err error) {
 	if rows, err = o.Store.Usage(ctx, tenant, since); err != nil {
 		return nil, total, nil, err
 	}
-	rows = slices.DeleteFunc(rows, func(r keystore.UsageRow) bool { return r.Hour >= until })
+	rows = slices.DeleteFunc(rows, func(r keystore.UsageRow) bool { return r.Hour >= until || r.IsTest != (in == apikey.Test) })
 	names := map[id.Key]string{}
 	for k, err := range o.Store.Keys(ctx, tenant) {
 		if err != nil {
@@ -119,10 +121,8 @@ func (o Operator) Usage(ctx context.Context, tenant id.Tenant, since, until inst
 			sums[order] = &v
 		}
 		for _, sum := range []*UsageView{sums[order], &total} {
-			sum.Requests += r.Requests
-			if r.Charged {
-				sum.Charged += r.Requests
-			}
+			charged, units := r.Taken()
+			sum.Requests, sum.Charged, sum.Units = sum.Requests+r.Requests, sum.Charged+charged, sum.Units+units
 		}
 	}
 	views = make([]UsageView, 0, len(sums))
@@ -132,7 +132,7 @@ func (o Operator) Usage(ctx context.Context, tenant id.Tenant, since, until inst
 	return views, total, rows, nil
 }
 
-// TopView is a tenant's usage as JSON; scripts rely on its fields.
+// TopView is the usage of a tenant's live keys as JSON; scripts rely on its fields.
 type TopView struct {
 	TenantID   string     `json:"tenantId"`
 	Tenant     string     `json:"tenant"` // its name
@@ -140,12 +140,13 @@ type TopView struct {
 	Limits     LimitsView `json:"limits"`
 	Requests   int64      `json:"requests"`
 	Charged    int64      `json:"charged"`
-	BusiestDay int64      `json:"busiestDay"` // charged in the busiest UTC day
+	Units      int64      `json:"units"`
+	BusiestDay int64      `json:"busiestDay"` // units in the busiest UTC day
 
 	Owner Owner `json:"-"` // the tenant; without a name: it does not exist
 }
 
-// TopUsage lists the n tenants that used most.
+// TopUsage lists the n tenants whose live keys used most.
 func (o Operator) TopUsage(ctx context.Context, since, until instant.Millis, n int) ([]TopView, error) {
 	rows, err := o.Store.TopUsage(ctx, since, until, n)
 	if err != nil {
@@ -161,7 +162,7 @@ func (o Operator) TopUsage(ctx context.Context, since, until instant.Millis, n i
 		t := tenants[r.Tenant]
 		views[i] = TopView{
 			TenantID: r.Tenant.String(), Tenant: cmp.Or(t.Name, r.Tenant.String()), Plan: t.Plan, Limits: ViewLimits(t.Limits),
-			Requests: r.Requests, Charged: r.Charged, BusiestDay: r.BusiestDay, Owner: t,
+			Requests: r.Requests, Charged: r.Charged, Units: r.Units, BusiestDay: r.BusiestDay, Owner: t,
 		}
 	}
 	return views, err

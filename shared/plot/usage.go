@@ -227,14 +227,15 @@ const LimitInView = 4
 
 func (u Usage) highest() (n int64, bar Bar) {
 	for _, b := range u.Bars {
-		if sum := b.sum(); sum > n {
+		if sum := b.Sum(); sum > n {
 			n, bar = sum, b
 		}
 	}
 	return n, bar
 }
 
-func (b Bar) sum() (n int64) {
+// Sum adds up the counts.
+func (b Bar) Sum() (n int64) {
 	for _, count := range b.Counts {
 		n += count
 	}

@@ -27,7 +27,7 @@ var postgresDirs = []string{
 
 // Commits survive a Kill, because they are written. They need not survive a crash of the machine, so they are not synced.
 var postgresArgs = []string{
-	"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=",
+	"-c", "listen_addresses=127.0.0.1",
 	"-c", "fsync=off", "-c", "full_page_writes=off",
 	"-c", "max_connections=400", "-c", "shared_buffers=64MB", "-c", "max_wal_size=256MB",
 	"-c", "autovacuum=off", "-c", "log_min_messages=warning",
@@ -108,13 +108,16 @@ func openPostgres() (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := os.Chmod(dir, 0o711); err != nil { // its socket is for tests in a network of their own
+		return nil, fmt.Errorf("testkit: data directory: %w", err)
+	}
 	data := filepath.Join(dir, "data")
 	if err := run(owner, "cp", "-R", template, data); err != nil {
 		return nil, err
 	}
 	return openOnFreePort(dir, func(port int) *Server {
 		addr := loopback(port)
-		args := []string{filepath.Join(bin, "postgres"), "-D", data, "-p", strconv.Itoa(port)}
+		args := []string{filepath.Join(bin, "postgres"), "-D", data, "-k", dir, "-p", strconv.Itoa(port)}
 		return &Server{
 			URL:  "postgres://postgres@" + addr + "/postgres?sslmode=disable",
 			Addr: addr,

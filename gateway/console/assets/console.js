@@ -32,35 +32,34 @@ for (const button of document.querySelectorAll('[data-copies]')) {
     document.getElementById('copied').textContent = document.execCommand('copy') ? 'Copied.' : 'It is selected: copy it.'; // navigator.clipboard needs TLS
   });
 }
-// Live figures: the server sends parts of the page. A page that cannot be seen has no stream, because a browser opens only a few
-// connections to a host.
+// Live figures: the server has parts of the page. A page that cannot be seen does not ask for them.
 {
   const at = (name) => document.getElementById('live-' + name);
   const say = (text) => { if (at('state').textContent !== text) at('state').textContent = text; };
-  let source, problems;
-  const close = () => source?.close();
-  const open = () => {
-    close();
-    source = new EventSource('/console/live');
-    source.addEventListener('figures', (event) => {
-      const parts = JSON.parse(event.data);
-      at('gateways').innerHTML = parts.gateways;
+  let timer, problems;
+  const look = async () => {
+    clearTimeout(timer);
+    if (document.hidden) return;
+    try {
+      const response = await fetch('/console/live?format=json', { redirect: 'error' });
+      if (response.status === 401 || response.status === 403) {
+        say('Not live: your session has ended. Sign in again.');
+        return;
+      }
+      const parts = await response.json();
+      if (at('gateways')) at('gateways').innerHTML = parts.gateways;
       at('now').innerHTML = parts.now;
       if (parts.problems !== problems) at('problems').innerHTML = problems = parts.problems;
       at('at').textContent = parts.at;
       say('Live.');
-    });
-    source.addEventListener('end', (event) => {
-      close();
-      say('Not live: ' + event.data);
-    });
-    source.addEventListener('error', () => {
-      say(source.readyState === EventSource.CLOSED ? 'Not live: load the page again.' : 'Not live: the gateway does not answer.');
-    });
+    } catch {
+      say('Not live: the gateway does not answer.');
+    }
+    clearTimeout(timer);
+    timer = setTimeout(look, 2000);
   };
-  if (at('gateways')) {
-    if (!document.hidden) open();
-    document.addEventListener('visibilitychange', () => document.hidden ? close() : open());
-    addEventListener('pagehide', close);
+  if (at('state')) {
+    look();
+    document.addEventListener('visibilitychange', look);
   }
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,16 +24,14 @@ const probeInterval = 150 * time.Millisecond
 // errDown means that a Redis server is not asked, because it did not answer recently.
 var errDown = errors.New("no answer from Redis lately")
 
-// batcher sends requests to one Redis server. It has a queue, lanes with one batch under way each, and no timer. If no batch
-// is under way, a request leads one at once. Requests that arrive meanwhile form the next batch, which the first of them leads.
-// That batch leaves when another one has returned, or earlier if a further batch pays (see pace).
+// batcher sends requests to one Redis server. It has a queue, one batch under way, and no timer. If no batch is under way, a request
+// leads one at once. Requests that arrive meanwhile form the next batch, which the first of them leads when the batch has returned.
 //
-// A tenant's requests under the same limits are decided in the order of their arrival. So while a tenant is in a batch under
-// way, its other requests wait for that batch.
+// A tenant's requests under the same limits are decided in the order of their arrival.
 //
 // When a batch fails, the server is down. The requests of the batch and all that wait are then decided without Redis, and
-// so are all later requests until a probe succeeds. Other batches under way end with their own outcome. A part of a cluster's batch may
-// get no answer: then the server is down too, and the other requests of that batch get their answers.
+// so are all later requests until a probe succeeds. A part of a cluster's batch may get no answer: then the server is down too, and the
+// other requests of that batch get their answers.
 type batcher struct {
 	redis *Redis
 	down  atomic.Bool
@@ -54,25 +51,21 @@ type batcher struct {
 	known      known
 	unanswered []unanswered
 	queue      []*waiter
-	lanes      [lanesMax]lane
-	underWay   int       // how many lanes are in use
+	batch      batch
+	isUnderWay bool      // the batch has a leader
 	isHeld     bool      // by the caller of alone: no batch departs
-	isResting  bool      // lanes that are not in use have no goroutine
+	isResting  bool      // the batch has no goroutine while it is not under way
 	idle       sync.Cond // signaled when no batch is under way, or isHeld ends
-	departing  bool      // the leader of one of them is about to gather its batch
-	arrivals   uint64    // how many requests have arrived
-	pace       pace
 }
 
 // waiter is one request's place in a batcher.
 type waiter struct {
 	call    store.Call
-	arrived uint64 // its place in the order of all requests
-	place   int    // index of its tenant's demand in the batch
+	place   int // index of its tenant's demand in the batch
 	outcome Outcome
 	verdict quota.Verdict
-	leads   *lane         // nil: it does not lead
-	signal  chan struct{} // the request leads a lane, or its outcome is set
+	leads   bool          // the next batch
+	signal  chan struct{} // the request leads, or its outcome is set
 }
 
 // end wakes the request.
@@ -82,12 +75,8 @@ func (w *waiter) end(o Outcome) {
 }
 
 func newBatcher(r *Redis, probing id.Tenant) *batcher {
-	b := &batcher{redis: r, probing: probing, pace: newPace(r.cfg.Lanes)}
-	for i := range b.lanes {
-		l := &b.lanes[i]
-		*l = lane{batcher: b, places: make(map[id.Tenant]int)}
-		l.stack = newStack(l.carry)
-	}
+	b := &batcher{redis: r, probing: probing}
+	b.batch = batch{batcher: b, stack: newStack(b.batch.carry), places: make(map[id.Tenant]int)}
 	b.idle.L = &b.mu
 	b.losses = make(chan struct{}, 1)
 	b.waiters.New = func() any { return &waiter{signal: make(chan struct{}, 1)} }
@@ -107,25 +96,13 @@ func (b *batcher) take(q *store.Call, v *quota.Verdict) Outcome {
 		b.mu.Unlock()
 		return Undecided
 	}
-	b.enqueue(w)
-	b.mu.Unlock()
-	return b.await(w, v)
-}
-
-// enqueue adds a request to the queue. The caller must hold mu.
-func (b *batcher) enqueue(w *waiter) {
-	b.arrivals++
-	w.arrived = b.arrivals
 	b.queue = append(b.queue, w)
 	b.depart()
-}
-
-// await waits for the outcome of a request. If the request becomes a leader, await sends its batch. It sets v as take does.
-func (b *batcher) await(w *waiter, v *quota.Verdict) Outcome {
+	b.mu.Unlock()
 	<-w.signal
-	if l := w.leads; l != nil {
-		w.leads = nil
-		l.run()
+	if w.leads {
+		w.leads = false
+		b.batch.run()
 		<-w.signal
 	}
 	outcome := w.outcome
@@ -136,69 +113,22 @@ func (b *batcher) await(w *waiter, v *quota.Verdict) Outcome {
 	return outcome
 }
 
-// depart lets a batch leave if none is under way, or if a further one pays. The first request in the queue leads it. A goroutine for
-// each batch would often begin on another thread, and a lone request would then wait longer. The caller must hold mu.
+// depart lets a batch leave if none is under way. The first request in the queue leads it. A goroutine for each batch would often
+// begin on another thread, and a lone request would then wait longer. The caller must hold mu.
 func (b *batcher) depart() {
-	if b.departing || b.isHeld || b.underWay > 0 && b.underWay >= b.pace.lanes {
+	if b.isUnderWay || b.isHeld || len(b.queue) == 0 {
 		return
 	}
-	if b.underWay > 0 {
-		b.sift()
-		if !b.pace.pays(len(b.queue), b.underWay) {
-			return
-		}
-	}
-	if len(b.queue) == 0 {
-		return
-	}
-	free := 0
-	for b.lanes[free].isUsed {
-		free++
-	}
-	l := &b.lanes[free]
-	w := b.queue[0]
-	b.queue = slices.Delete(b.queue, 0, 1)
-	l.isUsed, l.leader, b.departing = true, w, true
-	b.underWay++
-	w.leads = l
-	w.signal <- struct{}{}
-}
-
-// sift moves requests from the queue to the lanes that have their tenants. The caller must hold mu.
-func (b *batcher) sift() {
-	kept := b.queue[:0]
-	for _, w := range b.queue {
-		if l := b.laneOf(w.call.Tenant); l != nil {
-			l.waiting = append(l.waiting, w)
-		} else {
-			kept = append(kept, w)
-		}
-	}
-	b.queue = kept
-}
-
-// laneOf returns the lane that has the tenant, or nil. The caller must hold mu.
-func (b *batcher) laneOf(t id.Tenant) *lane {
-	for i := range b.lanes {
-		if _, ok := b.lanes[i].places[t]; ok {
-			return &b.lanes[i]
-		}
-	}
-	return nil
+	b.isUnderWay, b.queue[0].leads = true, true
+	b.queue[0].signal <- struct{}{}
 }
 
 // dismiss ends all waiting requests, because the server is down. The caller must hold mu.
 func (b *batcher) dismiss() {
-	end := func(waiting []*waiter) []*waiter {
-		for _, w := range waiting {
-			w.end(Undecided)
-		}
-		return waiting[:0]
+	for _, w := range b.queue {
+		w.end(Undecided)
 	}
-	b.queue = end(b.queue)
-	for i := range b.lanes {
-		b.lanes[i].waiting = end(b.lanes[i].waiting)
-	}
+	b.queue = b.queue[:0]
 }
 
 // alone calls f while no batch is under way. Requests wait meanwhile.
@@ -208,7 +138,7 @@ func (b *batcher) alone(f func() error) error {
 		b.idle.Wait()
 	}
 	b.isHeld = true
-	for b.underWay > 0 {
+	for b.isUnderWay {
 		b.idle.Wait()
 	}
 	b.mu.Unlock()
@@ -230,15 +160,13 @@ func (b *batcher) askAlone(call func() error) error {
 	return b.alone(func() error { return b.try(call) })
 }
 
-// rest ends the goroutines of lanes, those of lanes in use after their batch.
+// rest ends the goroutine of the batch, when it is not under way.
 func (b *batcher) rest() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.isResting = true
-	for i := range b.lanes {
-		if l := &b.lanes[i]; !l.isUsed {
-			l.stack.close()
-		}
+	if !b.isUnderWay {
+		b.batch.stack.close()
 	}
 }
 

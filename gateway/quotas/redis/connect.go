@@ -17,7 +17,7 @@ import (
 	"petgate/shared/socket"
 )
 
-// connectionsMax is far above the number in use: one for each batch under way, and some for the guard and for operators.
+// connectionsMax is far above the number in use: one for the batch under way, and some for the guard and for operators.
 // go-redis counts failed dials: when their number reaches the pool size, it dials only once a second, which would delay a
 // recovery.
 const connectionsMax = 1 << 14

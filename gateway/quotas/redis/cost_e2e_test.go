@@ -30,7 +30,7 @@ func TestWhatACallCostsRedis(t *testing.T) {
 	for _, c := range []struct {
 		tenants  int
 		ratioMax float64
-	}{{1, 2.8}, {8, 7.5}, {64, 40}} {
+	}{{1, 2.5}, {8, 7}, {64, 35}} {
 		demands, results := make([]store.Demand, c.tenants), make([]store.Result, c.tenants)
 		for i := range demands {
 			demands[i] = store.Demand{Request: storetest.Request(storetest.Tenant(i), generous.Minute, generous.Day), Want: 1}

@@ -132,10 +132,13 @@ func isScript(command []string) bool {
 // note decodes a script call and its reply by the layout that take.lua documents, and puts the decisions on the tape.
 func (p *tape) note(rule quota.Rule, command []string, reply string) error {
 	n, err := strconv.Atoi(command[2])
-	if err != nil || len(command) != 3+n+5 {
+	if err != nil || len(command) != 3+n+3 && len(command) != 3+n+5 {
 		return fmt.Errorf("a call with %d arguments for %q keys: the clock must be Redis's", len(command), command[2])
 	}
-	keys, shape, text, debts, months := command[3:3+n], command[3+n], command[4+n], command[5+n], command[7+n]
+	keys, shape, text, debts, months := command[3:3+n], command[3+n], command[4+n], "", ""
+	if len(command) > 3+n+3 {
+		debts, months = command[6+n], command[7+n]
+	}
 	if shape != p.shape || len(text) != n*demandBytes || len(debts) != 0 && len(debts) != n*debtBytes {
 		return fmt.Errorf("%d keys, shape %x, %d bytes of demands, %d of debts", n, shape, len(text), len(debts))
 	}
@@ -231,7 +234,7 @@ func (r *resp) value(parts []string) ([]string, error) {
 
 // replayed is the sum of a tape's decisions.
 type replayed struct {
-	granted     map[string]int64 // by key
+	used        map[string]int64 // units granted, by key
 	want, calls int64
 	spent       int64 // charged for outages
 	joined      int64 // decisions on a key's own limits too
@@ -254,7 +257,7 @@ func (p *tape) replay(t *testing.T, rule quota.Rule) replayed {
 	for _, problem := range p.problems {
 		t.Error(problem)
 	}
-	r := replayed{granted: map[string]int64{}, calls: int64(len(p.decisions))}
+	r := replayed{used: map[string]int64{}, calls: int64(len(p.decisions))}
 	records, lists := map[string]*quota.Record{}, map[string]*list{}
 	of := func(d *taped) (*quota.Record, *list) {
 		if records[d.key] == nil {
@@ -280,6 +283,7 @@ func (p *tape) replay(t *testing.T, rule quota.Rule) replayed {
 			if ruledOfKey != d.own.verdict {
 				t.Errorf("decision %d, of %s on %+v:\nRedis %+v\nrule  %+v", i, d.own.key, d.own.demand, d.own.verdict, ruledOfKey)
 			}
+			r.used[d.own.key] += d.own.demand.Units(d.verdict.Granted)
 			r.joined++
 		}
 		own.add(at, listed*d.demand.Cost)
@@ -289,7 +293,7 @@ func (p *tape) replay(t *testing.T, rule quota.Rule) replayed {
 					i, d.key, d.demand, d.verdict, ruled, listed)
 			}
 		}
-		r.granted[d.key] += d.verdict.Granted
+		r.used[d.key] += d.demand.Units(d.verdict.Granted)
 		r.want += d.demand.Want
 		r.spent += d.demand.Spent.Minute
 		if r.first == 0 {

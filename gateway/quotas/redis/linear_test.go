@@ -86,7 +86,7 @@ func record(t *testing.T, b storetest.Decider, history uint64) (ops []porcupine.
 	return ops
 }
 
-// batches decides one request at a time by the batches of several lanes.
+// batches decides one request at a time by batches.
 type batches struct{ *Redis }
 
 func (b batches) Decide(_ context.Context, demands []store.Demand, results []store.Result) error {
@@ -115,9 +115,9 @@ func histories() uint64 {
 func TestLinearizable(t *testing.T) {
 	client, prefix := dialRedis(t)
 	for name, b := range map[string]storetest.Decider{
-		"memory": store.NewMemory(quickRule, time.Now),
-		"redis":  newScript(client, prefix, quickRule, takeScript),
-		"lanes":  batches{open(t, Config{URL: "redis://" + client.Options().Addr, Prefix: prefix + "lanes:", Rule: quickRule, Lanes: lanesMax})},
+		"memory":  store.NewMemory(quickRule, time.Now),
+		"redis":   newScript(client, prefix, quickRule, takeScript),
+		"batches": batches{open(t, Config{URL: "redis://" + client.Options().Addr, Prefix: prefix + "batches:", Rule: quickRule})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			decisions := 0

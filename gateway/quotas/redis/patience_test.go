@@ -18,6 +18,8 @@ import (
 
 	"petgate/gateway/quotas/store"
 	"petgate/gateway/quotas/store/storetest"
+	"petgate/shared/core/id"
+	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/socket"
 	"petgate/shared/testkit"
@@ -140,7 +142,24 @@ func (c *watched) SyscallConn() (syscall.RawConn, error) {
 	return c.patientConn.SyscallConn()
 }
 
-// A call whose answer is lost is charged once, on a single Redis and on a cluster: it is sent again under its number.
+// lossyCall is a call of a tenant with a limit of 10. A tenant with an odd number has a key with a limit of 7.
+func lossyCall(tenant int) (c store.Call, limit int64) {
+	c = storetest.Call(storetest.Tenant(tenant), 10, 100)
+	if tenant%2 == 0 {
+		return c, 10
+	}
+	c.Key, c.Cap = id.Key{1}, plan.Limits{Minute: 7}
+	return c, 7
+}
+
+// isChargedOnce reports whether a verdict on a call of lossyCall, which is the nth, has charged each record once, up to the limit.
+func isChargedOnce(v quota.Verdict, n, limit int64) bool {
+	used, ofKey := v.Usages[quota.Day].Used, v.Usages[quota.KeyDay].Used
+	return v.Granted == 1 == (n <= limit) && used == min(n, limit) && (limit == 10 || ofKey == used)
+}
+
+// A call whose answer is lost is charged once, on a single Redis and on a cluster: it is sent again under its number. A key's record and
+// its tenant's are charged together.
 func TestLostReplies(t *testing.T) {
 	f := func(name string, start func(t *testing.T) (urls string, proxies []*tape)) {
 		t.Run(name, func(t *testing.T) {
@@ -159,10 +178,10 @@ func TestLostReplies(t *testing.T) {
 			}
 			all := int64(0)
 			for n := range int64(60) {
-				q := storetest.Request(storetest.Tenant(int(n%4)), 10, 100)
+				c, limit := lossyCall(int(n % 4))
 				lost := lose(1)
-				v, outcome := r.Take(store.Call{Request: q})
-				if granted := n/4 < 10; outcome != Decided || v.Granted == 1 != granted || v.Usages[quota.Day].Used != min(n/4+1, 10) {
+				v, outcome := r.Take(c)
+				if outcome != Decided || !isChargedOnce(v, n/4+1, limit) {
 					t.Fatalf("request %d: outcome %d, %+v", n, outcome, v)
 				}
 				all += lost()
@@ -205,17 +224,18 @@ func TestLostReplies(t *testing.T) {
 	})
 }
 
-// Several batches are under way, and two answers are lost: those of two batches, or of one batch and its repetition.
-func TestLostRepliesOfLanes(t *testing.T) {
+// Two answers in a row are lost: those of two batches, or of one batch and its repetition.
+func TestTwoLostReplies(t *testing.T) {
 	p := newTape(t, testkit.StartRedis(t).Addr, quota.Product)
-	r := open(t, Config{URL: "redis://" + p.addr, Lanes: lanesMax})
+	r := open(t, Config{URL: "redis://" + p.addr})
 	for n := range int64(15) {
 		p.lose.Store(2)
 		var all sync.WaitGroup
 		for tenant := range 4 {
 			all.Go(func() {
-				v, outcome := r.Take(storetest.Call(storetest.Tenant(tenant), 10, 100))
-				if granted := n < 10; outcome != Decided || v.Granted == 1 != granted || v.Usages[quota.Day].Used != min(n+1, 10) {
+				c, limit := lossyCall(tenant)
+				v, outcome := r.Take(c)
+				if outcome != Decided || !isChargedOnce(v, n+1, limit) {
 					t.Errorf("request %d of tenant %d: outcome %d, %+v", n, tenant, outcome, v)
 				}
 			})

@@ -1,7 +1,7 @@
 // Package redis decides quotas in the Redis that all gateways share.
 //
 // Requests go to Redis in batches. Each server has a batcher: requests that arrive while a batch is under way form the
-// next one. If Redis is far away, several batches are under way. All requests of one tenant in a batch become one demand,
+// next one. All requests of one tenant in a batch become one demand,
 // whose grants they get in the order of their arrival. One script call decides the whole batch; on Redis Cluster there is one
 // call per tenant, in one pipeline.
 //
@@ -31,7 +31,7 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// Config says how Redis is reached and used. All fields but Lanes are required.
+// Config says how Redis is reached and used. All fields are required.
 type Config struct {
 	URL     string
 	Prefix  string // begins every name in Redis
@@ -39,8 +39,6 @@ type Config struct {
 	Clock   func() time.Time // steps never
 	Budget  time.Duration    // how long Redis may be silent before it is down, while this process has CPU time
 	Metrics *Metrics
-	// Lanes is how many batches may be under way to one server; 0: as many as pay. Only tests set it.
-	Lanes int
 	// Changed is called with the cause when the first server goes down, and when no server is down any longer.
 	Changed func(down bool, cause error)
 }

@@ -464,7 +464,10 @@ func (t *trip) command(ctx context.Context, r *script, verb string, n int) *redi
 	for i := c.from; i < c.to; i++ {
 		args = append(args, &t.keys[i]) // go-redis takes a pointer to a string without allocating
 	}
-	args = append(args, &r.shape, &c.demands, &c.debts, &t.batch, &c.months)
+	args = append(args, &r.shape, &c.demands, &t.batch)
+	if c.debts != "" || c.months != "" || r.now != nil { // Redis makes an object of each argument, also of an empty one
+		args = append(args, &c.debts, &c.months)
+	}
 	if r.now != nil {
 		args = append(args, int64(r.now()))
 	}

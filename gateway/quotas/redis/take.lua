@@ -8,14 +8,14 @@
 --          request. A day ends with the first day after it. A policy that is not set has COUNT_MAX. The caller has limited use to
 --          uint32's range. If the cost is negative, the record is a key's own, and the next demand is its tenant's: the two are
 --          granted together, as many units as the tenant's demand wants.
--- ARGV[3]  the debts from outages in KEYS' order, as doubles: spent in the window, the end of a day, spent in it, the end of a month,
---          spent in it; empty if there are no debts.
--- ARGV[4]  the batch: its number as a double and 8 bytes that name the gateway's process; 16 zero bytes if it has no name. A batch
+-- ARGV[3]  the batch: its number as a double and 8 bytes that name the gateway's process; 16 zero bytes if it has no name. A batch
 --          has each key once. A demand that was decided before in the same batch is not decided again: it gets what it was
 --          granted then.
+-- ARGV[4]  the debts from outages in KEYS' order, as doubles: spent in the window, the end of a day, spent in it, the end of a month,
+--          spent in it; empty or absent if there are no debts.
 -- ARGV[5]  the months in KEYS' order, as doubles: the use below which one more request fits, the beginning of a month that is nearest
 --          to the gateway's clock, the beginning of the one after it, the end of the known month, its use; zeros for a demand without
---          a limit of the month; empty if no demand has one. So clocks may differ by days, and this script needs no calendar.
+--          a limit of the month; empty or absent if no demand has one. So clocks may differ by days, and this script needs no calendar.
 -- ARGV[6]  now in Unix ms, only in tests. Otherwise the script uses this server's clock, the same for all gateways.
 --
 -- Reply    one string: now as uint64; for each demand a summary, the last batch and the month; remarks on some of the demands, in their
@@ -38,7 +38,8 @@
 -- the month's place. So they move the month when they charge debts, and it counts as none: only a month has 8 zero bytes behind it.
 -- If a batch is sent again when it is no longer there, its demand is decided again: it may be charged twice, and never less than
 -- once. What may follow is ignored.
-local unpack, pack, rep, sub, find, min, call = struct.unpack, struct.pack, string.rep, string.sub, string.find, math.min, redis.call
+local unpack, pack, rep, sub, find = struct.unpack, struct.pack, string.rep, string.sub, string.find
+local min, concat, call, pcall = math.min, table.concat, redis.call, redis.pcall
 
 local GRANTED, LIMITED, WRONG_TYPE, WRONG_LENGTH, WRONG_VERSION = 1, 2, 3, 4, 5
 local LOST = 16
@@ -198,9 +199,9 @@ local function decide(index, key, stored, want, agree)
     if spent_day == day + 1 then
       day_used, earlier = day_used + spent_day_used, earlier - spent_day_used
     end
-    if earlier > 0 and spent_month > day and spent_month <= COUNT_MAX then
-      if ends == 0 then ends = spent_month end
-      if ends == spent_month then
+    if spent_month > day and spent_month <= COUNT_MAX then
+      if ends == 0 then ends = spent_month end -- so the day counts in the month when it is over
+      if ends == spent_month and earlier > 0 then
         before = before + earlier
         if before > COUNT_MAX then before = COUNT_MAX end
       end
@@ -284,26 +285,37 @@ local function is_within_month(index, stored, used, want)
     and (known_ends ~= ends or known_used <= used - want)
 end
 
+local shape -- of the last call
+local parts = {} -- of the reply: now, the slots, the remarks; what is behind them is of earlier calls
+
 -- Decides all demands of a call, and returns its reply.
 local function take(KEYS, ARGV)
-  slice_ms, slices, day_ms = unpack('<I4I4I4', ARGV[1])
-  ring_bytes = slices * 4
-  keys, demands, debts, batch, months, now = KEYS, ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
+  if shape ~= ARGV[1] then
+    shape = ARGV[1]
+    slice_ms, slices, day_ms = unpack('<I4I4I4', shape)
+    ring_bytes = slices * 4
+    SUMMARY_START, COUNTS_START, RECENT_END =
+      text(ring_bytes), text(ring_bytes + COUNTS_AT), text(ring_bytes + RECENT_BYTES - 1)
+  end
+  keys, demands, batch, debts, months, now = KEYS, ARGV[2], ARGV[3], ARGV[4] or '', ARGV[5] or '', ARGV[6]
   number = unpack('<d', batch)
-  if not now then
+  if now then
+    now = tonumber(now)
+  else
     local time = call('TIME')
-    now = time[1] * 1000 + (time[2] - time[2] % 1000) / 1000
+    local micros = tonumber(time[2])
+    now = time[1] * 1000 + (micros - micros % 1000) / 1000
   end
   this_slice = (now - now % slice_ms) / slice_ms
-  SUMMARY_START, COUNTS_START, RECENT_END =
-    text(ring_bytes), text(ring_bytes + COUNTS_AT), text(ring_bytes + RECENT_BYTES - 1)
   today = day_of(this_slice)
   tomorrow = today + 1
-  local slots, remarks = {}, {}
+  local count = #keys
+  local last_part = count + 1
   local own, own_stored -- the index of a key's demand, which waits for its tenant's, and its record
-  for i = 1, #keys do
+  parts[1] = pack('<I8', now)
+  for i = 1, count do
     local key, slot = keys[i], nil
-    local stored = redis.pcall('GETRANGE', key, SUMMARY_START, RECENT_END)
+    local stored = pcall('GETRANGE', key, SUMMARY_START, RECENT_END)
     if #stored == RECENT_BYTES and debts == '' and not own then
       local version, at, newest, oldest, count, day_used, sum, last = unpack(SUMMARY_AND_NUMBER, stored)
       local minute_below, day_below, want, known_day, known_used = unpack(DEMAND_FIRST, demands, (i - 1) * DEMAND_BYTES + 1)
@@ -321,17 +333,19 @@ local function take(KEYS, ARGV)
       own, own_stored, slot = i - 1, stored, VOID
     end
     if not slot then
-      local remark, granted
+      local granted
       local agree = own and function(admitted)
-        slots[own + 1], remark, granted = decide(own, keys[own + 1], own_stored, admitted)
-        remarks[#remarks + 1] = remark
+        last_part = last_part + 1
+        parts[own + 2], parts[last_part], granted = decide(own, keys[own + 1], own_stored, admitted)
         return min(granted or 0, admitted) -- the key's record may be unusable
       end
+      local remark
       slot, remark, granted = decide(i - 1, key, stored, nil, agree)
       if own and not granted then agree(0) end -- the tenant's record is unusable
-      own, remarks[#remarks + 1] = nil, remark
+      own, last_part = nil, last_part + 1
+      parts[last_part] = remark
     end
-    slots[i] = slot
+    parts[i + 1] = slot
   end
-  return pack('<I8', now) .. table.concat(slots) .. table.concat(remarks)
+  return concat(parts, '', 1, last_part)
 end

@@ -25,6 +25,7 @@ type Memory struct {
 type kept struct {
 	quota.Record
 	changed uint64 // the era of the last change
+	isNew   bool   // it is not in the map yet
 }
 
 // NewMemory returns an empty store that decides by this rule and clock.
@@ -49,11 +50,11 @@ func (m *Memory) Decide(_ context.Context, demands []Demand, results []Result) e
 }
 
 // Take decides one demand at the instant now.
-func (m *Memory) Take(now instant.Millis, d *Demand) quota.Verdict {
+func (m *Memory) Take(now instant.Millis, d *Demand) (v quota.Verdict) {
 	s := m.records.Lock(d.Name)
 	defer s.Unlock()
 	rec := m.record(s, d)
-	v := m.rule.Take(&rec.Record, now, d.Quota())
+	v = m.rule.Take(&rec.Record, now, d.Quota())
 	m.keep(s, d, rec, &v)
 	return v
 }
@@ -74,20 +75,20 @@ func (m *Memory) record(s *sharded.Shard[Name, *kept], d *Demand) *kept {
 	if rec := s.Entries[d.Name]; rec != nil {
 		return rec
 	}
-	return &kept{}
+	return &kept{isNew: true}
 }
 
 // keep keeps a record that counts something. It need not be saved if the demand only read it.
 func (m *Memory) keep(s *sharded.Shard[Name, *kept], d *Demand, rec *kept, v *quota.Verdict) {
-	isNew := s.Entries[d.Name] == nil
-	if isNew && rec.IsUnused() {
+	if rec.isNew && rec.IsUnused() {
 		return
 	}
-	if isNew {
-		s.Put(d.Name, rec, m.expiredAt(v.At))
-	}
-	if isNew || v.Granted > 0 || d.Spent != (quota.Use{}) || d.Known != (quota.Use{}) {
+	if rec.isNew || v.Granted > 0 || d.Spent != (quota.Use{}) || d.Known != (quota.Use{}) {
 		rec.changed = m.era.Load()
+	}
+	if rec.isNew {
+		rec.isNew = false
+		s.Put(d.Name, rec, m.expiredAt(v.At))
 	}
 }
 

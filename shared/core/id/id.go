@@ -144,16 +144,3 @@ func scan(dst []byte, prefix string, column any) error {
 	}
 	return parse(dst, prefix, text)
 }
-
-// Like returns the first and the last ID that begin with a text and have a prefix, which is TenantPrefix or KeyPrefix. If no ID can begin so,
-// the first is after the last. Both are as long as an ID, so that every collation orders them as their bytes.
-func Like(prefix, text string) (first, last string) {
-	if strings.HasPrefix(prefix, text) {
-		text = prefix
-	}
-	rest := len(prefix) + textLen - len(text)
-	if rest < 0 || !strings.HasPrefix(text, prefix) || strings.Trim(text[len(prefix):], alphabet) != "" {
-		return prefix + "1", prefix + "0"
-	}
-	return text + strings.Repeat("0", rest), text + strings.Repeat("z", rest)
-}

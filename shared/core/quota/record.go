@@ -127,26 +127,29 @@ func decodeSummary(src, month []byte) (s summary, err error) {
 
 // Verdict returns the verdict of a decision on d that was made elsewhere. src is the record's summary after it, and month is its month
 // or empty. retrySlice is the slice whose release lets the minute admit one more request, if it does not do so already.
-func (r Rule) Verdict(src, month []byte, now instant.Millis, d *Demand, granted, retrySlice int64) (Verdict, error) {
+func (r Rule) Verdict(src, month []byte, now instant.Millis, d *Demand, granted, retrySlice int64) (v Verdict, err error) {
 	s, err := decodeSummary(src, month)
 	if err != nil {
-		return Verdict{}, err
+		return v, err
 	}
-	return r.verdict(&s, now, d, granted, retrySlice), nil
+	b := d.bounds()
+	r.describe(&v, &s, now, &b, granted, retrySlice)
+	return v, nil
 }
 
 // VerdictFrom is Verdict with a src from before the decision. The decision then charged all wanted requests, within the limits, to the
 // record's current slice, which is also its newest.
-func (r Rule) VerdictFrom(src, month []byte, now instant.Millis, d *Demand) (Verdict, error) {
+func (r Rule) VerdictFrom(src, month []byte, now instant.Millis, d *Demand) (v Verdict, err error) {
 	s, err := decodeSummary(src, month)
 	if err != nil {
-		return Verdict{}, err
+		return v, err
 	}
-	units := d.Units(d.Want)
+	b, units := d.bounds(), d.Units(d.Want)
 	s.count += uint32(units)
 	s.dayUsed += uint32(units)
 	s.sum += units
-	return r.verdict(&s, now, d, units/d.cost(), s.oldest), nil
+	r.describe(&v, &s, now, &b, units/b.cost, s.oldest)
+	return v, nil
 }
 
 // IsUnused reports whether rec counts nothing, so that it can be dropped.

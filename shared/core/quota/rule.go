@@ -21,18 +21,23 @@ const CountMax = math.MaxUint32
 // that is more than Ahead in the future gets a new date: all its usage counts as admitted now, in this slice and on this day.
 // Usage that rec has lost, but that the caller knows, counts as admitted now as well. Both may hold a tenant back for one more
 // window, but never let it exceed a limit.
-func (r Rule) Take(rec *Record, now instant.Millis, d Demand) Verdict {
-	return r.grant(rec, now, &d, r.admits(rec, now, &d))
+func (r Rule) Take(rec *Record, now instant.Millis, d Demand) (v Verdict) {
+	b := d.bounds()
+	r.grant(&v, rec, now, &b, r.admits(rec, now, &d, &b))
+	return v
 }
 
 // TakeBoth decides two demands that are granted together: a key's own and its tenant's. Both records are charged, or neither.
 func (r Rule) TakeBoth(key, tenant *Record, now instant.Millis, own, d Demand) (ofKey, ofTenant Verdict) {
-	granted := min(r.admits(key, now, &own), r.admits(tenant, now, &d))
-	return r.grant(key, now, &own, granted), r.grant(tenant, now, &d, granted)
+	ownBounds, b := own.bounds(), d.bounds()
+	granted := min(r.admits(key, now, &own, &ownBounds), r.admits(tenant, now, &d, &b))
+	r.grant(&ofKey, key, now, &ownBounds, granted)
+	r.grant(&ofTenant, tenant, now, &b, granted)
+	return ofKey, ofTenant
 }
 
 // admits brings rec to now and adds the use that it does not have. It returns how many of the wanted requests it admits.
-func (r Rule) admits(rec *Record, now instant.Millis, d *Demand) int64 {
+func (r Rule) admits(rec *Record, now instant.Millis, d *Demand, b *bounds) int64 {
 	r.advance(rec, now)
 	day := r.day(rec.at)
 	if day >= int64(rec.monthEnds) {
@@ -53,48 +58,61 @@ func (r Rule) admits(rec *Record, now instant.Millis, d *Demand) int64 {
 		rec.dayUsed = Count(int64(rec.dayUsed) + spent)
 		earlier -= spent
 	}
-	if ends := d.Spent.Month.Ends; earlier > 0 && ends > day && ends <= CountMax {
+	if ends := d.Spent.Month.Ends; ends > day && ends <= CountMax {
 		if rec.monthEnds == 0 {
-			rec.monthEnds = uint32(ends)
+			rec.monthEnds = uint32(ends) // so the day counts in the month when it is over
 		}
 		if ends == int64(rec.monthEnds) {
-			rec.before = Count(int64(rec.before) + earlier)
+			rec.before = Count(int64(rec.before) + max(0, earlier))
 		}
 	}
 	r.charge(rec, Count(d.Spent.Minute))
 
-	admitted, cost := min(d.Want, plan.LimitMax), d.cost()
-	limits := d.bounds()
+	admitted := min(d.Want, plan.LimitMax)
 	for p, used := range rec.used() {
-		if limits[p] != noLimit {
-			admitted = min(admitted, (limits[p]-used)/cost)
+		if b.limits[p] != noLimit {
+			admitted = min(admitted, (b.limits[p]-used)/b.cost)
 		}
 	}
 	return max(0, admitted)
 }
 
 // grant charges rec for the granted requests.
-func (r Rule) grant(rec *Record, now instant.Millis, d *Demand, granted int64) Verdict {
-	units := Count(d.Units(granted))
+func (r Rule) grant(v *Verdict, rec *Record, now instant.Millis, b *bounds, granted int64) {
+	units := Count(granted * b.cost)
 	r.charge(rec, units)
 	rec.dayUsed = Count(int64(rec.dayUsed) + int64(units))
-	return r.verdict(&rec.summary, now, d, granted, r.retrySlice(rec, d.FitsBelow(Minute)))
+	r.describe(v, &rec.summary, now, b, granted, r.retrySlice(rec, b.fitsBelow(Minute)))
 }
 
 // noLimit stands for the limit of a policy that is not set.
 const noLimit = CountMax
 
-// bounds returns the limits of the demand by policy. If none is set, nothing is admitted: the minute has 0.
-func (d *Demand) bounds() (limits [Month + 1]int64) {
-	if d.Limits == (plan.Limits{}) {
-		return [...]int64{0, noLimit, noLimit}
+// bounds are the limits of a demand by policy, and the cost of its requests.
+type bounds struct {
+	limits [Month + 1]int64
+	cost   int64
+}
+
+// bounds returns the bounds of the demand. If no limit is set, nothing is admitted: the minute has 0.
+func (d *Demand) bounds() bounds {
+	b := bounds{[...]int64{noLimit, noLimit, noLimit}, d.cost()}
+	if !d.Limits.IsSet() {
+		b.limits[Minute] = 0
 	}
 	for p, limit := range [...]int64{d.Limits.Minute, d.Limits.Day, d.Limits.Month} {
-		if limits[p] = noLimit; limit != 0 {
-			limits[p] = min(max(0, limit), plan.LimitMax)
+		if limit != 0 {
+			b.limits[p] = min(max(0, limit), plan.LimitMax)
 		}
 	}
-	return limits
+	return b
+}
+
+func (b *bounds) fitsBelow(p Policy) int64 {
+	if b.limits[p] != noLimit {
+		return b.limits[p] - b.cost + 1
+	}
+	return noLimit
 }
 
 func (d *Demand) cost() int64 { return min(max(1, d.Cost), plan.CostMax) }
@@ -105,10 +123,8 @@ func (d *Demand) Units(requests int64) int64 { return min(max(0, requests), plan
 // FitsBelow returns the use below which a policy admits one more request of the demand. It is not positive if the cost is above the
 // limit, and CountMax if the policy is not set.
 func (d *Demand) FitsBelow(p Policy) int64 {
-	if limit := d.bounds()[p]; limit != noLimit {
-		return limit - d.cost() + 1
-	}
-	return noLimit
+	b := d.bounds()
+	return b.fitsBelow(p)
 }
 
 // MonthEnd returns the first day after this one on which a month begins, in days since the Unix epoch. Months begin on this day of
@@ -213,39 +229,34 @@ func (r Rule) releaseAt(slice int64) instant.Millis {
 	return r.startsAt(slice + 1 + int64(r.Slices))
 }
 
-// verdict returns the state of a record.
-func (r Rule) verdict(s *summary, now instant.Millis, d *Demand, granted, retrySlice int64) Verdict {
-	v := Verdict{At: now, Granted: granted}
-	day := r.day(s.at)
-	minute, ends := &v.Usages[Minute], max(day+1, int64(s.monthEnds))
+// describe sets the zero v to the state of a record.
+func (r Rule) describe(v *Verdict, s *summary, now instant.Millis, b *bounds, granted, retrySlice int64) {
+	v.At, v.Granted = now, granted
+	minute, day, month := &v.Usages[Minute], &v.Usages[Day], &v.Usages[Month]
 	minute.ResetAt, minute.ReleaseAt = now, now
 	if s.sum > 0 {
 		minute.ResetAt, minute.ReleaseAt = r.releaseAt(s.newest), r.releaseAt(s.oldest)
 	}
-	for p, end := range [...]int64{Day: day + 1, Month: ends} {
-		if u := &v.Usages[p]; end != 0 {
-			u.ResetAt = instant.Millis(end * r.Day.Milliseconds())
-			u.ReleaseAt = u.ResetAt
-		}
-	}
-	limits, cost := d.bounds(), d.cost()
+	tomorrow := r.day(s.at) + 1
+	day.ResetAt = instant.Millis(tomorrow * r.Day.Milliseconds())
+	month.ResetAt = instant.Millis(max(tomorrow, int64(s.monthEnds)) * r.Day.Milliseconds())
+	day.ReleaseAt, month.ReleaseAt = day.ResetAt, month.ResetAt
 	for p, used := range s.used() {
-		u := &v.Usages[p]
-		if u.Used = used; limits[p] == noLimit {
+		u, limit := &v.Usages[p], b.limits[p]
+		if u.Used = used; limit == noLimit {
 			continue
 		}
-		u.Limit, u.Remaining = limits[p], max(0, limits[p]-used)
+		u.Limit, u.Remaining = limit, max(0, limit-used)
 		switch {
-		case used+cost <= limits[p]:
+		case used+b.cost <= limit:
 		case Policy(p) != Minute:
 			u.RetryAt = u.ResetAt
-		case cost > limits[p]:
+		case b.cost > limit:
 			u.RetryAt = r.releaseAt(s.at)
 		default:
 			u.RetryAt = r.releaseAt(retrySlice)
 		}
 	}
-	return v
 }
 
 // Count returns n, limited to what a record can hold.

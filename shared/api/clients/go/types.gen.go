@@ -474,6 +474,9 @@ type UsageRow struct {
 
 	// Start The start of the hour or day.
 	Start time.Time `json:"start"`
+
+	// Units What the charged requests cost. A request costs one unit, or as many as `X-Request-Cost` says.
+	Units int64 `json:"units"`
 }
 
 // BadGateway Example: {"code":"minute_quota_exceeded","details":{"limit":60,"plan":"free","policy":"minute","resetAt":"2026-01-01T00:01:00Z","retryAfter":12,"strikesUntilBan":60,"used":60},"message":"the quota of this minute is used up: wait for Retry-After","status":429}

@@ -1,0 +1,75 @@
+package operators
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
+	"petgate/shared/metering"
+	"petgate/shared/operate"
+)
+
+// usageExport seals hours, like the command. That changes only how later usage of them is counted: as corrections.
+var usageExport = call{
+	method: get, path: "/usage/export", verb: "usage export", role: read, pages: true,
+	summary:   "Export the usage of live keys in closed hours, for billing: an event for each tenant, operation and hour, and their corrections.",
+	arguments: reflect.TypeFor[usagePeriod](), result: reflect.TypeFor[ExportView](), serve: exportUsage,
+}
+
+// ExportView is one page of an export.
+type ExportView struct {
+	Since   string                    `json:"since"`   // the first hour
+	Until   string                    `json:"until"`   // the hours before are closed
+	Missing []string                  `json:"missing"` // why later hours are open, and where usage is missing, for people
+	Events  []metering.UsageEventView `json:"events"`
+}
+
+func exportUsage(_ *API, _ *http.Request, v *visit, arguments any) (answer, error) {
+	now := v.operator.Now()
+	since, until, err := arguments.(*usagePeriod).of(now)
+	if err != nil {
+		return answer{}, err
+	}
+	after, err := v.afterEvent()
+	if err != nil {
+		return answer{}, err
+	}
+	e, err := metering.New(v.ctx, v.operator.Store, "", since, until)
+	if err != nil {
+		return answer{}, err
+	}
+	missing, err := e.Missing(v.ctx, now, min(now, until))
+	if err != nil {
+		return answer{}, err
+	}
+	rows, err := e.Page(v.ctx, after, v.limit+1)
+	made := answer{}
+	if len(rows) > v.limit {
+		rows = rows[:v.limit]
+		last := rows[v.limit-1]
+		made.next = fmt.Sprintf("%d.%d.%s.%s", last.Correction, int64(last.Hour), last.Tenant, last.Operation)
+	}
+	made.body = ExportView{e.Since.String(), max(e.Since, e.Until).String(), append([]string{}, missing...), operate.ViewsOf(rows, e.View)}
+	return made, err
+}
+
+// afterEvent reads the event that a page begins after: its correction, hour in ms, tenant and operation.
+func (v *visit) afterEvent() (after keystore.SealedUsage, err error) {
+	if v.after == "" {
+		return after, nil
+	}
+	parts := append(strings.SplitN(v.after, ".", 4), "", "", "")
+	correction, noCorrection := strconv.ParseInt(parts[0], 10, 64)
+	hour, noHour := strconv.ParseInt(parts[1], 10, 64)
+	tenant, noTenant := id.ParseTenant(parts[2])
+	if errors.Join(noCorrection, noHour, noTenant) != nil {
+		return after, noPage
+	}
+	return keystore.SealedUsage{Correction: correction, Hour: instant.Millis(hour), Tenant: tenant, Operation: parts[3]}, nil
+}
