@@ -197,7 +197,7 @@ func (m *model) do(s step) (fault string) {
 		if now.Sub(m.forgotAt) > window && now.Sub(m.startedAt) > window {
 			m.forgotAt, m.forgotDown, m.missed = now, m.down, false
 			m.losses = append(m.losses, now)
-			m.lose()
+			m.server.lose()
 		}
 	case "lose a reply":
 		m.loseReply.Store(true)

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"petgate/gateway/quotas/store"
 	"petgate/shared/core/quota"
 )
 
@@ -216,7 +215,7 @@ func TestSharesFollowTheClockOfRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ahead = 7*time.Hour + 300*time.Millisecond
 		s, r := newSite(t, 1), asking(1, 60)
-		s.server.records = store.NewMemory(quota.Product, func() time.Time { return time.Now().Add(ahead) })
+		s.server.use(func() time.Time { return time.Now().Add(ahead) })
 		at := mustTake(t, s.gateways[0], r).At
 		if skew := s.gateways[0].skew(); (skew - ahead).Abs() > 2*time.Millisecond {
 			t.Errorf("a skew of %v, want %v", skew, ahead)

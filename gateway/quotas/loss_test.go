@@ -155,14 +155,6 @@ func (s *site) use(r Request, gateways ...*Shared) (admitted int64) {
 	return admitted
 }
 
-// lose makes Redis forget its counts.
-func (s *site) lose() {
-	s.server.mu.Lock()
-	defer s.server.mu.Unlock()
-	s.server.records = store.NewMemory(quota.Product, time.Now)
-	s.server.losses++
-}
-
 func (s *site) back() {
 	s.server.fail(nil)
 	time.Sleep(2 * time.Second)
@@ -186,7 +178,7 @@ func TestLossDuringAnOutage(t *testing.T) {
 				began := time.Now()
 				admitted := s.use(r, s.gateways[0])
 				s.server.fail(errRefused)
-				s.lose()
+				s.server.lose()
 				admitted += s.use(r, s.gateways...)
 				s.back()
 				admitted += s.use(r, s.gateways...)
@@ -250,7 +242,7 @@ func TestClockOfRedisStepsInAnOutage(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, r := newSite(t, 3), asking(1, 100)
 			var stepped atomic.Int64
-			s.server.records = store.NewMemory(quota.Product, func() time.Time { return time.Now().Add(time.Duration(stepped.Load())) })
+			s.server.use(func() time.Time { return time.Now().Add(time.Duration(stepped.Load())) })
 			before := s.use(r, s.gateways[0])
 			s.server.fail(errRefused)
 			during := s.use(r, s.gateways...)

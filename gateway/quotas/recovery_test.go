@@ -22,7 +22,7 @@ func TestRedisComesBackEmpty(t *testing.T) {
 		}
 		server.fail(errRefused)
 		mustTake(t, l, a)
-		server.records = store.NewMemory(quota.Product, time.Now)
+		server.lose()
 		server.fail(nil)
 		time.Sleep(time.Second)
 		if v := mustTake(t, l, a); v.Usages[quota.Minute].Used != 42 || v.Usages[quota.Day].Used != 42 {
@@ -30,7 +30,7 @@ func TestRedisComesBackEmpty(t *testing.T) {
 		}
 
 		time.Sleep(61 * time.Second)
-		server.records = store.NewMemory(quota.Product, time.Now)
+		server.lose()
 		if v := mustTake(t, l, a); v.Usages[quota.Minute].Used != 1 || v.Usages[quota.Day].Used != 43 {
 			t.Errorf("a minute later: %+v, want 1 used in the minute and 43 in the day", v)
 		}
@@ -84,7 +84,7 @@ func TestKnownUseIsToldBeforeRedisDecides(t *testing.T) {
 			mustTake(t, s.gateways[0], r)
 		}
 		s.server.fail(errRefused)
-		s.lose()
+		s.server.lose()
 		for _, g := range s.gateways {
 			mustTake(t, g, asking(2, 100)) // it has noticed
 		}

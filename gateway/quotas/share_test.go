@@ -66,6 +66,17 @@ func (f *flaky) fail(err error) {
 	f.err = err
 }
 
+// lose makes it forget its counts.
+func (f *flaky) lose() { f.use(time.Now) }
+
+// use makes it a server without counts that has this clock.
+func (f *flaky) use(clock func() time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.records = store.NewMemory(quota.Product, clock)
+	f.losses++
+}
+
 // What was admitted without Redis is charged once: with the tenant's first decision after Redis is back.
 func TestMergeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -167,7 +178,7 @@ func TestFlushedRedisGivesNoSecondDay(t *testing.T) {
 	if n := takeAll(t, l, a, 40); n != 40 {
 		t.Fatalf("%d admitted, want 40", n)
 	}
-	server.records = store.NewMemory(quota.Product, time.Now)
+	server.lose()
 	if n := takeAll(t, l, a, 40); n != 10 {
 		t.Errorf("%d admitted after a flush, want the day's last 10", n)
 	}
@@ -183,7 +194,7 @@ func TestReportOfAFlushedRedisGivesNoSecondMinute(t *testing.T) {
 		if n := takeAll(t, l, a, 40); n != 40 {
 			t.Fatalf("%d admitted, want 40", n)
 		}
-		server.records = store.NewMemory(quota.Product, time.Now)
+		server.lose()
 		time.Sleep(rememberFor)
 		if v, err := l.Current(a); err != nil || v.Usages[quota.Minute].Used != 40 {
 			t.Errorf("a report after a flush: %+v, %v, want 40 used", v.Usages[quota.Minute], err)
