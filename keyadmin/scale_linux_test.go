@@ -28,7 +28,7 @@ const (
 	scaleEvents  = 500_000
 )
 
-// Lists cost what they show, and not what the database has: a gateway's neighbour must not take its memory.
+// A list needs memory for the rows that it shows, not for all rows of the database: keyadmin may run beside a gateway.
 func TestScale(t *testing.T) {
 	program := testkit.Build(t, "petgate/keyadmin")
 	testkit.EachDatabase(t, func(t *testing.T, url string) {

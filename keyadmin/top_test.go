@@ -120,7 +120,7 @@ func TestTopLines(t *testing.T) {
 	}
 }
 
-// As CSV, too, it is said that the database cannot be read.
+// CSV, too, says that the database cannot be read.
 func TestTopCSVNamesTheProblem(t *testing.T) {
 	var said strings.Builder
 	a := &app{stdio: stdio{Out: io.Discard, Err: &said}, cli: &cli{}}

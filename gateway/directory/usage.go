@@ -197,7 +197,7 @@ func (u *unstored) next(withMinutes bool) *usageBatch {
 	return u.Sent
 }
 
-// flushUsage writes what was counted every few seconds. While the database does not take it, a file keeps it.
+// Every few seconds, flushUsage writes what was counted. While the database does not take it, a file keeps it.
 func (d *Directory) flushUsage(ctx context.Context) {
 	failing := false
 	for range ticks(ctx, flushEvery) {

@@ -25,7 +25,7 @@ type fleet struct {
 
 	// Only watch uses the following fields.
 	numbers    []int64         // numbers of gateways, of the last window and slice
-	texts      []string        // the texts that left was read from
+	texts      []string        // the texts from which left was read
 	taken      map[string]bool // reported here, although the database may still have them: a commit failed
 	complaints rate.Sometimes
 }

@@ -66,7 +66,7 @@ func (h BackupHeader) sum() (string, error) {
 	return h.finish(sha256.New())
 }
 
-// mac returns what MAC must be, after the rows were added to a hash with the key.
+// mac returns what MAC must be. rows is a hash with the key, to which all rows were added.
 func (h BackupHeader) mac(rows hash.Hash) (string, error) {
 	h.Sum, h.MAC = "", ""
 	return h.finish(rows)

@@ -9,7 +9,7 @@ import (
 	"petgate/shared/operate"
 )
 
-// A false gateway cannot have another address asked.
+// An address that claims to be a gateway cannot make keyadmin ask another one.
 func TestAskAdminFollowsNoRedirect(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/elsewhere" {

@@ -77,7 +77,7 @@ func (t Owner) IsLess(than Owner) bool {
 // Plans are all plans by name.
 type Plans map[string]keystore.Plan
 
-// Owner adds its limits to a tenant.
+// Owner returns a tenant with the limits that are in force for it.
 func (p Plans) Owner(t keystore.Tenant) Owner {
 	of := p[t.Plan]
 	return Owner{t, of.InForce(t.Override, apikey.Live), of.InForce(t.Override, apikey.Test)}
@@ -96,7 +96,7 @@ func (o Operator) Plans(ctx context.Context) (Plans, error) {
 	return byName, nil
 }
 
-// Owner adds its limits to a tenant.
+// Owner returns a tenant with the limits that are in force for it.
 func (o Operator) Owner(ctx context.Context, t keystore.Tenant) (Owner, error) {
 	plans, err := o.Plans(ctx)
 	return plans.Owner(t), err

@@ -15,7 +15,7 @@ type Span struct {
 	record *tracepb.Span
 }
 
-// The flags of an exported span beside those of its trace: it says whether its parent is in another program, and its parent is.
+// Flags that an exported span has beside those of its trace: that it knows whether its parent is in another program, and that it is.
 const (
 	flagKnowsRemote = 0x100
 	flagRemote      = 0x200

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// stepsPerBudget is in how many steps a connection waits for a budget. A step costs nothing while Redis answers.
+	// stepsPerBudget is the number of steps in which a connection waits for one budget. A step costs nothing while Redis answers.
 	stepsPerBudget = 5
 	// patience is how many budgets the whole wait may last. It is needed on a machine that interrupts every budget.
 	patience = 10

@@ -15,7 +15,7 @@ const (
 	noon   = instant.Millis(1_800_000_000_000)
 )
 
-// limit is the minute's limit of these tests. It takes as many shared strikes as own ones to ban.
+// limit is the minute's limit of these tests. So a ban takes as many shared strikes as own ones.
 const limit = 1
 
 func TestStrikes(t *testing.T) {
