@@ -29,7 +29,7 @@ import (
 const metricsHead = "# Metrics\n\n" + generated +
 	"The admin ports serve these under `/metrics`, beside those of the Go runtime and of the process. No label names a tenant, a key, a\n" +
 	"path or a client. A gateway's outcomes are the codes of [refusals](refusals.md), and `ok`; petsvc's those of its [errors](api.md).\n\n" +
-	"| name | labels | what it is |\n|---|---|---|\n"
+	"| name, with its labels | what it is |\n|---|---|\n"
 
 // exposed returns a registry with the metrics of all programs.
 func exposed(t *testing.T) *describing {
@@ -91,7 +91,10 @@ func (d *describing) Register(c prometheus.Collector) error {
 		_, labels, _ := strings.Cut(rest, "variableLabels: {")
 		labels, _, _ = strings.Cut(labels, "}")
 		d.labels[name] = strings.FieldsFunc(labels, func(r rune) bool { return r == ',' })
-		d.lines = append(d.lines, fmt.Sprintf("| `%s` | %s | %s |\n", name, labels, help))
+		if labels != "" {
+			labels = "{" + labels + "}"
+		}
+		d.lines = append(d.lines, fmt.Sprintf("| `%s%s` | %s |\n", name, labels, help))
 	}
 	return d.Registry.Register(c)
 }

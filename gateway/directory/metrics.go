@@ -44,11 +44,11 @@ func newMetrics(reg prometheus.Registerer, d *Directory) *metrics {
 	})
 	d.usage.dropped = make.NewCounter(prometheus.CounterOpts{
 		Name: "petgate_gateway_usage_dropped_requests_total",
-		Help: "Requests that are missing from the usage statistics because the database was unavailable for too long.",
+		Help: "Requests that the usage lacks: the database was unavailable for too long.",
 	})
 	d.usage.droppedMinutes = make.NewCounter(prometheus.CounterOpts{
 		Name: "petgate_gateway_usage_dropped_attempts_total",
-		Help: "Requests that are missing from the usage by minute because the database was unavailable for too long.",
+		Help: "Requests that the usage by minute lacks: the database was unavailable for too long.",
 	})
 	return &metrics{
 		loads: make.NewCounter(prometheus.CounterOpts{
@@ -62,7 +62,7 @@ func newMetrics(reg prometheus.Registerer, d *Directory) *metrics {
 		}),
 		unwrittenBans: make.NewCounter(prometheus.CounterOpts{
 			Name: "petgate_gateway_bans_unwritten_total",
-			Help: "Bans that were not written to the database because too many were waiting. They hold at this gateway only.",
+			Help: "Bans that were not written to the database, because too many were waiting: they hold at this gateway only.",
 		}),
 	}
 }

@@ -42,11 +42,11 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 	make := promauto.With(reg)
 	requests := make.NewCounterVec(prometheus.CounterOpts{
 		Name: "petgate_gateway_requests_total",
-		Help: "Requests by outcome: ok, page (documentation), preflight (CORS), options (OPTIONS *), report (of the quota), or the code of the refusal. Responses of the service count as ok, whatever their status, except 401.",
+		Help: "Requests by outcome: ok, page (documentation), preflight (CORS), options (OPTIONS *), report (of the quota), or the code of the refusal. Responses of the service count as ok, except 401.",
 	}, []string{"outcome"})
 	responses := make.NewCounterVec(prometheus.CounterOpts{
 		Name: "petgate_gateway_responses_total",
-		Help: "Responses by operation, and by class of status: 2xx, 3xx, 4xx, 5xx. The operation is none if the request was answered before its operation was known, as a refusal by the quota is.",
+		Help: "Responses by operation and class of status, such as 2xx. The operation is none if the request was answered before it was known.",
 	}, []string{"operation", "class"})
 	seconds := make.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "petgate_gateway_request_seconds",
@@ -60,12 +60,12 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 		}),
 		droppedLines: make.NewCounter(prometheus.CounterOpts{
 			Name: "petgate_gateway_access_log_dropped_total",
-			Help: "Lines of the access log that were dropped because the log's reader is too slow or has gone.",
+			Help: "Lines of the access log that were dropped: its reader is too slow or has gone.",
 		}),
 	}
 	ended := make.NewCounterVec(prometheus.CounterOpts{
 		Name: "petgate_gateway_ended_key_requests_total",
-		Help: "Requests with a known key that is revoked, disabled, expired, replaced or of another environment. The access log and the usage name the key.",
+		Help: "Requests with a known key that is revoked, disabled, expired, replaced or of another environment.",
 	}, []string{"why"})
 	for why := access.OtherEnvironment; why.IsOfKey(); why++ {
 		m.ended[why] = ended.WithLabelValues(strings.ReplaceAll(why.String(), " ", "_"))
@@ -134,9 +134,9 @@ var (
 	upstreamFailures = prometheus.NewDesc("petgate_gateway_upstream_failures_total",
 		"Attempts that failed at an upstream: it could not be connected, its response was late, invalid or missing, or it responded with 401. A connection that closed is not counted if its request was sent a second time.", upstreamLabel, nil)
 	upstreamEjections = prometheus.NewDesc("petgate_gateway_upstream_ejections_total",
-		"How often other upstreams were preferred for a while, because this one or its check had failed, or because it was about to stop.", upstreamLabel, nil)
+		"How often an upstream was ejected.", upstreamLabel, nil)
 	upstreamEjected = prometheus.NewDesc("petgate_gateway_upstream_ejected",
-		"1 while other upstreams are preferred, because this one or its check has failed, or because it is about to stop.", upstreamLabel, nil)
+		"1 while an upstream is ejected: others are preferred, because it or its check has failed, or it is about to stop.", upstreamLabel, nil)
 	upstreamCheckFailures = prometheus.NewDesc("petgate_gateway_upstream_check_failures_total",
 		"Checks of an upstream (--upstream-health-path) that failed.", upstreamLabel, nil)
 )

@@ -78,11 +78,11 @@ func New(cfg Config) *Server {
 	make := promauto.With(cfg.Metrics)
 	s.acceptFailures = make.NewCounter(prometheus.CounterOpts{
 		Name: "petgate_gateway_accept_failures_total",
-		Help: "Connections that could not be accepted, for example because the process has no file descriptors left.",
+		Help: "Connections that could not be accepted, for example for lack of file descriptors.",
 	})
 	s.evicted = make.NewCounter(prometheus.CounterOpts{
 		Name: "petgate_gateway_connections_evicted_total",
-		Help: "Connections that were closed to make room for others: first those without a valid key, then idle ones.",
+		Help: "Connections closed to make room for others: first those without a valid key, then idle ones.",
 	})
 	s.shed = make.NewCounter(prometheus.CounterOpts{
 		Name: "petgate_gateway_connections_shed_total",

@@ -26,9 +26,8 @@ func newMetrics(reg prometheus.Registerer, skew func() time.Duration) *metrics {
 	}, func() float64 { return skew().Seconds() })
 	decisions := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "petgate_gateway_limits_decisions_total",
-		Help: "Quota decisions, by outcome. admitted, refused: decided by the store. remembered: refused without asking, " +
-			"because the store has just refused. local_admitted, local_refused: decided by this gateway's share of the limits. " +
-			"undecided: answered with 503.",
+		Help: "Quota decisions. admitted, refused: by the store. remembered: refused without asking, because the store has just refused. " +
+			"local_admitted, local_refused: by this gateway's share of the limits. undecided: answered with 503.",
 	}, []string{"outcome"})
 	return &metrics{
 		admitted:      decisions.WithLabelValues("admitted"),
@@ -39,8 +38,7 @@ func newMetrics(reg prometheus.Registerer, skew func() time.Duration) *metrics {
 		undecided:     decisions.WithLabelValues("undecided"),
 		unsaved: auto.NewCounter(prometheus.CounterOpts{
 			Name: "petgate_gateway_limits_saves_failed_total",
-			Help: "Failed attempts to save the quotas that are kept in memory, or what Redis has to get after an outage. " +
-				"The next attempt saves them too.",
+			Help: "Failed attempts to save the quotas that are kept in memory, or what Redis has to get after an outage.",
 		}),
 		mode: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "petgate_gateway_limits_mode",

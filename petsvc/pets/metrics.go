@@ -29,7 +29,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Buckets: []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
 		}, []string{"operation"}),
 		acceptFailures: with.NewCounter(prometheus.CounterOpts{
-			Name: "petgate_petsvc_accept_failures_total", Help: "Connections that could not be accepted, for example because the process has no file descriptors left.",
+			Name: "petgate_petsvc_accept_failures_total", Help: "Connections that could not be accepted, for example for lack of file descriptors.",
 		}),
 		databaseUp: with.NewGauge(prometheus.GaugeOpts{
 			Name: "petgate_petsvc_database_up", Help: "1 while the database is available and requests may use it.",

@@ -110,7 +110,7 @@ func NewAdmin(log *slog.Logger, settings Settings, listen string) *Admin {
 func RegisterBuildInfo(registry prometheus.Registerer) {
 	promauto.With(registry).NewGaugeVec(prometheus.GaugeOpts{
 		Name: "petgate_build_info",
-		Help: "Always 1. The labels name the version of the program and of the Go release that built it.",
+		Help: "Always 1. The labels name the version of the program and the Go release.",
 	}, []string{"version", "goversion"}).WithLabelValues(Version(), runtime.Version()).Set(1)
 }
 

@@ -108,7 +108,7 @@ func Open(cfg Config) (*Tracer, error) {
 	}
 	spans := promauto.With(cfg.Metrics).NewCounterVec(prometheus.CounterOpts{
 		Name: "petgate_trace_spans_total",
-		Help: "Spans of sampled requests: exported; unqueued, dropped because the queue was full; undelivered, dropped because the collector did not take them or because they ended after the export. Without an endpoint there is no such metric.",
+		Help: "Spans of sampled requests: exported; unqueued (the queue was full); undelivered (the collector did not take them, or they ended after the export).",
 	}, []string{"result"})
 	t.exported, t.unqueued, t.undelivered = spans.WithLabelValues("exported"), spans.WithLabelValues("unqueued"), spans.WithLabelValues("undelivered")
 	t.ctx, t.cancel = context.WithCancel(context.Background())

@@ -24,7 +24,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	trips := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "petgate_gateway_limits_trips_total",
-		Help: "Batches sent to Redis: ok, failed (not executed), or unsure (no answer in time: may have been executed).",
+		Help: "Batches sent to Redis: ok, failed (not executed), or unsure (may have been executed).",
 	}, []string{"result"})
 	powers := prometheus.ExponentialBuckets(1, 2, 11)
 	return &Metrics{
