@@ -55,14 +55,14 @@ func TestTypeScriptClientUnderNode(t *testing.T) {
 	}
 }
 
-// documented is the program of docs/api.md in TypeScript, beside the client.
+// documented is the program of the client's README.md, beside the client.
 func documented(t *testing.T) string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/api.md")
+	page, err := os.ReadFile(filepath.Join(sources, "README.md"))
 	must.Do(t, err)
 	blocks := regexp.MustCompile("(?s)```ts\n(.*?)```").FindAllSubmatch(page, -1)
 	if len(blocks) != 1 {
-		t.Fatalf("docs/api.md has %d blocks of ts", len(blocks))
+		t.Fatalf("the page has %d blocks of ts", len(blocks))
 	}
 	dir := t.TempDir()
 	client, err := os.ReadFile(filepath.Join(sources, "petgate.ts"))

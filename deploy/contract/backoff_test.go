@@ -14,7 +14,7 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// The programs of docs/api.md in shell and Go, unchanged, against a gateway that first refuses them. The Go program is in a module of its
+// The programs of the pages in shell and Go, unchanged, against a gateway that first refuses them. The Go program is in a module of its
 // own, with copies of the files that the page names.
 func TestBackOffLoopsOfTheDocs(t *testing.T) {
 	f := fleet.Start(t, fleet.Spec{Database: testkit.SQLite(t), Gateways: 1})
@@ -63,14 +63,15 @@ func TestBackOffLoopsOfTheDocs(t *testing.T) {
 	}
 }
 
-// block returns the only block of docs/api.md in a language.
+// block returns the only block of a language on its page.
 func block(t *testing.T, language string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/api.md")
+	page := map[string]string{"sh": "../../docs/api.md", "go": "../../shared/api/clients/go/README.md"}[language]
+	text, err := os.ReadFile(page)
 	must.Do(t, err)
 	blocks := regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(string(text), -1)
 	if len(blocks) != 1 {
-		t.Fatalf("docs/api.md has %d blocks of %s", len(blocks), language)
+		t.Fatalf("%s has %d blocks of %s", page, len(blocks), language)
 	}
 	return blocks[0][1]
 }

@@ -81,7 +81,7 @@ func TestCommands(t *testing.T) {
 			t.Fatalf("%s: %v", pages, err)
 		}
 	}
-	run("--map-root-user --mount --net --pid --fork", `ip link set lo up`+"\n", "README.md", "docs/api.md")
+	run("--map-root-user --mount --net --pid --fork", `ip link set lo up`+"\n", "README.md", "docs/api.md", "shared/api/clients/go/README.md", "shared/api/clients/typescript/README.md")
 	run("--map-root-user --mount --pid --fork", `
 export DATABASE_URL="sqlite:$PETGATE/var/petgate.db"
 for role in petgate petsvc; do psql -qc "CREATE ROLE $role LOGIN" postgres; done
@@ -95,7 +95,7 @@ keyadmin backup "$PETGATE/petgate.backup"
 printf '#!/bin/sh\necho y | script -qefc "%s $*" /dev/null\n' "$(command -v keyadmin)" >"$SCRATCH/today/keyadmin" # a person at a terminal, who says yes
 chmod +x "$SCRATCH/today/keyadmin" && hash -r
 psql -qc 'CREATE SCHEMA petsvc; CREATE TABLE petsvc.pets (id bigint)' petgate
-`, "docs/backup.md", "docs/upgrade.md")
+`, "docs/backup.md", "CHANGELOG.md")
 	run("--map-root-user --mount --net --pid --fork", "ip link set lo up; rm -r var; cp shared/api/openapi.yaml .\n", "docs/your-api.md")
 	run("--map-root-user --mount --net --pid --fork", "ip link set lo up; rm -rf var\n", "docs/operators-api.md")
 	run("--map-root-user --mount --net --pid --fork", ". deploy/docs/testdata/newhost\n", "docs/day-one.md")

@@ -20,7 +20,7 @@ var (
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
-	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../docs/adr/*.md"} {
+	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../docs/adr/*.md", "../../shared/api/clients/*/*.md"} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil || len(paths) == 0 {
 			t.Fatalf("%s: %v, %v", pattern, paths, err)
