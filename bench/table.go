@@ -11,7 +11,7 @@ import (
 func (r Result) tables() string {
 	var b strings.Builder
 	r.writeMachine(&b)
-	r.writeFigures(&b, math.MaxInt)
+	r.writeFigures(&b, 0, math.MaxInt)
 	for _, connections := range r.connections("gateways") {
 		r.writeTable(&b, fmt.Sprintf("Connections: %d", connections), r.rowsOf("gateways", connections), append(loadColumns,
 			ratioTo(nginxPlain, Run.micros, func(at row) row { at.system = nginxPlain; return at }),
@@ -49,10 +49,9 @@ func (r Result) summary() string {
 		loadColumns[1], loadColumns[2], loadColumns[4], loadColumns[5],
 		ratioTo(nginxPlain, Run.micros, func(at row) row { at.system = nginxPlain; return at }),
 		ratioTo(rates.base, Run.micros, func(at row) row { at.system = rates.base; return at }),
-		ratioTo(nginxPlain+": p99", latency(p99), func(at row) row { at.system = nginxPlain; return at }),
 		callsColumn,
 	})
-	r.writeFigures(&b, briefFigures)
+	r.writeFigures(&b, briefFrom, briefTo)
 	r.writeTable(&b, fmt.Sprintf("Saturation, %d connections, with an access log", manyConnections), r.rowsOf("gateways", manyConnections), []column{
 		loadColumns[0], loadColumns[1], loadColumns[2], loadColumns[4], loadColumns[5],
 		ratioTo(nginxPlain, Run.micros, func(at row) row { at.system = nginxPlain; return at }),
@@ -183,11 +182,14 @@ func (r Result) connections(section string) (counts []int) {
 	return counts
 }
 
-// briefFigures is how many of the figures docs/performance.md shows.
-const briefFigures = 8
+// The figures that docs/performance.md shows: those that its other tables do not have.
+const (
+	briefFrom = 4
+	briefTo   = 8
+)
 
-// writeFigures writes the first figures that summarise the tables below it.
-func (r Result) writeFigures(b *strings.Builder, first int) {
+// writeFigures writes some of the figures that summarise the tables below it.
+func (r Result) writeFigures(b *strings.Builder, from, to int) {
 	row := func(name string) []Run { return r.of("gateways", name, manyConnections) }
 	ours := row(petgateRedis)
 	some := func(name string) []Run { return r.of("gateways", name, someConnections) }
@@ -215,7 +217,7 @@ func (r Result) writeFigures(b *strings.Builder, first int) {
 		{"lists through a gateway, quotas in memory, ÷ directly from petsvc, 32 clients", ratio(pets(chainRow), pets(petsvcRow), perSecond)},
 		{"the same with quotas in Redis", ratio(pets(chainRedisRow), pets(petsvcRow), perSecond)},
 	}
-	for _, f := range figures[:min(first, len(figures))] {
+	for _, f := range figures[from:min(to, len(figures))] {
 		if f.measured != (spread{}) {
 			fmt.Fprintf(b, "%s| %s | %v |\n", head, f.name, f.measured)
 			head = ""

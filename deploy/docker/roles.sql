@@ -63,7 +63,7 @@ GRANT EXECUTE ON FUNCTION writers_lock TO gateway, keyadmin;
 SELECT 'CREATE DATABASE pets OWNER petsvc' WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = 'pets') \gexec
 REVOKE ALL ON DATABASE pets FROM PUBLIC;
 
--- An earlier version had the pets in this database: see docs/upgrade.md. Until they are moved, the pet service may connect to it.
+-- An earlier version had the pets in this database: see CHANGELOG.md. Until they are moved, the pet service may connect to it.
 ALTER ROLE petsvc RESET search_path;
 DO $$
 DECLARE
