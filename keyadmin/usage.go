@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
@@ -203,7 +202,7 @@ func share(n, limit int64) string {
 type usageDeprecated struct{}
 
 func (usageDeprecated) Run(ctx context.Context, a *app, operator operate.Operator) error {
-	views, operations, err := operator.ViewDeprecated(ctx, 0, math.MaxInt32)
+	views, operations, err := operator.ViewDeprecated(ctx)
 	if err != nil {
 		return err
 	}

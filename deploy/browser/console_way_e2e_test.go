@@ -165,7 +165,7 @@ func testConsoleWay(t *testing.T, s site) {
 	v.send("/console/keys/"+key+"/revoke", "Revoked key")
 	isRevoked()
 
-	for _, page := range []string{"", "rankings", "tenants", "plans", "audit", "gateways", "deprecated"} {
+	for _, page := range []string{"", "rankings", "tenants", "plans", "audit", "gateways"} {
 		v.open(page)
 		v.glance("console-page-" + strings.ReplaceAll(page, "?", "-"))
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
-
 	"github.com/chromedp/chromedp/kb"
 
 	"petgate/shared/api"
@@ -282,21 +281,11 @@ func testPortalWithoutScript(t *testing.T, s site) {
 		shown.WriteString(strings.Trim(string(n.Name.Value), `"`) + "\n")
 	}
 	text := shown.String()
-	doc := api.Pets().Document
 	var want []string
-	for path, item := range doc.Paths.Map() {
-		want = append(want, path)
-		for _, o := range item.Operations() {
-			want = append(want, o.Summary)
-			for _, p := range o.Parameters {
-				want = append(want, p.Value.Name)
-			}
-			for status := range o.Responses.Map() {
-				want = append(want, status)
-			}
-		}
+	for _, o := range api.Pets().Operations {
+		want = append(want, o.Path)
 	}
-	for _, code := range doc.Components.Schemas["ErrorCode"].Value.Enum {
+	for _, code := range api.Pets().Document.Components.Schemas["ErrorCode"].Value.Enum {
 		want = append(want, code.(string))
 	}
 	for _, w := range append(want, "free", "1,000", "5 December 2030", "pets:write", "Retry-After") {

@@ -83,7 +83,7 @@ func readConsole(t testing.TB, f *fleet.Fleet, gateway *fleet.Program) {
 	}
 	for _, path := range []string{
 		"", "tenants?after=ten_m", "tenants?search=zzzz", "tenants?format=csv", "tenants/" + tenant, "plans", "bans", "audit",
-		"audit?after=2500", "audit?kind=tenant&since=1h", "audit?tenant=" + tenant, "gateways", "deprecated",
+		"audit?after=2500", "audit?kind=tenant&since=1h", "audit?tenant=" + tenant, "gateways",
 	} {
 		read(path)
 	}

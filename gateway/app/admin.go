@@ -21,32 +21,9 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
+	"petgate/shared/operate"
 	"petgate/shared/service"
 )
-
-// about is the body of GET /about: what keyadmin compares between gateways. It has no secrets.
-type about struct {
-	Version     string            `json:"version"`
-	Environment string            `json:"environment"`
-	NowMillis   int64             `json:"nowMillis"` // by this host's clock
-	Mode        string            `json:"mode"`      // where quotas are counted: shared, memory or outage
-	Console     bool              `json:"console"`   // it serves the operators' console
-	Settings    map[string]string `json:"settings"`  // those that all gateways should share, by the names of their flags
-	Operations  []aboutOperation  `json:"operations"`
-	Redis       []redis.Server    `json:"redis"`
-}
-
-type aboutOperation struct {
-	ID     string   `json:"id"`
-	Scopes []string `json:"scopes"` // that a key needs
-	Gone   bool     `json:"gone"`   // it is no longer served
-
-	IsDeprecated bool `json:"isDeprecated"`
-
-	DeprecatedAt instant.Millis `json:"deprecatedAt,omitempty"` // 0: it is not deprecated
-	SunsetAt     instant.Millis `json:"sunsetAt,omitempty"`     // from then on it is gone; 0: never
-	Successor    string         `json:"successor,omitempty"`    // path of what replaces it
-}
 
 // aboutWithin is how long the Redis servers have to answer.
 const aboutWithin = time.Second
@@ -54,13 +31,13 @@ const aboutWithin = time.Second
 // serveAbout serves GET /about.
 func (g *gateway) serveAbout(w http.ResponseWriter, r *http.Request) {
 	now := time.Now()
-	answer := about{
+	answer := operate.About{
 		Version: service.Version(), Environment: g.cfg.Environment.String(), Console: g.cfg.Console, Settings: g.cfg.shared(),
-		Mode: g.limits.Mode(), Operations: []aboutOperation{}, Redis: []redis.Server{},
+		Mode: g.limits.Mode(), Operations: []operate.AboutOperation{}, Redis: []operate.RedisServer{},
 	}
 	for _, o := range g.api.Load().Operations {
 		gone := !o.SunsetAt.IsZero() && !now.Before(o.SunsetAt)
-		described := aboutOperation{ID: o.ID, Scopes: strings.Fields(o.Scope), Gone: gone, IsDeprecated: o.IsDeprecated, Successor: o.Successor}
+		described := operate.AboutOperation{ID: o.ID, Scopes: strings.Fields(o.Scope), Gone: gone, IsDeprecated: o.IsDeprecated, Successor: o.Successor}
 		if !o.DeprecatedAt.IsZero() {
 			described.DeprecatedAt = instant.Of(o.DeprecatedAt)
 		}
@@ -74,9 +51,9 @@ func (g *gateway) serveAbout(w http.ResponseWriter, r *http.Request) {
 	}); ok {
 		ctx, cancel := context.WithTimeout(r.Context(), aboutWithin)
 		defer cancel()
-		answer.Redis = shared.Servers(ctx)
+		answer.Redis = operate.ViewsOf(shared.Servers(ctx), func(s redis.Server) operate.RedisServer { return operate.RedisServer(s) })
 	}
-	answer.NowMillis = time.Now().UnixMilli()
+	answer.NowMillis = instant.Of(time.Now())
 	service.WriteJSON(w, http.StatusOK, answer)
 }
 
@@ -195,37 +172,6 @@ func fail(w http.ResponseWriter, status int, err error) {
 	service.WriteJSON(w, status, map[string]string{"error": err.Error()})
 }
 
-// live is the body of GET /live: what this gateway does now. Counts grow from Since on; a reader takes the difference of two answers
-// with the same Since.
-type live struct {
-	Gateway     string         `json:"gateway"`
-	Environment string         `json:"environment"`
-	Mode        string         `json:"mode"`          // where quotas are counted: shared, memory or outage
-	Since       instant.Millis `json:"since"`         // when the counting began
-	Elapsed     int64          `json:"elapsedMillis"` // since then; steps of the clock do not change it
-	Requests    int64          `json:"requests"`      // with a known key, also one that is revoked or has expired
-	Refused     int64          `json:"refused"`       // how many of them were not charged; reports of the quota do not count here
-	Bans        int64          `json:"bans"`          // imposed by this gateway since its start
-	Version     string         `json:"version"`
-	Certificate instant.Millis `json:"certificateEndsAt"` // when the first of its certificates expires; 0: it has none
-	P50         *float64       `json:"p50Millis"`         // of the requests of the last 10 to 20 s, or since the previous call if that is longer ago; null: there were none
-	P99         *float64       `json:"p99Millis"`
-	Active      int            `json:"active"`  // tenants that made a request in the last 10 to 20 s
-	Tenants     []liveTenant   `json:"tenants"` // the most active first
-}
-
-type liveTenant struct {
-	ID         id.Tenant   `json:"id"`
-	Plan       string      `json:"plan"`
-	Limits     plan.Limits `json:"limits"`
-	Since      int64       `json:"sinceMillis"` // the tenant's counts grow from here on, as elapsedMillis of the gateway
-	Requests   int64       `json:"requests"`
-	Refused    int64       `json:"refused"`
-	MinuteUsed int64       `json:"minuteUsed"` // as of the last decision here
-	DayUsed    int64       `json:"dayUsed"`
-	MonthUsed  int64       `json:"monthUsed"`
-}
-
 const (
 	liveTenants    = 100  // in an answer, unless the query has n
 	liveTenantsMax = 5000 // about 1 MB
@@ -243,11 +189,11 @@ func (g *gateway) serveLive(w http.ResponseWriter, r *http.Request) {
 	}
 	now := time.Now()
 	seen := g.keys.Activity(now, n)
-	answer := live{
-		Gateway: g.self, Environment: g.cfg.Environment.String(), Mode: g.limits.Mode(), Since: instant.Of(seen.Since),
-		Version: service.Version(), Certificate: g.admin.Certificates.FirstEnd(),
+	answer := operate.Live{
+		ID: g.self, Environment: g.cfg.Environment.String(), Mode: g.limits.Mode(), Since: int64(instant.Of(seen.Since)),
+		Version: service.Version(), CertificateEnds: g.admin.Certificates.FirstEnd(),
 		Elapsed: now.Sub(seen.Since).Milliseconds(), Requests: seen.Requests, Refused: seen.Refused, Bans: g.public.Bans(),
-		Active: seen.Active, Tenants: make([]liveTenant, len(seen.Tenants)),
+		Active: seen.Active, Tenants: make([]operate.LiveTenant, len(seen.Tenants)),
 	}
 	recent := g.latencies.next(now, g.public.Latencies)
 	answer.P50, answer.P99 = percentile(recent, 0.5), percentile(recent, 0.99)
@@ -256,8 +202,8 @@ func (g *gateway) serveLive(w http.ResponseWriter, r *http.Request) {
 		if t.Plan != "" {
 			known = g.limits.Known(g.ask(t.Tenant, &t.Terms))
 		}
-		answer.Tenants[i] = liveTenant{
-			ID: t.Tenant, Plan: t.Plan, Limits: t.Limits, Since: t.Since.Sub(seen.Since).Milliseconds(), Requests: t.Requests, Refused: t.Refused,
+		answer.Tenants[i] = operate.LiveTenant{
+			ID: t.Tenant.String(), Plan: t.Plan, Limits: t.Limits, Since: t.Since.Sub(seen.Since).Milliseconds(), Requests: t.Requests, Refused: t.Refused,
 			MinuteUsed: known.Usages[quota.Minute].Used, DayUsed: known.Usages[quota.Day].Used, MonthUsed: known.Usages[quota.Month].Used,
 		}
 	}

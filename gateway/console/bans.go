@@ -5,7 +5,6 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"petgate/shared/core/id"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
@@ -18,26 +17,19 @@ type bansPage struct {
 
 // showBans shows all bans, or those of one tenant.
 func (c *Console) showBans(w http.ResponseWriter, r *http.Request, v *visit) error {
-	var tenant id.Tenant
-	title := "Bans"
-	if text := r.URL.Query().Get("tenant"); text != "" {
-		t, err := v.store.Tenant(r.Context(), text)
+	of := operate.FindBans{}
+	found, err := find(c, w, r, v, "bans", &of)
+	if found == nil {
+		return err
+	}
+	page, title := bansPage{List: banList(v, found.Views).paged(r, found.Next)}, "Bans"
+	if of.Tenant != "" {
+		t, err := v.operator.Tenant(r.Context(), of.Tenant)
 		if err != nil {
 			return err
 		}
-		tenant, title = t.ID, "Bans of "+t.Name
-	}
-	bans, err := readPage(r, func(most int) ([]keystore.NamedBan, error) {
-		return v.store.FindBans(r.Context(), tenant, r.URL.Query().Get("after"), most)
-	}, keystore.NamedBan.Cursor, func(b keystore.NamedBan) operate.BanView { return operate.ViewBan(b.Ban, b.TenantName, b.KeyName) })
-	if err != nil {
-		return err
-	}
-	if isData, err := c.sendData(w, r, v, "bans", bans.views, bans.next); isData {
-		return err
-	}
-	page := bansPage{List: banList(v, bans.views).paged(r, bans.next)}
-	if tenant.IsZero() {
+		title += " of " + t.Name
+	} else {
 		n, err := v.store.CountBans(r.Context())
 		if err != nil {
 			return err

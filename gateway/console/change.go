@@ -3,10 +3,8 @@ package console
 import (
 	"context"
 	"crypto/rand"
-	"encoding"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"path"
@@ -21,11 +19,13 @@ import (
 	"petgate/shared/operate"
 )
 
-// changeWithin bounds a change and the waiting for gateways.
-const changeWithin = 2 * databaseWithin
+const (
+	// changeWithin bounds a change and the waiting for gateways.
+	changeWithin = 2 * databaseWithin
 
-// onceBytesMax bounds what is kept of the name of a form, which is shorter.
-const onceBytesMax = 64
+	// onceBytesMax bounds what is kept of the name of a form, which is shorter.
+	onceBytesMax = 64
+)
 
 // form is a form that changes something. The names of its fields are those of the arguments' JSON members.
 type form struct {
@@ -63,13 +63,27 @@ var forms = []form{
 var fieldTitles = map[string]string{
 	"key": "Key", "name": "Name", "plan": "Plan", "minute": "Per minute", "day": "Per day", "month": "Per month", "testMinute": "Test keys, per minute",
 	"monthStarts": "Month begins on day", "scopes": "Scopes", "scope": "Scopes", "allow": "Allowed from", "expires": "Expires",
-	"environment": "Environment", "from": "Client's address", "since": "Since", "grace": "The old token works for", "for": "For", "reason": "Reason", "tell": "Text for the tenant",
+	"after": "Page", "tenant": "Tenant", "state": "Status", "actor": "By", "kind": "Kind", "environment": "Environment", "from": "Client's address", "since": "Since", "grace": "The old token works for", "for": "For", "reason": "Reason", "tell": "Text for the tenant",
 }
 
 // formError is what is wrong in a form, a line for each mistake: nothing was tried.
 type formError struct{ text string }
 
 func (e formError) Error() string { return e.text }
+
+// mistakeIn returns what is wrong in a form or an address; empty: nothing.
+func mistakeIn(err error) string {
+	var mistake formError
+	var argument operate.ArgumentError
+	switch {
+	case errors.As(err, &mistake):
+		return mistake.text
+	case errors.As(err, &argument):
+		flag, text, _ := strings.Cut(string(argument), ": ")
+		return fieldTitles[strings.TrimPrefix(flag, "--")] + ": " + text + "."
+	}
+	return ""
+}
 
 // read reads the arguments of a change from the path and the form of a request.
 func (f form) read(r *http.Request) (operate.Preparer, error) {
@@ -92,38 +106,25 @@ func (f form) read(r *http.Request) (operate.Preparer, error) {
 // readArguments reads arguments from the path of a request and from its fields. Empty fields are not given. A formError names all mistakes.
 func readArguments[A any](r *http.Request, given url.Values, arguments A) (A, error) {
 	into := reflect.New(reflect.TypeOf(arguments)).Elem()
-	var bad []string
-	for _, field := range reflect.VisibleFields(into.Type()) {
-		name, isList := field.Tag.Get("json"), field.Type.Kind() == reflect.Slice
-		_, isRequired := field.Tag.Lookup("required")
-		isInPath := name != "" && r.PathValue(name) != ""
-		var texts []string
-		switch text := strings.TrimSpace(strings.Join(given[name], "\n")); {
-		case name == "":
-			continue
-		case isInPath:
-			texts = []string{r.PathValue(name)}
-		case isList:
-			texts = strings.Fields(text)
-		case text != "" || isRequired || field.Tag.Get("default") != "":
-			texts = []string{text}
-		}
-		for _, text := range texts {
-			to := into.FieldByIndex(field.Index)
-			if isList {
-				to.Set(reflect.Append(to, reflect.Zero(field.Type.Elem())))
-				to = to.Index(to.Len() - 1)
-			}
-			err := setText(to, text)
-			if err != nil && isInPath {
-				return arguments, fmt.Errorf("%w: %w", keystore.ErrNotFound, err)
-			} else if err != nil {
-				bad = append(bad, fieldTitles[name]+": "+err.Error()+".")
-			}
-		}
-		if name == "scopes" && len(texts) == 0 && given.Has(name) {
+	texts, bad := url.Values{}, []string(nil)
+	for _, a := range operate.ArgumentsOf(into.Type()) {
+		text := strings.TrimSpace(strings.Join(given[a.Name], "\n"))
+		switch inPath := r.PathValue(a.Name); {
+		case inPath != "":
+			texts.Set(a.Name, inPath)
+		case a.IsList() && text != "":
+			texts[a.Name] = strings.Fields(text)
+		case text != "":
+			texts.Set(a.Name, text)
+		case a.Name == "scopes" && given.Has(a.Name):
 			bad = append(bad, "Scopes: choose at least one: a key without scopes could call nothing.")
 		}
+	}
+	for _, wrong := range operate.ReadArguments(into, texts) {
+		if r.PathValue(wrong.Name) != "" {
+			return arguments, fmt.Errorf("%w: %s", keystore.ErrNotFound, wrong.Text)
+		}
+		bad = append(bad, fieldTitles[wrong.Name]+": "+strings.TrimSuffix(wrong.Text, ".")+".")
 	}
 	if len(bad) > 0 {
 		return arguments, formError{strings.Join(bad, "\n")}
@@ -131,22 +132,9 @@ func readArguments[A any](r *http.Request, given url.Values, arguments A) (A, er
 	return into.Interface().(A), nil
 }
 
-// setText sets an argument to what a text says.
-func setText(to reflect.Value, text string) error {
-	if own, reads := to.Addr().Interface().(encoding.TextUnmarshaler); reads {
-		return own.UnmarshalText([]byte(text))
-	}
-	if to.Kind() == reflect.Bool {
-		to.SetBool(true)
-	} else {
-		to.SetString(text)
-	}
-	return nil
-}
-
 // whenEmptied says what it means that somebody has emptied a field of a key's terms: an argument and its value.
 var whenEmptied = map[string][2]string{
-	"expires": {"noExpires", "yes"}, "allow": {"allowAny", "yes"}, "minute": {"minute", "none"}, "day": {"day", "none"}, "scopes": {"scopes", ""},
+	"expires": {"noExpires", "true"}, "allow": {"allowAny", "true"}, "minute": {"minute", "none"}, "day": {"day", "none"}, "scopes": {"scopes", ""},
 }
 
 // changedTerms returns the terms of a key that differ from what the page showed, which hidden fields repeat. The others stay as they are
@@ -218,11 +206,10 @@ func (c *Console) changing(f form) http.HandlerFunc {
 		}
 		outcome, err := op.Change(ctx)
 		var unknown *keystore.UnknownError
-		if errors.As(err, &unknown) {
-			// The note stays: if the change was made, the same form must not make it again.
+		switch {
+		case errors.As(err, &unknown): // the note stays: if the change was made, the same form must not make it again
 			return c.showUnknown(w, v, outcome, unknown)
-		}
-		if err != nil {
+		case err != nil:
 			c.notes.remove(once)
 			return err
 		}
@@ -304,7 +291,6 @@ type note struct {
 	IsConfirmed bool
 
 	session string // whose it is
-	number  int    // grows from note to note
 }
 
 // confirm waits until gateways have applied a change.
@@ -337,9 +323,9 @@ const notesMax = 1000
 // notes keeps what forms have changed until browsers ask for the pages that say so. Reading a note does not remove it, so a page can be
 // loaded again. If another gateway serves that page, the page is complete without its note. It is safe for concurrent use.
 type notes struct {
-	mu    sync.Mutex
-	byID  map[string]note
-	added int
+	mu   sync.Mutex
+	byID map[string]note
+	ids  []string // the oldest first
 }
 
 // keep returns the ID of a note of a session.
@@ -349,7 +335,7 @@ func (n *notes) keep(session string, kept note) (id string) {
 	return id
 }
 
-// add keeps a note under an ID, and drops the oldest one if there are too many. It reports whether the ID is a new one.
+// add keeps a note under an ID. It reports whether the ID is a new one.
 func (n *notes) add(id string, kept note) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -359,10 +345,11 @@ func (n *notes) add(id string, kept note) bool {
 	if n.byID == nil {
 		n.byID = map[string]note{}
 	}
-	n.added++
-	kept.number = n.added
-	n.byID[id] = kept
-	maps.DeleteFunc(n.byID, func(_ string, other note) bool { return other.number <= n.added-notesMax })
+	n.byID[id], n.ids = kept, append(n.ids, id)
+	if len(n.ids) > notesMax {
+		delete(n.byID, n.ids[0])
+		n.ids = n.ids[1:]
+	}
 	return true
 }
 

@@ -177,7 +177,7 @@ func TestMistakes(t *testing.T) {
 		says       string
 	}{
 		{"/console/tenants", "name=acme&plan=free", 422, "<p class=\"lines\">Already exists: a tenant named &#34;acme&#34;; choose another name.</p>"},
-		{"/console/tenants", "name=&plan=free", 422, "must not be empty"},
+		{"/console/tenants", "name=&plan=free", 422, "Name: it is missing: The tenant&#39;s name; must be unique."},
 		{"/console/tenants", "name=x&plan=nothing", 404, "There is no plan"},
 		{"/console/tenants", "name=x&plan=free&day=many", 422, "Per day: &#34;many&#34; is not a whole number"},
 		{"/console/tenants/nobody/suspend", "sure=yes", 404, "<p class=\"lines\">There is no tenant &#34;nobody&#34;.</p>"},
@@ -447,9 +447,7 @@ func TestBanPages(t *testing.T) {
 			t.Errorf("%d keys are shown, want %d", len(found), len(keys))
 		}
 	}
-	for _, path := range []string{"/console/bans?after=x", "/console/bans?tenant=none", "/console/tenants/" + tenant.ID.String() + "?after=x"} {
-		if status, _, _ := s.send(b, "GET", path, ""); status != 404 {
-			t.Errorf("%s: %d", path, status)
-		}
+	for path, status := range map[string]int{"/console/bans?after=x": 400, "/console/bans?tenant=none": 404, tenantPath(tenant.ID.String()) + "?after=x": 400} {
+		s.wants(b, path, status)
 	}
 }

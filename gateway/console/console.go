@@ -19,7 +19,6 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -83,8 +82,7 @@ type Console struct {
 	near     figures[[]nearest]
 	expiring figures[[]operate.KeyView]
 	rankings map[string]*figures[ranking] // by the name of their period
-	outdated figures[deprecatedCalls]
-	sessions sync.Map // SHA-256 of a token: the keystore.ConsoleSession that the database has confirmed
+	sessions sync.Map                     // SHA-256 of a token: the keystore.ConsoleSession that the database has confirmed
 	ctx      context.Context
 	end      context.CancelFunc // ends ctx
 }
@@ -102,15 +100,15 @@ func New(cfg Config) (*Console, error) {
 	c.ctx, c.end = context.WithCancel(operate.WithAdminTLS(context.Background(), cfg.AdminTLS))
 	c.watch = watch{store: cfg.Store, every: liveEvery, clock: cfg.Clock, ctx: c.ctx, own: cfg.Problems, self: cfg.Gateway}
 	turn := new(sync.Mutex)
-	c.hours.read, c.near.read, c.expiring.read, c.outdated.read = c.readHours, c.readNearest, c.readExpiring, c.readDeprecated
-	c.hours.turn, c.near.turn, c.expiring.turn, c.outdated.turn = turn, turn, turn, turn
+	c.hours.read, c.near.read, c.expiring.read = c.readHours, c.readNearest, c.readExpiring
+	c.hours.turn, c.near.turn, c.expiring.turn = turn, turn, turn
 	c.rankings = map[string]*figures[ranking]{}
 	for _, p := range rankingPeriods {
 		c.rankings[p.Name] = &figures[ranking]{read: c.readRanking(p), turn: turn}
 	}
 	for _, name := range []string{
 		"login", "overview", "rankings", "message", "question", "token",
-		"tenants", "tenant", "key", "plans", "bans", "audit", "gateways", "deprecated", "explain",
+		"tenants", "tenant", "key", "plans", "bans", "audit", "gateways", "explain",
 	} {
 		page, err := template.New("frame.html").Funcs(template.FuncMap{"limitFields": limitFields}).ParseFS(assets, "assets/frame.html", "assets/parts.html", "assets/usage.html", "assets/"+name+".html")
 		if err != nil {
@@ -125,7 +123,7 @@ func New(cfg Config) (*Console, error) {
 	c.handle("POST "+loginPath, c.withoutSession(c.login))
 	for path, serve := range map[string]func(http.ResponseWriter, *http.Request, *visit) error{
 		"{$}": c.overview, "live": c.live, "rankings": c.showRankings, "tenants": c.showTenants, "tenants/{tenant}": c.showTenant, "keys/{key}": c.showKey,
-		"plans": c.showPlans, "bans": c.showBans, "audit": c.showAudit, "gateways": c.showGateways, "deprecated": c.showDeprecated, "explain": c.explain,
+		"plans": c.showPlans, "bans": c.showBans, "audit": c.showAudit, "gateways": c.showGateways, "explain": c.explain,
 	} {
 		c.handle("GET "+Home+path, c.inSession(serve))
 	}
@@ -214,7 +212,6 @@ var sections = []section{
 	{"bans", Home + "bans", "Bans"},
 	{"audit", Home + "audit", "Audit"},
 	{"gateways", Home + "gateways", "Gateways"},
-	{"deprecated", Home + "deprecated", "Deprecated"},
 	{"explain", Home + "explain", "Explain"},
 }
 
@@ -257,17 +254,18 @@ func (c *Console) say(w http.ResponseWriter, v *visit, status int, title, text s
 
 // fail writes the page for an error.
 func (c *Console) fail(w http.ResponseWriter, v *visit, err error) {
-	refused := func(text string) { _ = c.say(w, v, http.StatusUnprocessableEntity, "Nothing was changed", text) }
-	var mistake formError
-	var argument operate.ArgumentError
+	refused := func(text string) {
+		if v == nil || v.form == "" {
+			_ = c.say(w, v, http.StatusBadRequest, "This address cannot be read", text)
+			return
+		}
+		_ = c.say(w, v, http.StatusUnprocessableEntity, "Nothing was changed", text)
+	}
 	switch {
 	case errors.Is(err, keystore.ErrNotFound):
 		_ = c.say(w, v, http.StatusNotFound, "This does not exist", sentence(operate.Reason(err, keystore.ErrNotFound)))
-	case errors.As(err, &mistake):
-		refused(mistake.text)
-	case errors.As(err, &argument):
-		flag, text, _ := strings.Cut(string(argument), ": ")
-		refused(fieldTitles[strings.TrimPrefix(flag, "--")] + ": " + text + ".")
+	case mistakeIn(err) != "":
+		refused(mistakeIn(err))
 	case errors.Is(err, keystore.ErrInvalid), errors.Is(err, keystore.ErrConflict):
 		refused(sentence(operate.Reason(err, keystore.ErrInvalid, keystore.ErrConflict)))
 	case errors.Is(err, keystore.ErrExists):

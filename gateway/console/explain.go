@@ -47,13 +47,12 @@ func (c *Console) explain(w http.ResponseWriter, r *http.Request, v *visit) erro
 	if err == nil {
 		e, err = call.Explain(operate.WithAdminTLS(r.Context(), c.cfg.AdminTLS), v.operator)
 	}
-	unknown, mistake := operate.UnknownOperationError{}, formError{}
-	switch {
-	case errors.As(err, &unknown):
+	page.Problem = mistakeIn(err)
+	if unknown := (operate.UnknownOperationError{}); errors.As(err, &unknown) {
 		page.Problem = unknown.Error() + "."
-		return show(http.StatusBadRequest)
-	case errors.As(err, &mistake):
-		page.Problem = mistake.text
+	}
+	switch {
+	case page.Problem != "":
 		return show(http.StatusBadRequest)
 	case err != nil:
 		return c.cannotAsk(w, v, err)

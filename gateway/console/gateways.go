@@ -14,6 +14,7 @@ import (
 type gatewaysPage struct {
 	Notices []string
 	List    list
+	States  []struct{ State, Means string }
 }
 
 func (c *Console) showGateways(w http.ResponseWriter, r *http.Request, v *visit) error {
@@ -28,7 +29,7 @@ func (c *Console) showGateways(w http.ResponseWriter, r *http.Request, v *visit)
 	if err != nil {
 		return err
 	}
-	page := gatewaysPage{List: list{
+	page := gatewaysPage{States: operate.GatewayStates, List: list{
 		Caption: "Registered gateways", Columns: []column{"ID", "State", "#Lag (events)", "Admin address", "Last seen", "Since", "~Document"},
 		None: "No gateway is registered.", Cure: "A gateway that starts with this database registers by itself.",
 	}}

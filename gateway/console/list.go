@@ -147,29 +147,22 @@ func quoted(text string) cell {
 	return cell{Text: "“" + text + "”"}
 }
 
-// page is one page of rows, with the views that programs get.
-type page[T, V any] struct {
-	rows  []T
-	views []V
-	next  string // the value of the query's member after for the next page; empty: there is none
-}
-
-// readPage reads the page that a request is about. find returns at most the given number of rows. after names the row after which the
-// next page begins.
-func readPage[T, V any](r *http.Request, find func(most int) ([]T, error), after func(T) string, view func(T) V) (p page[T, V], err error) {
-	n := pageRows
-	if r.URL.Query().Get("format") != "" {
-		n = dataRows
+// find reads the page of a list that a request is about, and its arguments. If the request asks for data, it answers that, and there is no
+// page.
+func find[V any, A operate.Finder[V]](c *Console, w http.ResponseWriter, r *http.Request, v *visit, name string, arguments *A) (*operate.Page[V], error) {
+	var err error
+	if *arguments, err = readArguments(r, r.URL.Query(), *arguments); err != nil {
+		return nil, err
 	}
-	if p.rows, err = find(n + 1); err != nil {
-		return p, err
+	n := operate.Either(r.URL.Query().Get("format") != "", dataRows, pageRows)
+	page, err := (*arguments).Page(r.Context(), v.operator, r.URL.Query().Get("after"), n)
+	if err != nil {
+		return nil, err
 	}
-	if len(p.rows) > n {
-		p.rows = p.rows[:n]
-		p.next = after(p.rows[n-1])
+	if isData, err := c.sendData(w, r, v, name, page.Views, page.Next); isData {
+		return nil, err
 	}
-	p.views = operate.ViewsOf(p.rows, view)
-	return p, nil
+	return &page, nil
 }
 
 // address returns the address of a request with another value of a member of its query. An empty value removes the member.

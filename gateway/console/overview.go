@@ -63,13 +63,12 @@ func (p *overviewPage) read(ctx context.Context, v *visit) (err error) {
 	if p.Bans, err = v.store.CountBans(ctx); err != nil {
 		return err
 	}
-	events, err := v.store.FindEvents(ctx, keystore.EventFilter{}, 0, eventsRead)
+	latest, err := operate.FindEvents{}.Page(ctx, v.operator, "", eventsRead)
 	if err != nil {
 		return err
 	}
-	events = slices.DeleteFunc(events, func(e keystore.Event) bool { return strings.HasPrefix(e.Kind, "console.") })
-	events = events[:min(len(events), eventsShown)]
-	p.Events, err = eventList(ctx, v, events)
+	events := slices.DeleteFunc(latest.Views, func(e operate.EventView) bool { return strings.HasPrefix(e.Kind, "console.") })
+	p.Events, err = eventList(ctx, v, events[:min(len(events), eventsShown)])
 	p.Events.Caption = "Latest changes"
 	p.Events.None, p.Events.Cure = "Nothing was changed so far.", "The page of tenants creates the first tenant."
 	return err

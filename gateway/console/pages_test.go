@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -87,8 +86,8 @@ func TestAudit(t *testing.T) {
 		s.wants(b, "/console/audit?since=soon", 400, "neither a duration nor a date")
 		s.wants(b, "/console/audit?kind=ke", 400, "is not a kind of change")
 		s.wants(b, "/console/audit?key=x", 400, "Key: ")
-		s.wants(b, "/console/audit?tenant=nobody", 400, "there is no tenant")
-		s.wants(b, "/console/audit?after=x", 400, "Begin with the first page")
+		s.wants(b, "/console/audit?tenant=nobody", 404, "There is no tenant")
+		s.wants(b, "/console/audit?after=x", 400, "begin with the first page")
 
 		_, _, text := s.send(b, "GET", "/console/audit?actor=bob&format=json", "")
 		var views []operate.EventView
@@ -123,43 +122,6 @@ func TestGateways(t *testing.T) {
 	s.wants(b, "/console/gateways?format=json", 200, `"id": "gw-8"`, `"state": "silent"`)
 	s.wants(b, "/console/gateways?format=csv", 200, "id,adminAddress,state,")
 	s.wants(b, "/console/gateways?format=xml", 400, "use json or csv")
-}
-
-func TestDeprecated(t *testing.T) {
-	s := newSite(t)
-	tenant, keys, _ := s.populated()
-	b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
-	s.wants(b, "/console/deprecated", 503, "only a gateway knows which operations are deprecated")
-	r := s.gateway("gw-8")
-	s.wants(b, "/console/deprecated", 200, "No key has called a deprecated operation", "Deprecated: getPet.")
-	hour := instant.Of(time.Now()).Truncate(time.Hour)
-	if err := s.operator.AddUsage(t.Context(), r, 1, []keystore.UsageRow{
-		{Tenant: tenant.ID, Key: keys[0].ID, Operation: "getPet", Outcome: "ok", Charged: true, Hour: hour, Requests: 1200},
-		{Tenant: tenant.ID, Key: keys[1].ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: hour, Requests: 5},
-	}, nil); err != nil {
-		t.Fatal(err)
-	}
-	s.wants(b, "/console/deprecated", 200, "1,200", "2 days", ">acme</a>", keys[0].ID.String(), "!"+keys[1].ID.String(), ">new<")
-	s.wants(b, "/console/deprecated?format=csv", 200, "operation,deprecatedAt,", ",acme,"+keys[0].ID.String())
-	s.wants(b, "/console/deprecated?after=1", 200, "No key has called")
-	s.wants(b, "/console/deprecated?after=-1", 200, "1,200")
-	rows, err := s.operator.OperationUsage(t.Context(), []string{"getPet", "listPets"}, 0, hour, 1, 1)
-	if err != nil || len(rows) != 1 || rows[0].Operation != "listPets" {
-		t.Errorf("the second row is %+v: %v", rows, err)
-	}
-	// Silent gateways are asked after the others. Each of these would cost two of the five seconds that a page has.
-	for _, id := range []string{"gw-1", "gw-2", "gw-3"} {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		must.Do(t, err)
-		t.Cleanup(func() { listener.Close() })
-		if _, err := s.operator.Register(t.Context(), keystore.Registration{ID: id, Incarnation: "a", AdminAddress: listener.Addr().String()}, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := s.migrated().Exec(`UPDATE gateways SET seen_at = seen_at - 600000 WHERE id <> 'gw-8'`); err != nil {
-		t.Fatal(err)
-	}
-	s.wants(b, "/console/deprecated", 200, "1,200")
 }
 
 // The page explains by an ID in the address, or by a token in a form, and never shows the token.

@@ -60,12 +60,9 @@ func setCookie(w http.ResponseWriter, r *http.Request, token string) {
 	http.SetCookie(w, &cookie)
 }
 
-// checkFile makes sure that statements use the database's present file. If the file was replaced, the first check reports it and closes
-// the connections to the old one; the second finds nothing wrong.
+// checkFile makes sure that statements use the database's present file.
 func checkFile(store *keystore.Store) error {
-	if store.CheckFile() == nil {
-		return nil
-	}
+	_ = store.CheckFile() // if the file was replaced, this closes the connections to the old one
 	return store.CheckFile()
 }
 

@@ -34,7 +34,11 @@ type tenantPage struct {
 
 func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) error {
 	ctx := r.Context()
-	t, err := v.store.Tenant(ctx, r.PathValue("tenant"))
+	keys, err := find(c, w, r, v, "keys", &operate.FindKeys{})
+	if keys == nil {
+		return err
+	}
+	t, err := v.operator.Tenant(ctx, r.PathValue("tenant"))
 	if err != nil {
 		return err
 	}
@@ -43,20 +47,13 @@ func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) e
 		return err
 	}
 	owner := plans.Owner(t)
-	keys, err := readKeys(r, v, owner)
-	if err != nil {
-		return err
-	}
-	if isData, err := c.sendData(w, r, v, "keys", keys.views, keys.next); isData {
-		return err
-	}
 	scopes, has, err := scopesOf(ctx, v, "")
 	if err != nil {
 		return err
 	}
 	page := tenantPage{
 		TenantView: owner.View(), Plans: sortedNames(plans), Scopes: scopes, Has: has, Once: rand.Text(),
-		Keys: keyList(v, keys.views).paged(r, keys.next),
+		Keys: keyList(v, keys.Views).paged(r, keys.Next),
 	}
 	page.Sheet, page.Used = c.tenantSheet(ctx, v, owner)
 	page.Usage = c.usageOf(ctx, v.operator, t.ID, id.Key{}, r.URL.Query().Get("usage"), owner.Limits)
@@ -106,27 +103,6 @@ func usedPart(u quota.Usage) cell {
 }
 
 func tenantStatus(t operate.TenantView) cell { return status(t.Status(), t.Status() == "active") }
-
-// readKeys reads a page of a tenant's keys, the newest first.
-func readKeys(r *http.Request, v *visit, t operate.Owner) (p page[keystore.Key, operate.KeyView], err error) {
-	var after id.Key
-	if text := r.URL.Query().Get("after"); text != "" {
-		if after, err = id.ParseKey(text); err != nil {
-			return p, fmt.Errorf("%w: the address of the page: %w", keystore.ErrNotFound, err)
-		}
-	}
-	var bans map[id.Key]keystore.Ban
-	return readPage(r, func(most int) ([]keystore.Key, error) {
-		keys, err := v.store.FindKeys(r.Context(), t.ID, after, most)
-		if err != nil {
-			return nil, err
-		}
-		bans, err = v.store.BansOf(r.Context(), operate.ViewsOf(keys, func(k keystore.Key) id.Key { return k.ID }))
-		return keys, err
-	}, func(k keystore.Key) string { return k.ID.String() }, func(k keystore.Key) operate.KeyView {
-		return operate.ViewKey(k, t, bans[k.ID].Until, v.operator.Now())
-	})
-}
 
 func keyList(v *visit, keys []operate.KeyView) list {
 	l := list{

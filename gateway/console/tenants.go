@@ -24,68 +24,60 @@ func tenantPath(id string) string { return Home + "tenants/" + url.PathEscape(id
 
 // tenantsPage is the content of the page of all tenants.
 type tenantsPage struct {
-	Search, Plan, State, Sort string // as they were sent
-	IsFiltered                bool
-	Total                     string // a sentence
-	List                      list
-	Plans                     []string
+	Filter     url.Values // the fields of the filter, as they were sent
+	IsFiltered bool
+	Total      string // a sentence
+	List       list
+	Plans      []string
 }
 
 func (c *Console) showTenants(w http.ResponseWriter, r *http.Request, v *visit) error {
 	ctx, query := r.Context(), r.URL.Query()
-	page := tenantsPage{
-		Search: strings.TrimSpace(query.Get("search")), Plan: query.Get("plan"), State: query.Get("state"), Sort: query.Get("sort"),
-	}
-	page.IsFiltered = page.Search != "" || page.Plan != "" || page.State != ""
-	if key, err := id.ParseKey(page.Search); err == nil {
+	search := strings.TrimSpace(query.Get("search"))
+	if key, err := id.ParseKey(search); err == nil {
 		http.Redirect(w, r, keyPath(key.String()), http.StatusSeeOther)
 		return nil
 	}
+	var of operate.FindTenants
+	found, err := find(c, w, r, v, "tenants", &of)
+	if found == nil {
+		return err
+	}
+	page := tenantsPage{Filter: query, IsFiltered: of != operate.FindTenants{Newest: of.Newest}}
 	plans, err := v.operator.Plans(ctx)
 	if err != nil {
 		return err
 	}
 	page.Plans = sortedNames(plans)
-	filter := keystore.TenantFilter{Text: page.Search, Plan: page.Plan, State: page.State, IsNewestFirst: page.Sort == "newest"}
-	found, err := readPage(r, func(most int) ([]keystore.Tenant, error) {
-		return v.store.FindTenants(ctx, filter, query.Get("after"), most)
-	}, func(t keystore.Tenant) string { return operate.Either(filter.IsNewestFirst, t.ID.String(), t.Name) },
-		func(t keystore.Tenant) operate.TenantView { return plans.Owner(t).View() })
-	if err != nil {
-		return err
-	}
-	if isData, err := c.sendData(w, r, v, "tenants", found.views, found.next); isData {
-		return err
-	}
-	if page.List, err = c.tenantList(ctx, v, found.rows, found.views); err != nil {
+	if page.List, err = c.tenantList(ctx, v, found.Views); err != nil {
 		return err
 	}
 	if page.IsFiltered {
 		page.List.None, page.List.Cure, page.List.Command = "There is no such tenant.", "", ""
 	}
-	if page.Search != "" {
-		page.List.None = "No tenant has “" + page.Search + "” in its name, and none has this ID."
+	if search != "" {
+		page.List.None = "No tenant has “" + search + "” in its name, and none has this ID."
 	}
 	all, err := v.store.CountTenants(ctx, keystore.TenantFilter{})
 	if err != nil {
 		return err
 	}
-	selected := len(found.rows)
+	selected := len(found.Views)
 	if !page.IsFiltered {
 		selected = all
-	} else if found.next != "" || query.Get("after") != "" {
-		if selected, err = v.store.CountTenants(ctx, filter); err != nil {
+	} else if found.Next != "" || query.Get("after") != "" {
+		if selected, err = v.store.CountTenants(ctx, of.Filter()); err != nil {
 			return err
 		}
 	}
 	page.Total = humanize.Comma(int64(selected)) + " of " + operate.Plural(int64(all), "tenant") + "."
-	page.List = page.List.paged(r, found.next)
+	page.List = page.List.paged(r, found.Next)
 	return c.show(w, v, http.StatusOK, "tenants", "Tenants", page)
 }
 
 // tenantList returns the rows of tenants with their use.
-func (c *Console) tenantList(ctx context.Context, v *visit, tenants []keystore.Tenant, views []operate.TenantView) (list, error) {
-	ids := operate.ViewsOf(tenants, func(t keystore.Tenant) id.Tenant { return t.ID })
+func (c *Console) tenantList(ctx context.Context, v *visit, tenants []operate.TenantView) (list, error) {
+	ids := operate.ViewsOf(tenants, func(t operate.TenantView) id.Tenant { return t.Owner.ID })
 	outcomes, err := v.store.TenantOutcomes(ctx, ids, c.refusedSince())
 	if err != nil {
 		return list{}, err
@@ -102,12 +94,12 @@ func (c *Console) tenantList(ctx context.Context, v *visit, tenants []keystore.T
 		None:    "There are no tenants.", Cure: operate.Either(v.session.Role.Allows(keystore.RoleAdmin), "Create the first one above, or run", "To create one, run"), Command: "keyadmin tenant create NAME",
 	}
 	canAsk := c.cfg.Quota != nil
-	for i, t := range views {
+	for _, t := range tenants {
 		var use quota.Verdict
 		isKnown := canAsk
 		if canAsk {
 			// If the quotas cannot be read for one tenant, they are not asked for the others: each question could take its whole time.
-			use, err = c.cfg.Quota(ctx, tenants[i].ID)
+			use, err = c.cfg.Quota(ctx, t.Owner.ID)
 			isKnown = err == nil
 			canAsk = isKnown || errors.Is(err, ErrUnknownTenant)
 		}
@@ -122,8 +114,8 @@ func (c *Console) tenantList(ctx context.Context, v *visit, tenants []keystore.T
 			sharePart(use.Usages[quota.Day], isKnown),
 			{Text: limits[2]},
 			sharePart(use.Usages[quota.Month], isKnown),
-			{Text: humanize.Comma(refused[tenants[i].ID])},
-			v.when(tenants[i].CreatedAt, "-"),
+			{Text: humanize.Comma(refused[t.Owner.ID])},
+			v.when(t.Owner.CreatedAt, "-"),
 		})
 	}
 	return l, nil

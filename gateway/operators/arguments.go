@@ -3,7 +3,6 @@ package operators
 import (
 	"bytes"
 	"cmp"
-	"encoding"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,34 +20,16 @@ import (
 // values are the arguments of a call by name, as text: from the path, the query and the body.
 type values map[string][]string
 
-// field is one argument of a call.
-type field struct {
-	reflect.StructField
-	name       string
-	isRequired bool
-}
-
-// fieldsOf lists the arguments of a type, also those of embedded structs.
-func fieldsOf(t reflect.Type) (fields []field) {
-	for _, f := range reflect.VisibleFields(t) {
-		if name := f.Tag.Get("json"); name != "" {
-			_, isRequired := f.Tag.Lookup("required")
-			fields = append(fields, field{f, name, isRequired})
-		}
-	}
-	return fields
-}
-
 // flags are the arguments that a text of keyadmin names, and its commands.
 var flags, capital = regexp.MustCompile("`[^`]*`|--[a-z-]+"), regexp.MustCompile("[A-Z]")
 
 // inFields writes a text of keyadmin with the fields of the call: noExpires in place of --no-expires. Commands stay.
 func (c *call) inFields(text string) string {
 	return flags.ReplaceAllStringFunc(text, func(flag string) string {
-		for _, f := range fieldsOf(c.arguments) {
-			dashed := capital.ReplaceAllStringFunc(f.name, func(letter string) string { return "-" + strings.ToLower(letter) })
+		for _, f := range c.fields() {
+			dashed := capital.ReplaceAllStringFunc(f.Name, func(letter string) string { return "-" + strings.ToLower(letter) })
 			if flag == "--"+cmp.Or(f.Tag.Get("name"), dashed) {
-				return f.name
+				return f.Name
 			}
 		}
 		return flag
@@ -56,10 +37,10 @@ func (c *call) inFields(text string) string {
 }
 
 // about describes an argument.
-func (c *call) about(f field) string {
+func (c *call) about(f operate.Argument) string {
 	text := strings.Replace(strings.TrimSuffix(f.Tag.Get("help"), " Repeatable."), "; none", "; 0", 1)
-	if value := f.Tag.Get("default"); value != "" {
-		text += " Default: " + value + "."
+	if f.Default != "" {
+		text += " Default: " + f.Default + "."
 	}
 	return c.inFields(text)
 }
@@ -96,61 +77,69 @@ func (n *rows) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// has reports whether a call has a common argument.
-func (c *call) has(name string) bool {
-	switch name {
-	case "wait":
-		return c.changes
-	case "confirm":
-		return c.asks
+// common lists the common arguments of a call.
+func (c *call) common() (all []operate.Argument) {
+	for _, a := range operate.ArgumentsOf(reflect.TypeFor[common]()) {
+		if has, depends := map[string]bool{"wait": c.changes, "confirm": c.asks}[a.Name]; has || !depends && c.pages {
+			all = append(all, a)
+		}
 	}
-	return c.pages
+	return all
 }
 
-// problem is what is wrong with an argument.
-type problem struct{ field, text string }
+// fields lists all arguments of a call.
+func (c *call) fields() []operate.Argument {
+	return append(c.common(), operate.ArgumentsOf(c.arguments)...)
+}
 
 // read reads the arguments of a call. Its error names everything that is wrong.
 func (v *visit) read(r *http.Request, c *call, body []byte, into reflect.Value) error {
-	given, shared, fields, bad := values(r.URL.Query()), values{}, fieldsOf(c.arguments), []problem(nil)
-	for _, f := range fieldsOf(reflect.TypeFor[common]()) {
-		if texts, isGiven := given[f.name]; isGiven && c.has(f.name) {
-			shared[f.name] = texts
-			delete(given, f.name)
+	given, shared, bad := values(r.URL.Query()), values{}, []operate.Mistake(nil)
+	for _, f := range c.common() {
+		if texts, isGiven := given[f.Name]; isGiven {
+			shared[f.Name] = texts
+			delete(given, f.Name)
 		}
 	}
 	if c.hasBody() {
 		for name := range given {
-			bad = append(bad, problem{name, "this call has no such parameter in its query"})
+			bad = append(bad, operate.Mistake{Name: name, Text: "this call has no such parameter in its query"})
 		}
 		given, bad = readBody(body, bad)
 	}
-	for _, f := range fields {
-		if c.inPath(f.name) {
-			given[f.name] = []string{r.PathValue(f.name)}
+	names := []string{}
+	for _, f := range operate.ArgumentsOf(c.arguments) {
+		if names = append(names, f.Name); c.inPath(f.Name) {
+			given[f.Name] = []string{r.PathValue(f.Name)}
 		}
 	}
 	for _, texts := range []values{given, shared} {
 		for name, all := range texts {
 			isToken := name == tokenField && c.hasBody()
 			if slices.ContainsFunc(all, func(text string) bool { return !isToken && hasToken(text) }) {
-				bad = append(bad, problem{name, "it has a token, which is not repeated here: use an ID. If the token was in the address of a call, replace its key"})
+				bad = append(bad, operate.Mistake{Name: name, Text: "it has a token, which is not repeated here: use an ID. If the token was in the address of a call, replace its key"})
 				delete(texts, name)
 			}
 		}
 	}
-	bad = append(bad, c.decode(fields, given, into)...)
-	var with common
-	bad = append(bad, c.decode(fieldsOf(reflect.TypeFor[common]()), shared, reflect.ValueOf(&with).Elem())...)
+	for name := range given {
+		if !slices.Contains(names, name) {
+			bad = append(bad, operate.Mistake{Name: name, Text: "there is no such field: the fields are " + strings.Join(names, ", ")})
+		}
+	}
+	with := common{}
+	for _, wrong := range append(operate.ReadArguments(into, given), operate.ReadArguments(reflect.ValueOf(&with).Elem(), shared)...) {
+		bad = append(bad, operate.Mistake{Name: wrong.Name, Text: c.inFields(wrong.Text)})
+	}
 	if with.Wait.Max > waitMax {
-		bad = append(bad, problem{"wait", "it is too long: use 0 to 60s"})
+		bad = append(bad, operate.Mistake{Name: "wait", Text: "it is too long: use 0 to 60s"})
 	}
 	v.wait, v.confirmed, v.after, v.limit = with.Wait, with.Confirm, with.After, int(with.Limit)
-	return invalid(bad)
+	return invalid(bad...)
 }
 
 // readBody reads a JSON object whose members are texts, numbers, truths or lists of them. An empty body is an empty object.
-func readBody(body []byte, bad []problem) (values, []problem) {
+func readBody(body []byte, bad []operate.Mistake) (values, []operate.Mistake) {
 	given, members := values{}, map[string]any{}
 	if len(bytes.TrimSpace(body)) == 0 {
 		return given, bad
@@ -162,7 +151,7 @@ func readBody(body []byte, bad []problem) (values, []problem) {
 		err = fmt.Errorf("something follows the object")
 	}
 	if err != nil || !utf8.Valid(body) {
-		return given, append(bad, problem{"", fmt.Sprintf("the body is not one JSON object: %v", err)})
+		return given, append(bad, operate.Mistake{Text: fmt.Sprintf("the body is not one JSON object: %v", err)})
 	}
 	for name, member := range members {
 		list, isList := member.([]any)
@@ -175,7 +164,7 @@ func readBody(body []byte, bad []problem) (values, []problem) {
 			case string, json.Number, bool:
 				texts = append(texts, fmt.Sprint(one))
 			default:
-				bad = append(bad, problem{name, "use a text, a number, true or false, or a list of texts"})
+				bad = append(bad, operate.Mistake{Name: name, Text: "use a text, a number, true or false, or a list of texts"})
 			}
 		}
 		if member != nil {
@@ -183,63 +172,4 @@ func readBody(body []byte, bad []problem) (values, []problem) {
 		}
 	}
 	return given, bad
-}
-
-// decode sets fields to the values of their names, or to their defaults.
-func (c *call) decode(fields []field, given values, into reflect.Value) (bad []problem) {
-	names := make([]string, len(fields))
-	for i, f := range fields {
-		names[i] = f.name
-		texts, isGiven := given[f.name]
-		if value := f.Tag.Get("default"); !isGiven && value != "" {
-			texts, isGiven = []string{value}, true
-		}
-		if !isGiven {
-			if f.isRequired {
-				bad = append(bad, problem{f.name, "it is missing: " + c.about(f)})
-			}
-			continue
-		}
-		to := into.FieldByIndex(f.Index)
-		if f.Type.Kind() == reflect.Slice {
-			to.Set(reflect.MakeSlice(f.Type, len(texts), len(texts)))
-			for i, text := range texts {
-				if err := set(to.Index(i), text); err != nil {
-					bad = append(bad, problem{f.name, c.inFields(err.Error())})
-				}
-			}
-			continue
-		}
-		if len(texts) != 1 {
-			bad = append(bad, problem{f.name, "give one value"})
-		} else if err := set(to, texts[0]); err != nil {
-			bad = append(bad, problem{f.name, c.inFields(err.Error())})
-		}
-	}
-	for name := range given {
-		if !slices.Contains(names, name) {
-			bad = append(bad, problem{name, "there is no such field: the fields are " + strings.Join(names, ", ")})
-		}
-	}
-	return bad
-}
-
-// set sets a value to what a text says.
-func set(to reflect.Value, text string) error {
-	if !utf8.ValidString(text) || strings.Contains(text, "\x00") {
-		return fmt.Errorf("it has bytes that are not text")
-	}
-	if own, reads := to.Addr().Interface().(encoding.TextUnmarshaler); reads {
-		return own.UnmarshalText([]byte(text))
-	}
-	if to.Kind() != reflect.Bool {
-		to.SetString(text)
-		return nil
-	}
-	is, err := strconv.ParseBool(text)
-	if err != nil {
-		return fmt.Errorf("%q is neither true nor false", text)
-	}
-	to.SetBool(is)
-	return nil
 }

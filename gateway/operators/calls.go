@@ -2,7 +2,6 @@ package operators
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"reflect"
 
@@ -33,7 +32,7 @@ const (
 
 // calls are all calls.
 var calls = []call{
-	list("/tenants", "tenant list", "List tenants, by name.", (*visit).tenants),
+	list[operate.TenantView, operate.FindTenants]("/tenants", "tenant list", "List tenants, by name."),
 	change[operate.TenantView](post, "/tenants", "tenant create", admin, "Create a tenant.", operate.CreateTenant.Prepare).created(),
 	ask(get, "/tenants/{tenant}", "tenant show", "Show one tenant.", (*visit).showTenant),
 	change[operate.TenantView](patch, "/tenants/{tenant}", "tenant rename", admin, "Give a tenant another name.", operate.RenameTenant.Prepare),
@@ -52,7 +51,7 @@ var calls = []call{
 	change[operate.PlanView](patch, "/plans/{plan}", "plan update", admin, "Change a plan's limits, for all its tenants.", operate.UpdatePlan.Prepare).asking(),
 	change[operate.PlanView](del, "/plans/{plan}", "plan delete", admin, "Delete a plan that no tenant has.", operate.DeletePlan.Prepare),
 
-	list("/keys", "key list", "List keys, the newest first.", (*visit).keys),
+	list[operate.KeyView, operate.FindKeys]("/keys", "key list", "List keys, the newest first."),
 	change[operate.KeyView](post, "/keys", "key create", keys, "Issue a key; its token is in the answer.", operate.CreateKey.Prepare).created(),
 	ask(get, "/keys/{key}", "key show", "Show one key.", (*visit).showKey),
 	change[operate.KeyView](patch, "/keys/{key}", "key update", keys, "Change the name, scopes, allow-list, expiry or limits of a key.", operate.UpdateKey.Prepare).asking(),
@@ -62,7 +61,7 @@ var calls = []call{
 	change[operate.KeyView](post, "/keys/{key}/revoke", "key revoke", keys, "End a key at once and permanently.", operate.RevokeKey.Prepare),
 	ask(post, "/keys/whoami", "key whoami", "Show the key of a token.", (*visit).whoami),
 
-	list("/bans", "ban list", "List the current bans, by their end.", (*visit).bans),
+	list[operate.BanView, operate.FindBans]("/bans", "ban list", "List the current bans, by their end."),
 	change[operate.BanView](post, "/bans", "ban add", keys, "Ban a key for a while.", operate.AddBan.Prepare).created(),
 	change[operate.KeyView](del, "/bans/{key}", "ban lift", keys, "End a ban early.", operate.LiftBan.Prepare),
 
@@ -71,7 +70,7 @@ var calls = []call{
 	ask(get, "/usage/deprecated", "usage deprecated", "List who still calls operations that are deprecated.", (*visit).deprecated),
 	ask(post, "/usage/explain", "usage explain", "Would the next request of a key or a tenant pass? If not, why, and until when? Give a key, a tenant or a token.", (*visit).explain),
 
-	list("/audit", "audit", "List changes, the latest first.", (*visit).audit),
+	list[operate.EventView, operate.FindEvents]("/audit", "audit", "List changes, the latest first."),
 
 	ask(get, "/gateways", "gateway list", "List registered gateways.", (*visit).gateways),
 	change[operate.GatewayView](del, "/gateways/{gateway}", "gateway forget", admin, "Stop waiting for a gateway that will not come back.", operate.ForgetGateway.Prepare),
@@ -92,17 +91,13 @@ func ask[R, A any](method, path, verb, summary string, find func(*visit, *A) (R,
 
 const rowsMax = 1000
 
-// list returns a call that answers one page. find gets how many rows to find at most: one more than the page has. It also returns where
-// a page begins that follows a row.
-func list[V, A any](path, verb, summary string, find func(v *visit, a *A, most int) (rows []V, after func(i int) string, err error)) call {
+// list returns a call that answers one page.
+func list[V any, A operate.Finder[V]](path, verb, summary string) call {
 	return call{
 		method: get, path: path, verb: verb, role: read, summary: summary, pages: true, arguments: reflect.TypeFor[A](), result: reflect.TypeFor[[]V](),
 		serve: func(_ *API, _ *http.Request, v *visit, arguments any) (answer, error) {
-			rows, after, err := find(v, arguments.(*A), v.limit+1)
-			if err != nil || len(rows) <= v.limit {
-				return answer{body: rows}, err
-			}
-			return answer{body: rows[:v.limit], next: after(v.limit - 1)}, nil
+			page, err := (*arguments.(*A)).Page(v.ctx, v.operator, v.after, v.limit)
+			return answer{body: page.Views, next: page.Next}, err
 		},
 	}
 }
@@ -150,32 +145,6 @@ func (c call) created() call {
 func (c call) asking() call {
 	c.asks = true
 	return c
-}
-
-type findTenants struct {
-	Search string           `json:"search" help:"A part of the names, or the ID of one tenant."`
-	Plan   operate.PlanName `json:"plan" help:"Only those on this plan."`
-	State  state            `json:"state" help:"Only those that are active or suspended."`
-}
-
-// state is whether a tenant's requests are served.
-type state string
-
-// UnmarshalText reads a state.
-func (s *state) UnmarshalText(text []byte) error {
-	if *s = state(text); *s != "active" && *s != "suspended" {
-		return fmt.Errorf("%q is not a state: use active or suspended", text)
-	}
-	return nil
-}
-
-func (v *visit) tenants(a *findTenants, most int) (views []operate.TenantView, after func(int) string, err error) {
-	found, err := v.operator.Store.FindTenants(v.ctx, keystore.TenantFilter{Text: a.Search, Plan: string(a.Plan), State: string(a.State)}, v.after, most)
-	if err != nil {
-		return nil, nil, err
-	}
-	plans, err := v.operator.Plans(v.ctx)
-	return operate.ViewsOf(found, func(t keystore.Tenant) operate.TenantView { return plans.Owner(t).View() }), func(i int) string { return found[i].Name }, err
 }
 
 func (v *visit) showTenant(a *operate.TenantRef) (operate.TenantView, error) {

@@ -61,31 +61,29 @@ func (c *call) operation(schemas object) object {
 		"summary": c.summary, "x-keyadmin": c.verb, "x-role": c.role,
 	}
 	var parameters []object
-	parameter := func(in string, f field) {
+	parameter := func(in string, f operate.Argument) {
 		parameters = append(parameters, object{
-			"name": f.name, "in": in, "required": in == "path" || f.isRequired, "description": c.about(f), "schema": schemaOf(f.Type, schemas),
+			"name": f.Name, "in": in, "required": in == "path" || f.IsRequired, "description": c.about(f), "schema": schemaOf(f.Type, schemas),
 		})
 	}
 	members, required := object{}, []string{}
-	for _, f := range fieldsOf(c.arguments) {
+	for _, f := range operate.ArgumentsOf(c.arguments) {
 		switch {
-		case c.inPath(f.name):
+		case c.inPath(f.Name):
 			parameter("path", f)
 		case c.hasBody():
 			schema := schemaOf(f.Type, schemas)
 			schema["description"] = c.about(f)
-			members[f.name] = schema
-			if f.isRequired {
-				required = append(required, f.name)
+			members[f.Name] = schema
+			if f.IsRequired {
+				required = append(required, f.Name)
 			}
 		default:
 			parameter("query", f)
 		}
 	}
-	for _, f := range fieldsOf(reflect.TypeFor[common]()) {
-		if c.has(f.name) {
-			parameter("query", f)
-		}
+	for _, f := range c.common() {
+		parameter("query", f)
 	}
 	if c.changes && c.method == http.MethodPost {
 		parameters = append(parameters, object{

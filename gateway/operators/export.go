@@ -69,7 +69,7 @@ func (v *visit) afterEvent() (after keystore.SealedUsage, err error) {
 	hour, noHour := strconv.ParseInt(parts[1], 10, 64)
 	tenant, noTenant := id.ParseTenant(parts[2])
 	if errors.Join(noCorrection, noHour, noTenant) != nil {
-		return after, noPage
+		return after, operate.NoPage
 	}
 	return keystore.SealedUsage{Correction: correction, Hour: instant.Millis(hour), Tenant: tenant, Operation: parts[3]}, nil
 }

@@ -30,16 +30,13 @@ func (f fieldDetails) AppendJSON(dst []byte) []byte {
 }
 
 // invalid is the failure of wrong arguments, or nil.
-func invalid(bad []problem) error {
+func invalid(bad ...operate.Mistake) error {
 	if len(bad) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(bad, func(a, b problem) int { return strings.Compare(a.field, b.field) })
-	texts := make([]string, len(bad))
-	for i, p := range bad {
-		texts[i] = strings.TrimPrefix(p.field+": "+p.text, ": ")
-	}
-	return failure{http.StatusBadRequest, "invalid_request", strings.Join(texts, "; "), bad[0].field}
+	slices.SortStableFunc(bad, func(a, b operate.Mistake) int { return strings.Compare(a.Name, b.Name) })
+	texts := operate.ViewsOf(bad, func(m operate.Mistake) string { return strings.TrimPrefix(m.Name+": "+m.Text, ": ") })
+	return failure{http.StatusBadRequest, "invalid_request", strings.Join(texts, "; "), bad[0].Name}
 }
 
 // named names the fields of the call in an error about its arguments.

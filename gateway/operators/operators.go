@@ -253,11 +253,8 @@ func (a *API) authenticate(v *visit, w http.ResponseWriter, r *http.Request, sto
 	}
 	ctx, cancel := context.WithTimeout(v.ctx, databaseWithin)
 	defer cancel()
-	// If the file was replaced, the first check reports it and closes the connections to the old one.
-	if store.CheckFile() != nil {
-		err = store.CheckFile()
-	}
-	if err == nil {
+	_ = store.CheckFile() // if the file was replaced, this closes the connections to the old one
+	if err = store.CheckFile(); err == nil {
 		o, err = store.OperatorByToken(ctx, v.token)
 	}
 	switch {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/metering"
 	"petgate/shared/operate"
@@ -31,6 +33,7 @@ func init() { operate.LiveWithin, operate.AskWithin = time.Minute, time.Minute }
 type site struct {
 	*testing.T
 	url    string
+	db     *database.DB
 	store  *keystore.Store
 	log    *bytes.Buffer
 	tokens map[keystore.Role]string
@@ -40,7 +43,7 @@ type site struct {
 func newSite(t *testing.T, databaseURL string) *site {
 	t.Helper()
 	db := testkit.Open(t, databaseURL, keystore.Migrations)
-	s := &site{T: t, log: &bytes.Buffer{}, tokens: map[keystore.Role]string{}, now: time.Now()}
+	s := &site{T: t, db: db, log: &bytes.Buffer{}, tokens: map[keystore.Role]string{}, now: time.Now()}
 	clock := func() time.Time { return s.now }
 	s.store = keystore.New(db, clock, nil, "keyadmin:alice")
 	for _, role := range keystore.Roles {
@@ -171,7 +174,7 @@ func TestCalls(t *testing.T) {
 		{400, "POST /tenants?wait=61s", `{"name":"x"}`, `wait: it is too long`},
 		{400, "GET /tenants?limit=0", "", `limit: 0 is out of range: use 1 to 1000`},
 		{400, "GET /tenants?limit=x", "", `limit: \"x\" is not a whole number`},
-		{400, "GET /keys?after=x", "", `after: no page has returned this`},
+		{400, "GET /keys?after=x", "", `after: no page has named this`},
 		{400, "GET /keys?confirm=true", "", `confirm: there is no such field`},
 		{400, "GET /tenants/%00", "", `bytes that are not text`},
 		{200, "POST /tenants/acme/suspend", "", `"suspended": true`},
@@ -346,6 +349,40 @@ func TestUsageExport(t *testing.T) {
 	}
 	s.want(200, `"events": []`, "GET /usage/export?since=1h", "")
 	for _, after := range []string{"x", "0", "0.1.ten_x.y"} {
-		s.want(400, "no page has returned this", "GET /usage/export?after="+after, "")
+		s.want(400, "no page has named this", "GET /usage/export?after="+after, "")
+	}
+}
+
+// Who calls a deprecated operation is known as soon as one gateway says which they are. Silent gateways are asked after the others: each of
+// these would cost the whole time that a call has.
+func TestDeprecated(t *testing.T) {
+	s := newSite(t, testkit.SQLite(t))
+	key := must.Get[id.Key](t)(id.ParseKey(s.newKey().member("id")))
+	tenant := must.Get[keystore.Tenant](t)(s.store.Tenant(t.Context(), "acme"))
+	about := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		service.WriteJSON(w, http.StatusOK, operate.About{Operations: []operate.AboutOperation{
+			{ID: "listPets"}, {ID: "getPet", DeprecatedAt: 1, SunsetAt: instant.Of(s.now.Add(50 * time.Hour))},
+		}})
+	}))
+	t.Cleanup(about.Close)
+	mute := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
+	t.Cleanup(func() { mute.Close() })
+	var r keystore.Registration
+	for name, address := range map[string]string{"gw-1": mute.Addr().String(), "gw-2": mute.Addr().String(), "gw-3": mute.Addr().String(), "gw-8": about.Listener.Addr().String()} {
+		r = keystore.Registration{ID: name, Incarnation: "a", AdminAddress: address}
+		r.Generation = must.Get[int64](t)(s.store.Register(t.Context(), r, nil))
+	}
+	if _, err := s.db.Exec("UPDATE gateways SET seen_at = seen_at - 600000 WHERE id <> 'gw-8'"); err != nil {
+		t.Fatal(err)
+	}
+	s.want(200, "[]", "GET /usage/deprecated", "")
+	hour := instant.Of(s.now).Truncate(time.Hour)
+	must.Do(t, s.store.AddUsage(t.Context(), r, 1, []keystore.UsageRow{
+		{Tenant: tenant.ID, Key: key, Operation: "getPet", Outcome: "ok", Charged: true, Hour: hour, Requests: 1200},
+		{Tenant: tenant.ID, Key: key, Operation: "listPets", Outcome: "ok", Charged: true, Hour: hour, Requests: 5},
+	}, nil))
+	got := s.want(200, `"requests": 1200`, "GET /usage/deprecated", "")
+	if !strings.Contains(got.text, `"daysLeft": 2`) || strings.Contains(got.text, "listPets") {
+		t.Errorf("%s", got.text)
 	}
 }

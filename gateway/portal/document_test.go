@@ -35,7 +35,7 @@ var (
 )
 
 // checkPages checks what holds for the pages of each document: every operation is on a page, every reference leads to a page and an
-// element, no ID is there twice, and nothing of the document is markup.
+// element, no ID is there twice, nothing of the document is markup, and nothing is inline that the policy of the pages forbids.
 func checkPages(t rapid.TB, a *api.API, all map[string]portal.Page) {
 	t.Helper()
 	ids := map[string]bool{}
@@ -54,7 +54,7 @@ func checkPages(t rapid.TB, a *api.API, all map[string]portal.Page) {
 		}
 		page := string(p.Body)
 		operations += strings.Count(page, `<article class="operation`)
-		if found := regexp.MustCompile(`(?i)<script>|<[^>]* on\w+=|href="javascript:|<img|<style`).FindString(page); found != "" {
+		if found := regexp.MustCompile(`(?i)<script>|<[^>]* (on\w+|style)=|href="javascript:|<img|<style`).FindString(page); found != "" {
 			t.Fatalf("%s has %s", at, found)
 		}
 		for _, m := range reference.FindAllStringSubmatch(page, -1) {

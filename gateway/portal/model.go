@@ -15,6 +15,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"petgate/shared/api"
+	"petgate/shared/api/code"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/ban"
 )
@@ -103,8 +104,10 @@ type body struct {
 	schema
 	MediaType string
 	IsText    bool
-	Example   any    // of JSON and of forms
-	Text      string // the example as it is sent
+	IsJSON    bool
+	Example   any      // of JSON
+	Text      string   // the example as it is sent
+	Form      []string // the fields of a multipart form, as name=value
 }
 
 // answer is an example of a response.
@@ -128,11 +131,11 @@ type status struct {
 	Status      int
 	Text        string
 	Description string
-	Codes       []code
+	Codes       []errorCode
 	Headers     []header // that only this status has
 }
 
-type code struct {
+type errorCode struct {
 	Name       string   `json:"code"`
 	When       string   `json:"when"`
 	Operations []string `json:"operations"` // that can be answered with it; nil: all that have the response
@@ -215,20 +218,12 @@ func (m *model) readGateway(pets *api.API) {
 	isOwn := func(operation string) bool {
 		return slices.ContainsFunc(pets.Operations, func(o api.Operation) bool { return o.ID == operation && o.ByGateway })
 	}
-	statusOf := map[string]int{} // by the name of the response
-	for _, item := range pets.Document.Paths.Map() {
-		for _, o := range item.Operations() {
-			for text, r := range o.Responses.Map() {
-				if name, isShared := strings.CutPrefix(r.Ref, "#/components/responses/"); isShared {
-					statusOf[name], _ = strconv.Atoi(text)
-				}
-			}
-		}
-	}
-	for name, r := range own.Responses {
-		s := status{Status: statusOf[name], Text: http.StatusText(statusOf[name]), Description: *r.Value.Description, Headers: ownHeaders(r.Value)}
-		always := response{Status: strconv.Itoa(s.Status), Class: strconv.Itoa(s.Status / 100)}
-		for _, c := range codesOf(r.Value) {
+	for _, r := range own.Responses {
+		codes := codesOf(r.Value)
+		number := code.StatusOf(codes[0].Name)
+		s := status{Status: number, Text: http.StatusText(number), Description: *r.Value.Description, Headers: ownHeaders(r.Value)}
+		always := response{Status: strconv.Itoa(number), Class: strconv.Itoa(number / 100)}
+		for _, c := range codes {
 			if m.IsForeign && c.By == "service" && !slices.ContainsFunc(c.Operations, isOwn) {
 				continue
 			}
@@ -289,7 +284,7 @@ func ownHeaders(r *openapi3.Response) (own []header) {
 }
 
 // codesOf returns the codes of an error.
-func codesOf(r *openapi3.Response) (codes []code) {
+func codesOf(r *openapi3.Response) (codes []errorCode) {
 	if text, err := json.Marshal(r.Extensions["x-codes"]); err == nil {
 		_ = json.Unmarshal(text, &codes) // another document may use the name for something else
 	}
@@ -392,20 +387,22 @@ func newBody(mediaType string, media *openapi3.MediaType) *body {
 	value, found := exampleOf(media, true)
 	form, isForm := value.(object)
 	text, isString := value.(string)
+	fields, lines := url.Values{}, []string(nil)
+	for _, p := range form {
+		text := strings.Trim(jsonLiterals.format(p.value, ""), `"`)
+		fields.Set(p.name, text)
+		lines = append(lines, p.name+"="+text)
+	}
 	switch {
 	case isJSON(mediaType):
-		b.IsText, b.Example = true, value
+		b.IsText, b.IsJSON, b.Example = true, true, value
 		if found {
 			b.Text = jsonLiterals.format(value, "")
 		}
 	case mediaType == "application/x-www-form-urlencoded" && isForm:
-		fields := url.Values{}
-		for _, p := range form {
-			fields.Set(p.name, strings.Trim(jsonLiterals.format(p.value, ""), `"`))
-		}
 		b.IsText, b.Text = true, fields.Encode()
-	case mediaType == "multipart/form-data" && isForm:
-		b.Example = value
+	case mediaType == "multipart/form-data":
+		b.Form = lines
 	case strings.HasPrefix(mediaType, "text/") || strings.HasSuffix(mediaType, "xml"):
 		if b.IsText = true; isString {
 			b.Text = text

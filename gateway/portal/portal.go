@@ -89,7 +89,10 @@ const (
 )
 
 var (
-	functions = template.FuncMap{"prose": prose, "inline": inline, "plain": plain, "short": short, "code": codeBlock}
+	functions = template.FuncMap{
+		"prose": prose, "inline": inline, "plain": plain, "short": short, "code": codeBlock, "shell": shell, "goText": goText, "quote": quote,
+		"json": jsonLiterals.format, "python": pythonLiterals.format,
+	}
 	pageTexts = template.Must(template.New("").Funcs(functions).Option("missingkey=error").ParseFS(assets, "assets/*.html"))
 	texts     = texttemplate.Must(texttemplate.New("").Funcs(texttemplate.FuncMap(functions)).Option("missingkey=error").ParseFS(assets, "assets/*.md", "assets/*.txt"))
 )
@@ -117,24 +120,20 @@ func New(cfg Config) (*Portal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("portal: the document as JSON: %w", err)
 	}
-	script, err := assets.ReadFile("assets/petgate.js")
-	if err != nil {
-		return nil, err
-	}
-	icon, err := assets.ReadFile("assets/icon.svg")
-	if err != nil {
-		return nil, err
-	}
-	stylesheet, err := Stylesheet()
-	if err != nil {
-		return nil, err
-	}
 	add := func(path, contentType string, body []byte) {
 		p.fixed = append(p.fixed, newPage(path, contentType, body))
 	}
-	add(Home+"/petgate.css", "text/css; charset=utf-8", stylesheet)
-	add(Home+"/petgate.js", "text/javascript; charset=utf-8", script)
-	add("/favicon.ico", "image/svg+xml", icon) // browsers ask for it without a page, too
+	for _, f := range [][3]string{
+		{Home + "/petgate.css", "text/css; charset=utf-8", "petgate.css"},
+		{Home + "/petgate.js", "text/javascript; charset=utf-8", "petgate.js"},
+		{"/favicon.ico", "image/svg+xml", "icon.svg"}, // browsers ask for it without a page, too
+	} {
+		body, err := assets.ReadFile("assets/" + f[2])
+		if err != nil {
+			return nil, err
+		}
+		add(f[0], f[1], body)
+	}
 	add("/openapi.yaml", "application/yaml", cfg.API.Source)
 	add("/openapi.json", "application/json", asJSON)
 	if !p.m.IsForeign {

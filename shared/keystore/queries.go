@@ -258,12 +258,12 @@ const (
 		JOIN usage_hours u ON u.tenant_id = m.id AND u.hour >= m.since AND u.hour > m.usage_since - 3600000 AND u.charged AND NOT u.is_test
 		GROUP BY u.tenant_id, m.most ORDER BY SUM(u.requests + u.more_units) * 1.0 / m.most DESC, 1 LIMIT $4`
 
-	// $1: rows with operation, $2: the first hour, $3: the first hour that counts as recent, $4: number of rows, $5: number of rows before.
+	// $1: rows with operation, $2: the first hour, $3: the first hour that counts as recent.
 	operationUsage = `SELECT u.operation, u.tenant_id, COALESCE(t.name, '') AS tenant_name, u.key_id, COALESCE(k.name, '') AS key_name, u.recent, u.before
 		FROM (SELECT operation, tenant_id, key_id, CAST(SUM(CASE WHEN hour >= $3 THEN requests ELSE 0 END) AS BIGINT) AS recent,
 				CAST(SUM(CASE WHEN hour < $3 THEN requests ELSE 0 END) AS BIGINT) AS before
 			FROM usage_hours WHERE hour >= $2 AND operation {listed}
-			GROUP BY operation, tenant_id, key_id ORDER BY operation, recent DESC, tenant_id, key_id LIMIT $4 OFFSET $5) AS u
+			GROUP BY operation, tenant_id, key_id) AS u
 		LEFT JOIN tenants t ON t.id = u.tenant_id LEFT JOIN tenant_keys k ON k.id = u.key_id
 		ORDER BY u.operation, u.recent DESC, u.tenant_id, u.key_id`
 

@@ -235,10 +235,10 @@ func (s *Store) TopUsage(ctx context.Context, since, until instant.Millis, n int
 }
 
 // OperationUsage lists the keys that called one of the operations, beginning with the hour of since. Recent are the requests from the
-// hour of recent on. It skips as many rows as from says, and returns at most n.
-func (s *Store) OperationUsage(ctx context.Context, operations []string, since, recent instant.Millis, from, n int) ([]OperationUsage, error) {
+// hour of recent on.
+func (s *Store) OperationUsage(ctx context.Context, operations []string, since, recent instant.Millis) ([]OperationUsage, error) {
 	return list[OperationUsage](ctx, s, "list the keys that call operations", operationUsage, rowsText("operation", operations), since.Truncate(time.Hour),
-		recent.Truncate(time.Hour), n, from)
+		recent.Truncate(time.Hour))
 }
 
 // Minutes lists a tenant's attempts by hour and gateway, beginning with the hour of since.

@@ -76,15 +76,15 @@ func AskAdmin(ctx context.Context, g keystore.Gateway, path string, answer any) 
 	return nil
 }
 
-// About is a gateway's response to GET /about on its admin port.
+// About is a gateway's response to GET /about on its admin port: what keyadmin compares between gateways. It has no secrets.
 type About struct {
 	Gateway     keystore.Gateway  `json:"-"`
 	Version     string            `json:"version"`
 	Environment string            `json:"environment"`
-	NowMillis   instant.Millis    `json:"nowMillis"`
-	Mode        string            `json:"mode"`
-	Console     bool              `json:"console"`
-	Settings    map[string]string `json:"settings"`
+	NowMillis   instant.Millis    `json:"nowMillis"` // by its host's clock
+	Mode        string            `json:"mode"`      // where it counts quotas: shared, memory or outage
+	Console     bool              `json:"console"`   // it serves the operators' console
+	Settings    map[string]string `json:"settings"`  // those that all gateways should share, by the names of their flags
 	Operations  []AboutOperation  `json:"operations"`
 	Redis       []RedisServer     `json:"redis"`
 }
@@ -92,12 +92,12 @@ type About struct {
 // AboutOperation is an operation that a gateway serves.
 type AboutOperation struct {
 	ID           string         `json:"id"`
-	Scopes       []string       `json:"scopes"`
-	Gone         bool           `json:"gone"`
+	Scopes       []string       `json:"scopes"` // that a key needs
+	Gone         bool           `json:"gone"`   // it is no longer served
 	IsDeprecated bool           `json:"isDeprecated"`
-	DeprecatedAt instant.Millis `json:"deprecatedAt"` // 0: it is not deprecated
-	SunsetAt     instant.Millis `json:"sunsetAt"`     // 0: it does not end
-	Successor    string         `json:"successor"`
+	DeprecatedAt instant.Millis `json:"deprecatedAt,omitempty"` // 0: it is not deprecated
+	SunsetAt     instant.Millis `json:"sunsetAt,omitempty"`     // from then on it is gone; 0: never
+	Successor    string         `json:"successor,omitempty"`    // the path of what replaces it
 }
 
 // RedisServer is a Redis that a gateway uses.
@@ -107,7 +107,7 @@ type RedisServer struct {
 	Policy     string `json:"maxmemoryPolicy"`
 	AppendOnly bool   `json:"appendOnly"`
 	SkewMillis int64  `json:"skewMillis"` // its clock minus the gateway's
-	Error      string `json:"error"`
+	Error      string `json:"error,omitempty"`
 }
 
 // ReadyPath is the path of a gateway's readiness on its admin port. A response of 503 has a body too.

@@ -27,12 +27,14 @@ type EventView struct {
 	Plan     string          `json:"plan,omitempty"`
 	Before   json.RawMessage `json:"before,omitempty"` // the record
 	After    json.RawMessage `json:"after,omitempty"`
+
+	Event keystore.Event `json:"-"` // what the view is of
 }
 
 // ViewEvent returns the view of an event.
 func ViewEvent(e keystore.Event) EventView {
 	v := EventView{
-		ID: int64(e.ID), At: e.At.String(), Actor: e.Actor, Kind: e.Kind, Plan: e.Plan, Before: withTimes([]byte(e.Before)), After: withTimes([]byte(e.After)),
+		ID: int64(e.ID), At: e.At.String(), Actor: e.Actor, Kind: e.Kind, Plan: e.Plan, Before: withTimes([]byte(e.Before)), After: withTimes([]byte(e.After)), Event: e,
 	}
 	if !e.Tenant.IsZero() {
 		v.TenantID = e.Tenant.String()

@@ -37,15 +37,14 @@ func (v DeprecatedView) EndsIn() string {
 }
 
 // ViewDeprecated returns the keys that called a deprecated operation within the last fourteen days, and the IDs of the deprecated
-// operations. It skips as many keys as from says, and returns at most n. It asks a gateway for the operations: if none answers, that is an
-// error.
-func (o Operator) ViewDeprecated(ctx context.Context, from, n int) (views []DeprecatedView, operations []string, err error) {
+// operations. It asks a gateway for the operations: if none answers, that is an error.
+func (o Operator) ViewDeprecated(ctx context.Context) (views []DeprecatedView, operations []string, err error) {
 	deprecated, err := o.deprecated(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	operations, now := operationIDs(deprecated), o.Now()
-	rows, err := o.Store.OperationUsage(ctx, operations, now.Add(-14*day), now.Add(-7*day), from, n)
+	rows, err := o.Store.OperationUsage(ctx, operations, now.Add(-14*day), now.Add(-7*day))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -18,22 +18,25 @@ import (
 // LiveWithin is how long a gateway has to answer AskLive. A variable, because tests have to pass on a busy machine.
 var LiveWithin = time.Second
 
-// Live is a gateway's response to GET /live on its admin port: what it does now. Counts grow from Since on.
+// Live is a gateway's response to GET /live on its admin port: what it does now. Counts grow from Since on; a reader takes the difference of
+// two answers with the same Since.
 type Live struct {
-	Mode     string `json:"mode"` // where it counts quotas: shared, memory or outage
-	Since    int64  `json:"since"`
-	Elapsed  int64  `json:"elapsedMillis"`
-	Requests int64  `json:"requests"`
-	Refused  int64  `json:"refused"`
-	Bans     int64  `json:"bans"`
-	Version  string `json:"version"`
+	ID          string `json:"gateway"`
+	Environment string `json:"environment"`
+	Mode        string `json:"mode"`          // where it counts quotas: shared, memory or outage
+	Since       int64  `json:"since"`         // when the counting began, in ms
+	Elapsed     int64  `json:"elapsedMillis"` // since then; steps of the clock do not change it
+	Requests    int64  `json:"requests"`      // with a known key, also one that is revoked or has expired
+	Refused     int64  `json:"refused"`       // how many of them were not charged; reports of the quota do not count here
+	Bans        int64  `json:"bans"`          // imposed by this gateway since its start
+	Version     string `json:"version"`
 
 	CertificateEnds instant.Millis `json:"certificateEndsAt"` // when the first of its certificates expires; 0: it has none
 
-	P50     *float64     `json:"p50Millis"` // nil: there were no requests
+	P50     *float64     `json:"p50Millis"` // of the requests of the last 10 to 20 s, or since the answer before if that is longer ago; nil: there were none
 	P99     *float64     `json:"p99Millis"`
-	Active  int          `json:"active"`
-	Tenants []LiveTenant `json:"tenants"`
+	Active  int          `json:"active"`  // tenants that made a request in the last 10 to 20 s
+	Tenants []LiveTenant `json:"tenants"` // the most active first
 }
 
 // LiveTenant is what one tenant does at one gateway.
@@ -41,10 +44,10 @@ type LiveTenant struct {
 	ID         string      `json:"id"`
 	Plan       string      `json:"plan"`
 	Limits     plan.Limits `json:"limits"`
-	Since      int64       `json:"sinceMillis"`
+	Since      int64       `json:"sinceMillis"` // the tenant's counts grow from here on, as elapsedMillis of the gateway
 	Requests   int64       `json:"requests"`
 	Refused    int64       `json:"refused"`
-	MinuteUsed int64       `json:"minuteUsed"`
+	MinuteUsed int64       `json:"minuteUsed"` // as of the gateway's last decision
 	DayUsed    int64       `json:"dayUsed"`
 	MonthUsed  int64       `json:"monthUsed"`
 }

@@ -65,8 +65,8 @@ func Anywhere(allow []string) string {
 	return cmp.Or(strings.Join(allow, " "), "anywhere")
 }
 
-// Either returns the text done if something changed, and otherwise the text nothing.
-func Either(changed bool, done, nothing string) string {
+// Either returns done if something changed, and otherwise nothing.
+func Either[T any](changed bool, done, nothing T) T {
 	if changed {
 		return done
 	}

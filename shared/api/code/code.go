@@ -33,6 +33,9 @@ func ofPets(name string, status int) Code {
 // IsOfPets reports whether only the pet service sends the code.
 func IsOfPets(name string) bool { return pets[name] }
 
+// StatusOf returns the status of a code.
+func StatusOf(name string) int { return statuses[name] }
+
 // IsFailure reports whether the code says that the fault is not the client's.
 func IsFailure(name string) bool { return statuses[name] >= http.StatusInternalServerError }
 
