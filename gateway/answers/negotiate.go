@@ -2,6 +2,7 @@ package answers
 
 import (
 	"bytes"
+	"strconv"
 
 	"petgate/gateway/http1"
 )
@@ -24,42 +25,26 @@ func hasETag(q *http1.Request, etag []byte) bool {
 	return false
 }
 
-// weight returns the weight of a media type or a coding that a field lists by its name, in thousandths (RFC 9110, section 12.4.2). It
-// is 0 without such a name. Wildcards do not count: they are in almost every request, and say little about what the client can use.
-func weight(q *http1.Request, field, want string) int {
+// weight returns the weight of a media type or a coding that a field lists by its name (RFC 9110, section 12.4.2). It is 0 without such a
+// name. Wildcards do not count: they are in almost every request, and say little about what the client can use.
+func weight(q *http1.Request, field, want string) (weight float64) {
 	for _, f := range q.Fields {
 		if !http1.EqualFold(f.Name, field) {
 			continue
 		}
 		for one := range bytes.SplitSeq(f.Value, []byte{','}) {
 			name, parameters, _ := bytes.Cut(one, []byte{';'})
-			if http1.EqualFold(http1.Trim(name), want) {
-				return parseWeight(parameters)
+			if !http1.EqualFold(http1.Trim(name), want) {
+				continue
 			}
+			for parameter := range bytes.SplitSeq(parameters, []byte{';'}) {
+				if name, value, _ := bytes.Cut(http1.Trim(parameter), []byte{'='}); http1.EqualFold(name, "q") {
+					weight, _ = strconv.ParseFloat(string(value), 64)
+					return weight
+				}
+			}
+			return 1
 		}
 	}
 	return 0
-}
-
-// parseWeight returns the weight that parameters have, in thousandths.
-func parseWeight(parameters []byte) (thousandths int) {
-	const most, digits = 1000, 3
-	for one := range bytes.SplitSeq(parameters, []byte{';'}) {
-		name, value, _ := bytes.Cut(http1.Trim(one), []byte{'='})
-		if !http1.EqualFold(name, "q") {
-			continue
-		}
-		whole, fraction, _ := bytes.Cut(value, []byte{'.'})
-		if len(bytes.Trim(whole, "0")) > 0 {
-			return most
-		}
-		for n := range digits {
-			thousandths *= 10
-			if n < len(fraction) {
-				thousandths += int(fraction[n] - '0')
-			}
-		}
-		return thousandths
-	}
-	return most
 }

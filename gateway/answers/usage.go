@@ -113,41 +113,30 @@ type Ask struct {
 func (a *Ask) Read(q *http1.Request) Problem {
 	a.since, a.period = sinceDefault, day
 	a.isCSV = weight(q, "accept", "text/csv") > weight(q, "accept", "application/json")
-	var seen [2]bool
-	for parameter := range bytes.SplitSeq(q.Target[min(len(q.Path)+1, len(q.Target)):], []byte{'&'}) {
-		name, value, _ := bytes.Cut(parameter, []byte{'='})
-		for i, known := range []struct {
-			name string
-			read func(value string) (wrong string)
-		}{{"by", a.readBy}, {"since", a.readSince}} {
-			if unescape(name) != known.name {
-				continue
-			}
-			wrong := "must not be repeated"
-			if !seen[i] {
-				seen[i], wrong = true, known.read(unescape(value))
-			}
-			if wrong != "" {
-				return invalid(known.name, wrong)
-			}
+	parameters, err := url.ParseQuery(string(q.Target[min(len(q.Path)+1, len(q.Target)):]))
+	if err != nil { // http1 has checked the encoding
+		return Problem{Kind: InvalidParameter, Message: "the query has a semicolon, which separates parameters for some programs: write %3B"}
+	}
+	for _, known := range []struct {
+		name string
+		read func(value string) (wrong string)
+	}{{"by", a.readBy}, {"since", a.readSince}} {
+		wrong := ""
+		switch values := parameters[known.name]; len(values) {
+		case 0:
+		case 1:
+			wrong = known.read(values[0])
+		default:
+			wrong = "must not be repeated"
+		}
+		if wrong != "" {
+			return Problem{InvalidParameter, `the parameter "` + known.name + `" ` + wrong, known.name}
 		}
 	}
 	if a.period == hour && a.since > sinceHourlyMax {
-		return invalid("since", "must be at most 35d by hour: send a shorter one, or by=day")
+		return Problem{InvalidParameter, `the parameter "since" must be at most 35d by hour: send a shorter one, or by=day`, "since"}
 	}
 	return Problem{}
-}
-
-func invalid(parameter, text string) Problem {
-	return Problem{InvalidParameter, `the parameter "` + parameter + `" ` + text, parameter}
-}
-
-// unescape decodes a name or a value of a query. It returns text with an invalid escape as it is.
-func unescape(text []byte) string {
-	if decoded, err := url.QueryUnescape(string(text)); err == nil {
-		return decoded
-	}
-	return string(text)
 }
 
 // readBy reads the period. It says what is wrong with it.
@@ -214,11 +203,6 @@ func (u *Usage) Statement(ask Ask) (*Answer, Problem) {
 	case r := <-done:
 		return r.answer, r.problem
 	case <-ctx.Done():
-	}
-	select {
-	case r := <-done: // it was ready, too
-		return r.answer, r.problem
-	default:
 		return nil, u.unavailable(ask, ctx.Err())
 	}
 }

@@ -110,6 +110,7 @@ func TestStatementParameters(t *testing.T) {
 		"?since=7w": {"since", "7d"}, "?since=-1d": {"since", "7d"}, "?since=+1d": {"since", "7d"}, "?since=1.5d": {"since", "7d"},
 		"?since=0h": {"since", "from 1h"}, "?since=401d": {"since", "to 400d"}, "?since=9601h": {"since", "to 400d"},
 		"?since=99999999999999999999d": {"since", "to 400d"}, "?since=7d&since=7d": {"since", "must not be repeated"},
+		"?by=hour;since=1d":  {"", "semicolon"},
 		"?since=36d&by=hour": {"since", "at most 35d by hour: send a shorter one, or by=day"},
 	} {
 		got = nil

@@ -268,24 +268,33 @@ func (g *gateway) mountAdmin(address string) error {
 }
 
 // problems are those of /readyz.
-func (g *gateway) problems() []service.Problem {
-	found := g.cfg.problems(g.keys)
+func (g *gateway) problems() (found []service.Problem) {
+	add := func(name string, err error, serving bool) {
+		if err != nil {
+			found = append(found, service.ProblemOf(name, err, serving))
+		}
+	}
+	add("directory", g.keys.Ready(), false)
+	add("database", g.keys.Behind(), true)
+	add("snapshot", g.keys.Unkept(), true)
+	add("clock", g.keys.Skewed(), true)
+	if n := g.keys.Gateways(); g.cfg.RedisURL == "" && n > 1 {
+		add("quotas", errors.New(apart(n)), true)
+	}
 	if err := g.limits.Ready(); err != nil {
-		found = append(found, service.ProblemOf("quotas", err, false))
+		add("quotas", err, false)
 	} else { // otherwise Health has the same cause
 		asking, cancel := context.WithTimeout(context.Background(), healthWithin)
 		defer cancel()
 		for _, complaint := range g.limits.Health(asking) {
-			found = append(found, service.ProblemOf("quotas", complaint, true))
+			add("quotas", complaint, true)
 		}
 	}
 	if err := g.badDocument.Load(); err != nil {
-		found = append(found, service.Problem{
-			Name: "document", Detail: g.cfg.API + " was read again and cannot be served, so the one before is: " + (*err).Error(), Serving: true,
-		})
+		add("document", fmt.Errorf("%s was read again and cannot be served, so the one before is: %w", g.cfg.API, *err), true)
 	}
 	for _, detail := range g.public.Upstreams().Problems() {
-		found = append(found, service.Problem{Name: "upstream", Detail: detail, Serving: true})
+		add("upstream", errors.New(detail), true)
 	}
 	return found
 }
@@ -307,25 +316,6 @@ func reachable(address net.Addr) string {
 		return address.String()
 	}
 	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
-}
-
-func (c *Config) problems(keys *directory.Directory) (found []service.Problem) {
-	if err := keys.Ready(); err != nil {
-		found = append(found, service.ProblemOf("directory", err, false))
-	}
-	if err := keys.Behind(); err != nil {
-		found = append(found, service.ProblemOf("database", err, true))
-	}
-	if err := keys.Unkept(); err != nil {
-		found = append(found, service.ProblemOf("snapshot", err, true))
-	}
-	if err := keys.Skewed(); err != nil {
-		found = append(found, service.Problem{Name: "clock", Detail: err.Error(), Serving: true})
-	}
-	if n := keys.Gateways(); c.RedisURL == "" && n > 1 {
-		found = append(found, service.Problem{Name: "quotas", Detail: apart(n), Serving: true})
-	}
-	return found
 }
 
 // apart describes the problem that several gateways keep quotas in process.

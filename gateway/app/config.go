@@ -38,32 +38,14 @@ type Config struct {
 	TLSKey      string `name:"tls-key" env:"GATEWAY_TLS_KEY" placeholder:"PATH" help:"PEM key of that certificate."`
 	TLSName     string `name:"tls-name" env:"GATEWAY_TLS_NAME" placeholder:"HOST" help:"Name that clients use. A certificate without it is reported."`
 
-	ID          string             `env:"GATEWAY_ID" help:"Name of this gateway: unique, and the same after a restart. Default: host name and listen address."`
-	Environment apikey.Environment `env:"GATEWAY_ENVIRONMENT" default:"live" placeholder:"live|test" help:"Environment of the keys that are accepted."`
-	KeyPrefix   string             `env:"GATEWAY_KEY_PREFIX" default:"ptg" placeholder:"LETTERS" help:"Prefix of the tokens of new keys, as in ptg_live_: 2 to 10 lower-case letters. keyadmin and the console use it too. Keys with other prefixes stay valid."`
-	Snapshot    string             `env:"GATEWAY_SNAPSHOT" default:"var/gateway.snapshot" placeholder:"PATH" help:"File from which a restarted gateway serves while the database is unavailable; .outage next to it keeps what Redis has to get, and .usage what the database has to get. Empty: no files."`
+	ID       string `env:"GATEWAY_ID" help:"Name of this gateway: unique, and the same after a restart. Default: host name and listen address."`
+	Snapshot string `env:"GATEWAY_SNAPSHOT" default:"var/gateway.snapshot" placeholder:"PATH" help:"File from which a restarted gateway serves while the database is unavailable; .outage next to it keeps what Redis has to get, and .usage what the database has to get. Empty: no files."`
 
 	API       string `name:"api" env:"GATEWAY_API" placeholder:"FILE" help:"OpenAPI document of the API to serve: 3.0 or 3.1, in YAML or JSON. SIGHUP reads it again. Default: the pet service's."`
 	OwnPrefix string `env:"GATEWAY_OWN_PREFIX" placeholder:"PATH" help:"Prefix of the gateway's own paths, such as /gateway for /gateway/quota, /gateway/usage, /gateway/docs and /gateway/openapi.yaml. Default: they are /v1/quota, /v1/usage, /docs and so on."`
 
-	Upstreams       []string       `env:"GATEWAY_UPSTREAMS" default:"http://127.0.0.1:8081" placeholder:"URL" help:"Where requests are forwarded: http://host:port, https://host:port or unix:/path, separated by commas. Operations with x-upstream: orders go to those with orders= before them."`
-	UpstreamCA      string         `name:"upstream-ca" env:"GATEWAY_UPSTREAM_CA" placeholder:"PATH" help:"PEM certificates of the authorities of upstreams with https. Default: those of the system."`
-	UpstreamHost    string         `env:"GATEWAY_UPSTREAM_HOST" default:"upstream" placeholder:"keep|upstream|NAME" help:"Host that upstreams get: the client's (keep), that of the upstream's URL, or a name."`
-	UpstreamSecret  service.Secret `env:"GATEWAY_UPSTREAM_SECRET" help:"Secret sent to the upstreams, so that they can refuse other clients."`
-	UpstreamTimeout time.Duration  `env:"GATEWAY_UPSTREAM_TIMEOUT" default:"10s" help:"Timeout of a whole exchange with an upstream."`
-
-	UpstreamHealthPath string `env:"GATEWAY_UPSTREAM_HEALTH_PATH" placeholder:"PATH" help:"Path by which each upstream is checked once a second: /readyz for petsvc. Empty: no checks."`
-
-	TenantConnsMax int `name:"upstream-conns-per-tenant" env:"GATEWAY_UPSTREAM_CONNS_PER_TENANT" default:"128" placeholder:"N" help:"How many requests of one tenant an upstream gets at a time when nine tenths of its 512 slots are taken."`
-
-	TrustedProxies   []netip.Prefix `env:"GATEWAY_TRUSTED_PROXIES" placeholder:"CIDR" help:"Proxies whose X-Forwarded-For and sampled flag in traceparent are trusted. Every client in these ranges can claim any address."`
-	BodyBytesMax     int            `env:"GATEWAY_BODY_BYTES_MAX" default:"65536" placeholder:"N" help:"Longest request body. The gateway keeps at most 64 KiB of it at a time. The service behind the gateway may have a limit of its own: petsvc has PETSVC_BODY_BYTES_MAX."`
-	ResponseBytesMax int            `env:"GATEWAY_RESPONSE_BYTES_MAX" default:"0" placeholder:"N" help:"Longest response body. A longer one gets 502, or ends early if its length was not announced. 0: no limit."`
-	BodiesBytesMax   int            `env:"GATEWAY_BODIES_BYTES_MAX" default:"268435456" placeholder:"N" help:"Memory for all request bodies together. Further bodies get 503. The last tenth is for tenants that send few."`
-	ReadTimeout      time.Duration  `env:"GATEWAY_READ_TIMEOUT" default:"4s" help:"Timeout for a request's head, and again for its body. It ends clients that send too slowly."`
-	IdleTimeout      time.Duration  `env:"GATEWAY_IDLE_TIMEOUT" default:"75s" help:"How long a client's connection may be silent between two requests. A load balancer in front must close its idle connections earlier."`
-	ConcurrencyMax   int            `env:"GATEWAY_CONCURRENCY_MAX" default:"4096" placeholder:"N" help:"Requests served at the same time. Further requests get 503."`
-	ConnectionsMax   int            `env:"GATEWAY_CONNECTIONS_MAX" default:"32768" placeholder:"N" help:"Open connections. Each needs a file descriptor. A tenth is for clients without a valid key. At the maximum, a new connection closes the one that has been idle for longest. Once tenants hold 90 %, the rest is for those with few."`
+	edge.Config
+	UpstreamCA string `name:"upstream-ca" env:"GATEWAY_UPSTREAM_CA" placeholder:"PATH" help:"PEM certificates of the authorities of upstreams with https. Default: those of the system."`
 
 	DirectoryMaxAge time.Duration `env:"GATEWAY_DIRECTORY_MAX_AGE" default:"0s" help:"Maximum age of the keys in memory. If the database has not been read for longer, requests get 503. 0: no maximum."`
 	LimitsOnOutage  quotas.Outage `env:"GATEWAY_LIMITS_ON_OUTAGE" default:"share" placeholder:"share|refuse" help:"While Redis does not answer: admit a share of each limit, or nothing."`
@@ -72,9 +54,8 @@ type Config struct {
 	BanFor          time.Duration `env:"GATEWAY_BAN_FOR" default:"1m" help:"Length of a first ban. Each further ban within a day is twice as long."`
 	BanMax          time.Duration `env:"GATEWAY_BAN_MAX" default:"1h" help:"Longest ban."`
 
-	Docs        bool     `env:"GATEWAY_DOCS" default:"true" negatable:"" help:"Serve the documentation of the API at /docs, without a key."`
-	DocsTitle   string   `env:"GATEWAY_DOCS_TITLE" help:"Title of the documentation. Default: the title in openapi.yaml."`
-	CORSOrigins []string `name:"cors-origins" env:"GATEWAY_CORS_ORIGINS" placeholder:"ORIGIN" help:"Origins whose scripts may read responses: https://host or https://host:port, separated by commas, or *."`
+	Docs      bool   `env:"GATEWAY_DOCS" default:"true" negatable:"" help:"Serve the documentation of the API at /docs, without a key."`
+	DocsTitle string `env:"GATEWAY_DOCS_TITLE" help:"Title of the documentation. Default: the title in openapi.yaml."`
 
 	Console            bool           `env:"GATEWAY_CONSOLE" negatable:"" help:"Serve the operators' console at /console/ on the admin port."`
 	ConsoleUserHeader  string         `env:"GATEWAY_CONSOLE_USER_HEADER" placeholder:"NAME" help:"Field by which an identity proxy names the person who uses the console, such as X-Forwarded-User. The proxy must remove it from what browsers send."`
@@ -168,8 +149,8 @@ func (c *Config) BadSettings() service.BadSettings {
 		bad.Require(err == nil, "upstream-ca", "%v", err)
 	}
 	bad.Require(http1.IsHost([]byte(c.UpstreamHost)), "upstream-host", "use keep, upstream or a host name, with a port if needed")
-	err = edge.CheckSecret(string(c.UpstreamSecret))
-	bad.Require(err == nil, "upstream-secret", "%v", err)
+	secret := string(c.UpstreamSecret)
+	bad.Require(http1.IsValue([]byte(secret)) && strings.TrimSpace(secret) == secret, "upstream-secret", "it has characters that a header field cannot have")
 	c.Traces.Check(&bad)
 	for _, origin := range c.CORSOrigins {
 		err := answers.CheckOrigin(origin)
@@ -215,30 +196,10 @@ func (c *Config) outageFile() string {
 
 // edge returns the settings of the public port, without TLS.
 func (c *Config) edge() edge.Config {
-	rule := ban.Product
-	rule.After, rule.For, rule.Max = c.BanAfter, c.BanFor, c.BanMax
-	return edge.Config{
-		Environment:     c.Environment,
-		KeyPrefix:       c.KeyPrefix,
-		TrustedProxies:  c.TrustedProxies,
-		Upstreams:       c.Upstreams,
-		UpstreamHost:    c.UpstreamHost,
-		UpstreamSecret:  string(c.UpstreamSecret),
-		UpstreamTimeout: c.UpstreamTimeout,
-
-		UpstreamHealthPath: c.UpstreamHealthPath,
-
-		BanRule:          rule,
-		ReadTimeout:      c.ReadTimeout,
-		IdleTimeout:      c.IdleTimeout,
-		BodyBytesMax:     c.BodyBytesMax,
-		ResponseBytesMax: c.ResponseBytesMax,
-		BodiesBytesMax:   c.BodiesBytesMax,
-		TenantConnsMax:   c.TenantConnsMax,
-		ConcurrencyMax:   c.ConcurrencyMax,
-		ConnectionsMax:   c.ConnectionsMax,
-		CORSOrigins:      c.CORSOrigins,
-	}
+	cfg := c.Config
+	cfg.BanRule = ban.Product
+	cfg.BanRule.After, cfg.BanRule.For, cfg.BanRule.Max = c.BanAfter, c.BanFor, c.BanMax
+	return cfg
 }
 
 // roles says what the people of each group may do.

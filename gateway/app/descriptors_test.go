@@ -7,14 +7,13 @@ import (
 	"testing"
 
 	"petgate/gateway/edge"
+	"petgate/shared/testkit/must"
 )
 
 // The limit of open files bounds the connections, and the log says how to raise it.
 func TestFitDescriptors(t *testing.T) {
 	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
 	if limit.Cur > 1<<40 {
 		limit.Cur = 1 << 40
 	}

@@ -15,6 +15,7 @@ import (
 	"petgate/shared/operate"
 	"petgate/shared/service"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // ordersOf returns a document with one operation at a path.
@@ -29,22 +30,16 @@ func TestDocumentIsReadAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "orders.yaml")
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	write(ordersOf("1", "/orders"))
 	url := testkit.SQLite(t)
 	db := testkit.Open(t, url, keystore.Migrations)
 	store := keystore.New(db, nil, nil, "test")
 	tenant, _, err := store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "business"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, token, _, err := store.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant.ID, Scopes: "orders:read"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r := start(t, url, func(cfg *app.Config) {
 		if cfg.API, cfg.Docs = file, true; len(cfg.BadSettings()) > 0 {
 			t.Errorf("the settings are bad: %+v", cfg.BadSettings())
@@ -67,9 +62,7 @@ func TestDocumentIsReadAgain(t *testing.T) {
 		t.Helper()
 		write(text)
 		before := strings.Count(r.log.String(), says)
-		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 		testkit.Eventually(t, readyWithin, says, func() bool { return strings.Count(r.log.String(), says) > before })
 	}
 	want := func(old, now int, title string) {
@@ -113,9 +106,7 @@ func TestCheckPrintsOperations(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "orders.yaml")
 	check := func(text string) (code int, out, problems string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 		var cfg app.Config
 		var stdout, stderr bytes.Buffer
 		code, _ = service.Load(&cfg, "gateway", "", []string{"--check", "--api", file, "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--snapshot="}, &stdout, &stderr)

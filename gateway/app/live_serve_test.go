@@ -8,15 +8,14 @@ import (
 
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // A watcher sees each request at once, with the tenant's limits and what is used of them.
 func TestLive(t *testing.T) {
 	url := testkit.SQLite(t)
 	db := open(t, url)
-	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, db.Migrate(t.Context(), keystore.Migrations))
 	tenant, token := newKey(t, db)
 	r := start(t, url, nil)
 	r.awaitReady(t)

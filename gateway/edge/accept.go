@@ -11,7 +11,6 @@ import (
 	"petgate/gateway/http1"
 	"petgate/shared/core/access"
 	"petgate/shared/core/apikey"
-	"petgate/shared/trace"
 )
 
 // accept is the first stage, after http1 has read the request. It takes the fields that are for the gateway, gives the
@@ -19,11 +18,9 @@ import (
 func (e *Edge) accept(x *exchange) refusal {
 	r := x.claims.take(&x.Request)
 	x.setID()
-	x.trace = e.deps.Tracer.Begin(x.traceParent, len(x.traceParent) > 0 && e.isTrusted(x.Conn.Peer))
-	if !x.trace.Continued || !trace.IsState(x.traceState) {
-		x.traceState = nil
-	}
-	x.client = e.clientAddress(x.Conn.Peer, x.forwardedFor)
+	parent := x.claims.of(traceParent)
+	x.trace = e.deps.Tracer.Begin(parent, len(parent) > 0 && e.isTrusted(x.Conn.Peer))
+	x.client = e.clientAddress(x.Conn.Peer, x.claims.of(forwardedFor))
 	if x.Err != nil {
 		if kind := http1.KindOf(x.Err); kind != http1.Malformed && kind != http1.Ended && !r.isRefused() {
 			e.recognize(x)
@@ -61,7 +58,8 @@ func (e *Edge) unreadable(err error) refusal {
 	case http1.TimedOut:
 		return refusal{reason: requestTimeout}
 	case http1.Malformed, http1.Ended:
-		return refusal{reason: badRequest, message: err.(*http1.Error).Reason}
+		malformed, _ := errors.AsType[*http1.Error](err)
+		return refusal{reason: badRequest, message: malformed.Reason}
 	}
 	if errors.Is(err, front.ErrPlainHTTP) {
 		return refusal{reason: badRequest, message: "this port speaks TLS: use https://"}
@@ -69,17 +67,14 @@ func (e *Edge) unreadable(err error) refusal {
 	return refusal{reason: overloaded} // http1.Busy, or too many connections
 }
 
-// claims are the fields in which a client, or a proxy in front of the gateway, says who it is. They are never forwarded
+// claims are the values of the fields in which a client, or a proxy in front of the gateway, says who it is. They are never forwarded
 // unchanged.
 type claims struct {
-	authorization  []byte
-	requestID      []byte
-	forwardedFor   []byte
-	forwardedProto []byte
-	traceParent    []byte
-	traceState     []byte
-	seen           uint8 // a bit for each claim: see once
+	values [kindsEnd - authorization][]byte
+	seen   uint8 // a bit for each claim
 }
+
+func (c *claims) of(k kind) []byte { return c.values[k-authorization] }
 
 // take moves the claims out of a request's fields. Only fields that are forwarded remain there, also if it refuses the request.
 func (c *claims) take(q *http1.Request) (r refusal) {
@@ -88,14 +83,30 @@ func (c *claims) take(q *http1.Request) (r refusal) {
 		switch k := kindOf(f.Name); {
 		case k == forward && !f.IsNamed:
 			forwarded = append(forwarded, f)
-		case k > withheld:
-			if wrong := c.add(k, f.Value); wrong.isRefused() {
-				r = wrong
-			}
+		case k > withheld && !c.add(k, f.Value) && k == authorization:
+			// Two Authorization fields may name two clients, and another program may choose a different one than the gateway.
+			r = refusal{reason: badRequest, message: "there may be only one Authorization"}
 		}
 	}
 	q.Fields = forwarded
 	return r
+}
+
+// add adds a claim, and reports whether it is the first one of its kind. Lists in several lines are one list (RFC 9110, section 5.3): a proxy
+// may add its line after the client's. Of other claims, two are none.
+func (c *claims) add(k kind, value []byte) (isFirst bool) {
+	claim, bit := &c.values[k-authorization], uint8(1)<<(k-authorization)
+	isFirst = c.seen&bit == 0
+	c.seen |= bit
+	switch {
+	case isFirst:
+		*claim = value
+	case k == forwardedFor || k == traceState:
+		*claim = append(append(slices.Clip(*claim), ','), value...) // a copy
+	default:
+		*claim = nil
+	}
+	return isFirst
 }
 
 // kind says what the gateway does with a field.
@@ -112,6 +123,7 @@ const (
 	forwardedProto
 	traceParent
 	traceState
+	kindsEnd
 )
 
 // kindOf returns the kind of the field with this name. Names with an underscore are withheld: a server that turns
@@ -151,55 +163,6 @@ var kinds = func() (n http1.Names[kind]) {
 		"x-rewrite-url")
 	return n
 }()
-
-func (c *claims) add(k kind, value []byte) refusal {
-	switch k {
-	case authorization:
-		// Two Authorization fields may name two clients, and another program may choose a different one than the gateway.
-		if !c.once(k) {
-			return refusal{reason: badRequest, message: "there may be only one Authorization"}
-		}
-		c.authorization = value
-	case requestID:
-		c.single(k, &c.requestID, value)
-	case forwardedFor:
-		// A proxy may add its line after the client's line.
-		c.join(k, &c.forwardedFor, value)
-	case forwardedProto:
-		c.single(k, &c.forwardedProto, value)
-	case traceParent:
-		c.single(k, &c.traceParent, value)
-	case traceState:
-		c.join(k, &c.traceState, value)
-	}
-	return refusal{}
-}
-
-// once reports whether a claim occurs for the first time.
-func (c *claims) once(k kind) (first bool) {
-	bit := uint8(1) << (k - authorization)
-	first = c.seen&bit == 0
-	c.seen |= bit
-	return first
-}
-
-// single takes a field that is ignored if it occurs twice.
-func (c *claims) single(k kind, dst *[]byte, value []byte) {
-	if c.once(k) {
-		*dst = value
-	} else {
-		*dst = nil
-	}
-}
-
-// join takes a field that is a list: several lines are one list (RFC 9110, section 5.3).
-func (c *claims) join(k kind, dst *[]byte, value []byte) {
-	if c.once(k) {
-		*dst = slices.Clip(value) // so that append copies
-	} else {
-		*dst = append(append(*dst, ','), value...)
-	}
-}
 
 // clientAddress returns the peer's address. If the peer is a trusted proxy, it returns the last address in X-Forwarded-For
 // that is not a trusted proxy, because the client may have written everything before that. If it meets an invalid element,
@@ -243,7 +206,7 @@ func (e *Edge) isTrusted(addr netip.Addr) bool {
 
 // protocol returns the protocol that the client used. A trusted proxy may state it in X-Forwarded-Proto.
 func (e *Edge) protocol(x *exchange) string {
-	if said := x.forwardedProto; len(said) > 0 && e.isTrusted(x.Conn.Peer) {
+	if said := x.claims.of(forwardedProto); len(said) > 0 && e.isTrusted(x.Conn.Peer) {
 		if http1.EqualFold(said, "https") {
 			return "https"
 		}
@@ -266,7 +229,7 @@ const (
 // setID uses the client's request ID if it is safe in logs and headers and does not look like a token. Otherwise it
 // generates one. An ID only distinguishes requests, so a fast random generator is enough.
 func (x *exchange) setID() {
-	id := x.requestID
+	id := x.claims.of(requestID)
 	if len(id) >= idBytesMin && len(id) <= idBytesMax && isID(id) && !apikey.IsIn(id) {
 		x.id = id
 		return

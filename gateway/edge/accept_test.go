@@ -18,7 +18,7 @@ func TestClientAddress(t *testing.T) {
 		for line := range strings.SplitSeq(lines, "\n") {
 			c.add(forwardedFor, []byte(line))
 		}
-		if got := e.clientAddress(netip.MustParseAddr(peer), c.forwardedFor); got != wanted {
+		if got := e.clientAddress(netip.MustParseAddr(peer), c.of(forwardedFor)); got != wanted {
 			t.Errorf("%s with %q: %v, want %s", peer, lines, got, want)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/service"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 	"petgate/shared/trace"
 )
 
@@ -49,9 +50,7 @@ func TestLineIsLikeSlogs(t *testing.T) {
 		record := slog.NewRecord(x.now.Time(), slog.LevelInfo, "request", 0)
 		record.Add(want...)
 		var slogs bytes.Buffer
-		if err := service.NewLog(&slogs, false, slog.LevelInfo, "gateway").Handler().Handle(context.Background(), record); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, service.NewLog(&slogs, false, slog.LevelInfo, "gateway").Handler().Handle(context.Background(), record))
 		if got := string(appendAccess(nil, x, took)); got != slogs.String() {
 			t.Errorf("%s:\n got %swant %s", name, got, slogs.String())
 		}

@@ -8,7 +8,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"runtime"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"petgate/gateway/edge"
 	"petgate/shared/core/ban"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 	"petgate/shared/trace"
 )
 
@@ -36,7 +36,9 @@ const (
 func TestAllocations(t *testing.T) {
 	f := func(name, request string, allocsMax float64) {
 		t.Helper()
-		for _, tracer := range []*trace.Tracer{nil, newTracer(t, "0")} {
+		traces := newTracer(t, testkit.StartCollector(t), "0")
+		defer traces.Close(trace.CloseMax)
+		for _, tracer := range []*trace.Tracer{nil, traces} {
 			client := newQuietClient(t, newQuietEdge(t, tracer, smallAnswer), request)
 			for range 100 { // pools and buffers are filled first
 				client.ask(t)
@@ -105,13 +107,9 @@ func allocated() uint64 {
 // newQuietEdge serves on a socket, with an upstream that answers from one buffer.
 func newQuietEdge(t testing.TB, tracer *trace.Tracer, answerBytes ...int) net.Addr {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	upstream, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	go func() {
 		for {
 			c, err := upstream.Accept()
@@ -131,9 +129,7 @@ func newQuietEdge(t testing.TB, tracer *trace.Tracer, answerBytes ...int) net.Ad
 	s.ReadTimeout, s.BanRule = time.Minute, ban.Product
 	s.BodyBytesMax, s.ResponseBytesMax = largeBody, 2*largeAnswer
 	e, err := edge.New(s.Config, s.Deps)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	served := make(chan error, 1)
 	go func() { served <- e.Serve(ln) }()
 	t.Cleanup(func() {
@@ -173,9 +169,7 @@ type quietClient struct {
 
 func newQuietClient(t testing.TB, address net.Addr, request string) *quietClient {
 	c, err := net.Dial("tcp", address.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return &quietClient{Conn: c, request: []byte(request), buf: make([]byte, messageBytesMax)}
 }
@@ -186,12 +180,8 @@ var (
 )
 
 func (c *quietClient) ask(t testing.TB) {
-	if _, err := c.Write(c.request); err != nil {
-		t.Fatal(err)
-	}
-	if err := readQuietly(c, c.buf); err != nil {
-		t.Fatal(err)
-	}
+	must.Get[int](t)(c.Write(c.request))
+	must.Do(t, readQuietly(c, c.buf))
 }
 
 // messageBytesMax is more than any message of these tests has.
@@ -224,18 +214,4 @@ func isWhole(message []byte) bool {
 		}
 	}
 	return len(message) == head+len(headEnd)+length
-}
-
-// newTracer returns a tracer with a collector.
-func newTracer(t testing.TB, ratio string) *trace.Tracer {
-	t.Helper()
-	tracer, err := trace.Open(trace.Config{
-		Settings: trace.Settings{Endpoint: testkit.StartCollector(t).URL, Ratio: ratio}, Program: "gateway",
-		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { tracer.Close(trace.CloseMax) })
-	return tracer
 }

@@ -9,6 +9,7 @@ import (
 
 	"petgate/gateway/edge"
 	"petgate/shared/api"
+	"petgate/shared/testkit/must"
 )
 
 // The document lists each code of the gateway with the status with which the gateway sends it.
@@ -19,9 +20,7 @@ func TestDocumentListsEveryCode(t *testing.T) {
 		for _, operation := range item.Operations() {
 			for status, response := range operation.Responses.Map() {
 				text, err := json.Marshal(response.Value.Extensions["x-codes"])
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				var codes []struct {
 					Code       string
 					Operations []string

@@ -3,112 +3,68 @@ package edge
 import (
 	"cmp"
 	"crypto/tls"
-	"errors"
 	"math"
 	"net/netip"
-	"strings"
 	"time"
 
 	"petgate/gateway/front"
 	"petgate/gateway/http1"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/ban"
+	"petgate/shared/service"
 )
 
-// Config is the configuration of an edge, which the program has checked. A field that states a default may be zero. All other fields are
-// required, except
-// UpstreamSecret, UpstreamHealthPath, TrustedProxies, BanRule, CORSOrigins and TLS.
+// Config is the configuration of an edge: the settings of the program that concern the public port, which have been checked, and fields
+// that only programs set. What has no default is required, except UpstreamSecret, UpstreamHealthPath, TrustedProxies, CORSOrigins, BanRule
+// and TLS.
 type Config struct {
-	// Environment is the environment whose keys are served. Keys of the other environment are refused.
-	Environment apikey.Environment
+	Environment apikey.Environment `env:"GATEWAY_ENVIRONMENT" default:"live" placeholder:"live|test" help:"Environment of the keys that are accepted."`
+	KeyPrefix   string             `env:"GATEWAY_KEY_PREFIX" default:"ptg" placeholder:"LETTERS" help:"Prefix of the tokens of new keys, as in ptg_live_: 2 to 10 lower-case letters. keyadmin and the console use it too. Keys with other prefixes stay valid."`
 
-	// KeyPrefix is the prefix of the tokens of new keys, for messages. Default: apikey.DefaultPrefix.
-	KeyPrefix string
+	Upstreams          []string       `env:"GATEWAY_UPSTREAMS" default:"http://127.0.0.1:8081" placeholder:"URL" help:"Where requests are forwarded: http://host:port, https://host:port or unix:/path, separated by commas. Operations with x-upstream: orders go to those with orders= before them."`
+	UpstreamHost       string         `env:"GATEWAY_UPSTREAM_HOST" default:"upstream" placeholder:"keep|upstream|NAME" help:"Host that upstreams get: the client's (keep), that of the upstream's URL, or a name."`
+	UpstreamSecret     service.Secret `env:"GATEWAY_UPSTREAM_SECRET" help:"Secret sent to the upstreams, so that they can refuse other clients."`
+	UpstreamTimeout    time.Duration  `env:"GATEWAY_UPSTREAM_TIMEOUT" default:"10s" help:"Timeout of a whole exchange with an upstream."`
+	UpstreamHealthPath string         `env:"GATEWAY_UPSTREAM_HEALTH_PATH" placeholder:"PATH" help:"Path by which each upstream is checked once a second: /readyz for petsvc. Empty: no checks."`
+	TenantConnsMax     int            `name:"upstream-conns-per-tenant" env:"GATEWAY_UPSTREAM_CONNS_PER_TENANT" default:"128" placeholder:"N" help:"How many requests of one tenant an upstream gets at a time when nine tenths of its 512 slots are taken."`
 
-	// TrustedProxies are the peers whose X-Forwarded-For and X-Forwarded-Proto the gateway trusts.
-	//
-	// Danger: any client within these networks can claim any address.
-	TrustedProxies []netip.Prefix
+	TrustedProxies   []netip.Prefix `env:"GATEWAY_TRUSTED_PROXIES" placeholder:"CIDR" help:"Proxies whose X-Forwarded-For and sampled flag in traceparent are trusted. Every client in these ranges can claim any address."`
+	BodyBytesMax     int            `env:"GATEWAY_BODY_BYTES_MAX" default:"65536" placeholder:"N" help:"Longest request body. The gateway keeps at most 64 KiB of it at a time. The service behind the gateway may have a limit of its own: petsvc has PETSVC_BODY_BYTES_MAX."`
+	ResponseBytesMax int            `env:"GATEWAY_RESPONSE_BYTES_MAX" default:"0" placeholder:"N" help:"Longest response body. A longer one gets 502, or ends early if its length was not announced. 0: no limit."`
+	BodiesBytesMax   int            `env:"GATEWAY_BODIES_BYTES_MAX" default:"268435456" placeholder:"N" help:"Memory for all request bodies together. Further bodies get 503. The last tenth is for tenants that send few."`
+	ReadTimeout      time.Duration  `env:"GATEWAY_READ_TIMEOUT" default:"4s" help:"Timeout for a request's head, and again for its body. It ends clients that send too slowly."`
+	IdleTimeout      time.Duration  `env:"GATEWAY_IDLE_TIMEOUT" default:"75s" help:"How long a client's connection may be silent between two requests. A load balancer in front must close its idle connections earlier."`
+	ConcurrencyMax   int            `env:"GATEWAY_CONCURRENCY_MAX" default:"4096" placeholder:"N" help:"Requests served at the same time. Further requests get 503."`
+	ConnectionsMax   int            `env:"GATEWAY_CONNECTIONS_MAX" default:"32768" placeholder:"N" help:"Open connections. Each needs a file descriptor. A tenth is for clients without a valid key. At the maximum, a new connection closes the one that has been idle for longest. Once tenants hold 90 %, the rest is for those with few."`
 
-	// Upstreams are where requests are forwarded: http://host:port, https://host:port or unix:/path. Those of an operation's own service
-	// have its name before them, as in orders=http://host:port.
-	Upstreams []string
+	CORSOrigins []string `name:"cors-origins" env:"GATEWAY_CORS_ORIGINS" placeholder:"ORIGIN" help:"Origins whose scripts may read responses: https://host or https://host:port, separated by commas, or *."`
 
-	// UpstreamSecret is sent to upstreams as X-Gateway-Secret, so that they can refuse requests without it. Empty: not
-	// sent.
-	UpstreamSecret string
+	// TLS serves HTTPS. ALPN is set to HTTP/1.1. Nil serves plain HTTP.
+	TLS *tls.Config `kong:"-"`
 
-	// UpstreamTimeout limits a whole exchange with an upstream, including a second attempt and dialing.
-	UpstreamTimeout time.Duration
+	// UpstreamTLS has the authorities of upstreams with https. Nil: those of the system.
+	UpstreamTLS *tls.Config `kong:"-"`
+
+	// BanRule says when, and for how long, keys that ignore their refusals are banned. The zero rule bans no key.
+	BanRule ban.Rule `kong:"-"`
 
 	// UpstreamConnsMax is how many requests one upstream gets at a time. Default: 512.
-	UpstreamConnsMax int
+	UpstreamConnsMax int `kong:"-"`
 
 	// UpstreamIdleTimeout is how long an unused connection to an upstream is kept. Default: 30 s.
 	//
-	// Danger: if the upstream closes unused connections earlier, a POST can be sent on a connection that is just being
-	// closed.
-	UpstreamIdleTimeout time.Duration
-
-	// UpstreamHealthPath is what the gateway asks of each upstream once a second, to find those that are not well before a request
-	// does. Empty: they are not asked.
-	UpstreamHealthPath string
-
-	// UpstreamHost is the Host of requests to upstreams: KeepHost for the client's, OwnHost for the one of the upstream's URL, or a name.
-	// Default: OwnHost.
-	UpstreamHost string
-
-	// UpstreamTLS has the authorities of upstreams with https. Nil: those of the system.
-	UpstreamTLS *tls.Config
-
-	// ResponseBytesMax bounds the body of an upstream's response. Default: no bound.
-	ResponseBytesMax int
-
-	// BanRule says when, and for how long, keys that ignore their refusals are banned. The zero rule bans no key.
-	BanRule ban.Rule
-
-	// ReadTimeout limits the time for a request's head, and again for its body.
-	//
-	// Danger: the longer it is, the longer a client that sends slowly on purpose holds its connection.
-	ReadTimeout time.Duration
+	// Danger: if the upstream closes unused connections earlier, a POST can be sent on a connection that is just being closed.
+	UpstreamIdleTimeout time.Duration `kong:"-"`
 
 	// WriteTimeout limits the time in which a client must read a response. Default: 5 s.
-	WriteTimeout time.Duration
-
-	// IdleTimeout is how long a connection may be silent between two requests. Default: 75 s.
-	IdleTimeout time.Duration
+	WriteTimeout time.Duration `kong:"-"`
 
 	// TargetBytesMax and HeaderBytesMax bound the head of a request. Default: 8 KiB and 16 KiB.
-	TargetBytesMax, HeaderBytesMax int
+	TargetBytesMax, HeaderBytesMax int `kong:"-"`
 
-	// BodyBytesMax bounds the body of a request.
-	BodyBytesMax int
-
-	// BodiesBytesMax bounds the memory for the bodies of all requests together; requests above it are refused. The large
-	// bodies of one tenant get at most half of it.
-	BodiesBytesMax int
-
-	// HeadsBytesMax bounds the memory for heads that do not fit a connection's own buffer of 512 bytes and are still arriving.
-	// Above it, each further head closes the connection whose head has been arriving for longest. Default: 64 MiB.
-	HeadsBytesMax int
-
-	// TenantConnsMax is how many requests of one tenant an upstream gets at a time when nine tenths of UpstreamConnsMax are taken.
-	TenantConnsMax int
-
-	// ConcurrencyMax is how many requests are served at a time; further requests are refused.
-	ConcurrencyMax int
-
-	// ConnectionsMax is how many connections are held. Above it, a new connection closes an idle one, or is refused. When nine
-	// tenths of the maximum are held, a tenant that holds half of the maximum gets no more, except from TrustedProxies.
-	//
-	// Danger: the process needs a file descriptor for each.
-	ConnectionsMax int
-
-	// CORSOrigins are the origins whose scripts may read responses; "*" is all of them. Default: none.
-	CORSOrigins []string
-
-	// TLS serves HTTPS. ALPN is set to HTTP/1.1. Nil serves plain HTTP.
-	TLS *tls.Config
+	// HeadsBytesMax bounds the memory for heads that do not fit a connection's own buffer of 512 bytes and are still arriving. Above it, each
+	// further head closes the connection whose head has been arriving for longest. Default: 64 MiB.
+	HeadsBytesMax int `kong:"-"`
 }
 
 // setDefaults fills in the defaults of fields that are zero.
@@ -131,11 +87,10 @@ func (c *Config) setDefaults() {
 const (
 	upstreamConnsMax       = 512 // the default of UpstreamConnsMax
 	upstreamHeaderBytesMax = 16 << 10
-	fieldsMax              = 100 // of a request
+	upstreamHealthTimeout  = time.Second // of a check: far below UpstreamTimeout, so a check finds an upstream that hangs first
+	fieldsMax              = 100         // of a request
+	bodyStepBytes          = 1024        // how much memory a body gets before its first byte has arrived
 )
-
-// upstreamHealthTimeout limits a check of an upstream. It is far below UpstreamTimeout, so a check finds an upstream that hangs first.
-const upstreamHealthTimeout = time.Second
 
 // Values of UpstreamHost.
 const (
@@ -156,14 +111,6 @@ func (c *Config) Descriptors() int {
 	return c.ConnectionsMax + front.RefusedMax + front.LingeringMax + len(c.Upstreams)*cmp.Or(c.UpstreamConnsMax, upstreamConnsMax)
 }
 
-// CheckSecret returns an error if an upstream secret is invalid.
-func CheckSecret(secret string) error {
-	if !http1.IsValue([]byte(secret)) || strings.TrimSpace(secret) != secret {
-		return errors.New("the upstream secret has characters that a header field cannot have")
-	}
-	return nil
-}
-
 // http returns the settings of package http1.
 func (c *Config) http() http1.Settings {
 	s := http1.Settings{
@@ -177,6 +124,3 @@ func (c *Config) http() http1.Settings {
 	s.Buffers = http1.NewBuffers(&s.Limits)
 	return s
 }
-
-// bodyStepBytes is how much memory a body gets before its first byte has arrived.
-const bodyStepBytes = 1024

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"petgate/shared/testkit/must"
 )
 
 var update = flag.Bool("update", false, "write docs/refusals.md from the code")
@@ -17,9 +19,7 @@ func TestDocs(t *testing.T) {
 	f := func(path, text string) {
 		t.Helper()
 		if *update {
-			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(path, []byte(text), 0o644))
 		}
 		if got, err := os.ReadFile(path); err != nil || string(got) != text {
 			t.Errorf("%s is not what the code says (%v): run go test ./gateway/edge -run TestDocs -update", path, err)

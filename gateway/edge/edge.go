@@ -23,7 +23,7 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 	upstreams, err := upstream.NewPools(upstream.Config{
 		URLs: cfg.Upstreams, Host: cfg.upstreamHost(), TLS: cfg.UpstreamTLS, Timeout: cfg.UpstreamTimeout, IdleTimeout: cfg.UpstreamIdleTimeout, ConnsMax: cfg.UpstreamConnsMax, TenantConnsMax: cfg.TenantConnsMax,
 		HeaderBytesMax: upstreamHeaderBytesMax, BodyBytesMax: cfg.ResponseBytesMax, Log: deps.Log,
-		Check: upstream.Check{Path: cfg.UpstreamHealthPath, Timeout: upstreamHealthTimeout, Secret: cfg.UpstreamSecret},
+		Check: upstream.Check{Path: cfg.UpstreamHealthPath, Timeout: upstreamHealthTimeout, Secret: string(cfg.UpstreamSecret)},
 	})
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 		bodies: share.New(cfg.BodiesBytesMax / min(cfg.BodyBytesMax, http1.PartBytesMax)),
 	}
 	if cfg.UpstreamSecret != "" {
-		e.secretField = "\r\nX-Gateway-Secret: " + cfg.UpstreamSecret
+		e.secretField = "\r\nX-Gateway-Secret: " + string(cfg.UpstreamSecret)
 	}
 	e.metrics = newMetrics(deps.Metrics, e)
 	if err := e.use(routes); err != nil {
@@ -101,7 +101,6 @@ func (e *Edge) decide(x *exchange) refusal {
 		return r
 	}
 	if x.answer = e.publish(x); x.answer != nil {
-		x.isPublic = true
 		return refusal{}
 	}
 	if e.isOpen(x) {
@@ -113,7 +112,6 @@ func (e *Edge) decide(x *exchange) refusal {
 	if r := e.authenticate(x); r.isRefused() {
 		return r
 	}
-	x.mark(authenticated)
 	if e.isReport(x) {
 		return e.report(x)
 	}
@@ -123,11 +121,9 @@ func (e *Edge) decide(x *exchange) refusal {
 	if r := e.receive(x); r.isRefused() {
 		return r
 	}
-	x.mark(received)
 	if r := e.meter(x); r.isRefused() {
 		return r
 	}
-	x.mark(metered)
 	if r := e.route(x); r.isRefused() {
 		return r
 	}

@@ -34,11 +34,10 @@ type exchange struct {
 type state struct {
 	now instant.Millis // by the injected clock, for everything in responses
 
-	claims
+	claims   claims
 	id       []byte // the request's ID
 	idBuffer [32]byte
 	trace    trace.Context
-	marks    [marks]time.Duration // when its stages ended, after At; only if it is sampled
 	client   netip.Addr
 	token    []byte
 	hash     apikey.Hash // of the token
@@ -55,13 +54,10 @@ type state struct {
 	why     access.Reason      // whether the key may call now; valid if the key is known
 	guard   authfailures.State // valid without a key
 	verdict quota.Verdict      // valid with a key: the decision of meter, or the last known use
-	cost    int64              // of the request, in units; 0: it was not metered
+	cost    int64              // of the request, in units; 0: the quota was not asked
 	isTaken bool               // the cost was charged
 
-	isMetered bool // the quota was asked, whatever it answered
-
 	answer    *answers.Answer // the response, if the gateway makes it itself and it is no refusal; nil: none
-	isPublic  bool            // the answer needed no key
 	isOpen    bool            // the operation needs no key
 	parameter parameter       // the invalid one, for a 400
 	found     *route          // what meter has found, or receive
@@ -72,7 +68,6 @@ type state struct {
 	limited api.Limited // the details of a 429
 	polls   quota.Usage // of a key that asks for its quota too often
 	sending upstream.Request
-	broken  error       // why the client's body broke off while it was sent
 	isWhole atomic.Bool // a long body has been read whole
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // bodyClients read large bodies at the same time.
@@ -153,9 +154,7 @@ func TestUnreadBodyIsKept(t *testing.T) {
 				_ = near.SetDeadline(time.Now().Add(patience))
 				r.pipes.conns <- far
 				request, body := askBody("length", size, client, 0)
-				if _, err := io.WriteString(near, request); err != nil {
-					t.Fatal(err)
-				}
+				must.Get[int](t)(io.WriteString(near, request))
 				in := bufio.NewReaderSize(near, 16)
 				if _, err := in.Peek(1); err != nil {
 					t.Fatal(err)

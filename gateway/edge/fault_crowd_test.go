@@ -15,6 +15,7 @@ import (
 
 	"petgate/gateway/portal"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // begin writes the beginning of a request and reads the response.
@@ -27,23 +28,16 @@ func begin(t *testing.T, r *rig, start string) answer {
 func (r *rig) say(t *testing.T, text string) *rawClient {
 	t.Helper()
 	c := r.dial(t)
-	conn, err := net.Dial("tcp", r.address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.conn, c.in = conn, bufio.NewReader(conn)
-	if _, err := io.WriteString(conn, text); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.connect())
+	_, err := io.WriteString(c.conn, text)
+	must.Do(t, err)
 	return c
 }
 
 // isOpen reports whether the server has not closed the connection and has said nothing on it for a moment.
 func (c *rawClient) isOpen(t *testing.T) bool {
 	t.Helper()
-	if err := c.conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.conn.SetReadDeadline(time.Now().Add(20*time.Millisecond)))
 	_, err := c.in.Peek(1)
 	return errors.Is(err, os.ErrDeadlineExceeded)
 }
@@ -170,12 +164,8 @@ func TestBodyThatIsToComeHoldsNoSlot(t *testing.T) {
 		if got := sending.ask(t, rawGet()); got.Status != 200 {
 			t.Fatalf("a request before it got %d %s", got.Status, codeOf(got))
 		}
-		if _, err := io.WriteString(sending.conn, rawPost("Content-Length: 2", "Expect: 100-continue")); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := sending.in.Discard(len("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
-			t.Fatal(err)
-		}
+		must.Get[int](t)(io.WriteString(sending.conn, rawPost("Content-Length: 2", "Expect: 100-continue")))
+		must.Get[int](t)(sending.in.Discard(len("HTTP/1.1 100 Continue\r\n\r\n")))
 		return sending
 	}
 	first, second := promise(), promise()

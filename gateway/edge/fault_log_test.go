@@ -7,9 +7,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // secret is what no log, metric or upstream may hold: a good part of a token, wherever it comes from.
@@ -64,6 +64,7 @@ func checkLogLine(line string) error {
 // A client cannot forge the access log: whatever it sends, its exchange is one line, which does not look like another exchange.
 func TestAccessLogCannotBeForged(t *testing.T) {
 	const forged = `","status":200,"key":"key_forged","x":"`
+	r, total := newRig(t, nil), 0
 	for name, request := range map[string]string{
 		"target":           rawTarget("/v1/pets?a=" + strings.ReplaceAll(forged, `"`, "%22")),
 		"encoded line end": rawTarget("/v1/pets?a=%0a{%22status%22:200}"),
@@ -94,24 +95,19 @@ func TestAccessLogCannotBeForged(t *testing.T) {
 		"mistyped token":   rawKey("Authorization: Bearer " + mistyped(token)),
 		"token in Basic":   rawKey("Authorization: Basic " + token),
 	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, nil)
-			out, err := r.pipes.play([][]byte{[]byte(request)}, patience)
-			if err != nil {
-				t.Fatal(err)
-			}
-			answers, err := readAll(out, guess)
-			if err != nil || len(answers) == 0 {
-				t.Fatalf("%d answers, %v", len(answers), err)
-			}
-			r.awaitLines(t, len(answers))
-			if strings.Contains(r.accessLog.String(), `"key":"key_forged"`) {
-				t.Errorf("forged: %s", r.accessLog)
-			}
-			if found := findSecrets(string(out)); found != nil {
-				t.Errorf("an answer holds a token: %s", found)
-			}
-		})
+		out, err := r.pipes.play([][]byte{[]byte(request)}, patience)
+		must.Do(t, err)
+		answers, err := readAll(out, guess)
+		if err != nil || len(answers) == 0 {
+			t.Fatalf("%s: %d answers, %v", name, len(answers), err)
+		}
+		if total += len(answers); findSecrets(string(out)) != nil {
+			t.Errorf("%s: an answer holds a token", name)
+		}
+	}
+	r.awaitLines(t, total)
+	if strings.Contains(r.accessLog.String(), `"key":"key_forged"`) {
+		t.Errorf("forged: %s", r.accessLog)
 	}
 }
 
@@ -131,12 +127,5 @@ func TestShutdownWithStuckAccessLog(t *testing.T) {
 	r.dial(t).ask(t, rawGet("Connection: close"))
 	ended := make(chan error, 1)
 	go func() { ended <- r.edge.Shutdown(context.Background()) }()
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Errorf("Shutdown: %v", err)
-		}
-	case <-time.After(patience):
-		t.Error("Shutdown waits for the access log")
-	}
+	must.Do(t, receive(t, ended, "Shutdown does not wait for the access log"))
 }

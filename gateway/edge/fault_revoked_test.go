@@ -11,6 +11,7 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
+	"petgate/shared/testkit/must"
 )
 
 type change struct {
@@ -56,18 +57,14 @@ func TestChangeWhileABodyArrives(t *testing.T) {
 				t.Fatalf("%s: before it: %d %v", name, got.Status, err)
 			}
 			if i >= 2 {
-				if _, err := client.in.Discard(len("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
-					t.Fatal(err)
-				}
+				must.Get[int](t)(client.in.Discard(len("HTTP/1.1 100 Continue\r\n\r\n")))
 			}
 			sending = append(sending, client)
 		}
 		charged := r.admitted.Load()
 		isChanged.Store(true)
 		for i, client := range sending {
-			if _, err := io.WriteString(client.conn, rests[i]); err != nil {
-				t.Fatal(err)
-			}
+			must.Get[int](t)(io.WriteString(client.conn, rests[i]))
 			if got, err := readAnswer(client.in, no); err != nil || codeOf(got) != c.want {
 				t.Errorf("%s: body %d got %d %s %v, want %s", name, i, got.Status, codeOf(got), err, c.want)
 			}

@@ -5,19 +5,16 @@ import (
 	"strings"
 	"testing"
 
-	"petgate/gateway/directory"
 	"petgate/gateway/http1"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // One tenant gets nine tenths of an upstream's slots while no other one needs them, and not the last tenth. A request that gets none is
 // not charged.
 func TestTenantHasAShare(t *testing.T) {
-	const share = 460
-	r := newRig(t, func(s *setup) {
-		s.UpstreamTimeout = patience
-		s.changeEntries(func(e *directory.Entry) { e.Limits.Minute, e.Limits.Day = 1000, 1000 })
-	})
+	const slots, share = 20, 18
+	r := newRig(t, func(s *setup) { s.UpstreamTimeout, s.UpstreamConnsMax, s.TenantConnsMax = patience, slots, slots/4 })
 	slow := r.hold(t)
 	for range share {
 		slow.send(t, r.dial(t))
@@ -83,9 +80,7 @@ func TestTenantHasAShareOfBodies(t *testing.T) {
 			var sending []*rawClient
 			for range most - most/10 {
 				c := r.say(t, upload)
-				if _, err := c.in.Discard(len("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
-					t.Fatal(err)
-				}
+				must.Get[int](t)(c.in.Discard(len("HTTP/1.1 100 Continue\r\n\r\n")))
 				sending = append(sending, c)
 			}
 			got := r.dial(t).ask(t, upload)

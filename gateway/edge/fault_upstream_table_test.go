@@ -81,7 +81,9 @@ var faults = []fault{
 	{
 		name: "our own fields",
 		says: says("Content-Length: 2", "X-RateLimit-Limit: evil", "X-RateLimit-Remaining: evil", "X-RateLimit-Reset: evil",
-			"RateLimit: evil", "RateLimit-Policy: evil", "X-Request-Id: evil") + "[]", want: "200 []",
+			"X-RateLimit-Used: evil", "RateLimit: evil", "RateLimit-Policy: evil", "X-Request-Id: evil", "X-Request-Cost: evil", "Retry-After: evil",
+			"X-Key-Expires: evil", "Deprecation: evil", "Sunset: evil", "X-Stability: evil", "Server: evil", "Date: evil", "X-Gateway-Secret: evil") + "[]",
+		want: "200 []",
 	},
 	{
 		name: "hop-by-hop fields",

@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"petgate/gateway/edge"
+	"petgate/shared/testkit/must"
 )
 
 // Deadlines of an exchange. Where a deadline has to pass, it is so long that no other exchange fails on a busy machine. Elsewhere it is
@@ -55,37 +56,60 @@ const keyField = "idempotency-KEY: one"
 // TestUpstreamFaults lets an upstream go wrong in every way, for GET and for POST, and asks twice more after each.
 func TestUpstreamFaults(t *testing.T) {
 	for _, f := range faults {
-		t.Run(f.name, func(t *testing.T) {
-			t.Parallel()
-			requests := []string{rawPost("Content-Length: 5") + "hello", rawKeyed() + "hello", rawGet()}
-			r := newFaultRig(t, func(s *setup) {
-				if f.want == "upstream_timeout" {
-					s.UpstreamTimeout = upstreamTimeout
-				} else {
-					requests = slices.Insert(requests, 0, rawGet())
-				}
+		if !f.isLate() {
+			t.Run(f.name, func(t *testing.T) {
+				t.Parallel()
+				f.play(t, rawGet(), rawPost("Content-Length: 5")+"hello", rawKeyed()+"hello", rawGet())
 			})
-			client := r.dial(t)
-			for _, request := range requests {
-				r.upstream.Answer(f.answer)
-				got, err := client.try(request)
-				mayRepeat := strings.HasPrefix(request, "GET") || strings.Contains(request, keyField)
-				seen := len(r.upstream.Seen())
-				if !mayRepeat && seen != 1 || seen < 1 || seen > 2 || seen == 2 && !f.twice {
-					t.Errorf("the upstream saw it %d times", seen)
-				}
-				if f.cut != errors.Is(err, errCut) || !f.cut && err != nil {
-					t.Errorf("got %v", err)
-				}
-				if !f.cut {
-					checkFault(t, f, got)
-				}
-				r.checkOwnAnswers(t, client)
+		}
+	}
+}
+
+// TestLateUpstreams plays the faults for which a timeout has to pass, all at once.
+func TestLateUpstreams(t *testing.T) {
+	t.Parallel()
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	for _, f := range faults {
+		for i, request := range []string{rawPost("Content-Length: 5") + "hello", rawKeyed() + "hello", rawGet()} {
+			if f.isLate() {
+				waiting.Go(func() { t.Run(fmt.Sprint(f.name, " ", i), func(t *testing.T) { f.play(t, request) }) })
 			}
-			if charged := r.admitted.Load(); charged != int64(3*len(requests)) {
-				t.Errorf("%d requests were charged %d", 3*len(requests), charged)
-			}
-		})
+		}
+	}
+}
+
+func (f fault) isLate() bool { return f.want == "upstream_timeout" }
+
+func (f fault) play(t *testing.T, requests ...string) {
+	r := newFaultRig(t, func(s *setup) {
+		if f.isLate() {
+			s.UpstreamTimeout = upstreamTimeout
+		}
+	})
+	client, charges := r.dial(t), int64(3*len(requests))
+	if f.isLate() { // on a used connection
+		r.checkOwnAnswers(t, client)
+		charges += 2
+	}
+	for _, request := range requests {
+		r.upstream.Answer(f.answer)
+		got, err := client.try(request)
+		mayRepeat := strings.HasPrefix(request, "GET") || strings.Contains(request, keyField)
+		seen := len(r.upstream.Seen())
+		if !mayRepeat && seen != 1 || seen < 1 || seen > 2 || seen == 2 && !f.twice {
+			t.Errorf("the upstream saw it %d times", seen)
+		}
+		if f.cut != errors.Is(err, errCut) || !f.cut && err != nil {
+			t.Errorf("got %v", err)
+		}
+		if !f.cut {
+			checkFault(t, f, got)
+		}
+		r.checkOwnAnswers(t, client)
+	}
+	if charged := r.admitted.Load(); charged != charges {
+		t.Errorf("%d requests were charged %d", charges, charged)
 	}
 }
 
@@ -148,9 +172,7 @@ func echo(c net.Conn, r upstreamRequest) bool {
 func TestUpstreamRefusesEarly(t *testing.T) {
 	const size = 8 << 20 // more than the kernel keeps for a reader that does not read
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer ln.Close()
 	go func() {
 		for {

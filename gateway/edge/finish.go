@@ -85,7 +85,7 @@ func (e *Edge) account(x *exchange) {
 	if x.isKnown {
 		e.deps.Usage.Count(directory.Usage{
 			Tenant: x.entry.Tenant, Key: x.entry.Key, Operation: x.operation(), Outcome: x.outcome(),
-			Charged: x.isTaken, Metered: x.isMetered, Cost: uint16(x.cost), IsTest: x.entry.Environment == apikey.Test, At: x.countedAt(),
+			Charged: x.isTaken, Metered: x.cost != 0, Cost: uint16(x.cost), IsTest: x.entry.Environment == apikey.Test, At: x.countedAt(),
 		})
 	}
 }

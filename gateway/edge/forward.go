@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"petgate/gateway/http1"
 	"petgate/gateway/upstream"
 	"petgate/shared/api"
+	"petgate/shared/trace"
 )
 
 // forward sends the request to the upstream at which meter took a slot, and reads its response, or the beginning of a long one.
@@ -35,14 +37,14 @@ func (e *Edge) forward(x *exchange) refusal {
 		return refusal{reason: upstreamCertificate}
 	case errors.Is(err, upstream.ErrUnreachable):
 		return refusal{reason: upstreamUnreachable}
-	case errors.Is(err, upstream.ErrCut) && x.broken != nil:
-		return e.unreadable(x.broken)
-	case errors.Is(err, upstream.ErrCut):
-		if r := e.again(x); r.isRefused() {
-			return r
-		}
+	case !errors.Is(err, upstream.ErrCut):
+		return refusal{reason: upstreamFailed}
+	case errors.Is(err, errPanicked):
+		return refusal{reason: internal}
+	case http1.KindOf(err) != 0: // the client's body broke off
+		return e.unreadable(err)
 	}
-	return refusal{reason: upstreamFailed}
+	return cmp.Or(e.again(x), refusal{reason: upstreamFailed})
 }
 
 // mayRepeat reports whether the request may be sent twice: it changes nothing, or the service recognizes the second one by its
@@ -90,8 +92,8 @@ func (e *Edge) appendRequest(dst []byte, x *exchange, host string) []byte {
 		dst = append(append(dst, "\r\nX-Forwarded-Host: "...), q.Host...)
 	}
 	dst = x.trace.AppendTo(append(dst, "\r\ntraceparent: "...))
-	if len(x.traceState) > 0 {
-		dst = append(append(dst, "\r\ntracestate: "...), x.traceState...)
+	if state := x.claims.of(traceState); len(state) > 0 && x.trace.Continued && trace.IsState(state) {
+		dst = append(append(dst, "\r\ntracestate: "...), state...)
 	}
 	dst = append(dst, e.secretField...)
 	body := x.Body.Bytes

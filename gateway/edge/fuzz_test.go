@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net"
 	"regexp"
-	"strings"
 	"testing"
 	"time"
 
 	"petgate/gateway/http1"
+	"petgate/shared/testkit/must"
 )
 
 // patience is how long a test waits for what must come.
@@ -31,19 +31,15 @@ func FuzzServe(f *testing.F) {
 			return
 		}
 		r.trimLogs(t)
-		before := r.counts()
+		before := r.charged()
 		at := min(int(cut), len(input))
 		out, err := r.pipes.play([][]byte{input[:at], input[at:]}, patience)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		answers, err := readAll(out, guess)
 		if err != nil {
 			t.Fatalf("%v in %q", err, out)
 		}
-		if err := r.checkCounts(input, answers, before); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.checkCounts(input, answers, before))
 	})
 }
 
@@ -58,7 +54,7 @@ func (r *rig) trimLogs(t *testing.T) {
 
 // checkCounts checks what has to be true of every input: each request has one verdict, exactly the admitted requests were charged,
 // the upstream saw no more requests than the input has valid keys, and no status is 5xx.
-func (r *rig) checkCounts(input []byte, answers []answer, before counts) error {
+func (r *rig) checkCounts(input []byte, answers []answer, before int64) error {
 	seen := r.upstream.Seen()
 	if err := r.upstream.Problem(); err != nil {
 		return err
@@ -74,16 +70,7 @@ func (r *rig) checkCounts(input []byte, answers []answer, before counts) error {
 	if len(seen) > keys {
 		return fmt.Errorf("the upstream saw %q for %d keys", texts(seen), keys)
 	}
-	admitted := len(seen)
-	for i, v := range got {
-		if name, _, _ := strings.Cut(v, "|"); answers[i].Status >= 400 && refusals[name].charged {
-			admitted++
-		}
-	}
-	if charged := int(r.admitted.Load() - before.admitted); charged != admitted {
-		return fmt.Errorf("charged %d, admitted %d: %q", charged, admitted, got)
-	}
-	return nil
+	return r.checkCharged(got, answers, len(seen), before)
 }
 
 // isCut reports whether a body broke off because the upstream's did. Only a long body and a stream of events reach the client before their
@@ -120,9 +107,7 @@ func FuzzUpstream(f *testing.F) {
 			request = rawPost("Content-Length: 5") + "hello"
 		}
 		out, err := r.pipes.play([][]byte{[]byte(request)}, patience)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if _, err := readAll(out, no); err != nil && !isCut(err, said) {
 			t.Fatalf("%v in %q", err, out)
 		}
@@ -152,9 +137,7 @@ func FuzzUpstream(f *testing.F) {
 		const own = `[{"id":1,"name":"its own"}]`
 		r.upstream.Answer(saying(says("Content-Length: "+decimal(len(own))) + own))
 		out, err = r.pipes.play([][]byte{[]byte(rawGet())}, patience)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if answers, err := readAll(out, no); err != nil || len(answers) != 1 || answers[0].Body != own {
 			t.Fatalf("the next exchange got %v %q", err, out)
 		}

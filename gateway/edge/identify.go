@@ -11,7 +11,7 @@ import (
 // identify finds the token and checks its form and checksum (RFC 6750, section 2.1). Mistyped and invented tokens are refused
 // here, without a lookup, and are not counted as failed attempts.
 func (e *Edge) identify(x *exchange) refusal {
-	scheme, token, _ := bytes.Cut(x.authorization, []byte{' '})
+	scheme, token, _ := bytes.Cut(x.claims.of(authorization), []byte{' '})
 	if !http1.EqualFold(scheme, "bearer") || len(token) == 0 {
 		return refusal{reason: missingKey, message: x.misplacedKey()}
 	}
@@ -45,7 +45,7 @@ func (e *Edge) malformation(token []byte, err error) string {
 func (x *exchange) misplacedKey() string {
 	const instead = ": send it as Authorization: Bearer <API_KEY>"
 	switch {
-	case len(x.authorization) > 0:
+	case len(x.claims.of(authorization)) > 0:
 		return "Authorization has no Bearer token" + instead
 	case x.Request.Field("x-api-key") != nil:
 		return "the API key is not read from X-API-Key" + instead

@@ -28,13 +28,11 @@ func (e *Edge) meter(x *exchange) refusal {
 	if x.cost = 1; x.found != nil && x.found.Cost > 1 && x.mayCall() {
 		x.cost = x.found.Cost
 	}
-	x.isMetered = true
 	var err error
 	if x.verdict, err = e.deps.Quotas.Take(x.ask()); err != nil {
 		return refusal{reason: limitsUnavailable}
 	}
-	if x.verdict.Granted > 0 {
-		x.isTaken = true
+	if x.isTaken = x.verdict.Granted > 0; x.isTaken {
 		if time.Since(x.At) > againAfter {
 			return e.again(x)
 		}

@@ -142,11 +142,7 @@ var (
 )
 
 // Describe implements prometheus.Collector.
-func (upstreamMetrics) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{upstreamConnections, upstreamIdle, upstreamFailures, upstreamEjections, upstreamEjected, upstreamCheckFailures} {
-		to <- desc
-	}
-}
+func (u upstreamMetrics) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(u, to) }
 
 // Collect implements prometheus.Collector.
 func (u upstreamMetrics) Collect(to chan<- prometheus.Metric) {

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // Requests are counted by operation, and the figures of the upstreams by upstream.
@@ -23,9 +24,7 @@ func TestMetricsOfOperationsAndUpstreams(t *testing.T) {
 
 	value := func(name string, labels ...string) (sum float64) {
 		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, f := range families {
 			for _, m := range f.GetMetric() {
 				text := m.String()

@@ -8,11 +8,13 @@ import (
 
 	"petgate/gateway/quotas/authfailures"
 	"petgate/shared/api"
+	"petgate/shared/testkit/must"
 )
 
 // An operation that needs no key is forwarded without a tenant and charged to nobody, with or without a key. Its neighbours need a key.
 func TestPublicOperation(t *testing.T) {
 	r := newRig(t, func(s *setup) {
+		s.BodyBytesMax = len(long)
 		s.Operations = append(slices.Clone(operations),
 			api.Operation{ID: "health", Method: "GET", Path: "/health", IsPublic: true},
 			api.Operation{ID: "report", Method: "POST", Path: "/reports/{id}", IsPublic: true},
@@ -32,15 +34,18 @@ func TestPublicOperation(t *testing.T) {
 	f(keyless("GET /reports/7 HTTP/1.1"), 401, "missing_api_key")
 	f(keyless("PUT /reports/7 HTTP/1.1", "Content-Length: 0"), 401, "missing_api_key")
 	f(strings.Replace(rawTarget("/health"), token, unknownToken, 1), 200, "")
+	f(keyless("POST /reports/8 HTTP/1.1", "Content-Length: "+decimal(len(long)))+long, 201, "")
 	forwarded := texts(r.upstream.Seen())
 	for _, seen := range forwarded {
 		if strings.Contains(strings.ToLower(seen), "x-tenant-id") || strings.Contains(seen, "ptg_") {
 			t.Errorf("the upstream is told a tenant or a key: %s", seen)
 		}
 	}
-	if n := len(forwarded); n != 4 {
-		t.Errorf("the upstream saw %d requests, want 4", n)
+	if n := len(forwarded); n != 5 {
+		t.Errorf("the upstream saw %d requests, want 5", n)
 	}
+	r.upstream.Answer(saying(says("Content-Length: "+decimal(len(long))) + long))
+	f(keyless("GET /health HTTP/1.1"), 200, "")
 }
 
 // All strangers together get the slots of one tenant, so a tenant still gets its own. A stranger who has tried too many keys is refused.
@@ -87,9 +92,7 @@ func TestSetOperations(t *testing.T) {
 	if got := client.ask(t, rawTarget("/orders")); got.Status != 404 {
 		t.Fatalf("before: %d", got.Status)
 	}
-	if err := r.edge.SetOperations([]api.Operation{{ID: "listOrders", Method: "GET", Path: "/orders", Scope: "pets:read"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.edge.SetOperations([]api.Operation{{ID: "listOrders", Method: "GET", Path: "/orders", Scope: "pets:read"}}))
 	if got := client.ask(t, rawTarget("/orders")); got.Status != 200 {
 		t.Errorf("the new operation: %d %s", got.Status, codeOf(got))
 	}

@@ -52,20 +52,8 @@ func readAnswer(in *bufio.Reader, toHead func(in *bufio.Reader) bool) (a answer,
 			return a, malformed("status line %q", line)
 		}
 		a.Status, _ = strconv.Atoi(parts[1])
-		a.Fields = map[string][]string{}
-		for {
-			if line, err = readLine(in); err != nil {
-				return a, err
-			}
-			if line == "" {
-				break
-			}
-			parts := fieldLine.FindStringSubmatch(line)
-			if parts == nil {
-				return a, malformed("field line %q", line)
-			}
-			name := strings.ToLower(parts[1])
-			a.Fields[name] = append(a.Fields[name], parts[2])
+		if a.Fields, _, err = readFields(in); err != nil {
+			return a, err
 		}
 		if a.Status >= 200 {
 			break
@@ -271,14 +259,18 @@ func (c *rawClient) ask(t rapid.TB, request string) answer {
 	return a
 }
 
+func (c *rawClient) connect() (err error) {
+	if c.conn, err = net.Dial("tcp", c.address); err == nil {
+		c.in = bufio.NewReader(c.conn)
+	}
+	return err
+}
+
 func (c *rawClient) try(request string) (a answer, err error) {
 	if c.conn == nil {
-		if c.conn, err = net.Dial("tcp", c.address); err != nil {
+		if err := c.connect(); err != nil {
 			return a, err
 		}
-	}
-	if c.in == nil {
-		c.in = bufio.NewReader(c.conn)
 	}
 	if err := c.conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return a, err

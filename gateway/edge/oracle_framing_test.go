@@ -117,7 +117,7 @@ var chunks = slices.Concat(
 	alike(
 		"sizes, extensions and a trailer", "9112 7.1", posted, rawChunked,
 		"0005\r\nhello\r\n0\r\n\r\n", "5\r\nhello\r\n000\r\n\r\n", "5;a\r\nhello\r\n0\r\n\r\n", "5;a=b\r\nhello\r\n0\r\n\r\n",
-		"5;a=\"b;c\"\r\nhello\r\n0\r\n\r\n", "5\r\nhello\r\n0;a=b\r\n\r\n", "5\r\nhello\r\n0\r\nX-Sum: evil\r\n\r\n",
+		"5;a=\"b;\\\"c\\\\\";d\r\nhello\r\n0\r\n\r\n", "5\r\nhello\r\n0;a=b\r\n\r\n", "5\r\nhello\r\n0\r\nX-Sum: evil\r\n\r\n",
 	),
 	alike(
 		"what a server may accept", "9112 7.1", "POST /v1/pets 5|bad_request", rawChunked,
@@ -126,7 +126,9 @@ var chunks = slices.Concat(
 	),
 	alike(
 		"extensions", "9112 7.1.1", bad, rawChunked,
-		"5;a\nb\r\nhello\r\n0\r\n\r\n", "5;a\rb\r\nhello\r\n0\r\n\r\n", "5;a\x00\r\nhello\r\n0\r\n\r\n",
+		"5;a\nb\r\nhello\r\n0\r\n\r\n", "5;a\rb\r\nhello\r\n0\r\n\r\n", "5;a\x00\r\nhello\r\n0\r\n\r\n", "5;\r\nhello\r\n0\r\n\r\n",
+		"5;bad[=x\r\nhello\r\n0\r\n\r\n", "5;a=\r\nhello\r\n0\r\n\r\n", "5;a;\r\nhello\r\n0\r\n\r\n", "5;a=\"b\r\nhello\r\n0\r\n\r\n",
+		"5;a=\"b\\\r\nhello\r\n0\r\n\r\n", "5;a=\"b\"c\r\nhello\r\n0\r\n\r\n", "5;a = b\r\nhello\r\n0\r\n\r\n",
 	),
 	alike(
 		"sizes past int64, and a long extension", "9112 7.1", "bad_request|body_too_large", rawChunked,

@@ -52,7 +52,7 @@ var targets = slices.Concat(
 		"segments that others would remove", "3986 3.3, 5.2.4", bad, rawTarget,
 		"//docs", "/v1/../docs", "//v1/pets", "//evil/v1/pets", "/v1//pets", "/v1/pets//", "/v1/./pets", "/v1/pets/.",
 		"/v1/evil/../pets", "/v1/pets/..", "/../v1/pets", "/v1/pets/..?a", "/v1/pets/%2e", "/v1/%2e%2e/v1/pets", "/v1/%2E%2E/v1/pets",
-		"/v1/.%2e/v1/pets", "/v1/pets/..;a/7", "/v1/pets/[7]", "http://a//v1/pets", "http://a/v1/../v1/pets", "/http://a/v1/pets",
+		"/v1/.%2e/v1/pets", "/v1/.%2e;p=1/pets", "/v1/pets/..;a/7", "/v1/pets/[7]", "http://a//v1/pets", "http://a/v1/../v1/pets", "/http://a/v1/pets",
 	),
 	alike(
 		"encodings", "3986 2.1, 2.2", bad, rawTarget,
@@ -109,6 +109,7 @@ var hosts = slices.Concat(
 		"malformed hosts", "9110 7.2, 3986 3.2", bad, hostIs,
 		"\t ", "a, evil", "evil@a", "evil:pw@a", "@a", "http://a", "a/evil", "a?evil", "a#evil", `a\evil`, "a evil", "a\tevil",
 		"a\x00evil", "\xc3\xa4.example", `"a"`, "<a>", "{a}", "a%00", "a%zz", "a:http", "a:-1", "a:65536", "a:80:80", ":80",
-		"2001:db8::1", "[::1", "::1]", "[evil]", "[]", "[::1]evil", "[fe80::1%25eth0]",
+		"2001:db8::1", "[::1", "::1]", "[evil]", "[]", "[::1]evil", "[fe80::1%25eth0]", "[fe80::1%eth0]",
+		"[192.0.2.1]", repeat("a", 256),
 	),
 )

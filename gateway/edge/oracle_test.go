@@ -103,7 +103,7 @@ func (a attack) expects() expectation {
 }
 
 // check compares the answers with what the attack expects and with the counts of the rig.
-func (r *rig) check(a attack, answers []answer, before counts) error {
+func (r *rig) check(a attack, answers []answer, before int64) error {
 	seen := r.upstream.Seen()
 	got, err := verdictsOf(answers, seen)
 	if err != nil {
@@ -116,18 +116,8 @@ func (r *rig) check(a attack, answers []answer, before counts) error {
 	if !slices.EqualFunc(got, want.verdicts, agrees) {
 		return fmt.Errorf("got %q, want %q", got, want.verdicts)
 	}
-	admitted := len(seen)
-	for i, v := range got {
-		name, _, _ := strings.Cut(v, "|")
-		if refusals[name].charged {
-			admitted++
-		}
-		if refusals[name].closes && !answers[i].Closes {
-			return fmt.Errorf("%s leaves the connection open", v)
-		}
-	}
-	if charged := int(r.admitted.Load() - before.admitted); charged != admitted {
-		return fmt.Errorf("charged %d, admitted %d", charged, admitted)
+	if err := r.checkCharged(got, answers, len(seen), before); err != nil {
+		return err
 	}
 	for _, s := range seen {
 		if err := checkUpstreamRequest(a, s); err != nil {
@@ -136,6 +126,25 @@ func (r *rig) check(a attack, answers []answer, before counts) error {
 		if host := r.hosts[s.Method]; host != "" && s.Fields["host"][0] != host {
 			return fmt.Errorf("%s %s went to %s, want %s", s.Method, s.Target, s.Fields["host"], host)
 		}
+	}
+	return nil
+}
+
+// checkCharged checks that exactly the requests that were admitted have been charged, and that a connection ends after what cannot be
+// trusted.
+func (r *rig) checkCharged(verdicts []string, answers []answer, seen int, before int64) error {
+	admitted := seen
+	for i, v := range verdicts {
+		name, _, _ := strings.Cut(v, "|")
+		if refusals[name].charged {
+			admitted++
+		}
+		if refusals[name].closes && !answers[i].Closes {
+			return fmt.Errorf("%s leaves the connection open", v)
+		}
+	}
+	if charged := int(r.admitted.Load() - before); charged != admitted {
+		return fmt.Errorf("charged %d, admitted %d: %q", charged, admitted, verdicts)
 	}
 	return nil
 }
@@ -159,11 +168,10 @@ func checkUpstreamRequest(a attack, s upstreamRequest) error {
 	return nil
 }
 
-type counts struct{ admitted int64 }
-
-func (r *rig) counts() counts {
+// charged forgets what the upstream has seen, and returns how many requests were charged.
+func (r *rig) charged() int64 {
 	r.upstream.Seen()
-	return counts{admitted: r.admitted.Load()}
+	return r.admitted.Load()
 }
 
 // playSocket plays an attack on a real connection. It checks that the connection ends if the attack or the last answer
@@ -277,7 +285,7 @@ func playCorpus(t *testing.T, document string, start func(*testing.T, func(*setu
 				}
 			})
 			for _, a := range attacks {
-				before := r.counts()
+				before := r.charged()
 				answers, err := r.playSocket(a, [][]byte{[]byte(a.bytes)})
 				if err == nil {
 					err = r.check(a, answers, before)
@@ -303,7 +311,7 @@ func TestOracleInPieces(t *testing.T) {
 					continue // the client of a wire never waits
 				}
 				for i, pieces := range split(a.bytes) {
-					before := r.counts()
+					before := r.charged()
 					err := r.playWire(a, pieces, before)
 					if err != nil {
 						t.Errorf("%s (RFC %s), split %d: %q: %v", a.name, a.rfc, i, clip(a.bytes), err)
@@ -314,7 +322,7 @@ func TestOracleInPieces(t *testing.T) {
 	}
 }
 
-func (r *rig) playWire(a attack, pieces [][]byte, before counts) error {
+func (r *rig) playWire(a attack, pieces [][]byte, before int64) error {
 	out, err := r.pipes.play(pieces, 10*time.Second)
 	if err != nil {
 		return err

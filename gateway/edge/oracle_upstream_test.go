@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"petgate/shared/testkit/must"
 )
 
 // rawUpstream counts what really arrives. It shares no code with the gateway: it reads its socket by the grammar of
@@ -43,9 +45,7 @@ func (r upstreamRequest) String() string {
 func newRawUpstream(t testing.TB, network, address string) *rawUpstream {
 	t.Helper()
 	ln, err := net.Listen(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	u := &rawUpstream{listener: ln, conns: map[net.Conn]bool{}}
 	var accepting sync.WaitGroup
 	accepting.Go(u.accept)
@@ -207,27 +207,34 @@ func readUpstreamRequest(in *bufio.Reader) (r upstreamRequest, err error) {
 	if parts == nil {
 		return r, malformed("request line %q", line)
 	}
-	r.Method, r.Target, r.Fields = parts[1], parts[2], map[string][]string{}
-	for {
-		if line, err = readLine(in); err != nil {
-			return r, err
-		}
-		if line == "" {
-			break
-		}
-		r.Head += line + "\r\n"
-		parts := fieldLine.FindStringSubmatch(line)
-		if parts == nil {
-			return r, malformed("field line %q", line)
-		}
-		name := strings.ToLower(parts[1])
-		r.Fields[name] = append(r.Fields[name], parts[2])
+	r.Method, r.Target = parts[1], parts[2]
+	var text string
+	if r.Fields, text, err = readFields(in); err != nil {
+		return r, err
 	}
+	r.Head += text
 	if len(r.Fields["host"]) != 1 {
 		return r, malformed("%d Host fields in %q", len(r.Fields["host"]), r.Head)
 	}
 	r.Body, err = readContent(in, r.Fields["content-length"], r.Fields["transfer-encoding"], r.Head)
 	return r, err
+}
+
+// readFields reads field lines up to the empty one. It returns the values by name, and the lines.
+func readFields(in *bufio.Reader) (fields map[string][]string, text string, err error) {
+	fields = map[string][]string{}
+	for {
+		line, err := readLine(in)
+		if err != nil || line == "" {
+			return fields, text, err
+		}
+		parts := fieldLine.FindStringSubmatch(line)
+		if parts == nil {
+			return fields, text, malformed("field line %q", line)
+		}
+		name := strings.ToLower(parts[1])
+		fields[name], text = append(fields[name], parts[2]), text+line+"\r\n"
+	}
 }
 
 // readContent reads content by its framing fields, of which there may be one.

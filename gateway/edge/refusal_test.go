@@ -21,6 +21,7 @@ import (
 	"petgate/shared/core/quota"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // codeOf is the code of an Error body; "" for an answer of the upstream.
@@ -156,7 +157,7 @@ func TestEveryRefusal(t *testing.T) {
 		return codeOf(got) == "quota_polling"
 	})
 
-	// This code needs two requests that wait for the database: TestSlowStatements provokes it.
+	// This code needs two requests that wait for the database: TestStatementThatCannotBeRead provokes it.
 	provoked["usage_overloaded"] = true
 
 	// These two codes need a second request: the upstream holds the first one, and the second one finds no room.
@@ -214,9 +215,7 @@ func TestPlainHTTPOnATLSPort(t *testing.T) {
 	}
 	client := certified.Client()
 	ask, err := http.NewRequest(http.MethodGet, "https://"+r.address+"/v1/pets", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ask.Header.Set("Authorization", "Bearer "+token)
 	if got, err := client.Do(ask); err != nil || got.StatusCode != http.StatusOK {
 		t.Errorf("with TLS: %v %v", got, err)
@@ -282,22 +281,5 @@ func TestRefusalOfAShareIsNoStrike(t *testing.T) {
 		if banned := r.banned.Load() > 0; banned == degraded {
 			t.Errorf("refused by a share: %t, banned: %t", degraded, banned)
 		}
-	}
-}
-
-// Without Redis, the figures are the known use and what this gateway admits of its share.
-func TestFiguresOfAShare(t *testing.T) {
-	r := newRig(t, func(s *setup) {
-		s.take = func(a quotas.Request) (quota.Verdict, error) {
-			v := verdict(a.Limits, 21)
-			v.Granted, v.Degraded = 1, true
-			v.Usages[quota.Minute].Remaining, v.Usages[quota.Day].Remaining = 9, 4
-			return v, nil
-		}
-	})
-	got := r.dial(t).ask(t, rawGet())
-	if limit, left, all := got.field("x-ratelimit-limit"), got.field("x-ratelimit-remaining"), got.field("ratelimit"); got.Status != 200 ||
-		limit != "1000" || left != "4" || !strings.Contains(all, `"minute";r=9`) || !strings.Contains(all, `"day";r=4`) {
-		t.Errorf("%d, limit %s, remaining %s, %s", got.Status, limit, left, all)
 	}
 }

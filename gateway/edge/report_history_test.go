@@ -17,6 +17,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
+	"petgate/shared/testkit/must"
 )
 
 // newQuotaRig returns a rig with real quotas, bans, and a clock.
@@ -24,9 +25,7 @@ func newQuotaRig(t testing.TB, cfg quotas.Config, limits func(id.Key) plan.Limit
 	t.Helper()
 	cfg.Clock, cfg.Metrics = clock, prometheus.NewRegistry()
 	q, err := quotas.Open(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := q.Close(t.Context()); err != nil {
 			t.Error(err)

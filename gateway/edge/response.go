@@ -42,7 +42,7 @@ var (
 // response has. Only what needs no key has no rate-limit headers.
 func (e *Edge) writeResponse(x *exchange) {
 	var wait int64
-	if !x.isPublic {
+	if x.answer == nil || x.hasKey {
 		wait = e.describeLimits(x)
 	}
 	x.Response.Add(nameRequestID, x.id)

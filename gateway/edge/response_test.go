@@ -11,6 +11,7 @@ import (
 	"petgate/gateway/directory"
 	"petgate/shared/core/ban"
 	"petgate/shared/core/instant"
+	"petgate/shared/testkit/must"
 )
 
 var dateLine = regexp.MustCompile(`Date: [^\r]*\r\n`)
@@ -22,9 +23,7 @@ func TestAnswers(t *testing.T) {
 		t.Helper()
 		r := newRig(t, change)
 		out, err := r.pipes.play([][]byte{[]byte(request)}, patience)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		want = strings.ReplaceAll(strings.TrimPrefix(want, "\n"), "\n", "\r\n")
 		if got := dateLine.ReplaceAllString(string(out), ""); got != want {
 			t.Errorf("got:\n%s\nwant:\n%s", got, want)
@@ -155,28 +154,6 @@ func TestLastStrike(t *testing.T) {
 			t.Errorf("%s, want %s and %s", got.Body, c.message, c.details)
 		}
 		elapsed.Add(int64(time.Second))
-	}
-}
-
-// An upstream's answer cannot set the fields that only the gateway sends.
-func TestUpstreamCannotSpeakForTheGateway(t *testing.T) {
-	r := newRig(t, nil)
-	theirs := rawBare("HTTP/1.1 200 OK", "X-RateLimit-Limit: 7", "x-ratelimit-used: 7", "RateLimit: x", "RateLimit-Policy: x",
-		"Retry-After: 7", "X-Request-Id: theirs-theirs", "X-Key-Expires: x", "Deprecation: x", "Sunset: x", "X-Stability: x",
-		"Server: theirs", "Date: theirs", "Keep-Alive: x", "X-Gateway-Secret: returned", "X-Own: kept", "Link: </v1/pets?after=1>; rel=\"next\"",
-		"Content-Type: application/json", "Content-Length: 2") + "[]"
-	r.upstream.Answer(saying(theirs))
-	got := r.dial(t).ask(t, rawGet())
-	if err := got.checkFields(); err != nil || got.Status != 200 || got.field("x-ratelimit-limit") != "60" {
-		t.Errorf("got %d %v %v", got.Status, got.Fields, err)
-	}
-	for _, name := range []string{"x-ratelimit-used", "retry-after", "x-key-expires", "deprecation", "sunset", "x-stability", "server", "x-gateway-secret"} {
-		if got.Fields[name] != nil {
-			t.Errorf("%s is %q", name, got.field(name))
-		}
-	}
-	if got.field("x-own") != "kept" || got.field("link") != `</v1/pets?after=1>; rel="next"` {
-		t.Errorf("end-to-end fields are lost: %v", got.Fields)
 	}
 }
 

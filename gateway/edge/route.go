@@ -50,6 +50,7 @@ type routes struct {
 
 // paths are the operations of one method whose paths have parameters.
 type paths struct {
+	method string
 	// routers have each path with whole segments for parameters, without the slash at its end: the second one has the paths that end so.
 	// A handler only stores the group of the path. The router's own responses (redirects, OPTIONS, 405 in plain text) are not used.
 	routers [2]*router.Router
@@ -61,8 +62,7 @@ type paths struct {
 // in some trees it finds a wider path, or none: with /users/bob, /users/bill and /users/{id}, it does not find /users/b.
 type group struct {
 	pattern api.Pattern
-	own     *route   // the operation with this pattern; nil: none
-	inside  []*route // those that come first and may have a path in common with it, sorted
+	routes  []*route // those that may have a path in common with it, sorted
 }
 
 func newRoutes(operations []api.Operation, origins []string) (*routes, error) {
@@ -84,8 +84,8 @@ func newRoutes(operations []api.Operation, origins []string) (*routes, error) {
 			r.add(http.MethodHead, one)
 		}
 	}
-	for method, p := range r.search {
-		p.build(method)
+	for _, p := range r.search {
+		p.build()
 	}
 	slices.Sort(r.methods)
 	r.cors, r.options = answers.NewCORS(origins, r.methods), answers.NewOptions(r.methods)
@@ -120,36 +120,31 @@ func (r *routes) add(method string, one *route) {
 		return
 	}
 	if r.search[method] == nil {
-		r.search[method] = &paths{routers: [2]*router.Router{router.New(), router.New()}, groups: map[string]*group{}}
+		r.search[method] = &paths{method: method, routers: [2]*router.Router{router.New(), router.New()}, groups: map[string]*group{}}
 	}
-	p := r.search[method]
-	p.sorted = append(p.sorted, one)
+	r.search[method].sorted = append(r.search[method].sorted, one)
 }
 
 // part matches a parameter and what is beside it in its segment.
 var part = regexp.MustCompile(`[^/]*` + string(api.Star) + `[^/]*`)
 
 // build prepares the search.
-func (p *paths) build(method string) {
+func (p *paths) build() {
 	slices.SortStableFunc(p.sorted, func(a, b *route) int { return a.pattern.Compare(b.pattern) })
 	for _, one := range p.sorted {
 		whole := part.ReplaceAllString(string(one.pattern), string(api.Star))
-		if p.groups[whole] == nil {
-			found := &group{pattern: api.Pattern(whole)}
-			p.groups[whole] = found
-			short, ending := split(whole)
-			p.routers[ending].Handle(method, strings.ReplaceAll(short, string(api.Star), "{p}"), func(rc *fasthttp.RequestCtx) { rc.SetUserValue(foundGroup, found) })
+		if p.groups[whole] != nil {
+			continue
 		}
-		if string(one.pattern) == whole {
-			p.groups[whole].own = one
-		}
-	}
-	for _, g := range p.groups {
+		found := &group{pattern: api.Pattern(whole)}
+		p.groups[whole] = found
 		for _, one := range p.sorted {
-			if one.pattern.Meets(g.pattern) && one.pattern.Compare(g.pattern) < 0 {
-				g.inside = append(g.inside, one)
+			if one.pattern.Meets(found.pattern) {
+				found.routes = append(found.routes, one)
 			}
 		}
+		short, ending := split(whole)
+		p.routers[ending].Handle(p.method, strings.ReplaceAll(short, string(api.Star), "{p}"), func(rc *fasthttp.RequestCtx) { rc.SetUserValue(foundGroup, found) })
 	}
 }
 
@@ -175,7 +170,7 @@ var carriers = sync.Pool{New: func() any { return new(fasthttp.RequestCtx) }}
 
 // find returns the route of a request, or nil. The path is matched byte for byte as it was sent. A path that is another operation's
 // after an upstream has decoded it is no operation's: the upstream could carry out one that the key may not call.
-func (r *routes) find(method string, path []byte) *route {
+func (r *routes) find(method, path []byte) *route {
 	if one := r.only(method, path); one != nil {
 		return one
 	}
@@ -203,14 +198,14 @@ func decoded(path []byte) []byte {
 	return []byte(strings.Join(segments, "/"))
 }
 
-func (r *routes) match(method string, path []byte) *route {
+func (r *routes) match(method, path []byte) *route {
 	return cmp.Or(r.only(method, path), r.searched(method, path))
 }
 
 // only finds an operation that has one path.
-func (r *routes) only(method string, path []byte) *route {
+func (r *routes) only(method, path []byte) *route {
 	for _, one := range r.fixed[string(path)] {
-		if one.method == method {
+		if one.method == string(method) {
 			return one.route
 		}
 	}
@@ -218,22 +213,20 @@ func (r *routes) only(method string, path []byte) *route {
 }
 
 // searched finds another operation.
-func (r *routes) searched(method string, sent []byte) *route {
-	p := r.search[method]
+func (r *routes) searched(method, sent []byte) *route {
+	p := r.search[string(method)]
 	if p == nil {
 		return nil
 	}
 	path := string(sent)
 	short, ending := split(path)
-	if handler, _ := p.routers[ending].Lookup(method, short, nil); handler != nil {
+	if handler, _ := p.routers[ending].Lookup(p.method, short, nil); handler != nil {
 		rc := carriers.Get().(*fasthttp.RequestCtx)
 		handler(rc)
 		g := rc.UserValue(foundGroup).(*group)
 		carriers.Put(rc)
-		if g.pattern.Matches(path) {
-			if one := first(g.inside, path); one != nil || g.own != nil {
-				return cmp.Or(one, g.own)
-			}
+		if one := first(g.routes, path); one != nil && (one.pattern == g.pattern || g.pattern.Matches(path)) {
+			return one
 		}
 	}
 	return first(p.sorted, path)
@@ -253,7 +246,7 @@ func first(sorted []*route, path string) *route {
 func (r *routes) allowed(path string) string {
 	var methods []string
 	for _, method := range r.methods {
-		if r.find(method, []byte(path)) != nil {
+		if r.find([]byte(method), []byte(path)) != nil {
 			methods = append(methods, method)
 		}
 	}
@@ -262,7 +255,7 @@ func (r *routes) allowed(path string) string {
 
 // nearby says what is wrong with a path that differs little from one that is served. It is empty for other paths.
 func (r *routes) nearby(method []byte, path string) string {
-	if r.match(methodName(method), []byte(path)) != nil {
+	if r.match(method, []byte(path)) != nil {
 		return "the path has two meanings, before and after decoding: send it without percent-encoding and without a semicolon"
 	}
 	if shorter, ok := strings.CutSuffix(path, "/"); ok && shorter != "" && r.allowed(shorter) != "" {
@@ -272,7 +265,7 @@ func (r *routes) nearby(method []byte, path string) string {
 }
 
 func (e *Edge) find(x *exchange) *route {
-	return e.routes.Load().find(methodName(x.Request.Method), x.Request.Path)
+	return e.routes.Load().find(x.Request.Method, x.Request.Path)
 }
 
 // mayCall reports whether there is such an operation, and the key may call it.
@@ -300,25 +293,4 @@ func (e *Edge) route(x *exchange) refusal {
 		return refusal{reason: insufficientScope, message: x.route.needsScope}
 	}
 	return refusal{}
-}
-
-// methodName returns the method as a constant string, without an allocation. It is empty for methods that no operation has.
-func methodName(method []byte) string {
-	switch string(method) {
-	case http.MethodGet:
-		return http.MethodGet
-	case http.MethodHead:
-		return http.MethodHead
-	case http.MethodPost:
-		return http.MethodPost
-	case http.MethodPut:
-		return http.MethodPut
-	case http.MethodPatch:
-		return http.MethodPatch
-	case http.MethodDelete:
-		return http.MethodDelete
-	case http.MethodOptions:
-		return http.MethodOptions
-	}
-	return ""
 }

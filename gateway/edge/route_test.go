@@ -29,38 +29,6 @@ func sunsetAt(end time.Time) func(*setup) {
 	}
 }
 
-// The clock of the rig is the instant of the sunset, or one instant before it.
-func TestSunset(t *testing.T) {
-	end := time.Date(2030, 12, 5, 0, 0, 0, 0, time.UTC)
-	f := func(at time.Time, status int, code string) {
-		t.Helper()
-		r := newRig(t, func(s *setup) {
-			sunsetAt(end)(s)
-			s.Clock = func() time.Time { return at }
-		})
-		got := r.dial(t).ask(t, rawTarget("/v1/pets/7"))
-		if got.Status != status || codeOf(got) != code {
-			t.Errorf("at %v: got %d %s, want %d %s", at, got.Status, codeOf(got), status, code)
-		}
-		for name, want := range map[string]string{
-			"deprecation": "@1767225600",
-			"sunset":      "Thu, 05 Dec 2030 00:00:00 GMT",
-			"link":        `</v1/pets>; rel="successor-version"`,
-			"x-stability": "beta",
-		} {
-			if got.field(name) != want {
-				t.Errorf("at %v: %s is %q, want %q", at, name, got.field(name), want)
-			}
-		}
-		if got := r.dial(t).ask(t, rawGet()); got.Status != 200 || got.field("sunset")+got.field("deprecation") != "" {
-			t.Errorf("at %v: the successor got %d %v", at, got.Status, got.Fields)
-		}
-	}
-	f(end.Add(-time.Millisecond), 200, "")
-	f(end, 410, "operation_removed")
-	f(end.AddDate(1, 0, 0), 410, "operation_removed")
-}
-
 func TestAllow(t *testing.T) {
 	r := newRig(t, nil)
 	f := func(request, want string) {

@@ -38,7 +38,7 @@ func check(t must.T, a *api.API) {
 			path := strings.ReplaceAll(string(o.Pattern()), string(api.Star), parameter)
 			for _, path := range []string{path, path + "/", path + "x", strings.TrimSuffix(path, "/"), path[:len(path)-1]} {
 				for _, method := range []string{o.Method, http.MethodHead} {
-					got, want := r.find(method, []byte(path)), narrowest(a.Operations, method, path)
+					got, want := r.find([]byte(method), []byte(path)), narrowest(a.Operations, method, path)
 					if (got == nil) != (want == nil) || got != nil && got.Operation != *want {
 						t.Fatal(fmt.Sprintf("%s %s is %+v, want %+v", method, path, got, want))
 					}
@@ -119,7 +119,7 @@ func TestEncodedPaths(t *testing.T) {
 		"/files/a:drop": "drop", "/files/a%3Adrop": "", "/files/a": "file",
 	} {
 		got := ""
-		if one := r.find(http.MethodGet, []byte(path)); one != nil {
+		if one := r.find([]byte(http.MethodGet), []byte(path)); one != nil {
 			got = one.ID
 		}
 		if got != want {

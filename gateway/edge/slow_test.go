@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // Sizes of the slow tests.
@@ -96,14 +97,10 @@ func (r *rig) openSlow(t *testing.T, begin string, count int) (clients []net.Con
 	t.Helper()
 	for range count {
 		c, err := net.Dial("tcp", r.address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		_ = c.(*net.TCPConn).SetReadBuffer(4096) // the server soon notices a client that does not read
-		if _, err := io.WriteString(c, begin); err != nil {
-			t.Fatal(err)
-		}
+		must.Get[int](t)(io.WriteString(c, begin))
 		clients = append(clients, c)
 	}
 	honest = r.dial(t)

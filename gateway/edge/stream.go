@@ -20,10 +20,16 @@ func (x *exchange) Head(host string) []byte {
 
 // More implements upstream.Source. It fails if the key may not call any more: so the upstream does not get the end of the request. It runs
 // beside the response, and changes nothing that the response reads.
-func (x *exchange) More() ([]byte, error) {
+func (x *exchange) More() (part []byte, err error) {
+	defer func() {
+		if panicked := recover(); panicked != nil { // in a goroutine of its own it would end the process
+			x.edge.logPanic(x, panicked)
+			part, err = nil, errPanicked
+		}
+	}()
 	if !x.Body.IsComplete() {
-		if x.broken = x.Conn.ReadPart(&x.Body); x.broken != nil {
-			return nil, x.broken
+		if err := x.Conn.ReadPart(&x.Body); err != nil {
+			return nil, err
 		}
 		x.isWhole.Store(x.Body.IsComplete())
 	} else if x.Body.Bytes = x.Body.Bytes[:0]; !x.sending.IsChunked { // the upstream has the end
@@ -38,8 +44,11 @@ func (x *exchange) More() ([]byte, error) {
 	return x.Body.Bytes, nil
 }
 
-// errEnded ends a body. The client does not see it.
-var errEnded = errors.New("edge: the key has ended")
+// Why bodies end early. The client does not see it.
+var (
+	errEnded    = errors.New("edge: the key has ended, or nobody reads the response")
+	errPanicked = errors.New("edge: a panic")
+)
 
 // Stop implements upstream.Source. A client whose body has been read whole may send its next request.
 func (x *exchange) Stop() {
@@ -48,45 +57,35 @@ func (x *exchange) Stop() {
 	}
 }
 
-// Next implements front.Rest. The response ends with the key, but not with a ban: that is for further requests. A stream of events also
-// ends when the gateway shuts down: it has no end to wait for.
+// Next implements front.Rest. The response ends with the key, but not with a ban: that is for further requests. A stream of events may be
+// silent for as long as a connection without a request. It has no end to wait for, so every second the gateway looks whether the key may
+// still call and the client still waits. It also ends when the gateway shuts down.
 func (x *exchange) Next() ([]byte, error) {
 	if x.response.Body.IsComplete() {
 		return nil, io.EOF
 	}
-	if err := x.await(); err != nil {
-		x.refusal.reason = upstreamFailed
-		if errors.Is(err, upstream.ErrTimeout) {
-			x.refusal.reason = upstreamTimeout
-		}
-		return nil, err
-	}
-	if r := x.edge.standing(x); r.isRefused() && r.reason != keyBanned {
-		x.refusal = r
-		return nil, errEnded
-	}
-	if x.Conn.ServerEnds() && x.response.IsEventStream() {
-		return nil, errEnded
-	}
-	return x.response.Body.Bytes, nil
-}
-
-// await reads the next part of the response. A stream of events may be silent for as long as a connection without a request. Then the
-// gateway looks every second whether the client still waits for it.
-func (x *exchange) await() error {
-	wait, most := x.edge.cfg.UpstreamTimeout, x.edge.cfg.UpstreamTimeout
-	if x.response.IsEventStream() {
+	wait, most, isStream := x.edge.cfg.UpstreamTimeout, x.edge.cfg.UpstreamTimeout, x.response.IsEventStream()
+	if isStream {
 		wait, most = time.Second, x.edge.cfg.IdleTimeout
 	}
-	for silent := time.Duration(0); silent < most; silent += wait {
-		if err := x.sending.Next(&x.response, wait); !errors.Is(err, upstream.ErrTimeout) {
-			return err
+	err := upstream.ErrTimeout
+	for silent := time.Duration(0); silent < most && errors.Is(err, upstream.ErrTimeout); silent += wait {
+		err = x.sending.Next(&x.response, wait)
+		if r := x.edge.standing(x); r.isRefused() && r.reason != keyBanned {
+			x.refusal = r
+			return nil, errEnded
 		}
-		if x.response.IsEventStream() && !x.sending.IsSending() && x.Conn.Ends() {
-			return errEnded
+		if isStream && (x.Conn.ServerEnds() || errors.Is(err, upstream.ErrTimeout) && !x.sending.IsSending() && x.Conn.Ends()) {
+			return nil, errEnded
 		}
 	}
-	return upstream.ErrTimeout
+	switch {
+	case errors.Is(err, upstream.ErrTimeout):
+		x.refusal.reason = upstreamTimeout
+	case err != nil:
+		x.refusal.reason = upstreamFailed
+	}
+	return x.response.Body.Bytes, err
 }
 
 // End implements front.Rest.
@@ -97,7 +96,7 @@ func (x *exchange) End() {
 
 // standing returns why the key of a request that is under way may not call any more. Unlike again, it changes nothing.
 func (e *Edge) standing(x *exchange) refusal {
-	if x.isPublic {
+	if x.isOpen {
 		return refusal{}
 	}
 	now := instant.Of(e.deps.Clock())

@@ -1,7 +1,6 @@
 package edge_test
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,6 +16,7 @@ import (
 
 	"petgate/gateway/edge"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // streamed is the length of bodies that pass through in parts.
@@ -49,22 +49,14 @@ func TestOracleOfLongBodies(t *testing.T) {
 	f := func(name, sent, want string, seen, charged int) {
 		t.Helper()
 		r := newStreamRig(t, nil)
-		c := r.dial(t)
-		var err error
-		if c.conn, err = net.Dial("tcp", r.address); err != nil {
-			t.Fatal(err)
-		}
+		c := r.say(t, "")
 		go func() { // refused before all of it was sent: the answers are checked
 			_, _ = io.WriteString(c.conn, sent)
 			_ = c.conn.(*net.TCPConn).CloseWrite()
 		}()
 		_ = c.conn.SetReadDeadline(time.Now().Add(patience))
-		in, got := bufio.NewReader(c.conn), ""
-		for {
-			a, err := readAnswer(in, no)
-			if err != nil {
-				break
-			}
+		got := ""
+		for a, err := readAnswer(c.in, no); err == nil; a, err = readAnswer(c.in, no) {
 			got += fmt.Sprintf(" %d", a.Status)
 		}
 		if got = strings.TrimSpace(got); got != want {
@@ -182,35 +174,67 @@ func TestEventsPassAtOnce(t *testing.T) {
 	}
 }
 
-// A stream of events ends when its client goes away, when its key ends and when the gateway shuts down. A ban does not end it.
+// A stream of events ends when its client goes away, when the gateway shuts down, and when its key ends: with the next event, or soon if
+// none comes. A ban does not end it.
 func TestEventsEnd(t *testing.T) {
 	t.Parallel()
-	for name, cutting := range map[string]func(*rig, *rawClient, *atomic.Bool){
-		"client": func(_ *rig, c *rawClient, _ *atomic.Bool) { c.close() },
-		"shutdown": func(r *rig, _ *rawClient, _ *atomic.Bool) {
-			ctx, end := contextFor(patience)
-			defer end()
-			_ = r.edge.Shutdown(ctx)
-		},
+	for name, cutting := range map[string]func(*rig, *rawClient){
+		"client":   func(_ *rig, c *rawClient) { c.close() },
+		"shutdown": func(r *rig, _ *rawClient) { _ = r.edge.Shutdown(t.Context()) },
 	} {
 		r, _, ended := eventRig(t, nil)
 		c, _ := openEvents(t, r)
-		cutting(r, c, nil)
-		select {
-		case <-ended:
-		case <-time.After(patience):
-			t.Errorf("%s: the upstream's connection stays", name)
-		}
+		cutting(r, c)
+		receive(t, ended, name+": the upstream's connection ends")
 	}
 	for name, c := range changes {
 		var isChanged atomic.Bool
 		r, say, _ := eventRig(t, func(s *setup) { s.lookup = c.lookup(&isChanged) })
 		_, got := openEvents(t, r)
 		isChanged.Store(true)
-		say <- chunksOf("data: 1\n\n", 100)
+		if name != "revoked" { // that stream is silent
+			say <- chunksOf("data: 1\n\n", 100)
+		}
 		n, err := got.Body.Read(make([]byte, 100))
 		if isWhole := n > 0 && err == nil; isWhole != (name == "banned") {
 			t.Errorf("%s: %d bytes, %v", name, n, err)
+		}
+	}
+}
+
+// A panic while a body passes costs its own exchange: a 500, or the end of a response that has begun. It is logged, and others are served.
+func TestPanicWhileALongBodyPasses(t *testing.T) {
+	t.Parallel()
+	for _, hasBegun := range []bool{false, true} {
+		var isBroken atomic.Bool
+		r := newStreamRig(t, func(s *setup) {
+			if hasBegun {
+				s.Upstreams = []string{echoing(t)}
+			}
+			s.fails = func(dependency string) {
+				if dependency == "lookup" && isBroken.Load() {
+					panic("planted")
+				}
+			}
+		})
+		c := r.say(t, rawPost("Content-Length: "+decimal(streamed))+repeat("a", streamed/2))
+		_ = c.conn.SetReadDeadline(time.Now().Add(patience))
+		if hasBegun {
+			if _, err := c.in.Peek(1000); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			testkit.Eventually(t, patience, "the upstream gets the beginning", func() bool { return r.upstream.Dials() == 1 })
+		}
+		isBroken.Store(true)
+		go func() { _, _ = io.WriteString(c.conn, repeat("a", streamed/2)) }()
+		if got, err := readAnswer(c.in, no); hasBegun && err == nil || !hasBegun && (err != nil || codeOf(got) != "internal") {
+			t.Errorf("the response has begun: %t: got %d %s %v", hasBegun, got.Status, got.Code, err)
+		}
+		testkit.Eventually(t, patience, "the panic is logged", func() bool { return strings.Contains(r.log.String(), "planted") })
+		isBroken.Store(false)
+		if got := r.dial(t).ask(t, rawKey()); got.Status != 401 {
+			t.Errorf("afterwards: %d", got.Status)
 		}
 	}
 }
@@ -286,13 +310,11 @@ func TestSlowReaderStopsItsUpstream(t *testing.T) {
 	testkit.Eventually(t, patience, "nothing held", func() bool { return gauges(t, registry, "petgate_gateway_connections") == 0 })
 }
 
-// An upstream may send its long response while it reads the request.
-func TestBothBodiesPassAtOnce(t *testing.T) {
-	t.Parallel()
+// echoing returns an upstream that sends its response while it reads the request.
+func echoing(t *testing.T) (url string) {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = ln.Close() })
 	go func() {
 		_ = (&http.Server{ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -300,15 +322,19 @@ func TestBothBodiesPassAtOnce(t *testing.T) {
 			_, _ = io.Copy(w, r.Body)
 		})}).Serve(ln)
 	}()
-	r := newStreamRig(t, func(s *setup) { s.Upstreams, s.BodyBytesMax = []string{"http://" + ln.Addr().String()}, 16<<20 })
+	return "http://" + ln.Addr().String()
+}
+
+// An upstream may send its long response while it reads the request.
+func TestBothBodiesPassAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newStreamRig(t, func(s *setup) { s.Upstreams, s.BodyBytesMax = []string{echoing(t)}, 16<<20 })
 	body := namedBody("echo ", 16<<20)
 	c := r.say(t, rawPost("Content-Length: "+decimal(len(body))))
 	go func(to net.Conn) { _, _ = io.WriteString(to, body) }(c.conn)
 	_ = c.conn.SetReadDeadline(time.Now().Add(patience))
 	got, err := http.ReadResponse(c.in, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if all, err := io.ReadAll(got.Body); err != nil || string(all) != body {
 		t.Errorf("%d bytes came back, %v", len(all), err)
 	}

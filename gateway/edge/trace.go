@@ -9,25 +9,6 @@ import (
 	"petgate/shared/core/apikey"
 )
 
-// mark is an instant within a request that its span shows.
-type mark uint8
-
-const (
-	authenticated mark = iota
-	received
-	metered
-	marks // the number of marks
-)
-
-var markNames = [marks]string{"authenticated", "received", "metered"}
-
-// mark notes that a sampled request has come so far.
-func (x *exchange) mark(m mark) {
-	if x.trace.Sampled {
-		x.marks[m] = max(1, time.Since(x.At))
-	}
-}
-
 // knownMethods are those that spans name (OpenTelemetry's conventions for HTTP).
 var knownMethods = []string{
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
@@ -81,11 +62,6 @@ func (e *Edge) export(x *exchange, took time.Duration) {
 		}
 		span.Set("error.type", failure)
 		span.Fail()
-	}
-	for m, after := range x.marks {
-		if after > 0 {
-			span.Event(markNames[m], x.At.Add(after))
-		}
 	}
 	span.End(x.At.Add(took))
 }

@@ -15,6 +15,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // Around midnight, the charged requests of each day add up to what the quota has charged to that day, although the gateway's
@@ -26,9 +27,7 @@ func TestUsageOfADayIsTheQuotasDay(t *testing.T) {
 	for _, ahead := range []time.Duration{-3 * time.Second, 3 * time.Second} {
 		var clock atomic.Int64 // the quota's, in ms
 		limits, err := quotas.Open(t.Context(), quotas.Config{Clock: func() time.Time { return time.UnixMilli(clock.Load()) }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		counted := map[instant.Millis]int64{} // charged requests by the start of their day
 		r := newRig(t, func(s *setup) {
 			s.Quotas = limits

@@ -24,7 +24,7 @@ type Call struct {
 	MadeAt   time.Time // when the response was made: the handler sets it
 	Own      Own       // what the handler keeps with a Call; nil until it sets it
 
-	rc fasthttp.RequestCtx // its response is what fasthttp writes
+	head fasthttp.ResponseHeader // what fasthttp writes
 }
 
 // Own is a handler's own part of a Call. The handler finds it in a later Call again.
@@ -65,7 +65,6 @@ func (r *Response) Reset() {
 
 func newCall() *Call {
 	c := &Call{}
-	c.rc.Init2(nil, nil, true)
 	c.Response.Reset()
 	return c
 }
@@ -86,10 +85,19 @@ const writeBufferBytes = 8 << 10
 // writers has buffers for responses that are being written: an idle connection has none.
 var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, writeBufferBytes) }}
 
-// write writes the response.
+// write writes the response. If its body is still arriving, a client that takes no part for the time of a whole response is cut.
 func (c *Call) write(closes bool) error {
-	from, to := &c.Response, &c.rc.Response
-	h := &to.Header
+	w := writers.Get().(*bufio.Writer)
+	w.Reset(c.Conn)
+	defer func() {
+		w.Reset(nil)
+		writers.Put(w)
+	}()
+	from, body, length := &c.Response, http1.PartWriter{To: w}, int64(len(c.Response.Body))
+	if from.Rest != nil || length == 0 && c.IsHead() {
+		length = from.Length
+	}
+	h := &c.head
 	h.DisableNormalizing() // names are written unchanged
 	h.SetNoDefaultContentType(true)
 	h.SetStatusCode(from.Status)
@@ -102,33 +110,10 @@ func (c *Call) write(closes bool) error {
 	case c.Request.Version == 0:
 		h.Set("Connection", "keep-alive")
 	}
-	w := writers.Get().(*bufio.Writer)
-	w.Reset(c.Conn)
-	defer func() {
-		w.Reset(nil)
-		writers.Put(w)
-	}()
-	if from.Rest != nil {
-		return c.writeParts(w)
-	}
-	to.SkipBody = c.IsHead()
-	to.SetBodyRaw(from.Body)
-	if len(from.Body) == 0 && to.SkipBody && from.Length >= 0 {
-		h.SetContentLength(int(from.Length))
-	}
-	if err := to.Write(w); err != nil {
-		return err
-	}
-	return w.Flush()
-}
-
-// writeParts writes a response whose body is still arriving. A client that takes no part for the time of a whole response is cut.
-func (c *Call) writeParts(w *bufio.Writer) error {
-	from, h := &c.Response, &c.rc.Response.Header
-	body := http1.PartWriter{To: w}
 	switch {
-	case from.Length >= 0:
-		h.SetContentLength(int(from.Length))
+	case length >= 0:
+		h.SetContentLength(int(length))
+	case from.Rest == nil: // the length of what HEAD does not get is unknown
 	case c.Request.Version > 0:
 		h.SetContentLength(-1)
 		body.IsChunked = true
@@ -138,9 +123,14 @@ func (c *Call) writeParts(w *bufio.Writer) error {
 	if err := h.Write(w); err != nil {
 		return err
 	}
+	if c.IsHead() {
+		return w.Flush()
+	}
 	for part := from.Body; ; {
-		c.Conn.Continue()
-		if err := body.Write(part); err != nil {
+		if from.Rest != nil {
+			c.Conn.Continue()
+		}
+		if err := body.Write(part); err != nil || from.Rest == nil {
 			return err
 		}
 		switch next, err := from.Rest.Next(); {
@@ -158,7 +148,7 @@ func (c *Call) reset() {
 	if c.Own != nil {
 		c.Own.Reset()
 	}
-	c.rc.Response.Reset()
+	c.head.Reset()
 	c.Request.Reset()
 	c.Body.Reset()
 	c.Response.Reset()

@@ -144,9 +144,7 @@ func TestResponses(t *testing.T) {
 		"GET /a b HTTP/1.1\r\n\r\n":                                     "400, 66 bytes, closes: http1: the HTTP version is not supported: use HTTP/1.1 or HTTP/1.0",
 	} {
 		c := r.dial(t)
-		if _, err := io.WriteString(c, request); err != nil {
-			t.Fatal(err)
-		}
+		must.Get[int](t)(io.WriteString(c, request))
 		var all []string
 		for range strings.Count(want, ";") + 1 {
 			got, body, err := c.read(strings.Fields(request)[0])
@@ -185,9 +183,7 @@ func TestShutdownWaitsForWhatHasBegun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := io.WriteString(sending, post("Content-Length: 2", "Expect: 100-continue")); err != nil {
-		t.Fatal(err)
-	}
+	must.Get[int](t)(io.WriteString(sending, post("Content-Length: 2", "Expect: 100-continue")))
 	if line, err := sending.in.ReadString('\n'); err != nil || line != "HTTP/1.1 100 Continue\r\n" {
 		t.Fatalf("%q, %v", line, err)
 	}

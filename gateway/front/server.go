@@ -7,7 +7,7 @@
 //	   ◄── bytes ──   4 fasthttp writes the response  ◄───────
 //
 // fasthttp does not read what clients send: its parser is tolerant on purpose, and a difference between two parsers allows request
-// smuggling. Its router gets requests as a RequestCtx (Call.Context), with what http1 has read.
+// smuggling.
 //
 // When connections or the memory for heads run out, some connections must leave: see crowd.
 package front
@@ -131,9 +131,6 @@ func (s *Server) Serve(ln net.Listener) error {
 
 // Drain closes each connection after its next response. Listeners stay open, so that a load balancer can move away first.
 func (s *Server) Drain() { s.draining.Store(true) }
-
-// IsDraining reports whether Drain was called.
-func (s *Server) IsDraining() bool { return s.draining.Load() }
 
 // shutdownEvery is how often Shutdown looks for connections that no longer serve a request.
 const shutdownEvery = 20 * time.Millisecond

@@ -2,6 +2,7 @@ package http1
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"math"
 	"sync"
@@ -109,8 +110,8 @@ func (r *Reader) receive(p []byte) (int, error) {
 	if n > 0 {
 		return n, nil
 	}
-	if err == nil || err == io.EOF {
-		err = io.ErrUnexpectedEOF
+	if err == nil {
+		err = io.ErrNoProgress
 	}
 	return 0, failed(err)
 }
@@ -179,7 +180,7 @@ const (
 	chunkData
 	chunkCRLF // after its data
 	trailer
-	restOfConnection // a response that ends with its connection
+	restOfConnection // of a response that ends with its connection
 )
 
 // IsComplete reports whether all of the body has been read.
@@ -237,7 +238,7 @@ func (r *Reader) readBody(b *Body, l *Limits, p pause) error {
 	for b.next != bodyEnd {
 		var err error
 		switch b.next {
-		case content, chunkData:
+		case content, chunkData, restOfConnection:
 			if err := r.readData(b, l, p); err != nil || b.left > 0 {
 				return err
 			}
@@ -247,8 +248,6 @@ func (r *Reader) readBody(b *Body, l *Limits, p pause) error {
 				b.next = bodyEnd
 			}
 			continue
-		case restOfConnection:
-			return r.readRest(b, l, p)
 		}
 		if len(b.Bytes) >= p.waiting && bytes.IndexByte(r.unused(), '\n') < 0 {
 			return nil
@@ -277,7 +276,7 @@ func (r *Reader) isDue(b *Body, p pause) bool {
 	return len(b.Bytes) >= p.at || len(b.Bytes) >= p.waiting && r.Buffered() == 0
 }
 
-// readData appends the rest of the content or of the chunk to the part.
+// readData appends the rest of the content, of the chunk or of the connection to the part.
 func (r *Reader) readData(b *Body, l *Limits, p pause) error {
 	for b.left > 0 && !r.isDue(b, p) {
 		wanted := int(min(b.left, int64(p.at-len(b.Bytes))))
@@ -291,12 +290,17 @@ func (r *Reader) readData(b *Body, l *Limits, p pause) error {
 		n := r.take(room)
 		if n == 0 {
 			var err error
-			if n, err = r.receive(room); err != nil {
+			if n, err = r.receive(room); b.next == restOfConnection && errors.Is(err, io.EOF) {
+				b.left = 0
+				return nil
+			} else if err != nil {
 				return err
 			}
 		}
 		b.Bytes = b.Bytes[:len(b.Bytes)+n]
-		b.left -= int64(n)
+		if b.left -= int64(n); b.Size() > int64(l.BodyBytesMax) { // it was not announced
+			return errBodyTooLarge
+		}
 	}
 	return nil
 }
@@ -349,28 +353,6 @@ func (r *Reader) readTrailer(b *Body, l *Limits) error {
 	}
 	if name, _, ok := cutField(line); !ok || kinds.Of(name) != endToEnd || EqualFold(name, "authorization") {
 		return errTrailer
-	}
-	return nil
-}
-
-// readRest reads to the end of the connection.
-func (r *Reader) readRest(b *Body, l *Limits, p pause) error {
-	for !r.isDue(b, p) {
-		b.grow(min(4<<10, p.at-len(b.Bytes)))
-		room := b.Bytes[len(b.Bytes):min(cap(b.Bytes), p.at)]
-		n := r.take(room)
-		if n == 0 {
-			var err error
-			if n, err = r.from.Read(room); err == io.EOF {
-				b.next = bodyEnd
-				return nil
-			} else if err != nil {
-				return failed(err)
-			}
-		}
-		if b.Bytes = b.Bytes[:len(b.Bytes)+n]; b.Size() > int64(l.BodyBytesMax) {
-			return errBodyTooLarge
-		}
 	}
 	return nil
 }

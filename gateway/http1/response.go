@@ -113,10 +113,10 @@ func (r *Reader) readContent(p *Response, l *Limits, isHead bool) error {
 	case p.isChunked || p.hasLength:
 		b.frame(p.isChunked, p.length)
 	default:
-		b.next, p.IsReusable = restOfConnection, false
+		b.next, b.left, p.IsReusable = restOfConnection, never, false
 	}
 	waiting := never
-	if b.left > PartBytesMax || !p.hasLength && p.IsEventStream() {
+	if p.hasLength && b.left > PartBytesMax || !p.hasLength && p.IsEventStream() {
 		waiting = 0
 	}
 	return p.settle(r, r.readBody(b, l, pause{PartBytesMax, waiting}))

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -59,18 +58,7 @@ type standing struct {
 	since  time.Time // of cause
 }
 
-// Check checks all instances until ctx ends, or returns at once if there is no path. It must be called at most once.
-func (p *Pool) Check(ctx context.Context) {
-	if p.cfg.Check.Path == "" {
-		return
-	}
-	var all sync.WaitGroup
-	for _, h := range p.hosts {
-		all.Go(func() { h.watch(ctx, h.probe) })
-	}
-	all.Wait()
-}
-
+// watch checks the instance until ctx ends.
 func (h *host) watch(ctx context.Context, probe func(context.Context) error) {
 	for {
 		err := probe(ctx)
@@ -216,21 +204,26 @@ func (p *Pool) Problems() (found []string) {
 	p.checking.Lock()
 	defer p.checking.Unlock()
 	for _, h := range p.hosts {
-		if h.isRefusing.Load() {
+		var trouble error
+		if why := h.trouble.Load(); why != nil {
+			trouble = *why
+		}
+		s := &h.standing
+		switch {
+		case errors.Is(trouble, ErrRefused):
 			add("%s responded with 401, so requests get 502 upstream_refused: %s", h.address, refusedReason)
+		case isCertificate(trouble):
+			add("%s: %v: so it gets no requests, and they get 502 upstream_certificate if there is no other upstream; "+
+				"if its certificate is from your own authority, name that in GATEWAY_UPSTREAM_CA", h.address, trouble)
+		case trouble != nil && s.cause == nil:
+			add("the last requests to %s failed, and none has succeeded since: the log says why", h.address)
 		}
-		if why := h.untrusted.Load().(string); why != "" {
-			add("%s: %s: so it gets no requests, and they get 502 upstream_certificate if there is no other upstream; "+
-				"if its certificate is from your own authority, name that in GATEWAY_UPSTREAM_CA", h.address, why)
-		}
-		if s := &h.standing; s.cause != nil {
+		if s.cause != nil {
 			effect := "it still gets requests, because no other upstream does"
 			if h.isCheckedOut() {
 				effect = "until its check succeeds, it gets only requests that no other upstream takes"
 			}
 			add("the check of %s fails since %s: %v; %s", h.address, s.since.UTC().Format(time.RFC3339), s.cause, effect)
-		} else if h.isFailing.Load() && !h.isRefusing.Load() && h.untrusted.Load() == "" {
-			add("the last requests to %s failed, and none has succeeded since: the log says why", h.address)
 		}
 	}
 	return found

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 var (
@@ -204,9 +205,7 @@ func TestProbe(t *testing.T) {
 		t.Helper()
 		got := make(chan *http.Request, 10)
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			got <- r
 			c, _, err := http.NewResponseController(w).Hijack()
@@ -248,7 +247,7 @@ func TestCheckEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan bool)
 	go func() {
-		p.Check(ctx)
+		Pools{"": p}.Check(ctx)
 		close(ended)
 	}()
 	testkit.Eventually(t, patience, "a check", func() bool { _, n := s.seen(); return n > 0 })

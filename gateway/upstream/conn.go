@@ -88,25 +88,29 @@ func (c *conn) check() error {
 
 // exchange sends a request and reads its response. It sends nothing if the upstream has closed the connection, because a
 // POST would be lost. It also sends nothing if the upstream has sent bytes without a request, because they would be read
-// as the response.
-func (c *conn) exchange(request *Request, response *http1.Response) (_ outcome, err error) {
-	switch err = c.carry(request, response); {
-	case err == nil:
-		return answered, nil
-	case errors.Is(err, ErrCut):
-		return cut, err
+// as the response. Its error wraps errStale, errDied or an error of Send.
+func (c *conn) exchange(request *Request, response *http1.Response) error {
+	err, kind := c.carry(request, response), ErrBroken
+	switch {
+	case err == nil, errors.Is(err, ErrCut):
+		return err
 	case errors.Is(err, socket.ErrStale) && c.isUsed:
-		return stale, err
+		kind = errStale
 	case errors.Is(err, socket.ErrStale):
-		return unconnected, err
+		kind = ErrUnreachable
 	case isTimeout(err):
-		return late, err
+		kind = ErrTimeout
 	case c.isUsed && !c.hasBegun:
-		return died, err
-	default:
-		return broken, err
+		kind = errDied
 	}
+	return fmt.Errorf("%w: %w", kind, err)
 }
+
+// Why a connection that has served before has no response.
+var (
+	errStale = errors.New("it had closed the connection") // nothing was sent
+	errDied  = errors.New("it closed a used connection")  // without a byte of a response
+)
 
 func isTimeout(err error) bool {
 	t := net.Error(nil)

@@ -34,13 +34,11 @@ type host struct {
 	bit              uint64      // of this host in a set of hosts
 	pool             *Pool
 
-	inFlight   int          // requests; slots.mu guards it
-	failures   atomic.Int64 // in a row, and not counted by an ejection yet
-	isFailing  atomic.Bool  // the last requests failed, as many as eject it
-	outUntil   atomic.Int64 // Unix ms, by the machine's clock: until then others are preferred; or untilChecked
-	isRefusing atomic.Bool  // its last response was a 401
-	untrusted  atomic.Value // of string: why its certificate was not valid the last time; empty: it was
-	logs       rate.Sometimes
+	inFlight int                   // requests; slots.mu guards it
+	failures atomic.Int64          // in a row, and not counted by an ejection yet
+	outUntil atomic.Int64          // Unix ms, by the machine's clock: until then others are preferred; or untilChecked
+	trouble  atomic.Pointer[error] // why requests fail: a 401, its certificate, or as many failures as eject it; nil: none
+	logs     rate.Sometimes
 
 	open, failed, ejections, checkFailures atomic.Int64 // for Stats
 
@@ -54,85 +52,56 @@ type host struct {
 	sweep *time.Timer // runs while there are idle connections; nil: it does not run
 }
 
-// outcome is how one attempt ended.
-type outcome uint8
-
-const (
-	answered    outcome = iota
-	unconnected         // the instance could not be dialed, or closed a new connection at once; nothing was sent
-	untrusted           // its certificate is not valid; nothing was sent
-	refused             // the instance does not accept the gateway; it did not carry out the request
-	stale               // an idle connection was closed; nothing was sent
-	died                // a connection that had served before ended without a byte of a response
-	broken              // the response is invalid
-	late                // the deadline has passed
-	cut                 // the source of the request's body failed
-)
-
 // try makes one attempt and updates the instance's health and connections. mayRepeat reports whether another attempt follows if
-// the connection dies.
-func (h *host) try(request *Request, response *http1.Response, deadline time.Time, mayRepeat bool) outcome {
-	for {
-		c, err := h.acquire(request.At, deadline)
-		if err != nil {
-			h.fail(err)
-			switch {
-			case isCertificate(err):
-				return untrusted
-			case !time.Now().Before(deadline):
-				return late
-			}
-			return unconnected
-		}
-		end, err := h.exchange(c, request, response)
-		switch end {
-		case stale:
-			continue
-		case answered:
-			if response.Status == http.StatusUnauthorized {
-				request.drop()
-				h.isRefusing.Store(true)
-				h.fail(errRefused)
-				return refused
-			}
-			h.succeeded()
-			if response.IsLast {
-				h.eject()
-			}
-		case unconnected, broken, late:
-			h.fail(err)
-		case died:
-			if !mayRepeat {
-				h.note(err) // it does not eject: the instance may have closed an idle connection
-			}
-		}
-		return end
+// the connection dies. Its error wraps errDied or an error of Send.
+func (h *host) try(request *Request, response *http1.Response, deadline time.Time, mayRepeat bool) error {
+	err := h.attempt(request, response, deadline)
+	for errors.Is(err, errStale) {
+		err = h.attempt(request, response, deadline)
 	}
+	switch {
+	case err == nil && response.Status == http.StatusUnauthorized:
+		request.drop()
+		err = ErrRefused
+		h.fail(err)
+	case err == nil:
+		h.succeeded()
+		if response.IsLast {
+			h.eject()
+		}
+	case !errors.Is(err, errDied) && !errors.Is(err, ErrCut):
+		h.fail(err)
+	case errors.Is(err, errDied) && !mayRepeat:
+		h.note(err) // it does not eject: the instance may have closed an idle connection
+	}
+	return err
 }
 
-// errRefused is logged when an instance responds with 401. Upstreams do not get the client's Authorization, so a 401 concerns the
-// gateway.
-var errRefused = errors.New("it responds with 401: " + refusedReason)
-
-// refusedReason is what a 401 means, and its cure.
-const refusedReason = "it does not accept this gateway; set GATEWAY_UPSTREAM_SECRET to the secret that it expects, for petsvc its PETSVC_SECRET"
-
-// exchange makes one exchange on c and keeps c if it can be used again. The request keeps it while its response arrives.
-func (h *host) exchange(c *conn, request *Request, response *http1.Response) (end outcome, err error) {
-	end = broken // in case of a panic
+// attempt makes one exchange and keeps its connection if it can be used again. The request keeps it while its response arrives.
+func (h *host) attempt(request *Request, response *http1.Response, deadline time.Time) (err error) {
+	c, err := h.acquire(request.At, deadline)
+	switch {
+	case isCertificate(err):
+		return fmt.Errorf("%w: %w", ErrUntrusted, err)
+	case err != nil && !time.Now().Before(deadline):
+		return fmt.Errorf("%w: %w", ErrTimeout, err)
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	err = ErrBroken // in case of a panic
 	defer func() {
 		switch {
-		case end == answered && !response.Body.IsComplete():
+		case err == nil && !response.Body.IsComplete():
 			request.conn = c
-		case end == answered && response.IsReusable:
+		case err == nil && response.IsReusable:
 			h.release(c, request.At)
 		default:
 			_ = c.Close()
 			_ = c.endSending(request, response, nil)
 		}
 	}()
-	end, err = c.exchange(request, response)
-	return end, err
+	err = c.exchange(request, response)
+	return err
 }
 
 // acquire takes an idle connection or dials a new one.
@@ -172,14 +141,13 @@ func (h *host) dial(ctx context.Context, deadline time.Time) (*conn, error) {
 	if err = c.SetDeadline(within); err == nil {
 		err = over.HandshakeContext(ctx)
 	}
-	if isCertificate(err) {
-		h.untrusted.Store(err.Error())
-	}
 	if err != nil {
 		_ = c.Close()
 		return nil, fmt.Errorf("TLS with %s: %w", h.address, err)
 	}
-	h.untrusted.Store("")
+	if trouble := h.trouble.Load(); trouble != nil && isCertificate(*trouble) {
+		h.trouble.CompareAndSwap(trouble, nil)
+	}
 	return c, nil
 }
 
@@ -254,19 +222,20 @@ func (h *host) succeeded() {
 	if until := h.outUntil.Load(); until != 0 && until != untilChecked {
 		h.outUntil.CompareAndSwap(until, 0)
 	}
-	for _, is := range []*atomic.Bool{&h.isRefusing, &h.isFailing} {
-		if is.Load() {
-			is.Store(false)
-		}
+	if h.trouble.Load() != nil {
+		h.trouble.Store(nil)
 	}
 }
 
 // fail notes a failure, and ejects the instance after several in a row.
 func (h *host) fail(err error) {
-	if h.failures.Add(1) >= failuresToEject {
+	isFailing := h.failures.Add(1) >= failuresToEject
+	if isFailing {
 		h.failures.Store(0)
-		h.isFailing.Store(true)
 		h.eject()
+	}
+	if isFailing || err == ErrRefused || isCertificate(err) {
+		h.trouble.Store(&err)
 	}
 	h.note(err)
 }

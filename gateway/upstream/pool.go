@@ -38,14 +38,17 @@ type Config struct {
 
 // Why a request has no response.
 var (
-	ErrUnreachable = errors.New("upstream: no instance can be reached; nothing was sent")
-	ErrBroken      = errors.New("upstream: it got the request, and sent no valid response")
-	ErrOverloaded  = errors.New("upstream: no slot became free in time; nothing was sent")
-	ErrTimeout     = errors.New("upstream: no response in time; it may have got the request")
-	ErrRefused     = errors.New("upstream: it does not accept this gateway, and did not carry out the request")
-	ErrUntrusted   = errors.New("upstream: no instance has a valid certificate; nothing was sent")
-	ErrCut         = errors.New("upstream: the body of the request broke off")
+	ErrUnreachable = errors.New("it cannot be reached")                   // nothing was sent
+	ErrUntrusted   = errors.New("its certificate is not valid")           // nothing was sent
+	ErrRefused     = errors.New("it responds with 401: " + refusedReason) // it did not carry out the request
+	ErrOverloaded  = errors.New("it has no slot in time")                 // nothing was sent
+	ErrBroken      = errors.New("no valid response")                      // it got the request
+	ErrTimeout     = errors.New("no response in time")                    // it may have got the request
+	ErrCut         = errors.New("the body of the request broke off")
 )
+
+// refusedReason is what a 401 means, and its cure. Upstreams do not get the client's Authorization, so a 401 concerns the gateway.
+const refusedReason = "it does not accept this gateway; set GATEWAY_UPSTREAM_SECRET to the secret that it expects, for petsvc its PETSVC_SECRET"
 
 // Request is a request to an upstream: the head, then Body, then what Source has more.
 type Request struct {
@@ -122,7 +125,6 @@ func New(cfg Config) (*Pool, error) {
 			h.tls.MinVersion, h.tls.ServerName = tls.VersionTLS12, u.Hostname()
 			h.tls.ClientSessionCache = tls.NewLRUClientSessionCache(0)
 		}
-		h.untrusted.Store("")
 		p.hosts = append(p.hosts, h)
 	}
 	return p, errors.Join(wrong...)
@@ -152,41 +154,31 @@ func parseURL(text string) (network, address string, u *url.URL, err error) {
 // with 401. If a second attempt gets a status of 500 or more, Send returns ErrBroken: the first one may have been carried out.
 func (p *Pool) Send(request *Request, response *http1.Response) error {
 	deadline := request.At.Add(p.cfg.Timeout)
-	mayRepeat := request.MayRepeat
-	var tried uint64
-	failure := ErrUnreachable
+	mayRepeat, tried, failure := request.MayRepeat, uint64(0), ErrUnreachable
 	for {
 		h := request.on
-		switch outcome := h.try(request, response, deadline, mayRepeat); {
-		case outcome == answered && failure == ErrBroken && response.Status >= 500:
+		err := h.try(request, response, deadline, mayRepeat)
+		switch {
+		case err == nil && failure == ErrBroken && response.Status >= 500:
 			request.drop()
 			return ErrBroken // the response cannot say what the first attempt did
-		case outcome == answered:
+		case err == nil:
 			return nil
-		case outcome == late:
-			return ErrTimeout
-		case outcome == cut:
-			return ErrCut
-		case outcome == refused && request.HasMore:
-			return ErrRefused // a part of the body is gone
-		case outcome == unconnected:
-			tried |= h.bit
-		case outcome == refused:
-			tried |= h.bit
-			if failure == ErrUnreachable {
-				failure = ErrRefused
-			}
-		case outcome == untrusted:
-			tried |= h.bit
-			if failure == ErrUnreachable {
-				failure = ErrUntrusted
-			}
-		case outcome == died && mayRepeat:
+		case errors.Is(err, errDied) && mayRepeat:
 			mayRepeat = false
 			failure = ErrBroken // unless another attempt succeeds: this one may have been carried out
 			p.retries.Add(1)
-		default:
+		case errors.Is(err, errDied):
 			return ErrBroken
+		case errors.Is(err, ErrRefused) && request.HasMore: // a part of the body is gone
+			return err
+		case errors.Is(err, ErrUnreachable), errors.Is(err, ErrUntrusted), errors.Is(err, ErrRefused):
+			tried |= h.bit
+			if errors.Is(failure, ErrUnreachable) {
+				failure = err
+			}
+		default:
+			return err
 		}
 		if !p.move(request, tried) {
 			return failure

@@ -98,11 +98,15 @@ func (p Pools) CloseIdle() {
 	}
 }
 
-// Check checks all instances until ctx ends. It must be called at most once.
+// Check checks all instances until ctx ends, or returns at once if there is no path. It must be called at most once.
 func (p Pools) Check(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, pool := range p {
-		all.Go(func() { pool.Check(ctx) })
+		for _, h := range pool.hosts {
+			if pool.cfg.Check.Path != "" {
+				all.Go(func() { h.watch(ctx, h.probe) })
+			}
+		}
 	}
 	all.Wait()
 }

@@ -15,14 +15,13 @@ import (
 	"time"
 
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // trusting returns a configuration that trusts an authority.
 func trusting(t *testing.T, a *testkit.Authority) *tls.Config {
 	text, err := os.ReadFile(a.CA)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(text)
 	return &tls.Config{RootCAs: pool}
@@ -104,9 +103,7 @@ func TestConnectionsOverTLS(t *testing.T) {
 	ours := testkit.NewAuthority(t)
 	template := &x509.Certificate{SerialNumber: big.NewInt(2), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{ours.Issue(template, time.Now().Add(time.Hour))}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer ln.Close()
 	resumed := make(chan bool, 10)
 	go func() {
@@ -132,9 +129,7 @@ func TestConnectionsOverTLS(t *testing.T) {
 	}()
 	p := newPool(t, io.Discard, func(c *Config) { c.URLs, c.TLS = []string{"https://" + ln.Addr().String()}, trusting(t, ours) })
 	for n := range 10 {
-		if err := p.ask(1, false); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.ask(1, false))
 		if did := <-resumed; did != (n > 0) {
 			t.Errorf("connection %d: resumed: %t", n, did)
 		}

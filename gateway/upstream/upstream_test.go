@@ -15,6 +15,7 @@ import (
 	"petgate/gateway/http1"
 	"petgate/shared/core/id"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // patience is how long a test waits for something that must happen, and the time that an exchange may take. timeout is that time where
@@ -46,9 +47,7 @@ type instance struct {
 
 func newInstance(t *testing.T, answers ...string) *instance {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s := &instance{ln: ln}
 	s.answerWith(answers...)
 	t.Cleanup(func() {
@@ -129,9 +128,7 @@ func newPool(t *testing.T, log io.Writer, change func(*Config), instances ...*in
 		change(&cfg)
 	}
 	p, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(p.CloseIdle)
 	return p
 }
@@ -245,9 +242,7 @@ func TestIdleConnectionsAreSwept(t *testing.T) {
 	for name, change := range map[string]func(*Config){"closed": nil, "old": func(c *Config) { c.IdleTimeout = 0 }} {
 		s := newInstance(t, ok)
 		p := newPool(t, io.Discard, change, s)
-		if err := p.ask(1, true); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.ask(1, true))
 		h := p.hosts[0]
 		idle := func() int { h.mu.Lock(); defer h.mu.Unlock(); return len(h.idle) }
 		later := time.Now().Add(sweepEvery)
@@ -265,45 +260,6 @@ func TestIdleConnectionsAreSwept(t *testing.T) {
 		})
 		if err := p.ask(1, false); err != nil {
 			t.Errorf("%s: afterwards: %v", name, err)
-		}
-	}
-}
-
-// Requests are refused above an instance's number of slots. One tenant gets all but the reserved ones.
-func TestSlots(t *testing.T) {
-	s := newInstance(t, hang)
-	p := newPool(t, io.Discard, nil, s)
-	done := make(chan error)
-	hold := func(tenant byte, n int) {
-		for range n {
-			go func() { done <- p.ask(tenant, false) }()
-		}
-		total := 0
-		testkit.Eventually(t, patience, "requests at the instance", func() bool {
-			_, more := s.seen()
-			total += more
-			return total == n
-		})
-	}
-	hold(1, 3)
-	if err := p.ask(1, false); !errors.Is(err, ErrOverloaded) {
-		t.Errorf("past all but the reserved slot: %v", err)
-	}
-	hold(2, 1)
-	if stats := p.Stats(time.Now())[0]; stats.Open != 4 || stats.Idle != 0 {
-		t.Errorf("with 4 requests: %+v", stats)
-	}
-	if err := p.ask(3, false); !errors.Is(err, ErrOverloaded) {
-		t.Errorf("past all slots: %v", err)
-	}
-	s.answerWith(ok)
-	s.hangUp()
-	for range 4 {
-		<-done
-	}
-	for tenant := range byte(3) {
-		if err := p.ask(tenant, true); err != nil {
-			t.Errorf("afterwards: %v", err)
 		}
 	}
 }
@@ -414,9 +370,7 @@ func TestEjection(t *testing.T) {
 func TestInstanceThatHangsUp(t *testing.T) {
 	for _, greeting := range []string{"", "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"} {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer ln.Close()
 		dials := make(chan bool, 1000)
 		go func() {
@@ -459,9 +413,7 @@ func (halfSent) Stop() {}
 // A client that breaks off its request does not count as a failure of the instance that is responding to it.
 func TestBrokenRequestEjectsNoInstance(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer ln.Close()
 	go func() {
 		for {
@@ -478,9 +430,7 @@ func TestBrokenRequestEjectsNoInstance(t *testing.T) {
 	for range failuresToEject {
 		source := halfSent{make(chan struct{})}
 		r := &Request{Source: source, Body: []byte("a"), HasMore: true, IsChunked: true, At: time.Now()}
-		if err := p.Enter(r); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.Enter(r))
 		var response http1.Response
 		err := p.Send(r, &response)
 		close(source.begun)

@@ -63,13 +63,6 @@ func (s *Span) SetInt(key string, value int) {
 	}
 }
 
-// Event adds something that happened during the span.
-func (s *Span) Event(name string, at time.Time) {
-	if s != nil {
-		s.record.Events = append(s.record.Events, &tracepb.Span_Event{Name: name, TimeUnixNano: nanos(at)})
-	}
-}
-
 // Fail marks the span as failed.
 func (s *Span) Fail() {
 	if s != nil {
