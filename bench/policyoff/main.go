@@ -36,8 +36,8 @@ var verdict = quota.Verdict{
 
 func (off) Lookup(apikey.Hash) (directory.Entry, bool) {
 	return directory.Entry{
-		Environment: apikey.Live, Scopes: "pets:read pets:write", Plan: "enterprise",
-		Limits: plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax},
+		Environment: apikey.Live, Scopes: "pets:read pets:write",
+		Terms: directory.Terms{Plan: "enterprise", Limits: plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax}},
 	}, true
 }
 func (off) Fresh(instant.Millis) bool                     { return true }

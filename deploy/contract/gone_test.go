@@ -29,7 +29,8 @@ type everyone struct{}
 
 func (everyone) Lookup(apikey.Hash) (directory.Entry, bool) {
 	return directory.Entry{
-		Environment: apikey.Live, Scopes: "pets:read pets:write usage:read", Plan: "free", Limits: plan.Limits{Minute: 60, Day: 1000},
+		Environment: apikey.Live, Scopes: "pets:read pets:write usage:read",
+		Terms: directory.Terms{Plan: "free", Limits: plan.Limits{Minute: 60, Day: 1000}},
 	}, true
 }
 func (everyone) Fresh(instant.Millis) bool                            { return true }

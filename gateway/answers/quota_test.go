@@ -20,7 +20,7 @@ func TestReport(t *testing.T) {
 	at := instant.Of(now)
 	q := Quota{
 		Entry: &directory.Entry{
-			Key: id.Key{7}, Tenant: id.Tenant{8}, Name: `"ci"`, Environment: apikey.Live, Scopes: "pets:read", Plan: "free",
+			Key: id.Key{7}, Tenant: id.Tenant{8}, Name: `"ci"`, Environment: apikey.Live, Scopes: "pets:read", Terms: directory.Terms{Plan: "free"},
 			Allow: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
 		},
 		Hint: "abcd", Now: at,

@@ -82,24 +82,6 @@ func TestChangesAreInTheSnapshotFirst(t *testing.T) {
 	}
 }
 
-// A ban that was lifted stays lifted at a gateway that starts from its snapshot.
-func TestLiftedBanIsInTheSnapshot(t *testing.T) {
-	t.Parallel()
-	store, proxied, proxy := behindProxy(t)
-	_, key, hash := fixture(t, store)
-	path := snapshotPath(t)
-	d := start(t, proxied, Config{Snapshot: path})
-	confirmed(t, store)(store.AddBan(t.Context(), keystore.Ban{Key: key.ID, Until: instant.Of(time.Now().Add(time.Hour))}))
-	confirm(t, store)(store.LiftBan(t.Context(), key.ID))
-	proxy.Kill()
-	d.awaitOutage(t)
-	d.stop()
-	again := start(t, proxied, Config{Snapshot: path})
-	if e, ok := again.Lookup(hash); !ok || e.BannedUntil != 0 {
-		t.Errorf("from the snapshot: %t %+v", ok, e)
-	}
-}
-
 // A ban is imposed by a request. It does not wait for the follower, which may be applying many changes.
 func TestBanWaitsForNoChange(t *testing.T) {
 	t.Parallel()

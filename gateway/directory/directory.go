@@ -69,12 +69,8 @@ type Entry struct {
 	Name        string // of the key
 	Environment apikey.Environment
 	Scopes      apikey.Scopes
-	Plan        string
-	Limits      plan.Limits    // of the tenant, in this gateway's environment
-	MonthStarts uint8          // as in keystore.Tenant
-	Version     uint64         // changes when the tenant's limits or the start of its month change
-	KeyLimits   plan.Limits    // the key's own, within the tenant's; zero: none
-	UsedSince   instant.Millis // the last reset of the tenant's usage; 0: never
+	Terms                   // of the tenant
+	KeyLimits   plan.Limits // the key's own, within the tenant's; zero: none
 	Suspended   bool
 	ExpiresAt   instant.Millis
 	RevokedAt   instant.Millis
@@ -217,7 +213,7 @@ type Terms struct {
 	Plan        string
 	Limits      plan.Limits    // the effective ones, in this gateway's environment
 	MonthStarts uint8          // as in keystore.Tenant
-	Version     uint64         // of the limits
+	Version     uint64         // changes with Limits and MonthStarts
 	UsedSince   instant.Millis // the last reset of the usage; 0: never
 }
 
@@ -228,9 +224,7 @@ func (d *Directory) Terms(t id.Tenant) (_ Terms, known bool) {
 	if !known {
 		return Terms{}, false
 	}
-	now := s.tenants.at(ref).terms.Load()
-	limits, version := now.limits(s.environment)
-	return Terms{now.plan.name, limits, now.monthStarts, version, now.usedSince}, true
+	return s.tenants.at(ref).terms.Load().in(s.environment), true
 }
 
 // Fresh reports whether the directory may be used at now: it was loaded, and the last contact with the database is within MaxAge.

@@ -64,7 +64,7 @@ func (l *lost) touched(events []keystore.EventRow) bool {
 func (s *state) compare(next *state, now instant.Millis) (refusals []keystore.LostRefusal, bans []keystore.BanRow) {
 	for ref := range uint32(s.tenants.len) {
 		t := s.tenants.at(ref)
-		if at, known := next.findTenant(&t.id); known && t.terms.Load().suspended && !next.tenants.at(at).terms.Load().suspended {
+		if at, known := next.findTenant(&t.id); known && t.terms.Load().Suspended && !next.tenants.at(at).terms.Load().Suspended {
 			refusals = append(refusals, keystore.LostRefusal{Kind: keystore.LostSuspension, Tenant: t.id})
 		}
 	}
@@ -99,7 +99,7 @@ func (s *state) force(refusals []keystore.LostRefusal) {
 		if ref, known := s.findTenant(&r.Tenant); known && r.Kind == keystore.LostSuspension {
 			t := s.tenants.at(ref)
 			suspended := *t.terms.Load()
-			suspended.suspended = true
+			suspended.Suspended = true
 			t.terms.Store(&suspended)
 		}
 		if ref, known := s.findKey(&r.Key); known { // not for a suspension, which has no key

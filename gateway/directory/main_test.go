@@ -248,7 +248,7 @@ func differences(d *Directory, store *keystore.Store) (found []string) {
 		}
 	}
 	for _, k := range keys {
-		e, ok := d.byID(k.ID)
+		e, ok := d.Key(k.ID)
 		if !ok || e.Tenant != k.Tenant || e.Environment != k.Environment || e.Scopes != k.Scopes || e.ExpiresAt != k.ExpiresAt ||
 			e.RevokedAt != k.RevokedAt || e.GraceEndsAt != k.GraceEndsAt || e.BannedUntil != bans[k.ID].Until || e.BanNotice != bans[k.ID].Notice || e.BanIsAutomatic != bans[k.ID].Automatic ||
 			e.Suspended != suspended[k.Tenant] || !slices.Equal(e.Allow, k.Allow) || e.Name != k.Name || e.ReplacedBy != k.ReplacedBy {
@@ -256,16 +256,6 @@ func differences(d *Directory, store *keystore.Store) (found []string) {
 		}
 	}
 	return found
-}
-
-// byID finds a key by its ID.
-func (d *Directory) byID(k id.Key) (Entry, bool) {
-	s := d.state.Load()
-	ref, ok := s.findKey(&k)
-	if !ok {
-		return Entry{}, false
-	}
-	return s.entry(ref), true
 }
 
 // eventually is testkit's, with the usual patience.

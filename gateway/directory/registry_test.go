@@ -140,7 +140,7 @@ func TestKilledProcessIsReplacedAtOnce(t *testing.T) {
 func TestRequestsAreLeft(t *testing.T) {
 	t.Parallel()
 	store, proxied, proxy := behindProxy(t)
-	leaving, cutOff := openGateway(t, store, "gw-2"), openGateway(t, proxied, "gw-3")
+	leaving, cutOff := opened(t, store, Config{GatewayID: "gw-2"}), opened(t, proxied, Config{GatewayID: "gw-3"})
 	staying := start(t, store, Config{})
 	eventually(t, "all are counted", func() bool { return staying.Gateways() == 3 })
 	if left := staying.Unreported(); len(left) != 0 {
@@ -161,14 +161,6 @@ func TestRequestsAreLeft(t *testing.T) {
 		t.Error(err)
 	}
 	eventually(t, "it is taken", func() bool { return len(staying.Unreported()) == 0 })
-}
-
-// openGateway opens a directory that follows nothing.
-func openGateway(t *testing.T, store *keystore.Store, gateway string) *Directory {
-	t.Helper()
-	d, err := Open(t.Context(), store, Config{GatewayID: gateway})
-	must.Do(t, err)
-	return d
 }
 
 func TestClockSkewIsReported(t *testing.T) {

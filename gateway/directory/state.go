@@ -28,11 +28,9 @@ type state struct {
 
 	// Values that few keys have, or that many keys share. Elements are never removed, so these lists grow with each change of
 	// a key until everything is loaded again.
-	allows     list[[]netip.Prefix]
-	successors list[id.Key]
-	limits     list[plan.Limits]
-	texts      list[string]      // names, and sets of scopes
-	textRefs   map[string]uint32 // into texts; used only by the goroutine that makes changes
+	rares    list[rare]
+	texts    list[string]      // names, and sets of scopes
+	textRefs map[string]uint32 // into texts; used only by the goroutine that makes changes
 
 	bans list[atomic.Pointer[keystore.BanRow]] // of the keys that were ever banned
 
@@ -46,21 +44,26 @@ type state struct {
 	err      error   // the first invalid row
 }
 
-// key is a key's record: 96 bytes.
+// key is a key's record: 88 bytes.
 type key struct {
 	hash        apikey.Hash
 	id          id.Key
 	environment uint8
 	tenant      uint32        // reference
 	scopes      atomic.Uint32 // reference
-	allow       atomic.Uint32 // reference + 1; 0: from everywhere
 	name        atomic.Uint32 // reference
-	successor   atomic.Uint32 // reference + 1; 0: none
+	rare        atomic.Uint32 // reference + 1; 0: none
 	ban         atomic.Uint32 // reference + 1; 0: never banned
-	limits      atomic.Uint32 // reference + 1; 0: none
 	expiresAt   atomic.Int64
 	revokedAt   atomic.Int64
 	graceEndsAt atomic.Int64
+}
+
+// rare is what few keys have.
+type rare struct {
+	allow     []netip.Prefix // empty: from everywhere
+	successor id.Key         // zero: none
+	limits    plan.Limits    // zero: none
 }
 
 // tenant is a tenant's record. Its changeable part is replaced as a whole, so plan, limits and version are always
@@ -71,12 +74,9 @@ type tenant struct {
 }
 
 type terms struct {
-	plan        *planRecord
-	override    plan.Limits
-	monthStarts uint8
-	version     uint64
-	suspended   bool
-	usedSince   instant.Millis // the last reset of the usage; 0: never
+	keystore.TenantRow
+	plan    *planRecord
+	version uint64 // of the tenant's own limits
 }
 
 // planRecord is a plan that its tenants share, so a change of the plan is one write for all of them.
@@ -90,14 +90,14 @@ type planLimits struct {
 	version uint64
 }
 
-// limits returns the effective limits in an environment, and a version that changes with them.
-func (t *terms) limits(in apikey.Environment) (plan.Limits, uint64) {
-	own := t.plan.now.Load()
-	limits := own.InForce(t.override, in)
-	if limits == t.override { // the plan does not matter
-		return limits, t.version
+// in returns the terms in an environment. Their version changes with the effective limits and with the start of the month.
+func (t *terms) in(environment apikey.Environment) Terms {
+	of := t.plan.now.Load()
+	in := Terms{t.Plan, of.InForce(t.Override, environment), t.MonthStarts, t.version, t.UsedSince}
+	if in.Limits != t.Override { // otherwise the plan does not matter
+		in.Version = max(t.version, of.version)
 	}
-	return limits, max(t.version, own.version)
+	return in
 }
 
 func newState(versions *uint64, environment apikey.Environment) *state {
@@ -134,41 +134,27 @@ func (s *state) entry(ref uint32) Entry {
 	k := s.keys.at(ref)
 	t := s.tenants.at(k.tenant)
 	now := t.terms.Load()
-	limits, version := now.limits(s.environment)
 	// The expiry is read first, because setTerms stores it last. So a key that gets a later expiry and fewer scopes never
 	// passes with the new expiry and the old scopes.
 	expiresAt := instant.Millis(k.expiresAt.Load())
-	ban := s.ban(k)
+	ban, rare := s.ban(k), s.rareOf(k)
 	return Entry{
 		Key: k.id, Tenant: t.id, Name: *s.texts.at(k.name.Load()), Environment: apikey.Environment(k.environment),
-		Scopes: apikey.Scopes(*s.texts.at(k.scopes.Load())), Allow: s.allow(k), ReplacedBy: s.successor(k),
-		Plan: now.plan.name, Limits: limits, MonthStarts: now.monthStarts, Version: version, KeyLimits: s.keyLimits(k), Suspended: now.suspended, UsedSince: now.usedSince, ExpiresAt: expiresAt,
-		RevokedAt: instant.Millis(k.revokedAt.Load()), GraceEndsAt: instant.Millis(k.graceEndsAt.Load()),
+		Scopes: apikey.Scopes(*s.texts.at(k.scopes.Load())), Allow: rare.allow, ReplacedBy: rare.successor,
+		Terms: now.in(s.environment), KeyLimits: rare.limits, Suspended: now.Suspended,
+		ExpiresAt: expiresAt, RevokedAt: instant.Millis(k.revokedAt.Load()), GraceEndsAt: instant.Millis(k.graceEndsAt.Load()),
 		BannedUntil: ban.Until, BanIsAutomatic: ban.Automatic, BanNotice: ban.Notice,
 	}
 }
 
-// allow returns the networks of a key. They must not be changed.
-func (s *state) allow(k *key) []netip.Prefix {
-	if ref := k.allow.Load(); ref != 0 {
-		return *s.allows.at(ref - 1)
-	}
-	return nil
-}
+var noRare rare
 
-// keyLimits returns the limits of the key itself.
-func (s *state) keyLimits(k *key) (limits plan.Limits) {
-	if ref := k.limits.Load(); ref != 0 {
-		limits = *s.limits.at(ref - 1)
+// rareOf returns what must not be changed.
+func (s *state) rareOf(k *key) *rare {
+	if ref := k.rare.Load(); ref != 0 {
+		return s.rares.at(ref - 1)
 	}
-	return limits
-}
-
-func (s *state) successor(k *key) (successor id.Key) {
-	if ref := k.successor.Load(); ref != 0 {
-		successor = *s.successors.at(ref - 1)
-	}
-	return successor
+	return &noRare
 }
 
 // rows returns functions that apply the rows of a load or a snapshot to s. ban is called for every ban.
@@ -182,19 +168,16 @@ func (s *state) pass(to keystore.Rows) {
 		to.Plan(p)
 	}
 	for ref := range uint32(s.tenants.len) {
-		t := s.tenants.at(ref)
-		now := t.terms.Load()
-		to.Tenant(&keystore.TenantRow{
-			ID: t.id, Plan: now.plan.name, Override: now.override, MonthStarts: now.monthStarts, Suspended: now.suspended, UsedSince: now.usedSince,
-		})
+		to.Tenant(&s.tenants.at(ref).terms.Load().TenantRow)
 	}
 	for ref := range uint32(s.keys.len) {
 		k := s.keys.at(ref)
+		rare := s.rareOf(k)
 		to.Key(&keystore.KeyRow{
 			Hash: k.hash, ID: k.id, Tenant: s.tenants.at(k.tenant).id, Environment: apikey.Environment(k.environment),
-			Scopes: apikey.Scopes(*s.texts.at(k.scopes.Load())), Allow: s.allow(k), Name: *s.texts.at(k.name.Load()), ReplacedBy: s.successor(k),
+			Scopes: apikey.Scopes(*s.texts.at(k.scopes.Load())), Allow: rare.allow, Name: *s.texts.at(k.name.Load()), ReplacedBy: rare.successor,
 			ExpiresAt: instant.Millis(k.expiresAt.Load()), RevokedAt: instant.Millis(k.revokedAt.Load()),
-			GraceEndsAt: instant.Millis(k.graceEndsAt.Load()), Limits: s.keyLimits(k),
+			GraceEndsAt: instant.Millis(k.graceEndsAt.Load()), Limits: rare.limits,
 		})
 		if ban := s.ban(k); ban.Until != 0 {
 			to.Ban(*ban)
@@ -231,34 +214,29 @@ func (s *state) nextVersion() uint64 {
 // setTenant applies a tenant's row. It adds a lost suspension to the row, so that a snapshot of the row has it too.
 func (s *state) setTenant(row *keystore.TenantRow) {
 	row.Suspended = row.Suspended || s.lost.suspended[row.ID]
-	if _, known := s.plans[row.Plan]; !known {
+	record, known := s.plans[row.Plan]
+	if !known {
 		s.refuse("tenant %s has an unknown plan %q", row.ID, row.Plan)
 		return
 	}
+	next := &terms{TenantRow: *row, plan: record}
+	next.Plan = record.name // all tenants of the plan share the text
 	if ref, known := s.findTenant(&row.ID); known {
 		t := s.tenants.at(ref)
-		t.terms.Store(s.newTerms(t.terms.Load(), row))
+		was := t.terms.Load().in(s.environment)
+		if now := next.in(s.environment); now.Limits == was.Limits && now.MonthStarts == was.MonthStarts {
+			next.version = was.Version
+		} else {
+			next.version = s.nextVersion()
+		}
+		t.terms.Store(next)
 		return
 	}
+	next.version = s.nextVersion()
 	ref, t := s.tenants.add()
 	t.id = row.ID
-	t.terms.Store(s.newTerms(nil, row))
+	t.terms.Store(next)
 	s.byTenant.insert(hashOfTenant(&row.ID), ref, func(ref uint32) uint64 { return hashOfTenant(&s.tenants.at(ref).id) })
-}
-
-// newTerms returns new terms. The parameter was has the earlier terms, or is nil. The new terms have a new version,
-// unless the limits stay the same.
-func (s *state) newTerms(was *terms, row *keystore.TenantRow) *terms {
-	next := &terms{plan: s.plans[row.Plan], override: row.Override, monthStarts: row.MonthStarts, suspended: row.Suspended, usedSince: row.UsedSince}
-	if was != nil {
-		before, version := was.limits(s.environment)
-		if now, _ := next.limits(s.environment); now == before && next.monthStarts == was.monthStarts {
-			next.version = version
-			return next
-		}
-	}
-	next.version = s.nextVersion()
-	return next
 }
 
 // setKey applies a key's row. It adds a lost revocation or rotation to the row, so that a snapshot of the row has it too.
@@ -286,25 +264,11 @@ func (s *state) setKey(row *keystore.KeyRow) {
 // the change.
 func (s *state) setTerms(k *key, row *keystore.KeyRow) {
 	k.scopes.Store(s.text(string(row.Scopes)))
-	if !slices.Equal(s.allow(k), row.Allow) {
-		ref := uint32(0)
-		if len(row.Allow) > 0 {
-			at, allow := s.allows.add()
-			*allow = row.Allow
-			ref = at + 1
-		}
-		k.allow.Store(ref)
-	}
 	k.name.Store(s.text(row.Name))
-	if row.ReplacedBy != s.successor(k) {
-		at, successor := s.successors.add()
-		*successor = row.ReplacedBy
-		k.successor.Store(at + 1)
-	}
-	if row.Limits != s.keyLimits(k) {
-		at, limits := s.limits.add()
-		*limits = row.Limits
-		k.limits.Store(at + 1)
+	if now := s.rareOf(k); !slices.Equal(now.allow, row.Allow) || now.successor != row.ReplacedBy || now.limits != row.Limits {
+		at, next := s.rares.add()
+		*next = rare{row.Allow, row.ReplacedBy, row.Limits}
+		k.rare.Store(at + 1)
 	}
 	k.expiresAt.Store(int64(row.ExpiresAt))
 	k.revokedAt.Store(int64(row.RevokedAt))

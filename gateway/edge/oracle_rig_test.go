@@ -126,7 +126,7 @@ var entries = func() map[apikey.Hash]directory.Entry {
 	} {
 		e := directory.Entry{
 			Key: id.Key{byte(i + 1)}, Name: "ci", Tenant: id.Tenant{byte(i + 1)}, Environment: apikey.Live, Scopes: "pets:read pets:write usage:read",
-			Plan: "free", Limits: plan.Limits{Minute: 60, Day: 1000}, Version: 1,
+			Terms: directory.Terms{Plan: "free", Limits: plan.Limits{Minute: 60, Day: 1000}, Version: 1},
 		}
 		key.change(&e)
 		all[apikey.Sum([]byte(key.token))] = e

@@ -102,10 +102,9 @@ var errRecord = errors.New("a record cannot be read")
 
 // decoder reads records from a frame, and passes rows to the functions in to. After a failure it reads zeros.
 type decoder struct {
-	to       keystore.Rows
-	left     []byte
-	isBefore bool // the file begins with magicBefore
-	failed   bool
+	to     keystore.Rows
+	left   []byte
+	failed bool
 
 	gateway    string // which wrote the snapshot
 	head       Head   // the last one
@@ -153,11 +152,7 @@ func (d *decoder) truth() bool { return d.bytes(1)[0] == 1 }
 func (d *decoder) text() []byte { return d.bytes(d.count()) }
 
 func (d *decoder) limits() plan.Limits {
-	l := plan.Limits{Minute: d.varint(), Day: d.varint()}
-	if !d.isBefore {
-		l.Month = d.varint()
-	}
-	return l
+	return plan.Limits{Minute: d.varint(), Day: d.varint(), Month: d.varint()}
 }
 
 // record reads one record.
@@ -168,11 +163,7 @@ func (d *decoder) record() error {
 		d.head.Seen, d.head.Gateways, d.head.MaxAge = d.varint(), d.varint(), d.varint()
 		d.head.Last, d.head.UUID = keystore.Change(d.varint()), string(d.text())
 	case tagPlan:
-		p := keystore.Plan{Name: string(d.text())}
-		if p.Limits = d.limits(); !d.isBefore {
-			p.Test = d.limits()
-		}
-		d.to.Plan(p)
+		d.to.Plan(keystore.Plan{Name: string(d.text()), Limits: d.limits(), Test: d.limits()})
 	case tagTenant:
 		var t keystore.TenantRow
 		t.ID = id.Tenant(d.bytes(len(t.ID)))
@@ -180,9 +171,7 @@ func (d *decoder) record() error {
 			d.planName = string(name)
 		}
 		t.Plan, t.Override = d.planName, d.limits()
-		if t.Suspended, t.UsedSince = d.truth(), d.instant(); !d.isBefore {
-			t.MonthStarts = d.bytes(1)[0]
-		}
+		t.Suspended, t.UsedSince, t.MonthStarts = d.truth(), d.instant(), d.bytes(1)[0]
 		d.to.Tenant(&t)
 	case tagKey:
 		var k keystore.KeyRow
@@ -206,9 +195,7 @@ func (d *decoder) record() error {
 			}
 			k.Allow = append(k.Allow, prefix)
 		}
-		if !d.isBefore {
-			k.Limits = d.limits()
-		}
+		k.Limits = d.limits()
 		d.to.Key(&k)
 	case tagBan:
 		b := keystore.BanRow{Key: id.Key(d.bytes(len(id.Key{}))), Until: d.instant()}

@@ -24,7 +24,6 @@ import (
 
 const (
 	magic         = "petgate directory snapshot 7\n"
-	magicBefore   = "petgate directory snapshot 6\n" // its records have neither months nor limits of test keys and of single keys
 	frameBytes    = 64 << 10
 	frameBytesMax = 64 << 20 // a larger frame is invalid
 
@@ -222,12 +221,12 @@ func (f *File) read(to keystore.Rows) (h Head, err error) {
 	defer file.Close()
 	from := bufio.NewReaderSize(file, frameBytes)
 	begins := make([]byte, len(magic))
-	if _, err := io.ReadFull(from, begins); err != nil || string(begins) != magic && string(begins) != magicBefore {
+	if _, err := io.ReadFull(from, begins); err != nil || string(begins) != magic {
 		return h, errors.New("not a snapshot of this version")
 	}
 	var sum uint32
 	var frame []byte
-	d := decoder{to: to, isBefore: string(begins) == magicBefore}
+	d := decoder{to: to}
 	for {
 		if frame, err = readFrame(from, frame, &sum); err != nil {
 			break

@@ -3,14 +3,11 @@ package snapshot
 import (
 	"errors"
 	"io/fs"
-	"net/netip"
 	"path/filepath"
-	"reflect"
 	"testing"
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
-	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit/must"
 )
@@ -90,29 +87,4 @@ func TestOutdated(t *testing.T) {
 		to.Ban(keystore.BanRow{Key: id.Key{1}, Notice: string(make([]byte, changedBytesMin))})
 	})
 	wants(true, "many changes")
-}
-
-// A file that the version before has written is read. Its records have no months, and no limits of keys.
-func TestFileOfVersionBefore(t *testing.T) {
-	t.Parallel()
-	var got []any
-	h, err := (&File{path: "testdata/form-6.snapshot", gateway: "gw-1"}).Read(keystore.Rows{
-		Plan:   func(p keystore.Plan) { got = append(got, p) },
-		Tenant: func(r *keystore.TenantRow) { got = append(got, *r) },
-		Key:    func(k *keystore.KeyRow) { got = append(got, *k) },
-		Ban:    func(b keystore.BanRow) { got = append(got, b) },
-	})
-	must.Do(t, err)
-	want := []any{
-		keystore.Plan{Name: "pro", Limits: plan.Limits{Minute: 300, Day: 10_000}},
-		keystore.TenantRow{ID: id.Tenant{1}, Plan: "pro", Override: plan.Limits{Day: 20_000}, Suspended: true, UsedSince: 9},
-		keystore.KeyRow{
-			ID: id.Key{2}, Tenant: id.Tenant{1}, Name: "ci", ReplacedBy: id.Key{3},
-			Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
-		},
-		keystore.BanRow{Key: id.Key{2}, Until: 7, Automatic: true},
-	}
-	if !reflect.DeepEqual(got, want) || h.Gateways != 2 {
-		t.Errorf("%+v\nwas read, want\n%+v", got, want)
-	}
 }
