@@ -17,18 +17,29 @@ import (
 	"petgate/shared/testkit/must"
 )
 
+// gated is quotas whose trips wait until open is closed.
+type gated struct {
+	*Shared
+	records memory
+	log     trips
+	open    chan struct{}
+}
+
+func newGated(t *testing.T) *gated {
+	g := &gated{records: newMemory(quota.Product, time.Now), open: make(chan struct{})}
+	g.Shared = newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
+		g.log.add(demands)
+		<-g.open
+		return g.records.Decide(ctx, demands, results)
+	})
+	return g
+}
+
 // Requests that arrive while a batch is under way form the next batch, with one demand for each tenant. Each request gets
 // its own verdict.
 func TestBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		records := store.NewMemory(quota.Product, time.Now)
-		var log trips
-		release := make(chan struct{})
-		l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
-			log.add(demands)
-			<-release
-			return records.Decide(ctx, demands, results)
-		})
+		l := newGated(t)
 		first, second := asking(1, 5), asking(2, 1000)
 
 		go l.Take(first)
@@ -54,13 +65,13 @@ func TestBatch(t *testing.T) {
 			all.Go(func() { mustTake(t, l, second) })
 		}
 		synctest.Wait()
-		close(release)
+		close(l.open)
 		all.Wait()
 
-		if len(log) != 2 || len(log[0]) != 1 || len(log[1]) != 2 {
-			t.Fatalf("trips: %v, want the first request alone, then all others", log)
+		if len(l.log) != 2 || len(l.log[0]) != 1 || len(l.log[1]) != 2 {
+			t.Fatalf("trips: %v, want the first request alone, then all others", l.log)
 		}
-		for _, d := range log[1] {
+		for _, d := range l.log[1] {
 			if d.Want != 6 {
 				t.Errorf("a demand wants %d, want 6", d.Want)
 			}
@@ -80,14 +91,7 @@ func TestBatch(t *testing.T) {
 // after the other.
 func TestBatchKeepsLimitsApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		records := store.NewMemory(quota.Product, time.Now)
-		var log trips
-		release := make(chan struct{})
-		l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
-			log.add(demands)
-			<-release
-			return records.Decide(ctx, demands, results)
-		})
+		l := newGated(t)
 		old, upgraded := asking(1, 60), asking(1, 300)
 		upgraded.Version = 2
 		var all sync.WaitGroup
@@ -95,10 +99,10 @@ func TestBatchKeepsLimitsApart(t *testing.T) {
 			all.Go(func() { mustTake(t, l, a) })
 			synctest.Wait()
 		}
-		close(release)
+		close(l.open)
 		all.Wait()
-		if len(log) != 3 || log[1][0].Request != old.Request || log[1][0].Want != 2 || log[2][0].Request != upgraded.Request || log[2][0].Want != 2 {
-			t.Errorf("trips: %v", log)
+		if len(l.log) != 3 || l.log[1][0].Request != old.Request || l.log[1][0].Want != 2 || l.log[2][0].Request != upgraded.Request || l.log[2][0].Want != 2 {
+			t.Errorf("trips: %v", l.log)
 		}
 	})
 }
@@ -106,14 +110,7 @@ func TestBatchKeepsLimitsApart(t *testing.T) {
 // A batch has a maximum number of tenants. The other tenants go into the next batch, before requests that came later.
 func TestBatchIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		records := store.NewMemory(quota.Product, time.Now)
-		var log trips
-		release := make(chan struct{})
-		l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
-			log.add(demands)
-			<-release
-			return records.Decide(ctx, demands, results)
-		})
+		l := newGated(t)
 		var all sync.WaitGroup
 		for i := range 1 + 256 + 10 {
 			all.Go(func() { mustTake(t, l, asking(i, 60)) })
@@ -122,11 +119,11 @@ func TestBatchIsBounded(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		close(release)
+		close(l.open)
 		all.Wait()
-		sizes := make([]int, len(log))
-		for i := range log {
-			sizes[i] = len(log[i])
+		sizes := make([]int, len(l.log))
+		for i := range l.log {
+			sizes[i] = len(l.log[i])
 		}
 		if !slices.Equal(sizes, []int{1, 256, 10}) {
 			t.Errorf("batches of %v tenants", sizes)
@@ -138,7 +135,7 @@ func TestBatchIsBounded(t *testing.T) {
 // or at the instant that the refusal promised.
 func TestRememberedRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		records := store.NewMemory(quota.Product, time.Now)
+		records := newMemory(quota.Product, time.Now)
 		var log trips
 		l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 			log.add(demands)
@@ -186,7 +183,7 @@ func TestRememberedRefusal(t *testing.T) {
 // told to wait for too short a time.
 func TestRememberedRefusalAfterSlowTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		records := store.NewMemory(quota.Product, time.Now)
+		records := newMemory(quota.Product, time.Now)
 		l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 			time.Sleep(40 * time.Millisecond)
 			return records.Decide(ctx, demands, results)
@@ -206,25 +203,18 @@ func TestRememberedRefusalAfterSlowTrip(t *testing.T) {
 // Requests that gather while a refusal is fetched are refused by the same answer. Redis is not asked again.
 func TestRefusalAnswersTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		records := store.NewMemory(quota.Product, time.Now)
-		var log trips
-		release := make(chan struct{})
-		l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
-			log.add(demands)
-			<-release
-			return records.Decide(ctx, demands, results)
-		})
+		l := newGated(t)
 		a := asking(1, 1)
-		records.Take(instant.Of(time.Now()), &store.Demand{Request: a.Request, Want: 1})
+		l.records.Take(instant.Of(time.Now()), &store.Demand{Request: a.Request, Want: 1})
 		var all sync.WaitGroup
 		for range 500 {
 			all.Go(func() { mustTake(t, l, a) })
 		}
 		synctest.Wait()
-		close(release)
+		close(l.open)
 		all.Wait()
-		if len(log) != 1 {
-			t.Errorf("%d calls for one refusal", len(log))
+		if len(l.log) != 1 {
+			t.Errorf("%d calls for one refusal", len(l.log))
 		}
 	})
 }
@@ -233,7 +223,7 @@ func TestRefusalAnswersTheQueue(t *testing.T) {
 // and later requests do not wait. Probes find out when Redis is back.
 func TestBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		records := store.NewMemory(quota.Product, time.Now)
+		records := newMemory(quota.Product, time.Now)
 		var hole atomic.Bool
 		var calls atomic.Int64
 		hole.Store(true)
@@ -283,7 +273,7 @@ func TestBreaker(t *testing.T) {
 func TestBatchesKeepTheOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(1, 1))
-		records := store.NewMemory(quota.Product, time.Now)
+		records := newMemory(quota.Product, time.Now)
 		var batches atomic.Int64
 		l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 			batches.Add(1)
@@ -335,7 +325,7 @@ func TestCloseWithABatchUnderWay(t *testing.T) {
 // still decided by Redis.
 func TestALongQueueIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		records := store.NewMemory(quota.Product, time.Now)
+		records := newMemory(quota.Product, time.Now)
 		l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 			time.Sleep(40 * time.Millisecond)
 			return records.Decide(ctx, demands, results)
@@ -362,7 +352,7 @@ func TestALongQueueIsNoOutage(t *testing.T) {
 
 // A record that Redis cannot use affects only its tenant. It is not an outage.
 func TestBadRecord(t *testing.T) {
-	records := store.NewMemory(quota.Product, time.Now)
+	records := newMemory(quota.Product, time.Now)
 	l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 		_ = records.Decide(ctx, demands, results)
 		for i := range demands {

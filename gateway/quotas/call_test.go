@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"petgate/gateway/quotas/store"
 	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
@@ -14,7 +13,7 @@ import (
 // Test keys have counts of their own.
 func TestRefusalsAreOfACall(t *testing.T) {
 	local := openQuotas(t, Config{})
-	shared := newFake(t, Config{}, store.NewMemory(quota.Product, time.Now).Decide)
+	shared := newFake(t, Config{}, newMemory(quota.Product, time.Now).Decide)
 	for name, l := range map[string]Quotas{"local": local, "shared": shared} {
 		t.Run(name, func(t *testing.T) {
 			own, whole := asking(1, 10), asking(1, 10)

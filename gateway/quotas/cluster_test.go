@@ -10,16 +10,15 @@ import (
 
 	"petgate/gateway/quotas/redis"
 	"petgate/gateway/quotas/store"
-	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/quota"
 )
 
 // clusterStore decides each tenant of a batch alone, as Redis Cluster does. The test says which calls are executed, and which of the
 // answers are lost.
 type clusterStore struct {
-	records *store.Memory
+	records memory
 	mu      sync.Mutex
-	batches storetest.Batches
+	reports reports
 	fault   func(c clusterCall) (executed bool, err error)
 }
 
@@ -36,7 +35,7 @@ const (
 )
 
 func newOverCluster(t *testing.T, c *clusterStore) *Shared {
-	c.records = store.NewMemory(quota.Product, time.Now)
+	c.records = newMemory(quota.Product, time.Now)
 	c.fault = func(clusterCall) (bool, error) { return true, nil }
 	s := newShared(Config{}.withDefaults())
 	s.start(background, redis.New(s.redisConfig(), c, s))
@@ -74,7 +73,7 @@ func (c *clusterStore) decide(number int64, demand []store.Demand, result []stor
 	if !executed {
 		return lost
 	}
-	err := c.batches.Decide(number, demand, result, func(demand []store.Demand, result []store.Result) error {
+	err := c.reports.decide(number, demand, result, func(demand []store.Demand, result []store.Result) error {
 		return c.records.Decide(background, demand, result)
 	})
 	if lost != nil {

@@ -44,19 +44,12 @@ func (f *fleet) leftOf(n store.Name) quota.Use {
 
 // watch follows the other gateways until closing ends, also while Redis answers.
 func (s *Shared) watch(closing context.Context) {
-	tick := time.NewTicker(fleetEvery)
-	defer tick.Stop()
 	f := s.fleet
-	for n := 0; ; n++ {
+	for n := 0; n == 0 || wait(closing, fleetEvery); n++ {
 		f.numbers[n%len(f.numbers)] = s.config.liveGateways()
 		f.largest.Store(slices.Max(f.numbers))
 		if s.config.Leavers != nil {
 			s.followLeavers(closing)
-		}
-		select {
-		case <-closing.Done():
-			return
-		case <-tick.C:
 		}
 	}
 }

@@ -32,7 +32,6 @@ type snapshot struct {
 	at          instant.Millis // when it was decided, or a little before, by the deciding clock; 0 = never
 	sentAt      instant.Millis // when this gateway asked, by its own clock
 	refuseUntil instant.Millis // by this gateway's clock; 0 = not refused
-	failedAt    instant.Millis // when Redis last failed to give figures to Current, by this gateway's clock; 0 = it has not failed
 	limits      plan.Limits
 	monthStarts uint8
 	cost        uint16
@@ -67,15 +66,6 @@ func (k *lastSeen) put(n store.Name, f snapshot) {
 	if ok && newer < rememberFor && newer > 0 && !f.hasMore(&old) {
 		return
 	}
-	s.Put(n, f, nil)
-}
-
-// fail records that Redis had no figures for Current at this instant. The next snapshot ends this.
-func (k *lastSeen) fail(n store.Name, at instant.Millis) {
-	s := k.records.Lock(n)
-	defer s.Unlock()
-	f := s.Entries[n]
-	f.failedAt = at
 	s.Put(n, f, nil)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,12 +17,14 @@ type Local struct {
 	config  Config
 	metrics *metrics
 	records *store.Memory
-	loaded  atomic.Bool // the saved records are in records
-	saved   uint64      // the mark of the last dump that was saved; guarded by writing
-	writing sync.Mutex
+	loaded  atomic.Bool           // the saved records are in records
+	saved   uint64                // the mark of the last dump that was saved
 	unsaved atomic.Pointer[error] // of the last save; nil: it succeeded
 	working worker
 }
+
+// loadEvery is how often a failed load of the saved quotas is repeated.
+const loadEvery = 500 * time.Millisecond
 
 func openLocal(ctx context.Context, cfg Config) *Local {
 	l := &Local{config: cfg, metrics: newMetrics(cfg.Metrics, func() time.Duration { return 0 }), records: store.NewMemory(cfg.Rule, cfg.Clock)}
@@ -37,11 +38,44 @@ func openLocal(ctx context.Context, cfg Config) *Local {
 		cfg.Log.Error("no request is admitted until the saved quotas are loaded", "error", err)
 	}
 	l.working.run(func(closing context.Context) {
-		if err == nil || l.keepLoading(closing) {
-			keepSaving(closing, cfg.Log, func() error { return l.save(closing) })
+		for err != nil {
+			if !wait(closing, loadEvery) {
+				return
+			}
+			if err = l.load(closing); err == nil {
+				cfg.Log.Info("the saved quotas are loaded")
+			}
 		}
+		keepSaving(closing, cfg.Log, func() error { return l.save(closing) })
 	})
 	return l
+}
+
+func (l *Local) load(ctx context.Context) error {
+	saved, err := l.config.Saver.LoadQuotas(ctx)
+	if err != nil {
+		return fmt.Errorf("quotas: load the saved quotas: %w", err)
+	}
+	if err := l.records.Load(saved); err != nil {
+		l.config.Log.Error("some saved quotas cannot be read: their tenants start with unused limits", "error", err)
+	}
+	l.loaded.Store(true)
+	return nil
+}
+
+// save saves the records that changed since the last save. Only the goroutine that saves calls it, and Close after that.
+func (l *Local) save(ctx context.Context) error {
+	changed, mark := l.records.Dump(l.saved)
+	if len(changed) > 0 {
+		if err := l.config.Saver.SaveQuotas(ctx, l.records.Now(), changed); err != nil {
+			l.metrics.unsaved.Inc()
+			l.unsaved.Store(&err)
+			return fmt.Errorf("quotas: save the quotas: %w", err)
+		}
+	}
+	l.saved = mark
+	l.unsaved.Store(nil)
+	return nil
 }
 
 // Ready returns an error while no request can be decided. Without the saved records every tenant would start with unused
@@ -113,5 +147,8 @@ func (l *Local) AuthFailures(perMinute int) *authfailures.Guard {
 // Close saves the records one last time.
 func (l *Local) Close(ctx context.Context) error {
 	l.working.stop()
-	return l.saveNow(ctx)
+	if l.config.Saver == nil {
+		return nil
+	}
+	return l.save(ctx)
 }

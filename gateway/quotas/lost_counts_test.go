@@ -34,7 +34,7 @@ func keepBusy(t *testing.T, fleet []*Shared) (stop func()) {
 	var all sync.WaitGroup
 	for i, g := range fleet {
 		all.Go(func() {
-			pace := time.NewTicker(2 * time.Millisecond)
+			pace := time.NewTicker(10 * time.Millisecond)
 			defer pace.Stop()
 			for ctx.Err() == nil {
 				mustTake(t, g, asking(100+i, 100_000))

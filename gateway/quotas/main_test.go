@@ -14,8 +14,8 @@ import (
 
 	"petgate/gateway/quotas/redis"
 	"petgate/gateway/quotas/store"
-	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/id"
+	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -23,10 +23,73 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeStore is a store that decides by a function of the test. It remembers the batches for which the function made results, even if
-// the function then returned an error.
+// memory is a store in this process.
+type memory struct{ *store.Memory }
+
+func newMemory(rule quota.Rule, clock func() time.Time) memory {
+	return memory{store.NewMemory(rule, clock)}
+}
+
+func (m memory) Decide(_ context.Context, demands []store.Demand, results []store.Result) error {
+	now := m.Now()
+	for i := range demands {
+		if d := &demands[i]; d.Joined {
+			results[i].Verdict, results[i+1].Verdict = m.TakeBoth(now, d, &demands[i+1])
+		} else if i == 0 || !demands[i-1].Joined {
+			results[i].Verdict = m.Take(now, d)
+		}
+	}
+	return nil
+}
+
+// reports remembers which batches reported requests of a record, so that they are charged once, as take.lua does. The zero value has none.
+type reports struct {
+	mu   sync.Mutex
+	seen map[store.Name][]int64 // numbers of batches
+}
+
+// decide lets decide decide demands. It remembers those with a verdict, even if decide then returns an error.
+func (r *reports) decide(
+	number int64, demands []store.Demand, results []store.Result, decide func([]store.Demand, []store.Result) error,
+) error {
+	asked := slices.Clone(demands)
+	r.mu.Lock()
+	for i := range asked {
+		if slices.Contains(r.seen[asked[i].Name], number) {
+			asked[i].Unreported = quota.Use{}
+		}
+	}
+	r.mu.Unlock()
+	err := decide(asked, results)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, d := range asked {
+		if results[i].Verdict.At != 0 && d.Unreported != (quota.Use{}) {
+			if r.seen == nil {
+				r.seen = map[store.Name][]int64{}
+			}
+			seen := append(r.seen[d.Name], number)
+			r.seen[d.Name] = seen[max(0, len(seen)-7):]
+		}
+	}
+	return err
+}
+
+func (r *reports) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seen = nil
+}
+
+// reply is an error reply of Redis.
+type reply string
+
+func (r reply) Error() string { return string(r) }
+func (reply) RedisError()     {}
+
+// fakeStore is a store that decides by a function of the test.
 type fakeStore struct {
-	batches storetest.Batches
+	reports reports
 	losses  func() int // how often Redis has lost its data; nil: never
 
 	mu      sync.Mutex
@@ -37,7 +100,7 @@ type fakeStore struct {
 
 func (f *fakeStore) DecideBatch(ctx context.Context, number int64, demands []store.Demand, results []store.Result) error {
 	f.noticeLoss()
-	return f.batches.Decide(number, demands, results, func(demands []store.Demand, results []store.Result) error {
+	return f.reports.decide(number, demands, results, func(demands []store.Demand, results []store.Result) error {
 		return f.onDecide(ctx, demands, results)
 	})
 }
@@ -49,7 +112,7 @@ func (f *fakeStore) noticeLoss() {
 		return
 	}
 	if n := f.losses(); n > f.noticed {
-		f.batches.Forget()
+		f.reports.forget()
 		f.noticed = n
 	}
 }
@@ -78,11 +141,10 @@ func (r *trips) add(demands []store.Demand) { *r = append(*r, slices.Clone(deman
 var errTimeout = fmt.Errorf("read: %w", context.DeadlineExceeded)
 
 // errRefused is an error reply of Redis: it has executed nothing.
-var errRefused = storetest.Reply("OOM command not allowed when used memory > 'maxmemory'")
+var errRefused = reply("OOM command not allowed when used memory > 'maxmemory'")
 
 func asking(n int, minute int64) Request {
-	r := storetest.Call(tenant(n), minute, 100_000)
-	r.Version = 1
+	r := Request{Request: store.Request{Name: store.Name{Tenant: tenant(n)}, Version: 1, Limits: plan.Limits{Minute: minute, Day: 100_000}}}
 	return r
 }
 

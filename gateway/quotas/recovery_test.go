@@ -14,7 +14,7 @@ import (
 // while that use is in the window.
 func TestRedisComesBackEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := &flaky{records: store.NewMemory(quota.Product, time.Now)}
+		server := &flaky{records: newMemory(quota.Product, time.Now)}
 		l := newFake(t, Config{}, server.Decide)
 		a := asking(1, 60)
 		for range 40 {

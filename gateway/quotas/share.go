@@ -229,7 +229,7 @@ func (o *localShare) restore(e entry, savedAt instant.Millis, isUnreported bool)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	spent, name := e.use(), e.name()
-	o.memory.Take(savedAt, &store.Demand{Request: store.Request{Name: name}, Spent: spent})
+	o.memory.Take(savedAt, &store.Demand{Request: store.Request{Name: name}, Unreported: spent})
 	if isUnreported {
 		u := o.unreported[name]
 		u.next = plus(u.next, spent)

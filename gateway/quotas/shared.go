@@ -11,8 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/singleflight"
-
 	"petgate/gateway/quotas/authfailures"
 	"petgate/gateway/quotas/redis"
 	"petgate/gateway/quotas/store"
@@ -37,7 +35,6 @@ type Shared struct {
 	unsaved  atomic.Pointer[error] // of the last save of the outageRecord; nil: it succeeded
 	writing  sync.Mutex
 	working  worker
-	asking   singleflight.Group // by record: peeks for Current
 }
 
 // newShared returns quotas that are to be started.
@@ -138,78 +135,41 @@ func (s *Shared) knownEverywhere(r store.Request) quota.Verdict {
 	return v
 }
 
-// Current returns figures at most a second old, and charges nothing. They are those of the last decision here, if
-// that is recent. Otherwise it asks Redis, once for all callers that wait, and remembers the answer like a decision. If Redis
-// has no figures, it is asked again after a second; until then, they are those on which this gateway decides.
+// Current returns figures at most a second old, and charges nothing. They are those of the last decision here, if that is recent.
+// Otherwise it asks Redis and remembers the answer like a decision.
 func (s *Shared) Current(c Request) (quota.Verdict, error) {
-	if s.redis.IsDownFor(c.Tenant) {
-		return s.peekHere(&c), nil
-	}
-	isKnown := true
-	v := both(&c, func(r store.Request) (v quota.Verdict) {
-		v, ok := s.current(r)
-		isKnown = isKnown && ok
-		return v
-	})
-	if !isKnown {
-		v = s.peekHere(&c)
-	}
-	return v, nil
-}
-
-// current returns a record's figures, and false if Redis has none.
-func (s *Shared) current(r store.Request) (v quota.Verdict, ok bool) {
-	type answer struct {
-		quota.Verdict
-		ok bool
-	}
-	if v, isRecent, ok := s.recent(r); isRecent {
-		return v, ok
-	}
-	asked, _, _ := s.asking.Do(string(r.AppendTo(r.Tenant.AppendTo(nil))), func() (any, error) {
-		if v, isRecent, ok := s.recent(r); isRecent { // another caller has just asked
-			return answer{v, ok}, nil
+	return s.figures(&c, func(r store.Request) (v quota.Verdict, err error) {
+		asked := s.now()
+		if last := s.seen.get(r.Name); last.at != 0 && last.sentAt <= asked && asked < last.sentAt.Add(rememberFor) {
+			return s.seen.verdict(r, asked), nil
 		}
-		sentAt := s.now()
-		v, err := s.peek(context.Background(), r)
-		if err != nil {
-			if !s.redis.IsDownFor(r.Tenant) { // while it is down, it is not asked anyway
-				s.seen.fail(r.Name, s.now())
-			}
-			return answer{}, nil
+		if v, err = s.peek(context.Background(), r); err == nil {
+			s.seen.store(r, asked, s.now(), &v, true) // figures that admit no request are a refusal
 		}
-		s.seen.store(r, sentAt, s.now(), &v, true) // figures that admit no request are a refusal
-		return answer{v, true}, nil
-	})
-	a := asked.(answer)
-	return a.Verdict, a.ok
+		return v, err
+	}), nil
 }
 
-// recent returns a record's figures without asking Redis, if they are known from the last second. ok is false if Redis had none then.
-func (s *Shared) recent(r store.Request) (v quota.Verdict, isRecent, ok bool) {
-	last, now := s.seen.get(r.Name), s.now()
-	isIn := func(at instant.Millis) bool { return at != 0 && at <= now && now < at.Add(rememberFor) }
-	switch {
-	case isIn(last.failedAt):
-		return v, true, false
-	case last.at == 0 || !isIn(last.sentAt):
-		return v, false, false
-	}
-	return s.seen.verdict(r, now), true, true
-}
-
-// Peek returns current figures and charges nothing. In an outage they are those on which this gateway decides.
+// Peek returns current figures and charges nothing.
 func (s *Shared) Peek(ctx context.Context, c Request) (quota.Verdict, error) {
-	var failed error
-	v := both(&c, func(r store.Request) quota.Verdict {
-		v, err := s.peek(ctx, r)
+	return s.figures(&c, func(r store.Request) (quota.Verdict, error) { return s.peek(ctx, r) }), nil
+}
+
+// figures returns what ask says of the records of a request. If Redis has no figures, they are those on which this gateway decides.
+func (s *Shared) figures(c *Request, ask func(store.Request) (quota.Verdict, error)) quota.Verdict {
+	failed := error(nil)
+	if s.redis.IsDownFor(c.Tenant) {
+		return s.peekHere(c)
+	}
+	v := both(c, func(r store.Request) quota.Verdict {
+		v, err := ask(r)
 		failed = cmp.Or(failed, err)
 		return v
 	})
 	if failed != nil {
-		v = s.peekHere(&c)
+		return s.peekHere(c)
 	}
-	return v, nil
+	return v
 }
 
 // peek asks Redis.
@@ -245,7 +205,7 @@ func (s *Shared) Refusal(c *Request, now instant.Millis) (quota.Verdict, bool) {
 // Collect implements redis.Ledger.
 func (s *Shared) Collect(d *store.Demand) {
 	s.tellKnown(d)
-	d.Spent = s.share.collect(d.Name)
+	d.Unreported = s.share.collect(d.Name)
 }
 
 // tellKnown adds to a demand the use that this gateway last saw.
@@ -254,14 +214,14 @@ func (s *Shared) tellKnown(d *store.Demand) {
 	d.Known = last.use(s.now())
 }
 
-// Untold implements redis.Ledger.
-func (s *Shared) Untold(scope redis.Scope) (untold []store.Request) {
-	add := func(n store.Name, last snapshot) { untold = append(untold, last.question(n)) }
+// Records implements redis.Ledger.
+func (s *Shared) Records(scope redis.Scope) (records []store.Request) {
+	add := func(n store.Name, last snapshot) { records = append(records, last.question(n)) }
 	if scope == redis.Unreported {
 		for _, n := range s.share.tenants(true) {
 			add(n, s.seen.get(n))
 		}
-		return untold
+		return records
 	}
 	now := s.now()
 	for n, last := range s.seen.records.All() {
@@ -269,7 +229,7 @@ func (s *Shared) Untold(scope redis.Scope) (untold []store.Request) {
 			add(n, last)
 		}
 	}
-	return untold
+	return records
 }
 
 // Settle implements redis.Ledger.
@@ -277,7 +237,7 @@ func (s *Shared) Settle(d *store.Demand, v *quota.Verdict, decided bool, beganAt
 	if decided {
 		s.seen.store(d.Request, beganAt, endedAt, v, v.Granted < d.Want)
 	}
-	s.share.settled(d.Name, d.Spent, decided)
+	s.share.settled(d.Name, d.Unreported, decided)
 }
 
 // Mode is "shared", or "outage" while some or all of Redis does not answer.

@@ -109,7 +109,7 @@ var rules = []rule{
 	},
 	{
 		why: "testing packages stay out of products",
-		of:  products, except: "./gateway/quotas/store/storetest " + testkit, forbids: "testing pgregory.net/rapid go.uber.org/goleak " + testkit,
+		of:  products, except: testkit, forbids: "testing pgregory.net/rapid go.uber.org/goleak " + testkit,
 	},
 }
 

@@ -12,13 +12,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"petgate/gateway/quotas/store"
-	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
 )
 
 // unnumbered is a store that does not remember batches.
-type unnumbered struct{ *store.Memory }
+type unnumbered struct{ memory }
 
 func (s unnumbered) DecideBatch(ctx context.Context, _ int64, demands []store.Demand, results []store.Result) error {
 	return s.Decide(ctx, demands, results)
@@ -26,7 +25,7 @@ func (s unnumbered) DecideBatch(ctx context.Context, _ int64, demands []store.De
 
 // A server leaves the cluster. Its batcher ends, with all its goroutines. A request that has found it before is still decided.
 func TestBatcherOfAServerThatLeaves(t *testing.T) {
-	r := newOver(unnumbered{store.NewMemory(quota.Product, time.Now)}, noLedger{})
+	r := newOver(unnumbered{newMemory(quota.Product, time.Now)}, noLedger{})
 	var port atomic.Int32
 	r.servers.cluster = redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
 		return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: fmt.Sprint("127.0.0.1:", port.Load())}}}}, nil
@@ -38,7 +37,7 @@ func TestBatcherOfAServerThatLeaves(t *testing.T) {
 		text := string(all[:runtime.Stack(all, true)])
 		return strings.Count(text, "redis.(*stack).calls(") + strings.Count(text, "redis.(*batcher).watch(")
 	}
-	was, q := running(), storetest.Call(storetest.Tenant(1), 60, 100)
+	was, q := running(), callOf(tenantNo(1), 60, 100)
 	old := r.batcher(q.Tenant)
 	take := func(used int64) {
 		t.Helper()

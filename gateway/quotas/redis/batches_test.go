@@ -4,12 +4,12 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"petgate/gateway/quotas/store"
-	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
@@ -17,22 +17,62 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// The script remembers batches as storetest.Batches does, on which the tests of outages rely: batches of several gateways, new ones and
-// repeated ones, get the same answers and charge the same. A key's own record and its tenant's are charged the same, however often a
-// batch is sent.
+// remembered says which batches charged each record, as take.lua does.
+type remembered map[store.Name]charged
+
+type charged struct {
+	last, granted int64
+	reports       []int64 // the last 7 batches with unreported requests
+}
+
+// decide lets decide decide the demands that were not decided under this number before.
+func (r remembered) decide(number int64, demands []store.Demand, results []store.Result, decide func([]store.Demand, []store.Result) error) error {
+	asked := slices.Clone(demands)
+	for i := range asked {
+		before := r[asked[i].Name]
+		if before.last == number {
+			asked[i].Want = 0
+		}
+		if before.last == number || slices.Contains(before.reports, number) {
+			asked[i].Unreported = quota.Use{}
+		}
+	}
+	err := decide(asked, results)
+	for i, d := range asked {
+		v, c := &results[i].Verdict, r[d.Name]
+		if c.last == number {
+			v.Granted = c.granted
+			continue
+		}
+		reports := d.Unreported != (quota.Use{})
+		if reports {
+			c.reports = append(c.reports, number)
+			c.reports = c.reports[max(0, len(c.reports)-7):]
+		}
+		if reports || v.Granted > 0 {
+			c.last, c.granted = number, v.Granted
+		}
+		r[d.Name] = c
+	}
+	return err
+}
+
+// The script remembers batches: those of several gateways, new ones and repeated ones, get the answers and charge what remembered says. A
+// key's own record and its tenant's are charged the same, however often a batch is sent.
 func TestBatchesAreRemembered(t *testing.T) {
+	t.Parallel()
 	client, prefix := dialRedis(t)
 	const gateways = 3
-	now := storetest.Epoch
+	now := epoch
 	var scripts [gateways]*script
-	var fake storetest.Batches
+	fake := remembered{}
 	var wants [gateways]map[int64][2]int64 // by number: a batch that is repeated has the same demands
 	for i := range gateways {
 		scripts[i] = newScript(client, prefix, quota.Product, takeScript)
 		scripts[i].now = func() instant.Millis { return now }
 		wants[i] = map[int64][2]int64{}
 	}
-	records := store.NewMemory(quota.Product, func() time.Time { return now.Time() })
+	records := newMemory(quota.Product, func() time.Time { return now.Time() })
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 1))
 	last, used, seen := int64(0), [2]int64{}, map[string]int{}
@@ -50,19 +90,19 @@ func TestBatchesAreRemembered(t *testing.T) {
 		}
 		var demands [2]store.Demand
 		for i := range demands {
-			demands[i] = store.Demand{Request: storetest.Request(storetest.Tenant(1), 20, 1e6), Want: want[i]}
+			demands[i] = store.Demand{Request: requestOf(tenantNo(1), 20, 1e6), Want: want[i]}
 			if demands[i].Joined = i == 0; i == 0 {
 				demands[i].Key, demands[i].Limits.Minute = id.Key{1}, 15
 			}
 			if want[i] == 3 {
-				demands[i].Spent = quota.Use{Minute: 1, Day: quota.Period{Ends: int64(now)/86_400_000 + 1, Used: 2}}
+				demands[i].Unreported = quota.Use{Minute: 1, Day: quota.Period{Ends: int64(now)/86_400_000 + 1, Used: 2}}
 			}
 		}
 		var ofScript, ofFake [2]store.Result
 		if err := scripts[gateway].DecideBatch(background, number, demands[:], ofScript[:]); err != nil {
 			t.Fatal(err)
 		}
-		if err := fake.Decide(number*gateways+int64(gateway), demands[:], ofFake[:], func(d []store.Demand, results []store.Result) error {
+		if err := fake.decide(number*gateways+int64(gateway), demands[:], ofFake[:], func(d []store.Demand, results []store.Result) error {
 			return records.Decide(background, d, results)
 		}); err != nil {
 			t.Fatal(err)
@@ -99,7 +139,7 @@ func TestBatchesAreRemembered(t *testing.T) {
 // between. It stays small.
 func TestReportsAreRemembered(t *testing.T) {
 	client, prefix := dialRedis(t)
-	d := store.Demand{Request: storetest.Request(storetest.Tenant(1), 1000, 1000), Want: 1}
+	d := store.Demand{Request: requestOf(tenantNo(1), 1000, 1000), Want: 1}
 	take := func(s *script, d store.Demand) int64 {
 		t.Helper()
 		var results [1]store.Result
@@ -109,7 +149,7 @@ func TestReportsAreRemembered(t *testing.T) {
 		return results[0].Verdict.Usages[quota.Day].Used
 	}
 	day := take(newScript(client, prefix, quota.Product, takeScript), d) - 1 + int64(instant.Of(time.Now()))/86_400_000
-	report := store.Demand{Request: d.Request, Spent: quota.Use{Minute: 5, Day: quota.Period{Ends: day + 1, Used: 5}}}
+	report := store.Demand{Request: d.Request, Unreported: quota.Use{Minute: 5, Day: quota.Period{Ends: day + 1, Used: 5}}}
 	first := newScript(client, prefix, quota.Product, takeScript)
 	used := take(first, report)
 	for others := 1; others <= 7; others++ {
@@ -136,8 +176,8 @@ func TestReportsAreRemembered(t *testing.T) {
 func TestRecordsOfOtherVersions(t *testing.T) {
 	client, prefix := dialRedis(t)
 	s := newScript(client, prefix, quota.Product, takeScript)
-	d := store.Demand{Request: storetest.Request(storetest.Tenant(1), 1000, 1000), Want: 1}
-	storetest.Take(t, s, d)
+	d := store.Demand{Request: requestOf(tenantNo(1), 1000, 1000), Want: 1}
+	takeOne(t, s, d)
 	form := client.Get(background, s.keyOf(d)).Val()[:quota.Product.RecordBytes()]
 	for _, more := range []int{0, 7, 20, 500} {
 		client.Set(background, s.keyOf(d), form+strings.Repeat("x", more), time.Hour)
@@ -160,7 +200,11 @@ var earlierScript string
 func takeEarlier(t *testing.T, s *script, key string, number, minute, day, want int64) int64 {
 	t.Helper()
 	numbers := func(all ...int64) string { return string(appendNumbers(nil, all...)) }
-	reply, err := s.client.Eval(background, earlierScript, []string{key}, s.shape, numbers(minute, day, want, 0, 0, 0), "",
+	var shape []byte
+	for _, n := range [...]int64{quota.Product.Slice.Milliseconds(), int64(quota.Product.Slices), quota.Product.Day.Milliseconds()} {
+		shape = binary.LittleEndian.AppendUint32(shape, uint32(n))
+	}
+	reply, err := s.client.Eval(background, earlierScript, []string{key}, shape, numbers(minute, day, want, 0, 0, 0), "",
 		numbers(number)+s.gateway, int64(s.now())).Text()
 	must.Do(t, err)
 	if remarks := reply[replyHeadBytes+quota.SummaryBytes+20:]; len(remarks) >= remarkBytes+limitedBytes && remarks[4] == remarkLimited {
@@ -172,6 +216,7 @@ func takeEarlier(t *testing.T, s *script, key string, number, minute, day, want 
 // Gateways of an earlier version may share Redis with this one, before an upgrade, during it and after a rollback. Together they admit the
 // limits of the minute and the day. The month counts what they admit, but for the days that an earlier gateway began.
 func TestEarlierGatewaysBesideThisOne(t *testing.T) {
+	t.Parallel()
 	client, prefix := dialRedis(t)
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -180,7 +225,7 @@ func TestEarlierGatewaysBesideThisOne(t *testing.T) {
 	earlier.now = func() instant.Millis { return now }
 	s.now = earlier.now
 	const minute, day, month = 30, 200, 700
-	d := store.Demand{Request: storetest.Request(storetest.Tenant(1), minute, day)}
+	d := store.Demand{Request: requestOf(tenantNo(1), minute, day)}
 	d.Limits.Month = month
 	o := quota.Record{} // of minutes and days
 	inMonth, lastDay, refused := int64(0), int64(now)/86_400_000, 0

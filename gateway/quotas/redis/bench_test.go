@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"petgate/gateway/quotas/store"
-	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
@@ -23,7 +22,7 @@ func BenchmarkScript(b *testing.B) {
 			b.Run(fmt.Sprint(tenants, of), func(b *testing.B) {
 				var demands []store.Demand
 				for i := range tenants {
-					d := store.Demand{Request: store.Request{Name: store.Name{Tenant: storetest.Tenant(i)}, Limits: generous}, Want: 1}
+					d := store.Demand{Request: store.Request{Name: store.Name{Tenant: tenantNo(i)}, Limits: generous}, Want: 1}
 					switch of {
 					case "/month":
 						d.Limits.Month = plan.LimitMax
@@ -60,7 +59,7 @@ func BenchmarkTake(b *testing.B) {
 	r := open(b, Config{URL: testkit.StartRedis(b).URL})
 	calls := make([]store.Call, 1000)
 	for i := range calls {
-		calls[i].Request = storetest.Request(storetest.Tenant(i), generous.Minute, generous.Day)
+		calls[i].Request = requestOf(tenantNo(i), generous.Minute, generous.Day)
 	}
 	b.SetParallelism(64)
 	b.ReportAllocs()

@@ -21,14 +21,14 @@ var cures = map[string]string{
 	"READONLY":   "this Redis is a replica: correct REDIS_URL, or promote it",
 	"NOREPLICAS": "Redis has too few replicas that answer (min-replicas-to-write): start them",
 	"MOVED":      "this Redis is a node of a cluster: name at least two nodes in REDIS_URL, separated by commas",
-	noScripts:    "this server runs no scripts: REDIS_URL has to name Redis itself, or a Sentinel as redis+sentinel://…",
+	noFunctions:  "this server has no functions: REDIS_URL has to name Redis 7 or newer, or a Sentinel as redis+sentinel://…",
 	noCluster:    "this Redis is not a node of a cluster: name one address in REDIS_URL",
 }
 
 // These two replies begin with the word ERR, like many others.
 const (
-	noScripts = "ERR unknown command"
-	noCluster = "ERR This instance has cluster support disabled"
+	noFunctions = "ERR unknown command"
+	noCluster   = "ERR This instance has cluster support disabled"
 )
 
 const credentials = "Redis refuses the user or the password: correct REDIS_URL"
@@ -63,7 +63,7 @@ func kindOf(err error) string {
 	if strings.HasPrefix(text, "ERR invalid password") || strings.HasPrefix(text, "ERR AUTH") || strings.HasPrefix(text, "ERR Client sent AUTH") {
 		return "WRONGPASS" // before Redis 6, or a password for a user that has none
 	}
-	for _, kind := range []string{noScripts, noCluster} {
+	for _, kind := range []string{noFunctions, noCluster} {
 		if strings.HasPrefix(text, kind) {
 			return kind
 		}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"petgate/gateway/quotas/store"
-	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
 )
@@ -21,17 +20,19 @@ func (reply) RedisError()     {}
 
 // A REDIS_URL that names the wrong kind of server is explained.
 func TestExplain(t *testing.T) {
+	t.Parallel()
 	decide := func(url string) error {
 		client, err := connect(url, 10*time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer client.Close()
-		d := []store.Demand{{Request: storetest.Request(storetest.Tenant(1), 10, 100), Want: 1}}
+		d := []store.Demand{{Request: requestOf(tenantNo(1), 10, 100), Want: 1}}
 		return newScript(client, "explain:", quota.Product, takeScript).Decide(background, d, make([]store.Result, 1))
 	}
-	// A Sentinel, and services without scripts, do not know the command.
-	without := testkit.StartRedis(t, "--rename-command", "FCALL", "", "--rename-command", "EVAL", "")
+	// A Sentinel, and a Redis before 7, do not know the command.
+	without := testkit.StartRedis(t, "--rename-command", "FCALL", "")
+	forbidden := testkit.StartRedis(t, "--user", "default", "on", "nopass", "~*", "&*", "+@all", "-function")
 	single := testkit.StartRedis(t)
 	expired := testkit.NewAuthority(t).SaveServer(2, time.Now().Add(-time.Minute))
 	port := strconv.Itoa(testkit.FreePort(t))
@@ -41,7 +42,8 @@ func TestExplain(t *testing.T) {
 		err  error
 		want string
 	}{
-		{"no scripts", decide("redis://" + without.Addr), "or a Sentinel as redis+sentinel://"},
+		{"no functions", decide("redis://" + without.Addr), "or a Sentinel as redis+sentinel://"},
+		{"a right is missing", decide("redis://" + forbidden.Addr), "ACL SETUSER"},
 		{"two addresses without a cluster", decide("redis://" + single.Addr + ",redis://" + single.Addr), "name one address"},
 		{"one address of a cluster", fmt.Errorf("decide: %w", reply("MOVED 7 127.0.0.1:7001")), "at least two nodes"},
 		{"an expired certificate", decide("rediss://127.0.0.1:" + port), "the server's certificate expired at "},

@@ -8,14 +8,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"petgate/gateway/quotas/store"
-	"petgate/gateway/quotas/store/storetest"
 )
 
 // Each master of a cluster has its own clock. The masters' batches alternate, and no clock moves because of another one.
 func TestClocksOfMasters(t *testing.T) {
 	const tenants, ahead = 20, time.Hour
 	master := func(r *Redis, n int) *redis.Client {
-		m, err := r.servers.cluster.MasterForKey(background, "{"+storetest.Tenant(n).String()+"}")
+		m, err := r.servers.cluster.MasterForKey(background, "{"+tenantNo(n).String()+"}")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -25,7 +24,7 @@ func TestClocksOfMasters(t *testing.T) {
 	r = newOver(storeFunc(func(_ int64, demands []store.Demand, results []store.Result) error {
 		for i := range demands {
 			results[i].Verdict.At = r.now()
-			if r.batcher(demands[i].Tenant) != r.batcher(storetest.Tenant(0)) {
+			if r.batcher(demands[i].Tenant) != r.batcher(tenantNo(0)) {
 				results[i].Verdict.At = r.now().Add(ahead)
 			}
 		}
@@ -42,7 +41,7 @@ func TestClocksOfMasters(t *testing.T) {
 	others := 0
 	for range 3 {
 		for n := range tenants {
-			if _, outcome := r.Take(storetest.Call(storetest.Tenant(n), 60, 100)); outcome != Decided {
+			if _, outcome := r.Take(callOf(tenantNo(n), 60, 100)); outcome != Decided {
 				t.Fatalf("outcome %d", outcome)
 			}
 			want := time.Duration(0)
@@ -50,7 +49,7 @@ func TestClocksOfMasters(t *testing.T) {
 				want = ahead
 				others++
 			}
-			if d := r.Now(storetest.Tenant(n)).Sub(r.now()); (d - want).Abs() > time.Minute {
+			if d := r.Now(tenantNo(n)).Sub(r.now()); (d - want).Abs() > time.Minute {
 				t.Errorf("tenant %d: the clock of its master is ahead by %v, want %v", n, d, want)
 			}
 		}

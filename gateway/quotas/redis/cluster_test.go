@@ -13,12 +13,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"petgate/gateway/quotas/store"
-	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/testkit"
 )
 
 // On a cluster of three masters, each master has its own batcher. The loss of one master does not affect the tenants of the others.
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	r := open(t, Config{URL: strings.Join(testkit.RedisCluster(t, 3), ",")})
 	used := map[*batcher]int{}
 	const tenants, requests, clients = 60, 30, 24
@@ -29,7 +29,7 @@ func TestCluster(t *testing.T) {
 		all.Go(func() {
 			for n := next.Add(1); n <= tenants*requests; n = next.Add(1) {
 				i := int(n) % tenants
-				v, outcome := r.Take(storetest.Call(storetest.Tenant(i), 10, 1000))
+				v, outcome := r.Take(callOf(tenantNo(i), 10, 1000))
 				if outcome != Decided {
 					t.Errorf("tenant %d: outcome %d", i, outcome)
 				}
@@ -39,7 +39,7 @@ func TestCluster(t *testing.T) {
 	}
 	all.Wait()
 	for i := range granted {
-		used[r.batcher(storetest.Tenant(i))]++
+		used[r.batcher(tenantNo(i))]++
 		if n := granted[i].Load(); n != 10 {
 			t.Errorf("tenant %d: %d admitted, want 10", i, n)
 		}
@@ -64,10 +64,10 @@ func TestCluster(t *testing.T) {
 
 	t.Run("a tenant moves to another server", func(t *testing.T) { moves(t, r) })
 
-	lost := r.batcher(storetest.Tenant(0))
+	lost := r.batcher(tenantNo(0))
 	_ = lost.ask(func() error { return errors.New("lost") })
 	for i := range 60 {
-		q := store.Request{Name: store.Name{Tenant: storetest.Tenant(i)}, Limits: generous}
+		q := store.Request{Name: store.Name{Tenant: tenantNo(i)}, Limits: generous}
 		_, outcome := r.Take(store.Call{Request: q})
 		down := r.IsDownFor(q.Tenant)
 		if onLost := r.batcher(q.Tenant) == lost; (onLost != (outcome == Undecided) || onLost != down) && lost.down.Load() {
@@ -80,7 +80,7 @@ func TestCluster(t *testing.T) {
 // moves moves a tenant to another master, as a resharding or a fail-over does. Redis keeps deciding, and the tenant's use
 // goes with it.
 func moves(t *testing.T, r *Redis) {
-	q := storetest.Request(storetest.Tenant(1000), 100, 1000)
+	q := requestOf(tenantNo(1000), 100, 1000)
 	was, key := r.batcher(q.Tenant), "{"+q.Tenant.String()+"}"
 	granted := int64(0)
 	take := func() {
@@ -130,17 +130,5 @@ func moves(t *testing.T, r *Redis) {
 	}
 	if granted != 100 {
 		t.Errorf("%d granted, want 100", granted)
-	}
-}
-
-func TestConnectByTLS(t *testing.T) {
-	client, err := connect("rediss://u:p@localhost:6380/2", time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	o := client.(*redis.Client).Options()
-	if o.TLSConfig == nil || o.DB != 2 || o.MaxRetries > 0 || o.Dialer == nil {
-		t.Errorf("options %+v", o)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"petgate/gateway/quotas/store"
-	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -26,7 +25,7 @@ func TestAClosedConnectionIsNoOutage(t *testing.T) {
 			operator := redis.NewClient(options)
 			defer operator.Close()
 			for n := range int64(20) {
-				v, outcome := r.Take(store.Call{Request: store.Request{Name: store.Name{Tenant: storetest.Tenant(0)}, Limits: generous}})
+				v, outcome := r.Take(store.Call{Request: store.Request{Name: store.Name{Tenant: tenantNo(0)}, Limits: generous}})
 				if outcome != Decided || v.Usages[quota.Minute].Used != n+1 || r.IsDown() {
 					t.Fatalf("decision %d: used %d, outcome %d, down: %t", n, v.Usages[quota.Minute].Used, outcome, r.IsDown())
 				}

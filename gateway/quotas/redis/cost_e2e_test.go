@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"petgate/gateway/quotas/store"
-	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -33,7 +32,7 @@ func TestWhatACallCostsRedis(t *testing.T) {
 	}{{1, 2.5}, {8, 7}, {64, 35}} {
 		demands, results := make([]store.Demand, c.tenants), make([]store.Result, c.tenants)
 		for i := range demands {
-			demands[i] = store.Demand{Request: storetest.Request(storetest.Tenant(i), generous.Minute, generous.Day), Want: 1}
+			demands[i] = store.Demand{Request: requestOf(tenantNo(i), generous.Minute, generous.Day), Want: 1}
 		}
 		client.ConfigResetStat(background)
 		for n := range int64(4000) {
@@ -48,7 +47,7 @@ func TestWhatACallCostsRedis(t *testing.T) {
 			}
 			return took / calls
 		}
-		ours, theirs := micros(fcall), micros(evalSHA)
+		ours, theirs := micros("fcall"), micros("evalsha")
 		t.Logf("figure: a call for %d tenants: %.1f µs of Redis, %.2f times a script of two counters", c.tenants, ours, ours/theirs)
 		if ours > c.ratioMax*theirs {
 			t.Errorf("%d tenants: %.2f times a script of two counters, want at most %v", c.tenants, ours/theirs, c.ratioMax)

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"petgate/gateway/quotas/store"
-	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
@@ -246,7 +245,7 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 				since[n] = since[n]*10 + 1
 			}
 			d := store.Demand{
-				Request: store.Request{Name: store.Name{Tenant: storetest.Tenant(n), Since: since[n]}, Limits: held[n], MonthStarts: uint8(n * 7), Cost: pick(costs)},
+				Request: store.Request{Name: store.Name{Tenant: tenantNo(n), Since: since[n]}, Limits: held[n], MonthStarts: uint8(n * 7), Cost: pick(costs)},
 				Want:    pick(wants),
 			}
 			if random.IntN(50) == 0 {
@@ -262,13 +261,13 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 				d.Known.Day = period(lastDay()+random.Int64N(3)-1, random.Int64N(100))
 				d.Known.Month = period(month-random.Int64N(2), random.Int64N(400))
 			case 1:
-				d.Spent = quota.Use{
+				d.Unreported = quota.Use{
 					Minute: random.Int64N(80), Day: period(lastDay()-random.Int64N(2), random.Int64N(200)),
 					Month: period(month-random.Int64N(2), random.Int64N(300)),
 				}
 			case 2:
 				if random.IntN(10) == 0 {
-					d.Spent = quota.Use{Minute: pick(huge), Day: period(lastDay(), pick(huge)), Month: period(month, pick(huge))}
+					d.Unreported = quota.Use{Minute: pick(huge), Day: period(lastDay(), pick(huge)), Month: period(month, pick(huge))}
 				}
 			case 3:
 				if random.IntN(10) == 0 {
@@ -281,7 +280,7 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 			if random.IntN(4) == 0 {
 				own := d
 				own.Key, own.Limits, own.Joined = id.Key{byte(random.IntN(2) + 1)}, caps[random.IntN(len(caps))], true
-				own.Known, own.Spent = known[own.Name], quota.Use{Minute: d.Spent.Minute / 2}
+				own.Known, own.Unreported = known[own.Name], quota.Use{Minute: d.Unreported.Minute / 2}
 				demands = append(demands, own)
 			}
 			demands = append(demands, d)
@@ -313,7 +312,7 @@ func compare(client redis.UniversalClient, prefix, body string, localClock func(
 	}
 	for i, rule := range []quota.Rule{quota.Product, smallRule} {
 		random := rand.New(rand.NewPCG(seed, uint64(i)))
-		p := newPair(client, fmt.Sprint(prefix, "rule", i, ":"), rule, body, storetest.Epoch)
+		p := newPair(client, fmt.Sprint(prefix, "rule", i, ":"), rule, body, epoch)
 		if err := walk(p, random, steps/2); err != nil {
 			return fmt.Errorf("seed %d, rule %+v: %w", seed, rule, err)
 		}
@@ -330,7 +329,7 @@ func compareClock(client redis.UniversalClient, prefix, body string, localClock 
 		return err
 	}
 	var results [1]store.Result
-	ask := store.Request{Name: store.Name{Tenant: storetest.Tenant(1)}, Limits: plan.Limits{Minute: 1, Day: 1}}
+	ask := store.Request{Name: store.Name{Tenant: tenantNo(1)}, Limits: plan.Limits{Minute: 1, Day: 1}}
 	if err := s.Decide(background, []store.Demand{{Request: ask, Want: 1}}, results[:]); err != nil {
 		return err
 	}
@@ -348,6 +347,7 @@ func compareClock(client redis.UniversalClient, prefix, body string, localClock 
 // TestDifferential compares the Lua script on a real Redis with the rule in Go: verdicts are equal, and records are equal in
 // every byte.
 func TestDifferential(t *testing.T) {
+	t.Parallel()
 	steps := 10_000
 	if testkit.FullSize {
 		steps = 100_000
@@ -361,6 +361,7 @@ func TestDifferential(t *testing.T) {
 // TestMutants breaks the script on purpose. If the comparison missed one of these faults, it would also miss the same fault in
 // the real script.
 func TestMutants(t *testing.T) {
+	t.Parallel()
 	const steps = 20_000
 	skewed := func() instant.Millis { return instant.Of(time.Now().Add(-time.Minute)) }
 	for _, m := range []struct {
@@ -396,7 +397,7 @@ func TestMutants(t *testing.T) {
 		{"only counts grow, past the month's limit", "and used <= below", "", nil},
 		{"only counts grow, in another month", "begins == 0 or none == 0 and ends == (today < begins and begins or next_begins) and", "begins == 0 or", nil},
 		{"only counts grow, whatever is known of the month", "(known_ends ~= ends or known_used <= used - want)", "true", nil},
-		{"only counts grow, whatever the key's own limits", "debts == '' and not own then", "debts == '' then", nil},
+		{"only counts grow, whatever the key's own limits", "unreported == '' and not own then", "unreported == '' then", nil},
 		{"one more than the day's limit", "then granted = day_below - day_used + last_begins end", "then granted = day_below - day_used + last_begins + cost end", nil},
 		{"no maximum with known use", "if known_day == day + 1 and known_used > day_used then", "if false then", nil},
 		{"the lost minute is not charged", "if spent > known_minute then spent = known_minute end", "spent = 0", nil},
@@ -418,7 +419,7 @@ func TestMutants(t *testing.T) {
 		{"only counts grow, past the day's limit", "and want <= day_below - day_used", "", nil},
 		{"only counts grow, whatever the asker knows", "and (known_used <= day_used or known_day ~= tomorrow)", "", nil},
 		{"a loss is not told", "lost = LOST\n", "\n", nil},
-		{"only counts grow, whatever is owed", "RECENT_BYTES and debts == '' and", "RECENT_BYTES and", nil},
+		{"only counts grow, whatever is owed", "RECENT_BYTES and unreported == '' and", "RECENT_BYTES and", nil},
 		{"counts beside their place", "ring_bytes + COUNTS_AT", "ring_bytes + COUNTS_AT - 4", nil},
 		{"no slice for retry at the limit", "sum < minute_below and not decided", "sum <= minute_below and not decided", nil},
 		{"a record that never expires", "if day ~= stored_day or ends ~= stored_ends then", "if false then", nil},

@@ -7,7 +7,6 @@ import (
 	"github.com/go-redis/redis_rate/v10"
 
 	"petgate/gateway/quotas/store"
-	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit/must"
@@ -32,7 +31,7 @@ func TestTwoRedisRateCalls(t *testing.T) {
 		if answer.Allowed > 0 {
 			theirs = append(theirs, time.Now())
 		}
-		v := storetest.Take(t, ours, store.Demand{Request: storetest.Request(storetest.Tenant(1), limit, 1000), Want: 1})
+		v := takeOne(t, ours, store.Demand{Request: requestOf(tenantNo(1), limit, 1000), Want: 1})
 		if v.Granted > 0 {
 			own = append(own, v.At.Time())
 		}
@@ -46,7 +45,7 @@ func TestTwoRedisRateCalls(t *testing.T) {
 	const dayLimit = 40
 	slow := redis_rate.Limit{Rate: limit, Burst: limit, Period: time.Hour} // does not refill during the test
 	day := redis_rate.Limit{Rate: dayLimit, Burst: dayLimit, Period: 24 * time.Hour}
-	ours.now = func() instant.Millis { return storetest.Epoch } // the window does not end during the test either
+	ours.now = func() instant.Millis { return epoch } // the window does not end during the test either
 	var last *redis_rate.Result
 	passed, script := 0, quota.Verdict{}
 	for range limit {
@@ -58,7 +57,7 @@ func TestTwoRedisRateCalls(t *testing.T) {
 		} else if first.Allowed+second.Allowed == 2 {
 			passed++
 		}
-		script = storetest.Take(t, ours, store.Demand{Request: storetest.Request(storetest.Tenant(2), limit, dayLimit), Want: 1})
+		script = takeOne(t, ours, store.Demand{Request: requestOf(tenantNo(2), limit, dayLimit), Want: 1})
 	}
 	t.Logf("figure: of %d requests with %d left of the day, redis_rate passes %d and charges the minute's limit %d, the quota "+
 		"script charges %d", limit, dayLimit, passed, limit-last.Remaining, script.Usages[quota.Minute].Used)

@@ -28,7 +28,7 @@ type tape struct {
 
 	addr   string
 	target string
-	shape  string // of the rule that all decisions must follow
+	name   string // of the function that all decisions must call
 
 	mu        sync.Mutex
 	decisions []taped
@@ -50,7 +50,7 @@ func newTape(t testing.TB, target string, rule quota.Rule) *tape {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &tape{addr: ln.Addr().String(), target: target, shape: newScript(nil, "", rule, "").shape}
+	p := &tape{addr: ln.Addr().String(), target: target, name: newScript(nil, "", rule, takeScript).name}
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var conns []net.Conn
@@ -124,23 +124,18 @@ func (p *tape) pass(rule quota.Rule, raw []byte, command []string, server net.Co
 	return replies.raw, nil
 }
 
-func isScript(command []string) bool {
-	verb := strings.ToLower(command[0])
-	return verb == fcall || verb == evalSHA || verb == eval
-}
+func isScript(command []string) bool { return strings.EqualFold(command[0], "fcall") }
 
 // note decodes a script call and its reply by the layout that take.lua documents, and puts the decisions on the tape.
 func (p *tape) note(rule quota.Rule, command []string, reply string) error {
 	n, err := strconv.Atoi(command[2])
-	if err != nil || len(command) != 3+n+3 && len(command) != 3+n+5 {
+	if err != nil || len(command) < 3+n+2 || len(command) > 3+n+4 {
 		return fmt.Errorf("a call with %d arguments for %q keys: the clock must be Redis's", len(command), command[2])
 	}
-	keys, shape, text, debts, months := command[3:3+n], command[3+n], command[4+n], "", ""
-	if len(command) > 3+n+3 {
-		debts, months = command[6+n], command[7+n]
-	}
-	if shape != p.shape || len(text) != n*demandBytes || len(debts) != 0 && len(debts) != n*debtBytes {
-		return fmt.Errorf("%d keys, shape %x, %d bytes of demands, %d of debts", n, shape, len(text), len(debts))
+	keys, rest := command[3:3+n], append(command[3+n:], "", "")
+	text, months, unreported := rest[0], rest[2], rest[3]
+	if command[1] != p.name || len(text) != n*demandBytes || len(unreported) != 0 && len(unreported) != n*unreportedBytes {
+		return fmt.Errorf("%d keys, function %s, %d bytes of demands, %d of unreported", n, command[1], len(text), len(unreported))
 	}
 	demands, results := make([]store.Demand, n), make([]store.Result, n)
 	for i := range demands {
@@ -158,10 +153,10 @@ func (p *tape) note(rule quota.Rule, command []string, reply string) error {
 		d.Limits = plan.Limits{Minute: limit(number(text, 7*i)), Day: limit(number(text, 7*i+1))}
 		d.Want = number(text, 7*i+2) / d.Cost
 		d.Known = quota.Use{Minute: number(text, 7*i+5), Day: quota.Period{Ends: number(text, 7*i+3), Used: number(text, 7*i+4)}}
-		if debts != "" {
-			d.Spent = quota.Use{
-				Minute: number(debts, 5*i), Day: quota.Period{Ends: number(debts, 5*i+1), Used: number(debts, 5*i+2)},
-				Month: quota.Period{Ends: number(debts, 5*i+3), Used: number(debts, 5*i+4)},
+		if unreported != "" {
+			d.Unreported = quota.Use{
+				Minute: number(unreported, 5*i), Day: quota.Period{Ends: number(unreported, 5*i+1), Used: number(unreported, 5*i+2)},
+				Month: quota.Period{Ends: number(unreported, 5*i+3), Used: number(unreported, 5*i+4)},
 			}
 		}
 		if months != "" && number(months, 5*i+1) != 0 {
@@ -295,7 +290,7 @@ func (p *tape) replay(t *testing.T, rule quota.Rule) replayed {
 		}
 		r.used[d.key] += d.demand.Units(d.verdict.Granted)
 		r.want += d.demand.Want
-		r.spent += d.demand.Spent.Minute
+		r.spent += d.demand.Unreported.Minute
 		if r.first == 0 {
 			r.first = int64(d.verdict.At)
 		}
@@ -315,7 +310,7 @@ func (l *list) add(at instant.Millis, units int64) {
 
 // admits charges what was spent in an outage and returns how many requests are admitted.
 func (l *list) admits(rule quota.Rule, now instant.Millis, d quota.Demand) int64 {
-	l.add(now, d.Spent.Minute)
+	l.add(now, d.Unreported.Minute)
 	left := [...]int64{d.Limits.Minute, d.Limits.Day, d.Limits.Month}
 	slice, day := rule.Slice.Milliseconds(), rule.Day.Milliseconds()
 	for _, one := range *l {

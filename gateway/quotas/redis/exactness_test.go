@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
@@ -41,7 +40,7 @@ func TestExactness(t *testing.T) {
 					<-pace.C
 					n := random.IntN(tenants)
 					minute := []int64{1, 3, 8, 20, 50}[n%5]
-					a := storetest.Call(storetest.Tenant(n), minute, minute*int64(1+n%4))
+					a := callOf(tenantNo(n), minute, minute*int64(1+n%4))
 					switch a.Cost = 1; n % 3 {
 					case 1:
 						a.Limits.Month, a.MonthStarts = 4*minute, uint8(n%28+1)
@@ -65,7 +64,7 @@ func TestExactness(t *testing.T) {
 	r := tape.replay(t, rule)
 	sum := admitted.Load()
 	for n := range used {
-		key := "petgate:{" + storetest.Tenant(n).String() + "}"
+		key := "petgate:{" + tenantNo(n).String() + "}"
 		if got := used[n].Load(); got != r.used[key] {
 			t.Errorf("tenant %d: %d units admitted, Redis charged %d", n, got, r.used[key])
 		}

@@ -11,12 +11,9 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
-	"github.com/redis/go-redis/v9"
 
 	"petgate/gateway/quotas/store"
-	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/id"
-	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
 )
@@ -56,7 +53,7 @@ func linear(rule quota.Rule) porcupine.Model {
 }
 
 // record lets clients compete for the quotas of two tenants. It records each demand, its verdict, and the instants of both.
-func record(t *testing.T, b storetest.Decider, history uint64) (ops []porcupine.Operation) {
+func record(t *testing.T, b decider, history uint64) (ops []porcupine.Operation) {
 	t.Helper()
 	const clients, each = 5, 12
 	began := time.Now()
@@ -67,7 +64,7 @@ func record(t *testing.T, b storetest.Decider, history uint64) (ops []porcupine.
 		all.Go(func() {
 			var results [1]store.Result
 			for range each {
-				d := store.Demand{Request: storetest.Request(storetest.Tenant(int(history)*2+random.IntN(2)), 1+random.Int64N(12), 40), Want: random.Int64N(4)}
+				d := store.Demand{Request: requestOf(tenantNo(int(history)*2+random.IntN(2)), 1+random.Int64N(12), 40), Want: random.Int64N(4)}
 				op := porcupine.Operation{ClientId: client, Input: d, Call: time.Since(began).Nanoseconds()}
 				demands := []store.Demand{d}
 				if err := b.Decide(background, demands, results[:]); err != nil || results[0].Err != nil {
@@ -113,9 +110,10 @@ func histories() uint64 {
 }
 
 func TestLinearizable(t *testing.T) {
+	t.Parallel()
 	client, prefix := dialRedis(t)
-	for name, b := range map[string]storetest.Decider{
-		"memory":  store.NewMemory(quickRule, time.Now),
+	for name, b := range map[string]decider{
+		"memory":  newMemory(quickRule, time.Now),
 		"redis":   newScript(client, prefix, quickRule, takeScript),
 		"batches": batches{open(t, Config{URL: "redis://" + client.Options().Addr, Prefix: prefix + "batches:", Rule: quickRule})},
 	} {
@@ -131,70 +129,4 @@ func TestLinearizable(t *testing.T) {
 			t.Logf("linearizable: %d histories, %d decisions on %s", histories(), decisions, name)
 		})
 	}
-}
-
-// torn is a store that is not atomic: it reads a record, decides, and writes the record back, while another client does the same.
-// To make this certain in every history, the first two clients of a tenant wait for each other between reading and writing.
-type torn struct {
-	client *redis.Client
-	prefix string
-	mu     sync.Mutex
-	first  map[id.Tenant]chan struct{}
-}
-
-func (s *torn) meet(t id.Tenant) {
-	s.mu.Lock()
-	other, waits := s.first[t]
-	if !waits {
-		other = make(chan struct{})
-		s.first[t] = other
-		s.mu.Unlock()
-		<-other
-		return
-	}
-	select {
-	case <-other:
-	default:
-		close(other)
-	}
-	s.mu.Unlock()
-}
-
-func (s *torn) Decide(ctx context.Context, demands []store.Demand, results []store.Result) error {
-	d := demands[0]
-	key := s.prefix + d.Tenant.String()
-	form, err := s.client.Get(ctx, key).Bytes()
-	if err != nil && err != redis.Nil {
-		return err
-	}
-	var rec quota.Record
-	if len(form) > 0 {
-		if rec, err = quota.Product.Decode(form); err != nil {
-			return err
-		}
-	}
-	now, err := s.client.Time(ctx).Result()
-	if err != nil {
-		return err
-	}
-	results[0] = store.Result{Verdict: quota.Product.Take(&rec, instant.Of(now), d.Quota())}
-	if d.Want > 0 {
-		s.meet(d.Tenant)
-	}
-	return s.client.Set(ctx, key, quota.Product.Append(nil, &rec), time.Minute).Err()
-}
-
-func TestTornStoreIsRejected(t *testing.T) {
-	client, prefix := dialRedis(t)
-	s := &torn{client: client, prefix: prefix, first: map[id.Tenant]chan struct{}{}}
-	rejected := uint64(0)
-	for history := range histories() {
-		if !porcupine.CheckOperations(linear(quota.Product), record(t, s, history)) {
-			rejected++
-		}
-	}
-	if rejected != histories() {
-		t.Errorf("%d of %d histories of a store that is not atomic were rejected, want all", rejected, histories())
-	}
-	t.Logf("linearizable: all %d histories of a store that is not atomic were rejected", rejected)
 }

@@ -23,7 +23,7 @@ type noLedger struct{}
 func (noLedger) Refusal(*store.Call, instant.Millis) (v quota.Verdict, ok bool)             { return v, false }
 func (noLedger) Collect(*store.Demand)                                                      {}
 func (noLedger) Settle(*store.Demand, *quota.Verdict, bool, instant.Millis, instant.Millis) {}
-func (noLedger) Untold(Scope) []store.Request                                               { return nil }
+func (noLedger) Records(Scope) []store.Request                                              { return nil }
 
 // open connects to the Redis of cfg, with the product's settings for what cfg leaves out. It is closed with the test.
 func open(t testing.TB, cfg Config) *Redis {

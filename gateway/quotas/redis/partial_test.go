@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"petgate/gateway/quotas/store"
-	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/quota"
 )
 
@@ -42,7 +41,7 @@ func (a answers) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPip
 
 // All calls of a cluster's batch fail. If Redis may have executed one of them, the error of the batch says so, in any order.
 func TestABatchOfWhichNothingIsDecided(t *testing.T) {
-	refused, timeout := storetest.Reply("OOM"), &net.OpError{Op: "read", Err: context.DeadlineExceeded}
+	refused, timeout := reply("OOM"), &net.OpError{Op: "read", Err: context.DeadlineExceeded}
 	f := func(want bool, errs ...error) {
 		t.Helper()
 		client := redis.NewClient(&redis.Options{})
@@ -52,7 +51,7 @@ func TestABatchOfWhichNothingIsDecided(t *testing.T) {
 		s.cluster = true
 		demands := make([]store.Demand, len(errs))
 		for i := range demands {
-			demands[i] = store.Demand{Request: storetest.Request(storetest.Tenant(i), 10, 100), Want: 1}
+			demands[i] = store.Demand{Request: requestOf(tenantNo(i), 10, 100), Want: 1}
 		}
 		if err := s.DecideBatch(background, 1, demands, make([]store.Result, len(errs))); err == nil || isUnsure(err) != want {
 			t.Errorf("%v: %v, want unsure: %t", errs, err, want)
@@ -67,14 +66,14 @@ func TestABatchOfWhichNothingIsDecided(t *testing.T) {
 // Two of three unanswered batches are sent again, although a slot of the first is served nowhere. Of that batch, only the demand of that
 // slot is kept.
 func TestUnansweredBatchesAreSentAgain(t *testing.T) {
-	records := store.NewMemory(quota.Product, time.Now)
+	records := newMemory(quota.Product, time.Now)
 	var sent []string
-	var fault error = storetest.Reply("CLUSTERDOWN Hash slot not served")
+	var fault error = reply("CLUSTERDOWN Hash slot not served")
 	r := newOver(storeFunc(func(number int64, demands []store.Demand, results []store.Result) error {
 		_ = records.Decide(background, demands, results)
 		for i := range demands {
 			sent = append(sent, fmt.Sprint(number, ":", demands[i].Tenant[9]))
-			if demands[i].Tenant == storetest.Tenant(1) {
+			if demands[i].Tenant == tenantNo(1) {
 				results[i] = store.Result{Err: fault}
 			}
 		}
@@ -85,7 +84,7 @@ func TestUnansweredBatchesAreSentAgain(t *testing.T) {
 	for n, tenants := range [][]int{{1, 2}, {3}, {1}, {2}} {
 		u := unanswered{number: int64(n)}
 		for _, tenant := range tenants {
-			u.demands = append(u.demands, store.Demand{Request: storetest.Request(storetest.Tenant(tenant), 10, 100)})
+			u.demands = append(u.demands, store.Demand{Request: requestOf(tenantNo(tenant), 10, 100)})
 		}
 		b.keep(u)
 	}

@@ -108,7 +108,7 @@ func (b *batcher) keep(u unanswered) {
 
 // tell sends the server what the ledger knows in this scope. It makes each trip by do.
 func (b *batcher) tell(s Scope, do func(trip func() error) error) error {
-	for chunk := range slices.Chunk(b.redis.ledger.Untold(s), tenantsMax) {
+	for chunk := range slices.Chunk(b.redis.ledger.Records(s), tenantsMax) {
 		if err := do(func() error { return b.send(chunk) }); err != nil {
 			return err
 		}
@@ -150,7 +150,7 @@ func (b *batcher) settle(number int64, demands []store.Demand, results []store.R
 			default: // watch knows already
 			}
 		}
-		isUnsure, carries := isUnsure(cause), d.Spent != (quota.Use{})
+		isUnsure, carries := isUnsure(cause), d.Unreported != (quota.Use{})
 		if isUnsure {
 			unsure = cause
 		}

@@ -59,11 +59,11 @@ type Ledger interface {
 	Refusal(c *store.Call, now instant.Millis) (v quota.Verdict, ok bool)
 	// Collect adds to a demand what Redis may not know: the last seen use, and the unreported requests.
 	Collect(d *store.Demand)
-	// Settle ends each demand for which Collect was called. If it was decided, Redis has charged d.Spent, and the verdict is valid.
-	// Otherwise Redis has not charged d.Spent. The trip began and ended at these instants, by this gateway's clock.
+	// Settle ends each demand for which Collect was called. If it was decided, Redis has charged d.Unreported, and the verdict is valid.
+	// Otherwise Redis has not charged d.Unreported. The trip began and ended at these instants, by this gateway's clock.
 	Settle(d *store.Demand, v *quota.Verdict, decided bool, beganAt, endedAt instant.Millis)
-	// Untold returns the records of which the ledger knows something in this scope.
-	Untold(s Scope) []store.Request
+	// Records returns the records of which the ledger knows something in this scope.
+	Records(s Scope) []store.Request
 }
 
 // Scope is what a server has to be told.
@@ -161,7 +161,7 @@ func (r *Redis) HasHeard(t id.Tenant) bool { return r.batcher(t).heard.Load() }
 // Peek returns current figures of a record. It fails immediately while the tenant's server is down.
 func (r *Redis) Peek(ctx context.Context, d store.Demand) (quota.Verdict, error) {
 	results := make([]store.Result, 1)
-	d.Want, d.Spent = 0, quota.Use{}
+	d.Want, d.Unreported = 0, quota.Use{}
 	err := r.ask(ctx, r.batcher(d.Tenant), func(ctx context.Context) error {
 		return r.store.DecideBatch(ctx, 0, []store.Demand{d}, results)
 	})
@@ -175,7 +175,7 @@ func (r *Redis) Peek(ctx context.Context, d store.Demand) (quota.Verdict, error)
 // before its server decides again.
 func (r *Redis) Resume() {
 	servers := map[*batcher]bool{}
-	for _, q := range r.ledger.Untold(Unreported) {
+	for _, q := range r.ledger.Records(Unreported) {
 		servers[r.batcher(q.Tenant)] = true
 	}
 	for b := range servers {

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha1"
+	"crypto/sha256"
 	_ "embed"
 	"encoding/binary"
 	"encoding/hex"
@@ -12,7 +12,6 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -28,9 +27,9 @@ var takeScript string
 // Sizes in the script's arguments and reply. A reply is the instant, a summary for each demand, and remarks on some
 // demands.
 const (
-	demandBytes = 7 * 8
-	debtBytes   = 5 * 8
-	monthBytes  = 5 * 8
+	demandBytes     = 7 * 8
+	unreportedBytes = 5 * 8
+	monthBytes      = 5 * 8
 
 	monthAt   = quota.SummaryBytes + 8 + 8 + 4 // behind the batch that charged the record last, and what it was granted
 	slotBytes = monthAt + 16
@@ -55,23 +54,16 @@ const (
 	remarkLost = 16 // is added to remarkGranted and remarkLimited
 )
 
-// The ways to call take.lua: as a function of a library that Redis has loaded, as a script by its digest, or by its text, which Redis then
-// keeps. A function is the cheapest, because Redis runs the text of a library only once. Servers older than Redis 7 have none.
-const (
-	fcall   = "fcall"
-	evalSHA = "evalsha"
-	eval    = "eval"
-)
-
 // libraryPrefix begins the names of libraries. Then follows a digest: versions of Petgate that share a Redis have libraries of their own.
 const libraryPrefix = "petgate_take_"
 
-// library is the text of a library, by its name and take.lua. While Redis loads a library, Lua has none of its own functions. So the first
-// call runs take.lua.
+// library is the text of a library, by its name, the rule and take.lua. Redis runs it only once, and a script in each call: that made half of a lone
+// call's cost. While Redis loads a library, Lua has none of Redis's functions. So the first call runs take.lua.
 const library = `#!lua name=%[1]s
 local take
 local function prepare()
-%[2]sreturn take
+local slice_ms, slices, day_ms = %[2]d, %[3]d, %[4]d
+%[5]sreturn take
 end
 redis.register_function('%[1]s', function(keys, args)
   take = take or prepare()
@@ -79,40 +71,29 @@ redis.register_function('%[1]s', function(keys, args)
 end)
 `
 
-// script is the store of all gateways that share a Redis: one script call decides a whole batch. On a cluster there is one
+// script is the store of all gateways that share a Redis: one call of take.lua decides a whole batch. On a cluster there is one
 // call per demand, or for two that are joined, in one pipeline. The client must not repeat calls by itself: a call without an answer may have charged.
 type script struct {
 	client  redis.UniversalClient
 	cluster bool
 	prefix  string
 	rule    quota.Rule
-	shape   string // the rule, encoded for the script
-	library string // the text that Redis loads
-	name    string // of the library and of its function
-	body    string // of the script
-	sha     string
+	library string                // the text that Redis loads
+	name    string                // of the library and of its function
 	gateway string                // 8 random bytes: they name this process to the script
 	now     func() instant.Millis // set only by tests; if nil, the script uses the clock of Redis
 	trips   sync.Pool             // of *trip
-
-	hasNoFunctions atomic.Bool // the server does not know them, or its user may not use them: until this process ends
 }
 
 func newScript(client redis.UniversalClient, prefix string, rule quota.Rule, text string) *script {
-	body := text + "return take(KEYS, ARGV)\n"
-	sha := sha1.Sum([]byte(body))
-	name := libraryPrefix + hex.EncodeToString(sha[:8])
+	sum := sha256.Sum256(fmt.Append(nil, rule, text))
+	name := libraryPrefix + hex.EncodeToString(sum[:8])
 	var gateway [8]byte
 	_, _ = rand.Read(gateway[:]) // it never fails
 	_, cluster := client.(*redis.ClusterClient)
-	var shape []byte
-	for _, n := range [...]int64{rule.Slice.Milliseconds(), int64(rule.Slices), rule.Day.Milliseconds()} {
-		shape = binary.LittleEndian.AppendUint32(shape, uint32(n))
-	}
 	return &script{
-		client: client, cluster: cluster, prefix: prefix, rule: rule, shape: string(shape),
-		library: fmt.Sprintf(library, name, text), name: name,
-		body: body, sha: hex.EncodeToString(sha[:]), gateway: string(gateway[:]),
+		client: client, cluster: cluster, prefix: prefix, rule: rule, name: name, gateway: string(gateway[:]),
+		library: fmt.Sprintf(library, name, rule.Slice.Milliseconds(), rule.Slices, rule.Day.Milliseconds(), text),
 	}
 }
 
@@ -133,26 +114,11 @@ func (r *script) preload(ctx context.Context) error {
 	})
 }
 
-// load sends the function to Redis, or the script if Redis has no functions.
+// load sends the library to Redis.
 func (r *script) load(ctx context.Context) error {
-	if !r.hasNoFunctions.Load() {
-		err := r.onMasters(ctx, func(ctx context.Context, node *redis.Client) error {
-			return node.FunctionLoadReplace(ctx, r.library).Err()
-		})
-		if !isUnknown(err) {
-			return err
-		}
-		r.hasNoFunctions.Store(true)
-	}
-	return r.onMasters(ctx, func(ctx context.Context, node *redis.Client) error { return node.ScriptLoad(ctx, r.body).Err() })
-}
-
-// restore loads what a call has found missing, for later calls.
-func (r *script) restore(ctx context.Context, cause error) {
-	if isUnknown(cause) {
-		r.hasNoFunctions.Store(true)
-	}
-	_ = r.load(ctx)
+	return r.onMasters(ctx, func(ctx context.Context, node *redis.Client) error {
+		return node.FunctionLoadReplace(ctx, r.library).Err()
+	})
 }
 
 func (r *script) onMasters(ctx context.Context, f func(context.Context, *redis.Client) error) error {
@@ -165,23 +131,13 @@ func (r *script) onMasters(ctx context.Context, f func(context.Context, *redis.C
 	panic("bug: another kind of client")
 }
 
-// isUnknown reports whether Redis does not know a command, or its user may not use it.
-func isUnknown(err error) bool {
-	return err != nil && (kindOf(err) == noScripts || kindOf(err) == "NOPERM")
-}
-
-// isMissing reports whether Redis does not have the function or the script, for example after a restart, a flush or a fail-over.
-func isMissing(err error) bool {
-	return err != nil && (redis.HasErrorPrefix(err, "NOSCRIPT") || redis.HasErrorPrefix(err, "Function not found") || isUnknown(err))
-}
-
 // appendKey appends the name of a record.
 func (r *script) appendKey(dst []byte, name *store.Name) []byte {
 	dst = append(append(dst, r.prefix...), '{') // on a cluster, the braces put all records of a tenant into one slot
 	return name.AppendTo(append(name.Tenant.AppendTo(dst), '}'))
 }
 
-// attemptsMax is how often a call is sent if its connection breaks.
+// attemptsMax is how often a call is sent if Redis lacks the function, or the connection breaks.
 const attemptsMax = 3
 
 // DecideBatch implements Store. On a cluster, a result may also have an error because the tenant's own node could not be
@@ -197,62 +153,7 @@ func (r *script) DecideBatch(ctx context.Context, number int64, demands []store.
 	}
 	defer r.trips.Put(t)
 	t.pack(r, number, demands)
-	if r.cluster {
-		return r.decideEach(ctx, t, demands, results)
-	}
-	reply, err := r.decideAll(ctx, t)
-	if err != nil {
-		return fmt.Errorf("redis: decide %d quotas: %w", len(demands), err)
-	}
-	return r.read(reply, demands, results)
-}
-
-// decideAll makes one call for all demands.
-func (r *script) decideAll(ctx context.Context, t *trip) (reply []byte, err error) {
-	for attempt := 1; attempt <= attemptsMax; attempt++ {
-		cmd := t.command(ctx, r, r.verb(), 0)
-		err = r.client.Process(ctx, cmd)
-		if isMissing(err) {
-			r.restore(ctx, err)
-			cmd = t.command(ctx, r, eval, 0)
-			err = r.client.Process(ctx, cmd)
-		}
-		if reply = cmd.Bytes(); !isBroken(ctx, err) {
-			break
-		}
-	}
-	return reply, err
-}
-
-// decideEach makes one call for each demand, or for two that are joined, because a call on a cluster may use only one slot.
-func (r *script) decideEach(ctx context.Context, t *trip, demands []store.Demand, results []store.Result) error {
-	t.cmds = t.cmds[:0]
-	pipe := r.client.Pipeline()
-	for i := range t.calls {
-		t.cmds = append(t.cmds, t.command(ctx, r, r.verb(), i))
-		_ = pipe.Process(ctx, t.cmds[i]) // only queued here
-	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	for attempt := 2; attempt <= attemptsMax; attempt++ {
-		if i := slices.IndexFunc(t.cmds, func(cmd *redis.ZeroCopyStringCmd) bool { return isMissing(cmd.Err()) }); i >= 0 {
-			r.restore(ctx, t.cmds[i].Err())
-		}
-		for i, cmd := range t.cmds {
-			switch {
-			case isMissing(cmd.Err()):
-				t.cmds[i] = t.command(ctx, r, eval, i)
-			case isBroken(ctx, cmd.Err()):
-				t.cmds[i] = t.command(ctx, r, r.verb(), i)
-			default:
-				continue
-			}
-			_ = pipe.Process(ctx, t.cmds[i])
-		}
-		if pipe.Len() == 0 {
-			break
-		}
-		_, _ = pipe.Exec(ctx)
-	}
+	r.send(ctx, t)
 	failed := 0
 	for i, cmd := range t.cmds {
 		call, err := &t.calls[i], cmd.Err()
@@ -263,7 +164,7 @@ func (r *script) decideEach(ctx context.Context, t *trip, demands []store.Demand
 			for n := call.from; n < call.to; n++ {
 				results[n] = store.Result{Err: fmt.Errorf("redis: decide the quota of %s: %w", demands[n].Tenant, err)}
 			}
-			if !isSlotTrouble(err) {
+			if !r.cluster || !isSlotTrouble(err) {
 				failed++
 			}
 		}
@@ -274,12 +175,51 @@ func (r *script) decideEach(ctx context.Context, t *trip, demands []store.Demand
 	return nil
 }
 
-// verb is the cheapest way to call that the server has.
-func (r *script) verb() string {
-	if r.hasNoFunctions.Load() {
-		return evalSHA
+// send makes the calls of a trip. A call is made again if Redis lacks the function, for example after a flush or a fail-over, or if its
+// connection breaks. Each command has its own error.
+func (r *script) send(ctx context.Context, t *trip) {
+	t.cmds = t.cmds[:0]
+	for i := range t.calls {
+		t.cmds = append(t.cmds, t.command(ctx, r, i))
 	}
-	return fcall
+	r.process(ctx, t.cmds)
+	var unloadable error
+	for range attemptsMax - 1 {
+		var again []*redis.ZeroCopyStringCmd
+		isMissing := false
+		for i, cmd := range t.cmds {
+			err := cmd.Err()
+			lacks := err != nil && redis.HasErrorPrefix(err, "Function not found")
+			switch {
+			case lacks && unloadable != nil:
+				cmd.SetErr(unloadable) // which says more
+			case lacks || isBroken(ctx, err):
+				isMissing = isMissing || lacks
+				t.cmds[i] = t.command(ctx, r, i)
+				again = append(again, t.cmds[i])
+			}
+		}
+		if again == nil {
+			return
+		}
+		if isMissing {
+			unloadable = r.load(ctx)
+		}
+		r.process(ctx, again)
+	}
+}
+
+// process sends commands, to a cluster in one pipeline.
+func (r *script) process(ctx context.Context, cmds []*redis.ZeroCopyStringCmd) {
+	if !r.cluster {
+		_ = r.client.Process(ctx, cmds[0])
+		return
+	}
+	pipe := r.client.Pipeline()
+	for _, cmd := range cmds {
+		_ = pipe.Process(ctx, cmd) // only queued here
+	}
+	_, _ = pipe.Exec(ctx)
 }
 
 // isSlotTrouble reports whether a cluster serves a slot nowhere at the moment, because the slot moves or nobody has it. The call
@@ -350,7 +290,7 @@ func (r *script) read(reply []byte, demands []store.Demand, results []store.Resu
 // trip holds the memory of one trip to Redis. It is reused when the reply has been read. That is safe, because go-redis
 // works in its caller's goroutine, or waits for its own goroutines, and keeps no reference to it.
 type trip struct {
-	text    []byte   // all keys, then all demands, debts and months
+	text    []byte   // all keys, then all demands, unreported and months
 	keyEnds []int    // in text, by demand
 	keys    []string // by demand
 	batch   string   // encoded for the script
@@ -361,19 +301,19 @@ type trip struct {
 
 // call is one call of the script, for the demands in [from, to).
 type call struct {
-	from, to               int
-	demands, debts, months string // encoded for the script
+	from, to                    int
+	demands, unreported, months string // encoded for the script
 }
 
 // pack encodes demands into the script's keys and arguments.
 func (t *trip) pack(r *script, number int64, demands []store.Demand) {
 	t.text, t.keyEnds, t.calls = t.text[:0], t.keyEnds[:0], t.calls[:0]
-	haveSpent, haveMonths := false, false
+	haveUnreported, haveMonths := false, false
 	for i := range demands {
 		d := &demands[i]
 		t.text = r.appendKey(t.text, &d.Name)
 		t.keyEnds = append(t.keyEnds, len(t.text))
-		haveSpent, haveMonths = haveSpent || d.Spent != (quota.Use{}), haveMonths || d.Limits.Month != 0
+		haveUnreported, haveMonths = haveUnreported || d.Unreported != (quota.Use{}), haveMonths || d.Limits.Month != 0
 		if isSecond := i > 0 && demands[i-1].Joined; i == 0 || r.cluster && !isSecond {
 			t.calls = append(t.calls, call{from: i})
 		}
@@ -388,9 +328,9 @@ func (t *trip) pack(r *script, number int64, demands []store.Demand) {
 		t.text = appendNumbers(t.text, d.FitsBelow(quota.Minute), d.FitsBelow(quota.Day), units,
 			d.Known.Day.Ends, int64(quota.Count(d.Known.Day.Used)), int64(quota.Count(d.Known.Minute)), cost)
 	}
-	debts := len(t.text)
+	unreported := len(t.text)
 	for i := range demands {
-		if s := &demands[i].Spent; haveSpent {
+		if s := &demands[i].Unreported; haveUnreported {
 			t.text = appendNumbers(t.text, int64(quota.Count(s.Minute)), s.Day.Ends, int64(quota.Count(s.Day.Used)),
 				s.Month.Ends, int64(quota.Count(s.Month.Used)))
 		}
@@ -417,8 +357,8 @@ func (t *trip) pack(r *script, number int64, demands []store.Demand) {
 	for i := range t.calls {
 		c := &t.calls[i]
 		c.demands = text[begin+c.from*demandBytes : begin+c.to*demandBytes]
-		if haveSpent {
-			c.debts = text[debts+c.from*debtBytes : debts+c.to*debtBytes]
+		if haveUnreported {
+			c.unreported = text[unreported+c.from*unreportedBytes : unreported+c.to*unreportedBytes]
 		}
 		if haveMonths {
 			c.months = text[months+c.from*monthBytes : months+c.to*monthBytes]
@@ -451,25 +391,21 @@ func appendNumbers(dst []byte, numbers ...int64) []byte {
 }
 
 // command returns a call.
-func (t *trip) command(ctx context.Context, r *script, verb string, n int) *redis.ZeroCopyStringCmd {
-	what, c := &r.name, &t.calls[n]
-	switch verb {
-	case evalSHA:
-		what = &r.sha
-	case eval:
-		what = &r.body
-	}
-	args := make([]any, 0, 9+c.to-c.from)
-	args = append(args, verb, what, c.to-c.from)
+func (t *trip) command(ctx context.Context, r *script, n int) *redis.ZeroCopyStringCmd {
+	c := &t.calls[n]
+	args := make([]any, 0, 8+c.to-c.from)
+	args = append(args, "fcall", &r.name, c.to-c.from)
 	for i := c.from; i < c.to; i++ {
 		args = append(args, &t.keys[i]) // go-redis takes a pointer to a string without allocating
 	}
-	args = append(args, &r.shape, &c.demands, &t.batch)
-	if c.debts != "" || c.months != "" || r.now != nil { // Redis makes an object of each argument, also of an empty one
-		args = append(args, &c.debts, &c.months)
-	}
-	if r.now != nil {
-		args = append(args, int64(r.now()))
+	args = append(args, &c.demands, &t.batch)
+	if isTest := r.now != nil; c.months != "" || c.unreported != "" || isTest { // Redis makes an object of each argument, also of an empty one
+		if args = append(args, &c.months); c.unreported != "" || isTest {
+			args = append(args, &c.unreported)
+		}
+		if isTest {
+			args = append(args, int64(r.now()))
+		}
 	}
 	return redis.NewZeroCopyStringCmd(ctx, t.reply[c.from*replyBytes:c.to*replyBytes], args...)
 }

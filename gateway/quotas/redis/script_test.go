@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"petgate/gateway/quotas/store"
-	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
@@ -42,10 +41,10 @@ func dialServer(t testing.TB, s *testkit.Server) *redis.Client {
 func TestSpoiledRecord(t *testing.T) {
 	client, prefix := dialRedis(t)
 	s := newScript(client, prefix, quota.Product, takeScript)
-	good := store.Demand{Request: storetest.Request(storetest.Tenant(1), 10, 100), Want: 1}
-	spoiled := store.Demand{Request: storetest.Request(storetest.Tenant(2), 10, 100), Want: 1}
+	good := store.Demand{Request: requestOf(tenantNo(1), 10, 100), Want: 1}
+	spoiled := store.Demand{Request: requestOf(tenantNo(2), 10, 100), Want: 1}
 	key := s.keyOf(spoiled)
-	storetest.Take(t, s, spoiled)
+	takeOne(t, s, spoiled)
 	form := client.Get(background, key).Val()
 	summary := quota.Product.RecordBytes() - quota.SummaryBytes
 	alter := func(at int, by byte) string {
@@ -93,61 +92,43 @@ func TestSpoiledRecord(t *testing.T) {
 
 func (r *script) keyOf(d store.Demand) string { return string(r.appendKey(nil, &d.Name)) }
 
-// Redis may forget the function at any time. The next decision then sends it, and is made only once. A server without functions, or one
-// that does not let its user call them, runs a script, and may forget that too.
+// Redis may forget the function at any time. The next decision then sends it, and is made only once.
 func TestLostFunction(t *testing.T) {
-	for name, c := range map[string]struct {
-		verb     string
-		settings []string
-	}{
-		"functions":     {fcall, nil},
-		"no functions":  {evalSHA, []string{"--rename-command", "FCALL", ""}},
-		"no permission": {evalSHA, []string{"--user", "default", "on", "nopass", "~*", "&*", "+@all", "-function"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			server := testkit.StartRedis(t, append(c.settings, "--appendonly", "yes", "--appendfsync", "always")...)
-			client := dialServer(t, server)
-			s := newScript(client, "lost:", quota.Product, takeScript)
-			d := store.Demand{Request: storetest.Request(storetest.Tenant(1), 100, 1000), Want: 1}
-			used := int64(0)
-			next := func(after string) {
-				t.Helper()
-				for range 2 {
-					used++
-					client.ConfigResetStat(background)
-					if v := storetest.Take(t, s, d); v.Granted != 1 || v.Usages[quota.Day].Used != used {
-						t.Fatalf("after %s: %+v, want %d used", after, v, used)
-					}
-				}
-				if info := client.Info(background, "commandstats").Val(); !strings.Contains(info, "cmdstat_"+c.verb+":calls=1,") ||
-					strings.Contains(info, "cmdstat_eval:") {
-					t.Errorf("after %s, the second decision's calls are not %s alone:\n%s", after, c.verb, info)
-				}
+	t.Parallel()
+	server := testkit.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
+	client := dialServer(t, server)
+	s := newScript(client, "lost:", quota.Product, takeScript)
+	d := store.Demand{Request: requestOf(tenantNo(1), 100, 1000), Want: 1}
+	used := int64(0)
+	next := func(after string) {
+		t.Helper()
+		for range 2 {
+			used++
+			client.ConfigResetStat(background)
+			if v := takeOne(t, s, d); v.Granted != 1 || v.Usages[quota.Day].Used != used {
+				t.Fatalf("after %s: %+v, want %d used", after, v, used)
 			}
-			next("nothing at all")
-			flush := func() {
-				must.Do(t, client.ScriptFlush(background).Err())
-				if err := client.FunctionFlush(background).Err(); err != nil && c.verb == fcall {
-					t.Fatal(err)
-				}
-			}
-			flush()
-			next("a flush")
-			flush()
-			must.Do(t, s.preload(background))
-			next("preload")
-			server.Stop(t)
-			var results [1]store.Result
-			if err := s.Decide(background, []store.Demand{d}, results[:]); err == nil || errors.Is(err, store.ErrRecord) {
-				t.Errorf("decide without a server = %v, want an error of the trip", err)
-			}
-			server.Start(t)
-			next("a restart")
-			must.Do(t, client.FlushAll(background).Err())
-			d.Known.Day = quota.Period{Ends: int64(instant.Of(time.Now())/86_400_000) + 1, Used: used}
-			next("FLUSHALL, told of the day's use")
-		})
+		}
+		if info := client.Info(background, "commandstats").Val(); !strings.Contains(info, "cmdstat_fcall:calls=1,") || strings.Contains(info, "cmdstat_function") {
+			t.Errorf("after %s, the second decision is not one call:\n%s", after, info)
+		}
 	}
+	next("nothing at all")
+	must.Do(t, client.FunctionFlush(background).Err())
+	next("a flush")
+	must.Do(t, client.FunctionFlush(background).Err())
+	must.Do(t, s.preload(background))
+	next("preload")
+	server.Stop(t)
+	var results [1]store.Result
+	if err := s.Decide(background, []store.Demand{d}, results[:]); err == nil || errors.Is(err, store.ErrRecord) {
+		t.Errorf("decide without a server = %v, want an error of the trip", err)
+	}
+	server.Start(t)
+	next("a restart")
+	must.Do(t, client.FlushAll(background).Err())
+	d.Known.Day = quota.Period{Ends: int64(instant.Of(time.Now())/86_400_000) + 1, Used: used}
+	next("FLUSHALL, told of the day's use")
 }
 
 // Each version has a library of its own. One that starts deletes those of others, which load theirs again when they need it, and delete
@@ -156,7 +137,7 @@ func TestVersionsShareARedis(t *testing.T) {
 	client := dialServer(t, testkit.StartRedis(t))
 	must.Do(t, client.FunctionLoad(background, "#!lua name=theirs\nredis.register_function('theirs', function() end)").Err())
 	older, newer := newScript(client, "shared:", quota.Product, takeScript+"\n"), newScript(client, "shared:", quota.Product, takeScript)
-	d := store.Demand{Request: storetest.Request(storetest.Tenant(1), 100, 1000), Want: 1}
+	d := store.Demand{Request: requestOf(tenantNo(1), 100, 1000), Want: 1}
 	libraries := func(want ...string) {
 		t.Helper()
 		var got []string
@@ -174,38 +155,19 @@ func TestVersionsShareARedis(t *testing.T) {
 	must.Do(t, newer.preload(background))
 	libraries("theirs", newer.name)
 	for n, s := range []*script{newer, older, newer, older} {
-		if v := storetest.Take(t, s, d); v.Usages[quota.Day].Used != int64(n)+1 {
+		if v := takeOne(t, s, d); v.Usages[quota.Day].Used != int64(n)+1 {
 			t.Errorf("decision %d: %+v", n+1, v)
 		}
 	}
 	libraries("theirs", older.name, newer.name)
 }
 
-// A replica that takes over has the records and continues to decide from them.
-func TestFailOver(t *testing.T) {
-	first, second := testkit.StartRedis(t, "--repl-diskless-sync-delay", "0"), testkit.StartRedis(t)
-	before, after := dialServer(t, first), dialServer(t, second)
-	host, port, _ := strings.Cut(first.Addr, ":")
-	must.Do(t, after.ReplicaOf(background, host, port).Err())
-	d := store.Demand{Request: storetest.Request(storetest.Tenant(1), 10, 100), Want: 7}
-	v := storetest.Take(t, newScript(before, "over:", quota.Product, takeScript), d)
-	testkit.Eventually(t, 10*time.Second, "the replica has the record", func() bool {
-		return before.Wait(background, 1, 100*time.Millisecond).Val() == 1 &&
-			after.Exists(background, "over:{"+d.Tenant.String()+"}").Val() == 1
-	})
-	first.Kill(t)
-	must.Do(t, after.ReplicaOf(background, "no", "one").Err())
-	over := storetest.Take(t, newScript(after, "over:", quota.Product, takeScript), d)
-	if over.Granted != 3 || over.Usages[quota.Day].Used != 10 || over.Usages[quota.Minute].RetryAt != v.Usages[quota.Minute].ReleaseAt {
-		t.Errorf("before %+v, after %+v: want 3 more granted, the first slice released when it was promised", v, over)
-	}
-}
-
 // A fault that affects all tenants fails the whole trip, and no tenant is charged.
 func TestServerThatCannotWrite(t *testing.T) {
+	t.Parallel()
 	client := dialServer(t, testkit.StartRedis(t))
 	s := newScript(client, "full:", quota.Product, takeScript)
-	demands := []store.Demand{{Request: storetest.Request(storetest.Tenant(1), 10, 100), Want: 1}, {Request: storetest.Request(storetest.Tenant(2), 10, 100), Want: 1}}
+	demands := []store.Demand{{Request: requestOf(tenantNo(1), 10, 100), Want: 1}, {Request: requestOf(tenantNo(2), 10, 100), Want: 1}}
 	results := make([]store.Result, len(demands))
 	configure := func(name, value string) func() error {
 		return func() error { return client.ConfigSet(background, name, value).Err() }
@@ -227,7 +189,7 @@ func TestServerThatCannotWrite(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, d := range demands {
-				storetest.Take(t, s, d)
+				takeOne(t, s, d)
 			}
 			used++
 			must.Do(t, c.set())
@@ -237,7 +199,7 @@ func TestServerThatCannotWrite(t *testing.T) {
 			must.Do(t, c.unset())
 			for _, d := range demands {
 				d.Want = 0
-				if v := storetest.Take(t, s, d); v.Usages[quota.Day].Used != used {
+				if v := takeOne(t, s, d); v.Usages[quota.Day].Used != used {
 					t.Errorf("%d used, want %d: the failed trip charged", v.Usages[quota.Day].Used, used)
 				}
 			}
@@ -248,6 +210,7 @@ func TestServerThatCannotWrite(t *testing.T) {
 // On a cluster, every tenant has a call of its own. A node that has lost the function gets it again, and a spoiled record is an error
 // of its own tenant only.
 func TestClusterNodesLoseTheFunction(t *testing.T) {
+	t.Parallel()
 	client := dialCluster(t)
 	s := newScript(client, "node:", quota.Product, takeScript)
 	demands, results := clusterDemands()
@@ -281,13 +244,14 @@ func clusterDemands() ([]store.Demand, []store.Result) {
 	const n = 32
 	demands := make([]store.Demand, n)
 	for i := range demands {
-		demands[i] = store.Demand{Request: storetest.Request(storetest.Tenant(i), 10, 100), Want: 1}
+		demands[i] = store.Demand{Request: requestOf(tenantNo(i), 10, 100), Want: 1}
 	}
 	return demands, make([]store.Result, n)
 }
 
 // If one node of a cluster is lost, its tenants get an error. The verdicts of all other tenants are valid.
 func TestClusterNodeLost(t *testing.T) {
+	t.Parallel()
 	client := dialCluster(t)
 	s := newScript(client, "node:", quota.Product, takeScript)
 	demands, results := clusterDemands()

@@ -80,7 +80,7 @@ func (r *Redis) addBatcher(master *redis.Client) *batcher {
 // batcher. While it has something to send, it stays, and retire returns false.
 func (r *Redis) retire(b *batcher) bool {
 	s := &r.servers
-	if b == s.first || b.down.Load() || b.isOwedAnswers() {
+	if b == s.first || b.down.Load() || b.hasUnanswered() {
 		return false
 	}
 	master, err := s.cluster.MasterForKey(r.closing, "{"+b.probing.String()+"}")

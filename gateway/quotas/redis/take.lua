@@ -1,22 +1,23 @@
 -- Decides the demands of any number of tenants in one call. It does the same as quota.Rule.Take and TakeBoth, on the same bytes; a
 -- differential test compares them. Redis runs one script at a time, so each decision is atomic.
 --
+-- Before this text, slice_ms, slices and day_ms are set: the rule. A day is a multiple of the slice.
+--
 -- KEYS     one quota record for each demand. On a cluster they are of one tenant, because a call may use only one slot.
--- ARGV[1]  the rule as uint32: slice in ms, slices in a window, day in ms (a multiple of the slice).
--- ARGV[2]  the demands in KEYS' order, as doubles, which are unpacked fastest: the use of the minute and of the day below which one
+-- ARGV[1]  the demands in KEYS' order, as doubles, which are unpacked fastest: the use of the minute and of the day below which one
 --          more request fits, the wanted units, the end of the known day, its use, the known use of the window, the cost of a
 --          request. A day ends with the first day after it. A policy that is not set has COUNT_MAX. The caller has limited use to
 --          uint32's range. If the cost is negative, the record is a key's own, and the next demand is its tenant's: the two are
 --          granted together, as many units as the tenant's demand wants.
--- ARGV[3]  the batch: its number as a double and 8 bytes that name the gateway's process; 16 zero bytes if it has no name. A batch
+-- ARGV[2]  the batch: its number as a double and 8 bytes that name the gateway's process; 16 zero bytes if it has no name. A batch
 --          has each key once. A demand that was decided before in the same batch is not decided again: it gets what it was
 --          granted then.
--- ARGV[4]  the debts from outages in KEYS' order, as doubles: spent in the window, the end of a day, spent in it, the end of a month,
---          spent in it; empty or absent if there are no debts.
--- ARGV[5]  the months in KEYS' order, as doubles: the use below which one more request fits, the beginning of a month that is nearest
+-- ARGV[3]  the months in KEYS' order, as doubles: the use below which one more request fits, the beginning of a month that is nearest
 --          to the gateway's clock, the beginning of the one after it, the end of the known month, its use; zeros for a demand without
 --          a limit of the month; empty or absent if no demand has one. So clocks may differ by days, and this script needs no calendar.
--- ARGV[6]  now in Unix ms, only in tests. Otherwise the script uses this server's clock, the same for all gateways.
+-- ARGV[4]  what was admitted in outages and is unreported, in KEYS' order, as doubles: spent in the window, the end of a day, spent in it, the end of a month,
+--          spent in it; empty or absent if there is none.
+-- ARGV[5]  now in Unix ms, only in tests. Otherwise the script uses this server's clock, the same for all gateways.
 --
 -- Reply    one string: now as uint64; for each demand a summary, the last batch and the month; remarks on some of the demands, in their
 --          order. A remark is the demand's index, from 0, as uint32, and a byte:
@@ -34,8 +35,8 @@
 -- before the newest. All other slots are stale, so that nothing has to be cleared when slices leave the window.
 --
 -- Behind the summary are the last batch that charged the record, with what it was granted; the month: its end, or 0 if the record
--- counts none, and its use before the day; and the last 7 batches that charged debts. Earlier versions have an eighth such batch in
--- the month's place. So they move the month when they charge debts, and it counts as none: only a month has 8 zero bytes behind it.
+-- counts none, and its use before the day; and the last 7 batches that reported some. Earlier versions have an eighth such batch in
+-- the month's place. So they move the month for a report, and it counts as none: only a month has 8 zero bytes behind it.
 -- If a batch is sent again when it is no longer there, its demand is decided again: it may be charged twice, and never less than
 -- once. What may follow is ignored.
 local unpack, pack, rep, sub, find = struct.unpack, struct.pack, string.rep, string.sub, string.find
@@ -53,7 +54,7 @@ local MONTH, MONTH_AT, MONTH_BYTES = '<I4I4d', SUMMARY_BYTES + LAST_BYTES, 16
 local RECENT_BYTES = MONTH_AT + MONTH_BYTES
 local REPORTS_BYTES = 7 * BATCH_BYTES
 local DEMAND_FIRST, DEMAND, DEMAND_BYTES, COST_AT = '<ddddd', '<ddddddd', 56, 48
-local DEBT, DEBT_BYTES = '<ddddd', 40
+local UNREPORTED, UNREPORTED_BYTES = '<ddddd', 40
 local POLICY, POLICY_BYTES = '<ddddd', 40
 local REMARK, REMARK_LIMITED = '<I4B', '<I4BI4I8'
 local NO_LAST, VOID = rep('\0', LAST_BYTES), rep('\0', RECENT_BYTES)
@@ -62,8 +63,7 @@ local NEAR = 16 -- how many counts are read first to find the next oldest slice
 local AHEAD_MS = 5000 -- a record further in the future than this is moved to now
 
 -- The call that is under way: take sets these. All else is made only once, before the first call.
-local slice_ms, slices, day_ms, ring_bytes, keys, demands, debts, batch, months, number, now, this_slice, today, tomorrow
-local SUMMARY_START, COUNTS_START, RECENT_END
+local keys, demands, unreported, batch, months, number, now, this_slice, today, tomorrow
 
 -- Returns an offset as text: with numbers, which redis.call must format, a call takes 1.5 times as long. Most demands use
 -- the same offsets.
@@ -76,6 +76,9 @@ local function text(offset)
   end
   return known
 end
+
+local ring_bytes = slices * 4
+local SUMMARY_START, COUNTS_START, RECENT_END = text(ring_bytes), text(ring_bytes + COUNTS_AT), text(ring_bytes + RECENT_BYTES - 1)
 
 local function day_of(slice)
   local ms = slice * slice_ms
@@ -162,7 +165,7 @@ local function decide(index, key, stored, want, agree)
   if day >= ends then ends, before = 0, 0 end
   if before > COUNT_MAX then before = COUNT_MAX end
 
-  -- Add the use that the gateway knows and this record has lost, and the debts.
+  -- Add the use that the gateway knows and this record has lost, and what is unreported.
   local minute_below, day_below, wanted, known_day, known_used, known_minute, cost = unpack(DEMAND, demands, index * DEMAND_BYTES + 1)
   want = want or wanted
   local is_own = cost < 0
@@ -185,8 +188,8 @@ local function decide(index, key, stored, want, agree)
     end
   end
   local reports
-  if debts ~= '' and not decided then
-    local spent_in_window, spent_day, spent_day_used, spent_month, earlier = unpack(DEBT, debts, index * DEBT_BYTES + 1)
+  if unreported ~= '' and not decided then
+    local spent_in_window, spent_day, spent_day_used, spent_month, earlier = unpack(UNREPORTED, unreported, index * UNREPORTED_BYTES + 1)
     if spent_in_window + spent_day_used + earlier > 0 then
       local from = ring_bytes + RECENT_BYTES
       reports = call('GETRANGE', key, text(from), text(from + REPORTS_BYTES - 1))
@@ -285,19 +288,11 @@ local function is_within_month(index, stored, used, want)
     and (known_ends ~= ends or known_used <= used - want)
 end
 
-local shape -- of the last call
 local parts = {} -- of the reply: now, the slots, the remarks; what is behind them is of earlier calls
 
 -- Decides all demands of a call, and returns its reply.
 local function take(KEYS, ARGV)
-  if shape ~= ARGV[1] then
-    shape = ARGV[1]
-    slice_ms, slices, day_ms = unpack('<I4I4I4', shape)
-    ring_bytes = slices * 4
-    SUMMARY_START, COUNTS_START, RECENT_END =
-      text(ring_bytes), text(ring_bytes + COUNTS_AT), text(ring_bytes + RECENT_BYTES - 1)
-  end
-  keys, demands, batch, debts, months, now = KEYS, ARGV[2], ARGV[3], ARGV[4] or '', ARGV[5] or '', ARGV[6]
+  keys, demands, batch, months, unreported, now = KEYS, ARGV[1], ARGV[2], ARGV[3] or '', ARGV[4] or '', ARGV[5]
   number = unpack('<d', batch)
   if now then
     now = tonumber(now)
@@ -316,7 +311,7 @@ local function take(KEYS, ARGV)
   for i = 1, count do
     local key, slot = keys[i], nil
     local stored = pcall('GETRANGE', key, SUMMARY_START, RECENT_END)
-    if #stored == RECENT_BYTES and debts == '' and not own then
+    if #stored == RECENT_BYTES and unreported == '' and not own then
       local version, at, newest, oldest, count, day_used, sum, last = unpack(SUMMARY_AND_NUMBER, stored)
       local minute_below, day_below, want, known_day, known_used = unpack(DEMAND_FIRST, demands, (i - 1) * DEMAND_BYTES + 1)
       -- Usually the current slice already has use, and everything is granted: then only the counts grow. decide() would do the

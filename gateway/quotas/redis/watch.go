@@ -48,7 +48,7 @@ func (b *batcher) watch() {
 		if b.redis.retire(b) {
 			return
 		}
-		if b.isOwedAnswers() {
+		if b.hasUnanswered() {
 			_ = b.askAlone(b.sendAgain)
 		}
 		_ = b.tell(Unreported, b.askAlone)
@@ -62,7 +62,7 @@ func (b *batcher) watch() {
 	}
 }
 
-func (b *batcher) isOwedAnswers() bool {
+func (b *batcher) hasUnanswered() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.unanswered) > 0

@@ -7,16 +7,15 @@ import (
 	"time"
 
 	"petgate/gateway/quotas/store"
-	"petgate/gateway/quotas/store/storetest"
 )
 
 // manyTenants is a ledger that knows use of many tenants.
 type manyTenants struct{ noLedger }
 
-func (manyTenants) Untold(s Scope) (all []store.Request) {
+func (manyTenants) Records(s Scope) (all []store.Request) {
 	for n := range 4 * tenantsMax {
 		if s != Unreported {
-			all = append(all, storetest.Request(storetest.Tenant(n), 60, 100))
+			all = append(all, requestOf(tenantNo(n), 60, 100))
 		}
 	}
 	return all
@@ -35,7 +34,7 @@ func TestServerThatEvicts(t *testing.T) {
 		}), manyTenants{})
 		defer r.Close()
 		r.Start(background)
-		r.Take(storetest.Call(storetest.Tenant(0), 60, 100))
+		r.Take(callOf(tenantNo(0), 60, 100))
 		time.Sleep(lasting)
 		if busy := time.Duration(told.Load()) * trip; busy > lasting/15 || busy < lasting/50 {
 			t.Errorf("the server is told for %v of %v", busy, lasting)

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -34,19 +33,6 @@ func NewMemory(rule quota.Rule, clock func() time.Time) *Memory {
 	m.records = sharded.New[Name, *kept](0, func(n Name) byte { return n.Tenant[len(n.Tenant)-1] }) // an ID is random
 	m.era.Store(1)
 	return m
-}
-
-// Decide never fails.
-func (m *Memory) Decide(_ context.Context, demands []Demand, results []Result) error {
-	now := m.Now()
-	for i := range demands {
-		if d := &demands[i]; d.Joined {
-			results[i].Verdict, results[i+1].Verdict = m.TakeBoth(now, d, &demands[i+1])
-		} else if i == 0 || !demands[i-1].Joined {
-			results[i].Verdict = m.Take(now, d)
-		}
-	}
-	return nil
 }
 
 // Take decides one demand at the instant now.
@@ -83,7 +69,7 @@ func (m *Memory) keep(s *sharded.Shard[Name, *kept], d *Demand, rec *kept, v *qu
 	if rec.isNew && rec.IsUnused() {
 		return
 	}
-	if rec.isNew || v.Granted > 0 || d.Spent != (quota.Use{}) || d.Known != (quota.Use{}) {
+	if rec.isNew || v.Granted > 0 || d.Unreported != (quota.Use{}) || d.Known != (quota.Use{}) {
 		rec.changed = m.era.Load()
 	}
 	if rec.isNew {

@@ -2,7 +2,6 @@ package store
 
 import (
 	"bytes"
-	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -119,10 +118,10 @@ func TestPastRecordsAreDropped(t *testing.T) {
 
 func TestMemoryAllocatesNothing(t *testing.T) {
 	m, now := newStoppedMemory()
-	demands, results := []Demand{{Request: request(tenant(1), 1e9, 1e9), Want: 1}}, make([]Result, 1)
+	demand := Demand{Request: request(tenant(1), 1e9, 1e9), Want: 1}
 	decide := func() {
 		*now += 100
-		must.Do(t, m.Decide(background, demands, results))
+		m.Take(*now, &demand)
 	}
 	for range 10 {
 		decide()
@@ -133,8 +132,6 @@ func TestMemoryAllocatesNothing(t *testing.T) {
 }
 
 const epoch = 1_773_500_966_535
-
-var background = context.Background()
 
 func tenant(n int) id.Tenant { return id.Tenant{8: byte(n >> 8), 9: byte(n)} }
 

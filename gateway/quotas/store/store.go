@@ -1,5 +1,5 @@
 // Package store holds quota records and decides on them. Memory keeps them in this process; package redis keeps them in
-// Redis. Both pass the tests of storetest.
+// Redis.
 package store
 
 import (
@@ -46,9 +46,9 @@ func (c *Call) Own() Request {
 // Demand asks one record for a decision on all requests that wait for it.
 type Demand struct {
 	Request
-	Want  int64     // how many requests wait; 0 only reads the figures
-	Known quota.Use // what this gateway last saw: see quota.Demand
-	Spent quota.Use // admitted while the store could not be asked; charged first, unconditionally
+	Want       int64     // how many requests wait; 0 only reads the figures
+	Known      quota.Use // what this gateway last saw: see quota.Demand
+	Unreported quota.Use // admitted while the store could not be asked; charged first, unconditionally
 	// Joined says that this record is a key's own, and that the next demand is its tenant's. The two have the same Want, and are
 	// granted together.
 	Joined bool
@@ -56,7 +56,7 @@ type Demand struct {
 
 // Quota converts d for the rule.
 func (d *Demand) Quota() quota.Demand {
-	return quota.Demand{Limits: d.Limits, MonthStarts: d.MonthStarts, Cost: d.Cost, Want: d.Want, Known: d.Known, Spent: d.Spent}
+	return quota.Demand{Limits: d.Limits, MonthStarts: d.MonthStarts, Cost: d.Cost, Want: d.Want, Known: d.Known, Unreported: d.Unreported}
 }
 
 // Result is the answer to one demand. If Err is set, Verdict is invalid, for that record only. Err wraps ErrRecord if the

@@ -229,7 +229,7 @@ func drawRecord(t *rapid.T, rule quota.Rule) (rec quota.Record, now int64, limit
 		limits = drawLimits(t)
 		d := quota.Demand{Limits: limits, Want: rapid.Int64Range(0, 6).Draw(t, "want")}
 		if rapid.IntRange(0, 9).Draw(t, "merge") == 0 {
-			d.Spent.Minute = rapid.Int64Range(0, 20).Draw(t, "spent")
+			d.Unreported.Minute = rapid.Int64Range(0, 20).Draw(t, "spent")
 		}
 		rule.Take(&rec, instant.Millis(now), d)
 	}

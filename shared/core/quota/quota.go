@@ -92,8 +92,8 @@ type Demand struct {
 	// Known is the usage that the caller last saw. The larger of this and the record's own count of the day and of the month
 	// applies. Known.Minute, which is not released yet, only matters if the record has lost usage of the day: then the loss, but at
 	// most Known.Minute, is charged to the current slice.
-	Known Use
-	Spent Use // admitted while this record was unavailable; charged first, whatever the limits
+	Known      Use
+	Unreported Use // admitted while this record was unavailable; charged first, whatever the limits
 }
 
 // Verdict is the answer to one demand, or to a request with a key's own limits.

@@ -80,23 +80,6 @@ func TestVerdictRefuses(t *testing.T) {
 	refused(summary, "of another version")
 }
 
-// A verdict that is completed from Redis's reply is equal to the rule's own verdict.
-func TestVerdictFrom(t *testing.T) {
-	const now = 1_700_000_030_001 // in the slice of its newest use
-	for want := int64(1); want <= 58; want += 19 {
-		rec := asked()
-		form := quota.Product.Append(nil, &rec)
-		d := quota.Demand{Limits: free, Want: want}
-		got, err := quota.Product.VerdictFrom(form[len(form)-quota.SummaryBytes:], nil, now, &d)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ruled := quota.Product.Take(&rec, now, d); got != ruled {
-			t.Errorf("%d on top: %+v, want %+v", want, got, ruled)
-		}
-	}
-}
-
 func TestExpiry(t *testing.T) {
 	rec := asked()
 	const midnight = 1_700_006_400_000 // 2023-11-15, the end of the day in which it was asked

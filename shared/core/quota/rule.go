@@ -53,12 +53,12 @@ func (r Rule) admits(rec *Record, now instant.Millis, d *Demand, b *bounds) int6
 	if d.Limits.Month != 0 && d.Known.Month.Ends == int64(rec.monthEnds) {
 		rec.before = max(rec.before, Count(int64(Count(d.Known.Month.Used))-int64(rec.dayUsed)))
 	}
-	earlier := int64(Count(d.Spent.Month.Used))
-	if spent := int64(Count(d.Spent.Day.Used)); d.Spent.Day.Ends == day+1 {
+	earlier := int64(Count(d.Unreported.Month.Used))
+	if spent := int64(Count(d.Unreported.Day.Used)); d.Unreported.Day.Ends == day+1 {
 		rec.dayUsed = Count(int64(rec.dayUsed) + spent)
 		earlier -= spent
 	}
-	if ends := d.Spent.Month.Ends; ends > day && ends <= CountMax {
+	if ends := d.Unreported.Month.Ends; ends > day && ends <= CountMax {
 		if rec.monthEnds == 0 {
 			rec.monthEnds = uint32(ends) // so the day counts in the month when it is over
 		}
@@ -66,7 +66,7 @@ func (r Rule) admits(rec *Record, now instant.Millis, d *Demand, b *bounds) int6
 			rec.before = Count(int64(rec.before) + max(0, earlier))
 		}
 	}
-	r.charge(rec, Count(d.Spent.Minute))
+	r.charge(rec, Count(d.Unreported.Minute))
 
 	admitted := min(d.Want, plan.LimitMax)
 	for p, used := range rec.used() {

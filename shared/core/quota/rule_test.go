@@ -35,7 +35,7 @@ func (r row) knowing(day, used int64) row {
 }
 
 func (r row) merging(minute, day, used int64) row {
-	r.demand.Spent = quota.Use{Minute: minute, Day: quota.Period{Ends: day + 1, Used: used}}
+	r.demand.Unreported = quota.Use{Minute: minute, Day: quota.Period{Ends: day + 1, Used: used}}
 	return r
 }
 
@@ -171,7 +171,7 @@ func TestCountsSaturate(t *testing.T) {
 	var rec quota.Record
 	huge := quota.Use{Minute: 1 << 40, Day: quota.Period{Ends: 1, Used: 1 << 40}, Month: quota.Period{Ends: 31, Used: 1 << 41}}
 	for range 3 {
-		v := rule.Take(&rec, 1000, quota.Demand{Limits: plan.Limits{Minute: 1, Day: 1}, Want: 1, Spent: huge})
+		v := rule.Take(&rec, 1000, quota.Demand{Limits: plan.Limits{Minute: 1, Day: 1}, Want: 1, Unreported: huge})
 		if v.Granted != 0 || v.Usages[quota.Minute].Used != quota.CountMax || v.Usages[quota.Day].Used != quota.CountMax || v.Usages[quota.Month].Used < quota.CountMax {
 			t.Fatalf("%+v, want all policies at %d", v, quota.CountMax)
 		}
