@@ -59,7 +59,7 @@ type state struct {
 
 	answer    *answers.Answer // the response, if the gateway makes it itself and it is no refusal; nil: none
 	isOpen    bool            // the operation needs no key
-	parameter parameter       // the invalid one, for a 400
+	parameter string          // the invalid one, for a 400
 	found     *route          // what meter has found, or receive
 	route     *route          // the same, once the request has passed meter; nil: none
 	allow     string          // methods of the path, for a 405

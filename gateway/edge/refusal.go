@@ -254,11 +254,3 @@ func (r refusal) body(dst []byte, details api.Details) []byte {
 	}
 	return e.AppendJSON(dst)
 }
-
-// parameter is the name of an invalid parameter, the details of a refusal.
-type parameter string
-
-// AppendJSON implements api.Details.
-func (p parameter) AppendJSON(dst []byte) []byte {
-	return append(api.AppendString(append(dst, `{"parameter":`...), string(p)), '}')
-}

@@ -103,7 +103,7 @@ func (x *exchange) details() api.Details {
 	case status == http.StatusTooManyRequests:
 		return &x.limited
 	case status == http.StatusBadRequest && x.parameter != "":
-		return x.parameter
+		return api.Named{Kind: "parameter", Name: x.parameter}
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ func (e *Edge) statement(x *exchange) refusal {
 	if problem.Kind == 0 {
 		x.answer, problem = e.statements.Statement(ask)
 	}
-	x.parameter = parameter(problem.Parameter)
+	x.parameter = problem.Parameter
 	return refusal{reason: reasonOf[problem.Kind], message: problem.Message}
 }
 

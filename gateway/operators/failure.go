@@ -21,14 +21,6 @@ type failure struct {
 
 func (f failure) Error() string { return f.message }
 
-// fieldDetails name the argument that is wrong.
-type fieldDetails string
-
-// AppendJSON writes the details.
-func (f fieldDetails) AppendJSON(dst []byte) []byte {
-	return append(api.AppendString(append(dst, `{"field":`...), string(f)), '}')
-}
-
 // invalid is the failure of wrong arguments, or nil.
 func invalid(bad ...operate.Mistake) error {
 	if len(bad) == 0 {
@@ -57,7 +49,7 @@ func (a *API) fail(w http.ResponseWriter, err error) {
 	f := a.failureOf(err)
 	answer := api.Error{Code: f.code, Message: f.message, Status: f.status}
 	if f.field != "" {
-		answer.Details = fieldDetails(f.field)
+		answer.Details = api.Named{Kind: "field", Name: f.field}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if f.status == http.StatusServiceUnavailable {

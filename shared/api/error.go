@@ -1,10 +1,9 @@
 package api
 
 import (
-	"encoding/binary"
 	"strconv"
-	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/valyala/fasthttp"
 
 	"petgate/shared/core/instant"
@@ -21,6 +20,15 @@ type Error struct {
 // Details is the optional part of an Error that programs can use; its JSON is an object.
 type Details interface {
 	AppendJSON(dst []byte) []byte
+}
+
+// Named are details that name what is wrong, such as {"parameter":"limit"}.
+type Named struct{ Kind, Name string }
+
+// AppendJSON appends n as a JSON object.
+func (n Named) AppendJSON(dst []byte) []byte {
+	dst = AppendString(append(dst, '{'), n.Kind)
+	return append(AppendString(append(dst, ':'), n.Name), '}')
 }
 
 // Limited are the details of a 429. Members that are zero are left out.
@@ -112,73 +120,8 @@ func WriteError(rc *fasthttp.RequestCtx, e Error) {
 	rc.Response.SetBodyRaw(e.AppendJSON(nil))
 }
 
-const hexDigits = "0123456789abcdef"
-
 // AppendString appends s as a JSON string (RFC 8259, section 7). Bytes that are not UTF-8 become U+FFFD.
 func AppendString[S string | []byte](dst []byte, s S) []byte {
-	dst = append(dst, '"')
-	from := len(dst)
-	if dst = append(dst, s...); isPlain(dst[from:]) {
-		return append(dst, '"')
-	}
-	dst = dst[:from]
-	done := 0 // s[:done] is in dst
-	for i := 0; i < len(s); {
-		c := s[i]
-		if c >= ' ' && c != '"' && c != '\\' && c < utf8.RuneSelf {
-			i++
-			continue
-		}
-		size := 1
-		if c >= utf8.RuneSelf {
-			var r rune
-			r, size = utf8.DecodeRuneInString(string(s[i:min(i+utf8.UTFMax, len(s))]))
-			if r != utf8.RuneError || size != 1 {
-				i += size
-				continue
-			}
-		}
-		dst = append(dst, s[done:i]...)
-		switch c {
-		case '"', '\\':
-			dst = append(dst, '\\', c)
-		case '\n':
-			dst = append(dst, '\\', 'n')
-		case '\r':
-			dst = append(dst, '\\', 'r')
-		case '\t':
-			dst = append(dst, '\\', 't')
-		default:
-			if c >= utf8.RuneSelf {
-				dst = utf8.AppendRune(dst, utf8.RuneError)
-			} else {
-				dst = append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
-			}
-		}
-		i += size
-		done = i
-	}
-	return append(append(dst, s[done:]...), '"')
-}
-
-// isPlain reports whether a text is the same in a JSON string: ASCII without control characters, quotation marks and backslashes. It
-// looks at eight bytes at a time. Each subtraction sets the highest bit of every byte that is too small or that is the one looked for. It
-// may set others too, but only if there is such a byte.
-func isPlain(text []byte) bool {
-	const (
-		each    = 0x0101010101010101
-		highest = 0x80 * each
-	)
-	for ; len(text) >= 8; text = text[8:] {
-		eight := binary.LittleEndian.Uint64(text)
-		if (eight|(eight-' '*each)|((eight^'"'*each)-each)|((eight^'\\'*each)-each))&highest != 0 {
-			return false
-		}
-	}
-	for _, c := range text {
-		if c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
-			return false
-		}
-	}
-	return true
+	dst, _ = jsontext.AppendQuote(dst, s) // the error says that s has such bytes
+	return dst
 }

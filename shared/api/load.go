@@ -123,6 +123,9 @@ func (l *loading) place(words string, names ...string) string {
 // alias matches what may be an alias of YAML.
 var alias = regexp.MustCompile(`(?m)[-:,\[] *\*[\w.-]+ *(?:$|[,\]}#])`)
 
+// loaderPrefix matches what the loader says before the problem.
+var loaderPrefix = regexp.MustCompile(`^(?:(?:failed to unmarshal data|json error|error converting YAML to JSON|error unmarshaling JSON): )+`)
+
 // parse reads the document. It returns nil if it cannot be read.
 func (l *loading) parse() *openapi3.T {
 	if len(l.data) > documentBytesMax {
@@ -147,14 +150,11 @@ func (l *loading) parse() *openapi3.T {
 			l.refuseReferences(all)
 		}
 		if len(l.problems) == 0 {
-			text := strings.TrimPrefix(err.Error(), "failed to unmarshal data: ")
-			_, asYAML, both := strings.Cut(text, ", yaml error: ")
+			text, asYAML, both := strings.Cut(err.Error(), ", yaml error: ")
 			if both && !isJSON {
-				text = strings.TrimPrefix(strings.TrimPrefix(asYAML, "error converting YAML to JSON: "), "error unmarshaling JSON: ")
-			} else {
-				text, _, _ = strings.Cut(strings.TrimPrefix(text, "json error: "), ", yaml error: ")
+				text = asYAML
 			}
-			l.refuse("the document", "%s", strings.Join(strings.Fields(text), " "))
+			l.refuse("the document", "%s", strings.Join(strings.Fields(loaderPrefix.ReplaceAllString(text, "")), " "))
 		}
 		return nil
 	}
