@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -28,16 +26,11 @@ import (
 
 // The first three are the defaults that OpenTelemetry specifies for exporters, except that a batch waits less.
 const (
-	queueMax    = 2048             // spans
+	queueMax    = 2048             // spans, with those that are being sent
 	batchMax    = 512              // spans
 	postTimeout = 10 * time.Second // of one attempt
 
-	batchWait = time.Second // the longest time that a span waits for others
-
-	// A batch is sent again for at most retryMax, after pauses that double from pauseMin to pauseMax.
-	retryMax = time.Minute
-	pauseMin = time.Second
-	pauseMax = 16 * time.Second
+	batchWait = time.Second // how long a span waits for others, and a batch after a failed attempt
 
 	answerBytesMax = 64 << 10 // of the header of a response, and of its body
 )
@@ -172,7 +165,7 @@ func (t *Tracer) Close(atMost time.Duration) {
 	t.client.CloseIdleConnections()
 }
 
-// run sends what is queued, again and again.
+// run sends what is queued, until Close.
 func (t *Tracer) run() {
 	defer close(t.done)
 	tick := time.NewTicker(batchWait)
@@ -184,18 +177,21 @@ func (t *Tracer) run() {
 		case <-t.stop:
 			isLast = true
 		}
-		t.mu.Lock()
-		spans := t.queue
-		t.queue = nil
-		t.mu.Unlock()
-		for batch := range slices.Chunk(spans, batchMax) {
-			t.send(batch)
+		for t.send() {
 		}
 	}
+	t.undelivered.Add(float64(len(t.queue)))
 }
 
-// send delivers a batch, if necessary in several attempts, or drops it.
-func (t *Tracer) send(batch []*tracepb.Span) {
+// send sends the first spans of the queue. If the collector may take them later, they stay where they are. It reports whether it is to be
+// called again at once: there is another full batch, or the Tracer is being closed.
+func (t *Tracer) send() bool {
+	t.mu.Lock()
+	batch := t.queue[:min(len(t.queue), batchMax)]
+	t.mu.Unlock()
+	if len(batch) == 0 {
+		return false
+	}
 	body, err := proto.Marshal(&collectorpb.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{
 		Resource: t.resource, ScopeSpans: []*tracepb.ScopeSpans{{Scope: t.scope, Spans: batch}},
 	}}})
@@ -203,67 +199,50 @@ func (t *Tracer) send(batch []*tracepb.Span) {
 		panic("bug: trace: " + err.Error()) // it fails only for strings that are not UTF-8
 	}
 	all := int64(len(batch))
-	rejected, err := t.deliver(body)
+	rejected, isFinal, err := t.post(body)
 	if err != nil {
-		rejected = all
 		t.complain.Do(func() {
-			t.log.Warn("spans are dropped: the collector does not take them; see OTEL_EXPORTER_OTLP_ENDPOINT", "error", err.Error())
+			t.log.Warn("the collector does not take spans, which are dropped if the queue is full; see OTEL_EXPORTER_OTLP_ENDPOINT", "error", err.Error())
 		})
+		rejected = all
+	}
+	if !isFinal {
+		return false
 	}
 	rejected = max(0, min(rejected, all)) // the collector may say anything
 	t.exported.Add(float64(all - rejected))
 	t.undelivered.Add(float64(rejected))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.queue = slices.Delete(t.queue, 0, len(batch))
+	return t.isClosed || len(t.queue) >= batchMax
 }
 
-// deliver sends a batch until the collector takes it, refuses it, or retryMax has passed. When the Tracer is being closed, it makes one
-// more attempt. It returns how many spans the collector has rejected.
-func (t *Tracer) deliver(body []byte) (int64, error) {
-	begun := time.Now()
-	for pause := pauseMin; ; pause = min(2*pause, pauseMax) {
-		rejected, after, err := t.post(body)
-		// Not exactly the pause: a collector that comes back would get the batches of all programs at once.
-		wait := max(after, pause/2+rand.N(pause))
-		if err == nil || after == never || wait > retryMax-time.Since(begun) {
-			return rejected, err
-		}
-		select {
-		case <-t.stop:
-			rejected, _, err = t.post(body)
-			return rejected, err
-		case <-time.After(wait):
-		}
-	}
-}
-
-// never says that a batch must not be sent again.
-const never time.Duration = -1
-
-// post makes one attempt (OTLP, section "OTLP/HTTP Response"). If it fails, after is how long to wait before
-// the batch may be sent again, as the collector asks; 0: it has not asked.
-func (t *Tracer) post(body []byte) (rejected int64, after time.Duration, err error) {
+// post makes one attempt (OTLP, section "OTLP/HTTP Response"). If its result is not final, the same spans may be sent again. A Retry-After
+// is not obeyed: attempts are a second apart.
+func (t *Tracer) post(body []byte) (rejected int64, isFinal bool, err error) {
 	request, err := http.NewRequestWithContext(t.ctx, http.MethodPost, t.values.url, bytes.NewReader(body))
 	if err != nil {
-		return 0, never, err
+		return 0, true, err
 	}
 	request.Header = t.values.headers.Clone()
 	response, err := t.client.Do(request)
 	if err != nil {
-		return 0, 0, err
+		return 0, false, err
 	}
 	defer response.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(response.Body, answerBytesMax))
 	switch status := response.StatusCode; {
 	case status == http.StatusTooManyRequests, status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
-		seconds, _ := strconv.ParseUint(response.Header.Get("Retry-After"), 10, 31) // 0: there is none
-		return 0, time.Duration(seconds) * time.Second, fmt.Errorf("it responded with %d", status)
+		return 0, false, fmt.Errorf("it responded with %d", status)
 	case status < 200 || status > 299:
-		return 0, never, fmt.Errorf("it responded with %d", status)
+		return 0, true, fmt.Errorf("it responded with %d", status)
 	case err != nil:
-		return 0, 0, err
+		return 0, false, err
 	}
 	var result collectorpb.ExportTraceServiceResponse
 	if proto.Unmarshal(answer, &result) != nil {
-		return 0, 0, nil // a success in another form, such as text
+		return 0, true, nil // a success in another form, such as text
 	}
-	return result.GetPartialSuccess().GetRejectedSpans(), 0, nil
+	return result.GetPartialSuccess().GetRejectedSpans(), true, nil
 }
