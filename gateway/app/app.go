@@ -207,7 +207,7 @@ func (g *gateway) openPublic(accessLog io.Writer) (err error) {
 	g.api.Store(cfg.document)
 	edgeConfig := cfg.edge()
 	if cfg.TLSCert != "" {
-		certificate, err := service.LoadCertificate(cfg.TLSCert, cfg.TLSKey, time.Now, g.log)
+		certificate, err := service.LoadCertificate(cfg.TLSCert, cfg.TLSKey, g.log)
 		if err != nil {
 			return err
 		}
@@ -251,7 +251,7 @@ func (g *gateway) openPublic(accessLog io.Writer) (err error) {
 	}
 	stop := background(g.public.Upstreams().Check)
 	g.onClose(func() error { stop(); return nil })
-	if cfg.Reloads() {
+	if cfg.API != "" {
 		stop := background(g.followDocument)
 		g.onClose(func() error { stop(); return nil })
 	}

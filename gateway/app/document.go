@@ -109,9 +109,6 @@ func yes(is bool) string {
 	return ""
 }
 
-// Reloads reports whether SIGHUP reads something again.
-func (c *Config) Reloads() bool { return c.API != "" }
-
 // describe returns what other programs are told of a document and of the keys.
 func (c *Config) describe(a *api.API) keystore.Document {
 	return keystore.Document{Hash: a.Hash, Title: a.Title, Version: a.Version, Scopes: a.Scopes(), KeyPrefix: c.KeyPrefix, Costs: a.Costs()}

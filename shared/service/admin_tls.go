@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"time"
 )
 
 // AdminTLS are the settings of TLS on the admin port.
@@ -50,7 +49,7 @@ func (t *AdminTLS) Client(log *slog.Logger) (*tls.Config, error) {
 	if !t.isSet() {
 		return config, nil
 	}
-	certificate, err := LoadCertificate(t.Cert, t.Key, time.Now, log)
+	certificate, err := LoadCertificate(t.Cert, t.Key, log)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +75,7 @@ func (t *AdminTLS) listen(ln net.Listener, watched *Certificates, log *slog.Logg
 	if !t.isSet() {
 		return ln, nil
 	}
-	certificate, err := LoadCertificate(t.Cert, t.Key, time.Now, log)
+	certificate, err := LoadCertificate(t.Cert, t.Key, log)
 	if err != nil {
 		return nil, err
 	}

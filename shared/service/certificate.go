@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"petgate/shared/certificate"
 	"petgate/shared/core/instant"
@@ -28,7 +29,6 @@ const (
 // between the two writes of a renewal, it serves the previous certificate. Its methods may be called concurrently.
 type Certificate struct {
 	certPath, keyPath string
-	clock             func() time.Time
 	log               *slog.Logger
 
 	mu        sync.Mutex
@@ -38,9 +38,9 @@ type Certificate struct {
 	looked    time.Time
 }
 
-// LoadCertificate reads both files. clock says when to look at them again.
-func LoadCertificate(certPath, keyPath string, clock func() time.Time, log *slog.Logger) (*Certificate, error) {
-	c := &Certificate{certPath: certPath, keyPath: keyPath, clock: clock, log: log, looked: clock()}
+// LoadCertificate reads both files.
+func LoadCertificate(certPath, keyPath string, log *slog.Logger) (*Certificate, error) {
+	c := &Certificate{certPath: certPath, keyPath: keyPath, log: log, looked: time.Now()}
 	if _, err := c.read(); err != nil {
 		return nil, fmt.Errorf("load the certificate: %w", err)
 	}
@@ -74,7 +74,7 @@ func (b *BadSettings) RequireCertificate(certFlag, certPath, keyFlag, keyPath st
 	case keyPath == "":
 		b.Require(false, certFlag, "it needs --%s", keyFlag)
 	default:
-		_, err := LoadCertificate(certPath, keyPath, time.Now, slog.New(slog.DiscardHandler))
+		_, err := LoadCertificate(certPath, keyPath, slog.New(slog.DiscardHandler))
 		b.Require(err == nil, certFlag, "it cannot be used with --%s: %v", keyFlag, err)
 	}
 }
@@ -89,8 +89,8 @@ func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 func (c *Certificate) look() (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := c.clock(); now.Sub(c.looked) >= lookEvery {
-		c.looked = now
+	if time.Since(c.looked) >= lookEvery {
+		c.looked = time.Now()
 		isNew, err := c.read()
 		if isNew {
 			c.log.Info("certificate reloaded", "path", c.certPath)
@@ -102,7 +102,8 @@ func (c *Certificate) look() (*tls.Certificate, error) {
 
 // Certificates are the certificates of a program's ports, their problems and metrics. Their methods may be called concurrently.
 type Certificates struct {
-	log *slog.Logger
+	log             *slog.Logger
+	expiry, invalid *prometheus.GaugeVec
 
 	mu     sync.Mutex
 	byPort map[string]port
@@ -115,28 +116,21 @@ type port struct {
 	name string // by which clients call it; may be empty
 }
 
-// fault returns what clients find wrong, nil if nothing.
-func (p port) fault() *certificate.Fault {
-	pair, _ := p.look()
-	return certificate.Check(pair.Leaf, p.name, p.clock())
-}
-
-var (
-	certificateExpiry = prometheus.NewDesc("petgate_certificate_expiry_timestamp_seconds",
-		"When the certificate of a port expires, in Unix time. The port is public or admin; one without TLS has no value.", []string{"port"}, nil)
-	certificateInvalid = prometheus.NewDesc("petgate_certificate_invalid",
-		"1 while clients refuse the certificate of a port: it has expired, is not valid yet, or is not for --tls-name.", []string{"port"}, nil)
-)
-
 // NewCertificates registers the metrics.
 func NewCertificates(registry prometheus.Registerer, log *slog.Logger) *Certificates {
-	c := &Certificates{byPort: make(map[string]port), log: log}
-	registry.MustRegister(c)
-	return c
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return promauto.With(registry).NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"port"})
+	}
+	return &Certificates{
+		log: log, byPort: make(map[string]port),
+		expiry: gauge("petgate_certificate_expiry_timestamp_seconds",
+			"When the certificate of a port expires, in Unix time. The port is public or admin; one without TLS has no value."),
+		invalid: gauge("petgate_certificate_invalid",
+			"1 while clients refuse the certificate of a port: it has expired, is not valid yet, or is not for --tls-name."),
+	}
 }
 
-// Watch adds a port, public or admin, with the name that clients use for it, if it is known, and logs what is wrong. Reading the
-// metrics or the problems also reads changed files, so a port without connections shows its renewal too.
+// Watch adds a port, public or admin, with the name that clients use for it, if it is known, and logs what is wrong.
 func (c *Certificates) Watch(name string, certificate *Certificate, host string) {
 	c.mu.Lock()
 	c.byPort[name] = port{certificate, host}
@@ -170,54 +164,37 @@ func (c *Certificates) watch(ctx context.Context) {
 	}
 }
 
-// problems returns what is wrong, and logs it unless it has done so within the last hour. A program whose files cannot be used serves,
-// but cannot start again. A public port whose certificate clients refuse is not ready, so that a balancer can use another gateway.
+// problems returns what is wrong, and logs it unless it has done so within the last hour. It reads changed files, so a port without
+// connections shows its renewal too. A program whose files cannot be used serves, but cannot start again. A public port whose certificate
+// clients refuse is not ready, so that a balancer can use another gateway.
 func (c *Certificates) problems() (found []Problem) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	logged := make(map[string]time.Time)
 	add := func(p port, level slog.Level, err error, serving bool) {
 		found = append(found, ProblemOf("certificate", err, serving))
-		text, now := err.Error(), p.clock()
-		if logged[text] = c.logged[text]; now.Sub(logged[text]) >= repeatAfter {
-			logged[text] = now
+		text := err.Error()
+		if logged[text] = c.logged[text]; time.Since(logged[text]) >= repeatAfter {
+			logged[text] = time.Now()
 			c.log.Log(context.Background(), level, text, "path", p.certPath)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.byPort)) {
 		p := c.byPort[name]
-		if _, err := p.look(); err != nil {
+		pair, err := p.look()
+		if err != nil {
 			add(p, slog.LevelError, fmt.Errorf("the %s port serves an old certificate, because the files cannot be used: %w", name, err), true)
 		}
-		if fault := p.fault(); fault != nil {
-			level := slog.LevelError
-			if fault.IsNear {
-				level = slog.LevelWarn
+		level, invalid := slog.LevelWarn, 0.0
+		if fault := certificate.Check(pair.Leaf, p.name, time.Now()); fault != nil {
+			if !fault.IsNear {
+				level, invalid = slog.LevelError, 1
 			}
 			add(p, level, fmt.Errorf("the certificate of the %s port %w", name, fault), fault.IsNear || name != "public")
 		}
+		c.expiry.WithLabelValues(name).Set(float64(pair.Leaf.NotAfter.Unix()))
+		c.invalid.WithLabelValues(name).Set(invalid)
 	}
 	c.logged = logged
 	return found
-}
-
-// Describe implements prometheus.Collector.
-func (c *Certificates) Describe(to chan<- *prometheus.Desc) {
-	to <- certificateExpiry
-	to <- certificateInvalid
-}
-
-// Collect implements prometheus.Collector.
-func (c *Certificates) Collect(to chan<- prometheus.Metric) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for name, p := range c.byPort {
-		pair, _ := p.look()
-		invalid := 0.0
-		if fault := p.fault(); fault != nil && !fault.IsNear {
-			invalid = 1
-		}
-		to <- prometheus.MustNewConstMetric(certificateExpiry, prometheus.GaugeValue, float64(pair.Leaf.NotAfter.Unix()), name)
-		to <- prometheus.MustNewConstMetric(certificateInvalid, prometheus.GaugeValue, invalid, name)
-	}
 }

@@ -26,51 +26,53 @@ func saved(a *testkit.Authority) service.AdminTLS {
 
 // A renewed certificate is served and its expiry shown. While the files cannot be used, the previous one is served, and a problem says so.
 func TestCertificateReload(t *testing.T) {
-	a, now := testkit.NewAuthority(t), time.Now().Truncate(time.Second)
-	first, renewed := now.Add(30*24*time.Hour), now.Add(90*24*time.Hour)
-	files := saved(a.SaveServer(2, first))
-	c, err := service.LoadCertificate(files.Cert, files.Key, func() time.Time { return now }, quiet)
-	must.Do(t, err)
-	registry := prometheus.NewRegistry()
-	watched := service.NewCertificates(registry, quiet)
-	if n, err := testutil.GatherAndCount(registry); n != 0 || err != nil {
-		t.Errorf("%d values and %v without TLS", n, err)
-	}
-	watched.Watch("public", c, "")
-	serves := func(when string, serial int64, until time.Time, problems int) {
-		t.Helper()
-		if got := value(t, registry, "petgate_certificate_expiry_timestamp_seconds"); got != float64(until.Unix()) {
-			t.Errorf("%s: valid until %f, want %d", when, got, until.Unix())
+	a := testkit.NewAuthority(t)
+	synctest.Test(t, func(t *testing.T) {
+		first, renewed := time.Now().Add(30*day), time.Now().Add(90*day)
+		files := saved(a.SaveServer(2, first))
+		c, err := service.LoadCertificate(files.Cert, files.Key, quiet)
+		must.Do(t, err)
+		registry := prometheus.NewRegistry()
+		watched := service.NewCertificates(registry, quiet)
+		if n, err := testutil.GatherAndCount(registry); n != 0 || err != nil {
+			t.Errorf("%d values and %v without TLS", n, err)
 		}
-		pair, err := c.Get(nil)
-		if err != nil || pair.Leaf.SerialNumber.Int64() != serial {
-			t.Errorf("%s: certificate %v, want %d: %v", when, pair.Leaf.SerialNumber, serial, err)
+		watched.Watch("public", c, "")
+		serves := func(when string, serial int64, until time.Time, problems int) {
+			t.Helper()
+			found := service.ProblemsOf(watched)
+			if len(found) != problems || problems > 0 && (!found[0].Serving || !strings.Contains(found[0].Detail, "the public port")) {
+				t.Errorf("%s: %+v, want %d problems", when, found, problems)
+			}
+			if got := value(t, registry, "petgate_certificate_expiry_timestamp_seconds"); got != float64(until.Unix()) {
+				t.Errorf("%s: valid until %f, want %d", when, got, until.Unix())
+			}
+			pair, err := c.Get(nil)
+			if err != nil || pair.Leaf.SerialNumber.Int64() != serial {
+				t.Errorf("%s: certificate %v, want %d: %v", when, pair.Leaf.SerialNumber, serial, err)
+			}
 		}
-		found := service.ProblemsOf(watched)
-		if len(found) != problems || problems > 0 && (!found[0].Serving || !strings.Contains(found[0].Detail, "the public port")) {
-			t.Errorf("%s: %+v, want %d problems", when, found, problems)
-		}
-	}
-	serves("at first", 2, first, 0)
+		serves("at first", 2, first, 0)
 
-	a.SaveServer(3, renewed)
-	serves("before it is looked at again", 2, first, 0)
-	now = now.Add(service.LookEvery)
-	serves("renewed, without a connection since", 3, renewed, 0)
+		a.SaveServer(3, renewed)
+		serves("before it is looked at again", 2, first, 0)
+		time.Sleep(service.LookEvery)
+		serves("renewed, without a connection since", 3, renewed, 0)
 
-	must.Do(t, os.WriteFile(files.Key, []byte("half a renewal"), 0o600))
-	now = now.Add(service.LookEvery)
-	serves("the files do not fit together", 3, renewed, 1)
-	a.SaveServer(4, renewed)
-	now = now.Add(service.LookEvery)
-	serves("the renewal is complete", 4, renewed, 0)
+		must.Do(t, os.WriteFile(files.Key, []byte("half a renewal"), 0o600))
+		time.Sleep(service.LookEvery)
+		serves("the files do not fit together", 3, renewed, 1)
+		a.SaveServer(4, renewed)
+		time.Sleep(service.LookEvery)
+		serves("the renewal is complete", 4, renewed, 0)
 
-	must.Do(t, os.Rename(files.Cert, files.Cert+".away"))
-	now = now.Add(service.LookEvery)
-	serves("the file is gone", 4, renewed, 1)
-	must.Do(t, os.Rename(files.Cert+".away", files.Cert))
-	now = now.Add(service.LookEvery)
-	serves("the file is back", 4, renewed, 0)
+		must.Do(t, os.Rename(files.Cert, files.Cert+".away"))
+		time.Sleep(service.LookEvery)
+		serves("the file is gone", 4, renewed, 1)
+		must.Do(t, os.Rename(files.Cert+".away", files.Cert))
+		time.Sleep(service.LookEvery)
+		serves("the file is back", 4, renewed, 0)
+	})
 }
 
 // value returns the only value of a metric.
@@ -109,7 +111,7 @@ func TestCertificateIsReportedEachHour(t *testing.T) {
 			}
 			save(c.from, c.until)
 			var out bytes.Buffer
-			loaded, err := service.LoadCertificate(files.Cert, files.Key, time.Now, quiet)
+			loaded, err := service.LoadCertificate(files.Cert, files.Key, quiet)
 			must.Do(t, err)
 			registry := prometheus.NewRegistry()
 			all := service.NewCertificates(registry, slog.New(slog.NewTextHandler(&out, nil)))

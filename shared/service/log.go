@@ -1,7 +1,6 @@
 package service
 
 import (
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -10,34 +9,15 @@ import (
 	"golang.org/x/term"
 )
 
-// LogFormat says how log lines are written.
-type LogFormat uint8
+// LogFormat says how log lines are written: text, lines for people; json, one JSON object per line; auto, text on a terminal and json
+// elsewhere.
+type LogFormat string
 
-const (
-	// LogAuto writes text on a terminal, and JSON elsewhere.
-	LogAuto LogFormat = iota
-	// LogText writes lines for people.
-	LogText
-	// LogJSON writes one JSON object per line.
-	LogJSON
-)
-
-func (f LogFormat) String() string { return [...]string{"auto", "text", "json"}[f] }
-
-// UnmarshalText reads what String writes.
-func (f *LogFormat) UnmarshalText(text []byte) error {
-	for _, one := range []LogFormat{LogAuto, LogText, LogJSON} {
-		if one.String() == string(text) {
-			*f = one
-			return nil
-		}
-	}
-	return fmt.Errorf("%q is not a valid value: use auto, text or json", text)
-}
+var logFormats = []LogFormat{"auto", "text", "json"}
 
 // IsText reports whether lines for this file are text, by the setting and by whether it is a terminal.
 func (f LogFormat) IsText(file *os.File) bool {
-	return f == LogText || f == LogAuto && term.IsTerminal(int(file.Fd()))
+	return f == "text" || f == "auto" && term.IsTerminal(int(file.Fd()))
 }
 
 // NewLog returns the program's log. It writes one JSON object per line, or lines for people.

@@ -15,7 +15,7 @@ import (
 
 // Main is the main function of a program that serves. It loads the settings, makes the log, and runs the program until a
 // signal ends it. prefix is the prefix of the program's own variables. The program never waits for the reader of its log. A
-// SIGHUP is ignored and logged, unless the program reads something again. Main does not return.
+// SIGHUP is ignored, unless the program handles it. Main does not return.
 func Main(name, prefix, about string, settings Program, run func(ctx context.Context, log *slog.Logger) error) {
 	if code, done := Load(settings, name, about, os.Args[1:], os.Stdout, os.Stderr); done {
 		os.Exit(code)
@@ -27,23 +27,10 @@ func Main(name, prefix, about string, settings Program, run func(ctx context.Con
 		log.Warn("these variables are not settings and are ignored; --help lists the settings", "variables", names)
 	}
 	limitMemory(memlimit.FromCgroup, log)
-	if r, ok := settings.(interface{ Reloads() bool }); !ok || !r.Reloads() {
-		logHangups(log)
-	}
+	signal.Ignore(syscall.SIGHUP) // by default, it would end the process at once, with the requests in flight
 	code := Run(log, func(ctx context.Context) error { return run(ctx, log) })
 	_ = stderr.Close() // if nothing reads the log, the program ends without the last lines
 	os.Exit(code)
-}
-
-// logHangups logs each SIGHUP. By default, a SIGHUP would end the process at once, with the requests in flight.
-func logHangups(log *slog.Logger) {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	go func() {
-		for range hangups {
-			log.Warn("SIGHUP is ignored: settings are read at the start only, and logs go to standard output and standard error")
-		}
-	}()
 }
 
 // memoryRatio is the part of a container's memory that Go may use. The rest is for memory that Go does not count but the container

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +30,7 @@ type Settings struct {
 // BadSettings checks the values.
 func (s *Settings) BadSettings() BadSettings {
 	var bad BadSettings
+	bad.Require(slices.Contains(logFormats, s.LogFormat), "log-format", "use auto, text or json")
 	bad.Require(s.DrainDelay >= 0, "drain-delay", "it must not be negative")
 	bad.Require(s.DrainLimit > 0, "drain-limit", "it must be positive")
 	s.AdminTLS.check(&bad)
