@@ -48,6 +48,7 @@ const barHeight = 16
 
 func newCanvas(id string, height float64, title string) *plot.Canvas {
 	c := plot.New(id, plotWidth, height, title, "The tables below have the figures.")
+	c.Rect(0, 0, plotWidth, height, "white", "") // readable on a dark page
 	c.Text(10, 20, "start", title)
 	return c
 }
@@ -72,5 +73,5 @@ func (r Result) plotCPU() string {
 		c.Rect(labelLeft+gateway*scale, y, redis*scale, barHeight, redisColor, "")
 		c.Text(labelLeft+(gateway+redis)*scale+6, y+13, "start", fmt.Sprintf("%.1f", gateway+redis))
 	}
-	return string(c.SVG(plot.White))
+	return string(c.SVG())
 }

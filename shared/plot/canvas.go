@@ -7,15 +7,6 @@ import (
 	"strings"
 )
 
-// Ground is the colour behind a drawing.
-type Ground string
-
-// White stays readable on a dark page. Clear shows the page: the drawing must then take its colours from a stylesheet.
-const (
-	White Ground = "white"
-	Clear Ground = ""
-)
-
 // Canvas builds an SVG of a fixed size. The unit of all positions and lengths is the SVG's own, a pixel at full size. Texts are
 // escaped. A Canvas is not safe for concurrent use.
 type Canvas struct {
@@ -49,33 +40,27 @@ func (c *Canvas) Rect(x, y, width, height float64, paint, tip string) {
 
 // Line draws a line through points. dash is an SVG dash pattern; empty: the line is solid.
 func (c *Canvas) Line(points [][2]float64, paint string, width float64, dash string) {
-	var path strings.Builder
+	path := make([]string, len(points))
 	for i, p := range points {
-		if i > 0 {
-			path.WriteByte(' ')
-		}
-		path.WriteString(num(p[0]) + "," + num(p[1]))
+		path[i] = num(p[0]) + "," + num(p[1])
 	}
 	if dash != "" {
 		dash = ` stroke-dasharray="` + dash + `"`
 	}
-	fmt.Fprintf(&c.body, `<polyline points="%s" fill="none" stroke="%s" stroke-width="%s"%s/>`+"\n", path.String(), paint, num(width), dash)
+	fmt.Fprintf(&c.body, `<polyline points="%s" fill="none" stroke="%s" stroke-width="%s"%s/>`+"\n", strings.Join(path, " "), paint, num(width), dash)
 }
 
 // Raw adds elements as they are.
 func (c *Canvas) Raw(svg string) { c.body.WriteString(svg) }
 
 // SVG returns the document. It can be a file of its own or a part of an HTML page.
-func (c *Canvas) SVG(ground Ground) []byte {
+func (c *Canvas) SVG() []byte {
 	var out strings.Builder
 	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" class="plot" width="%[1]s" height="%[2]s" viewBox="0 0 %[1]s %[2]s" `+
 		`role="img" aria-labelledby="%[3]s-title %[3]s-desc" font-family="sans-serif" font-size="12">`+"\n",
 		num(c.width), num(c.height), html.EscapeString(c.id))
 	fmt.Fprintf(&out, "<title id=\"%[1]s-title\">%[2]s</title>\n<desc id=\"%[1]s-desc\">%[3]s</desc>\n",
 		html.EscapeString(c.id), html.EscapeString(c.title), html.EscapeString(c.about))
-	if ground != Clear {
-		fmt.Fprintf(&out, `<rect width="%s" height="%s" fill="%s"/>`+"\n", num(c.width), num(c.height), ground)
-	}
 	out.WriteString(c.body.String() + "</svg>\n")
 	return []byte(out.String())
 }

@@ -66,8 +66,8 @@ var patterns = [SeriesMax]string{
 
 // SVG draws the bars with their limit. It has a title and a description for screen readers; each bar says its figures to a pointer.
 func (u Usage) SVG() []byte {
-	signs := u.legend()
-	bottom := signs[len(signs)-1].y + plotTop - 38 + plotHeight
+	signs, baseline := u.legend()
+	bottom := baseline + plotTop - 38 + plotHeight
 	c := New(u.ID, u.Width, bottom+34, u.Title, u.summary())
 	c.Raw("<defs>\n")
 	for i := 1; i < min(len(u.Series), SeriesMax); i++ {
@@ -77,10 +77,7 @@ func (u Usage) SVG() []byte {
 	c.Raw(`<g fill="currentColor">` + "\n")
 	c.Text(10, 18, "start", u.Title)
 	for _, s := range signs {
-		if s.text != "" {
-			s.draw(c, s.x, s.y)
-			c.Text(s.x+20, s.y, "start", s.text)
-		}
+		u.draw(c, s)
 	}
 
 	step, most := scale(u.top())
@@ -99,7 +96,7 @@ func (u Usage) SVG() []byte {
 		c.Line([][2]float64{{left, y(u.Limit)}, {u.Width - 10, y(u.Limit)}}, "currentColor", 1.5, limitDash)
 	}
 	c.Raw("</g>\n")
-	return c.SVG(Clear)
+	return c.SVG()
 }
 
 // bars draws all bars of a series as one shape: a browser writes each shape with a pattern as a picture of its own into a PDF.
@@ -148,47 +145,50 @@ const (
 
 // sign is an entry of the legend, at a point of its baseline.
 type sign struct {
-	x, y float64
-	text string
-	draw func(c *Canvas, x, y float64)
+	x, y   float64
+	text   string
+	series int
+	dash   string // of a line; empty: the sign of a series
 }
 
-// legend names the series and the lines, each beside its pattern, in as many lines as it needs. It has at least one entry.
-func (u Usage) legend() (signs []sign) {
-	x, y := 10.0, 38.0
-	add := func(text string, draw func(c *Canvas, x, y float64)) {
-		length := 34 + figureWidth*float64(len(text))
-		if x > 10 && x+length-14 > u.Width {
-			x, y = 10, y+lineHeight
-		}
-		signs = append(signs, sign{x, y, text, draw})
-		x += length
+func (u Usage) draw(c *Canvas, s sign) {
+	if s.dash != "" {
+		c.Line([][2]float64{{s.x, s.y - 4}, {s.x + 14, s.y - 4}}, "currentColor", 1.5, s.dash)
+	} else {
+		c.Raw(fmt.Sprintf(`<g class="s%d">`, s.series%SeriesMax))
+		c.Rect(s.x, s.y-10, 14, 12, paint(u.ID, s.series), "")
+		c.Raw("</g>\n")
 	}
-	line := func(dash string) func(*Canvas, float64, float64) {
-		return func(c *Canvas, x, y float64) {
-			c.Line([][2]float64{{x, y - 4}, {x + 14, y - 4}}, "currentColor", 1.5, dash)
-		}
-	}
-	for s, name := range u.Series {
-		if u.has(s) {
-			add(name, func(c *Canvas, x, y float64) {
-				fmt.Fprintf(&c.body, `<g class="s%d">`, s%SeriesMax)
-				c.Rect(x, y-10, 14, 12, paint(u.ID, s), "")
-				c.body.WriteString("</g>\n")
-			})
+	c.Text(s.x+20, s.y, "start", s.text)
+}
+
+// legend names the series and the lines, each beside its pattern, in as many lines as it needs. bottom is the baseline of the last one.
+func (u Usage) legend() (signs []sign, bottom float64) {
+	for i, name := range u.Series {
+		if u.has(i) {
+			signs = append(signs, sign{text: name, series: i})
 		}
 	}
 	if len(u.Before) > 0 {
-		add(u.BeforeName, line(beforeDash))
+		signs = append(signs, sign{text: u.BeforeName, dash: beforeDash})
 	}
 	if u.Limit > 0 {
 		text := "limit " + humanize.Comma(u.Limit)
 		if _, most := scale(u.top()); u.Limit > most {
 			text += " (above this picture)"
 		}
-		add(text, line(limitDash))
+		signs = append(signs, sign{text: text, dash: limitDash})
 	}
-	return append(signs, sign{y: y})
+	x, bottom := 10.0, 38.0
+	for i := range signs {
+		length := 34 + figureWidth*float64(len(signs[i].text))
+		if x > 10 && x+length-14 > u.Width {
+			x, bottom = 10, bottom+lineHeight
+		}
+		signs[i].x, signs[i].y = x, bottom
+		x += length
+	}
+	return signs, bottom
 }
 
 // paint is the fill of a series: the first is solid.
@@ -276,16 +276,10 @@ func (u Usage) summary() string {
 // scale returns the distance of lines and the top of an axis: 1, 2 or 5 times a power of ten, at most five lines.
 func scale(highest int64) (step, top int64) {
 	step = 1
-	for factor := 0; highest > 5*step; factor++ {
-		step = []int64{2, 5, 10}[factor%3] * pow10(factor/3)
+	for power, i := int64(1), 0; highest > 5*step; i++ {
+		if step = []int64{2, 5, 10}[i%3] * power; i%3 == 2 {
+			power = step
+		}
 	}
 	return step, max((highest+step-1)/step, 1) * step
-}
-
-func pow10(n int) int64 {
-	p := int64(1)
-	for range n {
-		p *= 10
-	}
-	return p
 }

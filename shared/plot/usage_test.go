@@ -1,12 +1,8 @@
 package plot
 
 import (
-	"bytes"
-	"encoding/xml"
-	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,7 +47,6 @@ func TestUsage(t *testing.T) {
 	}
 	for name, u := range map[string]Usage{"hours": hours(), "narrow": narrow, "quiet": quiet, "empty": empty, "before": before} {
 		got := u.SVG()
-		checkXML(t, name, got)
 		path := filepath.Join("testdata", name+".svg")
 		if *update {
 			must.Do(t, os.WriteFile(path, got, 0o644))
@@ -62,63 +57,6 @@ func TestUsage(t *testing.T) {
 		if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(string(got), "\n")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s\nIf it is meant: go test ./shared/plot -update", path, diff)
 		}
-	}
-}
-
-// In a PDF, each use of a pattern is a picture. One is in the legend, one has all the bars of the series.
-func TestPatternsAreUsedTwice(t *testing.T) {
-	svg := string(hours().SVG())
-	for i := 1; i < len(Outcomes); i++ {
-		if n := strings.Count(svg, fmt.Sprintf(`fill="url(#%s)"`, patternID("usage", i))); n != 2 {
-			t.Errorf("the pattern of %s is used %d times", Outcomes[i], n)
-		}
-	}
-}
-
-// A drawing is well formed, its references lead to IDs of its own, and it has a title and a description.
-func checkXML(t *testing.T, name string, svg []byte) {
-	t.Helper()
-	ids, references := map[string]bool{}, map[string]bool{}
-	texts := map[string]string{}
-	var inside string
-	for decoder := xml.NewDecoder(bytes.NewReader(svg)); ; {
-		token, err := decoder.Token()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		switch token := token.(type) {
-		case xml.StartElement:
-			inside = token.Name.Local
-			for _, a := range token.Attr {
-				switch {
-				case a.Name.Local == "id":
-					ids[a.Value] = true
-				case a.Name.Local == "aria-labelledby":
-					for id := range strings.FieldsSeq(a.Value) {
-						references[id] = true
-					}
-				case strings.HasPrefix(a.Value, "url(#"):
-					references[strings.TrimSuffix(strings.TrimPrefix(a.Value, "url(#"), ")")] = true
-				}
-			}
-		case xml.CharData:
-			if texts[inside] == "" {
-				texts[inside] = string(token)
-			}
-		case xml.EndElement:
-			inside = ""
-		}
-	}
-	for id := range references {
-		if !ids[id] {
-			t.Errorf("%s refers to #%s, which it does not have", name, id)
-		}
-	}
-	if len(references) < 2 || texts["title"] != `Requests of "acme" by hour` || len(texts["desc"]) < 20 {
-		t.Errorf("%s: references %v, title %q, description %q", name, references, texts["title"], texts["desc"])
 	}
 }
 

@@ -3,12 +3,9 @@
 package socket_test
 
 import (
-	"errors"
 	"io"
-	"os"
 	"syscall"
 	"testing"
-	"time"
 
 	"petgate/shared/testkit/must"
 )
@@ -40,22 +37,7 @@ func TestABlockingDescriptorBlocksNothing(t *testing.T) {
 	if err := raw.Control(func(fd uintptr) { setErr = syscall.SetNonblock(int(fd), false) }); err != nil || setErr != nil {
 		t.Fatal(err, setErr)
 	}
-	for name, call := range map[string]func() error{
-		"read":  func() error { _, err := near.Read(make([]byte, 1)); return err },
-		"write": func() error { _, err := near.Write(make([]byte, manyBytes)); return err },
-	} {
-		must.Do(t, near.SetDeadline(time.Now().Add(20*time.Millisecond)))
-		done := make(chan error, 1)
-		go func() { done <- call() }()
-		select {
-		case err := <-done:
-			if !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("%s: %v", name, err)
-			}
-		case <-time.After(10 * time.Second):
-			t.Fatalf("%s: the thread blocks", name)
-		}
-	}
+	expectDeadlines(t, near)
 }
 
 // One call copies no more than the bound, so the goroutine can be preempted after it.
