@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -35,11 +36,12 @@ import (
 // secretHeader carries the secret that the gateway and the service share.
 const secretHeader = "X-Gateway-Secret"
 
+// requestIDHeader names a request in the logs of gateway and service.
+const requestIDHeader = "X-Request-Id"
+
 // challenge is the WWW-Authenticate that a 401 must have (RFC 9110, section 11.6.1). Clients need an API key, which the gateway
 // checks. To the gateway, a 401 of this service means that its own configuration is wrong.
 const challenge = `Bearer realm="petgate"`
-
-const requestIDHeader = "X-Request-Id"
 
 // Limits of the server. They are wider than the gateway's.
 const (
@@ -74,9 +76,9 @@ type Config struct {
 // Service answers requests about pets.
 type Service struct {
 	config   Config
-	stopping <-chan struct{} // closed when the program has been asked to stop
+	stopping context.Context // ends when the program has been asked to stop
 	store    *store
-	metrics  *metrics
+	metrics  metrics
 	server   *fasthttp.Server
 	draining atomic.Bool
 }
@@ -86,9 +88,8 @@ type Service struct {
 // serves as before, but responds to the gateway's checks that it is stopping.
 func Open(ctx context.Context, db *database.DB, config Config) *Service {
 	config.BodyBytesMax = cmp.Or(config.BodyBytesMax, 64<<10)
-	m := newMetrics(config.Metrics)
-	s := &Service{config: config, stopping: ctx.Done(), metrics: m, store: openStore(ctx, db, config.Queue, config.Log, m)}
-	m.watch(config.Metrics, s.store)
+	s := &Service{config: config, stopping: ctx, store: openStore(ctx, db, config.Queue, config.Log)}
+	s.metrics = newMetrics(config.Metrics, s.store)
 	s.server = &fasthttp.Server{
 		Handler:                      s.handle,
 		ErrorHandler:                 s.handleUnreadable,
@@ -127,7 +128,7 @@ func (s *Service) Drain() { s.draining.Store(true) }
 func (s *Service) Shutdown(ctx context.Context) error {
 	s.Drain()
 	err := s.server.ShutdownWithContext(ctx)
-	s.store.close(ctx)
+	s.store.stop()
 	return err
 }
 
@@ -143,25 +144,17 @@ func newRefusal(c code.Code, message string) *refusal {
 func invalidBody(text string) *refusal { return newRefusal(code.InvalidRequest, "the body "+text) }
 
 func invalidMember(name, text string) *refusal {
-	return place{"member", name}.refuse(code.InvalidRequest, text)
+	return invalid(code.InvalidRequest, "member", name, text)
 }
 
 func invalidParameter(name, text string) *refusal {
-	return place{"parameter", name}.refuse(code.InvalidParameter, text)
+	return invalid(code.InvalidParameter, "parameter", name, text)
 }
 
-// place names the invalid member or parameter for programs.
-type place struct{ kind, name string }
-
-func (p place) refuse(c code.Code, text string) *refusal {
-	return &refusal{Status: c.Status, Code: c.Name, Message: fmt.Sprintf("the %s %q %s", p.kind, p.name, text), Details: p}
-}
-
-// AppendJSON appends p as a JSON object.
-func (p place) AppendJSON(dst []byte) []byte {
-	dst = api.AppendString(append(dst, '{'), p.kind)
-	dst = api.AppendString(append(dst, ':'), p.name)
-	return append(dst, '}')
+func invalid(c code.Code, kind, name, text string) *refusal {
+	r := newRefusal(c, fmt.Sprintf("the %s %q %s", kind, name, text))
+	r.Details = api.Named{Kind: kind, Name: name}
+	return r
 }
 
 var (
@@ -212,10 +205,8 @@ const readyPath = "/readyz"
 // serveReady responds with 200 if requests should come here, and with 503 if another instance is better.
 func (s *Service) serveReady(rc *fasthttp.RequestCtx) {
 	cause := s.Health()
-	select {
-	case <-s.stopping:
-		cause = errStopping
-	default:
+	if s.stopping.Err() != nil {
+		cause = errors.New("the service is stopping")
 	}
 	if cause != nil {
 		rc.Error(cause.Error(), fasthttp.StatusServiceUnavailable)
@@ -223,8 +214,6 @@ func (s *Service) serveReady(rc *fasthttp.RequestCtx) {
 	}
 	rc.SetBodyString("ready")
 }
-
-var errStopping = errors.New("the service is stopping")
 
 const (
 	listPath  = "/v1/pets"
@@ -311,7 +300,9 @@ func (s *Service) list(rc *fasthttp.RequestCtx) error {
 	}
 	if int64(len(found)) > q.limit {
 		found = found[:q.limit]
-		rc.Response.Header.Set("Link", "<"+listPath+"?"+nextPage(rc.QueryArgs(), found[len(found)-1].ID)+`>; rel="next"`)
+		next := rc.QueryArgs() // the same, after the last pet of this page
+		next.Set("after", strconv.FormatInt(found[q.limit-1].ID, 10))
+		rc.Response.Header.Set("Link", "<"+listPath+"?"+next.String()+`>; rel="next"`)
 	}
 	body := append(make([]byte, 0, 2048), '[')
 	for i, p := range found {
@@ -330,7 +321,7 @@ func (s *Service) create(rc *fasthttp.RequestCtx) (outcome string, err error) {
 	case !isJSON(contentType):
 		return "", newRefusal(code.UnsupportedMediaType,
 			fmt.Sprintf("Content-Type is %.100q: send Content-Type: application/json", contentType))
-	case !isPlain(string(rc.Request.Header.ContentEncoding())):
+	case !slices.Contains([]string{"", "identity"}, strings.ToLower(string(rc.Request.Header.ContentEncoding()))):
 		return "", errEncoded
 	case len(body) > s.config.BodyBytesMax:
 		return "", tooLarge(s.config.BodyBytesMax)
@@ -398,9 +389,6 @@ func answer(rc *fasthttp.RequestCtx, status int, body []byte) {
 	rc.Response.Header.SetContentType("application/json")
 	rc.Response.SetBodyRaw(body)
 }
-
-// isPlain reports whether a Content-Encoding is absent or "identity", which clients should not send (RFC 9110, section 8.4.1) but some do.
-func isPlain(encoding string) bool { return encoding == "" || strings.EqualFold(encoding, "identity") }
 
 // isJSON reports whether a Content-Type is absent or application/json with any parameters.
 func isJSON(contentType string) bool {

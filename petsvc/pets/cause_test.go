@@ -1,10 +1,8 @@
 package pets_test
 
 import (
-	"bytes"
 	"log/slog"
 	"net/url"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -99,33 +97,4 @@ func TestFullDiskIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.add(t, "Bella", pets.Available)
-}
-
-// A damaged page causes 503, and is named.
-func TestDamagedFileIsNamed(t *testing.T) {
-	var log testkit.Output
-	u := testkit.SQLite(t)
-	r := start(t, u, pets.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
-	for range 200 {
-		r.add(t, strings.Repeat("x", 100), pets.Available)
-	}
-	if _, err := r.db.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
-		t.Fatal(err)
-	}
-	var root int64
-	must.Do(t, r.db.Get(&root, `SELECT rootpage FROM sqlite_master WHERE name = 'pets'`))
-	file, err := os.OpenFile(strings.TrimPrefix(u, "sqlite:"), os.O_RDWR, 0)
-	if err == nil {
-		_, err = file.WriteAt(bytes.Repeat([]byte{0xff}, 4096), (root-1)*4096)
-	}
-	must.Do(t, err)
-	file.Close()
-	r.db.SetMaxIdleConns(0) // connections that read the file again
-	r.db.SetMaxIdleConns(8)
-	if a := r.do(t, "GET", "/v1/pets", ""); a.status != 503 || a.code() != "database_unavailable" {
-		t.Errorf("GET: %d %s", a.status, a.body)
-	}
-	if !strings.Contains(log.String(), "the SQLite file is damaged") {
-		t.Errorf("the cause is not named: %s", &log)
-	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
+	"golang.org/x/time/rate"
 
 	"petgate/shared/api"
 	"petgate/shared/api/code"
@@ -97,10 +98,8 @@ func parseKey(lines [][]byte) (key string, _ error) {
 		}
 	}
 	if len(key) == 0 || len(key) > keyBytesMax {
-		return "", invalidParameter(api.KeyHeader, fmt.Sprintf(
-			"must be sent once, as 1 to %d ASCII characters in double quotes, as in \"8e03978e-40d5\"; "+
-				"without the quotes, it may have no space, comma, semicolon, quote or backslash", keyBytesMax,
-		))
+		return "", invalidParameter(api.KeyHeader, fmt.Sprintf("must be sent once, as 1 to %d ASCII characters in double quotes, as in \"8e03978e-40d5\"; "+
+			"without the quotes, it may have no space, comma, semicolon, quote or backslash", keyBytesMax))
 	}
 	return key, nil
 }
@@ -134,40 +133,25 @@ func (s *store) remember(tx *sqlx.Tx, r *request, petID int64) error {
 	return nil
 }
 
-// Rows of old requests are removed in steps, because a long statement would delay requests: SQLite has one writer at a time.
+// A few rows are removed at a time, because a long statement would delay requests: SQLite has one writer.
 const (
-	forgetInterval = time.Minute
-	forgetPause    = 100 * time.Millisecond // between steps, while there are more rows
-	forgetRows     = 1000                   // of a step, or a few more that were stored in the same millisecond
+	forgetInterval = time.Second
+	forgetRows     = 5000 // or a few more that were stored in the same millisecond
 )
 
-// forget removes the rows of requests that are older than keptFor. A step enters the store like a request, so it never uses the
+// forget removes the rows of requests that are older than keptFor. It enters the store like a request, so it never uses the
 // connection of the watch.
 func (s *store) forget() {
+	complain := rate.Sometimes{Interval: time.Minute}
 	for s.life.Err() == nil {
-		removed, err := s.forgetOldest()
-		if err != nil && s.life.Err() == nil {
-			s.log.Warn("old Idempotency-Keys could not be removed", "error", err.Error())
+		if s.enter() == nil {
+			_, err := s.db.Exec(inDialect(s.db.Dialect(), forgetQuery), keptFor.Milliseconds(), forgetRows)
+			if s.leave(); err != nil && s.life.Err() == nil {
+				complain.Do(func() {
+					s.log.Warn("old Idempotency-Keys could not be removed", "error", database.Explain(err).Error())
+				})
+			}
 		}
-		pause := forgetInterval
-		if removed >= forgetRows {
-			pause = forgetPause
-		}
-		select {
-		case <-time.After(pause):
-		case <-s.life.Done():
-		}
+		s.sleep(forgetInterval)
 	}
-}
-
-func (s *store) forgetOldest() (removed int64, err error) {
-	if err := s.enter(); err != nil {
-		return 0, err
-	}
-	defer s.leave()
-	result, err := s.db.Exec(inDialect(s.db.Dialect(), forgetQuery), keptFor.Milliseconds(), forgetRows)
-	if err != nil {
-		return 0, s.failed("remove", err)
-	}
-	return result.RowsAffected()
 }

@@ -9,18 +9,29 @@ import (
 	"petgate/shared/trace"
 )
 
-// metrics are the metrics of petsvc. An outcome is ok, created, replayed or the code of an error, as in the access log.
+// metrics are the metrics of requests. An outcome is ok, created, replayed or the code of an error, as in the access log.
 type metrics struct {
-	requests   *prometheus.CounterVec
-	seconds    *prometheus.HistogramVec
-	databaseUp prometheus.Gauge
-
+	requests       *prometheus.CounterVec
+	seconds        *prometheus.HistogramVec
 	acceptFailures prometheus.Counter
 }
 
-func newMetrics(reg prometheus.Registerer) *metrics {
+// newMetrics also registers the metrics of the store.
+func newMetrics(reg prometheus.Registerer, s *store) metrics {
 	with := promauto.With(reg)
-	return &metrics{
+	gauge := func(name, help string, value func() int) {
+		with.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
+	}
+	gauge("petgate_petsvc_database_up", "1 while the database is available and requests may use it.", func() int {
+		if s.fault.Load() != nil {
+			return 0
+		}
+		return 1
+	})
+	gauge("petgate_petsvc_queue_requests", "Requests waiting for a connection to the database.", func() int { return int(s.waiting.Load()) })
+	gauge("petgate_petsvc_busy_connections", "Connections to the database in use by requests.", func() int { return len(s.slots) })
+	gauge("petgate_petsvc_usable_connections", "Connections to the database available to requests, in use or not.", func() int { return cap(s.slots) })
+	return metrics{
 		requests: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "petgate_petsvc_requests_total", Help: "Requests served, by operation and outcome.",
 		}, []string{"operation", "outcome"}),
@@ -31,26 +42,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		acceptFailures: with.NewCounter(prometheus.CounterOpts{
 			Name: "petgate_petsvc_accept_failures_total", Help: "Connections that could not be accepted, for example for lack of file descriptors.",
 		}),
-		databaseUp: with.NewGauge(prometheus.GaugeOpts{
-			Name: "petgate_petsvc_database_up", Help: "1 while the database is available and requests may use it.",
-		}),
 	}
 }
 
-// watch adds the metrics of the store.
-func (*metrics) watch(reg prometheus.Registerer, s *store) {
-	gauge := func(name, help string, value func() float64) {
-		promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
-	}
-	gauge("petgate_petsvc_queue_requests", "Requests waiting for a connection to the database.",
-		func() float64 { return float64(s.waiting.Load()) })
-	gauge("petgate_petsvc_busy_connections", "Connections to the database in use by requests.",
-		func() float64 { return float64(len(s.slots)) })
-	gauge("petgate_petsvc_usable_connections", "Connections to the database available to requests, in use or not.",
-		func() float64 { return float64(cap(s.slots)) })
-}
-
-func (m *metrics) count(operation, outcome string, took time.Duration, span *trace.Span) {
+func (m metrics) count(operation, outcome string, took time.Duration, span *trace.Span) {
 	m.requests.WithLabelValues(operation, outcome).Inc()
 	seconds := m.seconds.WithLabelValues(operation)
 	if span == nil {

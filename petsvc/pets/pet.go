@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"unicode"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/valyala/fasthttp"
 
 	"petgate/shared/api"
 )
@@ -96,7 +98,7 @@ func decode(body []byte) (NewPet, error) {
 // undecodable says why the JSON package refuses a body, and which member is the cause.
 func undecodable(err error) error {
 	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
-		if member, isMember := first(semantic.JSONPointer); isMember {
+		for member := range semantic.JSONPointer.Tokens() {
 			return invalidMember(member, rules[member])
 		}
 		return invalidBody("must be a JSON object")
@@ -105,26 +107,74 @@ func undecodable(err error) error {
 	if !ok {
 		return invalidBody("must be one JSON object")
 	}
-	member, isMember := first(syntax.JSONPointer)
-	switch {
-	case errors.Is(err, jsontext.ErrDuplicateName):
+	if errors.Is(err, jsontext.ErrDuplicateName) {
 		return invalidMember(syntax.JSONPointer.LastToken(), "must not be repeated")
-	case isMember && utf8.ValidString(member):
-		return invalidMember(member, fmt.Sprintf("is malformed at byte %d of the body: %v", syntax.ByteOffset+1, syntax.Err))
 	}
-	return invalidBody(fmt.Sprintf("must be one JSON object: the JSON is malformed at byte %d: %v", syntax.ByteOffset+1, syntax.Err))
-}
-
-// first returns the member of the body that contains the value at p.
-func first(p jsontext.Pointer) (member string, ok bool) {
-	for member = range p.Tokens() {
-		return member, true
+	what := fmt.Sprintf("is malformed at byte %d of the body: %v", syntax.ByteOffset+1, syntax.Err)
+	for member := range syntax.JSONPointer.Tokens() {
+		if utf8.ValidString(member) {
+			return invalidMember(member, what)
+		}
+		break
 	}
-	return "", false
+	return invalidBody("must be one JSON object: the JSON " + what)
 }
 
 // isName reports whether a pet can have a name. JSON Schema counts a byte order mark as white space, Unicode does not.
 func isName(name string) bool {
 	visible := func(r rune) bool { return !unicode.IsSpace(r) && r != '\uFEFF' }
 	return strings.ContainsFunc(name, visible) && !strings.ContainsFunc(name, unicode.IsControl) && utf8.RuneCountInString(name) <= nameMax
+}
+
+// query holds the parameters of a list.
+type query struct {
+	after  int64 // the page begins after this id
+	limit  int64
+	status Status // empty = any
+}
+
+const (
+	limitDefault = 20
+	limitMax     = 100
+)
+
+// parseQuery reads the parameters of a list. Unknown parameters are ignored, except names that are common for paging elsewhere. Known
+// ones must not be repeated or empty.
+func parseQuery(args *fasthttp.Args) (query, error) {
+	q := query{limit: limitDefault, after: math.MinInt64}
+	seen := map[string]bool{}
+	for key, value := range args.All() {
+		var err error
+		name, isGood, rule := string(key), false, ""
+		switch name {
+		case "limit":
+			q.limit, err = parseInteger(string(value))
+			isGood, rule = err == nil && q.limit >= 1 && q.limit <= limitMax, fmt.Sprintf("must be an integer from 1 to %d", limitMax)
+		case "after":
+			q.after, err = parseInteger(string(value))
+			isGood, rule = err == nil, "must be the id of a pet: a 64-bit integer"
+		case "status":
+			q.status = Status(value)
+			isGood, rule = q.status.isKnown(), "must be available, pending or sold"
+		case "offset", "page": // a client that pages with them would get the first page again and again
+			rule = "is not supported: follow Link, or send the last id as after"
+		default:
+			continue
+		}
+		if seen[name] {
+			isGood, rule = false, "must not be repeated"
+		}
+		if seen[name] = true; !isGood {
+			return q, invalidParameter(name, rule)
+		}
+	}
+	return q, nil
+}
+
+// parseInteger is strconv.ParseInt, but refuses a plus sign.
+func parseInteger(text string) (int64, error) {
+	if strings.HasPrefix(text, "+") {
+		return 0, strconv.ErrSyntax
+	}
+	return strconv.ParseInt(text, 10, 64)
 }

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"petgate/shared/api"
 )
 
 func TestDecode(t *testing.T) {
@@ -84,8 +86,8 @@ func TestDecode(t *testing.T) {
 		member := ""
 		if r, ok := errors.AsType[*refusal](err); ok {
 			member = "-"
-			if place, ok := r.Details.(place); ok {
-				member = place.name
+			if place, ok := r.Details.(api.Named); ok {
+				member = place.Name
 			}
 			if r.Status != 400 || r.Code != "invalid_request" || member != "-" && !strings.Contains(r.Message, strconv.Quote(member)) {
 				t.Errorf("%s: %+v", c.name, r)

@@ -66,7 +66,6 @@ var (
 type store struct {
 	db         *database.DB
 	log        *slog.Logger
-	metrics    *metrics
 	statements map[string]*sqlx.Stmt // by their text; complete before the first request is let in
 	fault      atomic.Pointer[error] // why the database is unavailable; nil: it is available
 	complain   rate.Sometimes        // about statements that fail
@@ -74,61 +73,48 @@ type store struct {
 	waiting    atomic.Int64
 	waitingMax int64
 	running    sync.Map        // the logical requests that this process serves at the moment
-	life       context.Context // ends with close
+	life       context.Context // of the work in the background
 	stop       context.CancelFunc
-	background sync.WaitGroup
 }
 
 // openStore returns when the state of the database is known, or after signOfLife: a gateway sends requests as soon as it can connect, and
 // would get a 503 for each.
-func openStore(ctx context.Context, db *database.DB, waitingMax int, log *slog.Logger, m *metrics) *store {
+func openStore(ctx context.Context, db *database.DB, waitingMax int, log *slog.Logger) *store {
 	s := &store{
-		db: db, log: log, metrics: m, waitingMax: int64(waitingMax), statements: map[string]*sqlx.Stmt{}, complain: rate.Sometimes{Interval: time.Minute},
+		db: db, log: log, waitingMax: int64(waitingMax), statements: map[string]*sqlx.Stmt{}, complain: rate.Sometimes{Interval: time.Minute},
 		// The watch has a connection of its own, so that it never waits for requests.
 		slots: make(chan struct{}, max(1, db.Stats().MaxOpenConnections-1)),
 	}
 	s.fault.Store(new(errors.New("the database has not been reached yet")))
 	s.life, s.stop = context.WithCancel(context.WithoutCancel(ctx))
-	looked := make(chan struct{}, 1)
-	s.background.Go(func() { s.watch(looked) })
+	looked := make(chan struct{})
+	go s.watch(sync.OnceFunc(func() { close(looked) }))
 	select {
 	case <-looked:
 	case <-time.After(signOfLife):
 	}
-	s.background.Go(s.forget)
+	go s.forget()
 	return s
 }
 
-// close ends the work in the background. It waits for a database that does not respond, at most until ctx ends.
-func (s *store) close(ctx context.Context) {
-	s.stop()
-	done := make(chan struct{})
-	go func() {
-		s.background.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
-}
-
-// watch migrates the database, prepares statements, and then checks whether the database is available. It sends on looked after a check.
-func (s *store) watch(looked chan<- struct{}) {
+// watch migrates the database, prepares statements, and then checks whether the database is available. It calls looked after each check.
+func (s *store) watch(looked func()) {
 	for sound := false; s.life.Err() == nil; { // sound: migrated and prepared since the last failure
 		late := time.AfterFunc(signOfLife, func() { s.report(fmt.Errorf("no response within %v", signOfLife)) })
 		err := s.check(s.life, sound)
 		late.Stop()
 		s.report(err)
 		sound = err == nil
-		select {
-		case looked <- struct{}{}:
-		default:
-		}
-		select {
-		case <-time.After(watchInterval):
-		case <-s.life.Done():
-		}
+		looked()
+		s.sleep(watchInterval)
+	}
+}
+
+// sleep ends early when the store is closed.
+func (s *store) sleep(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-s.life.Done():
 	}
 }
 
@@ -181,17 +167,15 @@ func (s *store) prepare() error {
 
 // report keeps the result of a check.
 func (s *store) report(err error) {
-	if err == nil {
-		if s.fault.Swap(nil) != nil {
-			s.metrics.databaseUp.Set(1)
-			s.log.Info("the database is available")
+	switch {
+	case s.life.Err() != nil: // its database may be closed
+	case err != nil:
+		err = database.Explain(err)
+		if before := s.fault.Swap(&err); before == nil || (*before).Error() != err.Error() {
+			s.log.Warn("the database is unavailable", "error", err.Error())
 		}
-		return
-	}
-	err = database.Explain(err)
-	if before := s.fault.Swap(&err); before == nil || (*before).Error() != err.Error() {
-		s.metrics.databaseUp.Set(0)
-		s.log.Warn("the database is unavailable", "error", err.Error())
+	case s.fault.Swap(nil) != nil:
+		s.log.Info("the database is available")
 	}
 }
 
@@ -250,20 +234,9 @@ func (s *store) list(q query) (found []Pet, err error) {
 	if q.status != "" {
 		text, args = listByStatusQuery, append(args, string(q.status))
 	}
-	rows, err := s.statements[text].Queryx(args...)
-	if err != nil {
-		return nil, s.failed("list", err)
-	}
-	defer rows.Close()
 	found = make([]Pet, 0, q.limit+1)
-	for rows.Next() { // not sqlx's Select, which allocates for each row
-		var p Pet
-		if err := rows.Scan(&p.ID, &p.Name, &p.CategoryID, (*string)(&p.Status)); err != nil {
-			return nil, s.failed("list", err)
-		}
-		found = append(found, p)
-	}
-	return found, s.failed("list", rows.Err())
+	err = s.statements[text].Select(&found, args...)
+	return found, s.failed("list", err)
 }
 
 func (s *store) get(id int64) (p Pet, err error) {
