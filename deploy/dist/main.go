@@ -198,7 +198,7 @@ func (r *release) pack(t target, shared files) error {
 	if err != nil {
 		return err
 	}
-	document, err := r.bill(name, content, third.licenses)
+	document, err := r.bill(name, fmt.Sprintf("%x", sha256.Sum256(archive)), third.modules)
 	if err != nil {
 		return err
 	}
@@ -218,9 +218,6 @@ type file struct {
 	content []byte
 	mode    fs.FileMode
 }
-
-// program returns a program of an archive for package buildinfo.
-func (f files) program(name string) *bytes.Reader { return bytes.NewReader(f["bin/"+name].content) }
 
 // archive returns the files as a tar.gz below one directory. It has them in the order of their names, as root's, with one time.
 func (f files) archive(directory string, modified time.Time) ([]byte, error) {

@@ -25,14 +25,21 @@ var isNotice = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)[^.]*
 // notices are the licences of modules.
 type notices struct {
 	files
-	licenses map[string]string // SPDX expressions by module
+	modules map[string]module // by path
+}
+
+// module is a module that the programs are made of.
+type module struct {
+	version string
+	license string // an SPDX expression
 }
 
 // noticesOf collects the texts of all modules that a system's programs are made of, and of Go's standard library. A directory of a module may
 // have a licence of its own.
 func noticesOf(t target) (notices, error) {
-	n := notices{files{}, map[string]string{}}
-	args := []string{"list", "-deps", "-f", "{{if .Standard}}std\t{{.Root}}\t{{.Root}}{{else}}{{with .Module}}{{if not .Main}}{{.Path}}\t{{.Dir}}\t{{end}}{{end}}{{.Dir}}{{end}}"}
+	n := notices{files{}, map[string]module{}}
+	args := []string{"list", "-deps", "-f", "{{if .Standard}}" + standardName + "\t" + strings.TrimPrefix(runtime.Version(), "go") +
+		"\t{{.Root}}\t{{.Root}}{{else}}{{with .Module}}{{if not .Main}}{{.Path}}\t{{.Version}}\t{{.Dir}}\t{{end}}{{end}}{{.Dir}}{{end}}"}
 	for _, program := range programs {
 		args = append(args, "./"+program)
 	}
@@ -44,27 +51,24 @@ func noticesOf(t target) (notices, error) {
 	}
 	for line := range strings.Lines(string(listed)) {
 		part := strings.Split(strings.TrimSpace(line), "\t")
-		if len(part) < 3 { // our own
+		if len(part) < 4 { // our own
 			continue
 		}
-		module, root := part[0], part[1]
-		if module == "std" {
-			module = standardName
-		}
-		for dir := part[2]; len(dir) >= len(root); dir = filepath.Dir(dir) {
-			if err := n.add(module, root, dir); err != nil {
+		path, version, root := part[0], part[1], part[2]
+		for dir := part[3]; len(dir) >= len(root); dir = filepath.Dir(dir) {
+			if err := n.add(path, version, root, dir); err != nil {
 				return n, err
 			}
 		}
-		if n.licenses[module] == "" {
-			return n, fmt.Errorf("%s in %s has no licence", module, root)
+		if n.modules[path].license == "" {
+			return n, fmt.Errorf("%s in %s has no licence", path, root)
 		}
 	}
 	return n, nil
 }
 
 // add adds the texts in a directory of a module. The licence of the module is that of its root.
-func (n notices) add(module, root, dir string) error {
+func (n notices) add(path, version, root, dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
@@ -74,7 +78,7 @@ func (n notices) add(module, root, dir string) error {
 		return err
 	}
 	for _, entry := range entries {
-		to := noticesIn + filepath.ToSlash(filepath.Join(module, within, entry.Name()))
+		to := noticesIn + filepath.ToSlash(filepath.Join(path, within, entry.Name()))
 		if _, known := n.files[to]; known || !entry.Type().IsRegular() || !isNotice.MatchString(entry.Name()) {
 			continue
 		}
@@ -83,8 +87,8 @@ func (n notices) add(module, root, dir string) error {
 			return err
 		}
 		n.files[to] = file{text, 0o644}
-		if dir == root && n.licenses[module] == "" {
-			n.licenses[module] = licenseOf(text)
+		if dir == root && n.modules[path].license == "" {
+			n.modules[path] = module{version, licenseOf(text)}
 		}
 	}
 	return nil
