@@ -155,16 +155,13 @@ func asks(a *api.API, curl, public string) (title, commands string) {
 			"    " + curl + ` -H "Content-Type: application/json" -d '{"name":"Rex","categoryId":1}' ` + public + "/v1/pets\n" + own
 	}
 	// The easiest come first: what only reads, and what has no parameter in its path.
-	slices.SortStableFunc(first, func(a, b api.Operation) int {
-		hard := func(o api.Operation) int {
-			effort := 2 * strings.Count(o.Path, "{")
-			if o.IsPublic || o.Method != http.MethodGet {
-				effort += 5
-			}
-			return effort
+	effort := func(o api.Operation) int {
+		if o.IsPublic || o.Method != http.MethodGet {
+			return 5 + 2*strings.Count(o.Path, "{")
 		}
-		return hard(a) - hard(b)
-	})
+		return 2 * strings.Count(o.Path, "{")
+	}
+	slices.SortStableFunc(first, func(a, b api.Operation) int { return effort(a) - effort(b) })
 	var lines []string
 	for _, o := range first[:min(2, len(first))] {
 		method := operate.Either(o.Method == http.MethodGet, "", "-X "+o.Method+" ")

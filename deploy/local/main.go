@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -33,7 +34,7 @@ import (
 const (
 	databasePath = "var/petgate.db"
 	databaseURL  = "sqlite:" + databasePath
-	socketPath   = "var/petsvc.sock"
+	socketPath   = "var/petsvc.sock" // relative, so it is short in any source tree
 	accessPath   = "var/access.log"
 
 	// connectionsMax is enough for one machine, and needs no higher limit of open files than most systems have.
@@ -124,12 +125,18 @@ func enterModule() (started string, err error) {
 
 // run runs everything until ctx ends. started is the user's directory.
 func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) error {
-	// The lock comes first: nothing of another process of this command may be touched.
-	unlock, err := lock(cfg.Listen)
-	if err != nil {
+	// The socket comes first, also without pets: nothing of another process of this command may be touched.
+	if err := os.MkdirAll("var", 0o755); err != nil {
 		return err
 	}
-	defer unlock()
+	socket, err := service.Listen("unix:"+socketPath, "another source tree")
+	if err != nil {
+		return fmt.Errorf("%w; if it is another `make run`, stop it with Ctrl-C in its terminal", err)
+	}
+	defer socket.Close()
+	if err := os.Chmod(socketPath, 0o600); err != nil {
+		return err
+	}
 	ports, err := app.Listen(cfg)
 	if err != nil {
 		return fmt.Errorf("%w\nWith other ports: make run ARGS=\"--listen 127.0.0.1:8180 --admin-listen 127.0.0.1:9190\"", err)
@@ -146,11 +153,7 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 		if err := seedPets(ctx, db); err != nil {
 			return err
 		}
-		stopPets, err := servePets(ctx, db, cfg.BodyBytesMax, log)
-		if err != nil {
-			return err
-		}
-		defer stopPets()
+		defer servePets(ctx, socket, db, cfg.BodyBytesMax, log)()
 		cfg.Upstreams = []string{"unix:" + socketPath}
 	}
 
@@ -244,23 +247,16 @@ func buildKeyadmin(ctx context.Context) error {
 	return nil
 }
 
-// servePets serves the pet service on a socket. The path is relative, so it is short in any source tree.
-func servePets(ctx context.Context, db *database.DB, bodyBytesMax int, log *slog.Logger) (stop func(), err error) {
-	listener, err := service.Listen("unix:"+socketPath, "another copy of the source tree")
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(socketPath, 0o600); err != nil {
-		return nil, errors.Join(err, listener.Close())
-	}
+// servePets serves the pet service on a socket until stop is called.
+func servePets(ctx context.Context, socket net.Listener, db *database.DB, bodyBytesMax int, log *slog.Logger) (stop func()) {
 	server := pets.Open(ctx, db, pets.Config{Queue: 64, BodyBytesMax: bodyBytesMax, Log: log, Metrics: prometheus.NewRegistry()})
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
+	go func() { ended <- server.Serve(socket) }()
 	return func() {
 		settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), petsWithin)
 		defer cancel()
 		if err := errors.Join(server.Shutdown(settle), <-ended); err != nil {
 			log.Error("the pet service did not end in order", "error", err.Error())
 		}
-	}, nil
+	}
 }
