@@ -15,7 +15,6 @@ import (
 	"log"
 	"math/big"
 	"net"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -154,20 +153,4 @@ func (l *lab) awaitResponse(o *site) error {
 	}
 	_, err = conn.Read(make([]byte, 1))
 	return err
-}
-
-// startCollector starts a collector of traces that accepts everything, in this process.
-func (l *lab) startCollector() error {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	l.collector = "http://" + ln.Addr().String()
-	go func() {
-		_ = http.Serve(ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body)
-			w.Header().Set("Content-Type", "application/x-protobuf")
-		}))
-	}()
-	return nil
 }

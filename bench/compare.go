@@ -47,7 +47,7 @@ func compare(ctx context.Context, l *lab, p *program) (turn, error) {
 		}
 		labs[name] = side
 		for _, row := range p.compared {
-			if sites[name+row.name], err = side.open(ctx, row, setup{log: toFile}); err != nil {
+			if sites[name+row.name], err = side.open(ctx, row, setup{hasLog: true}); err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
 		}
@@ -97,7 +97,7 @@ func (l *lab) openSide(ctx context.Context, name, bin string) (*lab, error) {
 		return nil, err
 	}
 	var err error
-	if side.redis[volatile], err = side.startRedis(ctx); err != nil {
+	if side.redis[everyone], err = side.startRedis(ctx); err != nil {
 		return nil, err
 	}
 	server := *l.postgres

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -17,8 +16,7 @@ type lab struct {
 	dir          string
 	bin          string
 	upstreamAddr string
-	furtherAddrs []string // of the same upstream
-	redis        map[storage]*store
+	redis        map[clients]*store
 	postgres     *postgres
 	keysPath     string // a token a line
 	keyMapPath   string // the same as a haproxy map
@@ -27,7 +25,6 @@ type lab struct {
 	certificate  string // PEM files of a certificate for 127.0.0.1, of its key, and of both
 	privateKey   string
 	identity     string
-	collector    string              // URL of a collector of traces
 	descriptors  uint64              // that a program may have open
 	notes        map[string][]string // of sections, for the page
 	processes    []*process
@@ -40,9 +37,6 @@ type standing struct {
 	name string
 	as   setup
 }
-
-// furtherUpstreams is for gateways with a crowd of clients: Petgate sends at most 512 requests at a time to an upstream.
-const furtherUpstreams = 9
 
 func openLab(ctx context.Context, bin string) (l *lab, err error) {
 	dir, err := os.MkdirTemp("/tmp", "petgate-bench-")
@@ -61,21 +55,13 @@ func openLab(ctx context.Context, bin string) (l *lab, err error) {
 	if l.upstreamAddr, err = freeAddress(); err != nil {
 		return nil, err
 	}
-	for range furtherUpstreams {
-		addr, err := freeAddress()
-		if err != nil {
-			return nil, err
-		}
-		l.furtherAddrs = append(l.furtherAddrs, addr)
-	}
-	addresses := append([]string{l.upstreamAddr}, l.furtherAddrs...)
-	if _, err = l.launch(nil, l.binary("upstream"), "-listen", strings.Join(addresses, ",")); err != nil {
+	if _, err = l.launch(nil, l.binary("upstream"), "-listen", l.upstreamAddr); err != nil {
 		return nil, err
 	}
-	if l.redis[volatile], err = l.startRedis(ctx); err != nil {
+	if l.redis[everyone], err = l.startRedis(ctx); err != nil {
 		return nil, err
 	}
-	if err = errors.Join(l.createCertificate(), l.startCollector()); err != nil {
+	if err = l.createCertificate(); err != nil {
 		return nil, err
 	}
 	if l.postgres, err = openPostgres(ctx, l); err != nil {
@@ -89,7 +75,7 @@ func newLab(dir, bin string) *lab {
 	return &lab{
 		dir: dir, bin: bin, keysPath: in("keys"), keyMapPath: in("keys.map"), smallKeyPath: in("small"), bannedPath: in("banned"),
 		certificate: in("certificate.pem"), privateKey: in("key.pem"), identity: in("identity.pem"),
-		redis: map[storage]*store{}, shared: map[standing]*site{}, notes: map[string][]string{},
+		redis: map[clients]*store{}, shared: map[standing]*site{}, notes: map[string][]string{},
 	}
 }
 
@@ -184,20 +170,20 @@ func (l *lab) openAll(ctx context.Context, systems []system, as setup) (sites []
 // Run is one measurement: one system under one load for one duration.
 type Run struct {
 	Section       string
-	Load          string `json:",omitempty"` // of a section that loads its systems in several ways
+	Load          string // of a section that loads its systems in several ways
 	System        string
 	Round         int
 	Connections   int
 	Requests      int64
 	PerSecond     float64
-	Percentiles   []int64 `json:",omitempty"` // of latency, in µs
+	Percentiles   []int64 // of latency, in µs
 	GatewayMicros float64 // processor time of the gateway per request
 	RedisMicros   float64 // and of Redis
 	RedisCalls    float64 // per request
-	SystemCalls   float64 `json:",omitempty"` // per request; only a comparison counts them
+	SystemCalls   float64 // per request; only a comparison counts them
 	PostgresShare float64 // processor time of Postgres, in cores
 	ResidentMB    float64
-	IdleKB        float64 `json:",omitempty"` // memory per idle connection
+	IdleKB        float64 // memory per idle connection
 	Refused       int64   // responses other than 2xx and 3xx
 }
 

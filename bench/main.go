@@ -1,5 +1,5 @@
-// Bench measures the gateway next to other proxies, and the pet service next to its database. It writes all tables to
-// bench/results/tables.md, and a summary with a plot to docs/performance.md. With -before it compares the gateways of two revisions instead.
+// Bench measures the gateway next to other proxies, and the pet service next to its database. It prints all tables, and writes a summary
+// with a plot to docs/performance.md. With -before it compares the gateways of two revisions instead.
 //
 // All gateways and proxies have the same upstream; those that check keys serve the same 1,000 keys. All of them run all
 // the time and take turns under load, one short run each in every round. A change in the machine's speed therefore
@@ -27,16 +27,13 @@ func main() {
 	log.SetFlags(0)
 	var p program
 	var connections, only, sections string
-	var report bool
 	flag.IntVar(&p.rounds, "rounds", 5, "number of rounds; the tables show medians over them")
-	flag.DurationVar(&p.duration, "duration", 2*time.Second, "length of one run, in whole seconds; the sections "+suites[0].name+" to "+suites[len(suites)-1].name+" have lengths of their own")
+	flag.DurationVar(&p.duration, "duration", 2*time.Second, "length of one run, in whole seconds; those at a fixed rate have lengths of their own")
 	flag.StringVar(&connections, "connections", "1,32,128", "numbers of client connections of the main table and of -before, separated by commas")
 	flag.StringVar(&only, "only", "", "regular expression: rows of the main table and of -before to run; the first row of the main table always runs")
 	flag.StringVar(&sections, "sections", "", "regular expression: sections to run; "+sectionNames())
 	flag.StringVar(&p.bin, "bin", "bin", "directory of the built programs")
 	flag.StringVar(&p.before, "before", "", "compare with the gateway and keyadmin of another revision in this directory, and measure nothing else")
-	flag.BoolVar(&report, "report", false, "measure nothing; write the tables and the plot again from the figures in -out")
-	out := flag.String("out", "", "write the raw figures and all tables to this directory")
 	docs := flag.String("docs", "", "write the summary and its plot to performance.md in this directory")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -44,16 +41,7 @@ func main() {
 	if err := p.parse(connections, only, sections); err != nil {
 		log.Fatal("bench: ", err)
 	}
-	result, err := readResult(*out)
-	if report && len(result.Runs) == 0 {
-		log.Fatal("bench: -report: no figures in -out ", *out)
-	}
-	if !report {
-		result, err = p.measure(ctx)
-	}
-	if err == nil && *out != "" {
-		err = result.write(*out)
-	}
+	result, err := p.measure(ctx)
 	if err == nil {
 		fmt.Print(result.tables())
 		if *docs != "" {

@@ -1,14 +1,10 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"iter"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,45 +12,14 @@ import (
 	"time"
 )
 
-// Result is what one invocation measured. bench/results holds the last full one.
+// Result is what one invocation measured.
 type Result struct {
 	At       time.Time
 	Machine  map[string]string
 	Rounds   int
 	Duration string
-	Notes    map[string][]string `json:",omitempty"` // what a section leaves out
+	Notes    map[string][]string // what a section leaves out
 	Runs     []Run
-}
-
-// The raw figures, and all tables made from them.
-const (
-	resultFile = "runs.json"
-	tablesFile = "tables.md"
-)
-
-func readResult(dir string) (r Result, err error) {
-	raw, err := os.ReadFile(filepath.Join(dir, resultFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return r, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(raw, &r)
-	}
-	return r, err
-}
-
-func (r Result) write(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	raw, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, resultFile), append(raw, '\n'), 0o644); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, tablesFile), []byte("# All tables\n\nWritten by `bench/run`; [bench/README.md](../README.md) says how the figures are taken.\n\n"+r.tables()), 0o644)
 }
 
 // row is one row of a table. A section that loads its systems in one way names no load.

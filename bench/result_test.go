@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -26,8 +25,6 @@ func drifting() Result {
 			r.Runs = append(r.Runs, run("gateways", nginxPlain, round, connections, 10*slow),
 				run("gateways", petgateRedis, round, connections, 15*slow))
 		}
-		r.Runs = append(r.Runs, run("trip", policyIsOff, round, 1, 20*slow), run("trip", petgateRedis, round, 1, 50*slow),
-			run("trip", redisTrip, round, 1, 10*slow))
 	}
 	return r
 }
@@ -37,9 +34,6 @@ func TestRatiosAreTakenWithinARound(t *testing.T) {
 	got := ratio(r.of("gateways", petgateRedis, manyConnections), r.of("gateways", nginxPlain, manyConnections), Run.micros)
 	if want := (spread{1.5, 1.5, 1.5}); got != want {
 		t.Errorf("ratio %+v, want %+v", got, want)
-	}
-	if got, want := r.addedTrips(), (spread{3, 3, 3}); got != want {
-		t.Errorf("policy adds %+v trips, want %+v", got, want)
 	}
 	if got, want := over(r.of("gateways", petgateRedis, 1), Run.micros), (spread{15, 30, 150}); got != want {
 		t.Errorf("over the rounds %+v, want %+v", got, want)
@@ -107,58 +101,5 @@ func TestComparison(t *testing.T) {
 	}
 	if strings.Contains(text, "CPU of Redis") || strings.Contains(text, "quotas in Redis") {
 		t.Errorf("rows without figures in\n%s", text)
-	}
-}
-
-// TestSuiteTable has a system under two loads in two rounds, the second on a slower machine.
-func TestSuiteTable(t *testing.T) {
-	tls := suites[1]
-	kept, secure := tls.loads[0].name, tls.loads[2].name
-	r := Result{Notes: map[string][]string{tls.name: {"Left out: much."}}}
-	for round, slow := range []float64{1, 10, 2} {
-		for _, m := range []struct {
-			load, system string
-			micros       float64
-		}{{kept, nginxPlain, 10}, {kept, petgateMemory, 20}, {secure, nginxPlain, 20}, {secure, petgateMemory, 25}} {
-			r.Runs = append(r.Runs, Run{
-				Section: tls.name, Load: m.load, System: m.system, Round: round, Connections: someConnections, GatewayMicros: m.micros * slow,
-			})
-		}
-	}
-	want := "### " + tls.title + `
-
-| load | what ran | CPU µs per request: program | ÷ nginx, plain proxy, same load | ÷ itself, first load |
-|---|---|---|---|---|
-| kept connections | nginx, plain proxy | 20.0 | 1.00 (1.00–1.00) | 1.00 (1.00–1.00) |
-| kept connections | Petgate, quotas in memory | 40.0 | 2.00 (2.00–2.00) | 1.00 (1.00–1.00) |
-| kept connections, TLS | nginx, plain proxy | 40.0 | 1.00 (1.00–1.00) | 2.00 (2.00–2.00) |
-| kept connections, TLS | Petgate, quotas in memory | 50.0 | 1.25 (1.25–1.25) | 1.25 (1.25–1.25) |
-
-Left out: much.
-`
-	if text := r.tables(); !strings.Contains(text, want) {
-		t.Errorf("the tables are\n%s\nwant in them\n%s", text, want)
-	}
-}
-
-func TestSuitesAreConsistent(t *testing.T) {
-	sections := map[string]bool{}
-	for _, s := range allSections() {
-		if sections[s.name] {
-			t.Errorf("two sections are %q", s.name)
-		}
-		sections[s.name] = true
-	}
-	for _, s := range suites {
-		if !slices.ContainsFunc(s.systems, func(o system) bool { return o.name == s.base }) {
-			t.Errorf("%s: no system %q to compare with", s.name, s.base)
-		}
-		loads := map[string]bool{}
-		for _, load := range s.loads {
-			if loads[load.name] {
-				t.Errorf("%s: two loads are %q", s.name, load.name)
-			}
-			loads[load.name] = true
-		}
 	}
 }

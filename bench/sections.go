@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
-	"time"
 )
 
 // section is a group of rows that are measured together.
@@ -22,7 +20,7 @@ func allSections() []section {
 	for _, s := range suites {
 		all = append(all, section{s.name, s.open})
 	}
-	return append(all, section{"trip", trip}, section{"refusals", refusals}, section{"pets", petService}, section{"scale", scale})
+	return append(all, section{"refusals", refusals}, section{"pets", petService})
 }
 
 // Names of rows that the summary refers to.
@@ -34,7 +32,6 @@ const (
 	petgateRedis    = "Petgate, quotas in Redis"
 	nginxLuaRedis   = "nginx + Lua + Redis"
 	haproxyTables   = "haproxy + stick tables (one node)"
-	redisTrip       = "redis-benchmark, the same function"
 	admitted        = "admitted"
 	overQuota       = "over its quota (429), bans off"
 	banned          = "over its quota, then banned (429)"
@@ -50,7 +47,7 @@ const (
 
 // gateways is the main table.
 func gateways(ctx context.Context, l *lab, p *program) (turn, error) {
-	sites, err := l.openAll(ctx, p.rows, setup{log: toFile})
+	sites, err := l.openAll(ctx, p.rows, setup{hasLog: true})
 	return func(ctx context.Context) (runs []Run, err error) {
 		for _, connections := range p.connections {
 			for _, o := range sites {
@@ -65,33 +62,13 @@ func gateways(ctx context.Context, l *lab, p *program) (turn, error) {
 	}, err
 }
 
-// trip measures what one Redis call adds to the latency of a single client, next to the latency of the same script in
-// redis-benchmark.
-func trip(ctx context.Context, l *lab, p *program) (turn, error) {
-	sites, err := l.openAll(ctx, []system{
-		{name: policyIsOff, start: policyOff},
-		inRedis,
-	}, setup{})
-	return func(ctx context.Context) (runs []Run, err error) {
-		for _, o := range sites {
-			run, err := l.run(ctx, o.name, 1, p.duration, l.keysPath, o)
-			if err != nil {
-				return nil, err
-			}
-			runs = append(runs, run)
-		}
-		run, err := redisBenchmark(ctx, l.redis[volatile].addrs[0])
-		return append(runs, run), err
-	}, err
-}
-
 // refusals loads the gateway with requests that it refuses.
 func refusals(ctx context.Context, l *lab, p *program) (turn, error) {
 	strict, err := l.open(ctx, inRedis, setup{})
 	if err != nil {
 		return nil, err
 	}
-	if err := l.openStore(ctx, alone); err != nil {
+	if l.redis[alone], err = l.startRedis(ctx); err != nil {
 		return nil, err
 	}
 	lenient, err := l.open(ctx, system{start: petgate("redis", "GATEWAY_BAN_AFTER=0"), redis: true}, setup{redis: alone})
@@ -154,38 +131,4 @@ func petService(ctx context.Context, l *lab, p *program) (turn, error) {
 		}
 		return runs, nil
 	}, err
-}
-
-// gatewaysMax is the largest number of gateways on one Redis.
-const gatewaysMax = 4
-
-// statisticsEvery is how often a gateway writes statistics to the database. A run of this length has one batch of each gateway.
-const statisticsEvery = 3 * time.Second
-
-// scale loads one to four gateways on one Redis at the same time.
-func scale(ctx context.Context, l *lab, p *program) (turn, error) {
-	sites := make([]*site, gatewaysMax)
-	for i := range sites {
-		var err error
-		if sites[i], err = l.open(ctx, inRedis, setup{}); err != nil {
-			return nil, err
-		}
-	}
-	return func(ctx context.Context) (runs []Run, err error) {
-		for n := 1; n <= len(sites); n++ {
-			run, err := l.run(ctx, gatewaysOnOne(n), someConnections, max(p.duration, statisticsEvery), l.keysPath, sites[:n]...)
-			if err != nil {
-				return nil, err
-			}
-			runs = append(runs, run)
-		}
-		return runs, nil
-	}, nil
-}
-
-func gatewaysOnOne(n int) string {
-	if n == 1 {
-		return "1 gateway"
-	}
-	return fmt.Sprintf("%d gateways", n)
 }

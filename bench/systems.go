@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"text/template"
 )
 
@@ -20,18 +19,12 @@ type system struct {
 	redis bool // it asks Redis
 }
 
-// setup is how a system is configured. The zero setup has no TLS, no access log, and a Redis without persistence.
+// setup is how a system is configured. The zero setup has no TLS and no access log.
 type setup struct {
-	tls      bool
-	log      sink
-	redis    storage
-	crowd    bool   // as many requests at a time as there are connections
-	cors     bool   // scripts of the site `origin` may read responses
-	settings string // further settings of Petgate, separated by spaces
+	tls    bool
+	hasLog bool // to a file
+	redis  clients
 }
-
-// origin is a site whose scripts call the API.
-const origin = "https://app.example"
 
 // The systems of several tables.
 var (
@@ -70,7 +63,7 @@ func peer(program, config string, args ...string) func(*lab, string, setup) (*pr
 			return nil, err
 		}
 		defer file.Close()
-		redisHost, redisPort, err := net.SplitHostPort(l.redis[as.redis].addrs[0])
+		redisHost, redisPort, err := net.SplitHostPort(l.redis[as.redis].addr)
 		if err != nil {
 			return nil, err
 		}
@@ -81,10 +74,7 @@ func peer(program, config string, args ...string) func(*lab, string, setup) (*pr
 		if as.tls {
 			fields["Certificate"], fields["PrivateKey"], fields["Identity"] = l.certificate, l.privateKey, l.identity
 		}
-		if as.cors {
-			fields["Origin"] = origin
-		}
-		stdout, err := as.log.open(l, listen)
+		stdout, err := l.openLog(as, listen)
 		if err != nil {
 			return nil, err
 		}
@@ -103,6 +93,15 @@ func bare(l *lab, listen string, _ setup) (*process, error) {
 	return l.launch(nil, l.binary("bare"), "-listen", listen, "-upstream", l.upstreamAddr)
 }
 
+// openLog opens the file for the access log of the program that listens on this address; nil: it writes none. Some programs inherit the
+// file as their standard output; others open it by its name.
+func (l *lab) openLog(as setup, listen string) (*os.File, error) {
+	if !as.hasLog {
+		return nil, nil
+	}
+	return os.OpenFile(filepath.Join(l.dir, listen+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+}
+
 // policyOff is the gateway's request path without directory and quotas: every stage runs, but nothing is looked up or counted.
 func policyOff(l *lab, listen string, _ setup) (*process, error) {
 	return l.launch(nil, l.binary("policyoff"), "-listen", listen, "-upstream", "http://"+l.upstreamAddr)
@@ -115,7 +114,7 @@ func petgate(quotas string, settings ...string) func(*lab, string, setup) (*proc
 		if err != nil {
 			return nil, err
 		}
-		stdout, err := as.log.open(l, listen)
+		stdout, err := l.openLog(as, listen)
 		if err != nil {
 			return nil, err
 		}
@@ -124,28 +123,14 @@ func petgate(quotas string, settings ...string) func(*lab, string, setup) (*proc
 			"GATEWAY_UPSTREAMS=http://" + l.upstreamAddr, "GATEWAY_SNAPSHOT=",
 			"GATEWAY_ACCESS_LOG=" + strconv.FormatBool(stdout != nil),
 		}, settings...)
-		env = append(env, strings.Fields(as.settings)...)
 		switch quotas {
 		case "redis":
-			env = append(env, "REDIS_URL="+l.redis[as.redis].url())
+			env = append(env, "REDIS_URL=redis://"+l.redis[as.redis].addr)
 		case "unix":
 			env = append(env, "REDIS_URL=unix://"+l.redis[as.redis].socket)
 		}
 		if as.tls {
 			env = append(env, "GATEWAY_TLS_CERT="+l.certificate, "GATEWAY_TLS_KEY="+l.privateKey)
-		}
-		if as.crowd {
-			urls := "http://" + l.upstreamAddr
-			for _, addr := range l.furtherAddrs {
-				urls += ",http://" + addr
-			}
-			env = append(env, "GATEWAY_UPSTREAMS="+urls, "GATEWAY_CONCURRENCY_MAX=32768")
-		}
-		if as.cors {
-			env = append(env, "GATEWAY_CORS_ORIGINS="+origin)
-		}
-		if strings.Contains(as.settings, "OTEL_") {
-			env = append(env, "OTEL_EXPORTER_OTLP_ENDPOINT="+l.collector)
 		}
 		if stdout != nil {
 			defer stdout.Close()

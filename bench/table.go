@@ -30,12 +30,10 @@ func (r Result) tables() string {
 	for _, s := range suites {
 		r.writeTable(&b, s.title, r.rowsOf(s.name, 0), append(loadColumns,
 			ratioTo(s.base+", same load", Run.micros, func(at row) row { at.system = s.base; return at }),
-			ratioTo("itself, first load", Run.micros, func(at row) row { at.load = s.loads[0].name; return at }),
 			callsColumn, refusedColumn, idleColumn), r.Notes[s.name]...)
 	}
 	r.writeSmall(&b, "refusals", fmt.Sprintf("Refused requests, %s, %d connections", petgateRedis, manyConnections), admitted)
 	r.writeSmall(&b, "pets", fmt.Sprintf("The pet service, %d connections to Postgres", databaseConnections), pgbenchRow)
-	r.writeSmall(&b, "scale", fmt.Sprintf("Gateways on one Redis, %d connections each", someConnections), gatewaysOnOne(1))
 	r.writeComparison(&b)
 	return b.String()
 }
@@ -211,7 +209,6 @@ func (r Result) writeFigures(b *strings.Builder, from, to int) {
 		{"CPU of a request without a key ÷ an admitted one", ratio(refused(keyless), refused(admitted), Run.micros)},
 		{fmt.Sprintf("p99 with %d connections ÷ %s", someConnections, nginxPlain), ratio(some(petgateRedis), some(nginxPlain), latency(p99))},
 		{"the same for p99.9", ratio(some(petgateRedis), some(nginxPlain), latency(p999))},
-		{"p50 that policy adds with one connection ÷ p50 of the same script in redis-benchmark", r.addedTrips()},
 		{"lists of 20 per second from petsvc, 8 clients, ÷ pgbench, 8 connections", ratio(pets(petsvcFewRow), pets(pgbenchRow), perSecond)},
 		{"the same with 32 clients", ratio(pets(petsvcRow), pets(pgbenchRow), perSecond)},
 		{"lists through a gateway, quotas in memory, ÷ directly from petsvc, 32 clients", ratio(pets(chainRow), pets(petsvcRow), perSecond)},
@@ -226,14 +223,4 @@ func (r Result) writeFigures(b *strings.Builder, from, to int) {
 	if head == "" {
 		b.WriteByte('\n')
 	}
-}
-
-// addedTrips is how much longer a single client waits because quotas are in Redis. The unit is a trip of redis-benchmark.
-func (r Result) addedTrips() spread {
-	var values []float64
-	off, trips := r.of("trip", policyIsOff, 0), r.of("trip", redisTrip, 0)
-	for i, run := range r.of("trip", petgateRedis, 0) {
-		values = append(values, (latency(p50)(run)-latency(p50)(off[i]))/latency(p50)(trips[i]))
-	}
-	return spreadOf(values)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -36,8 +35,6 @@ type traffic struct {
 	duration    time.Duration
 	keysPath    string // without it, requests carry no key
 	path        string // and query; empty: a list of 20
-	field       string // a further header field of each request
-	bodyBytes   int    // above 0, each request is a POST with a body of this length
 }
 
 // load loads a site.
@@ -58,13 +55,10 @@ func wrk(ctx context.Context, o *site, t traffic, wrapper ...string) (summary, e
 		"--timeout", "10s", "-s", "bench/load.lua", scheme+o.listen)
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Env = os.Environ()
-	for name, value := range map[string]string{"KEYS": t.keysPath, "PATH_QUERY": t.path, "FIELD": t.field} {
+	for name, value := range map[string]string{"KEYS": t.keysPath, "PATH_QUERY": t.path} {
 		if value != "" {
 			cmd.Env = append(cmd.Env, name+"="+value)
 		}
-	}
-	if t.bodyBytes > 0 {
-		cmd.Env = append(cmd.Env, "BODY_BYTES="+strconv.Itoa(t.bodyBytes))
 	}
 	text, err := cmd.CombinedOutput()
 	if err != nil {
