@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"petgate/shared/testkit"
 )
 
 // From the link that keyadmin prints, to the overview, and out again. The link works once, and its code does not stay in the history.
@@ -35,6 +37,12 @@ func testConsoleByLink(t *testing.T, s site) {
 		t.Errorf("the link leads to %q, want %q", filled, want)
 	}
 	b.do(chromedp.Click(chromedp.CSS("#login button")), chromedp.WaitVisible(chromedp.CSS(".session")))
+	// While figures are read for the first time, the overview loads itself again. Other pages do not.
+	b.do(chromedp.Navigate(admin + "/console/gateways"))
+	testkit.Eventually(t, patience, "the overview has its figures", func() bool {
+		return evaluate[bool](b, `fetch("/console/").then((overview) => !overview.headers.has("Refresh"))`)
+	})
+	b.do(chromedp.Navigate(admin + "/console/"))
 	if page := b.text("main"); !strings.Contains(page, s.Gateways[0].ID) || !strings.Contains(page, ".created") {
 		t.Errorf("the overview lacks the gateway or the latest changes:\n%s", page)
 	}

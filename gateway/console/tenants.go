@@ -58,17 +58,13 @@ func (c *Console) showTenants(w http.ResponseWriter, r *http.Request, v *visit) 
 	if search != "" {
 		page.List.None = "No tenant has “" + search + "” in its name, and none has this ID."
 	}
-	all, err := v.store.CountTenants(ctx, keystore.TenantFilter{})
+	isWhole := found.Next == "" && query.Get("after") == ""
+	selected, all, err := v.store.CountTenants(ctx, operate.Either(isWhole, keystore.TenantFilter{}, of.Filter()))
 	if err != nil {
 		return err
 	}
-	selected := len(found.Views)
-	if !page.IsFiltered {
-		selected = all
-	} else if found.Next != "" || query.Get("after") != "" {
-		if selected, err = v.store.CountTenants(ctx, of.Filter()); err != nil {
-			return err
-		}
+	if isWhole {
+		selected = len(found.Views)
 	}
 	page.Total = humanize.Comma(int64(selected)) + " of " + operate.Plural(int64(all), "tenant") + "."
 	page.List = page.List.paged(r, found.Next)

@@ -113,15 +113,14 @@ func (s *Store) FindTenants(ctx context.Context, f TenantFilter, after string, n
 	return list[Tenant](ctx, s, op, tenantsSelected, f.pattern(), f.Plan, f.State, after, n)
 }
 
-// CountTenants returns how many tenants a filter selects.
-func (s *Store) CountTenants(ctx context.Context, f TenantFilter) (n int, err error) {
-	query, args := countTenants, []any{}
-	if tenant, bad := id.ParseTenant(f.Text); bad == nil {
-		query, args = countTenant, []any{tenant}
-	} else if f.Text != "" || f.Plan != "" || f.State != "" {
-		query, args = countTenantsSelected, []any{f.pattern(), f.Plan, f.State}
+// CountTenants returns how many tenants a filter selects, and how many there are.
+func (s *Store) CountTenants(ctx context.Context, f TenantFilter) (selected, all int, err error) {
+	only := ""
+	if _, bad := id.ParseTenant(f.Text); bad == nil {
+		only, f.Text = f.Text, ""
 	}
-	return n, fail("count tenants", s.db.GetContext(ctx, &n, query, args...))
+	err = s.db.QueryRowxContext(ctx, countTenants, f.pattern(), f.Plan, f.State, only).Scan(&selected, &all)
+	return selected, all, fail("count tenants", err)
 }
 
 // TenantsByPlan returns how many tenants each plan has. Plans without tenants are left out.
