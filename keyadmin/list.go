@@ -71,7 +71,7 @@ func first[T any](l *limiting, n int, list iter.Seq2[T, error]) iter.Seq2[T, err
 	}
 }
 
-// latest returns the first n rows of a page that begins with the latest, in the order of the list, and notes whether there are more.
+// latest returns the n latest rows, in the order of the list. page begins with the latest; more than n rows in it mean that there are more.
 func latest[T any](l *limiting, n int, page []T, err error) iter.Seq2[T, error] {
 	if l.more = len(page) > n; l.more {
 		page = page[:n]

@@ -325,8 +325,8 @@ func (b Backup) fits(ctx context.Context, db *database.DB) error {
 	return nil
 }
 
-// upgrade gives a backup of an earlier schema the rows that the migrations since make of its own. They run in a new SQLite database, which
-// the rows are read from. Call remove, also after an error, to remove it.
+// upgrade changes the rows of a backup of an earlier schema as the later migrations would have. They run in a new SQLite database, from which
+// the rows are then read. Call remove, also after an error, to remove it.
 func (b *Backup) upgrade(ctx context.Context) (remove func(), err error) {
 	dir, err := os.MkdirTemp("", "petgate-restore-")
 	if err != nil {

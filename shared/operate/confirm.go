@@ -199,8 +199,8 @@ func (p Progress) Cure() (forget *keystore.Gateway, fenced time.Duration) {
 	return nil, fenced
 }
 
-// Advice is a sentence on what to do about the laggards. inFenced gives its end if all of them are fenced after a while: how to see the change
-// confirmed then. where is its end if they are catching up: where to look at them.
+// Advice is a sentence on what to do about the laggards. Its end depends on the caller: if all of them are fenced after a while, inFenced says
+// how to see the change confirmed then; if they are catching up, where says where to look at them.
 func (p Progress) Advice(inFenced func(time.Duration) string, where string) string {
 	switch forget, fenced := p.Cure(); {
 	case forget != nil:

@@ -222,7 +222,7 @@ func (u Usage) top() int64 {
 	return highest
 }
 
-// LimitInView is how many times higher than the highest bar a limit may be to be shown. A higher one would flatten the bars.
+// LimitInView times the height of the highest bar is the highest limit that is shown. A higher one would flatten the bars.
 const LimitInView = 4
 
 func (u Usage) highest() (n int64, bar Bar) {
