@@ -54,7 +54,7 @@ const refusedReason = "it does not accept this gateway; set GATEWAY_UPSTREAM_SEC
 type Request struct {
 	Tenant    id.Tenant
 	Source    Source
-	Body      []byte // what the head does not have with it, up to the first part of a long one
+	Body      []byte // the body without what came with the head; of a long one, only its first part
 	HasMore   bool   // Source has further parts of the body
 	IsChunked bool   // the length of the body is not announced
 	IsHead    bool   // a response to it has no content
