@@ -152,29 +152,18 @@ func (a *Ask) readBy(value string) (wrong string) {
 	return ""
 }
 
-// readSince reads how far back the statement goes. It says what is wrong with it.
+// readSince reads how far back the statement goes, as a number of hours or days: 36h, 7d. It says what is wrong with it.
 func (a *Ask) readSince(value string) (wrong string) {
-	var ok bool
-	if a.since, ok = parseAge(value); !ok || a.since < sinceMin || a.since > sinceMax {
+	const digitsMax = 4
+	n, isNumber := int64(0), false
+	if digits := len(value) - 1; digits > 0 && digits <= digitsMax {
+		n, isNumber = http1.ParseDigits([]byte(value[:digits]))
+		a.since = time.Duration(n) * map[byte]time.Duration{'h': hour, 'd': day}[value[digits]]
+	}
+	if !isNumber || a.since < sinceMin || a.since > sinceMax {
 		return "must be a number of hours or days, from 1h to 400d, such as 36h or 7d"
 	}
 	return ""
-}
-
-// parseAge reads a number of hours or days: 36h, 7d.
-func parseAge(text string) (age time.Duration, ok bool) {
-	const digitsMax = 4
-	if len(text) < 2 || len(text) > digitsMax+1 {
-		return 0, false
-	}
-	n, ok := http1.ParseDigits([]byte(text[:len(text)-1]))
-	switch text[len(text)-1] {
-	case 'h':
-		return time.Duration(n) * hour, ok
-	case 'd':
-		return time.Duration(n) * day, ok
-	}
-	return 0, false
 }
 
 // Statement answers a request for usage. A goroutine of its own reads the statement: the client waits statementWithin at most, even if

@@ -11,6 +11,7 @@ import (
 	"petgate/gateway/http1"
 	"petgate/shared/core/access"
 	"petgate/shared/core/apikey"
+	"petgate/shared/trace"
 )
 
 // accept is the first stage, after http1 has read the request. It takes the fields that are for the gateway, gives the
@@ -234,7 +235,7 @@ func (x *exchange) setID() {
 		x.id = id
 		return
 	}
-	x.id = appendRandom(x.idBuffer[:0], 2)
+	x.id = trace.NewTraceID().AppendTo(x.idBuffer[:0])
 }
 
 // isID reports whether all bytes are letters, digits, hyphens or underscores.

@@ -1,8 +1,6 @@
 package edge
 
 import (
-	"encoding/hex"
-	"math/rand/v2"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -114,17 +112,4 @@ func (x *exchange) operation() string {
 		return ""
 	}
 	return x.route.ID
-}
-
-// appendRandom appends words of 16 random hexadecimal digits.
-func appendRandom(dst []byte, words int) []byte {
-	for range words {
-		var raw [8]byte
-		for n, i := rand.Uint64(), 0; i < len(raw); i++ {
-			raw[i] = byte(n)
-			n >>= 8
-		}
-		dst = hex.AppendEncode(dst, raw[:])
-	}
-	return dst
 }

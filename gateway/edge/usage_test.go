@@ -91,7 +91,7 @@ func TestEndedKeysAreNamed(t *testing.T) {
 		}
 	}
 	const name = "petgate_gateway_ended_key_requests_total"
-	want := "# HELP " + name + " Requests with a known key that is revoked, disabled, expired, replaced or of another environment. The access log and the usage name the key.\n" +
+	want := "# HELP " + name + " Requests with a known key that is revoked, disabled, expired, replaced or of another environment.\n" +
 		"# TYPE " + name + " counter\n"
 	for _, why := range []string{`disabled"} 0`, `expired"} 1`, `other_environment"} 1`, `replaced"} 0`, `revoked"} 1`} {
 		want += name + `{why="` + why + "\n"
