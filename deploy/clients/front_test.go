@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"petgate/shared/testkit/must"
 )
 
 // front is an HTTP proxy between clients and a gateway. It records what each key does, and can break connections.
@@ -40,9 +42,7 @@ type record struct {
 func startFront(t *testing.T, gateway string, loseIn int) *front {
 	t.Helper()
 	target, err := url.Parse(gateway)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	f := &front{keys: make(map[string]*record), loseIn: loseIn}
 	proxy := &httputil.ReverseProxy{
 		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(target) },

@@ -1,12 +1,10 @@
 package contract_test
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -30,67 +28,6 @@ func apiOf(t *testing.T, token string) func(g *fleet.Program, methodAndPath, bod
 		must.Do(t, err)
 		return response.StatusCode, string(all)
 	}
-}
-
-// asking is load with one key at all gateways.
-type asking struct {
-	gateways []*fleet.Program
-	stop     chan struct{}
-	clients  sync.WaitGroup
-	mu       sync.Mutex
-	shots    []shot
-}
-
-type shot struct {
-	gateway *fleet.Program
-	begun   time.Time
-	status  int
-}
-
-func startAsking(gateways []*fleet.Program, token string) *asking {
-	l := &asking{gateways: gateways, stop: make(chan struct{})}
-	for i := range 2 * len(gateways) {
-		l.clients.Go(func() {
-			for g := gateways[i%len(gateways)]; ; time.Sleep(2 * time.Millisecond) {
-				select {
-				case <-l.stop:
-					return
-				default:
-				}
-				begun := time.Now()
-				reply := g.Ask(token)
-				l.mu.Lock()
-				l.shots = append(l.shots, shot{g, begun, reply.Status})
-				l.mu.Unlock()
-			}
-		})
-	}
-	return l
-}
-
-// count returns how many requests of some gateways begun after an instant had a status.
-func (l *asking) count(of []*fleet.Program, status int, after time.Time) (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, s := range l.shots {
-		if s.status == status && s.begun.After(after) && slices.Contains(of, s.gateway) {
-			n++
-		}
-	}
-	return n
-}
-
-// await waits until each gateway has answered some requests begun after an instant with a status.
-func (l *asking) await(t *testing.T, status int, after time.Time) {
-	t.Helper()
-	for _, g := range l.gateways {
-		testkit.Eventually(t, fleet.ReplyWithin, fmt.Sprintf("%s answers %d", g.ID, status), func() bool { return l.count([]*fleet.Program{g}, status, after) >= 5 })
-	}
-}
-
-func (l *asking) end() {
-	close(l.stop)
-	l.clients.Wait()
 }
 
 // What the API says is what keyadmin says. A revocation by the API holds at all gateways when it answers. One that a gateway has not applied
@@ -120,18 +57,19 @@ func TestOperatorsAPI(t *testing.T) {
 
 	var took []time.Duration
 	for i, key := range created {
-		load := startAsking(f.Gateways, key.Token)
-		load.await(t, 200, time.Time{})
+		load := fleet.StartLoad(t, key.Token, 2, 2*time.Millisecond, f.Gateways...)
+		load.Await(t, key.Token, 200, 5, time.Time{})
 		begun := time.Now()
 		status, text := call(f.Gateways[i%3], "POST /keys/"+key.ID+"/revoke?wait=20s", "")
 		over := time.Now()
 		if took = append(took, over.Sub(begun)); status != 200 {
 			t.Fatalf("%d %s", status, text)
 		}
-		load.await(t, 401, over)
-		load.end()
-		if n := load.count(f.Gateways, 200, over); n > 0 {
-			t.Errorf("%d requests begun after the answer get 200", n)
+		load.Await(t, key.Token, 401, 5, over)
+		for _, s := range load.End() {
+			if s.Status == 200 && s.Started.After(over) {
+				t.Errorf("200 to a request begun %v after the answer", s.Started.Sub(over))
+			}
 		}
 	}
 	slices.Sort(took)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"petgate/shared/core/apikey"
+	"petgate/shared/testkit/must"
 )
 
 // faultyUpstream serves what the query parameter fault names, and one pet otherwise.
@@ -54,8 +55,6 @@ func faultyUpstream(t *testing.T) string {
 func unknownToken(t testing.TB) string {
 	t.Helper()
 	token, err := apikey.Mint(apikey.Live, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return token
 }

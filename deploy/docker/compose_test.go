@@ -18,6 +18,7 @@ import (
 	"petgate/gateway/app"
 	"petgate/shared/service"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 	"petgate/shared/trace"
 )
 
@@ -52,9 +53,7 @@ type compose struct {
 func load(t *testing.T) compose {
 	t.Helper()
 	var c compose
-	if err := yaml.Unmarshal([]byte(read(t, "../../docker-compose.yml")), &c); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal([]byte(read(t, "../../docker-compose.yml")), &c))
 	if len(c.Services) < 8 {
 		t.Fatalf("docker-compose.yml has %d services", len(c.Services))
 	}
@@ -64,9 +63,7 @@ func load(t *testing.T) compose {
 func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return string(text)
 }
 
@@ -215,9 +212,7 @@ func TestImagesAreBuiltByTheMakefilesLine(t *testing.T) {
 		}
 	}
 	out, err := exec.Command("go", "list", "-deps", "petgate/gateway", "petgate/petsvc", "petgate/keyadmin").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for line := range strings.Lines(string(out)) {
 		if path, ours := strings.CutPrefix(strings.TrimSpace(line), "petgate/"); ours {
 			if dir, _, _ := strings.Cut(path, "/"); !strings.Contains(dockerfile, "\nCOPY "+dir+" "+dir+"\n") {
@@ -343,9 +338,7 @@ func TestEachServiceSeesItsOwnSecrets(t *testing.T) {
 func TestSecretsAreDrawnOnce(t *testing.T) {
 	dir := t.TempDir()
 	for _, sub := range []string{"secrets", "readers/postgres", "readers/redis", "readers/gateway", "readers/petsvc", "readers/keyadmin", "readers/owner", "readers/console"} {
-		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Join(dir, sub), 0o700))
 	}
 	entrypoint := load(t).Services["secrets"].Entrypoint
 	script := strings.NewReplacer("$$", "$", " /secrets", " "+dir+"/secrets", " /readers", " "+dir+"/readers").Replace(entrypoint[2])

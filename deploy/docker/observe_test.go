@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"petgate/shared/testkit/must"
 )
 
 // isObserver reports whether a service runs only with the profile observe.
@@ -47,9 +49,7 @@ func TestPrometheusScrapesEachProgram(t *testing.T) {
 			Targets []struct{ Targets []string } `yaml:"static_configs"`
 		} `yaml:"scrape_configs"`
 	}
-	if err := yaml.Unmarshal([]byte(read(t, "../prometheus/prometheus.yml")), &config); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal([]byte(read(t, "../prometheus/prometheus.yml")), &config))
 	var scraped, programs []string
 	for _, job := range config.Jobs {
 		for _, list := range job.Targets {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // prepare is what the pages say must be there, in bash. It runs in namespaces of its own: the directories of the system and the ports are
@@ -45,13 +46,9 @@ func TestCommands(t *testing.T) {
 		t.Helper()
 		postgres := testkit.StartPostgres(t)
 		at, err := url.Parse(postgres.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		socket, err := exec.Command("psql", "-Atc", "SHOW unix_socket_directories", postgres.URL).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		text := prepare + script
 		for _, page := range pages {
 			ran[page] = true

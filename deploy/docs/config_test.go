@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 var update = flag.Bool("update", false, "write docs/config.md and docs/metrics.md from the programs")
@@ -64,9 +65,7 @@ func unfolded(text string) string { return strings.Join(strings.Fields(text), " 
 func want(t *testing.T, path, text string) {
 	t.Helper()
 	if *update {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	if read(t, path) != text {
 		t.Errorf("%s is not what the programs say: run go test ./deploy/docs -update", path)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"petgate/shared/testkit/must"
 )
 
 // dashboard has the parts of deploy/grafana/petgate.json that the test looks at.
@@ -25,9 +27,7 @@ type dashboard struct {
 
 func TestDashboard(t *testing.T) {
 	var d dashboard
-	if err := json.Unmarshal([]byte(read(t, "../grafana/petgate.json")), &d); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(read(t, "../grafana/petgate.json")), &d))
 	known := existing(t, loadRules(t))
 	variables := strings.NewReplacer("$__rate_interval", "5m", "$job", ".*", "$instance", ".*")
 	legend, values := regexp.MustCompile(`{{(\w+)}}`), regexp.MustCompile(`^label_values\((.*), (\w+)\)$`)

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"petgate/shared/testkit/must"
 )
 
 var (
@@ -25,9 +27,7 @@ func definedTests(t *testing.T) map[string]bool {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return defined
 }
 

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"petgate/shared/testkit/must"
 )
 
 // What the tests look at in an expression. Not by Prometheus's own parser: its module needs hundreds of others. That the
@@ -37,9 +39,7 @@ func existing(t *testing.T, all []rule) series {
 		}
 	}
 	families, err := found.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, family := range families {
 		if name := family.GetName(); s[name] == nil {
 			s.add(name)

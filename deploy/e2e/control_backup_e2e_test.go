@@ -29,16 +29,12 @@ func TestRestoreRevivesNoKey(t *testing.T) {
 		f.MustKeyadmin("key", "rotate", rotated.ID, "--grace", "0", "--yes", "--wait", "20s")
 		created := f.NewKey("acme")
 
-		served := startLoad(t, kept.Token, 1, 5*time.Millisecond, f.Gateways...)
-		refused := startLoad(t, revoked.Token, 1, 5*time.Millisecond, f.Gateways...)
-		replaced := startLoad(t, rotated.Token, 1, 5*time.Millisecond, f.Gateways...)
-		for _, l := range []*load{served, refused, replaced} {
-			testkit.Eventually(t, fleet.ReplyWithin, "the first replies", func() bool {
-				l.mu.Lock()
-				defer l.mu.Unlock()
-				return len(l.shots) > 0
-			})
-		}
+		served := fleet.StartLoad(t, kept.Token, 1, 5*time.Millisecond, f.Gateways...)
+		refused := fleet.StartLoad(t, revoked.Token, 1, 5*time.Millisecond, f.Gateways...)
+		replaced := fleet.StartLoad(t, rotated.Token, 1, 5*time.Millisecond, f.Gateways...)
+		served.Await(t, kept.Token, 200, 1, time.Time{})
+		refused.Await(t, revoked.Token, 401, 1, time.Time{})
+		replaced.Await(t, rotated.Token, 401, 1, time.Time{})
 		for range 3 {
 			// It ends with 0 only when every gateway has loaded what was restored.
 			f.MustKeyadmin("restore", path, "--yes", "--wait", "20s")
@@ -47,10 +43,10 @@ func TestRestoreRevivesNoKey(t *testing.T) {
 			g.Want(t, created.Token, 401, "invalid_api_key") // the backup does not have it
 		}
 		for name, l := range map[string]struct {
-			*load
+			*fleet.Load
 			status int
 		}{"valid": {served, 200}, "revoked": {refused, 401}, "replaced": {replaced, 401}} {
-			for _, s := range l.end() {
+			for _, s := range l.End() {
 				if s.Status != l.status {
 					t.Fatalf("%d to a request with the %s key", s.Status, name)
 				}

@@ -9,15 +9,14 @@ import (
 
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 // throughProxy returns the fleet's database URL for a gateway whose network the test can break.
 func throughProxy(t testing.TB, database string) (*testkit.Proxy, string) {
 	t.Helper()
 	u, err := url.Parse(database)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	proxy := testkit.NewProxy(t, u.Host)
 	u.Host = proxy.Addr
 	return proxy, "DATABASE_URL=" + u.String()
@@ -109,7 +108,7 @@ func TestRevocationFencesAPartitionedGateway(t *testing.T) {
 	// On a busy machine, its directory may be too old for a moment.
 	testkit.Eventually(t, fleet.ReplyWithin, "it accepts the key", func() bool { return g.MustAsk(t, key.Token).Status == 200 })
 
-	l := startLoad(t, key.Token, 2, 5*time.Millisecond, g)
+	l := fleet.StartLoad(t, key.Token, 2, 5*time.Millisecond, g)
 	proxy.BlackHole()
 	begun := time.Now()
 	done := f.Keyadmin("key", "revoke", key.ID, "--yes", "--wait", "20s")
@@ -117,12 +116,12 @@ func TestRevocationFencesAPartitionedGateway(t *testing.T) {
 	if done.Code != 0 || !strings.Contains(done.Stderr, "is fenced: it refuses every call") {
 		t.Fatalf("exit code %d, want 0 and a fence\n%s", done.Code, done.Stderr)
 	}
-	testkit.Eventually(t, fleet.ReplyWithin, "it refuses everything", func() bool { return l.since(key.Token, over)[g][503] >= 20 })
+	l.Await(t, key.Token, 503, 20, over)
 	proxy.Restore(t)
-	testkit.Eventually(t, fleet.ReplyWithin, "it follows again", func() bool { return l.since(key.Token, over)[g][401] >= 20 })
-	for _, s := range l.end() {
-		if s.Status == 200 && s.started.After(over) {
-			t.Errorf("200 to a request begun %v after the revocation was confirmed", s.started.Sub(over))
+	l.Await(t, key.Token, 401, 20, over) // it follows again
+	for _, s := range l.End() {
+		if s.Status == 200 && s.Started.After(over) {
+			t.Errorf("200 to a request begun %v after the revocation was confirmed", s.Started.Sub(over))
 		}
 	}
 	t.Logf("figure: a partitioned gateway with a maximum age of 2s was fenced, and its revocation confirmed, after %v",
@@ -152,7 +151,7 @@ func TestRevocationWhileAGatewayStarts(t *testing.T) {
 			starting.Kill() // it still counts, and has a snapshot in which the key is valid
 		}
 		begun := time.Now()
-		l := startLoad(t, key.Token, 2, time.Millisecond, starting)
+		l := fleet.StartLoad(t, key.Token, 2, time.Millisecond, starting)
 		starting.Launch(t)
 		// From the beginning of the start to its end: the steps are spread over the time that a start takes.
 		<-time.After(time.Duration(i) * 150 * time.Millisecond / time.Duration(revocationsStarting))
@@ -162,9 +161,7 @@ func TestRevocationWhileAGatewayStarts(t *testing.T) {
 		switch done.Code {
 		case 0:
 			confirmed++
-			testkit.Eventually(t, fleet.ReplyWithin, "the gateway refuses the key", func() bool {
-				return l.since(key.Token, over)[starting][401] >= 3
-			})
+			l.Await(t, key.Token, 401, 3, over)
 		case 3:
 			unconfirmed++
 			if !strings.Contains(done.Stderr, starting.ID+" (127.0.0.1), ") {
@@ -173,13 +170,13 @@ func TestRevocationWhileAGatewayStarts(t *testing.T) {
 		default:
 			t.Fatalf("exit code %d\n%s", done.Code, done.Stderr)
 		}
-		for _, s := range l.end() {
+		for _, s := range l.End() {
 			if s.Status == 200 {
 				accepted++
 			}
-			if s.Status == 200 && done.Code == 0 && s.started.After(over) {
+			if s.Status == 200 && done.Code == 0 && s.Started.After(over) {
 				t.Errorf("round %d: 200 to a request begun %v after the revocation was confirmed, %v after the gateway was started",
-					i, s.started.Sub(over), s.started.Sub(begun))
+					i, s.Started.Sub(over), s.Started.Sub(begun))
 			}
 		}
 	}

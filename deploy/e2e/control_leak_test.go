@@ -22,6 +22,7 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 // fragmentLen is how much of a secret counts as a leak: more than a token's hint, and too much to be chance.
@@ -58,9 +59,7 @@ func (m *media) add(where, text string) {
 func (m *media) recordingProxy(target string) string {
 	m.t.Helper()
 	to, err := url.Parse(target)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	must.Do(m.t, err)
 	proxy := httputil.NewSingleHostReverseProxy(to)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		dump, _ := httputil.DumpRequest(r, true) // a request that cannot be read is not passed on either
@@ -98,9 +97,7 @@ func (m *media) call(g *fleet.Program, methodAndTarget, token string, lines ...s
 	c := g.Client()
 	defer c.Close()
 	a, err := c.Do(fleet.Request(methodAndTarget, token, "", lines...))
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	must.Do(m.t, err)
 	m.add("answers", fmt.Sprint(a.Header)+a.Body)
 	return a
 }
@@ -120,14 +117,10 @@ func (m *media) visitConsole(f *fleet.Fleet, g *fleet.Program) (secrets []string
 	browser := http.Client{Jar: jar}
 	keep := func(response *http.Response, err error) {
 		m.t.Helper()
-		if err != nil {
-			m.t.Fatal(err)
-		}
+		must.Do(m.t, err)
 		defer response.Body.Close()
 		page, err := io.ReadAll(response.Body)
-		if err != nil {
-			m.t.Fatal(err)
-		}
+		must.Do(m.t, err)
 		m.add("console", fmt.Sprint(response.Request.URL, response.Header)+string(page))
 	}
 	login, form := at.JoinPath("login").String(), url.Values{"code": {code}}
@@ -146,14 +139,10 @@ func (m *media) visitConsole(f *fleet.Fleet, g *fleet.Program) (secrets []string
 func (m *media) addTables(db *database.DB) {
 	m.t.Helper()
 	var tables []string
-	if err := db.Select(&tables, `SELECT tablename FROM pg_tables WHERE schemaname = 'public'`); err != nil {
-		m.t.Fatal(err)
-	}
+	must.Do(m.t, db.Select(&tables, `SELECT tablename FROM pg_tables WHERE schemaname = 'public'`))
 	for _, table := range tables {
 		var rows []string
-		if err := db.Select(&rows, `SELECT CAST(r AS text) FROM `+table+` AS r`); err != nil {
-			m.t.Fatal(err)
-		}
+		must.Do(m.t, db.Select(&rows, `SELECT CAST(r AS text) FROM `+table+` AS r`))
 		where := "database"
 		if table == "events" {
 			where = "events"
@@ -166,18 +155,14 @@ func (m *media) addTables(db *database.DB) {
 func (m *media) addRedis(server string) {
 	m.t.Helper()
 	options, err := redis.ParseURL(server)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	must.Do(m.t, err)
 	c := redis.NewClient(options)
 	defer c.Close()
 	names := c.Scan(m.t.Context(), 0, "*", 1000).Iterator()
 	found := 0
 	for names.Next(m.t.Context()) {
 		value, err := c.Dump(m.t.Context(), names.Val()).Result()
-		if err != nil {
-			m.t.Fatal(err)
-		}
+		must.Do(m.t, err)
 		m.add("Redis", names.Val()+" "+value)
 		found++
 	}
@@ -189,9 +174,7 @@ func (m *media) addRedis(server string) {
 func (m *media) addFile(where, path string) {
 	m.t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	must.Do(m.t, err)
 	m.add(where, string(text))
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 // uploadBytes is the length of a body that a gateway reads only after it has checked the key.
@@ -72,9 +73,7 @@ func beginUploads(t *testing.T, f *fleet.Fleet, token, name string, n int) (all 
 				if got := u.Must(t, fleet.GetPets(token)); got.Status != http.StatusOK { // the gateway reads the connection
 					t.Fatalf("before the upload: %v", got)
 				}
-				if err := u.Send(start); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, u.Send(start))
 				if kind == "continue" {
 					if got, err := u.Read(); err != nil || got.Status != http.StatusContinue {
 						t.Fatalf("instead of 100: %v %v", got, err)

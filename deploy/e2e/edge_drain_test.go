@@ -18,30 +18,6 @@ const (
 	edgeHeldFor    = 2500 * time.Millisecond // a request in flight
 )
 
-// TestRollingPets restarts each of two pet services in turn, under load through a gateway.
-func TestRollingPets(t *testing.T) {
-	t.Parallel()
-	f := fleet.Start(t, fleet.Spec{})
-	pets := []*fleet.Program{
-		f.AddPets("PETSVC_DRAIN_DELAY=" + edgeDrainDelay), f.AddPets("PETSVC_DRAIN_DELAY=" + edgeDrainDelay),
-	}
-	f.AddGateway("GATEWAY_UPSTREAMS=" + pets[0].URL + "," + pets[1].URL)
-	key := f.NewTenant("acme", fleet.Unlimited...)
-	load := startTraffic(key.Token, f.Gateways[0].Addr())
-	load.more(t, 100)
-	for _, p := range pets {
-		restart(t, p)
-		load.more(t, 100)
-	}
-	load.end()
-	load.faultless(t)
-	if n := load.stored(t, f); n != 0 {
-		t.Errorf("%d pets are stored without an answer", n)
-	}
-	t.Logf("figure: restarts of two pet services under load: %d of %d requests failed, slowest %v; %d created, each stored once",
-		len(load.wrong), load.total(), load.slowest.Round(time.Millisecond), load.counts[201])
-}
-
 func restart(t *testing.T, p *fleet.Program) {
 	t.Helper()
 	if code := p.Stop(); code != 0 {

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 const (
@@ -78,9 +78,7 @@ func TestStreams(t *testing.T) {
 	ask := func(t *testing.T, method, query string, body io.Reader) *http.Response {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), method, g.URL+"/v1/pets"+query, body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		r.Header.Set("Authorization", "Bearer "+token)
 		got, err := http.DefaultClient.Do(r)
 		if err != nil || got.StatusCode != http.StatusOK {
@@ -95,9 +93,7 @@ func TestStreams(t *testing.T) {
 		if err == nil {
 			_, err = io.Copy(io.Discard, got.Body)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return string(text)
 	}
 	t.Run("events", func(t *testing.T) {
@@ -143,9 +139,7 @@ func TestStreams(t *testing.T) {
 		before, most := g.ResidentBytes(t), int64(0)
 		for range unreadClients {
 			c, err := net.Dial("tcp", g.Addr())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer c.Close()
 			_, _ = fmt.Fprintf(c, "GET /v1/pets?size=%d HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\n\r\n", unreadBytes, token)
 		}
@@ -159,29 +153,17 @@ func TestStreams(t *testing.T) {
 	})
 	t.Run("processor time", func(t *testing.T) {
 		listen := fmt.Sprintf("127.0.0.1:%d", testkit.FreePort(t))
-		dir := t.TempDir()
-		own := fmt.Sprintf("daemon off;\nmaster_process off;\npid %[1]s/pid;\nerror_log stderr;\nevents {}\nhttp {\naccess_log off;\n", dir)
-		for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
-			own += fmt.Sprintf("%s_temp_path %s/%s;\n", kind, dir, kind)
-		}
-		own += "upstream u { server " + strings.TrimPrefix(upstream, "http://") + "; keepalive 8; }\n" +
-			"server { listen " + listen + "; location / { proxy_pass http://u; proxy_http_version 1.1; proxy_set_header Connection \"\"; } }\n}\n"
-		path := filepath.Join(dir, "nginx.conf")
-		if err := os.WriteFile(path, []byte(own), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		path := filepath.Join(t.TempDir(), "nginx.conf")
+		writeFile(t, path, nginxConfig(t, "upstream u { server "+strings.TrimPrefix(upstream, "http://")+"; keepalive 8; }\n"+
+			"server { listen "+listen+"; location / { proxy_pass http://u; proxy_http_version 1.1; proxy_set_header Connection \"\"; } }\n"))
 		nginx := testkit.Start(t, findProgram(t, "nginx"), nil, "-e", "stderr", "-c", path)
 		load := func(url string) {
 			for range 100 {
 				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/v1/pets?size="+strconv.Itoa(largeAnswerBytes), nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				r.Header.Set("Authorization", "Bearer "+token)
 				got, err := http.DefaultClient.Do(r)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				if n, err := io.Copy(io.Discard, got.Body); n != largeAnswerBytes || err != nil {
 					t.Fatalf("%d %d bytes %v", got.StatusCode, n, err)
 				}

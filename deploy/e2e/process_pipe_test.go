@@ -7,15 +7,14 @@ import (
 
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 // pipeOutput launches a program again, with a pipe for its standard output and standard error.
 func pipeOutput(t *testing.T, p *fleet.Program) (reader *os.File) {
 	t.Helper()
 	reader, writer, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer writer.Close()
 	t.Cleanup(func() { _ = reader.Close() })
 	p.Stop()

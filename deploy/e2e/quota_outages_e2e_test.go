@@ -48,7 +48,7 @@ func TestOutageOfRedisAndPostgres(t *testing.T) {
 			postgres.Kill(t)
 			pause(t)
 			wait(away)
-			l := startLoad(t, key.Token, 1, 3*time.Millisecond, s.Gateways...)
+			l := fleet.StartLoad(t, key.Token, 1, 3*time.Millisecond, s.Gateways...)
 			began := time.Now()
 			postgres.Start(t)
 			resume(t)
@@ -58,15 +58,15 @@ func TestOutageOfRedisAndPostgres(t *testing.T) {
 				t.Error("Redis is down, and some gateway is not in an outage")
 			}
 			// Only the requests of one window are judged. On a slow machine, the gateways may have a new one before Redis is back.
-			window := func() []shot { return l.between(began.Add(-time.Second), began.Add(59*time.Second)) }
+			window := func() []fleet.Shot { return l.Between(began.Add(-time.Second), began.Add(59*time.Second)) }
 			var shares, refused map[*fleet.Program]int
 			testkit.Eventually(t, fleet.ReplyWithin, "each gateway has admitted its share", func() bool {
 				shares, refused = map[*fleet.Program]int{}, map[*fleet.Program]int{}
 				for _, one := range window() {
 					if one.Status == 200 {
-						shares[one.gateway]++
+						shares[one.Gateway]++
 					} else if one.Status == 429 && one.Code() == "limits_degraded" {
-						refused[one.gateway]++
+						refused[one.Gateway]++
 					}
 				}
 				return len(shares) == gateways && len(refused) == gateways
@@ -79,7 +79,7 @@ func TestOutageOfRedisAndPostgres(t *testing.T) {
 			redis.Start(t)
 			testkit.Eventually(t, fleet.ReplyWithin, "Redis decides again", func() bool { return s.inMode("shared") })
 			wait(time.Second)
-			l.end()
+			l.End()
 			all := admitted(window())
 			t.Logf("figure: Redis and Postgres down for %v, %s: the shares of %d gateways admitted %d of limit %d; "+
 				"%d in the window, the recovery included", away, name, gateways, sum, limit, all)
@@ -110,63 +110,58 @@ func TestOutageOfRedisAndPostgres(t *testing.T) {
 // the gateways that are gone.
 func TestFleetScalesInDuringAnOutage(t *testing.T) {
 	t.Parallel()
-	const limit, last = 120, 3 // gateways that are asked for the day after more than a minute
-	for _, gateways := range []int{6, 10} {
-		t.Run(fmt.Sprint(gateways), func(t *testing.T) {
-			t.Parallel()
-			redis := testkit.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always") // it keeps its counts
-			s := openQuotaSite(t, fleet.Spec{Database: testkit.Postgres(t), Redis: redis.URL, Gateways: gateways}, "GATEWAY_BAN_AFTER=0")
-			minute := s.NewTenant("minute", "--minute", fmt.Sprint(limit), "--day", "100000")
-			day := s.NewTenant("day", "--plan", "enterprise", "--day", fmt.Sprint(limit))
-			roomy := s.NewTenant("roomy", fleet.Unlimited...)
-			for _, g := range s.Gateways {
-				g.Want(t, roomy.Token, 200, "") // a process that Redis has never answered has the smallest share
-			}
-			testkit.Eventually(t, 10*time.Second, "Redis decides", func() bool { return s.inMode("shared") })
-			ask := func(g *fleet.Program, key fleet.Key) (admitted int) {
-				for refused := 0; refused < 5; {
-					if got := g.MustAsk(t, key.Token); got.Status == 200 {
-						admitted++
-					} else {
-						refused++
-					}
-				}
-				return admitted
-			}
-			began := time.Now()
-			minutes, days := ask(s.Gateways[0], minute), ask(s.Gateways[0], day)
-			before := minutes
-			redis.Kill(t)
-			for i, g := range s.Gateways {
-				if i == gateways-last {
-					for _, rest := range s.Gateways[i:] {
-						minutes += ask(rest, minute)
-					}
-					if took := time.Since(began); took > 59*time.Second {
-						t.Fatalf("this machine took %v for the requests of a minute", took)
-					}
-					wait(62 * time.Second) // shares of the day no longer divide by those who have left
-				} else if i < gateways-last {
-					minutes += ask(g, minute)
-				}
-				days += ask(g, day)
-				if i < gateways-1 {
-					if code := g.Stop(); code != 0 {
-						t.Errorf("gateway %d ends with code %d", i, code)
-					}
-				}
-			}
-			t.Logf("figure: %d gateways leave one after the other in an outage, after %d of limit %d were used: %d admitted in the window, %d in the day",
-				gateways, before, limit, minutes, days)
-			if before != limit || minutes > 2*limit || days > 2*limit {
-				t.Errorf("%d gateways: %d admitted before; %d in the window and %d in the day, the limits are %d", gateways, before, minutes, days, limit)
-			}
-			redis.Start(t)
-			s.Gateways = s.Gateways[gateways-1:]
-			testkit.Eventually(t, fleet.ReplyWithin, "Redis has charged what all admitted", func() bool {
-				e := s.explain(day.Token)
-				return e.Mode == "shared" && e.Day.Used == int64(days)
-			})
-		})
+	const gateways, limit, last = 6, 120, 3                                          // the last gateways are asked for the day after more than a minute
+	redis := testkit.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always") // it keeps its counts
+	s := openQuotaSite(t, fleet.Spec{Database: testkit.Postgres(t), Redis: redis.URL, Gateways: gateways}, "GATEWAY_BAN_AFTER=0")
+	minute := s.NewTenant("minute", "--minute", fmt.Sprint(limit), "--day", "100000")
+	day := s.NewTenant("day", "--plan", "enterprise", "--day", fmt.Sprint(limit))
+	roomy := s.NewTenant("roomy", fleet.Unlimited...)
+	for _, g := range s.Gateways {
+		g.Want(t, roomy.Token, 200, "") // a process that Redis has never answered has the smallest share
 	}
+	testkit.Eventually(t, 10*time.Second, "Redis decides", func() bool { return s.inMode("shared") })
+	ask := func(g *fleet.Program, key fleet.Key) (admitted int) {
+		for refused := 0; refused < 5; {
+			if got := g.MustAsk(t, key.Token); got.Status == 200 {
+				admitted++
+			} else {
+				refused++
+			}
+		}
+		return admitted
+	}
+	began := time.Now()
+	minutes, days := ask(s.Gateways[0], minute), ask(s.Gateways[0], day)
+	before := minutes
+	redis.Kill(t)
+	for i, g := range s.Gateways {
+		if i == gateways-last {
+			for _, rest := range s.Gateways[i:] {
+				minutes += ask(rest, minute)
+			}
+			if took := time.Since(began); took > 59*time.Second {
+				t.Fatalf("this machine took %v for the requests of a minute", took)
+			}
+			wait(62 * time.Second) // shares of the day no longer divide by those who have left
+		} else if i < gateways-last {
+			minutes += ask(g, minute)
+		}
+		days += ask(g, day)
+		if i < gateways-1 {
+			if code := g.Stop(); code != 0 {
+				t.Errorf("gateway %d ends with code %d", i, code)
+			}
+		}
+	}
+	t.Logf("figure: %d gateways leave one after the other in an outage, after %d of limit %d were used: %d admitted in the window, %d in the day",
+		gateways, before, limit, minutes, days)
+	if before != limit || minutes > 2*limit || days > 2*limit {
+		t.Errorf("%d gateways: %d admitted before; %d in the window and %d in the day, the limits are %d", gateways, before, minutes, days, limit)
+	}
+	redis.Start(t)
+	s.Gateways = s.Gateways[gateways-1:]
+	testkit.Eventually(t, fleet.ReplyWithin, "Redis has charged what all admitted", func() bool {
+		e := s.explain(day.Token)
+		return e.Mode == "shared" && e.Day.Used == int64(days)
+	})
 }

@@ -18,6 +18,7 @@ import (
 
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 // promtool runs promtool with standard input, and returns what it says. It must say so with exit code 0.
@@ -41,18 +42,14 @@ func TestFiles(t *testing.T) {
 func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return string(text)
 }
 
 func get(t *testing.T, url string) []byte {
 	t.Helper()
 	response, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
@@ -83,9 +80,7 @@ func start(t *testing.T, f *fleet.Fleet) server {
 	}
 	rules := strings.NewReplacer("interval: 15s", "interval: 1s", "interval: 30s", "interval: 1s", "interval: 1m", "interval: 1s").Replace(read(t, "rules.yml"))
 	for name, text := range map[string]string{"prometheus.yml": config, "rules.yml": rules} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	p := testkit.Start(t, "prometheus", nil, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address=127.0.0.1:"+port, "--log.level=warn")
@@ -154,9 +149,7 @@ func TestScrape(t *testing.T) {
 		}
 	}
 	testkit.Eventually(t, fleet.ReplyWithin, "all rules are evaluated", func() bool {
-		if err := json.Unmarshal(get(t, s.url+"/api/v1/rules"), &rules); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(get(t, s.url+"/api/v1/rules"), &rules))
 		healthy := len(rules.Data.Groups) > 0
 		for _, group := range rules.Data.Groups {
 			for _, r := range group.Rules {
@@ -196,9 +189,7 @@ func (s server) dashboard(t *testing.T) (n int) {
 	var dashboard struct {
 		Panels []struct{ Targets []struct{ Expr string } }
 	}
-	if err := json.Unmarshal([]byte(read(t, "../grafana/petgate.json")), &dashboard); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(read(t, "../grafana/petgate.json")), &dashboard))
 	variables := strings.NewReplacer("$__rate_interval", "1m", "$job", ".*", "$instance", ".*")
 	for _, p := range dashboard.Panels {
 		for _, target := range p.Targets {

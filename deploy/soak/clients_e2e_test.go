@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 // plenty is a limit that no client uses up.
@@ -209,9 +210,7 @@ func (r *run) judgePets() {
 		Count int
 		ID    int64
 	}
-	if err := r.db.Select(&rows, `SELECT name, count(*) AS count, min(id) AS id FROM pets GROUP BY name`); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, r.db.Select(&rows, `SELECT name, count(*) AS count, min(id) AS id FROM pets GROUP BY name`))
 	counts, ids := map[string]int{}, map[string]int64{}
 	for _, row := range rows {
 		counts[row.Name], ids[row.Name] = row.Count, row.ID

@@ -25,6 +25,7 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 // run is one seed with one setting of --limits-on-outage.
@@ -150,9 +151,7 @@ func open(t *testing.T, seed uint64, mode string) *run {
 		r.gateways = append(r.gateways, &gateway{program: program{Program: p, database: link}, redis: toRedis})
 	}
 	db, err := database.Open(r.postgres.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	r.db = db
 	for _, p := range r.programs() {
@@ -170,9 +169,7 @@ func open(t *testing.T, seed uint64, mode string) *run {
 // through returns the URL of a server behind a proxy.
 func through(t *testing.T, s *testkit.Server, p *testkit.Proxy) string {
 	u, err := url.Parse(s.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	u.Host = p.Addr
 	return u.String()
 }

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"petgate/shared/testkit/must"
 )
 
 // Authority issues certificates, for servers and for clients. Its files are in a directory of its own.
@@ -28,9 +30,7 @@ type Authority struct {
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	dir := t.TempDir()
 	a := &Authority{t: t, key: key, root: &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true}}
 	a.CA, a.Cert, a.Key = filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
@@ -47,9 +47,7 @@ func (a *Authority) Issue(template *x509.Certificate, until time.Time) tls.Certi
 	}
 	template.NotAfter = until
 	der, err := x509.CreateCertificate(rand.Reader, template, a.root, &a.key.PublicKey, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must.Do(a.t, err)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: a.key}
 }
 
@@ -62,9 +60,7 @@ func (a *Authority) SaveServer(serial int64, until time.Time) *Authority {
 func (a *Authority) Save(template *x509.Certificate, until time.Time) *Authority {
 	a.t.Helper()
 	private, err := x509.MarshalPKCS8PrivateKey(a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must.Do(a.t, err)
 	a.save(a.Cert, "CERTIFICATE", a.Issue(template, until).Certificate[0])
 	a.save(a.Key, "PRIVATE KEY", private)
 	return a
@@ -72,7 +68,5 @@ func (a *Authority) Save(template *x509.Certificate, until time.Time) *Authority
 
 func (a *Authority) save(path, kind string, der []byte) {
 	a.t.Helper()
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		a.t.Fatal(err)
-	}
+	must.Do(a.t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 }

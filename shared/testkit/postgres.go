@@ -17,6 +17,8 @@ import (
 	"time"
 
 	_ "github.com/lib/pq" // testkit uses its servers before shared/database can open a database
+
+	"petgate/shared/testkit/must"
 )
 
 // Directories of Postgres outside PATH. deploy/services.sh searches the same ones.
@@ -71,9 +73,7 @@ func where(variable string) string {
 func StartPostgres(t testing.TB) *Server {
 	t.Helper()
 	s, err := openPostgres()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(s.remove)
 	return s
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"petgate/shared/testkit/must"
 )
 
 // ResidentBytes is the process's memory that is in RAM. Like the methods below, it reads /proc, which only Linux has.
@@ -39,18 +41,14 @@ func (p *Process) ProcessorTime(t testing.TB) time.Duration {
 func (p *Process) Descriptors(t testing.TB) int {
 	t.Helper()
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return len(entries)
 }
 
 func (p *Process) proc(t testing.TB, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", p.PID(), file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return string(text)
 }
 

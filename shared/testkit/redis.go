@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"petgate/shared/testkit/must"
 )
 
 var sharedRedis lazy
@@ -33,9 +35,7 @@ func Redis(t testing.TB) (url, prefix string) {
 func StartRedis(t testing.TB, args ...string) *Server {
 	t.Helper()
 	s, err := openRedis(args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(s.remove)
 	return s
 }

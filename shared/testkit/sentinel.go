@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"petgate/shared/testkit/must"
 )
 
 // StartSentinels starts three Sentinels of a master with one replica, named main, and returns their addresses when they know one another.
@@ -51,9 +53,7 @@ func startSentinel(t testing.TB, host, port string) (addr string) {
 	file := filepath.Join(dir, "sentinel.conf")
 	text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor main %s %s 2\nsentinel down-after-milliseconds main 1500\n"+
 		"sentinel failover-timeout main 10000\n", own, dir, host, port)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 	Start(t, "redis-server", nil, file, "--sentinel")
 	return fmt.Sprintf("127.0.0.1:%d", own)
 }

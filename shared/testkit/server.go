@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"petgate/shared/testkit/must"
 )
 
 // startWithin limits the start of a server on a machine that is busy with other tests.
@@ -132,9 +134,7 @@ func (s *Server) Start(t testing.TB) {
 	if s.cmd != nil {
 		t.Fatalf("testkit: %s runs already", s.spec.name)
 	}
-	if err := s.start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.start())
 }
 
 // Pause is Process.Pause for the server and its children. The server is the first: then it starts no further child.
@@ -281,9 +281,7 @@ func (d *watchedDir) get(t testing.TB, parent string) string {
 		if err == nil {
 			d.life, err = watchDir(path)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		d.path = path
 	}
 	return d.path

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"petgate/shared/testkit/must"
 )
 
 // CopySource copies the sources of the module to a new directory, as in an archive: without git, what was built, and data.
@@ -24,7 +26,5 @@ func CopySource(t testing.TB, module, to string) {
 			}
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"petgate/shared/testkit/must"
 )
 
 // Systemd plays the part of systemd for one program: a socket unit, which keeps a listening socket while the program restarts, and
@@ -20,19 +22,13 @@ type Systemd struct {
 func NewSystemd(t testing.TB, address string) *Systemd {
 	t.Helper()
 	ln, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer ln.Close()
 	socket, err := ln.(*net.TCPListener).File()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = socket.Close() })
 	dir, err := makeDir(baseDir(), nil) // a test's own directory may have too long a path for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s := &Systemd{socket: socket, path: filepath.Join(dir, "notify")}
 	if s.states, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: s.path, Net: "unixgram"}); err != nil {

@@ -21,6 +21,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"petgate/shared/testkit/must"
 )
 
 // EachDatabase runs f as a subtest on a fresh database of each kind.
@@ -36,9 +38,7 @@ var sqliteFiles watchedDir
 func SQLite(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(sqliteFiles.get(t, dataDir()), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return "sqlite:" + filepath.Join(dir, "test.db")
 }
@@ -70,9 +70,7 @@ func Await(within time.Duration, cond func() bool) bool {
 func FreePort(t testing.TB) int {
 	t.Helper()
 	port, reservation, err := reservePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = reservation.Close() })
 	return port
 }

@@ -6,15 +6,15 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"petgate/shared/testkit/must"
 )
 
 // AdminPage returns the body that the program's admin port answers for a path such as "/metrics".
 func (p *Program) AdminPage(t testing.TB, path string) string {
 	t.Helper()
 	body, err := p.TryAdminPage(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return body
 }
 

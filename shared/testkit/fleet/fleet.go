@@ -33,6 +33,7 @@ type Spec struct {
 	GatewayEnv  []string // settings of every gateway, "NAME=value"
 	PetsEnv     []string // settings of the pet service
 	Tags        string   // of the build of gateways and pet service
+	Programs    string   // the directory of programs of another version; empty: those of this one
 }
 
 // Fleet is a running fleet. Its methods end the test if they fail.
@@ -44,6 +45,7 @@ type Fleet struct {
 	t        testing.TB
 	settings []string // of every gateway
 	tags     string
+	programs string
 }
 
 // Program is one gateway or pet service. It keeps addresses, settings and directory over a restart.
@@ -74,7 +76,7 @@ type pooled struct {
 // Start starts the fleet and waits until all programs are ready.
 func Start(t testing.TB, spec Spec) *Fleet {
 	t.Helper()
-	f := &Fleet{Database: spec.Database, t: t, tags: spec.Tags}
+	f := &Fleet{Database: spec.Database, t: t, tags: spec.Tags, programs: spec.Programs}
 	if f.Database == "" {
 		f.Database = testkit.Postgres(t)
 	}
@@ -132,11 +134,20 @@ func (f *Fleet) add(name, id string, env []string) *Program {
 	prefix := strings.ToUpper(name)
 	p := &Program{
 		URL: "http://" + listen, Admin: "http://" + admin, ID: id,
-		path: testkit.BuildTagged(f.t, "petgate/"+name, f.tags),
+		path: f.program(name, f.tags),
 		env:  append([]string{prefix + "_LISTEN=" + listen, prefix + "_ADMIN_LISTEN=" + admin}, env...),
 	}
 	f.t.Cleanup(p.closeIdle)
 	return p
+}
+
+// program returns the path of a program.
+func (f *Fleet) program(name, tags string) string {
+	f.t.Helper()
+	if f.programs != "" {
+		return filepath.Join(f.programs, name)
+	}
+	return testkit.BuildTagged(f.t, "petgate/"+name, tags)
 }
 
 // closeIdle closes the idle connections of Ask.
@@ -202,13 +213,13 @@ type Result struct {
 // Keyadmin runs one command on the fleet's database.
 func (f *Fleet) Keyadmin(args ...string) Result {
 	f.t.Helper()
-	return f.run(nil, testkit.Build(f.t, "petgate/keyadmin"), args...)
+	return f.run(nil, f.program("keyadmin", ""), args...)
 }
 
 // KeyadminWith is Keyadmin with a token on standard input.
 func (f *Fleet) KeyadminWith(token string, args ...string) Result {
 	f.t.Helper()
-	script := []string{"-c", `printf %s "$TOKEN" | "$@"`, "sh", testkit.Build(f.t, "petgate/keyadmin")}
+	script := []string{"-c", `printf %s "$TOKEN" | "$@"`, "sh", f.program("keyadmin", "")}
 	return f.run([]string{"TOKEN=" + token}, "/bin/sh", append(script, args...)...)
 }
 

@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"petgate/shared/testkit/must"
 )
 
 // Environment makes a program do the same each time.
@@ -52,13 +54,9 @@ type Program struct {
 func Start(t testing.TB, path string, args, env []string, inherited *os.File) *Program {
 	t.Helper()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	stderr, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	p := &Program{path: path, orders: make(chan func())}
 	started := make(chan error)
 	go func() {
@@ -120,9 +118,7 @@ func (p *Program) Count(t testing.TB, f func()) Profile {
 	p.Rest(t)
 	p.ending.Store(true)
 	_ = unix.Tgkill(p.pid, p.pid, unix.SIGURG) // wakes the tracing thread; Go's runtime ignores this signal
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, <-ended)
 	return p.profile
 }
 

@@ -1,3 +1,5 @@
+//go:build e2e
+
 package e2e_test
 
 import (
@@ -30,11 +32,11 @@ const (
 	trafficPace    = 6 * time.Millisecond // of each worker; longer if responses take longer
 )
 
-// startTraffic sends load to the addresses, each worker on one connection to one of them. Every second request adds a pet.
-func startTraffic(token string, addresses ...string) *traffic {
+// startTraffic sends load to the address, each worker on one connection. Every second request adds a pet.
+func startTraffic(token, address string) *traffic {
 	clients := make([]fleet.Client, trafficWorkers)
 	for n := range clients {
-		clients[n].Addr = addresses[n%len(addresses)]
+		clients[n].Addr = address
 	}
 	l := newTraffic(trafficWorkers, trafficPace, 2, func(worker int, name string, fields ...string) (fleet.Reply, error) {
 		if name == "" {
@@ -62,10 +64,10 @@ func newTraffic(workers int, pace time.Duration, group int, ask func(worker int,
 				}
 				name, want, fields := "", 200, []string(nil)
 				if group > 0 && n%group == 0 {
-					name, want = fmt.Sprintf("pet %d of worker %d", n, worker), 201
+					name, want = fmt.Sprintf("%p-%d-%d", l, worker, n), 201
 				}
 				if name != "" && worker%2 == 1 {
-					fields = []string{fmt.Sprintf("Idempotency-Key: %d-%d", worker, n)}
+					fields = []string{"Idempotency-Key: " + name}
 				}
 				began := time.Now()
 				got, err := ask(worker, name, fields...)
@@ -109,6 +111,14 @@ func (l *traffic) more(t testing.TB, n int) {
 	good := func() int { return l.count(200) + l.count(201) }
 	from := good()
 	testkit.Eventually(t, fleet.ReplyWithin, fmt.Sprintf("%d more answers", n), func() bool { return good() >= from+n })
+}
+
+// least waits until n requests had the expected response since the beginning.
+func (l *traffic) least(t testing.TB, n int) {
+	t.Helper()
+	for l.count(200)+l.count(201) < n {
+		l.more(t, 250)
+	}
 }
 
 // end stops the load. When end returns, no request is in flight.

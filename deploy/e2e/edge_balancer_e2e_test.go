@@ -1,0 +1,335 @@
+//go:build e2e
+
+package e2e_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
+)
+
+// streams is how many requests an HTTP/2 client of these tests sends at a time, on one connection.
+const streams = 50
+
+// balancer is haproxy or nginx in front of gateways.
+type balancer struct {
+	address string
+	roots   *x509.CertPool // of its certificate
+	pem     string         // its certificate and key
+}
+
+// newBalancer returns one that is not started.
+func newBalancer(t *testing.T) *balancer {
+	t.Helper()
+	files := testkit.NewAuthority(t).SaveServer(1, time.Now().Add(time.Hour))
+	b := &balancer{address: "127.0.0.1:" + strconv.Itoa(testkit.FreePort(t)), roots: x509.NewCertPool(), pem: filepath.Join(t.TempDir(), "both.pem")}
+	var text []byte
+	for _, path := range []string{files.Cert, files.Key, files.CA} {
+		part := must.Get[[]byte](t)(os.ReadFile(path))
+		b.roots.AppendCertsFromPEM(part)
+		text = append(text, part...)
+	}
+	writeFile(t, b.pem, string(text))
+	return b
+}
+
+// run runs the program on a configuration in which each of some texts is replaced. All of them have to be there.
+func (b *balancer) run(t *testing.T, program, config string, changes []string, args ...string) {
+	t.Helper()
+	for i := 0; i < len(changes); i += 2 {
+		if !strings.Contains(config, changes[i]) {
+			t.Fatalf("the configuration has no %q", changes[i])
+		}
+	}
+	path := filepath.Join(t.TempDir(), program+".conf")
+	writeFile(t, path, strings.NewReplacer(changes...).Replace(config))
+	p := testkit.Start(t, findProgram(t, program), nil, append(args, path)...)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%s said:\n%s%s", program, p.Stdout, p.Stderr)
+		}
+	})
+}
+
+func (b *balancer) runHAProxy(t *testing.T, config string, gateways []*fleet.Program) {
+	t.Helper()
+	changes := []string{"bind :80\n", "bind " + b.address + "\n"}
+	if strings.Contains(config, ":443 ") {
+		changes = []string{"bind :443 ", "bind " + b.address + " ", "/etc/haproxy/petgate.pem", b.pem}
+	}
+	for n, g := range gateways {
+		_, port, _ := strings.Cut(strings.TrimPrefix(g.Admin, "http://"), ":")
+		changes = append(changes, fmt.Sprintf("10.0.0.%d:8080 check port 9090", n+1), g.Addr()+" check port "+port)
+	}
+	b.run(t, "haproxy", config, changes, "-db", "-f")
+}
+
+func (b *balancer) runNginx(t *testing.T, config string, gateways []*fleet.Program) {
+	t.Helper()
+	changes := []string{"listen 443 ", "listen " + b.address + " ", "/etc/nginx/petgate.pem", b.pem}
+	for n, g := range gateways {
+		changes = append(changes, fmt.Sprintf("server 10.0.0.%d:8080", n+1), "server "+g.Addr())
+	}
+	b.run(t, "nginx", nginxConfig(t, config), changes, "-e", "stderr", "-c")
+}
+
+// nginxConfig returns a whole configuration, which needs no directory of the system.
+func nginxConfig(t *testing.T, http string) string {
+	dir := t.TempDir()
+	text := fmt.Sprintf("daemon off;\nmaster_process off;\npid %s/pid;\nerror_log stderr;\nevents {}\nhttp {\naccess_log off;\n", dir)
+	for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
+		text += fmt.Sprintf("%s_temp_path %s/%s;\n", kind, dir, kind)
+	}
+	return text + http + "}\n"
+}
+
+// documented returns the only block of docs/operations.md in a language.
+func documented(t *testing.T, language string) string {
+	t.Helper()
+	_, rest, _ := strings.Cut(string(must.Get[[]byte](t)(os.ReadFile("../../docs/operations.md"))), "```"+language+"\n")
+	block, _, found := strings.Cut(rest, "```")
+	if !found {
+		t.Fatalf("docs/operations.md has no %s block", language)
+	}
+	return block
+}
+
+// findProgram also searches the directory in which Debian keeps programs for root.
+func findProgram(t *testing.T, name string) string {
+	t.Helper()
+	for _, name := range []string{name, "/usr/sbin/" + name} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	t.Fatalf("no %[1]s on this machine: run TEST_PROGRAMS=%[1]s deploy/services.sh, which installs it", name)
+	return ""
+}
+
+// http2Client sends requests on one connection at a time.
+type http2Client struct {
+	http.Client
+	url   string
+	dials atomic.Int64
+}
+
+// client returns a client that calls from an address.
+func (b *balancer) client(t *testing.T, from string) *http2Client {
+	c := &http2Client{url: "https://" + b.address + "/v1/pets"}
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	transport := &http.Transport{
+		ForceAttemptHTTP2: true, MaxConnsPerHost: 1, TLSClientConfig: &tls.Config{RootCAs: b.roots},
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			c.dials.Add(1)
+			return dialer.DialContext(ctx, network, address)
+		},
+	}
+	c.Transport = transport
+	t.Cleanup(transport.CloseIdleConnections)
+	return c
+}
+
+// do lists pets, or adds one if there is a name. A response by another protocol than HTTP/2 is an error.
+func (c *http2Client) do(token, name string, fields ...string) (fleet.Reply, error) {
+	method, body := http.MethodGet, ""
+	if name != "" {
+		method, body = http.MethodPost, fmt.Sprintf(`{"name":%q,"categoryId":1}`, name)
+	}
+	request, err := http.NewRequest(method, c.url, strings.NewReader(body))
+	if err != nil {
+		return fleet.Reply{}, err
+	}
+	request.Header = http.Header{"Authorization": {"Bearer " + token}, "Content-Type": {"application/json"}}
+	for _, field := range fields {
+		name, value, _ := strings.Cut(field, ": ")
+		request.Header.Add(name, value)
+	}
+	response, err := c.Do(request)
+	if err != nil {
+		return fleet.Reply{}, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.ProtoMajor != 2 {
+		err = errors.New("the response is by " + response.Proto)
+	}
+	return fleet.Reply{Status: response.StatusCode, Body: string(text)}, err
+}
+
+// traffic sends load on all streams.
+func (c *http2Client) traffic(token string, group int) *traffic {
+	return newTraffic(streams, 250*time.Millisecond, group, func(_ int, name string, fields ...string) (fleet.Reply, error) { return c.do(token, name, fields...) })
+}
+
+// balanced is three gateways behind balancers that have the configurations of the documentation.
+type balanced struct {
+	*fleet.Fleet
+	plain        *balancer            // haproxy without TLS
+	tls          map[string]*balancer // haproxy and nginx with HTTP/2, in front of two of the gateways
+	free, office fleet.Key            // office calls from 127.0.0.2 only
+}
+
+// TestRollingGateways sends requests through haproxy and nginx, with HTTP/1.1 and HTTP/2: allow-lists see the address of the client, a
+// quota holds, and each of the gateways and pet services restarts under load.
+func TestRollingGateways(t *testing.T) {
+	t.Parallel()
+	url, prefix := testkit.Redis(t)
+	s := &balanced{plain: newBalancer(t), tls: map[string]*balancer{"haproxy": newBalancer(t), "nginx": newBalancer(t)}}
+	s.Fleet = fleet.Start(t, fleet.Spec{Redis: url, RedisPrefix: prefix, GatewayEnv: []string{"GATEWAY_TRUSTED_PROXIES=127.0.0.1/32"}})
+	pets := []*fleet.Program{s.AddPets(), s.AddPets()}
+	for range 3 {
+		s.AddGateway("GATEWAY_UPSTREAMS=" + pets[0].URL + "," + pets[1].URL)
+	}
+	s.free, s.office = s.NewTenant("acme", fleet.Unlimited...), s.NewKey("acme", "--allow", "127.0.0.2/32")
+	s.plain.runHAProxy(t, documented(t, "haproxy"), s.Gateways)
+	s.tls["haproxy"].runHAProxy(t, string(must.Get[[]byte](t)(os.ReadFile("../haproxy/haproxy.cfg"))), s.Gateways[:2])
+	s.tls["nginx"].runNginx(t, documented(t, "nginx"), s.Gateways[:2])
+	clients := map[string]*http2Client{}
+	for name, b := range s.tls {
+		clients[name] = b.client(t, "127.0.0.1")
+		testkit.Eventually(t, fleet.ReplyWithin, name+" serves", func() bool { got, _ := clients[name].do(s.free.Token, ""); return got.Status == 200 })
+	}
+	testkit.Eventually(t, fleet.ReplyWithin, "haproxy serves without TLS", func() bool {
+		c := &fleet.Client{Addr: s.plain.address}
+		defer c.Close()
+		got, _ := c.Do(fleet.GetPets(s.free.Token))
+		return got.Status == 200
+	})
+	s.decideByAddress(t)
+	s.useUp(t, clients["haproxy"])
+
+	before := clients["haproxy"].dials.Load()
+	loads := map[string]*traffic{"HTTP/1.1": startTraffic(s.free.Token, s.plain.address), "HTTP/2": clients["haproxy"].traffic(s.free.Token, 4)}
+	lists := clients["nginx"].traffic(s.free.Token, 0) // nginx does not repeat a POST whose connection ends
+	for _, g := range s.Gateways {
+		loads["HTTP/1.1"].more(t, 250)
+		restart(t, g)
+		testkit.Eventually(t, fleet.ReplyWithin, "requests at the gateway that was restarted", func() bool {
+			return g.Metric(t, "petgate_gateway_requests_total", `outcome="ok"`) > 0
+		})
+	}
+	lists.end()
+	lists.faultless(t)
+	t.Logf("figure: rolling restart of two gateways behind nginx, %d HTTP/2 streams: %d of %d GETs lost", streams, len(lists.wrong), lists.total())
+	for _, p := range pets {
+		loads["HTTP/1.1"].more(t, 250)
+		restart(t, p)
+	}
+	loads["HTTP/1.1"].least(t, 10_000)
+	for name, load := range loads {
+		load.end()
+		load.faultless(t)
+		if n := load.stored(t, s.Fleet); n != 0 {
+			t.Errorf("%s: %d pets are stored without an answer", name, n)
+		}
+		t.Logf("figure: rolling restart of the gateways behind haproxy and of two pet services, under load by %s: %d of %d requests failed, slowest %v; "+
+			"%d pets created, each stored once", name, len(load.wrong), load.total(), load.slowest.Round(time.Millisecond), load.counts[201])
+	}
+	if n := clients["haproxy"].dials.Load() - before; n != 0 {
+		t.Errorf("the HTTP/2 client opened %d more connections to haproxy", n)
+	}
+}
+
+// asker is a way to list pets from an address.
+type asker func(token, _ string, fields ...string) (fleet.Reply, error)
+
+// decideByAddress calls from two addresses with a key for one of them, some of the time with forged fields.
+func (s *balanced) decideByAddress(t *testing.T) {
+	inside := s.NewKey("acme", "--allow", "127.0.0.1/32") // where the balancers are
+	cases := 0
+	for _, from := range []string{"127.0.0.2", "127.0.0.3"} {
+		plain := func(address string) asker {
+			return func(token, _ string, fields ...string) (fleet.Reply, error) {
+				c := &fleet.Client{Addr: address, From: from}
+				defer c.Close()
+				return c.Do(fleet.GetPets(token, fields...))
+			}
+		}
+		asks := map[string]asker{"haproxy": plain(s.plain.address), "no balancer": plain(s.Gateways[0].Addr())}
+		for name, b := range s.tls {
+			asks[name+" with TLS"] = b.client(t, from).do
+		}
+		for _, forged := range [][]string{
+			nil,
+			{"X-Forwarded-For: 127.0.0.2"},
+			{"X-Forwarded-For: 127.0.0.1"},
+			{"X-Forwarded-For: 127.0.0.2, 127.0.0.1"},
+			{"X-Forwarded-For: ,"},
+			{"X-Forwarded-For: 127.0.0.1", "X-Forwarded-For: 127.0.0.1"},
+			{"X-Real-IP: 127.0.0.2", "Forwarded: for=127.0.0.2"},
+		} {
+			for name, ask := range asks {
+				for _, key := range []fleet.Key{s.office, inside} {
+					cases++
+					want := 403
+					if key == s.office && from == "127.0.0.2" {
+						want = 200
+					}
+					if got, err := ask(key.Token, "", forged...); got.Status != want || err != nil {
+						t.Errorf("%s, from %s with %q: %v %v, want %d", name, from, forged, got, err, want)
+					}
+				}
+			}
+		}
+	}
+	t.Logf("figure: allow-lists behind haproxy and nginx: %d calls with honest and forged addresses, each decided by the true one", cases)
+}
+
+// useUp sends requests on all streams at a time until a limit is used up. Redis has 50 ms for a call, and a gateway that does not get its
+// answer decides alone: then another tenant's limit is used up.
+func (s *balanced) useUp(t *testing.T, c *http2Client) {
+	const limit = 100
+	attempt, site := 0, &quotaSite{Fleet: s.Fleet, t: t}
+	testkit.Eventually(t, 2*time.Minute, "Redis decides all requests of a load", func() bool {
+		attempt++
+		token := s.NewTenant("small-"+strconv.Itoa(attempt), "--minute", strconv.Itoa(limit), "--day", strconv.Itoa(limit)).Token
+		alone := site.decidedAlone()
+		if got, err := c.do(s.free.Token, ""); err != nil { // haproxy closes a connection that has been idle for ten seconds
+			t.Fatal(got, err)
+		}
+		dials := c.dials.Load()
+		var admitted, refused atomic.Int64
+		var all sync.WaitGroup
+		for range streams {
+			all.Go(func() {
+				for range 3 * limit / streams {
+					switch got, err := c.do(token, ""); {
+					case err != nil:
+						t.Error(got, err)
+					case got.Status == http.StatusOK:
+						admitted.Add(1)
+					case got.Status == http.StatusTooManyRequests:
+						refused.Add(1)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if site.decidedAlone() != alone {
+			return false
+		}
+		if admitted.Load() != limit || refused.Load() != 2*limit || c.dials.Load() != dials {
+			t.Errorf("with a limit of %d: %d admitted, %d refused, %d more connections", limit, admitted.Load(), refused.Load(), c.dials.Load()-dials)
+		}
+		t.Logf("figure: %d HTTP/2 streams on one connection: of %d requests with a limit of %d, %d were admitted", streams, 3*limit, limit, admitted.Load())
+		return true
+	})
+}
