@@ -27,7 +27,7 @@ func TestUsageExplainAndReset(t *testing.T) {
 	if !reset.Passes || reset.Minute.Used != 0 || reset.Day.Used != 0 || !s.exactly(anew[200], 20) {
 		t.Errorf("after the reset: %+v, then %v", reset, anew)
 	}
-	s.MustKeyadmin("tenant", "set-quota", "t", "--minute", "60", "--day", "40")
+	s.MustKeyadmin("tenant", "set-quota", "t", "--minute", "40", "--day", "40")
 	day := s.burst(key.Token, 30)
 	spent := s.explain(key.Token)
 	if !s.exactly(day[200], 20) || spent.Code != "day_quota_exceeded" || !s.exactly(int(spent.Day.Used), 40) {
