@@ -5,8 +5,8 @@
 // take too long for daily use. `make e2e` prints the lines of a test that begin with "figure:". Tests that judge neither a time
 // nor what something costs overlap: they run when all others have ended.
 //
-// The harness is shared/testkit (processes, servers, proxies), shared/testkit/fleet (gateways and their clients), and this
-// file with load_test.go. A file's prefix says what it tests: control_ the keys and their directory, quota_ the limits,
+// The harness is shared/testkit (processes, servers, proxies), shared/testkit/fleet (gateways, their clients and load), and this
+// file. A file's prefix says what it tests: control_ the keys and their directory, quota_ the limits,
 // edge_ the request path, process_ a program's standard output and error, speed_ the cost of a request.
 package e2e_test
 

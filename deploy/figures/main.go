@@ -19,7 +19,7 @@ import (
 )
 
 // alone are the packages with tests that judge a time or what something costs. Nothing else runs beside them.
-var alone = []string{"./deploy/e2e", "./gateway/directory", "./gateway/edge", "./gateway/quotas", "./keyadmin", "./shared/socket"}
+var alone = []string{"./deploy/e2e", "./gateway/console", "./gateway/directory", "./gateway/edge", "./gateway/quotas", "./keyadmin", "./shared/socket"}
 
 // beside is how many of the other packages run at a time. Their tests wait most of the time: for servers, for browsers, for limits.
 const beside = 3
