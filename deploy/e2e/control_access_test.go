@@ -78,7 +78,7 @@ var keyStates = []state{
 		name: "no quota", code: "quota_not_set", show: "no quota",
 		enter: func(s subject) {
 			s.done(s.now.SetQuota(s.Context(), s.tenant, plan.NoLimits, 0))
-			s.done(s.now.SetPlan(s.Context(), s.tenant, "enterprise"))
+			s.done(s.now.SetTerms(s.Context(), s.tenant, "enterprise", plan.Limits{}))
 		},
 	},
 	{name: "over quota", code: "day_quota_exceeded", show: "active"},

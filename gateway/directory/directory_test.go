@@ -88,7 +88,7 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 		}
 		check("created", false)
 
-		confirmed(t, store)(store.SetPlan(ctx, tenant.ID, "pro"))
+		confirmed(t, store)(store.SetTerms(ctx, tenant.ID, "pro", plan.Limits{}))
 		want.Plan, want.Limits = "pro", plan.Limits{Minute: 300, Day: 10_000}
 		check("plan set", true)
 
@@ -463,7 +463,7 @@ func TestLimitsOfAKey(t *testing.T) {
 		}
 		check("loaded", live, plan.Limits{Minute: 60, Day: 9_000}, 3, plan.Limits{Minute: 10})
 		before, _ := live.Lookup(apikey.Sum([]byte(token)))
-		ok(store.SetPlan(ctx, acme.ID, "gold"))
+		ok(store.SetTerms(ctx, acme.ID, "gold", plan.Limits{}))
 		ok(store.SetQuota(ctx, acme.ID, plan.Limits{Minute: 700}, 15))
 		ok(store.UpdateKey(ctx, key.ID, func(k *keystore.Key) { k.Limits = plan.Limits{Minute: 20, Day: 200} }))
 		synced(t, live)

@@ -13,6 +13,7 @@ import (
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
@@ -134,7 +135,7 @@ func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 	made(t)(store.RevokeKey(t.Context(), revoked.ID))
 	until := instant.Of(time.Now().Add(time.Hour))
 	made(t)(store.AddBan(t.Context(), keystore.Ban{Key: late.ID, Until: until, Notice: "unpaid"}))
-	confirmed(t, store)(store.SetPlan(t.Context(), tenant.ID, "pro"))
+	confirmed(t, store)(store.SetTerms(t.Context(), tenant.ID, "pro", plan.Limits{}))
 	wantNoToken(t, path)
 
 	proxy.Kill()

@@ -185,7 +185,7 @@ func (w *writer) change() error {
 			err = nil
 		}
 	case 4:
-		_, _, err = w.store.SetPlan(ctx, tenant, []string{"free", "pro", "business"}[w.random.IntN(3)])
+		_, _, err = w.store.SetTerms(ctx, tenant, []string{"free", "pro", "business"}[w.random.IntN(3)], plan.Limits{})
 	case 5:
 		_, _, err = w.store.SetQuota(ctx, tenant, limits, 0)
 	case 6:
@@ -203,7 +203,7 @@ func (w *writer) change() error {
 	case 12:
 		made := keystore.Plan{Name: fmt.Sprint(w.name, w.count), Limits: limits}
 		if _, _, err = w.store.CreatePlan(ctx, made); err == nil {
-			_, _, err = w.store.SetPlan(ctx, tenant, made.Name)
+			_, _, err = w.store.SetTerms(ctx, tenant, made.Name, plan.Limits{})
 		}
 	case 13:
 		_, _, err = w.store.UpdateKey(ctx, key, func(k *keystore.Key) {

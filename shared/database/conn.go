@@ -3,9 +3,8 @@ package database
 import (
 	"context"
 	"database/sql/driver"
-	"errors"
-	"fmt"
-	"io"
+
+	"github.com/jmoiron/sqlx"
 )
 
 // connector opens conns and marks errors of connecting.
@@ -20,7 +19,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, &connectError{c.db.file, err}
 	}
-	return &conn{driverConn: made.(driverConn), db: c.db, files: files, statements: map[string]*statement{}}, nil
+	return &conn{driverConn: made.(driverConn), db: c.db, files: files}, nil
 }
 
 // driverConn is what database/sql uses of the connections of both drivers.
@@ -35,13 +34,11 @@ type driverConn interface {
 	driver.Validator
 }
 
-// conn is a driver's connection with the statements that DB.Each has prepared on it.
+// conn is a driver's connection.
 type conn struct {
 	driverConn
-	db         *DB
-	files      int64 // DB.files when it was opened
-	statements map[string]*statement
-	args       []driver.NamedValue // of the running statement
+	db    *DB
+	files int64 // DB.files when it was opened
 }
 
 // BeginTx begins an ordinary transaction with a plain BEGIN. Lib/pq's BeginTx says READ WRITE, which would allow writes to
@@ -75,81 +72,41 @@ func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	return driver.ErrSkip
 }
 
-// statement is prepared on one connection.
-type statement struct {
-	driver.StmtQueryContext
-	row []driver.Value
+// Prepared runs a query that is prepared once on each connection. An unprepared one takes lib/pq two round trips, and the server plans it
+// each time. Not in a transaction: it may need a second connection.
+func (d *DB) Prepared(ctx context.Context, query string, args ...any) (*sqlx.Rows, error) {
+	known, isKnown := d.prepared.Load(query)
+	if !isKnown {
+		made, err := d.PreparexContext(ctx, query)
+		if err != nil {
+			return nil, err
+		}
+		if known, isKnown = d.prepared.LoadOrStore(query, made); isKnown {
+			made.Close() // another goroutine was faster
+		}
+	}
+	return known.(*sqlx.Stmt).QueryxContext(ctx, args...)
 }
 
-// Each runs a query and passes every row to f as the driver has decoded it. f must not keep the slice. The statement is
-// prepared once on each connection. Use it for queries that run thousands of times a second: sql.Rows locks and converts for
-// each row and column, which costs as much as decoding them.
-//
-// If the connection breaks before the first row, Each repeats the query on another connection; Once does not.
-func (d *DB) Each(ctx context.Context, f func(row []driver.Value) error, query string, args ...driver.Value) error {
-	for attempt := 0; ; attempt++ {
-		err := d.Once(ctx, f, query, args...)
-		// All connections of the pool may be broken, and each failure removes one.
-		if !errors.Is(err, driver.ErrBadConn) || attempt > d.Stats().MaxOpenConnections {
+// EachRow passes every row to f, as the driver has decoded it, and closes rows. f must not keep the slice. It is for many rows: StructScan
+// takes several times as long.
+func EachRow(rows *sqlx.Rows, f func(row []any) error) error {
+	defer rows.Close()
+	names, err := rows.Columns()
+	if err != nil {
+		return err
+	}
+	row, targets := make([]any, len(names)), make([]any, len(names))
+	for i := range row {
+		targets[i] = &row[i]
+	}
+	for rows.Next() {
+		if err := rows.Scan(targets...); err != nil {
+			return err
+		}
+		if err := f(row); err != nil {
 			return err
 		}
 	}
-}
-
-// Once is Each for statements that change something: if the connection breaks, the statement may have been executed.
-func (d *DB) Once(ctx context.Context, f func(row []driver.Value) error, query string, args ...driver.Value) error {
-	pooled, err := d.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer pooled.Close()
-	return pooled.Raw(func(c any) error { return c.(*conn).each(ctx, f, query, args) })
-}
-
-func (c *conn) each(ctx context.Context, f func([]driver.Value) error, query string, args []driver.Value) error {
-	s, err := c.statement(ctx, query)
-	if err != nil {
-		return err
-	}
-	c.args = c.args[:0]
-	for i, value := range args {
-		c.args = append(c.args, driver.NamedValue{Ordinal: i + 1, Value: value})
-	}
-	rows, err := s.QueryContext(ctx, c.args)
-	if err != nil {
-		return err
-	}
-	err = s.pass(rows, f)
-	if closeErr := rows.Close(); err == io.EOF {
-		err = closeErr
-	}
-	return err
-}
-
-func (c *conn) statement(ctx context.Context, query string) (*statement, error) {
-	if s := c.statements[query]; s != nil {
-		return s, nil
-	}
-	prepared, err := c.PrepareContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	s := &statement{StmtQueryContext: prepared.(driver.StmtQueryContext)}
-	c.statements[query] = s
-	return s, nil
-}
-
-// pass passes the rows to f. Its error is io.EOF after the last one.
-func (s *statement) pass(rows driver.Rows, f func([]driver.Value) error) (err error) {
-	if s.row == nil {
-		s.row = make([]driver.Value, len(rows.Columns()))
-	}
-	for begun := false; err == nil; begun = true {
-		if err = rows.Next(s.row); err == nil {
-			err = f(s.row)
-		} else if begun && errors.Is(err, driver.ErrBadConn) {
-			err = fmt.Errorf("the connection broke while rows were read: %w", io.ErrUnexpectedEOF) // not repeated
-		}
-	}
-	return err
+	return rows.Err()
 }

@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -49,6 +50,8 @@ type DB struct {
 	file    string                      // SQLite: the file's path
 	info    atomic.Pointer[os.FileInfo] // SQLite: the file at the last check
 	files   atomic.Int64                // SQLite: how often a check has found the file removed or replaced
+
+	prepared sync.Map // *sqlx.Stmt by query
 }
 
 // ErrURL is wrapped by errors that only another DATABASE_URL can solve.

@@ -2,8 +2,6 @@ package database_test
 
 import (
 	"context"
-	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"os"
@@ -319,89 +317,5 @@ func TestReadThenWriteTransactionsNeverFailBusy(t *testing.T) {
 	var n int
 	if err := open(t, url).Get(&n, `SELECT n FROM counter`); err != nil || n != writers*rounds {
 		t.Errorf("counted %d of %d, %v", n, writers*rounds, err)
-	}
-}
-
-func TestEach(t *testing.T) {
-	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db := open(t, url)
-		exec(t, db, `CREATE TABLE notes (id BIGINT PRIMARY KEY, note TEXT NOT NULL)`)
-		exec(t, db, `INSERT INTO notes VALUES (1, 'one'), (2, 'two'), (3, 'three')`)
-		const query = `SELECT id, note FROM notes WHERE id > $1 ORDER BY id`
-		f := func(after int64, enough error, want string) {
-			t.Helper()
-			var got []string
-			err := db.Each(t.Context(), func(row []driver.Value) error {
-				got = append(got, fmt.Sprintf("%T %v %T %v", row[0], row[0], row[1], row[1]))
-				return enough
-			}, query, after)
-			if strings.Join(got, ", ") != want || !errors.Is(err, enough) {
-				t.Errorf("after %d: %q, %v; want %q, %v", after, got, err, want, enough)
-			}
-		}
-		db.SetMaxOpenConns(1) // so every query uses the connection that the previous one used
-		f(1, nil, "int64 2 string two, int64 3 string three")
-		f(0, errors.New("enough"), "int64 1 string one")
-		f(3, nil, "")
-		if err := db.Each(t.Context(), nil, `SELECT id FROM nowhere`); err == nil {
-			t.Error("a query that cannot be prepared is no error")
-		}
-		if err := db.Each(t.Context(), nil, query); err == nil {
-			t.Error("a missing argument is no error")
-		}
-		f(2, nil, "int64 3 string three")
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Error("a panic does not come through")
-				}
-			}()
-			_ = db.Each(t.Context(), func([]driver.Value) error { panic("in the function") }, query, int64(0))
-		}()
-		f(2, nil, "int64 3 string three")
-		if n := db.Stats().InUse; n != 0 {
-			t.Errorf("%d connections are lost", n)
-		}
-		var ids []int64
-		if err := db.Select(&ids, `SELECT id FROM notes ORDER BY id`); err != nil || len(ids) != 3 {
-			t.Errorf("afterwards: %v, %v", ids, err)
-		}
-	})
-}
-
-// f never gets a row twice: Each fails if the connection breaks after the first row.
-func TestEachRowIsGivenOnce(t *testing.T) {
-	db := open(t, testkit.Postgres(t))
-	const query = `SELECT n, CASE WHEN n = $1 THEN pg_terminate_backend(pg_backend_pid()) END FROM generate_series(1, 5) n`
-	for end, want := range map[int64]string{1: "[1] ", 3: "[1] [2] [3] ", 6: "[1] [2] [3] [4] [5] "} {
-		var got string
-		err := db.Each(t.Context(), func(row []driver.Value) error {
-			got += fmt.Sprint(row[:1], " ")
-			return nil
-		}, query, end)
-		if got != want || database.IsUnavailable(err) != (end < 6) {
-			t.Errorf("a connection that ends after row %d: %s, %v", end, got, err)
-		}
-	}
-}
-
-// A server that restarts breaks every connection of the pool; a query still gets its answer.
-func TestEachSurvivesBrokenConnections(t *testing.T) {
-	url := testkit.Postgres(t)
-	db, other := open(t, url), open(t, url)
-	const query = `SELECT 1`
-	var held []*sql.Conn
-	for range 8 {
-		c, err := db.Conn(t.Context())
-		must.Do(t, err)
-		held = append(held, c)
-	}
-	for _, c := range held {
-		c.Close()
-	}
-	exec(t, other, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
-	rows := 0
-	if err := db.Each(t.Context(), func([]driver.Value) error { rows++; return nil }, query); err != nil || rows != 1 {
-		t.Errorf("%d rows, %v", rows, err)
 	}
 }

@@ -45,12 +45,18 @@ func (d *DB) migrate(ctx context.Context, m Migrations, version int64) error {
 		defer unlock()
 		return d.up(ctx, m, version, d.DB.DB)
 	}
-	pool, err := d.migrationPool()
+	patient, err := openPostgres(d.dsn, true) // migrations wait for a lock and may take long
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	return d.up(ctx, m, version, pool, goose.WithSessionLocker(advisoryLock(m.Table)))
+	defer patient.Close()
+	name := fnv.New64a()
+	name.Write([]byte("petgate migrate " + m.Table))
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockID(int64(name.Sum64())), lock.WithLockTimeout(1, math.MaxInt32))
+	if err != nil {
+		return err
+	}
+	return d.up(ctx, m, version, patient.DB.DB, goose.WithSessionLocker(locker))
 }
 
 func (d *DB) up(ctx context.Context, m Migrations, version int64, pool *sql.DB, options ...goose.ProviderOption) error {
@@ -148,25 +154,4 @@ func (d *DB) CheckForeign(ctx context.Context) error {
 		return fmt.Errorf("the database has tables such as %s, and %w", strings.Join(tables, ", "), ErrForeign)
 	}
 	return nil
-}
-
-// advisoryLock is a PostgreSQL session lock with a key made from its text. Goose's own lock polls once a second.
-type advisoryLock string
-
-var _ lock.SessionLocker = advisoryLock("")
-
-func (a advisoryLock) key() int64 {
-	h := fnv.New64a()
-	h.Write([]byte("petgate migrate " + a))
-	return int64(h.Sum64())
-}
-
-func (a advisoryLock) SessionLock(ctx context.Context, conn *sql.Conn) error {
-	_, err := conn.ExecContext(ctx, `SELECT pg_advisory_lock($1)`, a.key())
-	return err
-}
-
-func (a advisoryLock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
-	_, err := conn.ExecContext(ctx, `SELECT pg_advisory_unlock($1)`, a.key())
-	return err
 }

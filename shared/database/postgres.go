@@ -41,6 +41,8 @@ func openPostgres(rawURL string, patient bool) (*DB, error) {
 		"fallback_application_name":           "petgate",
 		// Statements of requests find rows by an index, so a new plan for each execution of a prepared statement is not needed.
 		"plan_cache_mode": "force_generic_plan",
+		// One round trip for a statement that is not prepared, not two.
+		"binary_parameters": "yes",
 	} {
 		if !q.Has(name) {
 			q.Set(name, value)
@@ -60,39 +62,17 @@ func openPostgres(rawURL string, patient bool) (*DB, error) {
 	}
 	u.RawQuery = q.Encode()
 	d := &DB{dialect: Postgres, dsn: u.String()}
-	config, err := pq.NewConfig(d.dsn)
+	c, err := pq.NewConnector(d.dsn)
 	if err != nil {
 		return nil, fmt.Errorf("%w: lib/pq refuses a parameter of %s", ErrURL, Redact(rawURL))
 	}
-	pool, err := d.postgresPool(config, silence)
-	if err != nil {
-		return nil, err
-	}
+	c.Dialer(&dialer{ctx: context.Background(), silence: silence})
+	pool := sql.OpenDB(connector{c, d})
 	pool.SetMaxOpenConns(connectionsMax)
 	pool.SetMaxIdleConns(connectionsMax)
 	pool.SetConnMaxLifetime(connectionLifetime)
 	d.DB = sqlx.NewDb(pool, "postgres")
 	return d, nil
-}
-
-func (d *DB) postgresPool(config pq.Config, silence time.Duration) (*sql.DB, error) {
-	c, err := pq.NewConnectorConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("%w: lib/pq refuses it", ErrURL)
-	}
-	c.Dialer(&dialer{ctx: context.Background(), silence: silence})
-	return sql.OpenDB(connector{c, d}), nil
-}
-
-// migrationPool returns a pool without timeouts: migrations wait for a lock and may take long.
-func (d *DB) migrationPool() (*sql.DB, error) {
-	config, err := pq.NewConfig(d.dsn)
-	if err != nil {
-		return nil, fmt.Errorf("%w", ErrURL)
-	}
-	config.Runtime["statement_timeout"] = "0"
-	config.Runtime["idle_in_transaction_session_timeout"] = "0"
-	return d.postgresPool(config, 0)
 }
 
 // dialer opens connections that time out if the server is silent. A statement_timeout does not work if the server is frozen or

@@ -1,7 +1,9 @@
 package database
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 
 	"github.com/jmoiron/sqlx"
 )
@@ -43,21 +45,37 @@ func (r Rows) Pass(f func(t Table, line []byte) error, progress Progress) (map[s
 	return sums, err
 }
 
+// insertBytes is how much JSON one statement inserts: small against a process's memory, large against a round trip.
+const insertBytes = 256 << 10
+
 // Insert inserts the rows of each table into the table whose name is prefix and the table's name.
 func (d *DB) Insert(ctx context.Context, to sqlx.ExecerContext, prefix string, rows Rows, progress Progress) error {
-	var table string
-	w := new(writer)
+	var table Table
+	var lines bytes.Buffer // that wait
+	insert := func() error {
+		if lines.Len() == 0 {
+			return nil
+		}
+		lines.WriteByte(']')
+		_, err := to.ExecContext(ctx, table.insertion(d.dialect, prefix+table.Name), lines.String())
+		if lines.Reset(); err != nil {
+			return fmt.Errorf("write %s%s: %w", prefix, table.Name, err)
+		}
+		return nil
+	}
 	_, err := rows.Pass(func(t Table, line []byte) error {
-		if t.Name != table {
-			if err := w.flush(); err != nil {
+		if t.Name != table.Name || lines.Len() >= insertBytes {
+			if err := insert(); err != nil {
 				return err
 			}
-			table, w = t.Name, t.writer(ctx, to, d.dialect, prefix+t.Name)
+			table = t
 		}
-		return w.write(line)
+		lines.WriteByte("[,"[min(lines.Len(), 1)])
+		lines.Write(line)
+		return nil
 	}, progress)
 	if err == nil {
-		err = w.flush()
+		err = insert()
 	}
 	return err
 }

@@ -91,36 +91,27 @@ func (t Table) each(ctx context.Context, q sqlx.QueryerContext, f func(line []by
 	if err != nil {
 		return fmt.Errorf("read %s: %w", t.Name, err)
 	}
-	defer rows.Close()
-	values, targets := make([]any, len(t.Columns)), make([]any, len(t.Columns))
-	for i := range values {
-		targets[i] = &values[i]
-	}
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)
 	encoder.SetEscapeHTML(false)
-	for rows.Next() {
-		err := rows.Scan(targets...)
+	var stop error
+	err = EachRow(rows, func(row []any) (err error) {
 		for i, c := range t.Columns {
-			if err == nil {
-				values[i], err = c.value(values[i])
+			if row[i], err = c.value(row[i]); err != nil {
+				return err
 			}
 		}
-		if err != nil {
-			return fmt.Errorf("read %s: %w", t.Name, err)
-		}
 		line.Reset()
-		if err := encoder.Encode(values); err != nil {
-			return fmt.Errorf("read %s: %w", t.Name, err)
-		}
-		if err := f(bytes.TrimSuffix(line.Bytes(), []byte("\n"))); err != nil {
+		if err := encoder.Encode(row); err != nil {
 			return err
 		}
-	}
-	if err := rows.Err(); err != nil {
+		stop = f(bytes.TrimSuffix(line.Bytes(), []byte("\n")))
+		return stop
+	})
+	if err != nil && stop == nil {
 		return fmt.Errorf("read %s: %w", t.Name, err)
 	}
-	return nil
+	return err
 }
 
 // value returns what a line has for a value of the database.
@@ -152,63 +143,20 @@ func (c Column) value(v any) (any, error) {
 	return nil, fmt.Errorf("the column %s is of the type %s and holds %T", c.Name, c.Kind, v)
 }
 
-// writerBytes is how much JSON one statement of a writer has: small against a process's memory, large against a round trip.
-const writerBytes = 256 << 10
-
-// writer inserts rows into a table, many with one statement. Flush it at the end.
-type writer struct {
-	ctx   context.Context
-	to    sqlx.ExecerContext
-	table string
-	query string
-	rows  bytes.Buffer
-}
-
-// writer returns a writer of rows to the table into, which has the columns of t.
-func (t Table) writer(ctx context.Context, to sqlx.ExecerContext, dialect Dialect, into string) *writer {
+// insertion is a statement that inserts lines of $1, a JSON array, into the table into, which has the columns of t.
+func (t Table) insertion(dialect Dialect, into string) string {
 	value := map[Kind]string{
 		Integer: "CAST(value->>%d AS BIGINT)", Text: "value->>%d", Bytes: "unhex(value->>%d)", Boolean: "CAST(value->>%d AS BOOLEAN)",
 	}
-	// The IDs of a table that numbers its rows itself are kept.
-	overriding, source := "", "json_each($1)"
+	source := "json_each($1)"
 	if dialect == Postgres {
-		value[Bytes] = "decode(value->>%d, 'hex')"
-		overriding, source = " OVERRIDING SYSTEM VALUE", "json_array_elements(CAST($1 AS json)) AS r(value)"
+		value[Bytes], source = "decode(value->>%d, 'hex')", "json_array_elements(CAST($1 AS json)) AS r(value)"
 	}
 	values := make([]string, len(t.Columns))
 	for i, c := range t.Columns {
 		values[i] = fmt.Sprintf(value[c.Kind], i)
 	}
-	return &writer{ctx: ctx, to: to, table: into, query: fmt.Sprintf("INSERT INTO %s (%s)%s SELECT %s FROM %s",
-		into, t.Names(), overriding, strings.Join(values, ", "), source)}
-}
-
-// write inserts a row, now or later.
-func (w *writer) write(line []byte) error {
-	separator := byte(',')
-	if w.rows.Len() == 0 {
-		separator = '['
-	}
-	w.rows.WriteByte(separator)
-	w.rows.Write(line)
-	if w.rows.Len() < writerBytes {
-		return nil
-	}
-	return w.flush()
-}
-
-// flush inserts the rows that are left.
-func (w *writer) flush() error {
-	if w.rows.Len() == 0 {
-		return nil
-	}
-	w.rows.WriteByte(']')
-	_, err := w.to.ExecContext(w.ctx, w.query, w.rows.String())
-	w.rows.Reset()
-	if err != nil {
-		return fmt.Errorf("write %s: %w", w.table, err)
-	}
-	return nil
+	return fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM %s", into, t.Names(), strings.Join(values, ", "), source)
 }
 
 // Sum is the number of rows of a table, and a checksum that does not depend on their order. The zero value is that of no rows.

@@ -2,7 +2,6 @@ package keystore
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -53,23 +52,17 @@ type BackupHeader struct {
 	Sum       string         `json:"sum"`           // SHA-256 of this header without its sum, in hexadecimal
 }
 
-// finish adds this header to a hash and returns the result, in hexadecimal.
-func (h BackupHeader) finish(sum hash.Hash) (string, error) {
-	text, err := json.Marshal(h)
-	sum.Write(text)
-	return hex.EncodeToString(sum.Sum(nil)), err
-}
-
 // sum returns what Sum must be.
-func (h BackupHeader) sum() (string, error) {
-	h.Sum = ""
-	return h.finish(sha256.New())
-}
+func (h BackupHeader) sum() string { return h.finish(sha256.New(), h.MAC) }
 
 // mac returns what MAC must be. rows is a hash with the key, to which all rows were added.
-func (h BackupHeader) mac(rows hash.Hash) (string, error) {
-	h.Sum, h.MAC = "", ""
-	return h.finish(rows)
+func (h BackupHeader) mac(rows hash.Hash) string { return h.finish(rows, "") }
+
+// finish adds this header with a MAC and without its sum to a hash, and returns the result.
+func (h BackupHeader) finish(sum hash.Hash, mac string) string {
+	h.Sum, h.MAC = "", mac
+	io.WriteString(sum, jsonText(h))
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
 // BackupTable is one table of a backup.
@@ -127,25 +120,17 @@ func (s *Store) WriteBackup(ctx context.Context, file io.WriteSeeker, key []byte
 		return h, err
 	}
 	if len(key) > 0 {
-		if h.MAC, err = h.mac(signed); err != nil {
-			return h, err
-		}
+		h.MAC = h.mac(signed)
 	}
-	if h.Sum, err = h.sum(); err != nil {
-		return h, err
-	}
-	head, err := json.Marshal(h)
-	if err != nil {
-		return h, err
-	}
+	h.Sum = h.sum()
+	head := jsonText(h)
 	if len(head) >= headerBytes {
 		panic("bug: the header of a backup is too long")
 	}
-	head = append(head, bytes.Repeat([]byte(" "), headerBytes-1-len(head))...)
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return h, err
 	}
-	_, err = file.Write(append(head, '\n'))
+	_, err = fmt.Fprintf(file, "%-*s\n", headerBytes-1, head)
 	return h, err
 }
 
@@ -173,8 +158,8 @@ func ReadBackup(file io.ReadSeeker, key []byte) (Backup, error) {
 	case b.Version != backupVersion:
 		return b, fmt.Errorf("%w: it has the form %d, this program knows the form %d", ErrNoBackup, b.Version, backupVersion)
 	}
-	if sum, err := b.sum(); err != nil || sum != b.Sum {
-		return b, errors.Join(err, fmt.Errorf("%w: its first line does not match its checksum", ErrNoBackup))
+	if b.sum() != b.Sum {
+		return b, fmt.Errorf("%w: its first line does not match its checksum", ErrNoBackup)
 	}
 	signed := hmac.New(sha256.New, key)
 	sums, err := b.rows.Pass(func(_ database.Table, line []byte) error {
@@ -190,11 +175,8 @@ func ReadBackup(file io.ReadSeeker, key []byte) (Backup, error) {
 			return b, fmt.Errorf("%w: the rows of %s do not match their checksum", ErrNoBackup, t.Name)
 		}
 	}
-	if len(key) == 0 {
-		return b, nil
-	}
-	if mac, err := b.mac(signed); err != nil || !hmac.Equal([]byte(mac), []byte(b.MAC)) {
-		return b, errors.Join(err, fmt.Errorf("%w: it was not written with this key, or it was changed since", ErrNoBackup))
+	if len(key) > 0 && !hmac.Equal([]byte(b.mac(signed)), []byte(b.MAC)) {
+		return b, fmt.Errorf("%w: it was not written with this key, or it was changed since", ErrNoBackup)
 	}
 	return b, nil
 }

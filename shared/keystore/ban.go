@@ -78,10 +78,8 @@ func (s *Store) AddBan(ctx context.Context, ban Ban) (Ban, Change, error) {
 
 // ban stores a ban and its event. before is the ban that it replaces, or nil.
 func (t *tx) ban(before any, b Ban) error {
-	if err := t.exec(upsertBan, b.Key, b.Until, b.Automatic, b.Notice, b.Reason, b.By, b.ImposedAt); err != nil {
-		return err
-	}
-	return t.record(BanAdded, subject{tenant: b.Tenant, key: b.Key}, before, b)
+	t.event(BanAdded, subject{tenant: b.Tenant, key: b.Key}, before, b)
+	return t.exec(upsertBan, b.Key, b.Until, b.Automatic, b.Notice, b.Reason, b.By, b.ImposedAt)
 }
 
 // LiftBan ends a key's ban. If the key is not banned, it does nothing.
@@ -94,9 +92,7 @@ func (s *Store) LiftBan(ctx context.Context, key id.Key) (Change, error) {
 		if err != nil || !was.holds(t.at) {
 			return err
 		}
-		if err := t.exec(liftBan, key, t.at); err != nil {
-			return err
-		}
-		return t.record(BanLifted, subject{tenant: was.Tenant, key: key}, was.Ban, nil)
+		t.event(BanLifted, subject{tenant: was.Tenant, key: key}, was.Ban, nil)
+		return t.exec(liftBan, key, t.at)
 	})
 }

@@ -1,17 +1,11 @@
 package keystore
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
-	"database/sql/driver"
-	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"strings"
 
 	"github.com/jmoiron/sqlx"
 
@@ -22,9 +16,8 @@ import (
 	"petgate/shared/database"
 )
 
-// Every change of plans, tenants and keys is a row of a statement for many rows. A row has the record as it was read and as it is to be. A
-// record that was changed since it was read stays as it is. So a record can be read without a lock, and a change of one record needs one
-// round trip under the writers' lock.
+// Every change of plans, tenants and keys is a row of a statement for many rows, with its events. All of them are read under the writers'
+// lock, so nobody else changes them meanwhile.
 
 // Edit is one changed record. Without Before it is created.
 type Edit[T any] struct {
@@ -34,28 +27,26 @@ type Edit[T any] struct {
 
 // changes are rows to write, with their events.
 type changes struct {
-	at     instant.Millis
-	random io.Reader
 	rows   map[string][]any // by statement
 	events []eventRow
 	needs  string // what the last row refers to
 }
 
-func (s *Store) newChanges(at instant.Millis) *changes {
-	return &changes{at: at, random: s.random, rows: map[string][]any{}}
-}
-
 // changeStatements are the statements in the order in which they run.
 var changeStatements = []string{insertPlans, updatePlans, insertTenants, updateTenants, insertKeys, updateKeys, deleteRefusals}
 
-// changeRow is what these statements get of a record.
-type changeRow struct {
-	Was any `json:"was,omitempty"`
-	Is  any `json:"is"`
+func (c *changes) add(query string, row any) {
+	if c.rows == nil {
+		c.rows = map[string][]any{}
+	}
+	c.rows[query] = append(c.rows[query], row)
 }
 
-func (c *changes) add(query string, was, is any) {
-	c.rows[query] = append(c.rows[query], changeRow{was, is})
+// subject names the rows that an event is about. A tail reads these rows again.
+type subject struct {
+	tenant id.Tenant
+	key    id.Key
+	plan   string
 }
 
 // eventRow is what insertEvents gets of an event.
@@ -83,7 +74,7 @@ func (c *changes) event(kind string, about subject, before, after any) {
 	})
 }
 
-func (c *changes) plan(e Edit[Plan]) error {
+func (t *tx) plan(e Edit[Plan]) error {
 	is := e.After
 	if err := plan.CheckName(is.Name); err != nil {
 		return asInvalid(err)
@@ -104,18 +95,18 @@ func (c *changes) plan(e Edit[Plan]) error {
 	about := subject{plan: is.Name}
 	switch {
 	case e.Before == nil:
-		is.CreatedAt = c.at
-		c.event(PlanCreated, about, nil, is)
-		c.add(insertPlans, nil, is)
+		is.CreatedAt = t.at
+		t.event(PlanCreated, about, nil, is)
+		t.add(insertPlans, is)
 	case is != was:
-		c.event(PlanUpdated, about, was, is)
-		c.add(updatePlans, was, is)
+		t.event(PlanUpdated, about, was, is)
+		t.add(updatePlans, is)
 	}
 	return nil
 }
 
 // tenant adds an event for the name, one for the plan and the limits, and one for the suspension.
-func (c *changes) tenant(e Edit[Tenant]) (err error) {
+func (t *tx) tenant(e Edit[Tenant]) (err error) {
 	is := e.After
 	var was Tenant
 	if e.Before != nil {
@@ -131,42 +122,42 @@ func (c *changes) tenant(e Edit[Tenant]) (err error) {
 		err = asInvalid(plan.CheckMonthStarts(is.MonthStarts))
 	}
 	if err == nil && is.ID.IsZero() {
-		is.ID, err = id.NewTenant(c.random)
+		is.ID, err = id.NewTenant(t.store.random)
 	}
 	if err != nil {
 		return err
 	}
 	about := subject{tenant: is.ID}
 	if e.Before == nil {
-		is.CreatedAt = c.at
+		is.CreatedAt = t.at
 		was = is
 		was.Suspended = false
-		c.event(TenantCreated, about, nil, was)
+		t.event(TenantCreated, about, nil, was)
 	}
 	renamed, terms := was, is
 	if renamed.Name = is.Name; renamed != was {
-		c.event(TenantRenamed, about, was, renamed)
+		t.event(TenantRenamed, about, was, renamed)
 	}
 	if terms.Suspended = was.Suspended; terms != renamed {
 		kind := TenantQuotaSet
 		if terms.Plan != was.Plan {
 			kind = TenantPlanSet
 		}
-		c.event(kind, about, renamed, terms)
+		t.event(kind, about, renamed, terms)
 	}
 	switch {
 	case is.Suspended && !was.Suspended:
-		c.event(TenantSuspended, about, terms, is)
+		t.event(TenantSuspended, about, terms, is)
 	case was.Suspended && !is.Suspended:
-		c.event(TenantResumed, about, terms, is)
+		t.event(TenantResumed, about, terms, is)
 		// If an earlier suspension was lost and repeated since, it leaves the list of lost refusals.
-		c.add(deleteRefusals, nil, is)
+		t.add(deleteRefusals, is)
 	}
-	c.needs = fmt.Sprintf("plan %q", is.Plan)
+	t.needs = fmt.Sprintf("plan %q", is.Plan)
 	if e.Before == nil {
-		c.add(insertTenants, nil, is)
+		t.add(insertTenants, is)
 	} else if is != was {
-		c.add(updateTenants, was, is)
+		t.add(updateTenants, is)
 	}
 	return nil
 }
@@ -197,133 +188,72 @@ func rowOf(k Key) keyRow {
 	}
 }
 
-// newKey adds a key that was minted.
-func (c *changes) newKey(k Key, hash apikey.Hash) {
-	row := rowOf(k)
-	row.Hash = hex.EncodeToString(hash[:])
-	c.needs = fmt.Sprintf("tenant %q", k.Tenant)
-	c.event(KeyCreated, subject{tenant: k.Tenant, key: k.ID}, nil, k)
-	c.add(insertKeys, nil, row)
-}
-
 // key adds an event for the terms, and one for a rotation, or for the end, the pause or the return of the key.
-func (c *changes) key(e Edit[Key]) error {
+func (t *tx) key(e Edit[Key]) error {
 	is := e.After
 	if e.Before == nil {
 		return invalid("%s cannot be created without its token", is.ID)
 	}
-	was, terms, about, events := *e.Before, is, subject{tenant: is.Tenant, key: is.ID}, len(c.events)
+	was, terms, about, events := *e.Before, is, subject{tenant: is.Tenant, key: is.ID}, len(t.events)
 	terms.RevokedAt, terms.GraceEndsAt, terms.ReplacedBy = was.RevokedAt, was.GraceEndsAt, was.ReplacedBy
 	if !sameTerms(was, terms) {
-		if err := editable(was, terms, c.at); err != nil {
+		if err := editable(was, terms, t.at); err != nil {
 			return err
 		}
-		c.event(KeyUpdated, about, was, terms)
+		t.event(KeyUpdated, about, was, terms)
 	}
 	switch {
 	case is.GraceEndsAt != was.GraceEndsAt || is.ReplacedBy != was.ReplacedBy:
-		c.event(KeyRotated, about, terms, is)
+		t.event(KeyRotated, about, terms, is)
 	case is.RevokedAt == was.RevokedAt:
 	case is.RevokedAt > 0:
-		c.event(KeyRevoked, about, terms, is)
+		t.event(KeyRevoked, about, terms, is)
 	case is.RevokedAt < 0:
-		c.event(KeyDisabled, about, terms, is)
+		t.event(KeyDisabled, about, terms, is)
 	default:
-		c.event(KeyEnabled, about, terms, is)
-		c.add(deleteRefusals, nil, rowOf(is)) // as for a suspension
+		t.event(KeyEnabled, about, terms, is)
+		t.add(deleteRefusals, rowOf(is)) // as for a suspension
 	}
-	if len(c.events) > events {
-		c.add(updateKeys, rowOf(was), rowOf(is))
+	if len(t.events) > events {
+		t.add(updateKeys, rowOf(is))
 	}
 	return nil
 }
 
-// changeAttempts limits how often a record is read again because another writer was faster.
-const changeAttempts = 20
-
-// errOvertaken means that a record is not as it was read.
-var errOvertaken = conflict("other writers keep changing this record: try again")
-
-// edit changes one record, which read returns. If another writer changes it before it is written, it is read and changed again. add adds
-// the change. It returns the record and its event, or the last event if nothing has changed.
-func edit[T any](ctx context.Context, s *Store, op string, read func(sqlx.QueryerContext) (T, error),
-	change func(is *T, now instant.Millis) error, add func(*changes, Edit[T]) error,
+// edit changes one record, which read returns. It returns the record and its event, or the last event if nothing has changed.
+func edit[T any](ctx context.Context, s *Store, op string, read func(sqlx.QueryerContext) (T, error), change func(is *T, t *tx) error,
+	add func(*tx, Edit[T]) error,
 ) (is T, c Change, err error) {
-	for range changeAttempts {
-		was, err := read(s.db)
-		if is = was; err != nil {
-			return is, 0, fail(op, err)
-		}
-		made := s.newChanges(s.now())
-		if err = change(&is, made.at); err == nil {
-			err = add(made, Edit[T]{&was, is})
+	c, err = s.write(ctx, op, func(t *tx) error {
+		was, err := read(t)
+		if is = was; err == nil {
+			err = change(&is, t)
 		}
 		if err != nil {
-			return is, 0, fail(op, err)
+			return err
 		}
-		if c, err = s.make(ctx, op, made); !errors.Is(err, errOvertaken) {
-			return is, c, err
-		}
-	}
-	return is, 0, fail(op, errOvertaken)
+		return add(t, Edit[T]{&was, is})
+	})
+	return is, c, err
 }
 
-// make writes changes. Without any, it returns the last event. Its error is errOvertaken if a record is not as it was read.
-func (s *Store) make(ctx context.Context, op string, c *changes) (Change, error) {
-	// Not for a store that seeks: this statement takes the lock itself, so it may still be on its way when another one has the lock.
-	if len(c.events) == 1 && len(c.rows) == 1 && s.db.Dialect() == database.Postgres && !s.seeks && s.request == nil {
-		last, err := s.makeOne(ctx, c)
-		return last, fail(op, err)
-	}
-	if len(c.events) == 0 {
-		return s.LastEvent(ctx)
-	}
-	return s.writeOn(ctx, s.db, op, c.at, func(t *tx) error { return t.put(c, 0) })
-}
-
-// oneRow stands for {rows} if there is only one. The planner then knows that, and uses the index. The text is parsed once.
-const oneRow = `(SELECT CAST($1 AS jsonb) AS value) AS r`
-
-// makeOne writes one row and its event in one round trip.
-func (s *Store) makeOne(ctx context.Context, c *changes) (last Change, err error) {
-	for query, rows := range c.rows { // the only one
-		err = s.db.Once(ctx, func(row []driver.Value) error {
-			id, isID := row[0].(int64)
-			if last = Change(id); !isID {
-				return fmt.Errorf("an event's ID is %T", row[0])
-			}
-			return nil
-		}, "WITH changed AS ("+s.expand.Replace(strings.ReplaceAll(query, "{rows}", oneRow))+" RETURNING 1)"+appendEvent,
-			jsonText(rows[0]), writeLock, channel, jsonText(c.events[0]), int64(c.at), s.actor)
-	}
-	if err == nil && last == 0 {
-		err = errOvertaken
-	}
-	return last, c.explain(s.explain(ctx, err))
-}
-
-// put writes rows and their events under the writers' lock. The IDs of the events are larger than after.
-func (t *tx) put(c *changes, after Change) error {
-	if len(c.events) == 0 {
+// put writes the rows and the events. The IDs of the events are larger than after.
+func (t *tx) put(after Change) error {
+	c := t.changes
+	if t.changes = (changes{}); len(c.events) == 0 {
 		return nil
 	}
 	for _, query := range changeStatements {
-		rows := c.rows[query]
-		if len(rows) == 0 {
-			continue
-		}
-		result, err := t.ExecContext(t.ctx, t.store.expand.Replace(query), jsonText(rows))
-		if err != nil {
-			return c.explain(err)
-		}
-		if n, err := result.RowsAffected(); err != nil || int(n) != len(rows) && query != deleteRefusals {
-			return cmp.Or(err, errOvertaken)
+		if rows := c.rows[query]; len(rows) > 0 {
+			if err := t.exec(query, jsonText(rows)); err != nil {
+				return c.explain(err)
+			}
 		}
 	}
 	var ids []Change
 	err := t.SelectContext(t.ctx, &ids, t.store.expand.Replace(insertEvents), jsonText(c.events), t.at, t.store.actor, after)
 	if err == nil {
-		t.change, t.event = slices.Max(ids), c.events[len(c.events)-1]
+		t.change, t.last = slices.Max(ids), c.events[len(c.events)-1]
 		err = t.addRequest()
 	}
 	return err

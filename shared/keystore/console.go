@@ -49,10 +49,8 @@ func (s *Store) InviteToConsole(ctx context.Context, i ConsoleInvitation) (code 
 		if err := t.exec(deleteEndedSessions); err != nil {
 			return err
 		}
-		if err := t.exec(insertInvitation, rand.Text(), secretSum(code), s.actor, i.ReadOnly, i.Address, i.Lasts.Milliseconds(), i.Valid.Milliseconds()); err != nil {
-			return err
-		}
-		return t.record(ConsoleInvited, subject{}, nil, i)
+		t.event(ConsoleInvited, subject{}, nil, i)
+		return t.exec(insertInvitation, rand.Text(), secretSum(code), s.actor, i.ReadOnly, i.Address, i.Lasts.Milliseconds(), i.Valid.Milliseconds())
 	})
 	return code, c, err
 }
@@ -73,10 +71,8 @@ func (s *Store) OpenConsole(ctx context.Context, code, address string) (token st
 		if err == nil && !opened {
 			err = fmt.Errorf("%w: %s", ErrNotFound, absent)
 		}
-		if err != nil {
-			return err
-		}
-		return t.record(ConsoleOpened, subject{}, nil, session)
+		t.event(ConsoleOpened, subject{}, nil, session)
+		return err
 	})
 	if err != nil {
 		return "", ConsoleSession{}, err
@@ -96,10 +92,11 @@ func (s *Store) ConsoleSession(ctx context.Context, token string) (session Conso
 // EndConsole ends an open session. If it has ended, it does nothing.
 func (s *Store) EndConsole(ctx context.Context, session ConsoleSession) error {
 	_, err := s.write(ctx, "end a session of the console", func(t *tx) error {
-		if ended, err := t.affects(deleteSession, session.ID); err != nil || !ended {
-			return err
+		ended, err := t.affects(deleteSession, session.ID)
+		if ended {
+			t.event(ConsoleEnded, subject{}, session, nil)
 		}
-		return t.record(ConsoleEnded, subject{}, session, nil)
+		return err
 	})
 	return err
 }
@@ -117,7 +114,8 @@ func (s *Store) EndConsoles(ctx context.Context) (ended int64, err error) {
 		if ended, err = result.RowsAffected(); err != nil || ended == 0 {
 			return err
 		}
-		return t.record(ConsoleEnded, subject{}, nil, endedConsoles{ended})
+		t.event(ConsoleEnded, subject{}, nil, endedConsoles{ended})
+		return nil
 	})
 	return ended, err
 }

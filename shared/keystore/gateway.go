@@ -16,6 +16,7 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
+	"petgate/shared/database"
 )
 
 // Gateways lists all registered gateway processes by ID, those of one ID in the order of their registration.
@@ -39,20 +40,20 @@ func (s *Store) SilentGateways(ctx context.Context) ([]Gateway, error) {
 func (s *Store) ForgetGateway(ctx context.Context, gateway string) (Change, error) {
 	return s.write(ctx, "forget gateway", func(t *tx) error {
 		var processes []Gateway
-		if err := t.SelectContext(t.ctx, &processes, s.expand.Replace(gatewayByID), gateway); err != nil {
-			return err
+		err := t.SelectContext(ctx, &processes, s.expand.Replace(gatewayByID), gateway)
+		if err == nil && len(processes) == 0 {
+			err = fmt.Errorf("%w: no gateway %q is registered", ErrNotFound, gateway)
 		}
-		if len(processes) == 0 {
-			return fmt.Errorf("%w: no gateway %q is registered", ErrNotFound, gateway)
+		if err != nil {
+			return err
 		}
 		first := processes[0]
-		if _, err := s.nextGeneration(t.ctx, t, 0); err != nil {
+		t.event(GatewayForgot, subject{}, first, nil)
+		if _, err := t.grow(0); err != nil {
 			return err
 		}
-		if err := s.endProcess(t.ctx, t, first.ID, first.Incarnation, GapForgotten); err != nil {
-			return err
-		}
-		return t.record(GatewayForgot, subject{}, first, nil)
+		_, err = t.end(Registration{ID: first.ID, Incarnation: first.Incarnation}, GapForgotten, deleteProcess)
+		return err
 	})
 }
 
@@ -76,28 +77,26 @@ var ErrRewound = errors.New("the last event is missing: the database is an older
 // Register adds a process that has applied nothing yet, and returns its generation, which is larger than all earlier ones. Changes
 // still wait for an earlier process with the same gateway ID until it signs off, unless its incarnation is one of the dead ones.
 func (s *Store) Register(ctx context.Context, r Registration, dead []string) (generation int64, err error) {
-	err = s.transact(ctx, "register gateway", func(t *sqlx.Tx) error {
-		if generation, err = s.nextGeneration(ctx, t, r.Generation); err != nil {
+	err = s.transact(ctx, "register gateway", func(t *tx) error {
+		if generation, err = t.grow(r.Generation); err != nil {
 			return err
 		}
 		for _, incarnation := range dead {
-			if err := s.endProcess(ctx, t, r.ID, incarnation, GapKilled); err != nil {
+			if _, err := t.end(Registration{ID: r.ID, Incarnation: incarnation}, GapKilled, deleteProcess); err != nil {
 				return err
 			}
 		}
-		if _, err := t.ExecContext(ctx, s.expand.Replace(register), r.ID, r.Incarnation, generation, r.AdminAddress, r.MaxAge.Milliseconds(),
-			r.UsageThrough); err != nil {
+		if err := t.exec(register, r.ID, r.Incarnation, generation, r.AdminAddress, r.MaxAge.Milliseconds(), r.UsageThrough); err != nil {
 			return err
 		}
-		_, err := t.ExecContext(ctx, s.expand.Replace(closeGap), r.ID, r.Incarnation)
-		return err
+		return t.exec(closeGap, r.ID, r.Incarnation)
 	})
 	return generation, err
 }
 
-// nextGeneration makes the registry's generation larger than before and larger than least.
-func (s *Store) nextGeneration(ctx context.Context, q sqlx.QueryerContext, least int64) (generation int64, err error) {
-	err = sqlx.GetContext(ctx, q, &generation, s.expand.Replace(growGeneration), least)
+// grow makes the registry's generation larger than before and larger than least.
+func (t *tx) grow(least int64) (generation int64, err error) {
+	err = t.GetContext(t.ctx, &generation, t.store.expand.Replace(growGeneration), least)
 	return generation, err
 }
 
@@ -115,11 +114,14 @@ type Beat struct {
 func (s *Store) Heartbeat(ctx context.Context, r Registration, c Change, uuid string) (b Beat, err error) {
 	const op = "heartbeat"
 	known := false
-	err = s.db.Each(ctx, func(row []driver.Value) error {
-		answer := columns{row: row}
-		known, b.Registry, b.Now = true, answer.integer(), answer.instant()
-		return answer.err
-	}, s.expand.Replace(heartbeat), r.ID, r.Incarnation, r.Generation, int64(c), uuid, int64(r.UsageThrough))
+	rows, err := s.db.Prepared(ctx, s.expand.Replace(heartbeat), r.ID, r.Incarnation, r.Generation, c, uuid, r.UsageThrough)
+	if err == nil {
+		err = database.EachRow(rows, func(row []any) error {
+			answer := columns{row: row}
+			known = answer.read(&b.Registry, &b.Now)
+			return answer.err
+		})
+	}
 	if err != nil || known {
 		return b, fail(op, err)
 	}
@@ -170,23 +172,18 @@ func (s *Store) RemoveFenced(ctx context.Context, g Gateway) (bool, error) {
 // errNoProcess ends a removal that finds no such process.
 var errNoProcess = errors.New("no such process")
 
-// remove deletes a process and, if there is a cause, notes that it may have kept usage that is not stored. It commits only if there was
-// such a process, or one that leaves unreported requests. more are the parameters of the statement after the ID and the incarnation.
+// remove ends a process. It commits only if there was such a process, or one that leaves unreported requests. more are the parameters of
+// the statement after the ID and the incarnation.
 func (s *Store) remove(ctx context.Context, op string, r Registration, cause, query string, more ...any) (removed bool, err error) {
-	err = s.transact(ctx, op, func(t *sqlx.Tx) error {
-		if _, err := s.nextGeneration(ctx, t, r.Generation); err != nil {
+	err = s.transact(ctx, op, func(t *tx) error {
+		if _, err := t.grow(r.Generation); err != nil {
 			return err
 		}
-		if cause != "" {
-			if err := s.noteGap(ctx, t, r.ID, r.Incarnation, cause); err != nil {
-				return err
-			}
-		}
-		removed, err = affected(t.ExecContext(ctx, s.expand.Replace(query), append([]any{r.ID, r.Incarnation}, more...)...))
+		removed, err = t.end(r, cause, query, more...)
 		switch {
 		case err != nil:
 		case r.Unreported != "":
-			_, err = t.ExecContext(ctx, s.expand.Replace(leaveUnreported), r.Incarnation, r.Unreported)
+			err = t.exec(leaveUnreported, r.Incarnation, r.Unreported)
 		case !removed:
 			err = errNoProcess
 		}
@@ -198,6 +195,19 @@ func (s *Store) remove(ctx context.Context, op string, r Registration, cause, qu
 	return removed && err == nil, err
 }
 
+// end deletes a process, if there is such a one. If there is a cause, it notes that the process may have kept usage that is not stored.
+func (t *tx) end(r Registration, cause, query string, more ...any) (ended bool, err error) {
+	if cause != "" {
+		if err := t.exec(pruneGaps, t.store.now().Add(-usageKept)); err != nil {
+			return false, err
+		}
+		if err := t.exec(noteGap, r.ID, r.Incarnation, cause); err != nil {
+			return false, err
+		}
+	}
+	return t.affects(query, append([]any{r.ID, r.Incarnation}, more...)...)
+}
+
 // Unreported returns the requests that gateways have left to the others, one text for each gateway. No other gateway has taken them.
 func (s *Store) Unreported(ctx context.Context) ([]string, error) {
 	return list[string](ctx, s, "read unreported requests", unreportedRequests)
@@ -206,25 +216,16 @@ func (s *Store) Unreported(ctx context.Context) ([]string, error) {
 // TakeUnreported removes what Unreported returns and passes it to keep. Each text has one taker: if keep returns an error, it stays. keep
 // is called before the commit, and a failed commit may have succeeded. So keep may get a text again, but none is lost.
 func (s *Store) TakeUnreported(ctx context.Context, keep func(texts []string) error) error {
-	return s.transact(ctx, "take unreported requests", func(t *sqlx.Tx) error {
+	return s.transact(ctx, "take unreported requests", func(t *tx) error {
 		var texts []string
 		if err := t.SelectContext(ctx, &texts, s.expand.Replace(takeUnreported)); err != nil || len(texts) == 0 {
 			return err
 		}
-		if _, err := s.nextGeneration(ctx, t, 0); err != nil { // gateways that see a new generation read the list again
+		if _, err := t.grow(0); err != nil { // gateways that see a new generation read the list again
 			return err
 		}
 		return keep(texts)
 	})
-}
-
-// endProcess removes a process that did not sign off, if there is one, and notes the gap in the usage.
-func (s *Store) endProcess(ctx context.Context, t sqlx.ExecerContext, gateway, incarnation, cause string) error {
-	if err := s.noteGap(ctx, t, gateway, incarnation, cause); err != nil {
-		return err
-	}
-	_, err := t.ExecContext(ctx, s.expand.Replace(deleteProcess), gateway, incarnation)
-	return err
 }
 
 // Gateway is a registered gateway process. Changes wait for it until it signs off, is forgotten, or is fenced.
@@ -373,10 +374,8 @@ func (g Gateway) FenceAfter() time.Duration {
 // Watch finds the processes that refuse everything, because they have sent no heartbeat for longer than their maximum age.
 // It uses the watcher's own monotonic clock: the database's clock may be set, and after a fail-over it is a different clock.
 type Watch struct {
-	seen map[process]sighting
+	seen map[string]sighting // by incarnation
 }
-
-type process struct{ id, incarnation string }
 
 type sighting struct {
 	heartbeat instant.Millis
@@ -390,25 +389,19 @@ func (w *Watch) Fenced(g Gateway, now time.Time) bool {
 		return false
 	}
 	if w.seen == nil {
-		w.seen = map[process]sighting{}
+		w.seen = map[string]sighting{}
 	}
-	key := process{g.ID, g.Incarnation}
-	last, known := w.seen[key]
+	last, known := w.seen[g.Incarnation]
 	if !known || last.heartbeat != g.SeenAt {
 		last = sighting{g.SeenAt, now}
-		w.seen[key] = last
+		w.seen[g.Incarnation] = last
 	}
 	return now.Sub(last.since) > g.FenceAfter()
 }
 
 // Keep drops all processes except the given ones.
 func (w *Watch) Keep(gateways []Gateway) {
-	kept := make(map[process]sighting, len(gateways))
-	for _, g := range gateways {
-		key := process{g.ID, g.Incarnation}
-		if s, known := w.seen[key]; known {
-			kept[key] = s
-		}
-	}
-	w.seen = kept
+	maps.DeleteFunc(w.seen, func(incarnation string, _ sighting) bool {
+		return !slices.ContainsFunc(gateways, func(g Gateway) bool { return g.Incarnation == incarnation })
+	})
 }

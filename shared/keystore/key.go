@@ -3,6 +3,7 @@ package keystore
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"fmt"
 	"slices"
 
@@ -58,59 +59,62 @@ func (s *Store) CreateKey(ctx context.Context, spec KeySpec) (k Key, token strin
 			return Key{}, "", 0, err
 		}
 	}
-	if err := CheckText(spec.Name, NameRunesMax); err != nil {
-		return Key{}, "", 0, fail(op, invalid("the name of the key: %s", err))
-	}
-	if err := spec.Limits.CheckKey(); err != nil {
-		return Key{}, "", 0, fail(op, asInvalid(err))
-	}
-	changes := s.newChanges(s.now())
-	if spec.ExpiresAt != 0 && spec.ExpiresAt <= changes.at {
-		return Key{}, "", 0, fail(op, invalid("a key cannot expire in the past, at %s", spec.ExpiresAt))
-	}
-	k, token, err = s.mint(spec, changes)
-	if err == nil {
-		c, err = s.make(ctx, op, changes)
-	}
+	c, err = s.write(ctx, op, func(t *tx) (err error) {
+		if err := CheckText(spec.Name, NameRunesMax); err != nil {
+			return invalid("the name of the key: %s", err)
+		}
+		if err := spec.Limits.CheckKey(); err != nil {
+			return asInvalid(err)
+		}
+		if spec.ExpiresAt != 0 && spec.ExpiresAt <= t.at {
+			return invalid("a key cannot expire in the past, at %s", spec.ExpiresAt)
+		}
+		k, token, err = t.mint(spec)
+		return err
+	})
 	if err != nil && !IsUnknown(err) {
 		return Key{}, "", 0, err // no token: the key was not stored
 	}
 	return k, token, c, err
 }
 
-// mint draws a key and its token, and adds the key to the changes.
-func (s *Store) mint(spec KeySpec, to *changes) (k Key, token string, err error) {
+// mint adds a new key, and returns it and its token.
+func (t *tx) mint(spec KeySpec) (k Key, token string, err error) {
 	k = Key{
 		Tenant: spec.Tenant, Name: spec.Name, Environment: spec.Environment, Scopes: spec.Scopes,
-		CreatedAt: to.at, ExpiresAt: spec.ExpiresAt, Limits: spec.Limits,
+		CreatedAt: t.at, ExpiresAt: spec.ExpiresAt, Limits: spec.Limits,
 	}
 	for _, prefix := range spec.Allow {
 		k.Allow = append(k.Allow, prefix.Masked())
 	}
-	if k.ID, err = id.NewKey(s.random); err != nil {
+	if k.ID, err = id.NewKey(t.store.random); err != nil {
 		return k, "", err
 	}
-	if token, err = s.newToken(spec); err != nil {
+	if token, err = t.store.newToken(spec); err != nil {
 		return k, "", err
 	}
 	k.Hint = apikey.Hint(token)
-	to.newKey(k, apikey.Sum([]byte(token)))
+	hash, row := apikey.Sum([]byte(token)), rowOf(k)
+	row.Hash = hex.EncodeToString(hash[:])
+	t.needs = fmt.Sprintf("tenant %q", k.Tenant)
+	t.event(KeyCreated, subject{tenant: k.Tenant, key: k.ID}, nil, k)
+	t.add(insertKeys, row)
 	return k, token, nil
 }
 
-// UpdateKey changes the name, the scopes, the allow-list, the expiry and the limits of a key; change changes nothing else. If another writer
-// changes the key at the same time, change is called again. A key that has ended cannot be changed: ErrConflict.
+// UpdateKey changes the name, the scopes, the allow-list, the expiry and the limits of a key; change changes nothing else. A key that has
+// ended cannot be changed: ErrConflict.
 func (s *Store) UpdateKey(ctx context.Context, key id.Key, change func(*Key)) (Key, Change, error) {
-	return s.editKey(ctx, "update key", key, func(k *Key, now instant.Millis) error {
+	return s.editKey(ctx, "update key", key, func(k *Key, t *tx) error {
 		before := *k
 		change(k)
-		return editable(before, *k, now)
-	}, (*changes).key)
+		return editable(before, *k, t.at)
+	})
 }
 
-func (s *Store) editKey(ctx context.Context, op string, key id.Key, change func(*Key, instant.Millis) error, add func(*changes, Edit[Key]) error,
-) (Key, Change, error) {
-	return edit(ctx, s, op, func(q sqlx.QueryerContext) (Key, error) { return findKey(ctx, q, key) }, change, add)
+// editKey changes one key. change must not use the store: its transaction has the writers' lock.
+func (s *Store) editKey(ctx context.Context, op string, key id.Key, change func(*Key, *tx) error) (Key, Change, error) {
+	return edit(ctx, s, op, func(q sqlx.QueryerContext) (Key, error) { return findKey(ctx, q, key) }, change, (*tx).key)
 }
 
 // editable returns why a key cannot be changed like this.
@@ -137,31 +141,31 @@ func sameTerms(a, b Key) bool {
 
 // RevokeKey ends a key. Revoking it again changes nothing.
 func (s *Store) RevokeKey(ctx context.Context, key id.Key) (Key, Change, error) {
-	return s.editKey(ctx, "revoke key", key, func(k *Key, now instant.Millis) error {
-		k.RevokedAt = cmp.Or(k.Enabled().RevokedAt, now)
+	return s.editKey(ctx, "revoke key", key, func(k *Key, t *tx) error {
+		k.RevokedAt = cmp.Or(k.Enabled().RevokedAt, t.at)
 		return nil
-	}, (*changes).key)
+	})
 }
 
 // DisableKey makes gateways refuse a key until EnableKey. Errors: ErrConflict if the key was revoked.
 func (s *Store) DisableKey(ctx context.Context, key id.Key) (Key, Change, error) {
-	return s.editKey(ctx, "disable key", key, func(k *Key, now instant.Millis) error {
+	return s.editKey(ctx, "disable key", key, func(k *Key, t *tx) error {
 		if k.RevokedAt > 0 {
 			return conflict("%s was revoked at %s, so it is refused", k.ID, k.RevokedAt)
 		}
-		k.RevokedAt = cmp.Or(k.RevokedAt, -now)
+		k.RevokedAt = cmp.Or(k.RevokedAt, -t.at)
 		return nil
-	}, (*changes).key)
+	})
 }
 
 // EnableKey ends what DisableKey began. Errors: ErrConflict if the key was revoked.
 func (s *Store) EnableKey(ctx context.Context, key id.Key) (Key, Change, error) {
-	return s.editKey(ctx, "enable key", key, func(k *Key, _ instant.Millis) error {
+	return s.editKey(ctx, "enable key", key, func(k *Key, _ *tx) error {
 		if *k = k.Enabled(); k.RevokedAt > 0 {
 			return conflict("%s was revoked at %s, which cannot be undone; create another key", k.ID, k.RevokedAt)
 		}
 		return nil
-	}, (*changes).key)
+	})
 }
 
 // RotateKey replaces a key by a new one with the same tenant, name, scopes, allow-list, limits and lifetime. Both are valid until
@@ -174,25 +178,20 @@ func (s *Store) RotateKey(ctx context.Context, key id.Key, graceEndsAt instant.M
 	if err != nil {
 		return Key{}, "", 0, err
 	}
-	old, c, err := s.editKey(ctx, op, key, func(old *Key, now instant.Millis) error {
-		return rotatable(*old, now, graceEndsAt)
-	}, func(c *changes, e Edit[Key]) (err error) {
-		old := &e.After
-		if fresh, token = (Key{}), ""; !old.ReplacedBy.IsZero() { // it is in its grace period
-			return nil
+	old, c, err := s.editKey(ctx, op, key, func(old *Key, t *tx) error {
+		if err := rotatable(*old, t.at, graceEndsAt); err != nil || !old.ReplacedBy.IsZero() { // it is in its grace period
+			return err
 		}
 		spec := KeySpec{
 			Tenant: old.Tenant, Name: old.Name, Environment: old.Environment, Scopes: old.Scopes, Allow: old.Allow, Limits: old.Limits, Prefix: prefix,
 		}
 		if old.ExpiresAt != 0 {
-			spec.ExpiresAt = c.at + old.ExpiresAt - old.CreatedAt
+			spec.ExpiresAt = t.at + old.ExpiresAt - old.CreatedAt
 		}
-		if fresh, token, err = s.mint(spec, c); err != nil {
-			return err
-		}
+		fresh, token, err = t.mint(spec)
 		old.ReplacedBy = fresh.ID
-		old.endGrace(graceEndsAt, c.at)
-		return c.key(e)
+		old.endGrace(graceEndsAt, t.at)
+		return err
 	})
 	if err == nil && token == "" {
 		fresh, err = s.Key(ctx, old.ReplacedBy)
@@ -214,15 +213,15 @@ func (k *Key) endGrace(at, now instant.Millis) {
 // revoked. A grace period never gets longer: if it ends before graceEndsAt, nothing changes. A key that was not rotated:
 // ErrConflict.
 func (s *Store) ShortenGrace(ctx context.Context, key id.Key, graceEndsAt instant.Millis) (Key, Change, error) {
-	return s.editKey(ctx, "shorten grace period", key, func(k *Key, now instant.Millis) error {
+	return s.editKey(ctx, "shorten grace period", key, func(k *Key, t *tx) error {
 		if k.ReplacedBy.IsZero() {
 			return conflict("%s was not rotated", k.ID)
 		}
-		if k.RevokedAt == 0 && k.GraceEndsAt > now && k.GraceEndsAt > graceEndsAt {
-			k.endGrace(graceEndsAt, now)
+		if k.RevokedAt == 0 && k.GraceEndsAt > t.at && k.GraceEndsAt > graceEndsAt {
+			k.endGrace(graceEndsAt, t.at)
 		}
 		return nil
-	}, (*changes).key)
+	})
 }
 
 // rotatable returns an error for a key that is no longer valid. Bans and the tenant do not matter here.

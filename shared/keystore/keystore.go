@@ -23,7 +23,6 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
-	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 )
@@ -42,13 +41,7 @@ var Migrations = database.Migrations{
 	},
 }
 
-const (
-	channel = "petgate_events"
-
-	// Arbitrary numbers that must not change: all writers of one database must use the same locks.
-	writeLock int64 = 0x7065_7467_0001
-	usageLock int64 = 0x7065_7467_0002
-)
+const channel = "petgate_events" // as in lockPostgres
 
 // Store reads and writes the key database. The times of gateways are by the database's clock, all other times by the store's
 // clock.
@@ -103,18 +96,16 @@ func expansion(dialect database.Dialect) expander {
 			"{now}", `CAST(unixepoch('subsec') * 1000 AS BIGINT)`,
 			"{rows}", `json_each($1)`,
 			"{record}", `unhex(value->>'record')`,
-			"{hash}", `unhex(k->>'hash')`,
+			"{hash}", `unhex(value->>'hash')`,
 			"{listed}", `IN (SELECT value->>'operation' FROM json_each($1))`,
-			"{locked}", `true`,
 		)}
 	}
 	return expander{gatewayFunctions, strings.NewReplacer(
 		"{now}", `CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)`,
 		"{rows}", `json_array_elements(CAST($1 AS json)) AS r(value)`,
 		"{record}", `decode(value->>'record', 'hex')`,
-		"{hash}", `decode(k->>'hash', 'hex')`,
+		"{hash}", `decode(value->>'hash', 'hex')`,
 		"{listed}", `= ANY (ARRAY(SELECT value->>'operation' FROM json_array_elements(CAST($1 AS json)) AS r(value)))`, // uses an index
-		"{locked}", fmt.Sprintf(`(SELECT pg_advisory_xact_lock(%d)) IS NOT NULL`, writeLock),
 	)}
 }
 
@@ -177,31 +168,32 @@ func (s *Store) Listen() *database.Listener { return s.db.Listen(channel) }
 func (s *Store) now() instant.Millis { return instant.Of(s.clock()) }
 
 // transact runs f in a transaction of its own, without an event, and commits unless f fails.
-func (s *Store) transact(ctx context.Context, op string, f func(t *sqlx.Tx) error) error {
-	t, err := s.db.BeginTxx(ctx, nil)
+func (s *Store) transact(ctx context.Context, op string, f func(t *tx) error) error {
+	begun, err := s.db.BeginTxx(ctx, nil)
 	if err != nil {
 		return fail(op, err)
 	}
-	defer t.Rollback() // after Commit it does nothing
-	if err := f(t); err != nil {
+	defer begun.Rollback() // after Commit it does nothing
+	if err := f(&tx{Tx: begun, ctx: ctx, store: s}); err != nil {
 		return fail(op, err)
 	}
-	return fail(op, t.Commit())
+	return fail(op, begun.Commit())
 }
 
 // tx is one write.
 type tx struct {
 	*sqlx.Tx
-	ctx    context.Context
-	store  *Store
-	at     instant.Millis
-	change Change
-	event  eventRow // of change
+	changes // that are not written yet
+	ctx     context.Context
+	store   *Store
+	at      instant.Millis
+	change  Change
+	last    eventRow // of change
 }
 
-// write runs f in a transaction under the writers' lock, and commits if f has recorded an event.
+// write runs f in a transaction under the writers' lock, and commits if f has made a change.
 func (s *Store) write(ctx context.Context, op string, f func(*tx) error) (Change, error) {
-	return s.writeOn(ctx, s.db, op, 0, f)
+	return s.writeOn(ctx, s.db, op, f)
 }
 
 // beginner is a pool or one of its connections.
@@ -209,8 +201,7 @@ type beginner interface {
 	BeginTxx(ctx context.Context, options *sql.TxOptions) (*sqlx.Tx, error)
 }
 
-// writeOn is write at an instant; 0: when it has the lock.
-func (s *Store) writeOn(ctx context.Context, on beginner, op string, at instant.Millis, f func(*tx) error) (Change, error) {
+func (s *Store) writeOn(ctx context.Context, on beginner, op string, f func(*tx) error) (Change, error) {
 	begun, err := on.BeginTxx(ctx, nil)
 	if err != nil {
 		return 0, fail(op, err)
@@ -218,15 +209,17 @@ func (s *Store) writeOn(ctx context.Context, on beginner, op string, at instant.
 	defer begun.Rollback() // after Commit it does nothing
 	t := &tx{Tx: begun, ctx: ctx, store: s}
 	if s.db.Dialect() == database.Postgres {
-		_, err = t.ExecContext(ctx, lockPostgres, writeLock, channel)
+		_, err = t.ExecContext(ctx, lockPostgres)
 	}
 	if err == nil {
-		if t.at = at; at == 0 {
-			t.at = s.now()
-		}
-		if err = t.checkRequest(); err == nil {
-			err = f(t)
-		}
+		t.at = s.now()
+		err = t.checkRequest()
+	}
+	if err == nil {
+		err = f(t)
+	}
+	if err == nil {
+		err = t.put(0)
 	}
 	if err != nil {
 		return 0, fail(op, s.explain(ctx, err))
@@ -252,14 +245,14 @@ func (s *Store) settle(ctx context.Context, op string, of *tx, failed error) (Ch
 	}
 	for deadline := time.Now().Add(s.seekFor); ; time.Sleep(seekEvery) {
 		made := false
-		_, err := s.write(ctx, op, func(t *tx) error { return t.GetContext(ctx, &made, hasEvent, of.change, of.event.UUID) })
+		_, err := s.write(ctx, op, func(t *tx) error { return t.GetContext(ctx, &made, hasEvent, of.change, of.last.UUID) })
 		switch {
 		case err == nil && made:
 			return of.change, nil
 		case err == nil:
 			return 0, failed
 		case time.Now().After(deadline):
-			return 0, &UnknownError{of.event.Kind, of.event.Tenant, of.event.Key, err}
+			return 0, &UnknownError{of.last.Kind, of.last.Tenant, of.last.Key, err}
 		}
 	}
 }
@@ -280,20 +273,6 @@ func (t *tx) call(query string, args ...any) error {
 	err := t.GetContext(t.ctx, &c, query, args...)
 	t.change = max(t.change, Change(c.Int64))
 	return err
-}
-
-// subject names the rows that an event is about. A tail reads these rows again.
-type subject struct {
-	tenant id.Tenant
-	key    id.Key
-	plan   string
-}
-
-// record adds an event. A nil before or after means that there is no such record.
-func (t *tx) record(kind string, about subject, before, after any) error {
-	c := t.store.newChanges(t.at)
-	c.event(kind, about, before, after)
-	return t.put(c, 0)
 }
 
 // list returns the rows of a query. If there are none, the list is empty and not nil.

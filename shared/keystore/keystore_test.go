@@ -189,7 +189,7 @@ func TestTenants(t *testing.T) {
 			wantEqual(t, what, got, want)
 		}
 		want.Plan = "pro"
-		got, change, err := s.SetPlan(ctx, tenant.ID, "pro")
+		got, change, err := s.SetTerms(ctx, tenant.ID, "pro", plan.Limits{})
 		step("set plan", got, change, err, 2)
 		want.Override = plan.Limits{Minute: 7}
 		got, change, err = s.SetQuota(ctx, tenant.ID, plan.Limits{Minute: 7}, 0)

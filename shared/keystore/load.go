@@ -3,7 +3,6 @@ package keystore
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -86,96 +85,41 @@ func (s *Store) Load(ctx context.Context, to Rows) (last Change, uuid string, er
 
 // snapshot runs f in a transaction that sees the database as it was at one instant.
 func (s *Store) snapshot(ctx context.Context, f func(sqlx.QueryerContext) error) error {
-	if s.db.Dialect() == database.Postgres {
-		// Not ctx: lib/pq would keep it on the connection after this transaction, and panic in a later one.
-		t, err := s.db.BeginTxx(context.WithoutCancel(ctx), &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
-		if err != nil {
-			return err
-		}
-		defer t.Rollback() // it has changed nothing
-		if _, err := t.ExecContext(ctx, patiencePostgres); err != nil {
-			return err
-		}
-		return f(t)
-	}
-	conn, err := s.db.Connx(ctx)
+	// Not ctx: lib/pq would keep it on the connection after this transaction, and panic in a later one.
+	t, err := s.db.BeginTxx(context.WithoutCancel(ctx), &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	// BeginTx is not used, because it would take the write lock.
-	if _, err := conn.ExecContext(ctx, "BEGIN DEFERRED"); err != nil {
-		return err
-	}
-	defer func() { // it has changed nothing
-		if _, err := conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK"); err != nil {
-			// A connection that may still be in a transaction must not be used again: it would read the old state forever.
-			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+	defer t.Rollback() // it has changed nothing
+	if s.db.Dialect() == database.Postgres {
+		if _, err := t.ExecContext(ctx, patiencePostgres); err != nil {
+			return err
 		}
-	}()
-	return f(conn)
+	}
+	return f(t)
 }
 
 // read passes all plans, tenants, keys and bans to the functions of to.
 func (s *Store) read(ctx context.Context, q sqlx.QueryerContext, to Rows) error {
 	for _, load := range []struct {
-		query   string
-		args    []any
-		columns int
-		pass    func(*columns)
+		query string
+		args  []any
+		pass  func(*columns)
 	}{
-		{loadPlans, nil, planColumns, to.plan},
-		{loadTenants, nil, 1 + tenantColumns, func(c *columns) {
-			var tenant id.Tenant
-			c.scan(&tenant)
-			to.tenant(c, tenant)
-		}},
-		{loadKeys, nil, keyColumns, to.key},
-		{loadBans, []any{s.now().Add(-endedBansLoaded)}, banColumnsLoaded, to.ban},
+		{loadPlans, nil, to.plan}, {loadTenants, nil, to.tenant}, {loadKeys, nil, to.key}, {loadBans, []any{s.now().Add(-endedBansLoaded)}, to.ban},
 	} {
-		var values, targets [loadColumnsMax]any
-		var row [loadColumnsMax]driver.Value
-		for i := range values {
-			targets[i] = &values[i]
+		rows, err := q.QueryxContext(ctx, load.query, load.args...)
+		if err != nil {
+			return err
 		}
-		if err := each(ctx, q, func(rows *sqlx.Rows) error {
-			if err := rows.Scan(targets[:load.columns]...); err != nil {
-				return err
-			}
-			for i, v := range values {
-				row[i] = v
-			}
-			c := columns{row: row[:load.columns]}
+		var c columns
+		if err := database.EachRow(rows, func(row []any) error {
+			c = columns{row: row}
 			load.pass(&c)
 			return c.err
-		}, load.query, load.args...); err != nil {
+		}); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// The columns of a row that is loaded. A tenant's ID comes before.
-const (
-	planColumns      = 5
-	tenantColumns    = 7
-	keyColumns       = 13
-	banColumnsLoaded = 4
-
-	loadColumnsMax = keyColumns
-)
-
-// each calls f for every row.
-func each(ctx context.Context, q sqlx.QueryerContext, f func(*sqlx.Rows) error, query string, args ...any) error {
-	rows, err := q.QueryxContext(ctx, query, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := f(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
 }

@@ -53,11 +53,11 @@ func (s *Store) ReportLost(ctx context.Context, lost []LostRefusal) (Change, err
 				continue
 			}
 			added, err := t.affects(insertLost, l.Tenant, l.Key, l.Kind, l.At, s.actor, t.at)
-			if err == nil && added {
-				err = t.record(RefusalLost, subject{tenant: l.Tenant, key: l.Key}, nil, l)
-			}
 			if err != nil {
 				return err
+			}
+			if added {
+				t.event(RefusalLost, subject{tenant: l.Tenant, key: l.Key}, nil, l)
 			}
 		}
 		return nil
@@ -68,12 +68,10 @@ func (s *Store) ReportLost(ctx context.Context, lost []LostRefusal) (Change, err
 func (s *Store) DropLost(ctx context.Context, tenant id.Tenant, key id.Key) (Change, error) {
 	return s.write(ctx, "drop lost refusal", func(t *tx) error {
 		dropped, err := t.affects(deleteLost, tenant, key)
-		if err != nil {
-			return err
+		if err == nil && !dropped {
+			err = fmt.Errorf("%w: no refusal of it was lost", ErrNotFound)
 		}
-		if !dropped {
-			return fmt.Errorf("%w: no refusal of it was lost", ErrNotFound)
-		}
-		return t.record(RefusalDropped, subject{tenant: tenant, key: key}, nil, nil)
+		t.event(RefusalDropped, subject{tenant: tenant, key: key}, nil, nil)
+		return err
 	})
 }

@@ -68,10 +68,8 @@ func (s *Store) CreateOperator(ctx context.Context, o OperatorToken) (token stri
 		if database.IsUnique(err) {
 			return fmt.Errorf("%w: a token of operator %q; revoke it first, or choose another name", ErrExists, o.Name)
 		}
-		if err != nil {
-			return err
-		}
-		return t.record(OperatorCreated, subject{}, nil, o)
+		t.event(OperatorCreated, subject{}, nil, o)
+		return err
 	})
 	if err != nil {
 		return "", o, err
@@ -96,10 +94,8 @@ func (s *Store) RevokeOperator(ctx context.Context, name string) (o OperatorToke
 		if err := get(ctx, t, &o, fmt.Sprintf("there is no operator %q", name), operatorByName, name); err != nil {
 			return err
 		}
-		if err := t.exec(deleteOperator, name); err != nil {
-			return err
-		}
-		return t.record(OperatorRevoked, subject{}, o, nil)
+		t.event(OperatorRevoked, subject{}, o, nil)
+		return t.exec(deleteOperator, name)
 	})
 	return o, err
 }

@@ -21,13 +21,10 @@ import (
 // early still waits until PostgreSQL has sent the other rows: give its query a limit.
 func rows[T any](ctx context.Context, s *Store, op, query string, args ...any) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		wanted := true
 		err := s.snapshot(ctx, func(q sqlx.QueryerContext) error {
-			return each(ctx, q, func(row *sqlx.Rows) error {
-				var value T
-				err := row.StructScan(&value)
-				if wanted = err == nil && yield(value, nil); !wanted {
-					return cmp.Or(err, errEnough)
+			return each(ctx, q, func(row T) error {
+				if !yield(row, nil) {
+					return errEnough
 				}
 				return nil
 			}, query, args...)
@@ -41,6 +38,25 @@ func rows[T any](ctx context.Context, s *Store, op, query string, args ...any) i
 
 // errEnough ends a query whose other rows nobody wants.
 var errEnough = errors.New("enough rows")
+
+// each calls f for every row.
+func each[T any](ctx context.Context, q sqlx.QueryerContext, f func(T) error, query string, args ...any) error {
+	rows, err := q.QueryxContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var row T
+		if err := rows.StructScan(&row); err != nil {
+			return err
+		}
+		if err := f(row); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
 
 // Collect returns the rows of a list that is known to be short.
 func Collect[T any](list iter.Seq2[T, error]) ([]T, error) {

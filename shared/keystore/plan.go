@@ -6,7 +6,6 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
-	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
 )
@@ -30,12 +29,10 @@ func findPlan(ctx context.Context, q sqlx.QueryerContext, name string) (p Plan, 
 // CreatePlan adds a plan. Without limits, each tenant of the plan needs an override.
 func (s *Store) CreatePlan(ctx context.Context, p Plan) (Plan, Change, error) {
 	const op = "create plan"
-	made := s.newChanges(s.now())
-	p.CreatedAt = made.at
-	if err := made.plan(Edit[Plan]{After: p}); err != nil {
-		return Plan{}, 0, fail(op, err)
-	}
-	change, err := s.make(ctx, op, made)
+	change, err := s.write(ctx, op, func(t *tx) error {
+		p.CreatedAt = t.at
+		return t.plan(Edit[Plan]{After: p})
+	})
 	if database.IsUnique(err) {
 		err = fail(op, fmt.Errorf("%w: plan %q; update it to change its limits", ErrExists, p.Name))
 	}
@@ -45,10 +42,10 @@ func (s *Store) CreatePlan(ctx context.Context, p Plan) (Plan, Change, error) {
 // UpdatePlan changes a plan's limits for all its tenants, and those of test keys: see plan.Limits.Changed.
 func (s *Store) UpdatePlan(ctx context.Context, name string, limits, test plan.Limits) (Plan, Change, error) {
 	read := func(q sqlx.QueryerContext) (Plan, error) { return findPlan(ctx, q, name) }
-	return edit(ctx, s, "update plan", read, func(p *Plan, _ instant.Millis) error {
+	return edit(ctx, s, "update plan", read, func(p *Plan, _ *tx) error {
 		p.Limits, p.Test = p.Limits.Changed(limits), p.Test.Changed(test)
 		return nil
-	}, (*changes).plan)
+	}, (*tx).plan)
 }
 
 // DeletePlan deletes a plan that no tenant has: otherwise ErrConflict.
@@ -57,12 +54,12 @@ func (s *Store) DeletePlan(ctx context.Context, name string) (p Plan, c Change, 
 		if p, err = findPlan(ctx, t, name); err != nil {
 			return err
 		}
-		if err := t.exec(deletePlan, name); database.IsForeignKey(err) {
-			return conflict("tenants have the plan %q: move them to another plan first", name)
-		} else if err != nil {
-			return err
+		t.event(PlanDeleted, subject{plan: name}, p, nil)
+		err := t.exec(deletePlan, name)
+		if database.IsForeignKey(err) {
+			err = conflict("tenants have the plan %q: move them to another plan first", name)
 		}
-		return t.record(PlanDeleted, subject{plan: name}, p, nil)
+		return err
 	})
 	return p, c, err
 }

@@ -2,15 +2,15 @@ package keystore
 
 // The statements. One text serves both databases. Placeholders stand for what differs: {now} is the database's clock in ms. {rows}
 // turns the parameter $1, a JSON array, into rows with one column named value. {record} is the field record of such a row, decoded
-// from hexadecimal, and {hash} is the member hash of k, decoded likewise. {listed} says that the value before it is the field operation of
-// one of these rows. {locked} takes the writers' lock before a row is locked.
+// from hexadecimal, and {hash} is its field hash. {listed} says that the value before it is the field operation of
+// one of these rows.
 
-// Writers wait here before they draw an event's ID. The notification is sent when the transaction commits.
-// $1: the lock, $2: the channel.
-const lockPostgres = `SELECT pg_advisory_xact_lock($1), pg_notify($2, '')`
+// Writers wait here before they draw an event's ID. The notification is sent when the transaction commits. The numbers of locks must not
+// change: all writers of one database must use the same. No parameters, so it is one round trip.
+const lockPostgres = `SELECT pg_advisory_xact_lock(123581046915073), pg_notify('petgate_events', '')`
 
-// Only one gateway at a time adds usage. Two of them could update the same rows in different orders and deadlock. $1: the lock.
-const lockUsagePostgres = `SELECT pg_advisory_xact_lock($1)`
+// Only one gateway at a time adds usage. Two of them could update the same rows in different orders and deadlock.
+const lockUsagePostgres = `SELECT pg_advisory_xact_lock(123581046915074)`
 
 // A full load may take longer than the statement timeout.
 const patiencePostgres = `SET LOCAL statement_timeout = 0`
@@ -92,7 +92,7 @@ const (
 	// shows that it still exists. The end of a lifted ban is 0.
 	tailEvents = `SELECT e.id, e.uuid, e.kind, e.tenant_id,
 			p.name, p.minute_limit, p.day_limit, p.month_limit, p.test_minute_limit,
-			t.plan, t.minute_limit, t.day_limit, t.month_limit, t.month_starts, t.suspended, t.usage_since,
+			t.id, t.plan, t.minute_limit, t.day_limit, t.month_limit, t.month_starts, t.suspended, t.usage_since,
 			k.hash, k.id, k.tenant_id, k.environment, k.scopes, k.allow_list, k.name, k.replaced_by,
 			k.expires_at, k.revoked_at, k.grace_ends_at, k.minute_limit, k.day_limit,
 			b.key_id, CASE WHEN b.lifted_at > 0 THEN 0 ELSE b.until END, b.automatic, b.notice
@@ -187,7 +187,7 @@ const (
 		ON CONFLICT (tenant_id, hour, operation, correction, charged, key_id, outcome) DO UPDATE SET
 			requests = usage_hours.requests + excluded.requests, more_units = usage_hours.more_units + excluded.more_units`
 
-	// $1: rows of minuteRow, $2: gateway.
+	// $1: rows of minuteRows, $2: gateway.
 	addMinutes = `INSERT INTO usage_minutes (tenant_id, hour, gateway, attempts, is_test)
 		SELECT value->>'tenantId', CAST(value->>'hour' AS BIGINT), CAST($2 AS TEXT), value->>'attempts',
 			COALESCE(CAST(value->>'test' AS BOOLEAN), false) FROM {rows} WHERE true
@@ -227,12 +227,12 @@ const (
 	statement = `SELECT hour / $3 * $3 AS start, key_id, operation, outcome, ` + usageSums + `
 		FROM usage_hours WHERE tenant_id = $1 AND hour >= $2 AND is_test = $5 GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4 LIMIT $4`
 
-	// The first and the last hour that have usage, or 1 and 0. $1: the first hour, $2: the end.
-	hoursWithUsage = `SELECT COALESCE(MIN(hour), 1) AS first, COALESCE(MAX(hour), 0) AS last FROM usage_hours WHERE hour >= $1 AND hour < $2`
-
-	// $1: the first hour, $2: the end. Of live keys.
-	usageOfTenants = `SELECT tenant_id, ` + usageSums + `
-		FROM usage_hours WHERE hour >= $1 AND hour < $2 AND NOT is_test GROUP BY tenant_id`
+	// $1: the first hour, $2: the end, $3: number of rows. Of live keys.
+	topUsage = `SELECT tenant_id, CAST(SUM(requests) AS BIGINT) AS requests, CAST(SUM(charged) AS BIGINT) AS charged,
+			CAST(SUM(units) AS BIGINT) AS units, MAX(units) AS busiest_day
+		FROM (SELECT tenant_id, ` + usageSums + ` FROM usage_hours WHERE hour >= $1 AND hour < $2 AND NOT is_test
+			GROUP BY tenant_id, hour / 86400000) AS of_days
+		GROUP BY tenant_id ORDER BY units DESC, requests DESC, tenant_id LIMIT $3`
 
 	// $1: the first hour. Of all tenants.
 	usageOfAll = `SELECT hour AS start, outcome, CAST(SUM(requests) AS BIGINT) AS requests FROM usage_hours WHERE hour >= $1
@@ -338,58 +338,43 @@ const (
 	deletePlan = `DELETE FROM plans WHERE name = $1`
 )
 
-// Changes of one record or of many. $1: rows of changeRow.
+// Changes of one record or of many. $1: the records.
 const (
 	insertPlans = `INSERT INTO plans (name, minute_limit, day_limit, month_limit, test_minute_limit, created_at)
-		SELECT p->>'name', CAST(p->'limits'->>'minute' AS BIGINT), CAST(p->'limits'->>'day' AS BIGINT),
-			COALESCE(CAST(p->'limits'->>'month' AS BIGINT), 0), COALESCE(CAST(p->'test'->>'minute' AS BIGINT), 0), CAST(p->>'createdAt' AS BIGINT)
-		FROM (SELECT value->'is' AS p FROM {rows}) AS r WHERE {locked}`
+		SELECT value->>'name', CAST(value->'limits'->>'minute' AS BIGINT), CAST(value->'limits'->>'day' AS BIGINT),
+			COALESCE(CAST(value->'limits'->>'month' AS BIGINT), 0), COALESCE(CAST(value->'test'->>'minute' AS BIGINT), 0),
+			CAST(value->>'createdAt' AS BIGINT) FROM {rows}`
 
-	updatePlans = `UPDATE plans SET minute_limit = CAST(p->'limits'->>'minute' AS BIGINT), day_limit = CAST(p->'limits'->>'day' AS BIGINT),
-			month_limit = COALESCE(CAST(p->'limits'->>'month' AS BIGINT), 0), test_minute_limit = COALESCE(CAST(p->'test'->>'minute' AS BIGINT), 0)
-		FROM (SELECT value->'was' AS was, value->'is' AS p FROM {rows}) AS r
-		WHERE plans.name = p->>'name' AND minute_limit = CAST(was->'limits'->>'minute' AS BIGINT)
-			AND day_limit = CAST(was->'limits'->>'day' AS BIGINT) AND month_limit = COALESCE(CAST(was->'limits'->>'month' AS BIGINT), 0)
-			AND test_minute_limit = COALESCE(CAST(was->'test'->>'minute' AS BIGINT), 0) AND {locked}`
+	updatePlans = `UPDATE plans SET minute_limit = CAST(value->'limits'->>'minute' AS BIGINT), day_limit = CAST(value->'limits'->>'day' AS BIGINT),
+			month_limit = COALESCE(CAST(value->'limits'->>'month' AS BIGINT), 0),
+			test_minute_limit = COALESCE(CAST(value->'test'->>'minute' AS BIGINT), 0)
+		FROM {rows} WHERE name = value->>'name'`
 
 	insertTenants = `INSERT INTO tenants (id, name, plan, minute_limit, day_limit, month_limit, month_starts, suspended, created_at)
-		SELECT t->>'id', t->>'name', t->>'plan', CAST(t->'override'->>'minute' AS BIGINT), CAST(t->'override'->>'day' AS BIGINT),
-			COALESCE(CAST(t->'override'->>'month' AS BIGINT), 0), COALESCE(CAST(t->>'monthStarts' AS BIGINT), 0),
-			CAST(t->>'suspended' AS BOOLEAN), CAST(t->>'createdAt' AS BIGINT)
-		FROM (SELECT value->'is' AS t FROM {rows}) AS r WHERE {locked}`
+		SELECT value->>'id', value->>'name', value->>'plan', CAST(value->'override'->>'minute' AS BIGINT),
+			CAST(value->'override'->>'day' AS BIGINT), COALESCE(CAST(value->'override'->>'month' AS BIGINT), 0),
+			COALESCE(CAST(value->>'monthStarts' AS BIGINT), 0), CAST(value->>'suspended' AS BOOLEAN), CAST(value->>'createdAt' AS BIGINT) FROM {rows}`
 
-	updateTenants = `UPDATE tenants SET name = t->>'name', plan = t->>'plan', minute_limit = CAST(t->'override'->>'minute' AS BIGINT),
-			day_limit = CAST(t->'override'->>'day' AS BIGINT), month_limit = COALESCE(CAST(t->'override'->>'month' AS BIGINT), 0),
-			month_starts = COALESCE(CAST(t->>'monthStarts' AS BIGINT), 0), suspended = CAST(t->>'suspended' AS BOOLEAN)
-		FROM (SELECT value->'was' AS was, value->'is' AS t FROM {rows}) AS r
-		WHERE tenants.id = t->>'id' AND name = was->>'name' AND plan = was->>'plan' AND minute_limit = CAST(was->'override'->>'minute' AS BIGINT)
-			AND day_limit = CAST(was->'override'->>'day' AS BIGINT) AND month_limit = COALESCE(CAST(was->'override'->>'month' AS BIGINT), 0)
-			AND month_starts = COALESCE(CAST(was->>'monthStarts' AS BIGINT), 0) AND suspended = CAST(was->>'suspended' AS BOOLEAN) AND {locked}`
+	updateTenants = `UPDATE tenants SET name = value->>'name', plan = value->>'plan', minute_limit = CAST(value->'override'->>'minute' AS BIGINT),
+			day_limit = CAST(value->'override'->>'day' AS BIGINT), month_limit = COALESCE(CAST(value->'override'->>'month' AS BIGINT), 0),
+			month_starts = COALESCE(CAST(value->>'monthStarts' AS BIGINT), 0), suspended = CAST(value->>'suspended' AS BOOLEAN)
+		FROM {rows} WHERE tenants.id = value->>'id'`
 
 	// The lost suspensions of these tenants, or the lost ends of these keys.
 	deleteRefusals = `DELETE FROM lost_refusals WHERE kind <> 'rotated'
-		AND CASE WHEN key_id = '' THEN tenant_id ELSE key_id END IN (SELECT value->'is'->>'id' FROM {rows})`
+		AND CASE WHEN key_id = '' THEN tenant_id ELSE key_id END IN (SELECT value->>'id' FROM {rows})`
 
 	insertKeys = `INSERT INTO tenant_keys (id, tenant_id, hash, name, hint, environment, scopes, allow_list, created_at, expires_at,
 			revoked_at, grace_ends_at, replaced_by, last_used_at, minute_limit, day_limit)
-		SELECT k->>'id', k->>'tenantId', {hash}, k->>'name', k->>'hint', k->>'environment', k->>'scopes', k->>'allow',
-			CAST(k->>'createdAt' AS BIGINT), CAST(k->>'expiresAt' AS BIGINT), 0, 0, '', 0, CAST(k->'limits'->>'minute' AS BIGINT), CAST(k->'limits'->>'day' AS BIGINT)
-		FROM (SELECT value->'is' AS k FROM {rows}) AS r WHERE true`
+		SELECT value->>'id', value->>'tenantId', {hash}, value->>'name', value->>'hint', value->>'environment', value->>'scopes', value->>'allow',
+			CAST(value->>'createdAt' AS BIGINT), CAST(value->>'expiresAt' AS BIGINT), 0, 0, '', 0,
+			CAST(value->'limits'->>'minute' AS BIGINT), CAST(value->'limits'->>'day' AS BIGINT) FROM {rows}`
 
-	updateKeys = `UPDATE tenant_keys SET name = k->>'name', scopes = k->>'scopes', allow_list = k->>'allow',
-			expires_at = CAST(k->>'expiresAt' AS BIGINT), revoked_at = CAST(k->>'revokedAt' AS BIGINT),
-			grace_ends_at = CAST(k->>'graceEndsAt' AS BIGINT), replaced_by = COALESCE(k->>'replacedBy', ''),
-			minute_limit = CAST(k->'limits'->>'minute' AS BIGINT), day_limit = CAST(k->'limits'->>'day' AS BIGINT)
-		FROM (SELECT value->'was' AS was, value->'is' AS k FROM {rows}) AS r
-		WHERE tenant_keys.id = k->>'id' AND name = was->>'name' AND scopes = was->>'scopes' AND allow_list = was->>'allow'
-			AND expires_at = CAST(was->>'expiresAt' AS BIGINT) AND revoked_at = CAST(was->>'revokedAt' AS BIGINT)
-			AND grace_ends_at = CAST(was->>'graceEndsAt' AS BIGINT) AND replaced_by = COALESCE(was->>'replacedBy', '')
-			AND minute_limit = CAST(was->'limits'->>'minute' AS BIGINT) AND day_limit = CAST(was->'limits'->>'day' AS BIGINT) AND {locked}`
-
-	// Adds an event if the statement before it has changed a row: see the function's migration. $2: the lock, $3: the channel, $4: an
-	// eventRow, $5: instant in ms, $6: actor.
-	appendEvent = ` SELECT append_event($2, $3, e->>'uuid', $5, $6, e->>'kind', COALESCE(e->>'tenantId', ''), COALESCE(e->>'keyId', ''),
-		e->>'plan', e->>'before', e->>'after') FROM changed, (SELECT CAST($4 AS jsonb) AS e) AS event`
+	updateKeys = `UPDATE tenant_keys SET name = value->>'name', scopes = value->>'scopes', allow_list = value->>'allow',
+			expires_at = CAST(value->>'expiresAt' AS BIGINT), revoked_at = CAST(value->>'revokedAt' AS BIGINT),
+			grace_ends_at = CAST(value->>'graceEndsAt' AS BIGINT), replaced_by = COALESCE(value->>'replacedBy', ''),
+			minute_limit = CAST(value->'limits'->>'minute' AS BIGINT), day_limit = CAST(value->'limits'->>'day' AS BIGINT)
+		FROM {rows} WHERE tenant_keys.id = value->>'id'`
 
 	// Draws the next IDs, which are larger than $4 too. The writers' lock must be held: if a larger ID were committed first, readers would
 	// skip these. A sequence is not used: it leaves gaps after a rollback, and after a fail-over it may repeat numbers too.

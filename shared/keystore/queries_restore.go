@@ -4,22 +4,23 @@ package keystore
 const (
 	isLive = `SELECT EXISTS (SELECT 1 FROM events) OR EXISTS (SELECT 1 FROM tenants)`
 
-	// Keys that are refused, or will be, and that the backup accepts or only disables. When a tenant was deleted, its keys had ended.
-	// $1: now.
-	newerKeys = `SELECT r.id, r.tenant_id, COALESCE(k.revoked_at, $1) AS revoked_at, COALESCE(k.grace_ends_at, 0) AS grace_ends_at,
-			COALESCE(k.replaced_by, '') AS replaced_by, r.name, t.name AS tenant_name
+	// Tenants that are suspended and not in the backup, and keys that are refused, or will be, and that the backup accepts or only
+	// disables. When a tenant was deleted, its keys had ended. $1: now.
+	newerRefusals = `SELECT 'suspended' AS kind, t.id AS tenant_id, t.name AS tenant_name, '' AS key_id, '' AS key_name, 0 AS at,
+			0 AS revoked_at, 0 AS grace_ends_at, '' AS replaced_by
+		FROM tenants t JOIN restored_tenants r ON r.id = t.id WHERE t.suspended AND NOT r.suspended
+		UNION ALL SELECT CASE WHEN k.revoked_at = 0 THEN 'rotated' ELSE 'revoked' END, r.tenant_id, t.name, r.id, r.name,
+			CASE WHEN k.revoked_at = 0 THEN k.grace_ends_at ELSE COALESCE(k.revoked_at, $1) END,
+			COALESCE(k.revoked_at, $1), COALESCE(k.grace_ends_at, 0), COALESCE(k.replaced_by, '')
 		FROM restored_tenant_keys r JOIN restored_tenants t ON t.id = r.tenant_id LEFT JOIN tenant_keys k ON k.id = r.id
 		WHERE r.revoked_at <= 0 AND CASE WHEN k.id IS NULL
 			THEN EXISTS (SELECT 1 FROM events e WHERE e.tenant_id = r.tenant_id AND e.kind = 'tenant.deleted')
 			ELSE k.revoked_at > 0 OR r.revoked_at = 0 AND (k.revoked_at <> 0
 				OR k.grace_ends_at <> 0 AND (r.grace_ends_at = 0 OR r.grace_ends_at > k.grace_ends_at)) END
-		ORDER BY t.name, r.id`
-
-	newerSuspensions = `SELECT t.id, t.name FROM tenants t JOIN restored_tenants r ON r.id = t.id
-		WHERE t.suspended AND NOT r.suspended ORDER BY t.name`
+		ORDER BY tenant_name, key_id`
 
 	// $1: now. Current bans that end later than in the backup.
-	newerBans = `SELECT ` + banColumns + `, k.name, t.name AS tenant_name
+	newerBans = `SELECT ` + banColumns + `, k.name AS key_name, t.name AS tenant_name
 		FROM ` + banTables + ` JOIN tenants t ON t.id = k.tenant_id JOIN restored_tenant_keys rk ON rk.id = b.key_id
 			LEFT JOIN restored_bans r ON r.key_id = b.key_id AND r.lifted_at = 0
 		WHERE b.until > $1 AND b.lifted_at = 0 AND (r.until IS NULL OR r.until < b.until)

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jmoiron/sqlx"
-
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 )
@@ -30,14 +28,14 @@ const quotaRowsMax = 2000
 func (s *Store) SaveQuotas(ctx context.Context, now instant.Millis, records []QuotaRecord) error {
 	// The table has no index by time, so this reads all rows.
 	prunes := now.Sub(instant.Millis(s.quotasPruned.Load())) >= pruneQuotasEvery
-	err := s.transact(ctx, "save quotas", func(t *sqlx.Tx) error {
+	err := s.transact(ctx, "save quotas", func(t *tx) error {
 		if prunes {
-			if _, err := t.ExecContext(ctx, s.expand.Replace(pruneQuotas), now.Add(-QuotaKept)); err != nil {
+			if err := t.exec(pruneQuotas, now.Add(-QuotaKept)); err != nil {
 				return err
 			}
 		}
 		for chunk := range slices.Chunk(records, quotaRowsMax) {
-			if _, err := t.ExecContext(ctx, s.expand.Replace(upsertQuotas), quotaRows(chunk), now); err != nil {
+			if err := t.exec(upsertQuotas, quotaRows(chunk), now); err != nil {
 				return err
 			}
 		}
@@ -71,20 +69,16 @@ func quotaRows(records []QuotaRecord) string {
 }
 
 // LoadQuotas returns what SaveQuotas kept.
-func (s *Store) LoadQuotas(ctx context.Context) (all []QuotaRecord, err error) {
-	defer failed("load quotas", &err)
-	var rows []struct {
+func (s *Store) LoadQuotas(ctx context.Context) ([]QuotaRecord, error) {
+	rows, err := list[struct {
 		Name   QuotaName `db:"name"`
 		Record []byte    `db:"record"`
-	}
-	if err := s.db.SelectContext(ctx, &rows, loadQuotas); err != nil {
-		return nil, err
-	}
+	}](ctx, s, "load quotas", loadQuotas)
 	records := make([]QuotaRecord, len(rows))
 	for i, row := range rows {
 		records[i] = QuotaRecord{row.Name, row.Record}
 	}
-	return records, nil
+	return records, err
 }
 
 // QuotaName names a record of use. Each reset of a tenant's use begins another record.
@@ -134,9 +128,7 @@ func (s *Store) ResetUsage(ctx context.Context, tenant id.Tenant) (Change, error
 		if _, err := findTenant(t.ctx, t, tenantByID, tenant.String()); err != nil {
 			return err
 		}
-		if err := t.exec(resetUsage, tenant, s.now()); err != nil {
-			return err
-		}
-		return t.record(QuotaReset, subject{tenant: tenant}, nil, nil)
+		t.event(QuotaReset, subject{tenant: tenant}, nil, nil)
+		return t.exec(resetUsage, tenant, t.at)
 	})
 }

@@ -30,15 +30,17 @@ const NewerBan = "banned"
 
 // NewerRefusal is a refusal that the live database has and the backup has not.
 type NewerRefusal struct {
-	Kind       string
-	Tenant     id.Tenant
-	TenantName string
-	Key        id.Key // none: the tenant is suspended
-	KeyName    string
-	At         instant.Millis // of the revocation, or the end of a rotated key's grace period or of the ban; 0 for a suspension
-	ReplacedBy id.Key         // the key that replaced a rotated one; it is kept
+	Kind       string         `db:"kind"`
+	Tenant     id.Tenant      `db:"tenant_id"`
+	TenantName string         `db:"tenant_name"`
+	Key        id.Key         `db:"key_id"` // none: the tenant is suspended
+	KeyName    string         `db:"key_name"`
+	At         instant.Millis `db:"at"`          // of the revocation, or the end of a rotated key's grace period or of the ban; 0 for a suspension
+	ReplacedBy id.Key         `db:"replaced_by"` // the key that replaced a rotated one; it is kept
 
-	key newerKey
+	RevokedAt   instant.Millis `db:"revoked_at"` // these two as in Key
+	GraceEndsAt instant.Millis `db:"grace_ends_at"`
+
 	ban Ban
 }
 
@@ -46,16 +48,6 @@ type NewerRefusal struct {
 type LostChanges struct {
 	Kind   string `db:"kind" json:"kind"`
 	Number int64  `db:"number" json:"number"`
-}
-
-type newerKey struct {
-	ID          id.Key         `db:"id"`
-	Tenant      id.Tenant      `db:"tenant_id"`
-	RevokedAt   instant.Millis `db:"revoked_at"`
-	GraceEndsAt instant.Millis `db:"grace_ends_at"`
-	ReplacedBy  id.Key         `db:"replaced_by"`
-	Name        string         `db:"name"`
-	TenantName  string         `db:"tenant_name"`
 }
 
 // Restore is a restore that is prepared, and not carried out yet. Close it. One goroutine uses it.
@@ -134,41 +126,17 @@ func (r *Restore) compare(ctx context.Context, q sqlx.QueryerContext) (live bool
 	if err := sqlx.GetContext(ctx, q, &live, isLive); err != nil || !live {
 		return live, nil, nil, err
 	}
-	var suspended []struct {
-		ID   id.Tenant `db:"id"`
-		Name string    `db:"name"`
-	}
-	if err := sqlx.SelectContext(ctx, q, &suspended, newerSuspensions); err != nil {
+	now := r.store.now()
+	if err := sqlx.SelectContext(ctx, q, &newer, newerRefusals, now); err != nil {
 		return live, nil, nil, err
 	}
-	for _, t := range suspended {
-		newer = append(newer, NewerRefusal{Kind: LostSuspension, Tenant: t.ID, TenantName: t.Name})
-	}
-	var keys []newerKey
-	if err := sqlx.SelectContext(ctx, q, &keys, newerKeys, r.store.now()); err != nil {
-		return live, nil, nil, err
-	}
-	for _, k := range keys {
-		n := NewerRefusal{
-			Kind: LostRevocation, Tenant: k.Tenant, TenantName: k.TenantName, Key: k.ID, KeyName: k.Name, At: k.RevokedAt,
-			ReplacedBy: k.ReplacedBy, key: k,
-		}
-		if k.RevokedAt == 0 {
-			n.Kind, n.At = LostRotation, k.GraceEndsAt
-		}
-		newer = append(newer, n)
-	}
-	var bans []struct {
-		Ban
-		Name       string `db:"name"`
-		TenantName string `db:"tenant_name"`
-	}
-	if err := sqlx.SelectContext(ctx, q, &bans, newerBans, r.store.now()); err != nil {
+	var bans []NamedBan
+	if err := sqlx.SelectContext(ctx, q, &bans, newerBans, now); err != nil {
 		return live, nil, nil, err
 	}
 	for _, b := range bans {
 		newer = append(newer, NewerRefusal{
-			Kind: NewerBan, Tenant: b.Tenant, TenantName: b.TenantName, Key: b.Key, KeyName: b.Name, At: b.Until, ban: b.Ban,
+			Kind: NewerBan, Tenant: b.Tenant, TenantName: b.TenantName, Key: b.Key, KeyName: b.KeyName, At: b.Until, ban: b.Ban,
 		})
 	}
 	err = sqlx.SelectContext(ctx, q, &lost, newerEvents)
@@ -186,9 +154,9 @@ type restoredRecord struct {
 // end. The first event after the restore has a larger ID than every event before: no gateway has confirmed it, and a gateway that has
 // applied something that the backup has not loads everything again. Gateways then keep what they refuse: see LostRefusals.
 func (r *Restore) Commit(ctx context.Context, loseNewer, asked bool) (Change, error) {
-	return r.store.writeOn(ctx, r.conn, "restore", 0, func(t *tx) error {
+	return r.store.writeOn(ctx, r.conn, "restore", func(t *tx) error {
 		// Usage updates rows of keys too, in another order.
-		err := t.store.lockUsage(ctx, t.Tx)
+		err := t.lockUsage()
 		if err == nil {
 			err = r.uncarry(ctx, t) // the keys in the database may have changed
 		}
@@ -223,19 +191,16 @@ func (r *Restore) Commit(ctx context.Context, loseNewer, asked bool) (Change, er
 		if err := t.exec(deleteSessions); err != nil {
 			return err
 		}
-		made := t.store.newChanges(t.at)
-		made.event(Restored, subject{}, nil, restoredRecord{r.backup.TakenAt, len(newer)})
-		if err := t.put(made, max(last, r.backup.LastEvent)); err != nil {
+		t.event(Restored, subject{}, nil, restoredRecord{r.backup.TakenAt, len(newer)})
+		if err := t.put(max(last, r.backup.LastEvent)); err != nil {
 			return err
 		}
 		for _, key := range r.carried {
 			k, err := findKey(ctx, t, key)
-			if err == nil {
-				err = t.record(KeyCreated, subject{tenant: k.Tenant, key: k.ID}, nil, k)
-			}
 			if err != nil {
 				return err
 			}
+			t.event(KeyCreated, subject{tenant: k.Tenant, key: k.ID}, nil, k)
 		}
 		for _, n := range newer {
 			if err := t.reapply(n); err != nil {
@@ -303,45 +268,38 @@ func (r *Restore) fill(t *tx) error {
 		if err := json.Unmarshal(line, &row); err != nil {
 			return fmt.Errorf("%w: the row of %s: %w", ErrNoBackup, registry, err)
 		}
-		_, err := t.store.nextGeneration(t.ctx, t, row[0])
+		_, err := t.grow(row[0])
 		return err
 	})
 }
 
 // reapply makes a refusal again.
 func (t *tx) reapply(n NewerRefusal) error {
-	made := t.store.newChanges(t.at)
 	switch n.Kind {
 	case NewerBan:
 		return t.ban(nil, n.ban)
 	case LostSuspension:
 		before, err := findTenant(t.ctx, t, tenantByID, n.Tenant.String())
+		if err != nil {
+			return err
+		}
 		after := before
 		after.Suspended = true
-		if err == nil {
-			err = made.tenant(Edit[Tenant]{&before, after})
-		}
-		if err != nil {
-			return err
-		}
-	default:
-		before, err := findKey(t.ctx, t, n.Key)
-		after := before
-		after.RevokedAt = cmp.Or(n.key.RevokedAt, after.RevokedAt)
-		if ends := n.key.GraceEndsAt; ends != 0 && (after.GraceEndsAt == 0 || ends < after.GraceEndsAt) {
-			after.GraceEndsAt = ends
-		}
-		if !n.key.ReplacedBy.IsZero() {
-			after.ReplacedBy = n.key.ReplacedBy
-		}
-		if err == nil {
-			err = made.key(Edit[Key]{&before, after})
-		}
-		if err != nil {
-			return err
-		}
+		return t.tenant(Edit[Tenant]{&before, after})
 	}
-	return t.put(made, 0)
+	before, err := findKey(t.ctx, t, n.Key)
+	if err != nil {
+		return err
+	}
+	after := before
+	after.RevokedAt = cmp.Or(n.RevokedAt, after.RevokedAt)
+	if ends := n.GraceEndsAt; ends != 0 && (after.GraceEndsAt == 0 || ends < after.GraceEndsAt) {
+		after.GraceEndsAt = ends
+	}
+	if !n.ReplacedBy.IsZero() {
+		after.ReplacedBy = n.ReplacedBy
+	}
+	return t.key(Edit[Key]{&before, after})
 }
 
 // Close removes the temporary tables.

@@ -69,14 +69,11 @@ func passState(ctx context.Context, q sqlx.QueryerContext, to StateRows) error {
 			rest, owner = rest[1:], t.ID
 			return to.Tenant(t)
 		}
-		err := each(ctx, q, func(row *sqlx.Rows) error {
-			var k Key
-			err := row.StructScan(&k)
-			for err == nil && owner != k.Tenant {
-				err = next()
-			}
-			if err != nil {
-				return err
+		err := each(ctx, q, func(k Key) error {
+			for owner != k.Tenant {
+				if err := next(); err != nil {
+					return err
+				}
 			}
 			return to.Key(k)
 		}, keysOfTenants, first, after)
@@ -110,7 +107,7 @@ const applyRows = 1000
 func (s *Store) Apply(ctx context.Context, edits func(State) (Edits, error), progress func(done int)) (Change, error) {
 	return s.write(ctx, "apply", func(t *tx) error {
 		// Usage updates rows of keys too, in another order.
-		if err := s.lockUsage(ctx, t.Tx); err != nil {
+		if err := t.lockUsage(); err != nil {
 			return err
 		}
 		state, err := readState(ctx, t)
@@ -122,27 +119,26 @@ func (s *Store) Apply(ctx context.Context, edits func(State) (Edits, error), pro
 			return err
 		}
 		done := 0
-		err = applyMany(t, e.Plans, (*changes).plan, &done, progress) // tenants refer to plans
+		err = applyMany(t, e.Plans, (*tx).plan, &done, progress) // tenants refer to plans
 		if err == nil {
-			err = applyMany(t, e.Tenants, (*changes).tenant, &done, progress)
+			err = applyMany(t, e.Tenants, (*tx).tenant, &done, progress)
 		}
 		if err == nil {
-			err = applyMany(t, e.Keys, (*changes).key, &done, progress)
+			err = applyMany(t, e.Keys, (*tx).key, &done, progress)
 		}
 		return err
 	})
 }
 
 // applyMany makes changes, many with one statement.
-func applyMany[T any](t *tx, edits []Edit[T], add func(*changes, Edit[T]) error, done *int, progress func(int)) error {
+func applyMany[T any](t *tx, edits []Edit[T], add func(*tx, Edit[T]) error, done *int, progress func(int)) error {
 	for some := range slices.Chunk(edits, applyRows) {
-		c := t.store.newChanges(t.at)
 		for _, e := range some {
-			if err := add(c, e); err != nil {
+			if err := add(t, e); err != nil {
 				return err
 			}
 		}
-		if err := t.put(c, 0); err != nil {
+		if err := t.put(0); err != nil {
 			return err
 		}
 		if *done += len(some); progress != nil {

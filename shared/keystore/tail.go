@@ -2,13 +2,15 @@ package keystore
 
 import (
 	"context"
-	"database/sql/driver"
+	"database/sql"
 	"fmt"
+
+	"github.com/jmoiron/sqlx"
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
-	"petgate/shared/core/plan"
+	"petgate/shared/database"
 )
 
 // tailFewMax is the limit that tailFew contains.
@@ -31,13 +33,13 @@ type EventRow struct {
 func (s *Store) Tail(ctx context.Context, after Change, uuid string, max int, to Rows) (events []EventRow, err error) {
 	defer failed("tail", &err)
 	r := tailReader{after: after, uuid: uuid, to: to}
-	if err := s.db.Each(ctx, r.read, tailFew, int64(after)); err != nil {
+	if err := r.read(s.db.Prepared(ctx, tailFew, after)); err != nil {
 		return nil, err
 	}
 	// There may be more events. If there are none, this query was needless, which is rare and costs little.
 	if n := len(r.events); n >= tailFewMax-1 && n < max {
 		r.after, r.uuid, r.found = r.events[n-1].ID, r.events[n-1].UUID, false
-		if err := s.db.Each(ctx, r.read, tailMany, int64(r.after), int64(max-n+1)); err != nil {
+		if err := r.read(s.db.Prepared(ctx, tailMany, r.after, max-n+1)); err != nil {
 			return nil, err
 		}
 	}
@@ -56,159 +58,113 @@ type tailReader struct {
 	events []EventRow
 }
 
-func (r *tailReader) read(row []driver.Value) error {
-	c := columns{row: row}
-	e := EventRow{ID: Change(c.integer()), UUID: c.text(), Kind: c.text()}
-	if c.err != nil {
-		return c.err
+func (r *tailReader) read(rows *sqlx.Rows, err error) error {
+	if err != nil {
+		return err
 	}
-	if e.ID == r.after {
-		if e.UUID != r.uuid {
+	return database.EachRow(rows, func(row []any) error {
+		c := columns{row: row}
+		var e EventRow
+		switch isRead := c.read(&e.ID, &e.UUID, &e.Kind); {
+		case !isRead:
+			return c.err
+		case e.ID == r.after && e.UUID == r.uuid:
+			r.found = true
+			return nil
+		case e.ID == r.after, r.after != 0 && !r.found:
 			return ErrRewound
 		}
-		r.found = true
+		c.read(&e.Tenant)
+		for _, pass := range []func(*columns){r.to.plan, r.to.tenant, r.to.key, r.to.ban} {
+			pass(&c)
+		}
+		e.Err = c.err
+		r.events = append(r.events, e)
 		return nil
-	}
-	if r.after != 0 && !r.found {
-		return ErrRewound
-	}
-	c.scan(&e.Tenant)
-	if c.skipNull(planColumns) {
-		r.to.plan(&c)
-	}
-	if c.skipNull(tenantColumns) {
-		r.to.tenant(&c, e.Tenant)
-	}
-	if c.skipNull(keyColumns) {
-		r.to.key(&c)
-	}
-	if c.skipNull(banColumnsLoaded) {
-		r.to.ban(&c)
-	}
-	e.Err = c.err
-	r.events = append(r.events, e)
-	return nil
+	})
 }
 
-// plan reads a plan. Like the others, it passes what it has read unless a column is wrong.
+// plan reads a plan, if there is one. Like the others, it passes what it has read unless a column is wrong.
 func (to Rows) plan(c *columns) {
-	p := Plan{Name: c.text()}
-	p.Limits, p.Test.Minute = c.limits(), c.integer()
-	if c.err == nil {
+	var p Plan
+	if c.read(&p.Name, &p.Limits.Minute, &p.Limits.Day, &p.Limits.Month, &p.Test.Minute) {
 		to.Plan(p)
 	}
 }
 
-func (to Rows) tenant(c *columns, tenant id.Tenant) {
-	t := TenantRow{ID: tenant, Plan: c.text()}
-	t.Override, t.MonthStarts, t.Suspended, t.UsedSince = c.limits(), uint8(c.integer()), c.truth(), c.instant()
-	if c.err == nil {
+func (to Rows) tenant(c *columns) {
+	var t TenantRow
+	if c.read(&t.ID, &t.Plan, &t.Override.Minute, &t.Override.Day, &t.Override.Month, &t.MonthStarts, &t.Suspended, &t.UsedSince) {
 		to.Tenant(&t)
 	}
 }
 
 func (to Rows) key(c *columns) {
 	var k KeyRow
-	c.hash(&k.Hash)
-	c.scan(&k.ID)
-	c.scan(&k.Tenant)
-	c.scan(&k.Environment)
-	k.Scopes = apikey.Scopes(c.text())
-	c.scan(&k.Allow)
-	k.Name = c.text()
-	c.scan(&k.ReplacedBy)
-	k.ExpiresAt, k.RevokedAt, k.GraceEndsAt = c.instant(), c.instant(), c.instant()
-	k.Limits.Minute, k.Limits.Day = c.integer(), c.integer()
-	if c.err == nil {
+	if c.read(&k.Hash, &k.ID, &k.Tenant, &k.Environment, &k.Scopes, &k.Allow, &k.Name, &k.ReplacedBy, &k.ExpiresAt, &k.RevokedAt, &k.GraceEndsAt,
+		&k.Limits.Minute, &k.Limits.Day) {
 		to.Key(&k)
 	}
 }
 
 func (to Rows) ban(c *columns) {
 	var b BanRow
-	c.scan(&b.Key)
-	b.Until, b.Automatic, b.Notice = c.instant(), c.truth(), c.text()
-	if c.err == nil {
+	if c.read(&b.Key, &b.Until, &b.Automatic, &b.Notice) {
 		to.Ban(b)
 	}
 }
 
 // columns reads a row from left to right. The first error stays.
 type columns struct {
-	row []driver.Value
+	row []any
 	err error
 }
 
-func (c *columns) next() driver.Value {
-	v := c.row[0]
-	c.row = c.row[1:]
-	return v
-}
-
-// skipNull reports whether the next n columns hold a record, and skips them if they are NULL.
-func (c *columns) skipNull(n int) bool {
-	if c.row[0] == nil {
-		c.row = c.row[n:]
+// read reads a record, and reports whether it is there and no column was wrong. A record that is not there has NULL in its columns.
+func (c *columns) read(into ...any) bool {
+	values := c.row[:len(into)]
+	c.row = c.row[len(into):]
+	if values[0] == nil {
 		return false
 	}
-	return true
-}
-
-func (c *columns) wrong(v driver.Value, want string) {
-	if c.err == nil {
-		c.err = fmt.Errorf("a column holds %T, not %s", v, want)
+	for i, v := range values {
+		if err := assign(into[i], v); err != nil && c.err == nil {
+			c.err = err
+		}
 	}
+	return c.err == nil
 }
 
-func (c *columns) integer() int64 {
-	v := c.next()
-	n, ok := v.(int64)
-	if !ok {
-		c.wrong(v, "an integer")
+// assign sets what to points at to the value of a column.
+func assign(to, v any) error {
+	integer, isInteger := v.(int64)
+	text, isText := v.(string)
+	isRight := isInteger
+	switch to := to.(type) {
+	case *int64:
+		*to = integer
+	case *instant.Millis:
+		*to = instant.Millis(integer)
+	case *Change:
+		*to = Change(integer)
+	case *uint8:
+		*to = uint8(integer)
+	case *string:
+		*to, isRight = text, isText
+	case *apikey.Scopes: // not by Scan, which sorts them: a load reads millions
+		*to, isRight = apikey.Scopes(text), isText
+	case *bool:
+		truth, isTruth := v.(bool) // in SQLite, it is an integer
+		*to, isRight = truth || integer != 0, isTruth || isInteger
+	case *apikey.Hash:
+		hash, _ := v.([]byte)
+		isRight = len(hash) == len(to)
+		copy(to[:], hash)
+	case sql.Scanner:
+		return to.Scan(v)
 	}
-	return n
-}
-
-func (c *columns) limits() plan.Limits {
-	return plan.Limits{Minute: c.integer(), Day: c.integer(), Month: c.integer()}
-}
-
-func (c *columns) instant() instant.Millis { return instant.Millis(c.integer()) }
-
-func (c *columns) text() string {
-	v := c.next()
-	text, ok := v.(string)
-	if !ok {
-		c.wrong(v, "text")
+	if !isRight {
+		return fmt.Errorf("a column holds %T, which is no %T", v, to)
 	}
-	return text
-}
-
-// truth reads a BOOLEAN, which in SQLite is an integer.
-func (c *columns) truth() bool {
-	switch v := c.next().(type) {
-	case bool:
-		return v
-	case int64:
-		return v != 0
-	default:
-		c.wrong(v, "a truth value")
-		return false
-	}
-}
-
-func (c *columns) hash(dst *apikey.Hash) {
-	v := c.next()
-	hash, ok := v.([]byte)
-	if !ok || len(hash) != len(dst) {
-		c.wrong(v, "a hash")
-		return
-	}
-	copy(dst[:], hash)
-}
-
-func (c *columns) scan(dst interface{ Scan(any) error }) {
-	if err := dst.Scan(c.next()); err != nil && c.err == nil {
-		c.err = err
-	}
+	return nil
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"petgate/shared/core/id"
-	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
 )
@@ -33,28 +32,21 @@ func findTenant(ctx context.Context, q sqlx.QueryerContext, query, idOrName stri
 // CreateTenant adds a tenant. Its name must be free.
 func (s *Store) CreateTenant(ctx context.Context, spec TenantSpec) (Tenant, Change, error) {
 	const op = "create tenant"
-	made, changes := Tenant{Name: spec.Name, Plan: spec.Plan, Override: spec.Override, MonthStarts: spec.MonthStarts}, s.newChanges(s.now())
-	var err error
-	if made.ID, err = id.NewTenant(s.random); err == nil {
-		made.CreatedAt = changes.at
-		err = changes.tenant(Edit[Tenant]{After: made})
-	}
-	if err != nil {
-		return Tenant{}, 0, fail(op, err)
-	}
-	change, err := s.make(ctx, op, changes)
+	made := Tenant{Name: spec.Name, Plan: spec.Plan, Override: spec.Override, MonthStarts: spec.MonthStarts}
+	change, err := s.write(ctx, op, func(t *tx) (err error) {
+		made.CreatedAt = t.at
+		if made.ID, err = id.NewTenant(s.random); err == nil {
+			err = t.tenant(Edit[Tenant]{After: made})
+		}
+		return err
+	})
 	if err := nameTaken(op, spec.Name, err); err != nil {
 		return Tenant{}, 0, err
 	}
 	return made, change, nil
 }
 
-// SetPlan moves a tenant to another plan; its overrides and its usage stay.
-func (s *Store) SetPlan(ctx context.Context, tenant id.Tenant, to string) (Tenant, Change, error) {
-	return s.SetTerms(ctx, tenant, to, plan.Limits{})
-}
-
-// SetTerms moves a tenant to another plan and gives it limits of its own, in one change: see plan.Limits.Changed.
+// SetTerms moves a tenant to another plan and gives it limits of its own, in one change: see plan.Limits.Changed. Its usage stays.
 func (s *Store) SetTerms(ctx context.Context, tenant id.Tenant, to string, override plan.Limits) (Tenant, Change, error) {
 	return s.editTenant(ctx, "set plan", tenant, func(t *Tenant) {
 		t.Plan, t.Override = to, t.Override.Changed(override)
@@ -96,7 +88,7 @@ func nameTaken(op, name string, err error) error {
 func (s *Store) DeleteTenant(ctx context.Context, tenant id.Tenant) (t Tenant, c Change, err error) {
 	c, err = s.write(ctx, "delete tenant", func(x *tx) error {
 		// Usage updates rows of keys too, in another order.
-		if err := s.lockUsage(ctx, x.Tx); err != nil {
+		if err := x.lockUsage(); err != nil {
 			return err
 		}
 		if t, err = findTenant(ctx, x, tenantByID, tenant.String()); err != nil {
@@ -114,7 +106,8 @@ func (s *Store) DeleteTenant(ctx context.Context, tenant id.Tenant) (t Tenant, c
 				return err
 			}
 		}
-		return x.record(TenantDeleted, subject{tenant: tenant}, t, nil)
+		x.event(TenantDeleted, subject{tenant: tenant}, t, nil)
+		return nil
 	})
 	return t, c, err
 }
@@ -134,5 +127,5 @@ func (s *Store) DeletedTenant(ctx context.Context, tenant id.Tenant) (t Tenant, 
 
 func (s *Store) editTenant(ctx context.Context, op string, tenant id.Tenant, change func(*Tenant)) (Tenant, Change, error) {
 	read := func(q sqlx.QueryerContext) (Tenant, error) { return findTenant(ctx, q, tenantByID, tenant.String()) }
-	return edit(ctx, s, op, read, func(t *Tenant, _ instant.Millis) error { change(t); return nil }, (*changes).tenant)
+	return edit(ctx, s, op, read, func(t *Tenant, _ *tx) error { change(t); return nil }, (*tx).tenant)
 }

@@ -292,7 +292,7 @@ type TenantUsage struct {
 	Requests   int64     `db:"requests"`
 	Charged    int64     `db:"charged"`
 	Units      int64     `db:"units"`
-	BusiestDay int64     // units in the busiest UTC day
+	BusiestDay int64     `db:"busiest_day"` // units in the busiest UTC day
 }
 
 // OperationUsage is the number of a key's requests for one operation.
@@ -309,11 +309,14 @@ type OperationUsage struct {
 // UsageMinutes is how often a tenant asked its quota at one gateway in each minute of an hour, whether the quota admitted it or not.
 type UsageMinutes struct {
 	Tenant   id.Tenant
-	Gateway  string // set by the store
-	Hour     instant.Millis
-	IsTest   bool // of test keys: a gateway serves one environment
-	Attempts [60]int64
+	Gateway  string         `db:"gateway"` // set by the store
+	Hour     instant.Millis `db:"hour"`
+	IsTest   bool           `db:"is_test"` // of test keys: a gateway serves one environment
+	Attempts Attempts       `db:"attempts"`
 }
+
+// Attempts are numbers of the minutes of an hour.
+type Attempts [60]int64
 
 // UsageGap is a gateway process that did not store all its usage. What it did before Since is stored. Of what it did later, usually
 // the last three seconds before it ended are missing. A process that dropped usage runs: what it did until NotedAt is incomplete.

@@ -1,15 +1,12 @@
 package keystore
 
 import (
-	"cmp"
 	"context"
+	"database/sql/driver"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/jmoiron/sqlx"
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
@@ -35,105 +32,87 @@ const (
 // no two minutes have the same tenant and hour. Usage older than 401 days and minutes older than 35 days are deleted. Errors:
 // ErrNotFound if the gateway was forgotten, ErrDisplaced.
 func (s *Store) AddUsage(ctx context.Context, r Registration, batch int64, rows []UsageRow, minutes []UsageMinutes) error {
-	return s.transact(ctx, "add usage", func(t *sqlx.Tx) error {
-		if err := s.lockUsage(ctx, t); err != nil {
+	return s.transact(ctx, "add usage", func(t *tx) error {
+		if err := t.lockUsage(); err != nil {
 			return err
 		}
-		if claimed, err := affected(t.ExecContext(ctx, s.expand.Replace(claimUsage), r.ID, r.Incarnation, batch)); err != nil {
-			return err
-		} else if !claimed {
+		claimed, err := t.affects(claimUsage, r.ID, r.Incarnation, batch)
+		if err == nil && !claimed {
 			return s.checkRegistration(ctx, t, r)
 		}
-		if err := s.addRows(ctx, t, rows); err != nil {
-			return err
+		var text string
+		run := func(query string, with ...any) {
+			if err == nil {
+				err = t.exec(query, append([]any{text}, with...)...)
+			}
 		}
-		return s.addMinutes(ctx, t, r.ID, minutes)
+		if len(rows) > 0 { // few statements, because a batch may contain every key of a busy minute
+			text = jsonText(rows)
+			run(addUsage)
+			run(touchKeys)
+		}
+		if len(minutes) > 0 { // comes once a minute. Deletes the old usage of the same tenants, so the tables stop growing with time
+			text = minuteRows(minutes)
+			now := s.now()
+			run(addMinutes, r.ID)
+			run(pruneUsage, now.Add(-usageKept))
+			run(pruneMinutes, now.Add(-MinutesKept).Truncate(time.Hour))
+		}
+		return err
 	})
 }
 
-// addRows needs few statements, because a batch may contain every key of a busy minute.
-func (s *Store) addRows(ctx context.Context, t *sqlx.Tx, rows []UsageRow) error {
-	if len(rows) == 0 {
-		return nil
-	}
-	text := jsonText(rows)
-	for _, query := range []string{addUsage, touchKeys} {
-		if _, err := t.ExecContext(ctx, s.expand.Replace(query), text); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // lockUsage waits until no other transaction adds or seals usage. SQLite has one writer at a time anyway.
-func (s *Store) lockUsage(ctx context.Context, t *sqlx.Tx) error {
-	if s.db.Dialect() != database.Postgres {
+func (t *tx) lockUsage() error {
+	if t.store.db.Dialect() != database.Postgres {
 		return nil
 	}
-	_, err := t.ExecContext(ctx, lockUsagePostgres, usageLock)
-	return err
+	return t.exec(lockUsagePostgres)
 }
 
-// minuteRow is UsageMinutes as the database gets it.
-type minuteRow struct {
-	Tenant   id.Tenant      `json:"tenantId"`
-	Hour     instant.Millis `json:"hour"`
-	Attempts string         `json:"attempts"`
-	IsTest   bool           `json:"test,omitempty"`
-}
-
-// addMinutes adds minutes, and deletes the old usage of the same tenants, so the tables stop growing with time. A gateway sends minutes once
-// a minute, so this costs little.
-func (s *Store) addMinutes(ctx context.Context, t *sqlx.Tx, gateway string, minutes []UsageMinutes) error {
-	if len(minutes) == 0 {
-		return nil
+// minuteRows returns minutes as the database gets them.
+func minuteRows(minutes []UsageMinutes) string {
+	type row struct {
+		Tenant   id.Tenant      `json:"tenantId"`
+		Hour     instant.Millis `json:"hour"`
+		Attempts any            `json:"attempts"`
+		IsTest   bool           `json:"test,omitempty"`
 	}
-	rows := make([]minuteRow, len(minutes))
+	rows := make([]row, len(minutes))
 	for i, m := range minutes {
-		rows[i] = minuteRow{m.Tenant, m.Hour, encodeMinutes(&m.Attempts), m.IsTest}
+		attempts, _ := m.Attempts.Value() // it is always a text
+		rows[i] = row{m.Tenant, m.Hour, attempts, m.IsTest}
 	}
-	text, now := jsonText(rows), s.now()
-	for _, do := range []struct {
-		query string
-		with  any
-	}{
-		{addMinutes, gateway}, {pruneUsage, now.Add(-usageKept)}, {pruneMinutes, now.Add(-MinutesKept).Truncate(time.Hour)},
-	} {
-		if _, err := t.ExecContext(ctx, s.expand.Replace(do.query), text, do.with); err != nil {
-			return err
-		}
-	}
-	return nil
+	return jsonText(rows)
 }
 
 // firstMinute is the character of minute 0. The characters of all minutes are printable and none is a digit.
 const firstMinute = '@'
 
-// encodeMinutes writes the minutes that have attempts, so that another gateway's text, or the same gateway's next one, can simply be
-// appended.
-func encodeMinutes(attempts *[60]int64) string {
+// Value writes the minutes that have attempts, so that another gateway's text, or the same gateway's next one, can simply be appended.
+func (a Attempts) Value() (driver.Value, error) {
 	var text []byte
-	for minute, n := range attempts {
+	for minute, n := range a {
 		if n != 0 {
 			text = strconv.AppendInt(append(text, byte(firstMinute+minute)), n, 10)
 		}
 	}
-	return string(text)
+	return string(text), nil
 }
 
-// decodeMinutes adds what encodeMinutes wrote.
-func decodeMinutes(attempts *[60]int64, text string) error {
-	for text != "" {
+// Scan adds up what Value wrote.
+func (a *Attempts) Scan(column any) error {
+	for text, _ := column.(string); text != ""; {
 		digits := 1
 		for digits < len(text) && text[digits] >= '0' && text[digits] <= '9' {
 			digits++
 		}
 		minute := int(text[0]) - firstMinute
 		n, err := strconv.ParseInt(text[1:digits], 10, 64)
-		if err != nil || minute < 0 || minute >= len(attempts) {
+		if err != nil || minute < 0 || minute >= len(a) {
 			return fmt.Errorf("attempts of a minute: %q", text[:digits])
 		}
-		attempts[minute] += n
+		a[minute] += n
 		text = text[digits:]
 	}
 	return nil
@@ -202,36 +181,9 @@ func (s *Store) Statement(ctx context.Context, tenant id.Tenant, since instant.M
 }
 
 // TopUsage lists the tenants whose live keys used the most units, at most n of them. It counts the hour of since, and the hours
-// that begin after it and before until. It reads day by day: with many tenants, one statement for all days would take longer than the
-// database allows.
+// that begin after it and before until.
 func (s *Store) TopUsage(ctx context.Context, since, until instant.Millis, n int) ([]TenantUsage, error) {
-	const (
-		op  = "list the tenants that used most"
-		day = 24 * time.Hour
-	)
-	var hours struct{ First, Last instant.Millis }
-	if err := s.db.GetContext(ctx, &hours, hoursWithUsage, since.Truncate(time.Hour), until); err != nil {
-		return nil, fail(op, err)
-	}
-	tenants := map[id.Tenant]TenantUsage{}
-	for from := hours.First; from <= hours.Last; {
-		end := min(hours.Last+1, from.Truncate(day).Add(day))
-		rows, err := list[TenantUsage](ctx, s, op, usageOfTenants, from, end)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range rows {
-			sum := tenants[r.Tenant]
-			tenants[r.Tenant] = TenantUsage{
-				r.Tenant, sum.Requests + r.Requests, sum.Charged + r.Charged, sum.Units + r.Units, max(sum.BusiestDay, r.Units),
-			}
-		}
-		from = end
-	}
-	top := slices.SortedFunc(maps.Values(tenants), func(a, b TenantUsage) int {
-		return cmp.Or(cmp.Compare(b.Units, a.Units), cmp.Compare(b.Requests, a.Requests), slices.Compare(a.Tenant[:], b.Tenant[:]))
-	})
-	return top[:min(n, len(top))], nil
+	return Collect(rows[TenantUsage](ctx, s, "list the tenants that used most", topUsage, since.Truncate(time.Hour), until, n))
 }
 
 // OperationUsage lists the keys that called one of the operations, beginning with the hour of since. Recent are the requests from the
@@ -242,25 +194,12 @@ func (s *Store) OperationUsage(ctx context.Context, operations []string, since, 
 }
 
 // Minutes lists a tenant's attempts by hour and gateway, beginning with the hour of since.
-func (s *Store) Minutes(ctx context.Context, tenant id.Tenant, since instant.Millis) (all []UsageMinutes, err error) {
-	defer failed("show minutes", &err)
-	var rows []struct {
-		Hour     instant.Millis `db:"hour"`
-		Gateway  string         `db:"gateway"`
-		Attempts string         `db:"attempts"`
-		IsTest   bool           `db:"is_test"`
+func (s *Store) Minutes(ctx context.Context, tenant id.Tenant, since instant.Millis) ([]UsageMinutes, error) {
+	minutes, err := list[UsageMinutes](ctx, s, "show minutes", minutesOfTenant, tenant, since.Truncate(time.Hour))
+	for i := range minutes {
+		minutes[i].Tenant = tenant
 	}
-	if err := s.db.SelectContext(ctx, &rows, minutesOfTenant, tenant, since.Truncate(time.Hour)); err != nil {
-		return nil, err
-	}
-	minutes := make([]UsageMinutes, len(rows))
-	for i, r := range rows {
-		minutes[i] = UsageMinutes{Tenant: tenant, Gateway: r.Gateway, Hour: r.Hour, IsTest: r.IsTest}
-		if err := decodeMinutes(&minutes[i].Attempts, r.Attempts); err != nil {
-			return nil, err
-		}
-	}
-	return minutes, nil
+	return minutes, err
 }
 
 // NoteDropped notes that a gateway has dropped usage which no batch before the given one has. It is called before AddUsage of that
@@ -277,13 +216,4 @@ func (s *Store) NoteDropped(ctx context.Context, r Registration, batch int64) er
 // UsageGaps lists the processes that did not store all their usage, as noted after since, in the order in which that was noted.
 func (s *Store) UsageGaps(ctx context.Context, since instant.Millis) ([]UsageGap, error) {
 	return list[UsageGap](ctx, s, "list gaps of usage", gapsSince, since)
-}
-
-// noteGap notes that a registered process ended without storing all its usage.
-func (s *Store) noteGap(ctx context.Context, t sqlx.ExecerContext, gateway, incarnation, cause string) error {
-	if _, err := t.ExecContext(ctx, s.expand.Replace(pruneGaps), s.now().Add(-usageKept)); err != nil {
-		return err
-	}
-	_, err := t.ExecContext(ctx, s.expand.Replace(noteGap), gateway, incarnation, cause)
-	return err
 }

@@ -8,8 +8,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/jmoiron/sqlx"
-
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 )
@@ -28,8 +26,8 @@ func (s *Store) SealUsage(ctx context.Context) (seal UsageSeal, err error) {
 	if _, err := io.ReadFull(s.random, name[:]); err != nil {
 		return seal, fail("seal usage", err)
 	}
-	err = s.transact(ctx, "seal usage", func(t *sqlx.Tx) error {
-		if err := s.lockUsage(ctx, t); err != nil {
+	err = s.transact(ctx, "seal usage", func(t *tx) error {
+		if err := t.lockUsage(); err != nil {
 			return err
 		}
 		var stored instant.Millis

@@ -59,55 +59,37 @@ const (
 // Formats are all formats.
 var Formats = []Format{CloudEvents, CSV}
 
+var forms = map[Format]struct {
+	contentType string // of a body
+	head        string // the beginning of a file
+	write       func(*bytes.Buffer, event)
+}{
+	CloudEvents: {"application/cloudevents-batch+json", "", cloudEvent},
+	CSV: {
+		"text/csv; charset=utf-8; header=present", "id,start,tenant,operation,correction,requests,charged,units\r\n", csvLine,
+	},
+}
+
 // UnmarshalText reads the name of a format.
 func (f *Format) UnmarshalText(text []byte) error {
-	if *f = Format(text); *f != CloudEvents && *f != CSV {
+	*f = Format(text)
+	if _, known := forms[*f]; !known {
 		return fmt.Errorf("%q is not a format: use cloudevents or csv", text)
 	}
 	return nil
 }
 
-// contentType is that of a body.
-func (f Format) contentType() string {
-	if f == CSV {
-		return "text/csv; charset=utf-8; header=present"
-	}
-	return "application/cloudevents-batch+json"
-}
-
-// head is the beginning of a file.
-func (f Format) head() string {
-	if f == CSV {
-		return "id,start,tenant,operation,correction,requests,charged,units\r\n"
-	}
-	return ""
-}
-
-// write writes an event as one line of a file.
-func (f Format) write(out *bytes.Buffer, e event) {
-	if f == CSV {
-		csvLine(out, e)
-	} else {
-		cloudEvent(out, e)
-	}
-}
-
 // body is a request with events.
 func (f Format) body(events []event) []byte {
-	out := bytes.NewBufferString(f.head())
-	for i, e := range events {
-		if f == CloudEvents {
-			out.WriteByte("[,"[min(i, 1)])
-		}
-		f.write(out, e)
-		if f == CloudEvents {
-			out.Truncate(out.Len() - 1) // the end of the line
-		}
+	out := bytes.NewBufferString(forms[f].head)
+	for _, e := range events {
+		forms[f].write(out, e)
 	}
-	if f == CloudEvents {
-		out.WriteByte(']')
+	if f == CSV {
+		return out.Bytes()
 	}
-	return out.Bytes()
+	lines := bytes.TrimSuffix(out.Bytes(), []byte("\n"))
+	return fmt.Appendf(nil, "[%s]", bytes.ReplaceAll(lines, []byte("\n"), []byte(",")))
 }
 
 // cloudEvent has a struct of its own for each object: the order of the members must never change, because a repeated event has the same

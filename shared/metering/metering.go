@@ -56,10 +56,10 @@ func New(ctx context.Context, store *keystore.Store, format Format, since, until
 
 // Write writes the export and calls seen, which may be nil, with each of its events.
 func (e *Export) Write(ctx context.Context, w io.Writer, seen func(keystore.SealedUsage)) error {
-	out := bytes.NewBufferString(e.Format.head())
+	out := bytes.NewBufferString(forms[e.Format].head)
 	page := func(rows []keystore.SealedUsage) error {
 		for _, r := range rows {
-			e.Format.write(out, e.event(r))
+			forms[e.Format].write(out, e.event(r))
 			e.Add(r)
 			if seen != nil {
 				seen(r)

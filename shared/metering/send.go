@@ -170,7 +170,7 @@ func (r *Receiver) try(ctx context.Context, body []byte) (wait time.Duration, er
 	if err != nil {
 		return -1, err
 	}
-	request.Header.Set("Content-Type", r.export.Format.contentType())
+	request.Header.Set("Content-Type", forms[r.export.Format].contentType)
 	request.Header.Set("User-Agent", "petgate-keyadmin")
 	sum := sha256.Sum256(body) // a request with other events has another key
 	request.Header.Set("Idempotency-Key", hex.EncodeToString(sum[:]))
