@@ -179,7 +179,7 @@ func (a *app) carryOut(ctx context.Context, o operation) error {
 	return err
 }
 
-// unknown says how to see whether a change was made that may have been made. It prints the token that the change may have stored:
+// unknown says how to find out whether a change was made, after its answer was lost. It prints the token that the change may have stored:
 // otherwise it would be lost.
 func (a *app) unknown(r operate.Outcome, err *keystore.UnknownError) error {
 	look := "keyadmin audit --since 1h --kind " + err.Kind

@@ -12,7 +12,7 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// The page says of a valid key whether it can be used now. It shows no meter of a key that cannot, and does not let it send.
+// The page says of a valid key whether it can be used now. For a key that cannot, it shows no meter and sends nothing.
 func testPortalKnowsWhatAKeyCanDo(t *testing.T, s site) {
 	banned, suspended, away := s.NewTenant("banned"), s.NewTenant("suspended"), s.NewKey("banned", "--allow", "192.0.2.0/24")
 	good := s.NewTenant("good", fleet.Unlimited...)

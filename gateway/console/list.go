@@ -131,7 +131,7 @@ func (v *visit) when(at instant.Millis, never string) cell {
 	return c
 }
 
-// whenText is when of an instant that a view has as text.
+// whenText is like when, for an instant that a view has as text.
 func (v *visit) whenText(text, never string) cell {
 	if at, err := time.Parse(time.RFC3339, text); err == nil {
 		return v.when(instant.Of(at), never)

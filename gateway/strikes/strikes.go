@@ -92,7 +92,7 @@ func (s *Strikes) Refused(r Refusal) ban.Outcome {
 	return out
 }
 
-// Closed leaves what the connection was promised to its address.
+// Closed passes what the connection was promised on to its address.
 func (c *Connection) Closed() {
 	c.of.withCallers(c.caller, func(all *ban.Callers) { all.Leave(c.Promise) })
 }

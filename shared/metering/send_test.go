@@ -82,7 +82,7 @@ func (m *meter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusAccepted)
 }
 
-// fail sets what happens to the requests from now on, the n-th, counted from 1. The events of a fault that takes are taken.
+// fail sets what happens to the requests from now on, the n-th, counted from 1. A fault may call take, so that the events of its request are taken.
 func (m *meter) fail(fault func(n int, w http.ResponseWriter, take func()) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -364,7 +364,7 @@ func neverBinds(k keystore.Key, t Owner) (text string) {
 }
 
 // checkTerms refuses limits that a key did not have before and that never admit a request of some operation. It also refuses new scopes
-// that no operation of the registered gateways needs, unless no gateway says what it serves: keys may be made first.
+// that no operation of the registered gateways needs. If no gateway says what it serves, it accepts all: keys may be made first.
 func (o Operator) checkTerms(ctx context.Context, before, after keystore.Key) error {
 	if after.Limits != before.Limits {
 		if err := o.admitsCosts(ctx, after.Limits); err != nil {
