@@ -283,3 +283,20 @@ func TestRefusalOfAShareIsNoStrike(t *testing.T) {
 		}
 	}
 }
+
+// Without Redis, the figures are the known use and what this gateway admits of its share.
+func TestFiguresOfAShare(t *testing.T) {
+	r := newRig(t, func(s *setup) {
+		s.take = func(a quotas.Request) (quota.Verdict, error) {
+			v := verdict(a.Limits, 21)
+			v.Granted, v.Degraded = 1, true
+			v.Usages[quota.Minute].Remaining, v.Usages[quota.Day].Remaining = 9, 4
+			return v, nil
+		}
+	})
+	got := r.dial(t).ask(t, rawGet())
+	if limit, left, all := got.field("x-ratelimit-limit"), got.field("x-ratelimit-remaining"), got.field("ratelimit"); got.Status != 200 ||
+		limit != "1000" || left != "4" || !strings.Contains(all, `"minute";r=9`) || !strings.Contains(all, `"day";r=4`) {
+		t.Errorf("%d, limit %s, remaining %s, %s", got.Status, limit, left, all)
+	}
+}

@@ -243,6 +243,23 @@ func TestKinds(t *testing.T) {
 	}
 }
 
+func TestParseDigits(t *testing.T) {
+	f := func(text string, want int64, ok bool) {
+		t.Helper()
+		if got, gotOK := ParseDigits([]byte(text)); got != want && ok || gotOK != ok {
+			t.Errorf("%q: %d %t, want %d %t", text, got, gotOK, want, ok)
+		}
+	}
+	f("0", 0, true)
+	f("007", 7, true)
+	f("999999999999999999", 999999999999999999, true)
+	f("1000000000000000000", 0, false)
+	f("9223372036854775808", 0, false)
+	f("18446744073709551621", 0, false)
+	f("", 0, false)
+	f("+5", 0, false)
+}
+
 // FuzzRequests checks that any stream of a client is read in one way, however it is split.
 func FuzzRequests(f *testing.F) {
 	for _, c := range requests {
