@@ -49,7 +49,7 @@ local SUMMARY, SUMMARY_BYTES = '<I4I8I8I8I4I4I8', 44
 local COUNTS, COUNTS_AT = '<I4I4I8', 28 -- the end of the summary: the counts that grow during a slice
 local BATCH_BYTES, NO_BATCH = 16, rep('\0', 16)
 local LAST, LAST_BYTES = 'c16I4', 20 -- a batch, and what it was granted
-local SUMMARY_AND_NUMBER, COUNTS_AND_LAST = SUMMARY .. 'd', COUNTS .. LAST -- LAST begins with a number
+local COUNTS_AND_LAST = COUNTS .. LAST
 local MONTH, MONTH_AT, MONTH_BYTES = '<I4I4d', SUMMARY_BYTES + LAST_BYTES, 16
 local RECENT_BYTES = MONTH_AT + MONTH_BYTES
 local REPORTS_BYTES = 7 * BATCH_BYTES
@@ -63,7 +63,7 @@ local NEAR = 16 -- how many counts are read first to find the next oldest slice
 local AHEAD_MS = 5000 -- a record further in the future than this is moved to now
 
 -- The call that is under way: take sets these. All else is made only once, before the first call.
-local keys, demands, unreported, batch, months, number, now, this_slice, today, tomorrow
+local keys, demands, unreported, batch, months, now, this_slice, today, tomorrow
 
 -- Returns an offset as text: with numbers, which redis.call must format, a call takes 1.5 times as long. Most demands use
 -- the same offsets.
@@ -288,18 +288,23 @@ local function is_within_month(index, stored, used, want)
     and (known_ends ~= ends or known_used <= used - want)
 end
 
+-- TIME answers in text. To make numbers of it, Lua would need as long as TIME itself. So the last second is kept, and milliseconds are
+-- looked up, by the text of the microseconds without its last three digits.
+local second, second_ms
+local millis = { [''] = 0 }
+for ms = 1, 999 do millis[tostring(ms)] = ms end
+
 local parts = {} -- of the reply: now, the slots, the remarks; what is behind them is of earlier calls
 
 -- Decides all demands of a call, and returns its reply.
 local function take(KEYS, ARGV)
   keys, demands, batch, months, unreported, now = KEYS, ARGV[1], ARGV[2], ARGV[3] or '', ARGV[4] or '', ARGV[5]
-  number = unpack('<d', batch)
   if now then
     now = tonumber(now)
   else
     local time = call('TIME')
-    local micros = tonumber(time[2])
-    now = time[1] * 1000 + (micros - micros % 1000) / 1000
+    if time[1] ~= second then second, second_ms = time[1], time[1] * 1000 end
+    now = second_ms + millis[sub(time[2], 1, -4)]
   end
   this_slice = (now - now % slice_ms) / slice_ms
   today = day_of(this_slice)
@@ -312,13 +317,13 @@ local function take(KEYS, ARGV)
     local key, slot = keys[i], nil
     local stored = pcall('GETRANGE', key, SUMMARY_START, RECENT_END)
     if #stored == RECENT_BYTES and unreported == '' and not own then
-      local version, at, newest, oldest, count, day_used, sum, last = unpack(SUMMARY_AND_NUMBER, stored)
+      local version, at, newest, oldest, count, day_used, sum = unpack(SUMMARY, stored)
       local minute_below, day_below, want, known_day, known_used = unpack(DEMAND_FIRST, demands, (i - 1) * DEMAND_BYTES + 1)
       -- Usually the current slice already has use, and everything is granted: then only the counts grow. decide() would do the
       -- same at twice the cost.
       if version == VERSION and at == this_slice and newest == at and oldest <= at and oldest >= at - slices and sum > 0
         and want > 0 and want <= minute_below - sum and want <= day_below - day_used
-        and (known_used <= day_used or known_day ~= tomorrow) and last ~= number
+        and (known_used <= day_used or known_day ~= tomorrow) and sub(stored, SUMMARY_BYTES + 1, SUMMARY_BYTES + BATCH_BYTES) ~= batch
         and (months == '' or is_within_month(i - 1, stored, day_used + want, want)) then
         call('SETRANGE', key, COUNTS_START, pack(COUNTS_AND_LAST, count + want, day_used + want, sum + want, batch, want))
         slot = stored
