@@ -29,7 +29,7 @@ func TestWhatACallCostsRedis(t *testing.T) {
 	for _, c := range []struct {
 		tenants  int
 		ratioMax float64
-	}{{1, 2.5}, {8, 7}, {64, 35}} {
+	}{{1, 2.2}, {8, 6}, {64, 30}} {
 		demands, results := make([]store.Demand, c.tenants), make([]store.Result, c.tenants)
 		for i := range demands {
 			demands[i] = store.Demand{Request: requestOf(tenantNo(i), generous.Minute, generous.Day), Want: 1}
