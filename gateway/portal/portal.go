@@ -176,9 +176,6 @@ func (p *Portal) Pages(plans []Plan) ([]Page, error) {
 	if slices.ContainsFunc(plans, func(p Plan) bool { return p.Month != 0 }) {
 		v.Periods = append(v.Periods, period{plan.Month, "a month"})
 	}
-	if err := v.readGuide(); err != nil {
-		return nil, err
-	}
 	all, err := v.pages("docs.md")
 	if err != nil {
 		return nil, err
@@ -202,8 +199,7 @@ type view struct {
 	Shown   []*group
 	Schemas []schema
 	Plans   []Plan
-	Periods []period          // that the table of the plans shows
-	Guide   map[string]string // the templates of assets/guide.md, executed; nil on the pages of groups
+	Periods []period // that the table of the plans shows
 }
 
 // period is a policy and its period in words.
@@ -281,16 +277,10 @@ func (v *view) text(name string) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-func (v *view) readGuide() error {
-	v.Guide = map[string]string{}
-	for _, name := range []string{"start", "first", "refused", "clients", "getting", "keys", "replaced", "limits", "cost", "waiting", "errors"} {
-		text, err := v.text(name)
-		if err != nil {
-			return err
-		}
-		v.Guide[name] = string(text)
-	}
-	return nil
+// Guide executes a template of assets/guide.md.
+func (v *view) Guide(name string) (string, error) {
+	text, err := v.text(name)
+	return string(text), err
 }
 
 // Stylesheet returns the stylesheet of the documentation. The operators' console begins with it, so that both look alike.
