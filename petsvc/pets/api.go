@@ -84,8 +84,8 @@ type Service struct {
 }
 
 // Open returns a service that uses db and its maximum of open connections. In the background it migrates db and watches
-// whether it is available; it need not be available yet. Open waits at most a second for it. Shutdown ends the watch. The caller closes db. When ctx ends, the service
-// serves as before, but responds to the gateway's checks that it is stopping.
+// whether it is available; it need not be available yet. Open waits at most a second for it. Shutdown ends the watch. The caller
+// closes db. When ctx ends, the service serves as before, but responds to the gateway's checks that it is stopping.
 func Open(ctx context.Context, db *database.DB, config Config) *Service {
 	config.BodyBytesMax = cmp.Or(config.BodyBytesMax, 64<<10)
 	s := &Service{config: config, stopping: ctx, store: openStore(ctx, db, config.Queue, config.Log)}

@@ -13,21 +13,6 @@ import (
 	"petgate/shared/lines"
 )
 
-func TestLinesArriveInOrder(t *testing.T) {
-	for _, pause := range []time.Duration{0, lines.Pause} {
-		synctest.Test(t, func(t *testing.T) {
-			var got strings.Builder
-			w := lines.New(&got, pause, nil)
-			for _, line := range []string{"a\n", "b\n", "c\n"} {
-				_, _ = io.WriteString(w, line)
-			}
-			if err := w.Close(); err != nil || got.String() != "a\nb\nc\n" {
-				t.Errorf("%q, %v", got.String(), err)
-			}
-		})
-	}
-}
-
 // recorder keeps each write.
 type recorder struct {
 	mu     sync.Mutex // for the race detector

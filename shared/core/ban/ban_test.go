@@ -219,13 +219,3 @@ func TestIdle(t *testing.T) {
 		t.Error("a ban of 20 h ago is forgotten")
 	}
 }
-
-func BenchmarkRefused(b *testing.B) {
-	var rec ban.Record
-	var callers ban.Callers
-	var on ban.Promise
-	b.ReportAllocs()
-	for i := range b.N {
-		ban.Product.Refused(&rec, &callers, &on, limit, noon+instant.Millis(i), noon+minute)
-	}
-}
