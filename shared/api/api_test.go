@@ -138,6 +138,24 @@ func TestAppendStringSaysWhatItWasGiven(t *testing.T) {
 	})
 }
 
+// Each byte is encoded like the same byte in a text by itself, wherever it is: texts are read in pieces of eight bytes.
+func TestAppendStringAtEachPlace(t *testing.T) {
+	for c := range 256 {
+		own := api.AppendString(nil, []byte{byte(c)})
+		own = own[1 : len(own)-1]
+		if isEscaped := len(own) > 1; isEscaped != (c < ' ' || c == '"' || c == '\\' || c >= 0x80) || !json.Valid(api.AppendString(nil, []byte{byte(c)})) {
+			t.Errorf("%#02x is encoded as %s", c, own)
+		}
+		for at := range 20 {
+			before, after := strings.Repeat("a", at), strings.Repeat("!", 20-at)
+			got, want := string(api.AppendString(nil, before+string([]byte{byte(c)})+after)), `"`+before+string(own)+after+`"`
+			if got != want {
+				t.Fatalf("%#02x after %d bytes is encoded as %s, want %s", c, at, got, want)
+			}
+		}
+	}
+}
+
 func TestErrorAllocatesNothing(t *testing.T) {
 	e := api.Error{Code: "minute_quota_exceeded", Message: "Zu viele Anfragen für \"dich\".", Status: 429, Details: &api.Limited{
 		Policy: "minute", Plan: "free", Limit: 60, Used: 60, ResetAt: 1767225660001, RetryAfter: 12, CountsStrikes: true, StrikesUntilBan: 29,
