@@ -17,6 +17,7 @@ import (
 
 // An admin port with TLS is asked with the certificates that the environment names.
 func TestAdminPortWithTLS(t *testing.T) {
+	t.Parallel()
 	files := testkit.NewAuthority(t).SaveServer(2, time.Now().Add(time.Hour))
 	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key) // of the client too
 	must.Do(t, err)

@@ -74,9 +74,7 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 	}
 	var h keystore.BackupHeader
 	err = writeFile(c.File, func(file *os.File) (err error) {
-		line := a.statusLine()
-		defer line.end()
-		if h, err = a.store.WriteBackup(ctx, file, key, line.rows); err != nil {
+		if h, err = a.store.WriteBackup(ctx, file, key); err != nil {
 			return err
 		}
 		_, err = keystore.ReadBackup(file, key)
@@ -178,14 +176,11 @@ func (c *restoreCommand) Run(ctx context.Context, a *app) error {
 		a.note("The backup is good: %s. The database has no tables: the restore creates them.", contents(backup))
 		return nil
 	}
-	line := a.statusLine()
-	defer line.end()
-	restore, err := a.store.PrepareRestore(ctx, backup, line.rows)
+	restore, err := a.store.PrepareRestore(ctx, backup)
 	if err != nil {
 		return err
 	}
 	defer restore.Close()
-	line.end()
 	if c.DryRun {
 		a.note("The backup is good: %s.", contents(backup))
 	}
@@ -215,19 +210,20 @@ func (c *restoreCommand) Run(ctx context.Context, a *app) error {
 	if restore.Live {
 		question = fmt.Sprintf("Replace what is in the database by the backup of %s?", backup.TakenAt.String())
 	}
-	return a.carryOut(ctx, operation{
-		yes: c.Yes, wait: c.Wait, after: func(operate.Outcome) { a.noteKept(ctx) },
-		Operation: operate.Operation{
-			Question: question, Laggard: "may still serve what was before",
-			Change: func(ctx context.Context) (operate.Outcome, error) {
-				change, err := restore.Commit(ctx, c.LoseNewer, question != "" && !c.Yes)
-				if errors.Is(err, keystore.ErrChanged) {
-					err = errors.New("the database has changed since the question. Nothing was changed: repeat the command")
-				}
-				return operate.Outcome{Change: change, View: v, Done: "Restored " + contents(backup) + "."}, err
-			},
+	err = a.carryOut(ctx, operate.Operation{
+		Question: question, Laggard: "may still serve what was before",
+		Change: func(ctx context.Context) (operate.Outcome, error) {
+			change, err := restore.Commit(ctx, c.LoseNewer, question != "" && !c.Yes)
+			if errors.Is(err, keystore.ErrChanged) {
+				err = errors.New("the database has changed since the question. Nothing was changed: repeat the command")
+			}
+			return operate.Outcome{Change: change, View: v, Done: "Restored " + contents(backup) + "."}, err
 		},
-	})
+	}, c.asking, &c.waiting)
+	if err == nil || errors.As(err, &unconfirmedError{}) {
+		a.noteKept(ctx)
+	}
+	return err
 }
 
 // openForRestore opens the database and, unless it only looks, creates missing tables for a backup that fits them. empty: there are no

@@ -33,6 +33,7 @@ func candidatesOf(s *shell, words ...string) string {
 }
 
 func TestComplete(t *testing.T) {
+	t.Parallel()
 	s := newShell(t, "sqlite:/nowhere/none.db")
 	for _, c := range []struct{ words, want string }{
 		{"|", "migrate tenant plan key ban usage top audit gateway doctor export diff apply backup restore operator console completion"},
@@ -64,6 +65,7 @@ func TestComplete(t *testing.T) {
 
 // At a terminal, Tab completes a command, a flag and the value of a flag.
 func TestCompletionInShells(t *testing.T) {
+	t.Parallel()
 	binary := testkit.Build(t, "petgate/keyadmin")
 	for _, c := range []struct {
 		shell string

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"petgate/shared/keystore"
@@ -22,11 +21,11 @@ const (
 )
 
 type consoleCommand struct {
-	ReadOnly    bool   `help:"The session may not change anything."`
-	TTL         period `name:"ttl" default:"8h" placeholder:"AGE" help:"How long the session lasts, at most 7d."`
-	Gateway     string `placeholder:"ID" help:"The gateway that shows the console (default: the first live one that serves it)."`
-	At          string `placeholder:"ADDRESS" help:"The gateway's admin port as the browser reaches it, for example that of a tunnel (default: as the gateway listens)."`
-	EndSessions bool   `help:"End all sessions of the console and all links, instead of making a link."`
+	ReadOnly    bool           `help:"The session may not change anything."`
+	TTL         operate.Period `name:"ttl" default:"8h" placeholder:"AGE" help:"How long the session lasts, at most 7d."`
+	Gateway     string         `placeholder:"ID" help:"The gateway that shows the console (default: the first live one that serves it)."`
+	At          string         `placeholder:"ADDRESS" help:"The gateway's admin port as the browser reaches it, for example that of a tunnel (default: as the gateway listens)."`
+	EndSessions bool           `help:"End all sessions of the console and all links, instead of making a link."`
 	asking
 }
 
@@ -75,19 +74,15 @@ func (c *consoleCommand) Run(ctx context.Context, a *app, store *keystore.Store)
 
 // gateway returns the gateway that shows the console.
 func (c *consoleCommand) gateway(ctx context.Context, a *app) (keystore.Gateway, error) {
-	last, err := a.store.LastEvent(ctx)
-	if err != nil {
-		return keystore.Gateway{}, err
-	}
-	gateways, err := a.store.Gateways(ctx)
+	gateways, views, err := a.operator.ViewGateways(ctx)
 	if err != nil {
 		return keystore.Gateway{}, err
 	}
 	var ids []string
 	var live []keystore.Gateway
-	for _, g := range gateways {
+	for i, g := range gateways {
 		ids = append(ids, g.ID)
-		state := g.State(last)
+		state := views[i].State
 		if c.Gateway != "" && g.ID == c.Gateway && state != keystore.GatewayReplaced {
 			return g, nil
 		}
@@ -106,25 +101,18 @@ func (c *consoleCommand) gateway(ctx context.Context, a *app) (keystore.Gateway,
 	return firstWithConsole(ctx, live)
 }
 
-// firstWithConsole asks all gateways at once whether they serve the console, and returns the first that does.
+// firstWithConsole returns the first gateway that serves the console.
 func firstWithConsole(ctx context.Context, gateways []keystore.Gateway) (keystore.Gateway, error) {
-	answers, errs := make([]operate.About, len(gateways)), make([]error, len(gateways))
-	var group sync.WaitGroup
-	for i, g := range gateways {
-		group.Go(func() { answers[i], errs[i] = operate.AskAbout(ctx, g) })
-	}
-	group.Wait()
-	var silent strings.Builder
-	for i, g := range gateways {
-		if errs[i] == nil && answers[i].Console {
-			return g, nil
+	text := "no gateway says that it serves the console: start one with --console, or name one with --gateway"
+	for _, answer := range operate.AskAll(ctx, gateways) {
+		if answer.Console {
+			return answer.Gateway, nil
 		}
-		if errs[i] != nil {
-			fmt.Fprintf(&silent, "\n  %s does not answer: %s", operate.GatewayName(g), operate.Printable(errs[i].Error()))
+		if answer.Err != nil {
+			text += fmt.Sprintf("\n  %s does not answer: %s", operate.GatewayName(answer.Gateway), operate.Printable(answer.Err.Error()))
 		}
 	}
-	return keystore.Gateway{}, errors.New("no gateway says that it serves the console: start one with --console, or name one with --gateway" +
-		silent.String())
+	return keystore.Gateway{}, errors.New(text)
 }
 
 // consoleURL returns the address of the page that opens a session. at replaces host and port, unless it is empty.

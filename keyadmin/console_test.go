@@ -10,6 +10,7 @@ import (
 
 // The link has a code that opens one session in the name of the person who ran the command.
 func TestConsole(t *testing.T) {
+	t.Parallel()
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		s := newMigrated(t, url)
 		s.want(exitFailed, "no gateway is registered", "console")

@@ -68,40 +68,28 @@ func (c *applyCommand) Run(ctx context.Context, a *app) error {
 			return err
 		}
 	}
-	question := ""
+	op, made := operate.Operation{Laggard: "may not know these changes yet"}, shown
 	if shown.lessens {
-		question = "Apply " + operate.Plural(shown.edits.Len(), "change") + "? Some lower a limit, suspend a tenant, or end or disable a key."
+		op.Question = "Apply " + operate.Plural(shown.edits.Len(), "change") + "? Some lower a limit, suspend a tenant, or end or disable a key."
 	}
-	made := shown
-	return a.carryOut(ctx, operation{yes: c.Yes, wait: c.Wait, print: func(r operate.Outcome) error {
-		var err error
-		if unseen {
+	op.Change = func(ctx context.Context) (r operate.Outcome, err error) {
+		r.Change, err = a.store.Apply(ctx, func(now keystore.State) (keystore.Edits, error) {
+			var err error
+			if made, err = a.compare(d, c.File, now, c.Prune); err != nil {
+				return keystore.Edits{}, err
+			}
+			if !c.Yes && !slices.Equal(made.views, shown.views) {
+				return keystore.Edits{}, errors.New("the database has changed since the changes were listed. Nothing was changed: repeat the command")
+			}
+			return made.edits, nil
+		})
+		if err == nil && unseen {
 			err = a.printChanges(made)
 		}
-		if r.Done != "" {
-			a.note("%s", r.Done)
-		}
-		return err
-	}, Operation: operate.Operation{
-		Question: question, Laggard: "may not know these changes yet",
-		Change: func(ctx context.Context) (operate.Outcome, error) {
-			line := a.statusLine()
-			change, err := a.store.Apply(ctx, func(now keystore.State) (keystore.Edits, error) {
-				var err error
-				if made, err = a.compare(d, c.File, now, c.Prune); err != nil {
-					return keystore.Edits{}, err
-				}
-				if !c.Yes && !slices.Equal(made.views, shown.views) {
-					return keystore.Edits{}, errors.New("the database has changed since the changes were listed. Nothing was changed: repeat the command")
-				}
-				return made.edits, nil
-			}, func(done int) {
-				line.show(fmt.Sprintf("%s of %s changes written", count(int64(done)), count(int64(made.edits.Len()))))
-			})
-			line.end()
-			return operate.Outcome{Change: change, Done: operate.Either(made.edits.Len() > 0, "Applied "+operate.Plural(made.edits.Len(), "change")+".", "")}, err
-		},
-	}})
+		r.Done = operate.Either(made.edits.Len() > 0, "Applied "+operate.Plural(made.edits.Len(), "change")+".", "")
+		return r, err
+	}
+	return a.carryOut(ctx, op, c.asking, &c.waiting)
 }
 
 // compareFile reads a document, opens the database, and finds what the document changes in it.
@@ -157,11 +145,6 @@ type changes struct {
 
 	lessens bool // a limit in force, or what a key or a tenant may do at all
 }
-
-const (
-	actionCreate = "create"
-	actionChange = "change"
-)
 
 // printChanges lists changes on standard output and what is left out on standard error.
 func (a *app) printChanges(c changes) error {
@@ -226,8 +209,9 @@ type comparison struct {
 	costs       operate.Costs
 }
 
-func (c *comparison) show(action, kind, name, key, change string) {
-	c.views = append(c.views, changeView{action, kind, name, key, change})
+// show adds a change to what is listed.
+func (c *comparison) show(isNew bool, kind, name, key, change string) {
+	c.views = append(c.views, changeView{operate.Either(isNew, "create", "change"), kind, name, key, change})
 }
 
 func (c *comparison) comparePlans(d document, state keystore.State) {
@@ -242,16 +226,17 @@ func (c *comparison) comparePlans(d document, state keystore.State) {
 		if after.Limits != before.Limits || after.Test != before.Test {
 			c.checkLimits(p.At, after.Limits, after.InForce(plan.Limits{}, apikey.Test))
 		}
+		edit := keystore.Edit[keystore.Plan]{Before: &before, After: after}
 		switch {
+		case after == before:
+			continue
 		case !exists:
-			c.edits.Plans = append(c.edits.Plans, keystore.Edit[keystore.Plan]{After: after})
-			c.show(actionCreate, "plan", after.Name, "", cmp.Or(operate.Limits(after.Limits), "without limits"))
-		case after != before:
-			isInUse := slices.ContainsFunc(state.Tenants, func(t keystore.Tenant) bool { return t.Plan == after.Name })
-			c.lessens = c.lessens || isInUse && operate.LowersPlan(before, after)
-			c.edits.Plans = append(c.edits.Plans, keystore.Edit[keystore.Plan]{Before: &before, After: after})
-			c.show(actionChange, "plan", after.Name, "", operate.MovedPlan(before, after))
+			edit.Before = nil
+		case slices.ContainsFunc(state.Tenants, func(t keystore.Tenant) bool { return t.Plan == after.Name }):
+			c.lessens = c.lessens || operate.LowersPlan(before, after)
 		}
+		c.edits.Plans = append(c.edits.Plans, edit)
+		c.show(!exists, "plan", after.Name, "", operate.Moved(edit.Before, after))
 	}
 }
 
@@ -291,48 +276,23 @@ func (c *comparison) compareTenant(t documentTenant, was keystore.Tenant, exists
 	if exists && is == was {
 		return
 	}
-	text := "on plan " + is.Plan
+	edit := keystore.Edit[keystore.Tenant]{After: is}
 	if exists {
-		text = movedTenant(was, is)
-		after := c.plans.Owner(is)
-		c.lessens = c.lessens || after.IsLess(c.plansBefore.Owner(was)) || is.Suspended && !was.Suspended
-		moved := operate.MovedLimits(c.plansBefore.Owner(was).Limits, inForce)
-		if moved != "" && moved != operate.MovedLimits(was.Override, is.Override) {
+		edit.Before = &was
+	}
+	text := operate.Moved(edit.Before, is)
+	if exists {
+		after, before := c.plans.Owner(is), c.plansBefore.Owner(was)
+		c.lessens = c.lessens || after.IsLess(before) || is.Suspended && !was.Suspended
+		if moved := operate.MovedLimits(before.Limits, inForce); moved != "" && moved != operate.MovedLimits(was.Override, is.Override) {
 			text += ", in force: " + moved
 		}
-	} else if is.Override != (plan.Limits{}) {
-		text += ", own limits: " + operate.MovedLimits(plan.Limits{}, is.Override)
-	}
-	if !exists && is.Suspended {
-		text += ", suspended"
 	}
 	if !inForce.IsSet() {
 		text += "; it will have no quota, so all its requests are refused"
 	}
-	edit, action := keystore.Edit[keystore.Tenant]{After: is}, actionCreate
-	if exists {
-		edit.Before, action = &was, actionChange
-	}
 	c.edits.Tenants = append(c.edits.Tenants, edit)
-	c.show(action, "tenant", is.Name, "", text)
-}
-
-// movedTenant describes a change of a tenant.
-func movedTenant(was, is keystore.Tenant) string {
-	var parts []string
-	if was.Plan != is.Plan {
-		parts = append(parts, "plan "+was.Plan+" → "+is.Plan)
-	}
-	if moved := operate.MovedLimits(was.Override, is.Override); moved != "" {
-		parts = append(parts, "own limits: "+moved)
-	}
-	if was.MonthStarts != is.MonthStarts {
-		parts = append(parts, fmt.Sprintf("its month begins on day %d", max(1, is.MonthStarts)))
-	}
-	if was.Suspended != is.Suspended {
-		parts = append(parts, operate.Either(is.Suspended, "suspended", "resumed"))
-	}
-	return strings.Join(parts, ", ")
+	c.show(!exists, "tenant", is.Name, "", text)
 }
 
 func (c *comparison) compareKey(t documentTenant, k documentKey, of keystore.Tenant, keys map[id.Key]keystore.Key) {
@@ -370,7 +330,7 @@ func (c *comparison) compareKey(t documentTenant, k documentKey, of keystore.Ten
 			return
 		}
 	}
-	text := operate.MovedTerms(was, is)
+	text := operate.Moved(was.Enabled(), is.Enabled())
 	if is = is.Enabled(); k.Disabled {
 		is.RevokedAt = cmp.Or(was.RevokedAt, -c.now)
 	}
@@ -380,7 +340,7 @@ func (c *comparison) compareKey(t documentTenant, k documentKey, of keystore.Ten
 	}
 	if text != "" {
 		c.edits.Keys = append(c.edits.Keys, keystore.Edit[keystore.Key]{Before: &was, After: is})
-		c.show(actionChange, "key", string(t.Name), k.ID.String(), text)
+		c.show(false, "key", string(t.Name), k.ID.String(), text)
 	}
 }
 
@@ -393,7 +353,7 @@ func (c *comparison) pruneKeys(t documentTenant, keys []keystore.Key) {
 		is := k
 		is.RevokedAt, c.lessens = c.now, true
 		c.edits.Keys = append(c.edits.Keys, keystore.Edit[keystore.Key]{Before: &k, After: is})
-		c.show(actionChange, "key", string(t.Name), k.ID.String(), "revoked, because the file does not name it")
+		c.show(false, "key", string(t.Name), k.ID.String(), "revoked, because the file does not name it")
 	}
 }
 
@@ -405,6 +365,6 @@ func (c *comparison) pruneTenants(state keystore.State) {
 		is := t
 		is.Suspended, c.lessens = true, true
 		c.edits.Tenants = append(c.edits.Tenants, keystore.Edit[keystore.Tenant]{Before: &t, After: is})
-		c.show(actionChange, "tenant", t.Name, "", "suspended, because the file does not name it")
+		c.show(false, "tenant", t.Name, "", "suspended, because the file does not name it")
 	}
 }

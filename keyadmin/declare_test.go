@@ -37,41 +37,10 @@ tenants:
   - {name: Zoë, plan: pro}
 `
 
-func TestDeclare(t *testing.T) {
-	eachMode(t, "declare", func(s *shell) {
-		answer := s.stdin
-		from := func(text string, args ...string) {
-			s.t.Helper()
-			s.stdin = text
-			s.keyadmin(args...)
-			s.stdin = answer
-		}
-		s.ok("export")
-		s.keyadmin("export", "-o", "json")
-		from(stated, "diff", "-")
-		from(stated, "apply", "-", "--dry-run")
-		from(stated, "apply", "-", "--yes")
-		from(stated, "apply", "-", "--yes")
-		s.ok("tenant", "create", "extra")
-		s.ok("key", "create", "acme", "--name", "ci", "--expires", "90d")
-		key := keyID(s, "acme")
-		s.ok("key", "create", "acme", "--name", "second")
-		s.ok("export")
-		changed := strings.Replace(stated, "{name: acme, plan: team}", "{name: acme, plan: bespoke, keys: [{id: "+key+
-			", name: build, scopes: [\"pets:read\"], allow: [10.0.0.0/8]}, {id: key_0000000000000000, name: gone, scopes: [\"pets:read\"]}]}", 1)
-		changed = strings.Replace(changed, "minute: 120, day: 4000", "minute: 100, day: 4000", 1)
-		changed = strings.Replace(changed, ", suspended: true", "", 1)
-		from(changed, "diff", "-", "--prune")
-		from(changed, "diff", "-", "-o", "json")
-		from(changed, "apply", "-", "--prune", "--yes")
-		from(changed, "apply", "-", "--prune", "--yes")
-		from("version: 2\n", "apply", "-")
-	})
-}
-
 // An empty database to which an exported document is applied gives the same export. The database that the document comes from is
 // not changed by it.
 func TestRoundTrip(t *testing.T) {
+	t.Parallel()
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		s := newMigrated(t, url)
 		s.ok("apply", s.file(stated), "--yes")
@@ -119,6 +88,7 @@ func TestRoundTrip(t *testing.T) {
 
 // A tenant or a key that exists keeps its name, although a new one may not have such a name.
 func TestDeclareAnOldName(t *testing.T) {
+	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
 	if _, _, err := s.store().CreateTenant(t.Context(), keystore.TenantSpec{Name: "account", Plan: "free"}); err != nil {
 		t.Fatal(err)
@@ -142,6 +112,7 @@ func TestDeclareAnOldName(t *testing.T) {
 
 // Every problem of a file is named with its line and member, and nothing is changed.
 func TestBadDocuments(t *testing.T) {
+	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
 	s.ok("tenant", "create", "acme")
 	s.ok("key", "create", "acme", "--test")
@@ -205,6 +176,7 @@ func (s *shell) everyChange() string {
 
 // If any statement of apply fails, either all changes are made or none.
 func TestApplyFailsAnywhere(t *testing.T) {
+	t.Parallel()
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		s := newMigrated(t, url)
 		wanted := s.everyChange()
@@ -265,6 +237,7 @@ func plantTriggers(t *testing.T, db *database.DB, statements []string, body stri
 // Two operators apply different documents at the same time. They are applied one after the other, so the later document holds as
 // a whole.
 func TestTwoApplyAtOnce(t *testing.T) {
+	t.Parallel()
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		s := newMigrated(t, url)
 		var files []string
@@ -301,6 +274,7 @@ func TestTwoApplyAtOnce(t *testing.T) {
 // If another writer changes the database before the operator answers, apply changes nothing: the question was about the earlier
 // state.
 func TestApplyAnsweredTooLate(t *testing.T) {
+	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
 	s.ok("tenant", "create", "acme")
 	path := s.file("version: 1\ntenants: [{name: acme, plan: pro, suspended: true}]\n")
@@ -320,6 +294,7 @@ func TestApplyAnsweredTooLate(t *testing.T) {
 
 // With --yes, apply lists what it does, also if another writer changes the database meanwhile. Without, it then does nothing.
 func TestApplySaysWhatItDid(t *testing.T) {
+	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
 	s.ok("tenant", "create", "acme")
 	path := s.file("version: 1\ntenants: [{name: acme, plan: pro}]\n")

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"petgate/shared/database"
@@ -33,7 +32,7 @@ func (doctorCommand) Run(ctx context.Context, a *app) error {
 	d := doctor{app: a}
 	d.examine(ctx)
 	slices.SortStableFunc(d.findings, func(a, b finding) int { return cmp.Compare(a.Part, b.Part) })
-	t := table{head: []string{"PART", "PROBLEM", "CURE"}, none: "Nothing is wrong: " + strings.Join(d.fine, ", ") + "."}
+	t := table{head: []string{"PART", "PROBLEM", "CURE"}, none: "Nothing is wrong: the database is current, and " + operate.Plural(d.answered, "gateway") + " without a problem."}
 	err := printViews(a, d.findings, t, func(f finding) []string { return []string{f.Part, f.Problem, f.Cure} })
 	if err == nil && len(d.findings) > 0 {
 		err = errUnhealthy
@@ -45,7 +44,7 @@ func (doctorCommand) Run(ctx context.Context, a *app) error {
 type doctor struct {
 	app      *app
 	findings []finding
-	fine     []string       // what was examined
+	answered int            // gateways
 	causes   map[string]int // the findings by the cause of a gateway's problem
 }
 
@@ -109,8 +108,6 @@ func (d *doctor) examineDatabase(ctx context.Context) bool {
 	part, cure := "database", "start it, or correct $DATABASE_URL"
 	switch {
 	case err == nil:
-		kind := operate.Either(d.app.db.Dialect() == database.Postgres, "Postgres", "SQLite")
-		d.fine = append(d.fine, kind+" answers", "the schema is current")
 		return true
 	case errors.Is(err, keystore.ErrOutdated) && strings.Contains(err.Error(), "have version 0,"):
 		part, cure = "schema", "correct $DATABASE_URL if it names another database, such as that of the pets; otherwise `keyadmin migrate`"
@@ -155,47 +152,26 @@ func (d *doctor) recent(last keystore.Change) bool {
 	return err == nil && len(events) > 0 && events[0].ID == last
 }
 
-// answer is what one gateway says about itself.
-type answer struct {
-	about    operate.About
-	problems []service.Problem
-	err      error
-}
-
 // examineAnswers asks all gateways at once, and compares them.
 func (d *doctor) examineAnswers(ctx context.Context, gateways []keystore.Gateway) {
-	answers := make([]answer, len(gateways))
-	var group sync.WaitGroup
-	for i, g := range gateways {
-		group.Go(func() {
-			answer := &answers[i]
-			if answer.about, answer.err = operate.AskAbout(ctx, g); answer.err == nil {
-				answer.problems, answer.err = operate.AskProblems(ctx, g)
-			}
-		})
-	}
-	group.Wait()
 	var answered []operate.About
-	for _, answer := range answers {
-		name := operate.Printable(answer.about.Gateway.ID)
-		if answer.err != nil {
-			d.find(name, "its admin port does not answer: "+answer.err.Error(),
+	for _, answer := range operate.AskAll(ctx, gateways) {
+		name := operate.Printable(answer.Gateway.ID)
+		if answer.Err != nil {
+			d.find(name, "its admin port does not answer: "+answer.Err.Error(),
 				"run keyadmin where the admin ports can be reached; check GATEWAY_ADMIN_LISTEN and GATEWAY_ADMIN_HOSTS")
 			continue
 		}
-		for _, p := range answer.problems {
+		for _, p := range answer.Problems {
 			d.findProblem(name, p)
 		}
-		for _, server := range answer.about.Redis {
+		for _, server := range answer.Redis {
 			d.examineRedis(name, server)
 		}
-		answered = append(answered, answer.about)
+		answered = append(answered, answer)
 	}
 	d.compareGateways(answered)
-	d.fine = append(d.fine, operate.Plural(len(answered), "gateway")+" without a problem")
-	if len(answered) > 0 && len(answered[0].Redis) > 0 {
-		d.fine = append(d.fine, "Redis keeps what it is given")
-	}
+	d.answered = len(answered)
 }
 
 // findProblem adds a problem of a gateway. If other problems have the same cause, such as a full disk, it is one finding of all gateways.

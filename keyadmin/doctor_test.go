@@ -51,6 +51,7 @@ func (s *station) report(name, detail string) {
 
 // Doctor finds each planted fault, names a cure, and ends with 1. On a healthy system it finds nothing.
 func TestDoctor(t *testing.T) {
+	t.Parallel()
 	type plant func(*shell, *station, *station)
 	sql := func(statement string) plant {
 		return func(s *shell, _, _ *station) {
@@ -144,7 +145,7 @@ func TestDoctor(t *testing.T) {
 				if len(found) > 0 || r.code != exitDone {
 					t.Errorf("exit %d on a healthy system:\n%s", r.code, r.stdout)
 				}
-				s.want(exitDone, "Nothing is wrong: SQLite answers, the schema is current, 2 gateways without a problem, Redis keeps what it is given.", "doctor")
+				s.want(exitDone, "Nothing is wrong: the database is current, and 2 gateways without a problem.", "doctor")
 				return
 			}
 			hit := false
@@ -163,6 +164,7 @@ func TestDoctor(t *testing.T) {
 
 // A problem that carries its cause gets that cure, not the one for its name. One cause is one finding, with all gateways that have it.
 func TestDoctorFindsTheCause(t *testing.T) {
+	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
 	one, two := newStation(t), newStation(t)
 	s.gateway(s.store(), "gw-1", one.url)
@@ -190,6 +192,7 @@ func TestDoctorFindsTheCause(t *testing.T) {
 
 // A file that exists is not created: its cure is another one than that of a file that is missing.
 func TestDoctorOnFiles(t *testing.T) {
+	t.Parallel()
 	s := newShell(t, "sqlite:none.db")
 	s.program = "bin/keyadmin"
 	for url, want := range map[string][2]string{
@@ -209,6 +212,7 @@ func TestDoctorOnFiles(t *testing.T) {
 
 // Findings fit a terminal, and a cure can be pasted.
 func TestDoctorTable(t *testing.T) {
+	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
 	s.program, s.terminal, s.width = "bin/keyadmin", true, 80
 	s.gateway(s.store(), "gw 1", "127.0.0.1:1")
@@ -219,17 +223,4 @@ func TestDoctorTable(t *testing.T) {
 	if text := strings.Join(strings.Fields(stripStyle(r.stdout)), " "); !strings.Contains(text, "bin/keyadmin") || !strings.Contains(fmt.Sprint(text), "forget") {
 		t.Errorf("doctor:\n%s", r.stdout)
 	}
-}
-
-func TestDoctorAtEachWidth(t *testing.T) {
-	eachMode(t, "doctor", func(s *shell) {
-		s.want(exitFailed, "", "doctor")
-		s.gateway(s.store(), "gw-1", "127.0.0.1:1")
-		if _, err := s.open().Exec(`UPDATE gateways SET seen_at = seen_at - 9000000`); err != nil {
-			s.t.Fatal(err)
-		}
-		s.want(exitFailed, "", "doctor")
-		s.want(exitFailed, "", "doctor", "-o", "json")
-		s.want(exitFailed, "", "doctor", "-o", "csv")
-	})
 }

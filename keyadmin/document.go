@@ -35,35 +35,35 @@ type (
 		Tenants []documentTenant `yaml:"tenants,omitempty"`
 	}
 	documentPlan struct {
-		At         place    `yaml:"-"`
-		Name       planName `yaml:"name" required:""`
-		Minute     limit    `yaml:"minute,omitempty"`
-		Day        limit    `yaml:"day,omitempty"`
-		Month      limit    `yaml:"month,omitempty"`
-		TestMinute limit    `yaml:"testMinute,omitempty"`
+		At         place            `yaml:"-"`
+		Name       operate.PlanName `yaml:"name" required:""`
+		Minute     operate.Limit    `yaml:"minute,omitempty"`
+		Day        operate.Limit    `yaml:"day,omitempty"`
+		Month      operate.Limit    `yaml:"month,omitempty"`
+		TestMinute operate.Limit    `yaml:"testMinute,omitempty"`
 	}
 	documentTenant struct {
 		At          place               `yaml:"-"`
-		Name        name                `yaml:"name" required:""`
-		Plan        planName            `yaml:"plan" required:""`
-		Minute      limit               `yaml:"minute,omitempty"`
-		Day         limit               `yaml:"day,omitempty"`
-		Month       limit               `yaml:"month,omitempty"`
+		Name        operate.Name        `yaml:"name" required:""`
+		Plan        operate.PlanName    `yaml:"plan" required:""`
+		Minute      operate.Limit       `yaml:"minute,omitempty"`
+		Day         operate.Limit       `yaml:"day,omitempty"`
+		Month       operate.Limit       `yaml:"month,omitempty"`
 		MonthStarts operate.MonthStarts `yaml:"monthStarts,omitempty"`
 		Suspended   bool                `yaml:"suspended,omitempty"`
 		Keys        []documentKey       `yaml:"keys,omitempty"` // nil: the file does not name the tenant's keys
 	}
 	documentKey struct {
-		At          place          `yaml:"-"`
-		ID          keyArgument    `yaml:"id" required:""`
-		Name        name           `yaml:"name" required:""`
-		Environment keyEnvironment `yaml:"environment"`
-		Scopes      []scope        `yaml:"scopes,flow" required:""`
-		Allow       []block        `yaml:"allow,omitempty,flow"`
-		Expires     expiry         `yaml:"expires,omitempty"`
-		Minute      limit          `yaml:"minute,omitempty"`
-		Day         limit          `yaml:"day,omitempty"`
-		Disabled    bool           `yaml:"disabled,omitempty"`
+		At          place           `yaml:"-"`
+		ID          operate.KeyID   `yaml:"id" required:""`
+		Name        operate.Name    `yaml:"name" required:""`
+		Environment keyEnvironment  `yaml:"environment"`
+		Scopes      []operate.Scope `yaml:"scopes,flow" required:""`
+		Allow       []operate.Block `yaml:"allow,omitempty,flow"`
+		Expires     expiry          `yaml:"expires,omitempty"`
+		Minute      operate.Limit   `yaml:"minute,omitempty"`
+		Day         operate.Limit   `yaml:"day,omitempty"`
+		Disabled    bool            `yaml:"disabled,omitempty"`
 	}
 )
 
@@ -122,8 +122,8 @@ func (d *documentWriter) plans(plans []keystore.Plan) error {
 	head := document{Version: version, Plans: []documentPlan{}}
 	for _, p := range plans {
 		head.Plans = append(head.Plans, documentPlan{
-			Name: planName(p.Name), Minute: limit(p.Limits.Minute), Day: limit(p.Limits.Day), Month: limit(p.Limits.Month),
-			TestMinute: limit(p.Test.Minute),
+			Name: operate.PlanName(p.Name), Minute: operate.Limit(p.Limits.Minute), Day: operate.Limit(p.Limits.Day), Month: operate.Limit(p.Limits.Month),
+			TestMinute: operate.Limit(p.Test.Minute),
 		})
 	}
 	// The databases sort the names of plans differently.
@@ -140,7 +140,7 @@ func (d *documentWriter) tenant(t keystore.Tenant) (err error) {
 	}
 	d.size++
 	d.tenants = append(d.tenants, documentTenant{
-		Name: name(t.Name), Plan: planName(t.Plan), Minute: limit(t.Override.Minute), Day: limit(t.Override.Day), Month: limit(t.Override.Month),
+		Name: operate.Name(t.Name), Plan: operate.PlanName(t.Plan), Minute: operate.Limit(t.Override.Minute), Day: operate.Limit(t.Override.Day), Month: operate.Limit(t.Override.Month),
 		MonthStarts: operate.MonthStarts(t.MonthStarts), Suspended: t.Suspended,
 	})
 	return err
@@ -155,14 +155,14 @@ func (d *documentWriter) key(k keystore.Key) error {
 		keys = &d.tenants[n-1].Keys
 	}
 	one := documentKey{
-		ID: keyArgument{Key: k.ID}, Name: name(k.Name), Environment: keyEnvironment{k.Environment}, Expires: expiry(k.ExpiresAt),
-		Minute: limit(k.Limits.Minute), Day: limit(k.Limits.Day), Disabled: k.DisabledAt() != 0,
+		ID: operate.KeyID{Key: k.ID}, Name: operate.Name(k.Name), Environment: keyEnvironment{k.Environment}, Expires: expiry(k.ExpiresAt),
+		Minute: operate.Limit(k.Limits.Minute), Day: operate.Limit(k.Limits.Day), Disabled: k.DisabledAt() != 0,
 	}
 	for _, s := range k.Scopes.Names() {
-		one.Scopes = append(one.Scopes, scope(s))
+		one.Scopes = append(one.Scopes, operate.Scope(s))
 	}
 	for _, b := range k.Allow {
-		one.Allow = append(one.Allow, block{Prefix: b})
+		one.Allow = append(one.Allow, operate.Block{Prefix: b})
 	}
 	*keys = append(*keys, one)
 	if d.size++; d.size >= documentRows {

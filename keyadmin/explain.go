@@ -16,7 +16,7 @@ type usageExplain struct {
 
 // explained is the key or the tenant that a request is made with. The zero value is none.
 type explained struct {
-	key    keyArgument // zero: the tenant
+	key    operate.KeyID // zero: the tenant
 	tenant string
 }
 

@@ -76,21 +76,7 @@ type gatewayForget struct {
 
 // Run does not wait: the change ends a waiting.
 func (c *gatewayForget) Run(ctx context.Context, a *app, operator operate.Operator) error {
-	op, err := c.Prepare(ctx, operator)
-	if err != nil {
-		return err
-	}
-	if err := a.ask(c.Yes, op.Question); err != nil {
-		return err
-	}
-	r, err := op.Change(ctx)
-	if err == nil && a.asData() {
-		err = a.print(r.View, table{})
-	}
-	if err == nil {
-		a.note("%s", r.Done)
-	}
-	return err
+	return a.change(ctx, operator, c.ForgetGateway, c.asking, nil)
 }
 
 type gatewayLost struct{}
@@ -105,7 +91,7 @@ func (gatewayLost) Run(ctx context.Context, a *app, store *keystore.Store) error
 		spare: []string{"REPORTED AT", "REPORTED BY", "AT"},
 		none:  "The database has lost no refusals.",
 	}
-	return printRows(a, refusals, operate.ViewLost, t, func(_ keystore.LostRefusal, v operate.LostView) []string {
+	return printViews(a, operate.ViewsOf(refusals, operate.ViewLost), t, func(v operate.LostView) []string {
 		return []string{v.Kind, v.Tenant, operate.OrDash(v.Key), operate.OrDash(v.At), v.ReportedBy, v.ReportedAt}
 	})
 }

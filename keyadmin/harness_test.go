@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,12 +22,12 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
-	"petgate/shared/testkit"
 )
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
 func init() {
+	os.Setenv("COLUMNS", "100") // kong asks the process's own environment for the width of help
 	for _, limit := range []*time.Duration{&operate.LiveWithin, &operate.AskWithin, &readWithin} {
 		*limit = time.Minute
 	}
@@ -56,15 +57,13 @@ type shell struct {
 	onSleep  func() // what happens elsewhere while a command waits
 	onClock  func() // what happens elsewhere when a command looks at the clock; may be nil
 	record   strings.Builder
-	registry *database.DB // has the gateways of the test; nil: there is none
-
-	widths []int          // other widths at which tables have to fit
-	called map[string]int // how often each command was run
+	registry *database.DB   // has the gateways of the test; nil: there is none
+	called   map[string]int // how often each command was run
+	dir      string         // of files; its name differs in every run
 }
 
 func newShell(t *testing.T, url string) *shell {
 	t.Helper()
-	t.Setenv("COLUMNS", "100") // kong asks the process's own environment for the width of help
 	return &shell{
 		t: t, env: []string{"DATABASE_URL=" + url, "USER=anna"}, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
 		random: rand.NewChaCha8([32]byte{}), onSleep: func() {}, called: map[string]int{},
@@ -72,28 +71,36 @@ func newShell(t *testing.T, url string) *shell {
 }
 
 // migrated is the file of a migrated SQLite database. Its copies save all migrations but the first.
-var migrated []byte
+var migrated struct {
+	sync.Mutex
+	file []byte
+}
 
 // newMigrated is newShell on a new database, which it migrates.
 func newMigrated(t *testing.T, url string) *shell {
 	t.Helper()
 	s := newShell(t, url)
 	path, isSQLite := strings.CutPrefix(url, "sqlite:")
-	if isSQLite && migrated != nil {
-		if err := os.WriteFile(path, migrated, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		s.now = s.now.Add(time.Second)
+	if !isSQLite {
+		s.ok("migrate")
+		s.record.Reset()
 		return s
 	}
-	s.ok("migrate")
-	s.record.Reset()
-	if isSQLite {
+	migrated.Lock()
+	defer migrated.Unlock()
+	if migrated.file == nil {
+		s.ok("migrate")
+		s.record.Reset()
+		s.now = s.now.Add(-time.Second)
 		var err error
-		if migrated, err = os.ReadFile(path); err != nil {
+		if migrated.file, err = os.ReadFile(path); err != nil {
 			t.Fatal(err)
 		}
 	}
+	if err := os.WriteFile(path, migrated.file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.now = s.now.Add(time.Second)
 	return s
 }
 
@@ -106,8 +113,8 @@ type result struct {
 func (s *shell) keyadmin(args ...string) result {
 	s.t.Helper()
 	r := s.run(args)
-	s.fits(args, r)
-	s.record.WriteString(s.written(args, r))
+	out, said := marked("out", r.stdout), marked("err", strings.ReplaceAll(r.stderr, unregistered, ""))
+	fmt.Fprintf(&s.record, "$ keyadmin %s\n%s%sexit %d\n\n", quoted(args), out, said, r.code)
 	s.now = s.now.Add(time.Second)
 	return r
 }
@@ -146,58 +153,8 @@ func (s *shell) run(args []string) result {
 	return result{stdout.String(), stderr.String(), code}
 }
 
-// unregistered ends most sessions: TestConfirm has its wording.
+// unregistered ends most commands: TestWait of package operate has its wording.
 const unregistered = "no gateway is registered, so no confirmation is needed\n"
-
-// written is a command and what it said. Of a session at a terminal, only the questions are written: the rest is the same text as
-// elsewhere, fitted to the terminal.
-func (s *shell) written(args []string, r result) string {
-	out, said := marked("out", r.stdout), marked("err", strings.ReplaceAll(r.stderr, unregistered, ""))
-	if s.widths != nil {
-		out = ""
-		var questions strings.Builder
-		for line := range strings.Lines(said) {
-			if asked, _, isQuestion := strings.Cut(line, "[y/N]"); isQuestion || strings.Contains(line, "(not shown)") {
-				questions.WriteString(strings.TrimSpace(asked) + "\n")
-			}
-		}
-		if said = questions.String(); said == "" {
-			return ""
-		}
-	}
-	return fmt.Sprintf("$ keyadmin %s\n%s%sexit %d\n\n", quoted(args), out, said, r.code)
-}
-
-// reading matches the commands that change nothing. All tables come from them, but those that apply and restore have
-// with --dry-run too.
-var reading = regexp.MustCompile(`^(tenant (list|show)|plan list|key (list|show|whoami)|ban list|usage (show|explain|top|deprecated)|` +
-	`audit|gateway (list|lost)|doctor|diff|(apply|restore) .*--dry-run)\b`)
-
-// fits checks at a terminal that what a command prints is no wider, and runs it again at other widths if it changes nothing.
-func (s *shell) fits(args []string, r result) {
-	s.t.Helper()
-	line := strings.Join(args, " ")
-	if s.widths == nil || strings.Contains(line, "-o ") || strings.Contains(line, "--format ") || args[0] == "export" {
-		return
-	}
-	own, now, widths := s.width, s.now, []int{s.width}
-	if reading.MatchString(line) {
-		widths = append(widths, s.widths...)
-	}
-	for _, s.width = range widths {
-		if s.width != own {
-			r = s.run(args)
-			s.called[quoted(args)]--
-			s.now = now
-		}
-		for text := range strings.Lines(stripStyle(r.stdout)) {
-			if text = strings.TrimSuffix(text, "\n"); textWidth(text) > s.width {
-				s.t.Errorf("keyadmin %s prints a line that is wider than %d columns:\n%s", quoted(args), s.width, text)
-			}
-		}
-	}
-	s.width = own
-}
 
 // ok runs a command that has to succeed and returns the first line of what it prints.
 func (s *shell) ok(args ...string) string {
@@ -208,15 +165,6 @@ func (s *shell) ok(args ...string) string {
 	}
 	line, _, _ := strings.Cut(r.stdout, "\n")
 	return stripStyle(line)
-}
-
-// sure runs a command that asks: at a terminal the answer is on standard input, elsewhere it is --yes.
-func (s *shell) sure(args ...string) string {
-	s.t.Helper()
-	if !s.terminal {
-		args = append(args, "--yes")
-	}
-	return s.ok(args...)
 }
 
 // want runs a command and checks how it ends, and that its standard error has the given text.
@@ -279,6 +227,9 @@ var epochMillis = regexp.MustCompile(`\b1[0-9]{12}\b`)
 func (s *shell) golden(name string) {
 	s.t.Helper()
 	got := s.record.String()
+	if s.dir != "" {
+		got = strings.ReplaceAll(got, s.dir, "DIR")
+	}
 	for _, u := range unstable {
 		got = u.pattern.ReplaceAllString(got, u.text)
 	}
@@ -375,24 +326,4 @@ func (g *gateway) follow() {
 	if _, err := g.store.Heartbeat(g.shell.t.Context(), g.Registration, last.ID, last.UUID); err != nil {
 		g.shell.t.Fatal(err)
 	}
-}
-
-// eachMode runs a script with and without a terminal on both databases. What commands say must not depend on the database, and without
-// a terminal not on a width. At a terminal, tables have to fit three widths, and the questions are compared.
-func eachMode(t *testing.T, name string, script func(*shell)) {
-	t.Helper()
-	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		s := newMigrated(t, url)
-		s.width, s.env = 120, append(s.env, "COLUMNS=60")
-		script(s)
-		s.golden(name)
-	})
-	t.Run("terminal", func(t *testing.T) {
-		s := newMigrated(t, testkit.SQLite(t))
-		s.terminal, s.width, s.widths, s.stdin = true, 80, []int{60, 120}, "y\n"
-		script(s)
-		if s.record.Len() > 0 {
-			s.golden(name + "-terminal")
-		}
-	})
 }

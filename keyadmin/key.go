@@ -45,41 +45,13 @@ func keySheet(v operate.KeyView) table {
 	}}
 }
 
-// printCreated prints a new key, and notes on its limits and its tenant.
-func (a *app) printCreated(r operate.Outcome, t operate.Owner) error {
-	a.note("%s", r.Done)
-	if err := a.printToken(r.View); err != nil {
-		return err
-	}
-	if limits := operate.Limits(t.Limits); limits != "" && a.ErrTerminal {
-		a.note("Limits belong to the tenant: all its keys share %s.", limits)
-	}
-	a.noteQuota(t.View())
-	if t.Suspended {
-		a.warn("Tenant %s is suspended: its keys are refused. To resume it: keyadmin tenant resume %s", t.Name, operate.ShellWord(t.Name))
-	}
-	return nil
-}
-
-// tokenOf returns the new token in the view of an outcome, if there is one, and the view as scripts get it.
-func tokenOf(view any) (data any, token string) {
-	switch v := view.(type) {
-	case operate.KeyView:
-		return v, v.Token
-	case operate.Rotation:
-		return v.RotationView, v.Token
-	}
-	return view, ""
-}
-
 // printToken prints a view with a new token. On a terminal it adds a warning on standard error.
-func (a *app) printToken(view any) error {
-	data, token := tokenOf(view)
+func (a *app) printToken(view any, token string) error {
 	if !a.OutTerminal || a.asData() {
-		return a.printSecret(data, token)
+		return a.printSecret(view, token)
 	}
 	a.note("")
-	if err := a.printSecret(data, token); err != nil {
+	if err := a.printSecret(view, token); err != nil {
 		return err
 	}
 	a.note("")
@@ -88,15 +60,15 @@ func (a *app) printToken(view any) error {
 }
 
 type keyList struct {
-	Tenant   string `arg:"" optional:"" help:"ID or name (default: all tenants)."`
-	Expiring moment `placeholder:"WHEN" help:"Only keys in use that expire within 30d, or up to a UTC date, 2026-12-31."`
+	Tenant   string         `arg:"" optional:"" help:"ID or name (default: all tenants)."`
+	Expiring operate.Moment `placeholder:"WHEN" help:"Only keys in use that expire within 30d, or up to a UTC date, 2026-12-31."`
 	limiting
 }
 
 func (c *keyList) Run(ctx context.Context, a *app, store *keystore.Store) error {
-	expiring, err := c.Expiring.after(a.now(), "--expiring")
+	expiring, err := c.Expiring.After(a.now())
 	if err != nil {
-		return err
+		return usageErrorf("--expiring: %v", err)
 	}
 	only := id.Tenant{}
 	if c.Tenant != "" {
@@ -169,22 +141,4 @@ func (keyWhoami) Run(ctx context.Context, a *app, store *keystore.Store) error {
 		return err
 	}
 	return a.showKey(ctx, k.ID)
-}
-
-// printRotated prints a rotation that was made now, or says that one holds since earlier.
-func (a *app) printRotated(o operate.Outcome) error {
-	r := o.View.(operate.Rotation)
-	switch {
-	case !r.Repeated, r.Old.RevokedAt != 0, r.Shortened():
-		a.note("%s", o.Done)
-	default:
-		a.warn("%s To end it now: keyadmin key revoke %s", o.Done, r.Old.ID)
-	}
-	if r.Repeated {
-		a.warn("The new token cannot be shown again. If it is lost: keyadmin key rotate %s", r.Fresh.ID)
-	}
-	if r.Repeated && !a.asData() {
-		return nil
-	}
-	return a.printToken(r)
 }

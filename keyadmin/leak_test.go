@@ -59,6 +59,7 @@ func dump(t *testing.T, db *database.DB) string {
 // A token is printed once, on standard output, by the command that creates it. After that, keyadmin neither prints nor stores
 // the token or a part of it.
 func TestTokensDoNotLeak(t *testing.T) {
+	t.Parallel()
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		s := newMigrated(t, url)
 		s.ok("tenant", "create", "acme")

@@ -80,19 +80,12 @@ func latest[T any](l *limiting, n int, page []T, err error) iter.Seq2[T, error] 
 	return asList(page, err)
 }
 
-// printRows prints rows: as data, the view of each, or as the table t with these cells.
-func printRows[R, V any](a *app, rows []R, view func(R) V, t table, cells func(R, V) []string) error {
-	views := make([]V, len(rows))
-	for i, row := range rows {
-		views[i] = view(row)
-		t.rows = append(t.rows, cells(row, views[i]))
-	}
-	return a.print(views, t)
-}
-
-// printViews prints rows that are views.
+// printViews prints rows: as data, or as the table t with these cells.
 func printViews[V any](a *app, views []V, t table, cells func(V) []string) error {
-	return printRows(a, views, func(v V) V { return v }, t, func(v, _ V) []string { return cells(v) })
+	for _, v := range views {
+		t.rows = append(t.rows, cells(v))
+	}
+	return a.print(append([]V{}, views...), t)
 }
 
 // printList prints the rows of a list: as data, each as soon as it is read, or as the table t with these cells.

@@ -58,10 +58,12 @@ func explainOpen(url string, err error) error {
 func (a *app) now() instant.Millis { return instant.Of(a.Clock()) }
 
 // anyTenant also finds a deleted tenant, by its ID.
-func (a *app) anyTenant(ctx context.Context, idOrName string) (keystore.Tenant, error) {
+func (a *app) anyTenant(ctx context.Context, idOrName string) (operate.Owner, error) {
 	if tenant, err := id.ParseTenant(idOrName); err == nil {
-		if t, err := a.store.DeletedTenant(ctx, tenant); !errors.Is(err, keystore.ErrNotFound) {
-			return t, err
+		if t, err := a.store.DeletedTenant(ctx, tenant); err == nil {
+			return a.operator.Owner(ctx, t)
+		} else if !errors.Is(err, keystore.ErrNotFound) {
+			return operate.Owner{}, err
 		}
 	}
 	return a.operator.Tenant(ctx, idOrName)

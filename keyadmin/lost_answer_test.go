@@ -101,6 +101,7 @@ func (l *lostAnswers) judge(name string, r result, before keystore.Change) (exit
 
 // However the connection to PostgreSQL breaks, what a command says about its change is true, and no token is lost or shown in vain.
 func TestConnectionBreaksAnywhere(t *testing.T) {
+	t.Parallel()
 	u, err := url.Parse(testkit.Postgres(t))
 	if err != nil {
 		t.Fatal(err)
@@ -147,6 +148,7 @@ func TestConnectionBreaksAnywhere(t *testing.T) {
 
 // If a commit fails, the command has failed, and there is no token.
 func TestCommitFails(t *testing.T) {
+	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
 	l := &lostAnswers{shell: s, store: s.store()}
 	l.fresh()

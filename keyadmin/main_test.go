@@ -16,6 +16,7 @@ import (
 
 // The built program, as scripts use it: streams, exit codes, and no questions to a person.
 func TestBinary(t *testing.T) {
+	t.Parallel()
 	path := testkit.Build(t, "petgate/keyadmin")
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		env := []string{"DATABASE_URL=" + url, "USER=script"}

@@ -24,6 +24,7 @@ func hold(t *testing.T, s *shell) (pid int) {
 
 // A change that waits too long for the lock of all changes says who holds it, and so does doctor.
 func TestHeldLockIsNamed(t *testing.T) {
+	t.Parallel()
 	s := newMigrated(t, testkit.Postgres(t))
 	s.ok("tenant", "create", "acme")
 	pid := hold(t, s)
@@ -48,6 +49,7 @@ func TestHeldLockIsNamed(t *testing.T) {
 
 // An event with the largest ID leaves none for the next change. Keyadmin says so, and the cure helps.
 func TestLargestEventIDIsNamed(t *testing.T) {
+	t.Parallel()
 	for _, database := range []func(testing.TB) string{testkit.SQLite, testkit.Postgres} {
 		url := database(t)
 		t.Run(url[:6], func(t *testing.T) {

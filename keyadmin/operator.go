@@ -31,15 +31,15 @@ func (a *app) viewOperator(o keystore.OperatorToken) operatorView {
 }
 
 type operatorCreate struct {
-	Name    name          `arg:"" help:"Who uses the token, such as terraform. Its changes are in the audit log as operator:NAME."`
-	Role    keystore.Role `required:"" placeholder:"ROLE" help:"What it may do: read; keys, which is also keys and bans; or admin, which is everything."`
-	Expires moment        `placeholder:"WHEN" help:"When the token expires: after 90d or 1w, or at a UTC date, 2026-12-31 (default: never)."`
+	Name    operate.Name   `arg:"" help:"Who uses the token, such as terraform. Its changes are in the audit log as operator:NAME."`
+	Role    keystore.Role  `required:"" placeholder:"ROLE" help:"What it may do: read; keys, which is also keys and bans; or admin, which is everything."`
+	Expires operate.Moment `placeholder:"WHEN" help:"When the token expires: after 90d or 1w, or at a UTC date, 2026-12-31 (default: never)."`
 }
 
 func (c *operatorCreate) Run(ctx context.Context, a *app, store *keystore.Store) error {
-	expiresAt, err := c.Expires.after(a.now(), "--expires")
+	expiresAt, err := c.Expires.After(a.now())
 	if err != nil {
-		return err
+		return usageErrorf("--expires: %v", err)
 	}
 	token, made, err := store.CreateOperator(ctx, keystore.OperatorToken{Name: string(c.Name), Role: c.Role, ExpiresAt: expiresAt})
 	if err != nil {
@@ -59,7 +59,7 @@ func (operatorList) Run(ctx context.Context, a *app, store *keystore.Store) erro
 		return err
 	}
 	t := table{head: []string{"NAME", "ROLE", "STATUS", "CREATED", "EXPIRES"}, spare: []string{"CREATED"}, none: "The operators' API has no tokens. The first: `keyadmin operator create NAME --role read`"}
-	return printRows(a, operators, a.viewOperator, t, func(_ keystore.OperatorToken, v operatorView) []string {
+	return printViews(a, operate.ViewsOf(operators, a.viewOperator), t, func(v operatorView) []string {
 		return []string{v.Name, string(v.Role), v.Status, v.CreatedAt, operate.Never(v.ExpiresAt)}
 	})
 }

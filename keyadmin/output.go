@@ -76,38 +76,7 @@ func readSecret() ([]byte, error) {
 
 // note writes a message for people to standard error.
 func (a *app) note(format string, args ...any) {
-	fmt.Fprintln(a.Err, a.folded(fmt.Sprintf(format, args...)))
-}
-
-// commandsInText are the places of commands in a text. They are not broken, so that they can be copied.
-var commandsInText = regexp.MustCompile("(?m)`[^`\n]*`|: \\S*keyadmin .*$")
-
-// folded breaks the lines of a text at spaces in the width of the terminal. It writes commands as keyadmin was called.
-func (a *app) folded(text string) string {
-	text = a.asCalled(text)
-	width := 0
-	if a.ErrTerminal {
-		width = a.columns()
-	}
-	if width == 0 {
-		return text
-	}
-	text = commandsInText.ReplaceAllStringFunc(text, func(command string) string {
-		lead := ""
-		if strings.HasPrefix(command, ": ") {
-			lead, command = ": ", command[2:]
-		}
-		return lead + strings.ReplaceAll(command, " ", hardSpace)
-	})
-	var lines []string
-	for line := range strings.SplitSeq(text, "\n") {
-		words := strings.TrimLeft(line, " ")
-		indent := line[:len(line)-len(words)]
-		for _, part := range wrap(words, width-len(indent)) {
-			lines = append(lines, strings.ReplaceAll(indent+part, hardSpace, " "))
-		}
-	}
-	return strings.Join(lines, "\n")
+	fmt.Fprintln(a.Err, a.asCalled(fmt.Sprintf(format, args...)))
 }
 
 // calls are the places where texts name a command: in quotes, after a colon, at the beginning of help, and in its examples.
@@ -143,6 +112,16 @@ func (a *app) style(terminal bool, code, text string) string {
 
 // styleOut styles text for standard output.
 func (a *app) styleOut(code, text string) string { return a.style(a.OutTerminal, code, text) }
+
+// format is how data is printed.
+type format string
+
+func (f *format) UnmarshalText(text []byte) error {
+	if *f = format(text); *f != "table" && *f != "json" && *f != "csv" {
+		return fmt.Errorf("%q is not a format: use table, json or csv", text)
+	}
+	return nil
+}
 
 // asData reports whether the output is for programs: JSON or CSV.
 func (a *app) asData() bool { return a.cli.Output != "table" }
@@ -269,39 +248,3 @@ func (a *app) token() ([]byte, error) {
 
 // count formats a whole number with thousands separators.
 func count(n int64) string { return humanize.Comma(n) }
-
-// statusLine is a line on a terminal that is written again and again while a command works.
-type statusLine struct {
-	app   *app
-	last  time.Time // when the line was last written, at first when the work began
-	shown bool
-}
-
-func (a *app) statusLine() *statusLine { return &statusLine{app: a, last: a.Clock()} }
-
-const statusEvery = 200 * time.Millisecond
-
-// show writes the line, but neither at once nor more often than an eye can read it.
-func (l *statusLine) show(text string) {
-	now := l.app.Clock()
-	if !l.app.ErrTerminal || l.app.env["TERM"] == "dumb" || now.Sub(l.last) < statusEvery {
-		return
-	}
-	l.last, l.shown = now, true
-	text = operate.Printable(text)
-	if width := l.app.columns(); width > 0 {
-		text = shortened(text, width-1)
-	}
-	fmt.Fprintf(l.app.Err, "\r\x1b[K%s", text)
-}
-
-// rows shows how many rows of a table have been copied.
-func (l *statusLine) rows(table string, rows int64) { l.show(table + ": " + count(rows) + " rows") }
-
-// end removes the line.
-func (l *statusLine) end() {
-	if l.shown {
-		fmt.Fprint(l.app.Err, "\r\x1b[K")
-		l.shown = false
-	}
-}

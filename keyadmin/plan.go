@@ -1,11 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"slices"
 
-	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
@@ -28,8 +26,7 @@ func (planList) Run(ctx context.Context, a *app, store *keystore.Store) error {
 		head:  []string{"NAME", "PER MINUTE", "PER DAY", "PER MONTH", "TEST, PER MINUTE", "CREATED"},
 		spare: []string{"CREATED", "TEST, PER MINUTE"}, none: "There are no plans.",
 	}
-	return printRows(a, plans, operate.ViewPlan, t, func(p keystore.Plan, v operate.PlanView) []string {
-		test := operate.LimitText(cmp.Or(p.Test.Minute, p.Limits.Minute), 0)
-		return slices.Concat([]string{v.Name}, operate.LimitTexts(p.Limits, plan.Limits{}), []string{test, operate.OrDash(v.CreatedAt)})
+	return printViews(a, operate.ViewsOf(plans, operate.ViewPlan), t, func(v operate.PlanView) []string {
+		return slices.Concat([]string{v.Name}, v.LimitTexts(), []string{operate.OrDash(v.CreatedAt)})
 	})
 }

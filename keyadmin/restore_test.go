@@ -14,47 +14,9 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-func TestBackup(t *testing.T) {
-	here, err := os.Getwd()
-	must.Do(t, err)
-	eachMode(t, "backup", func(s *shell) {
-		s.t.Chdir(s.t.TempDir()) // so that all names of files are the same in every run
-		defer s.t.Chdir(here)
-		s.ok("tenant", "create", "acme")
-		s.ok("tenant", "create", "globex", "--plan", "pro")
-		s.ok("key", "create", "acme", "--name", "ci")
-		revoked := keyID(s, "acme")
-		s.ok("key", "create", "acme", "--name", "app")
-		rotated := keyID(s, "acme")
-		s.ok("key", "create", "globex", "--name", "crawler")
-		banned := keyID(s, "globex")
-		s.ok("backup", "petgate.backup")
-		s.keyadmin("backup", "petgate.backup")
-		s.ok("backup", "second.backup", "-o", "json")
-		s.ok("restore", "petgate.backup", "--dry-run")
-		s.ok("tenant", "set-quota", "globex", "--day", "20000")
-		s.sure("key", "revoke", revoked)
-		s.ok("key", "rotate", rotated, "--grace", "36h")
-		s.sure("ban", "add", banned, "--for", "1h", "--reason", "scraping")
-		s.sure("tenant", "suspend", "globex")
-		s.ok("restore", "petgate.backup", "--dry-run")
-		s.ok("restore", "petgate.backup", "--dry-run", "--lose-newer")
-		s.ok("restore", "petgate.backup", "--dry-run", "-o", "json")
-		s.keyadmin("restore", "none.backup")
-		s.keyadmin("restore", ".")
-		s.sure("restore", "petgate.backup")
-		s.ok("key", "list")
-		s.ok("tenant", "list")
-		s.ok("ban", "list")
-		s.ok("audit", "--kind", "database")
-		s.gateway(s.store(), "gw-1", "10.0.0.5:9090")
-		s.keyadmin("restore", "petgate.backup", "--yes", "--lose-newer", "--wait", "0", "-o", "json")
-		s.ok("key", "list", "-o", "csv")
-	})
-}
-
 // A backup is a private file, which is there as a whole or not at all.
 func TestBackupFile(t *testing.T) {
+	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
 	path := filepath.Join(t.TempDir(), "backup")
 	s.ok("backup", path)
@@ -81,6 +43,7 @@ func TestBackupFile(t *testing.T) {
 
 // Two backups that are written to one path at the same time do not touch each other's unfinished files.
 func TestBackupsOfOnePath(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "backup")
 	write := func(text string, meanwhile func()) error {
 		return writeFile(path, func(file *os.File) error {
@@ -111,6 +74,7 @@ func TestBackupsOfOnePath(t *testing.T) {
 
 // A backup of a later version leaves an empty database empty: the program of its version would refuse tables of this one.
 func TestRestoreOfALaterVersion(t *testing.T) {
+	t.Parallel()
 	from := newMigrated(t, testkit.SQLite(t))
 	db := from.open()
 	if _, err := db.Exec("INSERT INTO " + keystore.Migrations.Table + " (version_id, is_applied) VALUES (999, true)"); err != nil {
@@ -118,7 +82,7 @@ func TestRestoreOfALaterVersion(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "backup")
 	if err := writeFile(path, func(file *os.File) error {
-		_, err := keystore.New(db, nil, nil, "ada").WriteBackup(t.Context(), file, nil, nil)
+		_, err := keystore.New(db, nil, nil, "ada").WriteBackup(t.Context(), file, nil)
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -135,6 +99,7 @@ func TestRestoreOfALaterVersion(t *testing.T) {
 
 // Restore creates the tables of an empty database, and a missing SQLite file.
 func TestRestoreCreatesTables(t *testing.T) {
+	t.Parallel()
 	from := newMigrated(t, testkit.SQLite(t))
 	from.ok("tenant", "create", "acme")
 	token := from.ok("key", "create", "acme")
@@ -158,6 +123,7 @@ func TestRestoreCreatesTables(t *testing.T) {
 
 // A backup of another installation would replace everything: the question comes after a warning.
 func TestRestoreOfAnotherInstallation(t *testing.T) {
+	t.Parallel()
 	const warning = "probably of another installation"
 	staging, s := newMigrated(t, testkit.SQLite(t)), newMigrated(t, testkit.SQLite(t))
 	dir := t.TempDir()
@@ -175,6 +141,7 @@ func TestRestoreOfAnotherInstallation(t *testing.T) {
 
 // Another application's database, and tables of another version, are left alone.
 func TestBackupWithAKey(t *testing.T) {
+	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
 	dir := t.TempDir()
 	path, key, short := filepath.Join(dir, "backup"), filepath.Join(dir, "key"), filepath.Join(dir, "short")
@@ -190,6 +157,7 @@ func TestBackupWithAKey(t *testing.T) {
 }
 
 func TestRestoreRefuses(t *testing.T) {
+	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
 	path := filepath.Join(t.TempDir(), "backup")
 	s.ok("backup", path)

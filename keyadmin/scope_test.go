@@ -13,6 +13,7 @@ import (
 
 // A key may have the scopes that gateways report, and those that it has already. Without --scope it gets all but the gateway's own.
 func TestScopesThatGatewaysReport(t *testing.T) {
+	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
 	s.ok("tenant", "create", "acme")
 	s.ok("key", "create", "acme", "--scope", "future:read") // before the first gateway

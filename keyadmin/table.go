@@ -28,7 +28,8 @@ const hardSpace = "\u00a0"
 // gap separates two columns.
 const gap = "  "
 
-// write writes the table. style marks the head, or the names.
+// write writes the table in a width; 0: as wide as it is. style marks the head, or the names. Cells are broken at spaces, and a word that
+// is still too wide is cut.
 func (t table) write(w *bytes.Buffer, width int, style func(string) string) {
 	lines := t.rows
 	if t.head != nil {
@@ -49,7 +50,7 @@ func (t table) write(w *bytes.Buffer, width int, style func(string) string) {
 			for i, cell := range cells {
 				part := ""
 				if row < len(cell) {
-					part = strings.ReplaceAll(cell[row], hardSpace, " ")
+					part = strings.ReplaceAll(ansi.Truncate(cell[row], widths[i], "…"), hardSpace, " ")
 				}
 				filler := strings.Repeat(" ", max(widths[i]-textWidth(part), 0)) + gap
 				if part != "" && (t.head != nil && n == 0 || t.head == nil && i == 0) {
@@ -63,23 +64,31 @@ func (t table) write(w *bytes.Buffer, width int, style func(string) string) {
 	}
 }
 
-// fit returns the table as it fits a width, and the columns that it leaves out. A width of 0 has no limit. Times become ages;
-// then cells are broken at spaces; then columns are left out; then cells are cut. IDs, which are in the first column, are never cut.
+// legibleWidth is the width below which a column is narrowed only when no other column can be left out.
+const legibleWidth = 14
+
+// fit returns the table as it fits a width, and the columns that it leaves out. A width of 0 has no limit. Times become ages, and then
+// columns are left out until the others are legible.
 func (t table) fit(width int, now time.Time) (fitting table, omitted []string) {
-	if width == 0 || total(t.natural()) <= width {
+	if natural, _ := t.sizes(); width == 0 || t.head == nil || total(natural) <= width {
 		return t, nil
 	}
-	if t.head != nil {
-		t = t.mapped(func(_ int, cell string) string { return aged(cell, now) })
-		for _, head := range t.spare {
-			if total(t.legible()) <= width {
-				break
-			}
-			omitted = append(omitted, head)
-			t = t.without(head)
-		}
+	t.rows = slices.Clone(t.rows)
+	for i, row := range t.rows {
+		t.rows[i] = operate.ViewsOf(row, func(cell string) string { return aged(cell, now) })
 	}
-	return t.cut(width), omitted
+	for _, head := range t.spare {
+		natural, least := t.sizes()
+		for i := range least {
+			least[i] = max(least[i], min(natural[i], legibleWidth))
+		}
+		if total(least) <= width {
+			break
+		}
+		omitted = append(omitted, head)
+		t = t.without(head)
+	}
+	return t, omitted
 }
 
 func total(widths []int) int {
@@ -90,59 +99,41 @@ func total(widths []int) int {
 	return sum
 }
 
-// natural returns the widths of the columns if no cell is broken.
-func (t table) natural() []int { return t.measure(textWidth) }
-
-// least returns the widths of the columns if all cells are broken at each space. Names at the beginning of rows are not broken.
-func (t table) least() []int {
-	least := t.measure(func(cell string) int {
-		longest := 0
-		for word := range strings.SplitSeq(cell, " ") {
-			longest = max(longest, textWidth(word))
-		}
-		return longest
-	})
-	if t.head == nil && len(least) > 0 {
-		least[0] = t.natural()[0]
-	}
-	return least
-}
-
-// legibleWidth is the width below which a column is narrowed only when no other column can be left out.
-const legibleWidth = 14
-
-func (t table) legible() []int {
-	widths, natural := t.least(), t.natural()
-	for i := range widths {
-		widths[i] = max(widths[i], min(natural[i], legibleWidth))
-	}
-	return widths
-}
-
-func (t table) measure(size func(string) int) []int {
-	var widths []int
+// sizes returns the widths of the columns if no cell is broken, and if all are broken at each space. Names at the beginning of rows are not
+// broken.
+func (t table) sizes() (natural, least []int) {
 	for _, line := range append([][]string{t.head}, t.rows...) {
 		for i, cell := range line {
-			if i == len(widths) {
-				widths = append(widths, 0)
+			if i == len(natural) {
+				natural, least = append(natural, 0), append(least, 0)
 			}
-			widths[i] = max(widths[i], size(cell))
+			natural[i] = max(natural[i], textWidth(cell))
+			for word := range strings.SplitSeq(cell, " ") {
+				least[i] = max(least[i], textWidth(word))
+			}
 		}
 	}
-	return widths
+	if t.head == nil && len(least) > 0 {
+		least[0] = natural[0]
+	}
+	return natural, least
 }
 
-// widths shares a width among the columns: it always narrows the widest one that can still be narrowed.
+// widths shares a width among the columns; 0: there is no limit. It cuts words only if it must, and never IDs, which are in the first column.
 func (t table) widths(width int) []int {
+	natural, least := t.sizes()
 	if width == 0 {
-		return t.natural()
+		return natural
 	}
-	return narrowed(t.natural(), t.least(), width)
+	shortest := slices.Repeat([]int{4}, len(least))
+	if len(least) > 0 && !t.noIDs {
+		shortest[0] = least[0]
+	}
+	return narrowed(narrowed(natural, least, width), shortest, width)
 }
 
 // narrowed makes the widest column narrower until the columns fit a width, but none narrower than least says.
 func narrowed(widths, least []int, width int) []int {
-	widths = slices.Clone(widths)
 	for total(widths) > width {
 		widest := -1
 		for i := range widths {
@@ -172,18 +163,6 @@ func wrap(text string, width int) []string {
 		line = strings.TrimPrefix(line+" "+word, " ")
 	}
 	return append(lines, line)
-}
-
-// mapped returns the table with other cells.
-func (t table) mapped(f func(column int, cell string) string) table {
-	rows := make([][]string, len(t.rows))
-	for i, row := range t.rows {
-		for column, cell := range row {
-			rows[i] = append(rows[i], f(column, cell))
-		}
-	}
-	t.rows = rows
-	return t
 }
 
 var times = regexp.MustCompile(`\b(until )?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
@@ -219,28 +198,5 @@ func (t table) without(head string) table {
 	return t
 }
 
-// cut shortens the longest words, except in a first column of IDs, until the table fits.
-func (t table) cut(width int) table {
-	least := t.least()
-	shortest := slices.Repeat([]int{4}, len(least))
-	if len(least) > 0 && !t.noIDs {
-		shortest[0] = least[0]
-	}
-	longest := narrowed(least, shortest, width)
-	return t.mapped(func(column int, cell string) string {
-		if longest[column] == least[column] {
-			return cell
-		}
-		words := strings.Split(cell, " ")
-		for i := range words {
-			words[i] = shortened(words[i], longest[column])
-		}
-		return strings.Join(words, " ")
-	})
-}
-
-// textWidth is how many columns of a terminal a text takes: characters of East Asian scripts take two.
-func textWidth(text string) int { return ansi.StringWidth(text) }
-
-// shortened cuts a text to a width.
-func shortened(text string, to int) string { return ansi.Truncate(text, to, "…") }
+// textWidth is how many columns of a terminal a text takes that is printable: characters of East Asian scripts take two.
+func textWidth(text string) int { return ansi.StringWidth(operate.Printable(text)) }

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -17,18 +16,26 @@ import (
 
 	"petgate/shared/core/id"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 	"petgate/shared/service"
 )
 
 type topCommand struct {
-	By    topOrder `default:"rate" complete:"order" placeholder:"ORDER" help:"Order by rate, minute, day, month, refused or bans."`
-	Every period   `placeholder:"TIME" help:"Interval of refreshes: 1s to 1m (default: 2s)."`
-	Once  bool     `help:"Print one refresh and end."`
-	Limit int      `short:"n" default:"30" placeholder:"N" help:"Show the first N tenants."`
+	By    topOrder       `default:"rate" complete:"order" placeholder:"ORDER" help:"Order by rate, minute, day, month, refused or bans."`
+	Every operate.Period `placeholder:"TIME" help:"Interval of refreshes: 1s to 1m (default: 2s)."`
+	Once  bool           `help:"Print one refresh and end."`
+	Limit int            `short:"n" default:"30" placeholder:"N" help:"Show the first N tenants."`
 }
 
-// askTenants is how many tenants a gateway is asked for: more than are shown, because each gateway has its own order.
-const askTenants = 1000
+const (
+	// askTenants is how many tenants a gateway is asked for: more than are shown, because each gateway has its own order.
+	askTenants = 1000
+
+	clearScreen = "\x1b[H\x1b[2J"
+)
+
+// readWithin is how long the database has to answer in a refresh. A variable, because tests have to pass on a busy machine.
+var readWithin = time.Second
 
 // BadSettings checks numbers.
 func (c *topCommand) BadSettings() service.BadSettings {
@@ -52,104 +59,242 @@ func (o *topOrder) UnmarshalText(text []byte) error {
 
 func (o topOrder) sort(tenants []topTenant) {
 	value := func(t topTenant) float64 {
-		switch o {
-		case "minute":
-			return t.MinuteShare
-		case "day":
-			return t.DayShare
-		case "month":
-			return t.MonthShare
-		case "refused":
-			return t.RefusedPerSecond
-		case "bans":
-			return float64(t.BannedKeys)
-		}
-		return t.RequestsPerSecond
+		return map[topOrder]float64{
+			"minute": t.MinuteShare, "day": t.DayShare, "month": t.MonthShare, "refused": t.RefusedPerSecond, "bans": float64(t.BannedKeys),
+		}[o]
 	}
 	slices.SortFunc(tenants, func(a, b topTenant) int {
 		return cmp.Or(cmp.Compare(value(b), value(a)), cmp.Compare(b.RequestsPerSecond, a.RequestsPerSecond), cmp.Compare(a.TenantID, b.TenantID))
 	})
 }
 
+// topView is one refresh, as JSON; scripts rely on its fields. A rate is missing after a pause.
+type topView struct {
+	At       string       `json:"at"`
+	By       topOrder     `json:"by"`
+	Active   int          `json:"activeTenants"` // that called in the last 10 to 20 s
+	Gateways []topGateway `json:"gateways"`
+	Tenants  []topTenant  `json:"tenants"`
+	Problem  string       `json:"problem,omitempty"` // of the database
+
+	rate, refused float64 // of all gateways
+}
+
+type topGateway struct {
+	ID                string   `json:"id"`
+	AdminAddress      string   `json:"adminAddress"`
+	Error             string   `json:"error,omitempty"` // why it is missing
+	Mode              string   `json:"mode,omitempty"`
+	RequestsPerSecond *float64 `json:"requestsPerSecond,omitempty"`
+	RefusedPerSecond  *float64 `json:"refusedPerSecond,omitempty"`
+	P50               *float64 `json:"p50Millis,omitempty"`
+	P99               *float64 `json:"p99Millis,omitempty"`
+	BansImposed       int64    `json:"bansImposed"` // since its start
+}
+
+type topTenant struct {
+	TenantID          string  `json:"tenantId"`
+	Tenant            string  `json:"tenant"`
+	Plan              string  `json:"plan"`
+	RequestsPerSecond float64 `json:"requestsPerSecond"`
+	RefusedPerSecond  float64 `json:"refusedPerSecond"`
+	MinuteUsed        int64   `json:"minuteUsed"`
+	MinuteLimit       *int64  `json:"minuteLimit"` // null: not set
+	MinuteShare       float64 `json:"minuteShare"` // 1 is the whole limit
+	DayUsed           int64   `json:"dayUsed"`
+	DayLimit          *int64  `json:"dayLimit"`
+	DayShare          float64 `json:"dayShare"`
+	BannedKeys        int     `json:"bannedKeys"`
+	MonthUsed         int64   `json:"monthUsed"`
+	MonthLimit        *int64  `json:"monthLimit"`
+	MonthShare        float64 `json:"monthShare"`
+}
+
+// watch follows all registered gateways from refresh to refresh. What the database does not tell stays as it was.
+type watch struct {
+	app      *app
+	figures  operate.Watch
+	gateways []keystore.Gateway
+	bans     map[string]int    // banned keys, by tenant's ID
+	names    map[string]string // of tenants, by ID
+}
+
 // Run prints refreshes until a signal ends it. The first refresh has no rates yet, so it is not printed.
 func (c *topCommand) Run(ctx context.Context, a *app, _ *keystore.Store) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	if c.Every == 0 {
-		c.Every = period(2 * time.Second)
-		c.Once = c.Once || !a.OutTerminal // a pipe that never ends must be asked for
-	}
-	w := watch{app: a, names: map[id.Tenant]string{}}
-	for n := 0; ; n++ {
-		began := a.Clock()
+	// A pipe that never ends must be asked for, and a table of CSV has one head.
+	once := c.Once || c.Every == 0 && !a.OutTerminal || a.cli.Output == "csv"
+	every := time.Duration(cmp.Or(c.Every, operate.Period(2*time.Second)))
+	w := watch{app: a, names: map[string]string{}}
+	began := a.Clock()
+	w.refresh(ctx, c.By)
+	for wait := min(every, time.Second); a.Sleep(ctx, wait-a.Clock().Sub(began)) == nil; wait = every {
+		began = a.Clock()
 		view := w.refresh(ctx, c.By)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if n > 0 {
-			view.Tenants = view.Tenants[:min(c.Limit, len(view.Tenants))]
-			if err := c.print(a, view); err != nil || c.Once {
-				return err
-			}
-		}
-		wait := time.Duration(c.Every)
-		if n == 0 {
-			wait = min(wait, time.Second)
-		}
-		err := a.Sleep(ctx, wait-a.Clock().Sub(began))
-		if ctx.Err() != nil || errors.Is(err, context.Canceled) {
-			return nil
-		}
-		if err != nil {
+		view.Tenants = view.Tenants[:min(c.Limit, len(view.Tenants))]
+		if err := a.printTop(view, once); err != nil || once {
 			return err
 		}
 	}
+	return nil
 }
 
-// print prints one refresh: tables, an object, or a line of CSV for each tenant.
-func (c *topCommand) print(a *app, view topView) error {
+// refresh asks the database and then all gateways at once, each for at most a second, and returns the view in the given order.
+func (w *watch) refresh(ctx context.Context, by topOrder) topView {
+	err := w.read(ctx)
+	v := w.view(w.figures.Ask(ctx, w.gateways, askTenants))
+	v.By = by
+	by.sort(v.Tenants)
+	if err = cmp.Or(err, w.readNames(ctx, v.Tenants)); err != nil {
+		v.Problem = fmt.Sprintf("The database cannot be read, so gateways, names and bans may have changed: %v", err)
+	}
+	return v
+}
+
+// read reads gateways and bans from the database.
+func (w *watch) read(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	gateways, err := w.app.store.Gateways(ctx)
+	if err != nil {
+		return err
+	}
+	bans := map[string]int{}
+	for ban, err := range w.app.store.Bans(ctx) {
+		if err != nil {
+			return err
+		}
+		bans[ban.Tenant.String()]++
+	}
+	w.gateways, w.bans = gateways, bans
+	return nil
+}
+
+// readNames fills in the names of tenants: those that are known, else their IDs.
+func (w *watch) readNames(ctx context.Context, tenants []topTenant) error {
+	ids := make([]id.Tenant, len(tenants))
+	for i, t := range tenants {
+		ids[i], _ = id.ParseTenant(t.TenantID) // a gateway that sends something else has no name for it
+	}
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	known, err := w.app.store.TenantsOf(ctx, ids)
+	for tenant, t := range known {
+		w.names[tenant.String()] = t.Name
+	}
+	for i, t := range tenants {
+		tenants[i].Tenant = cmp.Or(w.names[t.TenantID], t.TenantID)
+	}
+	return err
+}
+
+// view adds up what the gateways say.
+func (w *watch) view(all []operate.Figures) topView {
+	v := topView{At: w.app.Clock().UTC().Format(time.RFC3339), Gateways: []topGateway{}, Tenants: []topTenant{}}
+	for _, f := range all {
+		row := topGateway{
+			ID: f.Gateway.ID, AdminAddress: f.Gateway.AdminAddress, Mode: f.Mode, P50: f.P50, P99: f.P99, BansImposed: f.Live.Bans,
+		}
+		if f.Err != nil {
+			row.Error = f.Err.Error()
+		}
+		if f.Seconds > 0 {
+			v.rate, v.refused = v.rate+f.RequestRate, v.refused+f.RefusedRate
+			rate, refused := hundredths(f.RequestRate), hundredths(f.RefusedRate)
+			row.RequestsPerSecond, row.RefusedPerSecond = &rate, &refused
+		}
+		v.Gateways = append(v.Gateways, row)
+		v.Active = max(v.Active, f.Active)
+	}
+	for tenant, s := range operate.SumTenants(all) {
+		limits := operate.ViewLimits(s.Limits)
+		v.Tenants = append(v.Tenants, topTenant{
+			TenantID: tenant, Plan: s.Plan, RequestsPerSecond: hundredths(s.RequestRate), RefusedPerSecond: hundredths(s.RefusedRate),
+			MinuteUsed: s.MinuteUsed, MinuteLimit: limits.Minute, MinuteShare: shareUsed(s.MinuteUsed, s.Limits.Minute),
+			DayUsed: s.DayUsed, DayLimit: limits.Day, DayShare: shareUsed(s.DayUsed, s.Limits.Day),
+			MonthUsed: s.MonthUsed, MonthLimit: limits.Month, MonthShare: shareUsed(s.MonthUsed, s.Limits.Month),
+			BannedKeys: w.bans[tenant],
+		})
+	}
+	v.Active = max(v.Active, len(v.Tenants))
+	return v
+}
+
+func shareUsed(used, limit int64) float64 {
+	if limit == 0 {
+		return 0
+	}
+	return hundredths(100*float64(used)/float64(limit)) / 100
+}
+
+// hundredths rounds, for people who read JSON.
+func hundredths(x float64) float64 { return math.Round(x*100) / 100 }
+
+// printTop prints one refresh: tables, an object, or a line of CSV for each tenant.
+func (a *app) printTop(v topView, once bool) error {
+	type row struct {
+		At string `json:"at"`
+		topTenant
+	}
 	switch {
 	case a.cli.Output == "csv":
-		for _, problem := range view.problems() {
+		for _, problem := range v.problems() {
 			a.warn("%s", problem)
 		}
-		rows := make([]topRow, len(view.Tenants))
-		for i, t := range view.Tenants {
-			rows[i] = topRow{view.At, t}
-		}
-		err := a.print(rows, table{})
-		a.headed = true
-		return err
-	case a.cli.Output == "json" && c.Once:
-		return a.print(view, table{})
+		return a.print(operate.ViewsOf(v.Tenants, func(t topTenant) row { return row{v.At, t} }), table{})
+	case a.cli.Output == "json" && once:
+		return a.print(v, table{})
 	case a.cli.Output == "json":
-		line, err := json.Marshal(view) // one object in a line, so that a reader can take them one by one
+		line, err := json.Marshal(v) // one object in a line, so that a reader can take them one by one
 		if err != nil {
 			return fmt.Errorf("write JSON: %w", err)
 		}
 		return a.writeLines([]string{string(line)})
 	}
-	width, height := a.width(), 0
-	if !c.Once && a.OutTerminal && a.env["TERM"] != "dumb" {
+	height := 0
+	if !once && a.OutTerminal && a.env["TERM"] != "dumb" {
 		_, height = a.Size()
 	}
-	lines := a.topLines(view, width, height)
+	lines := a.topLines(v, a.width(), height)
 	if height > 0 {
 		lines[0] = clearScreen + lines[0]
 		lines = lines[:min(len(lines), height-1)]
-	} else if !c.Once {
+	} else if !once {
 		lines = append(lines, "")
 	}
 	return a.writeLines(lines)
 }
 
-const clearScreen = "\x1b[H\x1b[2J"
-
 func (a *app) writeLines(lines []string) error {
-	if _, err := a.Out.Write([]byte(strings.Join(lines, "\n") + "\n")); err != nil {
-		return fmt.Errorf("write output: %w", err)
+	_, err := output{a.Out}.Write([]byte(strings.Join(lines, "\n") + "\n"))
+	return err
+}
+
+// problems are what makes a refresh incomplete.
+func (v *topView) problems() []string {
+	var problems, away []string
+	if v.Problem != "" {
+		problems = append(problems, v.Problem)
 	}
-	return nil
+	for _, g := range v.Gateways {
+		if g.Error != "" {
+			problems = append(problems, fmt.Sprintf("! %s (%s): %s", g.ID, operate.OrDash(g.AdminAddress), g.Error))
+		}
+		if g.Mode == "outage" {
+			away = append(away, g.ID)
+		}
+	}
+	switch {
+	case len(v.Gateways) == 0 && v.Problem == "":
+		problems = append(problems, "No gateway is registered.")
+	case away != nil:
+		problems = append(problems, "! Redis is away from "+strings.Join(away, ", ")+": MINUTE, DAY and MONTH show what one gateway knows")
+	}
+	return operate.ViewsOf(problems, operate.Printable)
 }
 
 // topLines draws a refresh. A screen with a height shows only some of many gateways, so that there is room for tenants.
@@ -164,6 +309,12 @@ func (a *app) topLines(v topView, width, height int) []string {
 		t.write(&text, width, func(head string) string { return a.styleOut(bold, head) })
 		lines = append(append(lines, ""), strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")...)
 	}
+	optional := func(x *float64, write func(float64) string) string {
+		if x == nil {
+			return "-"
+		}
+		return write(*x)
+	}
 	gateways := table{head: []string{"GATEWAY", "REQ/S", "REFUSED/S", "P50", "P99", "COUNTED"}, spare: []string{"COUNTED", "P50", "REFUSED/S"}}
 	for _, g := range v.Gateways {
 		if g.Error == "" {
@@ -172,17 +323,12 @@ func (a *app) topLines(v topView, width, height int) []string {
 			})
 		}
 	}
-	if len(gateways.rows) > 0 {
-		shown := len(gateways.rows)
-		if height > 0 {
-			shown = min(shown, max(3, height/3))
-		}
-		more := len(gateways.rows) - shown
+	if shown := max(3, height/3); height > 0 && len(gateways.rows) > shown {
+		gateways.rows[shown-1] = []string{fmt.Sprintf("and %d more", len(gateways.rows)-shown+1), "", "", "", "", ""}
 		gateways.rows = gateways.rows[:shown]
+	}
+	if len(gateways.rows) > 0 {
 		add(gateways)
-		if more > 0 {
-			lines = append(lines, fmt.Sprintf("and %d more", more))
-		}
 	}
 	tenants := table{
 		head:  []string{"TENANT", "PLAN", "REQ/S", "REFUSED/S", "MINUTE", "DAY", "MONTH", "BANS"},
@@ -196,13 +342,6 @@ func (a *app) topLines(v topView, width, height int) []string {
 	}
 	add(tenants)
 	return lines
-}
-
-func optional(x *float64, write func(float64) string) string {
-	if x == nil {
-		return "-"
-	}
-	return write(*x)
 }
 
 // rate writes requests per second.

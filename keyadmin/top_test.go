@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
@@ -77,20 +76,20 @@ func watched(t *testing.T) (s *shell, one, two *busyGateway) {
 }
 
 func TestTopOnce(t *testing.T) {
+	t.Parallel()
 	s, _, _ := watched(t)
 	s.ok("top", "--once")
-	s.ok("top", "--once", "-o", "json")
 	s.ok("top", "--once", "-o", "csv", "--by", "bans")
-	s.terminal, s.width = true, 80
-	s.ok("top", "--once", "-n", "1", "--by", "minute")
-	s.env = append(s.env, "NO_COLOR=1", "COLUMNS=60")
+	s.terminal, s.width = true, 60
+	s.env = append(s.env, "NO_COLOR=1")
 	s.ok("top", "--once", "-n", "1", "--by", "refused")
 	s.keyadmin("top", "--by", "name", "--every", "2m", "-n", "0")
 	s.golden("top")
 }
 
-// Without a terminal, and on a dumb one, each refresh is a block of lines, an object or rows, until a signal ends it.
+// Without a terminal, and on a dumb one, each refresh is a block of lines or an object, until a signal ends it. CSV is one refresh.
 func TestTopLines(t *testing.T) {
+	t.Parallel()
 	for _, dumb := range []bool{false, true} {
 		s, _, _ := watched(t)
 		if s.terminal = dumb; dumb {
@@ -99,7 +98,6 @@ func TestTopLines(t *testing.T) {
 		for format, want := range map[string][]string{
 			"table": {" 31.0 req/s", "acme ", "\n\n"},
 			"json":  {`"requestsPerSecond":30,`, "}\n{", `"error":"connection refused`},
-			"csv":   {"at,tenantId,tenant,plan,requestsPerSecond,", ",acme,free,30,3,"},
 		} {
 			sleeps := 0
 			s.ended, s.onSleep = false, func() { sleeps++; s.ended = sleeps == 3 }
@@ -113,7 +111,7 @@ func TestTopLines(t *testing.T) {
 					t.Errorf("top -o %s, dumb %t: no %q in\n%s", format, dumb, text, r.stdout)
 				}
 			}
-			if n := strings.Count(r.stdout, "req/s") + strings.Count(r.stdout, `{"at"`) + strings.Count(r.stdout, "\r\n")/2; n != 2 {
+			if n := strings.Count(r.stdout, "req/s") + strings.Count(r.stdout, `{"at"`); n != 2 {
 				t.Errorf("top -o %s: %d refreshes, want 2:\n%s", format, n, r.stdout)
 			}
 		}
@@ -122,10 +120,10 @@ func TestTopLines(t *testing.T) {
 
 // CSV, too, says that the database cannot be read.
 func TestTopCSVNamesTheProblem(t *testing.T) {
+	t.Parallel()
 	var said strings.Builder
-	a := &app{stdio: stdio{Out: io.Discard, Err: &said}, cli: &cli{}}
-	a.cli.Output = "csv"
-	must.Do(t, (&topCommand{Limit: 1}).print(a, topView{Problem: "The database cannot be read"}))
+	a := &app{stdio: stdio{Out: io.Discard, Err: &said}, cli: &cli{Output: "csv"}}
+	must.Do(t, a.printTop(topView{Problem: "The database cannot be read"}, true))
 	if want := "The database cannot be read\n"; said.String() != want {
 		t.Errorf("%q, want %q", said.String(), want)
 	}
@@ -133,6 +131,7 @@ func TestTopCSVNamesTheProblem(t *testing.T) {
 
 // A pipe gets one refresh, unless an interval is given.
 func TestTopInAPipe(t *testing.T) {
+	t.Parallel()
 	s, _, _ := watched(t)
 	sleeps := 0
 	s.onSleep = func() { sleeps++; s.ended = sleeps == 3 }
@@ -154,7 +153,7 @@ func TestTopWithAHangingGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.db.Close()
-	w := watch{app: a, names: map[id.Tenant]string{}}
+	w := watch{app: a, names: map[string]string{}}
 	w.refresh(t.Context(), "rate")
 	s.gateway(s.store(), "gw-5", mute.Addr().String())
 	v := w.refresh(t.Context(), "rate")
@@ -170,6 +169,7 @@ func TestTopWithAHangingGateway(t *testing.T) {
 
 // A limit that is not set is null, and no rate is known before the second refresh.
 func TestTopWithoutALimit(t *testing.T) {
+	t.Parallel()
 	w := watch{app: &app{stdio: stdio{Clock: time.Now}}}
 	view := w.view([]operate.Figures{{Live: operate.Live{Tenants: []operate.LiveTenant{{ID: "ten_1", Limits: plan.Limits{Minute: 60}}}}}})
 	text, err := json.Marshal(view)
@@ -183,6 +183,7 @@ func TestTopWithoutALimit(t *testing.T) {
 
 // On a terminal, the screen is cleared before each refresh, which is no longer or wider than the terminal and shows what is wrong.
 func TestTopOnATerminal(t *testing.T) {
+	t.Parallel()
 	s, _, _ := watched(t)
 	s.terminal, s.width, s.height = true, 80, 12
 	sleeps := 0
@@ -198,6 +199,7 @@ func TestTopOnATerminal(t *testing.T) {
 
 // Gateways for which there is no room are counted, and one that is without Redis is named.
 func TestTopLinesOfManyGateways(t *testing.T) {
+	t.Parallel()
 	v := topView{Tenants: []topTenant{{Tenant: "\x1b[31mred", MinuteShare: 0.5}}}
 	for i := range 9 {
 		g := topGateway{ID: fmt.Sprintf("gw-%d", i), Mode: operate.Either(i == 5, "outage", "shared")}
@@ -207,18 +209,17 @@ func TestTopLinesOfManyGateways(t *testing.T) {
 		v.Gateways = append(v.Gateways, g)
 	}
 	text := strings.Join((&app{stdio: stdio{Clock: time.Now}}).topLines(v, 80, 12), "\n")
-	for _, want := range []string{"! gw-2 (-): no answer within 1 s", "! gw-8", "! Redis is away from gw-5: MINUTE, DAY and MONTH show", "gw-3", "and 3 more", "?[31mred"} {
+	for _, want := range []string{"! gw-2 (-): no answer within 1 s", "! gw-8", "! Redis is away from gw-5: MINUTE, DAY and MONTH show", "gw-3", "and 4 more", "?[31mred"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
 }
 
-func plain(_, text string) string { return text }
-
 func pointer(x float64) *float64 { return &x }
 
 func TestFiguresAreShort(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		write func(float64) string
 		x     float64

@@ -12,6 +12,8 @@ import (
 	"petgate/shared/operate"
 )
 
+const day = 24 * time.Hour
+
 type usageCommands struct {
 	Show       usageShow                 `cmd:"" help:"Show the requests with a tenant's live keys by day or hour, operation, key and outcome."`
 	Top        usageTop                  `cmd:"" help:"List the tenants whose live keys used most, and what share of their limits."`
@@ -23,13 +25,13 @@ type usageCommands struct {
 
 // usagePeriod are the flags for the time that is looked at.
 type usagePeriod struct {
-	Since moment `default:"7d" placeholder:"AGE" help:"How far back: 24h, 1w, or from a date: 2026-11-20."`
-	Until moment `placeholder:"AGE" help:"Leave out what is later: 24h, 1w, or from a date on: 2026-12-01."`
+	Since operate.Moment `default:"7d" placeholder:"AGE" help:"How far back: 24h, 1w, or from a date: 2026-11-20."`
+	Until operate.Moment `placeholder:"AGE" help:"Leave out what is later: 24h, 1w, or from a date on: 2026-12-01."`
 }
 
 // of returns the period. Without --until, it ends at operate.Forever.
 func (p usagePeriod) of(now instant.Millis) (since, until instant.Millis, err error) {
-	since, until, err = operate.Between(operate.Moment(p.Since), operate.Moment(p.Until), now)
+	since, until, err = operate.Between(p.Since, p.Until, now)
 	if err != nil {
 		err = usageErrorf("--until: %v", err)
 	}
@@ -85,7 +87,7 @@ func (c *usageShow) Run(ctx context.Context, a *app, _ *keystore.Store) error {
 		return err
 	}
 	if c.Plot {
-		err = a.plotUsage(ctx, t, c.environment(), rows, c.By.Period)
+		err = a.plotUsage(t, c.environment(), rows, c.By.Period)
 	} else {
 		err = a.printUsage(views, c.By)
 	}
@@ -129,14 +131,10 @@ func (a *app) printUsage(views []operate.UsageView, g operate.Grouping) error {
 }
 
 // showMinutes prints the attempts of a tenant by minute. What is older than kept may be deleted already, or soon: it is left out.
-func (a *app) showMinutes(ctx context.Context, t keystore.Tenant, in apikey.Environment, since, until, kept instant.Millis) error {
+func (a *app) showMinutes(ctx context.Context, t operate.Owner, in apikey.Environment, since, until, kept instant.Millis) error {
 	isCut := since < kept
 	since = max(since, kept)
 	views, err := a.operator.Minutes(ctx, t.ID, in, since, until)
-	if err != nil {
-		return err
-	}
-	owner, err := a.operator.Owner(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -155,7 +153,7 @@ func (a *app) showMinutes(ctx context.Context, t keystore.Tenant, in apikey.Envi
 	text := fmt.Sprintf("%s attempts with %s keys of tenant %s %s.", count(sum), in, t.Name, between(since, until))
 	if sum > 0 {
 		text += fmt.Sprintf(" The busiest minute: %s with %s. Limit per minute: %s.", busiest.Start, count(busiest.Attempts),
-			operate.LimitText(owner.LimitsIn(in).Minute, t.Override.Minute))
+			operate.LimitText(t.LimitsIn(in).Minute, t.Override.Minute))
 	}
 	if isCut {
 		text += " Older minutes are not kept: use --by hour or --by day."

@@ -24,8 +24,8 @@ import (
 
 type usageExport struct {
 	Format    metering.Format `required:"" placeholder:"FORMAT" help:"cloudevents or csv."`
-	Since     moment          `default:"7d" placeholder:"AGE" help:"The first hour: 24h, 1w, or from a date: 2026-11-01. With --to: where a new receiver begins."`
-	Until     moment          `placeholder:"AGE" help:"Only the hours before this one. Default: every closed hour."`
+	Since     operate.Moment  `default:"7d" placeholder:"AGE" help:"The first hour: 24h, 1w, or from a date: 2026-11-01. With --to: where a new receiver begins."`
+	Until     operate.Moment  `placeholder:"AGE" help:"Only the hours before this one. Default: every closed hour."`
 	To        string          `placeholder:"URL" help:"Send to this receiver what it has not got yet, instead of writing to standard output."`
 	TokenFile string          `placeholder:"PATH" help:"File with the receiver's token, which is sent as Authorization: Bearer."`
 	Verify    bool            `help:"Only print the sum of each tenant and the SHA-256 of the whole export."`
@@ -44,11 +44,11 @@ func (c *usageExport) BadSettings() service.BadSettings {
 func (c *usageExport) Run(ctx context.Context, a *app, store *keystore.Store) error {
 	now, until := a.now(), instant.Millis(0)
 	wanted := now
-	if c.Until != (moment{}) {
-		until = c.Until.before(now)
+	if c.Until != (operate.Moment{}) {
+		until = c.Until.Before(now)
 		wanted = min(wanted, until)
 	}
-	e, err := metering.New(ctx, store, c.Format, c.Since.before(now), until)
+	e, err := metering.New(ctx, store, c.Format, c.Since.Before(now), until)
 	if err != nil {
 		return err
 	}
@@ -71,20 +71,16 @@ func (c *usageExport) Run(ctx context.Context, a *app, store *keystore.Store) er
 	if receiver == nil && e.Until <= e.Since {
 		a.warn("No hour since %s is closed.", e.Since)
 	}
-	line := a.statusLine()
-	defer line.end()
-	e.Show = line.show
 	sum := sha256.New()
 	switch {
 	case c.Verify:
-		return c.verify(ctx, a, e, sum, line)
+		return c.verify(ctx, a, e, sum)
 	case receiver != nil:
-		return c.send(ctx, a, e, receiver, line)
+		return c.send(ctx, a, e, receiver)
 	}
 	if err := e.Write(ctx, io.MultiWriter(a.Out, sum), nil); err != nil {
 		return err
 	}
-	line.end()
 	a.tellSum(e, sum)
 	return nil
 }
@@ -98,7 +94,7 @@ func (c *usageExport) receiver(ctx context.Context, a *app) (*metering.Receiver,
 	if c.Verify && !r.Known {
 		return nil, fmt.Errorf("%s has got nothing yet", c.To)
 	}
-	r.Sleep = a.Sleep
+	r.Sleep, r.Say = a.Sleep, func(text string) { a.note("%s", text) }
 	if c.TokenFile != "" {
 		text, err := os.ReadFile(c.TokenFile)
 		if err != nil {
@@ -109,9 +105,8 @@ func (c *usageExport) receiver(ctx context.Context, a *app) (*metering.Receiver,
 	return r, nil
 }
 
-func (c *usageExport) send(ctx context.Context, a *app, e *metering.Export, r *metering.Receiver, line *statusLine) error {
+func (c *usageExport) send(ctx context.Context, a *app, e *metering.Export, r *metering.Receiver) error {
 	err := r.Send(ctx, e)
-	line.end()
 	if err != nil {
 		return fmt.Errorf("%w\n%s has got every hour before %s. Repeat the command to continue", err, c.To, r.Cursor.Hour)
 	}
@@ -138,7 +133,7 @@ type verifyView struct {
 }
 
 // verify prints the sums of what would be written, or of what the receiver has got.
-func (c *usageExport) verify(ctx context.Context, a *app, e *metering.Export, sum hash.Hash, line *statusLine) error {
+func (c *usageExport) verify(ctx context.Context, a *app, e *metering.Export, sum hash.Hash) error {
 	sums := map[id.Tenant]metering.Sums{}
 	err := e.Write(ctx, sum, func(r keystore.SealedUsage) {
 		s := sums[r.Tenant]
@@ -158,7 +153,6 @@ func (c *usageExport) verify(ctx context.Context, a *app, e *metering.Export, su
 		views = append(views, verifyView{tenant.String(), name, s.Events, s.Requests, s.Charged, s.Units})
 	}
 	slices.SortFunc(views, func(a, b verifyView) int { return strings.Compare(a.Tenant, b.Tenant) })
-	line.end()
 	err = printViews(a, views, table{head: []string{"TENANT", "EVENTS", "REQUESTS", "CHARGED", "UNITS"}}, func(v verifyView) []string {
 		return []string{v.Tenant, count(v.Events), count(v.Requests), count(v.Charged), count(v.Units)}
 	})

@@ -51,7 +51,9 @@ func useHours(s *shell) (use func(tenant string, ago int, requests int64)) {
 }
 
 func TestUsageExport(t *testing.T) {
-	eachMode(t, "export", func(s *shell) {
+	t.Parallel()
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		s := newMigrated(t, url)
 		use := useHours(s)
 		s.record.Reset()
 		s.ok("usage", "export", "--format", "cloudevents", "--since", "2h")
@@ -65,11 +67,13 @@ func TestUsageExport(t *testing.T) {
 		s.keyadmin("usage", "export", "--format", "xml", "--to", "ftp://x")
 		s.keyadmin("usage", "export", "--format", "csv", "--token-file", "x")
 		s.keyadmin("usage", "export")
+		s.golden("export")
 	})
 }
 
 // A receiver gets the token and what it has not got yet, and --verify adds up what it has got.
 func TestUsageExportTo(t *testing.T) {
+	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
 	use := useHours(s)
 	var bodies []string
@@ -114,6 +118,7 @@ func TestUsageExportTo(t *testing.T) {
 
 // Usage of a tenant that is not in the list has its ID as name.
 func TestVerifyNamesTenants(t *testing.T) {
+	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
 	store, stranger := s.store(), id.Tenant{7}
 	g := s.gateway(store, "gw-1", "127.0.0.1:1")

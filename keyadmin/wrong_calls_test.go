@@ -10,6 +10,7 @@ import (
 
 // Each wrong call gets an answer that names the problem and what to do instead, and changes nothing.
 func TestWrongCalls(t *testing.T) {
+	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
 	s.ok("tenant", "create", "little")
 	s.ok("key", "create", "little", "--name", "dev")
@@ -104,7 +105,7 @@ func TestWrongCalls(t *testing.T) {
 		{"ban add KEY --for 1h --reason x --tell ''", exitUsage, "--tell: \"\" must not be empty"},
 		{"ban add little --for 1h --reason x", exitUsage, `"little" is not an ID: want key_ and 16 characters`},
 		{"ban add little --for 1h --reason x", exitUsage, "`keyadmin tenant suspend TENANT` refuses all keys of a tenant"},
-		{"tenant set-plan little enterprise --wait 1s", exitUsage, "Without limits of its own (add --minute N --day N), all its requests will be refused"},
+		{"tenant set-plan little enterprise --wait 1s", exitUsage, "Unless it gets limits of its own with this change, all its requests will be refused"},
 		{"key create little ci", exitUsage, `the argument "ci" is one too many`},
 		{"key create little --allow 10.0.0.1/8", exitUsage, "did you mean 10.0.0.0/8?"},
 		{"key create little --allow localhost", exitUsage, "write 203.0.113.0/24, 2001:db8::/32 or one address"},
@@ -153,6 +154,7 @@ func TestWrongCalls(t *testing.T) {
 
 // Commands in messages call keyadmin by the path that the operator used, so that they work when they are pasted.
 func TestCommandsAsCalled(t *testing.T) {
+	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
 	s.program = "bin/keyadmin"
 	s.want(exitDone, "Its first key: bin/keyadmin key create 'my tenant!'", "tenant", "create", "my tenant!")

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"petgate/gateway/app"
-	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 	"petgate/shared/service"
@@ -88,8 +87,8 @@ func TestDocumentIsReadAgain(t *testing.T) {
 	reload(costing(5), "the document was read again")
 	want(404, 200, "after a better document")
 	described("3")
-	operator := operate.Operator{Store: store}
-	if _, err := operator.UpdatePlan(t.Context(), "free", plan.Limits{Minute: 4}, plan.Limits{}); err == nil || !strings.Contains(err.Error(), "listOrders costs 5, so a minute limit of 4") {
+	lower := operate.UpdatePlan{Plan: "free", LimitChanges: operate.LimitChanges{Minute: 4}}
+	if _, err := lower.Prepare(t.Context(), operate.Operator{Store: store}); err == nil || !strings.Contains(err.Error(), "listOrders costs 5, so a minute limit of 4") {
 		t.Errorf("a plan below a cost: %v", err)
 	}
 	if _, body := get(t, r.url+"/openapi.yaml", ""); !strings.Contains(body, "/v2/orders:") || !strings.Contains(body, "/v1/quota:") {

@@ -214,7 +214,7 @@ func (c *Console) changing(f form) http.HandlerFunc {
 			return err
 		}
 		n := c.confirm(ctx, op, outcome)
-		if made, isMade := newToken(outcome.View); isMade {
+		if made, isMade := outcome.NewKey(); isMade {
 			return c.show(w, v, http.StatusOK, "token", "The new key", tokenPage{n, made})
 		}
 		next := v.form
@@ -241,7 +241,7 @@ const (
 func (c *Console) showUnknown(w http.ResponseWriter, v *visit, outcome operate.Outcome, err *keystore.UnknownError) error {
 	const title = "The change may have been made"
 	c.cfg.Log.Warn("console: it is not known whether a change was made", "kind", err.Kind, "error", err)
-	if made, isMade := newToken(outcome.View); isMade {
+	if made, isMade := outcome.NewKey(); isMade {
 		n := note{Done: title + ".", Confirmed: notKnown + err.Error(), Cure: "The token below is valid only if the change was made."}
 		return c.show(w, v, http.StatusServiceUnavailable, "token", title, tokenPage{n, made})
 	}
@@ -270,17 +270,6 @@ type question struct {
 type tokenPage struct {
 	Note note
 	Key  operate.KeyView
-}
-
-// newToken returns the view of a new key, if the outcome has its token.
-func newToken(view any) (operate.KeyView, bool) {
-	switch v := view.(type) {
-	case operate.KeyView:
-		return v, v.Token != ""
-	case operate.Rotation:
-		return v.KeyView, v.Token != ""
-	}
-	return operate.KeyView{}, false
 }
 
 // note says what a form has changed.

@@ -393,7 +393,7 @@ func TestLists(t *testing.T) {
 		for i := range 120 {
 			edits.Tenants = append(edits.Tenants, keystore.Edit[keystore.Tenant]{After: keystore.Tenant{Name: fmt.Sprintf("tenant-%03d", i), Plan: "free"}})
 		}
-		if _, err := s.operator.Apply(t.Context(), func(keystore.State) (keystore.Edits, error) { return edits, nil }, nil); err != nil {
+		if _, err := s.operator.Apply(t.Context(), func(keystore.State) (keystore.Edits, error) { return edits, nil }); err != nil {
 			t.Fatal(err)
 		}
 		name := regexp.MustCompile(`>tenant-(\d+)<`)

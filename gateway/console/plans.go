@@ -1,12 +1,10 @@
 package console
 
 import (
-	"cmp"
 	"net/http"
 
 	"github.com/dustin/go-humanize"
 
-	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
@@ -39,7 +37,7 @@ func (c *Console) showPlans(w http.ResponseWriter, r *http.Request, v *visit) er
 			page.Unused = append(page.Unused, p.Name)
 		}
 		row := []cell{{Text: p.Name}}
-		for _, text := range append(operate.LimitTexts(p.Limits, plan.Limits{}), operate.LimitText(cmp.Or(p.Test.Minute, p.Limits.Minute), 0)) {
+		for _, text := range operate.ViewPlan(p).LimitTexts() {
 			row = append(row, cell{Text: text})
 		}
 		page.List.Rows = append(page.List.Rows, append(row,

@@ -127,9 +127,6 @@ func change[R, A any](
 		if err != nil {
 			return answer{}, err
 		}
-		if made, isRotation := outcome.View.(operate.Rotation); isRotation {
-			outcome.View = made.RotationView
-		}
 		return a.confirm(r, v, outcome.Change, outcome.View), nil
 	}
 	return c
@@ -149,11 +146,7 @@ func (c call) asking() call {
 
 func (v *visit) showTenant(a *operate.TenantRef) (operate.TenantView, error) {
 	t, err := v.operator.Tenant(v.ctx, a.Tenant)
-	if err != nil {
-		return operate.TenantView{}, err
-	}
-	owner, err := v.operator.Owner(v.ctx, t)
-	return owner.View(), err
+	return t.View(), err
 }
 
 type noArguments struct{}

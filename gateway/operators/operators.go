@@ -374,11 +374,7 @@ func (v *visit) changed(e keystore.Event) (any, error) {
 		return operate.RotationView{KeyView: view, Replaces: k.ID.String(), OldGraceEndsAt: k.GraceEndsAt.String(), Repeated: view.Token == ""}, err
 	case !e.Tenant.IsZero():
 		t, err := v.operator.Tenant(v.ctx, e.Tenant.String())
-		if err != nil {
-			return nil, err
-		}
-		owner, err := v.operator.Owner(v.ctx, t)
-		return owner.View(), err
+		return t.View(), err
 	case e.Plan != "":
 		p, err := v.operator.Store.Plan(v.ctx, e.Plan)
 		return operate.ViewPlan(p), err

@@ -24,22 +24,13 @@ func RowsOf(ctx context.Context, q sqlx.QueryerContext, tables []Table) Rows {
 	}
 }
 
-// Progress is called now and then with the number of rows of a table that were passed. It may be nil.
-type Progress func(table string, rows int64)
-
-// progressEvery is the number of rows between two calls of Progress.
-const progressEvery = 1000
-
 // Pass passes all rows to f and returns the sums of the tables. One without rows has the zero value.
-func (r Rows) Pass(f func(t Table, line []byte) error, progress Progress) (map[string]Sum, error) {
+func (r Rows) Pass(f func(t Table, line []byte) error) (map[string]Sum, error) {
 	sums := map[string]Sum{}
 	err := r(func(t Table, line []byte) error {
 		sum := sums[t.Name]
 		sum.Add(line)
 		sums[t.Name] = sum
-		if progress != nil && sum.Rows%progressEvery == 0 {
-			progress(t.Name, sum.Rows)
-		}
 		return f(t, line)
 	})
 	return sums, err
@@ -49,7 +40,7 @@ func (r Rows) Pass(f func(t Table, line []byte) error, progress Progress) (map[s
 const insertBytes = 256 << 10
 
 // Insert inserts the rows of each table into the table whose name is prefix and the table's name.
-func (d *DB) Insert(ctx context.Context, to sqlx.ExecerContext, prefix string, rows Rows, progress Progress) error {
+func (d *DB) Insert(ctx context.Context, to sqlx.ExecerContext, prefix string, rows Rows) error {
 	var table Table
 	var lines bytes.Buffer // that wait
 	insert := func() error {
@@ -73,7 +64,7 @@ func (d *DB) Insert(ctx context.Context, to sqlx.ExecerContext, prefix string, r
 		lines.WriteByte("[,"[min(lines.Len(), 1)])
 		lines.Write(line)
 		return nil
-	}, progress)
+	})
 	if err == nil {
 		err = insert()
 	}
@@ -87,5 +78,5 @@ func (d *DB) Replace(ctx context.Context, to sqlx.ExecerContext, tables []Table,
 			return err
 		}
 	}
-	return d.Insert(ctx, to, "", rows, nil)
+	return d.Insert(ctx, to, "", rows)
 }

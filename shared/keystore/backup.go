@@ -82,9 +82,8 @@ func (h BackupHeader) Rows(table string) int64 {
 }
 
 // WriteBackup writes all that operators and gateways have stored, as it was at one instant, to a file that is empty. Gateways and
-// operators go on meanwhile. Not written: which gateways run, and sessions of the console. progress, which may be nil, is called now and
-// then. With a key, the file gets a MAC. The store's database is one of OpenPatient.
-func (s *Store) WriteBackup(ctx context.Context, file io.WriteSeeker, key []byte, progress database.Progress) (h BackupHeader, err error) {
+// operators go on meanwhile. Not written: which gateways run, and sessions of the console. With a key, the file gets a MAC. The store's database is one of OpenPatient.
+func (s *Store) WriteBackup(ctx context.Context, file io.WriteSeeker, key []byte) (h BackupHeader, err error) {
 	defer failed("back up", &err)
 	h = BackupHeader{Magic: backupMagic, Version: backupVersion, TakenAt: s.now()}
 	if h.Schema, _, err = s.db.Schema(ctx, Migrations); err != nil {
@@ -107,7 +106,7 @@ func (s *Store) WriteBackup(ctx context.Context, file io.WriteSeeker, key []byte
 			signed.Write(line)
 			_, err := out.Write(line)
 			return err
-		}, progress)
+		})
 		for _, t := range tables {
 			h.Tables = append(h.Tables, BackupTable{t, sums[t.Name]})
 		}
@@ -166,7 +165,7 @@ func ReadBackup(file io.ReadSeeker, key []byte) (Backup, error) {
 		signed.Write(line)
 		signed.Write([]byte("\n"))
 		return nil
-	}, nil)
+	})
 	if err != nil {
 		return b, err
 	}

@@ -66,10 +66,10 @@ type Restore struct {
 }
 
 // PrepareRestore reads the backup into temporary tables of the database and compares it with what is there. It changes nothing. The
-// store's database is one of OpenPatient. progress, which may be nil, is called now and then.
-func (s *Store) PrepareRestore(ctx context.Context, b Backup, progress database.Progress) (*Restore, error) {
+// store's database is one of OpenPatient.
+func (s *Store) PrepareRestore(ctx context.Context, b Backup) (*Restore, error) {
 	r := &Restore{store: s, backup: b}
-	err := r.prepare(ctx, progress)
+	err := r.prepare(ctx)
 	if err != nil {
 		r.Close()
 		return nil, fail("prepare the restore", err)
@@ -77,7 +77,7 @@ func (s *Store) PrepareRestore(ctx context.Context, b Backup, progress database.
 	return r, nil
 }
 
-func (r *Restore) prepare(ctx context.Context, progress database.Progress) (err error) {
+func (r *Restore) prepare(ctx context.Context) (err error) {
 	earlier, err := r.backup.CheckSchema(ctx, r.store.db)
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func (r *Restore) prepare(ctx context.Context, progress database.Progress) (err 
 			return err
 		}
 	}
-	if err := r.store.db.Insert(ctx, r.conn, "restored_", rows, progress); err != nil {
+	if err := r.store.db.Insert(ctx, r.conn, "restored_", rows); err != nil {
 		return err
 	}
 	for _, statement := range indexRestored {

@@ -43,7 +43,7 @@ func backup(t *testing.T, s *keystore.Store) (keystore.Backup, *os.File) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "backup"))
 	must.Do(t, err)
 	t.Cleanup(func() { file.Close() })
-	written, err := s.WriteBackup(t.Context(), file, nil, nil)
+	written, err := s.WriteBackup(t.Context(), file, nil)
 	must.Do(t, err)
 	b, err := keystore.ReadBackup(file, nil)
 	must.Do(t, err)
@@ -61,7 +61,7 @@ func keyOf(t *testing.T, s *keystore.Store, tenant id.Tenant, name string) keyst
 
 func prepare(t *testing.T, s *keystore.Store, b keystore.Backup) *keystore.Restore {
 	t.Helper()
-	r, err := s.PrepareRestore(t.Context(), b, nil)
+	r, err := s.PrepareRestore(t.Context(), b)
 	must.Do(t, err)
 	t.Cleanup(r.Close)
 	return r
@@ -312,7 +312,7 @@ func TestSignedBackup(t *testing.T) {
 	must.Do(t, err)
 	defer file.Close()
 	key := []byte("0123456789abcdef")
-	if _, err := s.WriteBackup(t.Context(), file, key, nil); err != nil {
+	if _, err := s.WriteBackup(t.Context(), file, key); err != nil {
 		t.Fatal(err)
 	}
 	_, unsigned := backup(t, s)
@@ -405,7 +405,7 @@ func TestRestoreOfAnotherSchema(t *testing.T) {
 
 		later := restored
 		later.Schema = 999
-		_, err := s.PrepareRestore(ctx, later, nil)
+		_, err := s.PrepareRestore(ctx, later)
 		wantError(t, err, keystore.ErrSchema, "schema 999", "use the version that wrote it, or a later one")
 	})
 }

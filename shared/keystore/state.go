@@ -100,11 +100,10 @@ func (e Edits) Len() int { return len(e.Plans) + len(e.Tenants) + len(e.Keys) }
 const applyRows = 1000
 
 // Apply makes all changes that edits returns, in one transaction: all of them or none. edits sees the state under the writers' lock,
-// so no other writer can change it before the commit. A new tenant gets its ID here, and new records their time of creation. progress,
-// which may be nil, is called with the number of changes made so far.
+// so no other writer can change it before the commit. A new tenant gets its ID here, and new records their time of creation.
 //
 // Errors: ErrInvalid, ErrConflict, ErrNotFound for a tenant's unknown plan, and those of edits.
-func (s *Store) Apply(ctx context.Context, edits func(State) (Edits, error), progress func(done int)) (Change, error) {
+func (s *Store) Apply(ctx context.Context, edits func(State) (Edits, error)) (Change, error) {
 	return s.write(ctx, "apply", func(t *tx) error {
 		// Usage updates rows of keys too, in another order.
 		if err := t.lockUsage(); err != nil {
@@ -118,20 +117,19 @@ func (s *Store) Apply(ctx context.Context, edits func(State) (Edits, error), pro
 		if err != nil {
 			return err
 		}
-		done := 0
-		err = applyMany(t, e.Plans, (*tx).plan, &done, progress) // tenants refer to plans
+		err = applyMany(t, e.Plans, (*tx).plan) // tenants refer to plans
 		if err == nil {
-			err = applyMany(t, e.Tenants, (*tx).tenant, &done, progress)
+			err = applyMany(t, e.Tenants, (*tx).tenant)
 		}
 		if err == nil {
-			err = applyMany(t, e.Keys, (*tx).key, &done, progress)
+			err = applyMany(t, e.Keys, (*tx).key)
 		}
 		return err
 	})
 }
 
 // applyMany makes changes, many with one statement.
-func applyMany[T any](t *tx, edits []Edit[T], add func(*tx, Edit[T]) error, done *int, progress func(int)) error {
+func applyMany[T any](t *tx, edits []Edit[T], add func(*tx, Edit[T]) error) error {
 	for some := range slices.Chunk(edits, applyRows) {
 		for _, e := range some {
 			if err := add(t, e); err != nil {
@@ -140,9 +138,6 @@ func applyMany[T any](t *tx, edits []Edit[T], add func(*tx, Edit[T]) error, done
 		}
 		if err := t.put(0); err != nil {
 			return err
-		}
-		if *done += len(some); progress != nil {
-			progress(*done)
 		}
 	}
 	return nil

@@ -24,9 +24,8 @@ type Export struct {
 	Store  *keystore.Store
 	Format Format
 	Seal   keystore.UsageSeal
-	Since  instant.Millis        // the first hour
-	Until  instant.Millis        // the hours before
-	Show   func(progress string) // may be nil
+	Since  instant.Millis // the first hour
+	Until  instant.Millis // the hours before
 
 	Sums // of what was exported
 }
@@ -113,12 +112,6 @@ func written(_ int64, err error) error {
 
 func (e *Export) event(r keystore.SealedUsage) event { return event{r, e.Seal.Installation} }
 
-func (e *Export) show(format string, args ...any) {
-	if e.Show != nil {
-		e.Show(fmt.Sprintf(format, args...))
-	}
-}
-
 // hours calls f with what each hour had when it was sealed, in pages of at most n rows. A shorter page is the last one of its hour. In the
 // first hour, it begins after an operation of a tenant; nil: after all of them.
 func (e *Export) hours(ctx context.Context, after id.Tenant, operation *string, n int, f func([]keystore.SealedUsage) error) error {
@@ -140,7 +133,6 @@ func (e *Export) hours(ctx context.Context, after id.Tenant, operation *string, 
 			if err != nil {
 				return err
 			}
-			e.show("%s: %d events", hour, e.Events)
 		}
 		from, after, operation = hour.Add(time.Hour), id.Tenant{}, nil
 	}
@@ -158,6 +150,5 @@ func (e *Export) corrections(ctx context.Context, after keystore.SealedUsage, n 
 		if err := f(rows); err != nil {
 			return err
 		}
-		e.show("corrections: %d events", e.Events)
 	}
 }

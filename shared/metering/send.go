@@ -35,6 +35,7 @@ type Receiver struct {
 	URL    string
 	Token  string // sent as Authorization: Bearer; empty: none
 	Sleep  func(context.Context, time.Duration) error
+	Say    func(text string) // what it waits for; may be nil
 	Cursor keystore.ExportCursor
 	Known  bool // it has a cursor: an export has been sent to it before
 
@@ -156,7 +157,9 @@ func (r *Receiver) request(ctx context.Context, body []byte) error {
 			return err
 		}
 		wait = max(wait, pause)
-		r.export.show("%v: next try in %s", err, operate.Span(wait))
+		if r.Say != nil {
+			r.Say(fmt.Sprintf("%v: next try in %s", err, operate.Span(wait)))
+		}
 		if err := r.Sleep(ctx, wait); err != nil {
 			return err
 		}

@@ -209,7 +209,7 @@ func TestSendTriesAgain(t *testing.T) {
 	var waits []time.Duration
 	r.Sleep = func(_ context.Context, d time.Duration) error { waits = append(waits, d); return nil }
 	var shown string
-	e.Show = func(text string) { shown += text + "\n" }
+	r.Say = func(text string) { shown += text + "\n" }
 	e.Until, e.Since, r.Known, r.URL = u.hour(1), u.hour(24), false, r.URL+"/new"
 	r.Cursor.Destination = r.URL
 	if err := r.Send(t.Context(), e); err != nil || e.Events != 11 {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"petgate/shared/core/instant"
@@ -87,6 +88,9 @@ type About struct {
 	Settings    map[string]string `json:"settings"`  // those that all gateways should share, by the names of their flags
 	Operations  []AboutOperation  `json:"operations"`
 	Redis       []RedisServer     `json:"redis"`
+
+	Problems []service.Problem `json:"-"` // of AskAll
+	Err      error             `json:"-"` // of AskAll: why there is no answer
 }
 
 // AboutOperation is an operation that a gateway serves.
@@ -120,6 +124,24 @@ func AskProblems(ctx context.Context, g keystore.Gateway) ([]service.Problem, er
 	}
 	err := AskAdmin(ctx, g, ReadyPath, &answer)
 	return answer.Problems, err
+}
+
+// AskAll asks all gateways at once about themselves, and each that answers for its problems.
+func AskAll(ctx context.Context, gateways []keystore.Gateway) []About {
+	answers := make([]About, len(gateways))
+	var group sync.WaitGroup
+	for i, g := range gateways {
+		group.Go(func() {
+			a, err := AskAbout(ctx, g)
+			if err == nil {
+				a.Problems, err = AskProblems(ctx, g)
+			}
+			a.Err = err
+			answers[i] = a
+		})
+	}
+	group.Wait()
+	return answers
 }
 
 // AskAbout asks a gateway about itself.

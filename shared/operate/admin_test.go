@@ -11,6 +11,7 @@ import (
 
 // An address that claims to be a gateway cannot make keyadmin ask another one.
 func TestAskAdminFollowsNoRedirect(t *testing.T) {
+	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/elsewhere" {
 			t.Error("the redirect is followed")

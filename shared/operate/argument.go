@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
 	"time"
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 )
@@ -73,12 +77,21 @@ func (k *KeyID) UnmarshalText(text []byte) (err error) {
 type Block struct{ netip.Prefix }
 
 // UnmarshalText reads a block.
-func (b *Block) UnmarshalText(text []byte) (err error) {
+func (b *Block) UnmarshalText(text []byte) error {
 	if string(text) == "any" || string(text) == "*" {
 		return fmt.Errorf("%q is not a CIDR block: a key that is created without --allow may be used from anywhere; `keyadmin key update KEY --allow-any` removes an allow-list", text)
 	}
-	b.Prefix, err = ParseBlock(string(text))
-	return err
+	prefix, err := netip.ParsePrefix(string(text))
+	if addr, addrErr := netip.ParseAddr(string(text)); addrErr == nil && addr.Zone() == "" {
+		prefix, err = netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	switch b.Prefix = prefix; {
+	case err != nil:
+		return fmt.Errorf("%q is not a CIDR block: write 203.0.113.0/24, 2001:db8::/32 or one address", text)
+	case prefix.Masked() != prefix:
+		return fmt.Errorf("%s has bits set after its prefix length: did you mean %s?", text, prefix.Masked())
+	}
+	return nil
 }
 
 // Prefixes returns the prefixes of blocks.
@@ -130,9 +143,14 @@ type Limit int64
 
 // UnmarshalText reads a limit.
 func (l *Limit) UnmarshalText(text []byte) error {
-	n, err := ParseLimit(string(text))
-	*l = Limit(n)
-	return err
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	switch *l = Limit(n); {
+	case errors.Is(err, strconv.ErrRange) || err == nil && (n < 1 || n > plan.LimitMax):
+		return fmt.Errorf("%s is out of range: use 1 to %d", text, plan.LimitMax)
+	case err != nil:
+		return fmt.Errorf("%q is not a whole number: use 1 to %d, digits only", text, plan.LimitMax)
+	}
+	return nil
 }
 
 // LimitsOf are limits that were read.
@@ -145,8 +163,14 @@ type LimitChange int64
 
 // UnmarshalText reads a limit or none.
 func (l *LimitChange) UnmarshalText(text []byte) error {
-	n, err := ParseLimitChange(string(text))
-	*l = LimitChange(n)
+	if string(text) == "0" || string(text) == "none" {
+		*l = plan.None
+		return nil
+	}
+	err := (*Limit)(l).UnmarshalText(text)
+	if err != nil {
+		err = fmt.Errorf("%w; none removes the limit", err)
+	}
 	return err
 }
 
@@ -155,9 +179,12 @@ type MonthStarts uint8
 
 // UnmarshalText reads a day.
 func (m *MonthStarts) UnmarshalText(text []byte) error {
-	day, err := ParseMonthStarts(string(text))
-	*m = MonthStarts(day)
-	return err
+	n, err := strconv.ParseUint(string(text), 10, 8)
+	if err != nil || n == 0 {
+		return fmt.Errorf("%q is not a day on which a month can start: use 1 to %d", text, plan.MonthStartsMax)
+	}
+	*m = MonthStarts(n)
+	return plan.CheckMonthStarts(uint8(n))
 }
 
 // Scope is the name of one scope.
@@ -178,36 +205,117 @@ func ScopesOf(scopes []Scope) (apikey.Scopes, error) {
 	return apikey.ParseScopes(names)
 }
 
+// durationMax keeps instants that are computed from a duration within the range of time.Time.
+const durationMax = 36500 * day
+
+var days = regexp.MustCompile(`^(?:([0-9]{1,6})w)?(?:([0-9]{1,6})d)?(.*)$`)
+
+var errNotDuration = errors.New("is not a duration: use 1w, 90d, 24h, 30m or 45s")
+
+// parseDuration is time.ParseDuration with weeks and days: 1w, 90d, 1d12h. It may be zero.
+func parseDuration(text string) (time.Duration, error) {
+	if strings.HasPrefix(text, "-") {
+		return 0, fmt.Errorf("%q is negative: use 0 to 36500d", text)
+	}
+	match := days.FindStringSubmatch(text)
+	weeks, _ := strconv.Atoi(match[1]) // at most six digits, so they cannot fail
+	n, _ := strconv.Atoi(match[2])
+	whole, rest := time.Duration(min(7*weeks+n, 100_000))*day, match[3]
+	if rest == "" && match[1]+match[2] != "" {
+		rest = "0"
+	}
+	part, err := time.ParseDuration(rest)
+	if err != nil {
+		return 0, fmt.Errorf("%q %w", text, errNotDuration)
+	}
+	if part < 0 || part > durationMax || whole+part > durationMax {
+		return 0, fmt.Errorf("%q is out of range: use 0 to 36500d", text)
+	}
+	return whole + part, nil
+}
+
 // Period is a time of at least a second.
 type Period time.Duration
 
 // UnmarshalText reads a period.
 func (p *Period) UnmarshalText(text []byte) error {
-	parsed, err := ParsePeriod(string(text))
-	*p = Period(parsed)
-	return err
-}
-
-// UnmarshalText reads a moment.
-func (m *Moment) UnmarshalText(text []byte) (err error) {
-	if *m, err = ParseMoment(string(text)); err != nil && string(text) == "never" {
-		err = errors.New("a key that is created without --expires never expires; `keyadmin key update KEY --no-expires` removes an expiry")
+	parsed, err := parseDuration(string(text))
+	if *p = Period(parsed); err == nil && parsed < time.Second {
+		err = fmt.Errorf("%q is too short: use 1s or more", text)
 	}
 	return err
 }
 
+// Grace is how long the old key works after a rotation. The zero value is the default, a day.
+type Grace struct {
+	Given  bool
+	Length time.Duration // if given
+}
+
 // UnmarshalText reads the length of a grace period.
-func (g *Grace) UnmarshalText(text []byte) error {
-	length, err := ParseDuration(string(text))
-	*g = Grace{Given: true, Length: length}
+func (g *Grace) UnmarshalText(text []byte) (err error) {
+	g.Given = true
+	g.Length, err = parseDuration(string(text))
 	return err
 }
 
+// Patience is how long to wait for gateways. The zero value is the default.
+type Patience struct {
+	Given bool
+	Max   time.Duration // if given
+}
+
 // UnmarshalText reads how long to wait.
-func (p *Patience) UnmarshalText(text []byte) error {
-	max, err := ParseDuration(string(text))
-	*p = Patience{Given: true, Max: max}
+func (p *Patience) UnmarshalText(text []byte) (err error) {
+	p.Given = true
+	p.Max, err = parseDuration(string(text))
 	return err
+}
+
+// Moment is a UTC date or an instant, or a period before or after now. The zero value is none.
+type Moment struct {
+	At     instant.Millis // of a date: its beginning
+	Period Period         // if At is 0
+}
+
+// UnmarshalText reads a moment.
+func (m *Moment) UnmarshalText(text []byte) error {
+	for _, layout := range []string{time.DateOnly, time.RFC3339} {
+		if at, err := time.Parse(layout, string(text)); err == nil {
+			*m = Moment{At: instant.Of(at)}
+			return nil
+		}
+	}
+	err := m.Period.UnmarshalText(text)
+	switch {
+	case string(text) == "never":
+		err = errors.New("a key that is created without --expires never expires; `keyadmin key update KEY --no-expires` removes an expiry")
+	case errors.Is(err, errNotDuration):
+		err = fmt.Errorf("%q is neither a duration nor a date: use 1w, 90d, 24h, 30m, 2026-12-31 or 2026-12-31T18:00:00Z", text)
+	}
+	return err
+}
+
+// Before returns the given instant, or the one that lies the given period before now.
+func (m Moment) Before(now instant.Millis) instant.Millis {
+	if m.At != 0 {
+		return m.At
+	}
+	return now.Add(-time.Duration(m.Period))
+}
+
+// After returns the given instant, or the one that lies the given period after now; 0 if neither was given. It must not be in the past.
+func (m Moment) After(now instant.Millis) (instant.Millis, error) {
+	switch {
+	case m.At != 0 && m.At <= now:
+		return 0, fmt.Errorf("%s is in the past: it is %s now", m.At, now)
+	case m.At != 0:
+		return m.At, nil
+	case m.Period != 0:
+		// Whole seconds, as all texts of an expiry have.
+		return now.Add(time.Duration(m.Period) + time.Second - time.Millisecond).Truncate(time.Second), nil
+	}
+	return 0, nil
 }
 
 // Address is a client's address.

@@ -46,15 +46,10 @@ func ViewEvent(e keystore.Event) EventView {
 }
 
 // difference describes the change between two records, as `plan free → pro`. For a new record it lists all members, for a
-// deleted one its former members, as `was: reason scraping`.
+// deleted one its former members, as `was: reason scraping`. Empty: they are the same.
 func difference(was, is map[string]string) string {
-	names := map[string]bool{}
-	for name := range was {
-		names[name] = true
-	}
-	for name := range is {
-		names[name] = true
-	}
+	names := maps.Clone(was)
+	maps.Copy(names, is)
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		from, to := was[name], is[name]
@@ -75,14 +70,15 @@ func difference(was, is map[string]string) string {
 	if len(is) == 0 && text != "" {
 		text = "was: " + text
 	}
-	return OrDash(text)
+	return text
 }
 
 // memberNames are words for the members of records. The others are words already.
 var memberNames = map[string]string{
-	"limits.minute": "limit per minute", "limits.day": "limit per day",
-	"override.minute": "own limit per minute", "override.day": "own limit per day",
-	"allow": "allowed from", "expiresAt": "expires", "revokedAt": "revoked", "disabledAt": "disabled", "graceEndsAt": "old key works until",
+	"limits.minute": "limit per minute", "limits.day": "limit per day", "limits.month": "limit per month", "test.minute": "test keys' limit per minute",
+	"override.minute": "own limit per minute", "override.day": "own limit per day", "override.month": "own limit per month",
+	"monthStarts": "month begins on day",
+	"allow":       "allowed from", "expiresAt": "expires", "revokedAt": "revoked", "disabledAt": "disabled", "graceEndsAt": "old key works until",
 	"replacedBy": "replaced by", "adminAddress": "admin address", "by": "imposed by",
 	"takenAt": "backup of", "endsAt": "ends", "reapplied": "refusals made again",
 }
@@ -106,7 +102,7 @@ func withTimes(record json.RawMessage) json.RawMessage {
 	})
 }
 
-var timeMembers = regexp.MustCompile(`("(?:[a-zA-Z]+At|until)":)(\d+)`)
+var timeMembers = regexp.MustCompile(`("(?:[a-zA-Z]+At|at|until)":)(\d+)`)
 
 // unchanging are members that repeat other columns or say nothing about a change.
 var unchanging = map[string]bool{
@@ -118,13 +114,13 @@ var unchanging = map[string]bool{
 // are left out.
 func fields(record json.RawMessage) map[string]string {
 	var members map[string]json.RawMessage
-	if json.Unmarshal(record, &members) != nil {
-		return nil
+	texts := map[string]string{}
+	if json.Unmarshal(withTimes(record), &members) != nil {
+		return texts
 	}
-	texts := make(map[string]string, len(members))
 	for name, value := range members {
 		text, list := string(value), []string(nil)
-		switch ms, err := strconv.ParseInt(text, 10, 64); {
+		switch n, err := strconv.ParseInt(text, 10, 64); {
 		case value[0] == '{':
 			for inner, text := range fields(value) {
 				texts[name+"."+inner] = text
@@ -136,10 +132,8 @@ func fields(record json.RawMessage) map[string]string {
 			text = strings.Join(list, " ")
 		case value[0] == '"':
 			_ = json.Unmarshal(value, &text) // it was parsed above, so it cannot fail
-		case err == nil && (strings.HasSuffix(name, "At") || name == "until"):
-			text = instant.Millis(ms).String()
 		case err == nil:
-			text = humanize.Comma(ms)
+			text = humanize.Comma(n)
 		}
 		if text != "" {
 			texts[name] = text
@@ -153,7 +147,19 @@ func fields(record json.RawMessage) map[string]string {
 
 // ChangeOf describes what an event has changed: `plan free → pro`.
 func ChangeOf(e keystore.Event) string {
-	return difference(fields([]byte(e.Before)), fields([]byte(e.After)))
+	return OrDash(difference(fields([]byte(e.Before)), fields([]byte(e.After))))
+}
+
+// Moved describes the change between two records in the words of the audit log. nil: there is no record. Empty: they are the same.
+func Moved(was, is any) string {
+	record := func(of any) map[string]string {
+		text, err := json.Marshal(of)
+		if err != nil {
+			panic("bug: " + err.Error())
+		}
+		return fields(text)
+	}
+	return difference(record(was), record(is))
 }
 
 // SubjectOf names what an event is about besides its tenant: a key, a plan or a gateway. Empty: the tenant itself.

@@ -7,6 +7,7 @@ import (
 )
 
 func TestChangeOf(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, before, after, want string }{
 		{"members that are not set", "", `{"plan":"free","minute":0,"suspended":false,"allow":null,"scopes":[],"reason":""}`, "plan free"},
 		{"texts that look as if they were not set", `{"name":"0"}`, `{"name":"false","reason":"null"}`, `name "0" → "false", reason - → "null"`},

@@ -69,11 +69,20 @@ type AddBan struct {
 	Tell   Notice    `json:"tell" placeholder:"TEXT" help:"What to tell the tenant in the refusals, such as how to get the ban lifted."`
 }
 
-// Prepare prepares the ban.
+// Prepare prepares a ban that begins now. The reason is for operators, the notice for the tenant.
 func (a AddBan) Prepare(ctx context.Context, o Operator) (Operation, error) {
-	return KeyRef{a.Key.KeyID}.prepare(ctx, o, func(t Owner, k keystore.Key) Operation {
-		return o.AddBan(t, k, time.Duration(a.For), string(a.Reason), string(a.Tell))
-	})
+	t, k, err := o.Key(ctx, a.Key.Key)
+	until, named := o.Now().Add(time.Duration(a.For)), Describe(k)+" of tenant "+t.Name
+	return Operation{
+		Question: fmt.Sprintf("Ban key %s until %s?", named, until),
+		Laggard:  "may still accept this key",
+		Change: func(ctx context.Context) (Outcome, error) {
+			b, change, err := o.Store.AddBan(ctx, keystore.Ban{Key: k.ID, Until: until, Reason: string(a.Reason), Notice: string(a.Tell)})
+			return Outcome{Change: change, View: ViewBan(b, t.Name, k.Name), Done: Either(b.Until == until,
+				fmt.Sprintf("Banned key %s until %s.", named, until),
+				fmt.Sprintf("Key %s is already banned for longer, by %s until %s.", named, b.By, b.Until))}, err
+		},
+	}, err
 }
 
 // LiftBan is the argument of ban lift.
@@ -85,35 +94,14 @@ func (a LiftBan) Prepare(ctx context.Context, o Operator) (Operation, error) {
 	if err != nil {
 		return Operation{}, err
 	}
-	return o.LiftBan(ctx, t, k)
-}
-
-// AddBan prepares a ban that begins now. The reason is for operators, the notice for the tenant.
-func (o Operator) AddBan(t Owner, k keystore.Key, lasts time.Duration, reason, notice string) Operation {
-	until := o.Now().Add(lasts)
-	return Operation{
-		Question: fmt.Sprintf("Ban key %s of tenant %s until %s?", Describe(k), t.Name, until),
-		Laggard:  "may still accept this key",
-		Change: func(ctx context.Context) (Outcome, error) {
-			b, change, err := o.Store.AddBan(ctx, keystore.Ban{Key: k.ID, Until: until, Reason: reason, Notice: notice})
-			return Outcome{Change: change, View: ViewBan(b, t.Name, k.Name), Done: Either(b.Until == until,
-				fmt.Sprintf("Banned key %s of tenant %s until %s.", Describe(k), t.Name, until),
-				fmt.Sprintf("Key %s of tenant %s is already banned for longer, by %s until %s.",
-					Describe(k), t.Name, b.By, b.Until))}, err
-		},
-	}
-}
-
-// LiftBan prepares the end of a ban.
-func (o Operator) LiftBan(ctx context.Context, t Owner, k keystore.Key) (Operation, error) {
 	ban, err := o.Ban(ctx, k.ID)
 	return Operation{
 		Laggard: "may still refuse this key",
 		Change: func(ctx context.Context) (Outcome, error) {
 			change, err := o.Store.LiftBan(ctx, k.ID)
+			named := Describe(k) + " of tenant " + t.Name
 			return Outcome{Change: change, View: ViewKey(k, t, 0, o.Now()), Done: Either(ban.Until != 0,
-				"Lifted the ban of key "+Describe(k)+" of tenant "+t.Name+".",
-				"Key "+Describe(k)+" of tenant "+t.Name+" is not banned.")}, err
+				"Lifted the ban of key "+named+".", "Key "+named+" is not banned.")}, err
 		},
 	}, err
 }

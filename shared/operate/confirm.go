@@ -10,12 +10,6 @@ import (
 	"petgate/shared/keystore"
 )
 
-// Patience is how long to wait for gateways. The zero value is the default.
-type Patience struct {
-	Given bool
-	Max   time.Duration // if given
-}
-
 const (
 	waitDefault = 5 * time.Second
 
@@ -54,22 +48,18 @@ const (
 	pollLast  = 50 * time.Millisecond
 )
 
-// sayAfter is how long a person waits without a word.
-const sayAfter = time.Second
-
 // Waiter waits for gateways.
 type Waiter struct {
 	Registry Registry
 	Clock    func() time.Time
 	Sleep    func(context.Context, time.Duration) error // returns nil after the duration, or the context's error
-	Say      func(Progress)                             // called once if the wait is long; may be nil
 }
 
 // Wait waits until every registered gateway has applied a change. It reads the list again each time: a gateway that
 // registers in the meantime may have begun to read the database before the change. The end of ctx only ends the wait: the change is
 // made, and the gateways that have not confirmed are still named.
 func (w Waiter) Wait(ctx context.Context, change keystore.Change, patience Patience) Progress {
-	begin, said, wait := w.Clock(), false, patience.Limit()
+	begin, wait := w.Clock(), patience.Limit()
 	var watch keystore.Watch
 	for pause := pollFirst; ; pause = min(2*pause, pollLast) {
 		// Not ctx: after its end, the laggards must still be read. The database's own timeouts end the read.
@@ -80,15 +70,8 @@ func (w Waiter) Wait(ctx context.Context, change keystore.Change, patience Patie
 		if p.IsConfirmed() {
 			return p
 		}
-		p.IsHopeless = err == nil && patience.isHopeless(p.Laggards)
-		if p.IsHopeless && p.Waited >= beatWithin {
-			return p
-		}
-		if err == nil && !p.IsHopeless && p.Waited >= sayAfter && !said && w.Say != nil && p.Waited < wait {
-			said = true
-			w.Say(p)
-		}
-		if p.Waited >= wait || w.Sleep(ctx, min(pause, wait-p.Waited)) != nil {
+		isHopeless := err == nil && patience.isHopeless(p.Laggards)
+		if isHopeless && p.Waited >= beatWithin || p.Waited >= wait || w.Sleep(ctx, min(pause, wait-p.Waited)) != nil {
 			return p
 		}
 	}
@@ -99,7 +82,6 @@ type Progress struct {
 	All, Applied     int
 	Fenced, Laggards []keystore.Gateway
 	Waited           time.Duration
-	IsHopeless       bool  // the laggards are not waited for any longer
 	Err              error // the progress cannot be read
 }
 
@@ -126,8 +108,6 @@ func (p Progress) Text(laggard string) string {
 	switch {
 	case p.IsConfirmed():
 		return p.confirmed()
-	case p.IsHopeless:
-		return p.hopeless(laggard)
 	case p.Err != nil:
 		return "done, but not confirmed: the gateways' progress cannot be read: " + p.Err.Error()
 	}
@@ -162,25 +142,6 @@ func (p Progress) unconfirmed(laggard string) string {
 		fmt.Fprintf(&text, "\n  %s, %s, %s", GatewayName(g), state, laggard)
 	}
 	return text.String()
-}
-
-// hopeless says in one line which gateways are not waited for.
-func (p Progress) hopeless(laggard string) string {
-	var names []string
-	for _, g := range p.Laggards {
-		names = append(names, GatewayName(g)+", silent for "+Age(g))
-	}
-	return fmt.Sprintf("done, and confirmed by %d of %d gateways. Not waited for: %s; %s.", p.Applied+len(p.Fenced), p.All,
-		strings.Join(names, "; "), laggard)
-}
-
-// Waiting names the gateways that are waited for.
-func (p Progress) Waiting(wait time.Duration) string {
-	var names []string
-	for _, g := range p.Laggards {
-		names = append(names, GatewayName(g)+", last seen "+Age(g)+" ago")
-	}
-	return fmt.Sprintf("waiting up to %s for %s", Span(wait), strings.Join(names, "; "))
 }
 
 // Cure is what to do about the laggards. forget is a silent gateway that nothing fences: if it has ended, an operator has to forget it.

@@ -3,6 +3,7 @@ package operate
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,9 +28,197 @@ func TestSleep(t *testing.T) {
 
 // All laggards refuse every call only when the one with the longest maximum age does.
 func TestCureWaitsForTheLongestAge(t *testing.T) {
+	t.Parallel()
 	const silent = 5000
 	p := Progress{Laggards: []keystore.Gateway{{Age: silent, MaxAge: 60_000}, {Age: silent, MaxAge: 10_000}}}
 	if forget, fenced := p.Cure(); forget != nil || fenced != p.Laggards[0].FenceAfter() {
 		t.Errorf("forget %v, fenced after %v", forget, fenced)
+	}
+}
+
+// looks is a registry that returns the next of its lists at each read, and the last list at all reads after that. A nil list
+// is a database that does not answer.
+type looks [][]keystore.Gateway
+
+func (l *looks) Gateways(context.Context) ([]keystore.Gateway, error) {
+	list := (*l)[0]
+	if len(*l) > 1 {
+		*l = (*l)[1:]
+	}
+	if list == nil {
+		return nil, errors.New("list gateways: database unavailable")
+	}
+	return list, nil
+}
+
+// waited waits for change 7 while the gateways look as given, by a clock that only the waiting moves, and returns what is said.
+func waited(t *testing.T, l looks, patience Patience) (said string, took time.Duration) {
+	t.Helper()
+	now := time.UnixMilli(0)
+	p := Waiter{Registry: &l, Clock: func() time.Time { return now }, Sleep: func(_ context.Context, d time.Duration) error {
+		now = now.Add(d)
+		return nil
+	}}.Wait(t.Context(), 7, patience)
+	said = p.Text("may still accept this key")
+	if !p.IsConfirmed() && p.Err == nil {
+		said += "\n" + p.Advice(func(fenced time.Duration) string { return ", in " + Span(fenced) + "." }, "; look.")
+	}
+	return said, now.Sub(time.UnixMilli(0))
+}
+
+func at(id string, applied keystore.Change, age int64) keystore.Gateway {
+	return keystore.Gateway{ID: id, AdminAddress: "10.0.0." + id[3:] + ":9090", Applied: applied, Age: age}
+}
+
+func fencing(g keystore.Gateway, maxAge int64) keystore.Gateway {
+	g.MaxAge = maxAge
+	return g
+}
+
+func TestWait(t *testing.T) {
+	t.Parallel()
+	replaced := func(g keystore.Gateway) keystore.Gateway {
+		g.Incarnation, g.Replaced = "before", true
+		return g
+	}
+	type list = []keystore.Gateway
+	const laggard = "may still accept this key"
+	const forget = "\nIf a silent gateway has ended and will not come back: keyadmin gateway forget "
+	const moment = "\nGateways seen recently are probably still catching up; look."
+	const longer = "\nA silent gateway refuses every call once its maximum age has passed, in 11 s."
+	for _, c := range []struct {
+		name  string
+		looks looks
+		wait  time.Duration
+		want  string
+	}{
+		{"no gateway", looks{list{}}, 0, "no gateway is registered, so no confirmation is needed"},
+		{
+			"all at once",
+			looks{list{at("gw-1", 7, 1), at("gw-2", 9, 1), at("gw-3", 7, 1)}},
+			0, "confirmed by 3 of 3 gateways in 0 ms",
+		},
+		{
+			"one after the other",
+			looks{list{at("gw-1", 6, 1), at("gw-2", 6, 1)}, list{at("gw-1", 7, 1), at("gw-2", 6, 1)}, list{at("gw-1", 7, 1), at("gw-2", 7, 1)}},
+			5 * time.Second, "confirmed by 2 of 2 gateways in 6 ms",
+		},
+		{
+			"one is stopped",
+			looks{list{at("gw-1", 7, 1), at("gw-2", 6, 43_000), at("gw-3", 7, 1)}},
+			5 * time.Second,
+			"done, but confirmed by only 2 of 3 gateways after 5 s:\n  gw-2 (10.0.0.2), silent for 43 s, " + laggard + forget + "gw-2",
+		},
+		{
+			"one is stopped and one is late",
+			looks{list{at("gw-1", 6, 87), at("gw-2", 6, 43_000)}},
+			0,
+			"done, but confirmed by only 0 of 2 gateways after 0 ms:\n  gw-1 (10.0.0.1), last seen 87 ms ago, " + laggard +
+				"\n  gw-2 (10.0.0.2), silent for 43 s, " + laggard + forget + "gw-2",
+		},
+		{
+			"one that is silent has applied it",
+			looks{list{at("gw-1", 7, 43_000)}},
+			5 * time.Second, "confirmed by 1 of 1 gateways in 0 ms",
+		},
+		{
+			"one begins meanwhile",
+			looks{list{at("gw-1", 6, 1)}, list{at("gw-1", 7, 1), at("gw-2", 0, 1)}},
+			100 * time.Millisecond,
+			"done, but confirmed by only 1 of 2 gateways after 100 ms:\n  gw-2 (10.0.0.2), still starting, " + laggard + moment,
+		},
+		{
+			"one signs off meanwhile",
+			looks{list{at("gw-1", 7, 1), at("gw-2", 6, 1)}, list{at("gw-1", 7, 1)}},
+			5 * time.Second, "confirmed by 1 of 1 gateways in 2 ms",
+		},
+		{
+			"one has a maximum age",
+			looks{list{fencing(at("gw-1", 6, 180_000), 10_000)}},
+			11010 * time.Millisecond,
+			"done, but confirmed by only 0 of 1 gateways after 11 s:\n  gw-1 (10.0.0.1), silent for 3 min, " + laggard + longer,
+		},
+		{
+			"one is silent for longer than its maximum age while keyadmin watches",
+			looks{list{at("gw-1", 7, 1), fencing(at("gw-2", 6, 1), 10_000)}},
+			20 * time.Second,
+			"confirmed by 1 of 2 gateways in 11 s\n  gw-2 (10.0.0.2) is fenced: it refuses every call until it has caught up, because it was silent for longer than its maximum age",
+		},
+		{
+			"one is fenced and one is silent",
+			looks{list{at("gw-1", 6, 180_000), fencing(at("gw-2", 6, 11_001), 10_000)}},
+			12 * time.Second,
+			"done, but confirmed by only 1 of 2 gateways after 12 s:\n  gw-1 (10.0.0.1), silent for 3 min, " + laggard + forget + "gw-1",
+		},
+		{
+			"one was replaced",
+			looks{list{replaced(at("gw-1", 6, 60_000)), at("gw-1", 7, 1)}},
+			0,
+			"done, but confirmed by only 1 of 2 gateways after 0 ms:\n  gw-1 (10.0.0.1), replaced by another process with its ID but not known to " +
+				"have ended, last seen 60 s ago, " + laggard + forget + "gw-1",
+		},
+		{
+			"the database fails for a moment",
+			looks{nil, nil, list{at("gw-1", 7, 1)}},
+			5 * time.Second, "confirmed by 1 of 1 gateways in 6 ms",
+		},
+		{
+			"the database is gone",
+			looks{list{at("gw-1", 6, 1)}, nil},
+			time.Second,
+			"done, but not confirmed: the gateways' progress cannot be read: list gateways: database unavailable",
+		},
+		{
+			"one without an address",
+			looks{list{{ID: "gw-1", Applied: 6, Age: 1000}}},
+			0,
+			"done, but confirmed by only 0 of 1 gateways after 0 ms:\n  gw-1, last seen 1 s ago, " + laggard + moment,
+		},
+		{
+			"hostile names",
+			looks{list{{ID: "gw\x1b[2J", AdminAddress: "\x07", Age: 4000}}},
+			0,
+			"done, but confirmed by only 0 of 1 gateways after 0 ms:\n  gw?[2J (?), silent for 4 s, " + laggard + forget + "'gw?[2J'",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got, took := waited(t, c.looks, Patience{Given: true, Max: c.wait}); got != c.want || took > c.wait {
+				t.Errorf("waited %v of %v\n got: %s\nwant: %s", took, c.wait, got, c.want)
+			}
+		})
+	}
+}
+
+// By default, it waits for 5 s, but only for a heartbeat if only gateways are missing that have been silent for long.
+func TestSilentGatewaysAreNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	live := at("gw-9", 7, 1)
+	for want, l := range map[time.Duration]looks{
+		1512 * time.Millisecond: {{at("gw-1", 1, 43_000), fencing(at("gw-2", 1, 180_000), 60_000), live}},
+		// The live one is waited for.
+		1513 * time.Millisecond: {{at("gw-1", 1, 43_000), at("gw-9", 1, 1)}, {at("gw-1", 1, 43_000), live}},
+		5 * time.Second:         {{at("gw-1", 1, 9_000)}},
+		// The database was away for 43 s.
+		6 * time.Millisecond: {{at("gw-1", 1, 43_000), at("gw-9", 1, 43_000)}, {at("gw-1", 1, 43_000), live}, {at("gw-1", 7, 1), live}},
+		// It is fenced within the 5 s.
+		3012 * time.Millisecond: {{fencing(at("gw-1", 1, 43_000), 2_000)}},
+	} {
+		if said, took := waited(t, l, Patience{}); took.Truncate(10*time.Millisecond) != want.Truncate(10*time.Millisecond) {
+			t.Errorf("waited %v, want %v: %s", took, want, said)
+		}
+	}
+}
+
+// After an interrupt, the gateways that may not have applied the change are still named.
+func TestInterruptedWait(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	behind := looks{{at("gw-1", 1, 0)}}
+	p := Waiter{Registry: &behind, Clock: time.Now, Sleep: func(ctx context.Context, _ time.Duration) error {
+		cancel()
+		return Sleep(ctx, time.Hour)
+	}}.Wait(ctx, 7, Patience{Given: true, Max: time.Hour})
+	if text := p.Text("may still accept this key"); !strings.Contains(text, "gw-1 (10.0.0.1), last seen 0 ms ago, may still accept this key") {
+		t.Error(text)
 	}
 }

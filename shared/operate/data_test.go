@@ -11,6 +11,7 @@ import (
 
 // A spreadsheet runs no cell. Numbers stay numbers, negative ones too.
 func TestCSVHasNoFormulas(t *testing.T) {
+	t.Parallel()
 	type row struct {
 		Name  string          `json:"name"`
 		Names []string        `json:"names"`

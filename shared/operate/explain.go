@@ -24,28 +24,49 @@ import (
 
 // Explanation is the output of usage explain; scripts rely on its fields.
 type Explanation struct {
-	Passes      bool        `json:"passes"`
-	Status      int         `json:"status,omitempty"` // of the refusal
-	Code        string      `json:"code,omitempty"`   // of the refusal
-	Reason      string      `json:"reason,omitempty"`
-	Until       string      `json:"until,omitempty"` // a request at this time or later would pass, if none is sent before
-	KeyID       string      `json:"keyId,omitempty"`
-	TenantID    string      `json:"tenantId,omitempty"`
-	Tenant      string      `json:"tenant,omitempty"`
-	Plan        string      `json:"plan,omitempty"`
-	Environment string      `json:"environment,omitempty"`
-	Scopes      []string    `json:"scopes,omitempty"`
-	Allow       []string    `json:"allow,omitempty"`
-	From        string      `json:"from,omitempty"`      // the client's address, if it was given
-	Operation   string      `json:"operation,omitempty"` // if it was given
-	Gateway     string      `json:"gateway,omitempty"`   // that reported the usage
-	Mode        string      `json:"mode,omitempty"`      // where that gateway counts: shared, memory or outage
-	Degraded    bool        `json:"degraded,omitempty"`  // Redis is away: the figures are what that gateway knows, and remaining is its share
-	Minute      *PolicyView `json:"minute,omitempty"`
-	Day         *PolicyView `json:"day,omitempty"`
-	Month       *PolicyView `json:"month,omitempty"`
-	KeyMinute   *PolicyView `json:"keyMinute,omitempty"` // the key's own limits
-	KeyDay      *PolicyView `json:"keyDay,omitempty"`
+	Passes      bool     `json:"passes"`
+	Status      int      `json:"status,omitempty"` // of the refusal
+	Code        string   `json:"code,omitempty"`   // of the refusal
+	Reason      string   `json:"reason,omitempty"`
+	Until       string   `json:"until,omitempty"` // a request at this time or later would pass, if none is sent before
+	KeyID       string   `json:"keyId,omitempty"`
+	TenantID    string   `json:"tenantId,omitempty"`
+	Tenant      string   `json:"tenant,omitempty"`
+	Plan        string   `json:"plan,omitempty"`
+	Environment string   `json:"environment,omitempty"`
+	Scopes      []string `json:"scopes,omitempty"`
+	Allow       []string `json:"allow,omitempty"`
+	From        string   `json:"from,omitempty"`      // the client's address, if it was given
+	Operation   string   `json:"operation,omitempty"` // if it was given
+	Gateway     string   `json:"gateway,omitempty"`   // that reported the usage
+	Mode        string   `json:"mode,omitempty"`      // where that gateway counts: shared, memory or outage
+	Degraded    bool     `json:"degraded,omitempty"`  // Redis is away: the figures are what that gateway knows, and remaining is its share
+	policies[PolicyView]
+}
+
+// policies have something of each limit that a call needs. nil: the limit is not set.
+type policies[P any] struct {
+	Minute    *P `json:"minute,omitempty"`
+	Day       *P `json:"day,omitempty"`
+	Month     *P `json:"month,omitempty"`
+	KeyMinute *P `json:"keyMinute,omitempty"` // the key's own limits
+	KeyDay    *P `json:"keyDay,omitempty"`
+}
+
+// each returns the members in the order of policyTexts.
+func (p *policies[P]) each() [5]**P {
+	return [...]**P{&p.Minute, &p.Day, &p.Month, &p.KeyMinute, &p.KeyDay}
+}
+
+var policyTexts = [5]struct {
+	name, of string // of: what its limit counts
+	code     code.Code
+}{
+	{"Minute", "of the last 60 seconds", code.MinuteQuotaExceeded},
+	{"Day", "of this UTC day", code.DayQuotaExceeded},
+	{"Month", "of this month", code.MonthQuotaExceeded},
+	{"Key's minute", "of this key in the last 60 seconds", code.KeyQuotaExceeded},
+	{"Key's day", "of this key in this UTC day", code.KeyQuotaExceeded},
 }
 
 // Sheet returns the explanation as names and texts for people. The first row is the verdict.
@@ -66,35 +87,22 @@ func (e Explanation) Sheet() [][2]string {
 			{"Scopes", strings.Join(e.Scopes, " ")},
 		}...)
 	}
-	for _, p := range []struct {
-		name string
-		view *PolicyView
-	}{{"Minute", e.Minute}, {"Day", e.Day}, {"Month", e.Month}, {"Key's minute", e.KeyMinute}, {"Key's day", e.KeyDay}} {
-		if p.view != nil {
-			rows = append(rows, [2]string{p.name, fmt.Sprintf("%s of %s used, %s remaining",
-				humanize.Comma(p.view.Used), humanize.Comma(p.view.Limit), humanize.Comma(p.view.Remaining))})
+	left := int64(plan.LimitMax)
+	for i, p := range e.each() {
+		if p := *p; p != nil {
+			left = min(left, p.Remaining)
+			rows = append(rows, [2]string{policyTexts[i].name, fmt.Sprintf("%s of %s used, %s remaining",
+				humanize.Comma(p.Used), humanize.Comma(p.Limit), humanize.Comma(p.Remaining))})
 		}
 	}
 	if e.Degraded {
-		rows = append(rows, [2]string{"Counted", fmt.Sprintf("Redis is away: gateway %s admits %s more of its share",
-			e.Gateway, humanize.Comma(e.remaining()))})
+		rows = append(rows, [2]string{"Counted", fmt.Sprintf("Redis is away: gateway %s admits %s more of its share", e.Gateway, humanize.Comma(left))})
 	} else if e.Mode == "shared" {
 		rows = append(rows, [2]string{"Counted", "by all gateways together; reported by " + e.Gateway})
 	} else if e.Mode != "" {
 		rows = append(rows, [2]string{"Counted", "by gateway " + e.Gateway + " only (" + e.Mode + ")"})
 	}
 	return rows
-}
-
-// remaining is what is left of the limit that has least.
-func (e Explanation) remaining() int64 {
-	left := int64(plan.LimitMax)
-	for _, p := range []*PolicyView{e.Minute, e.Day, e.Month, e.KeyMinute, e.KeyDay} {
-		if p != nil {
-			left = min(left, p.Remaining)
-		}
-	}
-	return left
 }
 
 // verdict says whether the next call passes, and if not, why and until when.
@@ -126,46 +134,13 @@ type PolicyView struct {
 
 // figures is a gateway's response to GET /quota/TENANT?key=ID&cost=N on its admin port. Times are in ms; a retryAt of 0 means at once.
 type figures struct {
-	gateway     string
 	from        keystore.Gateway
-	cost        int64         // of the call
-	Environment string        `json:"environment"` // of the keys that the gateway accepts
-	Mode        string        `json:"mode"`
-	Degraded    bool          `json:"degraded"`
-	Refuses     bool          `json:"refuses"`
-	Minute      *policyAnswer `json:"minute"` // nil: the policy is not set
-	Day         *policyAnswer `json:"day"`
-	Month       *policyAnswer `json:"month"`
-	KeyMinute   *policyAnswer `json:"keyMinute"`
-	KeyDay      *policyAnswer `json:"keyDay"`
-}
-
-// has reports whether the figures have the limits of the key itself. An earlier version of the gateway does not report them.
-func (f figures) has(own plan.Limits) bool {
-	return (own.Minute == 0 || f.KeyMinute != nil) && (own.Day == 0 || f.KeyDay != nil)
-}
-
-// refusal is what one policy refuses with.
-type refusal struct {
-	*policyAnswer
-	code code.Code
-	of   string // what its limit counts
-}
-
-// refusal returns the refusal that ends last. Without one, its retryAt is 0. The order is that of quota.Verdict.Violated.
-func (f figures) refusal() (last refusal) {
-	for _, r := range []refusal{
-		{f.Month, code.MonthQuotaExceeded, "of this month"},
-		{f.Day, code.DayQuotaExceeded, "of this UTC day"},
-		{f.Minute, code.MinuteQuotaExceeded, "of the last 60 seconds"},
-		{f.KeyDay, code.KeyQuotaExceeded, "of this key in this UTC day"},
-		{f.KeyMinute, code.KeyQuotaExceeded, "of this key in the last 60 seconds"},
-	} {
-		if r.retryAt() > last.retryAt() {
-			last = r
-		}
-	}
-	return last
+	cost        int64  // of the call
+	Environment string `json:"environment"` // of the keys that the gateway accepts
+	Mode        string `json:"mode"`
+	Degraded    bool   `json:"degraded"`
+	Refuses     bool   `json:"refuses"`
+	policies[policyAnswer]
 }
 
 type policyAnswer struct {
@@ -176,18 +151,20 @@ type policyAnswer struct {
 	RetryAt   instant.Millis `json:"retryAt"`
 }
 
-func (p *policyAnswer) retryAt() instant.Millis {
-	if p == nil {
-		return 0
-	}
-	return p.RetryAt
+// has reports whether the figures have the limits of the key itself. An earlier version of the gateway does not report them.
+func (f *figures) has(own plan.Limits) bool {
+	return (own.Minute == 0 || f.KeyMinute != nil) && (own.Day == 0 || f.KeyDay != nil)
 }
 
-func (p *policyAnswer) view() *PolicyView {
-	if p == nil {
-		return nil
+// refusal returns the refusal that ends last, and its place in policyTexts. Without one, its RetryAt is 0. Of those that end together, it is
+// the one that quota.Verdict.Violated names: the longest of the tenant's, then of the key's.
+func (f *figures) refusal() (last policyAnswer, at int) {
+	for _, i := range [...]int{2, 1, 0, 4, 3} {
+		if p := *f.each()[i]; p != nil && p.RetryAt > last.RetryAt {
+			last, at = *p, i
+		}
 	}
-	return &PolicyView{Limit: p.Limit, Used: p.Used, Remaining: p.Remaining, ResetAt: p.ResetAt.String()}
+	return last, at
 }
 
 // NextCall are the arguments of usage explain. One of Key, Tenant and Token says whose call it is.
@@ -199,17 +176,28 @@ type NextCall struct {
 	Operation string  `json:"operation" placeholder:"ID" help:"The operation, as openapi.yaml names it: listPets, createPet."`
 }
 
-// Explain explains what would happen to the call. Errors: those of Operator.Explain, an ArgumentError, a NotFoundError.
+// Explain explains what would happen to the call. Errors: those of Operator.explain, an ArgumentError, a NotFoundError.
 func (c NextCall) Explain(ctx context.Context, o Operator) (e Explanation, err error) {
 	switch {
 	case c.Token != "":
-		return o.ExplainToken(ctx, []byte(strings.TrimSpace(c.Token)), c.From.Addr, c.Operation)
+		token := strings.TrimSpace(c.Token)
+		if _, malformed := apikey.Parse([]byte(token)); malformed != nil {
+			return e.refuse(code.MalformedKey, malformed.Error()), nil
+		}
+		k, err := o.Store.KeyByToken(ctx, token)
+		if errors.Is(err, keystore.ErrNotFound) {
+			return e.refuse(code.InvalidKey, "no key has this token"), nil
+		} else if err != nil {
+			return e, err
+		}
+		c.Key.Key = k.ID
+		fallthrough
 	case c.Tenant == "":
-		_, k, err := o.Key(ctx, c.Key.Key)
+		t, k, err := o.Key(ctx, c.Key.Key)
 		if err != nil {
 			return e, err
 		}
-		return o.Explain(ctx, k, c.From.Addr, c.Operation)
+		return o.explain(ctx, t, k, c.From.Addr, c.Operation)
 	case c.From.IsValid() || c.Operation != "":
 		return e, ArgumentError("--from and --operation are for a key: its allow-list and its scopes decide")
 	}
@@ -217,32 +205,13 @@ func (c NextCall) Explain(ctx context.Context, o Operator) (e Explanation, err e
 	if err != nil {
 		return e, err
 	}
-	return o.ExplainTenant(ctx, t)
+	return o.explainTenant(ctx, t)
 }
 
-// ExplainToken is Explain for the key of a token.
-func (o Operator) ExplainToken(ctx context.Context, token []byte, from netip.Addr, operation string) (e Explanation, err error) {
-	if _, malformed := apikey.Parse(token); malformed != nil {
-		return e.refuse(code.MalformedKey, malformed.Error()), nil
-	}
-	k, err := o.Store.KeyByToken(ctx, string(token))
-	if errors.Is(err, keystore.ErrNotFound) {
-		return e.refuse(code.InvalidKey, "no key has this token"), nil
-	}
-	if err != nil {
-		return e, err
-	}
-	return o.Explain(ctx, k, from, operation)
-}
-
-// Explain decides about the next request with a key as a gateway of the key's environment would: by package access, then by the quota,
+// explain decides about the next request with a key as a gateway of the key's environment would: by package access, then by the quota,
 // then by the operation. It does not count as a request. An invalid address ignores the allow-list. Without an operation, scopes do not
 // matter. Errors: an UnknownOperationError, those of the store, and one if no gateway responds.
-func (o Operator) Explain(ctx context.Context, k keystore.Key, from netip.Addr, operation string) (e Explanation, err error) {
-	t, err := o.OwnerOf(ctx, k)
-	if err != nil {
-		return e, err
-	}
+func (o Operator) explain(ctx context.Context, t Owner, k keystore.Key, from netip.Addr, operation string) (e Explanation, err error) {
 	ban, err := o.Ban(ctx, k.ID)
 	if err != nil {
 		return e, err
@@ -278,16 +247,12 @@ func (o Operator) Explain(ctx context.Context, k keystore.Key, from netip.Addr, 
 	return e, nil
 }
 
-// ExplainTenant is Explain for any valid key of a tenant: without its bans, allow-list and scopes.
-func (o Operator) ExplainTenant(ctx context.Context, t keystore.Tenant) (e Explanation, err error) {
-	owner, err := o.Owner(ctx, t)
-	if err != nil {
-		return e, err
-	}
+// explainTenant is Explain for any valid key of a tenant: without its bans, allow-list and scopes.
+func (o Operator) explainTenant(ctx context.Context, t Owner) (e Explanation, err error) {
 	e = Explanation{TenantID: t.ID.String(), Tenant: t.Name, Plan: t.Plan}
 	k := keystore.Key{Environment: apikey.Live}
-	if why := decide(k, owner, netip.Addr{}, 0, o.Now()); why != access.Allowed {
-		return e.refuse(code.Of(why), refusedBecause(why, k, owner)), nil
+	if why := decide(k, t, netip.Addr{}, 0, o.Now()); why != access.Allowed {
+		return e.refuse(code.Of(why), refusedBecause(why, k, t)), nil
 	}
 	f, err := o.figures(ctx, t.ID, k, "")
 	if err != nil {
@@ -364,7 +329,8 @@ func (e Explanation) byBan(ban keystore.Ban, k keystore.Key, t Owner, from netip
 	if ban.Notice != "" {
 		e.Reason += fmt.Sprintf("; the tenant is told %q", ban.Notice)
 	}
-	until := max(ban.Until, f.refusal().retryAt())
+	last, _ := f.refusal()
+	until := max(ban.Until, last.RetryAt)
 	if why := decide(k, t, from, 0, until); why != access.Allowed {
 		e.Until = ""
 		e.Reason += fmt.Sprintf("; the ban ends at %s, and calls are refused then too: %s",
@@ -381,17 +347,21 @@ func (e Explanation) byFigures(f figures) Explanation {
 		return e.refuse(code.InvalidKey,
 			fmt.Sprintf("this is a %s key, but all gateways that respond accept only %s keys", e.Environment, f.Environment))
 	}
-	e.Gateway, e.Mode, e.Degraded, e.Minute, e.Day, e.Month = f.gateway, f.Mode, f.Degraded, f.Minute.view(), f.Day.view(), f.Month.view()
-	e.KeyMinute, e.KeyDay = f.KeyMinute.view(), f.KeyDay.view()
-	switch last := f.refusal(); {
+	e.Gateway, e.Mode, e.Degraded = f.from.ID, f.Mode, f.Degraded
+	for i, p := range f.each() {
+		if p := *p; p != nil {
+			*e.each()[i] = &PolicyView{Limit: p.Limit, Used: p.Used, Remaining: p.Remaining, ResetAt: p.ResetAt.String()}
+		}
+	}
+	switch last, at := f.refusal(); {
 	case f.Refuses:
-		e = e.refuse(code.LimitsUnavailable, "Redis is away, and gateway "+f.gateway+" refuses all requests until it answers")
-	case last.retryAt() == 0:
+		e = e.refuse(code.LimitsUnavailable, "Redis is away, and gateway "+f.from.ID+" refuses all requests until it answers")
+	case last.RetryAt == 0:
 		e.Passes = true
 	case f.Degraded:
-		e = e.refuse(code.LimitsDegraded, "Redis is away, and the share of gateway "+f.gateway+" is used up")
+		e = e.refuse(code.LimitsDegraded, "Redis is away, and the share of gateway "+f.from.ID+" is used up")
 	default:
-		e = e.refuse(last.code, fmt.Sprintf("%s of %s %s are used%s", humanize.Comma(last.Used), Plural(last.Limit, "request"), last.of,
+		e = e.refuse(policyTexts[at].code, fmt.Sprintf("%s of %s %s are used%s", humanize.Comma(last.Used), Plural(last.Limit, "request"), policyTexts[at].of,
 			Either(f.cost > 1, ", and the operation costs "+humanize.Comma(f.cost), "")))
 		if f.cost <= last.Limit {
 			e.Until = roundedUp(last.RetryAt)
@@ -432,7 +402,7 @@ func (o Operator) figures(ctx context.Context, t id.Tenant, k keystore.Key, oper
 			hasOld = true
 		}
 	}
-	if other.gateway != "" && !hasOld {
+	if other.from.ID != "" && !hasOld {
 		return other, nil
 	}
 	return figures{}, problem
@@ -446,7 +416,7 @@ func silentLast(gateways []keystore.Gateway) {
 }
 
 func askGateway(ctx context.Context, g keystore.Gateway, t id.Tenant, k keystore.Key, operation string) (figures, error) {
-	f, query := figures{gateway: g.ID, from: g, cost: max(1, g.Document.Costs[operation])}, url.Values{}
+	f, query := figures{from: g, cost: max(1, g.Document.Costs[operation])}, url.Values{}
 	if f.cost > 1 {
 		query.Set("cost", strconv.FormatInt(f.cost, 10))
 	}

@@ -1,10 +1,179 @@
-package operate
+package operate_test
 
-import "testing"
+import (
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
 
-// A request before the instant would be too early.
-func TestRoundedUp(t *testing.T) {
-	if got := roundedUp(1772366400001) + roundedUp(1772366400000); got != "2026-03-01T12:00:01Z2026-03-01T12:00:00Z" {
-		t.Errorf("roundedUp = %q", got)
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
+	"petgate/shared/operate"
+	"petgate/shared/testkit/must"
+)
+
+// What usage explain says about the next call. A server of the test stands for the admin port of gateways. The rows follow one another.
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	o, ci, clock := operator(t)
+	answers := map[string]string{} // by path, with or without a query
+	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer, ok := answers[r.URL.RequestURI()]
+		if !ok { // as an earlier version, which ignores the query
+			answer, ok = answers[r.URL.Path]
+		}
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = w.Write([]byte(answer))
+	}))
+	t.Cleanup(admin.Close)
+	tenant, err := o.Tenant(t.Context(), "acme")
+	must.Do(t, err)
+	quota := "/quota/" + tenant.ID.String()
+	gateway := func(id, address string) keystore.Registration {
+		r := keystore.Registration{ID: id, Incarnation: "a", AdminAddress: address}
+		generation, err := o.Store.Register(t.Context(), r, nil)
+		must.Do(t, err)
+		r.Generation = generation
+		return r
+	}
+	made := func(k operate.CreateKey) (operate.KeyRef, operate.NextCall) {
+		k.TenantRef = acme
+		r := done(t, o, k)
+		v, _ := r.NewKey()
+		return keyOf(t, r), operate.NextCall{Token: v.Token + "\n"}
+	}
+	mine, byToken := made(operate.CreateKey{Name: "mine"})
+	insider, inside := made(operate.CreateKey{Allow: blocks(t, "10.0.0.0/8")})
+	_, test := made(operate.CreateKey{Test: true})
+	_, short := made(operate.CreateKey{Expires: operate.Moment{Period: operate.Period(time.Minute)}})
+	stranger, err := apikey.Mint(apikey.Live, rand.Reader)
+	must.Do(t, err)
+	byTenant, byKey := operate.NextCall{Tenant: "acme"}, operate.NextCall{Key: ci.Key}
+	call := func(from, operation string) operate.NextCall {
+		return operate.NextCall{Key: insider.Key, From: operate.Address{Addr: netip.MustParseAddr(from)}, Operation: operation}
+	}
+	set := func(mode, more string) func() {
+		return func() {
+			answers[quota] = `{"environment":"live","mode":"` + mode + fmt.Sprintf(`","degraded":%t,"refuses":%t,`, mode != "shared" && mode != "memory", mode == "refuse") + more + `}`
+		}
+	}
+	verbs := func(all ...operate.Preparer) func() {
+		return func() {
+			for _, verb := range all {
+				done(t, o, verb)
+			}
+		}
+	}
+	const (
+		minuteFree = `"minute":{"limit":60,"used":3,"remaining":57,"resetAt":1772366450250}`
+		minuteFull = `"minute":{"limit":60,"used":60,"resetAt":1772366450250,"retryAt":1772366430001}`
+		dayFull    = `"day":{"limit":1000,"used":1000,"resetAt":1772409600000,"retryAt":1772409600000}`
+		untold     = "no gateway told how much of the quota is used, and only gateways know"
+		banned     = "refused: 429 key_banned, banned by ada: scraping"
+	)
+	ban := func(lasts time.Duration) operate.AddBan {
+		return operate.AddBan{Key: operate.BannedKey{KeyID: ci.Key}, For: operate.Period(lasts), Reason: "scraping", Tell: "Write to us."}
+	}
+	lift := operate.LiftBan{KeyRef: ci}
+	for i, c := range []struct {
+		before func()
+		call   operate.NextCall
+		want   string // the verdict, or a part of the error
+	}{
+		{nil, operate.NextCall{Token: "nonsense"}, "refused: 401 malformed_api_key, a key begins with a prefix and _live_ or _test_"},
+		{nil, operate.NextCall{Token: stranger}, "refused: 401 invalid_api_key, no key has this token"},
+		{nil, byToken, "no gateway is registered, and only gateways know how much of a quota is used"},
+		{func() { gateway("gw-0", "127.0.0.1:1") }, byKey, untold + "\n  gw-0 (127.0.0.1): "},
+		{func() { gateway("gw-1", admin.URL) }, byKey, "404 Not Found"},
+		{set("memory", minuteFree), byKey, "passes"},
+		{nil, byToken, "passes"},
+		{nil, byTenant, "passes, if its key is valid"},
+		{nil, operate.NextCall{Tenant: "acme", Operation: "listPets"}, "--from and --operation are for a key"},
+		{set("shared", minuteFull), byKey, "refused: 429 minute_quota_exceeded, 60 of 60 requests of the last 60 seconds are used; passes from 2026-03-01T12:00:31Z"},
+		{set("shared", minuteFull+","+dayFull), byTenant, "refused: 429 day_quota_exceeded, 1,000 of 1,000 requests of this UTC day are used; passes from 2026-03-02T00:00:00Z"},
+		{set("shared", dayFull+`,"month":{"limit":5000,"used":5000,"retryAt":1772409600000}`), byTenant,
+			"refused: 429 month_quota_exceeded, 5,000 of 5,000 requests of this month are used; passes from 2026-03-02T00:00:00Z"},
+		{set("outage", minuteFree), byKey, "passes"},
+		{set("outage", minuteFull), byKey, "refused: 429 limits_degraded, Redis is away, and the share of gateway gw-1 is used up"},
+		{set("refuse", minuteFull), byKey, "refused: 503 limits_unavailable, Redis is away, and gateway gw-1 refuses all requests until it answers"},
+
+		{verbs(ban(10 * time.Minute)), byKey, banned + `; the tenant is told "Write to us."; passes from 2026-03-01T12:10:00Z`},
+		{set("shared", minuteFull+","+dayFull), byKey, `"Write to us."; passes from 2026-03-02T00:00:00Z`},
+		{func() { clear(answers) }, byKey, `"Write to us."; no gateway told how much of the quota is used; passes from 2026-03-01T12:10:00Z`},
+		{verbs(lift, operate.UpdateKey{KeyRef: ci, Minute: 5, Day: 50}), byKey, "404 Not Found"},
+		{set("shared", minuteFree), byKey, "it does not report the key's own limits"},
+		{func() {
+			answers[quota+"?key="+ci.Key.String()] = `{"environment":"live","mode":"shared",` + minuteFree +
+				`,"keyMinute":{"limit":5,"used":5,"retryAt":1772366440001},"keyDay":{"limit":50,"used":5,"remaining":45}}`
+		}, byKey, "refused: 429 key_quota_exceeded, 5 of 5 requests of this key in the last 60 seconds are used; passes from 2026-03-01T12:00:41Z"},
+		{nil, byToken, "passes"},
+
+		{func() { answers[quota] = "no JSON" }, byToken, "invalid character"},
+		{set("shared", minuteFree), test, "refused: 401 invalid_api_key, this is a test key, but all gateways that respond accept only live keys"},
+		{nil, inside, "passes from 10.0.0.0/8 only"},
+		{nil, call("192.0.2.1", ""), "refused: 403 address_not_allowed, the address is not in the allow-list of the key: 10.0.0.0/8"},
+		{nil, call("10.1.2.3", ""), "passes from 10.1.2.3"},
+		{func() {
+			answers["/about"] = `{"operations":[{"id":"listPets","scopes":["pets:read"]},{"id":"createPet","scopes":["pets:write"]},{"id":"getPet","gone":true}]}`
+		}, call("10.1.2.3", "listPets"), "passes from 10.1.2.3"},
+		{verbs(operate.UpdateKey{KeyRef: insider, Scopes: []operate.Scope{"pets:read"}}), call("10.1.2.3", "createPet"),
+			"refused: 403 insufficient_scope, the key does not have the scope pets:write. The request is charged"},
+		{nil, call("10.1.2.3", "getPet"), "refused: 410 operation_removed, the operation has been removed. The request is charged"},
+		{nil, call("10.1.2.3", "listPet"), `there is no operation "listPet"; all operations: listPets, createPet, getPet`},
+
+		{verbs(operate.SuspendTenant{TenantRef: acme}), byTenant, "refused: 403 tenant_suspended, the tenant is suspended"},
+		{verbs(operate.ResumeTenant{TenantRef: acme}, operate.MoveTenant{TenantRef: acme, Plan: "enterprise"}), byToken,
+			"refused: 403 quota_not_set, neither plan enterprise nor the tenant sets a limit"},
+		{verbs(operate.MoveTenant{TenantRef: acme, Plan: "free"}, operate.DisableKey{KeyRef: mine}), byToken, "refused: 401 invalid_api_key, disabled at 2026-03-01T12:00:00Z"},
+		{verbs(operate.EnableKey{KeyRef: mine}, operate.RotateKey{KeyRef: mine, Grace: operate.Grace{Given: true, Length: time.Second}}), byToken, "passes"},
+		{func() { *clock = clock.Add(time.Hour) }, byToken, "refused: 401 invalid_api_key, replaced by KEY; ended at 2026-03-01T12:00:01Z"},
+		{nil, short, "refused: 401 invalid_api_key, expired at 2026-03-01T12:01:00Z"},
+		{verbs(operate.RevokeKey{KeyRef: ci}), byKey, "refused: 401 invalid_api_key, revoked at 2026-03-01T13:00:00Z"},
+	} {
+		if c.before != nil {
+			c.before()
+		}
+		e, err := c.call.Explain(t.Context(), o)
+		got := keyIDs.ReplaceAllString(fmt.Sprint(err, "; ", e.Sheet()[0][1]), "KEY")
+		if err == nil {
+			got = strings.TrimPrefix(got, "<nil>; ")
+		}
+		if !strings.Contains(got, c.want) || err == nil && strings.HasPrefix(c.want, "passes") && got != c.want {
+			t.Errorf("row %d: %s\nwant %s", i, got, c.want)
+		}
+	}
+}
+
+// The gateway is asked for the cost of the operation, and a call that costs more than a limit never passes.
+func TestExplainACost(t *testing.T) {
+	t.Parallel()
+	o, ci, _ := operator(t)
+	asked, limit := "", 60
+	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = r.URL.RequestURI()
+		fmt.Fprintf(w, `{"environment":"live","mode":"shared","minute":{"limit":%d,"used":41,"remaining":19,"retryAt":1772366430001}}`, limit)
+	}))
+	t.Cleanup(admin.Close)
+	r := keystore.Registration{ID: "gw-1", Incarnation: "a", AdminAddress: admin.URL}
+	_, err := o.Store.Register(t.Context(), r, nil)
+	must.Do(t, err)
+	must.Do(t, o.Store.DescribeGateway(t.Context(), r, keystore.Document{Costs: map[string]int64{"searchPets": 20}}))
+	for _, c := range []struct {
+		limit int
+		until string
+	}{{60, instant.Millis(1772366431000).String()}, {19, ""}} {
+		limit = c.limit
+		e, err := operate.NextCall{Key: ci.Key, Operation: "searchPets"}.Explain(t.Context(), o)
+		if err != nil || !strings.HasSuffix(asked, "?cost=20") || !strings.Contains(e.Reason, "are used, and the operation costs 20") || e.Until != c.until {
+			t.Errorf("asked %s: %+v, %v", asked, e, err)
+		}
 	}
 }

@@ -18,6 +18,7 @@ func answerOf(id string, since, elapsed int64, tenants ...LiveTenant) Figures {
 
 // Rates are exact: over several gateways, for a tenant that begins to call, and after a gateway's restart.
 func TestRates(t *testing.T) {
+	t.Parallel()
 	type tenants = []LiveTenant
 	var w Watch
 	for _, c := range []struct {
@@ -59,6 +60,7 @@ func TestRates(t *testing.T) {
 
 // The use of a quota is that of the gateway that has decided last, not what another remembers.
 func TestSumTenantsTakesTheLatestUse(t *testing.T) {
+	t.Parallel()
 	answers := func(elapsed int64, second, third LiveTenant) []Figures {
 		return []Figures{
 			answerOf("1", 1, elapsed, LiveTenant{ID: "a", Requests: 5, MinuteUsed: 60, DayUsed: 100, MonthUsed: 200}),

@@ -1,14 +1,12 @@
 package operate
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"iter"
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/dustin/go-humanize"
 
@@ -165,13 +163,53 @@ type KeyRef struct {
 	Key KeyID `arg:"" json:"key" required:"" help:"The key's ID, key_…"`
 }
 
-// prepare prepares a change of the key.
-func (a KeyRef) prepare(ctx context.Context, o Operator, change func(Owner, keystore.Key) Operation) (Operation, error) {
+// keyChange is a change of one key. In its texts, KEY is the key.
+type keyChange struct {
+	ask, laggard  string // see Operation
+	done, already string // sentences, if the key was changed and if it was so before
+	made          func(context.Context, id.Key) (keystore.Key, keystore.Change, error)
+}
+
+// change prepares a change that sets when the key was revoked or disabled.
+func (a KeyRef) change(ctx context.Context, o Operator, c keyChange) (Operation, error) {
 	t, k, err := o.Key(ctx, a.Key.Key)
-	if err != nil {
-		return Operation{}, err
-	}
-	return change(t, k), nil
+	named := func(text string) string { return strings.Replace(text, "KEY", Describe(k)+" of tenant "+t.Name, 1) }
+	return Operation{Question: named(c.ask), Laggard: c.laggard, Change: func(ctx context.Context) (Outcome, error) {
+		is, change, err := c.made(ctx, k.ID)
+		return Outcome{Change: change, View: ViewKey(is, t, 0, o.Now()), Done: named(Either(is.RevokedAt != k.RevokedAt, c.done, c.already))}, err
+	}}, err
+}
+
+// DisableKey is the argument of key disable.
+type DisableKey struct{ KeyRef }
+
+// Prepare prepares a pause of the key, which EnableKey ends.
+func (a DisableKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
+	return a.change(ctx, o, keyChange{
+		ask: "Disable key KEY? It is refused until it is enabled.", laggard: "may still accept this key",
+		done: "Disabled key KEY.", already: "Key KEY was already disabled.", made: o.Store.DisableKey,
+	})
+}
+
+// EnableKey is the argument of key enable.
+type EnableKey struct{ KeyRef }
+
+// Prepare prepares the end of a pause.
+func (a EnableKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
+	return a.change(ctx, o, keyChange{
+		laggard: "may still refuse this key", done: "Enabled key KEY.", already: "Key KEY was not disabled.", made: o.Store.EnableKey,
+	})
+}
+
+// RevokeKey is the argument of key revoke.
+type RevokeKey struct{ KeyRef }
+
+// Prepare prepares the end of the key.
+func (a RevokeKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
+	return a.change(ctx, o, keyChange{
+		ask: "Revoke key KEY? It cannot be undone.", laggard: "may still accept this key",
+		done: "Revoked key KEY.", already: "Key KEY was already revoked.", made: o.Store.RevokeKey,
+	})
 }
 
 // terms reads the expiry of a key (0: none was given) and its scopes.
@@ -182,6 +220,38 @@ func (o Operator) terms(expires Moment, scopes []Scope) (instant.Millis, apikey.
 	}
 	set, err := ScopesOf(scopes)
 	return at, set, wrongArgument("--scope", err)
+}
+
+// checkTerms refuses limits that a key did not have before and that never admit a request of some operation. It also refuses new scopes
+// that no operation of the registered gateways needs. If no gateway says what it serves, it accepts all: keys may be made first.
+func (o Operator) checkTerms(ctx context.Context, before, after keystore.Key) error {
+	if after.Limits != before.Limits {
+		if err := o.admitsCosts(ctx, after.Limits); err != nil {
+			return err
+		}
+	}
+	known, isKnown, err := o.Store.Scopes(ctx)
+	if err != nil || !isKnown {
+		return err
+	}
+	for _, name := range after.Scopes.Names() {
+		if !before.Scopes.Has(name) && !known.Has(name) && name != apikey.UsageRead {
+			return fmt.Errorf("%w: no operation of the registered gateways needs the scope %q: use %s", keystore.ErrInvalid, name,
+				strings.Join(append(known.Names(), apikey.UsageRead), ", "))
+		}
+	}
+	return nil
+}
+
+// neverBinds says which limits of a key are not below its tenant's, so that they never refuse a request. Empty: none.
+func neverBinds(k keystore.Key, t Owner) (text string) {
+	of := t.LimitsIn(k.Environment)
+	for policy, limit := range k.Limits.Set() {
+		if tenants := of.Of(policy); tenants != 0 && limit >= tenants {
+			text += fmt.Sprintf(" Its own limit of %s per %s never binds: its tenant has %s.", Plural(limit, "request"), policy, humanize.Comma(tenants))
+		}
+	}
+	return text
 }
 
 // CreateKey are the arguments of key create.
@@ -199,7 +269,7 @@ type CreateKey struct {
 	Environment apikey.Environment `kong:"-" json:"environment" help:"live or test (default: live)."`
 }
 
-// Prepare prepares the new key, or finds one that is valid now and has its name.
+// Prepare prepares the new key, or finds one that is valid now and has its name. The view of its outcome is the only place of the token.
 func (a CreateKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
 	expiresAt, scopes, err := o.terms(a.Expires, a.Scopes)
 	if err != nil {
@@ -209,38 +279,56 @@ func (a CreateKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
 	if err != nil {
 		return Operation{}, err
 	}
-	owner, err := o.Owner(ctx, t)
-	if err != nil {
-		return Operation{}, err
-	}
+	op := Operation{Laggard: "may not accept this key yet"}
 	if a.IfNotExists {
 		for k, err := range o.Store.Keys(ctx, t.ID) {
 			if err != nil || k.Name == string(a.Name) && k.InUse(o.Now()) {
-				return o.keepKey(owner, k), err
+				op.Change = func(ctx context.Context) (Outcome, error) {
+					change, err := o.Store.LastEvent(ctx)
+					return Outcome{
+						Change: change, View: ViewKey(k, t, 0, o.Now()),
+						Done: "Key " + Describe(k) + " of tenant " + t.Name + " already exists. Its token cannot be shown again.",
+					}, err
+				}
+				return op, err
 			}
 		}
 	}
 	if a.Test {
 		a.Environment = apikey.Test
 	}
-	return o.CreateKey(owner, keystore.KeySpec{
+	spec := keystore.KeySpec{
 		Tenant: t.ID, Name: string(a.Name), Environment: a.Environment, Scopes: scopes, Allow: Prefixes(a.Allow), ExpiresAt: expiresAt,
 		Limits: LimitsOf(a.Minute, a.Day, 0),
-	}), nil
+	}
+	op.Change = func(ctx context.Context) (Outcome, error) {
+		if err := o.checkTerms(ctx, keystore.Key{}, keystore.Key{Scopes: spec.Scopes, Limits: spec.Limits}); err != nil {
+			return Outcome{}, err
+		}
+		// Nothing that can fail may come after the creation of the token.
+		key, token, change, err := o.Store.CreateKey(ctx, spec)
+		if err != nil && !keystore.IsUnknown(err) {
+			return Outcome{}, err
+		}
+		view := ViewKey(key, t, 0, o.Now())
+		view.Token = token
+		return Outcome{
+			Change: change, View: view, Hint: t.keyHint(),
+			Done: fmt.Sprintf("Created %s key %s of tenant %s.", key.Environment, Describe(key), t.Name) + neverBinds(key, t),
+		}, err
+	}
+	return op, nil
 }
 
-// keepKey is for a key that was to be created and exists.
-func (o Operator) keepKey(t Owner, k keystore.Key) Operation {
-	return Operation{
-		Laggard: "may not accept this key yet",
-		Change: func(ctx context.Context) (Outcome, error) {
-			change, err := o.Store.LastEvent(ctx)
-			return Outcome{
-				Change: change, View: ViewKey(k, t, 0, o.Now()), Existed: true,
-				Done: "Key " + Describe(k) + " of tenant " + t.Name + " already exists. Its token cannot be shown again.",
-			}, err
-		},
+// keyHint says what a new key of the tenant shares, or why it is refused.
+func (t Owner) keyHint() (text string) {
+	if limits := Limits(t.Limits); limits != "" {
+		text = " Limits belong to the tenant: all its keys share " + limits + "."
 	}
+	if t.Suspended {
+		text += "\nTenant " + t.Name + " is suspended: its keys are refused. To resume it: keyadmin tenant resume " + ShellWord(t.Name)
+	}
+	return text + t.quotaHint()
 }
 
 // UpdateKey are the arguments of key update.
@@ -278,204 +366,49 @@ func (a UpdateKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
 	if err != nil {
 		return Operation{}, err
 	}
-	return a.prepare(ctx, o, func(t Owner, k keystore.Key) Operation {
-		return o.UpdateKey(t, k, func(k *keystore.Key) {
-			if a.Name != "" {
-				k.Name = string(a.Name)
-			}
-			if scopes != "" {
-				k.Scopes = scopes
-			}
-			if len(a.Allow) > 0 || a.AllowAny {
-				k.Allow = Prefixes(a.Allow)
-			}
-			if expiresAt != 0 || a.NoExpires {
-				k.ExpiresAt = expiresAt
-			}
-			k.Limits = k.Limits.Changed(LimitsOf(a.Minute, a.Day, 0))
-		})
-	})
+	t, k, err := o.Key(ctx, a.Key.Key)
+	if err != nil {
+		return Operation{}, err
+	}
+	edit := func(k *keystore.Key) {
+		if a.Name != "" {
+			k.Name = string(a.Name)
+		}
+		if scopes != "" {
+			k.Scopes = scopes
+		}
+		if len(a.Allow) > 0 || a.AllowAny {
+			k.Allow = Prefixes(a.Allow)
+		}
+		if expiresAt != 0 || a.NoExpires {
+			k.ExpiresAt = expiresAt
+		}
+		k.Limits = k.Limits.Changed(LimitsOf(a.Minute, a.Day, 0))
+	}
+	will, named := k, Describe(k)+" of tenant "+t.Name
+	edit(&will)
+	op := Operation{Laggard: "may still apply the key's old terms"}
+	if will.Limits.Narrows(k.Limits) && will.Limits.Check() == nil {
+		op.Question = "Lower the limits of key " + named + ": " + Moved(k, will) + "?"
+	}
+	op.Change = func(ctx context.Context) (Outcome, error) {
+		if err := o.checkTerms(ctx, k, will); err != nil {
+			return Outcome{}, err
+		}
+		updated, change, err := o.Store.UpdateKey(ctx, k.ID, edit)
+		done := "Key " + named + " already has these settings."
+		if changes := Moved(k, updated); changes != "" {
+			done = "Changed key " + named + ": " + changes + "." + neverBinds(updated, t)
+		}
+		return Outcome{Change: change, View: ViewKey(updated, t, 0, o.Now()), Done: done}, err
+	}
+	return op, nil
 }
 
 // RotateKey are the arguments of key rotate.
 type RotateKey struct {
 	KeyRef
 	Grace Grace `json:"grace" placeholder:"AGE" help:"How long the old key still works: 7d, 24h, 0 = not at all (default: 24h)."`
-}
-
-// Prepare prepares the rotation.
-func (a RotateKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
-	return a.prepare(ctx, o, func(t Owner, k keystore.Key) Operation { return o.RotateKey(t, k, a.Grace) })
-}
-
-// DisableKey is the argument of key disable.
-type DisableKey struct{ KeyRef }
-
-// Prepare prepares the pause.
-func (a DisableKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
-	return a.prepare(ctx, o, o.DisableKey)
-}
-
-// EnableKey is the argument of key enable.
-type EnableKey struct{ KeyRef }
-
-// Prepare prepares the end of a pause.
-func (a EnableKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
-	return a.prepare(ctx, o, o.EnableKey)
-}
-
-// RevokeKey is the argument of key revoke.
-type RevokeKey struct{ KeyRef }
-
-// Prepare prepares the end of the key.
-func (a RevokeKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
-	return a.prepare(ctx, o, o.RevokeKey)
-}
-
-// CreateKey prepares a new key. The view of its outcome is the only place of the token.
-func (o Operator) CreateKey(t Owner, spec keystore.KeySpec) Operation {
-	return Operation{
-		Laggard: "may not accept this key yet",
-		Change: func(ctx context.Context) (Outcome, error) {
-			if err := o.checkTerms(ctx, keystore.Key{}, keystore.Key{Scopes: spec.Scopes, Limits: spec.Limits}); err != nil {
-				return Outcome{}, err
-			}
-			// Nothing that can fail may come after the creation of the token.
-			key, token, change, err := o.Store.CreateKey(ctx, spec)
-			if err != nil && !keystore.IsUnknown(err) {
-				return Outcome{}, err
-			}
-			view := ViewKey(key, t, 0, o.Now())
-			view.Token = token
-			return Outcome{Change: change, View: view, Done: fmt.Sprintf("Created %s key %s of tenant %s.", key.Environment, Describe(key), t.Name) + neverBinds(key, t)}, err
-		},
-	}
-}
-
-// neverBinds says which limits of a key are not below its tenant's, so that they never refuse a request. Empty: none.
-func neverBinds(k keystore.Key, t Owner) (text string) {
-	of := t.LimitsIn(k.Environment)
-	for policy, limit := range k.Limits.Set() {
-		if tenants := of.Of(policy); tenants != 0 && limit >= tenants {
-			text += fmt.Sprintf(" Its own limit of %s per %s never binds: its tenant has %s.", Plural(limit, "request"), policy, humanize.Comma(tenants))
-		}
-	}
-	return text
-}
-
-// checkTerms refuses limits that a key did not have before and that never admit a request of some operation. It also refuses new scopes
-// that no operation of the registered gateways needs. If no gateway says what it serves, it accepts all: keys may be made first.
-func (o Operator) checkTerms(ctx context.Context, before, after keystore.Key) error {
-	if after.Limits != before.Limits {
-		if err := o.admitsCosts(ctx, after.Limits); err != nil {
-			return err
-		}
-	}
-	known, isKnown, err := o.Store.Scopes(ctx)
-	if err != nil || !isKnown {
-		return err
-	}
-	for _, name := range after.Scopes.Names() {
-		if !before.Scopes.Has(name) && !known.Has(name) && name != apikey.UsageRead {
-			return fmt.Errorf("%w: no operation of the registered gateways needs the scope %q: use %s", keystore.ErrInvalid, name,
-				strings.Join(append(known.Names(), apikey.UsageRead), ", "))
-		}
-	}
-	return nil
-}
-
-// RevokeKey prepares the end of a key.
-func (o Operator) RevokeKey(t Owner, k keystore.Key) Operation {
-	return Operation{
-		Question: fmt.Sprintf("Revoke key %s of tenant %s? It cannot be undone.", Describe(k), t.Name),
-		Laggard:  "may still accept this key",
-		Change: func(ctx context.Context) (Outcome, error) {
-			revoked, change, err := o.Store.RevokeKey(ctx, k.ID)
-			return Outcome{Change: change, View: ViewKey(revoked, t, 0, o.Now()), Done: Either(k.RevokedAt <= 0,
-				"Revoked key "+Describe(k)+" of tenant "+t.Name+".",
-				"Key "+Describe(k)+" of tenant "+t.Name+" was already revoked.")}, err
-		},
-	}
-}
-
-// DisableKey prepares a pause of a key, which EnableKey ends.
-func (o Operator) DisableKey(t Owner, k keystore.Key) Operation {
-	return Operation{
-		Question: fmt.Sprintf("Disable key %s of tenant %s? It is refused until it is enabled.", Describe(k), t.Name),
-		Laggard:  "may still accept this key",
-		Change: func(ctx context.Context) (Outcome, error) {
-			disabled, change, err := o.Store.DisableKey(ctx, k.ID)
-			return Outcome{Change: change, View: ViewKey(disabled, t, 0, o.Now()), Done: Either(k.DisabledAt() == 0,
-				"Disabled key "+Describe(k)+" of tenant "+t.Name+".", "Key "+Describe(k)+" of tenant "+t.Name+" was already disabled.")}, err
-		},
-	}
-}
-
-// EnableKey prepares the end of a pause.
-func (o Operator) EnableKey(t Owner, k keystore.Key) Operation {
-	return Operation{
-		Laggard: "may still refuse this key",
-		Change: func(ctx context.Context) (Outcome, error) {
-			enabled, change, err := o.Store.EnableKey(ctx, k.ID)
-			return Outcome{Change: change, View: ViewKey(enabled, t, 0, o.Now()), Done: Either(k.DisabledAt() != 0,
-				"Enabled key "+Describe(k)+" of tenant "+t.Name+".", "Key "+Describe(k)+" of tenant "+t.Name+" was not disabled.")}, err
-		},
-	}
-}
-
-// UpdateKey prepares a change of the name, the scopes, the allow-list, the expiry and the limits of a key. edit may be called more than once.
-func (o Operator) UpdateKey(t Owner, k keystore.Key, edit func(*keystore.Key)) Operation {
-	will, question := k, ""
-	if edit(&will); will.Limits.Narrows(k.Limits) && will.Limits.Check() == nil {
-		question = fmt.Sprintf("Lower the limits of key %s of tenant %s: %s?", Describe(k), t.Name, MovedTerms(k, will))
-	}
-	return Operation{
-		Question: question, Laggard: "may still apply the key's old terms",
-		Change: func(ctx context.Context) (Outcome, error) {
-			after := k
-			edit(&after)
-			if err := o.checkTerms(ctx, k, after); err != nil {
-				return Outcome{}, err
-			}
-			updated, change, err := o.Store.UpdateKey(ctx, k.ID, edit)
-			changes := MovedTerms(k, updated)
-			return Outcome{Change: change, View: ViewKey(updated, t, 0, o.Now()), Done: Either(changes != "",
-				fmt.Sprintf("Changed key %s of tenant %s: %s.", Describe(k), t.Name, changes)+neverBinds(updated, t),
-				fmt.Sprintf("Key %s of tenant %s already has these settings.", Describe(k), t.Name))}, err
-		},
-	}
-}
-
-// MovedTerms describes a change of a key: `expires never → 2026-12-31T00:00:00Z`.
-func MovedTerms(was, is keystore.Key) string {
-	terms := func(k keystore.Key) []string {
-		v := ViewKey(k, Owner{}, 0, 0)
-		return []string{fmt.Sprintf("%q", v.Name), strings.Join(v.Scopes, " "), Anywhere(v.Allow), Never(v.ExpiresAt), cmp.Or(Limits(k.Limits), "none")}
-	}
-	before, after := terms(was), terms(is)
-	var parts []string
-	for i, term := range []string{"name", "scopes", "allowed from", "expires", "own limits"} {
-		if before[i] != after[i] {
-			parts = append(parts, term+" "+before[i]+" → "+after[i])
-		}
-	}
-	return strings.Join(parts, ", ")
-}
-
-// Grace is how long the old key works after a rotation. The zero value is the default, a day.
-type Grace struct {
-	Given  bool
-	Length time.Duration // if given
-}
-
-const graceDefault = 24 * time.Hour
-
-// after returns when the grace period ends.
-func (g Grace) after(now instant.Millis) instant.Millis {
-	if g.Given {
-		return now.Add(g.Length)
-	}
-	return now.Add(graceDefault)
 }
 
 // RotationView is the result of a rotation as JSON.
@@ -486,70 +419,68 @@ type RotationView struct {
 	Repeated       bool   `json:"repeated"` // an earlier rotation holds, and its token is not known
 }
 
-// Rotation is a rotation that was made, or that holds since earlier.
-type Rotation struct {
-	RotationView
-	Was, Old, Fresh keystore.Key // the old key before and after, and the one that replaces it
+// endsAt returns when the old key ends.
+func (a RotateKey) endsAt(now instant.Millis) instant.Millis {
+	if a.Grace.Given {
+		return now.Add(a.Grace.Length)
+	}
+	return now.Add(day)
 }
 
-// RotateKey prepares the replacement of a key. The view of its outcome is a Rotation, and the only place of the new token.
-func (o Operator) RotateKey(t Owner, k keystore.Key, grace Grace) Operation {
-	graceEndsAt := grace.after(o.Now())
-	question := fmt.Sprintf("Rotate key %s of tenant %s? The old token %s.", Describe(k), t.Name,
-		Either(grace.Given && grace.Length == 0, "ends at once", "works until "+graceEndsAt.String()))
-	if !k.ReplacedBy.IsZero() {
-		question = ""
-		if grace.Given && k.RevokedAt == 0 && graceEndsAt < k.GraceEndsAt {
-			question = fmt.Sprintf("Key %s of tenant %s was already rotated: %s replaces it. Let the old token end at %s, not at %s?",
-				Describe(k), t.Name, k.ReplacedBy, graceEndsAt, k.GraceEndsAt)
-		}
+// Prepare prepares the replacement of the key. The view of its outcome, a RotationView, is the only place of the new token.
+func (a RotateKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
+	t, k, err := o.Key(ctx, a.Key.Key)
+	if err != nil {
+		return Operation{}, err
+	}
+	endsAt, question := a.endsAt(o.Now()), ""
+	switch named := Describe(k) + " of tenant " + t.Name; {
+	case k.ReplacedBy.IsZero():
+		question = fmt.Sprintf("Rotate key %s? The old token %s.", named, Either(a.Grace.Given && a.Grace.Length == 0, "ends at once", "works until "+endsAt.String()))
+	case a.Grace.Given && k.RevokedAt == 0 && endsAt < k.GraceEndsAt:
+		question = fmt.Sprintf("Key %s was already rotated: %s replaces it. Let the old token end at %s, not at %s?", named, k.ReplacedBy, endsAt, k.GraceEndsAt)
 	}
 	return Operation{
-		Question: question, Harmless: !grace.Given || grace.Length > 0,
+		Question: question, Harmless: !a.Grace.Given || a.Grace.Length > 0,
 		Laggard: "may not accept the new key yet, and may accept the old one for too long",
 		Change: func(ctx context.Context) (Outcome, error) {
 			// Nothing that can fail may come after the creation of the token.
-			fresh, token, change, err := o.Store.RotateKey(ctx, k.ID, graceEndsAt)
+			fresh, token, change, err := o.Store.RotateKey(ctx, k.ID, endsAt)
 			if err != nil && !keystore.IsUnknown(err) {
 				return Outcome{}, err
 			}
-			r := Rotation{Was: k, Old: k, Fresh: fresh, RotationView: RotationView{
-				KeyView: ViewKey(fresh, t, 0, o.Now()), Replaces: k.ID.String(), OldGraceEndsAt: graceEndsAt.String(),
-				Repeated: token == "",
-			}}
-			r.Token = token
-			if r.Repeated {
-				return o.repeatedRotation(ctx, t, r, grace, change)
+			v := RotationView{KeyView: ViewKey(fresh, t, 0, o.Now()), Replaces: k.ID.String(), OldGraceEndsAt: endsAt.String(), Repeated: token == ""}
+			if v.Token = token; v.Repeated {
+				return a.again(ctx, o, k, fresh, v, change)
 			}
-			return Outcome{Change: change, View: r, Done: fmt.Sprintf("Rotated key %s of tenant %s: %s replaces it. The old key works until %s.",
-				Describe(k), t.Name, Describe(fresh), r.OldGraceEndsAt)}, err
+			return Outcome{Change: change, View: v, Done: fmt.Sprintf("Rotated key %s of tenant %s: %s replaces it. The old key works until %s.",
+				Describe(k), t.Name, Describe(fresh), endsAt)}, err
 		},
-	}
+	}, nil
 }
 
-// repeatedRotation is the outcome for a key that was rotated before. A shorter grace period, if it was given, holds from now on.
-func (o Operator) repeatedRotation(ctx context.Context, t Owner, r Rotation, grace Grace, change keystore.Change) (Outcome, error) {
-	var err error
-	if grace.Given {
-		r.Old, change, err = o.Store.ShortenGrace(ctx, r.Was.ID, grace.after(o.Now()))
+// again is the outcome for a key that was rotated before. A shorter grace period, if it was given, holds from now on.
+func (a RotateKey) again(ctx context.Context, o Operator, was, fresh keystore.Key, v RotationView, change keystore.Change) (Outcome, error) {
+	old, err := was, error(nil)
+	if a.Grace.Given {
+		old, change, err = o.Store.ShortenGrace(ctx, was.ID, a.endsAt(o.Now()))
 	} else {
-		r.Old, err = o.Store.Key(ctx, r.Was.ID)
+		old, err = o.Store.Key(ctx, was.ID)
 	}
 	if err != nil {
 		return Outcome{}, err
 	}
-	r.OldGraceEndsAt = r.Old.GraceEndsAt.String()
-	done := fmt.Sprintf("Key %s was already rotated: %s replaces it. The old key works until %s.%s", Describe(r.Old), Describe(r.Fresh),
-		r.Old.GraceEndsAt, Either(grace.Given, " A grace period does not get longer.", ""))
-	switch {
-	case r.Old.RevokedAt != 0:
-		done = fmt.Sprintf("Ended the old key %s of tenant %s: %s replaces it.", Describe(r.Old), t.Name, Describe(r.Fresh))
-	case r.Shortened():
-		done = fmt.Sprintf("The old key %s of tenant %s works until %s, not until %s: %s replaces it.", Describe(r.Old), t.Name,
-			r.Old.GraceEndsAt, r.Was.GraceEndsAt, Describe(r.Fresh))
+	v.OldGraceEndsAt = old.GraceEndsAt.String()
+	r := Outcome{Change: change, View: v, Hint: "\nThe new token cannot be shown again. If it is lost: keyadmin key rotate " + v.ID}
+	switch named := Describe(old) + " of tenant " + v.Tenant; {
+	case old.RevokedAt != 0:
+		r.Done = fmt.Sprintf("Ended the old key %s: %s replaces it.", named, Describe(fresh))
+	case old.GraceEndsAt < was.GraceEndsAt:
+		r.Done = fmt.Sprintf("The old key %s works until %s, not until %s: %s replaces it.", named, old.GraceEndsAt, was.GraceEndsAt, Describe(fresh))
+	default:
+		r.Done = fmt.Sprintf("Key %s was already rotated: %s replaces it. The old key works until %s.%s", named, Describe(fresh), old.GraceEndsAt,
+			Either(a.Grace.Given, " A grace period does not get longer.", ""))
+		r.Hint = " To end it now: keyadmin key revoke " + old.ID.String() + r.Hint
 	}
-	return Outcome{Change: change, View: r, Done: done}, nil
+	return r, nil
 }
-
-// Shortened reports whether the grace period of a key that was rotated before ends earlier now.
-func (r Rotation) Shortened() bool { return r.Old.GraceEndsAt < r.Was.GraceEndsAt }

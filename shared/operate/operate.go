@@ -48,9 +48,19 @@ type Outcome struct {
 	Change keystore.Change
 	View   any    // what was changed, for programs; may be nil
 	Done   string // a sentence; may be empty
+	Hint   string // what may come next, with commands of keyadmin; follows Done; may be empty
+	Line   string // what a script gets that reads no JSON: the ID of a new tenant; may be empty
+}
 
-	Existed bool // what was to be created existed, and stays as it is
-	Ended   bool // what the view shows does not exist any more
+// NewKey returns the key that was created with its token. The token is nowhere else.
+func (o Outcome) NewKey() (v KeyView, isNew bool) {
+	switch made := o.View.(type) {
+	case KeyView:
+		v = made
+	case RotationView:
+		v = made.KeyView
+	}
+	return v, v.Token != ""
 }
 
 // Owner is a tenant with its effective limits. With a key, it decides whether the key may call.
@@ -103,9 +113,12 @@ func (o Operator) Owner(ctx context.Context, t keystore.Tenant) (Owner, error) {
 }
 
 // Tenant finds a tenant by its ID or name. No name looks like an ID, so it is never ambiguous. Errors: a NotFoundError.
-func (o Operator) Tenant(ctx context.Context, idOrName string) (keystore.Tenant, error) {
+func (o Operator) Tenant(ctx context.Context, idOrName string) (Owner, error) {
 	t, err := o.Store.Tenant(ctx, idOrName)
-	return t, notFound(err, "tenant", idOrName)
+	if err != nil {
+		return Owner{}, notFound(err, "tenant", idOrName)
+	}
+	return o.Owner(ctx, t)
 }
 
 // Key finds a key and its tenant. Errors: a NotFoundError.
@@ -113,17 +126,8 @@ func (o Operator) Key(ctx context.Context, key id.Key) (t Owner, k keystore.Key,
 	if k, err = o.Store.Key(ctx, key); err != nil {
 		return t, k, notFound(err, "key", key.String())
 	}
-	t, err = o.OwnerOf(ctx, k)
+	t, err = o.Tenant(ctx, k.Tenant.String())
 	return t, k, err
-}
-
-// OwnerOf finds the tenant of a key.
-func (o Operator) OwnerOf(ctx context.Context, k keystore.Key) (Owner, error) {
-	t, err := o.Store.Tenant(ctx, k.Tenant.String())
-	if err != nil {
-		return Owner{}, err
-	}
-	return o.Owner(ctx, t)
 }
 
 // Owners returns tenants with their limits. Those that do not exist are left out.

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,12 @@ func ViewLimits(l plan.Limits) (v LimitsView) {
 	return v
 }
 
+// LimitTexts describes its limits, one text for each policy, and the limit per minute of test keys.
+func (v PlanView) LimitTexts() []string {
+	l := v.Limits.limits()
+	return append(LimitTexts(l, plan.Limits{}), LimitText(cmp.Or(v.Test.limits().Minute, l.Minute), 0))
+}
+
 // limits returns what the view is of.
 func (v LimitsView) limits() (l plan.Limits) {
 	for to, from := range map[*int64]*int64{&l.Minute: v.Minute, &l.Day: v.Day, &l.Month: v.Month} {
@@ -58,10 +65,29 @@ type CreatePlan struct {
 	Repeatable
 }
 
-// Prepare prepares the new plan.
+// Prepare prepares the new plan, or finds one that has its name.
 func (a CreatePlan) Prepare(_ context.Context, o Operator) (Operation, error) {
 	made := keystore.Plan{Name: string(a.Name), Limits: LimitsOf(a.Minute, a.Day, a.Month), Test: plan.Limits{Minute: int64(a.TestMinute)}}
-	return o.CreatePlan(made, a.IfNotExists), nil
+	return Operation{
+		Laggard: "may not know this plan yet",
+		Change: func(ctx context.Context) (Outcome, error) {
+			if err := o.admitsCosts(ctx, made.Limits, made.Test); err != nil {
+				return Outcome{}, err
+			}
+			p, change, err := o.Store.CreatePlan(ctx, made)
+			done := "Created plan " + made.Name + ": " + Limits(made.Limits) + "."
+			if !made.Limits.IsSet() {
+				done = "Created plan " + made.Name + " without limits: each of its tenants needs limits of its own."
+			}
+			if a.IfNotExists && errors.Is(err, keystore.ErrExists) {
+				done = "Plan " + made.Name + " already exists. It was not changed."
+				if p, err = o.Store.Plan(ctx, made.Name); err == nil {
+					change, err = o.Store.LastEvent(ctx)
+				}
+			}
+			return Outcome{Change: change, View: ViewPlan(p), Done: done}, err
+		},
+	}, nil
 }
 
 // UpdatePlan are the arguments of plan update.
@@ -79,9 +105,33 @@ func (a UpdatePlan) Check() error {
 	return nil
 }
 
-// Prepare prepares the change.
+// Prepare prepares the change of the limits, and of those of test keys: see plan.Limits.Changed.
 func (a UpdatePlan) Prepare(ctx context.Context, o Operator) (Operation, error) {
-	return o.UpdatePlan(ctx, string(a.Plan), a.Limits(), plan.Limits{Minute: int64(a.TestMinute)})
+	name, limits, test := string(a.Plan), a.Limits(), plan.Limits{Minute: int64(a.TestMinute)}
+	was, err := o.Store.Plan(ctx, name)
+	if err != nil {
+		return Operation{}, notFound(err, "plan", name)
+	}
+	will := was
+	will.Limits, will.Test = was.Limits.Changed(limits), was.Test.Changed(test)
+	if err := o.admitsCosts(ctx, will.Limits, will.Test); err != nil {
+		return Operation{}, err
+	}
+	tenants, err := o.Store.TenantsByPlan(ctx)
+	if err != nil {
+		return Operation{}, err
+	}
+	moved, affected := MovedPlan(was, will), Plural(tenants[name], "tenant")
+	op := Operation{Laggard: "may still apply the old limits"}
+	if LowersPlan(was, will) && tenants[name] > 0 {
+		op.Question = fmt.Sprintf("Lower plan %s for its %s: %s?", name, affected, moved)
+	}
+	op.Change = func(ctx context.Context) (Outcome, error) {
+		p, change, err := o.Store.UpdatePlan(ctx, name, limits, test)
+		return Outcome{Change: change, View: ViewPlan(p), Done: Either(p != was,
+			"Changed plan "+name+" for its "+affected+": "+moved+".", "Plan "+name+" already had these limits.")}, err
+	}
+	return op, nil
 }
 
 // DeletePlan is the argument of plan delete.
@@ -89,74 +139,16 @@ type DeletePlan struct {
 	Plan PlanName `arg:"" name:"name" json:"plan" required:"" help:"The plan's name."`
 }
 
-// Prepare prepares the deletion.
+// Prepare prepares the deletion of a plan that no tenant has.
 func (a DeletePlan) Prepare(_ context.Context, o Operator) (Operation, error) {
-	return o.DeletePlan(string(a.Plan)), nil
-}
-
-// CreatePlan prepares a new plan. If ifNotExists and a plan of that name exists, the plan stays as it is.
-func (o Operator) CreatePlan(made keystore.Plan, ifNotExists bool) Operation {
 	return Operation{
-		Laggard: "may not know this plan yet",
-		Change: func(ctx context.Context) (Outcome, error) {
-			if err := o.admitsCosts(ctx, made.Limits, made.Test); err != nil {
-				return Outcome{}, err
-			}
-			p, change, err := o.Store.CreatePlan(ctx, made)
-			done := "Created plan " + made.Name + ": " + Limits(made.Limits) + "."
-			if !made.Limits.IsSet() {
-				done = "Created plan " + made.Name + " without limits: each of its tenants needs limits of its own."
-			}
-			if ifNotExists && errors.Is(err, keystore.ErrExists) {
-				done = "Plan " + made.Name + " already exists. It was not changed."
-				if p, err = o.Store.Plan(ctx, made.Name); err == nil {
-					change, err = o.Store.LastEvent(ctx)
-				}
-			}
-			return Outcome{Change: change, View: ViewPlan(p), Done: done}, err
-		},
-	}
-}
-
-// UpdatePlan prepares a change of a plan's limits, and of those of test keys: see plan.Limits.Changed.
-func (o Operator) UpdatePlan(ctx context.Context, name string, limits, test plan.Limits) (Operation, error) {
-	old, err := o.Store.Plan(ctx, name)
-	if err != nil {
-		return Operation{}, notFound(err, "plan", name)
-	}
-	is := old
-	is.Limits, is.Test = old.Limits.Changed(limits), old.Test.Changed(test)
-	if err := o.admitsCosts(ctx, is.Limits, is.Test); err != nil {
-		return Operation{}, err
-	}
-	moved := MovedPlan(old, is)
-	tenants, err := o.Store.TenantsByPlan(ctx)
-	if err != nil {
-		return Operation{}, err
-	}
-	affected := Plural(tenants[old.Name], "tenant")
-	op := Operation{Laggard: "may still apply the old limits"}
-	if LowersPlan(old, is) && tenants[old.Name] > 0 {
-		op.Question = fmt.Sprintf("Lower plan %s for its %s: %s?", old.Name, affected, moved)
-	}
-	op.Change = func(ctx context.Context) (Outcome, error) {
-		p, change, err := o.Store.UpdatePlan(ctx, old.Name, limits, test)
-		return Outcome{Change: change, View: ViewPlan(p), Done: Either(p != old,
-			"Changed plan "+p.Name+" for its "+affected+": "+moved+".", "Plan "+p.Name+" already had these limits.")}, err
-	}
-	return op, nil
-}
-
-// DeletePlan prepares the deletion of a plan that no tenant has.
-func (o Operator) DeletePlan(name string) Operation {
-	return Operation{
-		Question: "Delete plan " + name + "?",
+		Question: "Delete plan " + string(a.Plan) + "?",
 		Laggard:  "may still know this plan, which no tenant has",
 		Change: func(ctx context.Context) (Outcome, error) {
-			p, change, err := o.Store.DeletePlan(ctx, name)
-			return Outcome{Change: change, View: ViewPlan(p), Done: "Deleted plan " + name + "."}, notFound(err, "plan", name)
+			p, change, err := o.Store.DeletePlan(ctx, string(a.Plan))
+			return Outcome{Change: change, View: ViewPlan(p), Done: "Deleted plan " + string(a.Plan) + "."}, notFound(err, "plan", string(a.Plan))
 		},
-	}
+	}, nil
 }
 
 // MovedPlan describes a change of a plan's limits: see MovedLimits.

@@ -10,6 +10,7 @@ import (
 
 // Every state has its meaning, and what an operator has to end says how.
 func TestGatewayStates(t *testing.T) {
+	t.Parallel()
 	const forget = "If its process has ended and will not come back: keyadmin gateway forget 'gw 1'"
 	for _, c := range []struct {
 		state, problem, cure string

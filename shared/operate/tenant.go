@@ -1,12 +1,14 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"strings"
 
+	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 )
@@ -77,14 +79,15 @@ type TenantRef struct {
 	Tenant string `arg:"" json:"tenant" required:"" help:"ID or name."`
 }
 
-// prepare prepares a change of the tenant.
-func (a TenantRef) prepare(ctx context.Context, o Operator, change func(keystore.Tenant) Operation) (Operation, error) {
-	t, err := o.Tenant(ctx, a.Tenant)
-	if err != nil {
-		return Operation{}, err
-	}
-	return change(t), nil
+// LimitChanges are changes of the limits of a plan or of a tenant.
+type LimitChanges struct {
+	Minute LimitChange `json:"minute" placeholder:"N" help:"Requests in any 60 seconds; none removes the limit."`
+	Day    LimitChange `json:"day" placeholder:"N" help:"Requests in a UTC day; none removes the limit."`
+	Month  LimitChange `json:"month" placeholder:"N" help:"Requests in a month; none removes the limit."`
 }
+
+// Limits returns the changes: see plan.Limits.Changed.
+func (l LimitChanges) Limits() plan.Limits { return LimitsOf(l.Minute, l.Day, l.Month) }
 
 // OwnLimits are limits of one tenant.
 type OwnLimits struct {
@@ -96,22 +99,46 @@ type OwnLimits struct {
 // Limits returns the limits that are given.
 func (l OwnLimits) Limits() plan.Limits { return LimitsOf(l.Minute, l.Day, l.Month) }
 
-// LimitChanges are changes of the limits of a plan or of a tenant.
-type LimitChanges struct {
-	Minute LimitChange `json:"minute" placeholder:"N" help:"Requests in any 60 seconds; none removes the limit."`
-	Day    LimitChange `json:"day" placeholder:"N" help:"Requests in a UTC day; none removes the limit."`
-	Month  LimitChange `json:"month" placeholder:"N" help:"Requests in a month; none removes the limit."`
-}
-
-// Limits returns the changes: see plan.Limits.Changed.
-func (l LimitChanges) Limits() plan.Limits { return LimitsOf(l.Minute, l.Day, l.Month) }
-
-// NoLimits removes all limits.
-var NoLimits = LimitChanges{plan.None, plan.None, plan.None}
-
 // MonthStart is the day on which a tenant's month begins.
 type MonthStart struct {
 	MonthStarts MonthStarts `json:"monthStarts" placeholder:"DAY" help:"The day, 1 to 28, of the UTC month on which its month begins (default: 1)."`
+}
+
+// tenantChange is a change of one tenant.
+type tenantChange struct {
+	ask, laggard  string // see Operation
+	done, already string // sentences, if the tenant was changed and if it was so before
+	made          func(context.Context, id.Tenant) (keystore.Tenant, keystore.Change, error)
+
+	then func(is keystore.Tenant, r *Outcome) // completes the outcome; may be nil
+}
+
+// changeTenant prepares a change of a tenant. It reads the plans before the change: a change that was made never seems to have failed.
+func (o Operator) changeTenant(t Owner, c tenantChange) Operation {
+	return Operation{Question: c.ask, Laggard: c.laggard, Change: func(ctx context.Context) (Outcome, error) {
+		plans, err := o.Plans(ctx)
+		if err != nil {
+			return Outcome{}, err
+		}
+		is, change, err := c.made(ctx, t.ID)
+		if err != nil {
+			return Outcome{}, err
+		}
+		r := Outcome{Change: change, View: plans.Owner(is).View(), Done: c.done, Hint: plans.Owner(is).quotaHint()}
+		if c.then != nil {
+			c.then(is, &r)
+		}
+		if is == t.Tenant && c.already != "" {
+			r.Done = c.already
+		}
+		return r, nil
+	}}
+}
+
+// quotaHint says how a tenant without a limit gets one.
+func (t Owner) quotaHint() string {
+	why := t.View().NoQuota()
+	return Either(why == "", "", "\n"+why+"\nSet its limits: keyadmin tenant set-quota "+ShellWord(t.Name)+" --minute N --day N")
 }
 
 // CreateTenant are the arguments of tenant create.
@@ -123,10 +150,28 @@ type CreateTenant struct {
 	Repeatable
 }
 
-// Prepare prepares the new tenant.
+// Prepare prepares the new tenant, or finds one that has its name.
 func (a CreateTenant) Prepare(_ context.Context, o Operator) (Operation, error) {
 	spec := keystore.TenantSpec{Name: string(a.Name), Plan: string(a.Plan), Override: a.Limits(), MonthStarts: uint8(a.MonthStarts)}
-	return o.CreateTenant(spec, a.IfNotExists), nil
+	done, hint := "Created tenant "+spec.Name+" on plan "+spec.Plan+".", " Its first key: keyadmin key create "+ShellWord(spec.Name)
+	return o.changeTenant(Owner{}, tenantChange{
+		laggard: "may not know this tenant yet",
+		made: func(ctx context.Context, _ id.Tenant) (t keystore.Tenant, c keystore.Change, err error) {
+			if err := o.admitsCosts(ctx, spec.Override); err != nil {
+				return t, c, err
+			}
+			t, c, err = o.Store.CreateTenant(ctx, spec)
+			if !a.IfNotExists || !errors.Is(err, keystore.ErrExists) {
+				return t, c, notFound(err, "plan", spec.Plan)
+			}
+			done, hint = "Tenant "+spec.Name+" already exists. It was not changed.", ""
+			if t, err = o.Store.Tenant(ctx, spec.Name); err == nil {
+				c, err = o.Store.LastEvent(ctx)
+			}
+			return t, c, err
+		},
+		then: func(is keystore.Tenant, r *Outcome) { r.Done, r.Line, r.Hint = done, is.ID.String(), hint+r.Hint },
+	}), nil
 }
 
 // RenameTenant are the arguments of tenant rename.
@@ -137,7 +182,14 @@ type RenameTenant struct {
 
 // Prepare prepares the new name.
 func (a RenameTenant) Prepare(ctx context.Context, o Operator) (Operation, error) {
-	return a.prepare(ctx, o, func(t keystore.Tenant) Operation { return o.RenameTenant(t, string(a.Name)) })
+	t, err := o.Tenant(ctx, a.Tenant)
+	return o.changeTenant(t, tenantChange{
+		laggard: "may not know the new name yet",
+		done:    "Renamed tenant " + t.Name + " to " + string(a.Name) + ".", already: "The tenant already has the name " + t.Name + ".",
+		made: func(ctx context.Context, tenant id.Tenant) (keystore.Tenant, keystore.Change, error) {
+			return o.Store.RenameTenant(ctx, tenant, string(a.Name))
+		},
+	}), err
 }
 
 // SuspendTenant is the argument of tenant suspend.
@@ -145,7 +197,11 @@ type SuspendTenant struct{ TenantRef }
 
 // Prepare prepares the suspension.
 func (a SuspendTenant) Prepare(ctx context.Context, o Operator) (Operation, error) {
-	return a.prepare(ctx, o, o.SuspendTenant)
+	t, err := o.Tenant(ctx, a.Tenant)
+	return o.changeTenant(t, tenantChange{
+		ask: "Suspend tenant " + t.Name + "? All its keys will be refused.", laggard: "may still serve this tenant",
+		done: "Suspended tenant " + t.Name + ".", already: "Tenant " + t.Name + " was already suspended.", made: o.Store.Suspend,
+	}), err
 }
 
 // ResumeTenant is the argument of tenant resume.
@@ -153,15 +209,25 @@ type ResumeTenant struct{ TenantRef }
 
 // Prepare prepares the end of a suspension.
 func (a ResumeTenant) Prepare(ctx context.Context, o Operator) (Operation, error) {
-	return a.prepare(ctx, o, o.ResumeTenant)
+	t, err := o.Tenant(ctx, a.Tenant)
+	return o.changeTenant(t, tenantChange{
+		laggard: "may still refuse this tenant",
+		done:    "Resumed tenant " + t.Name + ".", already: "Tenant " + t.Name + " was not suspended.", made: o.Store.Resume,
+	}), err
 }
 
 // DeleteTenant is the argument of tenant delete.
 type DeleteTenant struct{ TenantRef }
 
-// Prepare prepares the deletion.
+// Prepare prepares the deletion of a tenant whose keys have ended.
 func (a DeleteTenant) Prepare(ctx context.Context, o Operator) (Operation, error) {
-	return a.prepare(ctx, o, o.DeleteTenant)
+	t, err := o.Tenant(ctx, a.Tenant)
+	return o.changeTenant(t, tenantChange{
+		ask:     fmt.Sprintf("Delete tenant %s and the records of its keys? It cannot be undone. The audit log and its usage stay, under %s.", t.Name, t.ID),
+		laggard: "may still know this tenant, whose keys it refuses", made: o.Store.DeleteTenant,
+		done: "Deleted tenant " + t.Name + ". Its usage and its changes stay, under " + t.ID.String() + ".",
+		then: func(_ keystore.Tenant, r *Outcome) { r.Hint = "" },
+	}), err
 }
 
 // ResetUsage is the argument of usage reset.
@@ -169,7 +235,26 @@ type ResetUsage struct{ TenantRef }
 
 // Prepare prepares the fresh quota.
 func (a ResetUsage) Prepare(ctx context.Context, o Operator) (Operation, error) {
-	return a.prepare(ctx, o, o.ResetUsage)
+	t, err := o.Tenant(ctx, a.Tenant)
+	return o.changeTenant(t, tenantChange{
+		ask: "Set the usage of tenant " + t.Name + " back to zero?", laggard: "may still count what was used before",
+		done: "Reset the usage of tenant " + t.Name + ".",
+		made: func(ctx context.Context, tenant id.Tenant) (keystore.Tenant, keystore.Change, error) {
+			change, err := o.Store.ResetUsage(ctx, tenant)
+			return t.Tenant, change, err
+		},
+	}), err
+}
+
+// planned reads the tenant as it is and as an edit makes it, and the plans.
+func (a TenantRef) planned(ctx context.Context, o Operator, edit func(*keystore.Tenant)) (was, will Owner, plans Plans, err error) {
+	if was, err = o.Tenant(ctx, a.Tenant); err != nil {
+		return was, will, nil, err
+	}
+	plans, err = o.Plans(ctx)
+	t := was.Tenant
+	edit(&t)
+	return was, plans.Owner(t), plans, err
 }
 
 // MoveTenant are the arguments of tenant set-plan.
@@ -179,13 +264,38 @@ type MoveTenant struct {
 	OwnLimits
 }
 
-// Prepare prepares the move.
+// Prepare prepares the move of the tenant to the plan, and limits of its own: see plan.Limits.Changed.
 func (a MoveTenant) Prepare(ctx context.Context, o Operator) (Operation, error) {
-	t, err := o.Tenant(ctx, a.Tenant)
+	to, own := string(a.Plan), a.Limits()
+	was, will, plans, err := a.planned(ctx, o, func(t *keystore.Tenant) { t.Plan, t.Override = to, t.Override.Changed(own) })
+	if err == nil && will.Tenant != was.Tenant {
+		err = o.admitsCosts(ctx, will.Limits, will.TestLimits)
+	}
 	if err != nil {
 		return Operation{}, err
 	}
-	return o.MoveTenant(ctx, t, string(a.Plan), a.Limits(), "give a limit")
+	ask, moved := "", colon(MovedLimits(was.Limits, will.Limits))
+	if _, known := plans[to]; known && was.Limits.IsSet() && !will.Limits.IsSet() {
+		ask = fmt.Sprintf("Move tenant %s to plan %s, which has no limits? Unless it gets limits of its own with this change, all its requests will be refused.",
+			was.Name, to)
+	} else if known && will.IsLess(was) {
+		ask = fmt.Sprintf("Move tenant %s from plan %s to %s, which lowers its limits%s?", was.Name, was.Plan, to, moved)
+	}
+	done, hint, keeps := "Tenant "+was.Name+" moved from plan "+was.Plan+" to "+to+moved+".", "", Limits(was.Override)
+	if to == was.Plan {
+		done = "Changed the limits of tenant " + was.Name + moved + "."
+	} else if keeps != "" && own == (plan.Limits{}) {
+		done += " Its own limits stay: " + keeps + "."
+		hint = "\nTo clear them: keyadmin tenant set-quota " + ShellWord(was.Name) + " --clear"
+	}
+	return o.changeTenant(was, tenantChange{
+		ask: ask, laggard: "may still apply the old plan", done: done, already: "Tenant " + was.Name + " was already on plan " + to + ".",
+		made: func(ctx context.Context, tenant id.Tenant) (keystore.Tenant, keystore.Change, error) {
+			t, change, err := o.Store.SetTerms(ctx, tenant, to, own)
+			return t, change, notFound(err, "plan", to)
+		},
+		then: func(_ keystore.Tenant, r *Outcome) { r.Hint = hint + r.Hint },
+	}), nil
 }
 
 // SetLimits are the arguments of tenant set-quota.
@@ -193,216 +303,70 @@ type SetLimits struct {
 	TenantRef
 	LimitChanges
 	MonthStart
+	Clear bool `json:"clear" help:"Remove all of them: the plan's limits apply again."`
 }
 
-// Check finds out whether there is something to change.
+// Check finds out whether there is something to change, and whether the arguments contradict each other.
 func (a SetLimits) Check() error {
-	if !a.Limits().IsSet() && a.MonthStarts == 0 {
-		return ArgumentError("give --minute, --day, --month or --month-starts")
+	switch {
+	case a.Clear && a.Limits().IsSet():
+		return ArgumentError("--clear removes all limits: do not combine it with --minute, --day or --month")
+	case !a.Clear && !a.Limits().IsSet() && a.MonthStarts == 0:
+		return ArgumentError("give --minute, --day, --month or --month-starts, or --clear to remove the limits")
 	}
 	return nil
 }
 
-// Prepare prepares the limits.
+// Prepare prepares the limits: see plan.Limits.Changed.
 func (a SetLimits) Prepare(ctx context.Context, o Operator) (Operation, error) {
-	t, err := o.Tenant(ctx, a.Tenant)
+	own, starts := a.Limits(), uint8(a.MonthStarts)
+	if a.Clear {
+		own = plan.NoLimits
+	}
+	was, will, plans, err := a.planned(ctx, o, func(t *keystore.Tenant) {
+		t.Override, t.MonthStarts = t.Override.Changed(own), cmp.Or(starts, t.MonthStarts)
+	})
+	if err == nil {
+		err = o.admitsCosts(ctx, will.Override)
+	}
 	if err != nil {
 		return Operation{}, err
 	}
-	return o.SetQuota(ctx, t, a.Limits(), uint8(a.MonthStarts))
+	if err := will.Limits.Check(); err != nil && will.Override != was.Override {
+		return Operation{}, fmt.Errorf("%w: in force with plan %s, %w", keystore.ErrInvalid, was.Plan, err)
+	}
+	ask := ""
+	switch moved := MovedLimits(was.Limits, will.Limits); {
+	case !will.IsLess(was):
+	case own == plan.NoLimits:
+		ask = fmt.Sprintf("Remove the limits of tenant %s, so that those of plan %s apply (%s)?", was.Name, was.Plan, LimitsOrNone(plans[was.Plan].Limits))
+	default:
+		ask = "Lower the limits of tenant " + was.Name + colon(moved) + "?"
+	}
+	return o.changeTenant(was, tenantChange{
+		ask: ask, laggard: "may still apply the old limits", already: "Tenant " + was.Name + " already had these limits.",
+		made: func(ctx context.Context, tenant id.Tenant) (keystore.Tenant, keystore.Change, error) {
+			return o.Store.SetQuota(ctx, tenant, own, starts)
+		},
+		then: func(t keystore.Tenant, r *Outcome) {
+			var done []string
+			if moved := MovedLimits(was.Limits, plans.Owner(t).Limits); moved != "" {
+				done = append(done, "Changed the limits of tenant "+t.Name+": "+moved+".")
+			} else if t.Override != was.Override {
+				done = append(done, "Changed the limits of tenant "+t.Name+". They are the same as its plan's.")
+			}
+			if t.MonthStarts != was.MonthStarts {
+				done = append(done, fmt.Sprintf("The month of tenant %s begins on day %d.", t.Name, t.MonthStarts))
+			}
+			r.Done = strings.Join(done, " ")
+		},
+	}), nil
 }
 
-// ClearLimits is the argument of tenant set-quota --clear.
+// ClearLimits is the argument of the call that removes all limits of the tenant's own.
 type ClearLimits struct{ TenantRef }
 
-// Prepare prepares the end of all limits of the tenant's own.
+// Prepare prepares the end of the limits.
 func (a ClearLimits) Prepare(ctx context.Context, o Operator) (Operation, error) {
-	return SetLimits{TenantRef: a.TenantRef, LimitChanges: NoLimits}.Prepare(ctx, o)
-}
-
-// changeTenant carries out a change of a tenant. It reads what its outcome needs before the change: a change that was made never
-// seems to have failed.
-func (o Operator) changeTenant(
-	change func(context.Context) (t keystore.Tenant, c keystore.Change, done string, err error),
-) func(context.Context) (Outcome, error) {
-	return func(ctx context.Context) (Outcome, error) {
-		plans, err := o.Plans(ctx)
-		if err != nil {
-			return Outcome{}, err
-		}
-		t, c, done, err := change(ctx)
-		if err != nil {
-			return Outcome{}, err
-		}
-		return Outcome{Change: c, View: plans.Owner(t).View(), Done: done}, nil
-	}
-}
-
-// CreateTenant prepares a new tenant. If ifNotExists and a tenant of that name exists, the tenant stays as it is.
-func (o Operator) CreateTenant(spec keystore.TenantSpec, ifNotExists bool) Operation {
-	return Operation{
-		Laggard: "may not know this tenant yet",
-		Change: func(ctx context.Context) (Outcome, error) {
-			if err := o.admitsCosts(ctx, spec.Override); err != nil {
-				return Outcome{}, err
-			}
-			existed := false
-			r, err := o.changeTenant(func(ctx context.Context) (t keystore.Tenant, c keystore.Change, done string, err error) {
-				t, c, err = o.Store.CreateTenant(ctx, spec)
-				if existed = ifNotExists && errors.Is(err, keystore.ErrExists); !existed {
-					return t, c, "Created tenant " + spec.Name + " on plan " + spec.Plan + ".", notFound(err, "plan", spec.Plan)
-				}
-				if t, err = o.Store.Tenant(ctx, spec.Name); err == nil {
-					c, err = o.Store.LastEvent(ctx)
-				}
-				return t, c, "Tenant " + spec.Name + " already exists. It was not changed.", err
-			})(ctx)
-			r.Existed = existed
-			return r, err
-		},
-	}
-}
-
-// SuspendTenant prepares a suspension.
-func (o Operator) SuspendTenant(t keystore.Tenant) Operation {
-	return Operation{
-		Question: fmt.Sprintf("Suspend tenant %s? All its keys will be refused.", t.Name),
-		Laggard:  "may still serve this tenant",
-		Change: o.changeTenant(func(ctx context.Context) (keystore.Tenant, keystore.Change, string, error) {
-			suspended, change, err := o.Store.Suspend(ctx, t.ID)
-			return suspended, change, Either(!t.Suspended, "Suspended tenant "+t.Name+".", "Tenant "+t.Name+" was already suspended."), err
-		}),
-	}
-}
-
-// ResumeTenant prepares the end of a suspension.
-func (o Operator) ResumeTenant(t keystore.Tenant) Operation {
-	return Operation{
-		Laggard: "may still refuse this tenant",
-		Change: o.changeTenant(func(ctx context.Context) (keystore.Tenant, keystore.Change, string, error) {
-			resumed, change, err := o.Store.Resume(ctx, t.ID)
-			return resumed, change, Either(t.Suspended, "Resumed tenant "+t.Name+".", "Tenant "+t.Name+" was not suspended."), err
-		}),
-	}
-}
-
-// RenameTenant prepares another name.
-func (o Operator) RenameTenant(t keystore.Tenant, name string) Operation {
-	return Operation{
-		Laggard: "may not know the new name yet",
-		Change: o.changeTenant(func(ctx context.Context) (keystore.Tenant, keystore.Change, string, error) {
-			renamed, change, err := o.Store.RenameTenant(ctx, t.ID, name)
-			return renamed, change, Either(t.Name != name, "Renamed tenant "+t.Name+" to "+name+".", "The tenant already has the name "+name+"."), err
-		}),
-	}
-}
-
-// DeleteTenant prepares the deletion of a tenant whose keys have ended.
-func (o Operator) DeleteTenant(t keystore.Tenant) Operation {
-	return Operation{
-		Question: fmt.Sprintf("Delete tenant %s and the records of its keys? It cannot be undone. The audit log and its usage stay, under %s.", t.Name, t.ID),
-		Laggard:  "may still know this tenant, whose keys it refuses",
-		Change: func(ctx context.Context) (Outcome, error) {
-			r, err := o.changeTenant(func(ctx context.Context) (keystore.Tenant, keystore.Change, string, error) {
-				deleted, change, err := o.Store.DeleteTenant(ctx, t.ID)
-				return deleted, change, "Deleted tenant " + t.Name + ". Its usage and its changes stay, under " + t.ID.String() + ".", err
-			})(ctx)
-			r.Ended = true
-			return r, err
-		},
-	}
-}
-
-// MoveTenant prepares the move of a tenant to a plan. It also gives the tenant limits of its own: see plan.Limits.Changed.
-// If the tenant would lose its quota, the question has cure: what to do about it.
-func (o Operator) MoveTenant(ctx context.Context, t keystore.Tenant, to string, own plan.Limits, cure string) (Operation, error) {
-	plans, err := o.Plans(ctx)
-	if err != nil {
-		return Operation{}, err
-	}
-	will := t
-	will.Plan, will.Override = to, t.Override.Changed(own)
-	was, is := plans.Owner(t).Limits, plans.Owner(will).Limits
-	if will != t {
-		if err := o.admitsCosts(ctx, is, plans.Owner(will).TestLimits); err != nil {
-			return Operation{}, err
-		}
-	}
-	op := Operation{Laggard: "may still apply the old plan"}
-	if _, known := plans[to]; known && was.IsSet() && !is.IsSet() {
-		op.Question = fmt.Sprintf("Move tenant %s to plan %s, which has no limits? Without limits of its own (%s), "+
-			"all its requests will be refused.", t.Name, to, cure)
-	} else if known && plans.Owner(will).IsLess(plans.Owner(t)) {
-		op.Question = fmt.Sprintf("Move tenant %s from plan %s to %s, which lowers its limits%s?", t.Name, t.Plan, to, colon(MovedLimits(was, is)))
-	}
-	op.Change = o.changeTenant(func(ctx context.Context) (keystore.Tenant, keystore.Change, string, error) {
-		moved, change, err := o.Store.SetTerms(ctx, t.ID, to, own)
-		done := "Tenant " + t.Name + " moved from plan " + t.Plan + " to " + to + "."
-		switch changed := MovedLimits(was, is); {
-		case moved == t:
-			done = "Tenant " + t.Name + " was already on plan " + to + "."
-		case moved.Plan == t.Plan:
-			done = "Changed the limits of tenant " + t.Name + ": " + changed + "."
-		case changed != "":
-			done = "Tenant " + t.Name + " moved from plan " + t.Plan + " to " + to + ": " + changed + "."
-		}
-		if kept := Limits(t.Override); kept != "" && own == (plan.Limits{}) && moved.Plan != t.Plan {
-			done += " Its own limits stay: " + kept + "."
-		}
-		return moved, change, done, notFound(err, "plan", to)
-	})
-	return op, nil
-}
-
-// SetQuota prepares limits of one tenant, and the day on which its month begins; 0: it is not changed. See plan.Limits.Changed.
-func (o Operator) SetQuota(ctx context.Context, t keystore.Tenant, own plan.Limits, monthStarts uint8) (Operation, error) {
-	plans, err := o.Plans(ctx)
-	if err != nil {
-		return Operation{}, err
-	}
-	op := Operation{Laggard: "may still apply the old limits"}
-	will := t
-	will.Override = t.Override.Changed(own)
-	if err := o.admitsCosts(ctx, will.Override); err != nil {
-		return Operation{}, err
-	}
-	if err := plans.Owner(will).Limits.Check(); err != nil && will.Override != t.Override {
-		return Operation{}, fmt.Errorf("%w: in force with plan %s, %w", keystore.ErrInvalid, t.Plan, err)
-	}
-	if was, is := plans.Owner(t), plans.Owner(will); is.IsLess(was) {
-		op.Question = fmt.Sprintf("Lower the limits of tenant %s%s?", t.Name, colon(MovedLimits(was.Limits, is.Limits)))
-		if own == plan.NoLimits {
-			op.Question = fmt.Sprintf("Remove the limits of tenant %s, so that those of plan %s apply (%s)?", t.Name, t.Plan, LimitsOrNone(plans[t.Plan].Limits))
-		}
-	}
-	op.Change = o.changeTenant(func(ctx context.Context) (keystore.Tenant, keystore.Change, string, error) {
-		changed, change, err := o.Store.SetQuota(ctx, t.ID, own, monthStarts)
-		moved := MovedLimits(plans.Owner(t).Limits, plans.Owner(changed).Limits)
-		done := "Changed the limits of tenant " + t.Name + ": " + moved + "."
-		switch {
-		case changed == t:
-			return changed, change, "Tenant " + t.Name + " already had these limits.", err
-		case changed.Override == t.Override:
-			done = ""
-		case moved == "":
-			done = "Changed the limits of tenant " + t.Name + ". They are the same as its plan's."
-		}
-		if changed.MonthStarts != t.MonthStarts {
-			done = strings.TrimPrefix(fmt.Sprintf("%s The month of tenant %s begins on day %d.", done, t.Name, changed.MonthStarts), " ")
-		}
-		return changed, change, done, err
-	})
-	return op, nil
-}
-
-// ResetUsage prepares a fresh quota of a tenant.
-func (o Operator) ResetUsage(t keystore.Tenant) Operation {
-	return Operation{
-		Question: fmt.Sprintf("Set the usage of tenant %s back to zero?", t.Name),
-		Laggard:  "may still count what was used before",
-		Change: o.changeTenant(func(ctx context.Context) (keystore.Tenant, keystore.Change, string, error) {
-			change, err := o.Store.ResetUsage(ctx, t.ID)
-			return t, change, "Reset the usage of tenant " + t.Name + ".", err
-		}),
-	}
+	return SetLimits{TenantRef: a.TenantRef, Clear: true}.Prepare(ctx, o)
 }

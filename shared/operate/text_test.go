@@ -7,6 +7,7 @@ import (
 
 // The time until an instant is rounded: what was just set to 90 days says so.
 func TestUntil(t *testing.T) {
+	t.Parallel()
 	const moment = 1500 * time.Millisecond
 	for want, d := range map[string]time.Duration{
 		"90 days": 90*day - moment, "89 days": 90*day - time.Hour, "2 days": 2*day - moment, "24 h": day - moment, "2 h": 2*time.Hour - moment,
