@@ -210,7 +210,7 @@ func TestQuestions(t *testing.T) {
 	key := keyID(s, "acme")
 	s.gateway(s.store(), "gw-1", "10.0.0.5:9090")
 	s.terminal = true
-	for _, args := range [][]string{
+	for i, args := range [][]string{
 		{"tenant", "set-plan", "acme", "enterprise"},
 		{"tenant", "set-quota", "globex", "--minute", "499"},
 		{"tenant", "set-quota", "globex", "--clear"},
@@ -224,7 +224,11 @@ func TestQuestions(t *testing.T) {
 		{"gateway", "forget", "gw-1"},
 	} {
 		before := s.events()
-		for _, answer := range []string{"", "\n", "n\n", "no\n", "yesterday\n", "\x04"} {
+		answers := []string{"n\n"}
+		if i == 0 {
+			answers = []string{"", "\n", "n\n", "no\n", "yesterday\n", "\x04"}
+		}
+		for _, answer := range answers {
 			s.stdin = answer
 			r := s.want(exitFailed, "nothing was changed", args...)
 			if !strings.Contains(r.stderr, "[y/N] ") {

@@ -129,6 +129,7 @@ func TestDoctor(t *testing.T) {
 		}, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			s := newMigrated(t, testkit.SQLite(t))
 			s.ok("tenant", "create", "acme")
 			one, two := newStation(t), newStation(t)
