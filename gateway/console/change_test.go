@@ -231,7 +231,7 @@ func TestUnconfirmed(t *testing.T) {
 	b := s.signIn(keystore.ConsoleInvitation{})
 	_, header, _ := s.send(b, "POST", "/console/tenants/"+tenant.ID.String()+"/suspend", "sure=yes")
 	_, _, page := s.send(b, "GET", header.Get("Location"), "")
-	for _, want := range []string{"Suspended tenant acme.", "confirmed by 0 of 1 gateways", "gw-7 (10.0.0.7)", "may still serve this tenant", "keyadmin gateway forget"} {
+	for _, want := range []string{"Suspended tenant acme.", "confirmed by only 0 of 1 gateways", "gw-7 (10.0.0.7)", "may still serve this tenant", "keyadmin gateway forget"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not say %q:\n%s", want, page)
 		}
