@@ -102,7 +102,7 @@ func withTimes(record json.RawMessage) json.RawMessage {
 	})
 }
 
-var timeMembers = regexp.MustCompile(`("(?:[a-zA-Z]+At|at|until)":)(\d+)`)
+var timeMembers = regexp.MustCompile(`("(?:[a-zA-Z]+At|at|until)": ?)(\d+)`)
 
 // unchanging are members that repeat other columns or say nothing about a change.
 var unchanging = map[string]bool{
