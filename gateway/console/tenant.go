@@ -46,17 +46,16 @@ func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) e
 	if err != nil {
 		return err
 	}
-	owner := plans.Owner(t)
 	scopes, has, err := scopesOf(ctx, v, "")
 	if err != nil {
 		return err
 	}
 	page := tenantPage{
-		TenantView: owner.View(), Plans: sortedNames(plans), Scopes: scopes, Has: has, Once: rand.Text(),
+		TenantView: t.View(), Plans: sortedNames(plans), Scopes: scopes, Has: has, Once: rand.Text(),
 		Keys: keyList(v, keys.Views).paged(r, keys.Next),
 	}
-	page.Sheet, page.Used = c.tenantSheet(ctx, v, owner)
-	page.Usage = c.usageOf(ctx, v.operator, t.ID, id.Key{}, r.URL.Query().Get("usage"), owner.Limits)
+	page.Sheet, page.Used = c.tenantSheet(ctx, v, t)
+	page.Usage = c.usageOf(ctx, v.operator, t.ID, id.Key{}, r.URL.Query().Get("usage"), t.Limits)
 	return c.show(w, v, http.StatusOK, "tenant", "Tenant "+t.Name, page)
 }
 
