@@ -11,7 +11,10 @@ func TestBars(t *testing.T) {
 	t.Parallel()
 	plain := func(_, text string) string { return text }
 	b := bars{period: "hour", limit: "3,600 in each hour", rows: []barRow{
-		{"2026-03-01T08:00:00Z", 0, 0}, {"2026-03-01T09:00:00Z", 1, 0}, {"2026-03-01T10:00:00Z", 0, 1}, {"2026-03-01T11:00:00Z", 3600, 2400},
+		{"2026-03-01T08:00:00Z", 0, 0},
+		{"2026-03-01T09:00:00Z", 1, 0},
+		{"2026-03-01T10:00:00Z", 0, 1},
+		{"2026-03-01T11:00:00Z", 3600, 2400},
 		{"2026-03-01T12:00:00Z", 5999, 1},
 	}}
 	const want = `HOUR (UTC)            CHARGED  REFUSED

@@ -99,8 +99,10 @@ func TestExplain(t *testing.T) {
 		{nil, operate.NextCall{Tenant: "acme", Operation: "listPets"}, "--from and --operation are for a key"},
 		{set("shared", minuteFull), byKey, "refused: 429 minute_quota_exceeded, 60 of 60 requests of the last 60 seconds are used; passes from 2026-03-01T12:00:31Z"},
 		{set("shared", minuteFull+","+dayFull), byTenant, "refused: 429 day_quota_exceeded, 1,000 of 1,000 requests of this UTC day are used; passes from 2026-03-02T00:00:00Z"},
-		{set("shared", dayFull+`,"month":{"limit":5000,"used":5000,"retryAt":1772409600000}`), byTenant,
-			"refused: 429 month_quota_exceeded, 5,000 of 5,000 requests of this month are used; passes from 2026-03-02T00:00:00Z"},
+		{
+			set("shared", dayFull+`,"month":{"limit":5000,"used":5000,"retryAt":1772409600000}`), byTenant,
+			"refused: 429 month_quota_exceeded, 5,000 of 5,000 requests of this month are used; passes from 2026-03-02T00:00:00Z",
+		},
 		{set("outage", minuteFree), byKey, "passes"},
 		{set("outage", minuteFull), byKey, "refused: 429 limits_degraded, Redis is away, and the share of gateway gw-1 is used up"},
 		{set("refuse", minuteFull), byKey, "refused: 503 limits_unavailable, Redis is away, and gateway gw-1 refuses all requests until it answers"},
@@ -124,14 +126,18 @@ func TestExplain(t *testing.T) {
 		{func() {
 			answers["/about"] = `{"operations":[{"id":"listPets","scopes":["pets:read"]},{"id":"createPet","scopes":["pets:write"]},{"id":"getPet","gone":true}]}`
 		}, call("10.1.2.3", "listPets"), "passes from 10.1.2.3"},
-		{verbs(operate.UpdateKey{KeyRef: insider, Scopes: []operate.Scope{"pets:read"}}), call("10.1.2.3", "createPet"),
-			"refused: 403 insufficient_scope, the key does not have the scope pets:write. The request is charged"},
+		{
+			verbs(operate.UpdateKey{KeyRef: insider, Scopes: []operate.Scope{"pets:read"}}), call("10.1.2.3", "createPet"),
+			"refused: 403 insufficient_scope, the key does not have the scope pets:write. The request is charged",
+		},
 		{nil, call("10.1.2.3", "getPet"), "refused: 410 operation_removed, the operation has been removed. The request is charged"},
 		{nil, call("10.1.2.3", "listPet"), `there is no operation "listPet"; all operations: listPets, createPet, getPet`},
 
 		{verbs(operate.SuspendTenant{TenantRef: acme}), byTenant, "refused: 403 tenant_suspended, the tenant is suspended"},
-		{verbs(operate.ResumeTenant{TenantRef: acme}, operate.MoveTenant{TenantRef: acme, Plan: "enterprise"}), byToken,
-			"refused: 403 quota_not_set, neither plan enterprise nor the tenant sets a limit"},
+		{
+			verbs(operate.ResumeTenant{TenantRef: acme}, operate.MoveTenant{TenantRef: acme, Plan: "enterprise"}), byToken,
+			"refused: 403 quota_not_set, neither plan enterprise nor the tenant sets a limit",
+		},
 		{verbs(operate.MoveTenant{TenantRef: acme, Plan: "free"}, operate.DisableKey{KeyRef: mine}), byToken, "refused: 401 invalid_api_key, disabled at 2026-03-01T12:00:00Z"},
 		{verbs(operate.EnableKey{KeyRef: mine}, operate.RotateKey{KeyRef: mine, Grace: operate.Grace{Given: true, Length: time.Second}}), byToken, "passes"},
 		{func() { *clock = clock.Add(time.Hour) }, byToken, "refused: 401 invalid_api_key, replaced by KEY; ended at 2026-03-01T12:00:01Z"},

@@ -77,89 +77,154 @@ func TestVerbs(t *testing.T) {
 		verb                  operate.Preparer
 		question, done, again string // again is empty: it is not repeated
 	}{
-		{operate.CreateTenant{Name: "glo bex", Plan: "pro", Repeatable: once}, "",
-			"Created tenant glo bex on plan pro. Its first key: keyadmin key create 'glo bex'", "Tenant glo bex already exists. It was not changed."},
+		{
+			operate.CreateTenant{Name: "glo bex", Plan: "pro", Repeatable: once},
+			"",
+			"Created tenant glo bex on plan pro. Its first key: keyadmin key create 'glo bex'", "Tenant glo bex already exists. It was not changed.",
+		},
 		{operate.RenameTenant{TenantRef: operate.TenantRef{Tenant: "glo bex"}, Name: "globex"}, "", "Renamed tenant glo bex to globex.", ""},
 		{operate.RenameTenant{TenantRef: operate.TenantRef{Tenant: "globex"}, Name: "globex"}, "", "The tenant already has the name globex.", ""},
-		{operate.DeleteTenant{TenantRef: operate.TenantRef{Tenant: "globex"}},
+		{
+			operate.DeleteTenant{TenantRef: operate.TenantRef{Tenant: "globex"}},
 			"Delete tenant globex and the records of its keys? It cannot be undone. The audit log and its usage stay, under TENANT.",
-			"Deleted tenant globex. Its usage and its changes stay, under TENANT.", ""},
+			"Deleted tenant globex. Its usage and its changes stay, under TENANT.", "",
+		},
 		{operate.SuspendTenant{TenantRef: acme}, "Suspend tenant acme? All its keys will be refused.", "Suspended tenant acme.", "Tenant acme was already suspended."},
 		{operate.CreateKey{TenantRef: acme, Name: "ci", Repeatable: once}, "", `Key KEY "ci" of tenant acme already exists. Its token cannot be shown again.`, ""},
-		{operate.CreateKey{TenantRef: acme, Name: "t", Minute: 60, Environment: apikey.Test}, "",
+		{
+			operate.CreateKey{TenantRef: acme, Name: "t", Minute: 60, Environment: apikey.Test},
+			"",
 			`Created test key KEY "t" of tenant acme. Its own limit of 60 requests per minute never binds: its tenant has 60.` + own +
-				"\nTenant acme is suspended: its keys are refused. To resume it: keyadmin tenant resume acme", ""},
+				"\nTenant acme is suspended: its keys are refused. To resume it: keyadmin tenant resume acme", "",
+		},
 		{operate.ResumeTenant{TenantRef: acme}, "", "Resumed tenant acme.", "Tenant acme was not suspended."},
 		{operate.ResetUsage{TenantRef: acme}, "Set the usage of tenant acme back to zero?", "Reset the usage of tenant acme.", ""},
 
-		{operate.SetLimits{TenantRef: acme, LimitChanges: limits(200, 5000, 0)}, "",
-			"Changed the limits of tenant acme: 60 → 200 requests per minute, 1,000 → 5,000 requests per day.", "Tenant acme already had these limits."},
-		{operate.SetLimits{TenantRef: acme, LimitChanges: limits(100, 0, 0), MonthStart: operate.MonthStart{MonthStarts: 15}},
+		{
+			operate.SetLimits{TenantRef: acme, LimitChanges: limits(200, 5000, 0)},
+			"",
+			"Changed the limits of tenant acme: 60 → 200 requests per minute, 1,000 → 5,000 requests per day.", "Tenant acme already had these limits.",
+		},
+		{
+			operate.SetLimits{TenantRef: acme, LimitChanges: limits(100, 0, 0), MonthStart: operate.MonthStart{MonthStarts: 15}},
 			"Lower the limits of tenant acme: 200 → 100 requests per minute?",
-			"Changed the limits of tenant acme: 200 → 100 requests per minute. The month of tenant acme begins on day 15.", "Tenant acme already had these limits."},
+			"Changed the limits of tenant acme: 200 → 100 requests per minute. The month of tenant acme begins on day 15.", "Tenant acme already had these limits.",
+		},
 		{operate.MoveTenant{TenantRef: acme, Plan: "pro"}, "", "Tenant acme moved from plan free to pro. Its own limits stay: 100 requests per minute, 5,000 per day." +
 			"\nTo clear them: keyadmin tenant set-quota acme --clear", "Tenant acme was already on plan pro."},
-		{operate.SetLimits{TenantRef: acme, Clear: true}, "",
-			"Changed the limits of tenant acme: 100 → 300 requests per minute, 5,000 → 10,000 requests per day.", "Tenant acme already had these limits."},
+		{
+			operate.SetLimits{TenantRef: acme, Clear: true},
+			"",
+			"Changed the limits of tenant acme: 100 → 300 requests per minute, 5,000 → 10,000 requests per day.", "Tenant acme already had these limits.",
+		},
 		{operate.SetLimits{TenantRef: acme, LimitChanges: limits(300, 0, 0)}, "", "Changed the limits of tenant acme. They are the same as its plan's.", ""},
 		{operate.ClearLimits{TenantRef: acme}, "", "Changed the limits of tenant acme. They are the same as its plan's.", ""},
-		{operate.MoveTenant{TenantRef: acme, Plan: "enterprise"},
+		{
+			operate.MoveTenant{TenantRef: acme, Plan: "enterprise"},
 			"Move tenant acme to plan enterprise, which has no limits? Unless it gets limits of its own with this change, all its requests will be refused.",
 			"Tenant acme moved from plan pro to enterprise: 300 → not set requests per minute, 10,000 → not set requests per day." + noQuota,
-			"Tenant acme was already on plan enterprise." + noQuota},
-		{operate.MoveTenant{TenantRef: acme, Plan: "enterprise", OwnLimits: operate.OwnLimits{Month: 70}}, "",
-			"Changed the limits of tenant acme: not set → 70 requests per month.", ""},
-		{operate.ClearLimits{TenantRef: acme}, "Remove the limits of tenant acme, so that those of plan enterprise apply (it has no limits: all requests of the tenant are refused)?",
-			"Changed the limits of tenant acme: 70 → not set requests per month." + noQuota, ""},
-		{operate.MoveTenant{TenantRef: acme, Plan: "business"}, "",
-			"Tenant acme moved from plan enterprise to business: not set → 1,000 requests per minute, not set → 100,000 requests per day.", ""},
-		{operate.MoveTenant{TenantRef: acme, Plan: "free"},
+			"Tenant acme was already on plan enterprise." + noQuota,
+		},
+		{
+			operate.MoveTenant{TenantRef: acme, Plan: "enterprise", OwnLimits: operate.OwnLimits{Month: 70}},
+			"",
+			"Changed the limits of tenant acme: not set → 70 requests per month.", "",
+		},
+		{
+			operate.ClearLimits{TenantRef: acme},
+			"Remove the limits of tenant acme, so that those of plan enterprise apply (it has no limits: all requests of the tenant are refused)?",
+			"Changed the limits of tenant acme: 70 → not set requests per month." + noQuota, "",
+		},
+		{
+			operate.MoveTenant{TenantRef: acme, Plan: "business"},
+			"",
+			"Tenant acme moved from plan enterprise to business: not set → 1,000 requests per minute, not set → 100,000 requests per day.", "",
+		},
+		{
+			operate.MoveTenant{TenantRef: acme, Plan: "free"},
 			"Move tenant acme from plan business to free, which lowers its limits: 1,000 → 60 requests per minute, 100,000 → 1,000 requests per day?",
-			"Tenant acme moved from plan business to free: 1,000 → 60 requests per minute, 100,000 → 1,000 requests per day.", ""},
+			"Tenant acme moved from plan business to free: 1,000 → 60 requests per minute, 100,000 → 1,000 requests per day.", "",
+		},
 
-		{operate.CreatePlan{Name: "gold", Minute: 600, Month: 3_000_000, TestMinute: 60, Repeatable: once}, "",
-			"Created plan gold: 600 requests per minute, 3,000,000 per month.", "Plan gold already exists. It was not changed."},
+		{
+			operate.CreatePlan{Name: "gold", Minute: 600, Month: 3_000_000, TestMinute: 60, Repeatable: once},
+			"",
+			"Created plan gold: 600 requests per minute, 3,000,000 per month.", "Plan gold already exists. It was not changed.",
+		},
 		{operate.CreatePlan{Name: "bespoke"}, "", "Created plan bespoke without limits: each of its tenants needs limits of its own.", ""},
-		{operate.UpdatePlan{Plan: "gold", LimitChanges: limits(500, 0, 0)}, "", "Changed plan gold for its 0 tenants: 600 → 500 requests per minute.",
-			"Plan gold already had these limits."},
-		{operate.UpdatePlan{Plan: "free", LimitChanges: limits(50, 0, 0)}, "Lower plan free for its 1 tenant: 60 → 50 requests per minute?",
-			"Changed plan free for its 1 tenant: 60 → 50 requests per minute.", ""},
-		{operate.UpdatePlan{Plan: "gold", LimitChanges: limits(0, 0, plan.None), TestMinute: plan.None}, "",
-			"Changed plan gold for its 0 tenants: 3,000,000 → not set requests per month, of test keys: 60 → not set requests per minute.", ""},
+		{
+			operate.UpdatePlan{Plan: "gold", LimitChanges: limits(500, 0, 0)},
+			"", "Changed plan gold for its 0 tenants: 600 → 500 requests per minute.",
+			"Plan gold already had these limits.",
+		},
+		{
+			operate.UpdatePlan{Plan: "free", LimitChanges: limits(50, 0, 0)},
+			"Lower plan free for its 1 tenant: 60 → 50 requests per minute?",
+			"Changed plan free for its 1 tenant: 60 → 50 requests per minute.", "",
+		},
+		{
+			operate.UpdatePlan{Plan: "gold", LimitChanges: limits(0, 0, plan.None), TestMinute: plan.None},
+			"",
+			"Changed plan gold for its 0 tenants: 3,000,000 → not set requests per month, of test keys: 60 → not set requests per minute.", "",
+		},
 		{operate.DeletePlan{Plan: "gold"}, "Delete plan gold?", "Deleted plan gold.", ""},
 
-		{operate.UpdateKey{KeyRef: ci, Name: "build", Scopes: []operate.Scope{"pets:read"}, Allow: blocks(t, "10.0.0.0/8"), Minute: 5, Day: 50},
+		{
+			operate.UpdateKey{KeyRef: ci, Name: "build", Scopes: []operate.Scope{"pets:read"}, Allow: blocks(t, "10.0.0.0/8"), Minute: 5, Day: 50},
 			`Lower the limits of key KEY "ci" of tenant acme: allowed from - → 10.0.0.0/8, limit per day - → 50, limit per minute - → 5, ` +
 				`name "ci" → "build", scopes pets:read pets:write → pets:read?`,
 			`Changed key KEY "ci" of tenant acme: allowed from - → 10.0.0.0/8, limit per day - → 50, limit per minute - → 5, name "ci" → "build", ` +
-				`scopes pets:read pets:write → pets:read.`, `Key KEY "build" of tenant acme already has these settings.`},
-		{operate.UpdateKey{KeyRef: ci, Minute: 4, AllowAny: true},
+				`scopes pets:read pets:write → pets:read.`, `Key KEY "build" of tenant acme already has these settings.`,
+		},
+		{
+			operate.UpdateKey{KeyRef: ci, Minute: 4, AllowAny: true},
 			`Lower the limits of key KEY "build" of tenant acme: allowed from 10.0.0.0/8 → -, limit per minute 5 → 4?`,
-			`Changed key KEY "build" of tenant acme: allowed from 10.0.0.0/8 → -, limit per minute 5 → 4.`, ""},
-		{operate.DisableKey{KeyRef: ci}, `Disable key KEY "build" of tenant acme? It is refused until it is enabled.`,
-			`Disabled key KEY "build" of tenant acme.`, `Key KEY "build" of tenant acme was already disabled.`},
+			`Changed key KEY "build" of tenant acme: allowed from 10.0.0.0/8 → -, limit per minute 5 → 4.`, "",
+		},
+		{
+			operate.DisableKey{KeyRef: ci},
+			`Disable key KEY "build" of tenant acme? It is refused until it is enabled.`,
+			`Disabled key KEY "build" of tenant acme.`, `Key KEY "build" of tenant acme was already disabled.`,
+		},
 		{operate.EnableKey{KeyRef: ci}, "", `Enabled key KEY "build" of tenant acme.`, `Key KEY "build" of tenant acme was not disabled.`},
-		{operate.AddBan{Key: operate.BannedKey{KeyID: ci.Key}, For: operate.Period(time.Hour), Reason: "scraping"},
-			`Ban key KEY "build" of tenant acme until 2026-03-01T13:00:00Z?`, `Banned key KEY "build" of tenant acme until 2026-03-01T13:00:00Z.`, ""},
-		{operate.AddBan{Key: operate.BannedKey{KeyID: ci.Key}, For: operate.Period(time.Minute), Reason: "again"},
+		{
+			operate.AddBan{Key: operate.BannedKey{KeyID: ci.Key}, For: operate.Period(time.Hour), Reason: "scraping"},
+			`Ban key KEY "build" of tenant acme until 2026-03-01T13:00:00Z?`, `Banned key KEY "build" of tenant acme until 2026-03-01T13:00:00Z.`, "",
+		},
+		{
+			operate.AddBan{Key: operate.BannedKey{KeyID: ci.Key}, For: operate.Period(time.Minute), Reason: "again"},
 			`Ban key KEY "build" of tenant acme until 2026-03-01T12:01:00Z?`,
-			`Key KEY "build" of tenant acme is already banned for longer, by ada until 2026-03-01T13:00:00Z.`, ""},
+			`Key KEY "build" of tenant acme is already banned for longer, by ada until 2026-03-01T13:00:00Z.`, "",
+		},
 		{operate.LiftBan{KeyRef: ci}, "", `Lifted the ban of key KEY "build" of tenant acme.`, `Key KEY "build" of tenant acme is not banned.`},
-		{operate.RotateKey{KeyRef: ci, Grace: grace(3 * time.Hour)}, `Rotate key KEY "build" of tenant acme? The old token works until 2026-03-01T15:00:00Z.`,
+		{
+			operate.RotateKey{KeyRef: ci, Grace: grace(3 * time.Hour)},
+			`Rotate key KEY "build" of tenant acme? The old token works until 2026-03-01T15:00:00Z.`,
 			`Rotated key KEY "build" of tenant acme: KEY "build" replaces it. The old key works until 2026-03-01T15:00:00Z.`,
 			`Key KEY "build" of tenant acme was already rotated: KEY "build" replaces it. The old key works until 2026-03-01T15:00:00Z. ` +
-				"A grace period does not get longer. To end it now: keyadmin key revoke KEY" + noToken},
-		{operate.RotateKey{KeyRef: ci, Grace: grace(2 * time.Hour)},
+				"A grace period does not get longer. To end it now: keyadmin key revoke KEY" + noToken,
+		},
+		{
+			operate.RotateKey{KeyRef: ci, Grace: grace(2 * time.Hour)},
 			`Key KEY "build" of tenant acme was already rotated: KEY replaces it. Let the old token end at 2026-03-01T14:00:00Z, not at 2026-03-01T15:00:00Z?`,
-			`The old key KEY "build" of tenant acme works until 2026-03-01T14:00:00Z, not until 2026-03-01T15:00:00Z: KEY "build" replaces it.` + noToken, ""},
-		{operate.RotateKey{KeyRef: ci}, "",
+			`The old key KEY "build" of tenant acme works until 2026-03-01T14:00:00Z, not until 2026-03-01T15:00:00Z: KEY "build" replaces it.` + noToken, "",
+		},
+		{
+			operate.RotateKey{KeyRef: ci},
+			"",
 			`Key KEY "build" of tenant acme was already rotated: KEY "build" replaces it. The old key works until 2026-03-01T14:00:00Z. ` +
-				"To end it now: keyadmin key revoke KEY" + noToken, ""},
-		{operate.RotateKey{KeyRef: ci, Grace: grace(0)},
+				"To end it now: keyadmin key revoke KEY" + noToken, "",
+		},
+		{
+			operate.RotateKey{KeyRef: ci, Grace: grace(0)},
 			`Key KEY "build" of tenant acme was already rotated: KEY replaces it. Let the old token end at 2026-03-01T12:00:00Z, not at 2026-03-01T14:00:00Z?`,
-			`Ended the old key KEY "build" of tenant acme: KEY "build" replaces it.` + noToken, ""},
-		{operate.RevokeKey{KeyRef: b}, `Revoke key KEY "b" of tenant acme? It cannot be undone.`,
-			`Revoked key KEY "b" of tenant acme.`, `Key KEY "b" of tenant acme was already revoked.`},
+			`Ended the old key KEY "build" of tenant acme: KEY "build" replaces it.` + noToken, "",
+		},
+		{
+			operate.RevokeKey{KeyRef: b},
+			`Revoke key KEY "b" of tenant acme? It cannot be undone.`,
+			`Revoked key KEY "b" of tenant acme.`, `Key KEY "b" of tenant acme was already revoked.`,
+		},
 	} {
 		for _, want := range []string{c.done, c.again} {
 			if want == "" {
