@@ -258,7 +258,7 @@ func TestRestoreAheadOfTheGateway(t *testing.T) {
 		file, err := os.Create(filepath.Join(t.TempDir(), "backup"))
 		must.Do(t, err)
 		defer file.Close()
-		if _, err := store.WriteBackup(ctx, file, nil, nil); err != nil {
+		if _, err := store.WriteBackup(ctx, file, nil); err != nil {
 			t.Fatal(err)
 		}
 		backup, err := keystore.ReadBackup(file, nil)
@@ -269,7 +269,7 @@ func TestRestoreAheadOfTheGateway(t *testing.T) {
 		if e, _ := d.Lookup(hash); e.Plan != "pro" {
 			t.Fatalf("the plan before the restore is %q", e.Plan)
 		}
-		restore, err := store.PrepareRestore(ctx, backup, nil)
+		restore, err := store.PrepareRestore(ctx, backup)
 		must.Do(t, err)
 		defer restore.Close()
 		change, err := restore.Commit(ctx, false, false)
