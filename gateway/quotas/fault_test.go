@@ -23,12 +23,6 @@ import (
 // brief is a rule with windows that are short enough for a test to wait for.
 var brief = quota.Rule{Slice: 25 * time.Millisecond, Slices: 20, Day: 24 * time.Hour}
 
-// commandCalls is how often the Redis of l has run a command.
-func commandCalls(t testing.TB, l Quotas, command string) int {
-	t.Helper()
-	return callsAt(t, operator(t, l), command)
-}
-
 // callsAt is how often a Redis server has run a command.
 func callsAt(t testing.TB, server *redis.Client, command string) int {
 	t.Helper()
