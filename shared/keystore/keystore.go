@@ -243,9 +243,10 @@ func (s *Store) settle(ctx context.Context, op string, of *tx, failed error) (Ch
 	if !s.seeks {
 		return 0, failed
 	}
+	look := s.As(s.actor) // without a request, which would be a repeated one if the change was made
 	for deadline := time.Now().Add(s.seekFor); ; time.Sleep(seekEvery) {
 		made := false
-		_, err := s.write(ctx, op, func(t *tx) error { return t.GetContext(ctx, &made, hasEvent, of.change, of.last.UUID) })
+		_, err := look.write(ctx, op, func(t *tx) error { return t.GetContext(ctx, &made, hasEvent, of.change, of.last.UUID) })
 		switch {
 		case err == nil && made:
 			return of.change, nil

@@ -3,6 +3,8 @@ package keystore_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +13,7 @@ import (
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/keystore"
+	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
 
@@ -82,4 +85,33 @@ func TestRequestIsCarriedOutOnce(t *testing.T) {
 		_, _, err = s.Request(t.Context(), "id")
 		wantError(t, err, keystore.ErrNotFound)
 	})
+}
+
+// If the answer to the commit of a request is lost, the request is not taken for a repeated one: its change is looked for like any other.
+func TestRequestWhoseAnswerIsLost(t *testing.T) {
+	u := must.Get[*url.URL](t)(url.Parse(testkit.Postgres(t)))
+	direct := keystore.New(open(t, u.String()), nil, nil, "operator:anna")
+	tenant := newTenant(t, direct, "acme")
+	proxy := testkit.NewProxy(t, u.Host)
+	u.Host = proxy.Addr
+	s := keystore.New(open(t, u.String()), nil, nil, "operator:anna")
+	s.Seek(time.Second)
+	made := 0
+	for k, isCut := 1, true; isCut; k++ {
+		r := keystore.Request{ID: fmt.Sprint(k), Random: bytes.Repeat([]byte{byte(k), 60}, 256)}
+		proxy.CutAt(testkit.Cut{Trip: proxy.RoundTrips() + k, Delivered: true})
+		_, token, _, err := s.Once(r).CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant.ID})
+		isCut = proxy.IsCut()
+		proxy.CutAt(testkit.Cut{})
+		_, noKey := direct.KeyByToken(t.Context(), must.Get[string](t)(r.Token(apikey.Live)))
+		if (err == nil) != (noKey == nil) || (token != "") != (err == nil) || keystore.IsUnknown(err) {
+			t.Errorf("cut at round trip %d: %v; its key: %v", k, err, noKey)
+		}
+		if isCut && err == nil {
+			made++
+		}
+	}
+	if made == 0 {
+		t.Error("no answer was lost whose change was made")
+	}
 }
