@@ -98,6 +98,7 @@ func expansion(dialect database.Dialect) expander {
 			"{record}", `unhex(value->>'record')`,
 			"{hash}", `unhex(value->>'hash')`,
 			"{listed}", `IN (SELECT value->>'operation' FROM json_each($1))`,
+			"{escape}", ` ESCAPE '\'`,
 		)}
 	}
 	return expander{gatewayFunctions, strings.NewReplacer(
@@ -106,6 +107,7 @@ func expansion(dialect database.Dialect) expander {
 		"{record}", `decode(value->>'record', 'hex')`,
 		"{hash}", `decode(value->>'hash', 'hex')`,
 		"{listed}", `= ANY (ARRAY(SELECT value->>'operation' FROM json_array_elements(CAST($1 AS json)) AS r(value)))`, // uses an index
+		"{escape}", "",
 	)}
 }
 

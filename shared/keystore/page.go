@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/jmoiron/sqlx"
 
@@ -91,6 +93,14 @@ func (s *Store) Bans(ctx context.Context) iter.Seq2[NamedBan, error] {
 // likeText escapes the characters that have a meaning in a pattern of LIKE.
 var likeText = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
 
+// lower writes a letter of ASCII in lower case, as LOWER does in both databases.
+func lower(letter rune) rune {
+	if letter < utf8.RuneSelf {
+		return unicode.ToLower(letter)
+	}
+	return letter
+}
+
 // TenantFilter selects tenants, and says in which order they come.
 type TenantFilter struct {
 	Text          string // a part of their names, in lower or upper case, or the ID of one tenant; empty: all
@@ -104,11 +114,11 @@ func (f TenantFilter) pattern() string {
 	if f.Text == "" {
 		return ""
 	}
-	return "%" + likeText.Replace(f.Text) + "%"
+	return "%" + likeText.Replace(strings.Map(lower, f.Text)) + "%"
 }
 
 // FindTenants lists at most n tenants, beginning after the name after or, with the newest first, after the tenant with the ID after. In the
-// text, letters outside of ASCII must have the case of the name, unless the database knows their cases: SQLite does not.
+// text, letters outside of ASCII must have the case of the name.
 func (s *Store) FindTenants(ctx context.Context, f TenantFilter, after string, n int) ([]Tenant, error) {
 	const op = "find tenants"
 	if tenant, err := id.ParseTenant(f.Text); err == nil { // no name looks like an ID
@@ -135,7 +145,7 @@ func (s *Store) CountTenants(ctx context.Context, f TenantFilter) (selected, all
 	if _, bad := id.ParseTenant(f.Text); bad == nil {
 		only, f.Text = f.Text, ""
 	}
-	err = s.db.QueryRowxContext(ctx, countTenants, f.pattern(), f.Plan, f.State, only).Scan(&selected, &all)
+	err = s.db.QueryRowxContext(ctx, s.expand.Replace(countTenants), f.pattern(), f.Plan, f.State, only).Scan(&selected, &all)
 	return selected, all, fail("count tenants", err)
 }
 

@@ -3,7 +3,7 @@ package keystore
 // The statements. One text serves both databases. Placeholders stand for what differs: {now} is the database's clock in ms. {rows}
 // turns the parameter $1, a JSON array, into rows with one column named value. {record} is the field record of such a row, decoded
 // from hexadecimal, and {hash} is its field hash. {listed} says that the value before it is the field operation of
-// one of these rows.
+// one of these rows. {escape} makes the backslash the character that escapes in a pattern, as it is in PostgreSQL.
 
 // Writers wait here before they draw an event's ID. The notification is sent when the transaction commits. The numbers of locks must not
 // change: all writers of one database must use the same. No parameters, so it is one round trip.

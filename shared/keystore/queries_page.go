@@ -5,12 +5,13 @@ package keystore
 
 const (
 	// The index of the names is enough to find them: only the rows that are found are read. $1: the name of the last tenant before, $2: a
-	// pattern for names, $3: number of rows.
+	// pattern for names in lower case, $3: number of rows. Names sort by their bytes, so PostgreSQL too knows only the cases of ASCII. The
+	// pattern is a plain parameter: a function of it would be called for each name.
 	tenantsFound = selectTenants + ` WHERE name IN
-		(SELECT name FROM tenants WHERE name > $1 AND LOWER(name) LIKE LOWER($2) ESCAPE '\' ORDER BY name LIMIT $3) ORDER BY name`
+		(SELECT name FROM tenants WHERE name > $1 AND LOWER(name) LIKE $2{escape} ORDER BY name LIMIT $3) ORDER BY name`
 
-	// $1: a pattern for names, $2: plan, $3: active or suspended, each '' for all.
-	isFiltered = ` WHERE ($1 = '' OR LOWER(name) LIKE LOWER($1) ESCAPE '\') AND ($2 = '' OR plan = $2) AND ($3 = '' OR suspended = ($3 = 'suspended'))`
+	// $1: a pattern for names in lower case, $2: plan, $3: active or suspended, each '' for all.
+	isFiltered = ` WHERE ($1 = '' OR LOWER(name) LIKE $1{escape}) AND ($2 = '' OR plan = $2) AND ($3 = '' OR suspended = ($3 = 'suspended'))`
 
 	// $1 to $3: as above, $4: the name of the last tenant before, $5: number of rows.
 	tenantsSelected = selectTenants + isFiltered + ` AND name > $4 ORDER BY name LIMIT $5`
@@ -24,8 +25,8 @@ const (
 	// $1: the name of the last tenant before, $2: ID.
 	tenantFound = selectTenants + ` WHERE id = $2 AND name > $1`
 
-	// $1: the name of the first tenant, $2: number of rows.
-	tenantsFrom = selectTenants + ` WHERE name >= $1 ORDER BY name LIMIT $2`
+	// $1: the name of the last tenant before, $2: number of rows.
+	tenantsFrom = selectTenants + ` WHERE name > $1 ORDER BY name LIMIT $2`
 
 	// $1: rows with tenantId.
 	tenantsOf = selectTenants + ` WHERE id IN (SELECT value->>'tenantId' FROM {rows})`

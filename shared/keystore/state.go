@@ -59,7 +59,7 @@ func passState(ctx context.Context, q sqlx.QueryerContext, to StateRows) error {
 	}
 	for after := ""; ; {
 		var tenants []Tenant
-		if err := sqlx.SelectContext(ctx, q, &tenants, tenantsFound, after, "%", tenantsPassed); err != nil || len(tenants) == 0 {
+		if err := sqlx.SelectContext(ctx, q, &tenants, tenantsFrom, after, tenantsPassed); err != nil || len(tenants) == 0 {
 			return err
 		}
 		first, rest, owner := tenants[0].Name, tenants, id.Tenant{}
