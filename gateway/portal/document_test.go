@@ -90,7 +90,7 @@ func TestHardDocument(t *testing.T) {
 	for _, want := range []string{
 		"First <strong>paragraph</strong> with a <a href=\"https://example.com\">link</a>, <code>code</code> and tags.",
 		"<li>a list</li>", "<td>2</td>", "A paragraph of HTML.",
-		`curl -i -X PUT "$PETGATE_URL/base/files/name.json"`, `-H "X-Trace: a'b"`, "--data-binary @file",
+		`curl -i -X PUT "$PETGATE_URL/base/files/name.json"`, "-H \"X-Trace: a'b \\\"\\$c\\\" \\`d\\`\"", "--data-binary @file",
 		"inner.deep[].price", "map of ", "array of ", `/base/limits?filter=filter&ids=1%2C2&kind=small"`,
 		`-F 'file=string'`, "-d 'a=1+%26+2&b=true'", "No key is needed.", "// own",
 		"Cat</a> or <a href=\"#schema-Dog\">Dog", "application/octet-stream", `<span class="status sd">default</span>`, `<span class="status s4">4XX</span>`,

@@ -90,7 +90,7 @@ const (
 
 var (
 	functions = template.FuncMap{
-		"prose": prose, "inline": inline, "plain": plain, "short": short, "code": codeBlock, "shell": shell, "goText": goText, "quote": quote,
+		"prose": prose, "inline": inline, "plain": plain, "short": short, "code": codeBlock, "shell": shell, "escaped": escaped.Replace, "goText": goText, "quote": quote,
 		"json": jsonLiterals.format, "python": pythonLiterals.format,
 	}
 	pageTexts = template.Must(template.New("").Funcs(functions).Option("missingkey=error").ParseFS(assets, "assets/*.html"))

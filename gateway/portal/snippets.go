@@ -71,6 +71,9 @@ func (o *operation) NeedsMethod() bool {
 // shell quotes a text for a shell.
 func shell(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
+// escaped writes a text into a shell's double quotes, or into a template of TypeScript.
+var escaped = strings.NewReplacer(`\`, `\\`, `"`, `\"`, `$`, `\$`, "`", "\\`")
+
 // goText writes a text as Go source, in several lines if it has some.
 func goText(text string) string {
 	if strconv.CanBackquote(strings.ReplaceAll(text, "\n", "")) {
