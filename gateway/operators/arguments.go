@@ -150,7 +150,10 @@ func readBody(body []byte, bad []operate.Mistake) (values, []operate.Mistake) {
 	if _, end := decoder.Token(); err == nil && end != io.EOF {
 		err = fmt.Errorf("something follows the object")
 	}
-	if err != nil || !utf8.Valid(body) {
+	if err == nil && !utf8.Valid(body) {
+		err = fmt.Errorf("it is not UTF-8")
+	}
+	if err != nil {
 		return given, append(bad, operate.Mistake{Text: fmt.Sprintf("the body is not one JSON object: %v", err)})
 	}
 	for name, member := range members {

@@ -170,6 +170,7 @@ func TestCalls(t *testing.T) {
 		{400, "POST /tenants", `{"name":{}}`, `name: use a text`},
 		{400, "POST /tenants", `[]`, `the body is not one JSON object`},
 		{400, "POST /tenants", `{"name":"x"} {}`, `something follows the object`},
+		{400, "POST /tenants", "{\"name\":\"\xff\"}", `the body is not one JSON object: it is not UTF-8`},
 		{400, "POST /tenants?name=x", `{"name":"x"}`, `name: this call has no such parameter in its query`},
 		{400, "POST /tenants?wait=61s", `{"name":"x"}`, `wait: it is too long`},
 		{400, "GET /tenants?limit=0", "", `limit: 0 is out of range: use 1 to 1000`},
