@@ -162,7 +162,8 @@ func (s *state) rows(ban func(keystore.BanRow)) keystore.Rows {
 	return keystore.Rows{Expect: s.expect, Lost: s.setLost, Plan: s.setPlan, Tenant: s.setTenant, Key: s.setKey, Ban: ban}
 }
 
-// pass passes all rows to the functions in to. Only the goroutine that makes changes calls it.
+// pass passes all rows to the functions in to, which must not change them: look-ups read the same terms. Only the goroutine that makes
+// changes calls it.
 func (s *state) pass(to keystore.Rows) {
 	for _, p := range s.allPlans() {
 		to.Plan(p)

@@ -63,8 +63,8 @@ type Quotas interface {
 	Take(r Request) (quota.Verdict, error)
 	// Known returns the last known figures without I/O.
 	Known(r Request) quota.Verdict
-	// Current returns a tenant's figures, at most a second old, and charges nothing. It asks Redis at most once a second for
-	// each tenant. An error means that nothing is known yet; it wraps ErrUndecided. While Redis does not answer, the figures are Degraded.
+	// Current returns a tenant's figures, at most a second old, and charges nothing. It asks Redis if this gateway
+	// has no figures of the last second. An error means that nothing is known yet; it wraps ErrUndecided. While Redis does not answer, the figures are Degraded.
 	Current(r Request) (quota.Verdict, error)
 	// Peek returns a tenant's current figures and charges nothing.
 	Peek(ctx context.Context, r Request) (quota.Verdict, error)

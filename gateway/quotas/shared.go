@@ -157,10 +157,10 @@ func (s *Shared) Peek(ctx context.Context, c Request) (quota.Verdict, error) {
 
 // figures returns what ask says of the records of a request. If Redis has no figures, they are those on which this gateway decides.
 func (s *Shared) figures(c *Request, ask func(store.Request) (quota.Verdict, error)) quota.Verdict {
-	failed := error(nil)
 	if s.redis.IsDownFor(c.Tenant) {
 		return s.peekHere(c)
 	}
+	var failed error
 	v := both(c, func(r store.Request) quota.Verdict {
 		v, err := ask(r)
 		failed = cmp.Or(failed, err)
