@@ -54,11 +54,12 @@ const (
 	remarkLost = 16 // is added to remarkGranted and remarkLimited
 )
 
-// libraryPrefix begins the names of libraries. Then follows a digest: versions of Petgate that share a Redis have libraries of their own.
+// libraryPrefix begins the names of libraries. Then follows a digest of the text: versions of Petgate that share a Redis have libraries of
+// their own.
 const libraryPrefix = "petgate_take_"
 
-// library is the text of a library, by its name, the rule and take.lua. Redis runs it only once, and a script in each call: that made half of a lone
-// call's cost. While Redis loads a library, Lua has none of Redis's functions. So the first call runs take.lua.
+// library is the text of a library, by its name, the rule and take.lua. Redis runs it only once; it would run the text of a script in each
+// call. While Redis loads a library, Lua has none of Redis's functions. So the first call runs take.lua.
 const library = `#!lua name=%[1]s
 local take
 local function prepare()
@@ -86,14 +87,16 @@ type script struct {
 }
 
 func newScript(client redis.UniversalClient, prefix string, rule quota.Rule, text string) *script {
-	sum := sha256.Sum256(fmt.Append(nil, rule, text))
+	named := func(name string) string {
+		return fmt.Sprintf(library, name, rule.Slice.Milliseconds(), rule.Slices, rule.Day.Milliseconds(), text)
+	}
+	sum := sha256.Sum256([]byte(named("")))
 	name := libraryPrefix + hex.EncodeToString(sum[:8])
 	var gateway [8]byte
 	_, _ = rand.Read(gateway[:]) // it never fails
 	_, cluster := client.(*redis.ClusterClient)
 	return &script{
-		client: client, cluster: cluster, prefix: prefix, rule: rule, name: name, gateway: string(gateway[:]),
-		library: fmt.Sprintf(library, name, rule.Slice.Milliseconds(), rule.Slices, rule.Day.Milliseconds(), text),
+		client: client, cluster: cluster, prefix: prefix, rule: rule, library: named(name), name: name, gateway: string(gateway[:]),
 	}
 }
 
