@@ -211,6 +211,18 @@ func TestSignsOff(t *testing.T) {
 	})
 }
 
+// A gateway that was forgotten while it runs registers again.
+func TestForgottenGatewayRegistersAgain(t *testing.T) {
+	t.Parallel()
+	eachDatabase(t, func(t *testing.T, store *keystore.Store, d *running) {
+		confirm(t, store)(store.ForgetGateway(t.Context(), "gw-1"))
+		eventually(t, "it is registered", func() bool { return len(registered(t, store)) == 1 })
+		if err := d.Ready(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestTwoProcessesWithOneID(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, store *keystore.Store, first *running) {

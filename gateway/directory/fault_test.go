@@ -135,6 +135,9 @@ func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 	made(t)(store.RevokeKey(t.Context(), revoked.ID))
 	until := instant.Of(time.Now().Add(time.Hour))
 	made(t)(store.AddBan(t.Context(), keystore.Ban{Key: late.ID, Until: until, Notice: "unpaid"}))
+	lifted, liftedHash := addKey(t, store, tenant.ID)
+	confirmed(t, store)(store.AddBan(t.Context(), keystore.Ban{Key: lifted.ID, Until: until}))
+	must.Get[keystore.Change](t)(store.LiftBan(t.Context(), lifted.ID))
 	confirmed(t, store)(store.SetTerms(t.Context(), tenant.ID, "pro", plan.Limits{}))
 	wantNoToken(t, path)
 
@@ -151,6 +154,9 @@ func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 	}
 	if e, ok := again.Lookup(lateHash); !ok || e.BannedUntil != until || e.BanNotice != "unpaid" || e.Plan != "pro" || e.Limits.Minute != 300 {
 		t.Errorf("from the snapshot: %t %+v", ok, e)
+	}
+	if e, ok := again.Lookup(liftedHash); !ok || e.BannedUntil != 0 {
+		t.Errorf("a ban that was lifted is back: %t %+v", ok, e)
 	}
 	second := start(t, proxied, Config{Snapshot: path})
 	if second.Ready() == nil || second.Unkept() == nil || again.Unkept() != nil || !strings.Contains(second.log.String(), "another process uses this snapshot") {

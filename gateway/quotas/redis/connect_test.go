@@ -3,6 +3,7 @@ package redis
 import (
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -32,5 +33,21 @@ func TestAClosedConnectionIsNoOutage(t *testing.T) {
 				must.Do(t, operator.ClientKillByFilter(background, "TYPE", "normal", "SKIPME", "yes").Err())
 			}
 		})
+	}
+}
+
+// A URL may name a database, and no client repeats a call by itself.
+func TestConnect(t *testing.T) {
+	for url, isTLS := range map[string]bool{
+		"redis://u:p@localhost:6380/2": false, "rediss://u:p@localhost:6380/2": true, "unix://u:p@/run/redis?db=2": false,
+		"redis+sentinel://u:p@localhost:26379/main/2": false,
+	} {
+		client, err := connect(url, time.Second)
+		must.Do(t, err)
+		defer client.Close()
+		o := client.(*redis.Client).Options()
+		if o.DB != 2 || o.MaxRetries > 0 || o.Username != "u" || o.Password != "p" || (o.TLSConfig != nil) != isTLS {
+			t.Errorf("%s: options %+v", url, o)
+		}
 	}
 }
