@@ -101,9 +101,9 @@ func (c *claims) add(k kind, value []byte) (isFirst bool) {
 	c.seen |= bit
 	switch {
 	case isFirst:
-		*claim = value
+		*claim = slices.Clip(value) // so that append copies
 	case k == forwardedFor || k == traceState:
-		*claim = append(append(slices.Clip(*claim), ','), value...) // a copy
+		*claim = append(append(*claim, ','), value...)
 	default:
 		*claim = nil
 	}

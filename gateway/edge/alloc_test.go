@@ -31,6 +31,7 @@ const (
 	refusedAllocsMax  = 0
 	struckAllocsMax   = 1
 	searchedAllocsMax = 1
+	joinedAllocsMax   = 10 // of a list in 80 lines: not one a line
 )
 
 func TestAllocations(t *testing.T) {
@@ -56,6 +57,7 @@ func TestAllocations(t *testing.T) {
 	f("unknown key", rawKey("Authorization: Bearer "+unknownToken), refusedAllocsMax)
 	f("no key", rawKey(), refusedAllocsMax)
 	f("in a client's trace", rawGet(sampledField), admittedAllocsMax)
+	f("a list in many lines", rawGet(repeat("X-Forwarded-For: 192.0.2.1\r\n", 79)+"X-Forwarded-For: 192.0.2.1"), joinedAllocsMax)
 	f("a path with a parameter", strings.Replace(rawGet(), "/v1/pets", "/v1/pets/1", 1), searchedAllocsMax)
 }
 
