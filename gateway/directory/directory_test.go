@@ -491,5 +491,11 @@ func TestLimitsOfAKey(t *testing.T) {
 		}
 		test.state.Store(read)
 		check("from the snapshot", test, plan.Limits{Minute: 60, Day: 9_000, Month: 3_000_000}, 15, plan.Limits{Minute: 20, Day: 200})
+		before, _ = live.Lookup(apikey.Sum([]byte(token)))
+		ok(store.SetQuota(ctx, acme.ID, plan.Limits{}, 16))
+		synced(t, live)
+		if after, _ := live.Lookup(apikey.Sum([]byte(token))); after.MonthStarts != 16 || after.Version == before.Version {
+			t.Errorf("the start of the month is %d, and the version is %d as before", after.MonthStarts, after.Version)
+		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -83,6 +84,28 @@ func TestCertificates(t *testing.T) {
 	f("of another name", ours, &x509.Certificate{DNSNames: []string{"other.example"}}, valid, nil, ErrUntrusted)
 	f("old version", ours, local(), valid, func(c *tls.Config) { c.MaxVersion = tls.VersionTLS11 }, ErrUnreachable)
 	f("TLS 1.2", ours, local(), valid, func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }, nil)
+}
+
+// A check finds a renewed certificate, also if no request comes.
+func TestRenewedCertificate(t *testing.T) {
+	ours := testkit.NewAuthority(t)
+	issue := func(until time.Time) *tls.Config {
+		template := &x509.Certificate{SerialNumber: big.NewInt(2), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+		return &tls.Config{Certificates: []tls.Certificate{ours.Issue(template, until)}}
+	}
+	var current atomic.Pointer[tls.Config]
+	current.Store(issue(time.Now().Add(-time.Minute)))
+	s := secure(t, &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return current.Load(), nil }}, func(http.ResponseWriter, *http.Request) {})
+	p := newPool(t, io.Discard, func(c *Config) {
+		c.URLs, c.TLS, c.Check = []string{s.URL}, trusting(t, ours), Check{Path: "/", Timeout: patience}
+	})
+	if err := p.ask(1, false); !errors.Is(err, ErrUntrusted) || len(p.Problems()) != 1 {
+		t.Errorf("expired: %v, %q", err, p.Problems())
+	}
+	current.Store(issue(time.Now().Add(time.Hour)))
+	if err := p.hosts[0].probe(t.Context()); err != nil || len(p.Problems()) != 0 {
+		t.Errorf("renewed: %v, %q", err, p.Problems())
+	}
 }
 
 // An instance that does not speak TLS gets no byte of a request in clear.

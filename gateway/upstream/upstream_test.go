@@ -446,3 +446,35 @@ func TestBrokenRequestEjectsNoInstance(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// twoParts is the source of a long body that ends after one further part.
+type twoParts struct {
+	halfSent
+	isSent bool
+}
+
+func (s *twoParts) More() ([]byte, error) {
+	if s.isSent {
+		return nil, io.EOF
+	}
+	s.isSent = true
+	return []byte("b"), nil
+}
+
+// An instance that responds with 401 to a long body has got parts of it, so no other instance gets the rest.
+func TestLongBodyIsSentToOneInstance(t *testing.T) {
+	refusing, other := newInstance(t, forbidden), newInstance(t, ok)
+	p := newPool(t, io.Discard, nil, refusing, other)
+	p.hosts[1].inFlight++ // so the refusing one is chosen
+	r := &Request{Source: &twoParts{}, Body: []byte("a"), HasMore: true, IsChunked: true, At: time.Now()}
+	must.Do(t, p.Enter(r))
+	defer r.Leave()
+	if err := p.Send(r, &http1.Response{}); !errors.Is(err, ErrRefused) {
+		t.Errorf("the response ended with %v", err)
+	}
+	_, first := refusing.seen()
+	_, second := other.seen()
+	if first != 1 || second != 0 {
+		t.Errorf("%d requests arrived, and %d at the other instance", first, second)
+	}
+}

@@ -74,6 +74,8 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		acme, globex := newTenant(t, s, "acme"), newTenant(t, s, "globex")
 		revoked, rotated, replaced := keyOf(t, s, acme.ID, "revoked"), keyOf(t, s, acme.ID, "rotated"), keyOf(t, s, acme.ID, "replaced")
 		banned, untouched := keyOf(t, s, acme.ID, "banned"), keyOf(t, s, globex.ID, "untouched")
+		must.Get[keystore.Ban](t)(first(s.AddBan(ctx, keystore.Ban{Key: banned.ID, Until: c.millis().Add(48 * time.Hour), Reason: "a longer ban, which is lifted"})))
+		must.Get[keystore.Change](t)(s.LiftBan(ctx, banned.ID))
 		b, _ := backup(t, s)
 
 		c.now = c.now.Add(time.Minute)

@@ -348,7 +348,7 @@ func TestUsageOfTestKeys(t *testing.T) {
 		must.Do(t, db.Migrate(ctx, keystore.Migrations))
 		addEarlier(open, 100)
 		addEarlier(open+hour, 7)
-		g := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a", UsageThrough: open + hour})
+		g := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a", UsageThrough: open + 3*hour/2})
 		row := keystore.UsageRow{Tenant: tenant, Operation: "listPets", Outcome: "ok", Charged: true, Hour: open}
 		of := func(k id.Key, isTest bool, requests, moreUnits int64) keystore.UsageRow {
 			r := row
@@ -386,6 +386,7 @@ func TestUsageOfTestKeys(t *testing.T) {
 			t.Errorf("minutes: %+v", minutes)
 		}
 		last := must.Get[keystore.UsageSeal](t)(s.SealUsage(ctx))
+		wantEqual(t, "the end of the last whole hour", last.Through, open+hour)
 		bill := keystore.SealedUsage{Hour: sealed, Tenant: tenant, Operation: "listPets", Requests: 20, Charged: 20, Units: 20}
 		wantEqual(t, "what was sealed before", must.Get[[]keystore.SealedUsage](t)(s.UsageOfHour(ctx, sealed, id.Tenant{}, nil, 9)), []keystore.SealedUsage{bill})
 		bill.Correction, bill.Requests, bill.Charged, bill.Units = first.Number, 3, 3, 3

@@ -234,6 +234,9 @@ func TestVerbs(t *testing.T) {
 			must.Do(t, err)
 			r, err := op.Change(t.Context())
 			plain := func(s string) string { return tenantIDs.ReplaceAllString(keyIDs.ReplaceAllString(s, "KEY"), "TENANT") }
+			if v, isKey := r.View.(operate.KeyView); isKey && v.BannedUntil != "" {
+				t.Errorf("%#v: the ban is over, and the view has it: %+v", c.verb, v)
+			}
 			if got := plain(r.Done + r.Hint); err != nil || got != want || want == c.done && plain(op.Question) != c.question {
 				t.Errorf("%#v: %v\nasks %q\nwant %q\nsays %q\nwant %q", c.verb, err, plain(op.Question), c.question, got, want)
 			}

@@ -143,4 +143,16 @@ func TestCertificateIsReportedEachHour(t *testing.T) {
 	})
 }
 
+// A program whose admin port has an expired certificate says so, and stays ready: clients of its public port do not see that certificate.
+func TestCertificateOfTheAdminPort(t *testing.T) {
+	expired := testkit.NewAuthority(t).SaveServer(2, time.Now().Add(-time.Minute))
+	loaded, err := service.LoadCertificate(expired.Cert, expired.Key, quiet)
+	must.Do(t, err)
+	all := service.NewCertificates(prometheus.NewRegistry(), quiet)
+	all.Watch("admin", loaded, "")
+	if found := service.ProblemsOf(all); len(found) != 1 || !found[0].Serving || !strings.Contains(found[0].Detail, "the admin port") {
+		t.Errorf("/readyz has %+v", found)
+	}
+}
+
 const day = 24 * time.Hour
