@@ -129,7 +129,7 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 	if err := os.MkdirAll("var", 0o755); err != nil {
 		return err
 	}
-	socket, err := service.Listen("unix:"+socketPath, "another source tree")
+	socket, err := service.Listen("unix:"+socketPath, "a copy of the source tree")
 	if err != nil {
 		return fmt.Errorf("%w; if it is another `make run`, stop it with Ctrl-C in its terminal", err)
 	}

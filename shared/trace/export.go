@@ -231,14 +231,12 @@ func (t *Tracer) post(body []byte) (rejected int64, isFinal bool, err error) {
 		return 0, false, err
 	}
 	defer response.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, answerBytesMax))
+	answer, _ := io.ReadAll(io.LimitReader(response.Body, answerBytesMax)) // with 2xx, the spans were taken, also if the rest breaks off
 	switch status := response.StatusCode; {
 	case status == http.StatusTooManyRequests, status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
 		return 0, false, fmt.Errorf("it responded with %d", status)
 	case status < 200 || status > 299:
 		return 0, true, fmt.Errorf("it responded with %d", status)
-	case err != nil:
-		return 0, false, err
 	}
 	var result collectorpb.ExportTraceServiceResponse
 	if proto.Unmarshal(answer, &result) != nil {

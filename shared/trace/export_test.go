@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -38,6 +39,7 @@ type answer struct {
 	status   int
 	body     []byte
 	isBroken bool // the connection breaks
+	isCut    bool // the body breaks off
 }
 
 // post is what arrived, and when.
@@ -50,12 +52,12 @@ type post struct {
 }
 
 func (c *collector) RoundTrip(r *http.Request) (*http.Response, error) {
-	var content collectorpb.ExportTraceServiceRequest
+	var sent collectorpb.ExportTraceServiceRequest
 	body, err := io.ReadAll(r.Body)
-	if err := errors.Join(err, proto.Unmarshal(body, &content)); err != nil {
+	if err := errors.Join(err, proto.Unmarshal(body, &sent)); err != nil {
 		c.t.Errorf("post: %v", err)
 	}
-	of := content.ResourceSpans[0]
+	of := sent.ResourceSpans[0]
 	c.posts = append(c.posts, post{time.Since(c.begun), r.Header, r.URL.String(), of.Resource.Attributes, of.ScopeSpans[0].Spans})
 	a := c.answers[min(len(c.posts), len(c.answers))-1]
 	switch {
@@ -65,9 +67,11 @@ func (c *collector) RoundTrip(r *http.Request) (*http.Response, error) {
 		<-r.Context().Done()
 		return nil, r.Context().Err()
 	}
-	return &http.Response{
-		StatusCode: a.status, Status: strings.Repeat("no ", 1<<20), Body: io.NopCloser(bytes.NewReader(a.body)),
-	}, nil
+	content := io.Reader(bytes.NewReader(a.body))
+	if a.isCut {
+		content = iotest.ErrReader(io.ErrUnexpectedEOF)
+	}
+	return &http.Response{StatusCode: a.status, Status: strings.Repeat("no ", 1<<20), Body: io.NopCloser(content)}, nil
 }
 
 // exporter is a tracer that samples everything, with its collector.
@@ -181,6 +185,7 @@ func TestAnswers(t *testing.T) {
 	good := answer{status: 200}
 	f("taken", 1, batchWait, both, "", good)
 	f("taken, with text", 1, batchWait, both, "", answer{status: 202, body: []byte("OK")})
+	f("taken, and the response breaks off", 1, batchWait, both, "", answer{status: 200, isCut: true})
 	f("one rejected", 1, batchWait, "exported 1, unqueued 0, undelivered 1", "", rejects(1))
 	f("more rejected than sent", 1, batchWait, neither, "", rejects(math.MaxInt64))
 	f("less than none rejected", 1, batchWait, both, "", rejects(-1))
