@@ -81,8 +81,8 @@ func TestDoctor(t *testing.T) {
 		{"new schema", sql(`UPDATE keystore_schema SET version_id = version_id + 1000`), "schema", "upgrade the program"},
 		{"no key tables", sql(`DELETE FROM keystore_schema`), "schema", "correct $DATABASE_URL if it names another database"},
 		{"no gateway", sql(`DELETE FROM gateways`), "gateways", "no gateway is registered"},
-		{"silent", sql(`UPDATE gateways SET seen_at = seen_at - 60000 WHERE id = 'gw-2'`), "gw-2", "not seen for 60 s"},
-		{"fenced", sql(`UPDATE gateways SET seen_at = seen_at - 60000, max_age = 5000 WHERE id = 'gw-2'`), "gw-2", "not seen for 60 s"},
+		{"silent", sql(`UPDATE gateways SET seen_at = seen_at - 60000 WHERE id = 'gw-2'`), "gw-2", "it has stopped, hangs, or cannot reach"},
+		{"fenced", sql(`UPDATE gateways SET seen_at = seen_at - 60000, max_age = 5000 WHERE id = 'gw-2'`), "gw-2", "longer than its --directory-max-age"},
 		{"behind", func(s *shell, _, _ *station) {
 			s.keyadmin("tenant", "create", "globex", "--wait", "0")
 			s.now = s.now.Add(lagMax)
