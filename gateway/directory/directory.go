@@ -145,10 +145,11 @@ func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, e
 	d.usage.init(instant.Of(cfg.Clock()), cfg.LongestRequest)
 	d.follower.complaints.Interval = time.Minute
 	d.position.Store(&snapshot.Position{})
-	var err error
-	if d.snapshot, err = snapshot.Open(cfg.Snapshot, cfg.GatewayID, d.self.Load().Incarnation); err != nil {
-		cfg.Log.Error("directory: running without a snapshot", "path", cfg.Snapshot, "error", err)
-		d.unkept.Store(&err)
+	opened, unkept := snapshot.Open(cfg.Snapshot, cfg.GatewayID, d.self.Load().Incarnation)
+	d.snapshot = opened
+	if unkept != nil {
+		cfg.Log.Error("directory: running without a snapshot", "path", cfg.Snapshot, "error", unkept)
+		d.unkept.Store(&unkept) // nothing else is ever assigned to this variable
 	}
 	d.registry.ended = d.snapshot.Ended()
 	if d.snapshot.IsKept() {
@@ -162,7 +163,7 @@ func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, e
 	}
 	d.metrics = newMetrics(cfg.Metrics, d)
 
-	err = d.sync(context.WithoutCancel(ctx))
+	err := d.sync(context.WithoutCancel(ctx))
 	d.report(err)
 	if errors.Is(err, keystore.ErrDisplaced) {
 		d.snapshot.Close()

@@ -159,8 +159,11 @@ func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 		t.Errorf("a ban that was lifted is back: %t %+v", ok, e)
 	}
 	second := start(t, proxied, Config{Snapshot: path})
-	if second.Ready() == nil || second.Unkept() == nil || again.Unkept() != nil || !strings.Contains(second.log.String(), "another process uses this snapshot") {
+	const inUse = "another process uses this snapshot"
+	if second.Ready() == nil || second.Unkept() == nil || again.Unkept() != nil || !strings.Contains(second.log.String(), inUse) {
 		t.Errorf("two processes use one snapshot; log %s", second.log)
+	} else if err := second.Unkept(); !strings.Contains(err.Error(), inUse) {
+		t.Errorf("the problem does not say why there is no snapshot: %v", err)
 	}
 	second.stop()
 	copied := snapshotPath(t)
