@@ -107,7 +107,11 @@ func Load(settings Program, name, about string, args []string, stdout, stderr io
 			fmt.Fprintln(stderr, &UsageError{Program: name, Problems: problems})
 			return exitUsage, true
 		}
-		fmt.Fprintf(stdout, "%s: the settings are good\n", name)
+		notAsked := ""
+		if s, ok := settings.(interface{ NotAsked() string }); ok {
+			notAsked = "; " + s.NotAsked()
+		}
+		fmt.Fprintf(stdout, "%s: the settings are good%s\n", name, notAsked)
 		if s, ok := settings.(interface{ WriteOperations(to io.Writer) }); ok {
 			s.WriteOperations(stdout)
 		}
