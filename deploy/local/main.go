@@ -193,6 +193,10 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 	return nil
 }
 
+// buildingSilently is how long the build of keyadmin may take without a word: it lasts half a minute at the first start, and is
+// short later.
+const buildingSilently = time.Second
+
 // await waits until everything is ready and prints the welcome. It returns early if ctx or the gateway ends.
 func await(
 	ctx context.Context, cfg app.Config, ports app.Ports, key demoKey, invite func() (string, error), gateway chan error, started string,
@@ -209,7 +213,13 @@ func await(
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	err := <-building
+	var err error
+	select {
+	case err = <-building:
+	case <-time.After(buildingSilently):
+		fmt.Println("Compiling keyadmin for the second terminal …")
+		err = <-building
+	}
 	if ctx.Err() != nil {
 		return nil
 	}
