@@ -178,9 +178,12 @@ func (d *doctor) examineAnswers(ctx context.Context, gateways []keystore.Gateway
 func (d *doctor) findProblem(gateway string, p service.Problem) {
 	_, cure, hasCause := strings.Cut(p.Cure, ": ")
 	if !hasCause {
-		cure = cmp.Or(p.Cure, cureOf[p.Name])
+		cure = cmp.Or(p.Cure, service.CureOf(p.Name))
 	}
-	id := cmp.Or(p.Cure, p.Name+p.Detail)
+	id := p.Cure
+	if id == "" || id == service.CureOf(p.Name) { // the cause is not known
+		id = p.Name + p.Detail
+	}
 	if d.causes == nil {
 		d.causes = map[string]int{}
 	}
@@ -193,23 +196,10 @@ func (d *doctor) findProblem(gateway string, p service.Problem) {
 	}
 }
 
-// cureOf has a cure for each problem that a gateway reports. The details say more.
-var cureOf = map[string]string{
-	"certificate": "replace the files by a certificate and its key that fit together: the gateway reads changed files by itself",
-	"start":       "wait, and repeat the command; if it lasts, read the gateway's log",
-	"drain":       "it is stopping: if this was not planned, start it again. Before a planned stop, start another gateway",
-	"directory":   "check that the gateway can reach the database; if it can, mend what the problem names, such as a row or a right of its role",
-	"database":    "check that the gateway can reach the database",
-	"clock":       "let a time service (NTP) set the clocks of all hosts",
-	"snapshot":    "make room on its disk and let the gateway write to its directory: it tries again each minute; if another process uses it, give each gateway a GATEWAY_SNAPSHOT of its own",
-	"quotas":      "check that Redis runs, that REDIS_URL of the gateway is right, and that all gateways use it; if quotas cannot be saved, make room on the disk of GATEWAY_SNAPSHOT or of the database",
-	"upstream":    "check that it runs, and read its log; if it responds with 401, set GATEWAY_UPSTREAM_SECRET to what it expects; for petsvc, its PETSVC_SECRET; if its certificate is not valid, renew it, or name its authority in GATEWAY_UPSTREAM_CA",
-}
-
 func (d *doctor) examineRedis(gateway string, s operate.RedisServer) {
 	part := "redis"
 	if s.Error != "" {
-		d.find(part, fmt.Sprintf("%s does not answer gateway %s: %s", cmp.Or(s.Address, "the cluster"), gateway, s.Error), cureOf["quotas"])
+		d.find(part, fmt.Sprintf("%s does not answer gateway %s: %s", cmp.Or(s.Address, "the cluster"), gateway, s.Error), service.CureOf("quotas"))
 		return
 	}
 	major, _, _ := strings.Cut(s.Version, ".")
@@ -225,7 +215,7 @@ func (d *doctor) examineRedis(gateway string, s operate.RedisServer) {
 			"redis-cli CONFIG SET appendonly yes, and the same in redis.conf")
 	}
 	if skew := time.Duration(s.SkewMillis) * time.Millisecond; skew.Abs() > clockSkewMax {
-		d.find(part, fmt.Sprintf("the clock of %s differs by %s from that of gateway %s", s.Address, operate.Span(skew.Abs()), gateway), cureOf["clock"])
+		d.find(part, fmt.Sprintf("the clock of %s differs by %s from that of gateway %s", s.Address, skew.Abs().Round(100*time.Millisecond), gateway), service.CureOf("clock"))
 	}
 }
 

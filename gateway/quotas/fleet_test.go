@@ -232,6 +232,9 @@ func TestSharesFollowTheClockOfRedis(t *testing.T) {
 		if !strings.Contains(problems, "7h0m0.3s") {
 			t.Errorf("the skew is not reported: %s", problems)
 		}
+		if cure := skewProblem(ahead).Cure(); !strings.Contains(cure, "NTP") {
+			t.Errorf("the cure of the skew is %q", cure)
+		}
 		s.server.fail(errRefused)
 		time.Sleep(time.Minute)
 		if v := mustTake(t, s.gateways[0], r); !v.Degraded || (v.At.Sub(at)-time.Minute).Abs() > 2*time.Millisecond {

@@ -17,6 +17,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
+	"petgate/shared/service"
 )
 
 // Shared decides in a Redis that all gateways share. While Redis does not answer, it decides by this gateway's share of
@@ -302,11 +303,21 @@ func (s *Shared) Health(ctx context.Context) (problems []error) {
 		problems = append(problems, fmt.Errorf("cannot ask Redis for its memory policy: %w", err))
 	}
 	if skew := s.skew(); skew.Abs() > skewMax {
-		problems = append(problems, fmt.Errorf("the clock of Redis minus this host's is %s; minutes and days are counted by "+
-			"the clock of Redis: check NTP on both hosts", skew.Round(100*time.Millisecond)))
+		problems = append(problems, skewProblem(skew))
 	}
 	return problems
 }
+
+// skewProblem is that the clock of Redis is ahead of this host's by this much.
+type skewProblem time.Duration
+
+func (p skewProblem) Error() string {
+	return fmt.Sprintf("the clock of Redis minus this host's is %s; minutes and days are counted by the clock of Redis",
+		time.Duration(p).Round(100*time.Millisecond))
+}
+
+// Cure is what service.ProblemOf looks for: the cure of other problems with quotas does not help.
+func (skewProblem) Cure() string { return service.CureOf("clock") }
 
 // Servers asks the Redis servers about themselves.
 func (s *Shared) Servers(ctx context.Context) []redis.Server { return s.redis.Servers(ctx) }

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,7 +28,7 @@ type Problem struct {
 	Name    string `json:"name"`           // the affected part in one word, such as "database"
 	Detail  string `json:"detail"`         // what is wrong and how to mend it
 	Serving bool   `json:"serving"`        // the program can serve in spite of it
-	Cure    string `json:"cure,omitempty"` // the cause and its cure, if they are known more exactly than by the name
+	Cure    string `json:"cure,omitempty"` // "cause: cure" if the cause is known; otherwise /readyz adds CureOf the name
 }
 
 // ProblemOf is the problem that an error means. If an error in its chain has a method Cure() string, the problem has that cure.
@@ -37,6 +38,22 @@ func ProblemOf(name string, err error, serving bool) Problem {
 		p.Cure = known.Cure()
 	}
 	return p
+}
+
+// CureOf returns what to do about a problem of this name. The detail says more. It is "" for other names.
+func CureOf(name string) string { return cureOf[name] }
+
+var cureOf = map[string]string{
+	"certificate": "replace the files by a certificate and its key that fit together; changed files are read without a restart",
+	"start":       "wait; if it lasts, read its log",
+	"drain":       "it is stopping; if this was not planned, start it again. Before a planned stop, start another one",
+	"directory":   "check that the gateway can reach the database; if it can, mend what the problem names, such as a row or a right of its role",
+	"database":    "check that the database runs and can be reached from this host",
+	"clock":       "let a time service (NTP) set the clocks of all hosts",
+	"snapshot":    "make room on its disk and let the gateway write to its directory. A directory that it could not use at its start needs a restart; if another process uses the snapshot, give each gateway a GATEWAY_SNAPSHOT of its own",
+	"quotas":      "check that Redis runs, that REDIS_URL of the gateway is right, and that all gateways use it; if quotas cannot be saved, make room on the disk of GATEWAY_SNAPSHOT or of the database",
+	"document":    "correct the document, and send the gateway SIGHUP",
+	"upstream":    "check that it runs, and read its log; if it responds with 401, set GATEWAY_UPSTREAM_SECRET to what it expects; for petsvc, its PETSVC_SECRET; if its certificate is not valid, renew it, or name its authority in GATEWAY_UPSTREAM_CA",
 }
 
 // Admin is the private port: /healthz, /readyz, /metrics, /debug/pprof and the handlers of the program. It must not be
@@ -180,7 +197,9 @@ func (a *Admin) serveReady(w http.ResponseWriter, _ *http.Request) {
 		answer.Problems = append(answer.Problems, Problem{Name: "drain", Detail: "the program is stopping"})
 	}
 	answer.Ready = true
-	for _, p := range answer.Problems {
+	for i := range answer.Problems {
+		p := &answer.Problems[i]
+		p.Cure = cmp.Or(p.Cure, CureOf(p.Name))
 		answer.Ready = answer.Ready && p.Serving
 	}
 	status := http.StatusOK

@@ -52,7 +52,7 @@ func TestAdminPort(t *testing.T) {
 		Ready    bool
 		Problems []service.Problem
 	}
-	if err := json.Unmarshal([]byte(body), &answer); err != nil || code != 200 || !answer.Ready || len(answer.Problems) != 1 {
+	if err := json.Unmarshal([]byte(body), &answer); err != nil || code != 200 || !answer.Ready || len(answer.Problems) != 1 || answer.Problems[0].Cure != service.CureOf("quotas") {
 		t.Errorf("with a problem that is no obstacle: %d %s, %v", code, body, err)
 	}
 	problems = append(problems, service.Problem{Name: "schema", Detail: "run keyadmin migrate"})
