@@ -115,11 +115,15 @@ func (a *app) run(args []string) error {
 		return err
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
-	// A command whose Run asks for the store finds the database open.
+	// A command whose Run asks for the store or the operator, never for both, finds the database open.
 	if err := parsed.BindSingletonProvider(a.open); err != nil {
 		return err
 	}
-	if err := parsed.BindToProvider(func(*keystore.Store) operate.Operator { return a.operator }); err != nil {
+	// It does not ask for the store: kong would put the name of its own type before the error of a provider that another one needs.
+	if err := parsed.BindSingletonProvider(func(ctx context.Context) (operate.Operator, error) {
+		_, err := a.open(ctx)
+		return a.operator, err
+	}); err != nil {
 		return err
 	}
 	return a.explain(ctx, parsed.Run(a))

@@ -160,10 +160,13 @@ func TestDatabaseErrors(t *testing.T) {
 		{"nobody there", "postgres://root:hunter2@127.0.0.1:1/petgate?sslmode=disable", exitFailed, "check that it is running"},
 	} {
 		s := newShell(t, c.url)
-		for _, args := range [][]string{{"tenant", "list"}, {"key", "list", "-o", "json"}} {
-			if r := s.want(c.code, c.want, args...); r.stdout != "" || strings.Contains(r.stderr, "hunt") {
+		for _, args := range [][]string{{"tenant", "list"}, {"key", "list", "-o", "json"}, {"tenant", "create", "acme"}} {
+			if r := s.want(c.code, c.want, args...); r.stdout != "" || strings.Contains(r.stderr, "operate.") || strings.Contains(r.stderr, "hunt") {
 				t.Errorf("%s: standard output %q, standard error %q", c.name, r.stdout, r.stderr)
 			}
+		}
+		if c.name == "nobody there" {
+			s.want(c.code, c.want, "migrate")
 		}
 		if path, ok := strings.CutPrefix(c.url, "sqlite:"); ok && c.name == "missing file" {
 			if _, err := os.Stat(path); err == nil {

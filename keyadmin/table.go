@@ -165,12 +165,12 @@ func wrap(text string, width int) []string {
 	return append(lines, line)
 }
 
-var times = regexp.MustCompile(`\b(until )?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+var times = regexp.MustCompile(`\b(until |at )?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 
-// aged writes the times in a text as ages: "in 3 days", "for 3 days" instead of a time after "until", "5 min ago".
+// aged writes the times in a text as ages: "in 3 days", "for 3 days" instead of a time after "until", "5 min ago" also after "at".
 func aged(text string, now time.Time) string {
 	return times.ReplaceAllStringFunc(text, func(at string) string {
-		at, isEnd := strings.CutPrefix(at, "until ")
+		at, isEnd := strings.CutPrefix(strings.TrimPrefix(at, "at "), "until ")
 		t, err := time.Parse(time.RFC3339, at)
 		switch {
 		case err != nil:

@@ -94,10 +94,17 @@ func (c *usageShow) Run(ctx context.Context, a *app, _ *keystore.Store) error {
 	if err != nil {
 		return err
 	}
-	a.note("%s with %s keys of tenant %s %s, %s charged, %s.", operate.Plural(total.Requests, "request"), c.environment(), t.Name,
-		between(since, until), count(total.Charged), operate.Plural(total.Units, "unit"))
+	late := ""
+	if until > now.Add(-usageLate) {
+		late = " Counts of the last 3 s may be missing."
+	}
+	a.note("%s with %s keys of tenant %s %s, %s charged, %s.%s", operate.Plural(total.Requests, "request"), c.environment(), t.Name,
+		between(since, until), count(total.Charged), operate.Plural(total.Units, "unit"), late)
 	return nil
 }
+
+// usageLate is how late the counts of a gateway usually are.
+const usageLate = 3 * time.Second
 
 // printUsage prints the views with a column for each group.
 func (a *app) printUsage(views []operate.UsageView, g operate.Grouping) error {

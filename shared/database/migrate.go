@@ -118,7 +118,7 @@ var tableExists = map[Dialect]string{
 func (d *DB) Schema(ctx context.Context, m Migrations) (have, want int64, err error) {
 	p, err := d.provider(m, d.DB.DB)
 	if err != nil {
-		return 0, 0, fmt.Errorf("read the schema version of %s: %w", m.Table, err)
+		return 0, 0, Explain(fmt.Errorf("read the schema version of %s: %w", m.Table, err))
 	}
 	for _, source := range p.ListSources() {
 		want = max(want, source.Version)
@@ -128,7 +128,7 @@ func (d *DB) Schema(ctx context.Context, m Migrations) (have, want int64, err er
 		err = d.QueryRowContext(ctx, "SELECT COALESCE(MAX(version_id), 0) FROM "+m.Table).Scan(&have)
 	}
 	if err != nil {
-		return 0, want, fmt.Errorf("read the schema version of %s: %w", m.Table, err)
+		return 0, want, Explain(fmt.Errorf("read the schema version of %s: %w", m.Table, err))
 	}
 	return have, want, nil
 }

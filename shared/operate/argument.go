@@ -169,7 +169,7 @@ func (l *LimitChange) UnmarshalText(text []byte) error {
 	}
 	err := (*Limit)(l).UnmarshalText(text)
 	if err != nil {
-		err = fmt.Errorf("%w; none removes the limit", err)
+		err = fmt.Errorf("%w, or none", err)
 	}
 	return err
 }

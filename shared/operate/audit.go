@@ -62,6 +62,8 @@ func difference(was, is map[string]string) string {
 			parts = append(parts, member+" "+to)
 		case len(is) == 0:
 			parts = append(parts, member+" "+from)
+		case from == "" && strings.HasSuffix(name, "At"):
+			parts = append(parts, member+" "+to)
 		default:
 			parts = append(parts, member+" "+OrDash(from)+" → "+OrDash(to))
 		}
@@ -78,7 +80,7 @@ var memberNames = map[string]string{
 	"limits.minute": "limit per minute", "limits.day": "limit per day", "limits.month": "limit per month", "test.minute": "test keys' limit per minute",
 	"override.minute": "own limit per minute", "override.day": "own limit per day", "override.month": "own limit per month",
 	"monthStarts": "month begins on day",
-	"allow":       "allowed from", "expiresAt": "expires", "revokedAt": "revoked", "disabledAt": "disabled", "graceEndsAt": "old key works until",
+	"allow":       "allowed from", "expiresAt": "expires", "revokedAt": "revoked at", "disabledAt": "disabled at", "graceEndsAt": "old key works until",
 	"replacedBy": "replaced by", "adminAddress": "admin address", "by": "imposed by",
 	"takenAt": "backup of", "endsAt": "ends", "reapplied": "refusals made again",
 }

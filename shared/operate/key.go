@@ -313,17 +313,20 @@ func (a CreateKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
 		view := ViewKey(key, t, 0, o.Now())
 		view.Token = token
 		return Outcome{
-			Change: change, View: view, Hint: t.keyHint(),
+			Change: change, View: view, Hint: t.keyHint(Limits(key.Limits)),
 			Done: fmt.Sprintf("Created %s key %s of tenant %s.", key.Environment, Describe(key), t.Name) + neverBinds(key, t),
 		}, err
 	}
 	return op, nil
 }
 
-// keyHint says what a new key of the tenant shares, or why it is refused.
-func (t Owner) keyHint() (text string) {
+// keyHint says what a new key of the tenant shares and has of its own, or why it is refused.
+func (t Owner) keyHint(own string) (text string) {
 	if limits := Limits(t.Limits); limits != "" {
 		text = " Limits belong to the tenant: all its keys share " + limits + "."
+	}
+	if own != "" {
+		text += " This key's own limits: " + own + "."
 	}
 	if t.Suspended {
 		text += "\nTenant " + t.Name + " is suspended: its keys are refused. To resume it: keyadmin tenant resume " + ShellWord(t.Name)

@@ -79,7 +79,7 @@ type TenantRef struct {
 	Tenant string `arg:"" json:"tenant" required:"" help:"ID or name."`
 }
 
-// LimitChanges are changes of the limits of a plan or of a tenant.
+// LimitChanges are changes of the limits of a plan.
 type LimitChanges struct {
 	Minute LimitChange `json:"minute" placeholder:"N" help:"Requests in any 60 seconds; none removes the limit."`
 	Day    LimitChange `json:"day" placeholder:"N" help:"Requests in a UTC day; none removes the limit."`
@@ -88,6 +88,16 @@ type LimitChanges struct {
 
 // Limits returns the changes: see plan.Limits.Changed.
 func (l LimitChanges) Limits() plan.Limits { return LimitsOf(l.Minute, l.Day, l.Month) }
+
+// OwnLimitChanges are changes of the limits of one tenant.
+type OwnLimitChanges struct {
+	Minute LimitChange `json:"minute" placeholder:"N" help:"Requests in any 60 seconds; none: as its plan."`
+	Day    LimitChange `json:"day" placeholder:"N" help:"Requests in a UTC day; none: as its plan."`
+	Month  LimitChange `json:"month" placeholder:"N" help:"Requests in a month; none: as its plan."`
+}
+
+// Limits returns the changes: see plan.Limits.Changed.
+func (l OwnLimitChanges) Limits() plan.Limits { return LimitsOf(l.Minute, l.Day, l.Month) }
 
 // OwnLimits are limits of one tenant.
 type OwnLimits struct {
@@ -301,9 +311,9 @@ func (a MoveTenant) Prepare(ctx context.Context, o Operator) (Operation, error) 
 // SetLimits are the arguments of tenant set-quota.
 type SetLimits struct {
 	TenantRef
-	LimitChanges
+	OwnLimitChanges
 	MonthStart
-	Clear bool `json:"clear" help:"Remove all of them: the plan's limits apply again."`
+	Clear bool `json:"clear" help:"Remove all of them: the plan's limits apply again. The start of its month stays."`
 }
 
 // Check finds out whether there is something to change, and whether the arguments contradict each other.
@@ -359,6 +369,14 @@ func (a SetLimits) Prepare(ctx context.Context, o Operator) (Operation, error) {
 				done = append(done, fmt.Sprintf("The month of tenant %s begins on day %d.", t.Name, t.MonthStarts))
 			}
 			r.Done = strings.Join(done, " ")
+			hint := ""
+			if limits := Limits(plans.Owner(t).Limits); limits != "" {
+				hint = " In force: " + limits + "."
+			}
+			if own.Month == plan.None && starts == 0 && t.MonthStarts > 1 {
+				hint += fmt.Sprintf(" Its month still begins on day %d: --month-starts 1 changes that.", t.MonthStarts)
+			}
+			r.Hint = hint + r.Hint
 		},
 	}), nil
 }

@@ -65,6 +65,8 @@ func TestVerbs(t *testing.T) {
 	const (
 		noQuota = "\nTenant acme has no quota: plan enterprise has no limits. Its requests are refused with 403 quota_not_set.\n" +
 			"Set its limits: keyadmin tenant set-quota acme --minute N --day N"
+		begins  = " Its month still begins on day 15: --month-starts 1 changes that."
+		cleared = " In force: 300 requests per minute, 10,000 per day." + begins
 		own     = " Limits belong to the tenant: all its keys share 60 requests per minute, 1,000 per day."
 		noToken = "\nThe new token cannot be shown again. If it is lost: keyadmin key rotate KEY"
 	)
@@ -94,31 +96,34 @@ func TestVerbs(t *testing.T) {
 		{
 			operate.CreateKey{TenantRef: acme, Name: "t", Minute: 60, Environment: apikey.Test},
 			"",
-			`Created test key KEY "t" of tenant acme. Its own limit of 60 requests per minute never binds: its tenant has 60.` + own +
+			`Created test key KEY "t" of tenant acme. Its own limit of 60 requests per minute never binds: its tenant has 60.` + own + " This key's own limits: 60 requests per minute." +
 				"\nTenant acme is suspended: its keys are refused. To resume it: keyadmin tenant resume acme", "",
 		},
 		{operate.ResumeTenant{TenantRef: acme}, "", "Resumed tenant acme.", "Tenant acme was not suspended."},
 		{operate.ResetUsage{TenantRef: acme}, "Set the usage of tenant acme back to zero?", "Reset the usage of tenant acme.", ""},
 
 		{
-			operate.SetLimits{TenantRef: acme, LimitChanges: limits(200, 5000, 0)},
+			operate.SetLimits{TenantRef: acme, OwnLimitChanges: operate.OwnLimitChanges(limits(200, 5000, 0))},
 			"",
-			"Changed the limits of tenant acme: 60 → 200 requests per minute, 1,000 → 5,000 requests per day.", "Tenant acme already had these limits.",
+			"Changed the limits of tenant acme: 60 → 200 requests per minute, 1,000 → 5,000 requests per day. In force: 200 requests per minute, 5,000 per day.",
+			"Tenant acme already had these limits. In force: 200 requests per minute, 5,000 per day.",
 		},
 		{
-			operate.SetLimits{TenantRef: acme, LimitChanges: limits(100, 0, 0), MonthStart: operate.MonthStart{MonthStarts: 15}},
+			operate.SetLimits{TenantRef: acme, OwnLimitChanges: operate.OwnLimitChanges(limits(100, 0, 0)), MonthStart: operate.MonthStart{MonthStarts: 15}},
 			"Lower the limits of tenant acme: 200 → 100 requests per minute?",
-			"Changed the limits of tenant acme: 200 → 100 requests per minute. The month of tenant acme begins on day 15.", "Tenant acme already had these limits.",
+			"Changed the limits of tenant acme: 200 → 100 requests per minute. The month of tenant acme begins on day 15. In force: 100 requests per minute, 5,000 per day.",
+			"Tenant acme already had these limits. In force: 100 requests per minute, 5,000 per day.",
 		},
 		{operate.MoveTenant{TenantRef: acme, Plan: "pro"}, "", "Tenant acme moved from plan free to pro. Its own limits stay: 100 requests per minute, 5,000 per day." +
 			"\nTo clear them: keyadmin tenant set-quota acme --clear", "Tenant acme was already on plan pro."},
 		{
 			operate.SetLimits{TenantRef: acme, Clear: true},
 			"",
-			"Changed the limits of tenant acme: 100 → 300 requests per minute, 5,000 → 10,000 requests per day.", "Tenant acme already had these limits.",
+			"Changed the limits of tenant acme: 100 → 300 requests per minute, 5,000 → 10,000 requests per day." + cleared,
+			"Tenant acme already had these limits." + cleared,
 		},
-		{operate.SetLimits{TenantRef: acme, LimitChanges: limits(300, 0, 0)}, "", "Changed the limits of tenant acme. They are the same as its plan's.", ""},
-		{operate.ClearLimits{TenantRef: acme}, "", "Changed the limits of tenant acme. They are the same as its plan's.", ""},
+		{operate.SetLimits{TenantRef: acme, OwnLimitChanges: operate.OwnLimitChanges(limits(300, 0, 0))}, "", "Changed the limits of tenant acme. They are the same as its plan's. In force: 300 requests per minute, 10,000 per day.", ""},
+		{operate.ClearLimits{TenantRef: acme}, "", "Changed the limits of tenant acme. They are the same as its plan's." + cleared, ""},
 		{
 			operate.MoveTenant{TenantRef: acme, Plan: "enterprise"},
 			"Move tenant acme to plan enterprise, which has no limits? Unless it gets limits of its own with this change, all its requests will be refused.",
@@ -133,7 +138,7 @@ func TestVerbs(t *testing.T) {
 		{
 			operate.ClearLimits{TenantRef: acme},
 			"Remove the limits of tenant acme, so that those of plan enterprise apply (it has no limits: all requests of the tenant are refused)?",
-			"Changed the limits of tenant acme: 70 → not set requests per month." + noQuota, "",
+			"Changed the limits of tenant acme: 70 → not set requests per month." + begins + noQuota, "",
 		},
 		{
 			operate.MoveTenant{TenantRef: acme, Plan: "business"},

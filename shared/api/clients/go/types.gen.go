@@ -468,7 +468,7 @@ type UsageRow struct {
 	// Operation Empty if the requests were refused before their operation was known.
 	Operation string `json:"operation"`
 
-	// Outcome `ok`, `report`, or the code of the error. Responses of the service are `ok`, whatever their status.
+	// Outcome `ok`, `report` (the request asked how much of the quota is left: it is free), or the code of the error. Responses of the service are `ok`, whatever their status.
 	Outcome  string `json:"outcome"`
 	Requests int64  `json:"requests"`
 

@@ -177,7 +177,7 @@ export interface components {
             key: string;
             /** @description Empty if the requests were refused before their operation was known. */
             operation: string;
-            /** @description `ok`, `report`, or the code of the error. Responses of the service are `ok`, whatever their status. */
+            /** @description `ok`, `report` (the request asked how much of the quota is left: it is free), or the code of the error. Responses of the service are `ok`, whatever their status. */
             outcome: string;
             /** Format: int64 */
             requests: number;
