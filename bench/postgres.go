@@ -105,21 +105,23 @@ func (s *postgres) seed(ctx context.Context) error {
 	return err
 }
 
-// listQuery is the pet service's query with pgbench's variables. It reads one row more than a page, to know whether there
-// is a next page.
-const listQuery = "SELECT id, name, category_id, status FROM pets WHERE id > :after ORDER BY id LIMIT :rows;\n"
+// The pet service's queries with pgbench's variables. A list reads one row more than a page, to know whether there is a next page.
+const (
+	listQuery = "SELECT id, name, category_id, status FROM pets WHERE id > :after ORDER BY id LIMIT :rows;\n"
+	getQuery  = "SELECT id, name, category_id, status FROM pets WHERE id = :id;\n"
+)
 
 var tps = regexp.MustCompile(`(?m)^tps = ([0-9.]+) \(without`)
 
-// pgbench returns how many lists per second the server sends to a client that ignores their content.
-func (s *postgres) pgbench(ctx context.Context, l *lab, connections int, duration time.Duration) (perSecond float64, err error) {
-	script := filepath.Join(l.dir, "list.sql")
-	if err := os.WriteFile(script, []byte(listQuery), 0o644); err != nil {
+// pgbench returns how often per second the server answers a query to a client that ignores the rows.
+func (s *postgres) pgbench(ctx context.Context, l *lab, query string, connections int, duration time.Duration) (perSecond float64, err error) {
+	script := filepath.Join(l.dir, "query.sql")
+	if err := os.WriteFile(script, []byte(query), 0o644); err != nil {
 		return 0, err
 	}
 	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "pgbench"), "-n", "-M", "prepared", "-h", "127.0.0.1", "-p", s.port,
 		"-U", "postgres", "-c", strconv.Itoa(connections), "-j", "1", "-T", fmt.Sprintf("%.0f", duration.Seconds()), "-f", script,
-		"-D", "after=-9223372036854775808", "-D", "rows=21", "postgres")
+		"-D", "after=-9223372036854775808", "-D", "rows=21", "-D", "id=5", "postgres")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return 0, fmt.Errorf("pgbench: %w\n%s", err, out)

@@ -36,7 +36,9 @@ const (
 	overQuota       = "over its quota (429), bans off"
 	banned          = "over its quota, then banned (429)"
 	keyless         = "without a key (401)"
-	pgbenchRow      = "pgbench -M prepared, the same query"
+	pgbenchRow      = "pgbench -M prepared, the query of a list"
+	pgbenchGetRow   = "pgbench -M prepared, one pet by id"
+	petsvcGetRow    = "petsvc, one pet by id, 8 clients"
 	petsvcFewRow    = "petsvc, 8 clients"
 	petsvcRow       = "petsvc, 32 clients"
 	chainRow        = "gateway, quotas in memory, before petsvc (unix socket), 32 clients"
@@ -105,23 +107,31 @@ func petService(ctx context.Context, l *lab, p *program) (turn, error) {
 		{name: chainRow, start: petgate("memory", "GATEWAY_UPSTREAMS="+near)},
 		{name: chainRedisRow, start: petgate("redis", "GATEWAY_UPSTREAMS="+near), redis: true},
 	}, setup{})
-	return func(ctx context.Context) ([]Run, error) {
-		before := l.postgres.process.cpu()
-		perSecond, err := l.postgres.pgbench(ctx, l, databaseConnections, p.duration)
-		if err != nil {
-			return nil, err
+	return func(ctx context.Context) (runs []Run, err error) {
+		for _, of := range []struct {
+			name, path string
+			clients    int
+			query      string // without the pet service
+		}{
+			{pgbenchRow, "", databaseConnections, listQuery},
+			{petsvcFewRow, "", databaseConnections, ""},
+			{petsvcRow, "", someConnections, ""},
+			{pgbenchGetRow, "", databaseConnections, getQuery},
+			{petsvcGetRow, "/v1/pets/5", databaseConnections, ""},
+		} {
+			run := Run{System: of.name, Connections: of.clients}
+			if of.query == "" {
+				run, err = l.measure(ctx, of.name, traffic{connections: of.clients, duration: p.duration, path: of.path}, service)
+			} else {
+				before := l.postgres.process.cpu()
+				run.PerSecond, err = l.postgres.pgbench(ctx, l, of.query, of.clients, p.duration)
+				run.PostgresShare = (l.postgres.process.cpu() - before).Seconds() / p.duration.Seconds()
+			}
+			if err != nil {
+				return nil, err
+			}
+			runs = append(runs, run)
 		}
-		share := (l.postgres.process.cpu() - before).Seconds() / p.duration.Seconds()
-		few, err := l.run(ctx, petsvcFewRow, databaseConnections, p.duration, "", service)
-		if err != nil {
-			return nil, err
-		}
-		alone, err := l.run(ctx, petsvcRow, someConnections, p.duration, "", service)
-		if err != nil {
-			return nil, err
-		}
-		direct := Run{System: pgbenchRow, Connections: databaseConnections, PerSecond: perSecond, PostgresShare: share}
-		runs := []Run{direct, few, alone}
 		for _, chain := range chains {
 			whole, err := l.run(ctx, chain.name, someConnections, p.duration, l.keysPath, chain)
 			if err != nil {

@@ -211,6 +211,7 @@ func (r Result) writeFigures(b *strings.Builder, from, to int) {
 		{"the same for p99.9", ratio(some(petgateRedis), some(nginxPlain), latency(p999))},
 		{"lists of 20 per second from petsvc, 8 clients, ÷ pgbench, 8 connections", ratio(pets(petsvcFewRow), pets(pgbenchRow), perSecond)},
 		{"the same with 32 clients", ratio(pets(petsvcRow), pets(pgbenchRow), perSecond)},
+		{"pets by id per second from petsvc, 8 clients, ÷ pgbench, 8 connections", ratio(pets(petsvcGetRow), pets(pgbenchGetRow), perSecond)},
 		{"lists through a gateway, quotas in memory, ÷ directly from petsvc, 32 clients", ratio(pets(chainRow), pets(petsvcRow), perSecond)},
 		{"the same with quotas in Redis", ratio(pets(chainRedisRow), pets(petsvcRow), perSecond)},
 	}
