@@ -319,26 +319,6 @@ func TestSeveralGatewaysWithoutRedis(t *testing.T) {
 	}
 }
 
-func TestDatabaseOutageIsReported(t *testing.T) {
-	_, databaseURL, proxy := behindProxy(t)
-	r := start(t, databaseURL, nil)
-	r.awaitReady(t)
-	if _, body := get(t, r.admin+"/readyz", ""); strings.Contains(body, `"database"`) {
-		t.Errorf("before the outage: %s", body)
-	}
-	proxy.Kill()
-	testkit.Eventually(t, readyWithin, "/readyz names the database and stays 200", func() bool {
-		response, body := get(t, r.admin+"/readyz", "")
-		return response.StatusCode == http.StatusOK && strings.Contains(body, `"database","detail":"not read for `)
-	})
-	proxy.Restore(t)
-	testkit.Eventually(t, readyWithin, "the problem is gone", func() bool {
-		_, body := get(t, r.admin+"/readyz", "")
-		return !strings.Contains(body, `"database"`)
-	})
-	r.end(t)
-}
-
 // A gateway that restarts while its database is unavailable knows its keys from the snapshot, but not the saved quotas. It answers
 // 503 at once, so that no tenant gets a second limit in the same minute.
 func TestRestartWithoutTheSavedQuotas(t *testing.T) {

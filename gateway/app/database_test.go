@@ -74,6 +74,7 @@ func TestRemovedDatabaseIsNamed(t *testing.T) {
 	works()
 	move(path, path+".away")
 	r.named(t, http.StatusOK, path+" was removed while it was in use", "put the file back")
+	r.named(t, http.StatusOK, `"database","detail":"not read for `, "put the file back")
 	works()
 	open(t, url) // an empty one
 	testkit.Eventually(t, readyWithin, "/readyz names the command", func() bool {

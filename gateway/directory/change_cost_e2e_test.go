@@ -3,10 +3,7 @@
 package directory
 
 import (
-	"context"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -62,53 +59,4 @@ func TestWhatAChangeCosts(t *testing.T) {
 		t.Logf("figure: %d gateways: a change costs Postgres %.1f ms of processor time and is confirmed after %.0f ms", n,
 			cost.Seconds()*1000/(2*pairs), waited.Seconds()*1000/(2*pairs))
 	}
-}
-
-// Writers queue up at one lock. The number of changes per second depends on the round trips to the database that a
-// writer makes while it holds the lock.
-func TestChangesASecond(t *testing.T) {
-	direct, far, proxy := behindProxy(t)
-	tenant, _, _ := fixture(t, direct)
-	for _, c := range []struct {
-		distance string
-		store    *keystore.Store
-		latency  time.Duration
-	}{{"loopback", direct, 0}, {"2 ms away", far, time.Millisecond}} {
-		proxy.Latency(c.latency)
-		for _, writers := range []int{1, 16} {
-			rate := countChanges(t, writers, func(ctx context.Context) error {
-				key, _, _, err := c.store.CreateKey(ctx, keystore.KeySpec{Tenant: tenant.ID})
-				if err == nil {
-					_, _, err = c.store.RevokeKey(ctx, key.ID)
-				}
-				return err
-			})
-			t.Logf("figure: Postgres on %s, %d writers: %.0f changes a second", c.distance, writers, 2*rate)
-		}
-	}
-}
-
-// countChanges returns how many times a second writers call change together.
-func countChanges(t testing.TB, writers int, change func(context.Context) error) float64 {
-	t.Helper()
-	if err := change(t.Context()); err != nil { // connects
-		t.Fatal(err)
-	}
-	const duration = 3 * time.Second
-	var changes atomic.Int64
-	var all sync.WaitGroup
-	begun := time.Now()
-	for range writers {
-		all.Go(func() {
-			for time.Since(begun) < duration {
-				if err := change(t.Context()); err != nil {
-					t.Error(err)
-					return
-				}
-				changes.Add(1)
-			}
-		})
-	}
-	all.Wait()
-	return float64(changes.Load()) / time.Since(begun).Seconds()
 }

@@ -264,25 +264,6 @@ func TestSilentGatewaysAreCounted(t *testing.T) {
 	}
 }
 
-func TestOldSchema(t *testing.T) {
-	t.Parallel()
-	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db := openDB(t, url)
-		var version int
-		must.Do(t, db.Get(&version, "SELECT MAX(version_id) FROM keystore_schema"))
-		execute(t, db, "DELETE FROM keystore_schema WHERE version_id = $1", version)
-		d := start(t, keystore.New(db, nil, nil, "test"), Config{Snapshot: snapshotPath(t)})
-		if err := d.Ready(); err == nil || !strings.Contains(err.Error(), "`keyadmin migrate`") {
-			t.Errorf("ready: %v", err)
-		}
-		if d.Fresh(instant.Of(time.Now())) {
-			t.Error("fresh without having loaded anything")
-		}
-		execute(t, db, "INSERT INTO keystore_schema (version_id, is_applied) VALUES ($1, true)", version)
-		eventually(t, "it is ready once migrated", func() bool { return d.Ready() == nil })
-	})
-}
-
 func TestBanHoldsAtOnceAndIsWritten(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, store *keystore.Store, d *running) {

@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -193,7 +192,7 @@ func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 }
 
 // Operators see the maximum age with which a gateway last registered. A restarted gateway keeps to it until it has registered
-// again, even if its new maximum age is longer.
+// again, even if its new maximum age is longer, and from then on to the new one, also if it has to serve from its snapshot.
 func TestMaxAgeOutlivesARestart(t *testing.T) {
 	t.Parallel()
 	_, proxied, proxy := behindProxy(t)
@@ -209,41 +208,15 @@ func TestMaxAgeOutlivesARestart(t *testing.T) {
 		}
 		again.stop()
 	}
+	again := opened(t, proxied, Config{Snapshot: path, MaxAge: time.Hour})
 	proxy.Restore(t)
-	again := start(t, proxied, Config{Snapshot: path})
-	eventually(t, "it has registered anew", func() bool { return again.Fresh(instant.Of(time.Now().Add(maxAge))) })
-}
-
-// A gateway registers with a longer maximum age, and then the database fails. The gateway serves from its snapshot for the longer
-// age.
-func TestMaxAgeOfARegistrationBeforeAnOutage(t *testing.T) {
-	t.Parallel()
-	store, proxied, proxy := behindProxy(t)
-	path := snapshotPath(t)
-	d := start(t, proxied, Config{Snapshot: path, MaxAge: 3 * time.Second})
+	must.Do(t, again.register(t.Context()))
 	proxy.Kill()
-	d.awaitOutage(t)
-	d.stop()
-	proxy.Restore(t)
-	isRegistered := func() bool {
-		gateways := registered(t, store)
-		return slices.ContainsFunc(gateways, func(g keystore.Gateway) bool { return g.MaxAge == time.Hour.Milliseconds() })
+	again.restore()
+	if again.follower.loaded || !again.Fresh(instant.Of(time.Now().Add(30*time.Minute))) {
+		t.Errorf("it has registered anew; loaded %t, maximum age %d ms", again.follower.loaded, again.maxAge.Load())
 	}
-	again, err := Open(t.Context(), proxied, Config{
-		GatewayID: "gw-1", Snapshot: path, MaxAge: time.Hour,
-		// The load reads the clock when it begins, after the registration.
-		Clock: func() time.Time {
-			if isRegistered() {
-				proxy.Kill()
-			}
-			return time.Now()
-		},
-	})
-	must.Do(t, err)
-	defer again.SignOff("")
-	if !again.follower.registered || again.follower.loaded || !again.Fresh(instant.Of(time.Now().Add(30*time.Minute))) {
-		t.Errorf("registered %t, loaded %t, maximum age %d ms", again.follower.registered, again.follower.loaded, again.maxAge.Load())
-	}
+	again.SignOff("")
 }
 
 // The database fails right after the first load. The gateway serves what it has loaded: the old snapshot is gone.

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"petgate/gateway/directory/snapshot"
-	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 )
 
@@ -73,7 +72,7 @@ func (d *Directory) follow(ctx context.Context) error {
 		case <-wake.C:
 		case <-time.After(pause):
 		case <-keep.C:
-			d.renewSnapshot(work)
+			d.renewSnapshot()
 		case <-ctx.Done():
 		}
 	}
@@ -142,7 +141,6 @@ func (d *Directory) checkRewind(ctx context.Context) error {
 
 // load replaces the whole state.
 func (d *Directory) load(ctx context.Context) error {
-	defer d.keepFresh(ctx)()
 	if err := d.checkRewind(ctx); err != nil {
 		return err
 	}
@@ -200,34 +198,6 @@ func ticks(ctx context.Context, interval time.Duration) iter.Seq[time.Time] {
 				return
 			}
 		}
-	}
-}
-
-// keepFresh sends heartbeats during a long load, so that this process keeps serving what it has in memory. They confirm
-// nothing, so changes still wait for this process. If the directory is not fresh, keepFresh does nothing: a process that was
-// silent for its maximum age may be fenced, and must catch up first. stop ends it.
-func (d *Directory) keepFresh(ctx context.Context) (stop func()) {
-	maxAge := time.Duration(d.maxAge.Load()) * time.Millisecond
-	if maxAge == 0 || !d.follower.registered || !d.Fresh(instant.Of(d.cfg.Clock())) {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var beats sync.WaitGroup
-	beats.Go(func() {
-		for range ticks(ctx, min(pollEvery, maxAge/4)) {
-			begun := d.cfg.Clock()
-			_, err := d.store.Heartbeat(context.WithoutCancel(ctx), d.current(), 0, "")
-			if !d.Fresh(instant.Of(d.cfg.Clock())) {
-				return
-			}
-			if err == nil {
-				d.seen.Store(&begun)
-			}
-		}
-	})
-	return func() {
-		cancel()
-		beats.Wait()
 	}
 }
 

@@ -1,7 +1,6 @@
 package directory
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"time"
@@ -73,13 +72,12 @@ func (d *Directory) head() snapshot.Head {
 
 // renewSnapshot takes a new snapshot when many changes have been appended to the last one, or if that could not be written. Otherwise it
 // notes the last contact with the database.
-func (d *Directory) renewSnapshot(ctx context.Context) {
-	if !d.snapshot.IsOutdated() {
+func (d *Directory) renewSnapshot() {
+	if d.snapshot.IsOutdated() {
+		_ = d.takeSnapshot() // the next call tries again
+	} else {
 		d.record(nil)
-		return
 	}
-	defer d.keepFresh(ctx)()
-	_ = d.takeSnapshot() // the next call tries again
 }
 
 // takeSnapshot writes a new file, if one is kept.

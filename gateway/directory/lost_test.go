@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -135,67 +134,6 @@ func TestShorterGraceSurvivesARewind(t *testing.T) {
 			t.Errorf("after it was dropped, the grace period ends at %d, want %d", e.GraceEndsAt, before)
 		}
 	})
-}
-
-// A load that takes longer than the maximum age is not an outage, also if the database has lost the last event.
-func TestFreshDuringALongLoad(t *testing.T) {
-	t.Parallel()
-	db := openDB(t, testkit.SQLite(t))
-	store := keystore.New(db, nil, nil, "test")
-	fixture(t, store)
-	const maxAge = 400 * time.Millisecond // by the test's clock; heartbeats come in real time
-	var passed atomic.Int64
-	begun := time.Now()
-	clock := func() time.Time { return begun.Add(time.Duration(passed.Load())) }
-	d := opened(t, store, Config{MaxAge: maxAge, Clock: clock})
-	rewind(t, db, 1)
-	stop := d.keepFresh(t.Context())
-	for passed.Load() < int64(2*maxAge) {
-		passed.Add(int64(maxAge / 2))
-		if !d.Fresh(instant.Of(clock())) {
-			t.Fatalf("not fresh after %v", time.Duration(passed.Load()))
-		}
-		eventually(t, "a heartbeat", func() bool { return d.seen.Load().Equal(clock()) })
-	}
-	if applied(t, store, 1) {
-		t.Error("a process that loads confirms")
-	}
-	stop()
-	passed.Add(int64(maxAge) + int64(time.Millisecond))
-	if d.Fresh(instant.Of(clock())) {
-		t.Error("it is fresh although it no longer reports")
-	}
-	silent := d.seen.Load()
-	d.keepFresh(t.Context())()
-	if d.Fresh(instant.Of(clock())) || d.seen.Load() != silent {
-		t.Error("what was stale is fresh before it is loaded")
-	}
-}
-
-// A process that was stopped during a load may be fenced: changes no longer wait for it. It is not fresh before it has caught up.
-func TestStoppedDuringALoad(t *testing.T) {
-	t.Parallel()
-	store := openStore(t, testkit.SQLite(t))
-	const maxAge = 400 * time.Millisecond // by the test's clock; heartbeats come in real time
-	var stopped atomic.Int64
-	begun := time.Now()
-	clock := func() time.Time { return begun.Add(time.Duration(stopped.Load())) }
-	d := opened(t, store, Config{MaxAge: maxAge, Clock: clock})
-	seenAt := func() instant.Millis {
-		gateways := registered(t, store)
-		if len(gateways) != 1 {
-			t.Fatal(gateways)
-		}
-		return gateways[0].SeenAt
-	}
-	stop := d.keepFresh(t.Context())
-	stopped.Store(int64(2 * maxAge))
-	last := seenAt()
-	eventually(t, "a heartbeat after it was stopped", func() bool { return seenAt() != last })
-	stop()
-	if d.Fresh(instant.Of(clock())) {
-		t.Error("it is fresh again, but has not read what changed meanwhile")
-	}
 }
 
 // A gateway that was restarted from its snapshot also remembers refusals that the database has lost.

@@ -2,13 +2,7 @@ package snapshot
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
-	"net/netip"
 
-	"petgate/shared/core/apikey"
-	"petgate/shared/core/id"
-	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 )
@@ -26,9 +20,10 @@ const (
 // Head says which state a snapshot has.
 type Head struct {
 	Position
-	Seen     int64 // ms: the last contact with the database
-	Gateways int64 // registered at that contact
-	MaxAge   int64 // ms, as registered; 0: none
+	gateway  string // which wrote the snapshot
+	Seen     int64  // ms: the last contact with the database
+	Gateways int64  // registered at that contact
+	MaxAge   int64  // ms, as registered; 0: none
 }
 
 // Position is the last event that was applied.
@@ -37,177 +32,176 @@ type Position struct {
 	UUID string
 }
 
-func appendText(b []byte, text string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
-}
-
-func appendHead(b []byte, gateway string, h Head) []byte {
-	b = appendText(append(b, tagHead), gateway)
-	b = binary.AppendVarint(binary.AppendVarint(binary.AppendVarint(b, h.Seen), h.Gateways), h.MaxAge)
-	return appendText(binary.AppendVarint(b, int64(h.Last)), h.UUID)
-}
-
-// appendRows returns functions that append rows to b, and then call done.
-func appendRows(b *[]byte, done func()) keystore.Rows {
-	return keystore.Rows{
-		Plan:   func(p keystore.Plan) { *b = appendPlan(*b, p); done() },
-		Tenant: func(t *keystore.TenantRow) { *b = appendTenant(*b, t); done() },
-		Key:    func(k *keystore.KeyRow) { *b = appendKey(*b, k); done() },
-		Ban:    func(ban keystore.BanRow) { *b = appendBan(*b, ban); done() },
-	}
-}
-
-func appendLimits(b []byte, l plan.Limits) []byte {
-	return binary.AppendVarint(binary.AppendVarint(binary.AppendVarint(b, l.Minute), l.Day), l.Month)
-}
-
-func appendPlan(b []byte, p keystore.Plan) []byte {
-	return appendLimits(appendLimits(appendText(append(b, tagPlan), p.Name), p.Limits), p.Test)
-}
-
-func appendTenant(b []byte, t *keystore.TenantRow) []byte {
-	b = append(append(b, tagTenant), t.ID[:]...)
-	b = appendTruth(appendLimits(appendText(b, t.Plan), t.Override), t.Suspended)
-	return append(binary.AppendVarint(b, int64(t.UsedSince)), t.MonthStarts)
-}
-
-func appendKey(b []byte, k *keystore.KeyRow) []byte {
-	b = append(append(b, tagKey), k.Hash[:]...)
-	b = append(append(b, k.ID[:]...), k.Tenant[:]...)
-	b = appendText(append(b, byte(k.Environment)), string(k.Scopes))
-	b = append(appendText(b, k.Name), k.ReplacedBy[:]...)
-	b = binary.AppendVarint(b, int64(k.ExpiresAt))
-	b = binary.AppendVarint(b, int64(k.RevokedAt))
-	b = binary.AppendVarint(b, int64(k.GraceEndsAt))
-	b = binary.AppendUvarint(b, uint64(len(k.Allow)))
-	for _, prefix := range k.Allow {
-		b = appendText(b, prefix.String())
-	}
-	return appendLimits(b, k.Limits)
-}
-
-func appendBan(b []byte, ban keystore.BanRow) []byte {
-	b = binary.AppendVarint(append(append(b, tagBan), ban.Key[:]...), int64(ban.Until))
-	return appendText(appendTruth(b, ban.Automatic), ban.Notice)
-}
-
-func appendTruth(b []byte, is bool) []byte {
-	if is {
-		return append(b, 1)
-	}
-	return append(b, 0)
-}
-
-var errRecord = errors.New("a record cannot be read")
-
-// decoder reads records from a frame, and passes rows to the functions in to. After a failure it reads zeros.
-type decoder struct {
-	to     keystore.Rows
-	left   []byte
+// coder writes records or reads them, so that the fields of each are listed once: its methods write the value of a field or, when it
+// reads, set the field. After a failure it reads zeros.
+type coder struct {
+	bytes  []byte // written, or not read yet
+	reads  bool
 	failed bool
-
-	gateway    string // which wrote the snapshot
-	head       Head   // the last one
-	isComplete bool   // the end record was read
-
-	planName string        // of the last tenant; most tenants have the same plan
-	keyName  string        // of the last key; most keys have the same name
-	scopes   apikey.Scopes // of the last key
 }
 
-func (d *decoder) bytes(n int) []byte {
-	if n > len(d.left) {
-		d.failed, d.left = true, nil
-		return make([]byte, min(n, len(apikey.Hash{})))
-	}
-	b := d.left[:n]
-	d.left = d.left[n:]
-	return b
-}
+func (c *coder) fail() { c.failed, c.bytes = true, nil }
 
-func (d *decoder) instant() instant.Millis { return instant.Millis(d.varint()) }
-
-func (d *decoder) varint() int64 {
-	v, n := binary.Varint(d.left)
-	if n <= 0 {
-		d.failed, d.left = true, nil
-		return 0
-	}
-	d.left = d.left[n:]
-	return v
-}
-
-func (d *decoder) count() int {
-	v, n := binary.Uvarint(d.left)
-	if n <= 0 || v > uint64(len(d.left)-n) { // each counted item takes at least one byte
-		d.failed, d.left = true, nil
-		return 0
-	}
-	d.left = d.left[n:]
-	return int(v)
-}
-
-func (d *decoder) truth() bool { return d.bytes(1)[0] == 1 }
-
-func (d *decoder) text() []byte { return d.bytes(d.count()) }
-
-func (d *decoder) limits() plan.Limits {
-	return plan.Limits{Minute: d.varint(), Day: d.varint(), Month: d.varint()}
-}
-
-// record reads one record.
-func (d *decoder) record() error {
-	switch tag := d.bytes(1)[0]; tag {
-	case tagHead:
-		d.gateway = string(d.text())
-		d.head.Seen, d.head.Gateways, d.head.MaxAge = d.varint(), d.varint(), d.varint()
-		d.head.Last, d.head.UUID = keystore.Change(d.varint()), string(d.text())
-	case tagPlan:
-		d.to.Plan(keystore.Plan{Name: string(d.text()), Limits: d.limits(), Test: d.limits()})
-	case tagTenant:
-		var t keystore.TenantRow
-		t.ID = id.Tenant(d.bytes(len(t.ID)))
-		if name := d.text(); d.planName != string(name) {
-			d.planName = string(name)
-		}
-		t.Plan, t.Override = d.planName, d.limits()
-		t.Suspended, t.UsedSince, t.MonthStarts = d.truth(), d.instant(), d.bytes(1)[0]
-		d.to.Tenant(&t)
-	case tagKey:
-		var k keystore.KeyRow
-		k.Hash = apikey.Hash(d.bytes(len(k.Hash)))
-		k.ID = id.Key(d.bytes(len(k.ID)))
-		k.Tenant = id.Tenant(d.bytes(len(k.Tenant)))
-		k.Environment = apikey.Environment(d.bytes(1)[0])
-		if scopes := d.text(); string(d.scopes) != string(scopes) {
-			d.scopes = apikey.Scopes(scopes)
-		}
-		k.Scopes = d.scopes
-		if name := d.text(); d.keyName != string(name) {
-			d.keyName = string(name)
-		}
-		k.Name, k.ReplacedBy = d.keyName, id.Key(d.bytes(len(k.ReplacedBy)))
-		k.ExpiresAt, k.RevokedAt, k.GraceEndsAt = d.instant(), d.instant(), d.instant()
-		for range d.count() {
-			prefix, err := netip.ParsePrefix(string(d.text()))
-			if err != nil {
-				return errRecord
-			}
-			k.Allow = append(k.Allow, prefix)
-		}
-		k.Limits = d.limits()
-		d.to.Key(&k)
-	case tagBan:
-		b := keystore.BanRow{Key: id.Key(d.bytes(len(id.Key{}))), Until: d.instant()}
-		b.Automatic, b.Notice = d.truth(), string(d.text())
-		d.to.Ban(b)
-	case tagEnd:
-		d.isComplete = true
+// raw is for a field of fixed length.
+func (c *coder) raw(field []byte) {
+	switch {
+	case !c.reads:
+		c.bytes = append(c.bytes, field...)
+	case len(field) > len(c.bytes):
+		clear(field)
+		c.fail()
 	default:
-		return fmt.Errorf("%w: unknown tag %d", errRecord, tag)
+		c.bytes = c.bytes[copy(field, c.bytes):]
 	}
-	if d.failed {
-		return errRecord
+}
+
+func number[N ~int | ~int64 | ~uint8](c *coder, field *N) {
+	if !c.reads {
+		c.bytes = binary.AppendVarint(c.bytes, int64(*field))
+		return
 	}
-	return nil
+	v, n := binary.Varint(c.bytes)
+	*field = N(v)
+	if n <= 0 {
+		c.fail()
+		return
+	}
+	c.bytes = c.bytes[n:]
+}
+
+// text keeps the field's memory if the text is the same: many rows have the texts of the row before.
+func text[T ~string](c *coder, field *T) {
+	size := len(*field)
+	number(c, &size)
+	switch {
+	case !c.reads:
+		c.bytes = append(c.bytes, *field...)
+		return
+	case size < 0 || size > len(c.bytes):
+		size = 0
+		c.fail()
+	}
+	if read := c.bytes[:size]; string(read) != string(*field) {
+		*field = T(read)
+	}
+	c.bytes = c.bytes[size:]
+}
+
+func (c *coder) truth(field *bool) {
+	var is [1]byte
+	if *field {
+		is[0] = 1
+	}
+	c.raw(is[:])
+	*field = is[0] == 1
+}
+
+func (c *coder) limits(l *plan.Limits) {
+	number(c, &l.Minute)
+	number(c, &l.Day)
+	number(c, &l.Month)
+}
+
+func (c *coder) head(h *Head) {
+	text(c, &h.gateway)
+	number(c, &h.Seen)
+	number(c, &h.Gateways)
+	number(c, &h.MaxAge)
+	number(c, &h.Last)
+	text(c, &h.UUID)
+}
+
+func (c *coder) plan(p *keystore.Plan) {
+	text(c, &p.Name)
+	c.limits(&p.Limits)
+	c.limits(&p.Test)
+}
+
+func (c *coder) tenant(t *keystore.TenantRow) {
+	c.raw(t.ID[:])
+	text(c, &t.Plan)
+	c.limits(&t.Override)
+	c.truth(&t.Suspended)
+	number(c, &t.UsedSince)
+	number(c, &t.MonthStarts)
+}
+
+func (c *coder) key(k *keystore.KeyRow) {
+	c.raw(k.Hash[:])
+	c.raw(k.ID[:])
+	c.raw(k.Tenant[:])
+	c.raw(k.ReplacedBy[:])
+	number(c, &k.Environment)
+	text(c, &k.Scopes)
+	text(c, &k.Name)
+	number(c, &k.ExpiresAt)
+	number(c, &k.RevokedAt)
+	number(c, &k.GraceEndsAt)
+	c.limits(&k.Limits)
+	column, _ := k.Allow.Value() // it is always a text
+	allow, _ := column.(string)
+	if text(c, &allow); c.reads && k.Allow.Scan(allow) != nil {
+		c.fail()
+	}
+}
+
+func (c *coder) ban(b *keystore.BanRow) {
+	c.raw(b.Key[:])
+	number(c, &b.Until)
+	c.truth(&b.Automatic)
+	text(c, &b.Notice)
+}
+
+// writeRows returns functions that write rows, and then call done.
+func (c *coder) writeRows(done func()) keystore.Rows {
+	tag := func(tag byte) { c.bytes = append(c.bytes, tag) }
+	return keystore.Rows{
+		Plan:   func(p keystore.Plan) { tag(tagPlan); c.plan(&p); done() },
+		Tenant: func(t *keystore.TenantRow) { tag(tagTenant); c.tenant(t); done() },
+		Key:    func(k *keystore.KeyRow) { tag(tagKey); c.key(k); done() },
+		Ban:    func(b keystore.BanRow) { tag(tagBan); c.ban(&b); done() },
+	}
+}
+
+// reader reads records and passes rows to the functions in to.
+type reader struct {
+	coder
+	to         keystore.Rows
+	head       Head // the last one
+	isComplete bool // the end record was read
+
+	last struct {
+		plan   keystore.Plan
+		tenant keystore.TenantRow
+		key    keystore.KeyRow
+		ban    keystore.BanRow
+	}
+}
+
+// record reads one record, and reports whether it could.
+func (r *reader) record() bool {
+	var tag [1]byte
+	r.raw(tag[:])
+	c := &r.coder
+	switch tag[0] {
+	case tagHead:
+		c.head(&r.head)
+	case tagPlan:
+		c.plan(&r.last.plan)
+		r.to.Plan(r.last.plan)
+	case tagTenant:
+		c.tenant(&r.last.tenant)
+		r.to.Tenant(&r.last.tenant)
+	case tagKey:
+		c.key(&r.last.key)
+		r.to.Key(&r.last.key)
+	case tagBan:
+		c.ban(&r.last.ban)
+		r.to.Ban(r.last.ban)
+	case tagEnd:
+		r.isComplete = true
+	default:
+		return false
+	}
+	return !c.failed
 }

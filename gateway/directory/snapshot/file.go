@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	magic         = "petgate directory snapshot 7\n"
+	magic         = "petgate directory snapshot 8\n"
 	frameBytes    = 64 << 10
 	frameBytesMax = 64 << 20 // a larger frame is invalid
 
@@ -117,20 +117,28 @@ func (f *File) IsOutdated() bool {
 	return true
 }
 
+// begin returns a coder that has written a head.
+func (f *File) begin(h Head) *coder {
+	c := &coder{bytes: []byte{tagHead}}
+	h.gateway = f.gateway
+	c.head(&h)
+	return c
+}
+
 // Append adds a head and changes to the file. They are on disk when it returns; without changes, perhaps later. If it fails, it removes
 // the file.
 func (f *File) Append(h Head, changes func(keystore.Rows)) error {
 	if f.standing != current {
 		return nil
 	}
-	records := appendHead(nil, f.gateway, h)
+	c := f.begin(h)
 	if changes != nil {
-		changes(appendRows(&records, func() {}))
+		changes(c.writeRows(func() {}))
 	}
-	f.to.write(records)
+	f.to.write(c.bytes)
 	err := f.to.buffer.Flush()
 	if err == nil && changes != nil {
-		f.changed += len(records)
+		f.changed += len(c.bytes)
 		err = f.to.Sync()
 	}
 	if err != nil {
@@ -143,7 +151,7 @@ func (f *File) Append(h Head, changes func(keystore.Rows)) error {
 func (f *File) Replace(h Head, image func(keystore.Rows)) error {
 	next, err := createFrames(f.path)
 	if err == nil {
-		err = next.writeImage(appendHead(nil, f.gateway, h), image)
+		err = next.writeImage(f.begin(h), image)
 	}
 	if err == nil {
 		f.shut()
@@ -188,15 +196,15 @@ func (f *frames) write(records []byte) {
 	f.buffer.Write(records)
 }
 
-// writeImage writes records and then an image, in frames of about frameBytes.
-func (f *frames) writeImage(records []byte, image func(keystore.Rows)) error {
-	image(appendRows(&records, func() {
-		if len(records) >= frameBytes {
-			f.write(records)
-			records = records[:0]
+// writeImage writes what c has, and then an image, in frames of about frameBytes.
+func (f *frames) writeImage(c *coder, image func(keystore.Rows)) error {
+	image(c.writeRows(func() {
+		if len(c.bytes) >= frameBytes {
+			f.write(c.bytes)
+			c.bytes = c.bytes[:0]
 		}
 	}))
-	f.write(append(records, tagEnd))
+	f.write(append(c.bytes, tagEnd))
 	return f.buffer.Flush()
 }
 
@@ -226,28 +234,28 @@ func (f *File) read(to keystore.Rows) (h Head, err error) {
 	}
 	var sum uint32
 	var frame []byte
-	d := decoder{to: to}
+	r := reader{coder: coder{reads: true}, to: to}
 	for {
 		if frame, err = readFrame(from, frame, &sum); err != nil {
 			break
 		}
-		d.left = frame
-		for len(d.left) > 0 {
-			if err := d.record(); err != nil {
-				return h, err
+		r.bytes = frame
+		for len(r.bytes) > 0 {
+			if !r.record() {
+				return h, errors.New("a record cannot be read")
 			}
-			if d.gateway != f.gateway {
-				return h, fmt.Errorf("%w: by %q, this is %q", errOtherGateway, d.gateway, f.gateway)
+			if r.head.gateway != f.gateway {
+				return h, fmt.Errorf("%w: by %q, this is %q", errOtherGateway, r.head.gateway, f.gateway)
 			}
 		}
 	}
 	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return h, err
 	}
-	if !d.isComplete {
+	if !r.isComplete {
 		return h, errors.New("it is cut off")
 	}
-	return d.head, nil
+	return r.head, nil
 }
 
 // mayStart reports whether this gateway might start from the file: it exists, and no other gateway wrote it.
@@ -255,8 +263,8 @@ func (f *File) mayStart() bool {
 	if _, err := os.Lstat(f.path); err != nil {
 		return false // there is no file to remove: on a read-only file system, even the removal of a missing file fails
 	}
-	var ignored []byte
-	_, err := f.Read(appendRows(&ignored, func() { ignored = ignored[:0] }))
+	var ignored coder
+	_, err := f.Read(ignored.writeRows(func() { ignored.bytes = nil }))
 	return !errors.Is(err, errOtherGateway)
 }
 

@@ -39,7 +39,7 @@ func appendTo(t *testing.T, f *File, changes func(keystore.Rows)) {
 func expect(t *testing.T, f *File, until instant.Millis) {
 	t.Helper()
 	var last instant.Millis
-	ignored := appendRows(new([]byte), func() {})
+	ignored := new(coder).writeRows(func() {})
 	ignored.Ban = func(b keystore.BanRow) { last = b.Until }
 	if _, err := f.Read(ignored); err != nil && (until != 0 || !errors.Is(err, fs.ErrNotExist)) {
 		t.Fatal(err)

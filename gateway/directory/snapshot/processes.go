@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -68,6 +69,16 @@ func openProcesses(path, incarnation string) (p processes, err error) {
 	}
 	p.file = file
 	return p, nil
+}
+
+// bootID returns the ID of the host's current boot, which all its containers share. Empty: it is not known, so no earlier process is
+// known to have ended.
+func bootID() string {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil { // as on macOS
+		text, _ = exec.Command("sysctl", "-n", "kern.bootsessionuuid").Output()
+	}
+	return strings.TrimSpace(string(text))
 }
 
 // close releases the lock. The file stays.
