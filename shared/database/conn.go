@@ -3,8 +3,12 @@ package database
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/jmoiron/sqlx"
+	"github.com/lib/pq"
 )
 
 // connector opens conns and marks errors of connecting.
@@ -109,4 +113,83 @@ func EachRow(rows *sqlx.Rows, f func(row []any) error) error {
 		}
 	}
 	return rows.Err()
+}
+
+// BeginWith begins a transaction with a statement that has no arguments. The caller ends it on the connection.
+func (d *DB) BeginWith(ctx context.Context, query string) (*sqlx.Conn, error) {
+	for tries := connectionsMax; ; tries-- { // idle connections may have broken
+		on, err := d.Connx(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if _, err = on.ExecContext(ctx, query); err == nil {
+			return on, nil
+		}
+		Rollback(on)
+		on.Close()
+		if tries == 0 || !errors.Is(err, driver.ErrBadConn) {
+			return nil, err
+		}
+	}
+}
+
+// Rollback undoes what a connection has begun.
+func Rollback(on *sqlx.Conn) {
+	if _, err := on.ExecContext(context.Background(), "ROLLBACK"); err != nil {
+		_ = on.Raw(func(any) error { return driver.ErrBadConn }) // the pool closes it
+	}
+}
+
+// Statement is a statement with its arguments: integers and texts.
+type Statement struct {
+	Query string
+	Args  []any
+}
+
+// Run runs statements, on PostgreSQL in one round trip. It returns the largest number in their rows, which have one column.
+func (d *DB) Run(ctx context.Context, on sqlx.QueryerContext, all ...Statement) (largest int64, err error) {
+	if d.dialect == Postgres {
+		texts := make([]string, len(all))
+		for i, s := range all {
+			texts[i] = s.text()
+		}
+		all = []Statement{{Query: strings.Join(texts, ";\n")}}
+	}
+	for _, s := range all {
+		rows, err := on.QueryContext(ctx, s.Query, s.Args...)
+		if err != nil {
+			return 0, err
+		}
+		defer rows.Close()
+		for more := true; more; more = rows.NextResultSet() {
+			for rows.Next() {
+				var n int64
+				if err := rows.Scan(&n); err != nil {
+					return 0, err
+				}
+				largest = max(largest, n)
+			}
+		}
+		if err := rows.Err(); err != nil {
+			return 0, err
+		}
+	}
+	return largest, nil
+}
+
+// text is the statement with its arguments in it: only a text without arguments can have several statements.
+func (s Statement) text() string {
+	var places []string
+	for i, arg := range s.Args {
+		value, err := driver.DefaultParameterConverter.ConvertValue(arg)
+		if err != nil {
+			panic("bug: " + err.Error())
+		}
+		text, isText := value.(string)
+		if text = pq.QuoteLiteral(text); !isText {
+			text = fmt.Sprint(value)
+		}
+		places = append(places, fmt.Sprintf("$%d", i+1), text)
+	}
+	return strings.NewReplacer(places...).Replace(s.Query)
 }

@@ -64,6 +64,12 @@ func NeedsOperator(err error) bool {
 	return IsFull(err) || IsReadOnly(err) || IsDenied(err)
 }
 
+// IsAnswer reports whether PostgreSQL has answered a statement with this error, so the statement had no effect.
+func IsAnswer(err error) bool {
+	var p *pq.Error
+	return errors.As(err, &p)
+}
+
 // IsFull reports whether the disk of the database is full. Nothing was stored.
 func IsFull(err error) bool {
 	return pq.As(err, pqerror.DiskFull) != nil || sqliteCode(err)&0xff == sqlite3.SQLITE_FULL

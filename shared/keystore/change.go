@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/jmoiron/sqlx"
 
@@ -16,8 +15,8 @@ import (
 	"petgate/shared/database"
 )
 
-// Every change of plans, tenants and keys is a row of a statement for many rows, with its events. All of them are read under the writers'
-// lock, so nobody else changes them meanwhile.
+// Every change of plans, tenants and keys is a row of a statement for many rows, with its events. Nobody else changes what was
+// read for them: one record is read with held, many under the writers' lock.
 
 // Edit is one changed record. Without Before it is created.
 type Edit[T any] struct {
@@ -224,8 +223,8 @@ func (t *tx) key(e Edit[Key]) error {
 func edit[T any](ctx context.Context, s *Store, op string, read func(sqlx.QueryerContext) (T, error), change func(is *T, t *tx) error,
 	add func(*tx, Edit[T]) error,
 ) (is T, c Change, err error) {
-	c, err = s.write(ctx, op, func(t *tx) error {
-		was, err := read(t)
+	c, err = s.change(ctx, op, func(t *tx) error {
+		was, err := read(held{t})
 		if is = was; err == nil {
 			err = change(&is, t)
 		}
@@ -237,26 +236,49 @@ func edit[T any](ctx context.Context, s *Store, op string, read func(sqlx.Querye
 	return is, c, err
 }
 
+// held reads a record that nobody else changes until the transaction ends.
+type held struct{ *tx }
+
+func (h held) QueryRowxContext(ctx context.Context, query string, args ...any) *sqlx.Row {
+	if h.store.db.Dialect() == database.Postgres {
+		query += " FOR NO KEY UPDATE" // new rows may refer to it
+	}
+	return h.tx.QueryRowxContext(ctx, query, args...)
+}
+
 // put writes the rows and the events. The IDs of the events are larger than after.
-func (t *tx) put(after Change) error {
+func (t *tx) put(after Change) error { return t.run(t.statements(after)...) }
+
+// statements returns what writes the rows and the events, which are then no longer waiting.
+func (t *tx) statements(after Change) (all []database.Statement) {
 	c := t.changes
-	if t.changes = (changes{}); len(c.events) == 0 {
+	if t.changes = (changes{needs: c.needs}); len(c.events) == 0 {
 		return nil
+	}
+	add := func(query string, args ...any) {
+		all = append(all, database.Statement{Query: t.store.expand.Replace(query), Args: args})
+	}
+	if t.store.db.Dialect() == database.Postgres {
+		add(turnPostgres)
 	}
 	for _, query := range changeStatements {
 		if rows := c.rows[query]; len(rows) > 0 {
-			if err := t.exec(query, jsonText(rows)); err != nil {
-				return c.explain(err)
-			}
+			add(query, jsonText(rows))
 		}
 	}
-	var ids []Change
-	err := t.SelectContext(t.ctx, &ids, t.store.expand.Replace(insertEvents), jsonText(c.events), t.at, t.store.actor, after)
-	if err == nil {
-		t.change, t.last = slices.Max(ids), c.events[len(c.events)-1]
-		err = t.addRequest()
+	add(insertEvents, jsonText(c.events), t.at, t.store.actor, after)
+	t.last = c.events[len(c.events)-1]
+	if r := t.store.request; r != nil {
+		add(pruneRequests, t.at.Add(-requestsKept))
+		add(insertRequest, r.ID, r.Body, r.Salt, t.at)
 	}
-	return err
+	return all
+}
+
+func (t *tx) run(all ...database.Statement) error {
+	largest, err := t.store.db.Run(t.ctx, t, all...)
+	t.change = max(t.change, Change(largest))
+	return t.explain(err)
 }
 
 // explain says what a row refers to that does not exist.

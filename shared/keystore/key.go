@@ -59,7 +59,7 @@ func (s *Store) CreateKey(ctx context.Context, spec KeySpec) (k Key, token strin
 			return Key{}, "", 0, err
 		}
 	}
-	c, err = s.write(ctx, op, func(t *tx) (err error) {
+	c, err = s.change(ctx, op, func(t *tx) (err error) {
 		if err := CheckText(spec.Name, NameRunesMax); err != nil {
 			return invalid("the name of the key: %s", err)
 		}
@@ -112,7 +112,7 @@ func (s *Store) UpdateKey(ctx context.Context, key id.Key, change func(*Key)) (K
 	})
 }
 
-// editKey changes one key. change must not use the store: its transaction has the writers' lock.
+// editKey changes one key. change must not use the store.
 func (s *Store) editKey(ctx context.Context, op string, key id.Key, change func(*Key, *tx) error) (Key, Change, error) {
 	return edit(ctx, s, op, func(q sqlx.QueryerContext) (Key, error) { return findKey(ctx, q, key) }, change, (*tx).key)
 }

@@ -41,7 +41,7 @@ var Migrations = database.Migrations{
 	},
 }
 
-const channel = "petgate_events" // as in lockPostgres
+const channel = "petgate_events" // as in turnPostgres
 
 // Store reads and writes the key database. The times of gateways are by the database's clock, all other times by the store's
 // clock.
@@ -171,91 +171,136 @@ func (s *Store) now() instant.Millis { return instant.Of(s.clock()) }
 
 // transact runs f in a transaction of its own, without an event, and commits unless f fails.
 func (s *Store) transact(ctx context.Context, op string, f func(t *tx) error) error {
-	begun, err := s.db.BeginTxx(ctx, nil)
+	return s.within(ctx, op, "", func(t *tx) error {
+		err := f(t)
+		if err == nil {
+			_, err = t.commit()
+		}
+		return fail(op, err)
+	})
+}
+
+// within runs f in a transaction, which f commits.
+func (s *Store) within(ctx context.Context, op, lockPostgres string, f func(t *tx) error) error {
+	on, err := s.db.BeginWith(ctx, s.beginning(lockPostgres))
 	if err != nil {
-		return fail(op, err)
+		return fail(op, s.explain(ctx, err))
 	}
-	defer begun.Rollback() // after Commit it does nothing
-	if err := f(&tx{Tx: begun, ctx: ctx, store: s}); err != nil {
-		return fail(op, err)
+	defer on.Close()
+	t := &tx{Conn: on, ctx: ctx, store: s, at: s.now()}
+	defer t.rollback()
+	return f(t)
+}
+
+// beginning is the statement that begins a transaction.
+func (s *Store) beginning(lockPostgres string) string {
+	if s.db.Dialect() == database.SQLite {
+		return "BEGIN IMMEDIATE" // takes SQLite's write lock
 	}
-	return fail(op, begun.Commit())
+	return "BEGIN; " + lockPostgres
 }
 
 // tx is one write.
 type tx struct {
-	*sqlx.Tx
+	*sqlx.Conn
 	changes // that are not written yet
 	ctx     context.Context
 	store   *Store
 	at      instant.Millis
 	change  Change
 	last    eventRow // of change
+	isOver  bool
 }
 
-// write runs f in a transaction under the writers' lock, and commits if f has made a change.
+// rollback undoes what was not committed.
+func (t *tx) rollback() {
+	if !t.isOver {
+		t.isOver = true
+		database.Rollback(t.Conn)
+	}
+}
+
+// commit writes what is not written yet, and commits. isUnknown: it failed, and the transaction may have been committed.
+func (t *tx) commit() (isUnknown bool, err error) {
+	rest := t.statements(0)
+	if t.store.db.Dialect() == database.SQLite { // there, only the failure of the COMMIT itself says nothing
+		if err := t.run(rest...); err != nil {
+			return false, err
+		}
+		rest = nil
+	}
+	err = t.run(append(rest, database.Statement{Query: "COMMIT"})...)
+	t.isOver = err == nil
+	return !t.isOver && !database.IsAnswer(err), err
+}
+
+// write runs f in a transaction while no other transaction changes anything, and commits if f has made a change.
 func (s *Store) write(ctx context.Context, op string, f func(*tx) error) (Change, error) {
-	return s.writeOn(ctx, s.db, op, f)
+	return s.writeUnder(ctx, op, lockPostgres, f)
 }
 
-// beginner is a pool or one of its connections.
-type beginner interface {
-	BeginTxx(ctx context.Context, options *sql.TxOptions) (*sqlx.Tx, error)
+// change is write for a change of one record that f reads with held, or of none. On PostgreSQL, others run at the same time: each waits
+// for its turn only at the end.
+func (s *Store) change(ctx context.Context, op string, f func(*tx) error) (Change, error) {
+	c, err := s.writeUnder(ctx, op, shareLockPostgres, f)
+	if s.request != nil && database.IsUnique(err) { // perhaps the same request was carried out meanwhile
+		c, err = s.writeUnder(ctx, op, shareLockPostgres, f)
+	}
+	return c, err
 }
 
-func (s *Store) writeOn(ctx context.Context, on beginner, op string, f func(*tx) error) (Change, error) {
-	begun, err := on.BeginTxx(ctx, nil)
-	if err != nil {
-		return 0, fail(op, err)
-	}
-	defer begun.Rollback() // after Commit it does nothing
-	t := &tx{Tx: begun, ctx: ctx, store: s}
-	if s.db.Dialect() == database.Postgres {
-		_, err = t.ExecContext(ctx, lockPostgres)
-	}
-	if err == nil {
-		t.at = s.now()
-		err = t.checkRequest()
-	}
+func (s *Store) writeUnder(ctx context.Context, op, lockPostgres string, f func(*tx) error) (c Change, err error) {
+	err = s.within(ctx, op, lockPostgres, func(t *tx) (err error) {
+		c, err = t.carryOut(op, f)
+		return err
+	})
+	return c, err
+}
+
+// carryOut runs f, and commits if f has made a change.
+func (t *tx) carryOut(op string, f func(*tx) error) (Change, error) {
+	err := t.checkRequest()
 	if err == nil {
 		err = f(t)
 	}
-	if err == nil {
-		err = t.put(0)
-	}
-	if err != nil {
-		return 0, fail(op, s.explain(ctx, err))
-	}
-	if t.change == 0 {
-		last, _, err := s.lastEvent(ctx, t)
+	if err == nil && t.change == 0 && len(t.events) == 0 {
+		last, _, err := t.store.lastEvent(t.ctx, t)
 		return last, fail(op, err)
 	}
-	if err := t.Commit(); err != nil {
-		return s.settle(ctx, op, t, fail(op, err))
+	isUnknown := false
+	if err == nil {
+		isUnknown, err = t.commit()
 	}
-	return t.change, nil
+	switch {
+	case err == nil:
+		return t.change, nil
+	case isUnknown:
+		t.rollback()
+		return t.settle(op, fail(op, err))
+	}
+	return 0, fail(op, t.store.explain(t.ctx, err))
 }
 
 // seekEvery is the pause between two looks for an event.
 const seekEvery = 50 * time.Millisecond
 
-// settle returns the outcome of a transaction whose COMMIT has failed. The transaction had the writers' lock: who has the lock now
-// sees how it has ended.
-func (s *Store) settle(ctx context.Context, op string, of *tx, failed error) (Change, error) {
-	if !s.seeks {
+// settle returns the outcome of a transaction whose COMMIT has failed. The transaction had the writers' lock, or a share of it: who has the
+// lock alone now sees how it has ended.
+func (t *tx) settle(op string, failed error) (Change, error) {
+	if !t.store.seeks {
 		return 0, failed
 	}
-	look := s.As(s.actor) // without a request, which would be a repeated one if the change was made
-	for deadline := time.Now().Add(s.seekFor); ; time.Sleep(seekEvery) {
-		made := false
-		_, err := look.write(ctx, op, func(t *tx) error { return t.GetContext(ctx, &made, hasEvent, of.change, of.last.UUID) })
+	look := t.store.As(t.store.actor) // without a request, which would be a repeated one if the change was made
+	for deadline := time.Now().Add(t.store.seekFor); ; time.Sleep(seekEvery) {
+		var made Change
+		_, err := look.write(t.ctx, op, func(now *tx) error { return now.GetContext(t.ctx, &made, eventByUUID, t.at, t.last.UUID) })
 		switch {
-		case err == nil && made:
-			return of.change, nil
+		case err == nil && made > 0:
+			return made, nil
 		case err == nil:
 			return 0, failed
 		case time.Now().After(deadline):
-			return 0, &UnknownError{of.last.Kind, of.last.Tenant, of.last.Key, err}
+			return 0, &UnknownError{t.last.Kind, t.last.Tenant, t.last.Key, err}
 		}
 	}
 }

@@ -142,29 +142,17 @@ func (s *Store) Request(ctx context.Context, id string) (r Request, e Event, err
 	return r, e, fail("find request", err)
 }
 
-// checkRequest returns ErrRepeated if the request was carried out before. Nobody else carries it out now: this transaction has the lock.
+// checkRequest returns ErrRepeated if the request was carried out before.
 func (t *tx) checkRequest() error {
 	if t.store.request == nil {
 		return nil
 	}
-	if err := t.exec(pruneRequests, t.at.Add(-requestsKept)); err != nil {
-		return err
-	}
 	isMade := false
-	err := t.GetContext(t.ctx, &isMade, hasRequest, t.store.request.ID)
+	err := t.GetContext(t.ctx, &isMade, hasRequest, t.store.request.ID, t.at.Add(-requestsKept))
 	if isMade {
 		err = ErrRepeated
 	}
 	return err
-}
-
-// addRequest notes the request of a change.
-func (t *tx) addRequest() error {
-	r := t.store.request
-	if r == nil {
-		return nil
-	}
-	return t.exec(insertRequest, r.ID, r.Body, r.Salt, t.change, t.at)
 }
 
 // Token makes the token of the key that the request has created.

@@ -29,7 +29,7 @@ func findPlan(ctx context.Context, q sqlx.QueryerContext, name string) (p Plan, 
 // CreatePlan adds a plan. Without limits, each tenant of the plan needs an override.
 func (s *Store) CreatePlan(ctx context.Context, p Plan) (Plan, Change, error) {
 	const op = "create plan"
-	change, err := s.write(ctx, op, func(t *tx) error {
+	change, err := s.change(ctx, op, func(t *tx) error {
 		p.CreatedAt = t.at
 		return t.plan(Edit[Plan]{After: p})
 	})

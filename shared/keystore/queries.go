@@ -5,9 +5,16 @@ package keystore
 // from hexadecimal, and {hash} is its field hash. {listed} says that the value before it is the field operation of
 // one of these rows. {escape} makes the backslash the character that escapes in a pattern, as it is in PostgreSQL.
 
-// Writers wait here before they draw an event's ID. The notification is sent when the transaction commits. The numbers of locks must not
-// change: all writers of one database must use the same. No parameters, so it is one round trip.
-const lockPostgres = `SELECT pg_advisory_xact_lock(123581046915073), pg_notify('petgate_events', '')`
+// The writers' lock. The numbers of locks must not change: all writers of one database must use the same.
+const lockPostgres = `SELECT pg_advisory_xact_lock(123581046915073)`
+
+// Who changes one record shares the lock, until it is its turn to draw an event's ID: from then until the commit, it does not wait for its
+// program. The notification is sent when the transaction commits.
+const (
+	shareLockPostgres = `SELECT pg_advisory_xact_lock_shared(123581046915073)`
+
+	turnPostgres = `SELECT 0 FROM pg_advisory_xact_lock(123581046915075), pg_notify('petgate_events', '')`
+)
 
 // Only one gateway at a time adds usage. Two of them could update the same rows in different orders and deadlock.
 const lockUsagePostgres = `SELECT pg_advisory_xact_lock(123581046915074)`
@@ -68,6 +75,9 @@ const (
 )
 
 const (
+	// $1: instant in ms, $2: UUID.
+	eventByUUID = `SELECT COALESCE(MAX(id), 0) FROM events WHERE at = $1 AND uuid = $2`
+
 	// $1: ID, $2: UUID.
 	hasEvent = `SELECT EXISTS (SELECT 1 FROM events WHERE id = $1 AND uuid = $2)`
 
@@ -392,5 +402,5 @@ const (
 
 	reportLostPostgres = `SELECT gateway_report_lost($1, $2, $3, $4, $5, $6, $7)`
 
-	lockHoldersPostgres = `SELECT * FROM writers_lock() ORDER BY pid`
+	lockHoldersPostgres = `SELECT * FROM writers_lock() ORDER BY age DESC, pid`
 )

@@ -17,11 +17,11 @@ const (
 	// $1: name.
 	deleteOperator = `DELETE FROM operators WHERE name = $1`
 
-	// $1: ID, $2: body, $3: salt, $4: event, $5: now.
-	insertRequest = `INSERT INTO operator_requests (id, body, salt, event, at) VALUES ($1, $2, $3, $4, $5)`
+	// Of the last event. $1: ID, $2: body, $3: salt, $4: now.
+	insertRequest = `INSERT INTO operator_requests (id, body, salt, event, at) VALUES ($1, $2, $3, (SELECT MAX(id) FROM events), $4)`
 
-	// $1: ID.
-	hasRequest = `SELECT EXISTS (SELECT 1 FROM operator_requests WHERE id = $1)`
+	// $1: ID, $2: instant in ms. Older ones do not count.
+	hasRequest = `SELECT EXISTS (SELECT 1 FROM operator_requests WHERE id = $1 AND at >= $2)`
 
 	// $1: ID.
 	requestByID = `SELECT id, body, salt, event FROM operator_requests WHERE id = $1`

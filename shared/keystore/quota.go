@@ -124,8 +124,8 @@ func (n *QuotaName) Scan(column any) error {
 
 // ResetUsage gives the tenant fresh limits: its use counts from now on.
 func (s *Store) ResetUsage(ctx context.Context, tenant id.Tenant) (Change, error) {
-	return s.write(ctx, "reset usage", func(t *tx) error {
-		if _, err := findTenant(t.ctx, t, tenantByID, tenant.String()); err != nil {
+	return s.change(ctx, "reset usage", func(t *tx) error {
+		if _, err := findTenant(t.ctx, held{t}, tenantByID, tenant.String()); err != nil {
 			return err
 		}
 		t.event(QuotaReset, subject{tenant: tenant}, nil, nil)

@@ -154,7 +154,13 @@ type restoredRecord struct {
 // end. The first event after the restore has a larger ID than every event before: no gateway has confirmed it, and a gateway that has
 // applied something that the backup has not loads everything again. Gateways then keep what they refuse: see LostRefusals.
 func (r *Restore) Commit(ctx context.Context, loseNewer, asked bool) (Change, error) {
-	return r.store.writeOn(ctx, r.conn, "restore", func(t *tx) error {
+	const op = "restore"
+	if _, err := r.conn.ExecContext(ctx, r.store.beginning(lockPostgres)); err != nil {
+		return 0, fail(op, r.store.explain(ctx, err))
+	}
+	t := &tx{Conn: r.conn, ctx: ctx, store: r.store, at: r.store.now()}
+	defer t.rollback()
+	return t.carryOut(op, func(t *tx) error {
 		// Usage updates rows of keys too, in another order.
 		err := t.lockUsage()
 		if err == nil {
@@ -255,7 +261,7 @@ func (r *Restore) replace(t *tx) error {
 func (r *Restore) fill(t *tx) error {
 	const registry = "gateway_registry"
 	tables, rows := r.backup.tables(func(name string) bool { return !isDecided(name) && name != registry })
-	if err := t.store.db.Replace(t.ctx, t.Tx, tables, rows); err != nil {
+	if err := t.store.db.Replace(t.ctx, t, tables, rows); err != nil {
 		return err
 	}
 	if err := t.exec(skipSeals, t.at); err != nil {

@@ -33,7 +33,7 @@ func findTenant(ctx context.Context, q sqlx.QueryerContext, query, idOrName stri
 func (s *Store) CreateTenant(ctx context.Context, spec TenantSpec) (Tenant, Change, error) {
 	const op = "create tenant"
 	made := Tenant{Name: spec.Name, Plan: spec.Plan, Override: spec.Override, MonthStarts: spec.MonthStarts}
-	change, err := s.write(ctx, op, func(t *tx) (err error) {
+	change, err := s.change(ctx, op, func(t *tx) (err error) {
 		made.CreatedAt = t.at
 		if made.ID, err = id.NewTenant(s.random); err == nil {
 			err = t.tenant(Edit[Tenant]{After: made})
