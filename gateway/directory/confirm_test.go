@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"petgate/shared/core/instant"
-	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -123,24 +122,5 @@ func TestUnwrittenBanHolds(t *testing.T) {
 	}
 	if e, _ := d.Lookup(hash); e.BannedUntil != until {
 		t.Errorf("after a shorter ban: %+v", e)
-	}
-}
-
-// A change of a plan is one write in memory, however many tenants have the plan.
-func TestPlanChangeTouchesNoTenant(t *testing.T) {
-	t.Parallel()
-	store := openStore(t, testkit.SQLite(t))
-	tenant, _, _ := fixture(t, store)
-	d := opened(t, store, Config{})
-	s := d.state.Load()
-	ref, _ := s.findTenant(&tenant.ID)
-	before := s.tenants.at(ref).terms.Load()
-	then, _ := d.Terms(tenant.ID)
-	s.setPlan(keystore.Plan{Name: "free", Limits: plan.Limits{Minute: 7, Day: 8}})
-	if s.tenants.at(ref).terms.Load() != before {
-		t.Error("the tenant was written")
-	}
-	if now, _ := d.Terms(tenant.ID); now.Limits != (plan.Limits{Minute: 7, Day: 8}) || now.Version == then.Version {
-		t.Errorf("%+v after %+v", now, then)
 	}
 }

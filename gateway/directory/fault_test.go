@@ -106,18 +106,6 @@ func TestLostNotificationIsMadeUpForByThePoll(t *testing.T) {
 	wantSame(t, d.Directory, store)
 }
 
-func TestNeverLoaded(t *testing.T) {
-	t.Parallel()
-	_, proxied, proxy := behindProxy(t)
-	proxy.Kill()
-	d := start(t, proxied, Config{Snapshot: snapshotPath(t)})
-	if err := d.Ready(); err == nil || !strings.Contains(err.Error(), "never loaded") || d.Fresh(instant.Of(time.Now())) {
-		t.Errorf("ready: %v", err)
-	}
-	proxy.Restore(t)
-	eventually(t, "it loads when the database is there", func() bool { return d.Ready() == nil && d.Fresh(instant.Of(time.Now())) })
-}
-
 // A gateway is killed, the database is gone too, and the gateway starts again.
 func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 	t.Parallel()

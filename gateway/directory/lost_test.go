@@ -1,7 +1,6 @@
 package directory
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -106,36 +105,6 @@ func TestRefusalsSurviveARewind(t *testing.T) {
 	})
 }
 
-// A grace period that was shortened stays short if the database has lost that change.
-func TestShorterGraceSurvivesARewind(t *testing.T) {
-	t.Parallel()
-	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db := openDB(t, url)
-		store := keystore.New(db, nil, nil, "test")
-		d := start(t, store, Config{})
-		tenant, _, _ := fixture(t, store)
-		key, hash := addKey(t, store, tenant.ID)
-		ends := instant.Of(time.Now().Add(time.Minute))
-		before := ends.Add(time.Hour)
-		_, _, last, err := store.RotateKey(t.Context(), key.ID, before)
-		confirm(t, store)(last, err)
-		confirmed(t, store)(store.ShortenGrace(t.Context(), key.ID, ends))
-
-		rewind(t, db, last, fmt.Sprintf("UPDATE tenant_keys SET grace_ends_at = %d WHERE grace_ends_at <> 0", before))
-		eventually(t, "the lost change is listed", func() bool {
-			if e, _ := d.Lookup(hash); e.GraceEndsAt != ends {
-				t.Fatalf("the grace period ends at %d, want %d", e.GraceEndsAt, ends)
-			}
-			lost, err := store.LostRefusals(t.Context())
-			return err == nil && len(lost) == 1 && lost[0].Kind == keystore.LostRotation && lost[0].At == ends
-		})
-		confirm(t, store)(store.DropLost(t.Context(), tenant.ID, key.ID))
-		if e, _ := d.Lookup(hash); e.GraceEndsAt != before {
-			t.Errorf("after it was dropped, the grace period ends at %d, want %d", e.GraceEndsAt, before)
-		}
-	})
-}
-
 // A gateway that was restarted from its snapshot also remembers refusals that the database has lost.
 func TestRefusalsOfASnapshotSurviveARewind(t *testing.T) {
 	t.Parallel()
@@ -226,9 +195,9 @@ func TestRestoreAheadOfTheGateway(t *testing.T) {
 func TestLostRefusalsAreInForceAtOnce(t *testing.T) {
 	t.Parallel()
 	var versions uint64
-	read := func(row keystore.KeyRow) *state {
+	read := func(row keystore.KeyRow, lost ...keystore.LostRefusal) *state {
 		s := newState(&versions, 0)
-		s.setLost(nil)
+		s.setLost(lost)
 		s.setPlan(keystore.Plan{Name: "free"})
 		s.setTenant(&keystore.TenantRow{Plan: "free"})
 		s.setKey(&row)
@@ -243,10 +212,12 @@ func TestLostRefusalsAreInForceAtOnce(t *testing.T) {
 		before, next := read(c.known), read(c.older)
 		refusals, _ := before.compare(next, 0)
 		next.force(refusals)
-		want, got := before.entry(0), next.entry(0)
-		if got.RevokedAt != want.RevokedAt || got.GraceEndsAt != want.GraceEndsAt {
-			t.Errorf("case %d: revoked at %d, want %d; the grace period ends at %d, want %d",
-				n, got.RevokedAt, want.RevokedAt, got.GraceEndsAt, want.GraceEndsAt)
+		want := before.entry(0)
+		for who, s := range map[string]*state{"this gateway": next, "one that loads later": read(c.older, refusals...)} {
+			if got := s.entry(0); got.RevokedAt != want.RevokedAt || got.GraceEndsAt != want.GraceEndsAt {
+				t.Errorf("case %d, %s: revoked at %d, want %d; the grace period ends at %d, want %d",
+					n, who, got.RevokedAt, want.RevokedAt, got.GraceEndsAt, want.GraceEndsAt)
+			}
 		}
 	}
 }

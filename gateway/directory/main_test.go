@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -156,51 +154,6 @@ func mass(kind string, i int) [32]byte { return sha256.Sum256(fmt.Appendf(nil, "
 func massKey(i int) id.Key { h := mass("key", i); return id.Key(h[:10]) }
 
 func massTenant(i int) id.Tenant { h := mass("tenant", i); return id.Tenant(h[:10]) }
-
-// seed fills the tables with many rows at once.
-func seed(t testing.TB, db *database.DB, tenants, keys int) {
-	t.Helper()
-	rows, unhex := "json_array_elements(CAST($1 AS json)) AS r(value)", "decode(value->>'h', 'hex')"
-	if db.Dialect() == database.SQLite {
-		rows, unhex = "json_each($1)", "unhex(value->>'h')"
-	}
-	tx, err := db.Begin()
-	must.Do(t, err)
-	defer func() { _ = tx.Rollback() }()
-	if db.Dialect() == database.SQLite { // with the usual cache, each row of a large table would cost several reads and writes of the file
-		if _, err := tx.Exec("PRAGMA cache_size = -500000"); err != nil { // kB
-			t.Fatal(err)
-		}
-	}
-	insert := func(query string, n int, row func(i int) map[string]string) {
-		const step = 4_000 // a statement may take at most 5 s, also on a busy machine
-		for from := 0; from < n; from += step {
-			var batch []map[string]string
-			for i := from; i < min(from+step, n); i++ {
-				batch = append(batch, row(i))
-			}
-			text, err := json.Marshal(batch)
-			must.Do(t, err)
-			if _, err := tx.Exec(query, string(text)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	plans := []string{"free", "pro", "business"}
-	insert(`INSERT INTO tenants (id, name, plan, minute_limit, day_limit, suspended, created_at)
-		SELECT value->>'id', value->>'id', value->>'plan', 0, 0, false, 1 FROM `+rows, tenants,
-		func(i int) map[string]string {
-			return map[string]string{"id": massTenant(i).String(), "plan": plans[i%len(plans)]}
-		})
-	insert(`INSERT INTO tenant_keys (id, tenant_id, hash, name, hint, environment, scopes, allow_list, created_at, expires_at, revoked_at,
-			grace_ends_at, replaced_by, last_used_at) SELECT value->>'id', value->>'t', `+unhex+`, 'default', 'abcd', 'live', 'pets:read pets:write', '', 1,
-		0, 0, 0, '', 0 FROM `+rows, keys,
-		func(i int) map[string]string {
-			hash := mass("hash", i)
-			return map[string]string{"id": massKey(i).String(), "t": massTenant(i % tenants).String(), "h": hex.EncodeToString(hash[:])}
-		})
-	must.Do(t, tx.Commit())
-}
 
 // wantSame compares the directory with the database, row by row.
 func wantSame(t testing.TB, d *Directory, store *keystore.Store) {

@@ -6,22 +6,28 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
-// Of many keys, each is found by its hash and no other is, after a load and from a snapshot with many frames. A test in deploy/e2e loads
-// a million keys.
+// Of many keys, each is found by its hash and no other is, also from a snapshot with many frames. A test in deploy/e2e loads a million keys.
 func TestManyKeys(t *testing.T) {
 	t.Parallel()
 	const tenants, keys = 500, 5_000
-	db := openDB(t, testkit.SQLite(t))
-	seed(t, db, tenants, keys)
-	d := opened(t, keystore.New(db, nil, nil, "test"), Config{Snapshot: snapshotPath(t)})
+	d := opened(t, openStore(t, testkit.SQLite(t)), Config{Snapshot: snapshotPath(t)})
 	defer d.snapshot.Close()
+	known := d.state.Load()
+	for i := range tenants {
+		known.setTenant(&keystore.TenantRow{ID: massTenant(i), Plan: "pro"})
+	}
+	for i := range keys {
+		known.setKey(&keystore.KeyRow{ID: massKey(i), Hash: mass("hash", i), Tenant: massTenant(i % tenants), Scopes: "pets:read pets:write", Name: "default"})
+	}
+	must.Do(t, d.takeSnapshot())
 	read := newState(&d.versions, d.cfg.Environment)
 	if _, err := d.snapshot.Read(read.rows(read.setBan)); err != nil || read.err != nil {
 		t.Fatal(err, read.err)
 	}
-	for what, s := range map[string]*state{"loaded": d.state.Load(), "from the snapshot": read} {
+	for what, s := range map[string]*state{"in memory": known, "from the snapshot": read} {
 		if s.keys.len != keys || s.tenants.len != tenants {
 			t.Errorf("%s: %d keys of %d tenants, want %d of %d", what, s.keys.len, s.tenants.len, keys, tenants)
 		}

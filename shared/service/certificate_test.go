@@ -89,22 +89,25 @@ func value(t *testing.T, registry *prometheus.Registry, name string) float64 {
 	return 0
 }
 
-// What is wrong with a certificate is logged at once and then each hour, without a request, and no more once the files are renewed.
+// What is wrong with a certificate is logged at once and then each hour, without a request, and no more once the files are renewed. The program
+// is not ready if it is the certificate of its public port.
 func TestCertificateIsReportedEachHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		files := testkit.NewAuthority(t)
 		for _, c := range []struct {
 			name, host  string
+			port        string
 			from, until time.Duration
 			want, level string
 			serving     bool
 			invalid     float64
 		}{
-			{"near", "", -time.Hour, 13 * day, "the certificate of the public port expires at ", "WARN", true, 0},
-			{"expired", "", -day, -time.Minute, "the certificate of the public port expired at ", "ERROR", false, 1},
-			{"not yet valid", "", day, 60 * day, "the certificate of the public port is not valid before ", "ERROR", false, 1},
-			{"wrong name", "b.example", -day, 60 * day, "the certificate of the public port is for a.example, and not for b.example", "ERROR", false, 1},
-			{"right name", "a.example", -day, 60 * day, "", "", true, 0},
+			{"near", "", "public", -time.Hour, 13 * day, "the certificate of the public port expires at ", "WARN", true, 0},
+			{"expired", "", "public", -day, -time.Minute, "the certificate of the public port expired at ", "ERROR", false, 1},
+			{"expired, of another port", "", "admin", -day, -time.Minute, "the certificate of the admin port expired at ", "ERROR", true, 1},
+			{"not yet valid", "", "public", day, 60 * day, "the certificate of the public port is not valid before ", "ERROR", false, 1},
+			{"wrong name", "b.example", "public", -day, 60 * day, "the certificate of the public port is for a.example, and not for b.example", "ERROR", false, 1},
+			{"right name", "a.example", "public", -day, 60 * day, "", "", true, 0},
 		} {
 			save := func(from, until time.Duration) {
 				files.Save(&x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: []string{"a.example"}, NotBefore: time.Now().Add(from)}, time.Now().Add(until))
@@ -115,7 +118,7 @@ func TestCertificateIsReportedEachHour(t *testing.T) {
 			must.Do(t, err)
 			registry := prometheus.NewRegistry()
 			all := service.NewCertificates(registry, slog.New(slog.NewTextHandler(&out, nil)))
-			all.Watch("public", loaded, c.host)
+			all.Watch(c.port, loaded, c.host)
 			go service.WatchOf(all, t.Context())
 			time.Sleep(3*time.Hour + time.Minute)
 			synctest.Wait()
@@ -141,18 +144,6 @@ func TestCertificateIsReportedEachHour(t *testing.T) {
 			}
 		}
 	})
-}
-
-// A program whose admin port has an expired certificate says so, and stays ready: clients of its public port do not see that certificate.
-func TestCertificateOfTheAdminPort(t *testing.T) {
-	expired := testkit.NewAuthority(t).SaveServer(2, time.Now().Add(-time.Minute))
-	loaded, err := service.LoadCertificate(expired.Cert, expired.Key, quiet)
-	must.Do(t, err)
-	all := service.NewCertificates(prometheus.NewRegistry(), quiet)
-	all.Watch("admin", loaded, "")
-	if found := service.ProblemsOf(all); len(found) != 1 || !found[0].Serving || !strings.Contains(found[0].Detail, "the admin port") {
-		t.Errorf("/readyz has %+v", found)
-	}
 }
 
 const day = 24 * time.Hour

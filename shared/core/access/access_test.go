@@ -2,8 +2,8 @@ package access_test
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"petgate/shared/core/access"
@@ -13,7 +13,7 @@ import (
 
 const now = 1_800_000_000_000
 
-// states are the states that refuse a call, in the order in which they are checked.
+// states are the states that refuse a call, in the order in which they are checked. The first five are of the key.
 var states = []struct {
 	reason access.Reason
 	enter  func(*access.Key, *access.Tenant)
@@ -38,10 +38,13 @@ func sound() (access.Key, access.Tenant, access.Call) {
 }
 
 func TestDecideEveryPairOfStates(t *testing.T) {
-	if k, tenant, call := sound(); access.Decide(k, tenant, call) != access.Allowed {
+	if k, tenant, call := sound(); access.Decide(k, tenant, call) != access.Allowed || access.Allowed.IsOfKey() {
 		t.Error("a sound key is refused")
 	}
 	for i, first := range states {
+		if first.reason.IsOfKey() != (i < 5) {
+			t.Errorf("%s: of the key: %t", first.reason, i >= 5)
+		}
 		for _, second := range states[i:] {
 			k, tenant, call := sound()
 			first.enter(&k, &tenant)
@@ -77,51 +80,30 @@ func TestDecideAtTheInstant(t *testing.T) {
 	}
 }
 
-func TestReasonIsOfKey(t *testing.T) {
-	ofKey := map[access.Reason]bool{
-		access.OtherEnvironment: true, access.Revoked: true, access.Disabled: true, access.Expired: true, access.Replaced: true,
-	}
-	for r := access.Allowed; r <= access.QuotaNotSet; r++ {
-		if r.IsOfKey() != ofKey[r] {
-			t.Errorf("%s: of the key: %t", r, r.IsOfKey())
-		}
-	}
-}
-
-func TestContains(t *testing.T) {
-	list := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}
-	for _, test := range []struct {
-		prefixes []netip.Prefix
-		addr     netip.Addr
-		want     bool
-	}{
-		{nil, netip.MustParseAddr("198.51.100.1"), true},
-		{nil, netip.Addr{}, true},
-		{list, netip.Addr{}, false}, // a client whose address is not known
-		{list, netip.MustParseAddr("192.0.2.255"), true},
-		{list, netip.MustParseAddr("2001:db8:1::7"), true},
-		{list, netip.MustParseAddr("192.0.3.0"), false},
-	} {
-		if got := access.Contains(test.prefixes, test.addr); got != test.want {
-			t.Errorf("%s: %t", fmt.Sprint(test.prefixes, test.addr), got)
-		}
-	}
-}
-
 // A prefix of IPv4 addresses mapped into IPv6 means the IPv4 addresses.
-func TestContainsMapped(t *testing.T) {
-	f := func(prefix, addr string, want bool) {
+func TestContains(t *testing.T) {
+	f := func(prefixes, addr string, want bool) {
 		t.Helper()
-		if got := access.Contains([]netip.Prefix{netip.MustParsePrefix(prefix)}, netip.MustParseAddr(addr)); got != want {
-			t.Errorf("%s in %s: %t, want %t", addr, prefix, got, want)
+		var list []netip.Prefix
+		for _, p := range strings.Fields(prefixes) {
+			list = append(list, netip.MustParsePrefix(p))
+		}
+		client, _ := netip.ParseAddr(addr) // none: a client whose address is not known
+		if got := access.Contains(list, client); got != want {
+			t.Errorf("%s in %s: %t, want %t", addr, prefixes, got, want)
 		}
 	}
+	const list = "192.0.2.0/24 2001:db8::/32"
+	f("", "198.51.100.1", true)
+	f("", "", true)
+	f(list, "", false)
+	f("::/0", "", false)
+	f(list, "192.0.2.255", true)
+	f(list, "2001:db8:1::7", true)
+	f(list, "192.0.3.0", false)
 	f("127.0.0.0/8", "127.0.0.1", true)
 	f("::ffff:127.0.0.0/104", "127.0.0.1", true)
 	f("::ffff:127.0.0.0/104", "128.0.0.1", false)
 	f("::ffff:0:0/96", "192.0.2.1", true)
 	f("::/0", "192.0.2.1", false)
-	if access.Contains([]netip.Prefix{netip.MustParsePrefix("::/0")}, netip.Addr{}) {
-		t.Error("an unknown address is in a prefix")
-	}
 }

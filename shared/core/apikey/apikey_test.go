@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"petgate/shared/core/apikey"
 )
 
@@ -43,10 +41,6 @@ func TestMintedTokensParse(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	token := mint(t, apikey.Live)
-	flipped := []byte(token)
-	if flipped[20]++; flipped[20] == 'z'+1 || flipped[20] == 'Z'+1 || flipped[20] == '9'+1 {
-		flipped[20] = '0'
-	}
 	for _, c := range []struct {
 		name, token string
 		want        error
@@ -63,7 +57,6 @@ func TestParse(t *testing.T) {
 		{"with a character too many", token + "0", apikey.ErrLength},
 		{"with a stray dot", token[:46] + ".", apikey.ErrAlphabet},
 		{"with a NUL", token[:20] + "\x00" + token[21:], apikey.ErrAlphabet},
-		{"one character wrong", string(flipped), apikey.ErrChecksum},
 		{"of the other environment", strings.Replace(token, "live", "test", 1), apikey.ErrChecksum},
 	} {
 		if _, err := apikey.Parse([]byte(c.token)); !errors.Is(err, c.want) {
@@ -74,40 +67,24 @@ func TestParse(t *testing.T) {
 
 // CRC-32 finds every error of up to 32 adjacent bits, so every single mistyped character and every swap of neighbours.
 func TestChecksumFindsTypingErrors(t *testing.T) {
-	const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-	rapid.Check(t, func(t *rapid.T) {
-		token := []byte(mintDrawn(t))
-		at := rapid.IntRange(9, len(token)-2).Draw(t, "at")
-		if rapid.Bool().Draw(t, "swap") {
-			token[at], token[at+1] = token[at+1], token[at]
-			if token[at] == token[at+1] {
-				return
-			}
-		} else {
-			c := alphabet[rapid.IntRange(0, 61).Draw(t, "c")]
-			if token[at] == c {
-				return
-			}
-			token[at] = c
+	token := mint(t, apikey.Live)
+	refused := func(typed []byte) {
+		t.Helper()
+		if _, err := apikey.Parse(typed); string(typed) != token && !errors.Is(err, apikey.ErrChecksum) {
+			t.Errorf("Parse(%q) = %v, want %v", typed, err, apikey.ErrChecksum)
 		}
-		if _, err := apikey.Parse(token); !errors.Is(err, apikey.ErrChecksum) {
-			t.Fatalf("Parse(%q) = %v, want %v", token, err, apikey.ErrChecksum)
-		}
-	})
-}
-
-func mintDrawn(t *rapid.T) string {
-	token, err := apikey.Mint(apikey.Live, drawn{t})
-	if err != nil {
-		t.Fatal(err)
 	}
-	return token
-}
-
-type drawn struct{ t *rapid.T }
-
-func (d drawn) Read(p []byte) (int, error) {
-	return copy(p, rapid.SliceOfN(rapid.Byte(), len(p), len(p)).Draw(d.t, "random")), nil
+	for at := len("ptg_live_"); at < len(token); at++ {
+		for _, c := range []byte("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") {
+			typed := []byte(token)
+			typed[at] = c
+			refused(typed)
+		}
+		if typed := []byte(token); at+1 < len(token) {
+			typed[at], typed[at+1] = typed[at+1], typed[at]
+			refused(typed)
+		}
+	}
 }
 
 func TestMintSaysWhenRandomnessFails(t *testing.T) {

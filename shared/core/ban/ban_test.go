@@ -170,12 +170,6 @@ func TestBanSchedule(t *testing.T) {
 	if got, _ := offend(t, &rec, now+61*minute); got != time.Minute {
 		t.Errorf("long after the last ban: %v, want the first length again", got)
 	}
-
-	rec = ban.Record{}
-	rule.Banned(&rec, noon, noon+2*minute)
-	if got, _ := offend(t, &rec, noon+3*minute); got != 4*time.Minute {
-		t.Errorf("after another gateway's ban of 2 min: %v, want 4 min", got)
-	}
 }
 
 func TestOff(t *testing.T) {
