@@ -126,7 +126,7 @@ func (a *app) run(args []string) error {
 	}); err != nil {
 		return err
 	}
-	return a.explain(ctx, parsed.Run(a))
+	return explainMissing(parsed.Run(a))
 }
 
 // parse reads the command line into a.cli. It returns nil when it has printed the help or the version.
@@ -134,18 +134,6 @@ func (a *app) parse(args []string) (*kong.Context, error) {
 	if len(args) > 0 && args[0] == "help" {
 		args = append(args[1:len(args):len(args)], "--help")
 	}
-	parsed, err := a.parseTo(a.Out, a.cli, joinNegative(args))
-	var bad *service.UsageError
-	if errors.As(err, &bad) && len(bad.Problems) == 1 && bad.Problems[0] == needsCommand {
-		if _, err := a.parseTo(a.Err, &cli{}, append(args[:len(args):len(args)], "--help")); err != nil {
-			return nil, err
-		}
-		return nil, errNoCommand
-	}
-	return parsed, err
-}
-
-func (a *app) parseTo(out io.Writer, target *cli, args []string) (*kong.Context, error) {
 	var help bytes.Buffer
 	parsed, err := service.CommandLine{
 		Program: "keyadmin", About: description, Args: args, Stdout: &help, Stderr: a.Err,
@@ -153,10 +141,10 @@ func (a *app) parseTo(out io.Writer, target *cli, args []string) (*kong.Context,
 			value, given = a.env[name]
 			return value, given
 		},
-		Explain: explainArgument, Options: []kong.Option{kong.PostBuild(addHelp)},
-	}.Parse(target)
+		Options: []kong.Option{kong.PostBuild(addHelp)},
+	}.Parse(a.cli)
 	if help.Len() > 0 {
-		_, writeErr := io.WriteString(out, a.asCalled(help.String()))
+		_, writeErr := io.WriteString(a.Out, a.asCalled(help.String()))
 		err = errors.Join(err, writeErr)
 	}
 	return parsed, err
@@ -183,32 +171,10 @@ func addHelp(k *kong.Kong) error {
 	return nil
 }
 
-// negative matches a value that looks like a short flag.
-var negative = regexp.MustCompile(`^-[0-9]`)
-
-// joinNegative writes `--flag -5d` as `--flag=-5d`: the flag's own error then says what is wrong with the value.
-func joinNegative(args []string) []string {
-	var joined []string
-	for _, arg := range args {
-		if n := len(joined); n > 0 && negative.MatchString(arg) && strings.HasPrefix(joined[n-1], "--") && !strings.Contains(joined[n-1], "=") {
-			joined[n-1] += "=" + arg
-			continue
-		}
-		joined = append(joined, arg)
-	}
-	return joined
-}
-
-// errNoCommand ends a command line that names no command. Its help was printed instead of an error.
-var errNoCommand = errors.New("no command")
-
 // report writes an error to standard error and returns the exit status for it.
 func (a *app) report(err error) exitCode {
 	if err == nil {
 		return exitDone
-	}
-	if errors.Is(err, errNoCommand) {
-		return exitUsage
 	}
 	code, text := exitFailed, "keyadmin: "+err.Error()
 	var badLine *service.UsageError

@@ -92,7 +92,7 @@ func (c *consoleCommand) gateway(ctx context.Context, a *app) (keystore.Gateway,
 	}
 	switch {
 	case c.Gateway != "":
-		return keystore.Gateway{}, fmt.Errorf("no gateway %q is registered%s", c.Gateway, didYouMean(c.Gateway, ids))
+		return keystore.Gateway{}, fmt.Errorf("no gateway %q is registered, only %s", c.Gateway, listed(ids))
 	case len(ids) == 0:
 		return keystore.Gateway{}, errors.New("no gateway is registered: the console is on the admin port of a gateway that runs with --console")
 	case len(live) == 0:

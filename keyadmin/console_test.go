@@ -25,7 +25,7 @@ func TestConsole(t *testing.T) {
 		with.about.Console = true
 		s.gateway(s.store(), "gw-3", with.url).follow()
 		s.gateway(s.store(), "gw-4", "https://gw-4:9090").follow() // it is named, and not asked
-		s.want(exitFailed, "did you mean", "console", "--gateway", "gw-5")
+		s.want(exitFailed, "only gw-1, gw-2, gw-3, gw-4", "console", "--gateway", "gw-5")
 
 		for _, test := range []struct {
 			args     []string

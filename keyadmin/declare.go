@@ -258,7 +258,7 @@ func (c *comparison) compareTenant(t documentTenant, was keystore.Tenant, exists
 		}
 	}
 	if _, known := c.plans[string(t.Plan)]; !known {
-		c.add(t.At, "there is no plan %q%s", t.Plan, didYouMean(string(t.Plan), sortedKeys(c.plans)))
+		c.add(t.At, "there is no plan %q: use %s", t.Plan, listed(sortedKeys(c.plans)))
 		return
 	}
 	is := was

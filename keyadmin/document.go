@@ -325,7 +325,7 @@ func (r *reader) mapping(n *yaml.Node, at place, to reflect.Value) {
 		here := place{n.Content[i].Line, prefix + member}
 		switch field, exists := members[member]; {
 		case !exists:
-			r.add(here, "there is no such member%s", cmp.Or(didYouMean(member, sortedKeys(members)), ": use "+strings.Join(sortedKeys(members), ", ")))
+			r.add(here, "there is no such member: use %s", strings.Join(sortedKeys(members), ", "))
 		case given[member]:
 			r.add(here, "it is given twice")
 		default:

@@ -42,11 +42,6 @@ func (c *usageExplain) Run(ctx context.Context, a *app, operator operate.Operato
 		call.Token = string(token)
 	}
 	e, err := call.Explain(ctx, operator)
-	var unknown operate.UnknownOperationError
-	if errors.As(err, &unknown) {
-		return usageErrorf("there is no operation %q%s; all operations: %s", unknown.Operation,
-			didYouMean(unknown.Operation, unknown.Known), strings.Join(unknown.Known, ", "))
-	}
 	if err != nil {
 		return err
 	}

@@ -1,13 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"petgate/shared/core/id"
@@ -15,7 +12,6 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
-	"petgate/shared/service"
 )
 
 // open opens the database if the command line is valid. Otherwise it returns the usage error before anything is tried.
@@ -69,69 +65,12 @@ func (a *app) anyTenant(ctx context.Context, idOrName string) (operate.Owner, er
 	return a.operator.Tenant(ctx, idOrName)
 }
 
-// explain adds to an error that something does not exist the names that are similar, and where all are.
-func (a *app) explain(ctx context.Context, err error) error {
+// explainMissing adds to an error that something does not exist the command that lists what does.
+func explainMissing(err error) error {
 	var missing operate.NotFoundError
 	if !errors.As(err, &missing) {
 		return err
 	}
-	name, known := missing.Name, []string(nil)
-	switch missing.Noun {
-	case "refusal":
-		return fmt.Errorf("no refusal of %s was lost (`keyadmin gateway lost` shows all)", name)
-	case "key":
-		return fmt.Errorf("there is no key %s (`keyadmin key list` shows all)", name)
-	case "tenant":
-		for t, listErr := range a.store.Tenants(ctx) {
-			if listErr != nil {
-				return errors.Join(err, listErr)
-			}
-			known = append(known, t.Name)
-			if strings.HasPrefix(name, id.TenantPrefix) {
-				known = append(known, t.ID.String())
-			}
-		}
-	case "plan":
-		plans, listErr := a.operator.Plans(ctx)
-		if _, ok := plans[name]; ok || listErr != nil {
-			return errors.Join(err, listErr) // something else was not found
-		}
-		known = sortedKeys(plans)
-	case "gateway":
-		gateways, listErr := a.store.Gateways(ctx)
-		if listErr != nil {
-			return errors.Join(err, listErr)
-		}
-		for _, g := range gateways {
-			known = append(known, g.ID)
-		}
-	}
-	return fmt.Errorf("there is no %s %q%s (`keyadmin %[1]s list` shows all)", missing.Noun, name, didYouMean(name, known))
-}
-
-// suggestionsMax keeps a suggestion short.
-const suggestionsMax = 3
-
-// didYouMean suggests the known names most similar to name, or nothing.
-func didYouMean(name string, known []string) string {
-	limit := 2
-	if len(name) < 4 {
-		limit = 1 // two differences are too many for a short name
-	}
-	name = strings.ToLower(name)
-	distances := map[string]int{}
-	for _, k := range known {
-		lower := strings.ToLower(k)
-		d := service.Distance(name, lower)
-		if d <= limit && d < len(name) || len(name) >= 3 && strings.HasPrefix(lower, name) {
-			distances[k] = d
-		}
-	}
-	if len(distances) == 0 {
-		return ""
-	}
-	near := slices.SortedFunc(maps.Keys(distances), func(a, b string) int {
-		return cmp.Or(cmp.Compare(distances[a], distances[b]), cmp.Compare(a, b))
-	})
-	return ": did you mean " + strings.Join(near[:min(len(near), suggestionsMax)], " or ") + "?"
+	return fmt.Errorf("there is no %s %q (`keyadmin %s` shows all)", missing.Noun, missing.Name,
+		operate.Either(missing.Noun == "lost refusal", "gateway lost", missing.Noun+" list"))
 }

@@ -63,7 +63,7 @@ var forms = []form{
 var fieldTitles = map[string]string{
 	"key": "Key", "name": "Name", "plan": "Plan", "minute": "Per minute", "day": "Per day", "month": "Per month", "testMinute": "Test keys, per minute",
 	"monthStarts": "Month begins on day", "scopes": "Scopes", "scope": "Scopes", "allow": "Allowed from", "expires": "Expires",
-	"after": "Page", "tenant": "Tenant", "state": "Status", "actor": "By", "kind": "Kind", "environment": "Environment", "from": "Client's address", "since": "Since", "grace": "The old token works for", "for": "For", "reason": "Reason", "tell": "Text for the tenant",
+	"after": "Page", "tenant": "Tenant", "state": "Status", "actor": "By", "kind": "Kind", "environment": "Environment", "from": "Client's address", "operation": "Operation", "since": "Since", "grace": "The old token works for", "for": "For", "reason": "Reason", "tell": "Text for the tenant",
 }
 
 // formError is what is wrong in a form, a line for each mistake: nothing was tried.

@@ -48,9 +48,6 @@ func (c *Console) explain(w http.ResponseWriter, r *http.Request, v *visit) erro
 		e, err = call.Explain(operate.WithAdminTLS(r.Context(), c.cfg.AdminTLS), v.operator)
 	}
 	page.Problem = mistakeIn(err)
-	if unknown := (operate.UnknownOperationError{}); errors.As(err, &unknown) {
-		page.Problem = unknown.Error() + "."
-	}
 	switch {
 	case page.Problem != "":
 		return show(http.StatusBadRequest)

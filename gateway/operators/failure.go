@@ -73,7 +73,6 @@ var kinds = []struct {
 
 func (a *API) failureOf(err error) failure {
 	var f failure
-	var operation operate.UnknownOperationError
 	var unknown *keystore.UnknownError
 	for _, kind := range kinds {
 		if errors.Is(err, kind.err) {
@@ -83,8 +82,6 @@ func (a *API) failureOf(err error) failure {
 	switch {
 	case errors.As(err, &f):
 		return f
-	case errors.As(err, &operation):
-		return failure{http.StatusBadRequest, "invalid_request", operation.Error(), "operation"}
 	case errors.As(err, &unknown):
 		a.cfg.Log.Warn("operators: it is not known whether a change was made", "kind", unknown.Kind, "error", err)
 		return failure{http.StatusServiceUnavailable, "outcome_unknown", "the change may have been made: the answer to its commit was lost. With an Idempotency-Key, " +

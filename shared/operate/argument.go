@@ -42,7 +42,7 @@ func wrongArgument(flag string, err error) error {
 // NotFoundError names what does not exist. It is a keystore.ErrNotFound.
 type NotFoundError struct {
 	error
-	Noun, Name string // tenant, plan, key, gateway or refusal
+	Noun, Name string // tenant, plan, key, gateway or lost refusal
 }
 
 func (e NotFoundError) Unwrap() error { return e.error }

@@ -210,7 +210,7 @@ func (c NextCall) Explain(ctx context.Context, o Operator) (e Explanation, err e
 
 // explain decides about the next request with a key as a gateway of the key's environment would: by package access, then by the quota,
 // then by the operation. It does not count as a request. An invalid address ignores the allow-list. Without an operation, scopes do not
-// matter. Errors: an UnknownOperationError, those of the store, and one if no gateway responds.
+// matter. Errors: an ArgumentError, those of the store, and one if no gateway responds.
 func (o Operator) explain(ctx context.Context, t Owner, k keystore.Key, from netip.Addr, operation string) (e Explanation, err error) {
 	ban, err := o.Ban(ctx, k.ID)
 	if err != nil {
@@ -262,16 +262,6 @@ func (o Operator) explainTenant(ctx context.Context, t Owner) (e Explanation, er
 	return e.byFigures(f), nil
 }
 
-// UnknownOperationError is a call of an operation that gateways do not serve.
-type UnknownOperationError struct {
-	Operation string
-	Known     []string
-}
-
-func (u UnknownOperationError) Error() string {
-	return fmt.Sprintf("there is no operation %q; all operations: %s", u.Operation, strings.Join(u.Known, ", "))
-}
-
 // byOperation decides by the operation and the scopes of the key. The gateway that reported the usage names its operations.
 func (e Explanation) byOperation(ctx context.Context, operation string, k keystore.Key, f figures) (Explanation, error) {
 	g, err := AskAbout(ctx, f.from)
@@ -294,7 +284,7 @@ func (e Explanation) byOperation(ctx context.Context, operation string, k keysto
 		}
 		return e, nil
 	}
-	return e, UnknownOperationError{operation, known}
+	return e, ArgumentError(fmt.Sprintf("--operation: there is no operation %q: use %s", operation, strings.Join(known, ", ")))
 }
 
 func (e Explanation) refuse(c code.Code, reason string) Explanation {

@@ -131,7 +131,7 @@ func TestExplain(t *testing.T) {
 			"refused: 403 insufficient_scope, the key does not have the scope pets:write. The request is charged",
 		},
 		{nil, call("10.1.2.3", "getPet"), "refused: 410 operation_removed, the operation has been removed. The request is charged"},
-		{nil, call("10.1.2.3", "listPet"), `there is no operation "listPet"; all operations: listPets, createPet, getPet`},
+		{nil, call("10.1.2.3", "listPet"), `--operation: there is no operation "listPet": use listPets, createPet, getPet`},
 
 		{verbs(operate.SuspendTenant{TenantRef: acme}), byTenant, "refused: 403 tenant_suspended, the tenant is suspended"},
 		{

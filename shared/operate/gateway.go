@@ -148,7 +148,7 @@ func (a DropLost) Prepare(ctx context.Context, o Operator) (Operation, error) {
 		}
 	}
 	if known == "" {
-		return Operation{}, notFound(fmt.Errorf("%w: no refusal of %s was lost", keystore.ErrNotFound, a.ID), "refusal", a.ID)
+		return Operation{}, notFound(fmt.Errorf("%w: no refusal of %s was lost", keystore.ErrNotFound, a.ID), "lost refusal", a.ID)
 	}
 	return Operation{
 		Question: fmt.Sprintf("Accept %s again? The database has lost its refusal.%s", a.ID, known),

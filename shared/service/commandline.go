@@ -33,9 +33,6 @@ type CommandLine struct {
 	// Env looks up secrets. Nil is the process's environment.
 	Env func(name string) (string, bool)
 
-	// Explain rewords kong's text about an argument that it cannot place. at is the command before this argument. Nil keeps kong's text.
-	Explain func(at *kong.Node, problem string) string
-
 	Options []kong.Option // more of kong's own options
 }
 
@@ -74,7 +71,7 @@ func (c CommandLine) Parse(target any) (*kong.Context, error) {
 			at = node
 		}
 		usage.Command = at.FullPath()
-		usage.Problems = append(usage.Problems, p.explain(at, err.Error()))
+		usage.Problems = append(usage.Problems, p.explain(err.Error()))
 		// Bad values do not fail here: they are collected.
 		_ = command.Reset()
 		_, _ = command.Apply()
@@ -195,14 +192,11 @@ func (p *parser) help(options kong.HelpOptions, command *kong.Context) error {
 }
 
 // explain says what is wrong with an argument that kong cannot place.
-func (p *parser) explain(at *kong.Node, problem string) string {
+func (p *parser) explain(problem string) string {
 	for _, flag := range p.secrets {
 		if strings.Contains(problem, "unknown flag --"+flag.Name) {
 			problem += fmt.Sprintf(": flags are seen in ps, so set %[1]s or %[1]s_FILE", flag.Envs[0])
 		}
-	}
-	if p.line.Explain != nil {
-		return p.line.Explain(at, problem)
 	}
 	return problem
 }

@@ -72,7 +72,7 @@ func unknown(settings Program, prefixes, environ []string) (found []string) {
 			continue
 		}
 		near := slices.IndexFunc(known, func(setting string) bool {
-			return Distance(name, setting) <= 2 || name == strings.Replace(setting, prefixes[0], "PETGATE_", 1)
+			return distance(name, setting) <= 2 || name == strings.Replace(setting, prefixes[0], "PETGATE_", 1)
 		})
 		switch {
 		case near >= 0 && len(name) > 6: // a short name is near to many
@@ -84,8 +84,8 @@ func unknown(settings Program, prefixes, environ []string) (found []string) {
 	return found
 }
 
-// Distance is how many characters must be added, removed or replaced to make b of a (Levenshtein).
-func Distance(a, b string) int {
+// distance is how many characters must be added, removed or replaced to make b of a (Levenshtein).
+func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
