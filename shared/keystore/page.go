@@ -139,14 +139,18 @@ func (s *Store) FindTenants(ctx context.Context, f TenantFilter, after string, n
 	return list[Tenant](ctx, s, op, tenantsSelected, f.pattern(), f.Plan, f.State, after, n)
 }
 
-// CountTenants returns how many tenants a filter selects, and how many there are.
-func (s *Store) CountTenants(ctx context.Context, f TenantFilter) (selected, all int, err error) {
-	only := ""
-	if _, bad := id.ParseTenant(f.Text); bad == nil {
-		only, f.Text = f.Text, ""
+// CountTenants returns how many tenants a filter selects.
+func (s *Store) CountTenants(ctx context.Context, f TenantFilter) (n int, err error) {
+	query, args := countTenants, []any(nil)
+	if f.Text != "" || f.Plan != "" || f.State != "" { // otherwise no row has to be read
+		only := ""
+		if _, bad := id.ParseTenant(f.Text); bad == nil {
+			only, f.Text = f.Text, ""
+		}
+		query, args = s.expand.Replace(countSelected), []any{f.pattern(), f.Plan, f.State, only}
 	}
-	err = s.db.QueryRowxContext(ctx, s.expand.Replace(countTenants), f.pattern(), f.Plan, f.State, only).Scan(&selected, &all)
-	return selected, all, fail("count tenants", err)
+	err = s.db.GetContext(ctx, &n, query, args...)
+	return n, fail("count tenants", err)
 }
 
 // TenantsByPlan returns how many tenants each plan has. Plans without tenants are left out.

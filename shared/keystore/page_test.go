@@ -33,9 +33,9 @@ func TestFindTenants(t *testing.T) {
 				}
 				found, after = found+1, page[0].Name
 			}
-			counted, all, err := s.CountTenants(ctx, keystore.TenantFilter{Text: text})
-			if found != want || counted != want || all != 6 || err != nil {
-				t.Errorf("%q: %d tenants, %d of %d counted, want %d: %v", text, found, counted, all, want, err)
+			counted, err := s.CountTenants(ctx, keystore.TenantFilter{Text: text})
+			if found != want || counted != want || err != nil {
+				t.Errorf("%q: %d tenants, %d counted, want %d: %v", text, found, counted, want, err)
 			}
 		}
 		_, _, err := s.Suspend(ctx, first.ID)
@@ -61,7 +61,7 @@ func TestFindTenants(t *testing.T) {
 				}
 			}
 			isSorted := slices.IsSortedFunc(found, func(a, b keystore.Tenant) int { return -cmp.Compare(a.CreatedAt, b.CreatedAt) })
-			if counted, _, err := s.CountTenants(ctx, test.filter); err != nil || len(found) != test.want || counted != test.want || test.filter.IsNewestFirst && !isSorted {
+			if counted, err := s.CountTenants(ctx, test.filter); err != nil || len(found) != test.want || counted != test.want || test.filter.IsNewestFirst && !isSorted {
 				t.Errorf("%+v: %d counted, want %d: %v", test.filter, counted, test.want, found)
 			}
 		}

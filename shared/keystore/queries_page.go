@@ -19,8 +19,10 @@ const (
 	// $1 to $3: as above, $4, $5: creation and ID of the last tenant before, $6: number of rows.
 	tenantsNewest = selectTenants + isFiltered + ` AND (created_at, id) < ($4, $5) ORDER BY created_at DESC, id DESC LIMIT $6`
 
-	// $1 to $3: as above, $4: the only ID, or ''. Both numbers of one scan.
-	countTenants = `SELECT COUNT(*) FILTER (` + isFiltered + ` AND ($4 = '' OR id = $4)), COUNT(*) FROM tenants`
+	countTenants = `SELECT COUNT(*) FROM tenants`
+
+	// $1 to $3: as above, $4: the only ID, or ''.
+	countSelected = countTenants + isFiltered + ` AND ($4 = '' OR id = $4)`
 
 	// $1: the name of the last tenant before, $2: ID.
 	tenantFound = selectTenants + ` WHERE id = $2 AND name > $1`
