@@ -182,7 +182,7 @@ func values(v *kong.Value) []candidate {
 
 // known are the kinds of values that do not depend on the database. Its names are not completed: a shell rarely has its URL.
 var known = map[string][]candidate{
-	"output": list("table", "json", "csv"), "shell": list("bash", "zsh", "fish"), "by": list(operate.Groupings...), "order": list(topOrders...),
+	"output": list("table", "json", "csv"), "shell": list("bash", "zsh", "fish"), "by": list(operate.Groupings...),
 	"kind": list(keystore.EventKinds...), "role": list(keystore.Roles...), "format": list(metering.Formats...),
 	"file": list(completeFiles), "database-url-file": list(completeFiles), "token-file": list(completeFiles), "key-file": list(completeFiles),
 }

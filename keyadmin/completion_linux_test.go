@@ -43,7 +43,6 @@ func TestComplete(t *testing.T) {
 		{"key create acme --if|", "--if-not-exists"},
 		{"audit --kind key.r|", "key.revoked key.rotated"},
 		{"usage show acme --by |", "minute hour day operation key outcome"},
-		{"top --by |", "rate minute day month refused bans"},
 		{"apply |", completeFiles},
 		{"restore |", completeFiles},
 		{"-o |", "table json csv"},

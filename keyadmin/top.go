@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"os"
@@ -17,17 +16,16 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
-	"petgate/shared/service"
 )
 
 type topCommand struct {
-	By    topOrder       `default:"rate" complete:"order" placeholder:"ORDER" help:"Order by rate, minute, day, month, refused or bans."`
-	Every operate.Period `placeholder:"TIME" help:"Interval of refreshes: 1s to 1m (default: 2s)."`
-	Once  bool           `help:"Print one refresh and end."`
-	Limit int            `short:"n" default:"30" placeholder:"N" help:"Show the first N tenants."`
+	Once bool `help:"Print one refresh and end."`
 }
 
 const (
+	topEvery = 2 * time.Second
+	topRows  = 30 // tenants that are shown
+
 	// askTenants is how many tenants a gateway is asked for: more than are shown, because each gateway has its own order.
 	askTenants = 1000
 
@@ -37,41 +35,9 @@ const (
 // readWithin is how long the database has to answer in a refresh. A variable, because tests have to pass on a busy machine.
 var readWithin = time.Second
 
-// BadSettings checks numbers.
-func (c *topCommand) BadSettings() service.BadSettings {
-	var bad service.BadSettings
-	bad.Require(c.Limit >= 1 && c.Limit <= askTenants, "limit", "use 1 to %d", askTenants)
-	bad.Require(time.Duration(c.Every) <= time.Minute, "every", "use 1s to 1m")
-	return bad
-}
-
-// topOrder is what tenants are ordered by, the largest first.
-type topOrder string
-
-var topOrders = []topOrder{"rate", "minute", "day", "month", "refused", "bans"}
-
-func (o *topOrder) UnmarshalText(text []byte) error {
-	if *o = topOrder(text); !slices.Contains(topOrders, *o) {
-		return fmt.Errorf("%q is not an order: use rate, minute, day, month, refused or bans", text)
-	}
-	return nil
-}
-
-func (o topOrder) sort(tenants []topTenant) {
-	value := func(t topTenant) float64 {
-		return map[topOrder]float64{
-			"minute": t.MinuteShare, "day": t.DayShare, "month": t.MonthShare, "refused": t.RefusedPerSecond, "bans": float64(t.BannedKeys),
-		}[o]
-	}
-	slices.SortFunc(tenants, func(a, b topTenant) int {
-		return cmp.Or(cmp.Compare(value(b), value(a)), cmp.Compare(b.RequestsPerSecond, a.RequestsPerSecond), cmp.Compare(a.TenantID, b.TenantID))
-	})
-}
-
 // topView is one refresh, as JSON; scripts rely on its fields. A rate is missing after a pause.
 type topView struct {
 	At       string       `json:"at"`
-	By       topOrder     `json:"by"`
 	Active   int          `json:"activeTenants"` // that called in the last 10 to 20 s
 	Gateways []topGateway `json:"gateways"`
 	Tenants  []topTenant  `json:"tenants"`
@@ -123,19 +89,17 @@ type watch struct {
 func (c *topCommand) Run(ctx context.Context, a *app, _ *keystore.Store) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	// A pipe that never ends must be asked for, and a table of CSV has one head.
-	once := c.Once || c.Every == 0 && !a.OutTerminal || a.cli.Output == "csv"
-	every := time.Duration(cmp.Or(c.Every, operate.Period(2*time.Second)))
+	once := c.Once || !a.OutTerminal || a.asData() || a.env["TERM"] == "dumb"
 	w := watch{app: a, names: map[string]string{}}
 	began := a.Clock()
-	w.refresh(ctx, c.By)
-	for wait := min(every, time.Second); a.Sleep(ctx, wait-a.Clock().Sub(began)) == nil; wait = every {
+	w.refresh(ctx)
+	for wait := time.Second; a.Sleep(ctx, wait-a.Clock().Sub(began)) == nil; wait = topEvery {
 		began = a.Clock()
-		view := w.refresh(ctx, c.By)
+		view := w.refresh(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		view.Tenants = view.Tenants[:min(c.Limit, len(view.Tenants))]
+		view.Tenants = view.Tenants[:min(topRows, len(view.Tenants))]
 		if err := a.printTop(view, once); err != nil || once {
 			return err
 		}
@@ -143,12 +107,13 @@ func (c *topCommand) Run(ctx context.Context, a *app, _ *keystore.Store) error {
 	return nil
 }
 
-// refresh asks the database and then all gateways at once, each for at most a second, and returns the view in the given order.
-func (w *watch) refresh(ctx context.Context, by topOrder) topView {
+// refresh asks the database and then all gateways at once, each for at most a second, and returns the view, the busiest tenants first.
+func (w *watch) refresh(ctx context.Context) topView {
 	err := w.read(ctx)
 	v := w.view(w.figures.Ask(ctx, w.gateways, askTenants))
-	v.By = by
-	by.sort(v.Tenants)
+	slices.SortFunc(v.Tenants, func(a, b topTenant) int {
+		return cmp.Or(cmp.Compare(b.RequestsPerSecond, a.RequestsPerSecond), cmp.Compare(a.TenantID, b.TenantID))
+	})
 	if err = cmp.Or(err, w.readNames(ctx, v.Tenants)); err != nil {
 		v.Problem = fmt.Sprintf("The database cannot be read, so gateways, names and bans may have changed: %v", err)
 	}
@@ -234,7 +199,7 @@ func shareUsed(used, limit int64) float64 {
 // hundredths rounds, for people who read JSON.
 func hundredths(x float64) float64 { return math.Round(x*100) / 100 }
 
-// printTop prints one refresh: tables, an object, or a line of CSV for each tenant.
+// printTop prints one refresh: tables, an object, or a line of CSV for each tenant. Without once, it takes the place of the one before.
 func (a *app) printTop(v topView, once bool) error {
 	type row struct {
 		At string `json:"at"`
@@ -246,25 +211,15 @@ func (a *app) printTop(v topView, once bool) error {
 			a.warn("%s", problem)
 		}
 		return a.print(operate.ViewsOf(v.Tenants, func(t topTenant) row { return row{v.At, t} }), table{})
-	case a.cli.Output == "json" && once:
-		return a.print(v, table{})
 	case a.cli.Output == "json":
-		line, err := json.Marshal(v) // one object in a line, so that a reader can take them one by one
-		if err != nil {
-			return fmt.Errorf("write JSON: %w", err)
-		}
-		return a.writeLines([]string{string(line)})
+		return a.print(v, table{})
 	}
-	height := 0
-	if !once && a.OutTerminal && a.env["TERM"] != "dumb" {
-		_, height = a.Size()
-	}
-	lines := a.topLines(v, a.width(), height)
-	if height > 0 {
+	lines := a.topLines(v)
+	if !once {
 		lines[0] = clearScreen + lines[0]
-		lines = lines[:min(len(lines), height-1)]
-	} else if !once {
-		lines = append(lines, "")
+		if _, height := a.Size(); height > 1 {
+			lines = lines[:min(len(lines), height-1)]
+		}
 	}
 	return a.writeLines(lines)
 }
@@ -282,7 +237,7 @@ func (v *topView) problems() []string {
 	}
 	for _, g := range v.Gateways {
 		if g.Error != "" {
-			problems = append(problems, fmt.Sprintf("! %s (%s): %s", g.ID, operate.OrDash(g.AdminAddress), g.Error))
+			problems = append(problems, "! "+g.ID+": "+g.Error)
 		}
 		if g.Mode == "outage" {
 			away = append(away, g.ID)
@@ -297,8 +252,9 @@ func (v *topView) problems() []string {
 	return operate.ViewsOf(problems, operate.Printable)
 }
 
-// topLines draws a refresh. A screen with a height shows only some of many gateways, so that there is room for tenants.
-func (a *app) topLines(v topView, width, height int) []string {
+// topLines draws a refresh.
+func (a *app) topLines(v topView) []string {
+	width := a.width()
 	lines := []string{fmt.Sprintf("%s  %s req/s  %s refused/s  tenants %s", v.At, rate(v.rate), rate(v.refused), count(int64(v.Active)))}
 	for _, problem := range v.problems() {
 		lines = append(lines, a.styleOut(yellow, problem))
@@ -322,10 +278,6 @@ func (a *app) topLines(v topView, width, height int) []string {
 				g.ID, optional(g.RequestsPerSecond, rate), optional(g.RefusedPerSecond, rate), optional(g.P50, millis), optional(g.P99, millis), g.Mode,
 			})
 		}
-	}
-	if shown := max(3, height/3); height > 0 && len(gateways.rows) > shown {
-		gateways.rows[shown-1] = []string{fmt.Sprintf("and %d more", len(gateways.rows)-shown+1), "", "", "", "", ""}
-		gateways.rows = gateways.rows[:shown]
 	}
 	if len(gateways.rows) > 0 {
 		add(gateways)

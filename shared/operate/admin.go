@@ -35,14 +35,6 @@ func adminTLS(ctx context.Context) *tls.Config {
 	return config
 }
 
-// AdminStatus is an answer of an admin port that is not the one asked for.
-type AdminStatus struct {
-	URL, Status string
-	Code        int
-}
-
-func (s AdminStatus) Error() string { return fmt.Sprintf("GET %s: %s", s.URL, s.Status) }
-
 // AskAdmin reads JSON from a gateway's admin port. path may have a query. A response of 503 has a body too.
 func AskAdmin(ctx context.Context, g keystore.Gateway, path string, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, AskWithin)
@@ -69,7 +61,7 @@ func AskAdmin(ctx context.Context, g keystore.Gateway, path string, answer any) 
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK && path != ReadyPath {
-		return AdminStatus{ask.String(), response.Status, response.StatusCode}
+		return fmt.Errorf("GET %s: %s", ask.String(), response.Status)
 	}
 	if err := json.NewDecoder(io.LimitReader(response.Body, answerBytesMax)).Decode(answer); err != nil {
 		return fmt.Errorf("GET %s: %w", ask.String(), err)

@@ -2,6 +2,7 @@ package operate
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"petgate/shared/keystore"
@@ -30,7 +31,9 @@ func (w *Watch) Ask(ctx context.Context, gateways []keystore.Gateway, n int) []F
 	var group sync.WaitGroup
 	for i, g := range gateways {
 		group.Go(func() {
-			if all[i].Live, all[i].Err = AskLive(ctx, g, n); all[i].Err != nil {
+			ctx, cancel := context.WithTimeout(ctx, LiveWithin)
+			defer cancel()
+			if all[i].Err = AskAdmin(ctx, g, fmt.Sprintf("/live?n=%d", n), &all[i].Live); all[i].Err != nil {
 				all[i].Live = Live{}
 			}
 			all[i].Gateway = g

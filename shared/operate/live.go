@@ -1,21 +1,13 @@
 package operate
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"net"
-	"net/http"
-	"net/url"
-	"syscall"
 	"time"
 
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
-	"petgate/shared/keystore"
 )
 
-// LiveWithin is how long a gateway has to answer AskLive. A variable, because tests have to pass on a busy machine.
+// LiveWithin is how long a gateway has to answer a Watch. A variable, because tests have to pass on a busy machine.
 var LiveWithin = time.Second
 
 // Live is a gateway's response to GET /live on its admin port: what it does now. Counts grow from Since on; a reader takes the difference of
@@ -50,39 +42,4 @@ type LiveTenant struct {
 	MinuteUsed int64       `json:"minuteUsed"` // as of the gateway's last decision
 	DayUsed    int64       `json:"dayUsed"`
 	MonthUsed  int64       `json:"monthUsed"`
-}
-
-// AskLive asks a gateway what it does now. The answer has at most n tenants. An error says in words why there is no answer.
-func AskLive(ctx context.Context, g keystore.Gateway, n int) (l Live, err error) {
-	ctx, cancel := context.WithTimeout(ctx, LiveWithin)
-	defer cancel()
-	if g.AdminAddress == "" {
-		return l, errors.New("it has registered no admin address")
-	}
-	if err := AskAdmin(ctx, g, fmt.Sprintf("/live?n=%d", n), &l); err != nil {
-		return l, errors.New(unreachable(err))
-	}
-	return l, nil
-}
-
-// unreachable says why a gateway cannot be asked.
-func unreachable(err error) string {
-	var status AdminStatus
-	var dns *net.DNSError
-	var from *url.Error
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return "no answer within " + Span(LiveWithin)
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "connection refused: it does not run, or listens elsewhere"
-	case errors.As(err, &dns):
-		return "its host name is not known here: " + dns.Name
-	case errors.As(err, &status) && status.Code == http.StatusNotFound:
-		return "it cannot be watched: its version is too old"
-	case errors.As(err, &status) && status.Code == http.StatusMisdirectedRequest:
-		return "it does not answer to this name: add it to its --admin-hosts"
-	case errors.As(err, &from):
-		return from.Err.Error()
-	}
-	return err.Error()
 }
