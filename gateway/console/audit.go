@@ -22,11 +22,11 @@ type auditPage struct {
 
 func (c *Console) showAudit(w http.ResponseWriter, r *http.Request, v *visit) error {
 	page := auditPage{Kinds: keystore.EventKindsAndGroups(), Filter: r.URL.Query()}
-	found, err := find(c, w, r, v, "audit", &operate.FindEvents{})
+	_, found, err := find(r, v, operate.FindEvents{})
 	if page.Problem = mistakeIn(err); page.Problem != "" {
 		return c.show(w, v, http.StatusBadRequest, "audit", "Audit", page)
 	}
-	if found == nil {
+	if err != nil {
 		return err
 	}
 	if page.List, err = eventList(r.Context(), v, found.Views); err != nil {

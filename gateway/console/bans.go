@@ -17,9 +17,8 @@ type bansPage struct {
 
 // showBans shows all bans, or those of one tenant.
 func (c *Console) showBans(w http.ResponseWriter, r *http.Request, v *visit) error {
-	of := operate.FindBans{}
-	found, err := find(c, w, r, v, "bans", &of)
-	if found == nil {
+	of, found, err := find(r, v, operate.FindBans{})
+	if err != nil {
 		return err
 	}
 	page, title := bansPage{List: banList(v, found.Views).paged(r, found.Next)}, "Bans"

@@ -1,6 +1,6 @@
 // Package console is the operators' console: pages on the admin port that show gateways, tenants, keys, plans and bans, and forms that
 // change them. A form does what the command of keyadmin does, by the same function of shared/operate: it asks before something ends,
-// and says how many gateways have confirmed the change. Lists are read page by page, and are JSON or CSV with ?format=json or csv.
+// and says how many gateways have confirmed the change. Lists are read page by page.
 //
 // It has no passwords: an identity proxy signs people in, or `keyadmin console` does. `keyadmin console` writes an invitation to the database and prints a link with a code, which opens one
 // session. So the console is for people who can use the database. The events of a session have the name of the person who asked for
@@ -122,11 +122,12 @@ func New(cfg Config) (*Console, error) {
 	c.handle("GET "+loginPath, c.withoutSession(c.showLogin))
 	c.handle("POST "+loginPath, c.withoutSession(c.login))
 	for path, serve := range map[string]func(http.ResponseWriter, *http.Request, *visit) error{
-		"{$}": c.overview, "live": c.live, "rankings": c.showRankings, "tenants": c.showTenants, "tenants/{tenant}": c.showTenant, "keys/{key}": c.showKey,
+		"{$}": c.overview, "rankings": c.showRankings, "tenants": c.showTenants, "tenants/{tenant}": c.showTenant, "keys/{key}": c.showKey,
 		"plans": c.showPlans, "bans": c.showBans, "audit": c.showAudit, "gateways": c.showGateways, "explain": c.explain,
 	} {
 		c.handle("GET "+Home+path, c.inSession(serve))
 	}
+	c.handle("GET "+livePath, c.inSession(c.live))
 	c.handle("POST "+Home+"logout", c.inSession(c.logout))
 	c.handle("POST "+Home+"explain", c.inSession(c.explain))
 	c.roles = map[string]keystore.Role{"POST " + Home + "logout": keystore.RoleRead, "POST " + Home + "explain": keystore.RoleKeys}

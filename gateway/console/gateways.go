@@ -22,9 +22,6 @@ func (c *Console) showGateways(w http.ResponseWriter, r *http.Request, v *visit)
 	if err != nil {
 		return err
 	}
-	if isData, err := c.sendData(w, r, v, "gateways", views, ""); isData {
-		return err
-	}
 	lost, err := v.store.LostRefusals(r.Context())
 	if err != nil {
 		return err
@@ -50,7 +47,6 @@ func (c *Console) showGateways(w http.ResponseWriter, r *http.Request, v *visit)
 	if len(lost) > 0 {
 		page.Notices = append(page.Notices, fmt.Sprintf("Refusals that the database has lost and gateways keep in force: %d. The command keyadmin gateway lost lists them.", len(lost)))
 	}
-	page.List = page.List.paged(r, "")
 	return c.show(w, v, http.StatusOK, "gateways", "Gateways", page)
 }
 

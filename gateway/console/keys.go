@@ -53,9 +53,6 @@ func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) erro
 		return err
 	}
 	view := operate.ViewKey(k, t, ban.Until, v.operator.Now())
-	if isData, err := c.sendData(w, r, v, view.ID, view, ""); isData {
-		return err
-	}
 	page := keyPage{
 		KeyView: view, Has: k.Scopes, Lines: strings.Join(view.Allow, "\n"), IsBanned: ban.Until != 0, IsEditable: k.RevokedAt <= 0 && k.GraceEndsAt == 0,
 		HasEnded: slices.Contains(endedStates, view.Status),

@@ -1,8 +1,6 @@
 package console
 
 import (
-	"bytes"
-	"fmt"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -16,10 +14,8 @@ import (
 	"petgate/shared/operate"
 )
 
-const (
-	pageRows = 50   // of a page for people
-	dataRows = 5000 // of a page for programs
-)
+// pageRows is how many rows a page of a list has.
+const pageRows = 50
 
 // list is what template "list" shows: one page of a list as a table.
 type list struct {
@@ -32,7 +28,6 @@ type list struct {
 	Command string   // a command that does it; may be empty
 
 	First, Next string // addresses of other pages; empty: there are none
-	JSON, CSV   string // addresses of the same rows for programs; empty: there are none
 }
 
 // IsMany reports whether the columns need a wide window.
@@ -147,22 +142,14 @@ func quoted(text string) cell {
 	return cell{Text: "“" + text + "”"}
 }
 
-// find reads the page of a list that a request is about, and its arguments. If the request asks for data, it answers that, and there is no
-// page.
-func find[V any, A operate.Finder[V]](c *Console, w http.ResponseWriter, r *http.Request, v *visit, name string, arguments *A) (*operate.Page[V], error) {
-	var err error
-	if *arguments, err = readArguments(r, r.URL.Query(), *arguments); err != nil {
-		return nil, err
-	}
-	n := operate.Either(r.URL.Query().Get("format") != "", dataRows, pageRows)
-	page, err := (*arguments).Page(r.Context(), v.operator, r.URL.Query().Get("after"), n)
+// find reads the page of a list that a request is about, and its arguments.
+func find[V any, A operate.Finder[V]](r *http.Request, v *visit, arguments A) (A, operate.Page[V], error) {
+	of, err := readArguments(r, r.URL.Query(), arguments)
 	if err != nil {
-		return nil, err
+		return of, operate.Page[V]{}, err
 	}
-	if isData, err := c.sendData(w, r, v, name, page.Views, page.Next); isData {
-		return nil, err
-	}
-	return &page, nil
+	page, err := of.Page(r.Context(), v.operator, r.URL.Query().Get("after"), pageRows)
+	return of, page, err
 }
 
 // address returns the address of a request with another value of a member of its query. An empty value removes the member.
@@ -183,35 +170,5 @@ func (l list) paged(r *http.Request, after string) list {
 	if after != "" {
 		l.Next = address(r, "after", after)
 	}
-	l.JSON, l.CSV = address(r, "format", "json"), address(r, "format", "csv")
 	return l
-}
-
-// sendData answers a request that has ?format=json or ?format=csv, with what keyadmin -o json or -o csv prints. It reports whether it has
-// answered, or has failed to. If there are more rows, next is the value of the query's member after for them, and the header Link has their address (RFC 8288).
-func (c *Console) sendData(w http.ResponseWriter, r *http.Request, v *visit, name string, views any, next string) (isData bool, err error) {
-	format := r.URL.Query().Get("format")
-	var body bytes.Buffer
-	var contentType string
-	switch format {
-	case "":
-		return false, nil
-	case "json":
-		contentType, err = "application/json", operate.WriteJSON(&body, views)
-	case "csv":
-		contentType, err = "text/csv; charset=utf-8", operate.WriteCSV(&body, views, false)
-	default:
-		err = c.say(w, v, http.StatusBadRequest, "There is no such format", fmt.Sprintf("%q is not a format: use json or csv.", format))
-		return true, err
-	}
-	if err != nil {
-		return true, err
-	}
-	if next != "" {
-		w.Header().Set("Link", "<"+address(r, "after", next)+`>; rel="next"`)
-	}
-	w.Header().Set("Content-Type", contentType)
-	w.Header().Set("Content-Disposition", fmt.Sprintf(`attachment; filename="%s.%s"`, name, format))
-	_, _ = body.WriteTo(w)
-	return true, nil
 }

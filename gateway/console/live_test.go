@@ -57,7 +57,7 @@ func TestLiveFigures(t *testing.T) {
 	s.register("gw-3", http.NotFoundHandler())
 	var parts struct{ Gateways, Problems string }
 	testkit.Eventually(t, time.Minute, "there are rates", func() bool { // from the second refresh on
-		_, _, data := s.send(b, "GET", Home+"live?format=json", "")
+		_, _, data := s.send(b, "GET", Home+"live", "")
 		must.Do(t, json.Unmarshal([]byte(data), &parts))
 		return strings.Contains(parts.Gateways, `class="number">50.0</td><td role="cell" data-title="Refused/s" class="number">10.0</td>`)
 	})
@@ -78,7 +78,7 @@ func TestLiveFigures(t *testing.T) {
 	}
 	_, err := s.operator.EndConsoles(t.Context())
 	must.Do(t, err)
-	if status, _, data := s.send(b, "GET", Home+"live?format=json", ""); status != http.StatusUnauthorized {
+	if status, _, data := s.send(b, "GET", Home+"live", ""); status != http.StatusUnauthorized {
 		t.Errorf("after the end of the session: %d\n%s", status, data)
 	}
 }

@@ -21,9 +21,6 @@ func (c *Console) showPlans(w http.ResponseWriter, r *http.Request, v *visit) er
 	if err != nil {
 		return err
 	}
-	if isData, err := c.sendData(w, r, v, "plans", operate.ViewsOf(plans, operate.ViewPlan), ""); isData {
-		return err
-	}
 	tenants, err := v.store.TenantsByPlan(r.Context())
 	if err != nil {
 		return err
@@ -43,6 +40,5 @@ func (c *Console) showPlans(w http.ResponseWriter, r *http.Request, v *visit) er
 		page.List.Rows = append(page.List.Rows, append(row,
 			cell{Text: humanize.Comma(int64(tenants[p.Name])), Link: tenantsPath + "?plan=" + p.Name}, v.when(p.CreatedAt, "built in")))
 	}
-	page.List = page.List.paged(r, "")
 	return c.show(w, v, http.StatusOK, "plans", "Plans", page)
 }

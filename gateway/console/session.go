@@ -193,10 +193,10 @@ func someValue(values url.Values, is func(string) bool) bool {
 	return false
 }
 
-// toLogin answers a request without an open session. A program that asks for data gets an error: it would take the login page for data.
+// toLogin answers a request without an open session. The script gets an error: it would take the login page for figures.
 func toLogin(w http.ResponseWriter, r *http.Request, query string) {
-	if r.URL.Query().Get("format") != "" {
-		http.Error(w, "There is no open session. keyadmin console prints a link that opens one.", http.StatusUnauthorized)
+	if r.URL.Path == livePath {
+		http.Error(w, "There is no open session.", http.StatusUnauthorized)
 		return
 	}
 	http.Redirect(w, r, loginPath+query, http.StatusSeeOther)

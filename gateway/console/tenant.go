@@ -34,8 +34,8 @@ type tenantPage struct {
 
 func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) error {
 	ctx := r.Context()
-	keys, err := find(c, w, r, v, "keys", &operate.FindKeys{})
-	if keys == nil {
+	_, keys, err := find(r, v, operate.FindKeys{})
+	if err != nil {
 		return err
 	}
 	t, err := v.operator.Tenant(ctx, r.PathValue("tenant"))

@@ -38,9 +38,8 @@ func (c *Console) showTenants(w http.ResponseWriter, r *http.Request, v *visit) 
 		http.Redirect(w, r, keyPath(key.String()), http.StatusSeeOther)
 		return nil
 	}
-	var of operate.FindTenants
-	found, err := find(c, w, r, v, "tenants", &of)
-	if found == nil {
+	of, found, err := find(r, v, operate.FindTenants{})
+	if err != nil {
 		return err
 	}
 	page := tenantsPage{Filter: query, IsFiltered: of != operate.FindTenants{Newest: of.Newest}}

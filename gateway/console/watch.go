@@ -18,8 +18,11 @@ import (
 	"petgate/shared/service"
 )
 
-// liveEvery is how often a page asks for live figures.
-const liveEvery = 2 * time.Second
+// liveEvery is how often a page asks livePath for live figures.
+const (
+	liveEvery = 2 * time.Second
+	livePath  = Home + "live"
+)
 
 // live sends the figures of the overview, as the same parts of the page that the overview has.
 func (c *Console) live(w http.ResponseWriter, _ *http.Request, _ *visit) error {

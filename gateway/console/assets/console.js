@@ -41,7 +41,7 @@ for (const button of document.querySelectorAll('[data-copies]')) {
     clearTimeout(timer);
     if (document.hidden) return;
     try {
-      const response = await fetch('/console/live?format=json', { redirect: 'error' });
+      const response = await fetch('/console/live', { redirect: 'error' });
       if (response.status === 401 || response.status === 403) {
         say('Not live: your session has ended. Sign in again.');
         return;
