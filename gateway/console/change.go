@@ -3,6 +3,8 @@ package console
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,7 +13,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"petgate/shared/core/plan"
@@ -23,8 +24,8 @@ const (
 	// changeWithin bounds a change and the waiting for gateways.
 	changeWithin = 2 * databaseWithin
 
-	// onceBytesMax bounds what is kept of the name of a form, which is shorter.
-	onceBytesMax = 64
+	// notesFor is how long a browser can ask for its note.
+	notesFor = 10 * time.Minute
 )
 
 // form is a form that changes something. The names of its fields are those of the arguments' JSON members.
@@ -169,16 +170,14 @@ func limitFields(id, hint string) (fields []limitField) {
 }
 
 // changing serves forms. The person is asked before something ends. Afterwards the browser is sent to a page that says what was done, and
-// how many gateways have confirmed it in what time. Only the page with a new token is the response itself: a token is in no address and
-// is kept nowhere. The field once makes sure that loading such a page again does not create another key.
-func (c *Console) changing(f form) http.HandlerFunc {
-	return c.inSession(func(w http.ResponseWriter, r *http.Request, v *visit) error {
+// how many gateways have confirmed it in what time. If another gateway serves that page, the page is complete without its note. Only the page
+// with a new token is the response itself: a token is in no address and is kept nowhere. The field once makes sure that loading such a page again
+// does not create another key.
+func (c *Console) changing(f form) handler {
+	return func(w http.ResponseWriter, r *http.Request, v *visit) error {
 		v.form = formPath(r)
 		if err := r.ParseForm(); err != nil {
 			return c.say(w, v, http.StatusBadRequest, "This form cannot be read", "Nothing was changed: "+err.Error()+".")
-		}
-		if !isText(r.PostForm) {
-			return c.say(w, v, http.StatusBadRequest, "This form cannot be read", "Nothing was changed. A field contains bytes that are not text.")
 		}
 		if hasToken(r.PostForm) {
 			return c.say(w, v, http.StatusBadRequest, "No field of this form is for a token", "Nothing was changed. "+tokenPasted)
@@ -190,6 +189,9 @@ func (c *Console) changing(f form) http.HandlerFunc {
 		if err != nil {
 			return err
 		}
+		if once := r.PostForm.Get("once"); once != "" {
+			v.operator.Store = v.store.Once(requestOf(v.session.ID, once))
+		}
 		op, err := arguments.Prepare(ctx, v.operator)
 		if err != nil {
 			return err
@@ -197,23 +199,18 @@ func (c *Console) changing(f form) http.HandlerFunc {
 		if op.Question != "" && r.PostForm.Get("sure") != "yes" {
 			return c.show(w, v, http.StatusOK, "question", f.verb, question{op.Question, f.verb, r.URL.Path, v.form, r.PostForm})
 		}
-		once := r.PostForm.Get("once")
-		if len(once) > onceBytesMax {
-			return formError{"The form is damaged."}
-		}
-		if once != "" && !c.notes.add(once, note{session: v.session.ID}) {
-			return c.show(w, v, http.StatusConflict, "message", "This form was sent before", message{Text: sentBefore, Back: v.form})
-		}
 		outcome, err := op.Change(ctx)
 		var unknown *keystore.UnknownError
 		switch {
-		case errors.As(err, &unknown): // the note stays: if the change was made, the same form must not make it again
+		case errors.Is(err, keystore.ErrRepeated):
+			return c.show(w, v, http.StatusConflict, "message", "This form was sent before", message{Text: sentBefore, Back: v.form})
+		case errors.As(err, &unknown):
 			return c.showUnknown(w, v, outcome, unknown)
 		case err != nil:
-			c.notes.remove(once)
 			return err
 		}
 		n := c.confirm(ctx, op, outcome)
+		n.session = v.session.ID
 		if made, isMade := outcome.NewKey(); isMade {
 			return c.show(w, v, http.StatusOK, "token", "The new key", tokenPage{n, made})
 		}
@@ -224,9 +221,20 @@ func (c *Console) changing(f form) http.HandlerFunc {
 		case operate.DeleteTenant:
 			next = tenantsPath
 		}
-		http.Redirect(w, r, next+"?done="+c.notes.keep(v.session.ID, n), http.StatusSeeOther)
+		done := rand.Text()
+		c.notes.Store(done, &n)
+		time.AfterFunc(notesFor, func() { c.notes.Delete(done) })
+		http.Redirect(w, r, next+"?done="+done, http.StatusSeeOther)
 		return nil
-	})
+	}
+}
+
+// requestOf returns the request of a form that a session sends once.
+func requestOf(session, once string) keystore.Request {
+	sum := sha256.Sum256([]byte(session + " " + once))
+	r := keystore.Request{ID: hex.EncodeToString(sum[:]), Random: make([]byte, 512)}
+	_, _ = rand.Read(r.Random) // it never fails
+	return r
 }
 
 const (
@@ -304,57 +312,4 @@ func sentence(text string) string {
 		text += "."
 	}
 	return text
-}
-
-// notesMax is how many notes are kept. A browser reads its note at once.
-const notesMax = 1000
-
-// notes keeps what forms have changed until browsers ask for the pages that say so. Reading a note does not remove it, so a page can be
-// loaded again. If another gateway serves that page, the page is complete without its note. It is safe for concurrent use.
-type notes struct {
-	mu   sync.Mutex
-	byID map[string]note
-	ids  []string // the oldest first
-}
-
-// keep returns the ID of a note of a session.
-func (n *notes) keep(session string, kept note) (id string) {
-	id, kept.session = rand.Text(), session
-	n.add(id, kept)
-	return id
-}
-
-// add keeps a note under an ID. It reports whether the ID is a new one.
-func (n *notes) add(id string, kept note) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if _, isKept := n.byID[id]; isKept {
-		return false
-	}
-	if n.byID == nil {
-		n.byID = map[string]note{}
-	}
-	n.byID[id], n.ids = kept, append(n.ids, id)
-	if len(n.ids) > notesMax {
-		delete(n.byID, n.ids[0])
-		n.ids = n.ids[1:]
-	}
-	return true
-}
-
-// remove drops a note.
-func (n *notes) remove(id string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.byID, id)
-}
-
-// of returns the note with an ID, if the session has it.
-func (n *notes) of(session, id string) *note {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if kept, ok := n.byID[id]; ok && kept.session == session && kept.Done != "" {
-		return &kept
-	}
-	return nil
 }

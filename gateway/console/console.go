@@ -72,10 +72,9 @@ type Console struct {
 	cfg   Config
 	mux   *http.ServeMux
 	pages map[string]*template.Template
-	notes notes
+	notes sync.Map // what forms have changed: a note by its ID
 
-	routes []string                 // the patterns of mux
-	roles  map[string]keystore.Role // that may send the forms, by their patterns
+	routes []string // the patterns of mux, for tests
 
 	watch    watch
 	hours    figures[[]keystore.PeriodUsage] // of all tenants
@@ -125,17 +124,15 @@ func New(cfg Config) (*Console, error) {
 		"{$}": c.overview, "rankings": c.showRankings, "tenants": c.showTenants, "tenants/{tenant}": c.showTenant, "keys/{key}": c.showKey,
 		"plans": c.showPlans, "bans": c.showBans, "audit": c.showAudit, "gateways": c.showGateways, "explain": c.explain,
 	} {
-		c.handle("GET "+Home+path, c.inSession(serve))
+		c.handle("GET "+Home+path, c.inSession(keystore.RoleRead, serve))
 	}
-	c.handle("GET "+livePath, c.inSession(c.live))
-	c.handle("POST "+Home+"logout", c.inSession(c.logout))
-	c.handle("POST "+Home+"explain", c.inSession(c.explain))
-	c.roles = map[string]keystore.Role{"POST " + Home + "logout": keystore.RoleRead, "POST " + Home + "explain": keystore.RoleKeys}
+	c.handle("GET "+livePath, c.inSession(keystore.RoleRead, c.live))
+	c.handle("POST "+Home+"logout", c.inSession(keystore.RoleRead, c.logout))
+	c.handle("POST "+Home+"explain", c.inSession(keystore.RoleKeys, c.explain))
 	for _, f := range forms {
-		c.handle("POST "+Home+f.path, c.changing(f))
-		c.roles["POST "+Home+f.path] = f.role
+		c.handle("POST "+Home+f.path, c.inSession(f.role, c.changing(f)))
 	}
-	c.handle(Home, c.inSession(func(w http.ResponseWriter, r *http.Request, v *visit) error {
+	c.handle(Home, c.inSession(keystore.RoleRead, func(w http.ResponseWriter, r *http.Request, v *visit) error {
 		return c.say(w, v, http.StatusNotFound, "There is no such page", "The console has no page "+r.URL.Path+".")
 	}))
 	return c, nil

@@ -1,14 +1,12 @@
 package console
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -109,8 +107,11 @@ func (c *Console) sessionOf(ctx context.Context, store *keystore.Store, r *http.
 	return session, err
 }
 
-// inSession serves requests of an open session. It sends others to the page that opens one.
-func (c *Console) inSession(serve func(http.ResponseWriter, *http.Request, *visit) error) http.HandlerFunc {
+// handler serves a request of an open session.
+type handler func(http.ResponseWriter, *http.Request, *visit) error
+
+// inSession serves requests of an open session that has a role. It sends those without a session to the page that opens one.
+func (c *Console) inSession(role keystore.Role, serve handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		store := c.cfg.Store
 		if !isRead(r) {
@@ -141,28 +142,26 @@ func (c *Console) inSession(serve func(http.ResponseWriter, *http.Request, *visi
 		}
 		store = store.As(session.Actor)
 		v := &visit{
-			session: session, store: store, operator: operate.Operator{Store: store, Clock: c.cfg.Clock},
-			note: c.notes.of(session.ID, r.URL.Query().Get("done")), hasLeft: func() bool { return hasLeft(r) },
+			session: session, store: store, operator: operate.Operator{Store: store, Clock: c.cfg.Clock}, hasLeft: func() bool { return hasLeft(r) },
 		}
-		if err := c.serveVisit(w, r, v, serve); err != nil {
+		if kept, isKept := c.notes.Load(r.URL.Query().Get("done")); isKept && kept.(*note).session == session.ID {
+			v.note = kept.(*note)
+		}
+		switch {
+		case !session.Role.Allows(role):
+			err = c.say(w, v, http.StatusForbidden, operate.Either(v.session.Role == keystore.RoleRead, "This session is read-only", "This session may only change keys and bans"),
+				"Nothing was changed. For a session that may do more, run keyadmin console without --read-only, or have the identity provider put you into another group.")
+		case hasToken(url.Values{"": {r.URL.Path}}) || hasToken(r.URL.Query()):
+			err = c.say(w, v, http.StatusBadRequest, "An address must not have a token", tokenPasted)
+		case !utf8.ValidString(r.URL.Path) || strings.Contains(r.URL.Path, "\x00"):
+			err = c.say(w, v, http.StatusBadRequest, "This address cannot be read", "It contains bytes that are not text.")
+		default:
+			err = serve(w, r, v)
+		}
+		if err != nil {
 			c.fail(w, v, err)
 		}
 	}
-}
-
-// serveVisit serves a request of an open session, unless it is wrong for every page. A session that is read-only gets 403 for every
-// request that could change something, except for its own end.
-func (c *Console) serveVisit(w http.ResponseWriter, r *http.Request, v *visit, serve func(http.ResponseWriter, *http.Request, *visit) error) error {
-	switch {
-	case !isRead(r) && !v.session.Role.Allows(cmp.Or(c.roles[r.Pattern], keystore.RoleAdmin)):
-		return c.say(w, v, http.StatusForbidden, operate.Either(v.session.Role == keystore.RoleRead, "This session is read-only", "This session may only change keys and bans"),
-			"Nothing was changed. For a session that may do more, run keyadmin console without --read-only, or have the identity provider put you into another group.")
-	case hasToken(url.Values{"": {r.URL.Path}}) || hasToken(r.URL.Query()):
-		return c.say(w, v, http.StatusBadRequest, "An address must not have a token", tokenPasted)
-	case !isText(url.Values{"": {r.URL.Path}}) || !isText(r.URL.Query()):
-		return c.say(w, v, http.StatusBadRequest, "This address cannot be read", "It contains bytes that are not text.")
-	}
-	return serve(w, r, v)
 }
 
 // withoutSession serves requests that need no session.
@@ -179,20 +178,6 @@ func isRead(r *http.Request) bool { return r.Method == http.MethodGet || r.Metho
 // hasLeft reports whether the browser waits no longer for the response.
 func hasLeft(r *http.Request) bool { return errors.Is(r.Context().Err(), context.Canceled) }
 
-// isText reports whether all values are text that a database can have.
-func isText(values url.Values) bool {
-	return !someValue(values, func(value string) bool { return !utf8.ValidString(value) || strings.Contains(value, "\x00") })
-}
-
-func someValue(values url.Values, is func(string) bool) bool {
-	for _, all := range values {
-		if slices.ContainsFunc(all, is) {
-			return true
-		}
-	}
-	return false
-}
-
 // toLogin answers a request without an open session. The script gets an error: it would take the login page for figures.
 func toLogin(w http.ResponseWriter, r *http.Request, query string) {
 	if r.URL.Path == livePath {
@@ -207,7 +192,12 @@ const tokenPasted = "Use the ID of the key, key_…. The token is not repeated h
 
 // hasToken reports whether a value is or contains a token.
 func hasToken(values url.Values) bool {
-	return someValue(values, func(value string) bool { return apikey.IsIn([]byte(value)) })
+	for _, all := range values {
+		if apikey.IsIn([]byte(strings.Join(all, " "))) {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *Console) showLogin(w http.ResponseWriter, r *http.Request) error {
