@@ -52,7 +52,7 @@ type Config struct {
 	Gateway  string                   // the ID of the gateway that serves it
 	Address  string                   // of its admin port, as it is registered
 	Store    *keystore.Store          // with the rights of keyadmin, and connections that no request of the public port needs
-	Forms    *keystore.Store          // the same for forms, with connections that no page needs; nil: Store
+	Forms    *keystore.Store          // the same for forms, with connections that no page needs
 	Problems func() []service.Problem // of this gateway
 	Log      *slog.Logger
 	Clock    func() time.Time // nil: time.Now
@@ -60,7 +60,7 @@ type Config struct {
 	AdminTLS *tls.Config // for the admin ports of gateways that use TLS; nil: the system's authorities
 
 	// Quota returns how much of its limits a tenant has used, and charges nothing. ErrUnknownTenant: this gateway does not know the tenant
-	// yet. nil: not known.
+	// yet.
 	Quota func(context.Context, id.Tenant) (quota.Verdict, error)
 }
 
@@ -90,9 +90,6 @@ type Console struct {
 func New(cfg Config) (*Console, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
-	}
-	if cfg.Forms == nil {
-		cfg.Forms = cfg.Store
 	}
 	cfg.Forms.Seek(changeWithin - databaseWithin)
 	c := &Console{cfg: cfg, mux: http.NewServeMux(), pages: map[string]*template.Template{}}
@@ -128,7 +125,6 @@ func New(cfg Config) (*Console, error) {
 	}
 	c.handle("GET "+livePath, c.inSession(keystore.RoleRead, c.live))
 	c.handle("POST "+Home+"logout", c.inSession(keystore.RoleRead, c.logout))
-	c.handle("POST "+Home+"explain", c.inSession(keystore.RoleKeys, c.explain))
 	for _, f := range forms {
 		c.handle("POST "+Home+f.path, c.inSession(f.role, c.changing(f)))
 	}

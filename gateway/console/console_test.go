@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"petgate/shared/core/id"
+	"petgate/shared/core/quota"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
@@ -53,7 +55,8 @@ func newSiteOn(t *testing.T, databaseURL string) *site {
 	s.operator = keystore.New(s.db, nil, nil, "keyadmin:alice")
 	log := slog.New(slog.NewTextHandler(s.log, nil))
 	pages, err := New(Config{
-		Gateway: "gw-1", Address: adminAddress, Store: keystore.New(s.db, nil, nil, "gw-1"), Log: log,
+		Gateway: "gw-1", Address: adminAddress, Store: keystore.New(s.db, nil, nil, "gw-1"), Forms: keystore.New(s.db, nil, nil, "gw-1"), Log: log,
+		Quota: func(context.Context, id.Tenant) (v quota.Verdict, err error) { return v, nil },
 		Problems: func() []service.Problem {
 			return []service.Problem{{Name: "quotas", Detail: "Redis <does> not answer", Serving: true}}
 		},

@@ -11,38 +11,23 @@ import (
 	"petgate/shared/operate"
 )
 
-// explainPage is the content of the page that says whether the next call with a key would pass. It never has the token.
+// explainPage is the content of the page that says whether the next call with a key would pass.
 type explainPage struct {
 	Key, From, Operation string
 	Problem              string // of the form
 	Passes               bool
 	Sheet                list // without rows: nothing was asked yet
-	MayPaste             bool // a token: a session that is read-only can send no form
 }
 
-// explain explains for the key whose ID the query has, or for the key of a token. An ID is not secret, so it may be in an address. A
-// token comes in a form, so it is in no address and no log.
+// explain explains for the key whose ID the query has.
 func (c *Console) explain(w http.ResponseWriter, r *http.Request, v *visit) error {
-	values := r.URL.Query()
-	if !isRead(r) {
-		if err := r.ParseForm(); err != nil {
-			return formError{"This form cannot be read: " + err.Error() + "."}
-		}
-		values = r.PostForm
-	}
-	field := func(name string) string { return strings.TrimSpace(values.Get(name)) }
-	page := explainPage{Key: field("key"), From: field("from"), Operation: field("operation"), MayPaste: v.session.Role.Allows(keystore.RoleKeys)}
-	if hasToken(url.Values{"": {page.Key, page.From, page.Operation}}) {
-		return c.say(w, v, http.StatusBadRequest, "This field is not for a token", "Paste the token into its own field. It is not repeated here.")
-	}
+	field := func(name string) string { return strings.TrimSpace(r.URL.Query().Get(name)) }
+	page := explainPage{Key: field("key"), From: field("from"), Operation: field("operation")}
 	show := func(status int) error { return c.show(w, v, status, "explain", "Would the next call pass?", page) }
-	if isRead(r) && page.Key == "" {
+	if page.Key == "" {
 		return show(http.StatusOK)
 	}
-	call, err := readArguments(r, values, operate.NextCall{})
-	if err == nil && page.Key == "" && call.Token == "" {
-		err = formError{"Token: paste one, or ask with the ID of a key."}
-	}
+	call, err := readArguments(r, url.Values{"key": {page.Key}, "from": {page.From}, "operation": {page.Operation}}, operate.NextCall{})
 	var e operate.Explanation
 	if err == nil {
 		e, err = call.Explain(operate.WithAdminTLS(r.Context(), c.cfg.AdminTLS), v.operator)

@@ -125,16 +125,8 @@ func (c *Console) trafficNow(patience context.Context) (t traffic) {
 		}
 	}
 	t.Drawing = drawn(u)
-	t.Outcomes = list{
-		Caption: "Why requests were refused or failed", Columns: []column{"Outcome", "Is", "#Requests"}, None: "No request was refused or failed.",
-	}
 	delete(outcomes, code.OK.Name)
-	most := mostFirst(outcomes)
-	for _, outcome := range most {
-		t.Outcomes.Rows = append(t.Outcomes.Rows, []cell{
-			{Text: outcome, Link: rankingsPath + "?outcome=" + outcome}, {Text: classOf(outcome)}, bar(outcomes[outcome], outcomes[most[0]]),
-		})
-	}
+	t.Outcomes = outcomeList("Why requests were refused or failed", outcomes)
 	all := sums[0] + sums[1] + sums[2]
 	t.Requests = total{humanize.Comma(all), change(closed, closedBefore)}
 	t.Refused = total{humanize.Comma(sums[1]), percent(sums[1], all) + " of all"}

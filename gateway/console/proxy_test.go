@@ -71,7 +71,7 @@ func TestIdentityProxy(t *testing.T) {
 	}
 
 	// Every form needs at least the role that its kind of change needs.
-	const ofKeys = "|bans|explain|keys/K/update|keys/K/rotate|keys/K/revoke|keys/K/ban|keys/K/lift|keys/K/disable|keys/K/enable|tenants/T/keys|"
+	const ofKeys = "|bans|keys/K/update|keys/K/rotate|keys/K/revoke|keys/K/ban|keys/K/lift|keys/K/disable|keys/K/enable|tenants/T/keys|"
 	forms := 0
 	for _, route := range s.console.routes {
 		path, isForm := strings.CutPrefix(route, "POST "+Home)

@@ -84,9 +84,6 @@ func (n nearest) percent() int64 { return n.Used * 100 / max(n.Limit, 1) }
 // readNearest reads the tenants that have used the largest part of a limit. The database knows who was charged most today and
 // this month, and the gateways who is busy now; the quotas decide.
 func (c *Console) readNearest(ctx context.Context) (found []nearest, err error) {
-	if c.cfg.Quota == nil {
-		return nil, nil
-	}
 	tenants, err := c.cfg.Store.NearestToLimit(ctx, instant.Of(c.cfg.Clock()), rankedRows)
 	if err != nil {
 		return nil, err
@@ -172,7 +169,7 @@ func (c *Console) rankingLists(patience context.Context, v *visit, period rankin
 	}
 	for _, t := range near[:min(n, len(near))] {
 		lists.Nearest.Rows = append(lists.Nearest.Rows, []cell{
-			{Text: t.Name, Link: tenantPath(t.ID.String())}, {Text: t.policy}, {Text: humanize.Comma(t.Used)}, {Text: humanize.Comma(t.Limit)}, sharePart(t.Usage, true),
+			{Text: t.Name, Link: tenantPath(t.ID.String())}, {Text: t.policy}, {Text: humanize.Comma(t.Used)}, {Text: humanize.Comma(t.Limit)}, sharePart(t.Usage),
 		})
 	}
 	var most int64

@@ -63,7 +63,7 @@ func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) e
 func (c *Console) tenantSheet(ctx context.Context, v *visit, t operate.Owner) (sheet list, used string) {
 	view := t.View()
 	var use quota.Verdict
-	if c.cfg.Quota != nil && t.Limits.IsSet() {
+	if t.Limits.IsSet() {
 		ctx, cancel := context.WithTimeout(ctx, databaseWithin/2) // the rest of the time is for the database
 		defer cancel()
 		var err error
@@ -93,7 +93,7 @@ func (c *Console) tenantSheet(ctx context.Context, v *visit, t operate.Owner) (s
 
 // usedPart is a cell with the used part of a limit. Without a limit, it is a dash.
 func usedPart(u quota.Usage) cell {
-	c := sharePart(u, true)
+	c := sharePart(u)
 	if u.Limit == 0 {
 		return c
 	}

@@ -6,16 +6,13 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/dustin/go-humanize"
 
 	"petgate/shared/core/id"
-	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
-	"petgate/shared/plot"
 )
 
 const tenantsPath = Home + "tenants"
@@ -48,9 +45,7 @@ func (c *Console) showTenants(w http.ResponseWriter, r *http.Request, v *visit) 
 		return err
 	}
 	page.Plans = sortedNames(plans)
-	if page.List, err = c.tenantList(ctx, v, found.Views); err != nil {
-		return err
-	}
+	page.List = c.tenantList(ctx, v, found.Views)
 	if page.IsFiltered {
 		page.List.None, page.List.Cure, page.List.Command = "There is no such tenant.", "", ""
 	}
@@ -74,32 +69,20 @@ func (c *Console) showTenants(w http.ResponseWriter, r *http.Request, v *visit) 
 }
 
 // tenantList returns the rows of tenants with their use.
-func (c *Console) tenantList(ctx context.Context, v *visit, tenants []operate.TenantView) (list, error) {
-	ids := operate.ViewsOf(tenants, func(t operate.TenantView) id.Tenant { return t.Owner.ID })
-	outcomes, err := v.store.TenantOutcomes(ctx, ids, c.refusedSince())
-	if err != nil {
-		return list{}, err
-	}
-	refused := map[id.Tenant]int64{}
-	for _, o := range outcomes {
-		if classOf(o.Outcome) == plot.Outcomes[1] && o.Outcome != reportOutcome {
-			refused[o.Tenant] += o.Requests
-		}
-	}
+func (c *Console) tenantList(ctx context.Context, v *visit, tenants []operate.TenantView) list {
 	l := list{
 		Caption: "Tenants",
-		Columns: []column{"Name", "Plan", "Status", "#Per minute", "#Used now", "#Per day", "#Used today", "#Per month", "#Used this month", column("#Refused since " + c.refusedSince().Time().Format("15:04")), "Created"},
+		Columns: []column{"Name", "Plan", "Status", "#Per minute", "#Used now", "#Per day", "#Used today", "#Per month", "#Used this month", "Created"},
 		None:    "There are no tenants.", Cure: operate.Either(v.session.Role.Allows(keystore.RoleAdmin), "Create the first one above, or run", "To create one, run"), Command: "keyadmin tenant create NAME",
 	}
-	canAsk := c.cfg.Quota != nil
+	canAsk := true
 	for _, t := range tenants {
 		var use quota.Verdict
-		isKnown := canAsk
 		if canAsk {
 			// If the quotas cannot be read for one tenant, they are not asked for the others: each question could take its whole time.
+			var err error
 			use, err = c.cfg.Quota(ctx, t.Owner.ID)
-			isKnown = err == nil
-			canAsk = isKnown || errors.Is(err, ErrUnknownTenant)
+			canAsk = err == nil || errors.Is(err, ErrUnknownTenant)
 		}
 		limits := t.LimitTexts()
 		l.Rows = append(l.Rows, []cell{
@@ -107,28 +90,22 @@ func (c *Console) tenantList(ctx context.Context, v *visit, tenants []operate.Te
 			{Text: t.Plan},
 			tenantStatus(t),
 			{Text: limits[0]},
-			sharePart(use.Usages[quota.Minute], isKnown),
+			sharePart(use.Usages[quota.Minute]),
 			{Text: limits[1]},
-			sharePart(use.Usages[quota.Day], isKnown),
+			sharePart(use.Usages[quota.Day]),
 			{Text: limits[2]},
-			sharePart(use.Usages[quota.Month], isKnown),
-			{Text: humanize.Comma(refused[t.Owner.ID])},
+			sharePart(use.Usages[quota.Month]),
 			v.when(t.Owner.CreatedAt, "-"),
 		})
 	}
-	return l, nil
+	return l
 }
 
-// sharePart is a cell with the used part of a limit in per cent.
-func sharePart(u quota.Usage, isKnown bool) cell {
-	if !isKnown || u.Limit <= 0 {
+// sharePart is a cell with the used part of a limit in per cent. It is a dash without a limit, or if the use is not known.
+func sharePart(u quota.Usage) cell {
+	if u.Limit <= 0 {
 		return cell{Text: "-"}
 	}
 	percent := u.Used * 100 / u.Limit
 	return cell{Text: humanize.Comma(percent) + " %", Bar: partOf(u.Used, u.Limit), Level: levelOf(percent)}
-}
-
-// refusedSince is the beginning of the hour before this one: usage is kept by the hour.
-func (c *Console) refusedSince() instant.Millis {
-	return instant.Of(c.cfg.Clock()).Add(-time.Hour).Truncate(time.Hour)
 }

@@ -130,13 +130,21 @@ func (c *Console) usageOf(ctx context.Context, o operate.Operator, tenant id.Ten
 	for _, r := range rows {
 		totals[r.Outcome] += r.Requests
 	}
-	part.Outcomes = list{Caption: "Requests by outcome in the whole span", Columns: []column{"Outcome", "Is", "#Requests"}}
-	most := mostFirst(totals)
-	for _, outcome := range most {
-		part.Outcomes.Rows = append(part.Outcomes.Rows, []cell{{Text: outcome}, {Text: classOf(outcome)}, bar(totals[outcome], totals[most[0]])})
-	}
+	part.Outcomes = outcomeList("Requests by outcome in the whole span", totals)
 	part.Refusals = refusalList(span, rows)
 	return part
+}
+
+// outcomeList returns numbers of requests by outcome, the most frequent first.
+func outcomeList(caption string, totals map[string]int64) list {
+	l := list{Caption: caption, Columns: []column{"Outcome", "Is", "#Requests"}, None: "No request was refused or failed."}
+	most := mostFirst(totals)
+	for _, outcome := range most {
+		l.Rows = append(l.Rows, []cell{
+			{Text: outcome, Link: rankingsPath + "?outcome=" + outcome}, {Text: classOf(outcome)}, bar(totals[outcome], totals[most[0]]),
+		})
+	}
+	return l
 }
 
 // refusalsShown is how many rows the list of refusals has.

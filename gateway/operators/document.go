@@ -88,7 +88,7 @@ func (c *call) operation(schemas object) object {
 	if c.changes && c.method == http.MethodPost {
 		parameters = append(parameters, object{
 			"name": "Idempotency-Key", "in": "header", "schema": object{"type": "string", "minLength": 1, "maxLength": 255},
-			"description": "Any text. The request is carried out once within a day, however often it is sent.",
+			"description": "Any text. The request makes its change once within a day, however often it is sent.",
 		})
 	}
 	if parameters != nil {

@@ -1,15 +1,11 @@
 package operators
 
 import (
-	"errors"
-	"fmt"
+	"encoding/base64"
+	"encoding/json"
 	"net/http"
 	"reflect"
-	"strconv"
-	"strings"
 
-	"petgate/shared/core/id"
-	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/metering"
 	"petgate/shared/operate"
@@ -53,23 +49,21 @@ func exportUsage(_ *API, _ *http.Request, v *visit, arguments any) (answer, erro
 	if len(rows) > v.limit {
 		rows = rows[:v.limit]
 		last := rows[v.limit-1]
-		made.next = fmt.Sprintf("%d.%d.%s.%s", last.Correction, int64(last.Hour), last.Tenant, last.Operation)
+		text, _ := json.Marshal(last) // numbers and texts: it cannot fail
+		made.next = base64.RawURLEncoding.EncodeToString(text)
 	}
 	made.body = ExportView{e.Since.String(), max(e.Since, e.Until).String(), append([]string{}, missing...), operate.ViewsOf(rows, e.View)}
 	return made, err
 }
 
-// afterEvent reads the event that a page begins after: its correction, hour in ms, tenant and operation.
+// afterEvent reads the event that a page begins after.
 func (v *visit) afterEvent() (after keystore.SealedUsage, err error) {
 	if v.after == "" {
 		return after, nil
 	}
-	parts := append(strings.SplitN(v.after, ".", 4), "", "", "")
-	correction, noCorrection := strconv.ParseInt(parts[0], 10, 64)
-	hour, noHour := strconv.ParseInt(parts[1], 10, 64)
-	tenant, noTenant := id.ParseTenant(parts[2])
-	if errors.Join(noCorrection, noHour, noTenant) != nil {
+	text, err := base64.RawURLEncoding.DecodeString(v.after)
+	if err != nil || json.Unmarshal(text, &after) != nil {
 		return after, operate.NoPage
 	}
-	return keystore.SealedUsage{Correction: correction, Hour: instant.Millis(hour), Tenant: tenant, Operation: parts[3]}, nil
+	return after, nil
 }

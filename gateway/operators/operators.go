@@ -8,7 +8,8 @@
 //
 // A POST with an Idempotency-Key is carried out once, however often it is sent. The token of a new key is made from three things: the
 // operator's token and the Idempotency-Key, which the database does not have, and a salt, which it keeps for a day. So a repeated call
-// can return the token, although only its hash is stored.
+// can return the token, although only its hash is stored. A POST that finds nothing to change, such as a second suspension, is not noted: if it
+// is repeated when there is something to change, it is carried out then, for the first time.
 package operators
 
 import (
@@ -106,20 +107,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *API) noSuchCall(w http.ResponseWriter, r *http.Request) {
-	var allowed []string
-	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
-		other := r.Clone(r.Context())
-		other.Method = method
-		if _, pattern := a.mux.Handler(other); pattern != "/" {
-			allowed = append(allowed, method)
-		}
-	}
-	if allowed == nil {
-		a.fail(w, failure{http.StatusNotFound, "no_such_route", "the API has no such path: " + Root + "/openapi.json describes all calls", ""})
-		return
-	}
-	w.Header().Set("Allow", strings.Join(allowed, ", "))
-	a.fail(w, failure{http.StatusMethodNotAllowed, "method_not_allowed", "use " + strings.Join(allowed, ", "), ""})
+	a.fail(w, failure{http.StatusNotFound, "no_such_route", "the API has no call " + r.Method + " of this path: " + Root + "/openapi.json describes all calls", ""})
 }
 
 // visit is a call by a known operator.

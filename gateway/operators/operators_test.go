@@ -244,7 +244,7 @@ func TestCalls(t *testing.T) {
 		{200, "DELETE /plans/business", "", `"name": "business"`},
 		{409, "DELETE /plans/free", "", `move them to another plan first`},
 		{404, "GET /nothing", "", `"code":"no_such_route"`},
-		{405, "DELETE /tenants", "", `use GET, POST`},
+		{404, "DELETE /tenants", "", `the API has no call DELETE of this path`},
 	} {
 		got := s.want(c.status, c.part, c.call, c.body)
 		if strings.Contains(c.call, "/rotate") {

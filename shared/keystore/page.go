@@ -256,8 +256,3 @@ type TenantOutcome struct {
 	Outcome  string    `db:"outcome"`
 	Requests int64     `db:"requests"`
 }
-
-// TenantOutcomes adds up the requests of tenants by outcome, beginning with the hour of since.
-func (s *Store) TenantOutcomes(ctx context.Context, tenants []id.Tenant, since instant.Millis) ([]TenantOutcome, error) {
-	return list[TenantOutcome](ctx, s, "outcomes of tenants", outcomesOfTenants, rowsText("tenantId", tenants), since.Truncate(time.Hour))
-}

@@ -121,20 +121,3 @@ func TestFindKeysAndBans(t *testing.T) {
 		}
 	})
 }
-
-func TestTenantOutcomes(t *testing.T) {
-	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
-		ctx := t.Context()
-		r := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a"})
-		now, one, two := c.millis(), id.Tenant{1}, id.Tenant{2}
-		rows := []keystore.UsageRow{
-			{Tenant: one, Hour: now.Truncate(time.Hour), Outcome: "ok", Charged: true, Requests: 7},
-			{Tenant: one, Hour: now.Truncate(time.Hour), Operation: "getPet", Outcome: "ok", Charged: true, Requests: 1},
-			{Tenant: one, Hour: now.Truncate(time.Hour).Add(-time.Hour), Outcome: "ok", Charged: true, Requests: 5},
-			{Tenant: two, Hour: now.Truncate(time.Hour), Outcome: "ok", Charged: true, Requests: 3},
-		}
-		add(t, s, r, 1, rows)
-		got := must.Get[[]keystore.TenantOutcome](t)(s.TenantOutcomes(ctx, []id.Tenant{one, {3}}, now))
-		wantEqual(t, "outcomes", got, []keystore.TenantOutcome{{Tenant: one, Outcome: "ok", Requests: 8}})
-	})
-}

@@ -94,8 +94,4 @@ const (
 
 	// $6: key, $7: tenant, or '' for all.
 	eventsOfKey = selectPage + ` AND key_id = $6 AND ($7 = '' OR tenant_id = $7)` + latestFirst
-
-	// $1: rows with tenantId, $2: the first hour.
-	outcomesOfTenants = `SELECT tenant_id, outcome, CAST(SUM(requests) AS BIGINT) AS requests FROM usage_hours
-		WHERE hour >= $2 AND tenant_id IN (SELECT value->>'tenantId' FROM {rows}) GROUP BY tenant_id, outcome`
 )
