@@ -41,7 +41,7 @@ func TestDocumentationOfAnyDocument(t *testing.T) {
 		page     string
 		hasAll   bool // its search finds all operations
 	}{
-		"pets":        {api.Pets().Source, "/docs", false},
+		"pets":        {api.Pets().Source(), "/docs", false},
 		"hard":        {hard, "/docs", false},
 		"large":       {manyOperations(t, 300), "/docs", true},
 		"large-group": {manyOperations(t, 300), "/docs/part-2", true},
@@ -89,10 +89,8 @@ func TestDocumentationOfAnyDocument(t *testing.T) {
 // servePages serves the pages of an API as a gateway does, and nothing else.
 func servePages(t *testing.T, a *api.API) *httptest.Server {
 	t.Helper()
-	p, err := portal.New(portal.Config{API: a, Environment: apikey.Live, Bans: ban.Product})
-	must.Do(t, err)
-	all, err := p.Pages([]portal.Plan{{Name: "free", Limits: plan.Limits{Minute: 60, Day: 1000}}, {Name: "a-plan-with-a-name-of-forty-characters-in", Limits: plan.Limits{Minute: 1_000_000_000, Day: 1_000_000_000}}})
-	must.Do(t, err)
+	p := portal.New(portal.Config{API: a, Environment: apikey.Live, Bans: ban.Product})
+	all := p.Pages([]portal.Plan{{Name: "free", Limits: plan.Limits{Minute: 60, Day: 1000}}, {Name: "a-plan-with-a-name-of-forty-characters-in", Limits: plan.Limits{Minute: 1_000_000_000, Day: 1_000_000_000}}})
 	byPath := map[string]portal.Page{}
 	for _, one := range all {
 		byPath[one.Path] = one
@@ -105,7 +103,7 @@ func servePages(t *testing.T, a *api.API) *httptest.Server {
 		}
 		w.Header().Set("Content-Type", one.Type)
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'")
-		_, _ = w.Write(one.Body)
+		_, _ = w.Write(one.Content().Body)
 	}))
 	t.Cleanup(s.Close)
 	return s

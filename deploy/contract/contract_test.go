@@ -224,7 +224,7 @@ func (s *system) refusals(t *testing.T) []answer {
 // gone requests the deprecated operation at a gateway whose document says that it has ended.
 func (s *system) gone(t *testing.T) answer {
 	t.Helper()
-	ended := strings.NewReplacer("x-deprecated-at: '2026-", "x-deprecated-at: '2020-", "x-sunset: '2030-", "x-sunset: '2021-").Replace(string(api.Pets().Source))
+	ended := strings.NewReplacer("x-deprecated-at: '2026-", "x-deprecated-at: '2020-", "x-sunset: '2030-", "x-sunset: '2021-").Replace(string(api.Pets().Source()))
 	gateway := s.AddGateway("GATEWAY_API=" + write(t, filepath.Join(t.TempDir(), "ended.yaml"), ended))
 	a := send(t, gateway.URL, "after the end of", operations[2], request{token: s.good.Token})
 	if a.status != http.StatusGone || codeOf(t, a) != "operation_removed" {

@@ -3,21 +3,22 @@ package answers
 import (
 	"bytes"
 	"strconv"
+	"strings"
 
 	"petgate/gateway/http1"
 )
 
 // hasETag reports whether If-None-Match has this ETag, or "*". It compares weakly, as RFC 9110, section 13.1.2,
 // demands.
-func hasETag(q *http1.Request, etag []byte) bool {
-	strong := bytes.TrimPrefix(etag, []byte("W/"))
+func hasETag(q *http1.Request, etag string) bool {
+	strong := strings.TrimPrefix(etag, "W/")
 	for _, f := range q.Fields {
 		if !http1.EqualFold(f.Name, "if-none-match") {
 			continue
 		}
 		for one := range bytes.SplitSeq(f.Value, []byte{','}) {
 			one = http1.Trim(one)
-			if string(one) == "*" || bytes.Equal(bytes.TrimPrefix(one, []byte("W/")), strong) {
+			if string(one) == "*" || string(bytes.TrimPrefix(one, []byte("W/"))) == strong {
 				return true
 			}
 		}

@@ -2,7 +2,6 @@ package answers
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -29,31 +28,15 @@ var pageFields = fieldsOf(
 type Pages struct{ now atomic.Pointer[pages] }
 
 type pages struct {
-	byPath map[string]*page
+	byPath map[string]portal.Page
 	home   *Answer // the redirect from "/"
-}
-
-// page has the answers to requests for one page.
-type page struct {
-	etag                     []byte // weak, because it names both bodies
-	plain, zipped, unchanged *Answer
 }
 
 // Set replaces the pages. They are found by their exact path. The first one is the home page; there must be one.
 func (p *Pages) Set(all []portal.Page) {
-	next := &pages{byPath: make(map[string]*page)}
+	next := &pages{byPath: map[string]portal.Page{}}
 	for _, one := range all {
-		fields := append(fieldsOf("Content-Type", one.Type, "ETag", one.ETag), pageFields...)
-		made := &page{
-			etag:      []byte(one.ETag),
-			plain:     &Answer{outcomePage, http.StatusOK, fields, one.Body},
-			unchanged: &Answer{outcomePage, http.StatusNotModified, fields, nil},
-		}
-		made.zipped = made.plain
-		if len(one.Gzip) > 0 {
-			made.zipped = &Answer{outcomePage, http.StatusOK, slices.Concat(fields, fieldsOf("Content-Encoding", "gzip")), one.Gzip}
-		}
-		next.byPath[one.Path] = made
+		next.byPath[one.Path] = one
 	}
 	// A relative reference also works behind a proxy that removes a prefix from paths.
 	next.home = &Answer{
@@ -66,24 +49,30 @@ func (p *Pages) Set(all []portal.Page) {
 // Has reports whether there is a page with this path.
 func (p *Pages) Has(path string) bool {
 	now := p.now.Load()
-	return now != nil && now.byPath[path] != nil
+	return now != nil && now.byPath[path].Content != nil
 }
 
-// Find returns the answer to a request for a page, or nil. It is 304 if the client has the page already (RFC 9110, section 13.1.2).
+// Find returns the answer to a request for a page, or nil. It is 304 if the client has the page already (RFC 9110, section 13.1.2). The first
+// request for a page waits until it is written.
 func (p *Pages) Find(q *http1.Request) *Answer {
 	now := p.now.Load()
 	if m := string(q.Method); now == nil || m != http.MethodGet && m != http.MethodHead {
 		return nil
 	}
-	switch one := now.byPath[string(q.Path)]; {
-	case one != nil && hasETag(q, one.etag):
-		return one.unchanged
-	case one != nil && weight(q, "accept-encoding", "gzip") > 0:
-		return one.zipped
-	case one != nil:
-		return one.plain
-	case string(q.Path) == "/" && weight(q, "accept", "text/html") > 0:
+	one, found := now.byPath[string(q.Path)]
+	switch {
+	case !found && string(q.Path) == "/" && weight(q, "accept", "text/html") > 0:
 		return now.home
+	case !found:
+		return nil
 	}
-	return nil
+	content := one.Content()
+	a := &Answer{outcomePage, http.StatusOK, append(fieldsOf("Content-Type", one.Type, "ETag", content.ETag), pageFields...), content.Body}
+	switch {
+	case hasETag(q, content.ETag):
+		a.Status, a.Body = http.StatusNotModified, nil
+	case len(content.Gzip) > 0 && weight(q, "accept-encoding", "gzip") > 0:
+		a.Fields, a.Body = append(a.Fields, fieldsOf("Content-Encoding", "gzip")...), content.Gzip
+	}
+	return a
 }

@@ -7,10 +7,13 @@ import (
 )
 
 func TestPages(t *testing.T) {
+	page := func(path, contentType string, content portal.Content) portal.Page {
+		return portal.Page{Path: path, Type: contentType, Content: func() portal.Content { return content }}
+	}
 	var pages, none Pages
 	pages.Set([]portal.Page{
-		{Path: "/docs", Type: "text/html", ETag: `W/"abc"`, Body: []byte("a page"), Gzip: []byte("compressed")},
-		{Path: "/openapi.yaml", Type: "application/yaml", ETag: `W/"def"`, Body: []byte("a document")},
+		page("/docs", "text/html", portal.Content{ETag: `W/"abc"`, Body: []byte("a page"), Gzip: []byte("compressed")}),
+		page("/openapi.yaml", "application/yaml", portal.Content{ETag: `W/"def"`, Body: []byte("a document")}),
 	})
 	f := func(line string, status int, body, encoding string, fields ...string) {
 		t.Helper()
@@ -45,7 +48,7 @@ func TestPages(t *testing.T) {
 	if none.Find(request(t, "GET /", "Accept: text/html")) != nil || none.Has("/docs") || !pages.Has("/docs") {
 		t.Error("a page is where none is, or the reverse")
 	}
-	pages.Set([]portal.Page{{Path: "/own/docs", Type: "text/html", ETag: `W/"ghi"`, Body: []byte("another page")}})
+	pages.Set([]portal.Page{page("/own/docs", "text/html", portal.Content{Body: []byte("another page")})})
 	f("GET /own/docs", 200, "another page", "")
 	if got := pages.Find(request(t, "GET /", "Accept: text/html")); got == nil || field(got.Fields, "Location") != "own/docs" {
 		t.Errorf("/ leads to %v", got)

@@ -140,11 +140,7 @@ func (g *gateway) openStores(ctx context.Context, end context.CancelFunc, addres
 	g.keys, err = directory.Open(ctx, g.store, directory.Config{
 		GatewayID: g.self, Environment: cfg.Environment, AdminAddress: address, Snapshot: cfg.Snapshot,
 		Document: cfg.describe(cfg.document), MaxAge: cfg.DirectoryMaxAge, LongestRequest: cfg.UpstreamTimeout, Log: g.log, Metrics: g.admin.Metrics, Loaded: tuneCollector,
-		PlansChanged: func(plans []keystore.Plan) {
-			if err := g.docs.change(plans); err != nil {
-				g.log.Error("the documentation cannot be written, so it keeps the old plans", "error", err)
-			}
-		},
+		PlansChanged: g.docs.change,
 		GatewaysChanged: func(was, is int) {
 			if cfg.RedisURL == "" && was == 1 {
 				g.log.Warn(apart(is))
@@ -227,9 +223,7 @@ func (g *gateway) openPublic(accessLog io.Writer) (err error) {
 	if err := g.docs.admit(cfg.describe(cfg.document)); err != nil {
 		return err
 	}
-	if err := g.writeDocs(cfg.document); err != nil {
-		return err
-	}
+	g.showDocs(cfg.document)
 	if !cfg.AccessLog {
 		accessLog = nil
 	}

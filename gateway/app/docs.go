@@ -9,8 +9,7 @@ import (
 	"petgate/shared/keystore"
 )
 
-// docs is the documentation. It says which plans are in force, so it is written again when one changes: before the gateway confirms
-// the change, and never by a request.
+// docs is the documentation. It says which plans are in force, so it is replaced when one changes, before the gateway confirms the change.
 type docs struct {
 	pages answers.Pages
 
@@ -19,27 +18,26 @@ type docs struct {
 	plans  []portal.Plan
 }
 
-// show makes the documentation of an API.
-func (d *docs) show(cfg portal.Config) error {
-	made, err := portal.New(cfg)
-	if err != nil {
-		return err
-	}
+// show replaces the documentation by that of another API.
+func (d *docs) show(cfg portal.Config) {
+	next := portal.New(cfg)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.portal = made
-	return d.write()
+	d.portal = next
+	d.pages.Set(next.Pages(d.plans))
 }
 
 // change notes the plans.
-func (d *docs) change(plans []keystore.Plan) error {
+func (d *docs) change(plans []keystore.Plan) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.plans = nil
 	for _, p := range plans {
 		d.plans = append(d.plans, portal.Plan{Name: p.Name, Limits: p.Limits})
 	}
-	return d.write()
+	if d.portal != nil {
+		d.pages.Set(d.portal.Pages(d.plans))
+	}
 }
 
 // admit returns an error if a plan in force can never admit a request of an operation.
@@ -52,15 +50,4 @@ func (d *docs) admit(document keystore.Document) error {
 		}
 	}
 	return nil
-}
-
-func (d *docs) write() error {
-	if d.portal == nil {
-		return nil
-	}
-	pages, err := d.portal.Pages(d.plans)
-	if err == nil {
-		d.pages.Set(pages)
-	}
-	return err
 }

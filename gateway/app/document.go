@@ -28,7 +28,7 @@ func (c *Config) readDocument() (*api.API, error) {
 		return api.Pets(), nil
 	}
 	if c.API == "" {
-		return api.LoadWith("openapi.yaml", api.Pets().Source, c.OwnPrefix)
+		return api.LoadWith("openapi.yaml", api.Pets().Source(), c.OwnPrefix)
 	}
 	data, err := os.ReadFile(c.API)
 	if err != nil {
@@ -139,9 +139,6 @@ func (g *gateway) reload() {
 		err = g.docs.admit(g.cfg.describe(next))
 	}
 	if err == nil {
-		err = g.writeDocs(next)
-	}
-	if err == nil {
 		err = g.public.SetOperations(next.Operations)
 	}
 	if err != nil {
@@ -151,16 +148,16 @@ func (g *gateway) reload() {
 		return
 	}
 	g.badDocument.Store(nil)
+	g.showDocs(next)
 	g.api.Store(next)
 	read := g.cfg.describe(next)
 	g.keys.Describe(read)
 	g.log.Info("the document was read again", "document", read.String(), "operations", len(next.Operations))
 }
 
-// writeDocs makes the documentation of an API, if there is to be one.
-func (g *gateway) writeDocs(a *api.API) error {
-	if !g.cfg.Docs {
-		return nil
+// showDocs replaces the documentation, if there is to be one.
+func (g *gateway) showDocs(a *api.API) {
+	if g.cfg.Docs {
+		g.docs.show(portal.Config{API: a, Title: g.cfg.DocsTitle, Environment: g.cfg.Environment, KeyPrefix: g.cfg.KeyPrefix, Bans: g.cfg.edge().BanRule})
 	}
-	return g.docs.show(portal.Config{API: a, Title: g.cfg.DocsTitle, Environment: g.cfg.Environment, KeyPrefix: g.cfg.KeyPrefix, Bans: g.cfg.edge().BanRule})
 }

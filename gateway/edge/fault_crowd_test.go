@@ -269,7 +269,7 @@ func TestAllStrangersMakeRoom(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		r := newRig(t, func(s *setup) {
 			s.ConnectionsMax, s.ReadTimeout, s.WriteTimeout, s.Metrics = most, patience, patience, registry
-			s.Pages = published(portal.Page{Path: "/docs", Type: "text/plain", Body: make([]byte, 16<<20)}) // more than both kernels hold
+			s.Pages = published(page("/docs", "text/plain", portal.Content{Body: make([]byte, 16<<20)})) // more than both kernels hold
 		})
 		var strangers []*rawClient
 		for n := range most + most/10 {

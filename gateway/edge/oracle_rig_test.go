@@ -136,9 +136,13 @@ var entries = func() map[apikey.Hash]directory.Entry {
 
 // documentation replaces the portal's pages.
 var documentation = published(
-	portal.Page{Path: "/docs", Type: "text/html", ETag: `W/"abc"`, Body: []byte("a page"), Gzip: []byte("compressed")},
-	portal.Page{Path: "/openapi.yaml", Type: "application/yaml", ETag: `W/"def"`, Body: []byte("a document"), Gzip: []byte("compressed")},
+	page("/docs", "text/html", portal.Content{ETag: `W/"abc"`, Body: []byte("a page"), Gzip: []byte("compressed")}),
+	page("/openapi.yaml", "application/yaml", portal.Content{ETag: `W/"def"`, Body: []byte("a document"), Gzip: []byte("compressed")}),
 )
+
+func page(path, contentType string, content portal.Content) portal.Page {
+	return portal.Page{Path: path, Type: contentType, Content: func() portal.Content { return content }}
+}
 
 func published(all ...portal.Page) *answers.Pages {
 	pages := new(answers.Pages)

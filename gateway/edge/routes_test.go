@@ -60,7 +60,7 @@ func corpus(t testing.TB) (documents map[string][]byte) {
 	if err != nil || len(names) < 10 {
 		t.Fatalf("the corpus has %d documents, %v", len(names), err)
 	}
-	documents = map[string][]byte{"pets": api.Pets().Source}
+	documents = map[string][]byte{"pets": api.Pets().Source()}
 	for _, name := range names {
 		if documents[name], err = os.ReadFile(name); err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -41,7 +42,7 @@ func checkPages(t rapid.TB, a *api.API, all map[string]portal.Page) {
 	ids := map[string]bool{}
 	operations := 0
 	for at, p := range all {
-		for _, m := range identity.FindAllStringSubmatch(string(p.Body), -1) {
+		for _, m := range identity.FindAllStringSubmatch(string(p.Content().Body), -1) {
 			if strings.HasPrefix(p.Type, "text/html") && ids[at+"#"+m[1]] {
 				t.Fatalf("%s has two elements with the ID %s", at, m[1])
 			}
@@ -52,7 +53,7 @@ func checkPages(t rapid.TB, a *api.API, all map[string]portal.Page) {
 		if !strings.HasPrefix(p.Type, "text/html") {
 			continue
 		}
-		page := string(p.Body)
+		page := string(p.Content().Body)
 		operations += strings.Count(page, `<article class="operation`)
 		if found := regexp.MustCompile(`(?i)<script>|<[^>]* (on\w+|style)=|href="javascript:|<img|<style`).FindString(page); found != "" {
 			t.Fatalf("%s has %s", at, found)
@@ -73,7 +74,7 @@ func checkPages(t rapid.TB, a *api.API, all map[string]portal.Page) {
 	if operations != len(a.Operations) {
 		t.Fatalf("the pages have %d operations, want %d", operations, len(a.Operations))
 	}
-	llms := string(all[a.OwnPrefix+"/llms.txt"].Body)
+	llms := string(all[a.OwnPrefix+"/llms.txt"].Content().Body)
 	for _, o := range a.Operations {
 		if !strings.Contains(llms, "`"+o.Method+" "+o.Path+"`") {
 			t.Fatalf("llms.txt does not have %s %s", o.Method, o.Path)
@@ -86,7 +87,7 @@ func TestHardDocument(t *testing.T) {
 	a := load(t, "testdata/hard.yaml")
 	all := pages(t, portal.Config{API: a})
 	checkPages(t, a, all)
-	page, text := html.UnescapeString(string(all["/docs"].Body)), string(all["/docs.md"].Body)
+	page, text := html.UnescapeString(string(all["/docs"].Content().Body)), string(all["/docs.md"].Content().Body)
 	for _, want := range []string{
 		"First <strong>paragraph</strong> with a <a href=\"https://example.com\">link</a>, <code>code</code> and tags.",
 		"<li>a list</li>", "<td>2</td>", "A paragraph of HTML.",
@@ -119,27 +120,21 @@ func TestHardDocument(t *testing.T) {
 // Under a prefix of their own, the pages refer to one another and to the API as before.
 func TestOwnPrefix(t *testing.T) {
 	for _, document := range []*api.API{api.Pets(), large(t, 60, 70)} {
-		a, err := api.LoadWith("prefixed", document.Source, "/own/part")
+		a, err := api.LoadWith("prefixed", document.Source(), "/own/part")
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := portal.New(portal.Config{API: a})
-		if err != nil {
-			t.Fatal(err)
-		}
-		list, err := p.Pages(plans)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := portal.New(portal.Config{API: a})
+		list := p.Pages(plans)
 		all := map[string]portal.Page{}
 		for _, one := range list {
 			all[one.Path] = one
 		}
 		checkPages(t, a, all)
-		if page := string(all["/own/part/docs"].Body); !strings.Contains(page, `data-root="../../" data-quota="/own/part/quota"`) {
+		if page := string(all["/own/part/docs"].Content().Body); !strings.Contains(page, `data-root="../../" data-quota="/own/part/quota"`) {
 			t.Error("the page does not refer to the root of the API")
 		}
-		if page := string(all["/own/part/docs/part0"].Body); len(document.Operations) > 50 && !strings.Contains(page, `data-root="../../../"`) {
+		if len(document.Operations) > 50 && !strings.Contains(string(all["/own/part/docs/part0"].Content().Body), `data-root="../../../"`) {
 			t.Error("the page of a group does not refer to the root of the API")
 		}
 	}
@@ -173,12 +168,12 @@ func TestLargeDocument(t *testing.T) {
 	a := large(t, 300, 70)
 	began := time.Now()
 	all := pages(t, portal.Config{API: a})
-	took := time.Since(began)
-	checkPages(t, a, all)
 	largest, sum := 0, 0
 	for _, p := range all {
-		largest, sum = max(largest, len(p.Gzip)), sum+len(p.Body)+len(p.Gzip)
+		largest, sum = max(largest, len(p.Content().Gzip)), sum+len(p.Content().Body)+len(p.Content().Gzip)
 	}
+	took := time.Since(began)
+	checkPages(t, a, all)
 	t.Logf("figure: the documentation of 300 operations: %d pages, the largest of %d bytes compressed, %d kB in all, written in %v", len(all), largest, sum/1000, took)
 	if largest > pageMax {
 		t.Errorf("a page has %d bytes", largest)
@@ -187,9 +182,39 @@ func TestLargeDocument(t *testing.T) {
 		"/docs/part0": `<h1>part0</h1>`, "/docs/part0-2": `<h1>part0, part 2</h1>`, "/docs": `<a href="docs/part4#getThing299" title="GET /v1/part4/thing299/{id}">`,
 		"/docs.md": "(docs/part0-2.md): 20", "/docs/part4.md": "`GET /v1/part4/thing299/{id}`",
 	} {
-		if !strings.Contains(string(all[at].Body), want) {
+		if !strings.Contains(string(all[at].Content().Body), want) {
 			t.Errorf("%s does not have %q", at, want)
 		}
+	}
+}
+
+// A gateway does not wait for its pages: of a document whose schemas all refer to one another, it reads each operation and each schema once.
+func TestPagesAreWrittenLater(t *testing.T) {
+	paths, schemas := map[string]any{}, map[string]any{}
+	for i := range 300 {
+		ref := func(n int) map[string]any {
+			return map[string]any{"$ref": fmt.Sprintf("#/components/schemas/S%d", n%300)}
+		}
+		schemas[fmt.Sprintf("S%d", i)] = map[string]any{"type": "object", "properties": map[string]any{"a": ref(i + 1), "b": ref(2 * i), "c": map[string]any{"type": "string"}}}
+		paths[fmt.Sprintf("/v1/part%d/thing%d", i%30, i)] = map[string]any{"get": map[string]any{
+			"responses": map[string]any{"200": map[string]any{"description": "It.", "content": map[string]any{"application/json": map[string]any{"schema": ref(i)}}}},
+		}}
+	}
+	text, err := json.Marshal(map[string]any{"openapi": "3.0.3", "info": map[string]any{"title": "Linked", "version": "1"}, "paths": paths, "components": map[string]any{"schemas": schemas}})
+	must.Do(t, err)
+	a, err := api.Load("linked.json", text)
+	must.Do(t, err)
+	allocated := func() uint64 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.TotalAlloc
+	}
+	began := allocated()
+	all := pages(t, portal.Config{API: a})
+	made := allocated()
+	checkPages(t, a, all)
+	if at, late := made-began, allocated()-made; at > late/20 {
+		t.Errorf("the start allocates %d kB, the pages %d kB", at/1000, late/1000)
 	}
 }
 
@@ -197,7 +222,7 @@ func TestLargeDocument(t *testing.T) {
 func TestManyGroups(t *testing.T) {
 	size := func(operations int) (sum int) {
 		for _, p := range pages(t, portal.Config{API: large(t, operations, 4)}) {
-			sum += len(p.Body)
+			sum += len(p.Content().Body)
 		}
 		return sum
 	}
@@ -277,10 +302,8 @@ func FuzzDocument(f *testing.F) {
 		if err != nil {
 			return // the document is refused
 		}
-		p, err := portal.New(portal.Config{API: a})
-		must.Do(t, err)
-		all, err := p.Pages(plans)
-		must.Do(t, err)
+		p := portal.New(portal.Config{API: a})
+		all := p.Pages(plans)
 		byPath := map[string]portal.Page{}
 		for _, one := range all {
 			byPath[one.Path] = one

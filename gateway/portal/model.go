@@ -81,7 +81,7 @@ type operation struct {
 	Snippets             []snippet
 
 	tag     string
-	schemas map[string]bool // by name
+	schemas []*openapi3.SchemaRef // of its parameters, body and responses
 }
 
 // Ends returns the day of the sunset.
@@ -294,14 +294,15 @@ func codesOf(r *openapi3.Response) (codes []errorCode) {
 func (m *model) newOperation(o api.Operation, item *openapi3.PathItem, described *openapi3.Operation) *operation {
 	one := &operation{
 		Operation: o, Anchor: m.id(o.ID), Summary: cmp.Or(strings.TrimSpace(described.Summary), o.ID),
-		Description: strings.TrimSpace(described.Description), schemas: map[string]bool{},
+		Description: strings.TrimSpace(described.Description),
 	}
 	if len(described.Tags) > 0 {
 		one.tag = described.Tags[0]
 	}
 	for _, ref := range slices.Concat(item.Parameters, described.Parameters) {
 		if ref != nil && ref.Value != nil {
-			q := newParameter(ref.Value, one.schemas)
+			q, schema := newParameter(ref.Value)
+			one.schemas = append(one.schemas, schema)
 			one.Parameters = append(slices.DeleteFunc(one.Parameters, func(p parameter) bool { return p.Name == q.Name && p.In == q.In }), q)
 		}
 	}
@@ -309,7 +310,7 @@ func (m *model) newOperation(o api.Operation, item *openapi3.PathItem, described
 	if ref := described.RequestBody; ref != nil && ref.Value != nil {
 		if name, media := mediaOf(ref.Value.Content); media != nil {
 			one.Body = newBody(name, media)
-			references(one.schemas, media.Schema)
+			one.schemas = append(one.schemas, media.Schema)
 		}
 	}
 	m.addResponses(one, described)
@@ -332,13 +333,12 @@ func isJSON(mediaType string) bool {
 	return strings.HasSuffix(strings.TrimSpace(name), "json")
 }
 
-// newParameter adds the names of the schemas that the parameter refers to to schemas.
-func newParameter(p *openapi3.Parameter, schemas map[string]bool) parameter {
+// newParameter returns a parameter and its schema.
+func newParameter(p *openapi3.Parameter) (parameter, *openapi3.SchemaRef) {
 	media := &openapi3.MediaType{Schema: p.Schema}
 	if _, content := mediaOf(p.Content); content != nil {
 		media = content
 	}
-	references(schemas, media.Schema)
 	q := parameter{In: p.In, member: member{Name: p.Name, Description: p.Description, Type: kindOf(media.Schema, depthMax), IsRequired: p.Required}}
 	if !isEmpty(media.Schema) {
 		q.Rules, q.Options, q.IsInt = rulesOf(media.Schema.Value), optionsOf(media.Schema.Value), media.Schema.Value.Type.Is("integer")
@@ -359,7 +359,7 @@ func newParameter(p *openapi3.Parameter, schemas map[string]bool) parameter {
 	case q.Example == "" || q.Example == "string": // made up
 		q.Example = p.Name
 	}
-	return q
+	return q, media.Schema
 }
 
 // setTarget makes the path and the query of the examples: with all that a request must have.
@@ -425,7 +425,7 @@ func (m *model) addResponses(o *operation, described *openapi3.Operation) {
 		name, media := mediaOf(ref.Value.Content)
 		isError := text[0] == '4' || text[0] == '5'
 		if media != nil {
-			references(o.schemas, media.Schema)
+			o.schemas = append(o.schemas, media.Schema)
 			if r.Body = kindOf(media.Schema, depthMax); !isJSON(name) {
 				r.Body = kind{{Text: name}}
 			}

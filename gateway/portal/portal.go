@@ -2,6 +2,9 @@
 // programs that read text. Everything is made from the API's document, whatever it has: what it lacks is left out, or made up from its
 // schemas. The portal does no I/O and serves nothing: it returns bytes, and package edge sends them.
 //
+// A page is written when it is asked for the first time. The pages of a document with thousands of schemas have hundreds of megabytes, so a
+// gateway would serve late and keep what nobody reads.
+//
 // The page is complete without its script. The script adds a place to try the operations. It keeps the key in one variable,
 // and calls nothing but the API from which the page came. All references are relative, so that the page also works behind a
 // proxy that removes a prefix from paths.
@@ -15,18 +18,18 @@ import (
 	"embed"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"html/template"
+	"io"
 	"io/fs"
 	"path"
-	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	texttemplate "text/template"
 	"time"
 
 	"github.com/dustin/go-humanize"
-	"golang.org/x/sync/errgroup"
+	"github.com/getkin/kin-openapi/openapi3"
 
 	"petgate/shared/api"
 	"petgate/shared/api/clients"
@@ -64,10 +67,15 @@ func (p Plan) Limit(policy string) string {
 	return "as agreed"
 }
 
-// Page is one page. Its bytes must not be changed.
+// Page is one page. Content writes it at the first call, and panics if a template is wrong.
 type Page struct {
-	Path string // exact
-	Type string // Content-Type
+	Path    string // exact
+	Type    string // Content-Type
+	Content func() Content
+}
+
+// Content is what a page has. Its bytes must not be changed.
+type Content struct {
 	ETag string // weak: Body and Gzip have the same one
 	Body []byte
 	Gzip []byte // Body, compressed
@@ -113,82 +121,53 @@ func codeBlock(title, label, text string) map[string]string {
 	return map[string]string{"title": title, "label": label, "text": text}
 }
 
-// New returns the pages of an API. It fails only if the document cannot be written as JSON.
-func New(cfg Config) (*Portal, error) {
+// New returns the pages of an API.
+func New(cfg Config) *Portal {
 	p := &Portal{m: newModel(cfg)}
-	asJSON, err := json.Marshal(cfg.API.Document)
-	if err != nil {
-		return nil, fmt.Errorf("portal: the document as JSON: %w", err)
-	}
-	add := func(path, contentType string, body []byte) {
-		p.fixed = append(p.fixed, newPage(path, contentType, body))
+	add := func(path, contentType string, text func() []byte) {
+		p.fixed = append(p.fixed, newPage(path, contentType, text))
 	}
 	for _, f := range [][3]string{
 		{Home + "/petgate.css", "text/css; charset=utf-8", "petgate.css"},
 		{Home + "/petgate.js", "text/javascript; charset=utf-8", "petgate.js"},
 		{"/favicon.ico", "image/svg+xml", "icon.svg"}, // browsers ask for it without a page, too
 	} {
-		body, err := assets.ReadFile("assets/" + f[2])
-		if err != nil {
-			return nil, err
-		}
-		add(f[0], f[1], body)
+		add(f[0], f[1], func() []byte { return read(assets, "assets/"+f[2]) })
 	}
 	add("/openapi.yaml", "application/yaml", cfg.API.Source)
-	add("/openapi.json", "application/json", asJSON)
+	add("/openapi.json", "application/json", func() []byte { return possible(json.Marshal(cfg.API.Document)) }) // it was read from JSON, or could be
 	if !p.m.IsForeign {
-		err = fs.WalkDir(clients.Files, ".", func(name string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() {
-				return err
-			}
-			text, err := clients.Files.ReadFile(name)
-			add(Home+"/"+path.Base(name), plainType, text)
-			return err
-		})
-		if err != nil {
-			return nil, err
+		for _, name := range possible(fs.Glob(clients.Files, "*/*")) {
+			add(Home+"/"+path.Base(name), plainType, func() []byte { return read(clients.Files, name) })
 		}
 	}
-	if !p.m.IsSplit {
-		return p, nil
+	if p.m.IsSplit {
+		for _, g := range p.m.Groups {
+			p.fixed = append(p.fixed, pages(Home+"/"+g.ID, "group.md", func() *view { return newView(p.m, Home+"/"+g.ID, []*group{g}) })...)
+		}
 	}
-	written := make([][]Page, len(p.m.Groups))
-	var writers errgroup.Group
-	writers.SetLimit(runtime.GOMAXPROCS(0))
-	for i, g := range p.m.Groups {
-		writers.Go(func() (err error) {
-			written[i], err = newView(p.m, Home+"/"+g.ID, []*group{g}).pages("group.md")
-			return err
-		})
-	}
-	err = writers.Wait()
-	p.fixed = append(p.fixed, slices.Concat(written...)...)
-	return p, err
+	return p
 }
 
 // Pages returns all pages. The first one is for people.
-func (p *Portal) Pages(plans []Plan) ([]Page, error) {
-	v := newView(p.m, Home, p.m.Groups)
-	v.Plans = slices.SortedFunc(slices.Values(plans), func(a, b Plan) int {
+func (p *Portal) Pages(plans []Plan) []Page {
+	sorted := slices.SortedFunc(slices.Values(plans), func(a, b Plan) int {
 		return cmp.Or(cmp.Compare(uint64(a.Minute-1), uint64(b.Minute-1)), cmp.Compare(a.Name, b.Name)) // those without limits last
 	})
-	v.Periods = []period{{plan.Minute, "60 seconds"}, {plan.Day, "a day"}}
-	if slices.ContainsFunc(plans, func(p Plan) bool { return p.Month != 0 }) {
-		v.Periods = append(v.Periods, period{plan.Month, "a month"})
+	home := func() *view {
+		v := newView(p.m, Home, p.m.Groups)
+		v.Plans, v.Periods = sorted, []period{{plan.Minute, "60 seconds"}, {plan.Day, "a day"}}
+		if slices.ContainsFunc(sorted, func(p Plan) bool { return p.Month != 0 }) {
+			v.Periods = append(v.Periods, period{plan.Month, "a month"})
+		}
+		return v
 	}
-	all, err := v.pages("docs.md")
-	if err != nil {
-		return nil, err
-	}
-	llms, err := v.text("llms.txt")
-	if err != nil {
-		return nil, err
-	}
-	all = slices.Concat(all, []Page{newPage("/llms.txt", plainType, llms)}, p.fixed)
+	llms := newPage("/llms.txt", plainType, func() []byte { return written(texts, "llms.txt", home()) })
+	all := slices.Concat(pages(Home, "docs.md", home), []Page{llms}, p.fixed)
 	for i := range all {
 		all[i].Path = p.m.OwnPrefix + all[i].Path
 	}
-	return all, nil
+	return all
 }
 
 // view is what one page shows of a model.
@@ -206,22 +185,21 @@ type view struct {
 type period struct{ Policy, Text string }
 
 func newView(m *model, path string, groups []*group) *view {
-	v := &view{model: m, Path: path, Root: strings.Repeat("../", strings.Count(path, "/")-1)}
-	shown := map[string]bool{}
-	if m.IsSplit && path == Home {
-		shown[m.Error] = true
-		references(shown, m.doc.Components.Schemas[m.Error])
-	} else {
-		v.Shown = groups
+	v := &view{model: m, Path: path, Root: strings.Repeat("../", strings.Count(path, "/")-1), Shown: groups, Schemas: m.Schemas}
+	if !m.IsSplit {
+		return v
+	}
+	var roots []*openapi3.SchemaRef
+	if path == Home {
+		v.Shown, roots = nil, []*openapi3.SchemaRef{m.doc.Components.Schemas[m.Error]}
 	}
 	for _, g := range v.Shown {
 		for _, o := range g.Operations {
-			for name := range o.schemas {
-				shown[name] = true
-			}
+			roots = append(roots, o.schemas...)
 		}
 	}
-	v.Schemas = slices.DeleteFunc(slices.Clone(m.Schemas), func(s schema) bool { return m.IsSplit && !shown[s.Name] })
+	shown := references(roots)
+	v.Schemas = slices.DeleteFunc(slices.Clone(m.Schemas), func(s schema) bool { return !shown[s.Name] && (path != Home || s.Name != m.Error) })
 	return v
 }
 
@@ -259,48 +237,53 @@ func (v *view) First() *operation {
 	return all[max(0, slices.IndexFunc(all, func(o *operation) bool { return o.Method == "GET" && !strings.Contains(o.Path, "{") }))]
 }
 
-// pages returns the page for people, and the same as Markdown.
-func (v *view) pages(markdownTemplate string) ([]Page, error) {
-	var page bytes.Buffer
-	if err := pageTexts.ExecuteTemplate(&page, "docs.html", v); err != nil {
-		return nil, fmt.Errorf("portal: %s: %w", v.Path, err)
+// pages returns the page of a view for people, and the same as Markdown.
+func pages(path, markdown string, of func() *view) []Page {
+	return []Page{
+		newPage(path, htmlType, func() []byte { return written(pageTexts, "docs.html", of()) }),
+		newPage(path+".md", markdownType, func() []byte { return written(texts, markdown, of()) }),
 	}
-	asMarkdown, err := v.text(markdownTemplate)
-	return []Page{newPage(v.Path, htmlType, page.Bytes()), newPage(v.Path+".md", markdownType, asMarkdown)}, err
 }
 
-func (v *view) text(name string) ([]byte, error) {
+// written returns what a template makes of a view.
+func written(templates interface {
+	ExecuteTemplate(w io.Writer, name string, data any) error
+}, name string, v *view,
+) []byte {
 	var text bytes.Buffer
-	if err := texts.ExecuteTemplate(&text, name, v); err != nil {
-		return nil, fmt.Errorf("portal: %s: %w", name, err)
-	}
-	return text.Bytes(), nil
+	err := templates.ExecuteTemplate(&text, name, v)
+	return possible(text.Bytes(), err)
 }
+
+// possible returns a value. It panics for an error that only a mistake of the program can cause.
+func possible[T any](value T, err error) T {
+	if err != nil {
+		panic("bug: portal: " + err.Error())
+	}
+	return value
+}
+
+func read(files embed.FS, name string) []byte { return possible(files.ReadFile(name)) }
 
 // Guide executes a template of assets/guide.md.
-func (v *view) Guide(name string) (string, error) {
-	text, err := v.text(name)
-	return string(text), err
-}
+func (v *view) Guide(name string) string { return string(written(texts, name, v)) }
 
 // Stylesheet returns the stylesheet of the documentation. The operators' console begins with it, so that both look alike.
 func Stylesheet() ([]byte, error) { return assets.ReadFile("assets/petgate.css") }
 
-// quickBytesMin is the size from which a page is compressed quickly: a start must not wait for a document of 10 MB.
-const quickBytesMin = 512 << 10
+// writing lets one page be written at a time, so that a client that asks for all leaves processors to other requests.
+var writing sync.Mutex
 
-func newPage(path, contentType string, body []byte) Page {
-	var compressed bytes.Buffer
-	level := gzip.BestCompression
-	if len(body) > quickBytesMin {
-		level = gzip.BestSpeed
-	}
-	w, _ := gzip.NewWriterLevel(&compressed, level) // the level is valid
-	_, _ = w.Write(body)                            // a buffer takes everything
-	_ = w.Close()
-	sum := sha256.Sum256(body)
-	return Page{
-		Path: path, Type: contentType, Body: body, Gzip: compressed.Bytes(),
-		ETag: `W/"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`,
-	}
+func newPage(path, contentType string, text func() []byte) Page {
+	return Page{Path: path, Type: contentType, Content: sync.OnceValue(func() Content {
+		writing.Lock()
+		defer writing.Unlock()
+		body := text()
+		var compressed bytes.Buffer
+		w := gzip.NewWriter(&compressed)
+		_, _ = w.Write(body) // a buffer takes everything
+		_ = w.Close()
+		sum := sha256.Sum256(body)
+		return Content{ETag: `W/"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`, Body: body, Gzip: compressed.Bytes()}
+	})}
 }

@@ -38,15 +38,13 @@ func pages(t testing.TB, cfg portal.Config) map[string]portal.Page {
 	if cfg.API == nil {
 		cfg.API = api.Pets()
 	}
-	p, err := portal.New(cfg)
-	must.Do(t, err)
+	p := portal.New(cfg)
 	return written(t, p, plans)
 }
 
 func written(t testing.TB, p *portal.Portal, plans []portal.Plan) map[string]portal.Page {
 	t.Helper()
-	all, err := p.Pages(plans)
-	must.Do(t, err)
+	all := p.Pages(plans)
 	byPath := map[string]portal.Page{}
 	for _, p := range all {
 		if _, twice := byPath[p.Path]; twice {
@@ -73,12 +71,12 @@ func TestPages(t *testing.T) {
 	types := map[string]string{}
 	for path, p := range all {
 		types[path] = p.Type
-		if p.ETag != again[path].ETag || !regexp.MustCompile(`^W/"[\w-]{16}"$`).MatchString(p.ETag) {
-			t.Errorf("%s: the ETags of two starts are %s and %s", path, p.ETag, again[path].ETag)
+		if p.Content().ETag != again[path].Content().ETag || !regexp.MustCompile(`^W/"[\w-]{16}"$`).MatchString(p.Content().ETag) {
+			t.Errorf("%s: the ETags of two starts are %s and %s", path, p.Content().ETag, again[path].Content().ETag)
 		}
-		r, err := gzip.NewReader(bytes.NewReader(p.Gzip))
+		r, err := gzip.NewReader(bytes.NewReader(p.Content().Gzip))
 		must.Do(t, err)
-		if text, err := io.ReadAll(r); err != nil || !bytes.Equal(text, p.Body) {
+		if text, err := io.ReadAll(r); err != nil || !bytes.Equal(text, p.Content().Body) {
 			t.Errorf("%s: the compressed body is another one (%v)", path, err)
 		}
 	}
@@ -86,7 +84,7 @@ func TestPages(t *testing.T) {
 		t.Error(diff)
 	}
 	checkPages(t, api.Pets(), all)
-	if etag := pages(t, portal.Config{Title: "Other"})["/docs"].ETag; etag == all["/docs"].ETag {
+	if etag := pages(t, portal.Config{Title: "Other"})["/docs"].Content().ETag; etag == all["/docs"].Content().ETag {
 		t.Error("another title has the same ETag")
 	}
 }
@@ -96,10 +94,10 @@ func TestSize(t *testing.T) {
 	const scriptMax, compressedMax = 25_000, 30_000
 	all, sum := pages(t, portal.Config{}), 0
 	for _, path := range []string{"/docs", "/docs/petgate.css", "/docs/petgate.js"} {
-		sum += len(all[path].Gzip)
+		sum += len(all[path].Content().Gzip)
 	}
-	t.Logf("script: %d bytes; page, stylesheet and script, compressed: %d bytes", len(all["/docs/petgate.js"].Body), sum)
-	if n := len(all["/docs/petgate.js"].Body); n > scriptMax {
+	t.Logf("script: %d bytes; page, stylesheet and script, compressed: %d bytes", len(all["/docs/petgate.js"].Content().Body), sum)
+	if n := len(all["/docs/petgate.js"].Content().Body); n > scriptMax {
 		t.Errorf("the script has %d bytes, want at most %d", n, scriptMax)
 	}
 	if sum > compressedMax {
@@ -138,7 +136,7 @@ func TestDocsAreComplete(t *testing.T) {
 	want = append(want, "pets:read", "pets:write", "free", "300", "100,000", "as agreed", "5 December 2030", "ptg_live_")
 	all := pages(t, portal.Config{})
 	for _, path := range []string{"/docs", "/docs.md"} {
-		text := string(all[path].Body)
+		text := string(all[path].Content().Body)
 		for _, w := range want {
 			if !strings.Contains(text, w) {
 				t.Errorf("%s does not have %q", path, w)
@@ -151,14 +149,14 @@ func TestDocsAreComplete(t *testing.T) {
 func TestTitleIsText(t *testing.T) {
 	const title = `<script>alert("1")</script>`
 	all := pages(t, portal.Config{Title: title, Environment: apikey.Test})
-	page := string(all["/docs"].Body)
+	page := string(all["/docs"].Content().Body)
 	if strings.Contains(page, "<script>alert") || !strings.Contains(page, "&lt;script&gt;alert") {
 		t.Error("the title is markup")
 	}
 	if !strings.Contains(page, "ptg_test_") || strings.Contains(page, "ptg_live_") {
 		t.Error("a page for test keys shows others")
 	}
-	if !strings.HasPrefix(string(all["/docs.md"].Body), "# "+title+", version 1.0.0\n") {
+	if !strings.HasPrefix(string(all["/docs.md"].Content().Body), "# "+title+", version 1.0.0\n") {
 		t.Error("docs.md has another title")
 	}
 }
@@ -166,7 +164,7 @@ func TestTitleIsText(t *testing.T) {
 // The examples name the variable of the key and contain no key.
 func TestSnippets(t *testing.T) {
 	operations := api.Pets().Operations
-	page := string(pages(t, portal.Config{})["/docs"].Body)
+	page := string(pages(t, portal.Config{})["/docs"].Content().Body)
 	for _, language := range []string{"curl", "go", "typescript", "python"} {
 		blocks := regexp.MustCompile(`(?s)<pre class="`+language+`".*?</pre>`).FindAllString(page, -1)
 		if len(blocks) != len(operations) {
@@ -181,7 +179,7 @@ func TestSnippets(t *testing.T) {
 }
 
 func TestDocumentAsJSON(t *testing.T) {
-	body := pages(t, portal.Config{})["/openapi.json"].Body
+	body := pages(t, portal.Config{})["/openapi.json"].Content().Body
 	doc, err := openapi3.NewLoader().LoadFromData(body)
 	must.Do(t, err)
 	if err := doc.Validate(t.Context()); err != nil {
@@ -224,7 +222,7 @@ func TestTextsOfThePages(t *testing.T) {
 		"/openapi.yaml": {replaced},
 	} {
 		for _, text := range texts {
-			if lacked, isLacked := strings.CutPrefix(text, "!"); isLacked == strings.Contains(string(all[path].Body), lacked) {
+			if lacked, isLacked := strings.CutPrefix(text, "!"); isLacked == strings.Contains(string(all[path].Content().Body), lacked) {
 				t.Errorf("%s has %q: %t", path, lacked, !isLacked)
 			}
 		}
@@ -234,7 +232,7 @@ func TestTextsOfThePages(t *testing.T) {
 // The reference lists only the codes that an operation can be answered with: first its own, then those that other operations have too.
 func TestCodesOfAnOperation(t *testing.T) {
 	all := pages(t, portal.Config{})
-	_, operation, _ := strings.Cut(string(all["/docs.md"].Body), "`GET /v1/quota`\n")
+	_, operation, _ := strings.Cut(string(all["/docs.md"].Content().Body), "`GET /v1/quota`\n")
 	operation, _, _ = strings.Cut(operation, "\n## ")
 	for _, want := range []string{
 		"\n- 429: `quota_polling`\n", "\n- Errors that other operations have too: 400 `bad_request`; 401 `missing_api_key`, `malformed_api_key`, `invalid_api_key`; ",
@@ -244,7 +242,7 @@ func TestCodesOfAnOperation(t *testing.T) {
 			t.Errorf("%q is missing in\n%s", want, operation)
 		}
 	}
-	_, operation, _ = strings.Cut(string(all["/docs"].Body), `id="createPet"`)
+	_, operation, _ = strings.Cut(string(all["/docs"].Content().Body), `id="createPet"`)
 	operation, _, _ = strings.Cut(operation, "</article>")
 	own, shared, _ := strings.Cut(operation, "<details>")
 	for _, code := range []string{"invalid_request", "unsupported_media_type", "idempotency_key_reused", "outcome_unknown"} {
@@ -257,7 +255,7 @@ func TestCodesOfAnOperation(t *testing.T) {
 			t.Errorf("%s is not folded", code)
 		}
 	}
-	_, headers, _ := strings.Cut(string(all["/docs.md"].Body), "## Headers of some responses\n")
+	_, headers, _ := strings.Cut(string(all["/docs.md"].Content().Body), "## Headers of some responses\n")
 	headers, _, _ = strings.Cut(headers, "\n## ")
 	for _, want := range []string{
 		"`Allow`: On a 405: ", "`WWW-Authenticate`: On a 401: What is wrong", " On a 403: The scope", "`Link`: On a page of a list: the next page. ",
@@ -278,7 +276,7 @@ func TestExamples(t *testing.T) {
 		"getQuota":  "Response 200\n{\n  \"plan\": \"free\",\n  \"tenant\": \"ten_",
 		"getUsage":  "Response 200\n{\n  \"by\": \"day\",",
 	} {
-		_, operation, _ := strings.Cut(string(all["/docs"].Body), `<article class="operation split" id="`+id+`"`)
+		_, operation, _ := strings.Cut(string(all["/docs"].Content().Body), `<article class="operation split" id="`+id+`"`)
 		operation, _, _ = strings.Cut(operation, "</article>")
 		_, shown, _ := strings.Cut(operation, `<p class="title">`)
 		shown = html.UnescapeString(regexp.MustCompile(`</p><pre[^>]*><code>`).ReplaceAllString(shown, "\n"))
@@ -290,7 +288,7 @@ func TestExamples(t *testing.T) {
 		`-H &#34;Idempotency-Key: $(openssl rand -hex 16)&#34;`, `client.CreatePet(ctx, petgate.NewPet{Name: &#34;Rex&#34;, CategoryID: 1}, nil)`,
 		`await client.createPet({ name: &#34;Rex&#34;, categoryId: 1 })`, `&#34;Idempotency-Key&#34;: str(uuid.uuid4()),`,
 	} {
-		if !strings.Contains(string(all["/docs"].Body), want) {
+		if !strings.Contains(string(all["/docs"].Content().Body), want) {
 			t.Errorf("no example has %s", want)
 		}
 	}
@@ -300,29 +298,28 @@ func TestExamples(t *testing.T) {
 func TestPlansAndBansInForce(t *testing.T) {
 	rule := ban.Product
 	rule.For, rule.Max = 90*time.Second, 2*time.Hour
-	p, err := portal.New(portal.Config{API: api.Pets(), Environment: apikey.Live, Bans: rule})
-	must.Do(t, err)
+	p := portal.New(portal.Config{API: api.Pets(), Environment: apikey.Live, Bans: rule})
 	before := written(t, p, plans)
 	after := written(t, p, append([]portal.Plan{{Name: "gold", Limits: plan.Limits{Minute: 301, Day: 7}}, {Name: "half", Limits: plan.Limits{Minute: 5, Month: 5000}}}, plans[:2]...))
 	for path, one := range after {
-		if changed := one.ETag != before[path].ETag; changed != (path == "/docs" || path == "/docs.md") {
+		if changed := one.Content().ETag != before[path].Content().ETag; changed != (path == "/docs" || path == "/docs.md") {
 			t.Errorf("%s has changed: %t", path, changed)
 		}
 	}
 	const want = "| requests in a month |\n|---|---|---|---|\n| half | 5 | no limit | 5,000 |\n| pro | 300 | 10,000 | no limit |\n| gold | 301 | 7 | no limit |\n" +
 		"| enterprise | as agreed | as agreed | as agreed |\n\n"
-	if text := string(after["/docs.md"].Body); !strings.Contains(text, want) || strings.Contains(text, "| free |") || strings.Contains(string(before["/docs.md"].Body), "in a month |") {
+	if text := string(after["/docs.md"].Content().Body); !strings.Contains(text, want) || strings.Contains(text, "| free |") || strings.Contains(string(before["/docs.md"].Content().Body), "in a month |") {
 		t.Errorf("the plans are not %q in\n%s", want, text)
 	}
-	if row := `<tr><th scope="row">gold</th><td class="number">301</td><td class="number">7</td><td class="number">no limit</td></tr>`; !strings.Contains(string(after["/docs"].Body), row) {
+	if row := `<tr><th scope="row">gold</th><td class="number">301</td><td class="number">7</td><td class="number">no limit</td></tr>`; !strings.Contains(string(after["/docs"].Content().Body), row) {
 		t.Errorf("the page does not have %s", row)
 	}
 	const banned = "is banned: for 1m30s the first time, then for longer, up to 2h."
 	for _, path := range []string{"/docs", "/docs.md", "/llms.txt"} {
-		if !strings.Contains(string(before[path].Body), banned) {
+		if !strings.Contains(string(before[path].Content().Body), banned) {
 			t.Errorf("%s does not have %q", path, banned)
 		}
-		if strings.Contains(string(pages(t, portal.Config{})[path].Body), "is banned: ") {
+		if strings.Contains(string(pages(t, portal.Config{})[path].Content().Body), "is banned: ") {
 			t.Errorf("%s warns of bans that are switched off", path)
 		}
 	}

@@ -194,9 +194,9 @@ func rulesOf(s *openapi3.Schema) string {
 	return strings.Join(rules, "; ")
 }
 
-// references adds to found the names of the schemas that a schema refers to, and of those that these refer to.
-func references(found map[string]bool, ref *openapi3.SchemaRef) {
-	seen := map[*openapi3.Schema]bool{}
+// references returns the names of the schemas that some schemas refer to, and of those that these refer to.
+func references(roots []*openapi3.SchemaRef) map[string]bool {
+	found, seen := map[string]bool{}, map[*openapi3.Schema]bool{}
 	var visit func(*openapi3.SchemaRef)
 	visit = func(ref *openapi3.SchemaRef) {
 		if isEmpty(ref) {
@@ -210,11 +210,12 @@ func references(found map[string]bool, ref *openapi3.SchemaRef) {
 		}
 		seen[ref.Value] = true
 		s := ref.Value
-		for _, part := range slices.Concat(s.AllOf, s.OneOf, s.AnyOf, slices.Collect(maps.Values(s.Properties))) {
+		for _, part := range slices.Concat(s.AllOf, s.OneOf, s.AnyOf, slices.Collect(maps.Values(s.Properties)), []*openapi3.SchemaRef{s.Items, s.AdditionalProperties.Schema}) {
 			visit(part)
 		}
-		visit(s.Items)
-		visit(s.AdditionalProperties.Schema)
 	}
-	visit(ref)
+	for _, root := range roots {
+		visit(root)
+	}
+	return found
 }

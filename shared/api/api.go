@@ -21,11 +21,11 @@ type API struct {
 	Name       string // of the document, for messages
 	Title      string
 	Version    string
-	Hash       string      // the beginning of the document's SHA-256: 12 hexadecimal digits
-	Source     []byte      // the document that clients get, as YAML
-	Document   *openapi3.T // the same; its paths are complete, so its only server is "/"
-	Operations []Operation // in the order of their patterns, then by method
-	OwnPrefix  string      // of the gateway's own paths; empty: they stand where the pets' document has them
+	Hash       string        // the beginning of the document's SHA-256: 12 hexadecimal digits
+	Source     func() []byte // the document that clients get, as YAML; it is written at the first call
+	Document   *openapi3.T   // the same; its paths are complete, so its only server is "/"
+	Operations []Operation   // in the order of their patterns, then by method
+	OwnPrefix  string        // of the gateway's own paths; empty: they stand where the pets' document has them
 }
 
 // Operation is one operation of the document.

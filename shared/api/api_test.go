@@ -18,7 +18,7 @@ import (
 
 func load(t *testing.T) *openapi3.T {
 	t.Helper()
-	doc, err := openapi3.NewLoader().LoadFromData(api.Pets().Source)
+	doc, err := openapi3.NewLoader().LoadFromData(api.Pets().Source())
 	if err != nil {
 		t.Fatal(err)
 	}

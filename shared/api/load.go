@@ -48,7 +48,7 @@ func LoadWith(name string, data []byte, ownPrefix string) (*API, error) {
 		return nil, l.problems
 	}
 	sum := sha256.Sum256(data)
-	a := &API{Name: name, Hash: hex.EncodeToString(sum[:6]), Source: data, Document: doc, OwnPrefix: ownPrefix}
+	a := &API{Name: name, Hash: hex.EncodeToString(sum[:6]), Source: func() []byte { return data }, Document: doc, OwnPrefix: ownPrefix}
 	if doc.Info != nil {
 		a.Title, a.Version = doc.Info.Title, doc.Info.Version
 	}

@@ -67,7 +67,7 @@ paths:
 	if got.Title != "Orders" || got.Version != "7" || len(got.Hash) != 12 || strings.Join(got.Scopes(), " ") != "read write orders:write" {
 		t.Errorf("title %q, version %q, hash %q, scopes %q", got.Title, got.Version, got.Hash, got.Scopes())
 	}
-	again, err := api.Load("again", got.Source)
+	again, err := api.Load("again", got.Source())
 	must.Do(t, err)
 	if diff := cmp.Diff(got.Operations, again.Operations); diff != "" {
 		t.Errorf("the document that clients get has other operations: %s", diff)
@@ -76,7 +76,7 @@ paths:
 		t.Errorf("the gateway's codes are %s", codes)
 	}
 	// What clients get says where the operations stand, and that they need the gateway's key.
-	shown, err := openapi3.NewLoader().LoadFromData(got.Source)
+	shown, err := openapi3.NewLoader().LoadFromData(got.Source())
 	must.Do(t, err)
 	if err := shown.Validate(t.Context(), openapi3.DisableExamplesValidation()); err != nil && !strings.Contains(err.Error(), "responses") {
 		t.Error(err)
@@ -179,7 +179,7 @@ func bomb() (text string) {
 
 // The gateway's own paths can be moved out of a document's way, also of the pets'.
 func TestOwnPrefix(t *testing.T) {
-	for name, text := range map[string]string{"pets": string(api.Pets().Source), "another": describe("  /v1/quota: {get: {}}")} {
+	for name, text := range map[string]string{"pets": string(api.Pets().Source()), "another": describe("  /v1/quota: {get: {}}")} {
 		a, err := api.LoadWith(name, []byte(text), "/gateway")
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -190,7 +190,7 @@ func TestOwnPrefix(t *testing.T) {
 				own = append(own, o.Path)
 			}
 		}
-		if strings.Join(own, " ") != "/gateway/quota /gateway/usage" || !strings.Contains(string(a.Source), "\n    /gateway/quota:\n") {
+		if strings.Join(own, " ") != "/gateway/quota /gateway/usage" || !strings.Contains(string(a.Source()), "\n    /gateway/quota:\n") {
 			t.Errorf("%s: the own operations stand at %s", name, own)
 		}
 	}
@@ -213,7 +213,7 @@ func TestCorpus(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		again, err := openapi3.NewLoader().LoadFromData(a.Source)
+		again, err := openapi3.NewLoader().LoadFromData(a.Source())
 		if err != nil {
 			t.Errorf("%s: as served: %v", name, err)
 			continue

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"go.yaml.in/yaml/v3"
@@ -109,13 +110,17 @@ func (l *loading) addOwn(a *API) {
 			one.Security = openapi3.NewSecurityRequirements()
 		}
 	}
-	shown, err := to.MarshalYAML()
-	if err == nil {
-		a.Source, err = yaml.Marshal(shown)
-	}
-	if err != nil {
-		l.refuse("the document", "it cannot be written with the gateway's own operations: %v", err)
-	}
+	a.Source = sync.OnceValue(func() []byte {
+		value, err := to.MarshalYAML()
+		var written []byte
+		if err == nil {
+			written, err = yaml.Marshal(value)
+		}
+		if err != nil {
+			panic("bug: " + err.Error()) // it was read from JSON, or could be
+		}
+		return written
+	})
 }
 
 func copyAll[M ~map[string]V, V any](to *M, from M) {
