@@ -45,7 +45,7 @@ test: ## run the tests with the race detector, against real servers
 # Only Linux has systemd.
 e2e: ## run the tests in full size with built programs, and print a line for each figure
 	@$(IN) TEST_PROGRAMS="haproxy nginx chromium nodejs esbuild prometheus sqlite3 $$(uname | sed -n s/Linux/systemd/p)" PETGATE_BIN="$(ROOT)bin" \
-		deploy/services.sh sh -c '$(BUILD) && exec go run ./deploy/figures'
+		deploy/services.sh sh -c '$(BUILD) && exec go run ./shared/testkit/figures'
 
 # One test, which reports its progress. A seed repeats the order of the faults: make soak SEEDS=7
 soak: ## break the built programs and servers at random for DURATION (2m) with each of SEEDS (1 to 10), and judge what clients see

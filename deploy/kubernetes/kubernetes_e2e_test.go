@@ -95,7 +95,7 @@ func (p *probe) notices() time.Duration {
 // render returns the objects of a kustomization. Unknown kinds and fields are errors.
 func render(t *testing.T, path string) []byte {
 	t.Helper()
-	cmd := exec.Command("go", "run", "-C", "render", ".", filepath.Join("..", path))
+	cmd := exec.Command("go", "run", "-C", "../../shared/testkit/render", ".", filepath.Join("../../../deploy/kubernetes", path))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

@@ -1,4 +1,4 @@
-module petgate/deploy/kubernetes/render
+module petgate/shared/testkit/render
 
 go 1.26.0
 
