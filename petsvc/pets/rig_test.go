@@ -66,7 +66,7 @@ func launchUntil(t testing.TB, ctx context.Context, url string, config pets.Conf
 		DialContext:         func(context.Context, string, string) (net.Conn, error) { return r.listener.Dial() },
 		MaxIdleConnsPerHost: 256,
 	}}
-	if r.doc, err = openapi3.NewLoader().LoadFromData(api.Pets().Source); err != nil {
+	if r.doc, err = openapi3.NewLoader().LoadFromData(api.Pets().Source()); err != nil {
 		t.Fatal(err)
 	}
 	for _, item := range r.doc.Paths.Map() {
