@@ -30,7 +30,6 @@ var syntax = slices.Concat(
 		{"two empty lines before the request", "9112 2.2", "GET /v1/pets 0|bad_request", "\r\n\r\n" + rawGet()},
 		{"a thousand empty lines before the request", "9112 2.2", "GET /v1/pets 0|bad_request", repeat("\r\n", 1000) + rawGet()},
 		{"no version and no fields", "9112 3", bad, "GET /v1/pets\r\n\r\n"},
-		{"no version and nothing else", "9112 3", bad, "GET /v1/pets\r\n"},
 		{"HTTP/1.0", "9112 9.3", "GET /v1/pets 0; close", rawStart("GET /v1/pets HTTP/1.0")},
 		{"HTTP/1.0 kept alive", "9112 9.3", ok, rawStart("GET /v1/pets HTTP/1.0", "Connection: keep-alive")},
 		{"HTTP/1.2", "9110 2.5", ok, rawStart("GET /v1/pets HTTP/1.2")},

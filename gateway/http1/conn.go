@@ -143,19 +143,12 @@ func (c *Conn) awaitHead() error {
 		if err := c.skipBlank(&hasBlank); err != nil {
 			return err
 		}
-		hasLine := scanned > 0
 		switch head, found := r.head(&scanned); found {
 		case complete:
 			c.head = head
 			return nil
 		case broken:
 			return errLineEnd
-		}
-		if !hasLine && scanned > 0 {
-			// Refused at once, because nothing more would arrive: a client of HTTP/0.9 sends no version and nothing after the line.
-			if line, _ := cutLine(r.unused()); bytes.Count(line, []byte{' '}) < 2 {
-				return errRequestLine
-			}
 		}
 		if r.Buffered() > 0 && c.move(idle, arriving) {
 			c.finishBy(time.Now(), c.settings.Timeouts.Read)

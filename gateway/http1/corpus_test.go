@@ -96,7 +96,6 @@ var requests = []struct{ name, bytes, read string }{
 	{"HTTP/1.0", "GET / HTTP/1.0\r\n\r\n", "GET / 0; closes"},
 	{"HTTP/1.0 that stays", "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", "GET / 0; end"},
 	{"absolute form", "GET http://a/b HTTP/1.1\r\nHost: a\r\n\r\n", "GET /b 0; end"},
-	{"no version, and nothing after the line", "GET /\r\n", "malformed"},
 	{"a higher minor version", "GET / HTTP/1.2\r\nHost: a\r\n\r\n", "GET / 0; end"},
 	{"no host", "GET / HTTP/1.1\r\n\r\n", "malformed"},
 	{"two hosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", "malformed"},
@@ -253,7 +252,6 @@ func TestParseDigits(t *testing.T) {
 	f("0", 0, true)
 	f("007", 7, true)
 	f("999999999999999999", 999999999999999999, true)
-	f("1000000000000000000", 0, false)
 	f("9223372036854775808", 0, false)
 	f("18446744073709551621", 0, false)
 	f("", 0, false)

@@ -1,6 +1,9 @@
 package http1
 
-import "bytes"
+import (
+	"bytes"
+	"strconv"
+)
 
 // Classes of bytes, one bit each. A byte above 127 is obs-text, which belongs only to valueByte.
 const (
@@ -10,7 +13,6 @@ const (
 	queryByte                   // pathByte and "?" (RFC 3986, section 3.4)
 	hostByte                    // the bytes of host names
 	digitByte
-	hexByte
 )
 
 var classes = func() (table [256]uint8) {
@@ -31,7 +33,6 @@ var classes = func() (table [256]uint8) {
 	// The other bytes of reg-name (RFC 3986, section 3.2.2) are refused. No host that this gateway serves has them in its name.
 	add(hostByte, digits+letters+"-._")
 	add(digitByte, digits)
-	add(hexByte, digits+"abcdefABCDEF")
 	return table
 }()
 
@@ -93,44 +94,26 @@ func nextElement(list []byte) (element, rest []byte) {
 	return Trim(element), rest
 }
 
-// ParseDigits reads 1*DIGIT. It takes at most 18 digits after leading zeros, so the number cannot overflow.
-func ParseDigits(b []byte) (n int64, ok bool) {
-	for _, c := range b {
-		if n >= 1e17 || !is(c, digitByte) {
-			return 0, false
-		}
-		n = n*10 + int64(c-'0')
-	}
-	return n, len(b) > 0
+// ParseDigits reads 1*DIGIT.
+func ParseDigits(b []byte) (n int64, ok bool) { return parse(b, 10) }
+
+func parse(digits []byte, base int) (n int64, ok bool) {
+	u, err := strconv.ParseUint(string(digits), base, 63) // it takes no sign
+	return int64(u), err == nil
 }
 
-// parseChunkSize reads the line before a chunk's data (RFC 9112, section 7.1): up to 16 hexadecimal digits, then extensions,
-// which are checked and ignored. It refuses blanks around an extension, although the RFC allows them.
+// parseChunkSize reads the line before a chunk's data (RFC 9112, section 7.1): hexadecimal digits, then extensions, which are
+// checked and ignored. It refuses blanks around an extension, although the RFC allows them.
 func parseChunkSize(line []byte) (n int64, ok bool) {
-	digits := line
+	digits, extensions := line, []byte(nil)
 	if semicolon := bytes.IndexByte(line, ';'); semicolon >= 0 {
-		digits = line[:semicolon]
-		if !areExtensions(line[semicolon:]) {
-			return 0, false
-		}
+		digits, extensions = line[:semicolon], line[semicolon:]
 	}
-	if len(digits) == 0 || len(digits) > 16 {
-		return 0, false
-	}
-	for _, c := range digits {
-		switch {
-		case !is(c, hexByte) || n >= 1<<58:
-			return 0, false
-		case c <= '9':
-			n = n<<4 | int64(c-'0')
-		default:
-			n = n<<4 | int64(c|0x20-'a'+10)
-		}
-	}
-	return n, true
+	n, ok = parse(digits, 16)
+	return n, ok && areExtensions(extensions)
 }
 
-// areExtensions reports whether b is one or more chunk extensions (RFC 9112, section 7.1.1): a semicolon, a name, and perhaps an
+// areExtensions reports whether b is chunk extensions (RFC 9112, section 7.1.1): a semicolon, a name, and perhaps an
 // equals sign and a value, which is a token or a quoted string.
 func areExtensions(b []byte) bool {
 	for len(b) > 0 {
@@ -186,9 +169,11 @@ func quotedLen(b []byte) int {
 	return 0
 }
 
-func unhex(c byte) byte {
-	if c <= '9' {
-		return c - '0'
+// unhex returns the byte that a percent-encoding at the start of b stands for (RFC 3986, section 2.1).
+func unhex(b []byte) (c byte, ok bool) {
+	if len(b) < len("%00") {
+		return 0, false
 	}
-	return c | 0x20 - 'a' + 10
+	n, ok := parse(b[1:len("%00")], 16)
+	return byte(n), ok
 }

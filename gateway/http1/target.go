@@ -3,6 +3,7 @@ package http1
 import (
 	"bytes"
 	"net/netip"
+	"slices"
 )
 
 // readTarget reduces the target to origin form (RFC 9112, section 3.2.1).
@@ -102,10 +103,7 @@ func checkPath(path []byte) error {
 		}
 		switch c := path[i]; {
 		case c == '%':
-			if i+2 >= len(path) || !is(path[i+1], hexByte) || !is(path[i+2], hexByte) {
-				return errPathEncoding
-			}
-			if d := unhex(path[i+1])<<4 | unhex(path[i+2]); d == '/' || d == '\\' || d < ' ' || d == 0x7f {
+			if d, ok := unhex(path[i:]); !ok || d == '/' || d == '\\' || d < ' ' || d == 0x7f {
 				return errPathEncoding
 			}
 			i += 2
@@ -118,25 +116,16 @@ func checkPath(path []byte) error {
 // isDots reports whether a segment is "." or "..", also if encoded. It ignores parameters, as some servers do.
 func isDots(segment []byte) bool {
 	segment, _, _ = bytes.Cut(segment, []byte{';'})
-	dots := 0
-	for i := 0; i < len(segment); i++ {
-		switch {
-		case segment[i] == '.':
-		case segment[i] == '%' && segment[i+1] == '2' && segment[i+2]|0x20 == 'e':
-			i += 2
-		default:
-			return false
-		}
-		dots++
-	}
-	return dots == 1 || dots == 2
+	return slices.ContainsFunc(dots, func(d string) bool { return EqualFold(segment, d) })
 }
+
+var dots = []string{".", "..", "%2e", ".%2e", "%2e.", "%2e%2e"}
 
 // isQuery reports whether b is a valid query (RFC 3986, section 3.4).
 func isQuery(b []byte) bool {
 	for i := 0; i < len(b); i++ {
 		if b[i] == '%' {
-			if i+2 >= len(b) || !is(b[i+1], hexByte) || !is(b[i+2], hexByte) {
+			if _, ok := unhex(b[i:]); !ok {
 				return false
 			}
 			i += 2

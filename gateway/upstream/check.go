@@ -97,94 +97,62 @@ func (h *host) probe(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("GET %s: %w", check.Path, err)
 	case response.Status == http.StatusUnauthorized:
-		return &statusError{check.Path, response.Status, refusedReason}
+		return fmt.Errorf("GET %s %w 401: %s", check.Path, errResponded, refusedReason)
 	case response.Status/100 != 2:
-		return &statusError{check.Path, response.Status, fmt.Sprintf("%.*q", reasonRunesMax, response.Body.Bytes)}
+		return fmt.Errorf("GET %s %w %d: %.*q", check.Path, errResponded, response.Status, reasonRunesMax, response.Body.Bytes)
 	}
 	return nil
 }
 
+// errResponded says that an instance has responded to a check with a status other than 2xx.
+var errResponded = errors.New("responded with")
+
 // reasonRunesMax is how much of a response's body the log quotes.
 const reasonRunesMax = 200
 
-// statusError is a response to a check that says that the instance is not well.
-type statusError struct {
-	path   string
-	status int
-	reason string
-}
-
-func (e *statusError) Error() string {
-	return fmt.Sprintf("GET %s responded with %d: %s", e.path, e.status, e.reason)
-}
-
 // isCertain reports whether a failed check cannot be a matter of slowness.
 func isCertain(err error) bool {
-	_, isStatus := errors.AsType[*statusError](err)
-	return isStatus || isCertificate(err) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT)
+	return errors.Is(err, errResponded) || isCertificate(err) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT)
 }
 
-// isOurs reports whether a check failed because this process or host ran out of a resource.
-func isOurs(err error) bool {
-	for _, own := range []error{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS, syscall.ENOMEM} {
-		if errors.Is(err, own) {
-			return true
-		}
-	}
-	return false
-}
-
-// judge applies the result of a check.
+// judge applies the result of a check, and logs if that changes what the instance gets.
 func (p *Pool) judge(h *host, err error) {
 	p.checking.Lock()
 	defer p.checking.Unlock()
-	s := &h.standing
-	switch {
-	case err == nil:
+	s, log, was := &h.standing, p.cfg.Log.With("upstream", h.address), h.effect()
+	if err == nil {
 		*s = standing{}
 		h.outUntil.CompareAndSwap(untilChecked, 0)
-	case isOurs(err): // it says nothing about the instance
-		h.checkFailures.Add(1)
+		if was != "" {
+			log.Info("the check of an upstream succeeds again")
+		}
 		return
-	default:
-		h.checkFailures.Add(1)
-		if s.missed++; s.cause == nil && s.missed < failuresToEject && !isCertain(err) {
-			return
-		}
-		if s.cause == nil {
-			s.since = time.Now()
-		}
-		s.cause = err
-		if p.hasOther(h, time.Now()) && h.outUntil.Swap(untilChecked) != untilChecked {
-			h.ejections.Add(1)
-		}
 	}
-	h.report()
+	h.checkFailures.Add(1)
+	if s.missed++; s.cause == nil && s.missed < failuresToEject && !isCertain(err) {
+		return
+	}
+	if s.cause == nil {
+		s.since = time.Now()
+	}
+	s.cause = err
+	if p.hasOther(h, time.Now()) && h.outUntil.Swap(untilChecked) != untilChecked {
+		h.ejections.Add(1)
+	}
+	if is := h.effect(); is != was {
+		log.Warn("the check of an upstream fails: "+is, "error", err.Error())
+	}
 }
 
-// reportsAtOnce is how many changes of an instance are logged at once. A restart has two, each with its reason.
-const reportsAtOnce = 6
-
-// report logs that the result of the checks has changed. After reportsAtOnce lines it logs at most one in logEvery: the next check
-// then reports the change.
-func (h *host) report() {
-	says := ""
+// effect says what the failures of its checks mean for the instance. It is empty if they succeed.
+func (h *host) effect() string {
 	switch {
 	case h.isCheckedOut():
-		says = "an upstream gets only requests that no other takes, until its check succeeds"
+		return "until it succeeds, the upstream gets only requests that no other upstream takes"
 	case h.standing.cause != nil:
-		says = "the check of an upstream fails; it still gets requests, because no other upstream does"
+		return "it still gets requests, because no other upstream does"
 	}
-	if says == h.reported || !h.reports.Allow() {
-		return
-	}
-	h.reported = says
-	log := h.pool.cfg.Log.With("upstream", h.address)
-	if says == "" {
-		log.Info("the check of an upstream succeeds again")
-	} else {
-		log.Warn(says, "error", h.standing.cause.Error())
-	}
+	return ""
 }
 
 // hasOther reports whether an instance at another address is in.
@@ -219,11 +187,7 @@ func (p *Pool) Problems() (found []string) {
 			add("the last requests to %s failed, and none has succeeded since: the log says why", h.address)
 		}
 		if s.cause != nil {
-			effect := "it still gets requests, because no other upstream does"
-			if h.isCheckedOut() {
-				effect = "until its check succeeds, it gets only requests that no other upstream takes"
-			}
-			add("the check of %s fails since %s: %v; %s", h.address, s.since.UTC().Format(time.RFC3339), s.cause, effect)
+			add("the check of %s fails since %s: %v; %s", h.address, s.since.UTC().Format(time.RFC3339), s.cause, h.effect())
 		}
 	}
 	return found

@@ -21,7 +21,7 @@ import (
 var (
 	errDown = fmt.Errorf("dial: %w", syscall.ECONNREFUSED)
 	errLate = errors.New("no response")
-	errIll  = &statusError{path: "/readyz", status: 503}
+	errIll  = fmt.Errorf("GET /readyz %w 503", errResponded)
 )
 
 // checkedPool returns a pool with n instances that do not exist.
@@ -81,31 +81,6 @@ func TestJudge(t *testing.T) {
 	f("the last one stays in", 2, true, false, result{0, errDown}, result{1, errDown}, result{1, errDown})
 	f("the last one leaves when another is back", 4, false, true,
 		result{0, errDown}, result{1, errDown}, result{0, nil}, result{1, errDown})
-	f("a lack of descriptors says nothing", 0, false, false,
-		result{0, syscall.EMFILE}, result{0, syscall.EMFILE}, result{0, syscall.EMFILE}, result{0, syscall.EMFILE})
-}
-
-// An instance whose checks fail and succeed in turn does not fill the log, and the log ends with how it is.
-func TestFickleInstance(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const every, checks = 100 * time.Millisecond, 101
-		var log testkit.Output
-		p := checkedPool(t, &log, 2)
-		for n := range checks {
-			p.judge(p.hosts[0], []error{errIll, nil}[n%2])
-			time.Sleep(every)
-		}
-		if n := len(log.Lines()); n < reportsAtOnce || n > reportsAtOnce+int(checks*every/logEvery) {
-			t.Errorf("%d lines: %s", n, log.String())
-		}
-		for range logEvery / every {
-			p.judge(p.hosts[0], nil)
-			time.Sleep(every)
-		}
-		if lines := log.Lines(); !strings.Contains(lines[len(lines)-1], "succeeds again") {
-			t.Errorf("the log ends with %s", lines[len(lines)-1])
-		}
-	})
 }
 
 // A single instance gets its requests, whatever its checks say.

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,8 +45,6 @@ type host struct {
 
 	// Pool.checking guards the following.
 	standing standing
-	reported string // what the log last said about the checks; empty: they succeed
-	reports  *rate.Limiter
 
 	mu    sync.Mutex
 	idle  []*conn     // in the order of their last use
@@ -187,30 +186,21 @@ const sweepEvery = time.Second
 // closeStale closes the idle connections that the instance has closed or that have been idle for too long. Without it they would
 // hold their descriptors until the next burst of requests. It does not check connections that were used since the last sweep.
 func (h *host) closeStale() {
-	for _, c := range h.takeStale(time.Now()) {
-		_ = c.Close()
-	}
-}
-
-func (h *host) takeStale(now time.Time) (stale []*conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	kept := h.idle[:0]
-	for _, c := range h.idle {
-		unused := now.Sub(c.usedAt)
+	h.idle = slices.DeleteFunc(h.idle, func(c *conn) bool {
+		unused := time.Since(c.usedAt)
 		if unused < sweepEvery || unused <= h.pool.cfg.IdleTimeout && c.check() == nil {
-			kept = append(kept, c)
-		} else {
-			stale = append(stale, c)
+			return false
 		}
-	}
-	clear(h.idle[len(kept):])
-	if h.idle = kept; len(kept) > 0 {
+		_ = c.Close()
+		return true
+	})
+	if len(h.idle) > 0 {
 		h.sweep.Reset(sweepEvery)
 	} else {
 		h.sweep = nil
 	}
-	return stale
 }
 
 // succeeded ends an ejection by requests. If all instances are ejected, for example because they were restarted in turn, the first

@@ -106,7 +106,7 @@ func New(cfg Config) (*Pool, error) {
 	if n := len(cfg.URLs); n == 0 || n > hostsMax {
 		return nil, fmt.Errorf("there are %d upstreams: give 1 to %d", n, hostsMax)
 	}
-	p := &Pool{cfg: cfg, slots: slots{held: map[id.Tenant]int{}}, limits: http1.Limits{
+	p := &Pool{cfg: cfg, slots: slots{held: map[id.Tenant]int{}, waiting: map[id.Tenant][]*Request{}}, limits: http1.Limits{
 		FieldBytesMax: cfg.HeaderBytesMax, FieldsMax: cfg.HeaderBytesMax, BodyBytesMax: cfg.BodyBytesMax, BodyStepBytes: bodyStepBytes,
 	}}
 	var wrong []error
@@ -115,7 +115,7 @@ func New(cfg Config) (*Pool, error) {
 		wrong = append(wrong, err)
 		h := &host{
 			network: network, address: address, name: cmp.Or(cfg.Host, u.Host, "localhost"), bit: 1 << i, pool: p,
-			logs: rate.Sometimes{Interval: logEvery}, reports: rate.NewLimiter(rate.Every(logEvery), reportsAtOnce),
+			logs: rate.Sometimes{Interval: logEvery},
 		}
 		if u.Scheme == "https" {
 			h.tls = &tls.Config{}

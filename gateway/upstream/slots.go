@@ -18,14 +18,8 @@ const reservedPart = 10
 // slots counts the requests that the instances have, and gives slots to those that wait. mu also guards host.inFlight.
 type slots struct {
 	mu      sync.Mutex
-	held    map[id.Tenant]int // how many slots each tenant has, without zeros
-	waiting []*line           // one for each tenant; the one that got a slot last comes last
-}
-
-// line has the requests of one tenant that wait, in their order.
-type line struct {
-	tenant   id.Tenant
-	requests []*Request
+	held    map[id.Tenant]int        // how many slots each tenant has, without zeros
+	waiting map[id.Tenant][]*Request // in their order, without empty lists
 }
 
 // Enter takes a slot at an instance, in which Send sends the request. If there is none, it waits for up to 100 ms, and then returns
@@ -57,31 +51,20 @@ func (p *Pool) enter(r *Request) (isIn bool, err error) {
 	if p.take(r, 0) {
 		return true, nil
 	}
-	i := p.lineOf(r.Tenant)
-	if i < 0 {
-		i = len(p.waiting)
-		p.waiting = append(p.waiting, &line{tenant: r.Tenant})
-	}
-	l := p.waiting[i]
-	if len(l.requests) >= p.cfg.ConnsMax*len(p.hosts) {
+	if len(p.waiting[r.Tenant]) >= p.cfg.ConnsMax*len(p.hosts) {
 		return false, ErrOverloaded
 	}
 	r.granted = make(chan struct{})
-	l.requests = append(l.requests, r)
+	p.waiting[r.Tenant] = append(p.waiting[r.Tenant], r)
 	return false, nil
-}
-
-func (p *Pool) lineOf(t id.Tenant) int {
-	return slices.IndexFunc(p.waiting, func(l *line) bool { return l.tenant == t })
 }
 
 // quit ends a request's wait.
 func (p *Pool) quit(r *Request) {
-	i := p.lineOf(r.Tenant)
-	l := p.waiting[i]
-	at := slices.Index(l.requests, r)
-	if l.requests = slices.Delete(l.requests, at, at+1); len(l.requests) == 0 {
-		p.waiting = slices.Delete(p.waiting, i, i+1)
+	line := p.waiting[r.Tenant]
+	at := slices.Index(line, r)
+	if p.waiting[r.Tenant] = slices.Delete(line, at, at+1); len(line) == 1 {
+		delete(p.waiting, r.Tenant)
 	}
 }
 
@@ -150,23 +133,19 @@ func (p *Pool) free(r *Request) {
 	}
 }
 
-// grant gives free slots to requests that wait.
+// grant gives free slots to requests that wait. Of tenants that hold equally many, any may be the next.
 func (p *Pool) grant() {
 	for len(p.waiting) > 0 {
-		fewest := p.waiting[0]
-		for _, l := range p.waiting {
-			if p.held[l.tenant] < p.held[fewest.tenant] {
-				fewest = l
+		var next *Request
+		for tenant, line := range p.waiting {
+			if next == nil || p.held[tenant] < p.held[next.Tenant] {
+				next = line[0]
 			}
 		}
-		r := fewest.requests[0]
-		if !p.take(r, 0) {
+		if !p.take(next, 0) {
 			return // nor is there a slot for a tenant that holds more
 		}
-		p.quit(r)
-		close(r.granted)
-		if i := p.lineOf(r.Tenant); i >= 0 {
-			p.waiting = append(slices.Delete(p.waiting, i, i+1), fewest)
-		}
+		p.quit(next)
+		close(next.granted)
 	}
 }
