@@ -89,9 +89,14 @@ func (e *Edge) serve(call *front.Call) {
 	}
 	defer e.finish(x)
 	x.now = instant.Of(e.deps.Clock())
-	if x.refusal = e.decide(x); x.hasKey && x.verdict.At == 0 { // not metered
+	x.refusal = e.decide(x)
+	switch { // the response shows limits that no stage has asked for
+	case x.hasKey && x.verdict.At == 0:
 		x.verdict = e.deps.Quotas.Known(x.ask())
+	case !x.hasKey && x.answer == nil && x.guard.Limit == 0:
+		x.guard = e.deps.Guard.Known(x.client)
 	}
+	e.writeResponse(x)
 }
 
 // decide runs the stages. Their order is fixed: the results of the earlier stages decide what a stage may spend. The first

@@ -95,7 +95,7 @@ func (x *exchange) outcome() string {
 	if x.answer != nil {
 		return x.answer.Outcome
 	}
-	return x.refusal.reason.outcome()
+	return x.refusal.reason.row().Name // "ok" if the response is the upstream's
 }
 
 // responseBytes is how much of a body the client was sent, also if it did not read it.

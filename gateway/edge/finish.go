@@ -11,8 +11,8 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// finish ends an exchange: it writes the response, metrics, access log and usage, each exactly once. serve defers it, so
-// it also runs after a panic, and turns the panic into a refusal.
+// finish ends an exchange: it writes metrics, access log and usage, each exactly once. serve defers it, so it also runs after a panic,
+// and makes the response a refusal.
 func (e *Edge) finish(x *exchange) {
 	if panicked := recover(); panicked != nil {
 		if x.id == nil { // accept was not reached
@@ -20,10 +20,11 @@ func (e *Edge) finish(x *exchange) {
 			x.setID()
 		}
 		e.logPanic(x, panicked)
-		x.fail()
+		x.refusal, x.answer, x.hasKey = refusal{reason: internal}, nil, false // the limits may be unknown: they are 0
+		x.Response.Reset()
+		e.writeResponse(x)
 	}
 	e.leave(x)
-	e.respond(x)
 	x.took = time.Since(x.At)
 	x.MadeAt = x.At.Add(x.took)
 	e.account(x)
@@ -40,22 +41,6 @@ func (e *Edge) release(x *exchange) {
 		x.hasBody = false
 		e.bodies.Return(x.entry.Tenant)
 	}
-}
-
-// fail makes the response a refusal after a panic, whatever it was before.
-func (x *exchange) fail() { x.refusal, x.answer = refusal{reason: internal}, nil }
-
-// respond writes the response. If that panics, it writes a simpler response that uses only the exchange.
-func (e *Edge) respond(x *exchange) {
-	defer func() {
-		if panicked := recover(); panicked != nil {
-			e.logPanic(x, panicked)
-			x.fail()
-			x.Response.Reset()
-			e.writeFailure(x)
-		}
-	}()
-	e.writeResponse(x)
 }
 
 // conclude records how the exchange ended, when the whole response has arrived. A panic here does not change the response.

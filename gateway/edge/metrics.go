@@ -18,8 +18,7 @@ import (
 // metrics are the metrics of the edge. No label has a tenant, a key, a path or a client's address, because we cannot limit their
 // number.
 type metrics struct {
-	requests [reasons]prometheus.Counter
-	own      map[string]prometheus.Counter // of what the gateway answers itself, by outcome
+	requests map[string]prometheus.Counter // by outcome
 	noRoute  *routeMetrics                 // of requests that were answered before their operation was known
 	ofRoutes sync.Map                      // by operation: of all that were ever served
 	of       func(operation string) *routeMetrics
@@ -54,6 +53,7 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 		Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 	}, []string{"operation"})
 	m := &metrics{
+		requests: map[string]prometheus.Counter{},
 		bans: make.NewCounter(prometheus.CounterOpts{
 			Name: "petgate_gateway_bans_total",
 			Help: "Bans that this gateway imposed.",
@@ -70,14 +70,12 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 	for why := access.OtherEnvironment; why.IsOfKey(); why++ {
 		m.ended[why] = ended.WithLabelValues(strings.ReplaceAll(why.String(), " ", "_"))
 	}
-	m.own = map[string]prometheus.Counter{}
 	for _, outcome := range answers.Outcomes {
-		m.own[outcome] = requests.WithLabelValues(outcome)
+		m.requests[outcome] = requests.WithLabelValues(outcome)
 	}
-	for r := range m.requests {
-		m.requests[r] = requests.WithLabelValues(reason(r).outcome())
+	for _, row := range table {
+		m.requests[row.Name] = requests.WithLabelValues(row.Name)
 	}
-	m.own[none.outcome()] = m.requests[none]
 	m.of = func(operation string) *routeMetrics {
 		of := &routeMetrics{seconds: seconds.WithLabelValues(operation)}
 		for class := 2; class < len(of.responses); class++ {
@@ -100,11 +98,7 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 }
 
 func (m *metrics) observe(x *exchange, took time.Duration) {
-	if x.answer != nil {
-		m.own[x.outcome()].Inc()
-	} else {
-		m.requests[x.refusal.reason].Inc()
-	}
+	m.requests[x.outcome()].Inc()
 	if x.isKnown && x.why.IsOfKey() {
 		m.ended[x.why].Inc()
 	}

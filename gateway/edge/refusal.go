@@ -68,7 +68,6 @@ type row struct {
 	retryAfter int64  // seconds, if nothing better is known; 0: none
 	challenge  string // WWW-Authenticate (RFC 6750, section 3); empty: none
 	closes     bool   // the connection is closed, because it is unknown where the next request begins
-	charged    bool   // one request was taken from the tenant's quota
 }
 
 // The challenges.
@@ -79,9 +78,6 @@ const (
 )
 
 func (r reason) row() *row { return &table[r] }
-
-// outcome says in one word how an exchange ended: the code of a refusal, or "ok" if the response is the upstream's.
-func (r reason) outcome() string { return table[r].Name }
 
 // table has the row of each reason. A test writes docs/refusals.md from it.
 var table = [reasons]row{
@@ -189,53 +185,53 @@ var table = [reasons]row{
 	},
 
 	noSuchRoute: {
-		stage: "route", Code: code.NoSuchRoute, charged: true,
+		stage: "route", Code: code.NoSuchRoute,
 		message: "there is no such path",
 	},
 	methodNotAllowed: {
-		stage: "route", Code: code.MethodNotAllowed, charged: true,
+		stage: "route", Code: code.MethodNotAllowed,
 		message: "the path does not have this method: see Allow",
 	},
 	insufficientScope: {
-		stage: "route", Code: code.ScopeMissing, charged: true, challenge: challengeScope,
+		stage: "route", Code: code.ScopeMissing, challenge: challengeScope,
 		message: "the API key does not have the scope of this operation",
 	},
 	operationRemoved: {
-		stage: "route", Code: code.OperationGone, charged: true,
+		stage: "route", Code: code.OperationGone,
 		message: "the operation was removed: see Link for its successor",
 	},
 
 	invalidParameter: {
-		stage: "statement", Code: code.InvalidParameter, charged: true,
+		stage: "statement", Code: code.InvalidParameter,
 		message: "a parameter has an invalid value",
 	},
 	usageOverloaded: {
-		stage: "statement", Code: code.UsageOverloaded, retryAfter: 1, charged: true,
+		stage: "statement", Code: code.UsageOverloaded, retryAfter: 1,
 		message: "too many requests for usage are being answered: try again",
 	},
 	usageUnavailable: {
-		stage: "statement", Code: code.UsageUnavailable, retryAfter: 5, charged: true,
+		stage: "statement", Code: code.UsageUnavailable, retryAfter: 5,
 		message: "the usage cannot be read at the moment: try again",
 	},
 
 	upstreamUnreachable: {
-		stage: "forward", Code: code.UpstreamUnreachable, charged: true,
+		stage: "forward", Code: code.UpstreamUnreachable,
 		message: "the service behind the gateway cannot be reached, and did not get the request",
 	},
 	upstreamCertificate: {
-		stage: "forward", Code: code.UpstreamCertificate, charged: true,
+		stage: "forward", Code: code.UpstreamCertificate,
 		message: "the certificate of the service behind the gateway is not valid, so the gateway did not send the request",
 	},
 	upstreamFailed: {
-		stage: "forward", Code: code.UpstreamFailed, charged: true,
+		stage: "forward", Code: code.UpstreamFailed,
 		message: "the service behind the gateway got the request and sent no valid response: it may have carried out the request",
 	},
 	upstreamRefused: {
-		stage: "forward", Code: code.UpstreamRefused, charged: true,
+		stage: "forward", Code: code.UpstreamRefused,
 		message: "the service behind the gateway does not accept the gateway, and did not carry out the request: this is not a fault of your API key",
 	},
 	upstreamTimeout: {
-		stage: "forward", Code: code.UpstreamTimeout, charged: true,
+		stage: "forward", Code: code.UpstreamTimeout,
 		message: "the service behind the gateway did not respond in time: it may have carried out the request",
 	},
 

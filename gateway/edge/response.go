@@ -10,7 +10,6 @@ import (
 	"petgate/gateway/answers"
 	"petgate/gateway/front"
 	"petgate/gateway/http1"
-	"petgate/gateway/quotas/authfailures"
 	"petgate/shared/api"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
@@ -43,7 +42,7 @@ var (
 func (e *Edge) writeResponse(x *exchange) {
 	var wait int64
 	if x.answer == nil || x.hasKey {
-		wait = e.describeLimits(x)
+		wait = x.describeLimits()
 	}
 	x.Response.Add(nameRequestID, x.id)
 	x.Response.Fields = append(x.Response.Fields, e.routes.Load().cors.Fields(&x.Request)...)
@@ -55,27 +54,14 @@ func (e *Edge) writeResponse(x *exchange) {
 	}
 	switch {
 	case x.answer != nil:
-		x.writeAnswer()
+		x.Response.Status, x.Response.Body = x.answer.Status, x.answer.Body
+		x.Response.Fields = append(x.Response.Fields, x.answer.Fields...)
 	case x.refusal.isRefused():
 		x.writeRefusal(wait)
 	default:
 		x.copyResponse()
 	}
 	x.Response.Closes = x.refusal.reason.row().closes || x.sending.IsSending()
-}
-
-// writeAnswer writes a response that the gateway makes itself.
-func (x *exchange) writeAnswer() {
-	x.Response.Status, x.Response.Body = x.answer.Status, x.answer.Body
-	x.Response.Fields = append(x.Response.Fields, x.answer.Fields...)
-}
-
-// writeFailure writes a refusal with the headers that every response has. Limits are 0, because they may be unknown.
-func (e *Edge) writeFailure(x *exchange) {
-	wait := x.describeAddress(authfailures.State{})
-	x.Response.Add(nameRequestID, x.id)
-	x.writeRefusal(wait)
-	x.Response.Closes = true
 }
 
 func (x *exchange) writeRefusal(wait int64) {
@@ -178,19 +164,11 @@ func (r *route) describe(to *front.Response) {
 
 // describeLimits writes the state of the tenant's quotas. Without a key it writes the state of the address's failed
 // attempts. It returns the seconds after which a refused client may try again.
-func (e *Edge) describeLimits(x *exchange) (wait int64) {
+func (x *exchange) describeLimits() (wait int64) {
 	if !x.hasKey {
-		state := x.guard
-		if state.Limit == 0 {
-			state = e.deps.Guard.Known(x.client)
-		}
-		return x.describeAddress(state)
+		return x.describeAddress()
 	}
 	v := &x.verdict
-	if v.At == 0 { // a panic before the use was known
-		d := quota.Demand{Limits: x.entry.Limits, MonthStarts: x.entry.MonthStarts}
-		*v = quota.Product.Take(new(quota.Record), x.now, d)
-	}
 	banned := max(x.limited.Ban.EndsAt.Sub(x.now), 0)
 	var all [quota.Policies + 1]policy // set in place: copies would cost as much as the rest
 	// The policy that refuses. If none does, the one with the fewest units remaining: of two, the tenant's, and the longer one.
@@ -230,7 +208,8 @@ func (e *Edge) describeLimits(x *exchange) (wait int64) {
 	return max(1, seconds(tight.release))
 }
 
-func (x *exchange) describeAddress(s authfailures.State) (wait int64) {
+func (x *exchange) describeAddress() (wait int64) {
+	s := &x.guard
 	used := quota.Usage{
 		Limit: int64(s.Limit), Used: int64(s.Limit - s.Remaining), Remaining: int64(s.Remaining), ResetAt: s.ResetAt, ReleaseAt: s.ReleaseAt,
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -37,36 +38,34 @@ type route struct {
 
 // routes finds the operations of one document.
 type routes struct {
-	all     []*route
-	methods []string                // of any operation
-	fixed   map[string][]fixedRoute // by path: the operations that have one path, which cannot be read in two ways
-	search  map[string]*paths       // by method: the others
-	report  *route                  // the operation that the gateway answers itself; nil: none
-	cors    *answers.CORS
-	options *answers.Answer // to OPTIONS *
+	all      []*route
+	methods  []string // of any operation
+	byMethod map[string]*paths
+	report   *route // the operation that the gateway answers itself; nil: none
+	cors     *answers.CORS
+	options  *answers.Answer // to OPTIONS *
 
 	hasPublic bool // some operations need no key
 }
 
-// paths are the operations of one method whose paths have parameters.
+// paths are the operations of one method.
 type paths struct {
-	method string
-	// routers have each path with whole segments for parameters, without the slash at its end: the second one has the paths that end so.
-	// A handler only stores the group of the path. The router's own responses (redirects, OPTIONS, 405 in plain text) are not used.
-	routers [2]*router.Router
-	groups  map[string]*group // by what the routers have
-	sorted  []*route          // as api.Pattern.Compare has them: the first that has a path is the one that serves it
+	fixed map[string]*route // by path: the operations that have one path, which cannot be read in two ways
+	// router has the other paths with whole segments for parameters, without the slash at their end. A handler only stores the group of the
+	// path. The router's own responses (redirects, OPTIONS, 405 in plain text) are not used.
+	router *router.Router
+	sorted []*route // the others, as api.Pattern.Compare has them: the first that has a path is the one that serves it
 }
 
-// group is what a router finds. It is only where the search begins: fasthttp's router knows no parameter that is a part of a segment, and
+// group is what the router finds. It is only where the search begins: fasthttp's router knows no parameter that is a part of a segment, and
 // in some trees it finds a wider path, or none: with /users/bob, /users/bill and /users/{id}, it does not find /users/b.
 type group struct {
 	pattern api.Pattern
-	routes  []*route // those that may have a path in common with it, sorted
+	routes  []*route // those that may have a path in common with it, or with it and a slash at its end, sorted
 }
 
 func newRoutes(operations []api.Operation, origins []string) (*routes, error) {
-	r := &routes{fixed: map[string][]fixedRoute{}, search: map[string]*paths{}}
+	r := &routes{byMethod: map[string]*paths{}}
 	if len(operations) == 0 {
 		return nil, errors.New("no operations are given")
 	}
@@ -84,10 +83,10 @@ func newRoutes(operations []api.Operation, origins []string) (*routes, error) {
 			r.add(http.MethodHead, one)
 		}
 	}
-	for _, p := range r.search {
-		p.build()
+	for method, p := range r.byMethod {
+		p.build(method)
 	}
-	slices.Sort(r.methods)
+	r.methods = slices.Sorted(maps.Keys(r.byMethod))
 	r.cors, r.options = answers.NewCORS(origins, r.methods), answers.NewOptions(r.methods)
 	return r, nil
 }
@@ -112,55 +111,43 @@ func newRoute(o api.Operation) *route {
 
 // add makes an operation known for a method.
 func (r *routes) add(method string, one *route) {
-	if !slices.Contains(r.methods, method) {
-		r.methods = append(r.methods, method)
+	p := r.byMethod[method]
+	if p == nil {
+		p = &paths{fixed: map[string]*route{}, router: router.New()}
+		r.byMethod[method] = p
 	}
 	if path := []byte(one.pattern); bytes.IndexByte(path, api.Star) < 0 && !isAmbiguous(path) {
-		r.fixed[string(one.pattern)] = append(r.fixed[string(one.pattern)], fixedRoute{method, one})
-		return
+		p.fixed[string(path)] = one
+	} else {
+		p.sorted = append(p.sorted, one)
 	}
-	if r.search[method] == nil {
-		r.search[method] = &paths{method: method, routers: [2]*router.Router{router.New(), router.New()}, groups: map[string]*group{}}
-	}
-	r.search[method].sorted = append(r.search[method].sorted, one)
 }
 
 // part matches a parameter and what is beside it in its segment.
 var part = regexp.MustCompile(`[^/]*` + string(api.Star) + `[^/]*`)
 
 // build prepares the search.
-func (p *paths) build() {
+func (p *paths) build(method string) {
 	slices.SortStableFunc(p.sorted, func(a, b *route) int { return a.pattern.Compare(b.pattern) })
+	known := map[string]bool{}
 	for _, one := range p.sorted {
-		whole := part.ReplaceAllString(string(one.pattern), string(api.Star))
-		if p.groups[whole] != nil {
+		whole := withoutSlash(part.ReplaceAllString(string(one.pattern), string(api.Star)))
+		if known[whole] {
 			continue
 		}
+		known[whole] = true
 		found := &group{pattern: api.Pattern(whole)}
-		p.groups[whole] = found
 		for _, one := range p.sorted {
-			if one.pattern.Meets(found.pattern) {
+			if one.pattern.Meets(found.pattern) || one.pattern.Meets(found.pattern+"/") {
 				found.routes = append(found.routes, one)
 			}
 		}
-		short, ending := split(whole)
-		p.routers[ending].Handle(p.method, strings.ReplaceAll(short, string(api.Star), "{p}"), func(rc *fasthttp.RequestCtx) { rc.SetUserValue(foundGroup, found) })
+		p.router.Handle(method, strings.ReplaceAll(whole, string(api.Star), "{p}"), func(rc *fasthttp.RequestCtx) { rc.SetUserValue(foundGroup, found) })
 	}
 }
 
-// split removes the slash at the end of a path, and returns the number of its router.
-func split(path string) (short string, ending int) {
-	if short, ok := strings.CutSuffix(path, "/"); ok && short != "" {
-		return short, 1
-	}
-	return path, 0
-}
-
-// fixedRoute is a method of a path without parameters.
-type fixedRoute struct {
-	method string
-	route  *route
-}
+// withoutSlash removes the slash at the end of a path.
+func withoutSlash(path string) string { return cmp.Or(strings.TrimSuffix(path, "/"), "/") }
 
 // foundGroup is the user value in which a handler stores its group.
 const foundGroup = "group"
@@ -171,11 +158,8 @@ var carriers = sync.Pool{New: func() any { return new(fasthttp.RequestCtx) }}
 // find returns the route of a request, or nil. The path is matched byte for byte as it was sent. A path that is another operation's
 // after an upstream has decoded it is no operation's: the upstream could carry out one that the key may not call.
 func (r *routes) find(method, path []byte) *route {
-	if one := r.only(method, path); one != nil {
-		return one
-	}
-	found := r.searched(method, path)
-	if found != nil && isAmbiguous(path) {
+	found := r.match(method, path)
+	if isAmbiguous(path) {
 		if other := r.match(method, decoded(path)); other != nil && other != found {
 			return nil
 		}
@@ -198,34 +182,23 @@ func decoded(path []byte) []byte {
 	return []byte(strings.Join(segments, "/"))
 }
 
-func (r *routes) match(method, path []byte) *route {
-	return cmp.Or(r.only(method, path), r.searched(method, path))
-}
-
-// only finds an operation that has one path.
-func (r *routes) only(method, path []byte) *route {
-	for _, one := range r.fixed[string(path)] {
-		if one.method == string(method) {
-			return one.route
-		}
-	}
-	return nil
-}
-
-// searched finds another operation.
-func (r *routes) searched(method, sent []byte) *route {
-	p := r.search[string(method)]
+// match returns the route of a path that is read in one way, or nil.
+func (r *routes) match(method, sent []byte) *route {
+	p := r.byMethod[string(method)]
 	if p == nil {
 		return nil
 	}
+	if one := p.fixed[string(sent)]; one != nil {
+		return one
+	}
 	path := string(sent)
-	short, ending := split(path)
-	if handler, _ := p.routers[ending].Lookup(p.method, short, nil); handler != nil {
+	short := withoutSlash(path)
+	if handler, _ := p.router.Lookup(string(method), short, nil); handler != nil {
 		rc := carriers.Get().(*fasthttp.RequestCtx)
 		handler(rc)
 		g := rc.UserValue(foundGroup).(*group)
 		carriers.Put(rc)
-		if one := first(g.routes, path); one != nil && (one.pattern == g.pattern || g.pattern.Matches(path)) {
+		if one := first(g.routes, path); one != nil && (one.pattern == g.pattern || g.pattern.Matches(short)) {
 			return one
 		}
 	}
