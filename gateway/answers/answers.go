@@ -2,12 +2,7 @@
 // preflights, reports of a quota and statements of usage. It gets facts and returns values. It knows no connection and no stage.
 package answers
 
-import (
-	"net/http"
-	"strings"
-
-	"petgate/gateway/http1"
-)
+import "petgate/gateway/http1"
 
 // Answer is a response without the fields that every response has. Requests share answers, so nothing in it may be changed.
 type Answer struct {
@@ -22,17 +17,11 @@ const (
 	outcomeOK        = "ok"
 	outcomePage      = "page"
 	outcomePreflight = "preflight"
-	outcomeOptions   = "options"
 	outcomeReport    = "report"
 )
 
 // Outcomes are those that only answers of this package have.
-var Outcomes = []string{outcomePage, outcomePreflight, outcomeOptions, outcomeReport}
-
-// NewOptions returns the answer to OPTIONS *, which asks for the methods of the whole server (RFC 9110, section 9.3.7).
-func NewOptions(methods []string) *Answer {
-	return &Answer{Outcome: outcomeOptions, Status: http.StatusNoContent, Fields: fieldsOf("Allow", strings.Join(methods, ", "))}
-}
+var Outcomes = []string{outcomePage, outcomePreflight, outcomeReport}
 
 // fieldsOf returns a list of names and values as fields.
 func fieldsOf(list ...string) (fields []http1.Field) {

@@ -1,11 +1,9 @@
 package edge
 
 import (
-	"fmt"
 	"io"
 	"log/slog"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,7 +11,6 @@ import (
 
 	"petgate/shared/api"
 	"petgate/shared/core/apikey"
-	"petgate/shared/core/instant"
 	"petgate/shared/lines"
 )
 
@@ -22,16 +19,11 @@ type accessLog struct {
 	lines *lines.Writer
 	log   *slog.Logger
 
-	strangers *rate.Limiter         // of the lines of refusals without a key
-	untold    [reasons]atomic.Int64 // such refusals without a line
-	isTelling atomic.Bool           // tell will be called
+	strangers *rate.Limiter // of the lines of refusals without a key
 }
 
-// Strangers could fill the disk with lines. Further refusals are counted, and each code has one line a second.
-const (
-	strangersLinesMax = 100 // a second
-	tellEvery         = time.Second
-)
+// strangersLinesMax is how many lines a second refusals without a key get: strangers could fill the disk. Metrics count all refusals.
+const strangersLinesMax = 100
 
 func newAccessLog(to io.Writer, log *slog.Logger, dropped prometheus.Counter) *accessLog {
 	complaints := rate.Sometimes{Interval: time.Minute} // for example because the disk is full
@@ -45,7 +37,6 @@ func newAccessLog(to io.Writer, log *slog.Logger, dropped prometheus.Counter) *a
 
 // close writes the lines that are left.
 func (l *accessLog) close() {
-	l.tell()
 	if err := l.lines.Close(); err != nil {
 		l.log.Error("the last lines of the access log are lost", "error", err)
 	}
@@ -53,27 +44,11 @@ func (l *accessLog) close() {
 
 func (l *accessLog) write(x *exchange, took time.Duration) {
 	if !x.isKnown && x.refusal.isRefused() && !l.strangers.Allow() {
-		l.untold[x.refusal.reason].Add(1)
-		if l.isTelling.CompareAndSwap(false, true) {
-			time.AfterFunc(tellEvery, l.tell)
-		}
 		return
 	}
 	from := len(x.line)
 	x.line = appendAccess(x.line, x, took)
 	_, _ = l.lines.Write(x.line[from:]) // it never fails
-}
-
-// tell writes a line for each code of the refusals that have none.
-func (l *accessLog) tell() {
-	l.isTelling.Store(false)
-	for r := range l.untold {
-		if n := l.untold[r].Swap(0); n > 0 {
-			now, row := instant.Of(time.Now()), reason(r).row()
-			line := append(now.AppendTo([]byte(`{"time":"`)), `","level":"INFO","msg":"more requests were refused","program":"gateway"`...)
-			_, _ = l.lines.Write(fmt.Appendf(line, `,"status":%d,"outcome":%q,"count":%d}`+"\n", row.Status, row.Name, n))
-		}
-	}
 }
 
 // loggedPathBytesMax is how much of a path is logged.

@@ -104,8 +104,8 @@ func TestDroppedLinesAreCounted(t *testing.T) {
 	}
 }
 
-// Refusals without a key have a hundred lines a second. Further ones share a line for each code. Other requests always have a line.
-func TestStrangersShareLines(t *testing.T) {
+// Refusals without a key have a hundred lines a second. Other requests always have a line.
+func TestStrangersHaveFewLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log testkit.Output
 		l := newAccessLog(&log, slog.New(slog.DiscardHandler), prometheus.NewCounter(prometheus.CounterOpts{Name: "dropped"}))
@@ -117,20 +117,10 @@ func TestStrangersShareLines(t *testing.T) {
 		for range 2 * strangersLinesMax {
 			x.refusal.reason = missingKey
 			l.write(x, took)
-			x.refusal.reason = malformedKey
-			l.write(x, took)
 		}
-		time.Sleep(tellEvery)
-		synctest.Wait()
 		l.close()
-		text := log.String()
-		if n := strings.Count(text, `"msg":"request"`); n != 4*strangersLinesMax {
+		if n := len(log.Lines()); n != 4*strangersLinesMax {
 			t.Errorf("%d lines, want %d", n, 4*strangersLinesMax)
-		}
-		for _, code := range []string{"missing_api_key", "malformed_api_key"} {
-			if want := `"msg":"more requests were refused","program":"gateway","status":401,"outcome":"` + code + `","count":150}`; strings.Count(text, want) != 1 {
-				t.Errorf("not once: %s", want)
-			}
 		}
 	})
 }

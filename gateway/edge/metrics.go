@@ -41,7 +41,7 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 	make := promauto.With(reg)
 	requests := make.NewCounterVec(prometheus.CounterOpts{
 		Name: "petgate_gateway_requests_total",
-		Help: "Requests by outcome: ok, page (documentation), preflight (CORS), options (OPTIONS *), report (of the quota), or the code of the refusal. Responses of the service count as ok, except 401.",
+		Help: "Requests by outcome: ok, page (documentation), preflight (CORS), report (of the quota), or the code of the refusal. Responses of the service count as ok, except 401.",
 	}, []string{"outcome"})
 	responses := make.NewCounterVec(prometheus.CounterOpts{
 		Name: "petgate_gateway_responses_total",

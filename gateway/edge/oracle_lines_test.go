@@ -46,6 +46,7 @@ var syntax = slices.Concat(
 		{"DELETE", "9110 15.5.6", "method_not_allowed", rawStart("DELETE /v1/pets/7 HTTP/1.1")},
 		{"PATCH", "9110 15.5.6", "method_not_allowed", rawStart("PATCH /v1/pets/7 HTTP/1.1")},
 		{"OPTIONS", "9110 15.5.6", "method_not_allowed", rawStart("OPTIONS /v1/pets HTTP/1.1")},
+		{"OPTIONS of the server", "9110 9.3.7", bad, rawStart("OPTIONS * HTTP/1.1")},
 		{"POST to an animal", "9110 15.5.6", "method_not_allowed", rawStart("POST /v1/pets/7 HTTP/1.1", "Content-Length: 4") + "evil"},
 	},
 	alike(

@@ -43,7 +43,6 @@ type routes struct {
 	byMethod map[string]*paths
 	report   *route // the operation that the gateway answers itself; nil: none
 	cors     *answers.CORS
-	options  *answers.Answer // to OPTIONS *
 
 	hasPublic bool // some operations need no key
 }
@@ -87,7 +86,7 @@ func newRoutes(operations []api.Operation, origins []string) (*routes, error) {
 		p.build(method)
 	}
 	r.methods = slices.Sorted(maps.Keys(r.byMethod))
-	r.cors, r.options = answers.NewCORS(origins, r.methods), answers.NewOptions(r.methods)
+	r.cors = answers.NewCORS(origins, r.methods)
 	return r, nil
 }
 

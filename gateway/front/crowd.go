@@ -1,6 +1,7 @@
 package front
 
 import (
+	"container/list"
 	"sync"
 	"time"
 
@@ -13,24 +14,18 @@ import (
 // served, or whose client has a key and is getting a response.
 type crowd struct {
 	mu        sync.Mutex
-	strangers queue // have not sent a valid key; the one that has been silent for longest comes first
-	known     queue // have sent a valid key; in the same order, but up to a second off
-	slow      queue // have begun a long head; the oldest comes first
+	strangers list.List // have not sent a valid key; the one that has been silent for longest comes first
+	known     list.List // have sent a valid key; in the same order, but up to a second off
+	slow      list.List // have begun a long head; the oldest comes first
 
 	tenants *share.Shares // of the connections
 }
 
-// queue is a list of connections.
-type queue struct {
-	first, last *Conn
-	size        int
-}
-
 // place is a connection's place in a queue. The crowd's mutex guards it.
 type place struct {
-	queue      *queue // nil: in none
-	prev, next *Conn
-	isGone     bool // the connection is closed and enters no queue again
+	queue   *list.List // nil: in none
+	element *list.Element
+	isGone  bool // the connection is closed and enters no queue again
 }
 
 // strangersPart is the part of the connections that is for strangers: a tenth. With less, clients with a key would have no time to
@@ -51,7 +46,7 @@ func isCrowded(held, most int64) bool { return held > most-most/strangersPart }
 func (w *crowd) strangersHeld() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return int64(w.strangers.size + w.slow.size)
+	return int64(w.strangers.Len() + w.slow.Len())
 }
 
 // checkedMax bounds how many connections of a queue evict checks.
@@ -60,7 +55,7 @@ const checkedMax = 64
 // evict closes one connection on which no request is being served: the first one that it finds, in the order of queues. It moves
 // the busy connections that it finds before that to the end of their queue, so that the next call checks other ones: busy
 // connections at the front do not protect the ones behind them.
-func (w *crowd) evict(queues ...*queue) bool {
+func (w *crowd) evict(queues ...*list.List) bool {
 	c := w.abandon(queues)
 	if c == nil {
 		return false
@@ -70,30 +65,35 @@ func (w *crowd) evict(queues ...*queue) bool {
 	return true
 }
 
-func (w *crowd) abandon(queues []*queue) *Conn {
+func (w *crowd) abandon(queues []*list.List) *Conn {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, q := range queues {
 		for range checkedMax {
-			c := q.first
-			if c == nil {
+			if q.Len() == 0 {
 				break
 			}
+			c := q.Front().Value.(*Conn)
 			if c.Abandon() || q == &w.strangers && c.AbandonReply() { // a stranger that reads no response would hold its place
 				return c
 			}
-			c.place.move(c, q)
+			q.MoveToBack(c.place.element)
 		}
 	}
 	return nil
 }
 
 // put moves c to the end of q.
-func (w *crowd) put(c *Conn, q *queue) {
+func (w *crowd) put(c *Conn, q *list.List) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !c.place.isGone {
-		c.place.move(c, q)
+	switch p := &c.place; {
+	case p.isGone:
+	case p.queue == q:
+		q.MoveToBack(p.element)
+	default:
+		p.leave()
+		p.queue, p.element = q, q.PushBack(c)
 	}
 }
 
@@ -101,38 +101,15 @@ func (w *crowd) put(c *Conn, q *queue) {
 func (w *crowd) remove(c *Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c.place.leave(c)
+	c.place.leave()
 	c.place.isGone = true
 }
 
-func (p *place) move(c *Conn, q *queue) {
-	p.leave(c)
-	p.queue, p.prev = q, q.last
-	if q.last != nil {
-		q.last.place.next = c
-	} else {
-		q.first = c
+func (p *place) leave() {
+	if p.queue != nil {
+		p.queue.Remove(p.element)
+		p.queue, p.element = nil, nil
 	}
-	q.last = c
-	q.size++
-}
-
-func (p *place) leave(c *Conn) {
-	if p.queue == nil {
-		return
-	}
-	if p.prev != nil {
-		p.prev.place.next = p.next
-	} else {
-		p.queue.first = p.next
-	}
-	if p.next != nil {
-		p.next.place.prev = p.prev
-	} else {
-		p.queue.last = p.prev
-	}
-	p.queue.size--
-	*p = place{isGone: p.isGone}
 }
 
 // membership says how a connection belongs to the crowd. The connection's goroutine owns it.
@@ -157,7 +134,7 @@ func (c *Conn) touch(now time.Time) {
 	c.server.crowd.put(c, c.queue())
 }
 
-func (c *Conn) queue() *queue {
+func (c *Conn) queue() *list.List {
 	if c.isKnown {
 		return &c.server.crowd.known
 	}
@@ -199,9 +176,9 @@ func (c *Conn) Admit(t id.Tenant, isShared bool) bool {
 func (w *crowd) all() (conns []*Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, q := range []*queue{&w.strangers, &w.known, &w.slow} {
-		for c := q.first; c != nil; c = c.place.next {
-			conns = append(conns, c)
+	for _, q := range []*list.List{&w.strangers, &w.known, &w.slow} {
+		for e := q.Front(); e != nil; e = e.Next() {
+			conns = append(conns, e.Value.(*Conn))
 		}
 	}
 	return conns

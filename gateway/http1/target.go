@@ -12,9 +12,6 @@ func (q *Request) readTarget(target []byte) error {
 	case string(q.Method) == "CONNECT":
 		return errConnect
 	case target[0] == '/':
-	case len(target) == 1 && target[0] == '*' && string(q.Method) == "OPTIONS":
-		q.Target, q.Path = target, target
-		return nil
 	default:
 		// Absolute form, which a server must accept (section 3.2.2). The host is not used, but it must be valid, because
 		// other programs read userinfo in front of it as credentials.

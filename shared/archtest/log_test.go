@@ -25,7 +25,7 @@ var logKeys = map[string]string{
 	"state": "told to systemd", "adminAddress": "of a gateway's or a program's admin port", "listen": "the address of a listener", "upstream": "its address",
 	"upstreams": "their addresses", "environment": "of the keys that are accepted", "database": "its URL without the password",
 	"quotas": "where they are counted", "traces": "where they are sent, or off", "tls": "whether the admin port uses TLS", "variables": "names of environment variables",
-	"document": "its title, version and hash", "operations": "how many", "count": "of requests that have one line",
+	"document": "its title, version and hash", "operations": "how many",
 	"event": "its ID", "keys": "how many", "tenants": "how many", "bans": "how many", "kind": "of a lost change", "until": "the end of a ban or of a session",
 	"session": "of the console, by its ID", "actor": "who opened a session",
 	"asOf": "the time of the data", "problems": "found in Redis", "how": "quotas are decided without Redis",
