@@ -28,9 +28,6 @@ type config struct {
 // Addresses returns the addresses of both ports.
 func (c *config) Addresses() (public, admin string) { return c.Listen, c.AdminListen }
 
-// NotAsked says what --check has not asked.
-func (c *config) NotAsked() string { return "the database was not asked" }
-
 // Written returns nothing: petsvc writes no files but the database's.
 func (c *config) Written() []string { return nil }
 

@@ -74,20 +74,12 @@ func (c *Config) shared() map[string]string {
 	}
 }
 
-// usage is a tenant's use of one policy, as reported.
-type usage struct {
-	Limit     int64          `json:"limit"`
-	Used      int64          `json:"used"`
-	Remaining int64          `json:"remaining"`
-	ResetAt   instant.Millis `json:"resetAt"`
-	RetryAt   instant.Millis `json:"retryAt"` // when the next request is admitted; 0: at once
-}
-
-func report(u *quota.Usage) *usage {
+// report is nil if the limit is not set.
+func report(u quota.Usage) *operate.PolicyUse {
 	if u.Limit == 0 {
 		return nil
 	}
-	return &usage{Limit: u.Limit, Used: u.Used, Remaining: u.Remaining, ResetAt: u.ResetAt, RetryAt: u.RetryAt}
+	return &operate.PolicyUse{Limit: u.Limit, Used: u.Used, Remaining: u.Remaining, ResetAt: u.ResetAt, RetryAt: u.RetryAt}
 }
 
 // errUnknownTenant means that this gateway does not know a tenant.
@@ -144,27 +136,13 @@ func (g *gateway) serveQuota(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		fail(w, http.StatusServiceUnavailable, err)
 	default:
-		service.WriteJSON(w, http.StatusOK, struct {
-			Environment string      `json:"environment"` // of the keys that are accepted
-			Tenant      id.Tenant   `json:"tenant"`
-			Plan        string      `json:"plan"`
-			Limits      plan.Limits `json:"limits"`
-			Mode        string      `json:"mode"`
-			Degraded    bool        `json:"degraded"` // Redis is away: the use is what is known here, and remaining is this gateway's share
-			Refuses     bool        `json:"refuses"`  // all requests, until Redis answers
-			// The policies that are set.
-			Minute *usage `json:"minute,omitempty"`
-			Day    *usage `json:"day,omitempty"`
-			Month  *usage `json:"month,omitempty"`
-			// The key's own.
-			KeyMinute *usage `json:"keyMinute,omitempty"`
-			KeyDay    *usage `json:"keyDay,omitempty"`
-		}{
-			g.cfg.Environment.String(), tenant, terms.Plan, terms.Limits, g.limits.Mode(),
-			used.Degraded, used.Degraded && g.cfg.LimitsOnOutage == quotas.Refuse,
-			report(&used.Usages[quota.Minute]), report(&used.Usages[quota.Day]), report(&used.Usages[quota.Month]),
-			report(&used.Usages[quota.KeyMinute]), report(&used.Usages[quota.KeyDay]),
-		})
+		answer := operate.Quota{
+			Environment: g.cfg.Environment.String(), Tenant: tenant, Plan: terms.Plan, Limits: terms.Limits, Mode: g.limits.Mode(),
+			Degraded: used.Degraded, Refuses: used.Degraded && g.cfg.LimitsOnOutage == quotas.Refuse,
+		}
+		answer.Minute, answer.Day, answer.Month = report(used.Usages[quota.Minute]), report(used.Usages[quota.Day]), report(used.Usages[quota.Month])
+		answer.KeyMinute, answer.KeyDay = report(used.Usages[quota.KeyMinute]), report(used.Usages[quota.KeyDay])
+		service.WriteJSON(w, http.StatusOK, answer)
 	}
 }
 

@@ -76,14 +76,6 @@ type Config struct {
 // Addresses returns the addresses of both ports.
 func (c *Config) Addresses() (public, admin string) { return c.Listen, c.AdminListen }
 
-// NotAsked says what --check has not asked.
-func (c *Config) NotAsked() string {
-	if c.RedisURL == "" {
-		return "the database was not asked"
-	}
-	return "the database and Redis were not asked"
-}
-
 // Written returns the path of the snapshot. The other files are next to it.
 func (c *Config) Written() []string { return []string{c.Snapshot} }
 

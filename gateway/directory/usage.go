@@ -174,27 +174,30 @@ func (u *unstored) next(withMinutes bool) *usageBatch {
 	}
 	u.Batch++
 	u.Sent, u.Dropping = &usageBatch{Dropped: u.Dropping}, false
-	for row, sum := range u.Rows {
-		u.Sent.Rows = append(u.Sent.Rows, keystore.UsageRow{
+	u.Sent.Rows = take(u.Rows, func(row usageSlot, sum usageSum) keystore.UsageRow {
+		return keystore.UsageRow{
 			Tenant: row.Tenant, Key: row.Key, Operation: row.Operation, Outcome: row.Outcome, Charged: row.Charged,
 			IsTest: row.IsTest, Hour: row.Hour, Requests: sum.Requests, MoreUnits: sum.MoreUnits, LastAt: sum.LastAt,
+		}
+	})
+	if withMinutes {
+		u.Sent.Minutes = take(u.Minutes, func(slot minutesSlot, attempts *[60]int64) keystore.UsageMinutes {
+			return keystore.UsageMinutes{Tenant: slot.Tenant, Hour: slot.Hour, IsTest: slot.IsTest, Attempts: *attempts}
 		})
-		delete(u.Rows, row)
-		if len(u.Sent.Rows) == usageRowsMax {
-			break
-		}
-	}
-	if !withMinutes {
-		return u.Sent
-	}
-	for slot, attempts := range u.Minutes {
-		u.Sent.Minutes = append(u.Sent.Minutes, keystore.UsageMinutes{Tenant: slot.Tenant, Hour: slot.Hour, IsTest: slot.IsTest, Attempts: *attempts})
-		delete(u.Minutes, slot)
-		if len(u.Sent.Minutes) == usageRowsMax {
-			break
-		}
 	}
 	return u.Sent
+}
+
+// take moves up to usageRowsMax rows out of a backlog.
+func take[S comparable, V, R any](from map[S]V, row func(S, V) R) (rows []R) {
+	for slot, value := range from {
+		if len(rows) == usageRowsMax {
+			break
+		}
+		rows = append(rows, row(slot, value))
+		delete(from, slot)
+	}
+	return rows
 }
 
 // Every few seconds, flushUsage writes what was counted. While the database does not take it, a file keeps it.

@@ -132,18 +132,27 @@ type PolicyView struct {
 	ResetAt   string `json:"resetAt,omitempty"`
 }
 
-// figures is a gateway's response to GET /quota/TENANT?key=ID&cost=N on its admin port. Times are in ms; a retryAt of 0 means at once.
-type figures struct {
-	from        keystore.Gateway
-	cost        int64  // of the call
-	Environment string `json:"environment"` // of the keys that the gateway accepts
-	Mode        string `json:"mode"`
-	Degraded    bool   `json:"degraded"`
-	Refuses     bool   `json:"refuses"`
-	policies[policyAnswer]
+// Quota is a gateway's response to GET /quota/TENANT?key=ID&cost=N on its admin port. Times are in ms.
+type Quota struct {
+	Environment string      `json:"environment"` // of the keys that the gateway accepts
+	Tenant      id.Tenant   `json:"tenant"`
+	Plan        string      `json:"plan"`
+	Limits      plan.Limits `json:"limits"`
+	Mode        string      `json:"mode"`
+	Degraded    bool        `json:"degraded"` // Redis is away: the use is what is known there, and remaining is that gateway's share
+	Refuses     bool        `json:"refuses"`  // all requests, until Redis answers
+	policies[PolicyUse]
 }
 
-type policyAnswer struct {
+// figures is what a gateway says of the quotas of a call.
+type figures struct {
+	from keystore.Gateway
+	cost int64 // of the call
+	Quota
+}
+
+// PolicyUse is how much of one limit is used, and when the next request is admitted; 0: at once.
+type PolicyUse struct {
 	Limit     int64          `json:"limit"`
 	Used      int64          `json:"used"`
 	Remaining int64          `json:"remaining"`
@@ -158,7 +167,7 @@ func (f *figures) has(own plan.Limits) bool {
 
 // refusal returns the refusal that ends last, and its place in policyTexts. Without one, its RetryAt is 0. Of those that end together, it is
 // the one that quota.Verdict.Violated names: the longest of the tenant's, then of the key's.
-func (f *figures) refusal() (last policyAnswer, at int) {
+func (f *figures) refusal() (last PolicyUse, at int) {
 	for _, i := range [...]int{2, 1, 0, 4, 3} {
 		if p := *f.each()[i]; p != nil && p.RetryAt > last.RetryAt {
 			last, at = *p, i

@@ -22,7 +22,7 @@ type Settings struct {
 	AdminHosts []string      `env:"ADMIN_HOSTS" placeholder:"NAME" help:"Additional host names of the admin port, beside loopback names, its address and this host's name."`
 	AdminTLS   `embed:""`
 	Pprof      bool             `env:"PPROF" default:"true" negatable:"" help:"Serve /debug/pprof on the admin port."`
-	Check      bool             `help:"Check the settings, ports and files, and exit: 0 if nothing is wrong, 2 if something is. Ports of a running program with these settings are not checked."`
+	Check      bool             `help:"Check the settings, ports and files, and exit: 0 if nothing is wrong, 2 if something is. If a program answers at the admin port, it is taken for this one, and the ports are not checked."`
 	Probe      bool             `help:"Ask the program that runs with these settings whether it is ready, and exit: 0 if it is, 1 if not."`
 	Version    kong.VersionFlag `help:"Print the version and exit."`
 }
@@ -107,11 +107,7 @@ func Load(settings Program, name, about string, args []string, stdout, stderr io
 			fmt.Fprintln(stderr, &UsageError{Program: name, Problems: problems})
 			return exitUsage, true
 		}
-		notAsked := ""
-		if s, ok := settings.(interface{ NotAsked() string }); ok {
-			notAsked = "; " + s.NotAsked()
-		}
-		fmt.Fprintf(stdout, "%s: the settings are good%s\n", name, notAsked)
+		fmt.Fprintf(stdout, "%s: the settings are good; the database and other servers were not asked\n", name)
 		if s, ok := settings.(interface{ WriteOperations(to io.Writer) }); ok {
 			s.WriteOperations(stdout)
 		}

@@ -13,36 +13,21 @@ import (
 // makes announced calls: see calls_other.go.
 
 func quietRead(fd uintptr, p []byte) (int, syscall.Errno) {
-	for {
-		n, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)),
-			syscall.MSG_DONTWAIT, 0, 0)
-		if errno == 0 {
-			return int(n), 0
-		}
-		if errno != syscall.EINTR {
-			return 0, errno
-		}
-	}
+	return call(syscall.SYS_RECVFROM, fd, p, syscall.MSG_DONTWAIT)
 }
 
 func quietWrite(fd uintptr, p []byte) (int, syscall.Errno) {
-	for {
-		n, _, errno := syscall.RawSyscall6(syscall.SYS_SENDTO, fd, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)),
-			syscall.MSG_DONTWAIT|syscall.MSG_NOSIGNAL, 0, 0)
-		if errno == 0 {
-			return int(n), 0
-		}
-		if errno != syscall.EINTR {
-			return 0, errno
-		}
-	}
+	return call(syscall.SYS_SENDTO, fd, p, syscall.MSG_DONTWAIT|syscall.MSG_NOSIGNAL)
 }
 
 func quietPeek(fd uintptr) (int, syscall.Errno) {
 	var b [1]byte
+	return call(syscall.SYS_RECVFROM, fd, b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+}
+
+func call(number, fd uintptr, p []byte, flags uintptr) (int, syscall.Errno) {
 	for {
-		n, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&b)), uintptr(len(b)),
-			syscall.MSG_PEEK|syscall.MSG_DONTWAIT, 0, 0)
+		n, _, errno := syscall.RawSyscall6(number, fd, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), flags, 0, 0)
 		if errno != syscall.EINTR {
 			return int(n), errno
 		}

@@ -11,36 +11,27 @@ import (
 // happened before it is read. With the build tag announced, the kernel counts the calls of a process: see proc(5), io.
 
 func quietRead(fd uintptr, p []byte) (int, syscall.Errno) {
-	for {
-		n, err := syscall.Read(int(fd), p)
-		if err != syscall.EINTR {
-			return max(n, 0), number(err)
-		}
-	}
+	return call(func() (int, error) { return syscall.Read(int(fd), p) })
 }
 
 func quietWrite(fd uintptr, p []byte) (int, syscall.Errno) {
-	for {
-		n, err := syscall.Write(int(fd), p)
-		if err != syscall.EINTR {
-			return max(n, 0), number(err)
-		}
-	}
+	return call(func() (int, error) { return syscall.Write(int(fd), p) })
 }
 
 func quietPeek(fd uintptr) (int, syscall.Errno) {
 	var b [1]byte
-	for {
+	return call(func() (int, error) {
 		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		if err != syscall.EINTR {
-			return n, number(err)
-		}
-	}
+		return n, err
+	})
 }
 
-// number returns the kernel's number of an error of package syscall, whose errors are all such numbers.
-func number(err error) syscall.Errno {
-	var errno syscall.Errno
-	errors.As(err, &errno)
-	return errno
+func call(f func() (int, error)) (_ int, errno syscall.Errno) {
+	for {
+		n, err := f()
+		if err != syscall.EINTR {
+			errors.As(err, &errno) // all errors of package syscall are such numbers
+			return n, errno
+		}
+	}
 }
