@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 
-	"petgate/shared/core/id"
-	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
 
@@ -16,16 +14,12 @@ type banCommands struct {
 
 type banList struct{ limiting }
 
-func (c *banList) Run(ctx context.Context, a *app, store *keystore.Store) error {
-	bans := store.Bans(ctx)
-	if n := c.rows(a); n > 0 {
-		bans = first(&c.limiting, n, asList(store.FindBans(ctx, id.Tenant{}, "", n+1)))
-	}
+func (c *banList) Run(ctx context.Context, a *app, operator operate.Operator) error {
 	t := table{
 		head: []string{"KEY", "TENANT", "NAME", "UNTIL", "BY", "REASON"}, spare: []string{"NAME", "BY"},
 		none: "No key is banned.",
 	}
-	return printList(a, &c.limiting, operate.ViewBans(bans), t, func(v operate.BanView) []string {
+	return printList(a, &c.limiting, rowsOf(ctx, operator, operate.FindBans{}), t, func(v operate.BanView) []string {
 		return []string{v.KeyID, v.Tenant, v.Key, v.Until, v.By, operate.OrDash(v.Reason)}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"petgate/shared/core/apikey"
@@ -65,42 +66,30 @@ type keyList struct {
 	limiting
 }
 
-func (c *keyList) Run(ctx context.Context, a *app, store *keystore.Store) error {
+func (c *keyList) Run(ctx context.Context, a *app, operator operate.Operator) error {
 	expiring, err := c.Expiring.After(a.now())
 	if err != nil {
 		return usageErrorf("--expiring: %v", err)
 	}
-	only := id.Tenant{}
-	if c.Tenant != "" {
-		t, err := a.operator.Tenant(ctx, c.Tenant)
-		if err != nil {
-			return err
-		}
-		only = t.ID
-	}
-	keys, n := store.Keys(ctx, only), c.rows(a)
 	t := table{
 		head:  []string{"ID", "TENANT", "NAME", "HINT", "ENV", "SCOPES", "ALLOWED FROM", "OWN LIMITS", "STATUS", "EXPIRES", "LAST USED", "LAST REFUSED"},
 		spare: []string{"LAST REFUSED", "HINT", "OWN LIMITS", "ALLOWED FROM", "ENV", "SCOPES", "LAST USED", "EXPIRES"},
 		none:  "There are no keys. The first: `keyadmin key create TENANT`",
 	}
-	switch {
-	case expiring != 0:
+	keys := rowsOf(ctx, operator, operate.FindKeys{OfTenant: operate.OfTenant{Tenant: c.Tenant}})
+	if expiring != 0 {
 		t.none = "No key expires until " + expiring.String() + "."
 		all := keys
-		keys = first(&c.limiting, n, func(yield func(keystore.Key, error) bool) {
-			for k, err := range all {
-				isMeant := err != nil || k.ExpiresAt != 0 && k.ExpiresAt <= expiring && k.InUse(a.now())
-				if isMeant && !yield(k, err) {
+		keys = func(yield func(operate.KeyView, error) bool) {
+			for v, err := range all {
+				isMeant := v.ExpiresAt != "" && v.ExpiresAt <= expiring.String() && !slices.Contains([]string{"revoked", "disabled", "expired", "rotated"}, v.Status)
+				if (err != nil || isMeant) && !yield(v, err) {
 					return
 				}
 			}
-		})
-	case n > 0:
-		page, err := store.FindKeys(ctx, only, id.Key{}, n+1)
-		keys = latest(&c.limiting, n, page, err)
+		}
 	}
-	return printList(a, &c.limiting, a.operator.ViewKeys(ctx, keys), t, func(v operate.KeyView) []string {
+	return printList(a, &c.limiting, keys, t, func(v operate.KeyView) []string {
 		return []string{
 			v.ID, v.Tenant, v.Name, v.Hint, v.Environment, strings.Join(v.Scopes, " "), operate.Anywhere(v.Allow),
 			operate.OrDash(v.OwnLimits()), v.Status, operate.Never(v.ExpiresAt), operate.Never(v.LastUsedAt), operate.Never(v.LastRefusedAt),

@@ -2,10 +2,10 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"iter"
-	"slices"
 	"strconv"
 
 	"petgate/shared/operate"
@@ -43,17 +43,25 @@ func (l *limiting) rows(a *app) int {
 	return l.Limit.rows
 }
 
-// asList returns rows as a list.
-func asList[T any](rows []T, err error) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		for _, row := range rows {
-			if !yield(row, nil) {
+// pageRows is how many rows of a list are read at once.
+const pageRows = 1000
+
+// rowsOf lists what a finder finds, page by page.
+func rowsOf[V any](ctx context.Context, o operate.Operator, f operate.Finder[V]) iter.Seq2[V, error] {
+	return func(yield func(V, error) bool) {
+		for after, isLast := "", false; !isLast; {
+			p, err := f.Page(ctx, o, after, pageRows)
+			if err != nil {
+				var none V
+				yield(none, err)
 				return
 			}
-		}
-		if err != nil {
-			var none T
-			yield(none, err)
+			for _, v := range p.Views {
+				if !yield(v, nil) {
+					return
+				}
+			}
+			after, isLast = p.Next, p.Next == ""
 		}
 	}
 }
@@ -71,15 +79,6 @@ func first[T any](l *limiting, n int, list iter.Seq2[T, error]) iter.Seq2[T, err
 	}
 }
 
-// latest returns the n latest rows, in the order of the list. page begins with the latest; more than n rows in it mean that there are more.
-func latest[T any](l *limiting, n int, page []T, err error) iter.Seq2[T, error] {
-	if l.more = len(page) > n; l.more {
-		page = page[:n]
-	}
-	slices.Reverse(page)
-	return asList(page, err)
-}
-
 // printViews prints rows: as data, or as the table t with these cells.
 func printViews[V any](a *app, views []V, t table, cells func(V) []string) error {
 	for _, v := range views {
@@ -88,8 +87,9 @@ func printViews[V any](a *app, views []V, t table, cells func(V) []string) error
 	return a.print(append([]V{}, views...), t)
 }
 
-// printList prints the rows of a list: as data, each as soon as it is read, or as the table t with these cells.
+// printList prints the rows of a list that are wanted: as data, each as soon as it is read, or as the table t with these cells.
 func printList[V any](a *app, l *limiting, list iter.Seq2[V, error], t table, cells func(V) []string) error {
+	list = first(l, l.rows(a), list)
 	if a.asData() {
 		return a.buffered(func(w io.Writer) error { return operate.WriteRows(w, string(a.cli.Output), list) })
 	}

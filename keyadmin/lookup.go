@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
@@ -52,18 +51,6 @@ func explainOpen(url string, err error) error {
 }
 
 func (a *app) now() instant.Millis { return instant.Of(a.Clock()) }
-
-// anyTenant also finds a deleted tenant, by its ID.
-func (a *app) anyTenant(ctx context.Context, idOrName string) (operate.Owner, error) {
-	if tenant, err := id.ParseTenant(idOrName); err == nil {
-		if t, err := a.store.DeletedTenant(ctx, tenant); err == nil {
-			return a.operator.Owner(ctx, t)
-		} else if !errors.Is(err, keystore.ErrNotFound) {
-			return operate.Owner{}, err
-		}
-	}
-	return a.operator.Tenant(ctx, idOrName)
-}
 
 // explainMissing adds to an error that something does not exist the command that lists what does.
 func explainMissing(err error) error {

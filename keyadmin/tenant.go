@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"petgate/shared/core/plan"
-	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
 
@@ -24,17 +23,13 @@ type tenantCommands struct {
 
 type tenantList struct{ limiting }
 
-func (c *tenantList) Run(ctx context.Context, a *app, store *keystore.Store) error {
-	tenants := store.Tenants(ctx)
-	if n := c.rows(a); n > 0 {
-		tenants = first(&c.limiting, n, asList(store.FindTenants(ctx, keystore.TenantFilter{}, "", n+1)))
-	}
+func (c *tenantList) Run(ctx context.Context, a *app, operator operate.Operator) error {
 	t := table{
 		head:  []string{"ID", "NAME", "PLAN", "PER MINUTE", "PER DAY", "PER MONTH", "STATUS", "CREATED"},
 		spare: []string{"CREATED", "ID", "PER MONTH", "PER DAY"},
 		none:  "There are no tenants. The first: `keyadmin tenant create NAME`",
 	}
-	return printList(a, &c.limiting, a.operator.ViewTenants(ctx, tenants), t, func(v operate.TenantView) []string {
+	return printList(a, &c.limiting, rowsOf(ctx, operator, operate.FindTenants{}), t, func(v operate.TenantView) []string {
 		return slices.Concat([]string{v.ID, v.Name, v.Plan}, v.LimitTexts(), []string{v.Status(), v.CreatedAt})
 	})
 }

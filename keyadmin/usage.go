@@ -66,7 +66,7 @@ func (c *usageShow) Run(ctx context.Context, a *app, _ *keystore.Store) error {
 	if err := c.checkPlot(a); err != nil {
 		return err
 	}
-	t, err := a.anyTenant(ctx, c.Tenant)
+	t, err := a.operator.AnyTenant(ctx, c.Tenant)
 	if err != nil {
 		return err
 	}

@@ -2,12 +2,10 @@ package console
 
 import (
 	"cmp"
-	"context"
 	"net/http"
 	"net/url"
 	"strconv"
 
-	"petgate/shared/core/id"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
@@ -29,25 +27,18 @@ func (c *Console) showAudit(w http.ResponseWriter, r *http.Request, v *visit) er
 	if err != nil {
 		return err
 	}
-	if page.List, err = eventList(r.Context(), v, found.Views); err != nil {
-		return err
-	}
-	page.List = page.List.paged(r, found.Next)
+	page.List = eventList(v, found.Views).paged(r, found.Next)
 	page.List.None, page.List.Cure = "There are no such changes.", "Clear a field, or look further back."
 	return c.show(w, v, http.StatusOK, "audit", "Audit", page)
 }
 
 // eventList returns events as a table, with the names of their tenants.
-func eventList(ctx context.Context, v *visit, events []operate.EventView) (list, error) {
+func eventList(v *visit, events []operate.EventView) list {
 	l := list{Caption: "Changes", Columns: []column{"When", "By", "Kind", "Tenant", "Subject", "#Event", "~Change"}}
-	tenantsOf, err := v.store.TenantsOf(ctx, operate.ViewsOf(events, func(e operate.EventView) id.Tenant { return e.Event.Tenant }))
-	if err != nil {
-		return l, err
-	}
 	for _, e := range events {
 		tenant, subject := cell{Text: "-"}, cell{Text: operate.OrDash(operate.SubjectOf(e.Event))}
 		if e.TenantID != "" {
-			tenant = cell{Text: cmp.Or(tenantsOf[e.Event.Tenant].Name, e.TenantID), Link: tenantPath(e.TenantID)}
+			tenant = cell{Text: cmp.Or(e.Tenant, e.TenantID), Link: tenantPath(e.TenantID)}
 		}
 		if e.KeyID != "" {
 			subject.Link = keyPath(e.KeyID)
@@ -61,5 +52,5 @@ func eventList(ctx context.Context, v *visit, events []operate.EventView) (list,
 			{Text: operate.ChangeOf(e.Event)},
 		})
 	}
-	return l, nil
+	return l
 }

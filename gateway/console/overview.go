@@ -68,7 +68,7 @@ func (p *overviewPage) read(ctx context.Context, v *visit) (err error) {
 		return err
 	}
 	events := slices.DeleteFunc(latest.Views, func(e operate.EventView) bool { return strings.HasPrefix(e.Kind, "console.") })
-	p.Events, err = eventList(ctx, v, events[:min(len(events), eventsShown)])
+	p.Events = eventList(v, events[:min(len(events), eventsShown)])
 	p.Events.Caption = "Latest changes"
 	p.Events.None, p.Events.Cure = "Nothing was changed so far.", "The page of tenants creates the first tenant."
 	return err
@@ -178,7 +178,11 @@ func endingList(v *visit, keys []operate.KeyView) list {
 // readExpiring reads the keys that expire soon.
 func (c *Console) readExpiring(ctx context.Context) ([]operate.KeyView, error) {
 	o := operate.Operator{Store: c.cfg.Store, Clock: c.cfg.Clock}
-	return keystore.Collect(o.ViewKeys(ctx, o.Store.KeysExpiring(ctx, endsWithin, tenantsTop)))
+	keys, err := keystore.Collect(o.Store.KeysExpiring(ctx, endsWithin, tenantsTop))
+	if err != nil {
+		return nil, err
+	}
+	return o.ViewKeys(ctx, keys)
 }
 
 // readHours reads the requests of the last 48 hours.

@@ -2,6 +2,7 @@ package operate
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 )
@@ -28,11 +30,12 @@ type EventView struct {
 	Before   json.RawMessage `json:"before,omitempty"` // the record
 	After    json.RawMessage `json:"after,omitempty"`
 
-	Event keystore.Event `json:"-"` // what the view is of
+	Event  keystore.Event `json:"-"` // what the view is of
+	Tenant string         `json:"-"` // its name; empty: there is no such tenant
 }
 
-// ViewEvent returns the view of an event.
-func ViewEvent(e keystore.Event) EventView {
+// viewEvent returns the view of an event.
+func viewEvent(e keystore.Event) EventView {
 	v := EventView{
 		ID: int64(e.ID), At: e.At.String(), Actor: e.Actor, Kind: e.Kind, Plan: e.Plan, Before: withTimes([]byte(e.Before)), After: withTimes([]byte(e.After)), Event: e,
 	}
@@ -43,6 +46,16 @@ func ViewEvent(e keystore.Event) EventView {
 		v.KeyID = e.Key.String()
 	}
 	return v
+}
+
+// ViewEvents returns the views of events, with the names of their tenants.
+func (o Operator) ViewEvents(ctx context.Context, events []keystore.Event) ([]EventView, error) {
+	tenants, err := o.Store.TenantsOf(ctx, ViewsOf(events, func(e keystore.Event) id.Tenant { return e.Tenant }))
+	return ViewsOf(events, func(e keystore.Event) EventView {
+		v := viewEvent(e)
+		v.Tenant = tenants[e.Tenant].Name
+		return v
+	}), err
 }
 
 // difference describes the change between two records, as `plan free → pro`. For a new record it lists all members, for a
@@ -169,6 +182,6 @@ func SubjectOf(e keystore.Event) string {
 	if e.Kind == keystore.GatewayForgot {
 		return fields([]byte(e.Before))["id"]
 	}
-	v := ViewEvent(e)
+	v := viewEvent(e)
 	return cmp.Or(v.KeyID, v.Plan)
 }

@@ -3,7 +3,6 @@ package operate
 import (
 	"context"
 	"fmt"
-	"iter"
 	"time"
 
 	"petgate/shared/core/id"
@@ -29,17 +28,6 @@ func ViewBan(b keystore.Ban, tenant, key string) BanView {
 	return BanView{
 		KeyID: b.Key.String(), Key: key, TenantID: b.Tenant.String(), Tenant: tenant, ImposedAt: b.ImposedAt.String(), Until: b.Until.String(),
 		Automatic: b.Automatic, Reason: b.Reason, Notice: b.Notice, By: b.By,
-	}
-}
-
-// ViewBans returns the views of a list of bans.
-func ViewBans(bans iter.Seq2[keystore.NamedBan, error]) iter.Seq2[BanView, error] {
-	return func(yield func(BanView, error) bool) {
-		for b, err := range bans {
-			if !yield(ViewBan(b.Ban, b.TenantName, b.KeyName), err) {
-				return
-			}
-		}
 	}
 }
 

@@ -74,7 +74,7 @@ func (a FindTenants) Page(ctx context.Context, o Operator, after string, n int) 
 
 // OfTenant selects what is a tenant's, or everything.
 type OfTenant struct {
-	Tenant string `json:"tenant" help:"Only those of this tenant: ID or name."`
+	Tenant string `json:"tenant" placeholder:"TENANT" help:"Only those of this tenant: ID or name."`
 }
 
 // id returns the tenant's ID; zero: everything is selected.
@@ -82,7 +82,7 @@ func (a OfTenant) id(ctx context.Context, o Operator) (id.Tenant, error) {
 	if a.Tenant == "" {
 		return id.Tenant{}, nil
 	}
-	t, err := o.Tenant(ctx, a.Tenant)
+	t, err := o.AnyTenant(ctx, a.Tenant)
 	return t.ID, err
 }
 
@@ -105,13 +105,7 @@ func (a FindKeys) Page(ctx context.Context, o Operator, after string, n int) (p 
 	if err != nil {
 		return p, err
 	}
-	views, err := keystore.Collect(o.ViewKeys(ctx, func(yield func(keystore.Key, error) bool) {
-		for _, k := range found {
-			if !yield(k, nil) {
-				return
-			}
-		}
-	}))
+	views, err := o.ViewKeys(ctx, found)
 	return pageOf(views, n, func(v KeyView) KeyView { return v }, func(v KeyView) string { return v.ID }), err
 }
 
@@ -146,26 +140,38 @@ func (k *EventKind) UnmarshalText(text []byte) error {
 // FindEvents are the arguments of the audit log, the latest change first.
 type FindEvents struct {
 	OfTenant
-	Since Moment    `json:"since" help:"How far back: 1h, 1w, or from a date: 2026-11-20 (default: all)."`
-	Key   KeyID     `json:"key" help:"Only changes of this key: its ID, key_…"`
-	Actor string    `json:"actor" help:"Only changes by this operator or gateway."`
-	Kind  EventKind `json:"kind" help:"Only changes of this kind: key.revoked, for example, or key for all changes of keys."`
+	Since Moment    `json:"since" help:"How far back: 1h, 1w, or from a date: 2026-11-20 (default: all)." kong:"default='7d',placeholder='AGE',help='How far back: 1h, 1w, or from a date: 2026-11-20.'"`
+	Key   KeyID     `json:"key" placeholder:"KEY" help:"Only changes of this key: its ID, key_…"`
+	Actor string    `json:"actor" placeholder:"NAME" help:"Only changes by this operator or gateway."`
+	Kind  EventKind `json:"kind" placeholder:"KIND" help:"Only changes of this kind: key.revoked, for example, or key for all changes of keys."`
+}
+
+// Filter returns which changes are found.
+func (a FindEvents) Filter(ctx context.Context, o Operator) (f keystore.EventFilter, err error) {
+	f = keystore.EventFilter{Key: a.Key.Key, Actor: a.Actor, Kind: string(a.Kind)}
+	if a.Since != (Moment{}) {
+		f.Since = a.Since.Before(o.Now())
+	}
+	f.Tenant, err = a.id(ctx, o)
+	return f, err
 }
 
 // Page finds a page of changes.
 func (a FindEvents) Page(ctx context.Context, o Operator, after string, n int) (p Page[EventView], err error) {
-	filter, before := keystore.EventFilter{Key: a.Key.Key, Actor: a.Actor, Kind: string(a.Kind)}, int64(0)
+	before := int64(0)
 	if after != "" {
 		if before, err = strconv.ParseInt(after, 10, 64); err != nil || before < 1 {
 			return p, NoPage
 		}
 	}
-	if a.Since != (Moment{}) {
-		filter.Since = a.Since.Before(o.Now())
-	}
-	if filter.Tenant, err = a.id(ctx, o); err != nil {
+	filter, err := a.Filter(ctx, o)
+	if err != nil {
 		return p, err
 	}
 	found, err := o.Store.FindEvents(ctx, filter, keystore.Change(before), n+1)
-	return pageOf(found, n, ViewEvent, func(e keystore.Event) string { return strconv.FormatInt(int64(e.ID), 10) }), err
+	if err != nil {
+		return p, err
+	}
+	views, err := o.ViewEvents(ctx, found)
+	return pageOf(views, n, func(v EventView) EventView { return v }, func(v EventView) string { return strconv.FormatInt(v.ID, 10) }), err
 }

@@ -3,7 +3,6 @@ package operate
 import (
 	"context"
 	"fmt"
-	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -73,47 +72,18 @@ func (o Operator) ShowKey(ctx context.Context, key id.Key) (v KeyView, err error
 	return ViewKey(k, t, ban.Until, o.Now()), err
 }
 
-// keysViewed is how many keys are viewed at once.
-const keysViewed = 1000
-
-// ViewKeys returns the views of a list of keys. It reads their tenants and their bans for many of them at once.
-func (o Operator) ViewKeys(ctx context.Context, keys iter.Seq2[keystore.Key, error]) iter.Seq2[KeyView, error] {
-	return func(yield func(KeyView, error) bool) {
-		some := make([]keystore.Key, 0, keysViewed)
-		view := func() (goOn bool) {
-			tenants, ids := make([]id.Tenant, len(some)), make([]id.Key, len(some))
-			for i, k := range some {
-				tenants[i], ids[i] = k.Tenant, k.ID
-			}
-			owners, err := o.Owners(ctx, slices.Compact(tenants))
-			if err != nil {
-				return yield(KeyView{}, err)
-			}
-			bans, err := o.Store.BansOf(ctx, ids)
-			if err != nil {
-				return yield(KeyView{}, err)
-			}
-			for _, k := range some {
-				if !yield(ViewKey(k, owners[k.Tenant], bans[k.ID].Until, o.Now()), nil) {
-					return false
-				}
-			}
-			some = some[:0]
-			return true
-		}
-		for k, err := range keys {
-			if err != nil {
-				yield(KeyView{}, err)
-				return
-			}
-			if some = append(some, k); len(some) == keysViewed && !view() {
-				return
-			}
-		}
-		if len(some) > 0 {
-			view()
-		}
+// ViewKeys returns the views of keys.
+func (o Operator) ViewKeys(ctx context.Context, keys []keystore.Key) ([]KeyView, error) {
+	tenants, ids := make([]id.Tenant, len(keys)), make([]id.Key, len(keys))
+	for i, k := range keys {
+		tenants[i], ids[i] = k.Tenant, k.ID
 	}
+	owners, err := o.Owners(ctx, slices.Compact(tenants))
+	if err != nil {
+		return nil, err
+	}
+	bans, err := o.Store.BansOf(ctx, ids)
+	return ViewsOf(keys, func(k keystore.Key) KeyView { return ViewKey(k, owners[k.Tenant], bans[k.ID].Until, o.Now()) }), err
 }
 
 // decide returns whether the key may call a gateway of its environment at an instant, and if not, why. An invalid address of the

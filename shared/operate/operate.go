@@ -7,6 +7,7 @@ package operate
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"petgate/shared/core/apikey"
@@ -119,6 +120,18 @@ func (o Operator) Tenant(ctx context.Context, idOrName string) (Owner, error) {
 		return Owner{}, notFound(err, "tenant", idOrName)
 	}
 	return o.Owner(ctx, t)
+}
+
+// AnyTenant also finds a deleted tenant, by its ID.
+func (o Operator) AnyTenant(ctx context.Context, idOrName string) (Owner, error) {
+	if tenant, err := id.ParseTenant(idOrName); err == nil {
+		if t, err := o.Store.DeletedTenant(ctx, tenant); err == nil {
+			return o.Owner(ctx, t)
+		} else if !errors.Is(err, keystore.ErrNotFound) {
+			return Owner{}, err
+		}
+	}
+	return o.Tenant(ctx, idOrName)
 }
 
 // Key finds a key and its tenant. Errors: a NotFoundError.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"strings"
 
 	"petgate/shared/core/id"
@@ -33,22 +32,6 @@ func (t Owner) View() TenantView {
 	return TenantView{
 		ID: t.ID.String(), Name: t.Name, Plan: t.Plan, Suspended: t.Suspended, Override: ViewLimits(t.Override), Limits: ViewLimits(t.Limits),
 		MonthStarts: max(1, t.MonthStarts), CreatedAt: t.CreatedAt.String(), Owner: t,
-	}
-}
-
-// ViewTenants returns the views of a list of tenants.
-func (o Operator) ViewTenants(ctx context.Context, tenants iter.Seq2[keystore.Tenant, error]) iter.Seq2[TenantView, error] {
-	return func(yield func(TenantView, error) bool) {
-		plans, err := o.Plans(ctx)
-		if err != nil {
-			yield(TenantView{}, err)
-			return
-		}
-		for t, err := range tenants {
-			if !yield(plans.Owner(t).View(), err) {
-				return
-			}
-		}
 	}
 }
 
