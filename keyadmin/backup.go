@@ -161,9 +161,6 @@ func (c *restoreCommand) Run(ctx context.Context, a *app) error {
 	}
 	defer file.Close()
 	backup, err := keystore.ReadBackup(file, key)
-	if err == nil {
-		err = backup.CheckRows()
-	}
 	if err != nil {
 		return fmt.Errorf("read %s: %w", c.File, err)
 	}

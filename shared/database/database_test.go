@@ -29,25 +29,6 @@ func exec(t testing.TB, db *database.DB, statement string, args ...any) {
 	}
 }
 
-func TestOneTextServesBothDatabases(t *testing.T) {
-	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db := open(t, url)
-		if want := strings.HasPrefix(url, "sqlite:"); want != (db.Dialect() == database.SQLite) {
-			t.Errorf("the dialect of %s is %v", database.Redact(url), db.Dialect())
-		}
-		exec(t, db, `CREATE TABLE notes (id BIGINT PRIMARY KEY, note TEXT NOT NULL)`)
-		exec(t, db, `INSERT INTO notes (id, note) VALUES ($1, $2), ($3, $4)`, 1, "one", 2, "two")
-		var notes []struct {
-			ID   int64
-			Note string
-		}
-		must.Do(t, db.Select(&notes, `SELECT id, note FROM notes WHERE id > $1 ORDER BY id LIMIT $2`, 1, 10))
-		if len(notes) != 1 || notes[0].ID != 2 || notes[0].Note != "two" {
-			t.Errorf("selected %+v", notes)
-		}
-	})
-}
-
 func TestOpenRefuses(t *testing.T) {
 	for _, url := range []string{
 		"", "var/petgate.db", "mysql://root:hunter2@localhost/pets", "sqlite:", "sqlite::memory:",
@@ -150,30 +131,6 @@ func TestErrorClasses(t *testing.T) {
 	}
 }
 
-func TestCheck(t *testing.T) {
-	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		if err := open(t, url).Check(); err != nil {
-			t.Error(err)
-		}
-	})
-	url := testkit.SQLite(t)
-	db := open(t, url)
-	exec(t, db, `CREATE TABLE notes (id BIGINT)`)
-	path := strings.TrimPrefix(url, "sqlite:")
-	must.Do(t, os.Rename(path, path+".away"))
-	if err := db.Check(); !database.IsUnavailable(err) {
-		t.Errorf("without its file: %v", err)
-	}
-	exec(t, open(t, url), `CREATE TABLE letters (id BIGINT)`)
-	if err := db.Check(); !database.IsUnavailable(err) {
-		t.Errorf("with another file in its place: %v", err)
-	}
-	if err := db.Check(); err != nil {
-		t.Errorf("with the other file for the second time: %v", err)
-	}
-	exec(t, db, `INSERT INTO letters VALUES (1)`)
-}
-
 func TestServerGoneAndBack(t *testing.T) {
 	server := testkit.StartPostgres(t)
 	db := open(t, server.URL)
@@ -269,9 +226,7 @@ func TestProgramsMigrateTogether(t *testing.T) {
 					return
 				}
 				defer db.Close()
-				if err := db.Migrate(t.Context(), m); err != nil {
-					t.Error(err)
-				}
+				must.Do(t, db.Migrate(t.Context(), m))
 			})
 		}
 		programs.Wait()

@@ -2,7 +2,6 @@ package database
 
 import (
 	"context"
-	"database/sql"
 	"time"
 
 	"github.com/lib/pq"
@@ -18,7 +17,7 @@ const (
 	reconnectMin = 50 * time.Millisecond
 	reconnectMax = time.Second
 
-	dataVersionPoll = 200 * time.Millisecond
+	sqlitePoll = 200 * time.Millisecond
 )
 
 // Listener sends on C when the database may have changed. This is a hint: several changes may share a wake-up, there are
@@ -31,7 +30,7 @@ type Listener struct {
 }
 
 // Listen returns at once and connects in the background until Close. With PostgreSQL it has a connection of its own and wakes on
-// NOTIFY channel. SQLite has no channels: it wakes within 200 ms after any commit by another connection.
+// NOTIFY channel. SQLite has no channels: it wakes every 200 ms, whether there is a change or not.
 func (d *DB) Listen(channel string) *Listener {
 	ctx, stop := context.WithCancel(context.Background())
 	wake := make(chan struct{}, 1)
@@ -45,7 +44,13 @@ func (d *DB) Listen(channel string) *Listener {
 	go func() {
 		defer close(l.done)
 		if d.dialect == SQLite {
-			d.pollDataVersion(ctx, notify)
+			for tick := time.Tick(sqlitePoll); ctx.Err() == nil; {
+				notify()
+				select {
+				case <-tick:
+				case <-ctx.Done():
+				}
+			}
 		} else {
 			d.listenPostgres(ctx, channel, notify)
 		}
@@ -97,46 +102,6 @@ func (d *DB) listenPostgres(ctx context.Context, channel string, notify func()) 
 		case <-closing:
 			closing = nil
 			_ = p.Close() // ends a Listen that still waits for the first connection
-		}
-	}
-}
-
-func (d *DB) pollDataVersion(ctx context.Context, notify func()) {
-	tick := time.NewTicker(dataVersionPoll)
-	defer tick.Stop()
-	var conn *sql.Conn // the version is relative to a connection
-	var last, files int64
-	defer func() {
-		if conn != nil {
-			conn.Close()
-		}
-	}()
-	for {
-		var version int64
-		var err error
-		if now := d.files.Load(); conn != nil && now != files { // its file was removed or replaced
-			conn.Close()
-			conn, last = nil, 0
-		}
-		if conn == nil {
-			files = d.files.Load()
-			conn, err = d.Conn(ctx)
-		}
-		if err == nil {
-			err = conn.QueryRowContext(context.Background(), `PRAGMA data_version`).Scan(&version)
-		}
-		switch {
-		case err == nil && version != last:
-			last = version
-			notify()
-		case err != nil && conn != nil:
-			conn.Close()
-			conn, last = nil, 0
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
 		}
 	}
 }

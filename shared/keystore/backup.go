@@ -17,8 +17,6 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
-	"petgate/shared/core/apikey"
-	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 )
@@ -224,61 +222,6 @@ func (h BackupHeader) readRows(file io.ReadSeeker, f func(t database.Table, line
 		return fmt.Errorf("%w: there is more after its last row", ErrNoBackup)
 	}
 	return nil
-}
-
-// readers read the columns that gateways and keyadmin parse, by table and column, or by column for all other tables.
-var readers = map[string]func(value any) error{
-	"tenants.id":              func(v any) error { return new(id.Tenant).Scan(v) },
-	"tenant_keys.id":          func(v any) error { return new(id.Key).Scan(v) },
-	"events.id":               checkEventID,
-	"quota_records.tenant_id": func(v any) error { return new(QuotaName).Scan(v) },
-	"tenant_id":               func(v any) error { return new(id.Tenant).Scan(v) },
-	"key_id":                  func(v any) error { return new(id.Key).Scan(v) },
-	"replaced_by":             func(v any) error { return new(id.Key).Scan(v) },
-	"environment":             func(v any) error { return new(apikey.Environment).Scan(v) },
-	"scopes":                  func(v any) error { return new(apikey.Scopes).Scan(v) },
-	"allow_list":              func(v any) error { return new(Prefixes).Scan(v) },
-	"hash":                    checkHash,
-}
-
-func checkEventID(value any) error {
-	if n, isNumber := value.(float64); !isNumber || n < 1 || n > float64(LastID) {
-		return fmt.Errorf("%v is not from 1 to %d", value, LastID)
-	}
-	return nil
-}
-
-func checkHash(value any) error {
-	text, _ := value.(string)
-	if n, err := hex.DecodeString(text); err != nil || len(n) != sha256.Size {
-		return errors.New("it is not a SHA-256")
-	}
-	return nil
-}
-
-// CheckRows returns an error that names the first row that gateways and keyadmin could not read.
-func (b Backup) CheckRows() error {
-	number := 1 // of the header's line
-	return b.rows(func(t database.Table, line []byte) error {
-		number++
-		var row []any
-		if err := json.Unmarshal(line, &row); err != nil || len(row) != len(t.Columns) {
-			return fmt.Errorf("%w: line %d is not a row of %s", ErrNoBackup, number, t.Name)
-		}
-		for i, c := range t.Columns {
-			reader := readers[t.Name+"."+c.Name]
-			if reader == nil {
-				reader = readers[c.Name]
-			}
-			if reader == nil {
-				continue
-			}
-			if err := reader(row[i]); err != nil {
-				return fmt.Errorf("%w: line %d, a row of %s: %s: %w", ErrNoBackup, number, t.Name, c.Name, err)
-			}
-		}
-		return nil
-	})
 }
 
 // CheckSchema says whether the backup has an earlier schema than this program. It returns ErrSchema if the backup has a later one. It

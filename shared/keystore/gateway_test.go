@@ -44,9 +44,7 @@ func TestGateways(t *testing.T) {
 		if last, err := s.LastEvent(ctx); err != nil || last != event.ID {
 			t.Errorf("the last event: %d, %v", last, err)
 		}
-		if _, err := s.Heartbeat(ctx, one, event.ID, event.UUID); err != nil {
-			t.Error(err)
-		}
+		must.Get[keystore.Beat](t)(s.Heartbeat(ctx, one, event.ID, event.UUID))
 		for id, uuid := range map[keystore.Change]string{event.ID: "another", event.ID + 1: event.UUID} {
 			_, err = s.Heartbeat(ctx, one, id, uuid)
 			wantError(t, err, keystore.ErrRewound)
@@ -63,15 +61,11 @@ func TestGateways(t *testing.T) {
 			time.Since(g.SeenAt.Time()).Abs() > 10*time.Second || g.Replaced || gateways[1].Applied != 0 {
 			t.Errorf("gateways: %+v", gateways)
 		}
-		if err := s.SignOff(ctx, one); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, s.SignOff(ctx, one))
 		if err := s.SignOff(ctx, one); err != nil { // as after a lost answer
 			t.Error(err)
 		}
-		if _, err := s.ForgetGateway(ctx, "gw-2"); err != nil {
-			t.Error(err)
-		}
+		must.Get[keystore.Change](t)(s.ForgetGateway(ctx, "gw-2"))
 		wantEqual(t, "gateways", must.Get[[]keystore.Gateway](t)(s.Gateways(ctx)), []keystore.Gateway{})
 		_, err = s.Heartbeat(ctx, two, event.ID, event.UUID)
 		wantError(t, err, keystore.ErrNotFound)
@@ -97,9 +91,7 @@ func TestUnreportedRequests(t *testing.T) {
 				r = registered(t, s, r)
 			}
 			must.Do(t, s.SignOff(ctx, r))
-			if err := s.SignOff(ctx, r); err != nil {
-				t.Error(err)
-			}
+			must.Do(t, s.SignOff(ctx, r))
 		}
 		all := []string{"requests of a", "requests of b", "requests of c"}
 		wantLeft(all...)
@@ -147,9 +139,7 @@ func TestSilentProcessIsRemoved(t *testing.T) {
 		silent := must.Get[[]keystore.Gateway](t)(s.Gateways(ctx))[0]
 		seen := silent
 		for seen.SeenAt == silent.SeenAt { // the database's clock goes in milliseconds
-			if _, err := s.Heartbeat(ctx, r, 0, ""); err != nil {
-				t.Fatal(err)
-			}
+			must.Get[keystore.Beat](t)(s.Heartbeat(ctx, r, 0, ""))
 			seen = must.Get[[]keystore.Gateway](t)(s.Gateways(ctx))[0]
 		}
 		if must.Get[bool](t)(s.RemoveFenced(ctx, silent)) || must.Get[int](t)(s.CountGateways(ctx)) != 1 {
@@ -191,18 +181,12 @@ func TestReplacedProcessesCount(t *testing.T) {
 		want("both count", "a", "b")
 		_, err := s.Heartbeat(ctx, a, 0, "")
 		wantError(t, err, keystore.ErrDisplaced, "GATEWAY_ID")
-		if _, err := s.Heartbeat(ctx, b, 0, ""); err != nil {
-			t.Error(err)
-		}
-		if err := s.SignOff(ctx, a); err != nil {
-			t.Error(err)
-		}
+		must.Get[keystore.Beat](t)(s.Heartbeat(ctx, b, 0, ""))
+		must.Do(t, s.SignOff(ctx, a))
 		want("signed off", "b")
 		registered(t, s, process("c"))
 		want("not signed off", "b", "c")
-		if _, err := s.ForgetGateway(ctx, "gw-1"); err != nil {
-			t.Error(err)
-		}
+		must.Get[keystore.Change](t)(s.ForgetGateway(ctx, "gw-1"))
 		want("only the replaced one is forgotten", "c")
 		registered(t, s, process("d"), "c", "nothing")
 		want("known to have ended", "d")
@@ -242,20 +226,9 @@ func TestRestoredDatabaseDisplacesNobody(t *testing.T) {
 // restore replaces all gateways by one.
 func restore(t *testing.T, db *database.DB, incarnation string, generation int64) {
 	t.Helper()
-	for _, statement := range []string{
-		"DELETE FROM gateways WHERE incarnation <> 'now'", "UPDATE gateways SET incarnation = $1, generation = $2",
-	} {
-		var args []any
-		if statement[0] == 'U' {
-			args = []any{incarnation, generation}
-		}
-		if _, err := db.Exec(statement, args...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := db.Exec("UPDATE gateway_registry SET generation = $1", generation); err != nil {
-		t.Fatal(err)
-	}
+	run(t, db, "DELETE FROM gateways WHERE incarnation <> 'now'")
+	run(t, db, "UPDATE gateways SET incarnation = $1, generation = $2", incarnation, generation)
+	run(t, db, "UPDATE gateway_registry SET generation = $1", generation)
 }
 
 // A Watch measures by its own clock how long ago it first saw a heartbeat.

@@ -47,9 +47,7 @@ func TestUpdateKey(t *testing.T) {
 		must.Do(t, err)
 		_, _, err = s.UpdateKey(t.Context(), k.ID, edit)
 		wantError(t, err, keystore.ErrConflict, "change "+fresh.ID.String())
-		if _, _, err := s.RevokeKey(t.Context(), fresh.ID); err != nil {
-			t.Fatal(err)
-		}
+		must.Get[keystore.Key](t)(first(s.RevokeKey(t.Context(), fresh.ID)))
 		_, _, err = s.UpdateKey(t.Context(), fresh.ID, edit)
 		wantError(t, err, keystore.ErrConflict, "was revoked")
 		wantEqual(t, "events", kinds(t, s), []string{

@@ -31,6 +31,12 @@ func open(t testing.TB, url string) *database.DB {
 	return testkit.Open(t, url, keystore.Migrations)
 }
 
+func run(t testing.TB, db *database.DB, statement string, args ...any) {
+	t.Helper()
+	_, err := db.Exec(statement, args...)
+	must.Do(t, err)
+}
+
 // eachStore runs f with a migrated store on each database.
 func eachStore(t *testing.T, f func(t *testing.T, s *keystore.Store, c *clock)) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
@@ -95,12 +101,8 @@ func TestSchema(t *testing.T) {
 		for range 2 { // a second time changes nothing
 			must.Do(t, db.Migrate(t.Context(), keystore.Migrations))
 		}
-		if err := s.CheckSchema(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if _, err := db.Exec("UPDATE keystore_schema SET version_id = 99 WHERE version_id = 1"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.CheckSchema(t.Context()))
+		run(t, db, "UPDATE keystore_schema SET version_id = 99 WHERE version_id = 1")
 		wantError(t, s.CheckSchema(t.Context()), keystore.ErrSchema, "upgrade")
 	})
 }
@@ -110,9 +112,7 @@ func TestNameOfATableIsTaken(t *testing.T) {
 	db, err := database.Open(testkit.Postgres(t))
 	must.Do(t, err)
 	defer db.Close()
-	if _, err := db.Exec("CREATE TABLE events (id BIGINT)"); err != nil {
-		t.Fatal(err)
-	}
+	run(t, db, "CREATE TABLE events (id BIGINT)")
 	err = db.Migrate(t.Context(), keystore.Migrations)
 	if err == nil || !strings.Contains(err.Error(), `"events"`) || !strings.Contains(err.Error(), "create a database for Petgate alone") {
 		t.Errorf("migrate beside a table events: %v", err)
@@ -427,9 +427,7 @@ func TestRotation(t *testing.T) {
 		c.now = graceEndsAt.Time()
 		_, _, _, err = s.RotateKey(ctx, old.ID, graceEndsAt+1000)
 		wantError(t, err, keystore.ErrConflict, fresh.ID.String())
-		if _, _, err := s.RevokeKey(ctx, fresh.ID); err != nil {
-			t.Fatal(err)
-		}
+		must.Get[keystore.Key](t)(first(s.RevokeKey(ctx, fresh.ID)))
 		_, _, _, err = s.RotateKey(ctx, fresh.ID, graceEndsAt+1000)
 		wantError(t, err, keystore.ErrConflict, "revoked")
 		short, _ := newKey(t, s, keystore.KeySpec{Tenant: tenant.ID, ExpiresAt: c.millis() + 1})

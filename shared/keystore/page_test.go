@@ -65,9 +65,8 @@ func TestFindTenants(t *testing.T) {
 				t.Errorf("%+v: %d counted, want %d: %v", test.filter, counted, test.want, found)
 			}
 		}
-		if _, _, err := s.CreatePlan(ctx, keystore.Plan{Name: "empty", Limits: plan.Limits{Minute: 1, Day: 2}}); err != nil {
-			t.Fatal(err)
-		}
+		_, _, err = s.CreatePlan(ctx, keystore.Plan{Name: "empty", Limits: plan.Limits{Minute: 1, Day: 2}})
+		must.Do(t, err)
 		wantEqual(t, "tenants by plan", must.Get[map[string]int](t)(s.TenantsByPlan(ctx)), map[string]int{"free": 6})
 	})
 }
@@ -86,9 +85,7 @@ func TestFindKeysAndBans(t *testing.T) {
 				if i == 0 {
 					keys = append([]keystore.Key{k}, keys...)
 				}
-				if _, _, err := s.AddBan(ctx, keystore.Ban{Key: k.ID, Until: c.millis().Add(time.Hour), Reason: "test"}); err != nil {
-					t.Fatal(err)
-				}
+				must.Get[keystore.Ban](t)(first(s.AddBan(ctx, keystore.Ban{Key: k.ID, Until: c.millis().Add(time.Hour), Reason: "test"})))
 			}
 		}
 		var found []keystore.Key

@@ -96,9 +96,7 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		g := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "one"})
 		events := must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{}, 0)))
 		last := events[len(events)-1]
-		if _, err := s.Heartbeat(ctx, g, last.ID, last.UUID); err != nil {
-			t.Fatal(err)
-		}
+		must.Get[keystore.Beat](t)(s.Heartbeat(ctx, g, last.ID, last.UUID))
 		saved := []keystore.QuotaRecord{{QuotaName: keystore.QuotaName{Tenant: acme.ID}, Record: []byte{1, 2}}}
 		must.Do(t, s.SaveQuotas(ctx, c.millis(), saved))
 
@@ -193,9 +191,7 @@ func TestRestoreLosesNewerRefusals(t *testing.T) {
 		fresh := rotate(t, s, two.ID, instant.Millis(1_800_000_100_000))
 		_, err := r.Commit(ctx, true, true)
 		wantError(t, err, keystore.ErrChanged)
-		if _, err := s.Key(ctx, fresh.ID); err != nil {
-			t.Fatal(err)
-		}
+		must.Get[keystore.Key](t)(s.Key(ctx, fresh.ID))
 
 		r = prepare(t, s, b)
 		must.Get[keystore.Key](t)(first(s.RevokeKey(ctx, one.ID)))
@@ -265,35 +261,6 @@ func TestRestoreIntoAnEmptyDatabase(t *testing.T) {
 	})
 }
 
-// A backup whose rows gateways could not read is refused with the line, before anything is written.
-func TestBackupWithUnreadableRows(t *testing.T) {
-	const event = `INSERT INTO events SELECT MAX(id) + 1, 'u', 0, 'x', 'x', `
-	for name, c := range map[string]struct{ statement, want string }{
-		"environment": {`UPDATE tenant_keys SET environment = 'evil'`, `a row of tenant_keys: environment: `},
-		"hash":        {`UPDATE tenant_keys SET hash = x'00'`, `a row of tenant_keys: hash: `},
-		"allow-list":  {`UPDATE tenant_keys SET allow_list = '10.0.0.0/99'`, `a row of tenant_keys: allow_list: `},
-		"event":       {event + `'not-an-id', '', '', '', '' FROM events`, `a row of events: tenant_id: "not-an-id"`},
-		"event's key": {event + `'', 'key_', '', '', '' FROM events`, `a row of events: key_id: `},
-		"largest ID":  {`UPDATE events SET id = 9007199254740992 WHERE id = 1`, `a row of events: id: `},
-		"quota":       {`INSERT INTO quota_records VALUES ('acme:x', x'00', 1)`, `a row of quota_records: tenant_id: `},
-	} {
-		t.Run(name, func(t *testing.T) {
-			db := open(t, testkit.SQLite(t))
-			s := keystore.New(db, nil, nil, "ada")
-			newKey(t, s, keystore.KeySpec{Tenant: newTenant(t, s, "acme").ID})
-			b, _ := backup(t, s)
-			must.Do(t, b.CheckRows())
-			for _, statement := range []string{`DROP TRIGGER events_form`, `DROP TRIGGER tenant_keys_environment`, c.statement} {
-				if _, err := db.Exec(statement); err != nil {
-					t.Fatal(err)
-				}
-			}
-			b, _ = backup(t, s)
-			wantError(t, b.CheckRows(), keystore.ErrNoBackup, c.want, "line ")
-		})
-	}
-}
-
 // A line is not read without a limit.
 func TestBackupWithALongLine(t *testing.T) {
 	s := keystore.New(open(t, testkit.SQLite(t)), nil, nil, "ada")
@@ -314,9 +281,7 @@ func TestSignedBackup(t *testing.T) {
 	must.Do(t, err)
 	defer file.Close()
 	key := []byte("0123456789abcdef")
-	if _, err := s.WriteBackup(t.Context(), file, key); err != nil {
-		t.Fatal(err)
-	}
+	must.Get[keystore.BackupHeader](t)(s.WriteBackup(t.Context(), file, key))
 	_, unsigned := backup(t, s)
 	for name, c := range map[string]struct {
 		file *os.File
@@ -363,7 +328,6 @@ func TestRestoreOfAnotherSchema(t *testing.T) {
 	defer file.Close()
 	earlier, err := keystore.ReadBackup(file, nil)
 	must.Do(t, err)
-	must.Do(t, earlier.CheckRows())
 	t.Setenv("TMPDIR", t.TempDir())
 	eachStore(t, func(t *testing.T, s *keystore.Store, _ *clock) {
 		ctx := t.Context()
