@@ -53,14 +53,12 @@ func TestPages(t *testing.T) {
 		run  func(*testing.T, site)
 	}{
 		{"portal", testPortal}, // it waits for a minute, so it begins first
-		{"console", testConsoleWay},
-		{"console by link", testConsoleByLink},
+		{"console", testConsole},
 		{"portal forgets when left", testPortalForgetsWhenLeft},
 		{"portal by keyboard", testPortalByKeyboard},
 		{"portal without script", testPortalWithoutScript},
 		{"portal knows what a key can do", testPortalKnowsWhatAKeyCanDo},
 		{"portal draws usage", testPortalDrawsUsage},
-		{"other origins", testOtherOrigins},
 		{"breaches are noticed", testBreachesAreNoticed},
 	} {
 		t.Run(test.name, func(t *testing.T) {

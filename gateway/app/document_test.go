@@ -40,11 +40,14 @@ func TestDocumentIsReadAgain(t *testing.T) {
 	_, token, _, err := store.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant.ID, Scopes: "orders:read"})
 	must.Do(t, err)
 	r := start(t, url, func(cfg *app.Config) {
-		if cfg.API, cfg.Docs = file, true; len(cfg.BadSettings()) > 0 {
+		if cfg.API, cfg.Docs, cfg.DocsTitle = file, true, "Paws & Claws"; len(cfg.BadSettings()) > 0 {
 			t.Errorf("the settings are bad: %+v", cfg.BadSettings())
 		}
 	})
 	r.awaitReady(t)
+	if _, page := get(t, r.url+"/docs", ""); !strings.Contains(page, "<title>Paws &amp; Claws: API reference</title>") {
+		t.Error("the page does not have the operator's title")
+	}
 	status := func(path string) int {
 		response, _ := get(t, r.url+path, token)
 		return response.StatusCode

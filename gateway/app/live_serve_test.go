@@ -44,6 +44,9 @@ func TestLive(t *testing.T) {
 		}
 		return a
 	}
+	if reply, _ := get(t, r.url+"/docs", ""); reply.StatusCode != http.StatusUnauthorized {
+		t.Errorf("the documentation is off, and /docs is %d", reply.StatusCode)
+	}
 	before := live("")
 	for range 61 {
 		get(t, r.url+"/v1/pets", token)
