@@ -13,19 +13,6 @@ import (
 	"petgate/shared/operate"
 )
 
-// bars is usage over time, drawn with characters: a line for each period, the oldest first.
-type bars struct {
-	period string // of a line: hour or day
-	rows   []barRow
-	limit  string // of a period; empty: none
-}
-
-// barRow is one period.
-type barRow struct {
-	from             string // its start
-	charged, refused int64
-}
-
 // The characters of a bar. Charged and refused differ without colour.
 const (
 	chargedSign, refusedSign = "█", "░"
@@ -33,31 +20,6 @@ const (
 	barsWidth    = 100 // if the width is not known
 	barsWidthMin = 10  // of the longest bar
 )
-
-// lines draws the bars in the given width; 0: a width of 100. style highlights the head and the refused part.
-func (b bars) lines(width int, style func(code, text string) string) []string {
-	t, highest := table{head: []string{strings.ToUpper(b.period) + " (UTC)", "CHARGED", "REFUSED"}}, int64(1)
-	for _, r := range b.rows {
-		t.rows = append(t.rows, []string{r.from, count(r.charged), count(r.refused)})
-		highest = max(highest, r.charged+r.refused)
-	}
-	widths, _ := t.sizes()
-	long := max(int64(cmp.Or(width, barsWidth)-total(widths)-len(gap)), barsWidthMin)
-	// A small number has a sign, too. So a bar can have one more than its share.
-	signs := func(n int64) int { return int((n*(long-1) + highest - 1) / highest) }
-	line := func(cells []string) string {
-		return fmt.Sprintf("%-*s%s%*s%s%*s", widths[0], cells[0], gap, widths[1], cells[1], gap, widths[2], cells[2])
-	}
-	lines := []string{style(bold, line(t.head))}
-	for i, r := range b.rows {
-		bar := strings.Repeat(chargedSign, signs(r.charged))
-		if r.refused > 0 {
-			bar += style(yellow, strings.Repeat(refusedSign, signs(r.refused)))
-		}
-		lines = append(lines, strings.TrimRight(line(t.rows[i])+gap+bar, " "))
-	}
-	return append(lines, "", fmt.Sprintf("%s charged  %s refused%s", chargedSign, refusedSign, operate.Either(b.limit == "", "", "  limit: "+b.limit)))
-}
 
 // checkPlot refuses flags that say how to print a table.
 func (c *usageShow) checkPlot(a *app) error {
@@ -71,47 +33,61 @@ func (c *usageShow) checkPlot(a *app) error {
 	return nil
 }
 
-// plot draws the usage of a tenant, with its limit.
+// plotUsage draws the usage of a tenant, with its limit.
 func (a *app) plotUsage(t operate.Owner, in apikey.Environment, rows []keystore.UsageRow, period time.Duration) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	return a.writeLines(barsOf(rows, period, t.LimitsIn(in)).lines(a.width(), a.styleOut))
+	bars := barsOf(rows, period, cmp.Or(a.width(), barsWidth))
+	if err := a.print(nil, bars); err != nil {
+		return err
+	}
+	limit := limitOf(t.LimitsIn(in), period)
+	a.note("%s charged  %s refused%s", chargedSign, refusedSign, operate.Either(limit == "", "", "  limit: "+limit))
+	return nil
 }
 
-// barsOf adds up hours by hour or day. Between the first and the last one, periods without requests have rows too. A request that
-// is neither charged nor refused, a report of the quota, is left out.
-func barsOf(rows []keystore.UsageRow, period time.Duration, limits plan.Limits) bars {
-	b, perHour := bars{period: "day"}, 60*limits.Minute
-	if limits.Day != 0 {
-		b.limit = count(limits.Day) + " in each day"
+// limitOf describes the limit of a period; empty: none.
+func limitOf(limits plan.Limits, period time.Duration) string {
+	perHour := 60 * limits.Minute
+	switch {
+	// One hour may use up the day's limit, which is then named instead of the limit of an hour.
+	case period == time.Hour && perHour != 0 && (limits.Day == 0 || perHour <= limits.Day):
+		return count(perHour) + " in each hour"
+	case limits.Day != 0:
+		return count(limits.Day) + " in each day"
 	}
-	if period == time.Hour {
-		b.period = "hour"
-		// One hour may use up the day's limit, which is then named instead of the limit of an hour.
-		if perHour != 0 && (limits.Day == 0 || perHour <= limits.Day) {
-			b.limit = count(perHour) + " in each hour"
-		}
-	}
-	first, last := rows[0].Hour.Truncate(period), rows[0].Hour.Truncate(period)
-	sums := map[instant.Millis]barRow{}
+	return ""
+}
+
+// barsOf draws hours added up by hour or day: a row for each period, the oldest first. Between the first and the last one, periods without
+// requests have rows too. A request that is neither charged nor refused, a report of the quota, is left out.
+func barsOf(rows []keystore.UsageRow, period time.Duration, width int) table {
+	t := table{head: []string{operate.Either(period == time.Hour, "HOUR (UTC)", "DAY (UTC)"), "CHARGED", "REFUSED"}}
+	first, last, highest := rows[0].Hour.Truncate(period), rows[0].Hour.Truncate(period), int64(1)
+	charged, refused := map[instant.Millis]int64{}, map[instant.Millis]int64{}
 	for _, r := range rows {
 		at := r.Hour.Truncate(period)
 		first, last = min(first, at), max(last, at)
-		sum := sums[at]
 		switch {
 		case r.Charged:
 			_, units := r.Taken()
-			sum.charged += units
+			charged[at] += units
 		case r.Outcome != "report":
-			sum.refused += r.Requests
+			refused[at] += r.Requests
 		}
-		sums[at] = sum
+		highest = max(highest, charged[at]+refused[at])
 	}
 	for at := first; at <= last; at = at.Add(period) {
-		row := sums[at]
-		row.from = at.String()
-		b.rows = append(b.rows, row)
+		t.rows = append(t.rows, []string{at.String(), fmt.Sprintf("%7s", count(charged[at])), fmt.Sprintf("%7s", count(refused[at]))})
 	}
-	return b
+	widths, _ := t.sizes()
+	long := max(int64(width-total(widths)-len(gap)), barsWidthMin)
+	// A small number has a sign, too. So a bar can have one more than its share.
+	signs := func(n int64) int { return int((n*(long-1) + highest - 1) / highest) }
+	t.head = append(t.head, "")
+	for i, at := 0, first; at <= last; i, at = i+1, at.Add(period) {
+		t.rows[i] = append(t.rows[i], strings.Repeat(chargedSign, signs(charged[at]))+strings.Repeat(refusedSign, signs(refused[at])))
+	}
+	return t
 }

@@ -147,7 +147,7 @@ func (a *app) print(data any, t table) error {
 			return nil
 		}
 		width := a.width()
-		t, omitted = t.fit(width, a.Clock())
+		t, omitted = t.fit(width)
 		t.bare = a.headed
 		t.write(&out, width, func(head string) string { return a.styleOut(bold, head) })
 	}

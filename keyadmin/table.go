@@ -2,10 +2,8 @@ package main
 
 import (
 	"bytes"
-	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/charmbracelet/x/ansi"
 
@@ -19,11 +17,7 @@ type table struct {
 	spare []string // columns that are left out on a narrow terminal, the least important first; never a status
 	none  string   // what to say if a list has no rows
 	bare  bool     // the head was written before, above other rows
-	noIDs bool     // the column of IDs, the first one, was left out
 }
-
-// hardSpace is a space at which a cell is not broken.
-const hardSpace = "\u00a0"
 
 // gap separates two columns.
 const gap = "  "
@@ -50,7 +44,7 @@ func (t table) write(w *bytes.Buffer, width int, style func(string) string) {
 			for i, cell := range cells {
 				part := ""
 				if row < len(cell) {
-					part = strings.ReplaceAll(ansi.Truncate(cell[row], widths[i], "…"), hardSpace, " ")
+					part = ansi.Truncate(cell[row], widths[i], "…")
 				}
 				filler := strings.Repeat(" ", max(widths[i]-textWidth(part), 0)) + gap
 				if part != "" && (t.head != nil && n == 0 || t.head == nil && i == 0) {
@@ -67,15 +61,10 @@ func (t table) write(w *bytes.Buffer, width int, style func(string) string) {
 // legibleWidth is the width below which a column is narrowed only when no other column can be left out.
 const legibleWidth = 14
 
-// fit returns the table as it fits a width, and the columns that it leaves out. A width of 0 has no limit. Times become ages, and then
-// columns are left out until the others are legible.
-func (t table) fit(width int, now time.Time) (fitting table, omitted []string) {
+// fit returns the table as it fits a width, and the columns that it leaves out until the others are legible. A width of 0 has no limit.
+func (t table) fit(width int) (fitting table, omitted []string) {
 	if natural, _ := t.sizes(); width == 0 || t.head == nil || total(natural) <= width {
 		return t, nil
-	}
-	t.rows = slices.Clone(t.rows)
-	for i, row := range t.rows {
-		t.rows[i] = operate.ViewsOf(row, func(cell string) string { return aged(cell, now) })
 	}
 	for _, head := range t.spare {
 		natural, least := t.sizes()
@@ -119,14 +108,14 @@ func (t table) sizes() (natural, least []int) {
 	return natural, least
 }
 
-// widths shares a width among the columns; 0: there is no limit. It cuts words only if it must, and never IDs, which are in the first column.
+// widths shares a width among the columns; 0: there is no limit. It cuts words only if it must, and never in the first column, which has IDs.
 func (t table) widths(width int) []int {
 	natural, least := t.sizes()
 	if width == 0 {
 		return natural
 	}
 	shortest := slices.Repeat([]int{4}, len(least))
-	if len(least) > 0 && !t.noIDs {
+	if len(least) > 0 {
 		shortest[0] = least[0]
 	}
 	return narrowed(narrowed(natural, least, width), shortest, width)
@@ -165,36 +154,13 @@ func wrap(text string, width int) []string {
 	return append(lines, line)
 }
 
-var times = regexp.MustCompile(`\b(until |at )?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
-
-// aged writes the times in a text as ages: "in 3 days", "for 3 days" instead of a time after "until", "5 min ago" also after "at".
-func aged(text string, now time.Time) string {
-	return times.ReplaceAllStringFunc(text, func(at string) string {
-		at, isEnd := strings.CutPrefix(strings.TrimPrefix(at, "at "), "until ")
-		t, err := time.Parse(time.RFC3339, at)
-		switch {
-		case err != nil:
-			return at
-		case t.After(now):
-			at = operate.Either(isEnd, "for ", "in ") + operate.Until(t.Sub(now))
-		default:
-			at = operate.Either(isEnd, "until ", "") + operate.Span(now.Sub(t)) + " ago"
-		}
-		return strings.ReplaceAll(at, " ", hardSpace)
-	})
-}
-
 func (t table) without(head string) table {
 	at := slices.Index(t.head, head)
 	if at < 0 {
 		panic("bug: there is no column " + head)
 	}
 	drop := func(line []string) []string { return slices.Delete(slices.Clone(line), at, at+1) }
-	rows := make([][]string, len(t.rows))
-	for i, row := range t.rows {
-		rows[i] = drop(row)
-	}
-	t.head, t.rows, t.noIDs = drop(t.head), rows, t.noIDs || at == 0
+	t.head, t.rows = drop(t.head), operate.ViewsOf(t.rows, drop)
 	return t
 }
 

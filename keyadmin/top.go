@@ -261,7 +261,7 @@ func (a *app) topLines(v topView) []string {
 	}
 	add := func(t table) {
 		var text bytes.Buffer
-		t, _ = t.fit(width, a.Clock())
+		t, _ = t.fit(width)
 		t.write(&text, width, func(head string) string { return a.styleOut(bold, head) })
 		lines = append(append(lines, ""), strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")...)
 	}
@@ -284,7 +284,7 @@ func (a *app) topLines(v topView) []string {
 	}
 	tenants := table{
 		head:  []string{"TENANT", "PLAN", "REQ/S", "REFUSED/S", "MINUTE", "DAY", "MONTH", "BANS"},
-		spare: []string{"PLAN", "BANS", "REFUSED/S"}, noIDs: true,
+		spare: []string{"PLAN", "BANS", "REFUSED/S"},
 	}
 	for _, t := range v.Tenants {
 		tenants.rows = append(tenants.rows, []string{
