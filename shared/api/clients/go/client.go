@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"net/http"
 	"net/url"
@@ -51,16 +52,11 @@ var defaultHTTP = &http.Client{Timeout: 30 * time.Second}
 // consumed the last one. Limit is the size of a page: by default 100, the largest, because each page costs a request of the quota.
 // After an error the loop ends. params may be nil.
 func (c *Client) ListPets(ctx context.Context, params *ListPetsParams) iter.Seq2[Pet, error] {
+	params = cmp.Or(params, &ListPetsParams{})
 	query := url.Values{"limit": {"100"}}
-	if params != nil && params.Limit != nil {
-		query.Set("limit", strconv.Itoa(*params.Limit))
-	}
-	if params != nil && params.Status != nil {
-		query.Set("status", string(*params.Status))
-	}
-	if params != nil && params.After != nil {
-		query.Set("after", strconv.FormatInt(*params.After, 10))
-	}
+	set(query, "limit", params.Limit)
+	set(query, "status", params.Status)
+	set(query, "after", params.After)
 	first := c.address("/v1/pets") + "?" + query.Encode()
 	return func(yield func(Pet, error) bool) {
 		for target := first; target != ""; {
@@ -121,48 +117,45 @@ func (c *Client) GetQuota(ctx context.Context) (Quota, error) {
 // GetUsage returns what the account has used, beginning with the hour or day of params.Since. The key needs the scope usage:read. A nil
 // params means the last 7 days, by day.
 func (c *Client) GetUsage(ctx context.Context, params *GetUsageParams) (Usage, error) {
+	params = cmp.Or(params, &GetUsageParams{})
 	query := url.Values{}
-	if params != nil && params.By != nil {
-		query.Set("by", string(*params.By))
-	}
-	if params != nil && params.Since != nil {
-		query.Set("since", *params.Since)
-	}
-	target := c.address("/v1/usage")
-	if len(query) > 0 {
-		target += "?" + query.Encode()
-	}
+	set(query, "by", params.By)
+	set(query, "since", params.Since)
 	var usage Usage
-	_, err := c.do(ctx, call{method: http.MethodGet, target: target}, &usage)
+	_, err := c.do(ctx, call{method: http.MethodGet, target: c.address("/v1/usage") + "?" + query.Encode()}, &usage)
 	return usage, err
 }
 
 // address returns the URL of a path. URL may end in a slash.
 func (c *Client) address(path string) string { return strings.TrimRight(c.URL, "/") + path }
 
+// set sets a parameter, unless it is nil.
+func set[T any](query url.Values, name string, value *T) {
+	if value != nil {
+		query.Set(name, fmt.Sprint(*value))
+	}
+}
+
 var nextLink = regexp.MustCompile(`<([^>]*)>\s*;[^<]*\brel="?next\b`)
 
 // nextPage returns the address of the next page, or "" after the last page. The key is sent to no other host.
 func nextPage(page string, header http.Header) (string, error) {
-	for _, links := range header.Values("Link") {
-		link := nextLink.FindStringSubmatch(links)
-		if link == nil {
-			continue
-		}
-		base, err := url.Parse(page)
-		if err != nil {
-			return "", fmt.Errorf("petgate: %w", err)
-		}
-		next, err := base.Parse(link[1])
-		if err != nil {
-			return "", fmt.Errorf("petgate: the link to the next page: %w", err)
-		}
-		if next.Scheme != base.Scheme || next.Host != base.Host {
-			return "", fmt.Errorf("petgate: the next page is on another host: %s", next)
-		}
-		return next.String(), nil
+	link := nextLink.FindStringSubmatch(strings.Join(header.Values("Link"), ", "))
+	if link == nil {
+		return "", nil
 	}
-	return "", nil
+	base, err := url.Parse(page)
+	if err != nil {
+		return "", fmt.Errorf("petgate: %w", err)
+	}
+	next, err := base.Parse(link[1])
+	if err != nil {
+		return "", fmt.Errorf("petgate: the link to the next page: %w", err)
+	}
+	if next.Scheme != base.Scheme || next.Host != base.Host {
+		return "", fmt.Errorf("petgate: the next page is on another host: %s", next)
+	}
+	return next.String(), nil
 }
 
 // call is one call of the API. All operations are safe to repeat: GET, and POST with an Idempotency-Key.
@@ -176,53 +169,14 @@ type call struct {
 // do sends a request until it succeeds or must not be repeated, and decodes the response into result. The error is an *APIError, or
 // comes from the connection or from ctx.
 func (c *Client) do(ctx context.Context, r call, result any) (http.Header, error) {
-	for attempt := 1; ; attempt++ {
-		if !r.free {
-			if err := c.awaitTurn(ctx); err != nil {
-				return nil, err
-			}
-		}
-		header, err := c.send(ctx, r, result)
-		if !r.free {
-			c.note(err)
-		}
-		if err == nil || attempt == c.attemptsMax() || !repeatable(err) || ctx.Err() != nil {
-			return header, err
-		}
-		if waitErr := c.wait(ctx, retryAfter(err)+backoff(attempt), err); waitErr != nil {
-			return nil, waitErr
-		}
-	}
-}
-
-func (c *Client) attemptsMax() int {
-	if c.AttemptsMax > 0 {
-		return c.AttemptsMax
-	}
-	return 8
-}
-
-// sender returns the HTTP client. The API has no redirects. If net/http followed one, it would send the key to another port, to a
-// subdomain or without TLS, and a POST as a GET.
-func (c *Client) sender() *http.Client {
-	client := *cmp.Or(c.HTTP, defaultHTTP)
-	if client.CheckRedirect == nil {
-		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	}
-	return &client
-}
-
-// send sends one request. On success it decodes the body into result.
-func (c *Client) send(ctx context.Context, r call, result any) (http.Header, error) {
 	request, err := http.NewRequestWithContext(ctx, r.method, r.target, bytes.NewReader(r.body))
-	if err != nil {
-		return nil, permanent{fmt.Errorf("petgate: %w", err)}
-	}
-	if request.URL.Host == "" {
-		return nil, permanent{fmt.Errorf("petgate: URL %q has no host", c.URL)}
-	}
-	if strings.ContainsAny(c.Token, "\r\n") { // such as the end of a file
-		return nil, permanent{errors.New("petgate: Token has a line break")}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("petgate: %w", err)
+	case request.URL.Host == "":
+		return nil, fmt.Errorf("petgate: URL %q has no host", c.URL)
+	case strings.ContainsAny(c.Token, "\r\n"): // such as the end of a file
+		return nil, errors.New("petgate: Token has a line break")
 	}
 	request.Header.Set("Authorization", "Bearer "+c.Token)
 	request.Header.Set("Accept", "application/json")
@@ -230,20 +184,60 @@ func (c *Client) send(ctx context.Context, r call, result any) (http.Header, err
 		request.Header.Set("Content-Type", "application/json")
 		request.Header.Set("Idempotency-Key", r.key)
 	}
-	response, err := c.sender().Do(request)
+	for attempt := 1; ; attempt++ {
+		if !r.free {
+			if err := c.awaitTurn(ctx); err != nil {
+				return nil, err
+			}
+		}
+		again := request.Clone(ctx)
+		again.Body, _ = request.GetBody() // it never fails for bytes
+		header, text, err := c.send(again)
+		if err == nil {
+			if err = json.Unmarshal(text, result); err != nil {
+				err = fmt.Errorf("petgate: %s %s: %w", r.method, r.target, err)
+			}
+			return header, err
+		}
+		refusal, _ := errors.AsType[*APIError](err)
+		if refusal != nil && !r.free {
+			c.note(refusal)
+		}
+		if attempt >= cmp.Or(c.AttemptsMax, 8) || !repeatable(err, refusal) || ctx.Err() != nil {
+			return nil, err
+		}
+		pause := backoff(attempt)
+		if refusal != nil {
+			pause += refusal.RetryAfter
+		}
+		if err := c.wait(ctx, pause, err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// bodyBytesMax limits what is read of one response. A page of 100 pets has less than 150 kB.
+const bodyBytesMax = 4 << 20
+
+// send sends a request once, and returns the body of a successful response.
+func (c *Client) send(request *http.Request) (http.Header, []byte, error) {
+	client := *cmp.Or(c.HTTP, defaultHTTP)
+	if client.CheckRedirect == nil {
+		// The API has no redirects. If net/http followed one, it would send the key to another port, to a subdomain or without TLS,
+		// and a POST as a GET.
+		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	}
+	response, err := client.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("petgate: %w", err)
+		return nil, nil, fmt.Errorf("petgate: %w", err)
 	}
 	defer response.Body.Close()
-	text, err := readBody(response)
+	text, err := io.ReadAll(io.LimitReader(response.Body, bodyBytesMax))
 	if err != nil {
-		return nil, fmt.Errorf("petgate: %s %s: read the response: %w", r.method, r.target, err)
+		return nil, nil, fmt.Errorf("petgate: %s %s: read the response: %w", request.Method, request.URL, err)
 	}
 	if response.StatusCode < 200 || response.StatusCode > 299 {
-		return nil, newAPIError(response, text)
+		err = newAPIError(response, text)
 	}
-	if err := json.Unmarshal(text, result); err != nil {
-		return nil, permanent{fmt.Errorf("petgate: %s %s: %d: %w", r.method, r.target, response.StatusCode, err)}
-	}
-	return response.Header, nil
+	return response.Header, text, err
 }

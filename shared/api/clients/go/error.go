@@ -3,7 +3,6 @@ package petgate
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -56,15 +55,4 @@ func newAPIError(response *http.Response, text []byte) *APIError {
 		e.RetryAfter = max(0, time.Until(date))
 	}
 	return e
-}
-
-// bodyBytesMax limits what is read of one response. A page of 100 pets has less than 150 kB.
-const bodyBytesMax = 4 << 20
-
-func readBody(response *http.Response) ([]byte, error) {
-	text, err := io.ReadAll(io.LimitReader(response.Body, bodyBytesMax+1))
-	if err == nil && len(text) > bodyBytesMax {
-		return nil, permanent{fmt.Errorf("more than %d bytes", bodyBytesMax)}
-	}
-	return text, err
 }

@@ -1,6 +1,7 @@
 package petgate
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -19,48 +20,27 @@ const (
 // backoff returns a random time before the repetition of attempt 1, 2, … ("full jitter": many clients do not come back at the
 // same instant).
 func backoff(attempt int) time.Duration {
-	most := backoffMax
-	if attempt < 7 {
-		most = min(backoffMax, backoffMin<<(attempt-1))
-	}
-	return rand.N(most)
+	return rand.N(min(backoffMax, backoffMin<<min(attempt-1, 6)))
 }
 
-// permanent is an error that a repetition would give again.
-type permanent struct{ error }
-
-func (p permanent) Unwrap() error { return p.error }
-
-// repeatable reports whether the same request can succeed later.
-func repeatable(err error) bool {
-	if refusal, ok := errors.AsType[*APIError](err); ok {
-		switch refusal.Status {
-		case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-			return true
-		}
-		return refusal.Code == ErrorCodeRequestInProgress
+// repeatable reports whether the same request can succeed later. Other errors than refusals are the connection's.
+func repeatable(err error, refusal *APIError) bool {
+	if refusal == nil {
+		_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+		return !untrusted
 	}
-	_, final := errors.AsType[permanent](err)
-	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
-	return !final && !untrusted
-}
-
-func retryAfter(err error) time.Duration {
-	if refusal, ok := errors.AsType[*APIError](err); ok {
-		return refusal.RetryAfter
+	switch refusal.Status {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
 	}
-	return 0
+	return refusal.Code == ErrorCodeRequestInProgress
 }
 
 // note makes later calls wait after a 429, except free ones.
-func (c *Client) note(err error) {
-	refusal, ok := errors.AsType[*APIError](err)
-	if !ok || refusal.Status != http.StatusTooManyRequests {
-		return
-	}
+func (c *Client) note(refusal *APIError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if until := refusal.at.Add(refusal.RetryAfter); until.After(c.until) {
+	if until := refusal.at.Add(refusal.RetryAfter); refusal.Status == http.StatusTooManyRequests && until.After(c.until) {
 		c.refused, c.until = refusal, until
 	}
 }
@@ -82,10 +62,7 @@ func (c *Client) awaitTurn(ctx context.Context) error {
 
 // wait waits for d. It returns cause at once if d is too long, or if ctx would end first.
 func (c *Client) wait(ctx context.Context, d time.Duration, cause error) error {
-	longest := c.WaitMax
-	if longest <= 0 {
-		longest = 2 * time.Minute
-	}
+	longest := cmp.Or(c.WaitMax, 2*time.Minute)
 	deadline, limited := ctx.Deadline()
 	if d > longest || limited && d > time.Until(deadline) {
 		return cause
