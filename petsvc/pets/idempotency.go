@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
-	"golang.org/x/time/rate"
 
 	"petgate/shared/api"
 	"petgate/shared/api/code"
@@ -134,24 +133,26 @@ func (s *store) remember(tx *sqlx.Tx, r *request, petID int64) error {
 }
 
 // A few rows are removed at a time, because a long statement would delay requests: SQLite has one writer.
-const (
-	forgetInterval = time.Second
-	forgetRows     = 5000 // or a few more that were stored in the same millisecond
-)
+const forgetRows = 5000 // or a few more that were stored in the same millisecond
 
-// forget removes the rows of requests that are older than keptFor. It enters the store like a request, so it never uses the
-// connection of the watch.
+// forget removes the rows of requests that are older than keptFor, once a minute, or each second while there are many. It enters the store
+// like a request, so it never uses the connection of the watch.
 func (s *store) forget() {
-	complain := rate.Sometimes{Interval: time.Minute}
 	for s.life.Err() == nil {
+		pause := time.Second
 		if s.enter() == nil {
-			_, err := s.db.Exec(inDialect(s.db.Dialect(), forgetQuery), keptFor.Milliseconds(), forgetRows)
+			result, err := s.db.Exec(inDialect(s.db.Dialect(), forgetQuery), keptFor.Milliseconds(), forgetRows)
+			var removed int64
+			if err == nil {
+				removed, err = result.RowsAffected()
+			}
 			if s.leave(); err != nil && s.life.Err() == nil {
-				complain.Do(func() {
-					s.log.Warn("old Idempotency-Keys could not be removed", "error", database.Explain(err).Error())
-				})
+				s.log.Warn("old Idempotency-Keys could not be removed", "error", database.Explain(err).Error())
+			}
+			if removed < forgetRows {
+				pause = time.Minute
 			}
 		}
-		s.sleep(forgetInterval)
+		s.sleep(pause)
 	}
 }
