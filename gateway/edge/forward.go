@@ -11,7 +11,6 @@ import (
 	"petgate/gateway/http1"
 	"petgate/gateway/upstream"
 	"petgate/shared/api"
-	"petgate/shared/trace"
 )
 
 // forward sends the request to the upstream at which meter took a slot, and reads its response, or the beginning of a long one.
@@ -92,7 +91,7 @@ func (e *Edge) appendRequest(dst []byte, x *exchange, host string) []byte {
 		dst = append(append(dst, "\r\nX-Forwarded-Host: "...), q.Host...)
 	}
 	dst = x.trace.AppendTo(append(dst, "\r\ntraceparent: "...))
-	if state := x.claims.of(traceState); len(state) > 0 && x.trace.Continued && trace.IsState(state) {
+	if state := x.claims.of(traceState); len(state) > 0 && x.trace.Continued {
 		dst = append(append(dst, "\r\ntracestate: "...), state...)
 	}
 	dst = append(dst, e.secretField...)

@@ -143,9 +143,8 @@ func TestNamesOfSpans(t *testing.T) {
 	}
 }
 
-// The fields tracestate of a request are one list (RFC 9110, section 5.3). A list that is not valid, or without a valid traceparent, is
-// not passed on.
-func TestStateIsJoinedAndChecked(t *testing.T) {
+// The fields tracestate of a request are one list (RFC 9110, section 5.3). Without a valid traceparent, it is not passed on.
+func TestStateIsJoined(t *testing.T) {
 	r := newRig(t, nil)
 	client := r.dial(t)
 	for _, c := range []struct {
@@ -155,8 +154,6 @@ func TestStateIsJoinedAndChecked(t *testing.T) {
 		{[]string{sampledField, "tracestate: a=1"}, "a=1"},
 		{[]string{sampledField, "tracestate: a=1", "TraceState: b=2,c=3"}, "a=1,b=2,c=3"},
 		{[]string{sampledField, "tracestate: ", "tracestate: a=1"}, ",a=1"},
-		{[]string{sampledField, "tracestate: a=1", "tracestate: b = 2"}, ""},
-		{[]string{sampledField, "tracestate: \x80=1"}, ""},
 		{[]string{"tracestate: a=1"}, ""},
 		{[]string{sampledField, sampledField, "tracestate: a=1"}, ""},
 	} {

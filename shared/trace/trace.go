@@ -12,11 +12,9 @@
 package trace
 
 import (
-	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"math/rand/v2"
-	"strings"
 )
 
 // TraceID identifies a trace, and SpanID a span in it (W3C Trace Context, section 3.2.2). All zeros mean none.
@@ -26,7 +24,7 @@ type (
 )
 
 // AppendTo appends 32 hexadecimal digits in lower case.
-func (id TraceID) AppendTo(dst []byte) []byte { return appendHex(dst, id[:]) }
+func (id TraceID) AppendTo(dst []byte) []byte { return hex.AppendEncode(dst, id[:]) }
 
 func (id TraceID) String() string { return hex.EncodeToString(id[:]) }
 
@@ -38,7 +36,7 @@ type Context struct {
 	Trace     TraceID
 	Span      SpanID // the span of this program, and the parent of the programs that it calls
 	Parent    SpanID // the span of the caller; zero: none
-	Continued bool   // the trace is the caller's, so its tracestate is passed on
+	Continued bool   // the trace is the caller's, so its tracestate is passed on unread (W3C Trace Context, section 4.3)
 	Sampled   bool   // the span is exported, and the programs that this one calls export theirs
 	Random    bool   // the last 56 bits of the trace's ID are random
 }
@@ -101,23 +99,9 @@ func newSpanID() (id SpanID) {
 
 // AppendTo appends the value of the field traceparent for the programs that this one calls.
 func (c *Context) AppendTo(dst []byte) []byte {
-	dst = appendHex(append(dst, "00-"...), c.Trace[:])
-	dst = appendHex(append(dst, '-'), c.Span[:])
+	dst = hex.AppendEncode(append(dst, "00-"...), c.Trace[:])
+	dst = hex.AppendEncode(append(dst, '-'), c.Span[:])
 	return append(dst, '-', '0', '0'+c.flags())
-}
-
-// appendHex appends raw, whose length is a multiple of 4, as hexadecimal digits in lower case. Each request has up to 80 of them. Package
-// hex takes one digit at a time, which costs four times as much.
-func appendHex(dst, raw []byte) []byte {
-	for ; len(raw) >= 4; raw = raw[4:] {
-		n := uint64(binary.LittleEndian.Uint32(raw))
-		n = n&0xffff0000<<16 | n&0xffff
-		n = n&0x0000ff000000ff00<<8 | n&0x000000ff000000ff            // a byte in each pair of bytes
-		n = n&0x000f000f000f000f<<8 | n>>4&0x000f000f000f000f         // a digit in each byte
-		letters := (n + 0x0606060606060606) >> 4 & 0x0101010101010101 // 1 in each byte that is a letter
-		dst = binary.LittleEndian.AppendUint64(dst, n+0x3030303030303030+letters*('a'-'0'-10))
-	}
-	return dst
 }
 
 // The flags of a trace.
@@ -152,42 +136,6 @@ func parse(field []byte) (c Context, ok bool) {
 	}
 	c.Continued, c.Sampled, c.Random = true, bits[0]&flagSampled != 0, bits[0]&flagRandom != 0
 	return c, true
-}
-
-// IsState reports whether list is the value of a field tracestate (W3C Trace Context 2, section 3.3.1.3): at most 32 members, which may be
-// empty. A list that is not must not be passed on. The same key may occur twice.
-func IsState(list []byte) bool {
-	for range 32 {
-		member, rest, isMore := bytes.Cut(list, []byte{','})
-		if member = bytes.Trim(member, " \t"); len(member) > 0 {
-			key, value, ok := bytes.Cut(member, []byte{'='})
-			if !ok || !isStateKey(key) || !isStateValue(value) {
-				return false
-			}
-		}
-		if !isMore {
-			return true
-		}
-		list = rest
-	}
-	return false
-}
-
-// stateBytesMax is the length of a key, and of a value.
-const stateBytesMax = 256
-
-func isStateKey(key []byte) bool {
-	const begins = "abcdefghijklmnopqrstuvwxyz0123456789"
-	return len(key) > 0 && len(key) <= stateBytesMax && strings.IndexByte(begins, key[0]) >= 0 && len(bytes.Trim(key, begins+"_-*/@")) == 0
-}
-
-func isStateValue(value []byte) bool {
-	for _, c := range value {
-		if c < ' ' || c > '~' || c == '=' {
-			return false
-		}
-	}
-	return len(value) > 0 && len(value) <= stateBytesMax
 }
 
 // decode reads hexadecimal digits in lower case.

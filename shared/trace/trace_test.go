@@ -61,48 +61,6 @@ func TestRandomFlagIsKept(t *testing.T) {
 	}
 }
 
-// The values of tracestate (W3C Trace Context 2, section 3.3.1.3).
-func TestState(t *testing.T) {
-	f := func(list string, valid bool) {
-		t.Helper()
-		if IsState([]byte(list)) != valid {
-			t.Errorf("%.300q: valid is %t", list, !valid)
-		}
-	}
-	members := func(n int) string { return strings.TrimSuffix(strings.Repeat("a=1,", n), ",") }
-	const key = "abcdefghijklmnopqrstuvwxyz0123456789_-*/@"
-	var value []byte
-	for c := byte(' '); c <= '~'; c++ {
-		if c != ',' && c != '=' {
-			value = append(value, c)
-		}
-	}
-	// list: empty members and blanks around members are allowed, and 32 members.
-	for _, list := range []string{"", " ", ",", "a=1,", ",a=1", "a=1,,b=2", "a=1 ,\tb=2 ", " a=1", members(32), members(31) + ","} {
-		f(list, true)
-	}
-	f(members(33), false)
-	f(members(32)+",", false)
-	f("a=1;b=2=", false)
-	// key
-	for _, good := range []string{key, "0a", "a@b@c", "z" + strings.Repeat("@", 255), "t@v"} {
-		f(good+"=1", true)
-	}
-	for _, bad := range []string{"", "@a", "_a", "-a", "*a", "/a", "A", "aB", "a b", "a ", "a\t", "a.b", "é", strings.Repeat("z", 257)} {
-		f(bad+"=1", false)
-		f("a=1,"+bad+"=1", false)
-	}
-	f("a", false)
-	// value: leading blanks belong to it, trailing ones do not.
-	for _, good := range []string{string(value), " 1", strings.Repeat("v", 256), "1 "} {
-		f("a="+good, true)
-	}
-	for _, bad := range []string{"", " ", "1=2", "\t1", "1\x7f", "\x80", "1\x1f2", strings.Repeat("v", 257)} {
-		f("a="+bad, false)
-		f("a="+bad+",b=1", false)
-	}
-}
-
 func tracerOf(ratio float64) *Tracer { return &Tracer{threshold: thresholdOf(ratio)} }
 
 // Who decides whether a request is sampled, and what the next program gets.
