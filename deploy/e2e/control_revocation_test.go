@@ -1,8 +1,10 @@
 package e2e_test
 
 import (
-	"regexp"
+	"io"
+	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -10,46 +12,59 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 var (
-	revocations    = testkit.Size(6, 40)
+	revocations    = testkit.Size(4, 20)
 	revocationsCut = testkit.Size(2, 10) // while the listening sessions are cut repeatedly
 )
 
 // confirmation is how keyadmin says that all gateways have applied a change.
-var confirmation = regexp.MustCompile(`confirmed by (\d+) of (\d+) gateways in (\d+ (?:ms|s))`)
+const confirmation = "confirmed by 3 of 3 gateways"
 
-// revoke revokes a key, which all gateways have to confirm. It returns when the command ended, and the time for the
-// confirmation as the command reports it.
-func revoke(t *testing.T, f *fleet.Fleet, key fleet.Key) (over time.Time, took time.Duration) {
+// revoke revokes a key by keyadmin, or by the operators' API of a gateway if there is an operator's token.
+func revoke(t *testing.T, f *fleet.Fleet, key fleet.Key, operator string) {
 	t.Helper()
-	begun := time.Now()
-	done := f.Keyadmin("key", "revoke", key.ID, "--yes", "--wait", "20s")
-	over = time.Now()
-	said := confirmation.FindStringSubmatch(done.Stderr)
-	if done.Code != 0 || said == nil || said[1] != said[2] {
-		t.Fatalf("keyadmin key revoke: exit code %d\n%s", done.Code, done.Stderr)
+	if operator == "" {
+		if done := f.Keyadmin("key", "revoke", key.ID, "--yes", "--wait", "20s"); done.Code != 0 || !strings.Contains(done.Stderr, confirmation) {
+			t.Fatalf("keyadmin key revoke: exit code %d\n%s", done.Code, done.Stderr)
+		}
+		return
 	}
-	if took, err := time.ParseDuration(compact(said[3])); err == nil && took < time.Second {
-		return over, took
+	if status, text := callAPI(t, f.Gateways[0], operator, "POST /keys/"+key.ID+"/revoke?wait=20s", ""); status != http.StatusOK {
+		t.Fatalf("%d %s", status, text)
 	}
-	return over, over.Sub(begun).Round(time.Millisecond) // the command reports a time of a second or more in whole seconds
 }
 
-func compact(text string) string { return regexp.MustCompile(`\s`).ReplaceAllString(text, "") }
+// callAPI sends a call to a gateway's operators' API.
+func callAPI(t *testing.T, g *fleet.Program, token, methodAndPath, body string) (status int, text string) {
+	t.Helper()
+	method, path, _ := strings.Cut(methodAndPath, " ")
+	r, err := http.NewRequestWithContext(t.Context(), method, g.Admin+"/api/v1"+path, strings.NewReader(body))
+	must.Do(t, err)
+	r.Header.Set("Authorization", "Bearer "+token)
+	response, err := http.DefaultClient.Do(r)
+	must.Do(t, err)
+	defer response.Body.Close()
+	all, err := io.ReadAll(response.Body)
+	must.Do(t, err)
+	return response.StatusCode, string(all)
+}
 
 // revokeUnderLoad revokes keys one after the other while all gateways get requests with them. It returns how long each
-// confirmation took. No request that starts after the end of the command may be answered 200.
-func revokeUnderLoad(t *testing.T, f *fleet.Fleet, keys []fleet.Key) []time.Duration {
+// revocation took. No request that starts after it may be answered 200.
+func revokeUnderLoad(t *testing.T, f *fleet.Fleet, keys []fleet.Key, operator string) []time.Duration {
 	t.Helper()
 	l := fleet.StartLoad(t, keys[0].Token, 2, 4*time.Millisecond, f.Gateways...)
 	took := make([]time.Duration, len(keys))
 	for i, key := range keys {
 		l.SetToken(key.Token)
 		l.Await(t, key.Token, 200, 3, time.Time{})
-		var over time.Time
-		over, took[i] = revoke(t, f, key)
+		begun := time.Now()
+		revoke(t, f, key, operator)
+		over := time.Now()
+		took[i] = over.Sub(begun).Round(time.Millisecond)
 		l.Await(t, key.Token, 401, 5, over)
 		for _, s := range l.Take() {
 			if s.Status != 200 && s.Status != 401 || s.Status == 401 && s.Token != key.Token && s.Token != keys[max(i-1, 0)].Token {
@@ -65,32 +80,48 @@ func revokeUnderLoad(t *testing.T, f *fleet.Fleet, keys []fleet.Key) []time.Dura
 	return took
 }
 
+// A confirmed revocation holds at every gateway, whether keyadmin or the operators' API makes it, and whatever happens to the sessions by which
+// gateways listen. The API says what keyadmin says, and names the gateway that has not confirmed a change.
 func TestRevocation(t *testing.T) {
 	t.Parallel()
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{
-		Redis: redis, RedisPrefix: prefix, Gateways: 3, Upstreams: fleet.FixedUpstream(t), GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=0s"},
+		Redis: redis, RedisPrefix: prefix, Gateways: 3, Upstreams: fleet.FixedUpstream(t),
+		GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=0s", "GATEWAY_OPERATORS_API=true"},
 	})
 	f.MustKeyadmin(append([]string{"tenant", "create", "acme"}, fleet.Unlimited...)...)
-	var keys []fleet.Key
-	for range revocations + revocationsCut {
-		keys = append(keys, f.NewKey("acme"))
+	operator := strings.TrimSpace(f.MustKeyadmin("operator", "create", "on call", "--role", "keys"))
+	round := func(what string, n int, operator string) {
+		var keys []fleet.Key
+		for range n {
+			keys = append(keys, f.NewKey("acme"))
+		}
+		took := revokeUnderLoad(t, f, keys, operator)
+		t.Logf("figure: %d revocations under load %s, 3 gateways on Postgres: confirmed in %v (median), %v (worst); no 200 afterwards",
+			n, what, took[n/2], slices.Max(took))
 	}
-	next := func(n int) (some []fleet.Key) {
-		some, keys = keys[:n], keys[n:]
-		return some
-	}
-
-	took := revokeUnderLoad(t, f, next(revocations))
-	t.Logf("figure: %d revocations under load, 3 gateways on Postgres: confirmed in %v (median), %v (worst); no 200 afterwards",
-		len(took), took[len(took)/2], slices.Max(took))
+	round("by keyadmin", revocations, "")
+	round("by the operators' API", revocations, operator)
 	stop := cutListeners(t, openDatabase(t, f))
-	took = revokeUnderLoad(t, f, next(revocationsCut))
-	cuts := stop()
-	t.Logf("figure: %d revocations while %d listening sessions were cut: confirmed in %v (median), %v (worst); no 200 afterwards",
-		len(took), cuts, took[len(took)/2], slices.Max(took))
-	if cuts < 3 {
+	round("while listening sessions are cut", revocationsCut, "")
+	if cuts := stop(); cuts < 3 {
 		t.Errorf("%d sessions cut, want 3 or more", cuts)
+	}
+	for path, command := range map[string]string{"/tenants/acme": "tenant show acme", "/usage": "usage top", "/gateways/lost": "gateway lost"} {
+		status, text := callAPI(t, f.Gateways[0], operator, "GET "+path, "")
+		if want := f.MustKeyadmin(append(strings.Fields(command), "-o", "json")...); status != http.StatusOK || text != want {
+			t.Errorf("GET %s: %d\n%s\nkeyadmin %s prints\n%s", path, status, text, command, want)
+		}
+	}
+	for _, g := range f.Gateways {
+		if said := g.Stdout.String() + g.Stderr.String() + g.AdminPage(t, "/metrics") + g.AdminPage(t, "/about"); strings.Contains(said, "pto_") {
+			t.Errorf("%s tells an operator's token", g.ID)
+		}
+	}
+	f.Gateways[2].Kill()
+	status, text := callAPI(t, f.Gateways[0], operator, "POST /keys?wait=1s", `{"tenant":"acme"}`)
+	if status != http.StatusAccepted || !strings.Contains(text, `"unconfirmed": ["gw-3 (127.0.0.1)"]`) || !strings.Contains(text, `"token"`) {
+		t.Errorf("without gw-3: %d %s", status, text)
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,6 +24,14 @@ import (
 	"petgate/shared/testkit/fleet"
 	"petgate/shared/testkit/must"
 )
+
+func restart(t *testing.T, p *fleet.Program) {
+	t.Helper()
+	if code := p.Stop(); code != 0 {
+		t.Errorf("exit code %d after SIGTERM:\n%s", code, p.Stderr)
+	}
+	p.Start(t)
+}
 
 // streams is how many requests an HTTP/2 client of these tests sends at a time, on one connection.
 const streams = 50
@@ -187,8 +194,8 @@ type balanced struct {
 	free, office fleet.Key            // office calls from 127.0.0.2 only
 }
 
-// TestRollingGateways sends requests through haproxy and nginx, with HTTP/1.1 and HTTP/2: allow-lists see the address of the client, a
-// quota holds, and each of the gateways and pet services restarts under load.
+// TestRollingGateways sends requests through haproxy and nginx, with HTTP/1.1 and HTTP/2: allow-lists see the address of the
+// client, and each of the gateways and pet services restarts under load.
 func TestRollingGateways(t *testing.T) {
 	t.Parallel()
 	url, prefix := testkit.Redis(t)
@@ -214,7 +221,6 @@ func TestRollingGateways(t *testing.T) {
 		return got.Status == 200
 	})
 	s.decideByAddress(t)
-	s.useUp(t, clients["haproxy"])
 
 	before := clients["haproxy"].dials.Load()
 	loads := map[string]*traffic{"HTTP/1.1": startTraffic(s.free.Token, s.plain.address), "HTTP/2": clients["haproxy"].traffic(s.free.Token, 4)}
@@ -270,10 +276,8 @@ func (s *balanced) decideByAddress(t *testing.T) {
 		for _, forged := range [][]string{
 			nil,
 			{"X-Forwarded-For: 127.0.0.2"},
-			{"X-Forwarded-For: 127.0.0.1"},
 			{"X-Forwarded-For: 127.0.0.2, 127.0.0.1"},
 			{"X-Forwarded-For: ,"},
-			{"X-Forwarded-For: 127.0.0.1", "X-Forwarded-For: 127.0.0.1"},
 			{"X-Real-IP: 127.0.0.2", "Forwarded: for=127.0.0.2"},
 		} {
 			for name, ask := range asks {
@@ -291,45 +295,4 @@ func (s *balanced) decideByAddress(t *testing.T) {
 		}
 	}
 	t.Logf("figure: allow-lists behind haproxy and nginx: %d calls with honest and forged addresses, each decided by the true one", cases)
-}
-
-// useUp sends requests on all streams at a time until a limit is used up. Redis has 50 ms for a call, and a gateway that does not get its
-// answer decides alone: then another tenant's limit is used up.
-func (s *balanced) useUp(t *testing.T, c *http2Client) {
-	const limit = 100
-	attempt, site := 0, &quotaSite{Fleet: s.Fleet, t: t}
-	testkit.Eventually(t, 2*time.Minute, "Redis decides all requests of a load", func() bool {
-		attempt++
-		token := s.NewTenant("small-"+strconv.Itoa(attempt), "--minute", strconv.Itoa(limit), "--day", strconv.Itoa(limit)).Token
-		alone := site.decidedAlone()
-		if got, err := c.do(s.free.Token, ""); err != nil { // haproxy closes a connection that has been idle for ten seconds
-			t.Fatal(got, err)
-		}
-		dials := c.dials.Load()
-		var admitted, refused atomic.Int64
-		var all sync.WaitGroup
-		for range streams {
-			all.Go(func() {
-				for range 3 * limit / streams {
-					switch got, err := c.do(token, ""); {
-					case err != nil:
-						t.Error(got, err)
-					case got.Status == http.StatusOK:
-						admitted.Add(1)
-					case got.Status == http.StatusTooManyRequests:
-						refused.Add(1)
-					}
-				}
-			})
-		}
-		all.Wait()
-		if site.decidedAlone() != alone {
-			return false
-		}
-		if admitted.Load() != limit || refused.Load() != 2*limit || c.dials.Load() != dials {
-			t.Errorf("with a limit of %d: %d admitted, %d refused, %d more connections", limit, admitted.Load(), refused.Load(), c.dials.Load()-dials)
-		}
-		t.Logf("figure: %d HTTP/2 streams on one connection: of %d requests with a limit of %d, %d were admitted", streams, 3*limit, limit, admitted.Load())
-		return true
-	})
 }

@@ -1,4 +1,4 @@
-//go:build !(linux && (amd64 || arm64)) || race || announced
+//go:build !(linux && (amd64 || arm64)) || race
 
 package socket
 
@@ -8,7 +8,7 @@ import (
 )
 
 // Here all calls are announced. They are those of package syscall, as package net's are: the race detector knows that what was written
-// happened before it is read. With the build tag announced, the kernel counts the calls of a process: see proc(5), io.
+// happened before it is read.
 
 func quietRead(fd uintptr, p []byte) (int, syscall.Errno) {
 	return call(func() (int, error) { return syscall.Read(int(fd), p) })

@@ -26,14 +26,8 @@ var builds struct {
 // binary in that directory is used instead, as in `make e2e`.
 func Build(t testing.TB, pkg string) string {
 	t.Helper()
-	return BuildTagged(t, pkg, "")
-}
-
-// BuildTagged is Build with build tags, which PETGATE_BIN does not replace.
-func BuildTagged(t testing.TB, pkg, tags string) string {
-	t.Helper()
-	name := path.Base(pkg) + tags
-	if given := filepath.Join(os.Getenv("PETGATE_BIN"), name); os.Getenv("PETGATE_BIN") != "" && tags == "" {
+	name := path.Base(pkg)
+	if given := filepath.Join(os.Getenv("PETGATE_BIN"), name); os.Getenv("PETGATE_BIN") != "" {
 		if _, err := os.Stat(given); err == nil {
 			return given
 		}
@@ -47,7 +41,7 @@ func BuildTagged(t testing.TB, pkg, tags string) string {
 		builds.done = make(map[string]string)
 	}
 	out := filepath.Join(builds.dir.get(t, baseDir()), name)
-	cmd := exec.Command("go", "build", "-trimpath", "-tags", tags, "-o", out, pkg)
+	cmd := exec.Command("go", "build", "-trimpath", "-o", out, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("testkit: build %s: %v\n%s", pkg, err, text)

@@ -32,8 +32,6 @@ type Spec struct {
 	Upstreams   string   // the gateways' GATEWAY_UPSTREAMS; empty starts the pet service
 	GatewayEnv  []string // settings of every gateway, "NAME=value"
 	PetsEnv     []string // settings of the pet service
-	Tags        string   // of the build of gateways and pet service
-	Programs    string   // the directory of programs of another version; empty: those of this one
 }
 
 // Fleet is a running fleet. Its methods end the test if they fail.
@@ -44,8 +42,6 @@ type Fleet struct {
 
 	t        testing.TB
 	settings []string // of every gateway
-	tags     string
-	programs string
 }
 
 // Program is one gateway or pet service. It keeps addresses, settings and directory over a restart.
@@ -76,7 +72,7 @@ type pooled struct {
 // Start starts the fleet and waits until all programs are ready.
 func Start(t testing.TB, spec Spec) *Fleet {
 	t.Helper()
-	f := &Fleet{Database: spec.Database, t: t, tags: spec.Tags, programs: spec.Programs}
+	f := &Fleet{Database: spec.Database, t: t}
 	if f.Database == "" {
 		f.Database = testkit.Postgres(t)
 	}
@@ -134,20 +130,11 @@ func (f *Fleet) add(name, id string, env []string) *Program {
 	prefix := strings.ToUpper(name)
 	p := &Program{
 		URL: "http://" + listen, Admin: "http://" + admin, ID: id,
-		path: f.program(name, f.tags),
+		path: testkit.Build(f.t, "petgate/"+name),
 		env:  append([]string{prefix + "_LISTEN=" + listen, prefix + "_ADMIN_LISTEN=" + admin}, env...),
 	}
 	f.t.Cleanup(p.closeIdle)
 	return p
-}
-
-// program returns the path of a program.
-func (f *Fleet) program(name, tags string) string {
-	f.t.Helper()
-	if f.programs != "" {
-		return filepath.Join(f.programs, name)
-	}
-	return testkit.BuildTagged(f.t, "petgate/"+name, tags)
 }
 
 // closeIdle closes the idle connections of Ask.
@@ -213,13 +200,13 @@ type Result struct {
 // Keyadmin runs one command on the fleet's database.
 func (f *Fleet) Keyadmin(args ...string) Result {
 	f.t.Helper()
-	return f.run(nil, f.program("keyadmin", ""), args...)
+	return f.run(nil, testkit.Build(f.t, "petgate/keyadmin"), args...)
 }
 
 // KeyadminWith is Keyadmin with a token on standard input.
 func (f *Fleet) KeyadminWith(token string, args ...string) Result {
 	f.t.Helper()
-	script := []string{"-c", `printf %s "$TOKEN" | "$@"`, "sh", f.program("keyadmin", "")}
+	script := []string{"-c", `printf %s "$TOKEN" | "$@"`, "sh", testkit.Build(f.t, "petgate/keyadmin")}
 	return f.run([]string{"TOKEN=" + token}, "/bin/sh", append(script, args...)...)
 }
 
