@@ -90,32 +90,6 @@ func TestReplacedProcessIsWaitedFor(t *testing.T) {
 	}
 }
 
-// Without a maximum age, an operator has to say that the replaced process has ended.
-func TestReplacedProcessCanBeForgotten(t *testing.T) {
-	t.Parallel()
-	store, proxied, proxy := behindProxy(t)
-	_, key, _ := fixture(t, store)
-	start(t, proxied, Config{})
-	confirm(t, store)(2, nil)
-	proxy.BlackHole()
-	second := start(t, store, Config{})
-	_, revoked, err := store.RevokeKey(t.Context(), key.ID)
-	must.Do(t, err)
-	eventually(t, "the second one has applied it", func() bool {
-		gateways := registered(t, store)
-		return len(gateways) == 2 && gateways[0].Replaced && gateways[1].Applied >= revoked
-	})
-	if applied(t, store, revoked) {
-		t.Error("the replaced process is not waited for")
-	}
-	_, err = store.ForgetGateway(t.Context(), "gw-1")
-	confirm(t, store)(revoked, err)
-	if err := second.Ready(); err != nil {
-		t.Error(err)
-	}
-	proxy.Restore(t)
-}
-
 // The lock shows that a process killed on this host has ended, so changes do not wait for it.
 func TestKilledProcessIsReplacedAtOnce(t *testing.T) {
 	t.Parallel()
