@@ -21,7 +21,7 @@ type asking struct {
 
 // waiting is the flag of commands whose change gateways have to apply.
 type waiting struct {
-	Wait operate.Patience `placeholder:"AGE" help:"How long to wait until all gateways have applied the change: 0 = check once (default: 5s, or 1.5s if only gateways are missing that have been silent for 10 s)."`
+	Wait operate.Patience `placeholder:"AGE" help:"How long to wait until all gateways have applied the change: 0 = check once (default: 5s)."`
 }
 
 // change is a command for a change that operate prepares from its arguments.

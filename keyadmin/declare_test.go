@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -270,27 +269,6 @@ func TestTwoApplyAtOnce(t *testing.T) {
 	})
 }
 
-// If another writer changes the database before the operator answers, apply changes nothing: the question was about the earlier
-// state.
-func TestApplyAnsweredTooLate(t *testing.T) {
-	t.Parallel()
-	s := newMigrated(t, testkit.SQLite(t))
-	s.ok("tenant", "create", "acme")
-	path := s.file("version: 1\ntenants: [{name: acme, plan: pro, suspended: true}]\n")
-	s.terminal = true
-	other := newShell(t, strings.TrimPrefix(s.env[0], "DATABASE_URL="))
-	s.in = readerFunc(func(p []byte) (int, error) {
-		if r := other.keyadmin("tenant", "set-plan", "acme", "business"); r.code != exitDone {
-			return 0, errors.New(r.stderr)
-		}
-		return copy(p, "y\n"), nil
-	})
-	s.want(exitFailed, "the database has changed since the changes were listed. Nothing was changed", "apply", path)
-	if got := s.ok("tenant", "list", "-o", "csv") + s.keyadmin("tenant", "list", "-o", "csv").stdout; !strings.Contains(got, "business") {
-		t.Errorf("the other change is lost:\n%s", got)
-	}
-}
-
 // With --yes, apply lists what it does, also if another writer changes the database meanwhile. Without, it then does nothing.
 func TestApplySaysWhatItDid(t *testing.T) {
 	t.Parallel()
@@ -313,7 +291,3 @@ func TestApplySaysWhatItDid(t *testing.T) {
 	f("free", "pro", "", "There is nothing to change.", exitDone, "--yes")
 	f("pro", "business", "", "Nothing was changed: repeat the command", exitFailed)
 }
-
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

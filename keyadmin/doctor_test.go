@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -100,9 +99,7 @@ func TestDoctor(t *testing.T) {
 			}
 		}, "database", "1 refusal that gateways keep in force"},
 		{"admin port", sql(`UPDATE gateways SET admin_address = '127.0.0.1:1' WHERE id = 'gw-2'`), "gw-2", "its admin port does not answer"},
-		{"upstream secret", func(_ *shell, g, _ *station) { g.report("upstream", "it responded with 401") }, "gw-1", "upstream: it responded with 401"},
 		{"clock", func(_ *shell, g, _ *station) { g.report("clock", "this host's clock is ahead of the database's") }, "gw-1", "clock: this host's clock"},
-		{"certificate", func(_ *shell, g, _ *station) { g.report("certificate", "the files cannot be used") }, "gw-1", "certificate: the files cannot be used"},
 		{"not ready", func(_ *shell, g, _ *station) {
 			g.isDown = true
 			g.report("quotas", "Redis does not answer")
@@ -213,20 +210,5 @@ func TestDoctorOnFiles(t *testing.T) {
 				t.Errorf("%s:\n%s", url, r.stdout)
 			}
 		}
-	}
-}
-
-// Findings fit a terminal, and a cure can be pasted.
-func TestDoctorTable(t *testing.T) {
-	t.Parallel()
-	s := newMigrated(t, testkit.SQLite(t))
-	s.program, s.terminal, s.width = "bin/keyadmin", true, 80
-	s.gateway(s.store(), "gw 1", "127.0.0.1:1")
-	if _, err := s.open().Exec(`UPDATE gateways SET seen_at = seen_at - 60000`); err != nil {
-		t.Fatal(err)
-	}
-	r := s.want(exitFailed, "something is wrong: see above", "doctor")
-	if text := strings.Join(strings.Fields(stripStyle(r.stdout)), " "); !strings.Contains(text, "bin/keyadmin") || !strings.Contains(fmt.Sprint(text), "forget") {
-		t.Errorf("doctor:\n%s", r.stdout)
 	}
 }

@@ -110,12 +110,11 @@ type documentWriter struct {
 	to      io.Writer
 	now     instant.Millis
 	tenants []documentTenant // not written yet
-	keys    []documentKey    // not written yet, of the last tenant that was written
 	size    int              // how many tenants and keys are not written yet
 	any     bool             // whether a tenant was written
 }
 
-// documentRows is how many tenants and keys are written at once.
+// documentRows is how many tenants and keys are written at once, and the other keys of the last tenant.
 const documentRows = 1000
 
 func (d *documentWriter) plans(plans []keystore.Plan) error {
@@ -135,7 +134,7 @@ func (d *documentWriter) plans(plans []keystore.Plan) error {
 }
 
 func (d *documentWriter) tenant(t keystore.Tenant) (err error) {
-	if d.size >= documentRows { // before the tenant: it is written with its first key, or has none
+	if d.size >= documentRows { // before the tenant: all its keys are written with it
 		err = d.flush()
 	}
 	d.size++
@@ -150,10 +149,6 @@ func (d *documentWriter) key(k keystore.Key) error {
 	if !k.Enabled().InUse(d.now) {
 		return nil
 	}
-	keys := &d.keys
-	if n := len(d.tenants); n > 0 {
-		keys = &d.tenants[n-1].Keys
-	}
 	one := documentKey{
 		ID: operate.KeyID{Key: k.ID}, Name: operate.Name(k.Name), Environment: keyEnvironment{k.Environment}, Expires: expiry(k.ExpiresAt),
 		Minute: operate.Limit(k.Limits.Minute), Day: operate.Limit(k.Limits.Day), Disabled: k.DisabledAt() != 0,
@@ -164,27 +159,23 @@ func (d *documentWriter) key(k keystore.Key) error {
 	for _, b := range k.Allow {
 		one.Allow = append(one.Allow, operate.Block{Prefix: b})
 	}
-	*keys = append(*keys, one)
-	if d.size++; d.size >= documentRows {
-		return d.flush()
-	}
+	of := &d.tenants[len(d.tenants)-1]
+	of.Keys = append(of.Keys, one)
+	d.size++
 	return nil
 }
 
-// flush writes the rows that are not written yet.
+// flush writes the tenants that are not written yet.
 func (d *documentWriter) flush() (err error) {
-	if len(d.keys) > 0 {
-		err = d.write("      ", d.keys)
+	if len(d.tenants) == 0 {
+		return nil
 	}
-	if len(d.tenants) > 0 && !d.any {
+	if !d.any {
 		d.any = true
-		_, first := io.WriteString(d.to, "tenants:\n")
-		err = cmp.Or(err, first)
+		_, err = io.WriteString(d.to, "tenants:\n")
 	}
-	if len(d.tenants) > 0 {
-		err = cmp.Or(err, d.write("  ", d.tenants))
-	}
-	d.keys, d.tenants, d.size = d.keys[:0], d.tenants[:0], 0
+	err = cmp.Or(err, d.write("  ", d.tenants))
+	d.tenants, d.size = d.tenants[:0], 0
 	return err
 }
 

@@ -47,9 +47,8 @@ type shell struct {
 	terminal bool
 	width    int // of the terminal; 0: not known
 	height   int
-	stdin    string    // of the next commands
-	in       io.Reader // instead of stdin, if it is not nil
-	program  string    // how keyadmin is called
+	stdin    string // of the next commands
+	program  string // how keyadmin is called
 	env      []string
 	now      time.Time
 	random   io.Reader
@@ -123,15 +122,11 @@ func (s *shell) run(args []string) result {
 	s.t.Helper()
 	s.keepSeen()
 	var stdout, stderr bytes.Buffer
-	var in io.Reader = strings.NewReader(s.stdin)
-	if s.in != nil {
-		in = s.in
-	}
 	line := quoted(args)
 	seed := sha256.Sum256(fmt.Append(nil, line, s.called[line]))
 	s.called[line]++
 	code := run(args, s.env, stdio{
-		In: in, Out: &stdout, Err: &stderr,
+		In: strings.NewReader(s.stdin), Out: &stdout, Err: &stderr,
 		InTerminal: s.terminal, OutTerminal: s.terminal, ErrTerminal: s.terminal, Size: func() (width, height int) { return s.width, s.height }, Program: s.program,
 		Secret: func() ([]byte, error) { return []byte(s.stdin), nil },
 		Clock: func() time.Time {

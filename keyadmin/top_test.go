@@ -98,7 +98,7 @@ func TestTopCSVNamesTheProblem(t *testing.T) {
 
 // A gateway that hangs delays a refresh by the limit, and is named. The others have all of the limit to respond.
 func TestTopWithAHangingGateway(t *testing.T) {
-	within(t, &operate.LiveWithin, 3*time.Second)
+	within(t, &operate.LiveWithin, time.Second)
 	s, one, _ := watched(t)
 	mute, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and says nothing
 	must.Do(t, err)

@@ -3,22 +3,13 @@ package operate
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"petgate/shared/keystore"
 )
 
-const (
-	waitDefault = 5 * time.Second
-
-	// hopelessAfter is how long a gateway must have been silent so that by default it is waited for only as long as beatWithin.
-	hopelessAfter = 10 * time.Second
-
-	// beatWithin is the time in which a gateway is heard that runs: after an outage of the database it needs about a second.
-	beatWithin = 1500 * time.Millisecond
-)
+const waitDefault = 5 * time.Second
 
 // Limit returns how long to wait.
 func (p Patience) Limit() time.Duration {
@@ -26,15 +17,6 @@ func (p Patience) Limit() time.Duration {
 		return p.Max
 	}
 	return waitDefault
-}
-
-// isHopeless reports whether it is not worth waiting: only gateways are missing that have been silent for long, and waiting would not
-// fence them.
-func (p Patience) isHopeless(laggards []keystore.Gateway) bool {
-	return !p.Given && !slices.ContainsFunc(laggards, func(g keystore.Gateway) bool {
-		fence := g.FenceAfter()
-		return g.Age < hopelessAfter.Milliseconds() || fence > 0 && fence < waitDefault
-	})
 }
 
 // Registry lists the gateways with the changes that they have applied.
@@ -70,8 +52,7 @@ func (w Waiter) Wait(ctx context.Context, change keystore.Change, patience Patie
 		if p.IsConfirmed() {
 			return p
 		}
-		isHopeless := err == nil && patience.isHopeless(p.Laggards)
-		if isHopeless && p.Waited >= beatWithin || p.Waited >= wait || w.Sleep(ctx, min(pause, wait-p.Waited)) != nil {
+		if p.Waited >= wait || w.Sleep(ctx, min(pause, wait-p.Waited)) != nil {
 			return p
 		}
 	}

@@ -189,26 +189,6 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// By default, it waits for 5 s, but only for a heartbeat if only gateways are missing that have been silent for long.
-func TestSilentGatewaysAreNotWaitedFor(t *testing.T) {
-	t.Parallel()
-	live := at("gw-9", 7, 1)
-	for want, l := range map[time.Duration]looks{
-		1512 * time.Millisecond: {{at("gw-1", 1, 43_000), fencing(at("gw-2", 1, 180_000), 60_000), live}},
-		// The live one is waited for.
-		1513 * time.Millisecond: {{at("gw-1", 1, 43_000), at("gw-9", 1, 1)}, {at("gw-1", 1, 43_000), live}},
-		5 * time.Second:         {{at("gw-1", 1, 9_000)}},
-		// The database was away for 43 s.
-		6 * time.Millisecond: {{at("gw-1", 1, 43_000), at("gw-9", 1, 43_000)}, {at("gw-1", 1, 43_000), live}, {at("gw-1", 7, 1), live}},
-		// It is fenced within the 5 s.
-		3012 * time.Millisecond: {{fencing(at("gw-1", 1, 43_000), 2_000)}},
-	} {
-		if said, took := waited(t, l, Patience{}); took.Truncate(10*time.Millisecond) != want.Truncate(10*time.Millisecond) {
-			t.Errorf("waited %v, want %v: %s", took, want, said)
-		}
-	}
-}
-
 // After an interrupt, the gateways that may not have applied the change are still named.
 func TestInterruptedWait(t *testing.T) {
 	t.Parallel()

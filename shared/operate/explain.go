@@ -160,11 +160,6 @@ type PolicyUse struct {
 	RetryAt   instant.Millis `json:"retryAt"`
 }
 
-// has reports whether the figures have the limits of the key itself. An earlier version of the gateway does not report them.
-func (f *figures) has(own plan.Limits) bool {
-	return (own.Minute == 0 || f.KeyMinute != nil) && (own.Day == 0 || f.KeyDay != nil)
-}
-
 // refusal returns the refusal that ends last, and its place in policyTexts. Without one, its RetryAt is 0. Of those that end together, it is
 // the one that quota.Verdict.Violated names: the longest of the tenant's, then of the key's.
 func (f *figures) refusal() (last PolicyUse, at int) {
@@ -373,8 +368,7 @@ func (e Explanation) byFigures(f figures) Explanation {
 func roundedUp(at instant.Millis) string { return instant.Millis(at.Seconds() * 1000).String() }
 
 // figures asks the registered gateways, one after the other, for the usage of a tenant and of its key. It returns the answer of the first
-// gateway that accepts keys of the key's environment and reports the key's own limits. If none accepts such keys, it returns the answer of
-// another gateway.
+// gateway that accepts keys of the key's environment. If none accepts such keys, it returns the answer of another gateway.
 func (o Operator) figures(ctx context.Context, t id.Tenant, k keystore.Key, operation string) (figures, error) {
 	gateways, err := o.Store.Gateways(ctx)
 	if err != nil {
@@ -385,7 +379,6 @@ func (o Operator) figures(ctx context.Context, t id.Tenant, k keystore.Key, oper
 	}
 	problem := errors.New("no gateway told how much of the quota is used, and only gateways know")
 	var other figures
-	hasOld := false // a gateway of the key's environment does not report the key's own limits
 	silentLast(gateways)
 	for _, g := range gateways {
 		switch f, err := askGateway(ctx, g, t, k, operation); {
@@ -393,15 +386,11 @@ func (o Operator) figures(ctx context.Context, t id.Tenant, k keystore.Key, oper
 			problem = fmt.Errorf("%w\n  %s: %w", problem, GatewayName(g), err)
 		case f.Environment != k.Environment.String():
 			other = f
-		case f.has(k.Limits):
-			return f, nil
 		default:
-			problem = fmt.Errorf("%w\n  %s: it does not report the key's own limits: it has not read them yet, or its version is too old: "+
-				"try again, or upgrade it", problem, GatewayName(g))
-			hasOld = true
+			return f, nil
 		}
 	}
-	if other.from.ID != "" && !hasOld {
+	if other.from.ID != "" {
 		return other, nil
 	}
 	return figures{}, problem

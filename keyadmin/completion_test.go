@@ -1,0 +1,74 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
+)
+
+// candidatesOf completes the last of the words and returns the candidates without their descriptions.
+func candidatesOf(s *shell, words ...string) string {
+	s.t.Helper()
+	r := s.keyadmin(append([]string{completeCommand}, words...)...)
+	if r.code != exitDone || r.stderr != "" {
+		s.t.Errorf("%s: exit %d\n%s", quoted(words), r.code, r.stderr)
+	}
+	var all []string
+	for line := range strings.Lines(r.stdout) {
+		word, _, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		all = append(all, word)
+	}
+	return strings.Join(all, " ")
+}
+
+func TestComplete(t *testing.T) {
+	t.Parallel()
+	s := newShell(t, "sqlite:/nowhere/none.db")
+	for _, c := range []struct{ words, want string }{
+		{"|", "migrate tenant plan key ban usage top audit gateway doctor export diff apply backup restore operator console completion"},
+		{"te|", "tenant"},
+		{"tenant s|", "show suspend set-plan set-quota"},
+		{"help tenant s|", "show suspend set-plan set-quota"},
+		{"key create acme --if|", "--if-not-exists"},
+		{"audit --kind key.r|", "key.revoked key.rotated"},
+		{"usage show acme --by |", "minute hour day operation key outcome"},
+		{"apply |", completeFiles},
+		{"restore |", completeFiles},
+		{"-o |", "table json csv"},
+		{"completion |", "bash zsh fish"},
+		{"nosuch command |", "migrate tenant plan key ban usage top audit gateway doctor export diff apply backup restore operator console completion"},
+	} {
+		words := strings.Split(strings.TrimSuffix(c.words, "|"), " ")
+		if got := candidatesOf(s, words...); got != c.want {
+			t.Errorf("%s: %q, want %q", c.words, got, c.want)
+		}
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		if r := s.want(exitDone, "", "completion", shell); !strings.Contains(r.stdout, completeCommand) {
+			t.Errorf("the script for %s:\n%s", shell, r.stdout)
+		}
+	}
+	s.want(exitUsage, "bash", "completion", "powershell")
+}
+
+// Bash completes a command, a flag and the value of a flag.
+func TestCompletionInBash(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	must.Do(t, os.Symlink(testkit.Build(t, "petgate/keyadmin"), filepath.Join(dir, "keyadmin")))
+	for line, want := range map[string]string{
+		"keyadmin ten": "tenant", "keyadmin tenant sho": "show", "keyadmin plan list --out": "--output", "keyadmin plan list --output c": "csv",
+		"keyadmin plan ": "list create update delete",
+	} {
+		cmd := exec.Command("bash", "--norc", "-c", `source <(keyadmin completion bash) && COMP_LINE=$1 COMP_POINT=${#1} && _keyadmin && echo "${COMPREPLY[*]}"`, "bash", line)
+		cmd.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH")}
+		if got, err := cmd.CombinedOutput(); err != nil || strings.TrimSpace(string(got)) != want {
+			t.Errorf("%s: %s, %v, want %s", line, got, err, want)
+		}
+	}
+}
