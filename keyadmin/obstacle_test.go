@@ -46,32 +46,3 @@ func TestHeldLockIsNamed(t *testing.T) {
 	}
 	testkit.Eventually(t, 10*time.Second, "the cure helps", func() bool { return s.keyadmin("tenant", "suspend", "acme", "--yes").code == exitDone })
 }
-
-// An event with the largest ID leaves none for the next change. Keyadmin says so, and the cure helps.
-func TestLargestEventIDIsNamed(t *testing.T) {
-	t.Parallel()
-	for _, database := range []func(testing.TB) string{testkit.SQLite, testkit.Postgres} {
-		url := database(t)
-		t.Run(url[:6], func(t *testing.T) {
-			s := newMigrated(t, url)
-			s.ok("tenant", "create", "acme")
-			db := s.open()
-			if _, err := db.Exec(`INSERT INTO events VALUES (9007199254740992, 'x', 1, 'b', 'plan.updated', '', '', 'free', '', '')`); err == nil {
-				t.Error("an ID that is too large is accepted")
-			}
-			if _, err := db.Exec(`INSERT INTO events VALUES (9007199254740991, 'x', 1, 'b', 'plan.updated', '', '', 'free', '', '')`); err != nil {
-				t.Fatal(err)
-			}
-			for _, change := range [][]string{{"tenant", "suspend", "acme", "--yes"}, {"key", "create", "acme"}} {
-				s.want(exitFailed, "an event has the largest ID", change...)
-			}
-			if out := s.keyadmin("doctor").stdout; !strings.Contains(strings.Join(strings.Fields(out), " "), "DELETE FROM events") {
-				t.Errorf("doctor names no cure:\n%s", out)
-			}
-			if _, err := db.Exec(`DELETE FROM events WHERE id >= 9007199254740991`); err != nil {
-				t.Fatal(err)
-			}
-			s.ok("tenant", "suspend", "acme", "--yes")
-		})
-	}
-}

@@ -151,7 +151,7 @@ func (d *DB) Run(ctx context.Context, on sqlx.QueryerContext, all ...Statement) 
 	if d.dialect == Postgres {
 		texts := make([]string, len(all))
 		for i, s := range all {
-			texts[i] = s.text()
+			texts[i] = d.Inline(s.Query, s.Args...).Query
 		}
 		all = []Statement{{Query: strings.Join(texts, ";\n")}}
 	}
@@ -177,10 +177,14 @@ func (d *DB) Run(ctx context.Context, on sqlx.QueryerContext, all ...Statement) 
 	return largest, nil
 }
 
-// text is the statement with its arguments in it: only a text without arguments can have several statements.
-func (s Statement) text() string {
+// Inline returns a statement for PostgreSQL with its arguments in its text, and any other as it is. Only a text without arguments can have
+// several statements, and only such a text is planned for its values.
+func (d *DB) Inline(query string, args ...any) Statement {
+	if d.dialect != Postgres {
+		return Statement{query, args}
+	}
 	var places []string
-	for i, arg := range s.Args {
+	for i, arg := range args {
 		value, err := driver.DefaultParameterConverter.ConvertValue(arg)
 		if err != nil {
 			panic("bug: " + err.Error())
@@ -191,5 +195,5 @@ func (s Statement) text() string {
 		}
 		places = append(places, fmt.Sprintf("$%d", i+1), text)
 	}
-	return strings.NewReplacer(places...).Replace(s.Query)
+	return Statement{Query: strings.NewReplacer(places...).Replace(query)}
 }

@@ -172,11 +172,6 @@ func IsUnique(err error) bool {
 // IsTimeout reports whether err means that a statement of PostgreSQL took longer than it may.
 func IsTimeout(err error) bool { return pq.As(err, pqerror.QueryCanceled) != nil }
 
-// IsOutOfRange reports whether err means that a value is too large or breaks a rule of its table.
-func IsOutOfRange(err error) bool {
-	return pq.As(err, pqerror.NumericValueOutOfRange, pqerror.CheckViolation) != nil || sqliteCode(err) == sqlite3.SQLITE_CONSTRAINT_TRIGGER
-}
-
 // IsForeignKey reports whether err means that a row refers to a row that does not exist.
 func IsForeignKey(err error) bool {
 	return pq.As(err, pqerror.ForeignKeyViolation) != nil || sqliteCode(err) == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY

@@ -114,15 +114,10 @@ func (s *Store) EndConsoles(ctx context.Context) (ended int64, err error) {
 		if ended, err = result.RowsAffected(); err != nil || ended == 0 {
 			return err
 		}
-		t.event(ConsoleEnded, subject{}, nil, endedConsoles{ended})
+		t.event(ConsoleEnded, subject{}, nil, map[string]int64{"ended": ended}) // sessions and invitations
 		return nil
 	})
 	return ended, err
-}
-
-// endedConsoles is what the event of EndConsoles says.
-type endedConsoles struct {
-	Ended int64 `json:"ended"` // sessions and invitations
 }
 
 func secretSum(secret string) string {

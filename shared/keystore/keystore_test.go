@@ -160,9 +160,10 @@ func TestTenants(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		ctx := t.Context()
-		tenant := newTenant(t, s, "acme ü")
+		const name = `acme 'ü"\ $2 {rows}` // a statement may have it in its text
+		tenant := newTenant(t, s, name)
 		wantEqual(t, "by ID", must.Get[keystore.Tenant](t)(s.Tenant(ctx, tenant.ID.String())), tenant)
-		wantEqual(t, "by name", must.Get[keystore.Tenant](t)(s.Tenant(ctx, "acme ü")), tenant)
+		wantEqual(t, "by name", must.Get[keystore.Tenant](t)(s.Tenant(ctx, name)), tenant)
 
 		for name, text := range map[string]string{
 			"": "empty", " x": "space", "ten_x": "prefix of IDs", "key_x": "prefix of IDs", "a\nb": "control", "a\u200bb": "control",
@@ -171,8 +172,8 @@ func TestTenants(t *testing.T) {
 			_, _, err := s.CreateTenant(ctx, keystore.TenantSpec{Name: name, Plan: "free"})
 			wantError(t, err, keystore.ErrInvalid, text)
 		}
-		_, _, err := s.CreateTenant(ctx, keystore.TenantSpec{Name: "acme ü", Plan: "free"})
-		wantError(t, err, keystore.ErrExists, "acme ü")
+		_, _, err := s.CreateTenant(ctx, keystore.TenantSpec{Name: name, Plan: "free"})
+		wantError(t, err, keystore.ErrExists, "acme ")
 		_, _, err = s.CreateTenant(ctx, keystore.TenantSpec{Name: "b", Plan: "none"})
 		wantError(t, err, keystore.ErrNotFound, "no plan")
 		_, err = s.Tenant(ctx, "nobody")

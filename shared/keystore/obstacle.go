@@ -8,13 +8,6 @@ import (
 	"petgate/shared/database"
 )
 
-// LastID is the largest ID that an event can have. Programs in other languages can read it exactly.
-const LastID Change = 1<<53 - 1
-
-// FullCure says what to do when an event has the largest ID.
-var FullCure = fmt.Sprintf("no program draws such an ID: as the owner of the database, DELETE FROM events WHERE id >= %d. Gateways then load everything",
-	LastID)
-
 // LockHolder is a session that holds the writers' lock.
 type LockHolder struct {
 	PID         int    `db:"pid"`
@@ -51,16 +44,11 @@ func (s *Store) LockHolders(ctx context.Context) ([]LockHolder, error) {
 	return list[LockHolder](ctx, s, "find who holds the writers' lock", lockHoldersPostgres)
 }
 
-// explain says what is in the way of every change.
+// explain says who is in the way of every change.
 func (s *Store) explain(ctx context.Context, err error) error {
-	switch {
-	case database.IsTimeout(err):
+	if database.IsTimeout(err) {
 		if holders, lookErr := s.LockHolders(ctx); lookErr == nil && len(holders) > 0 {
 			return fmt.Errorf("%w: %s: %s", ErrUnavailable, holders[0], holders[0].Cure())
-		}
-	case database.IsOutOfRange(err):
-		if last, _, lookErr := s.lastEvent(ctx, s.db); lookErr == nil && last >= LastID {
-			return fmt.Errorf("an event has the largest ID, so no change can be made: %s", FullCure)
 		}
 	}
 	return err

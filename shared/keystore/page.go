@@ -132,25 +132,38 @@ func (s *Store) FindTenants(ctx context.Context, f TenantFilter, after string, n
 				return nil, err
 			}
 		}
-		return list[Tenant](ctx, s, op, tenantsNewest, f.pattern(), f.Plan, f.State, last.CreatedAt, last.ID, n)
+		return planned[Tenant](ctx, s, op, tenantsNewest, f.pattern(), f.Plan, f.State, last.CreatedAt, last.ID, n)
 	case f.Plan == "" && f.State == "":
 		return list[Tenant](ctx, s, op, tenantsFound, after, cmp.Or(f.pattern(), "%"), n)
 	}
-	return list[Tenant](ctx, s, op, tenantsSelected, f.pattern(), f.Plan, f.State, after, n)
+	return planned[Tenant](ctx, s, op, tenantsSelected, f.pattern(), f.Plan, f.State, after, n)
+}
+
+// planned is list for a statement whose plan depends on its arguments.
+func planned[T any](ctx context.Context, s *Store, op, query string, args ...any) ([]T, error) {
+	all := []T{}
+	q := s.db.Inline(s.expand.Replace(query), args...)
+	err := s.db.SelectContext(ctx, &all, q.Query, q.Args...)
+	return all, fail(op, err)
 }
 
 // CountTenants returns how many tenants a filter selects.
 func (s *Store) CountTenants(ctx context.Context, f TenantFilter) (n int, err error) {
-	query, args := countTenants, []any(nil)
-	if f.Text != "" || f.Plan != "" || f.State != "" { // otherwise no row has to be read
+	const op = "count tenants"
+	var counts []int
+	if f.Text == "" && f.Plan == "" && f.State == "" { // no row has to be read
+		counts, err = list[int](ctx, s, op, countTenants)
+	} else {
 		only := ""
 		if _, bad := id.ParseTenant(f.Text); bad == nil {
 			only, f.Text = f.Text, ""
 		}
-		query, args = s.expand.Replace(countSelected), []any{f.pattern(), f.Plan, f.State, only}
+		counts, err = planned[int](ctx, s, op, countSelected, f.pattern(), f.Plan, f.State, only)
 	}
-	err = s.db.GetContext(ctx, &n, query, args...)
-	return n, fail("count tenants", err)
+	if err != nil {
+		return 0, err
+	}
+	return counts[0], nil
 }
 
 // TenantsByPlan returns how many tenants each plan has. Plans without tenants are left out.
