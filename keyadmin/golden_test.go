@@ -33,7 +33,7 @@ func TestMigrate(t *testing.T) {
 // unknownToken is well formed, but belongs to no key.
 func unknownToken(s *shell) string {
 	s.t.Helper()
-	token, err := apikey.Mint(apikey.Live, rand.NewChaCha8([32]byte{1}))
+	token, err := apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), rand.NewChaCha8([32]byte{1}))
 	must.Do(s.t, err)
 	return token
 }

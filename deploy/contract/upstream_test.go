@@ -54,7 +54,7 @@ func faultyUpstream(t *testing.T) string {
 
 func unknownToken(t testing.TB) string {
 	t.Helper()
-	token, err := apikey.Mint(apikey.Live, rand.Reader)
+	token, err := apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), rand.Reader)
 	must.Do(t, err)
 	return token
 }

@@ -53,7 +53,7 @@ var attacks = []attack{
 }
 
 func unknownKey() string {
-	key, err := apikey.Mint(apikey.Live, rand.Reader)
+	key, err := apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), rand.Reader)
 	if err != nil {
 		panic(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -321,13 +322,10 @@ func apart(gateways int) string {
 // background runs f. stop cancels f's context and waits until f has returned. It may be called again.
 func background(f func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f(ctx)
-	}()
+	var running sync.WaitGroup
+	running.Go(func() { f(ctx) })
 	return func() {
 		cancel()
-		<-done
+		running.Wait()
 	}
 }

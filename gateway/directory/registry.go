@@ -179,14 +179,7 @@ func (d *Directory) removeFenced(ctx context.Context, now time.Time) error {
 func (d *Directory) measureSkew(asked, answered time.Time, database instant.Millis) {
 	half := answered.Sub(asked) / 2
 	skew := asked.Add(half).Sub(database.Time())
-	switch {
-	case skew > half:
-		skew -= half
-	case skew < -half:
-		skew += half
-	default:
-		skew = 0
-	}
+	skew -= max(-half, min(skew, half))
 	was := time.Duration(d.skew.Swap(int64(skew)))
 	if was.Abs() <= skewMax && skew.Abs() > skewMax {
 		d.cfg.Log.Warn("directory: " + skewText(skew))

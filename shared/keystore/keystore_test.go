@@ -251,7 +251,7 @@ func TestKeys(t *testing.T) {
 
 		_, err := s.KeyByToken(ctx, fullToken[:40])
 		wantError(t, err, keystore.ErrInvalid, "38 characters")
-		unknown, _ := apikey.Mint(apikey.Live, strings.NewReader(strings.Repeat("unknown!", 50)))
+		unknown, _ := apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), strings.NewReader(strings.Repeat("unknown!", 50)))
 		_, err = s.KeyByToken(ctx, unknown)
 		wantError(t, err, keystore.ErrNotFound)
 		if strings.Contains(err.Error(), unknown) {

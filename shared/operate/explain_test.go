@@ -54,7 +54,7 @@ func TestExplain(t *testing.T) {
 	insider, inside := made(operate.CreateKey{Allow: blocks(t, "10.0.0.0/8")})
 	_, test := made(operate.CreateKey{Test: true})
 	_, short := made(operate.CreateKey{Expires: operate.Moment{Period: operate.Period(time.Minute)}})
-	stranger, err := apikey.Mint(apikey.Live, rand.Reader)
+	stranger, err := apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), rand.Reader)
 	must.Do(t, err)
 	byTenant, byKey := operate.NextCall{Tenant: "acme"}, operate.NextCall{Key: ci.Key}
 	call := func(from, operation string) operate.NextCall {

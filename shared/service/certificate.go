@@ -153,12 +153,11 @@ func (c *Certificates) FirstEnd() (first instant.Millis) {
 
 // watch logs problems until ctx ends.
 func (c *Certificates) watch(ctx context.Context) {
-	for tick := time.NewTicker(watchEvery); ; {
+	for {
 		select {
 		case <-ctx.Done():
-			tick.Stop()
 			return
-		case <-tick.C:
+		case <-time.After(watchEvery):
 			c.problems()
 		}
 	}

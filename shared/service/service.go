@@ -123,10 +123,8 @@ func (s Serving) notify(state string) {
 var errUnasked = errors.New("service: the server stopped unexpectedly")
 
 func wait(ended <-chan error, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case err := <-ended:
 		return errors.Join(errUnasked, err)

@@ -27,21 +27,17 @@ const (
 	Test
 )
 
-// ParseEnvironment reads "live" or "test".
-func ParseEnvironment(text string) (Environment, error) {
-	switch text {
-	case "live":
-		return Live, nil
-	case "test":
-		return Test, nil
-	}
-	return 0, fmt.Errorf("%q is not an environment: use live or test", text)
-}
-
 // UnmarshalText reads "live" or "test".
-func (e *Environment) UnmarshalText(text []byte) (err error) {
-	*e, err = ParseEnvironment(string(text))
-	return err
+func (e *Environment) UnmarshalText(text []byte) error {
+	switch string(text) {
+	case "live":
+		*e = Live
+	case "test":
+		*e = Test
+	default:
+		return fmt.Errorf("%q is not an environment: use live or test", text)
+	}
+	return nil
 }
 
 func (e Environment) String() string {
@@ -58,13 +54,12 @@ func (e Environment) String() string {
 func (e Environment) Value() (driver.Value, error) { return e.String(), nil }
 
 // Scan reads what Value wrote.
-func (e *Environment) Scan(column any) (err error) {
+func (e *Environment) Scan(column any) error {
 	text, isText := column.(string)
 	if !isText {
 		return fmt.Errorf("an environment is a text column, not %T", column)
 	}
-	*e, err = ParseEnvironment(text)
-	return err
+	return e.UnmarshalText([]byte(text))
 }
 
 // DefaultPrefix is the prefix of the tokens of installations that choose none.
@@ -107,11 +102,6 @@ var (
 )
 
 const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-
-// Mint draws a new token for env, with the DefaultPrefix: see Draw.
-func Mint(env Environment, random io.Reader) (string, error) {
-	return Draw(Beginning(DefaultPrefix, env), random)
-}
 
 // Draw draws a new secret: what it begins with, 32 random characters, and a checksum of both. It fails only if random does. Show a secret
 // once, and store only its Sum.

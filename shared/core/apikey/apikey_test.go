@@ -12,7 +12,7 @@ import (
 
 func mint(t testing.TB, env apikey.Environment) string {
 	t.Helper()
-	token, err := apikey.Mint(env, rand.Reader)
+	token, err := apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, env), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func TestMintedTokensParse(t *testing.T) {
 			prefix := []string{apikey.DefaultPrefix, "ab", "abcdefghij"}[i%3]
 			token, err := apikey.Draw(apikey.Beginning(prefix, env), rand.Reader)
 			if err != nil || !strings.HasPrefix(token, apikey.Beginning(prefix, env)) || !apikey.IsIn([]byte("/x/"+token)) {
-				t.Fatalf("Mint(%q) = %q, %v", prefix, token, err)
+				t.Fatalf("Draw(%q) = %q, %v", prefix, token, err)
 			}
 			if got, err := apikey.Parse([]byte(token)); err != nil || got != env {
 				t.Fatalf("Parse(%q) = %v, %v", token, got, err)
@@ -87,9 +87,9 @@ func TestChecksumFindsTypingErrors(t *testing.T) {
 	}
 }
 
-func TestMintSaysWhenRandomnessFails(t *testing.T) {
-	if token, err := apikey.Mint(apikey.Live, strings.NewReader("short")); err == nil {
-		t.Errorf("Mint = %q, want an error", token)
+func TestDrawSaysWhenRandomnessFails(t *testing.T) {
+	if token, err := apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), strings.NewReader("short")); err == nil {
+		t.Errorf("Draw = %q, want an error", token)
 	}
 }
 
