@@ -117,53 +117,37 @@ func (a *Ask) Read(q *http1.Request) Problem {
 	if err != nil { // http1 has checked the encoding
 		return Problem{Kind: InvalidParameter, Message: "the query has a semicolon, which separates parameters for some programs: write %3B"}
 	}
-	for _, known := range []struct {
-		name string
-		read func(value string) (wrong string)
-	}{{"by", a.readBy}, {"since", a.readSince}} {
-		wrong := ""
-		switch values := parameters[known.name]; len(values) {
-		case 0:
-		case 1:
-			wrong = known.read(values[0])
-		default:
-			wrong = "must not be repeated"
+	if by := parameters["by"]; len(by) > 0 {
+		if a.period = periods[by[0]]; len(by) > 1 || a.period == 0 {
+			return invalid("by", "must be hour or day, once")
 		}
-		if wrong != "" {
-			return Problem{InvalidParameter, `the parameter "` + known.name + `" ` + wrong, known.name}
+	}
+	if since := parameters["since"]; len(since) > 0 {
+		if a.since = parseSince(since[0]); len(since) > 1 || a.since < sinceMin || a.since > sinceMax {
+			return invalid("since", "must be a number of hours or days, from 1h to 400d, such as 36h or 7d, once")
 		}
 	}
 	if a.period == hour && a.since > sinceHourlyMax {
-		return Problem{InvalidParameter, `the parameter "since" must be at most 35d by hour: send a shorter one, or by=day`, "since"}
+		return invalid("since", "must be at most 35d by hour: send a shorter one, or by=day")
 	}
 	return Problem{}
 }
 
-// readBy reads the period. It says what is wrong with it.
-func (a *Ask) readBy(value string) (wrong string) {
-	switch value {
-	case "hour":
-		a.period = hour
-	case "day":
-		a.period = day
-	default:
-		return "must be hour or day"
-	}
-	return ""
+var periods = map[string]time.Duration{"hour": hour, "day": day}
+
+func invalid(name, must string) Problem {
+	return Problem{InvalidParameter, `the parameter "` + name + `" ` + must, name}
 }
 
-// readSince reads how far back the statement goes, as a number of hours or days: 36h, 7d. It says what is wrong with it.
-func (a *Ask) readSince(value string) (wrong string) {
+// parseSince reads a number of hours or days, such as 36h or 7d. It returns 0 for anything else.
+func parseSince(value string) time.Duration {
 	const digitsMax = 4
-	n, isNumber := int64(0), false
-	if digits := len(value) - 1; digits > 0 && digits <= digitsMax {
-		n, isNumber = http1.ParseDigits([]byte(value[:digits]))
-		a.since = time.Duration(n) * map[byte]time.Duration{'h': hour, 'd': day}[value[digits]]
+	digits := len(value) - 1
+	if digits <= 0 || digits > digitsMax {
+		return 0
 	}
-	if !isNumber || a.since < sinceMin || a.since > sinceMax {
-		return "must be a number of hours or days, from 1h to 400d, such as 36h or 7d"
-	}
-	return ""
+	n, _ := http1.ParseDigits([]byte(value[:digits]))
+	return time.Duration(n) * map[byte]time.Duration{'h': hour, 'd': day}[value[digits]]
 }
 
 // Statement answers a request for usage. A goroutine of its own reads the statement: the client waits statementWithin at most, even if

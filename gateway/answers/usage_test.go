@@ -106,10 +106,10 @@ func TestStatementParameters(t *testing.T) {
 	}
 	for query, want := range map[string][2]string{
 		"?by=week": {"by", "must be hour or day"}, "?by=": {"by", "must be hour or day"}, "?by": {"by", "must be hour or day"},
-		"?by=day&by=day": {"by", "must not be repeated"}, "?since=": {"since", "7d"}, "?since=h": {"since", "7d"}, "?since=7": {"since", "7d"},
+		"?by=day&by=day": {"by", "once"}, "?since=": {"since", "7d"}, "?since=h": {"since", "7d"}, "?since=7": {"since", "7d"},
 		"?since=7w": {"since", "7d"}, "?since=-1d": {"since", "7d"}, "?since=+1d": {"since", "7d"}, "?since=1.5d": {"since", "7d"},
 		"?since=0h": {"since", "from 1h"}, "?since=401d": {"since", "to 400d"}, "?since=9601h": {"since", "to 400d"},
-		"?since=99999999999999999999d": {"since", "to 400d"}, "?since=7d&since=7d": {"since", "must not be repeated"},
+		"?since=99999999999999999999d": {"since", "to 400d"}, "?since=7d&since=7d": {"since", "once"},
 		"?by=hour;since=1d":  {"", "semicolon"},
 		"?since=36d&by=hour": {"since", "at most 35d by hour: send a shorter one, or by=day"},
 	} {

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"petgate/gateway/front"
 	"petgate/gateway/http1"
 	"petgate/shared/core/access"
 	"petgate/shared/core/apikey"
@@ -61,9 +60,6 @@ func (e *Edge) unreadable(err error) refusal {
 	case http1.Malformed, http1.Ended:
 		malformed, _ := errors.AsType[*http1.Error](err)
 		return refusal{reason: badRequest, message: malformed.Reason}
-	}
-	if errors.Is(err, front.ErrPlainHTTP) {
-		return refusal{reason: badRequest, message: "this port speaks TLS: use https://"}
 	}
 	return refusal{reason: overloaded} // http1.Busy, or too many connections
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"petgate/shared/testkit"
-	"petgate/shared/testkit/must"
 )
 
 // bodyClients read large bodies at the same time.
@@ -137,50 +136,4 @@ func leaveEarly(r *rig, client int) error {
 	}
 	_, err = io.ReadFull(c, make([]byte, 1000))
 	return err
-}
-
-// While a client has read only the beginning of its body, the buffer of the rest belongs to no other response.
-func TestUnreadBodyIsKept(t *testing.T) {
-	t.Parallel()
-	r := newBodiesRig(t)
-	for _, size := range []int{30_000, 100_000, 200_000} {
-		t.Run(decimal(size), func(t *testing.T) {
-			var ends []net.Conn
-			var slow []*bufio.Reader
-			var unread []string
-			for client := range 2 {
-				near, far := net.Pipe() // it holds nothing: what the client has not read is still in the gateway's buffer
-				defer near.Close()
-				_ = near.SetDeadline(time.Now().Add(patience))
-				r.pipes.conns <- far
-				request, body := askBody("length", size, client, 0)
-				must.Get[int](t)(io.WriteString(near, request))
-				in := bufio.NewReaderSize(near, 16)
-				if _, err := in.Peek(1); err != nil {
-					t.Fatal(err)
-				}
-				ends, slow, unread = append(ends, near), append(slow, in), append(unread, body)
-			}
-			var others sync.WaitGroup
-			for client := range bodyClients {
-				others.Go(func() {
-					var requests, bodies []string
-					for n := range 2 {
-						request, body := askBody("length", size, 100+client, n)
-						requests, bodies = append(requests, request), append(bodies, body)
-					}
-					if err := readBodies(r, requests, bodies, false); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			others.Wait()
-			for i, in := range slow {
-				_ = ends[i].SetDeadline(time.Now().Add(patience))
-				if err := readBody(in, unread[i]); err != nil {
-					t.Errorf("slow client %d: %v", i, err)
-				}
-			}
-		})
-	}
 }

@@ -41,8 +41,7 @@ type rig struct {
 	edge     *edge.Edge
 	address  string
 	pipes    *pipeListener
-	upstream *rawUpstream      // nil when the test gave its own URLs
-	hosts    map[string]string // that requests with a method must have upstream; nil: any
+	upstream *rawUpstream // nil when the test gave its own URLs
 
 	takes, admitted, counted atomic.Int64
 	accessLog, log           *testkit.Output

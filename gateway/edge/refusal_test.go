@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
-	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
@@ -21,7 +20,6 @@ import (
 	"petgate/shared/core/quota"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
-	"petgate/shared/testkit/must"
 )
 
 // codeOf is the code of an Error body; "" for an answer of the upstream.
@@ -199,28 +197,6 @@ func TestConnectionsMax(t *testing.T) {
 		t.Errorf("the second connection: %d %s, closes: %t, %v", got.Status, codeOf(got), got.Closes, err)
 	}
 	slow.end(t, 1)
-}
-
-// A client that speaks HTTP on a port for HTTPS is told so, in plain text. One that speaks something else is not.
-func TestPlainHTTPOnATLSPort(t *testing.T) {
-	certified := httptest.NewTLSServer(nil)
-	defer certified.Close()
-	r := newRig(t, func(s *setup) { s.TLS = certified.TLS })
-	got := r.dial(t).ask(t, rawPost("Content-Length: 60000")+repeat("a", 60_000))
-	if codeOf(got) != "bad_request" || !got.Closes || !strings.Contains(got.Body, "this port speaks TLS: use https://") || len(r.upstream.Seen()) != 0 {
-		t.Errorf("got %d %s, closes: %t", got.Status, got.Body, got.Closes)
-	}
-	if got, err := r.dial(t).try("\x01\x02\x03\x04\x05\r\n\r\n"); !errors.Is(err, errNoAnswer) {
-		t.Errorf("other bytes got %d %v", got.Status, err)
-	}
-	client := certified.Client()
-	ask, err := http.NewRequest(http.MethodGet, "https://"+r.address+"/v1/pets", nil)
-	must.Do(t, err)
-	ask.Header.Set("Authorization", "Bearer "+token)
-	if got, err := client.Do(ask); err != nil || got.StatusCode != http.StatusOK {
-		t.Errorf("with TLS: %v %v", got, err)
-	}
-	client.CloseIdleConnections()
 }
 
 // A message says what is wrong with the request and what its client has to change. It has nothing of a token.

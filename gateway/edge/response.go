@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"petgate/gateway/answers"
-	"petgate/gateway/front"
 	"petgate/gateway/http1"
 	"petgate/shared/api"
 	"petgate/shared/core/instant"
@@ -26,10 +25,6 @@ var (
 	nameRetryAfter  = []byte("Retry-After")
 	nameRequestID   = []byte("X-Request-Id")
 	nameKeyExpires  = []byte("X-Key-Expires")
-	nameStability   = []byte("X-Stability")
-	nameDeprecation = []byte("Deprecation")
-	nameSunset      = []byte("Sunset")
-	nameLink        = []byte("Link")
 	nameContentType = []byte("Content-Type")
 	nameChallenge   = []byte("WWW-Authenticate")
 	nameAllow       = []byte("Allow")
@@ -50,7 +45,7 @@ func (e *Edge) writeResponse(x *exchange) {
 		x.addText(nameKeyExpires, x.entry.GraceEndsAt.Time().AppendFormat(x.text, http.TimeFormat))
 	}
 	if x.route != nil {
-		x.route.describe(&x.Response)
+		x.Response.Fields = append(x.Response.Fields, x.route.fields...)
 	}
 	switch {
 	case x.answer != nil:
@@ -145,22 +140,6 @@ var ours = func() (n http1.Names[bool]) {
 	n.Add(true, "ratelimit", "ratelimit-policy", "x-request-id", "x-request-cost", "x-key-expires", "x-stability", "deprecation", "sunset", "date", "server")
 	return n
 }()
-
-// describe writes the headers of an operation that is deprecated, will be removed or is not stable.
-func (r *route) describe(to *front.Response) {
-	if len(r.deprecation) > 0 {
-		to.Add(nameDeprecation, r.deprecation)
-	}
-	if len(r.sunsetDate) > 0 {
-		to.Add(nameSunset, r.sunsetDate)
-	}
-	if len(r.link) > 0 {
-		to.Add(nameLink, r.link)
-	}
-	if len(r.stability) > 0 {
-		to.Add(nameStability, r.stability)
-	}
-}
 
 // describeLimits writes the state of the tenant's quotas. Without a key it writes the state of the address's failed
 // attempts. It returns the seconds after which a refused client may try again.

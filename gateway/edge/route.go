@@ -16,6 +16,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"petgate/gateway/answers"
+	"petgate/gateway/http1"
 	"petgate/gateway/upstream"
 	"petgate/shared/api"
 	"petgate/shared/core/instant"
@@ -27,8 +28,7 @@ type route struct {
 	pattern api.Pattern
 	sunset  instant.Millis // 0: never
 
-	// Values of response headers. An empty value is not sent.
-	deprecation, sunsetDate, link, stability []byte
+	fields []http1.Field // of responses, if it is deprecated, will be removed or is not stable
 
 	needsScope string // the message for a key without the scope
 
@@ -92,18 +92,24 @@ func newRoutes(operations []api.Operation, origins []string) (*routes, error) {
 
 func newRoute(o api.Operation) *route {
 	one := &route{
-		Operation: o, pattern: o.Pattern(), stability: []byte(o.Stability),
+		Operation: o, pattern: o.Pattern(),
 		needsScope: "the API key needs the scope " + o.Scope + " for this operation",
 	}
+	add := func(name, value string) {
+		one.fields = append(one.fields, http1.Field{Name: []byte(name), Value: []byte(value)})
+	}
 	if !o.DeprecatedAt.IsZero() {
-		one.deprecation = strconv.AppendInt([]byte{'@'}, o.DeprecatedAt.Unix(), 10) // RFC 9745
+		add("Deprecation", "@"+strconv.FormatInt(o.DeprecatedAt.Unix(), 10)) // RFC 9745
 	}
 	if !o.SunsetAt.IsZero() {
 		one.sunset = instant.Of(o.SunsetAt)
-		one.sunsetDate = o.SunsetAt.UTC().AppendFormat(nil, http.TimeFormat) // RFC 8594
+		add("Sunset", o.SunsetAt.UTC().Format(http.TimeFormat)) // RFC 8594
 	}
 	if o.Successor != "" {
-		one.link = []byte("<" + o.Successor + `>; rel="successor-version"`) // RFC 5829
+		add("Link", "<"+o.Successor+`>; rel="successor-version"`) // RFC 5829
+	}
+	if o.Stability != "" {
+		add("X-Stability", o.Stability)
 	}
 	return one
 }

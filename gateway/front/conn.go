@@ -2,7 +2,6 @@ package front
 
 import (
 	"crypto/tls"
-	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -47,7 +46,7 @@ func (s *Server) newConn(accepted *socket.Conn) *Conn {
 	c.held = &heldConn{Conn: accepted, client: c}
 	conn := net.Conn(c.held)
 	if s.cfg.TLS != nil {
-		// The handshake is done in the connection's own goroutine: see isPlain.
+		// The handshake is done by the first read, in the connection's own goroutine.
 		_ = conn.SetDeadline(c.acceptedAt.Add(s.http.Timeouts.Read))
 		conn, c.IsTLS = tls.Server(conn, s.cfg.TLS), true
 	}
@@ -95,9 +94,7 @@ func (c *Conn) serve(isPastMax bool) {
 	}()
 	switch {
 	case isPastMax:
-		c.refuse(ErrTooManyConns)
-	case c.isPlain():
-		c.refuse(ErrPlainHTTP)
+		c.refuse()
 	default:
 		for c.read() && c.answer() {
 			c.free()
@@ -109,25 +106,12 @@ func (c *Conn) serve(isPastMax bool) {
 }
 
 // refuse answers the first request without reading it.
-func (c *Conn) refuse(err error) {
+func (c *Conn) refuse() {
 	if c.begin(); c.Begin() {
-		if err == ErrPlainHTTP {
-			c.Conn.Conn = c.held // not before Begin: Shutdown may use what was there
-		}
-		c.call.Err = err
+		c.call.Err = errTooManyConns
 		c.answer()
 	}
 	c.free()
-}
-
-// isPlain reports whether the client of a connection that should be TLS sends HTTP instead. It does the handshake.
-func (c *Conn) isPlain() bool {
-	encrypted, ok := c.Conn.Conn.(*tls.Conn)
-	if !ok {
-		return false
-	}
-	notTLS, ok := errors.AsType[tls.RecordHeaderError](encrypted.Handshake())
-	return ok && notTLS.Conn != nil && notTLS.RecordHeader[0] >= 'A' && notTLS.RecordHeader[0] <= 'Z' // a method
 }
 
 // leave tells the handler that the connection has ended.

@@ -13,8 +13,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -35,8 +33,8 @@ type rig struct {
 	log     testkit.Output
 }
 
-// newRig serves until the test ends. change and listen may be nil.
-func newRig(t *testing.T, change func(*Config), listen func(net.Listener) net.Listener) *rig {
+// newRig serves until the test ends. change may be nil.
+func newRig(t *testing.T, change func(*Config)) *rig {
 	t.Helper()
 	limits := http1.Limits{
 		TargetBytesMax: 1000, FieldBytesMax: 1000, FieldsMax: 10, BodyBytesMax: 1 << 20, BodyStepBytes: 1000,
@@ -55,9 +53,6 @@ func newRig(t *testing.T, change func(*Config), listen func(net.Listener) net.Li
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must.Do(t, err)
 	r.Server, r.address = New(cfg), ln.Addr().String()
-	if listen != nil {
-		ln = listen(ln)
-	}
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if err := r.Serve(ln); err != nil {
@@ -132,7 +127,7 @@ func post(lines ...string) string { return strings.Replace(get(lines...), "GET",
 
 // What a connection does after a response, and what a response to HEAD has.
 func TestResponses(t *testing.T) {
-	r := newRig(t, nil, nil)
+	r := newRig(t, nil)
 	for request, want := range map[string]string{
 		get():                                    "200, 10 bytes: GET /a?b 0",
 		get() + get("Connection: close"):         "200, 10 bytes: GET /a?b 0; 200, 10 bytes, closes: GET /a?b 0",
@@ -176,7 +171,7 @@ func TestResponses(t *testing.T) {
 // A request that has begun to arrive when the server is shut down is still read and answered. A connection between two requests ends
 // at once, and a new one is waited for.
 func TestShutdownWaitsForWhatHasBegun(t *testing.T) {
-	r := newRig(t, nil, nil)
+	r := newRig(t, nil)
 	sending, idle, fresh := r.dial(t), r.dial(t), r.dial(t)
 	for _, c := range []*client{sending, idle} {
 		if _, _, err := c.ask(get()); err != nil {
@@ -210,7 +205,7 @@ func TestShutdownWaitsForWhatHasBegun(t *testing.T) {
 func TestShutdownCutsNoPipeline(t *testing.T) {
 	const rounds, clients, ahead = 20, 12, 5
 	for range rounds {
-		r := newRig(t, nil, nil)
+		r := newRig(t, nil)
 		var reading, started sync.WaitGroup
 		for range clients {
 			c := r.dial(t)
@@ -250,7 +245,7 @@ func TestSilentHandshake(t *testing.T) {
 	r := newRig(t, func(c *Config) {
 		c.TLS, c.ConnectionsMax = &tls.Config{Certificates: certified.TLS.Certificates}, 1
 		c.HTTP.Timeouts.Read = 500 * time.Millisecond
-	}, nil)
+	})
 	for i, c := range []*client{r.dial(t), r.dial(t)} {
 		if _, err := io.Copy(io.Discard, c); os.IsTimeout(err) {
 			t.Errorf("connection %d is held for a client that says nothing", i)
@@ -275,7 +270,7 @@ func TestWriteAfterSilence(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			testkit.Eventually(t, patience, "the response", func() bool {
-				r := newRig(t, func(c *Config) { c.HTTP.Timeouts.Write = timeout }, nil)
+				r := newRig(t, func(c *Config) { c.HTTP.Timeouts.Write = timeout })
 				client := r.dial(t)
 				if _, _, err := client.ask(get()); err != nil {
 					return false
@@ -295,7 +290,7 @@ func TestWriteAfterSilence(t *testing.T) {
 // A connection whose client still sends something after the last response lingers: a reset could reach the client before it has
 // read the response.
 func TestRestAfterTheLastResponse(t *testing.T) {
-	r := newRig(t, nil, nil)
+	r := newRig(t, nil)
 	for request, rest := range map[string]string{
 		"GET / HTTP/2.0\r\n\r\n": strings.Repeat("a", 40_000), // nothing after it is parsed
 		strings.Replace(post("Content-Length: 2"), "1.1", "1.0", 1) + "{}": "\r\n", // an old client ends a body with a line end
@@ -329,7 +324,7 @@ func TestRestAfterTheLastResponse(t *testing.T) {
 // Connections that linger after a refusal take no place from others, also if they are more than the connections that may be held.
 func TestLingeringTakesNoPlace(t *testing.T) {
 	const most = 10
-	r := newRig(t, func(c *Config) { c.ConnectionsMax = most }, nil)
+	r := newRig(t, func(c *Config) { c.ConnectionsMax = most })
 	testkit.Eventually(t, patience, "a client that is served while others linger", func() bool {
 		for range 2 * most {
 			if _, _, err := r.dial(t).ask("GET / HTTP/2.0\r\n\r\n"); err != nil {
@@ -341,32 +336,6 @@ func TestLingeringTakesNoPlace(t *testing.T) {
 	})
 }
 
-// exhausted fails to accept at first, as a process that is out of descriptors does.
-type exhausted struct {
-	net.Listener
-	failures atomic.Int64
-}
-
-func (l *exhausted) Accept() (net.Conn, error) {
-	if l.failures.Add(-1) >= 0 {
-		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: syscall.EMFILE}
-	}
-	return l.Listener.Accept()
-}
-
-// A server that has no file descriptors left continues when there are some again, and logs the cause.
-func TestOutOfDescriptors(t *testing.T) {
-	l := &exhausted{}
-	l.failures.Store(3)
-	r := newRig(t, nil, func(ln net.Listener) net.Listener { l.Listener = ln; return l })
-	if _, _, err := r.dial(t).ask(get()); err != nil {
-		t.Error(err)
-	}
-	if log := r.log.String(); !strings.Contains(log, "too many open files") || !strings.Contains(log, "ulimit -n") {
-		t.Errorf("the log does not name the fault and its cure: %s", log)
-	}
-}
-
 // A panic ends its connection, and nothing else. The memory for the body is given back.
 func TestPanicEndsItsConnection(t *testing.T) {
 	r := newRig(t, func(c *Config) {
@@ -376,7 +345,7 @@ func TestPanicEndsItsConnection(t *testing.T) {
 			}
 			echo(c)
 		}
-	}, nil)
+	})
 	for range 3 {
 		if _, _, err := r.dial(t).ask(post("Content-Length: 8000") + strings.Repeat("a", 8000)); err == nil {
 			t.Error("a panic is answered")

@@ -46,11 +46,8 @@ const RefusedMax = 1024
 // LingeringMax is how many connections linger, besides those that are held. Further ones are closed at once.
 const LingeringMax = 256
 
-// Errors of a Call whose request was not read.
-var (
-	ErrTooManyConns = errors.New("front: too many connections") // the connection is past ConnectionsMax
-	ErrPlainHTTP    = errors.New("front: no TLS")               // the client speaks HTTP without TLS, which it needs here
-)
+// errTooManyConns is the error of a Call whose request was not read: its connection is past ConnectionsMax.
+var errTooManyConns = errors.New("front: too many connections")
 
 // Server serves clients. Its methods are safe for concurrent use.
 type Server struct {
