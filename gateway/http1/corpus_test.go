@@ -80,38 +80,17 @@ var kindNames = map[Kind]string{
 	Busy: "busy", UnmetExpectation: "unmet expectation", TimedOut: "timed out", Ended: "ended",
 }
 
-// requests are streams of a client, and how they are read.
+// requests are streams of a client, and how they are read. The corpus of package edge has more.
 var requests = []struct{ name, bytes, read string }{
 	{"nothing", "", "end"},
 	{"one", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / 0; end"},
 	{"two", "GET /a HTTP/1.1\r\nHost: a\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n", "GET /a 0; GET /b 0; end"},
 	{"an empty line first", "\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / 0; end"},
-	{"two empty lines first", "\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "malformed"},
 	{"a length", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", "POST / 5; end"},
 	{"chunks", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;a=b\r\nlo\r\n0\r\nX: y\r\n\r\n", "POST / 5; end"},
 	{"a field", "GET / HTTP/1.1\r\nHost: a\r\nX:  y z \r\n\r\n", "GET / 0 X=y z; end"},
 	{"a named field", "GET / HTTP/1.1\r\nHost: a\r\nX: y\r\nConnection: x\r\n\r\n", "GET / 0; end"},
-	{"a hop-by-hop field", "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: y\r\n\r\n", "GET / 0; end"},
 	{"close", "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET", "GET / 0; closes"},
-	{"HTTP/1.0", "GET / HTTP/1.0\r\n\r\n", "GET / 0; closes"},
-	{"HTTP/1.0 that stays", "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", "GET / 0; end"},
-	{"absolute form", "GET http://a/b HTTP/1.1\r\nHost: a\r\n\r\n", "GET /b 0; end"},
-	{"a higher minor version", "GET / HTTP/1.2\r\nHost: a\r\n\r\n", "GET / 0; end"},
-	{"no host", "GET / HTTP/1.1\r\n\r\n", "malformed"},
-	{"two hosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", "malformed"},
-	{"bare LF", "GET / HTTP/1.1\nHost: a\r\n\r\n", "malformed"},
-	{"folded field", "GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n z\r\n\r\n", "malformed"},
-	{"blank before the colon", "GET / HTTP/1.1\r\nHost : a\r\n\r\n", "malformed"},
-	{"NUL", "GET / HTTP/1.1\r\nHost: a\r\nX: \x00\r\n\r\n", "malformed"},
-	{"no HTTP", "\x16\x03\x01\x02\x00", "malformed"},
-	{"CONNECT", "CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", "malformed"},
-	{"length and chunks", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", "malformed"},
-	{"two lengths", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello", "malformed"},
-	{"a list of lengths", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5, 5\r\n\r\nhello", "malformed"},
-	{"another coding", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", "malformed"},
-	{"chunks in HTTP/1.0", "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "malformed"},
-	{"a chunk longer than its size", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhel\r\n0\r\n\r\n", "malformed"},
-	{"an empty chunk extension", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;\r\nhello\r\n0\r\n\r\n", "malformed"},
 	{
 		"a chunk line of 512 bytes", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;" + strings.Repeat("a", 508) +
 			"\r\nhello\r\n0\r\n\r\n", "POST / 5; end",
@@ -120,16 +99,12 @@ var requests = []struct{ name, bytes, read string }{
 		"a chunk line of 513 bytes", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;" + strings.Repeat("a", 509) +
 			"\r\nhello\r\n0\r\n\r\n", "malformed",
 	},
-	{"a length in a trailer", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nContent-Length: 5\r\n\r\n", "malformed"},
-	{"another expectation", "POST / HTTP/1.1\r\nHost: a\r\nExpect: much\r\n\r\n", "unmet expectation"},
 	{"a long target", "GET /" + strings.Repeat("a", 200) + " HTTP/1.1\r\nHost: a\r\n\r\n", "target too long"},
 	{"a target without end", "GET /" + strings.Repeat("a", 4000), "target too long"},
 	{"a long field", "GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("a", 400) + "\r\n\r\n", "fields too large"},
 	{"many fields", "GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X: y\r\n", 9) + "\r\n", "fields too large"},
 	{"a long body", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n", "body too large"},
-	{"a long chunk", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n", "body too large"},
 	{"the end in a head", "GET / HTTP/1.1\r\nHost", "ended"},
-	{"the end in a body", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel", "ended"},
 	{
 		"as many names in Connection as may be", "GET / HTTP/1.1\r\nHost: a\r\nConnection: " + strings.Repeat("x,", namedMax) + "\r\n\r\n",
 		"GET / 0; end",
@@ -179,21 +154,13 @@ var responses = []struct{ name, bytes, read string }{
 	{"chunks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n[\r\n1\r\n]\r\n0\r\n\r\n", `200 "[]" reusable: true`},
 	{"until the end", "HTTP/1.1 200 OK\r\n\r\n[]", `200 "[]" reusable: false`},
 	{"close", "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n[]", `200 "[]" reusable: false`},
-	{"early hints", "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n", `204 "" reusable: true`},
 	{"204 with a length of 0", "HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n", `204 "" reusable: true`},
-	{"204 with a length", "HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\n[]", "malformed"},
-	{"204 with chunks", "HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n", "malformed"},
 	{"304 with a length", "HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n", `304 "" reusable: false`},
 	{"304 with chunks", "HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n", `304 "" reusable: false`},
 	{"304", "HTTP/1.1 304 Not Modified\r\n\r\n", `304 "" reusable: true`},
-	{"length and chunks", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n", "malformed"},
-	{"another protocol", "HTTP/1.1 101 Switching\r\n\r\n", "malformed"},
-	{"SSH", "SSH-2.0-x\r\n", "malformed"},
-	{"HTTP/2", "HTTP/2.0 200 OK\r\n\r\n", "malformed"},
 	{"a long body", "HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n", "body too large"},
 	{"a long head", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("a", 500), "fields too large"},
 	{"nothing", "", "ended"},
-	{"the end in a body", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[", "ended"},
 }
 
 func TestResponses(t *testing.T) {
