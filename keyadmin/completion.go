@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -9,8 +8,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"petgate/shared/keystore"
-	"petgate/shared/metering"
 	"petgate/shared/operate"
 	"petgate/shared/service"
 )
@@ -27,47 +24,33 @@ func (c *completionCommand) Run(a *app) error {
 }
 
 // completeCommand is not in the help: the scripts call it with the words after keyadmin, of which the last one is to be completed. It
-// prints a candidate on each line, followed by a tab and a description, or only completeFiles.
+// prints a candidate on each line, followed by a tab and a description. Where there is none, the shell completes the names of files.
 const completeCommand = "__complete"
 
-// completeFiles is printed where a file name is expected: the shell completes it.
-const completeFiles = ":files"
-
-// completionScripts ask keyadmin at each Tab. The word is taken from the line, because bash breaks words at colons.
+// completionScripts ask keyadmin at each Tab.
 var completionScripts = map[string]string{
 	"bash": `_keyadmin() {
-  local line="${COMP_LINE:0:COMP_POINT}" current candidate
-  local -a words
-  read -ra words <<<"$line"
-  [[ $line == *" " ]] && words+=("")
-  current="${words[${#words[@]} - 1]}"
+  local candidate
+  local -a words=("${COMP_WORDS[@]:1:COMP_CWORD}")
   COMPREPLY=()
   while IFS=$'\t' read -r candidate _; do
-    if [[ $candidate == :files ]]; then
-      compopt -o filenames
-      mapfile -t COMPREPLY < <(compgen -f -- "$current")
-      return
-    fi
-    COMPREPLY+=("${candidate#"${current%"${current##*[:=]}"}"}")
-  done < <("${words[0]}" __complete "${words[@]:1}" 2>/dev/null)
+    COMPREPLY+=("$candidate")
+  done < <("${COMP_WORDS[0]}" __complete "${words[@]}" 2>/dev/null)
 }
-complete -F _keyadmin keyadmin
+complete -o default -F _keyadmin keyadmin
 `,
 	"zsh": `#compdef keyadmin
 _keyadmin() {
-  local line word
+  local line
   local -a candidates
   for line in "${(@f)$(${words[1]} __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
-    if [[ $line == :files ]]; then
-      _files
-      return
-    fi
-    word=${line%%$'\t'*}
-    word=${word//:/\\:}
-    [[ $line == *$'\t'* ]] && word+=:${line#*$'\t'}
-    candidates+=("$word")
+    [[ -n $line ]] && candidates+=("${line/$'\t'/:}")
   done
-  _describe -V keyadmin candidates
+  if (( $#candidates )); then
+    _describe -V keyadmin candidates
+  else
+    _files
+  fi
 }
 if [[ ${funcstack[1]} == _keyadmin ]]; then # zsh has loaded this file from fpath, for the first Tab
   _keyadmin "$@"
@@ -77,14 +60,9 @@ fi
 `,
 	"fish": `function __keyadmin_complete
     set -l words (commandline -opc) (commandline -ct)
-    set -l candidates ($words[1] __complete $words[2..-1] 2>/dev/null)
-    if test "$candidates" = ":files"
-        __fish_complete_path (commandline -ct)
-    else
-        printf '%s\n' $candidates
-    end
+    $words[1] __complete $words[2..-1] 2>/dev/null
 end
-complete -c keyadmin -f -a '(__keyadmin_complete)'
+complete -c keyadmin -a '(__keyadmin_complete)'
 `,
 }
 
@@ -99,7 +77,7 @@ func (a *app) complete(words []string) error {
 	}
 	last := words[len(words)-1]
 	for _, c := range candidates(parser.Model.Node, words[:len(words)-1], last) {
-		if !strings.HasPrefix(c.word, last) && c.word != completeFiles {
+		if !strings.HasPrefix(c.word, last) {
 			continue
 		}
 		line := operate.Printable(c.word)
@@ -115,37 +93,30 @@ func (a *app) complete(words []string) error {
 
 // candidates returns what may follow the words, of which the person has begun to type the last one.
 func candidates(node *kong.Node, words []string, last string) []candidate {
-	argument := 0
-	var awaits *kong.Flag // the flag whose value is the next word
+	awaits := false // the next word is the value of a flag
 	for _, word := range words {
 		flag, child := flagOf(node, word), childOf(node, word)
 		switch {
-		case awaits != nil:
-			awaits = nil
-		case flag != nil && !flag.IsBool():
-			awaits = flag
-		case strings.HasPrefix(word, "-"):
+		case awaits:
+			awaits = false
+		case flag != nil:
+			awaits = !flag.IsBool()
 		case child != nil:
 			node = child
-		default:
-			argument++
 		}
 	}
 	var all []candidate
 	switch {
-	case awaits != nil:
-		return values(awaits.Value)
+	case awaits:
 	case strings.HasPrefix(last, "-"):
 		for _, flag := range flagsOf(node) {
 			all = append(all, candidate{"--" + flag.Name, flag.Help})
 		}
 		slices.SortFunc(all, func(a, b candidate) int { return strings.Compare(a.word, b.word) })
-	case len(node.Children) > 0:
+	default:
 		for _, child := range node.Children {
 			all = append(all, candidate{child.Name, child.Help})
 		}
-	case argument < len(node.Positional):
-		return values(node.Positional[argument])
 	}
 	return all
 }
@@ -173,24 +144,4 @@ func flagOf(node *kong.Node, word string) *kong.Flag {
 		}
 	}
 	return nil
-}
-
-// values returns what the value of a flag or of an argument can be, by its name or by its tag complete.
-func values(v *kong.Value) []candidate {
-	return known[cmp.Or(v.Tag.Get("complete"), v.Name)]
-}
-
-// known are the kinds of values that do not depend on the database. Its names are not completed: a shell rarely has its URL.
-var known = map[string][]candidate{
-	"output": list("table", "json", "csv"), "shell": list("bash", "zsh", "fish"), "by": list(operate.Groupings...),
-	"kind": list(keystore.EventKinds...), "role": list(keystore.Roles...), "format": list(metering.Formats...),
-	"file": list(completeFiles), "database-url-file": list(completeFiles), "token-file": list(completeFiles), "key-file": list(completeFiles),
-}
-
-func list[T ~string](words ...T) []candidate {
-	all := make([]candidate, len(words))
-	for i, word := range words {
-		all[i].word = string(word)
-	}
-	return all
 }

@@ -28,8 +28,8 @@ func (gatewayList) Help() string {
 	return text.String() + "\n"
 }
 
-func (gatewayList) Run(ctx context.Context, a *app, store *keystore.Store) error {
-	gateways, views, err := a.operator.ViewGateways(ctx)
+func (gatewayList) Run(ctx context.Context, a *app, operator operate.Operator) error {
+	_, views, err := operator.ViewGateways(ctx)
 	if err != nil {
 		return err
 	}
@@ -38,35 +38,9 @@ func (gatewayList) Run(ctx context.Context, a *app, store *keystore.Store) error
 		spare: []string{"ADMIN ADDRESS", "DOCUMENT"},
 		none:  "No gateway is registered.",
 	}
-	lost, err := store.LostRefusals(ctx)
-	if err != nil {
-		return err
-	}
-	if len(lost) > 0 {
-		a.warn("Refusals that the database has lost and gateways keep in force: %d. See `keyadmin gateway lost`.", len(lost))
-	}
-	err = printViews(a, views, t, func(v operate.GatewayView) []string {
+	return printViews(a, views, t, func(v operate.GatewayView) []string {
 		return []string{v.ID, operate.OrDash(v.AdminAddress), v.State, count(v.Lag), operate.Span(time.Duration(max(v.AgeMillis, 0))*time.Millisecond) + " ago", operate.OrDash(operate.Printable(v.Document.String()))}
 	})
-	if err == nil {
-		a.noteSilent(gateways)
-	}
-	return err
-}
-
-// noteSilent says what ends the waiting for gateways that nothing fences.
-func (a *app) noteSilent(gateways []keystore.Gateway) {
-	var silent []keystore.Gateway
-	for _, g := range gateways {
-		if g.Age > keystore.SilentAfter.Milliseconds() && g.MaxAge == 0 {
-			silent = append(silent, g)
-		}
-	}
-	if len(silent) > 0 {
-		a.note("Changes stay unconfirmed until %s is back, because a silent gateway may still accept what it has in memory.\n"+
-			"If it has ended and will not come back: %s",
-			operate.Either(len(silent) == 1, operate.GatewayName(silent[0]), "each silent gateway"), operate.ForgetCommand(silent[0].ID))
-	}
 }
 
 type gatewayForget struct {
