@@ -27,7 +27,6 @@ import (
 
 const (
 	documentBytesMax = 32 << 20
-	aliasesMax       = 1000 // of YAML in a document; each may stand for much text
 	scopesMax        = 64
 	nameBytesMax     = 200 // of an operation
 )
@@ -120,9 +119,6 @@ func (l *loading) place(words string, names ...string) string {
 	return words
 }
 
-// alias matches what may be an alias of YAML.
-var alias = regexp.MustCompile(`(?m)[-:,\[] *\*[\w.-]+ *(?:$|[,\]}#])`)
-
 // loaderPrefix matches what the loader says before the problem.
 var loaderPrefix = regexp.MustCompile(`^(?:(?:failed to unmarshal data|json error|error converting YAML to JSON|error unmarshaling JSON): )+`)
 
@@ -130,10 +126,6 @@ var loaderPrefix = regexp.MustCompile(`^(?:(?:failed to unmarshal data|json erro
 func (l *loading) parse() *openapi3.T {
 	if len(l.data) > documentBytesMax {
 		l.refuse("the document", "it has %d bytes, and at most %d are read", len(l.data), documentBytesMax)
-		return nil
-	}
-	if found := alias.FindAllIndex(l.data, aliasesMax+1); len(found) > aliasesMax {
-		l.refuse(fmt.Sprintf("line %d", l.lineAt(found[aliasesMax][0])), "the document has more than %d YAML aliases: write them out", aliasesMax)
 		return nil
 	}
 	isJSON := bytes.HasPrefix(bytes.TrimLeft(l.data, " \t\r\n"), []byte("{"))

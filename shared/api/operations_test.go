@@ -148,8 +148,7 @@ func TestLoadRefuses(t *testing.T) {
 			}
 			return paths
 		}()), []string{"the document has 65 scopes"}},
-		"many aliases":  {"a: &a [1]\nb:\n" + strings.Repeat("- *a\n", 1<<20), []string{"line 1003: the document has more than 1000 YAML aliases"}},
-		"an alias bomb": {"a: &a [1,1,1,1,1,1,1,1,1]\n" + bomb(), []string{"excessive aliasing"}},
+		"many aliases": {"a: &a [1]\nb:\n" + strings.Repeat("- *a\n", 1<<20), []string{"excessive aliasing"}},
 	} {
 		began := time.Now()
 		got, err := api.Load("t.yaml", []byte(c.text))
@@ -167,14 +166,6 @@ func TestLoadRefuses(t *testing.T) {
 			t.Errorf("%s: it took %v", what, took)
 		}
 	}
-}
-
-// bomb returns lists each of which has the one before it nine times.
-func bomb() (text string) {
-	for i := range 9 {
-		text += fmt.Sprintf("%c: &%c [%s]\n", 'b'+i, 'b'+i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*%c,", 'a'+i), 9), ","))
-	}
-	return text
 }
 
 // The gateway's own paths can be moved out of a document's way, also of the pets'.
