@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -173,39 +172,34 @@ func asks(a *api.API, curl, public string) (title, commands string) {
 // parameter is one of a path.
 var parameter = regexp.MustCompile(`\{[^}]*\}`)
 
-// welcome is the text for the user. started is the user's directory: outside of the module's root, paths are absolute. link opens the
-// console.
-func welcome(public, admin string, key demoKey, started string, cfg app.Config, link string) string {
-	tokenFile, logFile, keyadmin := tokenPath, accessPath, "bin/keyadmin"
-	if root, err := os.Getwd(); err == nil && root != started {
-		tokenFile, logFile, keyadmin = filepath.Join(root, tokenPath), filepath.Join(root, accessPath), "cd "+root+" && bin/keyadmin"
-	}
+// welcome is the text for the user. link opens the console.
+func welcome(public, admin string, key demoKey, cfg app.Config, link string) string {
 	docs := ""
 	if cfg.Docs {
 		docs = "Read the documentation and try it in a browser: " + public + cfg.OwnPrefix + "/docs\n"
 	}
-	curl := `curl -i -w '\n' -H "Authorization: Bearer $(cat ` + tokenFile + `)"`
+	curl := `curl -i -w '\n' -H "Authorization: Bearer $(cat ` + tokenPath + `)"`
 	title, commands := asks(cfg.Document(), curl, public)
 	return fmt.Sprintf(`
 Petgate is running on %[1]s (admin port: %[2]s). Ctrl-C stops it.
 
-The key of the tenant demo, on plan %[7]s (%[8]d requests per minute, %[9]d per day), is in %[3]s:
+The key of the tenant demo, on plan %[6]s (%[7]d requests per minute, %[8]d per day), is in %[3]s:
 
     %[4]s
 
-%[13]s
+%[12]s
 
 %[5]s
 
-%[11]sEvery request is logged in %[10]s.
+%[10]sEvery request is logged in %[9]s.
 
 Raise the limit, in a second terminal:
 
-    %[6]s tenant set-plan demo pro
+    bin/keyadmin tenant set-plan demo pro
 
-Open the operators' console with this link, once and within a minute, or with a new one from %[6]s console:
+Open the operators' console with this link, once and within a minute, or with a new one from bin/keyadmin console:
 
-    %[12]s
+    %[11]s
 
-`, public, admin, tokenFile, key.token, commands, keyadmin, key.plan, key.limits.Minute, key.limits.Day, logFile, docs, link, title)
+`, public, admin, tokenPath, key.token, commands, key.plan, key.limits.Minute, key.limits.Day, accessPath, docs, link, title)
 }

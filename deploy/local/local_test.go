@@ -44,7 +44,7 @@ func newLocal(t *testing.T) *local {
 		must.Do(t, err)
 		l.env = append(l.env, name+"="+strings.TrimSpace(string(value)))
 	}
-	t.Chdir(filepath.Join(l.dir, "deploy", "local")) // a directory somewhere in the module
+	t.Chdir(l.dir)
 	return l
 }
 

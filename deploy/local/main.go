@@ -17,7 +17,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"os/user"
-	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -73,16 +72,12 @@ func main() {
 	if code, done := service.Load(&cfg, "local", about, os.Args[1:], os.Stdout, os.Stderr); done {
 		os.Exit(code)
 	}
-	started, err := enterModule()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "local:", err)
-		os.Exit(1)
-	}
 	log := service.NewLog(os.Stderr, cfg.LogFormat.IsText(os.Stderr), max(cfg.LogLevel, slog.LevelWarn), "local")
+	var err error
 	code := service.Run(slog.New(slog.DiscardHandler), func(ctx context.Context) error {
 		ctx, stop := untilHangup(ctx)
 		defer stop()
-		err = explain(run(ctx, cfg.Config, log, started))
+		err = explain(run(ctx, cfg.Config, log))
 		return err
 	})
 	if err != nil {
@@ -108,23 +103,11 @@ func untilHangup(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, syscall.SIGHUP)
 }
 
-// enterModule changes to the module's root, so that paths are as in the documentation. It returns the user's directory.
-func enterModule() (started string, err error) {
-	started, err = os.Getwd()
-	for dir := started; err == nil; dir = filepath.Dir(dir) {
-		text, _ := os.ReadFile(filepath.Join(dir, "go.mod"))
-		if bytes.HasPrefix(text, []byte("module petgate\n")) {
-			return started, os.Chdir(dir)
-		}
-		if dir == filepath.Dir(dir) {
-			err = errors.New("run this inside the source tree of petgate")
-		}
+// run runs everything until ctx ends.
+func run(ctx context.Context, cfg app.Config, log *slog.Logger) error {
+	if text, _ := os.ReadFile("go.mod"); !bytes.HasPrefix(text, []byte("module petgate\n")) {
+		return errors.New("run this in the root of the source tree of petgate")
 	}
-	return started, err
-}
-
-// run runs everything until ctx ends. started is the user's directory.
-func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) error {
 	// The socket comes first, also without pets: nothing of another process of this command may be touched.
 	if err := os.MkdirAll("var", 0o755); err != nil {
 		return err
@@ -183,7 +166,7 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 		})
 		return code, err
 	}
-	if err := await(ctx, cfg, ports, key, invite, gateway, started); err != nil {
+	if err := await(ctx, cfg, ports, key, invite, gateway); err != nil {
 		return err
 	}
 	if err := <-gateway; err != nil {
@@ -199,7 +182,7 @@ const buildingSilently = time.Second
 
 // await waits until everything is ready and prints the welcome. It returns early if ctx or the gateway ends.
 func await(
-	ctx context.Context, cfg app.Config, ports app.Ports, key demoKey, invite func() (string, error), gateway chan error, started string,
+	ctx context.Context, cfg app.Config, ports app.Ports, key demoKey, invite func() (string, error), gateway chan error,
 ) error {
 	building := make(chan error, 1)
 	go func() { building <- buildKeyadmin(ctx) }()
@@ -234,7 +217,7 @@ func await(
 	if err != nil {
 		return err
 	}
-	fmt.Print(welcome(scheme+"://"+ports.Public.Addr().String(), admin, key, started, cfg, admin+"/console/login#"+code))
+	fmt.Print(welcome(scheme+"://"+ports.Public.Addr().String(), admin, key, cfg, admin+"/console/login#"+code))
 	return nil
 }
 

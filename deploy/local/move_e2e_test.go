@@ -39,7 +39,6 @@ func TestMoveKeepsQuotas(t *testing.T) {
 			t.Fatalf("keyadmin %s ends with %d\n%s%s", step[1], code, p.Stdout, p.Stderr)
 		}
 	}
-	t.Chdir(filepath.Join("..", ".."))
 	f := fleet.Start(t, fleet.Spec{Database: url, Gateways: 1})
 	reply := f.Gateways[0].Want(t, token, http.StatusOK, "")
 	day := func(field string) string {

@@ -45,7 +45,7 @@ func TestOwnAPI(t *testing.T) {
 		t.Fatalf("the welcome has %d requests:\n%s", len(lines), l.Stdout)
 	}
 	for i, want := range []string{"GET /shop/orders for ten_", "GET /shop/orders/1 for ten_", `"plan":"free"`} {
-		line := strings.Replace(lines[i][1], "cat "+filepath.Join(l.dir, tokenPath), "cat "+tokenPath, 1)
+		line := lines[i][1]
 		if got := shell(line); !strings.Contains(got, "HTTP/1.1 200 OK") || !strings.Contains(got, want) || strings.Contains(got, "acme_") {
 			t.Errorf("%s:\n%s\nwant %s", line, got, want)
 		}
