@@ -161,11 +161,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serveAssets adds the stylesheets and the script. The first stylesheet is the one of the documentation, so both look alike.
 func (c *Console) serveAssets() error {
-	sheet, err := portal.Stylesheet()
-	if err != nil {
-		return err
-	}
-	files := map[string][]byte{"petgate.css": sheet, "plot.css": []byte(plot.Stylesheet)}
+	files := map[string][]byte{"petgate.css": portal.Stylesheet(), "plot.css": []byte(plot.Stylesheet)}
+	var err error
 	for _, own := range []string{"console.css", "console.js"} {
 		if files[own], err = assets.ReadFile("assets/" + own); err != nil {
 			return err

@@ -269,7 +269,7 @@ func read(files embed.FS, name string) []byte { return possible(files.ReadFile(n
 func (v *view) Guide(name string) string { return string(written(texts, name, v)) }
 
 // Stylesheet returns the stylesheet of the documentation. The operators' console begins with it, so that both look alike.
-func Stylesheet() ([]byte, error) { return assets.ReadFile("assets/petgate.css") }
+func Stylesheet() []byte { return read(assets, "assets/petgate.css") }
 
 // writing lets one page be written at a time, so that a client that asks for all leaves processors to other requests.
 var writing sync.Mutex

@@ -2,7 +2,6 @@ package portal
 
 import (
 	"bytes"
-	"fmt"
 	"html/template"
 	"regexp"
 	"strings"
@@ -59,20 +58,18 @@ func (nodes) RegisterFuncs(to renderer.NodeRendererFuncRegisterer) {
 }
 
 // prose returns a text of the document as HTML.
-func prose(text string) (template.HTML, error) {
+func prose(text string) template.HTML {
 	var b bytes.Buffer
-	if err := markdown.Convert([]byte(tag.ReplaceAllString(text, "")), &b); err != nil {
-		return "", fmt.Errorf("%.40q as HTML: %w", text, err)
-	}
-	return template.HTML(b.String()), nil
+	err := markdown.Convert([]byte(tag.ReplaceAllString(text, "")), &b)
+	return template.HTML(possible(b.String(), err))
 }
 
 // inline returns a sentence of the document as HTML that needs no paragraph of its own.
-func inline(text string) (template.HTML, error) {
-	whole, err := prose(text)
+func inline(text string) template.HTML {
+	whole := prose(text)
 	one := strings.TrimSuffix(strings.TrimPrefix(string(whole), "<p>"), "</p>\n")
 	if strings.Contains(one, "<p>") {
-		return whole, err
+		return whole
 	}
-	return template.HTML(one), err
+	return template.HTML(one)
 }

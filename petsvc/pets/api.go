@@ -192,7 +192,8 @@ func (s *Service) handle(rc *fasthttp.RequestCtx) {
 		outcome = s.refuse(rc, errStranger)
 		return
 	}
-	span = s.span(rc, began)
+	place := s.config.Tracer.Begin(rc.Request.Header.Peek(traceHeader), true) // whom the secret admits decides what is sampled
+	span = s.config.Tracer.Start(&place, began)
 	var err error
 	if operation, outcome, err = s.route(rc); err != nil {
 		outcome = s.refuse(rc, err)
@@ -254,19 +255,14 @@ func (s *Service) finish(rc *fasthttp.RequestCtx, span *trace.Span, operation, o
 		return
 	}
 	// Not the target: it may contain an API key by mistake. The gateway logs the path if that is safe.
-	line := []slog.Attr{
-		slog.String("requestId", string(rc.Request.Header.Peek(requestIDHeader))),
-		slog.String("method", string(rc.Method())),
-		slog.String("operation", operation),
-		slog.String("outcome", outcome),
-		slog.Int("status", rc.Response.StatusCode()),
-		slog.Int("bytes", len(rc.Response.Body())),
-		slog.Int64("micros", took.Microseconds()),
+	line := []any{
+		"requestId", string(rc.Request.Header.Peek(requestIDHeader)), "method", string(rc.Method()), "operation", operation, "outcome", outcome,
+		"status", rc.Response.StatusCode(), "bytes", len(rc.Response.Body()), "micros", took.Microseconds(),
 	}
 	if span != nil {
-		line = append(line, slog.String("traceId", span.Trace().String()))
+		line = append(line, "traceId", span.Trace().String())
 	}
-	s.config.AccessLog.LogAttrs(context.Background(), slog.LevelInfo, "request", line...)
+	s.config.AccessLog.Info("request", line...)
 }
 
 func (s *Service) isGateway(rc *fasthttp.RequestCtx) bool {

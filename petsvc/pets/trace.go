@@ -11,16 +11,6 @@ import (
 // traceHeader carries the trace of a request (W3C Trace Context).
 const traceHeader = "traceparent"
 
-// span begins the span of a request. It is nil if the request is not sampled. The gateway decides that, and so does every other client
-// that the network and the secret admit.
-func (s *Service) span(rc *fasthttp.RequestCtx, began time.Time) *trace.Span {
-	if s.config.Tracer == nil {
-		return nil
-	}
-	place := s.config.Tracer.Begin(rc.Request.Header.Peek(traceHeader), true)
-	return s.config.Tracer.Start(&place, began)
-}
-
 // routes are the paths of the operations, with names for what differs.
 var routes = map[string]string{"listPets": listPath, "createPet": listPath, "getPet": petPrefix + "{petId}"}
 
