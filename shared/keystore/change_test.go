@@ -2,6 +2,7 @@ package keystore_test
 
 import (
 	"fmt"
+	"net/url"
 	"sync"
 	"testing"
 	"time"
@@ -60,4 +61,39 @@ func TestChangesOfOneRowAllHold(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Writers far from PostgreSQL do not wait for one another's round trips.
+func TestChangesShareTheRoundTrips(t *testing.T) {
+	const writers, rounds, latency = 16, 4, 10 * time.Millisecond
+	u := must.Get[*url.URL](t)(url.Parse(testkit.Postgres(t)))
+	proxy := testkit.NewProxy(t, u.Host)
+	u.Host = proxy.Addr
+	s := keystore.New(open(t, u.String()), nil, nil, "ada")
+	var tenants [writers]keystore.Tenant
+	change := func(round int) {
+		var all sync.WaitGroup
+		for i := range tenants {
+			all.Go(func() {
+				if _, _, err := s.SetQuota(t.Context(), tenants[i].ID, plan.Limits{Minute: int64(round + 1)}, 0); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+	for i := range tenants {
+		tenants[i] = newTenant(t, s, fmt.Sprint("tenant ", i))
+	}
+	change(rounds) // connects
+	proxy.Latency(latency)
+	begun := time.Now()
+	for round := range rounds {
+		change(round)
+	}
+	took := time.Since(begun)
+	t.Logf("figure: %d writers %v from PostgreSQL: %.0f changes a second", writers, 2*latency, writers*rounds/took.Seconds())
+	if took > writers*rounds*latency*3/2 { // one round trip of each after the other takes a third more
+		t.Errorf("%d changes took %v", writers*rounds, took)
+	}
 }

@@ -59,9 +59,7 @@ func TestConsoleSessions(t *testing.T) {
 		_, err = s.ConsoleSession(t.Context(), token)
 		wantError(t, err, keystore.ErrNotFound, "has ended")
 		for range 2 {
-			if _, _, err := alice.InviteToConsole(t.Context(), keystore.ConsoleInvitation{Valid: time.Minute, Lasts: time.Hour}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get[string](t)(first(alice.InviteToConsole(t.Context(), keystore.ConsoleInvitation{Valid: time.Minute, Lasts: time.Hour})))
 		}
 		must.Do(t, alice.EndConsole(t.Context(), keystore.ConsoleSession{}))
 		for _, want := range []int64{2, 0} {
