@@ -34,6 +34,8 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"petgate/shared/testkit/fleet"
+
+	"petgate/shared/testkit/must"
 )
 
 // patience is how long the browser may take for anything that does not have to wait for a quota.
@@ -188,9 +190,7 @@ func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
-	if err := chromedp.Do(ctx, actions...); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Do(b.t, chromedp.Do(ctx, actions...))
 }
 
 // run runs an action that has a result.
@@ -199,9 +199,7 @@ func run[T any](b *tab, action chromedp.Action[T]) T {
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	result, err := chromedp.Run(ctx, action)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Do(b.t, err)
 	return result
 }
 
@@ -317,9 +315,7 @@ func (b *tab) photograph(state string, l look) {
 	for name, whole := range map[string]bool{"": false, "-whole": true} {
 		picture := call(b, page.CaptureScreenshot, page.CaptureScreenshotParams{CaptureBeyondViewport: &whole}).Data
 		path := filepath.Join(directory, state+"-"+l.name+name+".png")
-		if err := os.WriteFile(path, picture, 0o644); err != nil {
-			b.t.Fatal(err)
-		}
+		must.Do(b.t, os.WriteFile(path, picture, 0o644))
 	}
 }
 
@@ -343,9 +339,7 @@ var axe = sync.OnceValues(func() (string, error) {
 func (b *tab) violations() (found []string) {
 	b.t.Helper()
 	source, err := axe()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Do(b.t, err)
 	if !evaluate[bool](b, "typeof axe === 'object'") {
 		evaluate[bool](b, source+"; true")
 	}
@@ -355,9 +349,7 @@ func (b *tab) violations() (found []string) {
 		Passes     int
 		Violations []string
 	}
-	if err := json.Unmarshal([]byte(report), &result); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Do(b.t, json.Unmarshal([]byte(report), &result))
 	if result.Passes < 10 {
 		b.t.Fatalf("axe-core checked only %d rules", result.Passes)
 	}

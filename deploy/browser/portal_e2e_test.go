@@ -20,6 +20,8 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+
+	"petgate/shared/testkit/must"
 )
 
 const (
@@ -68,9 +70,7 @@ func testPortal(t *testing.T, s site) {
 	}
 
 	unknown, err := apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	b.enter(keyField, unknown)
 	b.awaitText(patience, "#key-state", "The key is not accepted: the API key is unknown.")
 	b.do(chromedp.Click(chromedp.CSS("#key-forget")))

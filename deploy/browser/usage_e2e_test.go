@@ -14,6 +14,8 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/testkit/fleet"
+
+	"petgate/shared/testkit/must"
 )
 
 // The page draws the usage of the account whose key it has, with the figures in a table. Without the scope it says what to do.
@@ -21,9 +23,7 @@ func testPortalDrawsUsage(t *testing.T, s site) {
 	without := s.NewTenant("meter", fleet.Unlimited...)
 	key := s.NewKey("meter", "--scope", "pets:read", "--scope", "usage:read")
 	db, err := database.Open(s.Database)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer db.Close()
 	day := instant.Of(time.Now()).Truncate(24 * time.Hour).Add(-3 * 24 * time.Hour)
 	for _, row := range []struct {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"database/sql"
 	"fmt"
 	"html"
 	"net/http"
@@ -80,9 +81,7 @@ func (s *site) populated() (t keystore.Tenant, keys []keystore.Key, tokens []str
 		}
 		keys, tokens = append(keys, k), append(tokens, token)
 	}
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.Do(s, err)
 	return t, keys, tokens
 }
 
@@ -219,12 +218,8 @@ func TestUnconfirmed(t *testing.T) {
 	s := newSite(t)
 	tenant, _, _ := s.populated()
 	r := keystore.Registration{ID: "gw-7", Incarnation: "a", AdminAddress: "10.0.0.7:9090"}
-	if _, err := s.operator.Register(t.Context(), r, nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.migrated().Exec(`UPDATE gateways SET seen_at = 1`); err != nil {
-		t.Fatal(err)
-	}
+	must.Get[int64](t)(s.operator.Register(t.Context(), r, nil))
+	must.Get[sql.Result](t)(s.migrated().Exec(`UPDATE gateways SET seen_at = 1`))
 	b := s.signIn(keystore.ConsoleInvitation{})
 	_, header, _ := s.send(b, "POST", "/console/tenants/"+tenant.ID.String()+"/suspend", "sure=yes")
 	_, _, page := s.send(b, "GET", header.Get("Location"), "")

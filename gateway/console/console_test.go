@@ -62,7 +62,7 @@ func newSiteOn(t *testing.T, databaseURL string) *site {
 		},
 	})
 	must.Do(t, err)
-	pages.watch.every = 5 * time.Millisecond
+	pages.watch.every = 0
 	admin := service.NewAdmin(log, service.Settings{}, "")
 	admin.Handle(Home, pages)
 	server := httptest.NewServer(admin)
@@ -88,9 +88,7 @@ func (s *site) code(i keystore.ConsoleInvitation) string {
 		i.Lasts = time.Hour
 	}
 	code, _, err := s.operator.InviteToConsole(s.Context(), i)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.Do(s, err)
 	return code
 }
 
@@ -107,9 +105,7 @@ func asBrowser(c *http.Client) *http.Client {
 func (s *site) send(b *http.Client, method, path, body string, fields ...string) (status int, header http.Header, page string) {
 	s.Helper()
 	r, err := http.NewRequestWithContext(s.Context(), method, s.url+path, strings.NewReader(body))
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.Do(s, err)
 	if body != "" {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
@@ -121,14 +117,10 @@ func (s *site) send(b *http.Client, method, path, body string, fields ...string)
 		r.Header.Set(fields[i], fields[i+1])
 	}
 	response, err := b.Do(r)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.Do(s, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.Do(s, err)
 	return response.StatusCode, response.Header, string(text)
 }
 

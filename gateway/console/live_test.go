@@ -44,9 +44,7 @@ func (s *site) register(id string, admin http.Handler) {
 	server := httptest.NewServer(admin)
 	s.Cleanup(server.Close)
 	registration := keystore.Registration{ID: id, Incarnation: "a", AdminAddress: server.Listener.Addr().String()}
-	if _, err := s.operator.Register(s.Context(), registration, nil); err != nil {
-		s.Fatal(err)
-	}
+	must.Get[int64](s)(s.operator.Register(s.Context(), registration, nil))
 }
 
 // The overview has live figures of all gateways, until the session ends.

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net/http"
@@ -41,10 +42,7 @@ func (s *site) gateway(id string) keystore.Registration {
 	}))
 	s.Cleanup(admin.Close)
 	r := keystore.Registration{ID: id, Incarnation: "a", AdminAddress: admin.Listener.Addr().String()}
-	var err error
-	if r.Generation, err = s.operator.Register(s.Context(), r, nil); err != nil {
-		s.Fatal(err)
-	}
+	r.Generation = must.Get[int64](s)(s.operator.Register(s.Context(), r, nil))
 	return r
 }
 
@@ -88,9 +86,7 @@ func TestAudit(t *testing.T) {
 		s.wants(b, "/console/audit?tenant=nobody", 404, "There is no tenant")
 		s.wants(b, "/console/audit?after=x", 400, "begin with the first page")
 		for range 60 {
-			if _, err := s.operator.ResetUsage(t.Context(), tenant.ID); err != nil {
-				t.Fatal(err)
-			}
+			must.Get[keystore.Change](t)(s.operator.ResetUsage(t.Context(), tenant.ID))
 		}
 		if found, pages := s.walk(b, "/console/audit?kind=quota", regexp.MustCompile(`data-title="Event" class="number">(\d+)</td>`)); len(found) != 60 || pages != 2 {
 			t.Errorf("%d changes in %d pages, want 60 in 2", len(found), pages)
@@ -104,10 +100,8 @@ func TestGateways(t *testing.T) {
 	s.wants(b, "/console/gateways", 200, "No gateway is registered.")
 	s.gateway("gw-8")
 	s.wants(b, "/console/gateways", 200, ">gw-8</span></th>", "!gateway forget")
-	if _, err := s.migrated().Exec(`UPDATE gateways SET seen_at = seen_at - 60000`); err != nil {
-		t.Fatal(err)
-	}
-	s.wants(b, "/console/gateways", 200, `<span class="tag warn">silent</span>`, "gw-8: not seen for", "keyadmin gateway forget gw-8")
+	must.Get[sql.Result](t)(s.migrated().Exec(`UPDATE gateways SET seen_at = seen_at - 60000`))
+	s.wants(b, "/console/gateways", 200, `<span class="tag warn">silent</span>`, "gw-8:</strong> not seen for", "keyadmin gateway forget gw-8")
 }
 
 // The page explains by the ID of a key.
@@ -186,9 +180,7 @@ func TestUseOfQuotas(t *testing.T) {
 			t.Errorf("%v: the use of %d tenants, want %d:\n%s", test.err, n, test.want, page)
 		}
 	}
-	if _, err := s.db.Exec("DROP TABLE usage_hours"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get[sql.Result](t)(s.db.Exec("DROP TABLE usage_hours"))
 	s.wants(b, tenantPath(last.ID.String()), 200, "The requests cannot be read: ", "New key",
 		"30 of 60 (50 %)", "200 of 1,000 (20 %)", "!Redis is away")
 	isAway = true

@@ -87,20 +87,13 @@ func (c *Console) sessionOf(ctx context.Context, store *keystore.Store, r *http.
 	if err = checkFile(store); err == nil {
 		session, err = store.ConsoleSession(ctx, cookie.Value)
 	}
-	now := instant.Of(c.cfg.Clock())
 	switch {
 	case err == nil:
-		c.sessions.Range(func(other, session any) bool {
-			if session.(keystore.ConsoleSession).EndsAt <= now {
-				c.sessions.Delete(other)
-			}
-			return true
-		})
 		c.sessions.Store(token, session)
 	case errors.Is(err, keystore.ErrNotFound):
 		c.sessions.Delete(token)
 	case isKept && isRead(r) && !hasLeft(r):
-		if remembered := kept.(keystore.ConsoleSession); now < remembered.EndsAt {
+		if remembered := kept.(keystore.ConsoleSession); instant.Of(c.cfg.Clock()) < remembered.EndsAt {
 			return remembered, nil
 		}
 	}

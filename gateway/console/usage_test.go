@@ -32,9 +32,7 @@ func used(t *testing.T, rows ...keystore.UsageRow) (*Console, id.Tenant) {
 		rows[i].Tenant = tenant.ID
 	}
 	gateway := keystore.Registration{ID: "gw-1", Incarnation: "a"}
-	if gateway.Generation, err = store.Register(t.Context(), gateway, nil); err != nil {
-		t.Fatal(err)
-	}
+	gateway.Generation = must.Get[int64](t)(store.Register(t.Context(), gateway, nil))
 	must.Do(t, store.AddUsage(t.Context(), gateway, 1, rows, nil))
 	return s.console, tenant.ID
 }
@@ -125,9 +123,7 @@ func TestMinutes(t *testing.T) {
 	c, tenant := used(t)
 	for i, id := range []string{"gw-2", "gw-3"} {
 		gateway := keystore.Registration{ID: id, Incarnation: "a"}
-		if _, err := c.cfg.Store.Register(t.Context(), gateway, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Get[int64](t)(c.cfg.Store.Register(t.Context(), gateway, nil))
 		hours := []keystore.UsageMinutes{{Tenant: tenant, Hour: hourOf("2026-03-03 10:00")}, {Tenant: tenant, Hour: hourOf("2026-03-03 07:00")}}
 		hours[0].Attempts[29], hours[1].Attempts[30], hours[1].Attempts[31] = int64(1000+i), 40, 2
 		must.Do(t, c.cfg.Store.AddUsage(t.Context(), gateway, 1, nil, hours))

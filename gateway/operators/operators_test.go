@@ -2,6 +2,7 @@ package operators
 
 import (
 	"bytes"
+	"database/sql"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -124,9 +125,7 @@ func TestDocument(t *testing.T) {
 	text := Document()
 	doc, err := openapi3.NewLoader().LoadFromData(text)
 	must.Do(t, err)
-	if err := doc.Validate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, doc.Validate(t.Context()))
 	n := 0
 	for path, item := range doc.Paths.Map() {
 		for method, o := range item.Operations() {
@@ -373,9 +372,7 @@ func TestDeprecated(t *testing.T) {
 		r = keystore.Registration{ID: name, Incarnation: "a", AdminAddress: address}
 		r.Generation = must.Get[int64](t)(s.store.Register(t.Context(), r, nil))
 	}
-	if _, err := s.db.Exec("UPDATE gateways SET seen_at = seen_at - 600000 WHERE id <> 'gw-8'"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get[sql.Result](t)(s.db.Exec("UPDATE gateways SET seen_at = seen_at - 600000 WHERE id <> 'gw-8'"))
 	s.want(200, "[]", "GET /usage/deprecated", "")
 	hour := instant.Of(s.now).Truncate(time.Hour)
 	must.Do(t, s.store.AddUsage(t.Context(), r, 1, []keystore.UsageRow{

@@ -48,7 +48,7 @@ for (const button of document.querySelectorAll('[data-copies]')) {
       }
       const parts = await response.json();
       if (at('gateways')) at('gateways').innerHTML = parts.gateways;
-      at('now').innerHTML = parts.now;
+      if (at('now')) at('now').innerHTML = parts.now;
       if (parts.problems !== problems) at('problems').innerHTML = problems = parts.problems;
       at('at').textContent = parts.at;
       say('Live.');
