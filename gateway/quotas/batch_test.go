@@ -258,11 +258,11 @@ func TestBreaker(t *testing.T) {
 			t.Errorf("requests waited %v for Redis during an outage", took)
 		}
 		time.Sleep(time.Minute)
-		if n := calls.Load(); n < 200 || n > 450 {
+		if n := calls.Load(); n < 600 || n > 1250 {
 			t.Errorf("%d probes in a minute", n)
 		}
 		hole.Store(false)
-		time.Sleep(410 * time.Millisecond) // 150 ms until the next probe, and 250 ms in which the other gateways notice too
+		time.Sleep(260 * time.Millisecond) // 100 ms until the next probe is answered, and 150 ms in which the other gateways notice too
 		if l.Mode() != modeShared {
 			t.Error("an outage goes on after Redis is back")
 		}

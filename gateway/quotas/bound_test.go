@@ -126,7 +126,7 @@ func (m *model) began(tenant int) time.Time {
 	return midnight
 }
 
-// lasts is how much longer than a window the effects of a fault may last: a slice, and a second, because an outage lasts up to 0.4 s
+// lasts is how much longer than a window the effects of a fault may last: a slice, and a second, because an outage lasts up to 0.3 s
 // longer at a gateway than at Redis.
 const lasts = 250*time.Millisecond + time.Second
 

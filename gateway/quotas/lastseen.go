@@ -56,24 +56,20 @@ func newLastSeen(rule quota.Rule) *lastSeen {
 func (k *lastSeen) get(n store.Name) snapshot { return k.records.Get(n) }
 
 // put stores f unless the stored snapshot is newer: a tenant may be in two trips. Of two trips that overlap, the one with more use was
-// decided later, whichever was sent first. Such trips are sent less than rememberFor apart: if the stored snapshot seems newer by more,
-// the clock has stepped back since then.
+// decided later, whichever was sent first.
 func (k *lastSeen) put(n store.Name, f snapshot) {
 	s := k.records.Lock(n)
 	defer s.Unlock()
-	old, ok := s.Entries[n]
-	newer := old.sentAt.Sub(f.sentAt)
-	if ok && newer < rememberFor && newer > 0 && !f.hasMore(&old) {
-		return
+	if old, ok := s.Entries[n]; !ok || old.sentAt <= f.sentAt || f.hasMore(&old) {
+		s.Put(n, f, nil)
 	}
-	s.Put(n, f, nil)
 }
 
 // refusal returns the remembered refusal that still holds for a, if there is one.
 func (k *lastSeen) refusal(a store.Request, now instant.Millis) (v quota.Verdict, ok bool) {
 	f := k.get(a.Name)
-	if now >= f.refuseUntil || now < f.sentAt || f.question(a.Name) != a {
-		return v, false // another question, or the clock has stepped back
+	if now >= f.refuseUntil || f.question(a.Name) != a {
+		return v, false
 	}
 	return k.verdict(a, now), true
 }
@@ -101,7 +97,7 @@ func (k *lastSeen) store(a store.Request, sentAt, answeredAt instant.Millis, v *
 // verdict returns the known use at now, under the limits of a. It leaves out use that has been released since.
 func (k *lastSeen) verdict(a store.Request, now instant.Millis) quota.Verdict {
 	f := k.get(a.Name)
-	if f.at == 0 || now < f.sentAt {
+	if f.at == 0 {
 		f = snapshot{at: now, sentAt: now}
 	}
 	d := store.Demand{Request: a, Known: quota.Use{Day: f.day.whole(), Month: f.month.whole()}}

@@ -166,7 +166,7 @@ func (s *site) back() {
 // recoverInVain lets Redis answer until each gateway has reported, and fail before it decides.
 func (s *site) recoverInVain() {
 	s.server.fail(nil)
-	time.Sleep(200 * time.Millisecond) // more than the interval of probes, and less than a recovery takes
+	time.Sleep(100 * time.Millisecond) // more than the interval of probes, and less than a recovery takes
 	s.server.fail(errRefused)
 	time.Sleep(300 * time.Millisecond) // until all recoveries have ended
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"petgate/shared/core/quota"
+	"petgate/shared/keystore"
 
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/instant"
@@ -77,7 +78,7 @@ func TestResetDuringAnOutage(t *testing.T) {
 // Records in the database have the instant of the reset too: a restart brings no earlier use back.
 func TestResetOfSavedRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		saver := &savedRecords{byName: map[store.Name]store.Saved{}}
+		saver := &savedRecords{byName: map[store.Name]keystore.QuotaRecord{}}
 		a := asking(1, 60)
 		reset := resetAt(a, 7)
 		l := openQuotas(t, Config{Saver: saver})

@@ -6,23 +6,20 @@ import (
 	"sync"
 	"time"
 
-	"petgate/gateway/quotas/store"
 	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
 )
 
 // saveEvery is how often in-process quotas, or the record of an outage, are saved. If a save takes long, the next one
 // comes later: see keepSaving. A killed process loses what it has not saved yet.
 const saveEvery = time.Second
 
-// Saved is a tenant's quota record as it survives a restart.
-type Saved = store.Saved
-
 // Saver keeps the quota records of a process that decides without Redis.
 type Saver interface {
 	// SaveQuotas replaces the saved records of these tenants; now is the time of the save.
-	SaveQuotas(ctx context.Context, now instant.Millis, records []Saved) error
+	SaveQuotas(ctx context.Context, now instant.Millis, records []keystore.QuotaRecord) error
 	// LoadQuotas returns all saved records.
-	LoadQuotas(ctx context.Context) ([]Saved, error)
+	LoadQuotas(ctx context.Context) ([]keystore.QuotaRecord, error)
 }
 
 // keepSaving saves what has changed until closing ends. What could not be saved is saved with the next second's changes. A

@@ -12,30 +12,9 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
+	"petgate/shared/keystore"
 	"petgate/shared/testkit/must"
 )
-
-func TestShare(t *testing.T) {
-	for _, c := range []struct {
-		name                           string
-		limit, known, charged, gateway int64
-		want                           int64
-	}{
-		{"nothing used, alone", 60, 0, 0, 1, 60},
-		{"nothing used, three gateways", 100, 0, 0, 3, 33},
-		{"half used", 60, 30, 0, 2, 15},
-		{"all used", 60, 60, 0, 3, 1},
-		{"more used than allowed", 60, 90, 0, 3, 1},
-		{"fewer than gateways", 2, 0, 0, 5, 1},
-		{"charged from an earlier outage", 60, 30, 30, 1, 60},
-		{"charged, all used", 60, 60, 20, 3, 20},
-		{"more unreported than used", 60, 60, -5, 3, 1},
-	} {
-		if got := shareOf(c.limit, c.known, c.charged, c.gateway); got != c.want {
-			t.Errorf("%s: share is %d, want %d", c.name, got, c.want)
-		}
-	}
-}
 
 // flaky is a Redis that can be switched off.
 type flaky struct {
@@ -169,21 +148,6 @@ func TestUnansweredBatch(t *testing.T) {
 	f("refused by Redis", false, errRefused, 2)
 }
 
-// A Redis that has lost the day's use learns it from the next gateway that asks.
-func TestFlushedRedisGivesNoSecondDay(t *testing.T) {
-	server := &flaky{records: newMemory(quota.Product, time.Now)}
-	l := newFake(t, Config{}, server.Decide)
-	a := asking(1, 60)
-	a.Limits.Day = 50
-	if n := takeAll(t, l, a, 40); n != 40 {
-		t.Fatalf("%d admitted, want 40", n)
-	}
-	server.lose()
-	if n := takeAll(t, l, a, 40); n != 10 {
-		t.Errorf("%d admitted after a flush, want the day's last 10", n)
-	}
-}
-
 // A Redis that has lost its counts learns the use of the window from a call of Current too. That call restores the day's use, so
 // later calls cannot notice the loss.
 func TestReportOfAFlushedRedisGivesNoSecondMinute(t *testing.T) {
@@ -239,32 +203,10 @@ func TestKnown(t *testing.T) {
 	})
 }
 
-// If the clock is set back by an hour, new figures replace the older ones at once, not only an hour later.
-func TestKnownAfterClockStep(t *testing.T) {
-	k, a, v := newLastSeen(quota.Product), asking(1, 3), quota.Verdict{At: 1}
-	const before, after = 10 * 3_600_000, 9 * 3_600_000
-	k.store(a.Request, before, before, &v, false)
-	v = newLastSeen(quota.Product).verdict(a.Request, after)
-	v.Usages[quota.Minute].Used, v.Usages[quota.Minute].RetryAt = 3, v.At+5000
-	k.store(a.Request, after, after, &v, true)
-	if _, ok := k.refusal(a.Request, after+500); !ok {
-		t.Error("the refusal after the step is not remembered")
-	}
-	if _, ok := k.refusal(a.Request, instant.Millis(after+rememberFor.Milliseconds())); ok {
-		t.Error("the refusal is remembered for too long")
-	}
-	late := v
-	late.Usages[quota.Minute].Used = 2
-	k.store(a.Request, after-10, after+10, &late, false)
-	if got := k.get(a.Name); got.minuteUsed != 3 {
-		t.Errorf("an earlier trip's answer took its place: %+v", got)
-	}
-}
-
 // savedRecords is a Saver that can fail.
 type savedRecords struct {
 	mu     sync.Mutex
-	byName map[store.Name]store.Saved
+	byName map[store.Name]keystore.QuotaRecord
 	err    error
 	saves  int
 }
@@ -276,13 +218,13 @@ func (s *savedRecords) fail(err error) {
 }
 
 // kept returns what is saved of a tenant, and how often anything was saved.
-func (s *savedRecords) kept(t id.Tenant) (store.Saved, int) {
+func (s *savedRecords) kept(t id.Tenant) (keystore.QuotaRecord, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.byName[store.Name{Tenant: t}], s.saves
 }
 
-func (s *savedRecords) SaveQuotas(_ context.Context, _ instant.Millis, records []store.Saved) error {
+func (s *savedRecords) SaveQuotas(_ context.Context, _ instant.Millis, records []keystore.QuotaRecord) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.saves++
@@ -295,7 +237,7 @@ func (s *savedRecords) SaveQuotas(_ context.Context, _ instant.Millis, records [
 	return nil
 }
 
-func (s *savedRecords) LoadQuotas(context.Context) (all []store.Saved, err error) {
+func (s *savedRecords) LoadQuotas(context.Context) (all []keystore.QuotaRecord, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.byName {
@@ -306,7 +248,7 @@ func (s *savedRecords) LoadQuotas(context.Context) (all []store.Saved, err error
 
 func TestMemorySurvivesARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		saver := &savedRecords{byName: map[store.Name]store.Saved{}}
+		saver := &savedRecords{byName: map[store.Name]keystore.QuotaRecord{}}
 		a := asking(1, 60)
 		restart := func(use int, want int64) {
 			t.Helper()

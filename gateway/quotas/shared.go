@@ -141,7 +141,7 @@ func (s *Shared) knownEverywhere(r store.Request) quota.Verdict {
 func (s *Shared) Current(c Request) (quota.Verdict, error) {
 	return s.figures(&c, func(r store.Request) (v quota.Verdict, err error) {
 		asked := s.now()
-		if last := s.seen.get(r.Name); last.at != 0 && last.sentAt <= asked && asked < last.sentAt.Add(rememberFor) {
+		if last := s.seen.get(r.Name); last.at != 0 && asked < last.sentAt.Add(rememberFor) {
 			return s.seen.verdict(r, asked), nil
 		}
 		if v, err = s.peek(context.Background(), r); err == nil {

@@ -228,19 +228,3 @@ func TestGuardWithoutRedis(t *testing.T) {
 		t.Errorf("%d allowed without Redis, want 6", n)
 	}
 }
-
-func BenchmarkGuard(b *testing.B) {
-	g := alone(120)
-	b.Run("fail", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			g.Fail(client)
-		}
-	})
-	b.Run("known", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			g.Known(client)
-		}
-	})
-}

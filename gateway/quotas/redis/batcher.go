@@ -18,8 +18,8 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// probeInterval is how often a server that is down is probed.
-const probeInterval = 150 * time.Millisecond
+// probeInterval is how often a server that is down is probed. A probe of a silent server takes the budget, which is as long.
+const probeInterval = 50 * time.Millisecond
 
 // errDown means that a Redis server is not asked, because it did not answer recently.
 var errDown = errors.New("no answer from Redis lately")

@@ -11,6 +11,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
+	"petgate/shared/keystore"
 	"petgate/shared/testkit/must"
 )
 
@@ -77,7 +78,7 @@ func TestConformance(t *testing.T) {
 	inMemory := newMemory(quota.Product, epoch.Time)
 	conform(t, "memory", inMemory, func(tenant id.Tenant) bool {
 		records, _ := inMemory.Dump(0)
-		return slices.ContainsFunc(records, func(r store.Saved) bool { return r.Tenant == tenant })
+		return slices.ContainsFunc(records, func(r keystore.QuotaRecord) bool { return r.Tenant == tenant })
 	})
 	client, prefix := dialRedis(t)
 	for name, s := range map[string]*script{

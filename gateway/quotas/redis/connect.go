@@ -18,8 +18,8 @@ import (
 )
 
 // connectionsMax is far above the number in use: one for the batch under way, and some for the guard and for operators.
-// go-redis counts failed dials: when their number reaches the pool size, it dials only once a second, which would delay a
-// recovery.
+// go-redis counts failed dials: when their number reaches the pool size, here after a quarter of an hour, it dials only once a second, which
+// delays a recovery.
 const connectionsMax = 1 << 14
 
 // redirectsMax is how often a call follows a cluster's redirections. A call that was redirected was not executed, so it is

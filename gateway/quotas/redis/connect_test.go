@@ -14,7 +14,8 @@ import (
 )
 
 // Redis closes connections when it restarts, after its timeout, or when an operator says so. The next decision uses another
-// connection, and no request is decided without Redis.
+// connection, and no request is decided without Redis. go-redis looks at the socket of a connection before it uses it again: patientConn
+// relies on this, and on go-redis calling only Read on the socket, never Control.
 func TestAClosedConnectionIsNoOutage(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "redis")
 	server := testkit.StartRedis(t, "--unixsocket", socket)
@@ -31,6 +32,9 @@ func TestAClosedConnectionIsNoOutage(t *testing.T) {
 					t.Fatalf("decision %d: used %d, outcome %d, down: %t", n, v.Usages[quota.Minute].Used, outcome, r.IsDown())
 				}
 				must.Do(t, operator.ClientKillByFilter(background, "TYPE", "normal", "SKIPME", "yes").Err())
+			}
+			if s := r.client.PoolStats(); s.StaleConns < 10 || s.Hits == 0 {
+				t.Errorf("go-redis has noticed %d of 19 closed connections, and used %d again", s.StaleConns, s.Hits)
 			}
 		})
 	}

@@ -1,14 +1,12 @@
 package redis
 
 import (
-	"context"
 	"errors"
 	"net"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,49 +93,6 @@ func TestSilenceIsNotAskedAgain(t *testing.T) {
 	if made := client.PoolStats().Misses; made != 1 { // each call needs a connection of its own
 		t.Errorf("%d calls were made", made)
 	}
-}
-
-// go-redis asks for the socket each time that it takes a connection out of its pool, and takes another connection if that fails.
-// patientConn relies on this, and on go-redis calling only Read on the socket, never Control.
-func TestTheClientLooksForStaleConnections(t *testing.T) {
-	server := testkit.StartRedis(t)
-	looked, made := 0, 0
-	client := redis.NewClient(&redis.Options{
-		Addr: server.Addr, Protocol: 2, DisableIdentity: true, MaxRetries: -1, MaintNotificationsConfig: noNotifications(),
-		Dialer: func(_ context.Context, network, addr string) (net.Conn, error) {
-			c, err := net.Dial(network, addr)
-			made++
-			return &watched{&patientConn{Conn: socket.New(c), budget: time.Second}, &looked}, err
-		},
-	})
-	defer client.Close()
-	for n := range 10 {
-		must.Do(t, client.Ping(background).Err())
-		if looked < n {
-			t.Fatalf("%d looks at %d uses of a pooled connection", looked, n)
-		}
-	}
-	if made != 1 {
-		t.Errorf("%d connections were made", made)
-	}
-	must.Do(t, client.ClientKillByFilter(background, "SKIPME", "no").Err())
-	testkit.Eventually(t, 10*time.Second, "Redis has closed the connection", func() bool {
-		return !strings.Contains(dialServer(t, server).ClientList(background).Val(), "cmd=client|kill")
-	})
-	if err := client.Ping(background).Err(); err != nil || made != 2 {
-		t.Errorf("after Redis closed the connection: %v, %d connections were made, want 2", err, made)
-	}
-}
-
-// watched counts how often go-redis asks for its socket.
-type watched struct {
-	*patientConn
-	looked *int
-}
-
-func (c *watched) SyscallConn() (syscall.RawConn, error) {
-	*c.looked++
-	return c.patientConn.SyscallConn()
 }
 
 // lossyCall is a call of a tenant with a limit of 10. A tenant with an odd number has a key with a limit of 7.

@@ -165,7 +165,7 @@ func (r *script) DecideBatch(ctx context.Context, number int64, demands []store.
 		}
 		if err != nil {
 			for n := call.from; n < call.to; n++ {
-				results[n] = store.Result{Err: fmt.Errorf("redis: decide the quota of %s: %w", demands[n].Tenant, err)}
+				results[n] = store.Result{Err: fmt.Errorf("redis: decide quotas: %w", err)}
 			}
 			if !r.cluster || !isSlotTrouble(err) {
 				failed++

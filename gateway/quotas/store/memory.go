@@ -89,21 +89,18 @@ func (m *Memory) UseOf(v *quota.Verdict) quota.Use { return m.rule.UseOf(v) }
 // Now returns the current instant of the store's clock.
 func (m *Memory) Now() instant.Millis { return instant.Of(m.clock()) }
 
-// Saved is a tenant's quota record as it survives a restart.
-type Saved = keystore.QuotaRecord
-
 // Dump returns the records that changed after an earlier dump, and the mark of this dump. The argument since is the mark of
 // the earlier dump; if it is 0, Dump returns all records. If the caller could not save a dump, it passes the earlier mark
 // again. Dump also drops records whose day and window are over. It locks one shard at a time, so decisions continue
 // meanwhile.
-func (m *Memory) Dump(since uint64) (changed []Saved, mark uint64) {
+func (m *Memory) Dump(since uint64) (changed []keystore.QuotaRecord, mark uint64) {
 	now := m.Now()
 	mark = m.era.Add(1) - 1 // first: what changes after its shard was dumped has a later mark
 	for s := range m.records.Shards() {
 		s.Lock()
 		for name, rec := range s.Entries {
 			if rec.changed > since {
-				changed = append(changed, Saved{QuotaName: name, Record: m.rule.Append(make([]byte, 0, m.rule.RecordBytes()+quota.MonthBytes), &rec.Record)})
+				changed = append(changed, keystore.QuotaRecord{QuotaName: name, Record: m.rule.Append(make([]byte, 0, m.rule.RecordBytes()+quota.MonthBytes), &rec.Record)})
 			}
 		}
 		maps.DeleteFunc(s.Entries, m.expiredAt(now))
@@ -113,7 +110,7 @@ func (m *Memory) Dump(since uint64) (changed []Saved, mark uint64) {
 }
 
 // Load restores saved records. The error names the records that could not be read; their tenants start without use.
-func (m *Memory) Load(saved []Saved) error {
+func (m *Memory) Load(saved []keystore.QuotaRecord) error {
 	now := m.Now()
 	var unread []error
 	for _, one := range saved {

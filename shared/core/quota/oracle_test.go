@@ -1,7 +1,6 @@
 package quota_test
 
 import (
-	"bytes"
 	"testing"
 	"time"
 
@@ -277,29 +276,6 @@ func TestPromisedInstantsAreExact(t *testing.T) {
 		}
 		if use := rule.UseOf(&v); use.Day != (quota.Period{Ends: now/rule.Day.Milliseconds() + 1, Used: v.Usages[quota.Day].Used}) {
 			t.Fatalf("%+v is not the use of today", use)
-		}
-	})
-}
-
-// A record that was encoded and decoded decides like the original, and its binary form is stable.
-func TestFormKeepsEverything(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		rule := rapid.SampledFrom(rules).Draw(t, "rule")
-		rec, now, limits := drawRecord(t, rule)
-		form := rule.Append(nil, &rec)
-		again, err := rule.Decode(form)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(rule.Append(nil, &again), form) {
-			t.Fatal("a decoded record has another form")
-		}
-		for range 10 {
-			now += drawPause(t, rule)
-			d := quota.Demand{Limits: limits, Want: 1}
-			if want, got := rule.Take(&rec, instant.Millis(now), d), rule.Take(&again, instant.Millis(now), d); got != want {
-				t.Fatalf("the decoded record decides %+v, the original %+v", got, want)
-			}
 		}
 	})
 }

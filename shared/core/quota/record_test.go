@@ -20,13 +20,6 @@ func asked() (rec quota.Record) {
 	return rec
 }
 
-func TestRecordIsAboutOneKilobyte(t *testing.T) {
-	rec := asked()
-	if n := len(quota.Product.Append(nil, &rec)); n != 1004 || n != quota.Product.RecordBytes() {
-		t.Errorf("a record has %d bytes, RecordBytes says %d; want 1004", n, quota.Product.RecordBytes())
-	}
-}
-
 func TestDecodeRefuses(t *testing.T) {
 	rec := asked()
 	summary := quota.Product.RecordBytes() - quota.SummaryBytes

@@ -69,55 +69,6 @@ func TestTake(t *testing.T) {
 		})
 	}
 
-	f("a tenant that has never asked",
-		at(10_500, 3, 9, 0).gives(0, 0, 0, 10_500, 10_500, 0, 0),
-		at(10_500, 3, 9, 1).gives(1, 1, 1, 15_000, 15_000, 0, 0),
-	)
-	f("a slice is released one window after its end, and not before",
-		at(10_000, 1, 9, 1).gives(1, 1, 1, 15_000, 15_000, 15_000, 15_000),
-		at(10_999, 1, 9, 1).gives(0, 1, 1, 15_000, 15_000, 15_000, 15_000),
-		at(14_000, 1, 9, 1).gives(0, 1, 1, 15_000, 15_000, 15_000, 15_000),
-		at(14_999, 1, 9, 1).gives(0, 1, 1, 15_000, 15_000, 15_000, 15_000),
-		at(15_000, 1, 9, 1).gives(1, 1, 2, 20_000, 20_000, 20_000, 20_000),
-	)
-	f("slices leave one by one, empty ones between them",
-		at(10_000, 5, 99, 2).gives(2, 2, 2, 15_000, 15_000, 0, 0),
-		at(12_500, 5, 99, 1).gives(1, 3, 3, 17_000, 15_000, 0, 0),
-		at(13_000, 5, 99, 2).gives(2, 5, 5, 18_000, 15_000, 15_000, 15_000),
-		at(15_000, 5, 99, 0).gives(0, 3, 5, 18_000, 17_000, 0, 0),
-		at(17_999, 5, 99, 0).gives(0, 2, 5, 18_000, 18_000, 0, 0),
-		at(18_000, 5, 99, 0).gives(0, 0, 5, 18_000, 18_000, 0, 0),
-	)
-	f("a partial grant is what the tighter policy leaves",
-		at(10_000, 3, 9, 2).gives(2, 2, 2, 15_000, 15_000, 0, 0),
-		at(11_000, 3, 9, 5).gives(1, 3, 3, 16_000, 15_000, 15_000, 15_000),
-		at(20_000, 9, 4, 5).gives(1, 1, 4, 25_000, 25_000, 0, 60_000),
-	)
-	f("both or neither: the day refuses and the minute is not charged, and the other way round",
-		at(10_000, 9, 2, 3).gives(2, 2, 2, 15_000, 15_000, 0, 60_000),
-		at(11_000, 9, 2, 1).gives(0, 2, 2, 15_000, 15_000, 0, 60_000),
-		at(11_000, 2, 9, 1).gives(0, 2, 2, 15_000, 15_000, 15_000, 15_000),
-		at(11_000, 2, 2, 1).gives(0, 2, 2, 15_000, 15_000, 15_000, 60_000),
-	)
-	f("the day ends at its midnight, the window goes on over it",
-		at(59_999, 3, 3, 3).gives(3, 3, 3, 64_000, 64_000, 64_000, 64_000),
-		at(60_000, 3, 3, 1).gives(0, 3, 0, 64_000, 64_000, 64_000, 64_000),
-		at(64_000, 3, 3, 1).gives(1, 1, 1, 69_000, 69_000, 0, 0),
-	)
-	f("limits raised: the next request is admitted; use is kept",
-		at(10_000, 2, 9, 3).gives(2, 2, 2, 15_000, 15_000, 15_000, 15_000),
-		at(10_000, 5, 9, 9).gives(3, 5, 5, 15_000, 15_000, 15_000, 15_000),
-	)
-	f("limits lowered below use: retry when so many slices have left that use is under the limit",
-		at(10_000, 9, 99, 2).gives(2, 2, 2, 15_000, 15_000, 0, 0),
-		at(11_000, 9, 99, 3).gives(3, 5, 5, 16_000, 15_000, 0, 0),
-		at(13_000, 9, 99, 4).gives(4, 9, 9, 18_000, 15_000, 15_000, 15_000),
-		at(13_000, 8, 99, 1).gives(0, 9, 9, 18_000, 15_000, 15_000, 15_000),
-		at(13_000, 7, 99, 1).gives(0, 9, 9, 18_000, 15_000, 16_000, 16_000),
-		at(13_000, 5, 99, 1).gives(0, 9, 9, 18_000, 15_000, 16_000, 16_000),
-		at(13_000, 4, 99, 1).gives(0, 9, 9, 18_000, 15_000, 18_000, 18_000),
-		at(13_000, 1, 9, 1).gives(0, 9, 9, 18_000, 15_000, 18_000, 60_000),
-	)
 	f("a policy that is not set refuses nothing; without any, nothing is admitted",
 		at(10_000, 0, 9, 10).gives(9, 9, 9, 15_000, 15_000, 0, 60_000),
 		at(60_000, 10, 0, 20).gives(10, 10, 10, 65_000, 65_000, 65_000, 65_000),
@@ -230,19 +181,6 @@ func TestMonthEnd(t *testing.T) {
 		if got := quota.MonthEnd(days(c.day), c.starts); got != days(c.want) {
 			t.Errorf("the month of %s that starts on day %d ends before day %d, want %s", c.day, c.starts, got, c.want)
 		}
-	}
-}
-
-func TestTakeAllocatesNothing(t *testing.T) {
-	rec, now := quota.Record{}, int64(1_000_000)
-	d := quota.Demand{Limits: plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax}, Want: 1}
-	quota.Product.Take(&rec, instant.Millis(now), d)
-	quota.Product.Take(&rec, instant.Millis(now+1000), d) // the ring is made when the first slice is over
-	if n := testing.AllocsPerRun(1000, func() {
-		now += 100
-		quota.Product.Take(&rec, instant.Millis(now), d)
-	}); n != 0 {
-		t.Errorf("Take allocates %v times", n)
 	}
 }
 
