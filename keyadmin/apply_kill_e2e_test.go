@@ -82,9 +82,9 @@ func (h holds) child(url string, env []string, args ...string) *testkit.Process 
 	return testkit.Start(h.t, self, env, "-test.run=^TestChild$")
 }
 
-// kill runs keyadmin until its nth write, calls while, and kills the process. It returns false and the exit code if the process has
+// kill runs keyadmin until its nth write, and kills the process. It returns false and the exit code if the process has
 // ended before.
-func (h holds) kill(n int, while func(), args ...string) (killed bool, code int) {
+func (h holds) kill(n int, args ...string) (killed bool, code int) {
 	h.t.Helper()
 	if _, err := h.db.Exec(`UPDATE holds SET remaining = $1`, n); err != nil {
 		h.t.Fatal(err)
@@ -110,7 +110,6 @@ func (h holds) kill(n int, while func(), args ...string) (killed bool, code int)
 		return isDone || killed
 	})
 	if killed {
-		while()
 		p.Kill()
 	}
 	return killed, code
@@ -121,7 +120,7 @@ func (h holds) killAnywhere(isWritten func(n int) bool, args ...string) {
 	h.t.Helper()
 	n := 1
 	for ; ; n++ {
-		killed, code := h.kill(n, func() {}, args...)
+		killed, code := h.kill(n, args...)
 		if !killed && code != 0 {
 			h.t.Errorf("keyadmin %s ends with %d", quoted(args), code)
 		}
@@ -173,33 +172,6 @@ func TestApplyIsKilledAnywhere(t *testing.T) {
 			}
 			return true
 		}, "apply", wanted, "--yes")
-	})
-}
-
-// While one apply is in the middle of its transaction, another one waits. When the first is killed, the second makes all its changes.
-func TestApplyAfterAKilledOne(t *testing.T) {
-	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		s := newMigrated(t, url)
-		first := s.everyChange()
-		second := s.file("version: 1\ntenants:\n- {name: acme, plan: business}\n- {name: newcomer, plan: pro}\n")
-		h := plantHolds(t, url, s.open())
-		var p *testkit.Process
-		killed, _ := h.kill(5, func() {
-			p = h.child(url, nil, "apply", second, "--yes")
-			if code, ended := p.Wait(500 * time.Millisecond); ended {
-				t.Errorf("the second one did not wait: exit %d\n%s", code, p.Stderr)
-			}
-		}, "apply", first, "--yes")
-		if !killed {
-			t.Fatal("the first one has ended")
-		}
-		if code := p.ExitCode(t); code != 0 {
-			t.Errorf("the second one: exit %d\n%s", code, p.Stderr)
-		}
-		s.want(exitDone, "There is nothing to change.", "diff", second)
-		if after := s.keyadmin("export").stdout; strings.Contains(after, "Zoë") {
-			t.Errorf("a part of the first one is there:\n%s", after)
-		}
 	})
 }
 

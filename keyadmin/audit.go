@@ -35,7 +35,7 @@ func (c *auditCommand) Run(ctx context.Context, a *app, operator operate.Operato
 		}
 	}
 	if !c.Follow {
-		return printList(a, &c.limiting, rowsOf(ctx, operator, c.FindEvents), t, cells)
+		return printList(a, &c.limiting, rowsOf(ctx, operator, c.FindEvents, c.rows(a)), t, cells)
 	}
 	filter, err := c.Filter(ctx, operator)
 	if err != nil {

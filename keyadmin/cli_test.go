@@ -113,7 +113,7 @@ func TestDatabaseURL(t *testing.T) {
 		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
-	good, other, empty := file("good", "sqlite:good.db\n"), file("other", "sqlite:other.db"), file("empty", " \n")
+	good, empty := file("good", "sqlite:good.db\n"), file("empty", " \n")
 	for _, c := range []struct {
 		name, flag string
 		env        map[string]string
@@ -121,9 +121,7 @@ func TestDatabaseURL(t *testing.T) {
 	}{
 		{name: "default", want: "sqlite:var/petgate.db"},
 		{name: "environment", env: map[string]string{"DATABASE_URL": "sqlite:env.db"}, want: "sqlite:env.db"},
-		{name: "file of the environment", env: map[string]string{"DATABASE_URL_FILE": other}, want: "sqlite:other.db"},
 		{name: "flag", flag: good, env: map[string]string{"DATABASE_URL": "sqlite:env.db"}, want: "sqlite:good.db"},
-		{name: "two", env: map[string]string{"DATABASE_URL": "sqlite:env.db", "DATABASE_URL_FILE": other}, fail: "are both set"},
 		{name: "no file", flag: filepath.Join(dir, "none"), fail: "no such file"},
 		{name: "an empty file", flag: empty, fail: "is empty"},
 	} {

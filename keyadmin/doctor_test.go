@@ -75,7 +75,6 @@ func TestDoctor(t *testing.T) {
 			u.User = url.UserPassword("nobody", "wrong")
 			s.env[0] = "DATABASE_URL=" + u.String()
 		}, "database", ": correct $DATABASE_URL"},
-		{"another file", func(s *shell, _, _ *station) { s.env[0] = "DATABASE_URL=sqlite:../README.md" }, "database", "not a database"},
 		{"old schema", sql(`DELETE FROM keystore_schema WHERE version_id > 1`), "schema", "the key tables have version"},
 		{"new schema", sql(`UPDATE keystore_schema SET version_id = version_id + 1000`), "schema", "upgrade the program"},
 		{"no key tables", sql(`DELETE FROM keystore_schema`), "schema", "correct $DATABASE_URL if it names another database"},

@@ -76,10 +76,11 @@ func (c *keyList) Run(ctx context.Context, a *app, operator operate.Operator) er
 		spare: []string{"LAST REFUSED", "HINT", "OWN LIMITS", "ALLOWED FROM", "ENV", "SCOPES", "LAST USED", "EXPIRES"},
 		none:  "There are no keys. The first: `keyadmin key create TENANT`",
 	}
-	keys := rowsOf(ctx, operator, operate.FindKeys{OfTenant: operate.OfTenant{Tenant: c.Tenant}})
+	find := operate.FindKeys{OfTenant: operate.OfTenant{Tenant: c.Tenant}}
+	keys := rowsOf(ctx, operator, find, c.rows(a))
 	if expiring != 0 {
 		t.none = "No key expires until " + expiring.String() + "."
-		all := keys
+		all := rowsOf(ctx, operator, find, 0)
 		keys = func(yield func(operate.KeyView, error) bool) {
 			for v, err := range all {
 				isMeant := v.ExpiresAt != "" && v.ExpiresAt <= expiring.String() && !slices.Contains([]string{"revoked", "disabled", "expired", "rotated"}, v.Status)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -43,14 +44,15 @@ func (l *limiting) rows(a *app) int {
 	return l.Limit.rows
 }
 
-// pageRows is how many rows of a list are read at once.
+// pageRows is how many rows of a list are read at most at once.
 const pageRows = 1000
 
-// rowsOf lists what a finder finds, page by page.
-func rowsOf[V any](ctx context.Context, o operate.Operator, f operate.Finder[V]) iter.Seq2[V, error] {
+// rowsOf lists what a finder finds, page by page. n is how many rows are wanted; 0: it is not known.
+func rowsOf[V any](ctx context.Context, o operate.Operator, f operate.Finder[V], n int) iter.Seq2[V, error] {
+	size := min(cmp.Or(n, pageRows)+1, pageRows)
 	return func(yield func(V, error) bool) {
 		for after, isLast := "", false; !isLast; {
-			p, err := f.Page(ctx, o, after, pageRows)
+			p, err := f.Page(ctx, o, after, size)
 			if err != nil {
 				var none V
 				yield(none, err)

@@ -29,7 +29,7 @@ func (c *tenantList) Run(ctx context.Context, a *app, operator operate.Operator)
 		spare: []string{"CREATED", "ID", "PER MONTH", "PER DAY"},
 		none:  "There are no tenants. The first: `keyadmin tenant create NAME`",
 	}
-	return printList(a, &c.limiting, rowsOf(ctx, operator, operate.FindTenants{}), t, func(v operate.TenantView) []string {
+	return printList(a, &c.limiting, rowsOf(ctx, operator, operate.FindTenants{}, c.rows(a)), t, func(v operate.TenantView) []string {
 		return slices.Concat([]string{v.ID, v.Name, v.Plan}, v.LimitTexts(), []string{v.Status(), v.CreatedAt})
 	})
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
@@ -114,20 +113,4 @@ func TestUsageExportTo(t *testing.T) {
 	s.want(exitDone, "No hour since 2026-03-01T11:00:00Z is closed.", "usage", "export", "--format", "csv", "--since", "1h")
 	const noon = "2026-03-01T12:00:00Z"
 	s.want(exitDone, "0 events of "+noon+" to "+noon, "usage", "export", "--format", "csv", "--since", noon)
-}
-
-// Usage of a tenant that is not in the list has its ID as name.
-func TestVerifyNamesTenants(t *testing.T) {
-	t.Parallel()
-	s := newMigrated(t, testkit.SQLite(t))
-	store, stranger := s.store(), id.Tenant{7}
-	g := s.gateway(store, "gw-1", "127.0.0.1:1")
-	rows := []keystore.UsageRow{{Tenant: stranger, Outcome: "key_banned", Hour: instant.Of(s.now.Add(-2 * time.Hour)).Truncate(time.Hour), Requests: 9}}
-	must.Do(t, store.AddUsage(t.Context(), g.Registration, 1, rows, nil))
-	g.UsageThrough = instant.Of(s.now)
-	g.follow()
-	r := s.want(exitDone, "1 event of", "usage", "export", "--format", "csv", "--verify", "-o", "csv")
-	if want := stranger.String() + "," + stranger.String() + ",1,9,0,0"; !strings.Contains(r.stdout, want) {
-		t.Errorf("%s\nwant %s", r.stdout, want)
-	}
 }

@@ -235,7 +235,7 @@ func TestCalls(t *testing.T) {
 		{404, "DELETE /gateways/gw-9", "", `no gateway`},
 		{200, "GET /gateways/lost", "", `[]`},
 		{404, "DELETE /gateways/lost/" + id, "", `no refusal`},
-		{400, "DELETE /gateways/lost/x", "", `neither the ID of a key nor of a tenant`},
+		{404, "DELETE /gateways/lost/x", "", `no refusal`},
 		{201, "POST /tenants", `{"name":"gone"}`, `"name": "gone"`},
 		{200, "PATCH /tenants/gone", `{"name":"going"}`, `"name": "going"`},
 		{200, "DELETE /tenants/going", "", `"name": "going"`},

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"petgate/shared/core/id"
 	"petgate/shared/keystore"
 )
 
@@ -122,16 +121,6 @@ func (a ForgetGateway) Prepare(ctx context.Context, o Operator) (Operation, erro
 // DropLost is the argument of gateway drop.
 type DropLost struct {
 	ID string `arg:"" json:"id" required:"" help:"The key's or the tenant's ID, as gateway lost shows it."`
-}
-
-// Check refuses what cannot be an ID.
-func (a DropLost) Check() error {
-	_, notKey := id.ParseKey(a.ID)
-	_, notTenant := id.ParseTenant(a.ID)
-	if notKey != nil && notTenant != nil {
-		return ArgumentError(fmt.Sprintf("%q is neither the ID of a key nor of a tenant (`keyadmin gateway lost` shows the IDs)", a.ID))
-	}
-	return nil
 }
 
 // Prepare prepares the end of the lost refusals of a key or of a tenant's lost suspension.
