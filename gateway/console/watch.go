@@ -141,8 +141,8 @@ func (w *watch) refresh(now time.Time) {
 		stateCell, lag, rate, refusedRate := status(operate.OrDash(state), state == keystore.GatewayLive || err != nil), "-", "-", "-"
 		if err == nil {
 			lag = fmt.Sprint(views[i].Lag)
-			if cure := cureOf(f.Gateway, state); cure != "" {
-				found.add(name, service.Problem{Detail: cure})
+			if problem, cure := operate.GatewayTrouble(f.Gateway, state); problem != "" {
+				found.add(name, service.Problem{Detail: problem + ". The cure: " + cure})
 			}
 		}
 		if f.Err != nil {
