@@ -194,6 +194,7 @@ func TestMistakes(t *testing.T) {
 		{"/console/plans", "name=x&minute=5&month=4", 422, "raise the month limit"},
 		{"/console/plans/update", "plan=free", 422, "Give at least one value"},
 		{"/console/plans", "name=%zz", 400, "cannot be read"},
+		{"/console/tenants", "name=pto_" + strings.Repeat("a", 38), 400, "No field of this form is for a token"},
 		{"/console/tenants", "name=x&plan=%00", 422, "not text"},
 		{"/console/tenants", "name=%ff&plan=free", 422, "not text"},
 		{"/console/tenants/%ff/suspend", "sure=yes", 400, "not text"},

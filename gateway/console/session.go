@@ -11,7 +11,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
@@ -183,10 +182,10 @@ func toLogin(w http.ResponseWriter, r *http.Request, query string) {
 const tokenPasted = "Use the ID of the key, key_…. The token is not repeated here. If it was in the address of a page, the history of the " +
 	"browser has it now: rotate its key."
 
-// hasToken reports whether a value is or contains a token.
+// hasToken reports whether a value has a token.
 func hasToken(values url.Values) bool {
 	for _, all := range values {
-		if apikey.IsIn([]byte(strings.Join(all, " "))) {
+		if operate.HasToken(strings.Join(all, " ")) {
 			return true
 		}
 	}

@@ -116,7 +116,7 @@ func (v *visit) read(r *http.Request, c *call, body []byte, into reflect.Value) 
 	for _, texts := range []values{given, shared} {
 		for name, all := range texts {
 			isToken := name == tokenField && c.hasBody()
-			if slices.ContainsFunc(all, func(text string) bool { return !isToken && hasToken(text) }) {
+			if slices.ContainsFunc(all, func(text string) bool { return !isToken && operate.HasToken(text) }) {
 				bad = append(bad, operate.Mistake{Name: name, Text: "it has a token, which is not repeated here: use an ID. If the token was in the address of a call, replace its key"})
 				delete(texts, name)
 			}

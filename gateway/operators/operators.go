@@ -37,7 +37,6 @@ import (
 	"time"
 
 	"petgate/gateway/quotas/authfailures"
-	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
@@ -387,8 +386,3 @@ func (v *visit) withToken(k keystore.Key) (operate.KeyView, error) {
 	}
 	return view, nil
 }
-
-var operatorToken = regexp.MustCompile(`pto_[0-9A-Za-z]{8}`)
-
-// hasToken reports whether a text has the token of a key or of an operator.
-func hasToken(text string) bool { return apikey.IsIn([]byte(text)) || operatorToken.MatchString(text) }

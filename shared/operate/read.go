@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"petgate/shared/core/apikey"
 )
 
 // Argument is one field of a struct of arguments that programs and browsers send.
@@ -83,3 +86,8 @@ func setText(to reflect.Value, text string) error {
 	to.SetBool(is)
 	return nil
 }
+
+var operatorToken = regexp.MustCompile(`pto_[0-9A-Za-z]{8}`)
+
+// HasToken reports whether a text has the token of a key or of an operator.
+func HasToken(text string) bool { return apikey.IsIn([]byte(text)) || operatorToken.MatchString(text) }
