@@ -128,11 +128,12 @@ func (w *watch) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	found, err := w.app.store.FindBans(ctx, id.Tenant{}, "", math.MaxInt32)
+	if err != nil {
+		return err
+	}
 	bans := map[string]int{}
-	for ban, err := range w.app.store.Bans(ctx) {
-		if err != nil {
-			return err
-		}
+	for _, ban := range found {
 		bans[ban.Tenant.String()]++
 	}
 	w.gateways, w.bans = gateways, bans

@@ -259,7 +259,7 @@ func TestBanHoldsAtOnceAndIsWritten(t *testing.T) {
 			t.Errorf("banned until %d here, want %d", e.BannedUntil, until)
 		}
 		eventually(t, "the ban arrives elsewhere", func() bool { e, _ := other.Lookup(hash); return e.BannedUntil == until && e.BanIsAutomatic })
-		bans, err := keystore.Collect(store.Bans(t.Context()))
+		bans, err := store.FindBans(t.Context(), id.Tenant{}, "", 99)
 		if err != nil || len(bans) != 1 || bans[0].By != "gw-1" || bans[0].Reason != "30 strikes" {
 			t.Errorf("bans: %+v, %v", bans, err)
 		}
@@ -309,7 +309,7 @@ func TestManyBansAreWrittenSlowly(t *testing.T) {
 	var writing sync.WaitGroup
 	writing.Go(func() { d.writeBans(ctx) })
 	written := func() int {
-		bans, err := keystore.Collect(store.Bans(t.Context()))
+		bans, err := store.FindBans(t.Context(), id.Tenant{}, "", 99)
 		must.Do(t, err)
 		return len(bans)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
@@ -77,7 +78,7 @@ func TestOutageChangesNothingForWhatIsLoaded(t *testing.T) {
 	proxy.Restore(t)
 	eventually(t, "it follows again", func() bool { _, ok := d.Lookup(late); return ok && d.Fresh(now()) && d.Ready() == nil })
 	eventually(t, "the ban is written", func() bool {
-		bans, err := keystore.Collect(store.Bans(t.Context()))
+		bans, err := store.FindBans(t.Context(), id.Tenant{}, "", 99)
 		return err == nil && len(bans) == 1
 	})
 	eventually(t, "the usage is written", func() bool {

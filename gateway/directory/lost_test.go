@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
@@ -74,7 +75,7 @@ func TestRefusalsSurviveARewind(t *testing.T) {
 			lost = len(refusals)
 		}
 		eventually(t, "the ban is in the database again", func() bool {
-			bans, err := keystore.Collect(store.Bans(t.Context()))
+			bans, err := store.FindBans(t.Context(), id.Tenant{}, "", 99)
 			return err == nil && len(bans) == 1
 		})
 		last, err = store.LastEvent(t.Context())

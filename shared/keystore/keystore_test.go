@@ -209,7 +209,7 @@ func TestTenants(t *testing.T) {
 		want.Suspended = false
 		got, change, err = s.Resume(ctx, tenant.ID)
 		step("resume", got, change, err, 7)
-		wantEqual(t, "tenants", must.Get[[]keystore.Tenant](t)(keystore.Collect(s.Tenants(ctx))), []keystore.Tenant{want})
+		wantEqual(t, "tenants", must.Get[[]keystore.Tenant](t)(s.FindTenants(ctx, keystore.TenantFilter{}, "", 999)), []keystore.Tenant{want})
 		wantEqual(t, "events", kinds(t, s), []string{
 			keystore.TenantCreated, keystore.TenantPlanSet, keystore.TenantQuotaSet, keystore.TenantQuotaSet, keystore.TenantQuotaSet,
 			keystore.TenantSuspended, keystore.TenantResumed,
@@ -471,7 +471,7 @@ func TestBans(t *testing.T) {
 		add("a shorter one", keystore.Ban{Key: key.ID, Until: c.millis() + 1000, Reason: "x"}, ban, 3)
 		longer := keystore.Ban{Key: key.ID, Tenant: key.Tenant, Until: c.millis() + 90_000, Reason: "abuse", Notice: "Stop.", By: "ada", ImposedAt: c.millis()}
 		add("a longer one", keystore.Ban{Key: key.ID, Until: longer.Until, Reason: "abuse", Notice: "Stop."}, longer, 4)
-		wantEqual(t, "bans", must.Get[[]keystore.NamedBan](t)(keystore.Collect(s.Bans(ctx))), []keystore.NamedBan{{Ban: longer, KeyName: key.Name, TenantName: "acme"}})
+		wantEqual(t, "bans", must.Get[[]keystore.NamedBan](t)(s.FindBans(ctx, id.Tenant{}, "", 99)), []keystore.NamedBan{{Ban: longer, KeyName: key.Name, TenantName: "acme"}})
 		wantEqual(t, "number of bans", must.Get[int](t)(s.CountBans(ctx)), 1)
 
 		change, err = s.LiftBan(ctx, key.ID)
@@ -485,7 +485,7 @@ func TestBans(t *testing.T) {
 		if _, change, err := s.AddBan(ctx, longer); err != nil || change != 5 {
 			t.Errorf("a lifted ban came back: change %d, %v", change, err)
 		}
-		wantEqual(t, "bans", must.Get[[]keystore.NamedBan](t)(keystore.Collect(s.Bans(ctx))), []keystore.NamedBan{})
+		wantEqual(t, "bans", must.Get[[]keystore.NamedBan](t)(s.FindBans(ctx, id.Tenant{}, "", 99)), []keystore.NamedBan{})
 		wantEqual(t, "number of bans", must.Get[int](t)(s.CountBans(ctx)), 0)
 		_, _, err = s.AddBan(ctx, keystore.Ban{Key: id.Key{1}, Until: c.millis() + 1})
 		wantError(t, err, keystore.ErrNotFound)
@@ -539,7 +539,7 @@ func TestUnavailable(t *testing.T) {
 	server := testkit.StartPostgres(t)
 	s := keystore.New(open(t, server.URL), nil, nil, "ada")
 	server.Kill(t)
-	_, err := keystore.Collect(s.Tenants(context.Background()))
+	_, err := s.FindTenants(context.Background(), keystore.TenantFilter{}, "", 999)
 	wantError(t, err, keystore.ErrUnavailable, "DATABASE_URL")
 	_, _, err = s.CreateTenant(context.Background(), keystore.TenantSpec{Name: "x", Plan: "free"})
 	wantError(t, err, keystore.ErrUnavailable)

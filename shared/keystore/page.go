@@ -72,22 +72,12 @@ func Collect[T any](list iter.Seq2[T, error]) ([]T, error) {
 	return all, nil
 }
 
-// Tenants lists all tenants, ordered by the bytes of their names.
-func (s *Store) Tenants(ctx context.Context) iter.Seq2[Tenant, error] {
-	return rows[Tenant](ctx, s, "list tenants", tenantsFrom, "", math.MaxInt32)
-}
-
 // Keys lists the keys of one tenant, or all keys if tenant is zero, the oldest first.
 func (s *Store) Keys(ctx context.Context, tenant id.Tenant) iter.Seq2[Key, error] {
 	if tenant.IsZero() {
 		return rows[Key](ctx, s, "list keys", keysByAge)
 	}
 	return rows[Key](ctx, s, "list keys", keysOfTenant, tenant)
-}
-
-// Bans lists the current bans, ordered by their end.
-func (s *Store) Bans(ctx context.Context) iter.Seq2[NamedBan, error] {
-	return rows[NamedBan](ctx, s, "list bans", bansFound, s.now(), 0, "", math.MaxInt32)
 }
 
 // likeText escapes the characters that have a meaning in a pattern of LIKE.

@@ -147,7 +147,7 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		if tenant := must.Get[keystore.Tenant](t)(s.Tenant(ctx, "globex")); !tenant.Suspended {
 			t.Error("the suspension is lost")
 		}
-		bans := must.Get[[]keystore.NamedBan](t)(keystore.Collect(s.Bans(ctx)))
+		bans := must.Get[[]keystore.NamedBan](t)(s.FindBans(ctx, id.Tenant{}, "", 99))
 		if len(bans) != 2 || bans[0].Until != grace || bans[0].Notice != "wait" {
 			t.Errorf("bans: %+v", bans)
 		}
@@ -345,7 +345,7 @@ func TestRestoreOfAnotherSchema(t *testing.T) {
 			wantEqual(t, "keys", keys, []string{
 				"app test true [10.0.0.0/8] {0 0 0}", "ci live true [] {0 0 0}", "crawler live true [] {0 0 0}", "leaked live false [] {0 0 0}",
 			})
-			bans := must.Get[[]keystore.NamedBan](t)(keystore.Collect(s.Bans(ctx)))
+			bans := must.Get[[]keystore.NamedBan](t)(s.FindBans(ctx, id.Tenant{}, "", 99))
 			if len(bans) != 1 || bans[0].Notice != "call us" || bans[0].Automatic {
 				t.Errorf("bans: %+v", bans)
 			}
