@@ -18,7 +18,8 @@ import (
 // metrics are the metrics of the edge. No label has a tenant, a key, a path or a client's address, because we cannot limit their
 // number.
 type metrics struct {
-	requests map[string]prometheus.Counter // by outcome
+	requests [reasons]prometheus.Counter
+	own      map[string]prometheus.Counter // of what the gateway answers itself, by outcome
 	noRoute  *routeMetrics                 // of requests that were answered before their operation was known
 	ofRoutes sync.Map                      // by operation: of all that were ever served
 	of       func(operation string) *routeMetrics
@@ -53,7 +54,7 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 		Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 	}, []string{"operation"})
 	m := &metrics{
-		requests: map[string]prometheus.Counter{},
+		own: map[string]prometheus.Counter{},
 		bans: make.NewCounter(prometheus.CounterOpts{
 			Name: "petgate_gateway_bans_total",
 			Help: "Bans that this gateway imposed.",
@@ -70,11 +71,11 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 	for why := access.OtherEnvironment; why.IsOfKey(); why++ {
 		m.ended[why] = ended.WithLabelValues(strings.ReplaceAll(why.String(), " ", "_"))
 	}
-	for _, outcome := range answers.Outcomes {
-		m.requests[outcome] = requests.WithLabelValues(outcome)
+	for _, outcome := range append([]string{none.row().Name}, answers.Outcomes...) {
+		m.own[outcome] = requests.WithLabelValues(outcome)
 	}
-	for _, row := range table {
-		m.requests[row.Name] = requests.WithLabelValues(row.Name)
+	for r, row := range table {
+		m.requests[r] = requests.WithLabelValues(row.Name)
 	}
 	m.of = func(operation string) *routeMetrics {
 		of := &routeMetrics{seconds: seconds.WithLabelValues(operation)}
@@ -98,7 +99,11 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 }
 
 func (m *metrics) observe(x *exchange, took time.Duration) {
-	m.requests[x.outcome()].Inc()
+	if x.answer != nil {
+		m.own[x.outcome()].Inc()
+	} else {
+		m.requests[x.refusal.reason].Inc()
+	}
 	if x.isKnown && x.why.IsOfKey() {
 		m.ended[x.why].Inc()
 	}

@@ -112,6 +112,9 @@ func checkPath(path []byte) error {
 
 // isDots reports whether a segment is "." or "..", also if encoded. It ignores parameters, as some servers do.
 func isDots(segment []byte) bool {
+	if len(segment) == 0 || segment[0] != '.' && segment[0] != '%' {
+		return false
+	}
 	segment, _, _ = bytes.Cut(segment, []byte{';'})
 	return slices.ContainsFunc(dots, func(d string) bool { return EqualFold(segment, d) })
 }
