@@ -63,7 +63,7 @@ func (c *Config) shared() map[string]string {
 		"key-prefix":                c.KeyPrefix,
 		"redis-url":                 strings.Join(c.quotas(), ","),
 		"redis-prefix":              c.RedisPrefix,
-		"limits-on-outage":          c.LimitsOnOutage.String(),
+		"limits-on-outage":          string(c.LimitsOnOutage),
 		"directory-max-age":         c.DirectoryMaxAge.String(),
 		"auth-failures-per-minute":  strconv.Itoa(c.AuthFailures),
 		"ban-after":                 strconv.Itoa(c.BanAfter),

@@ -1,6 +1,7 @@
 package quotas
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -12,25 +13,18 @@ import (
 )
 
 // Outage is what a gateway does while Redis does not decide.
-type Outage uint8
+type Outage string
 
 const (
 	// Share lets each gateway admit its share of what was left at the last answer from Redis.
-	Share Outage = iota
+	Share Outage = "share"
 	// Refuse returns ErrUndecided: only requests that Redis has counted are admitted.
-	Refuse
+	Refuse Outage = "refuse"
 )
 
-func (o Outage) String() string { return [...]string{"share", "refuse"}[o] }
-
-// UnmarshalText reads what String writes. The settings use it.
+// UnmarshalText is used by the settings.
 func (o *Outage) UnmarshalText(text []byte) error {
-	switch string(text) {
-	case "share":
-		*o = Share
-	case "refuse":
-		*o = Refuse
-	default:
+	if *o = Outage(text); *o != Share && *o != Refuse {
 		return fmt.Errorf("%q is not a valid value: use share or refuse", text)
 	}
 	return nil
@@ -80,21 +74,11 @@ type Leavers interface {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Prefix == "" {
-		c.Prefix = "petgate:"
-	}
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
-	if c.Budget == 0 {
-		c.Budget = 50 * time.Millisecond
-	}
-	if c.Rule == (quota.Rule{}) {
-		c.Rule = quota.Product
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Prefix, c.Budget, c.OnOutage = cmp.Or(c.Prefix, "petgate:"), cmp.Or(c.Budget, 50*time.Millisecond), cmp.Or(c.OnOutage, Share)
+	c.Rule, c.Log = cmp.Or(c.Rule, quota.Product), cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return c
 }
 

@@ -179,10 +179,6 @@ func mustTake(t testing.TB, l Quotas, a Request) quota.Verdict {
 	return v
 }
 
-func milliseconds(d time.Duration) string {
-	return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
-}
-
 var errTest = errors.New("test")
 
 func openQuotas(t testing.TB, cfg Config) Quotas {

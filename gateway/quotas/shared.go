@@ -28,7 +28,8 @@ type Shared struct {
 	redis    *redis.Redis
 	seen     *lastSeen
 	share    *localShare
-	clock    clock
+	begin    instant.Millis // the first reading of the host's clock
+	started  time.Time      // the same instant, with a monotonic reading
 	fleet    *fleet
 	evicting atomic.Bool           // at the last check, Redis was set to evict records
 	left     []entry               // by an earlier process of this gateway: see outageRecord
@@ -40,7 +41,7 @@ type Shared struct {
 
 // newShared returns quotas that are to be started.
 func newShared(cfg Config) *Shared {
-	s := &Shared{config: cfg, seen: newLastSeen(cfg.Rule), clock: newClock(cfg.Clock), fleet: newFleet(cfg.Rule.Window())}
+	s := &Shared{config: cfg, seen: newLastSeen(cfg.Rule), begin: instant.Of(cfg.Clock()), started: time.Now(), fleet: newFleet(cfg.Rule.Window())}
 	s.share = newLocalShare(store.NewMemory(cfg.Rule, nil), func(t id.Tenant) instant.Millis { return s.redis.Now(t) })
 	return s
 }
@@ -262,7 +263,7 @@ func (s *Shared) changed(down bool, cause error) {
 	if redis.IsRefused(cause) {
 		level = slog.LevelError // it does not end by itself
 	}
-	s.config.Log.Log(context.Background(), level, "quotas are decided without Redis", "how", s.config.OnOutage.String(),
+	s.config.Log.Log(context.Background(), level, "quotas are decided without Redis", "how", s.config.OnOutage,
 		"error", redis.Explain(cause))
 }
 
@@ -286,7 +287,7 @@ func (s *Shared) Health(ctx context.Context) (problems []error) {
 		problems = append(problems, unsavedProblem(*err))
 	}
 	if s.redis.IsDown() {
-		problem := errors.New("Redis does not answer: quotas are decided without it (" + s.config.OnOutage.String() + ")")
+		problem := errors.New("Redis does not answer: quotas are decided without it (" + string(s.config.OnOutage) + ")")
 		if cause := s.redis.Cause(); cause != nil {
 			problem = fmt.Errorf("%w: %w", problem, redis.Explain(cause))
 		}
@@ -335,8 +336,8 @@ func (s *Shared) Close(context.Context) error {
 	return errors.Join(s.redis.Close(), s.save())
 }
 
-// now dates what this gateway remembers.
-func (s *Shared) now() instant.Millis { return s.clock.now() }
+// now dates what this gateway remembers: it is the host's clock without its steps since the start.
+func (s *Shared) now() instant.Millis { return s.begin.Add(time.Since(s.started)) }
 
 // skew is how far the clock of Redis is ahead of the host's.
 func (s *Shared) skew() time.Duration { return s.redis.Skew(s.config.Clock()) }

@@ -3,6 +3,7 @@ package redis
 import (
 	"cmp"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,10 +83,5 @@ func (r *Redis) Cause() error {
 
 // HasAnswered reports whether any server has ever answered this gateway.
 func (r *Redis) HasAnswered() bool {
-	for _, b := range r.servers.all() {
-		if b.heard.Load() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.servers.all(), func(b *batcher) bool { return b.heard.Load() })
 }

@@ -56,18 +56,10 @@ paths:
   /v1/pets/{petId}: {get: {x-scope: 'pets:read', x-cost: 5}}
 `
 
+// newRig starts a rig. An empty document is that of the pets.
 func newRig(t *testing.T, limits []plan.Limits, document string) *rig {
 	t.Helper()
-	p := newTape(t, testkit.StartRedis(t).Addr, quota.Product)
-	r := startRig(t, limits, p.addr, document)
-	r.tape = p
-	return r
-}
-
-// startRig is newRig without a tape. An empty document is that of the pets.
-func startRig(t *testing.T, limits []plan.Limits, redis, document string) *rig {
-	t.Helper()
-	r := &rig{dear: 1}
+	r := &rig{dear: 1, tape: newTape(t, testkit.StartRedis(t).Addr, quota.Product)}
 	upstream := func(units int64) string {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			r.seen.Add(units)
@@ -78,7 +70,7 @@ func startRig(t *testing.T, limits []plan.Limits, redis, document string) *rig {
 		return server.URL
 	}
 	spec := fleet.Spec{
-		Database: testkit.SQLite(t), Redis: "redis://" + redis, Gateways: 3, Upstreams: upstream(1),
+		Database: testkit.SQLite(t), Redis: "redis://" + r.tape.addr, Gateways: 3, Upstreams: upstream(1),
 		GatewayEnv: []string{"GATEWAY_BAN_AFTER=0", "GATEWAY_ACCESS_LOG=false", "GATEWAY_LOG_LEVEL=warn", "GATEWAY_LIMITS_ON_OUTAGE=refuse"},
 	}
 	if document != "" {
@@ -294,12 +286,10 @@ func TestExactnessOfStoppedGateways(t *testing.T) {
 func stopGateways(t *testing.T) (unsure int64) {
 	t.Helper()
 	const requests, lasting = 12_000, 20 * time.Second
-	// The run is shorter than a window and uses each limit up.
-	r := startRig(t, mixed(24, 1, 7, 60), testkit.StartRedis(t).Addr, two)
+	r := newRig(t, mixed(24, 1, 7, 60), two)
 	ended := make(chan struct{})
 	var stopping sync.WaitGroup
 	var stops atomic.Int64
-	began := time.Now()
 	for i, g := range r.Gateways {
 		random := rand.New(rand.NewPCG(uint64(i), 11))
 		stopping.Go(func() {
@@ -322,22 +312,12 @@ func stopGateways(t *testing.T) (unsure int64) {
 	r.drive(driving, t, requests, lasting)
 	close(ended)
 	stopping.Wait()
-	if took := time.Since(began); took > 59*time.Second {
-		t.Fatalf("the run took %v, longer than a window", took)
-	}
-	sum := int64(0)
-	for _, m := range r.tenants {
-		used, cheap := m.used.Load(), m.tried.Load()/3-1
-		if used > m.least() || used < min(m.least(), cheap)-m.unsure.Load() || m.cap.Day != 0 && m.usedOfCap.Load() > m.cap.Minute {
-			t.Errorf("%s: %d units admitted by %d requests, the limits are %+v; %d of a key with %+v", m.key, used, m.tried.Load(), m.limits, m.usedOfCap.Load(), m.cap)
-		}
-		sum += m.least()
-	}
+	r.judge(t, r.tape.replay(t, quota.Product))
 	all := r.total()
 	t.Logf("figure: gateways stopped and continued at random: %d requests, %d stops of 10 to 2,000 ms, %d admitted, %d refused: "+
 		"none too many, %d refused without Redis", all.tried, stops.Load(), all.ok, all.refused, all.unsure)
-	if seen := r.seen.Load(); all.lost != 0 || seen != all.used || stops.Load() < 30 || all.tried < 3*sum {
-		t.Errorf("%+v, %d units seen upstream, %d stops, where the limits are %d", all, seen, stops.Load(), sum)
+	if all.lost != 0 || stops.Load() < 30 || all.refused < all.ok {
+		t.Errorf("%+v, %d stops", all, stops.Load())
 	}
 	return all.unsure
 }

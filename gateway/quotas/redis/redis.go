@@ -85,7 +85,7 @@ const (
 	Decided            // Redis has decided
 	Remembered         // a remembered refusal answers it
 	Undecided          // the caller has to decide; Redis may have charged it if its answer was lost
-	again              // Take repeats it: no server of the cluster serves its slot at the moment
+	again              // Take repeats it, for the budget at most: no server of the cluster serves its slot at the moment
 )
 
 // Redis holds the connections to all servers.
@@ -138,32 +138,26 @@ func (r *Redis) Start(ctx context.Context) {
 
 // Take decides one request. The verdict is valid if the outcome is Decided or Remembered.
 func (r *Redis) Take(q store.Call) (v quota.Verdict, o Outcome) {
-	if o = r.batcher(q.Tenant).take(&q, &v); o == again {
-		o = r.takeAgain(&q, &v)
-	}
-	return v, o
-}
-
-// takeAgain repeats a request until the tenant's slot is served, for the budget at most. The server stays up for its other tenants.
-func (r *Redis) takeAgain(q *store.Call, v *quota.Verdict) (o Outcome) {
-	for began := time.Now(); time.Since(began) < r.cfg.Budget; {
-		time.Sleep(slotPause)
-		if o = r.batcher(q.Tenant).take(q, v); o != again {
-			return o
+	for began := time.Now(); ; time.Sleep(slotPause) {
+		if o = r.batcher(q.Tenant).take(&q, &v); o != again {
+			return v, o
+		}
+		if time.Since(began) >= r.cfg.Budget { // the server stays up for its other tenants
+			return v, Undecided
 		}
 	}
-	return Undecided
 }
 
 // HasHeard reports whether the tenant's server has ever answered this gateway.
 func (r *Redis) HasHeard(t id.Tenant) bool { return r.batcher(t).heard.Load() }
 
-// Peek returns current figures of a record. It fails immediately while the tenant's server is down.
+// Peek returns current figures of a record. It fails immediately while the tenant's server is down. Its call does not end if ctx is canceled: that
+// would look as if Redis did not answer.
 func (r *Redis) Peek(ctx context.Context, d store.Demand) (quota.Verdict, error) {
 	results := make([]store.Result, 1)
 	d.Want, d.Unreported = 0, quota.Use{}
-	err := r.ask(ctx, r.batcher(d.Tenant), func(ctx context.Context) error {
-		return r.store.DecideBatch(ctx, 0, []store.Demand{d}, results)
+	err := r.batcher(d.Tenant).ask(func() error {
+		return r.store.DecideBatch(context.WithoutCancel(ctx), 0, []store.Demand{d}, results)
 	})
 	if err == nil {
 		err = results[0].Err
@@ -186,17 +180,11 @@ func (r *Redis) Resume() {
 // Allow takes one from the bucket with this name, by redis_rate. It fails immediately while the name's server is down.
 func (r *Redis) Allow(ctx context.Context, name string, limit redis_rate.Limit) (result *redis_rate.Result, err error) {
 	name = r.cfg.Prefix + name
-	err = r.ask(ctx, r.batcherOf("rate:"+name), func(ctx context.Context) error { // redis_rate adds this prefix
-		result, err = redis_rate.NewLimiter(r.client).Allow(ctx, name, limit)
+	err = r.batcherOf("rate:" + name).ask(func() error { // redis_rate adds this prefix
+		result, err = redis_rate.NewLimiter(r.client).Allow(context.WithoutCancel(ctx), name, limit)
 		return err
 	})
 	return result, err
-}
-
-// ask makes one call outside the batches. The call does not end if ctx is canceled: that would look as if Redis did not
-// answer.
-func (r *Redis) ask(ctx context.Context, b *batcher, call func(context.Context) error) error {
-	return b.ask(func() error { return call(context.WithoutCancel(ctx)) })
 }
 
 // IsDown reports whether any server is down.

@@ -254,9 +254,10 @@ func (r *script) read(reply []byte, demands []store.Demand, results []store.Resu
 			month = nil // an earlier version has put something else there
 		}
 		asked := d.Quota()
-		remark, granted, retrySlice := byte(remarkNone), asked.Units(asked.Want)/asked.Units(1), int64(0)
+		lacked, retrySlice := asked.Units(asked.Want), int64(0)
+		remark, granted := byte(remarkNone), lacked/asked.Units(1)
 		if len(remarks) >= remarkBytes && binary.LittleEndian.Uint32(remarks) == uint32(i) {
-			remark, remarks = remarks[4], remarks[remarkBytes:]
+			lacked, remark, remarks = 0, remarks[4], remarks[remarkBytes:]
 		}
 		isLost := remark&remarkLost != 0
 		if remark &^= remarkLost; remark == remarkLimited {
@@ -270,10 +271,8 @@ func (r *script) read(reply []byte, demands []store.Demand, results []store.Resu
 		var v quota.Verdict
 		var err error
 		switch remark {
-		case remarkNone:
-			v, err = r.rule.VerdictFrom(summary, month, now, &asked)
-		case remarkGranted, remarkLimited:
-			v, err = r.rule.Verdict(summary, month, now, &asked, granted, retrySlice)
+		case remarkNone, remarkGranted, remarkLimited:
+			v, err = r.rule.Verdict(summary, month, now, &asked, granted, retrySlice, lacked)
 		case remarkWrongType, remarkWrongLength, remarkWrongVersion:
 			problem := [...]string{
 				remarkWrongType: "wrong type", remarkWrongLength: "wrong length", remarkWrongVersion: "wrong version",

@@ -16,6 +16,9 @@ import (
 // LimitMax is the largest limit. It is well below what quota records can hold: they have 32 bits for each count.
 const LimitMax = 1_000_000_000
 
+// CostMax is the largest cost of a request, in units.
+const CostMax = 1000
+
 // The names of the policies, the shortest period first.
 const (
 	Minute = "minute"
@@ -116,6 +119,17 @@ func (l Limits) Check() error {
 				policy, limit, shorter, l.Of(shorter))
 		}
 		shorter = policy
+	}
+	return nil
+}
+
+// Admit returns an error that names the operation and the limit if a request of this cost can never be admitted.
+func (l Limits) Admit(operation string, cost int64) error {
+	for policy, limit := range l.Set() {
+		if cost > limit {
+			return fmt.Errorf("a request of operation %s costs %d, so a %s limit of %d never admits it: raise the limit, or lower its x-cost",
+				operation, cost, policy, limit)
+		}
 	}
 	return nil
 }

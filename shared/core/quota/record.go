@@ -127,28 +127,19 @@ func decodeSummary(src, month []byte) (s summary, err error) {
 
 // Verdict returns the verdict of a decision on d that was made elsewhere. src is the record's summary after it, and month is its month
 // or empty. retrySlice is the slice whose release lets the minute admit one more request, if it does not do so already.
-func (r Rule) Verdict(src, month []byte, now instant.Millis, d *Demand, granted, retrySlice int64) (v Verdict, err error) {
+//
+// If lacked is not 0, src is from before the decision, which charged that many units to the record's current slice, also its newest. The
+// oldest slice is then retrySlice.
+func (r Rule) Verdict(src, month []byte, now instant.Millis, d *Demand, granted, retrySlice, lacked int64) (v Verdict, err error) {
 	s, err := decodeSummary(src, month)
 	if err != nil {
 		return v, err
+	}
+	if lacked != 0 {
+		s.count, s.dayUsed, s.sum, retrySlice = s.count+uint32(lacked), s.dayUsed+uint32(lacked), s.sum+lacked, s.oldest
 	}
 	b := d.bounds()
 	r.describe(&v, &s, now, &b, granted, retrySlice)
-	return v, nil
-}
-
-// VerdictFrom is Verdict with a src from before the decision. The decision then charged all wanted requests, within the limits, to the
-// record's current slice, which is also its newest.
-func (r Rule) VerdictFrom(src, month []byte, now instant.Millis, d *Demand) (v Verdict, err error) {
-	s, err := decodeSummary(src, month)
-	if err != nil {
-		return v, err
-	}
-	b, units := d.bounds(), d.Units(d.Want)
-	s.count += uint32(units)
-	s.dayUsed += uint32(units)
-	s.sum += units
-	r.describe(&v, &s, now, &b, units/b.cost, s.oldest)
 	return v, nil
 }
 
