@@ -94,11 +94,20 @@ func nextElement(list []byte) (element, rest []byte) {
 	return Trim(element), rest
 }
 
-// ParseDigits reads 1*DIGIT.
-func ParseDigits(b []byte) (n int64, ok bool) { return parse(b, 10) }
+// ParseDigits reads 1*DIGIT. It takes at most 18 digits after leading zeros, so the number cannot overflow. Each response needs it
+// twice: package strconv takes longer.
+func ParseDigits(b []byte) (n int64, ok bool) {
+	for _, c := range b {
+		if n >= 1e17 || !is(c, digitByte) {
+			return 0, false
+		}
+		n = n*10 + int64(c-'0')
+	}
+	return n, len(b) > 0
+}
 
-func parse(digits []byte, base int) (n int64, ok bool) {
-	u, err := strconv.ParseUint(string(digits), base, 63) // it takes no sign
+func parseHex(digits []byte) (n int64, ok bool) {
+	u, err := strconv.ParseUint(string(digits), 16, 63) // it takes no sign
 	return int64(u), err == nil
 }
 
@@ -109,7 +118,7 @@ func parseChunkSize(line []byte) (n int64, ok bool) {
 	if semicolon := bytes.IndexByte(line, ';'); semicolon >= 0 {
 		digits, extensions = line[:semicolon], line[semicolon:]
 	}
-	n, ok = parse(digits, 16)
+	n, ok = parseHex(digits)
 	return n, ok && areExtensions(extensions)
 }
 
@@ -174,6 +183,6 @@ func unhex(b []byte) (c byte, ok bool) {
 	if len(b) < len("%00") {
 		return 0, false
 	}
-	n, ok := parse(b[1:len("%00")], 16)
+	n, ok := parseHex(b[1:len("%00")])
 	return byte(n), ok
 }
