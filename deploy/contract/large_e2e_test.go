@@ -26,7 +26,7 @@ func TestLargeDocuments(t *testing.T) {
 	var module struct{ Dir string }
 	download := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", "github.com/pb33f/libopenapi@v0.42.4")
 	must.Do(t, json.Unmarshal(must.Get[[]byte](t)(download.Output()), &module))
-	f := fleet.Start(t, fleet.Spec{Database: testkit.SQLite(t), Upstreams: fleet.FixedUpstream(t), GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=0s"}})
+	f := fleet.Start(t, fleet.Spec{Database: testkit.SQLite(t), Upstreams: fleet.FixedUpstream(t)})
 	f.MustKeyadmin(append([]string{"tenant", "create", "acme"}, fleet.Unlimited...)...)
 	for name, refused := range map[string]string{
 		"asana.yaml": "", "docusignv3.1.json": "", "k8s.json": "line 90050: swagger: use OpenAPI 3.0 or 3.1: convert the document",

@@ -14,7 +14,7 @@ import (
 // A call uses its key if it is charged, also if its answer is a refusal. What is refused before that is shown apart.
 func TestLastUse(t *testing.T) {
 	t.Parallel()
-	f := fleet.Start(t, fleet.Spec{Gateways: 1, Upstreams: fleet.FixedUpstream(t), GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=0s"}})
+	f := fleet.Start(t, fleet.Spec{Gateways: 1, Upstreams: fleet.FixedUpstream(t)})
 	f.NewTenant("acme", fleet.Unlimited...)
 	suspended := f.NewTenant("suspended", fleet.Unlimited...)
 	f.MustKeyadmin("tenant", "suspend", "suspended", "--yes")

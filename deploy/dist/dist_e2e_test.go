@@ -88,6 +88,11 @@ func TestDist(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	for _, page := range []string{"README.md", "docs/install.md", "docs/adr/0001-the-database-is-the-only-control-plane.md"} {
+		if _, err := os.Stat(filepath.Join(unpacked, "share/doc/petgate", page)); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // bill is what the test reads of an SPDX document.

@@ -40,11 +40,12 @@ var copied = map[string]string{
 	"lib/systemd/system/petgate-petsvc.service":  "deploy/systemd/petgate-petsvc.service",
 	"lib/systemd/system/petgate-petsvc.socket":   "deploy/systemd/petgate-petsvc.socket",
 	"share/doc/petgate/LICENSE":                  "LICENSE",
-	"share/doc/petgate/README.md":                "README.md",
-	"share/doc/petgate/CHANGELOG.md":             "CHANGELOG.md",
 	"share/doc/petgate/roles.sql":                "deploy/docker/roles.sql",
 	"share/doc/petgate/rules.yml":                "deploy/prometheus/rules.yml",
 }
+
+// pages are what people read, for share/doc/petgate: the links among them lead to where they are.
+var pages = []string{"*.md", "docs/*.*", "docs/adr/*.md"}
 
 // completions are the paths in an archive of keyadmin's completion.
 var completions = map[string]string{
@@ -151,8 +152,14 @@ func (r *release) sharedFiles() (files, error) {
 	if err != nil {
 		return nil, err
 	}
-	shared := files{}
-	for to, from := range copied {
+	shared, sources := files{}, maps.Clone(copied)
+	for _, pattern := range pages {
+		found, _ := filepath.Glob(pattern) // the patterns are well formed
+		for _, page := range found {
+			sources["share/doc/petgate/"+page] = page
+		}
+	}
+	for to, from := range sources {
 		text, err := os.ReadFile(from)
 		if err != nil {
 			return nil, err

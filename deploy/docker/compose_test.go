@@ -1,7 +1,7 @@
 package docker_test
 
 import (
-	"cmp"
+	stdcmp "cmp"
 	"io"
 	"maps"
 	"os"
@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
 	"petgate/gateway/app"
@@ -153,27 +154,28 @@ func TestGracePeriods(t *testing.T) {
 	}
 }
 
-func TestOnlyHAProxyPublishesAPort(t *testing.T) {
-	var published []string
-	for name, s := range load(t).Services {
-		if len(s.Ports) == 0 || isObserver(s.Profiles) {
-			continue
+// One service is public, if PUBLISH says so. The console has keyadmin's rights, and those that observe ask for no password: they are published on
+// the loopback address.
+func TestPublishedPorts(t *testing.T) {
+	published, pinned := map[string][]string{}, regexp.MustCompile(`:v?\d+\.\d+\.\d+$`)
+	services := load(t).Services
+	for name, s := range services {
+		if len(s.Ports) > 0 {
+			published[name] = s.Ports
 		}
-		if name == "console" {
-			_, listens, _ := strings.Cut(s.Environment["GATEWAY_ADMIN_LISTEN"], ":")
-			if !slices.Equal(s.Ports, []string{"127.0.0.1:${CONSOLE_PORT:-9093}:" + listens}) || !strings.HasPrefix(s.Environment["GATEWAY_LISTEN"], "127.") ||
-				!slices.Equal(s.Profiles, []string{"console"}) {
-				t.Errorf("%s publishes %v and listens on %s: it has keyadmin's rights", name, s.Ports, s.Environment["GATEWAY_LISTEN"])
-			}
-			continue
-		}
-		published = append(published, name)
-		if !slices.Equal(s.Ports, []string{"${PUBLISH:-127.0.0.1}:${PORT:-8080}:8080"}) {
-			t.Errorf("%s publishes %v, want one port on the loopback address", name, s.Ports)
+		if isObserver(s.Profiles) && !pinned.MatchString(s.Image) {
+			t.Errorf("%s has the image %s, which is not one version", name, s.Image)
 		}
 	}
-	if !slices.Equal(published, []string{"haproxy"}) {
-		t.Errorf("%v publish a port, want haproxy", published)
+	if diff := cmp.Diff(map[string][]string{
+		"haproxy": {"${PUBLISH:-127.0.0.1}:${PORT:-8080}:8080"}, "console": {"127.0.0.1:${CONSOLE_PORT:-9093}:9090"},
+		"prometheus": {"127.0.0.1:${PROMETHEUS_PORT:-9092}:9090"}, "grafana": {"127.0.0.1:${GRAFANA_PORT:-3000}:3000"}, "jaeger": {"127.0.0.1:${JAEGER_PORT:-16686}:16686"},
+	}, published); diff != "" {
+		t.Error(diff)
+	}
+	console := services["console"]
+	if !strings.HasPrefix(console.Environment["GATEWAY_LISTEN"], "127.") || !slices.Equal(console.Profiles, []string{"console"}) {
+		t.Errorf("the console serves clients on %s, with the profiles %v", console.Environment["GATEWAY_LISTEN"], console.Profiles)
 	}
 }
 
@@ -251,8 +253,8 @@ func TestDataIsKept(t *testing.T) {
 		for _, mount := range s.Volumes {
 			volume, _, _ := strings.Cut(mount, ":")
 			if file, ok := strings.CutPrefix(volume, "./"); ok {
-				if _, err := os.Stat("../../" + file); err != nil {
-					t.Error(err)
+				if _, err := os.Stat("../../" + file); err != nil || !strings.HasSuffix(mount, ":ro") {
+					t.Errorf("%s mounts %s: %v", name, mount, err)
 				}
 			} else if _, ok := c.Volumes[volume]; !ok {
 				t.Errorf("%s mounts %s, which is no declared volume", name, volume)
@@ -281,55 +283,38 @@ func TestEachServiceSeesItsOwnSecrets(t *testing.T) {
 	if len(given) != 7 {
 		t.Errorf("%d readers are given secrets: %v", len(given), given)
 	}
-	inText := regexp.MustCompile(`/run/petgate/([\w${}]+)`)
-	owners := []string{"migrate", "roles"} // the superuser's: they run once, and listen to nothing
+	inText := regexp.MustCompile(`/run/petgate/(\w+)`)
+	readers := map[string]string{"migrate": "owner", "roles": "owner", "console": "console"} // owner: the superuser's, for services that run once and listen to nothing
+	reads := make(map[string][]string)
 	for name, s := range services {
-		reader := cmp.Or(program(s.Image), name)
-		if slices.Contains(owners, name) {
-			reader = "owner"
+		if name == "secrets" {
+			continue
 		}
-		if name == "console" {
-			reader = name
-		}
-		var reads, mounts []string
+		reader := stdcmp.Or(readers[name], program(s.Image), name)
 		texts := append(slices.Concat(s.Command, s.Entrypoint), slices.Collect(maps.Values(s.Environment))...)
 		if s.Healthcheck != nil {
 			texts = append(texts, s.Healthcheck.Test...)
 		}
-		for _, text := range texts {
-			for _, match := range inText.FindAllStringSubmatch(text, -1) {
-				files := []string{match[1]}
-				if rest, ok := strings.CutPrefix(match[1], "$${role}"); ok {
-					files = []string{"gateway" + rest, "petsvc" + rest, "keyadmin" + rest}
-				}
-				for _, file := range files {
-					if !slices.Contains(reads, file) {
-						reads = append(reads, file)
-					}
-				}
+		text, all := strings.Join(texts, "\n"), ""
+		for _, role := range []string{"gateway", "petsvc", "keyadmin"} {
+			all += strings.ReplaceAll(text, "$${role}", role) + "\n"
+		}
+		for _, match := range inText.FindAllStringSubmatch(all, -1) {
+			if reads[reader] = append(reads[reader], match[1]); !slices.Contains(given[reader], match[1]) {
+				t.Errorf("%s reads %s, which it is not given", name, match[1])
 			}
 		}
 		for _, mount := range s.Volumes {
-			if volume, _, _ := strings.Cut(mount, ":"); strings.HasSuffix(volume, "secrets") && name != "secrets" {
-				mounts = append(mounts, mount)
+			if volume, _, _ := strings.Cut(mount, ":"); strings.HasSuffix(volume, "secrets") && mount != reader+"-secrets:/run/petgate:ro" {
+				t.Errorf("%s mounts %s", name, mount)
 			}
 		}
-		if isObserver(s.Profiles) || name == "haproxy" {
-			if len(reads)+len(mounts) > 0 {
-				t.Errorf("%s reads %v and mounts %v, and needs no secrets", name, reads, mounts)
+	}
+	for reader, files := range given {
+		for _, file := range files {
+			if !slices.Contains(reads[reader], file) {
+				t.Errorf("%s is given %s, and does not read it", reader, file)
 			}
-			continue
-		}
-		if name == "secrets" {
-			continue
-		}
-		slices.Sort(reads)
-		slices.Sort(given[reader])
-		if name == "migrate" { // reads one of the files that roles reads
-			reads = given[reader]
-		}
-		if len(mounts) != 1 || mounts[0] != reader+"-secrets:/run/petgate:ro" || !slices.Equal(reads, given[reader]) {
-			t.Errorf("%s mounts %v, reads %v and is given %v", name, mounts, reads, given[reader])
 		}
 	}
 }

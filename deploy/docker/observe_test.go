@@ -1,9 +1,7 @@
 package docker_test
 
 import (
-	"regexp"
 	"slices"
-	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
@@ -13,33 +11,6 @@ import (
 
 // isObserver reports whether a service runs only with the profile observe.
 func isObserver(profiles []string) bool { return slices.Equal(profiles, []string{"observe"}) }
-
-// Prometheus, Grafana and Jaeger ask for no password, so they are published on the loopback address, whatever PUBLISH says.
-func TestObserversArePrivate(t *testing.T) {
-	pinned := regexp.MustCompile(`:v?\d+\.\d+\.\d+$`)
-	published := regexp.MustCompile(`^127\.0\.0\.1:\$\{[A-Z]+_PORT:-\d+\}:\d+$`)
-	observers := 0
-	for name, s := range load(t).Services {
-		if !isObserver(s.Profiles) {
-			continue
-		}
-		observers++
-		if !pinned.MatchString(s.Image) {
-			t.Errorf("%s has the image %s, which is not one version", name, s.Image)
-		}
-		if len(s.Ports) != 1 || !published.MatchString(s.Ports[0]) {
-			t.Errorf("%s publishes %v", name, s.Ports)
-		}
-		for _, mount := range s.Volumes {
-			if strings.HasPrefix(mount, "./") && !strings.HasSuffix(mount, ":ro") {
-				t.Errorf("%s can write %s", name, mount)
-			}
-		}
-	}
-	if observers != 3 {
-		t.Errorf("%d services observe, want Prometheus, Grafana and Jaeger", observers)
-	}
-}
 
 // Prometheus scrapes each admin port of the compose file but the console's, and keeps its data for the objectives.
 func TestPrometheusScrapesEachProgram(t *testing.T) {

@@ -79,7 +79,7 @@ func TestRoles(t *testing.T) {
 
 	pets := f.AddPets("DATABASE_URL=" + as("petsvc", "pets"))
 	gateway := f.AddGateway("DATABASE_URL="+roles["gateway"], "GATEWAY_UPSTREAMS="+pets.URL, "GATEWAY_BAN_AFTER=1",
-		"GATEWAY_DRAIN_DELAY=0s", "GATEWAY_CONSOLE=true", "GATEWAY_OPERATORS_API=true", "GATEWAY_CONSOLE_DATABASE_URL="+roles["keyadmin"])
+		"GATEWAY_CONSOLE=true", "GATEWAY_OPERATORS_API=true", "GATEWAY_CONSOLE_DATABASE_URL="+roles["keyadmin"])
 	key := f.NewTenant("acme", fleet.Unlimited...)
 	c := gateway.Client()
 	defer c.Close()
@@ -126,7 +126,7 @@ func TestRoles(t *testing.T) {
 	f.MustKeyadmin("operator", "revoke", "ci", "--yes")
 
 	// The console needs keyadmin's rights, and says so to a person who signs in without them.
-	lacking := f.AddGateway("DATABASE_URL="+roles["gateway"], "GATEWAY_UPSTREAMS="+pets.URL, "GATEWAY_DRAIN_DELAY=0s", "GATEWAY_CONSOLE=true")
+	lacking := f.AddGateway("DATABASE_URL="+roles["gateway"], "GATEWAY_UPSTREAMS="+pets.URL, "GATEWAY_CONSOLE=true")
 	invite := func(to *fleet.Program) string {
 		_, code, _ := strings.Cut(strings.TrimSpace(f.MustKeyadmin("console", "--gateway", to.ID)), "#")
 		return code

@@ -44,7 +44,6 @@ func TestRevocationWithALaggard(t *testing.T) {
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{
 		Redis: redis, RedisPrefix: prefix, Gateways: 1, Upstreams: fleet.FixedUpstream(t),
-		GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=0s"},
 	})
 	proxy, through := throughProxy(t, f.Database)
 	well, cut := f.Gateways[0], f.AddGateway(through)
@@ -103,7 +102,7 @@ func TestRevocationFencesAPartitionedGateway(t *testing.T) {
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{Redis: redis, RedisPrefix: prefix, Upstreams: fleet.FixedUpstream(t)})
 	proxy, through := throughProxy(t, f.Database)
-	g := f.AddGateway(through, "GATEWAY_DIRECTORY_MAX_AGE=2s", "GATEWAY_DRAIN_DELAY=0s")
+	g := f.AddGateway(through, "GATEWAY_DIRECTORY_MAX_AGE=2s")
 	key := f.NewTenant("acme", fleet.Unlimited...)
 	// On a busy machine, its directory may be too old for a moment.
 	testkit.Eventually(t, fleet.ReplyWithin, "it accepts the key", func() bool { return g.MustAsk(t, key.Token).Status == 200 })

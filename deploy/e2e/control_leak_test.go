@@ -193,7 +193,7 @@ func TestTokensDoNotLeak(t *testing.T) {
 	f := fleet.Start(t, fleet.Spec{
 		Redis: server.URL, RedisPrefix: secret + ":",
 		GatewayEnv: []string{
-			"GATEWAY_DRAIN_DELAY=0s", "GATEWAY_BAN_AFTER=1", "GATEWAY_AUTH_FAILURES_PER_MINUTE=5", "GATEWAY_LOG_LEVEL=debug",
+			"GATEWAY_BAN_AFTER=1", "GATEWAY_AUTH_FAILURES_PER_MINUTE=5", "GATEWAY_LOG_LEVEL=debug",
 			"GATEWAY_SNAPSHOT=" + filepath.Join(snapshots, "gateway"), "GATEWAY_CONSOLE=true",
 		},
 	})

@@ -128,7 +128,7 @@ func TestManyKeysAndUnknownTokens(t *testing.T) {
 	}
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{Redis: redis, RedisPrefix: prefix, Upstreams: fleet.FixedUpstream(t)})
-	g := f.AddGateway("GATEWAY_ACCESS_LOG=false", "GATEWAY_DRAIN_DELAY=0s")
+	g := f.AddGateway("GATEWAY_ACCESS_LOG=false")
 	key := f.NewTenant("acme", fleet.Unlimited...)
 	g.Stop()
 	db := openDatabase(t, f)

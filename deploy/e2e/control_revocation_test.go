@@ -87,7 +87,7 @@ func TestRevocation(t *testing.T) {
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{
 		Redis: redis, RedisPrefix: prefix, Gateways: 3, Upstreams: fleet.FixedUpstream(t),
-		GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=0s", "GATEWAY_OPERATORS_API=true"},
+		GatewayEnv: []string{"GATEWAY_OPERATORS_API=true"},
 	})
 	f.MustKeyadmin(append([]string{"tenant", "create", "acme"}, fleet.Unlimited...)...)
 	operator := strings.TrimSpace(f.MustKeyadmin("operator", "create", "on call", "--role", "keys"))

@@ -200,8 +200,8 @@ func TestRollingGateways(t *testing.T) {
 	t.Parallel()
 	url, prefix := testkit.Redis(t)
 	s := &balanced{plain: newBalancer(t), tls: map[string]*balancer{"haproxy": newBalancer(t), "nginx": newBalancer(t)}}
-	s.Fleet = fleet.Start(t, fleet.Spec{Redis: url, RedisPrefix: prefix, GatewayEnv: []string{"GATEWAY_TRUSTED_PROXIES=127.0.0.1/32"}})
-	pets := []*fleet.Program{s.AddPets(), s.AddPets()}
+	s.Fleet = fleet.Start(t, fleet.Spec{Redis: url, RedisPrefix: prefix, GatewayEnv: []string{"GATEWAY_TRUSTED_PROXIES=127.0.0.1/32", "GATEWAY_DRAIN_DELAY=5s"}})
+	pets := []*fleet.Program{s.AddPets("PETSVC_DRAIN_DELAY=5s"), s.AddPets("PETSVC_DRAIN_DELAY=5s")}
 	for range 3 {
 		s.AddGateway("GATEWAY_UPSTREAMS=" + pets[0].URL + "," + pets[1].URL)
 	}

@@ -16,8 +16,7 @@ import (
 // sockets: connections wait in the kernel for the next process.
 func TestRestartBySystemd(t *testing.T) {
 	t.Parallel()
-	short := "DRAIN_DELAY=10ms"
-	f := fleet.Start(t, fleet.Spec{Gateways: 1, GatewayEnv: []string{"GATEWAY_" + short}, PetsEnv: []string{"PETSVC_" + short}})
+	f := fleet.Start(t, fleet.Spec{Gateways: 1})
 	key := f.NewTenant("acme", fleet.Unlimited...)
 	programs := []*fleet.Program{f.Pets, f.Gateways[0]}
 	for _, p := range programs {

@@ -28,8 +28,8 @@ func TestTraceTree(t *testing.T) {
 	env := []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL, "OTEL_TRACES_SAMPLER_ARG=0"}
 	f := fleet.Start(t, fleet.Spec{
 		Gateways:   1,
-		GatewayEnv: append(slices.Clone(env), "GATEWAY_TRUSTED_PROXIES=127.0.0.1/32", "GATEWAY_DRAIN_DELAY=0s"),
-		PetsEnv:    append(slices.Clone(env), "PETSVC_DRAIN_DELAY=0s"),
+		GatewayEnv: append(slices.Clone(env), "GATEWAY_TRUSTED_PROXIES=127.0.0.1/32"),
+		PetsEnv:    env,
 	})
 	gateway, token := f.Gateways[0], f.NewTenant("acme").Token
 	gateway.MustAsk(t, token) // its trace is not sampled

@@ -15,8 +15,8 @@ import (
 func TestReaderOfTheLogsHoldsUpNothing(t *testing.T) {
 	t.Parallel()
 	f := fleet.Start(t, fleet.Spec{
-		Database: testkit.SQLite(t), Gateways: 1, GatewayEnv: []string{"GATEWAY_LOG_LEVEL=debug", "GATEWAY_DRAIN_DELAY=0s"},
-		PetsEnv: []string{"PETSVC_LOG_LEVEL=debug", "PETSVC_DRAIN_DELAY=0s"},
+		Database: testkit.SQLite(t), Gateways: 1, GatewayEnv: []string{"GATEWAY_LOG_LEVEL=debug"},
+		PetsEnv: []string{"PETSVC_LOG_LEVEL=debug"},
 	})
 	for p, want := range map[*fleet.Program]int{f.Gateways[0]: http.StatusUnauthorized, f.Pets: http.StatusOK} {
 		for name, requests := range map[string]int{"ends": 5, "reads nothing": 1500} { // lines of more than 64 KiB fill a pipe

@@ -26,7 +26,7 @@ func openQuotaSite(t *testing.T, spec fleet.Spec, env ...string) *quotaSite {
 	}
 	spec.Upstreams = fleet.FixedUpstream(t)
 	spec.GatewayEnv = append([]string{
-		"GATEWAY_ACCESS_LOG=false", "GATEWAY_LOG_LEVEL=warn", "GATEWAY_DRAIN_DELAY=0s",
+		"GATEWAY_ACCESS_LOG=false", "GATEWAY_LOG_LEVEL=warn",
 	}, env...)
 	return &quotaSite{Fleet: fleet.Start(t, spec), t: t}
 }

@@ -133,13 +133,13 @@ func open(t *testing.T, seed uint64, mode string) *run {
 	}
 	r.Fleet = fleet.Start(t, fleet.Spec{Database: r.postgres.URL, GatewayEnv: []string{
 		"GATEWAY_LIMITS_ON_OUTAGE=" + mode, "GATEWAY_DIRECTORY_MAX_AGE=" + r.maxAge().String(), "GATEWAY_BAN_AFTER=0",
-		"GATEWAY_ACCESS_LOG=false", "GATEWAY_DRAIN_DELAY=0s",
+		"GATEWAY_ACCESS_LOG=false",
 	}})
 	var upstreams []string
 	for range 2 {
 		link := testkit.NewProxy(t, r.postgres.Addr)
 		p := &program{database: link, Program: r.AddPets(
-			"DATABASE_URL="+through(t, r.postgres, link), "PETSVC_ACCESS_LOG=false", "PETSVC_DRAIN_DELAY=0s",
+			"DATABASE_URL="+through(t, r.postgres, link), "PETSVC_ACCESS_LOG=false",
 		)}
 		r.pets, upstreams = append(r.pets, p), append(upstreams, p.URL)
 	}

@@ -1,4 +1,4 @@
-// Package archtest has the rules of the house: which package may import which, how long a file may be, and the names of log fields.
+// Package archtest has the rules of the house: which package may import which, and how long a file may be.
 package archtest
 
 import (

@@ -147,32 +147,14 @@ func (c *Client) Close() {
 	c.Conn, c.in = nil, nil
 }
 
-// refusal is the body of a refusal.
-type refusal struct {
-	Code, Message string
-	Details       struct{ StrikesUntilBan int }
-}
-
-func (r Reply) refusal() (body refusal) {
+// Code is the code of a refusal, empty for any other reply.
+func (r Reply) Code() string {
+	var body struct{ Code string }
 	if r.Status >= 400 {
 		_ = json.Unmarshal([]byte(r.Body), &body) // a body that is not JSON has no code
 	}
-	return body
+	return body.Code
 }
-
-// Code is the code of a refusal, empty for any other reply.
-func (r Reply) Code() string { return r.refusal().Code }
-
-// Message is the message of a refusal. Without a response, it is the reason why there is none.
-func (r Reply) Message() string {
-	if r.Status == 0 {
-		return r.Body
-	}
-	return r.refusal().Message
-}
-
-// StrikesUntilBan is the number of strikes until a ban, as a refusal gives it; 0 if the refusal gives none.
-func (r Reply) StrikesUntilBan() int { return r.refusal().Details.StrikesUntilBan }
 
 // RetryAfter is the Retry-After field, 0 without one.
 func (r Reply) RetryAfter() time.Duration {

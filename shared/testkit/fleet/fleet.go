@@ -100,18 +100,11 @@ func Start(t testing.TB, spec Spec) *Fleet {
 // AddGateway starts one more gateway and waits until it is ready. settings override the settings of all gateways.
 func (f *Fleet) AddGateway(settings ...string) *Program {
 	f.t.Helper()
-	p := f.NewGateway(settings...)
-	p.Start(f.t)
-	return p
-}
-
-// NewGateway adds a gateway that the test has to start.
-func (f *Fleet) NewGateway(settings ...string) *Program {
-	f.t.Helper()
 	id := fmt.Sprintf("gw-%d", len(f.Gateways)+1)
 	own := []string{"GATEWAY_ID=" + id, "GATEWAY_SNAPSHOT=" + filepath.Join(f.t.TempDir(), id+".snapshot")}
 	p := f.add("gateway", id, slices.Concat(own, f.settings, settings))
 	f.Gateways = append(f.Gateways, p)
+	p.Start(f.t)
 	return p
 }
 
@@ -131,7 +124,8 @@ func (f *Fleet) add(name, id string, env []string) *Program {
 	p := &Program{
 		URL: "http://" + listen, Admin: "http://" + admin, ID: id,
 		path: testkit.Build(f.t, "petgate/"+name),
-		env:  append([]string{prefix + "_LISTEN=" + listen, prefix + "_ADMIN_LISTEN=" + admin}, env...),
+		// No balancer has to notice that the program ends.
+		env: append([]string{prefix + "_LISTEN=" + listen, prefix + "_ADMIN_LISTEN=" + admin, prefix + "_DRAIN_DELAY=0s"}, env...),
 	}
 	f.t.Cleanup(p.closeIdle)
 	return p
