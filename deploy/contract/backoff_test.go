@@ -17,6 +17,7 @@ import (
 // The programs of the pages in shell and Go, unchanged, against a gateway that first refuses them. The Go program is in a module of its
 // own, with copies of the files that the page names.
 func TestBackOffLoopsOfTheDocs(t *testing.T) {
+	t.Parallel()
 	f := fleet.Start(t, fleet.Spec{Database: testkit.SQLite(t), Gateways: 1})
 	f.MustKeyadmin("tenant", "create", "patient")
 	url := f.Gateways[0].URL
@@ -42,7 +43,7 @@ func TestBackOffLoopsOfTheDocs(t *testing.T) {
 	} {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
-			const banned = 8 * time.Second // on a busy machine, the request and the start of the program come later
+			const banned = 5 * time.Second // on a busy machine, the request and the start of the program come later
 			k := f.NewKey("patient")
 			dir := t.TempDir()
 			cmd := command(dir, block(t, language))

@@ -16,7 +16,8 @@ import (
 // sockets: connections wait in the kernel for the next process.
 func TestRestartBySystemd(t *testing.T) {
 	t.Parallel()
-	f := fleet.Start(t, fleet.Spec{Gateways: 1})
+	short := "DRAIN_DELAY=10ms" // the requests of connections that are open get responses
+	f := fleet.Start(t, fleet.Spec{Gateways: 1, GatewayEnv: []string{"GATEWAY_" + short}, PetsEnv: []string{"PETSVC_" + short}})
 	key := f.NewTenant("acme", fleet.Unlimited...)
 	programs := []*fleet.Program{f.Pets, f.Gateways[0]}
 	for _, p := range programs {

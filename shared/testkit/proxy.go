@@ -89,7 +89,9 @@ func (p *Proxy) listen() error {
 
 func (p *Proxy) serve(client *net.TCPConn) {
 	defer client.Close()
+	p.mu.Lock()
 	network, addr := "tcp", p.target
+	p.mu.Unlock()
 	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
 		network, addr = "unix", path
 	}
@@ -253,6 +255,14 @@ func (p *Proxy) endBlackHole() {
 	p.blackHole = false
 	close(p.changed)
 	p.changed = make(chan struct{})
+}
+
+// MoveTo breaks all connections. New ones go to another target.
+func (p *Proxy) MoveTo(target string) {
+	p.mu.Lock()
+	p.target = target
+	p.mu.Unlock()
+	p.Reset()
 }
 
 // Accepted returns how many connections the proxy has passed on.
