@@ -22,21 +22,17 @@ var cures = map[string]string{
 	"READONLY":   "this Redis is a replica: correct REDIS_URL, or promote it",
 	"NOREPLICAS": "Redis has too few replicas that answer (min-replicas-to-write): start them",
 	"MOVED":      "this Redis is a node of a cluster: name at least two nodes in REDIS_URL, separated by commas",
-	noFunctions:  "this server has no functions: REDIS_URL has to name Redis 7 or newer, or a Sentinel as redis+sentinel://…",
-	noCluster:    "this Redis is not a node of a cluster: name one address in REDIS_URL",
-}
+	"ERR AUTH":   credentials, // a password for a user that has none
 
-// These two replies begin with the word ERR, like many others.
-const (
-	noFunctions = "ERR unknown command"
-	noCluster   = "ERR This instance has cluster support disabled"
-)
+	"ERR unknown command":                            "this server has no functions: REDIS_URL has to name Redis 7 or newer, or a Sentinel as redis+sentinel://…",
+	"ERR This instance has cluster support disabled": "this Redis is not a node of a cluster: name one address in REDIS_URL",
+}
 
 const credentials = "Redis refuses the user or the password: correct REDIS_URL"
 
 // Explain adds to an error what an operator can do about it, if this is known.
 func Explain(err error) error {
-	if cure := cmp.Or(cures[kindOf(err)], certificate.Cure(err, time.Now())); cure != "" {
+	if cure := cmp.Or(cureOf(err), certificate.Cure(err, time.Now())); cure != "" {
 		return &explained{cure, err}
 	}
 	return err
@@ -52,25 +48,19 @@ func (e *explained) Unwrap() error { return e.err }
 func (e *explained) Cure() string  { return e.cure }
 
 // IsRefused reports whether Redis refuses the credentials of this gateway. This does not end by itself.
-func IsRefused(err error) bool { return cures[kindOf(err)] == credentials }
+func IsRefused(err error) bool { return cureOf(err) == credentials }
 
-// kindOf returns the key in cures for a reply that is an error: usually its first word. "": it is no reply.
-func kindOf(err error) string {
+// cureOf returns the cure of an error that is a reply of Redis, if there is one.
+func cureOf(err error) string {
 	var reply redis.Error
-	if !errors.As(err, &reply) {
-		return ""
-	}
-	text := reply.Error()
-	if strings.HasPrefix(text, "ERR invalid password") || strings.HasPrefix(text, "ERR AUTH") || strings.HasPrefix(text, "ERR Client sent AUTH") {
-		return "WRONGPASS" // before Redis 6, or a password for a user that has none
-	}
-	for _, kind := range []string{noFunctions, noCluster} {
-		if strings.HasPrefix(text, kind) {
-			return kind
+	if errors.As(err, &reply) {
+		for words, cure := range cures {
+			if strings.HasPrefix(reply.Error(), words) {
+				return cure
+			}
 		}
 	}
-	kind, _, _ := strings.Cut(text, " ")
-	return kind
+	return ""
 }
 
 // Cause returns why the last call failed, while a server is down.

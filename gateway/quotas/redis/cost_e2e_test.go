@@ -24,7 +24,7 @@ return {minute, day}`
 func TestWhatACallCostsRedis(t *testing.T) {
 	client := dialServer(t, testkit.StartRedis(t))
 	s := newScript(client, "cost:", quota.Product, takeScript)
-	must.Do(t, s.preload(background))
+	must.Do(t, s.load(background))
 	counts := must.Get[string](t)(client.ScriptLoad(background, twoCounts).Result())
 	for _, c := range []struct {
 		tenants  int

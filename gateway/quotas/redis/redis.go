@@ -129,8 +129,8 @@ func New(cfg Config, s Store, ledger Ledger) *Redis {
 // those of clocks.
 func (r *Redis) Start(ctx context.Context) {
 	if s, ok := r.store.(*script); ok {
-		// preload also opens the connection, so that the first request does not wait for it.
-		_ = r.servers.first.ask(func() error { return s.preload(ctx) })
+		// This also opens the connection, so that the first request does not wait for it.
+		_ = r.servers.first.ask(func() error { return s.load(ctx) })
 	}
 	r.start(r.servers.first.watch)
 	r.Resume()

@@ -100,38 +100,26 @@ func newScript(client redis.UniversalClient, prefix string, rule quota.Rule, tex
 	}
 }
 
-// preload prepares Redis for the first decision. It deletes the libraries of other versions, and a gateway that still runs one of them
-// loads it again.
-func (r *script) preload(ctx context.Context) error {
-	if err := r.load(ctx); err != nil {
-		return fmt.Errorf("redis: load the quota script: %w", err)
-	}
-	return r.onMasters(ctx, func(ctx context.Context, node *redis.Client) error {
-		libraries, _ := node.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: libraryPrefix + "*"}).Result()
-		for _, l := range libraries {
-			if l.Name != r.name {
-				_ = node.FunctionDelete(ctx, l.Name).Err()
-			}
-		}
-		return nil // a library that stays does no harm
-	})
-}
-
 // load sends the library to Redis.
 func (r *script) load(ctx context.Context) error {
-	return r.onMasters(ctx, func(ctx context.Context, node *redis.Client) error {
+	err := onMasters(ctx, r.client, func(ctx context.Context, node *redis.Client) error {
 		return node.FunctionLoadReplace(ctx, r.library).Err()
 	})
+	if err != nil {
+		return fmt.Errorf("redis: load the quota script: %w", err)
+	}
+	return nil
 }
 
-func (r *script) onMasters(ctx context.Context, f func(context.Context, *redis.Client) error) error {
-	switch client := r.client.(type) {
+// onMasters calls f for a single Redis, or for each master of a cluster.
+func onMasters(ctx context.Context, client redis.UniversalClient, f func(context.Context, *redis.Client) error) error {
+	switch client := client.(type) {
 	case *redis.ClusterClient:
 		return client.ForEachMaster(ctx, f)
 	case *redis.Client:
 		return f(ctx, client)
 	}
-	panic("bug: another kind of client")
+	return nil // a test's store has no client
 }
 
 // appendKey appends the name of a record.

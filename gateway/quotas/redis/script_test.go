@@ -3,7 +3,6 @@ package redis
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -117,8 +116,8 @@ func TestLostFunction(t *testing.T) {
 	must.Do(t, client.FunctionFlush(background).Err())
 	next("a flush")
 	must.Do(t, client.FunctionFlush(background).Err())
-	must.Do(t, s.preload(background))
-	next("preload")
+	must.Do(t, s.load(background))
+	next("load")
 	server.Stop(t)
 	var results [1]store.Result
 	if err := s.Decide(background, []store.Demand{d}, results[:]); err == nil || errors.Is(err, store.ErrRecord) {
@@ -131,35 +130,15 @@ func TestLostFunction(t *testing.T) {
 	next("FLUSHALL, told of the day's use")
 }
 
-// Each version has a library of its own. One that starts deletes those of others, which load theirs again when they need it, and delete
-// nothing. Other libraries stay.
+// Each version has a library of its own, and versions decide on the same records.
 func TestVersionsShareARedis(t *testing.T) {
-	client := dialServer(t, testkit.StartRedis(t))
-	must.Do(t, client.FunctionLoad(background, "#!lua name=theirs\nredis.register_function('theirs', function() end)").Err())
-	older, newer := newScript(client, "shared:", quota.Product, takeScript+"\n"), newScript(client, "shared:", quota.Product, takeScript)
-	d := store.Demand{Request: requestOf(tenantNo(1), 100, 1000), Want: 1}
-	libraries := func(want ...string) {
-		t.Helper()
-		var got []string
-		for _, l := range client.FunctionList(background, redis.FunctionListQuery{}).Val() {
-			got = append(got, l.Name)
-		}
-		slices.Sort(got)
-		slices.Sort(want)
-		if !slices.Equal(got, want) {
-			t.Errorf("libraries %q, want %q", got, want)
-		}
-	}
-	must.Do(t, older.preload(background))
-	libraries("theirs", older.name)
-	must.Do(t, newer.preload(background))
-	libraries("theirs", newer.name)
+	client, prefix := dialRedis(t)
+	older, newer := newScript(client, prefix, quota.Product, takeScript+"\n"), newScript(client, prefix, quota.Product, takeScript)
 	for n, s := range []*script{newer, older, newer, older} {
-		if v := takeOne(t, s, d); v.Usages[quota.Day].Used != int64(n)+1 {
+		if v := takeOne(t, s, demandOf(tenantNo(1), 100, 1000, 1)); v.Usages[quota.Day].Used != int64(n)+1 {
 			t.Errorf("decision %d: %+v", n+1, v)
 		}
 	}
-	libraries("theirs", older.name, newer.name)
 }
 
 // A fault that affects all tenants fails the whole trip, and no tenant is charged.
@@ -224,8 +203,8 @@ func TestClusterNodesLoseTheFunction(t *testing.T) {
 		}
 	}
 	decide("nothing at all", 1, -1)
-	must.Do(t, s.preload(background))
-	decide("preload", 2, -1)
+	must.Do(t, s.load(background))
+	decide("load", 2, -1)
 	if err := client.ForEachMaster(background, func(ctx context.Context, node *redis.Client) error {
 		return node.FunctionFlush(ctx).Err()
 	}); err != nil {

@@ -30,14 +30,7 @@ func (r *Redis) Servers(ctx context.Context) (servers []Server) {
 		servers = append(servers, s)
 		return nil
 	}
-	var err error
-	switch client := r.client.(type) {
-	case *redis.Client:
-		err = look(ctx, client)
-	case *redis.ClusterClient:
-		err = client.ForEachMaster(ctx, look)
-	}
-	if err != nil {
+	if err := onMasters(ctx, r.client, look); err != nil {
 		servers = append(servers, Server{Error: err.Error()})
 	}
 	return servers
