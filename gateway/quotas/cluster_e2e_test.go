@@ -19,10 +19,7 @@ func TestCurrentWhileAnotherMasterIsDown(t *testing.T) {
 	l := openQuotas(t, Config{RedisURL: strings.Join(urls, ","), Budget: redisBudget}).(*Shared)
 	masters := make([]*goredis.Client, len(urls))
 	for i, url := range urls {
-		options, err := goredis.ParseURL(url)
-		must.Do(t, err)
-		masters[i] = goredis.NewClient(options)
-		t.Cleanup(func() { _ = masters[i].Close() })
+		masters[i] = dial(t, url)
 	}
 	asks := make([]Request, 60)
 	takeOfAll := func() {

@@ -194,9 +194,7 @@ func TestFaults(t *testing.T) {
 	restore := func(t *testing.T, _ *testkit.Server, p *testkit.Proxy) { p.Restore(t) }
 	do := func(args ...any) func(t *testing.T, s *testkit.Server, p *testkit.Proxy) {
 		return func(t *testing.T, s *testkit.Server, _ *testkit.Proxy) {
-			c := redis.NewClient(&redis.Options{Addr: s.Addr})
-			defer c.Close()
-			must.Do(t, c.Do(background, args...).Err())
+			must.Do(t, dial(t, s.URL).Do(background, args...).Err())
 		}
 	}
 	f("kill", true, true, func(t *testing.T, s *testkit.Server, _ *testkit.Proxy) { s.Kill(t) },
@@ -235,7 +233,7 @@ func TestHealth(t *testing.T) {
 	if lines := log.Lines(); len(lines) != 1 || !strings.Contains(lines[0], "level=ERROR") {
 		t.Errorf("log: %q", lines)
 	}
-	must.Do(t, operator(t, l).ConfigSet(background, "maxmemory-policy", "noeviction").Err())
+	must.Do(t, dial(t, server.URL).ConfigSet(background, "maxmemory-policy", "noeviction").Err())
 	if got := l.Health(background); len(got) != 0 {
 		t.Errorf("a healthy Redis: %q", got)
 	}
@@ -300,13 +298,10 @@ func TestAPanicInATripIsAnOutage(t *testing.T) {
 // later, the gateway stays ready.
 func TestRefusedPasswordIsNamed(t *testing.T) {
 	server := testkit.StartRedis(t)
-	admin := redis.NewClient(&redis.Options{Addr: server.Addr})
-	defer admin.Close()
+	admin := dial(t, server.URL)
 	do := func(args ...any) {
 		t.Helper()
-		if err := admin.Do(background, args...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, admin.Do(background, args...).Err())
 	}
 	do("ACL", "SETUSER", "petgate", "on", ">right", "~*", "+@all")
 	var log testkit.Output

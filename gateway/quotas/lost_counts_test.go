@@ -9,8 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
-
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
@@ -52,11 +50,7 @@ func keepBusy(t *testing.T, fleet []*Shared) (stop func()) {
 
 func flush(t *testing.T, urls ...string) {
 	for _, url := range urls {
-		options, err := goredis.ParseURL(url)
-		must.Do(t, err)
-		c := goredis.NewClient(options)
-		defer c.Close()
-		must.Do(t, c.FlushAll(background).Err())
+		must.Do(t, dial(t, url).FlushAll(background).Err())
 	}
 }
 

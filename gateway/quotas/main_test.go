@@ -204,11 +204,12 @@ var background = context.Background()
 
 func tenant(n int) id.Tenant { return id.Tenant{8: byte(n >> 8), 9: byte(n)} }
 
-// operator is a connection to the Redis of l.
-func operator(t testing.TB, l Quotas) *goredis.Client {
+// dial connects to one Redis server, as an operator does.
+func dial(t testing.TB, url string) *goredis.Client {
 	t.Helper()
-	options, err := goredis.ParseURL(l.(*Shared).config.RedisURL)
+	options, err := goredis.ParseURL(url)
 	must.Do(t, err)
+	options.MaxRetries = -1
 	client := goredis.NewClient(options)
 	t.Cleanup(func() { _ = client.Close() })
 	return client

@@ -18,13 +18,6 @@ import (
 	"petgate/shared/testkit"
 )
 
-// dialNode connects to one Redis server.
-func dialNode(t *testing.T, addr string) *goredis.Client {
-	c := goredis.NewClient(&goredis.Options{Addr: addr, MaxRetries: -1})
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
 // A reshard is interrupted in a busy slot: one record of the slot has moved, another one has not, a third is new. Then no node serves the
 // slot. The other tenants notice neither.
 func TestInterruptedReshard(t *testing.T) {
@@ -66,7 +59,7 @@ func TestInterruptedReshard(t *testing.T) {
 	nodes, ids := make([]*goredis.Client, len(servers)), make([]string, len(servers))
 	from, to := 0, 1
 	for i, s := range servers {
-		nodes[i] = dialNode(t, s.Addr)
+		nodes[i] = dial(t, s.URL)
 		ids[i] = nodes[i].ClusterMyID(background).Val()
 		if nodes[i].Exists(background, "petgate:"+key).Val() == 1 {
 			from, to = i, (i+1)%len(servers)

@@ -159,28 +159,4 @@ func conform(t *testing.T, name string, b decider, hasRecord func(id.Tenant) boo
 			}
 		}
 	})
-	// A key with limits of its own and its tenant are charged together, in a batch with others.
-	t.Run(name+"/a key's own limits", func(t *testing.T) {
-		tenant, other := demandOf(tenantNo(70), 12, 100, 3), demandOf(tenantNo(71), 2, 100, 3)
-		for _, c := range []struct {
-			key     byte
-			granted int64 // of 3
-			whole   int64 // used then
-			own     int64
-			binds   quota.Policy
-		}{{1, 3, 3, 3, quota.None}, {1, 2, 5, 5, quota.KeyMinute}, {1, 0, 5, 5, quota.KeyMinute}, {2, 3, 8, 3, quota.None}, {2, 2, 10, 5, quota.KeyMinute}, {3, 2, 12, 2, quota.Minute}} {
-			own := tenant
-			own.Key, own.Limits, own.Joined = id.Key{c.key}, plan.Limits{Minute: 5}, true
-			results := decide(t, other, own, tenant, other)
-			ofKey, v := results[1].Verdict, results[2].Verdict
-			v.Join(&ofKey)
-			if v.Granted != c.granted || ofKey.Granted != c.granted || v.Usages[quota.Minute].Used != c.whole || v.Usages[quota.KeyMinute].Used != c.own ||
-				v.Violated() != c.binds {
-				t.Errorf("%+v: %+v, binds %v", c, v, v.Violated())
-			}
-			if results[0].Verdict.Usages[quota.Minute].Used != 2 || results[3].Verdict.Granted != 0 {
-				t.Errorf("beside it: %+v", results)
-			}
-		}
-	})
 }

@@ -202,24 +202,6 @@ func TestNeverMoreThanTheLimit(t *testing.T) {
 	})
 }
 
-// A clock that steps back, however far, shows no less use than before.
-func TestSteppingBackReopensNothing(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		rule := rapid.SampledFrom(rules).Draw(t, "rule")
-		rec, now, limits := drawRecord(t, rule)
-		before := rule.Take(&rec, instant.Millis(now), quota.Demand{Limits: limits})
-		now -= rapid.OneOf(rapid.Int64Range(1, 5_000), rapid.Int64Range(1, 1e9)).Draw(t, "back")
-		after := rule.Take(&rec, instant.Millis(now), quota.Demand{Limits: limits})
-		if after.Usages[quota.Minute].Used != before.Usages[quota.Minute].Used || after.Usages[quota.Day].Used != before.Usages[quota.Day].Used {
-			t.Fatalf("used %d and %d, and after the step %d and %d",
-				before.Usages[quota.Minute].Used, before.Usages[quota.Day].Used, after.Usages[quota.Minute].Used, after.Usages[quota.Day].Used)
-		}
-		if after.RetryAt() != 0 && after.RetryAt() <= instant.Millis(now) || after.Usages[quota.Minute].ReleaseAt < instant.Millis(now) {
-			t.Fatalf("at %d it promises the past: %+v", now, after)
-		}
-	})
-}
-
 // drawRecord draws a record with a history: limits that changed, merged use, pauses.
 func drawRecord(t *rapid.T, rule quota.Rule) (rec quota.Record, now int64, limits plan.Limits) {
 	now = rapid.Int64Range(1e12, 2e12).Draw(t, "now")
