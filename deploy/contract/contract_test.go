@@ -233,23 +233,6 @@ func (s *system) gone(t *testing.T) answer {
 	return a
 }
 
-// A path that is not in the document gets the document's general response for such paths.
-func TestNoSuchRoute(t *testing.T) {
-	t.Parallel()
-	f := fleet.Start(t, fleet.Spec{Database: testkit.SQLite(t), Gateways: 1, Upstreams: faultyUpstream(t)})
-	key := f.NewTenant("lost")
-	for _, target := range []string{"/", "/v1", "/v1/pets/", "/v1/Pets", "/v2/pets", "/v1/pets/1/2", "/v1/stores/orders"} {
-		a := send(t, f.Gateways[0].URL, target, operations[2], request{token: key.Token, target: target})
-		if got := codeOf(t, a); got != "no_such_route" {
-			t.Errorf("%s: %d %s", target, a.status, a.body)
-		}
-		// Only one operation declares 404: its description is used.
-		if err := validate(loadDocument(t), a); err != nil {
-			t.Errorf("%s: %v", target, err)
-		}
-	}
-}
-
 // awaitUpstream waits until the faulty upstream gets requests again.
 func (s *system) awaitUpstream(t *testing.T) {
 	t.Helper()
