@@ -70,7 +70,7 @@ func serveCounted(config string) error {
 		return err
 	}
 	log, metrics := slog.New(slog.NewTextHandler(os.Stderr, nil)), prometheus.NewRegistry()
-	keys, err := directory.Open(ctx, keystore.New(db, nil, nil, "counted"), directory.Config{GatewayID: "counted", Log: log, Metrics: metrics})
+	keys, err := directory.Open(ctx, keystore.New(db, nil, nil, "counted"), directory.Config{GatewayID: fmt.Sprint("counted-", os.Getpid()), Log: log, Metrics: metrics})
 	if err != nil {
 		return err
 	}
