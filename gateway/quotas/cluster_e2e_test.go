@@ -3,6 +3,7 @@
 package quotas
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,23 @@ import (
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
+
+// callsAt is how often a Redis server has run a command.
+func callsAt(t testing.TB, server *goredis.Client, command string) int {
+	t.Helper()
+	info, err := server.Info(background, "commandstats").Result()
+	must.Do(t, err)
+	for line := range strings.Lines(info) {
+		if stats, ok := strings.CutPrefix(line, "cmdstat_"+command+":calls="); ok {
+			var n int
+			if _, err := fmt.Sscanf(stats, "%d", &n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	return 0
+}
 
 // While one master of a cluster is down, Current asks the others at most once a second for each tenant, as always.
 func TestCurrentWhileAnotherMasterIsDown(t *testing.T) {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/quota"
@@ -22,23 +21,6 @@ import (
 
 // brief is a rule with windows that are short enough for a test to wait for.
 var brief = quota.Rule{Slice: 25 * time.Millisecond, Slices: 20, Day: 24 * time.Hour}
-
-// callsAt is how often a Redis server has run a command.
-func callsAt(t testing.TB, server *redis.Client, command string) int {
-	t.Helper()
-	info, err := server.Info(background, "commandstats").Result()
-	must.Do(t, err)
-	for line := range strings.Lines(info) {
-		if stats, ok := strings.CutPrefix(line, "cmdstat_"+command+":calls="); ok {
-			var n int
-			if _, err := fmt.Sscanf(stats, "%d", &n); err != nil {
-				t.Fatal(err)
-			}
-			return n
-		}
-	}
-	return 0
-}
 
 // load sends requests of one tenant to all gateways. It records when each request was admitted.
 type load struct {
@@ -89,19 +71,6 @@ func (w *load) since(from time.Time) []time.Time {
 func (w *load) end() {
 	close(w.stop)
 	w.workers.Wait()
-}
-
-// mostIn is the largest number of admissions in any window of that length.
-func mostIn(admitted []time.Time, window time.Duration) (most int) {
-	slices.SortFunc(admitted, time.Time.Compare)
-	first := 0
-	for i, at := range admitted {
-		for at.Sub(admitted[first]) >= window {
-			first++
-		}
-		most = max(most, i-first+1)
-	}
-	return most
 }
 
 func admittedBetween(admitted []time.Time, from, to time.Time) []time.Time {
@@ -160,7 +129,7 @@ func TestFaults(t *testing.T) {
 			isQuiet := func() bool { return len(log.Lines()) == 2*gateways*btoi(down) }
 			for _, w := range []*load{busy, fresh} {
 				testkit.Eventually(t, restored, "the limit is used again", func() bool {
-					return !isQuiet() || mostIn(w.since(settled), window) >= limit*9/10
+					return !isQuiet() || testkit.MostIn(w.since(settled), window) >= limit*9/10
 				})
 			}
 			busy.end()
@@ -175,7 +144,7 @@ func TestFaults(t *testing.T) {
 					t.Errorf("%s: %d requests failed", who, w.errors)
 				}
 				during := admittedBetween(w.admitted, began, back)
-				most, after := mostIn(w.admitted, window), mostIn(admittedBetween(w.admitted, settled, time.Now()), window)
+				most, after := testkit.MostIn(w.admitted, window), testkit.MostIn(admittedBetween(w.admitted, settled, time.Now()), window)
 				t.Logf("%s tenant: %d admitted, at most %d in a window with a limit of %d, %d during the fault; recovered in %v",
 					who, len(w.admitted), most, limit, len(during), recovery.Round(time.Millisecond))
 				if most > allowed {

@@ -9,6 +9,7 @@ import (
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
+	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
 
@@ -36,7 +37,7 @@ func TestTwoRedisRateCalls(t *testing.T) {
 			own = append(own, v.At.Time())
 		}
 	}
-	most, mostOwn := mostIn(theirs, window), mostIn(own, window)
+	most, mostOwn := testkit.MostIn(theirs, window), testkit.MostIn(own, window)
 	t.Logf("figure: of limit %d a window, redis_rate admits %d in a rolling window, the quota script %d", limit, most, mostOwn)
 	if most < limit*3/2 || mostOwn > limit || len(own) <= limit {
 		t.Errorf("redis_rate %d, the script %d in a window and %d in all", most, mostOwn, len(own))

@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -45,17 +44,4 @@ func open(t testing.TB, cfg Config) *Redis {
 	r.Start(background)
 	t.Cleanup(func() { _ = r.Close() })
 	return r
-}
-
-// mostIn is the largest number of admissions in any window of that length.
-func mostIn(admitted []time.Time, window time.Duration) (most int) {
-	slices.SortFunc(admitted, time.Time.Compare)
-	first := 0
-	for i, at := range admitted {
-		for at.Sub(admitted[first]) >= window {
-			first++
-		}
-		most = max(most, i-first+1)
-	}
-	return most
 }
