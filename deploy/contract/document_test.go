@@ -37,9 +37,6 @@ var operations = []operation{
 // report and usage are the operations that the gateway answers itself. A report is not charged.
 var report, usage = operations[3], operations[4]
 
-// served are the operations that the pet service answers.
-var served = operations[:3]
-
 // answer is one response of the running system, with the requested operation.
 type answer struct {
 	what      string
