@@ -227,7 +227,7 @@ func TestPanicWhileALongBodyPasses(t *testing.T) {
 			testkit.Eventually(t, patience, "the upstream gets the beginning", func() bool { return r.upstream.Dials() == 1 })
 		}
 		isBroken.Store(true)
-		go func() { _, _ = io.WriteString(c.conn, repeat("a", streamed/2)) }()
+		go func(to net.Conn) { _, _ = io.WriteString(to, repeat("a", streamed/2)) }(c.conn)
 		if got, err := readAnswer(c.in, no); hasBegun && err == nil || !hasBegun && (err != nil || codeOf(got) != "internal") {
 			t.Errorf("the response has begun: %t: got %d %s %v", hasBegun, got.Status, got.Code, err)
 		}
