@@ -148,7 +148,7 @@ func TestLoadRefuses(t *testing.T) {
 			}
 			return paths
 		}()), []string{"the document has 65 scopes"}},
-		"many aliases": {"a: &a [1]\nb:\n" + strings.Repeat("- *a\n", 1<<20), []string{"excessive aliasing"}},
+		"many aliases": {"a: &a [" + strings.Repeat("1,", 1000) + "]\nb:\n" + strings.Repeat("- *a\n", 2000), []string{"excessive aliasing"}},
 	} {
 		began := time.Now()
 		got, err := api.Load("t.yaml", []byte(c.text))

@@ -92,8 +92,9 @@ func (c *coder) truth(field *bool) {
 	if *field {
 		is[0] = 1
 	}
-	c.raw(is[:])
-	*field = is[0] == 1
+	if c.raw(is[:]); c.reads { // look-ups may read a row that is written
+		*field = is[0] == 1
+	}
 }
 
 func (c *coder) limits(l *plan.Limits) {
