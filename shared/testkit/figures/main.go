@@ -18,36 +18,25 @@ import (
 	"strings"
 )
 
-// alone are the tests that judge a time or what something costs. Nothing else runs beside them.
-var alone = map[string][]string{
-	"./deploy/e2e":           {"TestAttackBesideATenant", "TestIdleProcessConnections", "TestManyKeysAndUnknownTokens", "TestStreams"},
-	"./gateway/console":      {"TestPagesAtScale"},
-	"./gateway/directory":    {"TestWhatAChangeCosts"},
-	"./gateway/quotas":       {"TestInterruptedReshard", "TestCurrentWhileAnotherMasterIsDown"},
-	"./gateway/quotas/redis": {"TestWhatACallCostsRedis"},
+// alone are the packages with tests that judge a time or what something costs, or that keep both processors busy. Nothing else runs
+// beside them.
+var alone = []string{
+	"./deploy/e2e", "./gateway/console", "./gateway/directory", "./gateway/edge", "./gateway/quotas", "./gateway/quotas/redis", "./keyadmin", "./shared/socket",
 }
 
-// longest are the packages whose other tests take longest, the longest first: they begin before the others.
-var longest = []string{"./keyadmin", "./gateway/quotas/redis", "./deploy/e2e", "./deploy/browser", "./gateway/operators", "./deploy/clients", "./deploy/docs"}
-
-// beside is how many packages of the other tests run at a time. These tests wait most of the time: for servers, for browsers, for limits.
-const beside = 4
+// beside is how many of the other packages run at a time. Their tests wait most of the time: for servers, for browsers, for limits.
+const beside = 3
 
 func main() {
 	tests, err := fullTests(os.DirFS("."))
 	exitOn(err)
-	for p, names := range alone {
-		for _, name := range names {
-			if !slices.Contains(tests[p], name) {
-				exitOn(fmt.Errorf("%s has no test %s that runs in full size", p, name))
-			}
-		}
-		tests[p] = slices.DeleteFunc(tests[p], func(name string) bool { return slices.Contains(names, name) })
+	packages := slices.Sorted(maps.Keys(tests))
+	slices.Reverse(packages)
+	failed := run(slices.DeleteFunc(packages, func(p string) bool { return slices.Contains(alone, p) }), tests, beside)
+	for _, p := range alone {
+		failed = run([]string{p}, tests, 1) || failed
 	}
-	maps.DeleteFunc(tests, func(_ string, names []string) bool { return len(names) == 0 })
-	order := append(longest, slices.DeleteFunc(slices.Sorted(maps.Keys(tests)), func(p string) bool { return slices.Contains(longest, p) })...)
-	failed := run(order, tests, beside)
-	if failed = run(slices.Sorted(maps.Keys(alone)), alone, 1) || failed; failed {
+	if failed {
 		os.Exit(1)
 	}
 }
