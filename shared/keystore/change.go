@@ -32,7 +32,7 @@ type changes struct {
 }
 
 // changeStatements are the statements in the order in which they run.
-var changeStatements = []string{insertPlans, updatePlans, insertTenants, updateTenants, insertKeys, updateKeys, deleteRefusals}
+var changeStatements = []string{insertPlans, updatePlans, insertTenants, updateTenants, resetUsage, insertKeys, updateKeys, deleteRefusals}
 
 func (c *changes) add(query string, row any) {
 	if c.rows == nil {
@@ -236,7 +236,8 @@ func edit[T any](ctx context.Context, s *Store, op string, read func(sqlx.Querye
 	return is, c, err
 }
 
-// held reads a record that nobody else changes until the transaction ends.
+// held reads a record that nobody else changes until the transaction ends. Until its turn, the transaction must not write: who has
+// the turn may wait for a row that was written with the same name.
 type held struct{ *tx }
 
 func (h held) QueryRowxContext(ctx context.Context, query string, args ...any) *sqlx.Row {

@@ -1,6 +1,7 @@
 package keystore_test
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"sync"
@@ -61,6 +62,28 @@ func TestChangesOfOneRowAllHold(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A change that waits for its turn has written no row: who has the turn may wait for a row with the same name, which would be a deadlock.
+func TestResetsBesideTakenNames(t *testing.T) {
+	ctx := t.Context()
+	s := keystore.New(open(t, testkit.Postgres(t)), nil, nil, "ada")
+	tenant := newTenant(t, s, "acme")
+	var writers sync.WaitGroup
+	for i := range 8 {
+		writers.Go(func() {
+			for range 20 {
+				if i%2 == 0 {
+					if _, err := s.ResetUsage(ctx, tenant.ID); err != nil {
+						t.Error(err)
+					}
+				} else if _, _, err := s.CreateTenant(ctx, keystore.TenantSpec{Name: "acme", Plan: "free"}); !errors.Is(err, keystore.ErrExists) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	writers.Wait()
 }
 
 // Writers far from PostgreSQL do not wait for one another's round trips.

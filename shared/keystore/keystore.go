@@ -263,7 +263,13 @@ func (t *tx) carryOut(op string, f func(*tx) error) (Change, error) {
 	if err == nil {
 		err = f(t)
 	}
-	if err == nil && t.change == 0 && len(t.events) == 0 {
+	isIdle := t.change == 0 && len(t.events) == 0
+	if err != nil || isIdle { // perhaps because the same request was carried out while this one waited for its record
+		if again := t.checkRequest(); err == nil || errors.Is(again, ErrRepeated) {
+			err = again
+		}
+	}
+	if err == nil && isIdle {
 		last, _, err := t.store.lastEvent(t.ctx, t)
 		return last, fail(op, err)
 	}

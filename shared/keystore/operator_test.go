@@ -88,6 +88,34 @@ func TestRequestIsCarriedOutOnce(t *testing.T) {
 	})
 }
 
+// Rotations of one key that are one request wait for one another. Only the first finds a key to rotate: all others are told to look for what it
+// has made, not that the key was rotated or revoked.
+func TestRotationIsCarriedOutOnce(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		tenant := newTenant(t, s, "acme")
+		for round := range 10 {
+			key := keyOf(t, s, tenant.ID, "key")
+			r := keystore.Request{ID: fmt.Sprint(round), Random: bytes.Repeat([]byte{byte(round), 60}, 256)}
+			graceEndsAt := c.millis().Add(time.Duration(round%2) * time.Hour)
+			var made atomic.Int64
+			var group sync.WaitGroup
+			for range 6 {
+				group.Go(func() {
+					switch _, token, _, err := s.Once(r).RotateKey(t.Context(), key.ID, graceEndsAt); {
+					case err == nil && token != "":
+						made.Add(1)
+					case !errors.Is(err, keystore.ErrRepeated):
+						t.Errorf("round %d: token %q, %v", round, token, err)
+					}
+				})
+			}
+			if group.Wait(); made.Load() != 1 {
+				t.Errorf("round %d: %d were told that they made a key", round, made.Load())
+			}
+		}
+	})
+}
+
 // hooked is random, and calls a function first.
 type hooked func()
 

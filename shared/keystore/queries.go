@@ -312,9 +312,6 @@ const (
 
 	// $1: instant in ms. Records are not valid after their month.
 	pruneQuotas = `DELETE FROM quota_records WHERE saved_at < $1`
-
-	// $1: tenant, $2: now. Two resets never get the same instant, even if the clock steps back.
-	resetUsage = `UPDATE tenants SET usage_since = CASE WHEN usage_since >= $2 THEN usage_since + 1 ELSE $2 END WHERE id = $1`
 )
 
 const (
@@ -368,6 +365,11 @@ const (
 	updateTenants = `UPDATE tenants SET name = value->>'name', plan = value->>'plan', minute_limit = CAST(value->'override'->>'minute' AS BIGINT),
 			day_limit = CAST(value->'override'->>'day' AS BIGINT), month_limit = COALESCE(CAST(value->'override'->>'month' AS BIGINT), 0),
 			month_starts = COALESCE(CAST(value->>'monthStarts' AS BIGINT), 0), suspended = CAST(value->>'suspended' AS BOOLEAN)
+		FROM {rows} WHERE tenants.id = value->>'id'`
+
+	// Two resets never get the same instant, even if the clock steps back.
+	resetUsage = `UPDATE tenants SET usage_since = CASE WHEN usage_since >= CAST(value->>'at' AS BIGINT) THEN usage_since + 1
+			ELSE CAST(value->>'at' AS BIGINT) END
 		FROM {rows} WHERE tenants.id = value->>'id'`
 
 	// The lost suspensions of these tenants, or the lost ends of these keys.

@@ -129,6 +129,7 @@ func (s *Store) ResetUsage(ctx context.Context, tenant id.Tenant) (Change, error
 			return err
 		}
 		t.event(QuotaReset, subject{tenant: tenant}, nil, nil)
-		return t.exec(resetUsage, tenant, t.at)
+		t.add(resetUsage, map[string]any{"id": tenant, "at": t.at})
+		return nil
 	})
 }
