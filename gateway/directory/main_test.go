@@ -167,8 +167,8 @@ func wantSame(t testing.TB, d *Directory, store *keystore.Store) {
 func differences(d *Directory, store *keystore.Store) (found []string) {
 	note := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
 	ctx := context.Background()
-	listed, err1 := store.FindBans(ctx, id.Tenant{}, "", 99)
-	tenants, err2 := store.FindTenants(ctx, keystore.TenantFilter{}, "", 999)
+	listed, err1 := store.FindBans(ctx, id.Tenant{}, "", 1<<20)
+	tenants, err2 := store.FindTenants(ctx, keystore.TenantFilter{}, "", 1<<20)
 	plans, err3 := store.Plans(ctx)
 	keys, err4 := keystore.Collect(store.Keys(ctx, id.Tenant{}))
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
