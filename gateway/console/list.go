@@ -94,6 +94,9 @@ func status(text string, isWell bool) cell {
 // endedStates are the states of keys that have ended.
 var endedStates = []string{"revoked", "expired", "rotated"}
 
+// number is a cell with a number.
+func number(n int64) cell { return cell{Text: humanize.Comma(n)} }
+
 // bar is a cell with a number and its part of the largest one.
 func bar(n, most int64) cell {
 	return cell{Text: humanize.Comma(n), Bar: partOf(n, most)}

@@ -79,8 +79,8 @@ type traffic struct {
 	IsPending bool   // it is still being added up
 	Problem   string // why there are no figures, or only old ones; may be empty
 	At        string
-	Drawing   drawing // with the day before as a line
-	Outcomes  list    // what was refused or failed
+	Drawing   *drawing
+	Outcomes  list // what was refused or failed
 
 	Requests, Refused, Failed total
 }
@@ -98,33 +98,25 @@ func (c *Console) trafficNow(patience context.Context) (t traffic) {
 	t.At = known.UTC().Format("15:04:05 UTC")
 	span := usageSpans[usualSpan]
 	starts := span.starts(instant.Of(c.cfg.Clock()))
-	var before []keystore.PeriodUsage
-	now := make([]keystore.PeriodUsage, 0, len(rows))
-	outcomes := map[string]int64{}
-	for _, r := range rows {
-		switch dayBefore := r.Start.Add(day); {
-		case r.Outcome == reportOutcome || dayBefore < starts[0]:
-		case r.Start < starts[0]:
-			before = append(before, keystore.PeriodUsage{Start: dayBefore, Outcome: r.Outcome, Requests: r.Requests})
-		default:
-			now = append(now, r)
-			outcomes[r.Outcome] += r.Requests
-		}
-	}
-	u := span.plot("traffic", "Requests of all tenants by hour, UTC", starts, now, plot.Outcomes, classOfRow)
-	u.Width, u.BeforeName = wideWidth, "the day before"
+	open := starts[len(starts)-1]
+	now, outcomes := make([]keystore.PeriodUsage, 0, len(rows)), map[string]int64{}
 	var sums [3]int64 // by class
 	var closed, closedBefore int64
-	for i, dayBefore := range span.plot("", "", starts, before, plot.Outcomes, classOfRow).Bars {
-		u.Before = append(u.Before, dayBefore.Sum())
-		if i < len(starts)-1 {
-			closed, closedBefore = closed+u.Bars[i].Sum(), closedBefore+u.Before[i]
-		}
-		for class, n := range u.Bars[i].Counts {
-			sums[class] += n
+	for _, r := range rows {
+		switch {
+		case r.Outcome == reportOutcome:
+		case r.Start >= starts[0]:
+			now = append(now, r)
+			outcomes[r.Outcome] += r.Requests
+			sums[classOf(r.Outcome)] += r.Requests
+			if r.Start < open {
+				closed += r.Requests
+			}
+		case r.Start >= starts[0].Add(-day) && r.Start < open.Add(-day):
+			closedBefore += r.Requests
 		}
 	}
-	t.Drawing = drawn(u)
+	t.Drawing = drawn(span.plot("traffic", "Requests of all tenants by hour, UTC", starts, now, plot.Outcomes))
 	delete(outcomes, code.OK.Name)
 	t.Outcomes = outcomeList("Why requests were refused or failed", outcomes)
 	all := sums[0] + sums[1] + sums[2]

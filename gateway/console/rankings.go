@@ -8,13 +8,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dustin/go-humanize"
-
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
+	"petgate/shared/plot"
 )
 
 const rankingsPath = Home + "rankings"
@@ -164,12 +163,12 @@ func (c *Console) rankingLists(patience context.Context, v *visit, period rankin
 	}
 	for _, u := range found.busiest[:min(n, len(found.busiest))] {
 		lists.Busiest.Rows = append(lists.Busiest.Rows, []cell{
-			name(u.Tenant), {Text: operate.OrDash(found.owners[u.Tenant].Plan)}, bar(u.Charged, found.busiest[0].Charged), {Text: humanize.Comma(u.Requests - u.Charged)},
+			name(u.Tenant), {Text: operate.OrDash(found.owners[u.Tenant].Plan)}, bar(u.Charged, found.busiest[0].Charged), number(u.Requests - u.Charged),
 		})
 	}
 	for _, t := range near[:min(n, len(near))] {
 		lists.Nearest.Rows = append(lists.Nearest.Rows, []cell{
-			{Text: t.Name, Link: tenantPath(t.ID.String())}, {Text: t.policy}, {Text: humanize.Comma(t.Used)}, {Text: humanize.Comma(t.Limit)}, sharePart(t.Usage),
+			{Text: t.Name, Link: tenantPath(t.ID.String())}, {Text: t.policy}, number(t.Used), number(t.Limit), sharePart(t.Usage),
 		})
 	}
 	var most int64
@@ -178,7 +177,7 @@ func (c *Console) rankingLists(patience context.Context, v *visit, period rankin
 			continue
 		}
 		most = max(most, u.Requests)
-		lists.Refused.Rows = append(lists.Refused.Rows, []cell{name(u.Tenant), {Text: u.Outcome}, {Text: classOf(u.Outcome)}, bar(u.Requests, most)})
+		lists.Refused.Rows = append(lists.Refused.Rows, []cell{name(u.Tenant), {Text: u.Outcome}, {Text: plot.Outcomes[classOf(u.Outcome)]}, bar(u.Requests, most)})
 	}
 	return lists
 }

@@ -55,7 +55,7 @@ func TestPagesAtScale(t *testing.T) {
 			{"tenants?plan=business&state=suspended", "tenant-0"},
 			{"tenants?plan=enterprise", "0 of 100,000"},
 			{"tenants?newest=true", "tenant-100000"},
-			{"tenants/" + tenant, "Requests by operation"},
+			{"tenants/" + tenant, "Requests by outcome"},
 			{"tenants/" + tenant + "?usage=400d", "Requests by outcome"},
 			{"keys/" + key, "Requests by outcome"},
 			{"plans", "enterprise"},

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dustin/go-humanize"
-
 	"petgate/shared/api/code"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
@@ -21,14 +19,14 @@ import (
 	"petgate/shared/plot"
 )
 
-// usagePart is what template "usage" shows: the requests of a tenant in one span of time, in two drawings with the tables behind them.
+// usagePart is what template "usage" shows: the requests of a tenant in one span of time, in a drawing with the table behind it.
 type usagePart struct {
 	Spans    []usageSpan
-	Drawings []drawing // none: there were no requests
-	About    string    // what the drawings show, if they do not show all requests; may be empty
-	Outcomes list      // the most frequent first
-	Refusals list      // and failures, the latest first
-	Problem  string    // why nothing can be shown; empty: nothing is wrong
+	Drawing  *drawing // nil: there were no requests
+	About    string   // what the drawing shows, if it does not show all requests; may be empty
+	Outcomes list     // the most frequent first
+	Refusals list     // and failures, the latest first
+	Problem  string   // why nothing can be shown; empty: nothing is wrong
 }
 
 // usageSpan is a span of time that ends now. The query ?usage=NAME of a page chooses it.
@@ -54,35 +52,23 @@ var usageSpans = []usageSpan{
 // usualSpan is the index of the span that is shown if none is chosen.
 const usualSpan = 1
 
-// attempts is the only series of minutes.
-const attempts = "attempts"
-
 const aboutAttempts = "An attempt is a request that asked for a part of the quota, whether it got it or not. Gateways store attempts once a " +
 	"minute: those of the last two minutes may be missing."
 
 // drawing is a plot with its figures.
 type drawing struct {
 	plot.Usage
-	SVGs [2]template.HTML // for wide screens and for narrow ones
-	Rows []drawnRow       // the latest first, without periods that have no requests
-}
-
-type drawnRow struct {
-	Name   string
-	Counts []string
+	SVGs    [2]template.HTML // for wide screens and for narrow ones
+	Figures list             // the latest first, without periods that have no requests
 }
 
 // unknownOperation is the name of requests that were refused before their operation was known.
 const unknownOperation = "no operation"
 
-// otherOperations are those that have no series of their own.
-const otherOperations = "others"
-
 // The widths of drawings. The stylesheet shows the narrow one on a telephone: a wide one would have to be scrolled or have small letters.
 const (
-	wideWidth    = 880 // of one that stands alone
-	drawingWidth = 520
-	narrowWidth  = 328
+	wideWidth   = 880
+	narrowWidth = 328
 )
 
 // usageOf reads the requests with a tenant's live keys, or with one of its keys if key is not zero, in the span with the given name; with an unknown name, in
@@ -113,19 +99,18 @@ func (c *Console) usageOf(ctx context.Context, o operate.Operator, tenant id.Ten
 		return part
 	}
 	if span.length == time.Minute && len(rows) > 0 {
-		byMinute := span.plot("usage-minute", "Attempts by minute", starts, rows, []string{attempts}, func(keystore.PeriodUsage) string { return attempts })
-		byMinute.Noun, byMinute.Limit = "", span.limit(limits)
-		part.Drawings = []drawing{drawn(byMinute)}
+		u := span.plot("usage-minute", "Attempts by minute", starts, rows, []string{"attempts"})
+		u.Noun, u.Limit = "", span.limit(limits)
+		part.Drawing = drawn(u)
 		return part
 	}
 	rows = slices.DeleteFunc(rows, func(r keystore.PeriodUsage) bool { return r.Outcome == reportOutcome })
 	if len(rows) == 0 {
 		return part
 	}
-	byOutcome := span.plot("usage-outcome", "Requests by outcome", starts, rows, plot.Outcomes, classOfRow)
-	byOutcome.Limit = span.limit(limits)
-	byOperation := span.plot("usage-operation", "Requests by operation", starts, rows, operationsOf(rows), operationOf)
-	part.Drawings = []drawing{drawn(byOutcome), drawn(byOperation)}
+	u := span.plot("usage-outcome", "Requests by outcome", starts, rows, plot.Outcomes)
+	u.Limit = span.limit(limits)
+	part.Drawing = drawn(u)
 	totals := map[string]int64{}
 	for _, r := range rows {
 		totals[r.Outcome] += r.Requests
@@ -138,10 +123,10 @@ func (c *Console) usageOf(ctx context.Context, o operate.Operator, tenant id.Ten
 // outcomeList returns numbers of requests by outcome, the most frequent first.
 func outcomeList(caption string, totals map[string]int64) list {
 	l := list{Caption: caption, Columns: []column{"Outcome", "Is", "#Requests"}, None: "No request was refused or failed."}
-	most := mostFirst(totals)
+	most := slices.SortedFunc(maps.Keys(totals), func(a, b string) int { return cmp.Or(cmp.Compare(totals[b], totals[a]), cmp.Compare(a, b)) })
 	for _, outcome := range most {
 		l.Rows = append(l.Rows, []cell{
-			{Text: outcome, Link: rankingsPath + "?outcome=" + outcome}, {Text: classOf(outcome)}, bar(totals[outcome], totals[most[0]]),
+			{Text: outcome, Link: rankingsPath + "?outcome=" + outcome}, {Text: plot.Outcomes[classOf(outcome)]}, bar(totals[outcome], totals[most[0]]),
 		})
 	}
 	return l
@@ -161,8 +146,8 @@ func refusalList(span usageSpan, rows []keystore.PeriodUsage) list {
 			l.Rows = append(l.Rows, []cell{
 				{Text: r.Start.Time().Format(operate.Either(span.length == time.Hour, "2 Jan 15:04", "2 Jan"))},
 				{Text: r.Outcome},
-				{Text: operationOf(r)},
-				{Text: humanize.Comma(r.Requests)},
+				{Text: cmp.Or(r.Operation, unknownOperation)},
+				number(r.Requests),
 			})
 		}
 	}
@@ -208,9 +193,9 @@ func (s usageSpan) limit(limits plan.Limits) int64 {
 	return 0
 }
 
-// plot adds up rows by bar and series. A row whose series is not listed belongs to the last one.
-func (s usageSpan) plot(id, title string, starts []instant.Millis, rows []keystore.PeriodUsage, series []string, of func(keystore.PeriodUsage) string) plot.Usage {
-	u := plot.Usage{ID: id, Title: title, Period: s.period, Width: drawingWidth, Series: series, Noun: "Requests"}
+// plot adds up rows by bar and series: plot.Outcomes, or the only one.
+func (s usageSpan) plot(id, title string, starts []instant.Millis, rows []keystore.PeriodUsage, series []string) plot.Usage {
+	u := plot.Usage{ID: id, Title: title, Period: s.period, Width: wideWidth, Series: series, Noun: "Requests"}
 	for _, start := range starts {
 		at := start.Time().UTC()
 		bar := plot.Bar{Label: at.Format("2 Jan"), Name: at.Format("2006-01-02"), Counts: make([]int64, len(series))}
@@ -225,68 +210,37 @@ func (s usageSpan) plot(id, title string, starts []instant.Millis, rows []keysto
 	for _, r := range rows {
 		// The clock of a gateway may be ahead: its requests belong to the last bar.
 		i := min(int(r.Start.Sub(starts[0])/s.length), len(u.Bars)-1)
-		name := of(r)
-		n := slices.Index(series, name)
-		if n < 0 {
-			n = len(series) - 1
-		}
-		u.Bars[i].Counts[n] += r.Requests
+		u.Bars[i].Counts[min(classOf(r.Outcome), len(series)-1)] += r.Requests
 	}
 	return u
 }
 
 // drawn returns a plot with the table behind it. Package plot escapes all texts of the SVG.
-func drawn(u plot.Usage) drawing {
+func drawn(u plot.Usage) *drawing {
 	narrow := u
 	narrow.ID, narrow.Width = u.ID+"-narrow", narrowWidth
-	d := drawing{Usage: u, SVGs: [2]template.HTML{template.HTML(u.SVG()), template.HTML(narrow.SVG())}}
+	figures := list{Caption: u.Title + ", the latest first", Columns: []column{column(u.Period) + " (UTC)"}}
+	for _, name := range u.Series {
+		figures.Columns = append(figures.Columns, column("#"+name))
+	}
 	for _, bar := range slices.Backward(u.Bars) {
-		row := drawnRow{Name: bar.Name}
-		for _, n := range bar.Counts {
-			row.Counts = append(row.Counts, humanize.Comma(n))
-		}
 		if bar.Sum() > 0 {
-			d.Rows = append(d.Rows, row)
+			figures.Rows = append(figures.Rows, append([]cell{{Text: bar.Name}}, operate.ViewsOf(bar.Counts, number)...))
 		}
 	}
-	return d
+	return &drawing{u, [2]template.HTML{template.HTML(u.SVG()), template.HTML(narrow.SVG())}, figures}
 }
 
 // reportOutcome is the outcome of a report of the quota, which is neither charged nor refused.
 const reportOutcome = "report"
 
 // classOf returns which of plot.Outcomes an outcome belongs to.
-func classOf(outcome string) string {
+func classOf(outcome string) int {
 	switch {
 	case outcome == code.OK.Name:
-		return plot.Outcomes[0]
+		return 0
 	case code.IsFailure(outcome):
-		return plot.Outcomes[2]
+		return 2
 	}
-	return plot.Outcomes[1]
-}
-
-func classOfRow(r keystore.PeriodUsage) string { return classOf(r.Outcome) }
-
-func operationOf(r keystore.PeriodUsage) string { return cmp.Or(r.Operation, unknownOperation) }
-
-// operationsOf returns the names of the series of a drawing by operation: the most called operations first, and at most as many names
-// as a drawing can tell apart.
-func operationsOf(rows []keystore.PeriodUsage) []string {
-	totals := map[string]int64{}
-	for _, r := range rows {
-		totals[operationOf(r)] += r.Requests
-	}
-	names := mostFirst(totals)
-	if len(names) > plot.SeriesMax {
-		names = append(names[:plot.SeriesMax-1], otherOperations)
-	}
-	return names
-}
-
-// mostFirst returns the names, those with the highest totals first.
-func mostFirst(totals map[string]int64) []string {
-	return slices.SortedFunc(maps.Keys(totals), func(a, b string) int {
-		return cmp.Or(cmp.Compare(totals[b], totals[a]), cmp.Compare(a, b))
-	})
+	return 1
 }

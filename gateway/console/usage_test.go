@@ -61,34 +61,29 @@ func TestUsageOfSpans(t *testing.T) {
 	for _, test := range []struct {
 		span, limit string
 		outcomes    [][]string // rows of the table
-		operations  []string   // series
 	}{
 		{"24h", "limit 600", [][]string{
 			{"2026-03-03 10:00 UTC", "1,002", "0", "20"}, {"2026-03-02 11:00 UTC", "0", "7", "0"},
-		}, []string{"listPets", "createPet", "no operation"}},
+		}},
 		{"30d", "limit 10,000", [][]string{
 			{"2026-03-03", "1,002", "0", "20"}, {"2026-03-02", "300", "7", "0"}, {"2026-03-01", "4", "0", "0"},
-		}, []string{"listPets", "createPet", "no operation", "getPet"}},
+		}},
 		{"400d", "", [][]string{
 			{"the week of 2026-03-02", "1,302", "7", "20"}, {"the week of 2026-02-23", "4", "0", "0"}, {"the week of 2025-02-24", "60", "0", "0"},
-		}, []string{"listPets", "createPet", "no operation", "getPet"}},
+		}},
 	} {
 		part := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, id.Key{}, test.span, plan.Limits{Minute: 10, Day: 10_000})
-		if part.Problem != "" || len(part.Drawings) != 2 {
-			t.Fatalf("%s: %d drawings, %v", test.span, len(part.Drawings), part.Problem)
+		if part.Problem != "" || part.Drawing == nil {
+			t.Fatalf("%s: %v", test.span, part.Problem)
 		}
-		byOutcome, byOperation := part.Drawings[0], part.Drawings[1]
-		var rows [][]string
-		for _, r := range byOutcome.Rows {
-			rows = append(rows, append([]string{r.Name}, r.Counts...))
+		isRow := func(row []cell, want []string) bool {
+			return slices.EqualFunc(row, want, func(c cell, text string) bool { return c.Text == text })
 		}
-		if !slices.EqualFunc(rows, test.outcomes, slices.Equal) {
+		if rows := part.Drawing.Figures.Rows; !slices.EqualFunc(rows, test.outcomes, isRow) {
 			t.Errorf("%s by outcome: %v, want %v", test.span, rows, test.outcomes)
 		}
-		if !slices.Equal(byOperation.Series, test.operations) {
-			t.Errorf("%s by operation: the series are %v, want %v", test.span, byOperation.Series, test.operations)
-		}
-		if hasLimit := strings.Contains(string(byOutcome.SVGs[0]), ">limit "); hasLimit != (test.limit != "") || !strings.Contains(string(byOutcome.SVGs[0]), test.limit) {
+		svg := string(part.Drawing.SVGs[0])
+		if hasLimit := strings.Contains(svg, ">limit "); hasLimit != (test.limit != "") || !strings.Contains(svg, test.limit) {
 			t.Errorf("%s has a limit: %t, want %q", test.span, hasLimit, test.limit)
 		}
 	}
@@ -99,8 +94,8 @@ func TestUsageOfSpans(t *testing.T) {
 	}
 	page := rendered(t, c, part)
 	for _, want := range []string{
-		`aria-labelledby="usage-outcome-title usage-outcome-desc"`, "<summary>Requests by operation: figures</summary>", `href="?usage=400d#usage"`,
-		`<th scope="row">2026-03-03 10:00 UTC</th><td class="number">1,002</td>`,
+		`aria-labelledby="usage-outcome-title usage-outcome-desc"`, "<summary>Requests by outcome: figures</summary>", `href="?usage=400d#usage"`,
+		`</span> 10:00 UTC</th><td role="cell" data-title="served" class="number">1,002</td>`,
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %s", want)
@@ -131,8 +126,8 @@ func TestMinutes(t *testing.T) {
 	part := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, id.Key{}, "3h", plan.Limits{Minute: 600, Day: 10_000})
 	page := rendered(t, c, part)
 	for _, want := range []string{
-		"Attempts by minute", ">limit 600<", `<th scope="row">2026-03-03 10:29 UTC</th><td class="number">2,001</td>`,
-		`<th scope="row">2026-03-03 07:31 UTC</th><td class="number">4</td>`, "An attempt is",
+		"Attempts by minute", ">limit 600<", `</span> 10:29 UTC</th><td role="cell" data-title="attempts" class="number">2,001</td>`,
+		`</span> 07:31 UTC</th><td role="cell" data-title="attempts" class="number">4</td>`, "An attempt is",
 		"2026-03-03 10:30 UTC: 2,005 attempts. The highest minute is 2026-03-03 10:29 UTC with 2,001.",
 	} {
 		if !strings.Contains(page, want) {
@@ -147,7 +142,7 @@ func TestMinutes(t *testing.T) {
 func TestUsageOfNobody(t *testing.T) {
 	c, tenant := used(t)
 	part := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, id.Key{}, "30d", plan.Limits{})
-	if part.Problem != "" || len(part.Drawings) != 0 {
+	if part.Problem != "" || part.Drawing != nil {
 		t.Fatalf("%+v", part)
 	}
 	if page := rendered(t, c, part); !strings.Contains(page, "There were no requests in these 30 days.") {
@@ -156,21 +151,5 @@ func TestUsageOfNobody(t *testing.T) {
 	part = c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, id.Key{}, "3h", plan.Limits{})
 	if page := rendered(t, c, part); !strings.Contains(page, "There were no attempts in these 3 hours.") {
 		t.Errorf("the page does not say that there were no attempts:\n%s", page)
-	}
-}
-
-// A drawing tells at most six series apart, so rare operations share one.
-func TestManyOperations(t *testing.T) {
-	var rows []keystore.PeriodUsage
-	for i, operation := range strings.Fields("a b c d e f g") {
-		rows = append(rows, keystore.PeriodUsage{Start: hourOf("2026-03-03 10:00"), Operation: operation, Requests: int64(10 - i)})
-	}
-	series := operationsOf(rows)
-	if want := strings.Fields("a b c d e others"); !slices.Equal(series, want) {
-		t.Errorf("the series are %v, want %v", series, want)
-	}
-	u := usageSpans[usualSpan].plot("x", "x", usageSpans[usualSpan].starts(instant.Of(at)), rows, series, operationOf)
-	if counts := u.Bars[23].Counts; !slices.Equal(counts, []int64{10, 9, 8, 7, 6, 9}) {
-		t.Errorf("the counts are %v", counts)
 	}
 }

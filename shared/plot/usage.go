@@ -17,11 +17,8 @@ type Usage struct {
 	Width  float64  // of the drawing. On a narrow screen, a narrow drawing has larger letters than a scaled one
 	Bars   []Bar    // in the order of time
 	Limit  int64    // the most requests that a period admits; 0: none
-	Series []string // names of the counts, at most SeriesMax
+	Series []string // names of the counts: Outcomes, or one
 	Noun   string   // what is counted, such as "Requests"; empty: the names of the series say it
-
-	Before     []int64 // what each bar is compared with, drawn as a line of steps; empty: nothing
-	BeforeName string  // names that line in the legend
 }
 
 // Bar is one period. Its counts are stacked in the order of the series.
@@ -31,10 +28,7 @@ type Bar struct {
 	Counts []int64
 }
 
-// SeriesMax is how many series can be told apart. They differ by pattern as well as by colour.
-const SeriesMax = 6
-
-// Outcomes are the usual series.
+// Outcomes are the usual series. They differ by pattern as well as by colour.
 var Outcomes = []string{"served", "refused", "failed"}
 
 const (
@@ -48,20 +42,16 @@ const (
 // Stylesheet has the colours, for the page with the drawing. Without it everything has the colour of the page's text, and the patterns
 // still tell the series apart.
 const Stylesheet = `
-.plot{--s0:#2f6f9f;--s1:#c05a1c;--s2:#8a2a5b;--s3:#2f7d4f;--s4:#6a4fa3;--s5:#6b6b1e}
-.plot .s0{color:var(--s0)}.plot .s1{color:var(--s1)}.plot .s2{color:var(--s2)}.plot .s3{color:var(--s3)}.plot .s4{color:var(--s4)}.plot .s5{color:var(--s5)}
-@media (prefers-color-scheme:dark){.plot{--s0:#6db3e8;--s1:#f0a060;--s2:#e07fb0;--s3:#74c795;--s4:#b9a2ee;--s5:#c9c46a}}
-@media print{.plot{--s0:#444;--s1:#000;--s2:#000;--s3:#000;--s4:#000;--s5:#000}}
+.plot{--s0:#2f6f9f;--s1:#c05a1c;--s2:#8a2a5b}
+.plot .s0{color:var(--s0)}.plot .s1{color:var(--s1)}.plot .s2{color:var(--s2)}
+@media (prefers-color-scheme:dark){.plot{--s0:#6db3e8;--s1:#f0a060;--s2:#e07fb0}}
+@media print{.plot{--s0:#444;--s1:#000;--s2:#000}}
 `
 
-// patterns of the series after the first, which is solid: stripes, dots, lines, a grid, and stripes the other way. Their colour is that
-// of the element which uses them.
-var patterns = [SeriesMax]string{
+// patterns of the series after the first, which is solid: stripes and dots. Their colour is that of the element which uses them.
+var patterns = [...]string{
 	1: `<pattern id="%s" class="s1" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="3" height="6" fill="currentColor"/></pattern>`,
 	2: `<pattern id="%s" class="s2" width="5" height="5" patternUnits="userSpaceOnUse"><circle cx="2" cy="2" r="1.5" fill="currentColor"/></pattern>`,
-	3: `<pattern id="%s" class="s3" width="6" height="4" patternUnits="userSpaceOnUse"><rect width="6" height="2" fill="currentColor"/></pattern>`,
-	4: `<pattern id="%s" class="s4" width="5" height="5" patternUnits="userSpaceOnUse"><path d="M0 0h5v2h-3v3h-2z" fill="currentColor"/></pattern>`,
-	5: `<pattern id="%s" class="s5" width="4" height="4" patternUnits="userSpaceOnUse" patternTransform="rotate(-45)"><rect width="1.5" height="4" fill="currentColor"/></pattern>`,
 }
 
 // SVG draws the bars with their limit. It has a title and a description for screen readers; each bar says its figures to a pointer.
@@ -70,7 +60,7 @@ func (u Usage) SVG() []byte {
 	bottom := baseline + plotTop - 38 + plotHeight
 	c := New(u.ID, u.Width, bottom+34, u.Title, u.summary())
 	c.Raw("<defs>\n")
-	for i := 1; i < min(len(u.Series), SeriesMax); i++ {
+	for i := 1; i < len(u.Series); i++ {
 		c.Raw(fmt.Sprintf(patterns[i], html.EscapeString(patternID(u.ID, i))) + "\n")
 	}
 	c.Raw("</defs>\n")
@@ -106,7 +96,6 @@ func (u Usage) bars(c *Canvas, left float64, y func(int64) float64) {
 	wide := max(slot-max(1, slot/5), 0.5)
 	every := int(math.Ceil(labelWidth / slot))
 	shapes := make([]strings.Builder, len(u.Series))
-	var steps [][2]float64
 	tips := Canvas{}
 	for i, bar := range u.Bars {
 		from := left + slot*float64(i)
@@ -122,40 +111,30 @@ func (u Usage) bars(c *Canvas, left float64, y func(int64) float64) {
 		if i%every == 0 {
 			c.Text(min(max(x+wide/2, left), u.Width-labelWidth/2), y(0)+18, "middle", bar.Label)
 		}
-		if i < len(u.Before) {
-			steps = append(steps, [2]float64{from, y(u.Before[i])}, [2]float64{from + slot, y(u.Before[i])})
-		}
 	}
 	for s := range shapes {
 		if shapes[s].Len() > 0 {
-			c.Raw(fmt.Sprintf(`<g class="s%d"><path d="%s" fill="%s"/></g>`+"\n", s%SeriesMax, shapes[s].String(), paint(u.ID, s)))
+			c.Raw(fmt.Sprintf(`<g class="s%d"><path d="%s" fill="%s"/></g>`+"\n", s, shapes[s].String(), paint(u.ID, s)))
 		}
-	}
-	if len(steps) > 0 {
-		c.Line(steps, "currentColor", 1.5, beforeDash)
 	}
 	c.Raw(`<g pointer-events="all">` + "\n" + tips.body.String() + "</g>\n")
 }
 
-// The patterns of lines.
-const (
-	limitDash  = "6 3"
-	beforeDash = "2 2"
-)
+// limitDash is the pattern of the line of the limit.
+const limitDash = "6 3"
 
 // sign is an entry of the legend, at a point of its baseline.
 type sign struct {
 	x, y   float64
 	text   string
-	series int
-	dash   string // of a line; empty: the sign of a series
+	series int // -1: the limit
 }
 
 func (u Usage) draw(c *Canvas, s sign) {
-	if s.dash != "" {
-		c.Line([][2]float64{{s.x, s.y - 4}, {s.x + 14, s.y - 4}}, "currentColor", 1.5, s.dash)
+	if s.series < 0 {
+		c.Line([][2]float64{{s.x, s.y - 4}, {s.x + 14, s.y - 4}}, "currentColor", 1.5, limitDash)
 	} else {
-		c.Raw(fmt.Sprintf(`<g class="s%d">`, s.series%SeriesMax))
+		c.Raw(fmt.Sprintf(`<g class="s%d">`, s.series))
 		c.Rect(s.x, s.y-10, 14, 12, paint(u.ID, s.series), "")
 		c.Raw("</g>\n")
 	}
@@ -169,15 +148,12 @@ func (u Usage) legend() (signs []sign, bottom float64) {
 			signs = append(signs, sign{text: name, series: i})
 		}
 	}
-	if len(u.Before) > 0 {
-		signs = append(signs, sign{text: u.BeforeName, dash: beforeDash})
-	}
 	if u.Limit > 0 {
 		text := "limit " + humanize.Comma(u.Limit)
 		if _, most := scale(u.top()); u.Limit > most {
 			text += " (above this picture)"
 		}
-		signs = append(signs, sign{text: text, dash: limitDash})
+		signs = append(signs, sign{text: text, series: -1})
 	}
 	x, bottom := 10.0, 38.0
 	for i := range signs {
@@ -193,10 +169,10 @@ func (u Usage) legend() (signs []sign, bottom float64) {
 
 // paint is the fill of a series: the first is solid.
 func paint(id string, series int) string {
-	if series%SeriesMax == 0 {
+	if series == 0 {
 		return "currentColor"
 	}
-	return "url(#" + patternID(id, series%SeriesMax) + ")"
+	return "url(#" + patternID(id, series) + ")"
 }
 
 func patternID(id string, series int) string { return fmt.Sprintf("%s-%d", id, series) }
@@ -213,9 +189,6 @@ func (u Usage) has(series int) bool {
 // top is the largest number to show. A limit far above all bars would flatten them, so it is then left out.
 func (u Usage) top() int64 {
 	highest, _ := u.highest()
-	for _, n := range u.Before {
-		highest = max(highest, n)
-	}
 	if u.Limit > 0 && (u.Limit <= LimitInView*highest || highest == 0) {
 		return max(highest, u.Limit)
 	}

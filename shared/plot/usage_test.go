@@ -40,12 +40,7 @@ func TestUsage(t *testing.T) {
 		quiet.Bars[i].Counts = []int64{int64(i % 3), 0, 0}
 	}
 	empty.Bars = nil
-	before := hours()
-	before.BeforeName = "the day before"
-	for _, bar := range before.Bars {
-		before.Before = append(before.Before, bar.Counts[0]+600)
-	}
-	for name, u := range map[string]Usage{"hours": hours(), "narrow": narrow, "quiet": quiet, "empty": empty, "before": before} {
+	for name, u := range map[string]Usage{"hours": hours(), "narrow": narrow, "quiet": quiet, "empty": empty} {
 		got := u.SVG()
 		path := filepath.Join("testdata", name+".svg")
 		if *update {
