@@ -21,7 +21,7 @@ type asking struct {
 
 // waiting is the flag of commands whose change gateways have to apply.
 type waiting struct {
-	Wait operate.Patience `placeholder:"AGE" help:"How long to wait until all gateways have applied the change: 0 = check once (default: 5s)."`
+	Wait operate.Delay `placeholder:"AGE" help:"How long to wait until all gateways have applied the change: 0 = check once (default: 5s)."`
 }
 
 // change is a command for a change that operate prepares from its arguments.
@@ -75,7 +75,7 @@ func (a *app) carryOut(ctx context.Context, op operate.Operation, sure asking, w
 		}
 	}
 	if waits != nil {
-		a.store.Seek(waits.Wait.Limit())
+		a.store.Seek(waits.Wait.Or(operate.UsualWait))
 	}
 	r, err := op.Change(ctx)
 	var unknown *keystore.UnknownError
@@ -110,12 +110,11 @@ func (e unconfirmedError) Error() string { return e.text }
 
 // confirm waits until every registered gateway has applied a change. keyadmin also waits if nothing had to change: the command may
 // repeat an earlier one that was not confirmed.
-func (a *app) confirm(ctx context.Context, r operate.Registry, change keystore.Change, laggard string, wait operate.Patience) error {
+func (a *app) confirm(ctx context.Context, r operate.Registry, change keystore.Change, laggard string, wait operate.Delay) error {
 	// The change is made. An interrupt only ends the wait; the gateways that have not confirmed must still be named.
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	waiter := operate.Waiter{Registry: r, Clock: a.Clock, Sleep: a.Sleep}
-	p := waiter.Wait(ctx, change, wait)
+	p := operate.Wait(ctx, r, change, wait.Or(operate.UsualWait), a.Clock, a.Sleep)
 	text := p.Text(laggard)
 	switch {
 	case p.IsConfirmed():

@@ -36,7 +36,7 @@ func TestConfirm(t *testing.T) {
 	} {
 		var said bytes.Buffer
 		a := &app{stdio: stdio{Err: &said, Clock: func() time.Time { return time.UnixMilli(0) }, Sleep: operate.Sleep}}
-		code := a.report(a.confirm(t.Context(), fleetOf{c.gateway}, 7, "may still accept this key", operate.Patience{Given: true}))
+		code := a.report(a.confirm(t.Context(), fleetOf{c.gateway}, 7, "may still accept this key", operate.Delay{Given: true}))
 		if code != c.code || said.String() != c.want {
 			t.Errorf("exit %d: %s\nwant %s", code, said.String(), c.want)
 		}

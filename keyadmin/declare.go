@@ -221,7 +221,7 @@ func (c *comparison) comparePlans(d document, state keystore.State) {
 	for _, p := range d.Plans {
 		before, exists := c.plansBefore[string(p.Name)]
 		after := before
-		after.Name, after.Limits, after.Test = string(p.Name), operate.LimitsOf(p.Minute, p.Day, p.Month), plan.Limits{Minute: int64(p.TestMinute)}
+		after.Name, after.Limits, after.Test = string(p.Name), p.NewLimits.Limits(), plan.Limits{Minute: int64(p.TestMinute)}
 		c.plans[after.Name] = after
 		if after.Limits != before.Limits || after.Test != before.Test {
 			c.checkLimits(p.At, after.Limits, after.InForce(plan.Limits{}, apikey.Test))
@@ -262,7 +262,7 @@ func (c *comparison) compareTenant(t documentTenant, was keystore.Tenant, exists
 		return
 	}
 	is := was
-	is.Name, is.Plan, is.Override, is.Suspended = string(t.Name), string(t.Plan), operate.LimitsOf(t.Minute, t.Day, t.Month), t.Suspended
+	is.Name, is.Plan, is.Override, is.Suspended = string(t.Name), string(t.Plan), t.NewLimits.Limits(), t.Suspended
 	if is.MonthStarts = uint8(t.MonthStarts); max(1, is.MonthStarts) == max(1, was.MonthStarts) {
 		is.MonthStarts = was.MonthStarts
 	}
@@ -319,7 +319,7 @@ func (c *comparison) compareKey(t documentTenant, k documentKey, of keystore.Ten
 		c.add(k.At, "%v", err)
 		return
 	}
-	is.Name, is.Scopes, is.Allow, is.Limits = string(k.Name), scopes, operate.Prefixes(k.Allow), operate.LimitsOf(k.Minute, k.Day, 0)
+	is.Name, is.Scopes, is.Allow, is.Limits = string(k.Name), scopes, operate.Prefixes(k.Allow), operate.NewLimits{Minute: k.Minute, Day: k.Day}.Limits()
 	if is.Limits != was.Limits {
 		c.checkLimits(k.At, is.Limits)
 	}

@@ -35,23 +35,19 @@ type (
 		Tenants []documentTenant `yaml:"tenants,omitempty"`
 	}
 	documentPlan struct {
-		At         place            `yaml:"-"`
-		Name       operate.PlanName `yaml:"name" required:""`
-		Minute     operate.Limit    `yaml:"minute,omitempty"`
-		Day        operate.Limit    `yaml:"day,omitempty"`
-		Month      operate.Limit    `yaml:"month,omitempty"`
-		TestMinute operate.Limit    `yaml:"testMinute,omitempty"`
+		At                place            `yaml:"-"`
+		Name              operate.PlanName `yaml:"name" required:""`
+		operate.NewLimits `yaml:",inline"`
+		TestMinute        operate.Limit `yaml:"testMinute,omitempty"`
 	}
 	documentTenant struct {
-		At          place               `yaml:"-"`
-		Name        operate.Name        `yaml:"name" required:""`
-		Plan        operate.PlanName    `yaml:"plan" required:""`
-		Minute      operate.Limit       `yaml:"minute,omitempty"`
-		Day         operate.Limit       `yaml:"day,omitempty"`
-		Month       operate.Limit       `yaml:"month,omitempty"`
-		MonthStarts operate.MonthStarts `yaml:"monthStarts,omitempty"`
-		Suspended   bool                `yaml:"suspended,omitempty"`
-		Keys        []documentKey       `yaml:"keys,omitempty"` // nil: the file does not name the tenant's keys
+		At                place            `yaml:"-"`
+		Name              operate.Name     `yaml:"name" required:""`
+		Plan              operate.PlanName `yaml:"plan" required:""`
+		operate.NewLimits `yaml:",inline"`
+		MonthStarts       operate.MonthStarts `yaml:"monthStarts,omitempty"`
+		Suspended         bool                `yaml:"suspended,omitempty"`
+		Keys              []documentKey       `yaml:"keys,omitempty"` // nil: the file does not name the tenant's keys
 	}
 	documentKey struct {
 		At          place           `yaml:"-"`
@@ -121,8 +117,7 @@ func (d *documentWriter) plans(plans []keystore.Plan) error {
 	head := document{Version: version, Plans: []documentPlan{}}
 	for _, p := range plans {
 		head.Plans = append(head.Plans, documentPlan{
-			Name: operate.PlanName(p.Name), Minute: operate.Limit(p.Limits.Minute), Day: operate.Limit(p.Limits.Day), Month: operate.Limit(p.Limits.Month),
-			TestMinute: operate.Limit(p.Test.Minute),
+			Name: operate.PlanName(p.Name), NewLimits: operate.NewLimitsOf(p.Limits), TestMinute: operate.Limit(p.Test.Minute),
 		})
 	}
 	// The databases sort the names of plans differently.
@@ -139,7 +134,7 @@ func (d *documentWriter) tenant(t keystore.Tenant) (err error) {
 	}
 	d.size++
 	d.tenants = append(d.tenants, documentTenant{
-		Name: operate.Name(t.Name), Plan: operate.PlanName(t.Plan), Minute: operate.Limit(t.Override.Minute), Day: operate.Limit(t.Override.Day), Month: operate.Limit(t.Override.Month),
+		Name: operate.Name(t.Name), Plan: operate.PlanName(t.Plan), NewLimits: operate.NewLimitsOf(t.Override),
 		MonthStarts: operate.MonthStarts(t.MonthStarts), Suspended: t.Suspended,
 	})
 	return err
@@ -290,16 +285,16 @@ func (r *reader) value(n *yaml.Node, at place, to reflect.Value) {
 func (r *reader) mapping(n *yaml.Node, at place, to reflect.Value) {
 	members := map[string]reflect.Value{}
 	var required []string
-	for i := range to.NumField() {
-		tag := to.Type().Field(i).Tag
-		member, _, _ := strings.Cut(tag.Get("yaml"), ",")
-		if member == "-" {
-			to.Field(i).Set(reflect.ValueOf(at))
-			continue
-		}
-		members[member] = to.Field(i)
-		if _, isRequired := tag.Lookup("required"); isRequired {
-			required = append(required, member)
+	for _, f := range reflect.VisibleFields(to.Type()) {
+		switch member, _, _ := strings.Cut(f.Tag.Get("yaml"), ","); member {
+		case "": // a struct of several members, which follow
+		case "-":
+			to.FieldByIndex(f.Index).Set(reflect.ValueOf(at))
+		default:
+			members[member] = to.FieldByIndex(f.Index)
+			if _, isRequired := f.Tag.Lookup("required"); isRequired {
+				required = append(required, member)
+			}
 		}
 	}
 	if n.Kind != yaml.MappingNode {

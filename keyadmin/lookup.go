@@ -31,7 +31,7 @@ func (a *app) openWith(open func(url string) (*database.DB, error)) error {
 		return explainOpen(url, err)
 	}
 	a.store = keystore.New(a.db, a.Clock, a.Random, a.actor())
-	a.store.Seek(operate.Patience{}.Limit())
+	a.store.Seek(operate.UsualWait)
 	a.operator = operate.Operator{Store: a.store, Clock: a.Clock}
 	return nil
 }

@@ -23,21 +23,6 @@ type usageCommands struct {
 	Explain    usageExplain              `cmd:"" help:"Would the next request of a key or a tenant pass? If not, why, and until when?"`
 }
 
-// usagePeriod are the flags for the time that is looked at.
-type usagePeriod struct {
-	Since operate.Moment `default:"7d" placeholder:"AGE" help:"How far back: 24h, 1w, or from a date: 2026-11-20."`
-	Until operate.Moment `placeholder:"AGE" help:"Leave out what is later: 24h, 1w, or from a date on: 2026-12-01."`
-}
-
-// of returns the period. Without --until, it ends at operate.Forever.
-func (p usagePeriod) of(now instant.Millis) (since, until instant.Millis, err error) {
-	since, until, err = operate.Between(p.Since, p.Until, now)
-	if err != nil {
-		err = usageErrorf("--until: %v", err)
-	}
-	return since, until, err
-}
-
 // between describes a period: `since 2026-11-01T00:00:00Z`.
 func between(since, until instant.Millis) string {
 	if until == operate.Forever {
@@ -48,7 +33,7 @@ func between(since, until instant.Millis) string {
 
 type usageShow struct {
 	Tenant string `arg:"" help:"ID or name; of a deleted tenant its ID."`
-	usagePeriod
+	operate.UsagePeriod
 	By   operate.Grouping `default:"day,key,outcome" placeholder:"GROUPS" help:"Group by hour or day (both in UTC), operation, key, outcome, or several of them with commas. Or by minute: then only attempts are shown."`
 	Test bool             `help:"Show what test keys have used, instead of live keys. It is on no bill."`
 	Plot bool             `help:"Draw charged units and refused requests by hour or day, with the limit."`
@@ -71,7 +56,7 @@ func (c *usageShow) Run(ctx context.Context, a *app, _ *keystore.Store) error {
 		return err
 	}
 	now := a.now()
-	since, until, err := c.of(now)
+	since, until, err := c.Of(now)
 	if err != nil {
 		return err
 	}
@@ -170,7 +155,7 @@ func (a *app) showMinutes(ctx context.Context, t operate.Owner, in apikey.Enviro
 }
 
 type usageTop struct {
-	usagePeriod
+	operate.UsagePeriod
 	Limit int `aliases:"number" short:"n" default:"20" placeholder:"N" help:"Show the first N tenants."`
 }
 
@@ -178,7 +163,7 @@ func (c *usageTop) Run(ctx context.Context, a *app, _ *keystore.Store) error {
 	if c.Limit < 1 {
 		return usageErrorf("--limit: %d is out of range: use 1 or more", c.Limit)
 	}
-	since, until, err := c.of(a.now())
+	since, until, err := c.Of(a.now())
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,6 @@ import (
 	"strings"
 
 	"petgate/shared/core/id"
-	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/metering"
 	"petgate/shared/operate"
@@ -23,12 +22,11 @@ import (
 )
 
 type usageExport struct {
-	Format    metering.Format `required:"" placeholder:"FORMAT" help:"cloudevents or csv."`
-	Since     operate.Moment  `default:"7d" placeholder:"AGE" help:"The first hour: 24h, 1w, or from a date: 2026-11-01. With --to: where a new receiver begins."`
-	Until     operate.Moment  `placeholder:"AGE" help:"Only the hours before this one. Default: every closed hour."`
-	To        string          `placeholder:"URL" help:"Send to this receiver what it has not got yet, instead of writing to standard output."`
-	TokenFile string          `placeholder:"PATH" help:"File with the receiver's token, which is sent as Authorization: Bearer."`
-	Verify    bool            `help:"Only print the sum of each tenant and the SHA-256 of the whole export."`
+	Format metering.Format `required:"" placeholder:"FORMAT" help:"cloudevents or csv."`
+	operate.UsagePeriod
+	To        string `placeholder:"URL" help:"Send to this receiver what it has not got yet, instead of writing to standard output."`
+	TokenFile string `placeholder:"PATH" help:"File with the receiver's token, which is sent as Authorization: Bearer."`
+	Verify    bool   `help:"Only print the sum of each tenant and the SHA-256 of the whole export."`
 }
 
 // BadSettings checks how the flags fit together.
@@ -42,13 +40,12 @@ func (c *usageExport) BadSettings() service.BadSettings {
 }
 
 func (c *usageExport) Run(ctx context.Context, a *app, store *keystore.Store) error {
-	now, until := a.now(), instant.Millis(0)
-	wanted := now
-	if c.Until != (operate.Moment{}) {
-		until = c.Until.Before(now)
-		wanted = min(wanted, until)
+	now := a.now()
+	since, until, err := c.Of(now)
+	if err != nil {
+		return err
 	}
-	e, err := metering.New(ctx, store, c.Format, c.Since.Before(now), until)
+	e, err := metering.New(ctx, store, c.Format, since, until)
 	if err != nil {
 		return err
 	}
@@ -61,7 +58,7 @@ func (c *usageExport) Run(ctx context.Context, a *app, store *keystore.Store) er
 			receiver.Taken(e)
 		}
 	}
-	missing, err := e.Missing(ctx, now, wanted)
+	missing, err := e.Missing(ctx, now, min(now, until))
 	if err != nil {
 		return err
 	}

@@ -292,8 +292,7 @@ type note struct {
 
 // confirm waits until gateways have applied a change.
 func (c *Console) confirm(ctx context.Context, op operate.Operation, outcome operate.Outcome) note {
-	waiter := operate.Waiter{Registry: c.cfg.Forms, Clock: c.cfg.Clock, Sleep: operate.Sleep}
-	progress := waiter.Wait(ctx, outcome.Change, operate.Patience{})
+	progress := operate.Wait(ctx, c.cfg.Forms, outcome.Change, operate.UsualWait, c.cfg.Clock, operate.Sleep)
 	n := note{Done: outcome.Done, Confirmed: sentence(progress.Text(op.Laggard)), IsConfirmed: progress.IsConfirmed()}
 	if n.IsConfirmed || progress.Err != nil {
 		return n

@@ -38,7 +38,10 @@ func (c *call) inFields(text string) string {
 
 // about describes an argument.
 func (c *call) about(f operate.Argument) string {
-	text := strings.Replace(strings.TrimSuffix(f.Tag.Get("help"), " Repeatable."), "; none", "; 0", 1)
+	text := strings.TrimSuffix(f.Tag.Get("help"), " Repeatable.")
+	if f.Type == reflect.TypeFor[operate.LimitChange]() {
+		text += " 0 removes the limit."
+	}
 	if f.Default != "" {
 		text += " Default: " + f.Default + "."
 	}
@@ -55,10 +58,10 @@ func (c *call) inPath(name string) bool { return strings.Contains(c.path, "{"+na
 
 // common are arguments that many calls have, in the query.
 type common struct {
-	Wait    operate.Patience `json:"wait" help:"How long to wait until all gateways have applied the change: 0 to 60s (default: 5s). If some have not by then, the answer is 202 and names them."`
-	Confirm bool             `json:"confirm" help:"Make the change although it takes something away."`
-	After   string           `json:"after" help:"Where the page begins: from the header Link of the page before."`
-	Limit   rows             `json:"limit" default:"100" help:"Rows of a page: 1 to 1000."`
+	Wait    operate.Delay `json:"wait" help:"How long to wait until all gateways have applied the change: 0 to 60s (default: 5s). If some have not by then, the answer is 202 and names them."`
+	Confirm bool          `json:"confirm" help:"Make the change although it takes something away."`
+	After   string        `json:"after" help:"Where the page begins: from the header Link of the page before."`
+	Limit   rows          `json:"limit" default:"100" help:"Rows of a page: 1 to 1000."`
 }
 
 // rows is how many rows are asked for.
@@ -131,7 +134,7 @@ func (v *visit) read(r *http.Request, c *call, body []byte, into reflect.Value) 
 	for _, wrong := range append(operate.ReadArguments(into, given), operate.ReadArguments(reflect.ValueOf(&with).Elem(), shared)...) {
 		bad = append(bad, operate.Mistake{Name: wrong.Name, Text: c.inFields(wrong.Text)})
 	}
-	if with.Wait.Max > waitMax {
+	if with.Wait.Length > waitMax {
 		bad = append(bad, operate.Mistake{Name: "wait", Text: "it is too long: use 0 to 60s"})
 	}
 	v.wait, v.confirmed, v.after, v.limit = with.Wait, with.Confirm, with.After, int(with.Limit)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"petgate/shared/core/apikey"
-	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
@@ -30,19 +29,6 @@ func (v *visit) whoami(a *whoami) (operate.KeyView, error) {
 	return v.operator.ShowKey(v.ctx, k.ID)
 }
 
-// usagePeriod is the time that is looked at.
-type usagePeriod struct {
-	Since operate.Moment `json:"since" default:"7d" help:"How far back: 24h, 1w, or from a date: 2026-11-20."`
-	Until operate.Moment `json:"until" help:"Leave out what is later: 24h, 1w, or from a date on: 2026-12-01."`
-}
-
-func (a usagePeriod) of(now instant.Millis) (since, until instant.Millis, err error) {
-	if since, until, err = operate.Between(a.Since, a.Until, now); err != nil {
-		err = invalid(operate.Mistake{Name: "until", Text: err.Error()})
-	}
-	return since, until, err
-}
-
 // ofEnvironment selects keys.
 type ofEnvironment struct {
 	Environment apikey.Environment `json:"environment" help:"Of the keys: live or test (default: live)."`
@@ -50,7 +36,7 @@ type ofEnvironment struct {
 
 type tenantUsage struct {
 	operate.TenantRef
-	usagePeriod
+	operate.UsagePeriod
 	ofEnvironment
 	By operate.Grouping `json:"by" default:"day,key,outcome" help:"Group by hour or day (both in UTC), operation, key, outcome, or several of them with commas."`
 }
@@ -63,7 +49,7 @@ func (v *visit) usage(a *tenantUsage) ([]operate.UsageView, error) {
 	if err != nil {
 		return nil, err
 	}
-	since, until, err := a.of(v.operator.Now())
+	since, until, err := a.Of(v.operator.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -73,13 +59,13 @@ func (v *visit) usage(a *tenantUsage) ([]operate.UsageView, error) {
 
 type tenantMinutes struct {
 	operate.TenantRef
-	usagePeriod
+	operate.UsagePeriod
 	ofEnvironment
 }
 
 func (v *visit) minutes(a *tenantMinutes) ([]operate.MinuteView, error) {
 	now := v.operator.Now()
-	since, until, err := a.of(now)
+	since, until, err := a.Of(now)
 	if err != nil {
 		return nil, err
 	}
@@ -91,12 +77,12 @@ func (v *visit) minutes(a *tenantMinutes) ([]operate.MinuteView, error) {
 }
 
 type topUsage struct {
-	usagePeriod
+	operate.UsagePeriod
 	N rows `json:"n" default:"20" help:"The first n tenants: 1 to 1000."`
 }
 
 func (v *visit) topUsage(a *topUsage) ([]operate.TopView, error) {
-	since, until, err := a.of(v.operator.Now())
+	since, until, err := a.Of(v.operator.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 var usageExport = call{
 	method: get, path: "/usage/export", verb: "usage export", role: read, pages: true,
 	summary:   "Export the usage of live keys in closed hours, for billing: an event for each tenant, operation and hour, and their corrections.",
-	arguments: reflect.TypeFor[usagePeriod](), result: reflect.TypeFor[ExportView](), serve: exportUsage,
+	arguments: reflect.TypeFor[operate.UsagePeriod](), result: reflect.TypeFor[ExportView](), serve: exportUsage,
 }
 
 // ExportView is one page of an export.
@@ -28,7 +28,7 @@ type ExportView struct {
 
 func exportUsage(_ *API, _ *http.Request, v *visit, arguments any) (answer, error) {
 	now := v.operator.Now()
-	since, until, err := arguments.(*usagePeriod).of(now)
+	since, until, err := arguments.(*operate.UsagePeriod).Of(now)
 	if err != nil {
 		return answer{}, err
 	}

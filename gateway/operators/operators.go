@@ -114,7 +114,7 @@ type visit struct {
 	ctx       context.Context
 	operator  operate.Operator // its store names the operator in events
 	token     string
-	wait      operate.Patience
+	wait      operate.Delay
 	asks      bool              // the call needs confirm=true if it takes something away
 	confirmed bool              // confirm=true
 	after     string            // the page begins after this row
@@ -266,8 +266,7 @@ func (a *API) tooMany(w http.ResponseWriter, s authfailures.State) error {
 
 // confirm waits until all gateways have applied a change, and answers.
 func (a *API) confirm(r *http.Request, v *visit, change keystore.Change, view any) answer {
-	waiter := operate.Waiter{Registry: v.operator.Store, Clock: a.cfg.Clock, Sleep: operate.Sleep}
-	progress := waiter.Wait(r.Context(), change, v.wait)
+	progress := operate.Wait(r.Context(), v.operator.Store, change, v.wait.Or(operate.UsualWait), a.cfg.Clock, operate.Sleep)
 	made := answer{body: view}
 	if !progress.IsConfirmed() {
 		made.laggards = []string{}

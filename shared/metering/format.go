@@ -56,9 +56,6 @@ const (
 	CSV         Format = "csv"         // RFC 4180 with a head
 )
 
-// Formats are all formats.
-var Formats = []Format{CloudEvents, CSV}
-
 var forms = map[Format]struct {
 	contentType string // of a body
 	head        string // the beginning of a file

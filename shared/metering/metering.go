@@ -44,13 +44,11 @@ func (s *Sums) Add(r keystore.SealedUsage) {
 // pageRows is how many rows of usage are in memory at a time.
 const pageRows = 1000
 
-// New seals all hours that are closed and returns an export of them, from an instant on and until another; 0: until the last hour.
+// New seals all hours that are closed and returns an export of them, from an instant on and until another.
 func New(ctx context.Context, store *keystore.Store, format Format, since, until instant.Millis) (*Export, error) {
 	seal, err := store.SealUsage(ctx)
-	if until == 0 || until > seal.Through {
-		until = seal.Through
-	}
-	return &Export{Store: store, Format: format, Seal: seal, Since: since.Truncate(time.Hour), Until: until.Truncate(time.Hour)}, err
+	until = min(until, seal.Through).Truncate(time.Hour)
+	return &Export{Store: store, Format: format, Seal: seal, Since: since.Truncate(time.Hour), Until: until}, err
 }
 
 // Write writes the export and calls seen, which may be nil, with each of its events.

@@ -2,6 +2,7 @@ package metering
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 	"petgate/shared/testkit"
 )
 
@@ -81,7 +83,7 @@ func (u *metered) stored(through instant.Millis) {
 // export is what is written since a day ago and until an hour; 0: until the last one.
 func (u *metered) export(format Format, until instant.Millis) (*Export, string) {
 	u.t.Helper()
-	e, err := New(u.t.Context(), u.store, format, instant.Of(u.now).Add(-24*time.Hour), until)
+	e, err := New(u.t.Context(), u.store, format, instant.Of(u.now).Add(-24*time.Hour), cmp.Or(until, operate.Forever))
 	var out bytes.Buffer
 	if err == nil {
 		err = e.Write(u.t.Context(), &out, nil)

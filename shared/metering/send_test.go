@@ -1,6 +1,7 @@
 package metering
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/operate"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -117,7 +119,7 @@ func (u *metered) send(m *meter, until instant.Millis) (*Receiver, *Export, erro
 		u.t.Fatal(err)
 	}
 	r.Token, r.Sleep = "secret", func(context.Context, time.Duration) error { return context.Canceled }
-	e, err := New(u.t.Context(), u.store, CloudEvents, instant.Of(u.now).Add(-24*time.Hour), until)
+	e, err := New(u.t.Context(), u.store, CloudEvents, instant.Of(u.now).Add(-24*time.Hour), cmp.Or(until, operate.Forever))
 	if err != nil {
 		u.t.Fatal(err)
 	}

@@ -153,11 +153,6 @@ func (l *Limit) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// LimitsOf are limits that were read.
-func LimitsOf[L Limit | LimitChange](minute, day, month L) plan.Limits {
-	return plan.Limits{Minute: int64(minute), Day: int64(day), Month: int64(month)}
-}
-
 // LimitChange is a limit, or plan.None. Zero is a limit that was not given.
 type LimitChange int64
 
@@ -172,6 +167,29 @@ func (l *LimitChange) UnmarshalText(text []byte) error {
 		err = fmt.Errorf("%w, or none", err)
 	}
 	return err
+}
+
+// limitsOf are arguments for the limits of a plan or of a tenant.
+type limitsOf[L Limit | LimitChange] struct {
+	Minute L `json:"minute" yaml:"minute,omitempty" placeholder:"N" help:"Requests in any 60 seconds."`
+	Day    L `json:"day" yaml:"day,omitempty" placeholder:"N" help:"Requests in a UTC day."`
+	Month  L `json:"month" yaml:"month,omitempty" placeholder:"N" help:"Requests in a month."`
+}
+
+// NewLimits and LimitChanges are new limits, and changes of limits: see plan.Limits.Changed.
+type (
+	NewLimits    = limitsOf[Limit]
+	LimitChanges = limitsOf[LimitChange]
+)
+
+// Limits returns what is given.
+func (l limitsOf[L]) Limits() plan.Limits {
+	return plan.Limits{Minute: int64(l.Minute), Day: int64(l.Day), Month: int64(l.Month)}
+}
+
+// NewLimitsOf returns limits as arguments.
+func NewLimitsOf(l plan.Limits) NewLimits {
+	return NewLimits{Limit(l.Minute), Limit(l.Day), Limit(l.Month)}
 }
 
 // MonthStarts is the day on which a tenant's month begins. Zero was not given.
@@ -198,11 +216,7 @@ func (s *Scope) UnmarshalText(text []byte) error {
 
 // ScopesOf combines scopes. An empty list is the empty set, which stands for all that the gateways report.
 func ScopesOf(scopes []Scope) (apikey.Scopes, error) {
-	names := make([]string, len(scopes))
-	for i, s := range scopes {
-		names[i] = string(s)
-	}
-	return apikey.ParseScopes(names)
+	return apikey.ParseScopes(ViewsOf(scopes, func(s Scope) string { return string(s) }))
 }
 
 // durationMax keeps instants that are computed from a duration within the range of time.Time.
@@ -246,31 +260,21 @@ func (p *Period) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Grace is how long the old key works after a rotation. The zero value is the default, a day.
-type Grace struct {
+// Delay is a time that may be 0. The zero value was not given.
+type Delay struct {
 	Given  bool
-	Length time.Duration // if given
+	Length time.Duration
 }
 
-// UnmarshalText reads the length of a grace period.
-func (g *Grace) UnmarshalText(text []byte) (err error) {
-	g.Given = true
-	g.Length, err = parseDuration(string(text))
+// UnmarshalText reads a delay.
+func (d *Delay) UnmarshalText(text []byte) (err error) {
+	d.Given = true
+	d.Length, err = parseDuration(string(text))
 	return err
 }
 
-// Patience is how long to wait for gateways. The zero value is the default.
-type Patience struct {
-	Given bool
-	Max   time.Duration // if given
-}
-
-// UnmarshalText reads how long to wait.
-func (p *Patience) UnmarshalText(text []byte) (err error) {
-	p.Given = true
-	p.Max, err = parseDuration(string(text))
-	return err
-}
+// Or returns the delay, or the usual one if none was given.
+func (d Delay) Or(usual time.Duration) time.Duration { return Either(d.Given, d.Length, usual) }
 
 // Moment is a UTC date or an instant, or a period before or after now. The zero value is none.
 type Moment struct {

@@ -37,24 +37,12 @@ func (o Operator) Ban(ctx context.Context, key id.Key) (keystore.Ban, error) {
 	return bans[key], err
 }
 
-// BannedKey is the ID of a key. Bans are of keys only.
-type BannedKey struct{ KeyID }
-
-// UnmarshalText reads an ID.
-func (b *BannedKey) UnmarshalText(text []byte) error {
-	err := b.KeyID.UnmarshalText(text)
-	if err != nil {
-		err = fmt.Errorf("%w; `keyadmin tenant suspend TENANT` refuses all keys of a tenant", err)
-	}
-	return err
-}
-
 // AddBan are the arguments of ban add.
 type AddBan struct {
-	Key    BannedKey `arg:"" json:"key" required:"" help:"The key's ID, key_…"`
-	For    Period    `json:"for" required:"" placeholder:"AGE" help:"How long: 1h, 7d."`
-	Reason Name      `json:"reason" required:"" placeholder:"TEXT" help:"Why, for the audit log. The tenant does not see it."`
-	Tell   Notice    `json:"tell" placeholder:"TEXT" help:"What to tell the tenant in the refusals, such as how to get the ban lifted."`
+	KeyRef
+	For    Period `json:"for" required:"" placeholder:"AGE" help:"How long: 1h, 7d."`
+	Reason Name   `json:"reason" required:"" placeholder:"TEXT" help:"Why, for the audit log. The tenant does not see it."`
+	Tell   Notice `json:"tell" placeholder:"TEXT" help:"What to tell the tenant in the refusals, such as how to get the ban lifted."`
 }
 
 // Prepare prepares a ban that begins now. The reason is for operators, the notice for the tenant.

@@ -9,15 +9,8 @@ import (
 	"petgate/shared/keystore"
 )
 
-const waitDefault = 5 * time.Second
-
-// Limit returns how long to wait.
-func (p Patience) Limit() time.Duration {
-	if p.Given {
-		return p.Max
-	}
-	return waitDefault
-}
+// UsualWait is how long to wait for gateways, unless somebody says otherwise.
+const UsualWait = 5 * time.Second
 
 // Registry lists the gateways with the changes that they have applied.
 type Registry interface {
@@ -30,29 +23,24 @@ const (
 	pollLast  = 50 * time.Millisecond
 )
 
-// Waiter waits for gateways.
-type Waiter struct {
-	Registry Registry
-	Clock    func() time.Time
-	Sleep    func(context.Context, time.Duration) error // returns nil after the duration, or the context's error
-}
-
 // Wait waits until every registered gateway has applied a change. It reads the list again each time: a gateway that
 // registers in the meantime may have begun to read the database before the change. The end of ctx only ends the wait: the change is
-// made, and the gateways that have not confirmed are still named.
-func (w Waiter) Wait(ctx context.Context, change keystore.Change, patience Patience) Progress {
-	begin, wait := w.Clock(), patience.Limit()
+// made, and the gateways that have not confirmed are still named. sleep returns nil after a duration, or the context's error.
+func Wait(
+	ctx context.Context, r Registry, change keystore.Change, wait time.Duration, clock func() time.Time, sleep func(context.Context, time.Duration) error,
+) Progress {
+	begin := clock()
 	var watch keystore.Watch
 	for pause := pollFirst; ; pause = min(2*pause, pollLast) {
 		// Not ctx: after its end, the laggards must still be read. The database's own timeouts end the read.
-		gateways, err := w.Registry.Gateways(context.WithoutCancel(ctx))
-		now := w.Clock()
+		gateways, err := r.Gateways(context.WithoutCancel(ctx))
+		now := clock()
 		p := measure(gateways, change, func(g keystore.Gateway) bool { return watch.Fenced(g, now) })
 		p.Waited, p.Err = now.Sub(begin), err
 		if p.IsConfirmed() {
 			return p
 		}
-		if p.Waited >= wait || w.Sleep(ctx, min(pause, wait-p.Waited)) != nil {
+		if p.Waited >= wait || sleep(ctx, min(pause, wait-p.Waited)) != nil {
 			return p
 		}
 	}

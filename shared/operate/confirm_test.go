@@ -52,13 +52,13 @@ func (l *looks) Gateways(context.Context) ([]keystore.Gateway, error) {
 }
 
 // waited waits for change 7 while the gateways look as given, by a clock that only the waiting moves, and returns what is said.
-func waited(t *testing.T, l looks, patience Patience) (said string, took time.Duration) {
+func waited(t *testing.T, l looks, wait time.Duration) (said string, took time.Duration) {
 	t.Helper()
 	now := time.UnixMilli(0)
-	p := Waiter{Registry: &l, Clock: func() time.Time { return now }, Sleep: func(_ context.Context, d time.Duration) error {
+	p := Wait(t.Context(), &l, 7, wait, func() time.Time { return now }, func(_ context.Context, d time.Duration) error {
 		now = now.Add(d)
 		return nil
-	}}.Wait(t.Context(), 7, patience)
+	})
 	said = p.Text("may still accept this key")
 	if !p.IsConfirmed() && p.Err == nil {
 		said += "\n" + p.Advice(func(fenced time.Duration) string { return ", in " + Span(fenced) + "." }, "; look.")
@@ -182,7 +182,7 @@ func TestWait(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got, took := waited(t, c.looks, Patience{Given: true, Max: c.wait}); got != c.want || took > c.wait {
+			if got, took := waited(t, c.looks, c.wait); got != c.want || took > c.wait {
 				t.Errorf("waited %v of %v\n got: %s\nwant: %s", took, c.wait, got, c.want)
 			}
 		})
@@ -194,10 +194,10 @@ func TestInterruptedWait(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	behind := looks{{at("gw-1", 1, 0)}}
-	p := Waiter{Registry: &behind, Clock: time.Now, Sleep: func(ctx context.Context, _ time.Duration) error {
+	p := Wait(ctx, &behind, 7, time.Hour, time.Now, func(ctx context.Context, _ time.Duration) error {
 		cancel()
 		return Sleep(ctx, time.Hour)
-	}}.Wait(ctx, 7, Patience{Given: true, Max: time.Hour})
+	})
 	if text := p.Text("may still accept this key"); !strings.Contains(text, "gw-1 (10.0.0.1), last seen 0 ms ago, may still accept this key") {
 		t.Error(text)
 	}

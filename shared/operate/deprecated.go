@@ -43,7 +43,7 @@ func (o Operator) ViewDeprecated(ctx context.Context) (views []DeprecatedView, o
 	if err != nil {
 		return nil, nil, err
 	}
-	operations, now := operationIDs(deprecated), o.Now()
+	operations, now := ViewsOf(deprecated, func(op AboutOperation) string { return op.ID }), o.Now()
 	rows, err := o.Store.OperationUsage(ctx, operations, now.Add(-14*day), now.Add(-7*day))
 	if err != nil {
 		return nil, nil, err
@@ -80,14 +80,6 @@ func (o Operator) deprecated(ctx context.Context) ([]AboutOperation, error) {
 		}
 	}
 	return nil, fmt.Errorf("only a gateway knows which operations are deprecated: %w", err)
-}
-
-func operationIDs(operations []AboutOperation) []string {
-	ids := make([]string, len(operations))
-	for i, o := range operations {
-		ids[i] = o.ID
-	}
-	return ids
 }
 
 // trend compares two numbers of requests.

@@ -80,7 +80,7 @@ func TestExplain(t *testing.T) {
 		banned     = "refused: 429 key_banned, banned by ada: scraping"
 	)
 	ban := func(lasts time.Duration) operate.AddBan {
-		return operate.AddBan{Key: operate.BannedKey{KeyID: ci.Key}, For: operate.Period(lasts), Reason: "scraping", Tell: "Write to us."}
+		return operate.AddBan{KeyRef: ci, For: operate.Period(lasts), Reason: "scraping", Tell: "Write to us."}
 	}
 	lift := operate.LiftBan{KeyRef: ci}
 	for i, c := range []struct {
@@ -138,7 +138,7 @@ func TestExplain(t *testing.T) {
 			"refused: 403 quota_not_set, neither plan enterprise nor the tenant sets a limit",
 		},
 		{verbs(operate.MoveTenant{TenantRef: acme, Plan: "free"}, operate.DisableKey{KeyRef: mine}), byToken, "refused: 401 invalid_api_key, disabled at 2026-03-01T12:00:00Z"},
-		{verbs(operate.EnableKey{KeyRef: mine}, operate.RotateKey{KeyRef: mine, Grace: operate.Grace{Given: true, Length: time.Second}}), byToken, "passes"},
+		{verbs(operate.EnableKey{KeyRef: mine}, operate.RotateKey{KeyRef: mine, Grace: operate.Delay{Given: true, Length: time.Second}}), byToken, "passes"},
 		{func() { *clock = clock.Add(time.Hour) }, byToken, "refused: 401 invalid_api_key, replaced by KEY; ended at 2026-03-01T12:00:01Z"},
 		{nil, short, "refused: 401 invalid_api_key, expired at 2026-03-01T12:01:00Z"},
 		{verbs(operate.RevokeKey{KeyRef: ci}), byKey, "refused: 401 invalid_api_key, revoked at 2026-03-01T13:00:00Z"},

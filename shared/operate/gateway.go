@@ -26,8 +26,8 @@ type GatewayView struct {
 	Document keystore.Document `json:"document"`
 }
 
-// ViewGateway returns the view of a gateway. last is the last event, read before the gateway.
-func ViewGateway(g keystore.Gateway, last keystore.Change) GatewayView {
+// viewGateway returns the view of a gateway. last is the last event, read before the gateway.
+func viewGateway(g keystore.Gateway, last keystore.Change) GatewayView {
 	return GatewayView{
 		ID: g.ID, AdminAddress: g.AdminAddress, State: g.State(last), Applied: int64(g.Applied),
 		Lag: max(int64(last-g.Applied), 0), RegisteredAt: g.RegisteredAt.String(), SeenAt: g.SeenAt.String(), AgeMillis: g.Age,
@@ -46,11 +46,7 @@ func (o Operator) ViewGateways(ctx context.Context) ([]keystore.Gateway, []Gatew
 	if err != nil {
 		return nil, nil, err
 	}
-	views := make([]GatewayView, 0, len(gateways))
-	for _, g := range gateways {
-		views = append(views, ViewGateway(g, last))
-	}
-	return gateways, views, nil
+	return gateways, ViewsOf(gateways, func(g keystore.Gateway) GatewayView { return viewGateway(g, last) }), nil
 }
 
 // GatewayName is a gateway's ID and host.

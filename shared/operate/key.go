@@ -74,15 +74,11 @@ func (o Operator) ShowKey(ctx context.Context, key id.Key) (v KeyView, err error
 
 // ViewKeys returns the views of keys.
 func (o Operator) ViewKeys(ctx context.Context, keys []keystore.Key) ([]KeyView, error) {
-	tenants, ids := make([]id.Tenant, len(keys)), make([]id.Key, len(keys))
-	for i, k := range keys {
-		tenants[i], ids[i] = k.Tenant, k.ID
-	}
-	owners, err := o.Owners(ctx, slices.Compact(tenants))
+	owners, err := o.Owners(ctx, slices.Compact(ViewsOf(keys, func(k keystore.Key) id.Tenant { return k.Tenant })))
 	if err != nil {
 		return nil, err
 	}
-	bans, err := o.Store.BansOf(ctx, ids)
+	bans, err := o.Store.BansOf(ctx, ViewsOf(keys, func(k keystore.Key) id.Key { return k.ID }))
 	return ViewsOf(keys, func(k keystore.Key) KeyView { return ViewKey(k, owners[k.Tenant], bans[k.ID].Until, o.Now()) }), err
 }
 
@@ -269,7 +265,7 @@ func (a CreateKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
 	}
 	spec := keystore.KeySpec{
 		Tenant: t.ID, Name: string(a.Name), Environment: a.Environment, Scopes: scopes, Allow: Prefixes(a.Allow), ExpiresAt: expiresAt,
-		Limits: LimitsOf(a.Minute, a.Day, 0),
+		Limits: NewLimits{Minute: a.Minute, Day: a.Day}.Limits(),
 	}
 	op.Change = func(ctx context.Context) (Outcome, error) {
 		if err := o.checkTerms(ctx, keystore.Key{}, keystore.Key{Scopes: spec.Scopes, Limits: spec.Limits}); err != nil {
@@ -313,8 +309,8 @@ type UpdateKey struct {
 	AllowAny  bool        `json:"allowAny" help:"The key may be used from anywhere."`
 	Expires   Moment      `json:"expires" placeholder:"WHEN" help:"When the key expires: after 90d or 1w, or at a UTC date, 2026-12-31."`
 	NoExpires bool        `json:"noExpires" help:"The key never expires."`
-	Minute    LimitChange `json:"minute" placeholder:"N" help:"Requests with this key in any 60 seconds, within its tenant's limit; none removes the limit."`
-	Day       LimitChange `json:"day" placeholder:"N" help:"Requests with this key in a UTC day, within its tenant's limit; none removes the limit."`
+	Minute    LimitChange `json:"minute" placeholder:"N" help:"Requests with this key in any 60 seconds, within its tenant's limit."`
+	Day       LimitChange `json:"day" placeholder:"N" help:"Requests with this key in a UTC day, within its tenant's limit."`
 }
 
 // Check finds out whether there is something to change, and whether the arguments contradict each other.
@@ -356,7 +352,7 @@ func (a UpdateKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
 		if expiresAt != 0 || a.NoExpires {
 			k.ExpiresAt = expiresAt
 		}
-		k.Limits = k.Limits.Changed(LimitsOf(a.Minute, a.Day, 0))
+		k.Limits = k.Limits.Changed(LimitChanges{Minute: a.Minute, Day: a.Day}.Limits())
 	}
 	will, named := k, Describe(k)+" of tenant "+t.Name
 	edit(&will)
@@ -381,7 +377,7 @@ func (a UpdateKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
 // RotateKey are the arguments of key rotate.
 type RotateKey struct {
 	KeyRef
-	Grace Grace `json:"grace" placeholder:"AGE" help:"How long the old key still works: 7d, 24h, 0 = not at all (default: 24h)."`
+	Grace Delay `json:"grace" placeholder:"AGE" help:"How long the old key still works: 7d, 24h, 0 = not at all (default: 24h)."`
 }
 
 // RotationView is the result of a rotation as JSON.
@@ -394,10 +390,7 @@ type RotationView struct {
 
 // endsAt returns when the old key ends.
 func (a RotateKey) endsAt(now instant.Millis) instant.Millis {
-	if a.Grace.Given {
-		return now.Add(a.Grace.Length)
-	}
-	return now.Add(day)
+	return now.Add(a.Grace.Or(day))
 }
 
 // Prepare prepares the replacement of the key. The view of its outcome, a RotationView, is the only place of the new token.
@@ -409,12 +402,12 @@ func (a RotateKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
 	endsAt, question := a.endsAt(o.Now()), ""
 	switch named := Describe(k) + " of tenant " + t.Name; {
 	case k.ReplacedBy.IsZero():
-		question = fmt.Sprintf("Rotate key %s? The old token %s.", named, Either(a.Grace.Given && a.Grace.Length == 0, "ends at once", "works until "+endsAt.String()))
+		question = fmt.Sprintf("Rotate key %s? The old token %s.", named, Either(a.Grace.Or(day) == 0, "ends at once", "works until "+endsAt.String()))
 	case a.Grace.Given && k.RevokedAt == 0 && endsAt < k.GraceEndsAt:
 		question = fmt.Sprintf("Key %s was already rotated: %s replaces it. Let the old token end at %s, not at %s?", named, k.ReplacedBy, endsAt, k.GraceEndsAt)
 	}
 	return Operation{
-		Question: question, Harmless: !a.Grace.Given || a.Grace.Length > 0,
+		Question: question, Harmless: a.Grace.Or(day) > 0,
 		Laggard: "may not accept the new key yet, and may accept the old one for too long",
 		Change: func(ctx context.Context) (Outcome, error) {
 			// Nothing that can fail may come after the creation of the token.

@@ -57,17 +57,15 @@ func ViewPlan(p keystore.Plan) PlanView {
 
 // CreatePlan are the arguments of plan create.
 type CreatePlan struct {
-	Name       PlanName `arg:"" json:"name" required:"" help:"Lower-case letters, digits and hyphens."`
-	Minute     Limit    `json:"minute" placeholder:"N" help:"Requests in any 60 seconds."`
-	Day        Limit    `json:"day" placeholder:"N" help:"Requests in a UTC day."`
-	Month      Limit    `json:"month" placeholder:"N" help:"Requests in a month, which begins on the first, UTC, or when tenant set-quota says."`
-	TestMinute Limit    `json:"testMinute" placeholder:"N" help:"Requests of test keys in any 60 seconds, instead of --minute."`
+	Name PlanName `arg:"" json:"name" required:"" help:"Lower-case letters, digits and hyphens."`
+	NewLimits
+	TestMinute Limit `json:"testMinute" placeholder:"N" help:"Requests of test keys in any 60 seconds, instead of --minute."`
 	Repeatable
 }
 
 // Prepare prepares the new plan, or finds one that has its name.
 func (a CreatePlan) Prepare(_ context.Context, o Operator) (Operation, error) {
-	made := keystore.Plan{Name: string(a.Name), Limits: LimitsOf(a.Minute, a.Day, a.Month), Test: plan.Limits{Minute: int64(a.TestMinute)}}
+	made := keystore.Plan{Name: string(a.Name), Limits: a.Limits(), Test: plan.Limits{Minute: int64(a.TestMinute)}}
 	return Operation{
 		Laggard: "may not know this plan yet",
 		Change: func(ctx context.Context) (Outcome, error) {
@@ -94,7 +92,7 @@ func (a CreatePlan) Prepare(_ context.Context, o Operator) (Operation, error) {
 type UpdatePlan struct {
 	Plan PlanName `arg:"" name:"name" json:"plan" required:"" help:"The plan's name."`
 	LimitChanges
-	TestMinute LimitChange `json:"testMinute" placeholder:"N" help:"Requests of test keys in any 60 seconds; none: as --minute."`
+	TestMinute LimitChange `json:"testMinute" placeholder:"N" help:"Requests of test keys in any 60 seconds, instead of --minute."`
 }
 
 // Check finds out whether there is something to change.

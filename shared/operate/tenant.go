@@ -62,36 +62,6 @@ type TenantRef struct {
 	Tenant string `arg:"" json:"tenant" required:"" help:"ID or name."`
 }
 
-// LimitChanges are changes of the limits of a plan.
-type LimitChanges struct {
-	Minute LimitChange `json:"minute" placeholder:"N" help:"Requests in any 60 seconds; none removes the limit."`
-	Day    LimitChange `json:"day" placeholder:"N" help:"Requests in a UTC day; none removes the limit."`
-	Month  LimitChange `json:"month" placeholder:"N" help:"Requests in a month; none removes the limit."`
-}
-
-// Limits returns the changes: see plan.Limits.Changed.
-func (l LimitChanges) Limits() plan.Limits { return LimitsOf(l.Minute, l.Day, l.Month) }
-
-// OwnLimitChanges are changes of the limits of one tenant.
-type OwnLimitChanges struct {
-	Minute LimitChange `json:"minute" placeholder:"N" help:"Requests in any 60 seconds; none: as its plan."`
-	Day    LimitChange `json:"day" placeholder:"N" help:"Requests in a UTC day; none: as its plan."`
-	Month  LimitChange `json:"month" placeholder:"N" help:"Requests in a month; none: as its plan."`
-}
-
-// Limits returns the changes: see plan.Limits.Changed.
-func (l OwnLimitChanges) Limits() plan.Limits { return LimitsOf(l.Minute, l.Day, l.Month) }
-
-// OwnLimits are limits of one tenant.
-type OwnLimits struct {
-	Minute Limit `json:"minute" placeholder:"N" help:"Its own limit of requests in any 60 seconds, instead of the plan's."`
-	Day    Limit `json:"day" placeholder:"N" help:"Its own limit of requests in a UTC day, instead of the plan's."`
-	Month  Limit `json:"month" placeholder:"N" help:"Its own limit of requests in a month, instead of the plan's."`
-}
-
-// Limits returns the limits that are given.
-func (l OwnLimits) Limits() plan.Limits { return LimitsOf(l.Minute, l.Day, l.Month) }
-
 // MonthStart is the day on which a tenant's month begins.
 type MonthStart struct {
 	MonthStarts MonthStarts `json:"monthStarts" placeholder:"DAY" help:"The day, 1 to 28, of the UTC month on which its month begins (default: 1)."`
@@ -138,7 +108,7 @@ func (t Owner) quotaHint() string {
 type CreateTenant struct {
 	Name TenantName `arg:"" json:"name" required:"" help:"The tenant's name; must be unique."`
 	Plan PlanName   `default:"free" json:"plan" placeholder:"PLAN" help:"Its plan."`
-	OwnLimits
+	NewLimits
 	MonthStart
 	Repeatable
 }
@@ -254,7 +224,7 @@ func (a TenantRef) planned(ctx context.Context, o Operator, edit func(*keystore.
 type MoveTenant struct {
 	TenantRef
 	Plan PlanName `arg:"" json:"plan" required:"" help:"The plan's name."`
-	OwnLimits
+	NewLimits
 }
 
 // Prepare prepares the move of the tenant to the plan, and limits of its own: see plan.Limits.Changed.
@@ -294,7 +264,7 @@ func (a MoveTenant) Prepare(ctx context.Context, o Operator) (Operation, error) 
 // SetLimits are the arguments of tenant set-quota.
 type SetLimits struct {
 	TenantRef
-	OwnLimitChanges
+	LimitChanges
 	MonthStart
 	Clear bool `json:"clear" help:"Remove all of them: the plan's limits apply again. The start of its month stays."`
 }

@@ -68,15 +68,21 @@ func (g *Grouping) UnmarshalText(text []byte) error {
 // Forever is later than every hour of usage.
 const Forever = instant.Millis(math.MaxInt64)
 
-// Between reads the period of usage that is looked at. Without an end, it is Forever: the clock of a gateway may be ahead.
-func Between(since, until Moment, now instant.Millis) (from, to instant.Millis, err error) {
-	from, to = since.Before(now), Forever
-	if until != (Moment{}) {
-		if to = until.Before(now); to <= from {
-			err = fmt.Errorf("%s is not later than since, %s", to, from)
+// UsagePeriod is the time whose usage is looked at.
+type UsagePeriod struct {
+	Since Moment `json:"since" default:"7d" placeholder:"AGE" help:"How far back: 24h, 1w, or from a date: 2026-11-20."`
+	Until Moment `json:"until" placeholder:"AGE" help:"Leave out what is later: 24h, 1w, or from a date on: 2026-12-01."`
+}
+
+// Of returns the period. Without an end, it is Forever: the clock of a gateway may be ahead. Errors: an ArgumentError.
+func (p UsagePeriod) Of(now instant.Millis) (since, until instant.Millis, err error) {
+	since, until = p.Since.Before(now), Forever
+	if p.Until != (Moment{}) {
+		if until = p.Until.Before(now); until <= since {
+			err = ArgumentError(fmt.Sprintf("--until: %s is not later than since, %s", until, since))
 		}
 	}
-	return from, to, err
+	return since, until, err
 }
 
 // of returns the fields by which a row is grouped, and in which order its group comes.
@@ -152,18 +158,12 @@ func (o Operator) TopUsage(ctx context.Context, since, until instant.Millis, n i
 	if err != nil {
 		return nil, err
 	}
-	ids := make([]id.Tenant, len(rows))
-	for i, r := range rows {
-		ids[i] = r.Tenant
-	}
-	tenants, err := o.Owners(ctx, ids)
-	views := make([]TopView, len(rows))
-	for i, r := range rows {
-		t := tenants[r.Tenant]
-		views[i] = TopView{
-			TenantID: r.Tenant.String(), Tenant: cmp.Or(t.Name, r.Tenant.String()), Plan: t.Plan, Limits: ViewLimits(t.Limits),
-			Requests: r.Requests, Charged: r.Charged, Units: r.Units, BusiestDay: r.BusiestDay, Owner: t,
+	tenants, err := o.Owners(ctx, ViewsOf(rows, func(u keystore.TenantUsage) id.Tenant { return u.Tenant }))
+	return ViewsOf(rows, func(u keystore.TenantUsage) TopView {
+		t := tenants[u.Tenant]
+		return TopView{
+			TenantID: u.Tenant.String(), Tenant: cmp.Or(t.Name, u.Tenant.String()), Plan: t.Plan, Limits: ViewLimits(t.Limits),
+			Requests: u.Requests, Charged: u.Charged, Units: u.Units, BusiestDay: u.BusiestDay, Owner: t,
 		}
-	}
-	return views, err
+	}), err
 }

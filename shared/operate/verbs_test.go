@@ -74,7 +74,7 @@ func TestVerbs(t *testing.T) {
 		return operate.LimitChanges{Minute: minute, Day: day, Month: month}
 	}
 	once := operate.Repeatable{IfNotExists: true}
-	grace := func(d time.Duration) operate.Grace { return operate.Grace{Given: true, Length: d} }
+	grace := func(d time.Duration) operate.Delay { return operate.Delay{Given: true, Length: d} }
 	for _, c := range []struct {
 		verb                  operate.Preparer
 		question, done, again string // again is empty: it is not repeated
@@ -103,13 +103,13 @@ func TestVerbs(t *testing.T) {
 		{operate.ResetUsage{TenantRef: acme}, "Set the usage of tenant acme back to zero?", "Reset the usage of tenant acme.", ""},
 
 		{
-			operate.SetLimits{TenantRef: acme, OwnLimitChanges: operate.OwnLimitChanges(limits(200, 5000, 0))},
+			operate.SetLimits{TenantRef: acme, LimitChanges: limits(200, 5000, 0)},
 			"",
 			"Changed the limits of tenant acme: 60 → 200 requests per minute, 1,000 → 5,000 requests per day. In force: 200 requests per minute, 5,000 per day.",
 			"Tenant acme already had these limits. In force: 200 requests per minute, 5,000 per day.",
 		},
 		{
-			operate.SetLimits{TenantRef: acme, OwnLimitChanges: operate.OwnLimitChanges(limits(100, 0, 0)), MonthStart: operate.MonthStart{MonthStarts: 15}},
+			operate.SetLimits{TenantRef: acme, LimitChanges: limits(100, 0, 0), MonthStart: operate.MonthStart{MonthStarts: 15}},
 			"Lower the limits of tenant acme: 200 → 100 requests per minute?",
 			"Changed the limits of tenant acme: 200 → 100 requests per minute. The month of tenant acme begins on day 15. In force: 100 requests per minute, 5,000 per day.",
 			"Tenant acme already had these limits. In force: 100 requests per minute, 5,000 per day.",
@@ -122,7 +122,7 @@ func TestVerbs(t *testing.T) {
 			"Changed the limits of tenant acme: 100 → 300 requests per minute, 5,000 → 10,000 requests per day." + cleared,
 			"Tenant acme already had these limits." + cleared,
 		},
-		{operate.SetLimits{TenantRef: acme, OwnLimitChanges: operate.OwnLimitChanges(limits(300, 0, 0))}, "", "Changed the limits of tenant acme. They are the same as its plan's. In force: 300 requests per minute, 10,000 per day.", ""},
+		{operate.SetLimits{TenantRef: acme, LimitChanges: limits(300, 0, 0)}, "", "Changed the limits of tenant acme. They are the same as its plan's. In force: 300 requests per minute, 10,000 per day.", ""},
 		{operate.ClearLimits{TenantRef: acme}, "", "Changed the limits of tenant acme. They are the same as its plan's." + cleared, ""},
 		{
 			operate.MoveTenant{TenantRef: acme, Plan: "enterprise"},
@@ -131,7 +131,7 @@ func TestVerbs(t *testing.T) {
 			"Tenant acme was already on plan enterprise." + noQuota,
 		},
 		{
-			operate.MoveTenant{TenantRef: acme, Plan: "enterprise", OwnLimits: operate.OwnLimits{Month: 70}},
+			operate.MoveTenant{TenantRef: acme, Plan: "enterprise", NewLimits: operate.NewLimits{Month: 70}},
 			"",
 			"Changed the limits of tenant acme: not set → 70 requests per month.", "",
 		},
@@ -152,7 +152,7 @@ func TestVerbs(t *testing.T) {
 		},
 
 		{
-			operate.CreatePlan{Name: "gold", Minute: 600, Month: 3_000_000, TestMinute: 60, Repeatable: once},
+			operate.CreatePlan{Name: "gold", NewLimits: operate.NewLimits{Minute: 600, Month: 3_000_000}, TestMinute: 60, Repeatable: once},
 			"",
 			"Created plan gold: 600 requests per minute, 3,000,000 per month.", "Plan gold already exists. It was not changed.",
 		},
@@ -193,11 +193,11 @@ func TestVerbs(t *testing.T) {
 		},
 		{operate.EnableKey{KeyRef: ci}, "", `Enabled key KEY "build" of tenant acme.`, `Key KEY "build" of tenant acme was not disabled.`},
 		{
-			operate.AddBan{Key: operate.BannedKey{KeyID: ci.Key}, For: operate.Period(time.Hour), Reason: "scraping"},
+			operate.AddBan{KeyRef: ci, For: operate.Period(time.Hour), Reason: "scraping"},
 			`Ban key KEY "build" of tenant acme until 2026-03-01T13:00:00Z?`, `Banned key KEY "build" of tenant acme until 2026-03-01T13:00:00Z.`, "",
 		},
 		{
-			operate.AddBan{Key: operate.BannedKey{KeyID: ci.Key}, For: operate.Period(time.Minute), Reason: "again"},
+			operate.AddBan{KeyRef: ci, For: operate.Period(time.Minute), Reason: "again"},
 			`Ban key KEY "build" of tenant acme until 2026-03-01T12:01:00Z?`,
 			`Key KEY "build" of tenant acme is already banned for longer, by ada until 2026-03-01T13:00:00Z.`, "",
 		},
