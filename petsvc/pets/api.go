@@ -33,11 +33,11 @@ import (
 	"petgate/shared/trace"
 )
 
-// secretHeader carries the secret that the gateway and the service share.
-const secretHeader = "X-Gateway-Secret"
-
-// requestIDHeader names a request in the logs of gateway and service.
-const requestIDHeader = "X-Request-Id"
+const (
+	secretHeader    = "X-Gateway-Secret" // carries the secret that the gateway and the service share
+	requestIDHeader = "X-Request-Id"     // names a request in the logs of gateway and service
+	traceHeader     = "traceparent"      // carries the trace of a request (W3C Trace Context)
+)
 
 // challenge is the WWW-Authenticate that a 401 must have (RFC 9110, section 11.6.1). Clients need an API key, which the gateway
 // checks. To the gateway, a 401 of this service means that its own configuration is wrong.
@@ -243,26 +243,50 @@ func (s *Service) route(rc *fasthttp.RequestCtx) (operation, outcome string, err
 	return "none", "", newRefusal(code.MethodNotAllowed, "this path does not have this method. Its methods are "+allow)
 }
 
-// finish counts and logs every request, also one that fasthttp could not read.
+// finish counts, logs and traces every request, also one that fasthttp could not read.
 func (s *Service) finish(rc *fasthttp.RequestCtx, span *trace.Span, operation, outcome string, began time.Time) {
-	took := time.Since(began)
 	if s.draining.Load() {
 		rc.SetConnectionClose()
 	}
-	s.metrics.count(operation, outcome, took, span)
-	defer s.export(rc, span, operation, outcome, began.Add(took)) // last, because it ends the span
-	if s.config.AccessLog == nil {
-		return
-	}
+	took, method, id := time.Since(began), string(rc.Method()), string(rc.Request.Header.Peek(requestIDHeader))
+	status := rc.Response.StatusCode()
 	// Not the target: it may contain an API key by mistake. The gateway logs the path if that is safe.
 	line := []any{
-		"requestId", string(rc.Request.Header.Peek(requestIDHeader)), "method", string(rc.Method()), "operation", operation, "outcome", outcome,
-		"status", rc.Response.StatusCode(), "bytes", len(rc.Response.Body()), "micros", took.Microseconds(),
+		"requestId", id, "method", method, "operation", operation, "outcome", outcome,
+		"status", status, "bytes", len(rc.Response.Body()), "micros", took.Microseconds(),
 	}
+	var exemplar prometheus.Labels
 	if span != nil {
-		line = append(line, "traceId", span.Trace().String())
+		line, exemplar = append(line, "traceId", span.Trace().String()), span.Trace().Exemplar()
+		export(span, method, operation, outcome, id, status, began.Add(took))
 	}
-	s.config.AccessLog.Info("request", line...)
+	s.metrics.requests.WithLabelValues(operation, outcome).Inc()
+	s.metrics.seconds.WithLabelValues(operation).(prometheus.ExemplarObserver).ObserveWithExemplar(took.Seconds(), exemplar)
+	if s.config.AccessLog != nil {
+		s.config.AccessLog.Info("request", line...)
+	}
+}
+
+// routes are the paths of the operations, with names for what differs.
+var routes = map[string]string{"listPets": listPath, "createPet": listPath, "getPet": petPrefix + "{petId}"}
+
+// export ends the span of a request.
+func export(span *trace.Span, method, operation, outcome, id string, status int, ended time.Time) {
+	span.Name("HTTP")
+	if route := routes[operation]; route != "" {
+		span.Name(method + " " + route)
+		span.Set("http.request.method", method)
+		span.Set("http.route", route)
+		span.Set("petgate.operation", operation)
+	}
+	span.SetInt("http.response.status_code", status)
+	span.Set("petgate.request_id", id)
+	span.Set("petgate.outcome", outcome)
+	if status >= fasthttp.StatusInternalServerError {
+		span.Set("error.type", outcome)
+		span.Fail()
+	}
+	span.End(ended)
 }
 
 func (s *Service) isGateway(rc *fasthttp.RequestCtx) bool {
@@ -355,11 +379,14 @@ func (s *Service) get(rc *fasthttp.RequestCtx, text string) error {
 	case err != nil || id <= 0:
 		return errNotFound // no pet has such an id
 	}
-	p, err := s.store.get(id)
+	found, err := s.store.find(getQuery, id)
+	if err == nil && len(found) == 0 {
+		err = errNotFound
+	}
 	if err != nil {
 		return err
 	}
-	answer(rc, 200, p.AppendJSON(nil))
+	answer(rc, 200, found[0].AppendJSON(nil))
 	return nil
 }
 
@@ -389,6 +416,5 @@ func answer(rc *fasthttp.RequestCtx, status int, body []byte) {
 // isJSON reports whether a Content-Type is absent or application/json with any parameters.
 func isJSON(contentType string) bool {
 	media, _, _ := strings.Cut(contentType, ";")
-	media = strings.Trim(media, " \t")
-	return contentType == "" || strings.EqualFold(media, "application/json")
+	return contentType == "" || strings.EqualFold(strings.Trim(media, " \t"), "application/json")
 }

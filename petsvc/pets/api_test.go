@@ -3,10 +3,12 @@ package pets_test
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"regexp"
 	"slices"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 
 	"petgate/petsvc/pets"
 	"petgate/shared/testkit"
@@ -48,9 +51,8 @@ func TestAddAndGet(t *testing.T) {
 				t.Errorf("HEAD %s: %d %v %q; GET: %d %v", target, head.status, head.header, head.body, get.status, get.header)
 			}
 		}
-		// Percent-encoding changes nothing.
 		if b := r.do(t, "GET", "/v1/pets/%31", ""); b.body != a.body {
-			t.Errorf("GET /v1/pets/%%31: %s", b.body)
+			t.Errorf("percent-encoded: %s", b.body)
 		}
 	})
 }
@@ -149,24 +151,22 @@ func TestRefusals(t *testing.T) {
 		{"GET", "/v1/pets?limit=5&page=2", "", nil, 400, "invalid_parameter", `"parameter":"page"`},
 		{"POST", "/v1/pets", `{"name":"Rex"}`, []string{"Content-Type: application/json"}, 400, "invalid_request", "categoryId"},
 	}
-	for _, value := range []string{"", "0", "101", "-1", "1.5", "1e1", "+5", "five", "99999999999999999999", "٥", "5 "} {
-		refusals = append(refusals, refusal{"GET", "/v1/pets?limit=" + strings.ReplaceAll(value, " ", "%20"), "", nil, 400, "invalid_parameter", "limit"})
-	}
-	for _, query := range []string{"limit", "limit=5&limit=5", "limit=5&limit", "limit&after=1"} {
-		refusals = append(refusals, refusal{"GET", "/v1/pets?" + query, "", nil, 400, "invalid_parameter", "limit"})
-	}
-	for _, query := range []string{"status=", "status", "status=lost", "status=SOLD", "status=sold&status=sold", "status=sold,pending"} {
-		refusals = append(refusals, refusal{"GET", "/v1/pets?" + query, "", nil, 400, "invalid_parameter", "status"})
-	}
-	for _, query := range []string{"after=", "after=x", "after=1&after=2", "after=9223372036854775808"} {
-		refusals = append(refusals, refusal{"GET", "/v1/pets?" + query, "", nil, 400, "invalid_parameter", "after"})
+	for _, query := range []string{
+		"limit=", "limit=0", "limit=101", "limit=-1", "limit=1.5", "limit=1e1", "limit=+5", "limit=five", "limit=99999999999999999999", "limit=٥", "limit=5%20",
+		"limit", "limit=5&limit=5", "limit=5&limit", "limit&after=1",
+		"status=", "status", "status=lost", "status=SOLD", "status=sold&status=sold", "status=sold,pending",
+		"after=", "after=x", "after=1&after=2", "after=9223372036854775808",
+	} {
+		name := regexp.MustCompile("^[a-z]+").FindString(query)
+		refusals = append(refusals, refusal{"GET", "/v1/pets?" + query, "", nil, 400, "invalid_parameter", name})
 	}
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		r := start(t, url, pets.Config{})
 		for _, c := range refusals {
 			a := r.do(t, c.method, c.target, c.body, c.header...)
-			if a.status != c.status || a.code() != c.code || !strings.Contains(a.body, c.mentions) {
-				t.Errorf("%s %s %s %v: %d %s; want %d %s and %q", c.method, c.target, c.body, c.header, a.status, a.body, c.status, c.code, c.mentions)
+			what := fmt.Sprint(c.method, " ", c.target, " ", c.body, " ", c.header)
+			if a.is(t, what, c.status, c.code); !strings.Contains(a.body, c.mentions) {
+				t.Errorf("%s: %s does not mention %q", what, a.body, c.mentions)
 			}
 			if allow := a.header.Get("Allow"); (c.status == 405) != (allow != "") || c.status == 405 && allow != c.mentions {
 				t.Errorf("%s %s: Allow: %s", c.method, c.target, allow)
@@ -182,9 +182,8 @@ func TestRefusals(t *testing.T) {
 func TestBodyBytesMax(t *testing.T) {
 	for size, want := range map[int]int{64<<10 + 1: 201, 5 << 20: 201, 3<<20 + 1: 413} {
 		r := start(t, testkit.SQLite(t), pets.Config{BodyBytesMax: size - want/413}) // for a 413, a byte less
-		if a := r.do(t, "POST", "/v1/pets", `{"name":"Rex","categoryId":1}`+strings.Repeat(" ", size-29), "Content-Encoding: Identity"); a.status != want {
-			t.Errorf("%d bytes: %d %s", size, a.status, a.body)
-		}
+		a := r.do(t, "POST", "/v1/pets", `{"name":"Rex","categoryId":1}`+strings.Repeat(" ", size-29), "Content-Encoding: Identity")
+		a.is(t, fmt.Sprint(size, " bytes"), want, map[int]string{413: "body_too_large"}[want])
 	}
 }
 
@@ -203,62 +202,44 @@ func TestUnreadableRequests(t *testing.T) {
 		{"too large a body", "POST /v1/pets HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n{", 413, "body_too_large"},
 		{"a broken chunk", "POST /v1/pets HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", 400, "bad_request"},
 	} {
-		conn, err := r.listener.Dial()
-		must.Do(t, err)
+		conn := must.Get[net.Conn](t)(r.listener.Dial())
 		go io.WriteString(conn, c.bytes) // the answer may come before all of it is read
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Errorf("%s: %v", c.name, err)
-			continue
-		}
-		body, err := io.ReadAll(response.Body)
-		a := answer{response.StatusCode, response.Header, string(body)}
-		if err != nil || a.status != c.status || a.code() != c.code || !response.Close || a.header.Get("Content-Type") != "application/json" {
-			t.Errorf("%s: %d %v %s, %v; want %d %s and a closed connection", c.name, a.status, a.header, a.body, err, c.status, c.code)
+		a := answerOf(t)(response, err)
+		a.is(t, c.name, c.status, c.code)
+		if !response.Close || a.header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s: %v, want JSON and a closed connection", c.name, a.header)
 		}
 		conn.Close()
 	}
 }
 
+// Only gateways that have the secret are served, and are told whether requests should come here. These checks are neither counted nor
+// logged.
 func TestOnlyTheGatewayIsAnswered(t *testing.T) {
-	r := start(t, testkit.SQLite(t), pets.Config{Secret: "open sesame"})
-	for _, header := range [][]string{nil, {"X-Gateway-Secret: "}, {"X-Gateway-Secret: open sesam"}, {"X-Gateway-Secret: open sesame!"}} {
-		if a := r.do(t, "GET", "/v1/pets", "", header...); a.status != 401 || a.code() != "gateway_only" || a.header.Get("WWW-Authenticate") == "" {
-			t.Errorf("with %v: %d %s", header, a.status, a.body)
-		}
-	}
-	if a := r.do(t, "GET", "/v1/pets", "", "X-Gateway-Secret: open sesame"); a.status != 200 {
-		t.Errorf("with the secret: %d %s", a.status, a.body)
-	}
-}
-
-// Gateways that have the secret are told whether requests should come here. Their checks are neither counted nor logged.
-func TestChecksOfGateways(t *testing.T) {
 	var log testkit.Output
 	ctx, stop := context.WithCancel(t.Context())
-	r := launchUntil(t, ctx, testkit.SQLite(t), pets.Config{Secret: "open sesame", AccessLog: slog.New(slog.NewTextHandler(&log, nil))})
-	want := func(when, secret string, status int, body string) {
+	r := launch(t, ctx, testkit.SQLite(t), pets.Config{Secret: "open sesame", AccessLog: slog.New(slog.NewTextHandler(&log, nil))})
+	testkit.Eventually(t, 10*time.Second, "the service is ready", r.isReady)
+	check := func(secret string, status int, body string) {
 		t.Helper()
-		request, err := http.NewRequest("GET", "http://pets/readyz", nil)
-		must.Do(t, err)
+		request := must.Get[*http.Request](t)(http.NewRequest("GET", "http://pets/readyz", nil))
 		request.Header.Set("X-Gateway-Secret", secret)
-		response, err := r.client.Do(request)
-		must.Do(t, err)
-		defer response.Body.Close()
-		text, err := io.ReadAll(response.Body)
-		if err != nil || response.StatusCode != status || !strings.Contains(string(text), body) {
-			t.Errorf("%s: %d %s %v, want %d %s", when, response.StatusCode, text, err, status, body)
+		if a := answerOf(t)(r.client.Do(request)); a.status != status || !strings.Contains(a.body, body) {
+			t.Errorf("%d %s, want %d %s", a.status, a.body, status, body)
 		}
 	}
-	testkit.Eventually(t, 10*time.Second, "the service is ready", func() bool { return r.isReady() })
-	want("ready", "open sesame", 200, "ready")
+	check("open sesame", 200, "ready")
 	stop()
-	want("stopping", "open sesame", 503, "stopping")
+	check("open sesame", 503, "stopping")
 	if log.Len() > 0 {
 		t.Errorf("the checks are logged: %s", log.String())
 	}
-	want("another client", "guessed", 401, "gateway_only")
-	r.do(t, "GET", "/v1/pets", "", "X-Gateway-Secret: open sesame") // it serves until it ends
+	check("guessed", 401, "gateway_only")
+	r.do(t, "GET", "/v1/pets", "", "X-Gateway-Secret: open sesame").is(t, "a service that is stopping serves until it ends", 200, "")
+	for _, header := range [][]string{nil, {"X-Gateway-Secret: "}, {"X-Gateway-Secret: open sesam"}, {"X-Gateway-Secret: open sesame!"}} {
+		r.do(t, "GET", "/v1/pets", "", header...).is(t, fmt.Sprint(header), 401, "gateway_only") // and with WWW-Authenticate, which the document requires
+	}
 }
 
 func TestAccessLogAndMetricsUseTheSameWord(t *testing.T) {
@@ -309,17 +290,14 @@ func TestDrain(t *testing.T) {
 		t.Errorf("Connection: %s before the drain", a.header.Get("Connection"))
 	}
 	// This transaction does not end, so the request below stays in flight.
-	tx, err := r.db.Begin()
-	must.Do(t, err)
+	tx := must.Get[*sql.Tx](t)(r.db.Begin())
 	inFlight := make(chan answer)
 	go func() { inFlight <- r.do(t, "POST", "/v1/pets", `{"name":"Rex","categoryId":1}`) }()
 	testkit.Eventually(t, patience, "the request is in flight", func() bool {
 		return gathered(t, r, "petgate_petsvc_busy_connections") == 1
 	})
 	r.Drain()
-	if a := r.do(t, "GET", "/v1/pets", ""); a.status != 200 {
-		t.Errorf("while draining: %d", a.status)
-	}
+	r.do(t, "GET", "/v1/pets", "").is(t, "while draining", 200, "")
 	down := make(chan error)
 	go func() { down <- r.Shutdown(context.Background()) }()
 	testkit.Eventually(t, patience, "the listener is closed", func() bool {
@@ -330,9 +308,7 @@ func TestDrain(t *testing.T) {
 		return err != nil
 	})
 	must.Do(t, tx.Rollback())
-	if a := <-inFlight; a.status != 201 {
-		t.Errorf("the request in flight: %d %s", a.status, a.body)
-	}
+	(<-inFlight).is(t, "the request in flight", 201, "")
 	if err := <-down; err != nil {
 		t.Errorf("Shutdown: %v", err)
 	}
@@ -340,9 +316,7 @@ func TestDrain(t *testing.T) {
 
 func gathered(t testing.TB, r *rig, name string) float64 {
 	t.Helper()
-	families, err := r.registry.Gather()
-	must.Do(t, err)
-	for _, family := range families {
+	for _, family := range must.Get[[]*dto.MetricFamily](t)(r.registry.Gather()) {
 		if family.GetName() == name {
 			return family.GetMetric()[0].GetGauge().GetValue()
 		}

@@ -1,8 +1,9 @@
 package pets_test
 
 import (
+	"database/sql"
+	"fmt"
 	"log/slog"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -16,55 +17,39 @@ import (
 // petsvc does not start on the tables of another application or of a later version. It says so, and changes nothing.
 func TestWrongDatabaseIsNamed(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db, err := database.OpenOrCreate(url)
-		must.Do(t, err)
-		defer db.Close()
-		exec := func(statements ...string) {
-			t.Helper()
-			for _, statement := range statements {
-				if _, err := db.Exec(statement); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		exec(`CREATE TABLE invoices (id BIGINT)`)
-		r := launch(t, url, pets.Config{})
-		named := func(text string) {
-			t.Helper()
-			testkit.Eventually(t, 10*time.Second, "not ready, because of "+text, func() bool {
-				return !r.isReady() && strings.Contains(r.trouble(), text)
-			})
-		}
-		named("tables such as invoices")
-		if a := r.do(t, "GET", "/v1/pets", ""); a.status != 503 || a.code() != "database_unavailable" {
-			t.Errorf("GET: %d %s", a.status, a.body)
-		}
+		db := testkit.Open(t, url)
+		exec(t, db, `CREATE TABLE invoices (id BIGINT)`)
+		r := launch(t, t.Context(), url, pets.Config{})
+		r.names(t, "tables such as invoices")
+		r.do(t, "GET", "/v1/pets", "").is(t, "GET", 503, "database_unavailable")
 		if have, _, err := db.Schema(t.Context(), pets.Migrations); err != nil || have != 0 {
 			t.Errorf("the tables were created in the database of another application: %d, %v", have, err)
 		}
 
-		exec(`DROP TABLE invoices`) // the running service goes on by itself
-		testkit.Eventually(t, 10*time.Second, "ready", func() bool { return r.isReady() })
-		exec(`INSERT INTO pets_schema (version_id, is_applied) VALUES (999, true)`)
-		r = launch(t, url, pets.Config{})
-		named("version 999, this program knows only")
-		named("upgrade petsvc")
+		exec(t, db, `DROP TABLE invoices`) // the running service goes on by itself
+		testkit.Eventually(t, 10*time.Second, "ready", r.isReady)
+		exec(t, db, `INSERT INTO pets_schema (version_id, is_applied) VALUES (999, true)`)
+		launch(t, t.Context(), url, pets.Config{}).names(t, "version 999, this program knows only 2: upgrade petsvc")
 	})
+}
+
+func exec(t *testing.T, db *database.DB, statement string) {
+	t.Helper()
+	must.Get[sql.Result](t)(db.Exec(statement))
+}
+
+// names waits until the service is not ready for a cause.
+func (r *rig) names(t *testing.T, cause string) {
+	t.Helper()
+	testkit.Eventually(t, 10*time.Second, "not ready, because of "+cause, func() bool { return strings.Contains(fmt.Sprint(r.Health()), cause) })
 }
 
 // The tables cannot be created. The reason and its cure are named once.
 func TestFailedMigrationIsNamed(t *testing.T) {
-	u, err := url.Parse(testkit.Postgres(t))
-	must.Do(t, err)
-	settings := u.Query()
-	settings.Set("default_transaction_read_only", "on")
-	u.RawQuery = settings.Encode()
-	r := launch(t, u.String(), pets.Config{})
 	const cure = "it accepts no writes"
-	testkit.Eventually(t, 10*time.Second, "the cure is named", func() bool {
-		return !r.isReady() && strings.Contains(r.trouble(), cure)
-	})
-	if reason := r.trouble(); strings.Count(reason, cure) != 1 || !strings.Contains(reason, "migrate pets_schema") {
+	r := launch(t, t.Context(), testkit.Postgres(t)+"&default_transaction_read_only=on", pets.Config{})
+	r.names(t, cure)
+	if reason := r.Health().Error(); strings.Count(reason, cure) != 1 || !strings.Contains(reason, "migrate pets_schema") {
 		t.Error(reason)
 	}
 }
@@ -75,26 +60,20 @@ func TestFullDiskIsNamed(t *testing.T) {
 	r := start(t, testkit.SQLite(t), pets.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	r.db.SetMaxOpenConns(1)
 	r.add(t, "Rex", pets.Available)
-	if _, err := r.db.Exec(`PRAGMA max_page_count = 1`); err != nil { // as many as there are
-		t.Fatal(err)
-	}
+	exec(t, r.db, `PRAGMA max_page_count = 1`) // as many as there are
 	failed := answer{status: 201}
 	for range 200 {
 		if failed = r.do(t, "POST", "/v1/pets", `{"name":"`+strings.Repeat("x", 100)+`","categoryId":1}`); failed.status != 201 {
 			break
 		}
 	}
-	if failed.status != 503 || failed.code() != "database_full" {
-		t.Errorf("POST: %d %s", failed.status, failed.body)
-	}
-	if a := r.do(t, "GET", "/v1/pets", ""); a.status != 200 || !r.isReady() {
-		t.Errorf("GET: %d, %s", a.status, r.trouble())
+	failed.is(t, "POST", 503, "database_full")
+	if r.do(t, "GET", "/v1/pets", "").is(t, "GET", 200, ""); !r.isReady() {
+		t.Error(r.Health())
 	}
 	if !strings.Contains(log.String(), "full: make room") {
 		t.Errorf("the cause is not named: %s", &log)
 	}
-	if _, err := r.db.Exec(`PRAGMA max_page_count = 1000`); err != nil {
-		t.Fatal(err)
-	}
+	exec(t, r.db, `PRAGMA max_page_count = 1000`)
 	r.add(t, "Bella", pets.Available)
 }

@@ -1,6 +1,7 @@
 package pets_test
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -30,10 +31,7 @@ func expectAway(t *testing.T, r *rig, within time.Duration, code string) {
 	} {
 		testkit.Eventually(t, patience, fmt.Sprintf("%s %s is refused within %v", c[0], c[1], within), func() bool {
 			began := time.Now()
-			a := r.do(t, c[0], c[1], c[2])
-			if a.status != 503 || a.code() != code || a.header.Get("Retry-After") == "" {
-				t.Fatalf("%s %s: %d %v %s", c[0], c[1], a.status, a.header, a.body)
-			}
+			r.do(t, c[0], c[1], c[2]).is(t, c[0]+" "+c[1], 503, code) // and with Retry-After, which the document requires
 			return time.Since(began) <= within
 		})
 	}
@@ -47,7 +45,7 @@ func expectBack(t *testing.T, r *rig) {
 func TestServiceStartsBeforeItsDatabase(t *testing.T) {
 	server := testkit.StartPostgres(t)
 	server.Stop(t)
-	r := launch(t, server.URL, pets.Config{})
+	r := launch(t, t.Context(), server.URL, pets.Config{})
 	expectAway(t, r, time.Second, "database_unavailable")
 	server.Start(t)
 	expectBack(t, r)
@@ -77,17 +75,10 @@ func TestReadOnlyDatabase(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		r := start(t, url, pets.Config{})
 		r.db.SetMaxOpenConns(1)
-		if strings.HasPrefix(url, "sqlite:") {
-			if _, err := r.db.Exec(`PRAGMA query_only = 1`); err != nil {
-				t.Fatal(err)
-			}
-		} else if _, err := r.db.Exec(`SET default_transaction_read_only = on`); err != nil {
-			t.Fatal(err)
-		}
-		a := r.do(t, "POST", "/v1/pets", `{"name":"Rex","categoryId":1}`)
-		if a.status != 503 || a.code() != "database_unavailable" || a.header.Get("Retry-After") == "" {
-			t.Errorf("POST: %d %v %s", a.status, a.header, a.body)
-		}
+		exec(t, r.db, map[database.Dialect]string{
+			database.SQLite: `PRAGMA query_only = 1`, database.Postgres: `SET default_transaction_read_only = on`,
+		}[r.db.Dialect()])
+		r.do(t, "POST", "/v1/pets", `{"name":"Rex","categoryId":1}`).is(t, "POST", 503, "database_unavailable")
 		if a := r.do(t, "GET", "/v1/pets", ""); a.status != 200 || a.body != "[]" {
 			t.Errorf("GET: %d %s", a.status, a.body)
 		}
@@ -100,8 +91,8 @@ func TestOverload(t *testing.T) {
 	r := start(t, testkit.SQLite(t), pets.Config{Queue: queue})
 	usable := int(gathered(t, r, "petgate_petsvc_usable_connections"))
 	r.db.SetMaxOpenConns(usable + 2) // one more for the transaction of this test
-	tx, err := r.db.Begin()          // the writer that all others wait for
-	must.Do(t, err)
+	// The writer that all others wait for:
+	tx := must.Get[*sql.Tx](t)(r.db.Begin())
 	var running sync.WaitGroup
 	var stored atomic.Int64
 	post := func() {
@@ -127,9 +118,7 @@ func TestOverload(t *testing.T) {
 			return false
 		}
 		began := time.Now()
-		if a := r.do(t, "GET", "/v1/pets", ""); a.status != 503 || a.code() != "overloaded" {
-			t.Fatalf("with a full queue: %d %s", a.status, a.body)
-		}
+		r.do(t, "GET", "/v1/pets", "").is(t, "with a full queue", 503, "overloaded")
 		return time.Since(began) <= 500*time.Millisecond
 	})
 	testkit.Eventually(t, patience, "the queue gives up", func() bool { return gathered(t, r, "petgate_petsvc_queue_requests") == 0 })
@@ -141,16 +130,10 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// behindProxy returns the URL of a new Postgres database, and the proxy through which it is reached.
-func behindProxy(t *testing.T) (databaseURL string, proxy *testkit.Proxy) {
-	t.Helper()
-	return through(t, testkit.Postgres(t))
-}
-
+// through returns a proxy in front of a Postgres database, and the URL of the database there.
 func through(t *testing.T, direct string) (databaseURL string, proxy *testkit.Proxy) {
 	t.Helper()
-	u, err := url.Parse(direct)
-	must.Do(t, err)
+	u := must.Get[*url.URL](t)(url.Parse(direct))
 	proxy = testkit.NewProxy(t, u.Host)
 	u.Host = proxy.Addr
 	return u.String(), proxy
@@ -161,32 +144,21 @@ func TestOutcomeIsUnknown(t *testing.T) {
 	direct := testkit.Postgres(t)
 	proxied, proxy := through(t, direct)
 	r := start(t, proxied, pets.Config{})
-	db, err := database.Open(direct)
-	must.Do(t, err)
-	defer db.Close()
-	if _, err := db.Exec(`CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END';
-		CREATE CONSTRAINT TRIGGER linger AFTER INSERT ON pets DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION linger()`); err != nil {
-		t.Fatal(err)
-	}
-	holds, err := db.Begin()
-	must.Do(t, err)
+	db := testkit.Open(t, direct)
+	exec(t, db, `CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END';
+		CREATE CONSTRAINT TRIGGER linger AFTER INSERT ON pets DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION linger()`)
+	holds := must.Get[*sql.Tx](t)(db.Begin())
 	defer holds.Rollback()
-	if _, err := holds.Exec(`SELECT pg_advisory_xact_lock(1)`); err != nil {
-		t.Fatal(err)
-	}
+	must.Get[sql.Result](t)(holds.Exec(`SELECT pg_advisory_xact_lock(1)`))
 	answered := make(chan answer)
 	go func() { answered <- r.do(t, "POST", "/v1/pets", `{"name":"Rex","categoryId":1}`) }()
 	testkit.Eventually(t, patience, "the commit is under way", func() (is bool) {
-		if err := db.Get(&is, `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
-			AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, db.Get(&is, `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`))
 		return is
 	})
 	proxy.Reset()
-	if a := <-answered; a.status != 503 || a.code() != "outcome_unknown" || a.header.Get("Retry-After") == "" {
-		t.Errorf("%d %v %s", a.status, a.header, a.body)
-	}
+	(<-answered).is(t, "POST", 503, "outcome_unknown")
 	must.Do(t, holds.Rollback())
 	testkit.Eventually(t, patience, "the pet is stored", func() bool { return strings.Contains(r.do(t, "GET", "/v1/pets", "").body, "Rex") })
 }
@@ -195,23 +167,18 @@ func TestFileIsDeletedAndComesBack(t *testing.T) {
 	u := testkit.SQLite(t)
 	r := start(t, u, pets.Config{})
 	r.add(t, "Rex", pets.Available)
-	removeDatabase(t, strings.TrimPrefix(u, "sqlite:"))
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if err := os.Remove(strings.TrimPrefix(u, "sqlite:") + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
 	testkit.Eventually(t, patience, "the loss is noticed", func() bool { return !r.isReady() })
 	expectAway(t, r, 500*time.Millisecond, "database_unavailable")
-	launch(t, u, pets.Config{}) // creates a new file, and migrates it
+	launch(t, t.Context(), u, pets.Config{}) // creates a new file, and migrates it
 	testkit.Eventually(t, patience, "the new file is used", func() bool {
 		a := r.do(t, "GET", "/v1/pets", "")
 		return a.status == 200 && a.body == "[]"
 	})
-}
-
-func removeDatabase(t *testing.T, path string) {
-	t.Helper()
-	for _, suffix := range []string{"", "-wal", "-shm"} {
-		if err := os.Remove(path + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			t.Fatal(err)
-		}
-	}
 }
 
 // The first request waits until the state of the database is known, for at most a second. It is not refused in the meantime.
@@ -219,7 +186,7 @@ func TestFirstRequestsWaitForTheFirstLook(t *testing.T) {
 	for range 3 {
 		fresh := testkit.Postgres(t)
 		began := time.Now()
-		r := launch(t, fresh, pets.Config{})
+		r := launch(t, t.Context(), fresh, pets.Config{})
 		if a, took := r.do(t, "GET", "/v1/pets", ""), time.Since(began); a.status != 200 && took < time.Second {
 			t.Fatalf("the first request, after %v: %d %s", took, a.status, a.body)
 		}

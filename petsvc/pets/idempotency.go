@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
+	"golang.org/x/time/rate"
 
 	"petgate/shared/api"
 	"petgate/shared/api/code"
@@ -37,7 +38,7 @@ var (
 		"a request with this Idempotency-Key is in progress: send it again to get its response")
 )
 
-// Both databases understand these statements, if inDialect has replaced {now}.
+// Both databases understand these statements, if dated has replaced {now}.
 const (
 	// The pet that a request has stored, and its fingerprint. $1: the request, $2: its age in milliseconds must be less than this.
 	earlierQuery = `SELECT pet_id, fingerprint FROM pet_requests WHERE id = $1 AND created_at > {now} - $2`
@@ -54,11 +55,11 @@ const (
 		(SELECT created_at FROM pet_requests WHERE created_at <= {now} - $1 ORDER BY created_at LIMIT $2) AS oldest)`
 )
 
-// inDialect returns a statement with the database's clock for {now}, in Unix milliseconds. In Postgres, this is when the transaction
+// dated returns a statement with the database's clock for {now}, in Unix milliseconds. In Postgres, this is when the transaction
 // began. The age of a request is measured by this clock alone, because the clocks of several pet services may differ.
-func inDialect(d database.Dialect, query string) string {
+func (s *store) dated(query string) string {
 	now := `CAST(EXTRACT(EPOCH FROM now()) * 1000 AS BIGINT)`
-	if d == database.SQLite {
+	if s.db.Dialect() == database.SQLite {
 		now = `CAST(unixepoch('subsec') * 1000 AS BIGINT)`
 	}
 	return strings.ReplaceAll(query, "{now}", now)
@@ -105,20 +106,17 @@ func parseKey(lines [][]byte) (key string, _ error) {
 
 // earlier returns the id of the pet that an earlier attempt of r has stored, or 0.
 func (s *store) earlier(tx *sqlx.Tx, r *request) (petID int64, err error) {
-	var found struct {
-		PetID       int64 `db:"pet_id"`
-		Fingerprint []byte
-	}
-	err = tx.Stmtx(s.statements[earlierQuery]).Get(&found, r.id[:], keptFor.Milliseconds())
+	var fingerprint []byte
+	err = tx.Stmtx(s.statements[earlierQuery]).QueryRow(r.id[:], keptFor.Milliseconds()).Scan(&petID, &fingerprint)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return 0, nil
 	case err != nil:
 		return 0, fmt.Errorf("find the request: %w", err)
-	case !bytes.Equal(found.Fingerprint, r.fingerprint[:]):
+	case !bytes.Equal(fingerprint, r.fingerprint[:]):
 		return 0, errKeyReused
 	}
-	return found.PetID, nil
+	return petID, nil
 }
 
 func (s *store) remember(tx *sqlx.Tx, r *request, petID int64) error {
@@ -126,33 +124,31 @@ func (s *store) remember(tx *sqlx.Tx, r *request, petID int64) error {
 	if err != nil {
 		return err
 	}
-	if n, err := result.RowsAffected(); err != nil || n != 1 {
-		return errors.Join(errInProgress, err)
+	if n, _ := result.RowsAffected(); n == 0 {
+		return errInProgress
 	}
 	return nil
 }
 
 // A few rows are removed at a time, because a long statement would delay requests: SQLite has one writer.
-const forgetRows = 5000 // or a few more that were stored in the same millisecond
+const (
+	forgetRows  = 5000 // or a few more that were stored in the same millisecond
+	forgetEvery = 5 * time.Second
+)
 
-// forget removes the rows of requests that are older than keptFor, once a minute, or each second while there are many. It enters the store
-// like a request, so it never uses the connection of the watch.
+// forget removes the rows of requests that are older than keptFor. It enters the store like a request, so it never uses the connection of
+// the watch.
 func (s *store) forget() {
-	for s.life.Err() == nil {
-		pause := time.Second
-		if s.enter() == nil {
-			result, err := s.db.Exec(inDialect(s.db.Dialect(), forgetQuery), keptFor.Milliseconds(), forgetRows)
-			var removed int64
-			if err == nil {
-				removed, err = result.RowsAffected()
-			}
-			if s.leave(); err != nil && s.life.Err() == nil {
-				s.log.Warn("old Idempotency-Keys could not be removed", "error", database.Explain(err).Error())
-			}
-			if removed < forgetRows {
-				pause = time.Minute
-			}
+	complain := rate.Sometimes{Interval: time.Minute}
+	for ; s.life.Err() == nil; s.sleep(forgetEvery) {
+		if s.enter() != nil {
+			continue
 		}
-		s.sleep(pause)
+		_, err := s.db.Exec(s.dated(forgetQuery), keptFor.Milliseconds(), forgetRows)
+		if s.leave(); err != nil && s.life.Err() == nil {
+			complain.Do(func() {
+				s.log.Warn("old Idempotency-Keys could not be removed", "error", database.Explain(err).Error())
+			})
+		}
 	}
 }

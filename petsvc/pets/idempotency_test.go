@@ -1,10 +1,10 @@
 package pets_test
 
 import (
+	"database/sql"
 	"fmt"
 	"log/slog"
-	"net/url"
-	"strconv"
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,21 +23,16 @@ func (r *rig) post(t testing.TB, key, name string) answer {
 	return r.do(t, "POST", "/v1/pets", `{"name":"`+name+`","categoryId":1}`, "X-Tenant-Id: acme", "Idempotency-Key: "+key)
 }
 
-// rows returns how often each name is stored.
-func (r *rig) rows(t testing.TB) map[string]int {
+// expectRows checks how often each name is stored.
+func expectRows(t testing.TB, r *rig, want map[string]int) {
 	t.Helper()
 	var names []string
 	must.Do(t, r.db.Select(&names, `SELECT name FROM pets`))
-	count := map[string]int{}
+	got := map[string]int{}
 	for _, name := range names {
-		count[name]++
+		got[name]++
 	}
-	return count
-}
-
-func expectRows(t testing.TB, r *rig, want map[string]int) {
-	t.Helper()
-	if got := r.rows(t); fmt.Sprint(got) != fmt.Sprint(want) {
+	if !maps.Equal(got, want) {
 		t.Errorf("stored: %v, want %v", got, want)
 	}
 }
@@ -52,9 +47,7 @@ func expectReplay(t testing.TB, got, first answer) {
 
 func expectInProgress(t testing.TB, got answer) {
 	t.Helper()
-	if got.status != 409 || got.code() != "request_in_progress" || got.header.Get("Retry-After") != "1" {
-		t.Errorf("%d %v %s, want 409 request_in_progress", got.status, got.header, got.body)
-	}
+	got.is(t, "another one", 409, "request_in_progress") // and with Retry-After, which the document requires
 }
 
 func TestIdempotencyKey(t *testing.T) {
@@ -72,10 +65,7 @@ func TestIdempotencyKey(t *testing.T) {
 		for _, body := range []string{
 			`{"name":"Rexi","categoryId":1}`, `{"name":"Rex","categoryId":2}`, `{"name":"Rex","categoryId":1,"status":"sold"}`,
 		} {
-			a := r.do(t, "POST", "/v1/pets", body, "X-Tenant-Id: acme", "Idempotency-Key: one")
-			if a.status != 422 || a.code() != "idempotency_key_reused" {
-				t.Errorf("%s with a key that was used got %d %s", body, a.status, a.body)
-			}
+			r.do(t, "POST", "/v1/pets", body, "X-Tenant-Id: acme", "Idempotency-Key: one").is(t, body, 422, "idempotency_key_reused")
 		}
 		expectRows(t, r, map[string]int{"Rex": 1})
 
@@ -93,9 +83,7 @@ func TestIdempotencyKey(t *testing.T) {
 		expectRows(t, r, map[string]int{"Rex": 1, "Ben": 3})
 
 		// A request that fails keeps nothing.
-		if a := r.do(t, "POST", "/v1/pets", `{"name":"Lola"}`, "X-Tenant-Id: acme", "Idempotency-Key: two"); a.status != 400 {
-			t.Errorf("an invalid pet got %d %s", a.status, a.body)
-		}
+		r.do(t, "POST", "/v1/pets", `{"name":"Lola"}`, "X-Tenant-Id: acme", "Idempotency-Key: two").is(t, "an invalid pet", 400, "invalid_request")
 		if a := r.post(t, "two", "Lola"); a.status != 201 || a.header.Get("Idempotent-Replayed") != "" {
 			t.Errorf("the key of a failed request got %d %v %s", a.status, a.header, a.body)
 		}
@@ -113,14 +101,10 @@ func TestIdempotencyKeyEnds(t *testing.T) {
 		r.post(t, "one", "Rex")
 		age := func(by time.Duration) {
 			t.Helper()
-			if _, err := r.db.Exec(`UPDATE pet_requests SET created_at = created_at - $1`, by.Milliseconds()); err != nil {
-				t.Fatal(err)
-			}
+			exec(t, r.db, fmt.Sprint(`UPDATE pet_requests SET created_at = created_at - `, by.Milliseconds()))
 		}
 		age(24*time.Hour - time.Minute)
-		if a := r.post(t, "one", "Ben"); a.status != 422 {
-			t.Errorf("after almost 24 hours: %d %s", a.status, a.body)
-		}
+		r.post(t, "one", "Ben").is(t, "after almost 24 hours", 422, "idempotency_key_reused")
 		age(time.Minute)
 		second := r.post(t, "one", "Ben")
 		if second.status != 201 || second.header.Get("Idempotent-Replayed") != "" {
@@ -134,18 +118,12 @@ func TestIdempotencyKeyEnds(t *testing.T) {
 // Pet services whose clocks differ agree on the age of a key: it is measured by the database's clock. The second service's database is
 // two days later.
 func TestIdempotencyKeysAgeByTheDatabasesClock(t *testing.T) {
-	u, err := url.Parse(testkit.Postgres(t))
-	must.Do(t, err)
-	r := start(t, u.String(), pets.Config{})
+	u := testkit.Postgres(t)
+	r := start(t, u, pets.Config{})
 	r.post(t, "one", "Rex")
-	if _, err := r.db.Exec(`CREATE SCHEMA later; CREATE FUNCTION later.now() RETURNS timestamptz STABLE LANGUAGE SQL
-		AS 'SELECT pg_catalog.now() + interval ''2 days'''`); err != nil {
-		t.Fatal(err)
-	}
-	later := u.Query()
-	later.Set("search_path", "public,later,pg_catalog")
-	u.RawQuery = later.Encode()
-	second := start(t, u.String(), pets.Config{}).post(t, "one", "Ben")
+	exec(t, r.db, `CREATE SCHEMA later; CREATE FUNCTION later.now() RETURNS timestamptz STABLE LANGUAGE SQL
+		AS 'SELECT pg_catalog.now() + interval ''2 days'''`)
+	second := start(t, u+"&search_path=public,later,pg_catalog", pets.Config{}).post(t, "one", "Ben")
 	if second.status != 201 || second.header.Get("Idempotent-Replayed") != "" {
 		t.Errorf("two days later: %d %v %s", second.status, second.header, second.body)
 	}
@@ -155,9 +133,8 @@ func TestIdempotencyKeysAgeByTheDatabasesClock(t *testing.T) {
 func TestRowsThatCannotBeRemoved(t *testing.T) {
 	u, log := testkit.SQLite(t), new(testkit.Output)
 	db := testkit.Open(t, u, pets.Migrations)
-	_, err := db.Exec(`INSERT INTO pet_requests (id, fingerprint, pet_id, created_at) VALUES (x'00', x'00', 1, 1);
-			CREATE TRIGGER keep BEFORE DELETE ON pet_requests BEGIN SELECT RAISE(ABORT, 'kept'); END`)
-	must.Do(t, err)
+	exec(t, db, `INSERT INTO pet_requests (id, fingerprint, pet_id, created_at) VALUES (x'00', x'00', 1, 1);
+		CREATE TRIGGER keep BEFORE DELETE ON pet_requests BEGIN SELECT RAISE(ABORT, 'kept'); END`)
 	start(t, u, pets.Config{Log: slog.New(slog.NewTextHandler(log, nil))})
 	testkit.Eventually(t, patience, "the failure is logged", func() bool {
 		return strings.Contains(log.String(), "old Idempotency-Keys could not be removed")
@@ -177,14 +154,10 @@ func TestRequestInProgress(t *testing.T) {
 			services = append(services, start(t, url, pets.Config{}))
 			block = `LOCK TABLE pets IN EXCLUSIVE MODE`
 		}
-		blocker, err := database.OpenPatient(url, false)
-		must.Do(t, err)
+		blocker := must.Get[*database.DB](t)(database.OpenPatient(url, false))
 		defer blocker.Close()
-		tx, err := blocker.Begin()
-		if err == nil {
-			_, err = tx.Exec(block)
-		}
-		must.Do(t, err)
+		tx := must.Get[*sql.Tx](t)(blocker.Begin())
+		must.Get[sql.Result](t)(tx.Exec(block))
 		answers := make(chan answer)
 		for _, r := range services {
 			go func() { answers <- r.post(t, "one", "Rex") }()
@@ -194,10 +167,8 @@ func TestRequestInProgress(t *testing.T) {
 				return gathered(t, services[0], "petgate_petsvc_busy_connections") == 1
 			}
 			waiting := 0
-			if err := blocker.Get(&waiting, `SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'pets'::regclass
-				AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, blocker.Get(&waiting, `SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'pets'::regclass
+				AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`))
 			return waiting == len(services)
 		})
 		var refused answer
@@ -227,8 +198,8 @@ func TestRequestInProgress(t *testing.T) {
 // request until it is answered 201: the pet is stored once, where the answer says. The others have no key and do not repeat: what was
 // answered 201 is stored once, with the code outcome_unknown once or not at all, and with any other code not at all.
 func TestPetsAreStoredOnceWhileConnectionsBreak(t *testing.T) {
-	database, proxy := behindProxy(t)
-	services := []*rig{start(t, database, pets.Config{Queue: 100}), start(t, database, pets.Config{Queue: 100})}
+	proxied, proxy := through(t, testkit.Postgres(t))
+	services := []*rig{start(t, proxied, pets.Config{Queue: 100}), start(t, proxied, pets.Config{Queue: 100})}
 	const clients, each, perBreak = 8, 25, 4
 	var running sync.WaitGroup
 	var stored atomic.Int64
@@ -297,16 +268,13 @@ func TestOldRequestsAreRemoved(t *testing.T) {
 		}
 		const rows, kept = 3500, 500
 		now := time.Now().UnixMilli()
-		if _, err := db.Exec(`WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < `+strconv.Itoa(rows)+`)
+		exec(t, db, fmt.Sprintf(`WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < %d)
 			INSERT INTO pet_requests (id, fingerprint, pet_id, created_at)
-			SELECT `+id+`, `+id+`, 1, CASE WHEN n <= `+strconv.Itoa(kept)+` THEN CAST($1 AS BIGINT) ELSE CAST($2 AS BIGINT) - n END FROM numbers`,
-			now, now-24*time.Hour.Milliseconds()); err != nil {
-			t.Fatal(err)
-		}
-		r := start(t, url, pets.Config{})
+			SELECT %s, %[2]s, 1, CASE WHEN n <= %d THEN %d ELSE %d - n END FROM numbers`, rows, id, kept, now, now-24*time.Hour.Milliseconds()))
+		start(t, url, pets.Config{})
 		testkit.Eventually(t, 10*time.Second, "the old rows are removed", func() bool {
 			var n int
-			must.Do(t, r.db.Get(&n, `SELECT count(*) FROM pet_requests`))
+			must.Do(t, db.Get(&n, `SELECT count(*) FROM pet_requests`))
 			if n < kept {
 				t.Fatalf("%d rows are left, want %d", n, kept)
 			}

@@ -1,12 +1,8 @@
 package pets
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-
-	"petgate/shared/trace"
 )
 
 // metrics are the metrics of requests. An outcome is ok, created, replayed or the code of an error, as in the access log.
@@ -43,14 +39,4 @@ func newMetrics(reg prometheus.Registerer, s *store) metrics {
 			Name: "petgate_petsvc_accept_failures_total", Help: "Connections that could not be accepted, for example for lack of file descriptors.",
 		}),
 	}
-}
-
-func (m metrics) count(operation, outcome string, took time.Duration, span *trace.Span) {
-	m.requests.WithLabelValues(operation, outcome).Inc()
-	seconds := m.seconds.WithLabelValues(operation)
-	if span == nil {
-		seconds.Observe(took.Seconds())
-		return
-	}
-	seconds.(prometheus.ExemplarObserver).ObserveWithExemplar(took.Seconds(), span.Trace().Exemplar())
 }

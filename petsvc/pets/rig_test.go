@@ -41,21 +41,15 @@ type rig struct {
 // start starts a service and waits until it is ready.
 func start(t testing.TB, url string, config pets.Config) *rig {
 	t.Helper()
-	r := launch(t, url, config)
-	testkit.Eventually(t, 10*time.Second, "the service is ready", func() bool { return r.isReady() })
+	r := launch(t, t.Context(), url, config)
+	testkit.Eventually(t, 10*time.Second, "the service is ready", r.isReady)
 	return r
 }
 
-func launch(t testing.TB, url string, config pets.Config) *rig {
+// launch starts a service that is asked to stop when ctx ends.
+func launch(t testing.TB, ctx context.Context, url string, config pets.Config) *rig {
 	t.Helper()
-	return launchUntil(t, t.Context(), url, config)
-}
-
-// launchUntil starts a service that is asked to stop when ctx ends.
-func launchUntil(t testing.TB, ctx context.Context, url string, config pets.Config) *rig {
-	t.Helper()
-	db, err := database.OpenOrCreate(url)
-	must.Do(t, err)
+	db := must.Get[*database.DB](t)(database.OpenOrCreate(url))
 	r := &rig{db: db, registry: prometheus.NewRegistry(), listener: fasthttputil.NewInmemoryListener()}
 	config.Metrics = r.registry
 	if config.Log == nil {
@@ -66,9 +60,7 @@ func launchUntil(t testing.TB, ctx context.Context, url string, config pets.Conf
 		DialContext:         func(context.Context, string, string) (net.Conn, error) { return r.listener.Dial() },
 		MaxIdleConnsPerHost: 256,
 	}}
-	if r.doc, err = openapi3.NewLoader().LoadFromData(api.Pets().Source()); err != nil {
-		t.Fatal(err)
-	}
+	r.doc = must.Get[*openapi3.T](t)(openapi3.NewLoader().LoadFromData(api.Pets().Source()))
 	for _, item := range r.doc.Paths.Map() {
 		for _, o := range item.Operations() {
 			for _, response := range o.Responses.Map() {
@@ -99,14 +91,6 @@ func launchUntil(t testing.TB, ctx context.Context, url string, config pets.Conf
 
 func (r *rig) isReady() bool { return r.Health() == nil }
 
-// trouble returns what is wrong with the database, or "".
-func (r *rig) trouble() string {
-	if cause := r.Health(); cause != nil {
-		return cause.Error()
-	}
-	return ""
-}
-
 // answer is one response.
 type answer struct {
 	status int
@@ -121,27 +105,35 @@ func (a answer) code() string {
 	return e.Code
 }
 
+// is checks the status and the code of an answer, which is "" if it is no Error.
+func (a answer) is(t testing.TB, what string, status int, code string) {
+	t.Helper()
+	if a.status != status || a.code() != code {
+		t.Errorf("%s: %d %v %s; want %d %s", what, a.status, a.header, a.body, status, code)
+	}
+}
+
 // do sends a request and checks the answer against the document. Header lines are "Name: value".
 func (r *rig) do(t testing.TB, method, target, body string, header ...string) answer {
 	t.Helper()
-	request, err := http.NewRequest(method, "http://pets"+target, strings.NewReader(body))
-	must.Do(t, err)
+	request := must.Get[*http.Request](t)(http.NewRequest(method, "http://pets"+target, strings.NewReader(body)))
 	for _, line := range header {
 		name, value, _ := strings.Cut(line, ": ")
 		request.Header.Add(name, value)
 	}
-	response, err := r.client.Do(request)
-	if err != nil {
-		t.Fatalf("%s %s: %v", method, target, err)
-	}
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatalf("%s %s: %v", method, target, err)
-	}
-	response.Body.Close()
-	a := answer{response.StatusCode, response.Header, string(text)}
+	a := answerOf(t)(r.client.Do(request))
 	r.check(t, request, a)
 	return a
+}
+
+// answerOf reads a response.
+func answerOf(t testing.TB) func(*http.Response, error) answer {
+	return func(response *http.Response, err error) answer {
+		t.Helper()
+		must.Do(t, err)
+		defer response.Body.Close()
+		return answer{response.StatusCode, response.Header, string(must.Get[[]byte](t)(io.ReadAll(response.Body)))}
+	}
 }
 
 // framing are the headers of HTTP itself, which the document does not describe.
@@ -150,17 +142,13 @@ var framing = []string{"Content-Type", "Content-Length", "Date", "Connection"}
 func (r *rig) check(t testing.TB, request *http.Request, a answer) {
 	t.Helper()
 	id, isPet := strings.CutPrefix(request.URL.Path, "/v1/pets/")
-	var operation *openapi3.Operation
-	switch {
-	case request.URL.Path == "/v1/pets":
-		operation = r.doc.Paths.Find("/v1/pets").GetOperation(request.Method)
-	case isPet && id != "" && !strings.Contains(id, "/"):
-		operation = r.doc.Paths.Find("/v1/pets/{petId}").GetOperation(request.Method)
-	default:
-		operation = &openapi3.Operation{Responses: openapi3.NewResponses(openapi3.WithStatus(404, r.doc.Components.Responses["NotFound"]))}
-	}
+	item := r.doc.Paths.Find(map[bool]string{true: "/v1/pets/{petId}", false: "/v1/pets"}[isPet])
+	operation := item.GetOperation(request.Method)
 	if operation == nil { // HEAD, and methods that the path does not have
-		operation = r.doc.Paths.Find(map[bool]string{true: "/v1/pets/{petId}", false: "/v1/pets"}[isPet]).Get
+		operation = item.Get
+	}
+	if request.URL.Path != "/v1/pets" && (!isPet || id == "" || strings.Contains(id, "/")) {
+		operation = &openapi3.Operation{Responses: openapi3.NewResponses(openapi3.WithStatus(404, r.doc.Components.Responses["NotFound"]))}
 	}
 	response := operation.Responses.Status(a.status)
 	if response == nil {

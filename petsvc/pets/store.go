@@ -2,7 +2,6 @@ package pets
 
 import (
 	"context"
-	"database/sql"
 	"embed"
 	"errors"
 	"fmt"
@@ -97,16 +96,20 @@ func openStore(ctx context.Context, db *database.DB, waitingMax int, log *slog.L
 	return s
 }
 
-// watch migrates the database, prepares statements, and then checks whether the database is available. It calls looked after each check.
+// watch migrates the database, prepares statements, and then checks whether it is available. It calls looked after each check.
 func (s *store) watch(looked func()) {
-	for sound := false; s.life.Err() == nil; { // sound: migrated and prepared since the last failure
+	for ; s.life.Err() == nil; s.sleep(watchInterval) {
 		late := time.AfterFunc(signOfLife, func() { s.report(fmt.Errorf("no response within %v", signOfLife)) })
-		err := s.check(s.life, sound)
+		err := s.migrate()
+		if err == nil {
+			err = s.prepare()
+		}
+		if err == nil {
+			err = s.db.Check()
+		}
 		late.Stop()
 		s.report(err)
-		sound = err == nil
 		looked()
-		s.sleep(watchInterval)
 	}
 }
 
@@ -118,23 +121,14 @@ func (s *store) sleep(d time.Duration) {
 	}
 }
 
-func (s *store) check(ctx context.Context, sound bool) error {
-	if !sound {
-		if err := s.migrate(ctx); err != nil {
-			return err
-		}
-		if err := s.prepare(); err != nil {
-			return err
-		}
+// migrate brings the tables to the version of this program, unless the database has been available since. It creates none in the database
+// of another application. When it runs for the first time, it also refuses tables of a later version. A running petsvc continues with them,
+// so that programs can be replaced one after the other.
+func (s *store) migrate() error {
+	if s.fault.Load() == nil {
+		return nil
 	}
-	return s.db.Check()
-}
-
-// migrate brings the tables to the version of this program. It creates none in the database of another application. When it runs
-// for the first time, it also refuses tables of a later version. A running petsvc continues with them, so that programs can be
-// replaced one after the other.
-func (s *store) migrate(ctx context.Context) error {
-	have, want, err := s.db.Schema(ctx, Migrations)
+	have, want, err := s.db.Schema(s.life, Migrations)
 	switch {
 	case err != nil:
 		return err
@@ -143,20 +137,19 @@ func (s *store) migrate(ctx context.Context) error {
 	case have >= want:
 		return nil
 	}
-	if err := s.db.CheckForeign(ctx); err != nil {
+	if err := s.db.CheckForeign(s.life); err != nil {
 		return err
 	}
-	return s.db.Migrate(ctx, Migrations)
+	return s.db.Migrate(s.life, Migrations)
 }
 
-// prepare prepares the statements of requests: an unprepared statement takes lib/pq two round trips. database/sql repeats it on every
-// connection.
+// prepare prepares the statements of requests, which are then parsed and planned once. database/sql repeats it on every connection.
 func (s *store) prepare() error {
 	for _, query := range []string{listQuery, listByStatusQuery, getQuery, insertQuery, earlierQuery, rememberQuery} {
 		if s.statements[query] != nil {
 			continue
 		}
-		statement, err := s.db.Preparex(inDialect(s.db.Dialect(), query))
+		statement, err := s.db.Preparex(s.dated(query))
 		if err != nil {
 			return fmt.Errorf("pets: prepare %q: %w", query, err)
 		}
@@ -207,47 +200,37 @@ func (s *store) leave() { <-s.slots }
 // failed says for what an error is refused; nil stays nil. It logs what an operator has to mend: a working connection does not show a full
 // disk or a damaged page.
 func (s *store) failed(doing string, err error) error {
-	if err == nil {
-		return nil
-	}
 	if database.NeedsOperator(err) {
 		s.complain.Do(func() { s.log.Error("statements fail", "error", database.Explain(err).Error()) })
 	}
 	switch {
+	case err == nil:
+		return nil
 	case database.IsFull(err): // also at a COMMIT: it was refused
-		err = fmt.Errorf("%w: %w", errFull, err)
+		return errFull
 	case database.IsReadOnly(err):
-		err = fmt.Errorf("%w: %w", errReadOnly, err)
+		return errReadOnly
 	case database.IsUnavailable(err):
-		err = fmt.Errorf("%w: %w", errUnavailable, err)
+		return errUnavailable
 	}
 	return fmt.Errorf("pets: %s: %w", doing, err)
 }
 
 // list returns the pets of q, and one more if there is a next page.
-func (s *store) list(q query) (found []Pet, err error) {
+func (s *store) list(q query) ([]Pet, error) {
+	if q.status != "" {
+		return s.find(listByStatusQuery, q.after, q.limit+1, string(q.status))
+	}
+	return s.find(listQuery, q.after, q.limit+1)
+}
+
+// find returns the pets of a statement.
+func (s *store) find(statement string, args ...any) (found []Pet, err error) {
 	if err := s.enter(); err != nil {
 		return nil, err
 	}
 	defer s.leave()
-	text, args := listQuery, []any{q.after, q.limit + 1}
-	if q.status != "" {
-		text, args = listByStatusQuery, append(args, string(q.status))
-	}
-	err = s.statements[text].Select(&found, args...)
-	return found, s.failed("list", err)
-}
-
-func (s *store) get(id int64) (p Pet, err error) {
-	if err := s.enter(); err != nil {
-		return p, err
-	}
-	defer s.leave()
-	err = s.statements[getQuery].Get(&p, id)
-	if errors.Is(err, sql.ErrNoRows) {
-		return p, errNotFound
-	}
-	return p, s.failed("get", err)
+	return found, s.failed("find", s.statements[statement].Select(&found, args...))
 }
 
 // add stores a pet once or not at all. If the logical request r was carried out before, add returns the pet of that time and isReplay.
@@ -272,12 +255,11 @@ func (s *store) add(p NewPet, r *request) (stored Pet, isReplay bool, err error)
 	}
 	defer tx.Rollback() // does nothing after a commit
 	stored.NewPet = p
-	stored.ID, isReplay, err = s.insert(tx, p, r)
-	if err != nil || isReplay {
+	if stored.ID, isReplay, err = s.insert(tx, p, r); err != nil || isReplay {
 		return stored, isReplay, s.failed("add", err)
 	}
-	if err = s.failed("add", tx.Commit()); errors.Is(err, errUnavailable) {
-		err = fmt.Errorf("%w: %w", errUncertain, err)
+	if err = s.failed("add", tx.Commit()); err == errUnavailable {
+		err = errUncertain
 	}
 	return stored, false, err
 }
