@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jmoiron/sqlx"
@@ -184,16 +185,16 @@ func (d *DB) Inline(query string, args ...any) Statement {
 		return Statement{query, args}
 	}
 	var places []string
-	for i, arg := range args {
+	for i, arg := range slices.Backward(args) { // $10 before $1
 		value, err := driver.DefaultParameterConverter.ConvertValue(arg)
 		if err != nil {
 			panic("bug: " + err.Error())
 		}
-		text, isText := value.(string)
-		if text = pq.QuoteLiteral(text); !isText {
-			text = fmt.Sprint(value)
+		literal := fmt.Sprintf("(%v)", value) // after a minus, a negative number without parentheses would be a comment
+		if text, isText := value.(string); isText {
+			literal = pq.QuoteLiteral(text)
 		}
-		places = append(places, fmt.Sprintf("$%d", i+1), text)
+		places = append(places, fmt.Sprintf("$%d", i+1), literal)
 	}
 	return Statement{Query: strings.NewReplacer(places...).Replace(query)}
 }

@@ -131,6 +131,20 @@ func TestErrorClasses(t *testing.T) {
 	}
 }
 
+// PostgreSQL gets the arguments of several statements in their text.
+func TestRun(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		db := open(t, url)
+		n, err := db.Run(t.Context(), db, database.Statement{Query: `SELECT 1`}, database.Statement{
+			Query: `SELECT CAST(LENGTH($10) -$1 + $9 AS BIGINT) WHERE $2 + $3 + $4 + $5 + $6 + $7 + $8 > 0`,
+			Args:  []any{-20, 2, 3, 4, 5, 6, 7, 8, int64(900), `$1's \`},
+		})
+		if err != nil || n != 926 {
+			t.Errorf("%d, %v", n, err)
+		}
+	})
+}
+
 func TestServerGoneAndBack(t *testing.T) {
 	server := testkit.StartPostgres(t)
 	db := open(t, server.URL)

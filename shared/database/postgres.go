@@ -39,6 +39,8 @@ func openPostgres(rawURL string, patient bool) (*DB, error) {
 		"statement_timeout":                   strconv.FormatInt(statementTimeout.Milliseconds(), 10),
 		"idle_in_transaction_session_timeout": strconv.FormatInt(idleInTransactionTimeout.Milliseconds(), 10),
 		"fallback_application_name":           "petgate",
+		// Transactions that wait for one another's rows and locks would fail in any stricter one, which a database may have by default.
+		"default_transaction_isolation": "read committed",
 		// Statements of requests find rows by an index, so a new plan for each execution of a prepared statement is not needed.
 		"plan_cache_mode": "force_generic_plan",
 		// One round trip for a statement that is not prepared, not two.
