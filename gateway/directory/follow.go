@@ -144,7 +144,7 @@ func (d *Directory) load(ctx context.Context) error {
 	if err := d.checkRewind(ctx); err != nil {
 		return err
 	}
-	gateways, err := d.store.CountGateways(ctx)
+	gateways, err := d.store.Gateways(ctx)
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (d *Directory) load(ctx context.Context) error {
 	d.position.Store(&snapshot.Position{Last: last, UUID: uuid})
 	d.metrics.loads.Inc()
 	if d.seen.Load() == nil { // it serves even if the first heartbeat fails
-		d.counted(gateways)
+		d.counted(len(gateways))
 		d.seen.Store(&f.registeredAt)
 	}
 	d.loaded(next)

@@ -121,7 +121,7 @@ func (d *Directory) heartbeat(ctx context.Context, confirmed snapshot.Position) 
 	}
 	d.measureSkew(asked, d.cfg.Clock(), beat.Now)
 	if beat.Registry != d.registry.generation {
-		n, err := d.store.CountGateways(ctx)
+		gateways, err := d.store.Gateways(ctx)
 		if err != nil {
 			return err
 		}
@@ -132,7 +132,7 @@ func (d *Directory) heartbeat(ctx context.Context, confirmed snapshot.Position) 
 		}
 		d.unreported.Store(&unreported)
 		d.registry.generation = beat.Registry
-		d.counted(n)
+		d.counted(len(gateways))
 	}
 	return d.removeFenced(ctx, asked)
 }
@@ -153,12 +153,12 @@ func (d *Directory) removeFenced(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	r.watchedAt = now
-	silent, err := d.store.SilentGateways(ctx)
+	gateways, err := d.store.Gateways(ctx)
 	if err != nil {
 		return err
 	}
-	r.watch.Keep(silent)
-	for _, g := range silent {
+	r.watch.Keep(gateways)
+	for _, g := range gateways {
 		if g.Incarnation == d.self.Load().Incarnation || !r.watch.Fenced(g, now) {
 			continue
 		}

@@ -24,17 +24,6 @@ func (s *Store) Gateways(ctx context.Context) ([]Gateway, error) {
 	return list[Gateway](ctx, s, "list gateways", gatewaysByID)
 }
 
-// CountGateways returns how many gateway processes are registered.
-func (s *Store) CountGateways(ctx context.Context) (n int, err error) {
-	err = s.db.GetContext(ctx, &n, countGateways)
-	return n, fail("count gateways", err)
-}
-
-// SilentGateways lists the processes that have a maximum age and have not been seen for some seconds.
-func (s *Store) SilentGateways(ctx context.Context) ([]Gateway, error) {
-	return list[Gateway](ctx, s, "list silent gateways", silentGateways)
-}
-
 // ForgetGateway removes a gateway process that will not come back, so that changes no longer wait for it. If several processes
 // have this ID, it removes the one that registered first. A process that still runs registers again, unless it was replaced.
 func (s *Store) ForgetGateway(ctx context.Context, gateway string) (Change, error) {

@@ -296,16 +296,17 @@ func (t *tx) settle(op string, failed error) (Change, error) {
 	if !t.store.seeks {
 		return 0, failed
 	}
-	look := t.store.As(t.store.actor) // without a request, which would be a repeated one if the change was made
+	look := t.store.As(t.store.actor)   // without a request, which would be a repeated one if the change was made
+	ctx := context.WithoutCancel(t.ctx) // one look is not too much for whom nobody waits any more
 	for deadline := time.Now().Add(t.store.seekFor); ; time.Sleep(seekEvery) {
 		var made Change
-		_, err := look.write(t.ctx, op, func(now *tx) error { return now.GetContext(t.ctx, &made, eventByUUID, t.at, t.last.UUID) })
+		_, err := look.write(ctx, op, func(now *tx) error { return now.GetContext(ctx, &made, eventByUUID, t.at, t.last.UUID) })
 		switch {
 		case err == nil && made > 0:
 			return made, nil
 		case err == nil:
 			return 0, failed
-		case time.Now().After(deadline):
+		case time.Now().After(deadline) || t.ctx.Err() != nil:
 			return 0, &UnknownError{t.last.Kind, t.last.Tenant, t.last.Key, err}
 		}
 	}

@@ -44,9 +44,12 @@ func (s *Store) LockHolders(ctx context.Context) ([]LockHolder, error) {
 	return list[LockHolder](ctx, s, "find who holds the writers' lock", lockHoldersPostgres)
 }
 
-// explain says who is in the way of every change.
+// explain says who is in the way of every change. PostgreSQL calls the end of ctx a timeout too.
 func (s *Store) explain(ctx context.Context, err error) error {
 	if database.IsTimeout(err) {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		if holders, lookErr := s.LockHolders(ctx); lookErr == nil && len(holders) > 0 {
 			return fmt.Errorf("%w: %s: %s", ErrUnavailable, holders[0], holders[0].Cure())
 		}

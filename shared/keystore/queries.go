@@ -167,11 +167,6 @@ const (
 	// $1: ID.
 	gatewayByID = selectGateways + ` WHERE g.id = $1 ORDER BY g.generation`
 
-	// A rough selection by the database's clock. A Watch decides.
-	silentGateways = `SELECT * FROM (` + selectGateways + `) AS g WHERE g.max_age > 0 AND g.age > 3000 ORDER BY g.id, g.generation`
-
-	countGateways = `SELECT COUNT(*) FROM gateways`
-
 	// $1: incarnation, $2: text.
 	leaveUnreported = `INSERT INTO unreported_requests (incarnation, requests) VALUES ($1, $2) ON CONFLICT (incarnation) DO NOTHING`
 

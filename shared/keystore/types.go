@@ -50,21 +50,22 @@ func (p *Plan) InForce(override plan.Limits, in apikey.Environment) plan.Limits 
 
 // Key is an API key's record. It contains neither the token nor its hash. A time of 0 means never.
 type Key struct {
-	ID          id.Key             `db:"id"`
-	Tenant      id.Tenant          `db:"tenant_id"`
-	Name        string             `db:"name"`
-	Hint        string             `db:"hint"` // the token's last characters
-	Environment apikey.Environment `db:"environment"`
-	Scopes      apikey.Scopes      `db:"scopes"`
-	Allow       Prefixes           `db:"allow_list"`
-	CreatedAt   instant.Millis     `db:"created_at"`
-	ExpiresAt   instant.Millis     `db:"expires_at"`
-	RevokedAt   instant.Millis     `db:"revoked_at"`      // negative: disabled since minus this instant. A program that does not know this sees a revoked key
-	GraceEndsAt instant.Millis     `db:"grace_ends_at"`   // after a rotation: refused from this instant on
-	ReplacedBy  id.Key             `db:"replaced_by"`     // after a rotation: the new key
-	LastUsedAt  instant.Millis     `db:"last_used_at"`    // up to a minute late
-	RefusedAt   instant.Millis     `db:"last_refused_at"` // the last call that was refused before it was charged; up to a minute late
-	Limits      plan.Limits        `db:"limits"`          // the key's own, within its tenant's; never Month; zero: none
+	ID          id.Key             `db:"id" json:"id"`
+	Tenant      id.Tenant          `db:"tenant_id" json:"tenantId"`
+	Name        string             `db:"name" json:"name"`
+	Hint        string             `db:"hint" json:"hint"` // the token's last characters
+	Environment apikey.Environment `db:"environment" json:"environment"`
+	Scopes      apikey.Scopes      `db:"scopes" json:"scopes"`
+	Allow       Prefixes           `db:"allow_list" json:"allow,omitempty"`
+	CreatedAt   instant.Millis     `db:"created_at" json:"createdAt"`
+	ExpiresAt   instant.Millis     `db:"expires_at" json:"expiresAt,omitempty"`
+	// RevokedAt is negative for a key that is disabled since minus this instant. A program that does not know this sees a revoked key.
+	RevokedAt   instant.Millis `db:"revoked_at" json:"revokedAt,omitempty"`
+	GraceEndsAt instant.Millis `db:"grace_ends_at" json:"graceEndsAt,omitempty"` // after a rotation: refused from this instant on
+	ReplacedBy  id.Key         `db:"replaced_by" json:"replacedBy,omitzero"`     // after a rotation: the new key
+	LastUsedAt  instant.Millis `db:"last_used_at" json:"lastUsedAt,omitempty"`   // up to a minute late
+	RefusedAt   instant.Millis `db:"last_refused_at" json:"-"`                   // the last call that was refused before it was charged; up to a minute late
+	Limits      plan.Limits    `db:"limits" json:"limits,omitzero"`              // the key's own, within its tenant's; never Month; zero: none
 }
 
 // Prefixes are the networks from which a key may be used; none: all. A database has them as CIDRs separated by spaces.
@@ -116,28 +117,13 @@ func (k Key) Enabled() Key {
 	return k
 }
 
-// MarshalJSON writes the names of scopes and environment and leaves out unset members.
+// MarshalJSON tells a disabled key from a revoked one.
 func (k Key) MarshalJSON() ([]byte, error) {
+	type plain Key
 	return json.Marshal(struct {
-		ID          id.Key         `json:"id"`
-		Tenant      id.Tenant      `json:"tenantId"`
-		Name        string         `json:"name"`
-		Hint        string         `json:"hint"`
-		Environment string         `json:"environment"`
-		Scopes      []string       `json:"scopes"`
-		Allow       Prefixes       `json:"allow,omitempty"`
-		CreatedAt   instant.Millis `json:"createdAt"`
-		ExpiresAt   instant.Millis `json:"expiresAt,omitempty"`
-		RevokedAt   instant.Millis `json:"revokedAt,omitempty"`
-		DisabledAt  instant.Millis `json:"disabledAt,omitempty"`
-		GraceEndsAt instant.Millis `json:"graceEndsAt,omitempty"`
-		ReplacedBy  id.Key         `json:"replacedBy,omitzero"`
-		LastUsedAt  instant.Millis `json:"lastUsedAt,omitempty"`
-		Limits      plan.Limits    `json:"limits,omitzero"`
-	}{
-		k.ID, k.Tenant, k.Name, k.Hint, k.Environment.String(), k.Scopes.Names(), k.Allow,
-		k.CreatedAt, k.ExpiresAt, k.Enabled().RevokedAt, k.DisabledAt(), k.GraceEndsAt, k.ReplacedBy, k.LastUsedAt, k.Limits,
-	})
+		plain
+		DisabledAt instant.Millis `json:"disabledAt,omitempty"`
+	}{plain(k.Enabled()), k.DisabledAt()})
 }
 
 // TenantSpec describes a new tenant.

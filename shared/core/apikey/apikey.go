@@ -50,6 +50,9 @@ func (e Environment) String() string {
 	return "none"
 }
 
+// MarshalText writes the environment's name.
+func (e Environment) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
+
 // Value is the environment's name, as a database keeps it.
 func (e Environment) Value() (driver.Value, error) { return e.String(), nil }
 

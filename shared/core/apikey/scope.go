@@ -57,6 +57,14 @@ func (s Scopes) Has(name string) bool {
 // Names lists the scopes of s in order.
 func (s Scopes) Names() []string { return strings.Fields(string(s)) }
 
+// MarshalJSON writes the list of names, which have no characters to escape.
+func (s Scopes) MarshalJSON() ([]byte, error) {
+	if s == "" {
+		return []byte(`[]`), nil
+	}
+	return []byte(`["` + strings.ReplaceAll(string(s), " ", `","`) + `"]`), nil
+}
+
 // Scan reads a set of a database.
 func (s *Scopes) Scan(column any) (err error) {
 	text, isText := column.(string)
