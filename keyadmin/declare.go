@@ -315,6 +315,9 @@ func (c *comparison) compareKey(t documentTenant, k documentKey, of keystore.Ten
 	}
 	is := was
 	scopes, err := operate.ScopesOf(k.Scopes)
+	if scopes == "" && was.Scopes != "" { // a key of an API without scopes has none
+		err = errors.New("a key needs a scope")
+	}
 	if err != nil {
 		c.add(k.At, "%v", err)
 		return

@@ -331,7 +331,7 @@ var missingWays = map[string]string{"id": ": only keys that exist can be named h
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// check adds a problem for everything that the document declares twice, and for keys without a scope.
+// check adds a problem for everything that the document declares twice.
 func (r *reader) check(d document) {
 	seen := map[string]int{}
 	once := func(at place, kind, name string) {
@@ -349,9 +349,6 @@ func (r *reader) check(d document) {
 		for _, k := range t.Keys {
 			if !k.ID.IsZero() {
 				once(k.At, "key", k.ID.String())
-			}
-			if k.Scopes != nil && len(k.Scopes) == 0 {
-				r.add(k.At, "a key needs a scope")
 			}
 		}
 	}

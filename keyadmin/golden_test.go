@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"database/sql"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -28,6 +29,9 @@ func TestMigrate(t *testing.T) {
 		t.Errorf("migrate: %q", got)
 	}
 	s.want(exitDone, "The key tables are up to date", "migrate")
+	must.Get[sql.Result](t)(s.open().Exec(`UPDATE keystore_schema SET version_id = version_id + 1000`))
+	s.want(exitFailed, "upgrade the program", "tenant", "list")
+	s.want(exitFailed, "use a newer keyadmin", "migrate")
 }
 
 // unknownToken is well formed, but belongs to no key.
@@ -148,6 +152,7 @@ func TestSession(t *testing.T) {
 		t.Cleanup(admin.Close)
 		g := s.gateway(store, "gw-1", strings.TrimPrefix(admin.URL, "http://"))
 		g.follow()
+		must.Do(t, store.DescribeGateway(t.Context(), g.Registration, keystore.Document{Hash: "0123456789ab", Title: "Orders", Version: "7", Scopes: []string{"pets:read", "pets:write"}}))
 		s.gateway(store, "gw-2", "10.0.0.5:9090")
 		hour := func(ago int) instant.Millis {
 			return instant.Of(s.now.Truncate(time.Hour).Add(-time.Duration(ago) * time.Hour))

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"database/sql"
 	"fmt"
 	"io"
 	"os"
@@ -49,6 +50,7 @@ func TestScale(t *testing.T) {
 			{args: []string{"key", "list", "-o", "csv"}, lines: scaleKeys + 1, memory: 50 * megabyte},
 			{args: []string{"audit", "-o", "json"}, lines: scaleEvents, memory: 50 * megabyte},
 			{args: []string{"export"}, lines: scaleKeys, memory: 100 * megabyte},
+			{args: []string{"usage", "export", "--format", "csv", "--since", "30d"}, lines: scaleEvents, memory: 50 * megabyte},
 		} {
 			var said scaleOutput
 			peak, cpu := measured(t, program, url, &said, test.args...)
@@ -152,18 +154,27 @@ func fillScale(t *testing.T, url string) {
 		{scaleEvents, `INSERT INTO events (id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json)
 			SELECT n, 'u', ` + fmt.Sprint(int64(now)-scaleEvents) + ` + n, 'keyadmin:ada', CASE WHEN n % 100000 < 10 THEN 'tenant.created' ELSE 'key.revoked' END, ` + tenant + `, ` + key + `,
 			'', '', '{"name":"ci"}' FROM `},
+		{scaleEvents, `INSERT INTO usage_hours (tenant_id, hour, operation, correction, charged, key_id, outcome, requests)
+			SELECT ` + tenant + `, ` + fmt.Sprint(int64(now.Truncate(time.Hour))) + fmt.Sprintf(` - CAST(1 + n / %d AS BIGINT) * 3600000, 'listPets', 0, true, '', 'ok', 7 FROM `, scaleTenants)},
 	} {
-		if _, err := db.Exec(fill.query + fmt.Sprintf(numbers, fill.rows)); err != nil {
-			t.Fatal(err)
+		must.Get[sql.Result](t)(db.Exec(fill.query + fmt.Sprintf(numbers, fill.rows)))
+	}
+	must.Get[sql.Result](t)(db.Exec(`ANALYZE`))
+}
+
+// Ten thousand tenants in one document take at most 30 s.
+func TestApplyTenThousandTenants(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		s := newMigrated(t, url)
+		text := "version: 1\ntenants:\n"
+		for n := range 10_000 {
+			text += fmt.Sprintf("- {name: tenant-%05d, plan: enterprise, minute: %d, day: 100000}\n", n, n+1)
 		}
-	}
-	if db.Dialect() == database.Postgres {
-		if _, err := db.Exec(`ANALYZE`); err != nil {
-			t.Fatal(err)
+		path, begin := s.file(text), time.Now()
+		s.want(exitDone, "Applied 10,000 changes.", "apply", path, "--yes")
+		if took := time.Since(begin); took > 30*time.Second {
+			t.Errorf("took %v", took)
 		}
-	}
-	var keys int
-	if err := db.Get(&keys, `SELECT COUNT(*) FROM tenant_keys`); err != nil || keys != scaleKeys {
-		t.Fatalf("%d keys, %v", keys, err)
-	}
+		s.want(exitDone, "There is nothing to change.", "diff", path)
+	})
 }

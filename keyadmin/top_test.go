@@ -50,7 +50,7 @@ func (g *busyGateway) start(s *shell, store *keystore.Store, name string, tenant
 	g.answer.Mode, g.answer.Since, g.answer.P50, g.answer.P99 = "shared", 1, pointer(0.25), pointer(8)
 	g.answer.Active = len(tenants)
 	for _, tenant := range tenants {
-		g.answer.Tenants = append(g.answer.Tenants, operate.LiveTenant{ID: tenant, Plan: "free", Limits: plan.Limits{Minute: 60, Day: 1000, Month: 10_000}})
+		g.answer.Tenants = append(g.answer.Tenants, operate.LiveTenant{ID: tenant, Plan: "free", Limits: plan.Limits{Minute: 60, Day: 1000}})
 	}
 	server := httptest.NewServer(g)
 	s.t.Cleanup(server.Close)
@@ -120,20 +120,6 @@ func TestTopWithAHangingGateway(t *testing.T) {
 	defer one.mu.Unlock()
 	if one.answer.Elapsed != 2000 {
 		t.Errorf("gateway 1 was asked for %d ms, want 2000", one.answer.Elapsed)
-	}
-}
-
-// A limit that is not set is null, and no rate is known before the second refresh.
-func TestTopWithoutALimit(t *testing.T) {
-	t.Parallel()
-	w := watch{app: &app{stdio: stdio{Clock: time.Now}}}
-	view := w.view([]operate.Figures{{Live: operate.Live{Tenants: []operate.LiveTenant{{ID: "ten_1", Limits: plan.Limits{Minute: 60}}}}}})
-	text, err := json.Marshal(view)
-	must.Do(t, err)
-	for _, want := range []string{`"minuteLimit":60,`, `"dayLimit":null,`} {
-		if !strings.Contains(string(text), want) || strings.Contains(string(text), `"p50Millis"`) {
-			t.Errorf("%s lacks %s", text, want)
-		}
 	}
 }
 

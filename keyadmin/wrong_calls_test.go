@@ -16,12 +16,18 @@ func TestWrongCalls(t *testing.T) {
 	s.ok("key", "create", "little", "--name", "dev")
 	key := keyID(s, "little")
 	before := s.events()
+	newShell(t, "sqlite:/nowhere/at/all.db").want(exitUsage, "2 problems", "usage", "show", "acme", "--by", "month", "--since", "never")
 	for _, c := range []struct {
 		args string // KEY is a key's ID, '' an empty argument
 		code exitCode
 		want string
 	}{
 		{"", exitUsage, "expected one of \"migrate\""},
+		{"key revoke --ye", exitUsage, `did you mean one of "--yes"`},
+		{"tenant create acme --minute 1,000 --day 1.5 --plan Pro -o xml", exitUsage, "4 problems"},
+		{"tenant create ten_1", exitUsage, "may not begin with ten_"},
+		{"tenant set-quota little --clear --minute 1", exitUsage, "do not combine it with --minute, --day or --month"},
+		{"key create little --wait -o xml", exitUsage, "--wait: it needs a value"},
 		{"help", exitDone, ""},
 		{"help key create", exitDone, ""},
 		{"help tenants", exitUsage, `did you mean "tenant"?`},
@@ -127,6 +133,9 @@ func TestCommandsAsCalled(t *testing.T) {
 	s.want(exitUsage, `Run "bin/keyadmin tenant --help" for usage.`, "tenant", "lst")
 	s.env[0] = "DATABASE_URL=sqlite:none.db"
 	s.want(exitFailed, "`bin/keyadmin migrate` creates it", "tenant", "list")
+	if found, _ := s.doctor(); !strings.Contains(found[0].Problem+found[0].Cure, "creates it. The path is relative") || !strings.HasSuffix(found[0].Cure, "`bin/keyadmin migrate`") {
+		t.Errorf("doctor finds %+v", found)
+	}
 	for _, want := range []string{"Usage: bin/keyadmin key create <tenant>", "    (umask 077; bin/keyadmin key create acme --name ci > ci.token)"} {
 		if r := s.keyadmin("help", "key", "create"); !strings.Contains(r.stdout, want) {
 			t.Errorf("help has no %q:\n%s", want, r.stdout)

@@ -5,7 +5,6 @@ package e2e_test
 import (
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -33,9 +32,12 @@ const (
 	trafficPace    = 6 * time.Millisecond // of each worker; longer if responses take longer
 )
 
-// startTraffic sends load, each worker by a client like this one. Every second request adds a pet.
-func startTraffic(token string, client fleet.Client) *traffic {
-	clients := slices.Repeat([]fleet.Client{client}, trafficWorkers)
+// startTraffic sends load to the address, each worker on one connection. Every second request adds a pet.
+func startTraffic(token, address string) *traffic {
+	clients := make([]fleet.Client, trafficWorkers)
+	for n := range clients {
+		clients[n].Addr = address
+	}
 	l := newTraffic(trafficWorkers, trafficPace, 2, func(worker int, name string, fields ...string) (fleet.Reply, error) {
 		if name == "" {
 			return clients[worker].Do(fleet.GetPets(token))

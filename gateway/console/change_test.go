@@ -10,9 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
@@ -118,8 +116,6 @@ func TestForms(t *testing.T) {
 				{"with a foreign cookie", browser(), 303, []string{"Cookie", "petgate-console=AAAAAAAAAAAAAAAAAAAAAAAAAA"}},
 				{"read-only", reader, 403, nil},
 				{"of another origin", b, 403, []string{"Origin", "https://evil.example"}},
-				{"of another site", b, 403, []string{"Sec-Fetch-Site", "cross-site"}},
-				{"for another host", b, 421, []string{"Host", "evil.example"}},
 			} {
 				if status, header, _ := s.send(refused.b, "POST", f.path, sure, refused.fields...); status != refused.status ||
 					status == 303 && !strings.HasPrefix(header.Get("Location"), "/console/login") {
@@ -374,11 +370,10 @@ func TestLists(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, databaseURL string) {
 		s := newSiteOn(t, databaseURL)
 		b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
-		for path, want := range map[string]string{"/console/tenants": "There are no tenants.", "/console/bans": "No key is banned."} {
-			if status, _, page := s.send(b, "GET", path, ""); status != 200 || !strings.Contains(page, want) {
-				t.Errorf("%s without rows: %d, want %q in\n%s", path, status, want, page)
-			}
-		}
+		s.wants(b, "/console/tenants", 200, "There are no tenants.")
+		s.wants(b, "/console/bans", 200, "No key is banned.")
+		s.wants(b, "/console/bans?after=x", 400)
+		s.wants(b, "/console/bans?tenant=none", 404)
 		var edits keystore.Edits
 		for i := range 120 {
 			edits.Tenants = append(edits.Tenants, keystore.Edit[keystore.Tenant]{After: keystore.Tenant{Name: fmt.Sprintf("tenant-%03d", i), Plan: "free"}})
@@ -395,35 +390,6 @@ func TestLists(t *testing.T) {
 		if found := name.FindAllString(page, -1); len(found) != 10 {
 			t.Errorf("the search finds %v", found)
 		}
-		if _, _, page := s.send(b, "GET", "/console/tenants?search=%3Cnobody%3E", ""); !strings.Contains(page, "No tenant has “&lt;nobody&gt;” in its name") || !strings.Contains(page, "0 of 120 tenants.") {
-			t.Errorf("a search that finds nothing:\n%s", page)
-		}
+		s.wants(b, "/console/tenants?search=%3Cnobody%3E", 200, "No tenant has “&lt;nobody&gt;” in its name", "0 of 120 tenants.")
 	})
-}
-
-// A ban has an end that the list of bans shows, and the list has pages.
-func TestBanPages(t *testing.T) {
-	s := newSite(t)
-	tenant, keys, _ := s.populated()
-	for range 60 {
-		k, _, _, err := s.operator.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant.ID})
-		must.Do(t, err)
-		keys = append(keys, k)
-	}
-	until := instant.Of(time.Now()).Add(time.Hour)
-	for _, k := range keys {
-		if _, _, err := s.operator.AddBan(t.Context(), keystore.Ban{Key: k.ID, Until: until, Reason: "test"}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b := s.signIn(keystore.ConsoleInvitation{})
-	for _, path := range []string{"/console/bans", "/console/bans?tenant=" + tenant.ID.String()} {
-		found, _ := s.walk(b, path, regexp.MustCompile(`/console/keys/(key_[0-9a-z]+)"`))
-		if len(found) != len(keys) {
-			t.Errorf("%d keys are shown, want %d", len(found), len(keys))
-		}
-	}
-	for path, status := range map[string]int{"/console/bans?after=x": 400, "/console/bans?tenant=none": 404, tenantPath(tenant.ID.String()) + "?after=x": 400} {
-		s.wants(b, path, status)
-	}
 }

@@ -281,26 +281,6 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// A limit below the cost of an operation that a gateway serves is refused by every call that sets limits.
-func TestLimitsBelowACostAreRefused(t *testing.T) {
-	s := newSite(t, testkit.SQLite(t))
-	id := s.newKey().member("id")
-	r := keystore.Registration{ID: "gw-1", Incarnation: "a"}
-	must.Get[int64](t)(s.store.Register(t.Context(), r, nil))
-	must.Do(t, s.store.DescribeGateway(t.Context(), r, keystore.Document{Costs: map[string]int64{"searchPets": 20}}))
-	for _, c := range [][2]string{
-		{"POST /plans", `{"name":"small","minute":19}`},
-		{"PATCH /plans/pro?confirm=true", `{"testMinute":19}`},
-		{"POST /tenants", `{"name":"globex","day":19}`},
-		{"PUT /tenants/acme/plan?confirm=true", `{"plan":"free","minute":19}`},
-		{"PATCH /tenants/acme/limits?confirm=true", `{"minute":19}`},
-		{"POST /keys", `{"tenant":"acme","minute":19}`},
-		{"PATCH /keys/" + id + "?confirm=true", `{"day":19}`},
-	} {
-		s.want(400, "gateway gw-1: a request of operation searchPets costs 20", c[0], c[1])
-	}
-}
-
 // A bill read page by page has each event once, with its correction, and nothing of test keys.
 func TestUsageExport(t *testing.T) {
 	s := newSite(t, testkit.SQLite(t))

@@ -119,7 +119,7 @@ func TestHardDocument(t *testing.T) {
 
 // Under a prefix of their own, the pages refer to one another and to the API as before.
 func TestOwnPrefix(t *testing.T) {
-	for _, document := range []*api.API{api.Pets(), large(t, 60, 70)} {
+	for _, document := range []*api.API{api.Pets(), large(t, 60, 70, false)} {
 		a, err := api.LoadWith("prefixed", document.Source(), "/own/part")
 		if err != nil {
 			t.Fatal(err)
@@ -140,8 +140,8 @@ func TestOwnPrefix(t *testing.T) {
 	}
 }
 
-// large returns a document with n operations in groups.
-func large(t testing.TB, n, group int) *api.API {
+// large returns a document with n operations in groups, and with a schema for every tenth, which may be linked: it then refers to others.
+func large(t testing.TB, n, group int, isLinked bool) *api.API {
 	t.Helper()
 	paths := map[string]any{}
 	for i := range n {
@@ -153,7 +153,13 @@ func large(t testing.TB, n, group int) *api.API {
 	}
 	schemas := map[string]any{}
 	for i := range n/10 + 1 {
-		schemas[fmt.Sprintf("Thing%d", i)] = map[string]any{"type": "object", "properties": map[string]any{"id": map[string]any{"type": "integer"}, "name": map[string]any{"type": "string"}}}
+		members := map[string]any{"id": map[string]any{"type": "integer"}, "name": map[string]any{"type": "string"}}
+		if isLinked {
+			for _, to := range []int{i + 1, 2 * i} {
+				members[fmt.Sprintf("to%d", to)] = map[string]any{"$ref": fmt.Sprintf("#/components/schemas/Thing%d", to%(n/10+1))}
+			}
+		}
+		schemas[fmt.Sprintf("Thing%d", i)] = map[string]any{"type": "object", "properties": members}
 	}
 	text, err := json.Marshal(map[string]any{"openapi": "3.0.3", "info": map[string]any{"title": "Large", "version": "1"}, "paths": paths, "components": map[string]any{"schemas": schemas}})
 	must.Do(t, err)
@@ -165,7 +171,7 @@ func large(t testing.TB, n, group int) *api.API {
 // A large document has a page for each group of operations, here for each first segment of the paths, because there are no tags.
 func TestLargeDocument(t *testing.T) {
 	const pageMax = 100_000 // bytes, compressed, of the largest page
-	a := large(t, 300, 70)
+	a := large(t, 300, 70, false)
 	began := time.Now()
 	all := pages(t, portal.Config{API: a})
 	largest, sum := 0, 0
@@ -190,20 +196,7 @@ func TestLargeDocument(t *testing.T) {
 
 // A gateway does not wait for its pages: of a document whose schemas all refer to one another, it reads each operation and each schema once.
 func TestPagesAreWrittenLater(t *testing.T) {
-	paths, schemas := map[string]any{}, map[string]any{}
-	for i := range 100 {
-		ref := func(n int) map[string]any {
-			return map[string]any{"$ref": fmt.Sprintf("#/components/schemas/S%d", n%100)}
-		}
-		schemas[fmt.Sprintf("S%d", i)] = map[string]any{"type": "object", "properties": map[string]any{"a": ref(i + 1), "b": ref(2 * i), "c": map[string]any{"type": "string"}}}
-		paths[fmt.Sprintf("/v1/part%d/thing%d", i%30, i)] = map[string]any{"get": map[string]any{
-			"responses": map[string]any{"200": map[string]any{"description": "It.", "content": map[string]any{"application/json": map[string]any{"schema": ref(i)}}}},
-		}}
-	}
-	text, err := json.Marshal(map[string]any{"openapi": "3.0.3", "info": map[string]any{"title": "Linked", "version": "1"}, "paths": paths, "components": map[string]any{"schemas": schemas}})
-	must.Do(t, err)
-	a, err := api.Load("linked.json", text)
-	must.Do(t, err)
+	a := large(t, 500, 20, true)
 	allocated := func() uint64 {
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
@@ -221,7 +214,7 @@ func TestPagesAreWrittenLater(t *testing.T) {
 // What all pages take grows with the document, not with its square.
 func TestManyGroups(t *testing.T) {
 	size := func(operations int) (sum int) {
-		for _, p := range pages(t, portal.Config{API: large(t, operations, 4)}) {
+		for _, p := range pages(t, portal.Config{API: large(t, operations, 4, false)}) {
 			sum += len(p.Content().Body)
 		}
 		return sum

@@ -1,6 +1,7 @@
 package operate_test
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -287,6 +288,104 @@ func TestGatewayVerbs(t *testing.T) {
 		}
 		if _, err := c.verb.Prepare(t.Context(), o); err == nil {
 			t.Errorf("%s again", c.done)
+		}
+	}
+}
+
+// Every verb that sets limits refuses those that can never admit a request of some operation, and a tenant's own limits that do not fit those of
+// its plan.
+func TestRefusedLimits(t *testing.T) {
+	t.Parallel()
+	o, ci, _ := operator(t)
+	done(t, o, operate.CreatePlan{Name: "tiny", NewLimits: operate.NewLimits{Minute: 19, Day: 100}})
+	done(t, o, operate.CreatePlan{Name: "probe", NewLimits: operate.NewLimits{Minute: 60}, TestMinute: 19})
+	r := keystore.Registration{ID: "gw-1", Incarnation: "a"}
+	_, err := o.Store.Register(t.Context(), r, nil)
+	must.Do(t, err)
+	must.Do(t, o.Store.DescribeGateway(t.Context(), r, keystore.Document{Costs: map[string]int64{"searchPets": 20}}))
+	const (
+		minute = "gateway gw-1: a request of operation searchPets costs 20, so a minute limit of 19 never admits it"
+		day    = "gateway gw-1: a request of operation searchPets costs 20, so a day limit of 19 never admits it"
+		inPlan = "in force with plan free, a "
+	)
+	own := func(minute, day, month operate.LimitChange) operate.SetLimits {
+		return operate.SetLimits{TenantRef: acme, LimitChanges: operate.LimitChanges{Minute: minute, Day: day, Month: month}}
+	}
+	for _, c := range []struct {
+		verb operate.Preparer
+		want string // empty: it is not refused
+	}{
+		{operate.CreatePlan{Name: "small", NewLimits: operate.NewLimits{Minute: 19}}, minute},
+		{operate.CreatePlan{Name: "small", NewLimits: operate.NewLimits{Day: 100}, TestMinute: 19}, minute},
+		{operate.UpdatePlan{Plan: "free", LimitChanges: operate.LimitChanges{Minute: 19}}, minute},
+		{operate.UpdatePlan{Plan: "free", TestMinute: 19}, minute},
+		{operate.CreateTenant{Name: "globex", Plan: "free", NewLimits: operate.NewLimits{Day: 19}}, day},
+		{operate.MoveTenant{TenantRef: acme, Plan: "tiny"}, minute},
+		{operate.MoveTenant{TenantRef: acme, Plan: "probe"}, minute},
+		{operate.MoveTenant{TenantRef: acme, Plan: "free", NewLimits: operate.NewLimits{Minute: 19}}, minute},
+		{own(19, 25, 0), minute},
+		{operate.CreateKey{TenantRef: acme, Minute: 19}, minute},
+		{operate.UpdateKey{KeyRef: ci, Day: 19}, day},
+		{operate.UpdateKey{KeyRef: ci, Minute: 20}, ""},
+		{own(0, 0, 999), inPlan + "month limit of 999 is below the day limit of 1000"},
+		{own(0, 59, 0), inPlan + "day limit of 59 is below the minute limit of 60"},
+		{own(1001, 0, 0), inPlan + "day limit of 1000 is below the minute limit of 1001"},
+		{own(1001, 1001, 1001), ""},
+		{operate.ClearLimits{TenantRef: acme}, ""},
+		{operate.MoveTenant{TenantRef: acme, Plan: "tiny", NewLimits: operate.NewLimits{Minute: 20}}, ""},
+	} {
+		before, err := o.Store.LastEvent(t.Context())
+		must.Do(t, err)
+		op, err := c.verb.Prepare(t.Context(), o)
+		if err == nil {
+			_, err = op.Change(t.Context())
+		}
+		after, _ := o.Store.LastEvent(t.Context())
+		if (err == nil) != (c.want == "") || (after == before) == (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%#v: %v, %d changes; want %q", c.verb, err, after-before, c.want)
+		}
+	}
+}
+
+// A key may have the scopes that gateways report, and those that it has already. Without any, it gets all but the gateway's own.
+func TestScopesThatGatewaysReport(t *testing.T) {
+	t.Parallel()
+	o, ci, _ := operator(t)
+	r := keystore.Registration{ID: "gw-1", Incarnation: "a"}
+	_, err := o.Store.Register(t.Context(), r, nil)
+	must.Do(t, err)
+	report := func(scopes ...string) {
+		must.Do(t, o.Store.DescribeGateway(t.Context(), r, keystore.Document{Hash: "0123456789ab", Scopes: scopes}))
+	}
+	create := func(scopes ...operate.Scope) operate.CreateKey {
+		return operate.CreateKey{TenantRef: acme, Scopes: scopes}
+	}
+	update := func(scopes ...operate.Scope) operate.UpdateKey { return operate.UpdateKey{KeyRef: ci, Scopes: scopes} }
+	for _, c := range []struct {
+		reported []string
+		verb     operate.Preparer
+		want     string // the scopes, or an error
+	}{
+		{nil, create("future:read"), "future:read"},
+		{[]string{"read", "orders:write"}, create("read", "pets:read"), `no operation of the registered gateways needs the scope "pets:read": use orders:write, read, usage:read`},
+		{[]string{"read", "orders:write"}, create(), "orders:write read"},
+		{[]string{"read", "orders:write"}, create("usage:read", "read"), "read usage:read"},
+		{[]string{"read", "orders:write"}, update("orders:write", "pets:read"), "orders:write pets:read"},
+		{[]string{"read"}, update("orders:write", "read"), "orders:write read"},
+		{[]string{"read"}, update("pets:write"), `needs the scope "pets:write"`},
+	} {
+		if report(c.reported...); c.reported == nil {
+			report()
+		}
+		op, err := c.verb.Prepare(t.Context(), o)
+		must.Do(t, err)
+		made, err := op.Change(t.Context())
+		got := fmt.Sprint(err)
+		if v, isKey := made.View.(operate.KeyView); isKey && err == nil {
+			got = strings.Join(v.Scopes, " ")
+		}
+		if got != c.want && (err == nil || !strings.HasSuffix(got, c.want) && !strings.Contains(got, c.want)) {
+			t.Errorf("%v reported, %#v: %s, want %s", c.reported, c.verb, got, c.want)
 		}
 	}
 }
