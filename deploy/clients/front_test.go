@@ -4,7 +4,6 @@
 package clients_test
 
 import (
-	"errors"
 	"log"
 	"net/http"
 	"net/http/httptest"
@@ -19,15 +18,12 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// front is an HTTP proxy between clients and a gateway. It records what each key does, and can break connections.
+// front is an HTTP proxy between clients and a gateway. It records what each key does.
 type front struct {
 	URL string
 
-	mu     sync.Mutex
-	keys   map[string]*record // by token
-	loseIn int                // every loseIn-th response to a POST is lost; 0 = none
-	posts  int
-	broken int // requests without a response
+	mu   sync.Mutex
+	keys map[string]*record // by token
 }
 
 // record is what one key did.
@@ -36,24 +32,17 @@ type record struct {
 	notBefore time.Time     // the end of the last Retry-After
 	early     int           // requests that came before it
 	soonest   time.Duration // the shortest time from notBefore to a request; negative if one came early
-	replayed  int           // responses with Idempotent-Replayed
 }
 
-func startFront(t *testing.T, gateway string, loseIn int) *front {
+func startFront(t *testing.T, gateway string) *front {
 	t.Helper()
 	target, err := url.Parse(gateway)
 	must.Do(t, err)
-	f := &front{keys: make(map[string]*record), loseIn: loseIn}
+	f := &front{keys: make(map[string]*record)}
 	proxy := &httputil.ReverseProxy{
 		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		ModifyResponse: f.answered,
-		ErrorHandler: func(http.ResponseWriter, *http.Request, error) {
-			f.mu.Lock()
-			f.broken++
-			f.mu.Unlock()
-			panic(http.ErrAbortHandler) // closes the connection
-		},
-		ErrorLog: log.New(t.Output(), "", 0),
+		ErrorLog:       log.New(t.Output(), "", 0),
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.arrived(r)
@@ -94,26 +83,8 @@ func (f *front) answered(response *http.Response) error {
 	defer f.mu.Unlock()
 	k := f.of(response.Request)
 	k.statuses[response.StatusCode]++
-	if response.Header.Get("Idempotent-Replayed") == "true" {
-		k.replayed++
-	}
 	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && response.StatusCode == http.StatusTooManyRequests {
 		k.notBefore = at.Add(time.Duration(seconds) * time.Second)
 	}
-	if response.Request.Method == http.MethodPost {
-		if f.posts++; f.loseIn > 0 && f.posts%f.loseIn == 0 {
-			return errors.New("the test loses this response")
-		}
-	}
 	return nil
-}
-
-// count returns how many responses had a status, over all keys.
-func (f *front) count(status int) (n int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, k := range f.keys {
-		n += k.statuses[status]
-	}
-	return n
 }

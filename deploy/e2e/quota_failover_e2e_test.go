@@ -82,9 +82,19 @@ func (r *refusing) judge() (refused []int) {
 	return refused
 }
 
-// isMaster reports whether a server says that it is a master.
-func isMaster(c *redis.Client) bool {
-	return strings.Contains(c.Info(context.Background(), "replication").Val(), "role:master")
+// failOver kills a master. It returns when its replica had taken over, and how much later Redis decided again.
+func (r *refusing) failOver(master, replica *testkit.Server) (over, again time.Duration) {
+	r.t.Helper()
+	c := redis.NewClient(&redis.Options{Addr: replica.Addr})
+	defer c.Close()
+	began := time.Now()
+	master.Kill(r.t)
+	testkit.Eventually(r.t, time.Minute, "the replica takes over", func() bool {
+		return strings.Contains(c.Info(context.Background(), "replication").Val(), "role:master")
+	})
+	over = time.Since(began)
+	r.await()
+	return over.Round(time.Millisecond), (time.Since(began) - over).Round(time.Millisecond)
 }
 
 // One of three masters of a cluster is killed, and its replica takes over. Its tenants are refused until then, the others are not.
@@ -102,21 +112,14 @@ func TestGatewaysAndAClusterFailOver(t *testing.T) {
 		affected = append(affected, master.Options().Addr == servers[0].Addr)
 		counts[affected[len(affected)-1]]++
 	}
-	replica := redis.NewClient(&redis.Options{Addr: servers[3].Addr})
-	defer replica.Close()
-	killed := time.Now()
-	servers[0].Kill(t)
-	testkit.Eventually(t, time.Minute, "the replica takes over", func() bool { return isMaster(replica) })
-	over := time.Now()
-	r.await()
-	again := time.Since(over)
+	over, again := r.failOver(servers[0], servers[3])
 	sums := map[bool]int{}
 	for n, refused := range r.judge() {
 		sums[affected[n]] += refused
 	}
 	t.Logf("figure: a master of a cluster is killed; its replica takes over after %v, and %v later Redis decides at each of %d gateways. "+
 		"Refused meanwhile: %d requests of its %d tenants, %d of the %d others",
-		over.Sub(killed).Round(time.Millisecond), again.Round(time.Millisecond), len(r.Gateways), sums[true], counts[true], sums[false], counts[false])
+		over, again, len(r.Gateways), sums[true], counts[true], sums[false], counts[false])
 	switch {
 	case counts[true] == 0 || counts[false] == 0:
 		t.Logf("%d of %d tenants are on the master: this run shows less", counts[true], failOverTenants)
@@ -142,15 +145,8 @@ func TestGatewaysAndASentinelFailOver(t *testing.T) {
 	if about := r.Gateways[0].AdminPage(t, "/about"); !strings.Contains(about, "the master of Sentinel") {
 		t.Errorf("the server is not called the master of Sentinel: %s", about)
 	}
-	replica := redis.NewClient(&redis.Options{Addr: second.Addr})
-	defer replica.Close()
-	killed := time.Now()
-	master.Kill(t)
-	testkit.Eventually(t, time.Minute, "the replica takes over", func() bool { return isMaster(replica) })
-	over := time.Now()
-	r.await()
-	again := time.Since(over)
+	over, again := r.failOver(master, second)
 	r.judge()
 	t.Logf("figure: Sentinel promotes a replica %v after its master is killed, and %v later Redis decides at each of %d gateways",
-		over.Sub(killed).Round(time.Millisecond), again.Round(time.Millisecond), len(r.Gateways))
+		over, again, len(r.Gateways))
 }
