@@ -37,7 +37,7 @@ var openLoop = []load{
 var suites = []suite{
 	{
 		name: "rates", title: "Fixed rates, 32 connections, with an access log", base: nginxLuaRedis,
-		systems: []system{nginx, luaRedis, inMemory, inRedis, bySocket}, loads: openLoop,
+		systems: []system{nginx, luaRedis, inMemory, inRedis, oneThread, bySocket}, loads: openLoop,
 	},
 	{
 		name: "idle", title: "Memory of idle connections", base: nginxPlain, systems: []system{nginx, haproxy, inRedis},

@@ -28,12 +28,13 @@ type setup struct {
 
 // The systems of several tables.
 var (
-	nginx    = system{name: nginxPlain, start: peer("nginx", "nginx-plain.conf", "-e", "stderr", "-c")}
-	haproxy  = system{name: haproxyPlain, start: peer("haproxy", "haproxy-plain.cfg", "-db", "-f")}
-	inMemory = system{name: petgateMemory, start: petgate("memory")}
-	inRedis  = system{name: petgateRedis, start: petgate("redis"), redis: true}
-	bySocket = system{name: petgateRedis + ", by a Unix socket", start: petgate("unix"), redis: true}
-	luaRedis = system{name: nginxLuaRedis, start: peer("nginx", "nginx-lua-redis.conf", "-e", "stderr", "-c"), redis: true}
+	nginx     = system{name: nginxPlain, start: peer("nginx", "nginx-plain.conf", "-e", "stderr", "-c")}
+	haproxy   = system{name: haproxyPlain, start: peer("haproxy", "haproxy-plain.cfg", "-db", "-f")}
+	inMemory  = system{name: petgateMemory, start: petgate("memory")}
+	inRedis   = system{name: petgateRedis, start: petgate("redis"), redis: true}
+	bySocket  = system{name: petgateRedis + ", by a Unix socket", start: petgate("unix"), redis: true}
+	oneThread = system{name: petgateRedis + ", one thread", start: petgate("redis", "GOMAXPROCS=1"), redis: true}
+	luaRedis  = system{name: nginxLuaRedis, start: peer("nginx", "nginx-lua-redis.conf", "-e", "stderr", "-c"), redis: true}
 )
 
 // The rows of the main table. Ratios are to the first one.
@@ -44,7 +45,7 @@ var systems = []system{
 	{name: policyIsOff, start: policyOff},
 	inMemory,
 	inRedis,
-	{name: petgateRedis + ", one thread", start: petgate("redis", "GOMAXPROCS=1"), redis: true},
+	oneThread,
 	{name: "nginx + Lua, shared memory (one node)", start: peer("nginx", "nginx-lua-dict.conf", "-e", "stderr", "-c")},
 	luaRedis,
 	{name: haproxyTables, start: peer("haproxy", "haproxy-policy.cfg", "-db", "-f")},

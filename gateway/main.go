@@ -18,6 +18,6 @@ func main() {
 			if err != nil {
 				return err
 			}
-			return app.Run(ctx, cfg, ports, log, cfg.LogFormat.RequestLog(os.Stdout))
+			return app.Run(ctx, cfg, ports, log, os.Stdout)
 		})
 }

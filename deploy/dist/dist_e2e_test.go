@@ -83,15 +83,25 @@ func TestDist(t *testing.T) {
 			t.Errorf("no completion: %v", err)
 		}
 	}
-	for file := range copied {
-		if _, err := os.Stat(filepath.Join(unpacked, file)); err != nil && (runtime.GOOS == "linux" || !strings.HasPrefix(file, "lib/systemd")) {
-			t.Error(err)
-		}
+	if _, err := os.Stat(filepath.Join(unpacked, "lib/systemd/system/petgate-gateway.service")); (err == nil) != (runtime.GOOS == "linux") {
+		t.Errorf("a unit of systemd: %v", err)
 	}
-	for _, page := range []string{"README.md", "docs/install.md", "docs/adr/0001-the-database-is-the-only-control-plane.md"} {
-		if _, err := os.Stat(filepath.Join(unpacked, "share/doc/petgate", page)); err != nil {
-			t.Error(err)
+	link, links := regexp.MustCompile(`\]\(([^:)#]+)[)#]`), 0
+	err = filepath.WalkDir(filepath.Join(unpacked, "share/doc/petgate"), func(path string, _ os.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".md" || strings.Contains(path, "third-party") {
+			return err
 		}
+		text, err := os.ReadFile(path)
+		for _, match := range link.FindAllSubmatch(text, -1) {
+			links++
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), string(match[1]))); err != nil {
+				t.Errorf("%s links to what the archive does not have: %v", path, err)
+			}
+		}
+		return err
+	})
+	if err != nil || links < 100 {
+		t.Errorf("%d links were checked: %v", links, err)
 	}
 }
 

@@ -31,21 +31,15 @@ import (
 // programs are what an archive has in bin/.
 var programs = []string{"gateway", "petsvc", "keyadmin"}
 
-// copied are the files of the source tree in an archive: its path there, and here. The archive is laid out for /usr/local.
-var copied = map[string]string{
-	"lib/systemd/system/petgate-gateway.service": "deploy/systemd/petgate-gateway.service",
-	"lib/systemd/system/petgate-gateway.socket":  "deploy/systemd/petgate-gateway.socket",
-	"lib/systemd/system/petgate-backup.service":  "deploy/systemd/petgate-backup.service",
-	"lib/systemd/system/petgate-backup.timer":    "deploy/systemd/petgate-backup.timer",
-	"lib/systemd/system/petgate-petsvc.service":  "deploy/systemd/petgate-petsvc.service",
-	"lib/systemd/system/petgate-petsvc.socket":   "deploy/systemd/petgate-petsvc.socket",
-	"share/doc/petgate/LICENSE":                  "LICENSE",
-	"share/doc/petgate/roles.sql":                "deploy/docker/roles.sql",
-	"share/doc/petgate/rules.yml":                "deploy/prometheus/rules.yml",
-}
+// pages are what people read, and what the pages link to. They keep their paths, below share/doc/petgate. The archive is laid out for
+// /usr/local.
+const pages = "LICENSE *.md docs/*.* docs/adr/*.md bench/README.md deploy/docker/roles.sql deploy/grafana/*.json deploy/haproxy/* " +
+	"deploy/kubernetes/*.json deploy/kubernetes/*/*.yaml deploy/kubernetes/*/*/*.yaml deploy/prometheus/*.yml shared/api/openapi.yaml " +
+	"shared/api/clients/*/README.md shared/api/clients/*/*.ts shared/api/clients/go/client.go shared/api/clients/go/error.go " +
+	"shared/api/clients/go/types.gen.go shared/api/clients/go/wait.go " + units
 
-// pages are what people read, for share/doc/petgate: the links among them lead to where they are.
-var pages = []string{"*.md", "docs/*.*", "docs/adr/*.md"}
+// units are systemd's. On Linux, an archive has them in lib/systemd/system too.
+const units = "deploy/systemd/petgate-*"
 
 // completions are the paths in an archive of keyadmin's completion.
 var completions = map[string]string{
@@ -152,19 +146,19 @@ func (r *release) sharedFiles() (files, error) {
 	if err != nil {
 		return nil, err
 	}
-	shared, sources := files{}, maps.Clone(copied)
-	for _, pattern := range pages {
+	shared := files{}
+	for pattern := range strings.FieldsSeq(pages) {
 		found, _ := filepath.Glob(pattern) // the patterns are well formed
 		for _, page := range found {
-			sources["share/doc/petgate/"+page] = page
+			text, err := os.ReadFile(page)
+			if err != nil {
+				return nil, err
+			}
+			shared["share/doc/petgate/"+page] = file{text, 0o644}
+			if pattern == units {
+				shared["lib/systemd/system/"+path.Base(page)] = file{text, 0o644}
+			}
 		}
-	}
-	for to, from := range sources {
-		text, err := os.ReadFile(from)
-		if err != nil {
-			return nil, err
-		}
-		shared[to] = file{text, 0o644}
 	}
 	for shell, to := range completions {
 		text, err := exec.Command(filepath.Join(dir, "keyadmin"), "completion", shell).Output()

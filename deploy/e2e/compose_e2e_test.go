@@ -69,7 +69,7 @@ func TestComposeUpgrade(t *testing.T) {
 	run("one", "docker", "compose", "--profile", "console", "up", "--wait")
 	before := containers()
 
-	load := startTraffic(token, "127.0.0.1:8080")
+	load := startTraffic(token, fleet.Client{Addr: "127.0.0.1:8080"})
 	load.more(t, 250)
 	began := time.Now()
 	run("two", "deploy/docker/upgrade")

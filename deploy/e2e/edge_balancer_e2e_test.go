@@ -48,13 +48,8 @@ func newBalancer(t *testing.T) *balancer {
 	t.Helper()
 	files := testkit.NewAuthority(t).SaveServer(1, time.Now().Add(time.Hour))
 	b := &balancer{address: "127.0.0.1:" + strconv.Itoa(testkit.FreePort(t)), roots: x509.NewCertPool(), pem: filepath.Join(t.TempDir(), "both.pem")}
-	var text []byte
-	for _, path := range []string{files.Cert, files.Key, files.CA} {
-		part := must.Get[[]byte](t)(os.ReadFile(path))
-		b.roots.AppendCertsFromPEM(part)
-		text = append(text, part...)
-	}
-	writeFile(t, b.pem, string(text))
+	b.roots.AppendCertsFromPEM([]byte(read(t, files.CA)))
+	writeFile(t, b.pem, read(t, files.Cert)+read(t, files.Key))
 	return b
 }
 
@@ -76,21 +71,20 @@ func (b *balancer) run(t *testing.T, program, config string, changes []string, a
 	})
 }
 
-func (b *balancer) runHAProxy(t *testing.T, config string, gateways []*fleet.Program) {
+func (b *balancer) runHAProxy(t *testing.T, gateways []*fleet.Program) {
 	t.Helper()
-	changes := []string{"bind :80\n", "bind " + b.address + "\n"}
-	if strings.Contains(config, ":443 ") {
-		changes = []string{"bind :443 ", "bind " + b.address + " ", "/etc/haproxy/petgate.pem", b.pem}
-	}
+	changes := []string{"bind :443 ", "bind " + b.address + " ", "/etc/haproxy/petgate.pem", b.pem}
 	for n, g := range gateways {
 		_, port, _ := strings.Cut(strings.TrimPrefix(g.Admin, "http://"), ":")
 		changes = append(changes, fmt.Sprintf("10.0.0.%d:8080 check port 9090", n+1), g.Addr()+" check port "+port)
 	}
-	b.run(t, "haproxy", config, changes, "-db", "-f")
+	b.run(t, "haproxy", read(t, "../haproxy/haproxy.cfg"), changes, "-db", "-f")
 }
 
-func (b *balancer) runNginx(t *testing.T, config string, gateways []*fleet.Program) {
+func (b *balancer) runNginx(t *testing.T, gateways []*fleet.Program) {
 	t.Helper()
+	_, rest, _ := strings.Cut(read(t, "../../docs/operations.md"), "```nginx\n")
+	config, _, _ := strings.Cut(rest, "```")
 	changes := []string{"listen 443 ", "listen " + b.address + " ", "/etc/nginx/petgate.pem", b.pem}
 	for n, g := range gateways {
 		changes = append(changes, fmt.Sprintf("server 10.0.0.%d:8080", n+1), "server "+g.Addr())
@@ -108,15 +102,9 @@ func nginxConfig(t *testing.T, http string) string {
 	return text + http + "}\n"
 }
 
-// documented returns the only block of docs/operations.md in a language.
-func documented(t *testing.T, language string) string {
+func read(t *testing.T, path string) string {
 	t.Helper()
-	_, rest, _ := strings.Cut(string(must.Get[[]byte](t)(os.ReadFile("../../docs/operations.md"))), "```"+language+"\n")
-	block, _, found := strings.Cut(rest, "```")
-	if !found {
-		t.Fatalf("docs/operations.md has no %s block", language)
-	}
-	return block
+	return string(must.Get[[]byte](t)(os.ReadFile(path)))
 }
 
 // findProgram also searches the directory in which Debian keeps programs for root.
@@ -186,11 +174,10 @@ func (c *http2Client) traffic(token string, group int) *traffic {
 	return newTraffic(streams, 250*time.Millisecond, group, func(_ int, name string, fields ...string) (fleet.Reply, error) { return c.do(token, name, fields...) })
 }
 
-// balanced is three gateways behind balancers that have the configurations of the documentation.
+// balanced is two gateways behind balancers that have the configurations of the documentation.
 type balanced struct {
 	*fleet.Fleet
-	plain        *balancer            // haproxy without TLS
-	tls          map[string]*balancer // haproxy and nginx with HTTP/2, in front of two of the gateways
+	balancers    map[string]*balancer // haproxy and nginx, with TLS and HTTP/2
 	free, office fleet.Key            // office calls from 127.0.0.2 only
 }
 
@@ -199,31 +186,26 @@ type balanced struct {
 func TestRollingGateways(t *testing.T) {
 	t.Parallel()
 	url, prefix := testkit.Redis(t)
-	s := &balanced{plain: newBalancer(t), tls: map[string]*balancer{"haproxy": newBalancer(t), "nginx": newBalancer(t)}}
+	s := &balanced{balancers: map[string]*balancer{"haproxy": newBalancer(t), "nginx": newBalancer(t)}}
 	s.Fleet = fleet.Start(t, fleet.Spec{Redis: url, RedisPrefix: prefix, GatewayEnv: []string{"GATEWAY_TRUSTED_PROXIES=127.0.0.1/32", "GATEWAY_DRAIN_DELAY=5s"}})
 	pets := []*fleet.Program{s.AddPets("PETSVC_DRAIN_DELAY=5s"), s.AddPets("PETSVC_DRAIN_DELAY=5s")}
-	for range 3 {
+	for range 2 {
 		s.AddGateway("GATEWAY_UPSTREAMS=" + pets[0].URL + "," + pets[1].URL)
 	}
 	s.free, s.office = s.NewTenant("acme", fleet.Unlimited...), s.NewKey("acme", "--allow", "127.0.0.2/32")
-	s.plain.runHAProxy(t, documented(t, "haproxy"), s.Gateways)
-	s.tls["haproxy"].runHAProxy(t, string(must.Get[[]byte](t)(os.ReadFile("../haproxy/haproxy.cfg"))), s.Gateways[:2])
-	s.tls["nginx"].runNginx(t, documented(t, "nginx"), s.Gateways[:2])
+	s.balancers["haproxy"].runHAProxy(t, s.Gateways)
+	s.balancers["nginx"].runNginx(t, s.Gateways)
 	clients := map[string]*http2Client{}
-	for name, b := range s.tls {
+	for name, b := range s.balancers {
 		clients[name] = b.client(t, "127.0.0.1")
 		testkit.Eventually(t, fleet.ReplyWithin, name+" serves", func() bool { got, _ := clients[name].do(s.free.Token, ""); return got.Status == 200 })
 	}
-	testkit.Eventually(t, fleet.ReplyWithin, "haproxy serves without TLS", func() bool {
-		c := &fleet.Client{Addr: s.plain.address}
-		defer c.Close()
-		got, _ := c.Do(fleet.GetPets(s.free.Token))
-		return got.Status == 200
-	})
 	s.decideByAddress(t)
 
 	before := clients["haproxy"].dials.Load()
-	loads := map[string]*traffic{"HTTP/1.1": startTraffic(s.free.Token, s.plain.address), "HTTP/2": clients["haproxy"].traffic(s.free.Token, 4)}
+	loads := map[string]*traffic{"HTTP/1.1": startTraffic(s.free.Token, fleet.Client{
+		Addr: s.balancers["haproxy"].address, TLS: &tls.Config{RootCAs: s.balancers["haproxy"].roots, ServerName: "127.0.0.1"},
+	}), "HTTP/2": clients["haproxy"].traffic(s.free.Token, 4)}
 	lists := clients["nginx"].traffic(s.free.Token, 0) // nginx does not repeat a POST whose connection ends
 	for _, g := range s.Gateways {
 		loads["HTTP/1.1"].more(t, 250)
@@ -262,16 +244,13 @@ func (s *balanced) decideByAddress(t *testing.T) {
 	inside := s.NewKey("acme", "--allow", "127.0.0.1/32") // where the balancers are
 	cases := 0
 	for _, from := range []string{"127.0.0.2", "127.0.0.3"} {
-		plain := func(address string) asker {
-			return func(token, _ string, fields ...string) (fleet.Reply, error) {
-				c := &fleet.Client{Addr: address, From: from}
-				defer c.Close()
-				return c.Do(fleet.GetPets(token, fields...))
-			}
-		}
-		asks := map[string]asker{"haproxy": plain(s.plain.address), "no balancer": plain(s.Gateways[0].Addr())}
-		for name, b := range s.tls {
-			asks[name+" with TLS"] = b.client(t, from).do
+		asks := map[string]asker{"no balancer": func(token, _ string, fields ...string) (fleet.Reply, error) {
+			c := &fleet.Client{Addr: s.Gateways[0].Addr(), From: from}
+			defer c.Close()
+			return c.Do(fleet.GetPets(token, fields...))
+		}}
+		for name, b := range s.balancers {
+			asks[name] = b.client(t, from).do
 		}
 		for _, forged := range [][]string{
 			nil,

@@ -30,7 +30,7 @@ func TestRestartBySystemd(t *testing.T) {
 		p.Systemd.Await(t, "READY=1")
 	}
 
-	load := startTraffic(key.Token, f.Gateways[0].Addr())
+	load := startTraffic(key.Token, fleet.Client{Addr: f.Gateways[0].Addr()})
 	load.more(t, 100)
 	var longest time.Duration
 	for range 2 {

@@ -5,6 +5,7 @@ package e2e_test
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -32,12 +33,9 @@ const (
 	trafficPace    = 6 * time.Millisecond // of each worker; longer if responses take longer
 )
 
-// startTraffic sends load to the address, each worker on one connection. Every second request adds a pet.
-func startTraffic(token, address string) *traffic {
-	clients := make([]fleet.Client, trafficWorkers)
-	for n := range clients {
-		clients[n].Addr = address
-	}
+// startTraffic sends load, each worker by a client like this one. Every second request adds a pet.
+func startTraffic(token string, client fleet.Client) *traffic {
+	clients := slices.Repeat([]fleet.Client{client}, trafficWorkers)
 	l := newTraffic(trafficWorkers, trafficPace, 2, func(worker int, name string, fields ...string) (fleet.Reply, error) {
 		if name == "" {
 			return clients[worker].Do(fleet.GetPets(token))

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -22,7 +21,6 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/durable"
 	"petgate/shared/keystore"
-	"petgate/shared/operate"
 )
 
 const (
@@ -139,34 +137,20 @@ func replaceDemoKey(ctx context.Context, store *keystore.Store, spec keystore.Ke
 
 // asks returns what the user can ask first of an API, in words and as commands that begin with curl.
 func asks(a *api.API, curl, public string) (title, commands string) {
-	var own string
-	var first []api.Operation
+	var own, first string
 	for _, o := range a.Operations {
 		switch {
 		case o.IsReport():
 			own = "    " + curl + " " + public + o.Path
-		case !o.ByGateway:
-			first = append(first, o)
+		case !o.ByGateway && !o.IsPublic && o.Method == http.MethodGet && strings.Count(first, "\n") < 2:
+			first += "    " + curl + " '" + public + parameter.ReplaceAllString(o.Path, "1") + "'\n"
 		}
 	}
 	if a.Hash == api.Pets().Hash {
 		return "List pets, add a pet, see what is left of the limits:", "    " + curl + " " + public + "/v1/pets\n" +
 			"    " + curl + ` -H "Content-Type: application/json" -d '{"name":"Rex","categoryId":1}' ` + public + "/v1/pets\n" + own
 	}
-	// The easiest come first: what only reads, and what has no parameter in its path.
-	effort := func(o api.Operation) int {
-		if o.IsPublic || o.Method != http.MethodGet {
-			return 5 + 2*strings.Count(o.Path, "{")
-		}
-		return 2 * strings.Count(o.Path, "{")
-	}
-	slices.SortStableFunc(first, func(a, b api.Operation) int { return effort(a) - effort(b) })
-	var lines []string
-	for _, o := range first[:min(2, len(first))] {
-		method := operate.Either(o.Method == http.MethodGet, "", "-X "+o.Method+" ")
-		lines = append(lines, "    "+curl+" "+method+"'"+public+parameter.ReplaceAllString(o.Path, "1")+"'")
-	}
-	return "Two operations of " + a.Title + ", and what is left of the limits:", strings.Join(append(lines, own), "\n")
+	return "First requests of " + a.Title + ", and what is left of the limits:", first + own
 }
 
 // parameter is one of a path.

@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -72,7 +71,7 @@ func main() {
 	if code, done := service.Load(&cfg, "local", about, os.Args[1:], os.Stdout, os.Stderr); done {
 		os.Exit(code)
 	}
-	log := service.NewLog(os.Stderr, cfg.LogFormat.IsText(os.Stderr), max(cfg.LogLevel, slog.LevelWarn), "local")
+	log := service.NewLog(os.Stderr, max(cfg.LogLevel, slog.LevelWarn), "local")
 	var err error
 	code := service.Run(slog.New(slog.DiscardHandler), func(ctx context.Context) error {
 		ctx, stop := untilHangup(ctx)
@@ -151,15 +150,11 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	var requests io.Writer = accessLog
-	if cfg.LogFormat.IsText(os.Stdout) {
-		requests = io.MultiWriter(accessLog, service.RequestText{To: os.Stdout})
-	}
 	cfg.DatabaseURL, cfg.RedisURL, cfg.DrainDelay = databaseURL, "", 0
 	cfg.Console, cfg.ConsoleDatabaseURL, cfg.AdminTLS = true, "", service.AdminTLS{}
 	cfg.ConnectionsMax = min(cfg.ConnectionsMax, connectionsMax)
 	gateway := make(chan error, 1)
-	go func() { gateway <- app.Run(ctx, cfg, ports, log, requests) }()
+	go func() { gateway <- app.Run(ctx, cfg, ports, log, accessLog) }()
 	invite := func() (code string, err error) {
 		code, _, err = keystore.New(db, nil, nil, actor()).InviteToConsole(ctx, keystore.ConsoleInvitation{
 			Address: cfg.ReachableAdmin(ports.Admin.Addr()), Valid: time.Minute, Lasts: 8 * time.Hour,
@@ -176,17 +171,14 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger) error {
 	return nil
 }
 
-// buildingSilently is how long the build of keyadmin may take without a word: it lasts half a minute at the first start, and is
-// short later.
-const buildingSilently = time.Second
-
-// await waits until everything is ready and prints the welcome. It returns early if ctx or the gateway ends.
+// await builds keyadmin, waits until everything is ready, and prints the welcome. It returns early if ctx or the gateway ends.
 func await(
 	ctx context.Context, cfg app.Config, ports app.Ports, key demoKey, invite func() (string, error), gateway chan error,
 ) error {
-	building := make(chan error, 1)
-	go func() { building <- buildKeyadmin(ctx) }()
-
+	fmt.Println("Compiling keyadmin for the second terminal …")
+	if err := buildKeyadmin(ctx); err != nil && ctx.Err() == nil {
+		return err
+	}
 	admin := "http://" + ports.Admin.Addr().String()
 	for ready := false; !ready; _, ready, _ = service.Readiness(ports.Admin.Addr().String(), false) {
 		select {
@@ -196,24 +188,14 @@ func await(
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	var err error
-	select {
-	case err = <-building:
-	case <-time.After(buildingSilently):
-		fmt.Println("Compiling keyadmin for the second terminal …")
-		err = <-building
-	}
-	if ctx.Err() != nil {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
 	scheme := "http"
 	if cfg.TLSCert != "" {
 		scheme = "https"
 	}
 	code, err := invite()
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -100,7 +100,7 @@ func (c *Console) usageOf(ctx context.Context, o operate.Operator, tenant id.Ten
 	}
 	if span.length == time.Minute && len(rows) > 0 {
 		u := span.plot("usage-minute", "Attempts by minute", starts, rows, []string{"attempts"})
-		u.Noun, u.Limit = "", span.limit(limits)
+		u.Limit = span.limit(limits)
 		part.Drawing = drawn(u)
 		return part
 	}
@@ -195,7 +195,7 @@ func (s usageSpan) limit(limits plan.Limits) int64 {
 
 // plot adds up rows by bar and series: plot.Outcomes, or the only one.
 func (s usageSpan) plot(id, title string, starts []instant.Millis, rows []keystore.PeriodUsage, series []string) plot.Usage {
-	u := plot.Usage{ID: id, Title: title, Period: s.period, Width: wideWidth, Series: series, Noun: "Requests"}
+	u := plot.Usage{ID: id, Title: title, Period: s.period, Width: wideWidth, Series: series}
 	for _, start := range starts {
 		at := start.Time().UTC()
 		bar := plot.Bar{Label: at.Format("2 Jan"), Name: at.Format("2006-01-02"), Counts: make([]int64, len(series))}

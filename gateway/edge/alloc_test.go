@@ -12,11 +12,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"petgate/gateway/edge"
+	"petgate/gateway/http1"
 	"petgate/shared/core/ban"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -52,9 +49,9 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 	f("admitted", rawGet(), admittedAllocsMax)
-	f("over the quota", rawKey("Authorization: Bearer "+usedUpToken), struckAllocsMax)
-	f("banned", rawKey("Authorization: Bearer "+bannedToken), refusedAllocsMax)
-	f("unknown key", rawKey("Authorization: Bearer "+unknownToken), refusedAllocsMax)
+	f("over the quota", rawBearer(usedUpToken), struckAllocsMax)
+	f("banned", rawBearer(bannedToken), refusedAllocsMax)
+	f("unknown key", rawBearer(unknownToken), refusedAllocsMax)
 	f("no key", rawKey(), refusedAllocsMax)
 	f("in a client's trace", rawGet(sampledField), admittedAllocsMax)
 	f("a list in many lines", rawGet(repeat("X-Forwarded-For: 192.0.2.1\r\n", 79)+"X-Forwarded-For: 192.0.2.1"), joinedAllocsMax)
@@ -106,12 +103,11 @@ func allocated() uint64 {
 	return stats.TotalAlloc
 }
 
-// newQuietEdge serves on a socket, with an upstream that answers from one buffer.
-func newQuietEdge(t testing.TB, tracer *trace.Tracer, answerBytes ...int) net.Addr {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+// newQuietEdge has an upstream that answers from one buffer.
+func newQuietEdge(t testing.TB, tracer *trace.Tracer, answerBytes ...int) (address string) {
 	upstream, err := net.Listen("tcp", "127.0.0.1:0")
 	must.Do(t, err)
+	t.Cleanup(func() { _ = upstream.Close() })
 	go func() {
 		for {
 			c, err := upstream.Accept()
@@ -121,31 +117,10 @@ func newQuietEdge(t testing.TB, tracer *trace.Tracer, answerBytes ...int) net.Ad
 			go answerQuietly(c, answerBytes)
 		}
 	}()
-	var s setup
-	newRig(t, func(own *setup) {
-		own.AccessLog, own.Tracer = io.Discard, tracer
-		s = *own
-	})
-	s.Upstreams = []string{"http://" + upstream.Addr().String()}
-	s.Metrics = prometheus.NewRegistry()
-	s.ReadTimeout, s.BanRule = time.Minute, ban.Product
-	s.BodyBytesMax, s.ResponseBytesMax = largeBody, 2*largeAnswer
-	e, err := edge.New(s.Config, s.Deps)
-	must.Do(t, err)
-	served := make(chan error, 1)
-	go func() { served <- e.Serve(ln) }()
-	t.Cleanup(func() {
-		ctx, cancel := contextFor(patience)
-		defer cancel()
-		if err := e.Shutdown(ctx); err != nil {
-			t.Errorf("Shutdown: %v", err)
-		}
-		if err := <-served; err != nil {
-			t.Errorf("Serve: %v", err)
-		}
-		_ = upstream.Close()
-	})
-	return ln.Addr()
+	return newRig(t, func(s *setup) {
+		s.AccessLog, s.Tracer, s.Upstreams = io.Discard, tracer, []string{"http://" + upstream.Addr().String()}
+		s.BanRule, s.BodyBytesMax, s.ResponseBytesMax = ban.Product, largeBody, 2*largeAnswer
+	}).address
 }
 
 // answerQuietly answers with bodies of these sizes in turn.
@@ -169,8 +144,8 @@ type quietClient struct {
 	request, buf []byte
 }
 
-func newQuietClient(t testing.TB, address net.Addr, request string) *quietClient {
-	c, err := net.Dial("tcp", address.String())
+func newQuietClient(t testing.TB, address, request string) *quietClient {
+	c, err := net.Dial("tcp", address)
 	must.Do(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return &quietClient{Conn: c, request: []byte(request), buf: make([]byte, messageBytesMax)}
@@ -206,14 +181,8 @@ func isWhole(message []byte) bool {
 	if head < 0 {
 		return false
 	}
-	length := 0
-	if at := bytes.Index(message[:head], lengthName); at >= 0 {
-		for _, digit := range message[at+len(lengthName) : head] {
-			if digit < '0' || digit > '9' {
-				break
-			}
-			length = length*10 + int(digit-'0')
-		}
-	}
-	return len(message) == head+len(headEnd)+length
+	_, length, _ := bytes.Cut(message[:head], lengthName)
+	length, _, _ = bytes.Cut(length, headEnd[:2])
+	n, _ := http1.ParseDigits(length)
+	return len(message) == head+len(headEnd)+int(n)
 }

@@ -1,7 +1,6 @@
 package edge_test
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"net"
@@ -58,82 +57,39 @@ func answerBody(c net.Conn, r upstreamRequest) bool {
 	return err == nil && framing != "close"
 }
 
-func newBodiesRig(t *testing.T) *rig {
-	r := newRig(t, func(s *setup) { s.UpstreamConnsMax, s.WriteTimeout = 128, time.Minute }) // a client waits while others read
-	r.upstream.Answer(answerBody)
-	return r
-}
-
 // Every client gets exactly its own bodies, whether it sends its requests at once or one after the other, and also if others go away in
 // the middle of a body.
 func TestLargeBodiesAreExact(t *testing.T) {
 	t.Parallel()
-	r := newBodiesRig(t)
-	var clients sync.WaitGroup
-	for client := range bodyClients {
-		clients.Go(func() {
+	r := newRig(t, func(s *setup) { s.UpstreamConnsMax, s.WriteTimeout = 128, time.Minute }) // a client waits while others read
+	r.upstream.Answer(answerBody)
+	var running sync.WaitGroup
+	for n := range bodyClients {
+		client, early := r.say(t, ""), r.say(t, "")
+		running.Go(func() {
 			var requests, bodies []string
-			for n, size := range edgeSizes {
-				request, body := askBody(framings[(n+client)%len(framings)], size, client, n)
+			for i, size := range edgeSizes {
+				request, body := askBody(framings[(i+n)%len(framings)], size, n, i)
 				requests, bodies = append(requests, request), append(bodies, body)
 			}
-			if err := readBodies(r, requests, bodies, client%2 == 0); err != nil {
-				t.Errorf("client %d: %v", client, err)
+			isPipelined := n%2 == 0
+			if isPipelined {
+				requests = append([]string{strings.Join(requests, "")}, make([]string, len(bodies)-1)...)
 			}
-			if err := leaveEarly(r, client); err != nil {
-				t.Errorf("client %d: %v", client, err)
+			for i, want := range bodies {
+				got, err := client.try(requests[i]) // each has its time: a slow machine needs longer than that for all of them
+				if err != nil || got.Status != 200 || got.Body != want {
+					t.Errorf("client %d: got %d with %d bytes, %q, %v, want %d bytes, %q", n, got.Status, len(got.Body), clip(got.Body), err, len(want), clip(want))
+					return
+				}
 			}
+			request, _ := askBody("length", 250_000, n, 0)
+			_, _ = io.WriteString(early.conn, request)
+			if _, err := io.ReadFull(early.in, make([]byte, 1000)); err != nil {
+				t.Errorf("client %d: %v", n, err)
+			}
+			early.close()
 		})
 	}
-	clients.Wait()
-}
-
-func readBodies(r *rig, requests, bodies []string, isPipelined bool) error {
-	c, err := net.Dial("tcp", r.address)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	if isPipelined {
-		if _, err := io.WriteString(c, strings.Join(requests, "")); err != nil {
-			return err
-		}
-	}
-	in := bufio.NewReader(c)
-	for n, want := range bodies {
-		_ = c.SetDeadline(time.Now().Add(patience)) // for this response: a slow machine needs longer than that for all of them
-		if !isPipelined {
-			if _, err := io.WriteString(c, requests[n]); err != nil {
-				return err
-			}
-		}
-		if err := readBody(in, want); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func readBody(in *bufio.Reader, want string) error {
-	got, err := readAnswer(in, no)
-	if err == nil && (got.Status != 200 || got.Body != want) {
-		err = fmt.Errorf("got %d with %d bytes, %q, want %d bytes, %q", got.Status, len(got.Body), clip(got.Body), len(want), clip(want))
-	}
-	return err
-}
-
-// leaveEarly closes a connection after the first bytes of its response.
-func leaveEarly(r *rig, client int) error {
-	c, err := net.Dial("tcp", r.address)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
-	request, _ := askBody("length", 250_000, client, 0)
-	if _, err := io.WriteString(c, request); err != nil {
-		return err
-	}
-	_, err = io.ReadFull(c, make([]byte, 1000))
-	return err
+	running.Wait()
 }

@@ -1,36 +1,27 @@
 package edge_test
 
 import (
-	"bufio"
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
+	"petgate/gateway/http1"
 	"petgate/gateway/portal"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
 
-// begin writes the beginning of a request and reads the response.
-func begin(t *testing.T, r *rig, start string) answer {
+// promise says a head whose body waits for 100 (Continue), and reads that line.
+func (r *rig) promise(t *testing.T, head string) *rawClient {
 	t.Helper()
-	return r.dial(t).ask(t, start)
-}
-
-// say connects, writes text and reads nothing.
-func (r *rig) say(t *testing.T, text string) *rawClient {
-	t.Helper()
-	c := r.dial(t)
-	must.Do(t, c.connect())
-	_, err := io.WriteString(c.conn, text)
-	must.Do(t, err)
+	c := r.say(t, head)
+	must.Get[int](t)(c.in.Discard(len("HTTP/1.1 100 Continue\r\n\r\n")))
 	return c
 }
 
@@ -48,6 +39,8 @@ type slowRequests struct {
 	release           func()
 	responses         chan answer
 }
+
+var rawSlow = rawTarget("/v1/pets?slow")
 
 // hold makes the upstream keep requests for targets that end in "slow".
 func (r *rig) hold(t *testing.T) *slowRequests {
@@ -68,10 +61,10 @@ func (r *rig) hold(t *testing.T) *slowRequests {
 }
 
 // send has the client send one of them, and returns when it is at the upstream.
-func (s *slowRequests) send(t *testing.T, client *rawClient) {
+func (s *slowRequests) send(t *testing.T, client *rawClient, request string) {
 	t.Helper()
 	go func() {
-		got, _ := client.try(rawTarget("/v1/pets?slow"))
+		got, _ := client.try(request)
 		s.responses <- got
 	}()
 	receive(t, s.arrived, "a slow request arrives at the upstream")
@@ -82,9 +75,7 @@ func (s *slowRequests) end(t *testing.T, n int) {
 	t.Helper()
 	s.release()
 	for range n {
-		if got := receive(t, s.responses, "a slow request is answered"); got.Status != 200 {
-			t.Errorf("a slow request got %d %s", got.Status, got.Body)
-		}
+		receive(t, s.responses, "a slow request is answered").expect(t, "a slow request", "200")
 	}
 }
 
@@ -102,28 +93,21 @@ func receive[T any](t *testing.T, from <-chan T, what string) (value T) {
 // A client without a key is refused when 16 KiB of its body are there, or when it waits for 100 (Continue): the rest of its body is
 // never asked for, and nothing is charged.
 func TestBodyWaitsForTheKey(t *testing.T) {
-	r := newRig(t, func(s *setup) { s.ReadTimeout = patience })
-	head := func(fields ...string) string {
-		return rawBare(append([]string{"POST /v1/pets HTTP/1.1", "Host: a"}, fields...)...)
-	}
+	r := newRig(t, nil)
 	for name, start := range map[string]string{
-		"length":   head("Content-Length: 60000") + repeat("a", 20_000),
-		"chunks":   head("Transfer-Encoding: chunked") + "ea60\r\n" + repeat("a", 20_000),
-		"continue": head("Content-Length: 5", "Expect: 100-continue"),
+		"length":   keyless("POST /v1/pets HTTP/1.1", "Content-Length: 60000") + repeat("a", 20_000),
+		"chunks":   keyless("POST /v1/pets HTTP/1.1", "Transfer-Encoding: chunked") + "ea60\r\n" + repeat("a", 20_000),
+		"continue": keyless("POST /v1/pets HTTP/1.1", "Content-Length: 5", "Expect: 100-continue"),
 	} {
-		if got := begin(t, r, start); got.Status != 401 || !got.Closes {
-			t.Errorf("%s: got %d, closes: %t", name, got.Status, got.Closes)
+		got := r.ask(t, start)
+		if got.expect(t, name, "401 missing_api_key"); !got.Closes || r.takes.Load() != 0 {
+			t.Errorf("%s: closes: %t, %d requests were metered", name, got.Closes, r.takes.Load())
 		}
 	}
-	if n := r.takes.Load(); n != 0 {
-		t.Errorf("%d requests were metered", n)
-	}
-	large := rawPost("Content-Length: 60000") + repeat("a", 60_000)
-	if got := begin(t, r, large); got.Status != 201 || got.Closes {
-		t.Errorf("with a key: got %d, closes: %t", got.Status, got.Closes)
-	}
-	if seen := r.upstream.Seen(); len(seen) != 1 || len(seen[0].Body) != 60_000 {
-		t.Errorf("the upstream saw %q", texts(seen))
+	got := r.ask(t, rawPost("Content-Length: 60000")+repeat("a", 60_000))
+	got.expect(t, "with a key", "201")
+	if seen := r.upstream.Seen(); got.Closes || len(seen) != 1 || len(seen[0].Body) != 60_000 {
+		t.Errorf("closes: %t, the upstream saw %q", got.Closes, texts(seen))
 	}
 }
 
@@ -133,98 +117,67 @@ func TestContinueWaitsForTheRoute(t *testing.T) {
 	r := newRig(t, sunsetAt(now))
 	const wait = "Expect: 100-continue"
 	for want, request := range map[string]string{
-		"no_such_route":      rawStart("POST /v1/cats HTTP/1.1", wait, "Content-Length: 5"),
-		"method_not_allowed": rawStart("PUT /v1/pets HTTP/1.1", wait, "Transfer-Encoding: chunked"),
-		"operation_removed":  rawStart("GET /v1/pets/7 HTTP/1.1", wait, "Content-Length: 5"),
-		"insufficient_scope": strings.Replace(rawPost(wait, "Content-Length: 5"), token, readerToken, 1),
+		"404 no_such_route":      rawStart("POST /v1/cats HTTP/1.1", wait, "Content-Length: 5"),
+		"405 method_not_allowed": rawStart("PUT /v1/pets HTTP/1.1", wait, "Transfer-Encoding: chunked"),
+		"410 operation_removed":  rawStart("GET /v1/pets/7 HTTP/1.1", wait, "Content-Length: 5"),
+		"403 insufficient_scope": strings.Replace(rawPost(wait, "Content-Length: 5"), token, readerToken, 1),
 	} {
 		before := r.admitted.Load()
 		client := r.say(t, request)
-		line, err := client.in.ReadString('\n')
-		if err != nil || strings.Contains(line, "100") {
+		if line, err := client.in.Peek(len("HTTP/1.1 100")); err != nil || strings.HasSuffix(string(line), "100") {
 			t.Fatalf("%s: %q %v", want, line, err)
 		}
-		client.in = bufio.NewReader(io.MultiReader(strings.NewReader(line), client.in))
-		if got, err := readAnswer(client.in, no); err != nil || codeOf(got) != want || !got.Closes || r.admitted.Load() != before+1 {
-			t.Errorf("got %d %s %v, closes: %t, want %s; %d were charged", got.Status, codeOf(got), err, got.Closes, want, r.admitted.Load()-before)
+		got := client.next(t)
+		if got.expect(t, request, want); !got.Closes || r.admitted.Load() != before+1 || len(r.upstream.Seen()) > 0 {
+			t.Errorf("%s: closes: %t, %d were charged, or the upstream saw it", want, got.Closes, r.admitted.Load()-before)
 		}
-	}
-	if seen := r.upstream.Seen(); len(seen) != 0 {
-		t.Errorf("the upstream saw %q", texts(seen))
 	}
 }
 
 // A request whose body is still to come leaves its slot to others, and needs one again when the body is there.
 func TestBodyThatIsToComeHoldsNoSlot(t *testing.T) {
-	r := newRig(t, func(s *setup) { s.ConcurrencyMax, s.ReadTimeout, s.UpstreamTimeout = 1, patience, patience })
+	r := newRig(t, func(s *setup) { s.ConcurrencyMax, s.UpstreamTimeout = 1, patience })
 	slow, other := r.hold(t), r.dial(t)
-	promise := func() (sending *rawClient) {
-		t.Helper()
-		sending = r.dial(t)
-		if got := sending.ask(t, rawGet()); got.Status != 200 {
-			t.Fatalf("a request before it got %d %s", got.Status, codeOf(got))
-		}
-		must.Get[int](t)(io.WriteString(sending.conn, rawPost("Content-Length: 2", "Expect: 100-continue")))
-		must.Get[int](t)(sending.in.Discard(len("HTTP/1.1 100 Continue\r\n\r\n")))
-		return sending
-	}
-	first, second := promise(), promise()
-	if got := other.ask(t, rawGet()); got.Status != 200 {
-		t.Errorf("while a body is to come, another request got %d %s", got.Status, codeOf(got))
-	}
-	slow.send(t, r.dial(t))
-	if got := first.ask(t, "{}"); codeOf(got) != "overloaded" {
-		t.Errorf("while the only slot is taken, the body's request got %d %s", got.Status, codeOf(got))
-	}
+	head := rawPost("Content-Length: 2", "Expect: 100-continue")
+	first, second := r.promise(t, head), r.promise(t, head)
+	other.ask(t, rawGet()).expect(t, "while a body is to come, another request", "200")
+	slow.send(t, r.dial(t), rawSlow)
+	first.ask(t, "{}").expect(t, "while the only slot is taken, the body's request", "503 overloaded")
 	slow.end(t, 1)
 	testkit.Eventually(t, patience, "the slot is free", func() bool { return other.ask(t, rawGet()).Status == 200 })
-	if got := second.ask(t, "{}"); got.Status != 201 {
-		t.Errorf("the second body's request got %d %s", got.Status, codeOf(got))
-	}
+	second.ask(t, "{}").expect(t, "the second body's request", "201")
 }
 
 // The bodies of all requests share one budget, which is given back.
 func TestBodiesShareABudget(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	r := newRig(t, func(s *setup) { s.BodiesBytesMax, s.ReadTimeout, s.Metrics = 100_000, patience, registry })
+	r := newRig(t, func(s *setup) { s.BodiesBytesMax = 100_000 })
+	held := func() float64 { return r.metric(t, "petgate_gateway_body_bytes") }
 	first := r.say(t, rawPost("Content-Length: 60001")+repeat("a", 60_000))
-	testkit.Eventually(t, patience, "the first body holds its memory", func() bool {
-		return gauges(t, registry, "petgate_gateway_body_bytes") > 60_000
-	})
+	testkit.Eventually(t, patience, "the first body holds its memory", func() bool { return held() > 60_000 })
 	request := rawPost("Content-Length: 60000") + repeat("a", 60_000)
-	others := strings.Replace(request, token, rotatedToken, 1) // another tenant's, which has a share of its own
-	if got := begin(t, r, others); got.Status != 503 || got.refusal() != nil || strings.Contains(got.Body, "your account") {
-		t.Errorf("past the budget: %d, %v, %s", got.Status, got.refusal(), got.Body)
+	got := r.ask(t, strings.Replace(request, token, rotatedToken, 1)) // another tenant's, which has a share of its own
+	if got.expect(t, "past the budget", "503 overloaded"); strings.Contains(got.Body, "your account") {
+		t.Errorf("past the budget: %s", got.Body)
 	}
-	if got := begin(t, r, rawGet()); got.Status != 200 {
-		t.Errorf("a request without a body got %d", got.Status)
-	}
-	if got := first.ask(t, "a"); got.Status != 201 {
-		t.Errorf("the first body: %d", got.Status)
-	}
-	if got := begin(t, r, request); got.Status != 201 {
-		t.Errorf("afterwards: %d", got.Status)
-	}
-	testkit.Eventually(t, patience, "all memory is given back, also what the refused body held", func() bool {
-		return gauges(t, registry, "petgate_gateway_body_bytes") == 0
-	})
+	r.ask(t, rawGet()).expect(t, "a request without a body", "200")
+	first.ask(t, "a").expect(t, "the first body", "201")
+	r.ask(t, request).expect(t, "afterwards", "201")
+	testkit.Eventually(t, patience, "all memory is given back, also what the refused body held", func() bool { return held() == 0 })
 }
 
 // Strangers do not keep out a client with a key, whatever they do: keep the connections in front of the queue busy, never end their heads
 // or bodies, do not read a page, or fall silent. Those that have been silent for longest are closed, but never a client with a key.
 func TestAllStrangersMakeRoom(t *testing.T) {
 	const most = 200
-	body := rawBare("POST /v1/pets HTTP/1.1", "Host: a", "Content-Length: 9") + "a"
-	refused := func(c *rawClient, n int) *rawClient {
-		if got := c.ask(t, rawKey()); got.Status != 401 {
-			t.Fatalf("stranger %d: %d", n, got.Status)
-		}
+	body := keyless("POST /v1/pets HTTP/1.1", "Content-Length: 9") + "a"
+	refused := func(c *rawClient) *rawClient {
+		c.ask(t, rawKey()).expect(t, "a stranger", "401 missing_api_key")
 		return c
 	}
 	for what, begin := range map[string]func(r *rig, n int) *rawClient{
-		"silent ones": func(r *rig, n int) *rawClient { return refused(r.dial(t), n) },
+		"silent ones": func(r *rig, _ int) *rawClient { return refused(r.dial(t)) },
 		"busy ones": func(r *rig, n int) *rawClient {
-			c := refused(r.dial(t), n)
+			c := refused(r.dial(t))
 			if n < 80 { // more than are checked at a time
 				_, _ = io.WriteString(c.conn, "G")
 			}
@@ -240,27 +193,22 @@ func TestAllStrangersMakeRoom(t *testing.T) {
 			return c
 		},
 	} {
-		registry := prometheus.NewRegistry()
 		r := newRig(t, func(s *setup) {
-			s.ConnectionsMax, s.ReadTimeout, s.WriteTimeout, s.Metrics = most, patience, patience, registry
+			s.ConnectionsMax, s.WriteTimeout = most, patience
 			s.Pages = published(page("/docs", "text/plain", portal.Content{Body: make([]byte, 16<<20)})) // more than both kernels hold
 		})
 		slow, known := r.hold(t), r.dial(t)
-		slow.send(t, r.dial(t))
+		slow.send(t, r.dial(t), rawSlow)
 		known.ask(t, rawGet())
 		var strangers []*rawClient
 		for n := range most + most/10 {
 			strangers = append(strangers, begin(r, n))
 			if what == "silent ones" { // but the first one never for long
-				refused(strangers[0], 0)
+				refused(strangers[0])
 			}
 		}
-		if got := r.dial(t).ask(t, rawGet()); got.Status != 200 {
-			t.Errorf("%s: a new client with a key got %d", what, got.Status)
-		}
-		if got, err := known.try(rawGet()); err != nil || got.Status != 200 {
-			t.Errorf("%s: an old client with a key got %d %v", what, got.Status, err)
-		}
+		r.ask(t, rawGet()).expect(t, what+": a new client with a key", "200")
+		known.ask(t, rawGet()).expect(t, what+": an old client with a key", "200")
 		slow.end(t, 1)
 		if what == "silent ones" {
 			if _, err := strangers[1].in.Peek(1); err == nil || strings.Contains(err.Error(), "timeout") {
@@ -274,7 +222,7 @@ func TestAllStrangersMakeRoom(t *testing.T) {
 			c.close()
 		}
 		testkit.Eventually(t, patience, "nothing held", func() bool {
-			return gauges(t, registry, "petgate_gateway_connections", "petgate_gateway_body_bytes") <= 3 // the clients with a key
+			return r.metric(t, "petgate_gateway_connections")+r.metric(t, "petgate_gateway_body_bytes") <= 3 // the clients with a key
 		})
 	}
 }
@@ -283,7 +231,7 @@ func TestAllStrangersMakeRoom(t *testing.T) {
 // clients without a key get at most a tenth of the connections.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	const most = 40
-	r := newRig(t, func(s *setup) { s.ConnectionsMax, s.ReadTimeout, s.UpstreamTimeout = most, patience, patience })
+	r := newRig(t, func(s *setup) { s.ConnectionsMax, s.UpstreamTimeout = most, patience })
 	slow, known := r.hold(t), make([]*rawClient, most)
 	for i := range known {
 		known[i] = r.dial(t)
@@ -291,21 +239,15 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		if i >= most-most/10 {
 			of = otherToken // the last tenth is for tenants with few connections
 		}
-		if got := known[i].ask(t, rawBare("GET /v1/pets HTTP/1.1", "Host: a", "Authorization: Bearer "+of)); got.Status != 200 {
-			t.Fatalf("connection %d got %d %s", i, got.Status, got.Body)
-		}
+		known[i].ask(t, rawBearer(of)).expect(t, "a connection with a key", "200")
 	}
-	slow.send(t, known[0])
+	slow.send(t, known[0], rawSlow)
 	first, second := r.say(t, ""), r.say(t, "")
 	for _, c := range []*rawClient{second, first} { // the second one does not take the place of the first
-		if got, err := c.try(rawKey()); err != nil || got.Status != 401 {
-			t.Errorf("a client that has just connected got %d %v", got.Status, err)
-		}
+		c.ask(t, rawKey()).expect(t, "a client that has just connected", "401 missing_api_key")
 	}
 	for range 2 * most {
-		if got := r.dial(t).ask(t, rawKey()); got.Status != 401 {
-			t.Errorf("a new client got %d", got.Status)
-		}
+		r.ask(t, rawKey()).expect(t, "a new client", "401 missing_api_key")
 	}
 	const closed = most/10 + 1 // the last stranger comes before the tenth is exceeded
 	if known[1].isOpen(t) || known[closed].isOpen(t) || !known[closed+1].isOpen(t) || !known[most-1].isOpen(t) {
@@ -318,32 +260,95 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 func TestLongHeadsHaveABudget(t *testing.T) {
 	const most = 10
 	const large = 8<<10 + 32<<10 + 500 // at least the size of a large buffer in this rig
-	registry := prometheus.NewRegistry()
-	r := newRig(t, func(s *setup) { s.HeadsBytesMax, s.ReadTimeout, s.Metrics = most*large, patience, registry })
+	r := newRig(t, func(s *setup) { s.HeadsBytesMax = most * large })
+	held := func() float64 { return r.metric(t, "petgate_gateway_head_bytes") }
 	long := "X-Long: " + repeat("a", 5000)
 	var slow []*rawClient
 	for range 3 * most {
 		c := r.say(t, "GET / HTTP/1.1\r\n"+long)
 		slow = append(slow, c)
 		testkit.Eventually(t, patience, "the head has arrived and its predecessors' memory is returned", func() bool {
-			held := gauges(t, registry, "petgate_gateway_head_bytes")
 			n := float64(min(len(slow), most))
-			return held > n*40_000 && held <= n*large && gauges(t, registry, "petgate_gateway_connections") == n &&
-				gauges(t, registry, "petgate_gateway_connections_evicted_total") == float64(len(slow))-n
+			return held() > n*40_000 && held() <= n*large && r.metric(t, "petgate_gateway_connections") == n &&
+				r.metric(t, "petgate_gateway_connections_evicted_total") == float64(len(slow))-n
 		})
 	}
 	if slow[2*most-1].isOpen(t) || !slow[3*most-1].isOpen(t) {
 		t.Error("the oldest head must make room, and the youngest must not")
 	}
 	for range 3 { // the second and third request use the same connection
-		if got := r.dial(t).ask(t, rawKey("Authorization: Bearer "+token, long)); got.Status != 200 {
-			t.Errorf("a client with a key and a long head got %d", got.Status)
-		}
+		r.ask(t, rawGet(long)).expect(t, "a client with a key and a long head", "200")
 	}
 	for _, c := range slow {
 		c.close()
 	}
-	testkit.Eventually(t, patience, "nothing held", func() bool {
-		return gauges(t, registry, "petgate_gateway_head_bytes") == 0
-	})
+	testkit.Eventually(t, patience, "nothing held", func() bool { return held() == 0 })
+}
+
+// One tenant gets nine tenths of an upstream's slots while no other one needs them, and not the last tenth. A request that gets none is
+// not charged.
+func TestTenantHasAShare(t *testing.T) {
+	const slots, share = 20, 18
+	r := newRig(t, func(s *setup) { s.UpstreamTimeout, s.UpstreamConnsMax, s.TenantConnsMax = patience, slots, slots/4 })
+	slow := r.hold(t)
+	for range share {
+		slow.send(t, r.dial(t), rawSlow)
+	}
+	r.ask(t, rawGet()).expect(t, "the tenant's next request", "503 upstream_overloaded")
+	if got := r.admitted.Load(); got != share {
+		t.Errorf("%d requests were charged, want %d", got, share)
+	}
+	r.ask(t, rawBearer(readerToken)).expect(t, "another tenant's request", "200")
+	slow.end(t, share)
+	r.ask(t, rawGet()).expect(t, "afterwards", "200")
+}
+
+// One tenant gets nine tenths of the connections while no other one needs them. Those of a trusted proxy belong to no tenant.
+func TestTenantHasAShareOfConnections(t *testing.T) {
+	const most = 40
+	for name, trusted := range map[string][]netip.Prefix{"direct": nil, "proxy": {loopback}} {
+		r := newRig(t, func(s *setup) { s.ConnectionsMax, s.TrustedProxies = most, trusted })
+		clients := make([]*rawClient, most-most/10+1)
+		for i := range clients {
+			clients[i] = r.dial(t)
+			want := "200"
+			if i == len(clients)-1 && name == "direct" {
+				want = "503 overloaded"
+			}
+			got := clients[i].ask(t, rawGet())
+			if got.expect(t, name, want); strings.Contains(got.Body, "your account") != (want != "200") {
+				t.Errorf("%s: connection %d got %s", name, i, got.Body)
+			}
+		}
+		r.ask(t, rawBearer(readerToken)).expect(t, name+": another tenant", "200")
+		clients[0].close()
+		clients[1].close() // the other tenant has one
+		testkit.Eventually(t, patience, "a connection again", func() bool { return r.ask(t, rawGet()).Status == 200 })
+	}
+}
+
+// One tenant's large bodies get nine tenths of the memory for bodies while no other one needs it, also if none of them ever ends, and if
+// they pass through in parts.
+func TestTenantHasAShareOfBodies(t *testing.T) {
+	for _, longest := range []int{bodyMax, 140_000} {
+		const most = 20
+		r := newRig(t, func(s *setup) { s.BodyBytesMax, s.BodiesBytesMax = longest, most*http1.PartBytesMax })
+		body := repeat("a", longest-5000)
+		upload := rawPost("Content-Length: "+decimal(len(body)), "Expect: 100-continue")
+		var sending []*rawClient
+		for range most - most/10 {
+			sending = append(sending, r.promise(t, upload))
+		}
+		got := r.ask(t, upload)
+		if got.expect(t, "one more body", "503 overloaded"); !strings.Contains(got.Body, "your account") || !got.Closes {
+			t.Errorf("one more body got %s, closes: %t", got.Body, got.Closes)
+		}
+		r.ask(t, rawGet()).expect(t, "a request without a body", "200")
+		for _, c := range append(sending, r.promise(t, strings.Replace(upload, token, otherToken, 1))) {
+			c.ask(t, body).expect(t, "a body", "201")
+		}
+		testkit.Eventually(t, patience, "room again", func() bool {
+			return r.ask(t, rawPost("Content-Length: "+decimal(len(body)))+body).Status == 201
+		})
+	}
 }

@@ -68,7 +68,6 @@ func TestAccessLogCannotBeForged(t *testing.T) {
 	for name, request := range map[string]string{
 		"target":           rawTarget("/v1/pets?a=" + strings.ReplaceAll(forged, `"`, "%22")),
 		"encoded line end": rawTarget("/v1/pets?a=%0a{%22status%22:200}"),
-		"raw quotes":       rawTarget("/v1/pets?a=" + forged),
 		"raw line end":     rawTarget("/v1/pets\n{\"status\":200}"),
 		"escape":           rawTarget("/v1/pets?\x1b[2J"),
 		"method":           rawStart("GET\"'{} /v1/pets HTTP/1.1"),
@@ -77,7 +76,6 @@ func TestAccessLogCannotBeForged(t *testing.T) {
 		"user agent":       rawGet("User-Agent: " + forged),
 		"non-UTF-8 agent":  rawGet("User-Agent: \xff\xfe" + forged),
 		"request ID":       rawGet("X-Request-Id: " + forged),
-		"trace":            rawGet("traceparent: " + forged),
 		"forwarder":        rawGet("X-Forwarded-For: " + forged),
 		"token in a query": rawTarget("/v1/pets?access_token=" + token),
 		"token in a path":  rawTarget("/v1/pets/" + token),
@@ -85,19 +83,14 @@ func TestAccessLogCannotBeForged(t *testing.T) {
 		"token for host":   rawHost("Host: " + token),
 		"token for agent":  rawGet("User-Agent: " + token),
 		"token for type":   rawPost("Content-Type: "+token, "Content-Length: 0"),
-		"token for trace":  rawGet("traceparent: " + token),
 		"token for ID":     rawGet("X-Request-Id: " + token),
 		"token for length": rawPost("Content-Length: " + token),
-		"token for coding": rawPost("Transfer-Encoding: " + token),
-		"token for chunk":  rawChunked(token + "\r\n"),
 		"token unframed":   token + "\r\n\r\n",
 		"token as a field": rawGet(token),
 		"mistyped token":   rawKey("Authorization: Bearer " + mistyped(token)),
 		"token in Basic":   rawKey("Authorization: Basic " + token),
 	} {
-		out, err := r.pipes.play([][]byte{[]byte(request)}, patience)
-		must.Do(t, err)
-		answers, err := readAll(out, guess)
+		answers, out, err := r.playAll(guess, []byte(request))
 		if err != nil || len(answers) == 0 {
 			t.Fatalf("%s: %d answers, %v", name, len(answers), err)
 		}
@@ -124,7 +117,7 @@ func TestShutdownWithStuckAccessLog(t *testing.T) {
 	log := stuck{make(chan struct{})}
 	r := newRig(t, func(s *setup) { s.AccessLog = log })
 	defer close(log.release)
-	r.dial(t).ask(t, rawGet("Connection: close"))
+	r.ask(t, rawGet("Connection: close"))
 	ended := make(chan error, 1)
 	go func() { ended <- r.edge.Shutdown(context.Background()) }()
 	must.Do(t, receive(t, ended, "Shutdown does not wait for the access log"))

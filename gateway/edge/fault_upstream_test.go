@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"petgate/gateway/edge"
+	"petgate/shared/api/code"
 	"petgate/shared/testkit/must"
 )
 
@@ -116,7 +116,7 @@ func (f fault) play(t *testing.T, requests ...string) {
 func checkFault(t *testing.T, f fault, got answer) {
 	t.Helper()
 	want, is := cmp.Or(f.want, "upstream_failed"), fmt.Sprintf("%d %s", got.Status, got.Body)
-	if status := edge.StatusOf(want); status != 0 {
+	if status := code.StatusOf(want); status != 0 {
 		if err := got.refusal(); err != nil || got.Status != status {
 			t.Errorf("got %d, want %d: %v", got.Status, status, err)
 		}
@@ -209,7 +209,7 @@ func TestUpstreamTrickles(t *testing.T) {
 		}
 		return false
 	})
-	got := r.dial(t).ask(t, rawGet())
+	got := r.ask(t, rawGet())
 	if err := got.refusal(); err != nil || got.Code != "upstream_timeout" {
 		t.Errorf("got %d %s %v", got.Status, got.Code, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,9 +34,7 @@ func FuzzServe(f *testing.F) {
 		r.trimLogs(t)
 		before := r.charged()
 		at := min(int(cut), len(input))
-		out, err := r.pipes.play([][]byte{input[:at], input[at:]}, patience)
-		must.Do(t, err)
-		answers, err := readAll(out, guess)
+		answers, out, err := r.playAll(guess, input[:at], input[at:])
 		if err != nil {
 			t.Fatalf("%v in %q", err, out)
 		}
@@ -97,49 +96,43 @@ func FuzzUpstream(f *testing.F) {
 			return
 		}
 		r.trimLogs(t)
-		r.upstream.Seen()
-		r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
-			_, _ = c.Write(said)
-			return false
-		})
+		play := func(reply func(net.Conn, upstreamRequest) bool, requests ...string) []answer {
+			r.upstream.Seen()
+			r.upstream.Answer(reply)
+			answers, out, err := r.playAll(no, []byte(strings.Join(requests, "")))
+			if err != nil && !isCut(err, said) {
+				t.Fatalf("%v in %q", err, out)
+			}
+			return answers
+		}
 		request := rawGet()
 		if post {
 			request = rawPost("Content-Length: 5") + "hello"
 		}
-		out, err := r.pipes.play([][]byte{[]byte(request)}, patience)
-		must.Do(t, err)
-		if _, err := readAll(out, no); err != nil && !isCut(err, said) {
-			t.Fatalf("%v in %q", err, out)
-		}
+		play(func(c net.Conn, _ upstreamRequest) bool {
+			_, _ = c.Write(said)
+			return false
+		}, request)
 		if seen := r.upstream.Seen(); len(seen) > 1 && post {
 			t.Fatalf("the upstream saw %q", texts(seen))
 		}
 		// The same, on a connection that is kept, with the second half late: it must not become another exchange's response.
-		r.upstream.Answer(func(c net.Conn, q upstreamRequest) bool {
-			if q.Nth == 1 {
-				_, _ = c.Write(said[:len(said)/2])
-				go func() {
-					_, _ = c.Write(said[len(said)/2:])
-					_ = c.Close()
-				}()
-				return true
+		play(func(c net.Conn, q upstreamRequest) bool {
+			if q.Nth > 1 {
+				return plainAnswer(c, q)
 			}
-			return plainAnswer(c, q)
-		})
-		if out, err = r.pipes.play([][]byte{[]byte(request), []byte(rawGet())}, patience); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := readAll(out, no); err != nil && !isCut(err, said) {
-			t.Fatalf("%v in %q", err, out)
-		}
+			_, _ = c.Write(said[:len(said)/2])
+			go func() {
+				_, _ = c.Write(said[len(said)/2:])
+				_ = c.Close()
+			}()
+			return true
+		}, request, rawGet())
 		r.upstream.hangUp()
-		r.upstream.Seen()
 		const own = `[{"id":1,"name":"its own"}]`
-		r.upstream.Answer(saying(says("Content-Length: "+decimal(len(own))) + own))
-		out, err = r.pipes.play([][]byte{[]byte(rawGet())}, patience)
-		must.Do(t, err)
-		if answers, err := readAll(out, no); err != nil || len(answers) != 1 || answers[0].Body != own {
-			t.Fatalf("the next exchange got %v %q", err, out)
+		answers := play(saying(says("Content-Length: "+decimal(len(own)))+own), rawGet())
+		if len(answers) != 1 || answers[0].Body != own {
+			t.Fatalf("the next exchange got %+v", answers)
 		}
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"petgate/gateway/http1"
+	"petgate/shared/testkit/must"
 )
 
 // answer is one response as the client read it.
@@ -25,11 +26,19 @@ type answer struct {
 	Status int
 	Fields map[string][]string
 	Body   string
-	Code   string // of the Error body; "" for an answer of the upstream
+	Code   string // of the Error body; empty for an answer of the upstream
 	Closes bool   // the gateway says that it closes
 }
 
 func (a answer) field(name string) string { return strings.Join(a.Fields[name], " AND ") }
+
+// expect compares the status, and the code of a refusal, with what is wanted, such as "200" or "503 overloaded".
+func (a answer) expect(t rapid.TB, what, want string) {
+	t.Helper()
+	if got := strings.TrimSpace(fmt.Sprint(a.Status, " ", a.Code)); got != want {
+		t.Errorf("%s: got %s, want %s: %s", what, got, want, clip(a.Body))
+	}
+}
 
 var statusLine = regexp.MustCompile(`^HTTP/1\.1 ([1-5][0-9]{2}) [ -~]*$`)
 
@@ -67,6 +76,7 @@ func readAnswer(in *bufio.Reader, toHead func(in *bufio.Reader) bool) (a answer,
 		return a, a.checkFields()
 	}
 	a.Body, err = readContent(in, a.Fields["content-length"], a.Fields["transfer-encoding"], fmt.Sprint(a.Fields))
+	a.Code = codeOf(a)
 	if isLong := len(a.Body) >= http1.PartBytesMax || a.field("content-type") == "text/event-stream"; err == nil && a.Fields["transfer-encoding"] != nil && !isLong {
 		return a, malformed("%d bytes in chunks", len(a.Body))
 	}
@@ -194,7 +204,7 @@ func policiesOf(lines []string, first, second string) (items []policyItem, err e
 
 // refusal reads the Error body of the gateway's own 4xx or 5xx and checks it against the contract. An answer to HEAD has no
 // body.
-func (a *answer) refusal() error {
+func (a answer) refusal() error {
 	if a.Status < 400 {
 		return nil
 	}
@@ -220,8 +230,19 @@ func (a *answer) refusal() error {
 	if body.Code == "" || body.Message == "" || body.Status != a.Status {
 		return malformed("body %q of a %d", a.Body, a.Status)
 	}
-	a.Code = body.Code
 	return nil
+}
+
+// codeOf is the code of an Error body.
+func codeOf(a answer) string {
+	var body struct {
+		Code   string
+		Status int
+	}
+	if json.Unmarshal([]byte(a.Body), &body) != nil || body.Status != a.Status {
+		return ""
+	}
+	return body.Code
 }
 
 // ended reports whether err is the end of a connection, and not an error in the bytes that were read.
@@ -247,6 +268,37 @@ func (c *rawClient) close() {
 		_ = c.conn.Close()
 		c.conn, c.in = nil, nil
 	}
+}
+
+// ask has a new client send a request.
+func (r *rig) ask(t testing.TB, request string) answer {
+	t.Helper()
+	return r.dial(t).ask(t, request)
+}
+
+// say connects, writes text and reads nothing. What is read later must come in time.
+func (r *rig) say(t testing.TB, text string) *rawClient {
+	t.Helper()
+	c := r.dial(t)
+	must.Do(t, c.connect())
+	must.Do(t, c.conn.SetReadDeadline(time.Now().Add(patience)))
+	must.Get[int](t)(io.WriteString(c.conn, text))
+	return c
+}
+
+// send writes text beside what the client reads: the gateway may respond before it has all of it.
+func (c *rawClient) send(text string) {
+	go func(to net.Conn) { _, _ = io.WriteString(to, text) }(c.conn)
+}
+
+// next reads the answer to what was said before.
+func (c *rawClient) next(t rapid.TB) answer {
+	t.Helper()
+	a, err := readAnswer(c.in, no)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return a
 }
 
 // ask writes a request and reads its answer.

@@ -104,9 +104,14 @@ func mistyped(token string) string {
 // rawBare writes a request line and fields as they are.
 func rawBare(lines ...string) string { return strings.Join(lines, "\r\n") + "\r\n\r\n" }
 
+// keyless is a request without a key.
+func keyless(line string, fields ...string) string {
+	return rawBare(append([]string{line, "Host: a"}, fields...)...)
+}
+
 // rawStart is a request with a valid key, a good host and the given request line.
 func rawStart(line string, fields ...string) string {
-	return rawBare(append([]string{line, "Host: a", authorization}, fields...)...)
+	return keyless(line, append([]string{authorization}, fields...)...)
 }
 
 func rawLine(line string) string { return rawStart(line) }
@@ -130,9 +135,7 @@ func rawHost(field string) string { return rawBare("GET /v1/pets HTTP/1.1", fiel
 
 func hostIs(host string) string { return rawHost("Host: " + host) }
 
-func rawKey(fields ...string) string {
-	return rawBare(append([]string{"GET /v1/pets HTTP/1.1", "Host: a"}, fields...)...)
-}
+func rawKey(fields ...string) string { return keyless("GET /v1/pets HTTP/1.1", fields...) }
 
 // rawBearer is a request with this token.
 func rawBearer(token string) string { return rawKey("Authorization: Bearer " + token) }

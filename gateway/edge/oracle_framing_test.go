@@ -106,7 +106,7 @@ var chunks = slices.Concat(
 		},
 		{
 			"key only in the trailer", "9110 6.5.1", "missing_api_key|bad_request",
-			rawBare("POST /v1/pets HTTP/1.1", "Host: a", "Transfer-Encoding: chunked") + "5\r\nhello\r\n0\r\n" + authorization + "\r\n\r\n",
+			keyless("POST /v1/pets HTTP/1.1", "Transfer-Encoding: chunked") + "5\r\nhello\r\n0\r\n" + authorization + "\r\n\r\n",
 		},
 		{"trailer of 128 kB", "9110 6.5", "bad_request|headers_too_large", rawChunked("5\r\nhello\r\n0\r\nX-Sum: " + repeat("a", 128<<10) + "\r\n\r\n")},
 		{

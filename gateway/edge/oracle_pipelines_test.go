@@ -7,18 +7,18 @@ var pipelines = slices.Concat(
 	[]attack{
 		{"two good ones", "9112 9.3.2", ok + "; " + ok, rawGet() + rawGet()},
 		{"ten good ones", "9112 9.3.2", repeat(ok+"; ", 9) + ok, repeat(rawGet(), 10)},
-		{"good, then without a key", "9112 9.3.2", ok + "; missing_api_key", rawGet() + rawBare("GET /v1/pets HTTP/1.1", "Host: a")},
-		{"without a key, then good", "9112 9.3.2", "missing_api_key; " + ok, rawBare("GET /v1/pets HTTP/1.1", "Host: a") + rawGet()},
+		{"good, then without a key", "9112 9.3.2", ok + "; missing_api_key", rawGet() + keyless("GET /v1/pets HTTP/1.1")},
+		{"without a key, then good", "9112 9.3.2", "missing_api_key; " + ok, keyless("GET /v1/pets HTTP/1.1") + rawGet()},
 		{"unknown path, then good", "9112 9.3.2", "no_such_route; " + ok, rawTarget("/nowhere") + rawGet()},
 		{"method not allowed, then good", "9112 9.3.2", "method_not_allowed; " + ok, rawStart("DELETE /v1/pets HTTP/1.1") + rawGet()},
-		{"used up, then good", "9112 9.3.2", "minute_quota_exceeded; " + ok, rawKey("Authorization: Bearer "+usedUpToken) + rawGet()},
+		{"used up, then good", "9112 9.3.2", "minute_quota_exceeded; " + ok, rawBearer(usedUpToken) + rawGet()},
 		{
 			"content of a refused request is read past", "9112 9.3", "missing_api_key; " + ok,
-			rawBare("POST /v1/pets HTTP/1.1", "Host: a", "Content-Length: 4") + "evil" + rawGet(),
+			keyless("POST /v1/pets HTTP/1.1", "Content-Length: 4") + "evil" + rawGet(),
 		},
 		{
 			"chunks of a refused request are read past", "9112 9.3", "missing_api_key; " + ok,
-			rawBare("POST /v1/pets HTTP/1.1", "Host: a", "Transfer-Encoding: chunked") + helloChunks + rawGet(),
+			keyless("POST /v1/pets HTTP/1.1", "Transfer-Encoding: chunked") + helloChunks + rawGet(),
 		},
 		{
 			"content of an unknown path is read past", "9112 9.3", "no_such_route; " + ok,
@@ -30,7 +30,7 @@ var pipelines = slices.Concat(
 		},
 		{
 			"content of an unknown key is read past", "9112 9.3", "invalid_api_key; " + ok,
-			rawBare("POST /v1/pets HTTP/1.1", "Host: a", "Authorization: Bearer "+unknownToken, "Content-Length: 5") + "hello" + rawGet(),
+			keyless("POST /v1/pets HTTP/1.1", "Authorization: Bearer "+unknownToken, "Content-Length: 5") + "hello" + rawGet(),
 		},
 		{"POST, then GET", "9112 9.3.2", posted + "; " + ok, rawPost("Content-Length: 5") + "hello" + rawGet()},
 		{"chunked POST, then GET", "9112 9.3.2", posted + "; " + ok, rawChunked(helloChunks) + rawGet()},
@@ -78,7 +78,7 @@ var pipelines = slices.Concat(
 		},
 		{
 			"refused and to be closed, then good", "9112 9.6", "missing_api_key; close",
-			rawBare("GET /v1/pets HTTP/1.1", "Host: a", "Connection: close") + rawGet(),
+			keyless("GET /v1/pets HTTP/1.1", "Connection: close") + rawGet(),
 		},
 		{"length wins, chunks smuggle", "9112 11.2", bad, rawPost("Content-Length: 6", "Transfer-Encoding: chunked") + "0\r\n\r\nG" + rawGet()},
 		{

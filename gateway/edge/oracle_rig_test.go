@@ -1,6 +1,7 @@
 package edge_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -8,6 +9,8 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -40,12 +43,13 @@ var now = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 type rig struct {
 	edge     *edge.Edge
 	address  string
-	pipes    *pipeListener
+	pipes    pipeListener
 	upstream *rawUpstream // nil when the test gave its own URLs
 
 	takes, admitted, counted atomic.Int64
-	accessLog, log           *testkit.Output
 	banned                   atomic.Int64
+	accessLog, log           *testkit.Output
+	registry                 *prometheus.Registry
 }
 
 // fakes replace the dependencies of the edge. fails is called before each of them, with its name.
@@ -168,7 +172,7 @@ func (f *fakes) changeEntries(change func(*directory.Entry)) {
 // newRig serves until the test ends. change may be nil.
 func newRig(t testing.TB, change func(*setup)) *rig {
 	t.Helper()
-	r := &rig{pipes: newPipeListener(), accessLog: &testkit.Output{}, log: &testkit.Output{}}
+	r := &rig{pipes: newPipeListener(), accessLog: &testkit.Output{}, log: &testkit.Output{}, registry: prometheus.NewRegistry()}
 	f := &fakes{
 		lookup:    func(h apikey.Hash) (directory.Entry, bool) { e, found := entries[h]; return e, found },
 		ban:       func(id.Key, instant.Millis) { r.banned.Add(1) },
@@ -191,7 +195,7 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 			Pages:      documentation,
 			Log:        slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 			AccessLog:  r.accessLog,
-			Metrics:    prometheus.NewRegistry(),
+			Metrics:    r.registry,
 			Clock:      clock(),
 		},
 	}
@@ -199,7 +203,7 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 		change(&s)
 	}
 	if s.Upstreams == nil {
-		r.upstream = newRawUpstream(t, "tcp", "127.0.0.1:0")
+		r.upstream = newRawUpstream(t)
 		s.Upstreams = []string{r.upstream.URL()}
 	}
 	e, err := edge.New(s.Config, s.Deps)
@@ -211,21 +215,35 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 	var serving sync.WaitGroup
 	for _, l := range []net.Listener{ln, r.pipes} {
 		serving.Go(func() {
-			if err := e.Serve(l); err != nil && !errors.Is(err, net.ErrClosed) {
+			if err := e.Serve(l); err != nil {
 				t.Errorf("Serve: %v", err)
 			}
 		})
 	}
 	t.Cleanup(func() {
-		ctx, cancel := contextFor(10 * time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		_ = e.Shutdown(ctx)
-		_ = ln.Close()
-		_ = r.pipes.Close()
 		serving.Wait()
 		r.checkLogs(t)
 	})
 	return r
+}
+
+// metric returns the sum of a metric's series that have labels with these values.
+func (r *rig) metric(t testing.TB, name string, labels ...string) (sum float64) {
+	t.Helper()
+	families, err := r.registry.Gather()
+	must.Do(t, err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			isOther := func(label string) bool { return !strings.Contains(m.String(), `"`+label+`"`) }
+			if f.GetName() == name && !slices.ContainsFunc(labels, isOther) {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return sum
 }
 
 // take decides for the quotas: it refuses a tenant whose limit is one, and admits every other one.
@@ -271,90 +289,61 @@ var guardState = authfailures.State{Limit: 120, Remaining: 119, ResetAt: instant
 
 // pipeListener accepts connections made in memory.
 type pipeListener struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
+	conns chan net.Conn
+	close func()
 }
 
-func newPipeListener() *pipeListener {
-	return &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+func newPipeListener() pipeListener {
+	conns := make(chan net.Conn)
+	return pipeListener{conns, sync.OnceFunc(func() { close(conns) })}
 }
 
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
+func (l pipeListener) Accept() (net.Conn, error) {
+	if c, isOpen := <-l.conns; isOpen {
 		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
 	}
+	return nil, net.ErrClosed
 }
 
-func (l *pipeListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
+func (l pipeListener) Close() error   { l.close(); return nil }
+func (l pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080} }
-
-// wire is the server's end of a connection whose client sends everything at once, in the given pieces, and then closes
-// its half. The wire keeps what the server sends, and the server never waits for the client.
+// wire is the server's end of a connection whose client sends everything at once, and then closes its half. The wire keeps what the server
+// sends, and the server never waits for the client.
 type wire struct {
-	pieces [][]byte
-	mu     sync.Mutex
-	out    bytes.Buffer
-	closed chan struct{}
-	once   sync.Once
+	net.Conn // of the addresses and the deadlines
+	in       io.Reader
+	out      bytes.Buffer
+	closed   context.Context
+	close    context.CancelFunc
 }
 
-// play plays the pieces on a connection in memory and returns all that was answered until the server closed it.
-func (l *pipeListener) play(pieces [][]byte, within time.Duration) ([]byte, error) {
-	w := &wire{pieces: pieces, closed: make(chan struct{})}
-	select {
-	case l.conns <- w:
-	case <-l.closed:
-		return nil, net.ErrClosed
+func (w *wire) Read(p []byte) (int, error)  { return w.in.Read(p) }
+func (w *wire) Write(p []byte) (int, error) { return w.out.Write(p) }
+func (w *wire) Close() error                { w.close(); return nil }
+
+// play plays the pieces on a connection in memory, each of which is one read of the server, and returns all that was answered until the
+// server closed it.
+func (r *rig) play(pieces ...[]byte) ([]byte, error) {
+	w := &wire{}
+	w.Conn, _ = net.Pipe()
+	w.closed, w.close = context.WithTimeout(context.Background(), patience)
+	var readers []io.Reader
+	for _, p := range pieces {
+		readers = append(readers, bytes.NewReader(p))
 	}
-	select {
-	case <-w.closed:
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return w.out.Bytes(), nil
-	case <-time.After(within):
+	w.in = io.MultiReader(readers...)
+	r.pipes.conns <- w
+	if <-w.closed.Done(); w.closed.Err() != context.Canceled {
 		return nil, errors.New("the server neither read on nor closed")
 	}
+	return w.out.Bytes(), nil
 }
 
-func (w *wire) Read(p []byte) (int, error) {
-	select {
-	case <-w.closed:
-		return 0, net.ErrClosed
-	default:
+// playAll is play for requests whose answers end with the connection.
+func (r *rig) playAll(toHead func(*bufio.Reader) bool, pieces ...[]byte) (answers []answer, out []byte, err error) {
+	if out, err = r.play(pieces...); err == nil {
+		answers, err = readAll(out, toHead)
 	}
-	if len(w.pieces) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(p, w.pieces[0])
-	if w.pieces[0] = w.pieces[0][n:]; len(w.pieces[0]) == 0 {
-		w.pieces = w.pieces[1:]
-	}
-	return n, nil
+	return answers, out, err
 }
-
-func (w *wire) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.out.Write(p)
-}
-
-func (w *wire) Close() error {
-	w.once.Do(func() { close(w.closed) })
-	return nil
-}
-
-func (w *wire) LocalAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080} }
-func (w *wire) RemoteAddr() net.Addr {
-	return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 50000}
-}
-func (w *wire) SetDeadline(time.Time) error      { return nil }
-func (w *wire) SetReadDeadline(time.Time) error  { return nil }
-func (w *wire) SetWriteDeadline(time.Time) error { return nil }

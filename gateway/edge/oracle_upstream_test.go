@@ -42,9 +42,9 @@ func (r upstreamRequest) String() string {
 	return r.Method + " " + r.Target + " " + strconv.Itoa(len(r.Body))
 }
 
-func newRawUpstream(t testing.TB, network, address string) *rawUpstream {
+func newRawUpstream(t testing.TB) *rawUpstream {
 	t.Helper()
-	ln, err := net.Listen(network, address)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must.Do(t, err)
 	u := &rawUpstream{listener: ln, conns: map[net.Conn]bool{}}
 	var accepting sync.WaitGroup
@@ -61,12 +61,7 @@ func newRawUpstream(t testing.TB, network, address string) *rawUpstream {
 }
 
 // URL is the address of this upstream, as a gateway's settings have it.
-func (u *rawUpstream) URL() string {
-	if u.listener.Addr().Network() == "unix" {
-		return "unix:" + u.listener.Addr().String()
-	}
-	return "http://" + u.listener.Addr().String()
-}
+func (u *rawUpstream) URL() string { return "http://" + u.listener.Addr().String() }
 
 // Answer sets what is written for each request from now on.
 func (u *rawUpstream) Answer(f func(c net.Conn, r upstreamRequest) (keep bool)) {

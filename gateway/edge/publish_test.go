@@ -1,13 +1,11 @@
 package edge_test
 
 import (
-	"bufio"
 	"io"
-	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -21,35 +19,19 @@ type pageAnswer struct {
 
 func (r *rig) fetch(t *testing.T, request string) pageAnswer {
 	t.Helper()
-	c, err := net.Dial("tcp", r.address)
-	must.Do(t, err)
-	defer c.Close()
-	must.Do(t, c.SetDeadline(time.Now().Add(patience)))
-	must.Get[int](t)(io.WriteString(c, request))
+	c := r.say(t, request)
+	defer c.close()
 	method, _, _ := strings.Cut(request, " ")
-	in := bufio.NewReader(c)
-	got, err := http.ReadResponse(in, &http.Request{Method: method})
-	if err != nil {
-		t.Fatalf("%q: %v", request, err)
-	}
+	got, err := http.ReadResponse(c.in, &http.Request{Method: method})
+	must.Do(t, err)
 	body, err := io.ReadAll(got.Body)
-	if err != nil {
-		t.Fatalf("%q: %v", request, err)
-	}
+	must.Do(t, err)
 	if got.Close {
 		return pageAnswer{got, string(body)}
 	}
 	// The connection serves the next request.
-	must.Get[int](t)(io.WriteString(c, rawKey()))
-	if next, err := http.ReadResponse(in, nil); err != nil || next.StatusCode != http.StatusUnauthorized {
-		t.Errorf("after %q: %v, %v", request, next, err)
-	}
+	c.ask(t, rawKey()).expect(t, "after "+request, "401 missing_api_key")
 	return pageAnswer{got, string(body)}
-}
-
-// keyless is a request without a key.
-func keyless(line string, fields ...string) string {
-	return rawBare(append([]string{line, "Host: a"}, fields...)...)
 }
 
 // Pages need no key, cost nothing and reach no upstream. Other methods of their paths need a key.
@@ -86,7 +68,55 @@ func TestPages(t *testing.T) {
 	testkit.Eventually(t, patience, "the access log", func() bool {
 		return strings.Contains(r.accessLog.String(), `"path":"/docs","status":200,"outcome":"page","bytes":6`)
 	})
-	if got := r.dial(t).ask(t, rawStart("POST /docs HTTP/1.1")); got.Status != 405 || got.field("allow") != "GET, HEAD" || r.admitted.Load() != 1 {
-		t.Errorf("with a key: got %d %v, charged %d", got.Status, got.Fields, r.admitted.Load())
+	got := r.ask(t, rawStart("POST /docs HTTP/1.1"))
+	if got.expect(t, "with a key", "405 method_not_allowed"); got.field("allow") != "GET, HEAD" || r.admitted.Load() != 1 {
+		t.Errorf("with a key: got %v, charged %d", got.Fields, r.admitted.Load())
 	}
+}
+
+// Scripts of an allowed origin can read every response, also a refusal, whatever is wrong with the request. Scripts of another origin can
+// read none. The upstream's own answer about origins is not copied.
+func TestOriginsReadResponses(t *testing.T) {
+	requests := map[string]int{
+		keyless("OPTIONS /v1/pets/7 HTTP/1.1", "Access-Control-Request-Method: GET"): 204,
+		rawGet():                             200,
+		rawKey():                             401,
+		rawBearer(usedUpToken):               429,
+		rawTarget("/v1/pets?status=a|b"):     400,
+		rawTarget(longTarget(targetMax + 1)): 414,
+		rawGet(authorization):                400,
+		keyless("GET /docs HTTP/1.1"):        200,
+	}
+	const allowed, other, none = "Origin: https://app.example", "Origin: https://evil.example", "X: y"
+	f := func(configured []string, field, origin string, varies bool) {
+		t.Helper()
+		r := newRig(t, func(s *setup) { s.CORSOrigins = configured })
+		r.upstream.Answer(saying(rawBare("HTTP/1.1 200 OK", "Access-Control-Allow-Origin: *", "access-control-allow-credentials: true",
+			"Access-Control-Expose-Headers: x", "Vary: Accept", "Content-Length: 0")))
+		want := []string{origin}
+		if origin == "" {
+			want = nil
+		}
+		for request, status := range requests {
+			if status == 204 && (origin == "" || field == none) { // only preflights of an allowed origin are answered
+				status = 401
+			}
+			before, after, _ := strings.Cut(request, "Host: a\r\n")
+			for _, request := range []string{before + field + "\r\nHost: a\r\n" + after, strings.TrimSuffix(request, "\r\n") + field + "\r\n\r\n"} {
+				got := r.fetch(t, request)
+				if got.StatusCode != status || !slices.Equal(got.Header.Values("Access-Control-Allow-Origin"), want) ||
+					got.Header.Get("Access-Control-Allow-Credentials") != "" ||
+					strings.Contains(got.Header.Get("Access-Control-Expose-Headers"), "Retry-After") != (want != nil) ||
+					slices.Contains(got.Header.Values("Vary"), "Origin") != varies {
+					t.Errorf("%q: got %d %v, want %d and the origin %q", request, got.StatusCode, got.Header, status, origin)
+				}
+			}
+		}
+	}
+	list := []string{"https://app.example"}
+	f(list, allowed, "https://app.example", true)
+	f(list, other, "", true)
+	f(list, none, "", true)
+	f([]string{"*"}, none, "*", false)
+	f(nil, allowed, "", false)
 }

@@ -1,8 +1,8 @@
 package edge_test
 
 import (
-	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http/httptest"
 	"strings"
@@ -22,45 +22,26 @@ import (
 	"petgate/shared/testkit"
 )
 
-// codeOf is the code of an Error body; "" for an answer of the upstream.
-func codeOf(a answer) string {
-	var body struct {
-		Code   string
-		Status int
-	}
-	if json.Unmarshal([]byte(a.Body), &body) != nil || body.Status != a.Status {
-		return ""
-	}
-	return body.Code
-}
-
 // Every row of the table is provoked over a connection, and has its status, its body, and the headers that every response has.
 func TestEveryRefusal(t *testing.T) {
 	provoked := map[string]bool{}
 	check := func(r *rig, got answer, code string, status int, charged bool) {
 		t.Helper()
 		provoked[code] = true
-		if err := got.checkFields(); err != nil {
-			t.Errorf("%s: %v", code, err)
-		}
-		if codeOf(got) != code || got.Status != status {
-			t.Errorf("got %d %s %s, want %d %s", got.Status, codeOf(got), got.Body, status, code)
-		}
-		if wasCharged := r.admitted.Load() > 0; wasCharged != charged {
-			t.Errorf("%s: charged: %t, want %t", code, wasCharged, charged)
-		}
-		if (status == 429 || code == "invalid_parameter") != strings.Contains(got.Body, `"details":{`) {
-			t.Errorf("%s: details in %s", code, got.Body)
+		got.expect(t, code, fmt.Sprint(status, " ", code))
+		hasDetails := strings.Contains(got.Body, `"details":{`)
+		if wasCharged := r.admitted.Load() > 0; wasCharged != charged || hasDetails != (status == 429 || code == "invalid_parameter") {
+			t.Errorf("%s: charged: %t, want %t; %s", code, wasCharged, charged, got.Body)
 		}
 	}
 	f := func(code string, status int, charged bool, request string, change func(*setup)) {
 		t.Helper()
 		r := newRig(t, change)
-		check(r, r.dial(t).ask(t, request), code, status, charged)
+		check(r, r.ask(t, request), code, status, charged)
 	}
 	answering := func(timeout time.Duration, c func(net.Conn, upstreamRequest) bool) func(*setup) {
 		return func(s *setup) {
-			u := newRawUpstream(t, "tcp", "127.0.0.1:0")
+			u := newRawUpstream(t)
 			u.Answer(c)
 			s.Upstreams, s.UpstreamTimeout = []string{u.URL()}, timeout
 		}
@@ -72,18 +53,18 @@ func TestEveryRefusal(t *testing.T) {
 	f("headers_too_large", 431, false, rawGet(numbered("X-", 200)...), nil)
 	f("missing_api_key", 401, false, rawKey(), nil)
 	f("malformed_api_key", 401, false, rawKey("Authorization: Bearer "+mistyped(token)), nil)
-	f("invalid_api_key", 401, false, rawKey("Authorization: Bearer "+unknownToken), nil)
-	f("too_many_failed_attempts", 429, false, rawKey("Authorization: Bearer "+unknownToken), func(s *setup) {
+	f("invalid_api_key", 401, false, rawBearer(unknownToken), nil)
+	f("too_many_failed_attempts", 429, false, rawBearer(unknownToken), func(s *setup) {
 		s.attempts = func() (authfailures.State, bool) {
 			return authfailures.State{Limit: 120, ResetAt: instant.Of(now) + 60_000, ReleaseAt: instant.Of(now) + 500}, false
 		}
 	})
-	f("address_not_allowed", 403, false, rawKey("Authorization: Bearer "+elsewhereToken), nil)
-	f("tenant_suspended", 403, false, rawKey("Authorization: Bearer "+suspendedToken), nil)
-	f("quota_not_set", 403, false, rawKey("Authorization: Bearer "+limitlessToken), nil)
-	f("key_banned", 429, false, rawKey("Authorization: Bearer "+bannedToken), nil)
+	f("address_not_allowed", 403, false, rawBearer(elsewhereToken), nil)
+	f("tenant_suspended", 403, false, rawBearer(suspendedToken), nil)
+	f("quota_not_set", 403, false, rawBearer(limitlessToken), nil)
+	f("key_banned", 429, false, rawBearer(bannedToken), nil)
 	f("directory_unavailable", 503, false, rawGet(), func(s *setup) { s.isStale = true })
-	f("minute_quota_exceeded", 429, false, rawKey("Authorization: Bearer "+usedUpToken), nil)
+	f("minute_quota_exceeded", 429, false, rawBearer(usedUpToken), nil)
 	f("day_quota_exceeded", 429, false, rawGet(), func(s *setup) {
 		s.take = func(a quotas.Request) (quota.Verdict, error) {
 			return verdict(a.Limits, 1000), nil
@@ -113,7 +94,7 @@ func TestEveryRefusal(t *testing.T) {
 	})
 	f("no_such_route", 404, true, rawTarget("/v1/cats"), nil)
 	f("method_not_allowed", 405, true, rawStart("DELETE /v1/pets HTTP/1.1"), nil)
-	f("insufficient_scope", 403, true, rawBare("POST /v1/pets HTTP/1.1", "Host: a", "Authorization: Bearer "+readerToken), nil)
+	f("insufficient_scope", 403, true, keyless("POST /v1/pets HTTP/1.1", "Authorization: Bearer "+readerToken), nil)
 	f("operation_removed", 410, true, rawTarget("/v1/pets/7"), sunsetAt(now))
 	f("invalid_parameter", 400, true, rawUsage("?since=1w"), nil)
 	f("usage_unavailable", 503, true, rawUsage(""), func(s *setup) {
@@ -152,14 +133,11 @@ func TestEveryRefusal(t *testing.T) {
 		if err := got.checkFields(); err != nil || got.Status == 429 && !strings.Contains(got.Body, `"details":{"policy":"quota-polling","plan":"free","limit":10,"used":10,`) {
 			t.Errorf("%v %s", err, got.Body)
 		}
-		return codeOf(got) == "quota_polling"
+		return got.Code == "quota_polling"
 	})
 
-	// This code needs two requests that wait for the database: TestStatementThatCannotBeRead provokes it.
-	provoked["usage_overloaded"] = true
-
-	// These two codes need a second request: the upstream holds the first one, and the second one finds no room.
-	crowded := func(code string, charged int64, change func(*setup)) {
+	// These codes need a second request: the first one holds the only place.
+	crowded := func(code string, closes bool, change func(*setup)) {
 		t.Helper()
 		provoked[code] = true
 		r := newRig(t, func(s *setup) {
@@ -167,18 +145,34 @@ func TestEveryRefusal(t *testing.T) {
 			change(s)
 		})
 		slow := r.hold(t)
-		slow.send(t, r.dial(t))
-		got := r.dial(t).ask(t, rawGet())
-		if err := got.checkFields(); codeOf(got) != code || got.Status != 503 || err != nil {
-			t.Errorf("got %d %s %v, want 503 %s", got.Status, codeOf(got), err, code)
+		slow.send(t, r.dial(t), rawSlow)
+		got := r.ask(t, rawGet())
+		if got.expect(t, code, "503 "+code); got.Closes != closes {
+			t.Errorf("%s: closes: %t", code, got.Closes)
 		}
-		slow.end(t, 1)
-		if r.admitted.Load() != charged {
+		if slow.end(t, 1); r.admitted.Load() != 1 {
 			t.Errorf("%s: %d were charged", code, r.admitted.Load())
 		}
 	}
-	crowded("overloaded", 1, func(s *setup) { s.ConcurrencyMax = 1 })
-	crowded("upstream_overloaded", 1, func(s *setup) { s.UpstreamConnsMax = 1 })
+	crowded("overloaded", true, func(s *setup) { s.ConcurrencyMax = 1 })
+	crowded("overloaded", true, func(s *setup) { s.ConnectionsMax = 1 })
+	crowded("upstream_overloaded", false, func(s *setup) { s.UpstreamConnsMax = 1 })
+
+	// While one statement waits for the database, its tenant gets no other one, and other requests are served.
+	arrived, released := make(chan bool), make(chan bool)
+	waiting := newRig(t, func(s *setup) {
+		s.statement = func() (keystore.Statement, error) {
+			arrived <- true
+			<-released
+			return oneRow()
+		}
+	})
+	first := waiting.say(t, rawUsage(""))
+	receive(t, arrived, "the database is asked")
+	waiting.ask(t, rawGet()).expect(t, "another request", "200")
+	check(waiting, waiting.ask(t, rawUsage("")), "usage_overloaded", 503, true)
+	close(released)
+	first.next(t).expect(t, "the first statement", "200")
 
 	for _, code := range edge.Codes() {
 		if !provoked[code] {
@@ -187,31 +181,19 @@ func TestEveryRefusal(t *testing.T) {
 	}
 }
 
-// A connection above the maximum gets a refusal if all others are busy.
-func TestConnectionsMax(t *testing.T) {
-	r := newRig(t, func(s *setup) { s.ConnectionsMax, s.UpstreamTimeout = 1, patience })
-	slow := r.hold(t)
-	slow.send(t, r.dial(t))
-	got := r.dial(t).ask(t, "")
-	if err := got.checkFields(); codeOf(got) != "overloaded" || !got.Closes || err != nil {
-		t.Errorf("the second connection: %d %s, closes: %t, %v", got.Status, codeOf(got), got.Closes, err)
-	}
-	slow.end(t, 1)
-}
-
 // A message says what is wrong with the request and what its client has to change. It has nothing of a token.
 func TestMessages(t *testing.T) {
 	client := newRig(t, nil).dial(t)
 	for request, want := range map[string]string{
-		rawKey("Authorization: Bearer " + unknownToken):                           "unknown",
-		rawKey("Authorization: Bearer " + revokedToken):                           "revoked",
-		rawKey("Authorization: Bearer " + expiredToken):                           "expired",
-		rawKey("Authorization: Bearer " + testToken):                              "is a test key",
+		rawBearer(unknownToken):                                                   "unknown",
+		rawBearer(revokedToken):                                                   "revoked",
+		rawBearer(expiredToken):                                                   "expired",
+		rawBearer(testToken):                                                      "is a test key",
 		rawKey(`Authorization: Bearer "` + token + `"`):                           "the API key is in quotes",
 		rawKey("Authorization: Bearer  " + token):                                 "the API key contains a space",
 		rawKey("Authorization: Bearer " + token + "x"):                            "a key has 38 characters after its prefix",
 		rawKey("Authorization: Bearer sk-" + token[4:]):                           "a key begins with ptg_live_",
-		rawKey("Authorization: Bearer " + foreignToken):                           "unknown, and keys of this API begin with ptg_live_",
+		rawBearer(foreignToken):                                                   "unknown, and keys of this API begin with ptg_live_",
 		rawKey("X-Api-Key: " + token):                                             "not read from X-API-Key: send it as Authorization: Bearer",
 		rawKey("Authorization: Basic dXNlcjpwdw=="):                               "Authorization has no Bearer token",
 		rawBare("GET /v1/pets?limit=5&api_key="+token+" HTTP/1.1", "Host: a"):     "not read from the query",
@@ -228,8 +210,8 @@ func TestMessages(t *testing.T) {
 		if !strings.Contains(got.Body, want) || apikey.IsIn([]byte(got.Body)) {
 			t.Errorf("%q: %d %s, want %q", request, got.Status, got.Body, want)
 		}
-		if isInvalid := codeOf(got) == "invalid_api_key"; isInvalid != strings.HasSuffix(got.field("www-authenticate"), `error="invalid_token"`) &&
-			codeOf(got) != "malformed_api_key" {
+		if isInvalid := got.Code == "invalid_api_key"; isInvalid != strings.HasSuffix(got.field("www-authenticate"), `error="invalid_token"`) &&
+			got.Code != "malformed_api_key" {
 			t.Errorf("%q: WWW-Authenticate is %q", request, got.field("www-authenticate"))
 		}
 	}
@@ -270,7 +252,7 @@ func TestFiguresOfAShare(t *testing.T) {
 			return v, nil
 		}
 	})
-	got := r.dial(t).ask(t, rawGet())
+	got := r.ask(t, rawGet())
 	if limit, left, all := got.field("x-ratelimit-limit"), got.field("x-ratelimit-remaining"), got.field("ratelimit"); got.Status != 200 ||
 		limit != "1000" || left != "4" || !strings.Contains(all, `"minute";r=9`) || !strings.Contains(all, `"day";r=4`) {
 		t.Errorf("%d, limit %s, remaining %s, %s", got.Status, limit, left, all)

@@ -22,14 +22,14 @@ func TestAnswers(t *testing.T) {
 	f := func(request, want string, change func(*setup)) {
 		t.Helper()
 		r := newRig(t, change)
-		out, err := r.pipes.play([][]byte{[]byte(request)}, patience)
+		out, err := r.play([]byte(request))
 		must.Do(t, err)
 		want = strings.ReplaceAll(strings.TrimPrefix(want, "\n"), "\n", "\r\n")
 		if got := dateLine.ReplaceAllString(string(out), ""); got != want {
 			t.Errorf("got:\n%s\nwant:\n%s", got, want)
 		}
 	}
-	f(rawTarget("/v1/pets/7")[:len(rawTarget("/v1/pets/7"))-2]+id+"\r\n\r\n", `
+	f(rawStart("GET /v1/pets/7 HTTP/1.1", id), `
 HTTP/1.1 200 OK
 Content-Type: application/json
 Content-Length: 2
@@ -109,8 +109,8 @@ func TestLastStrike(t *testing.T) {
 		{". At most 1 more request before then leads to a ban of the API key", `"strikesUntilBan":1}}`},
 		{". It is banned until Retry-After has passed", `"strikesUntilBan":0,"ban":{"kind":"automatic","endsAt":"2026-06-01T12:01:02Z"}}}`},
 	} {
-		got := client.ask(t, rawKey("Authorization: Bearer "+usedUpToken))
-		if codeOf(got) != "minute_quota_exceeded" || !strings.HasSuffix(got.Body, c.details) || !strings.Contains(got.Body, c.message+`",`) {
+		got := client.ask(t, rawBearer(usedUpToken))
+		if got.Code != "minute_quota_exceeded" || !strings.HasSuffix(got.Body, c.details) || !strings.Contains(got.Body, c.message+`",`) {
 			t.Errorf("%s, want %s and %s", got.Body, c.message, c.details)
 		}
 		elapsed.Add(int64(time.Second))
@@ -119,7 +119,6 @@ func TestLastStrike(t *testing.T) {
 
 // A client that may try again gets Retry-After in seconds, in whichever form the upstream sent it (RFC 9110, section 10.2.3).
 func TestRetryAfterOfTheUpstream(t *testing.T) {
-	now := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 	for said, want := range map[string]string{
 		"Retry-After: 7": "7", "Retry-After: Mon, 01 Jun 2026 12:00:30 GMT": "30", "Retry-After: Mon, 01 Jun 2026 11:00:00 GMT": "1",
 		"Retry-After: soon": "1", "Retry-After: 0": "1", "X: y": "1",

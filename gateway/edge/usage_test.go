@@ -6,14 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
 	"petgate/gateway/directory"
 	"petgate/gateway/quotas"
-	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
+	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -23,7 +21,7 @@ import (
 func TestUsageOfADayIsTheQuotasDay(t *testing.T) {
 	const day = 24 * time.Hour
 	midnight := now.Truncate(day).Add(day)
-	entry := entries[apikey.Sum([]byte(token))]
+	entry := entryOf(token)
 	for _, ahead := range []time.Duration{-3 * time.Second, 3 * time.Second} {
 		var clock atomic.Int64 // the quota's, in ms
 		limits, err := quotas.Open(t.Context(), quotas.Config{Clock: func() time.Time { return time.UnixMilli(clock.Load()) }})
@@ -54,7 +52,7 @@ func TestUsageOfADayIsTheQuotasDay(t *testing.T) {
 			if n%3 == 0 {
 				target = "/v1/none" // charged too
 			}
-			client.ask(t, strings.Replace(rawGet(), "/v1/pets", target, 1))
+			client.ask(t, rawTarget(target))
 			ask := quotas.Request{}
 			ask.Tenant, ask.Limits = entry.Tenant, entry.Limits
 			v := limits.Known(ask).Usages[quota.Day]
@@ -72,8 +70,7 @@ func TestUsageOfADayIsTheQuotasDay(t *testing.T) {
 
 // A key that has ended is named in the access log, and its requests are counted. Its client learns nothing of this.
 func TestEndedKeysAreNamed(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	r := newRig(t, func(s *setup) { s.Metrics = registry })
+	r := newRig(t, nil)
 	client := r.dial(t)
 	for _, c := range []struct {
 		token   string
@@ -82,22 +79,19 @@ func TestEndedKeysAreNamed(t *testing.T) {
 		r.accessLog.Reset()
 		got := client.ask(t, rawKey("Authorization: Bearer "+c.token))
 		testkit.Eventually(t, patience, "the access log has the line", func() bool { return r.accessLog.Len() > 0 })
-		line, key := r.accessLog.String(), entries[apikey.Sum([]byte(c.token))].Key.String()
+		line, key := r.accessLog.String(), entryOf(c.token).Key.String()
 		if strings.Contains(line, `"key":"`+key+`"`) != c.isNamed || strings.Contains(line, `"tenant":"ten_`) != c.isNamed {
 			t.Errorf("the access log has %s", line)
 		}
-		if got.Status != 401 || strings.Contains(got.Body, "ten_") || !strings.Contains(got.field("ratelimit"), "failed-attempts") {
-			t.Errorf("%d %v %s", got.Status, got.Fields, got.Body)
+		got.expect(t, "a key that has ended", "401 invalid_api_key")
+		if strings.Contains(got.Body, "ten_") || !strings.Contains(got.field("ratelimit"), "failed-attempts") {
+			t.Errorf("%v %s", got.Fields, got.Body)
 		}
 	}
-	const name = "petgate_gateway_ended_key_requests_total"
-	want := "# HELP " + name + " Requests with a known key that is revoked, disabled, expired, replaced or of another environment.\n" +
-		"# TYPE " + name + " counter\n"
-	for _, why := range []string{`disabled"} 0`, `expired"} 1`, `other_environment"} 1`, `replaced"} 0`, `revoked"} 1`} {
-		want += name + `{why="` + why + "\n"
-	}
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), name); err != nil {
-		t.Error(err)
+	for why, want := range map[string]float64{"disabled": 0, "expired": 1, "other_environment": 1, "replaced": 0, "revoked": 1} {
+		if got := r.metric(t, "petgate_gateway_ended_key_requests_total", why); got != want {
+			t.Errorf("%s: %v requests are counted, want %v", why, got, want)
+		}
 	}
 }
 
@@ -114,15 +108,15 @@ func TestUsageOfRequests(t *testing.T) {
 		charged, metered   bool
 	}{
 		{rawGet(), "listPets", "ok", true, true},
-		{strings.Replace(rawGet(), "/v1/pets", "/v1/quota", 1), "getQuota", "report", false, false},
+		{rawReport(token), "getQuota", "report", false, false},
 		{rawUsage(""), "getUsage", "ok", true, true},
 		{rawUsage("?by=year"), "getUsage", "invalid_parameter", true, true},
-		{strings.Replace(rawGet(), "/v1/pets", "/v1/none", 1), "", "no_such_route", true, true},
+		{rawTarget("/v1/none"), "", "no_such_route", true, true},
 		{strings.Replace(rawGet(), "GET", "DELETE", 1), "", "method_not_allowed", true, true},
-		{rawKey("Authorization: Bearer " + usedUpToken), "", "minute_quota_exceeded", false, true},
-		{rawKey("Authorization: Bearer " + bannedToken), "", "key_banned", false, false},
-		{rawKey("Authorization: Bearer " + revokedToken), "", "invalid_api_key", false, false},
-		{rawKey("Authorization: Bearer " + testToken), "", "invalid_api_key", false, false},
+		{rawBearer(usedUpToken), "", "minute_quota_exceeded", false, true},
+		{rawBearer(bannedToken), "", "key_banned", false, false},
+		{rawBearer(revokedToken), "", "invalid_api_key", false, false},
+		{rawBearer(testToken), "", "invalid_api_key", false, false},
 	} {
 		counted = nil
 		client.ask(t, want.request)
@@ -141,20 +135,20 @@ func TestRefusalsOfASizeNameTheKey(t *testing.T) {
 		s.ReadTimeout = time.Second
 		s.count = func(u directory.Usage) { counted = append(counted, u) }
 	})
-	known := entries[apikey.Sum([]byte(token))]
+	known := entryOf(token)
 	f := func(code, request string, isNamed bool) {
 		t.Helper()
 		counted = nil
 		r.accessLog.Reset()
-		got := r.dial(t).ask(t, request)
+		got := r.ask(t, request)
 		r.awaitLines(t, 1)
 		limit, isLogged := "120", strings.Contains(r.accessLog.String(), known.Key.String())
 		if isNamed {
 			limit = "60"
 		}
-		if codeOf(got) != code || got.field("x-ratelimit-limit") != limit || isLogged != isNamed || (len(counted) == 1) != isNamed ||
+		if got.Code != code || got.field("x-ratelimit-limit") != limit || isLogged != isNamed || (len(counted) == 1) != isNamed ||
 			isNamed && (counted[0].Tenant != known.Tenant || counted[0].Outcome != code || counted[0].Charged || counted[0].Metered) {
-			t.Errorf("%.80q: got %d %s, limit %s; counted %+v; logged %s", request, got.Status, codeOf(got), got.field("x-ratelimit-limit"), counted, r.accessLog)
+			t.Errorf("%.80q: got %d %s, limit %s; counted %+v; logged %s", request, got.Status, got.Code, got.field("x-ratelimit-limit"), counted, r.accessLog)
 		}
 	}
 	last := func(request string) string { return strings.Replace(request, authorization+"\r\n", "", 1) }
@@ -175,4 +169,36 @@ func TestRefusalsOfASizeNameTheKey(t *testing.T) {
 	f("body_too_large", strings.Replace(tooLarge, authorization, authorization+"\r\n"+authorization, 1), false)
 	f("headers_too_large", rawGet("X: "+repeat("a", 64<<10)), false) // the head does not fit
 	f("bad_request", rawGet("X : y"), false)
+}
+
+func oneRow() (keystore.Statement, error) {
+	return keystore.Statement{Rows: []keystore.StatementRow{{Start: instant.Of(now), Key: id.Key{7}, Outcome: "key_banned", Requests: 3}}}, nil
+}
+
+func rawUsage(query string, fields ...string) string {
+	return rawStart("GET /v1/usage"+query+" HTTP/1.1", fields...)
+}
+
+// A statement is charged like any request, and the service sees nothing of it.
+func TestStatement(t *testing.T) {
+	r := newRig(t, nil)
+	client := r.dial(t)
+	f := func(request string, status int, contentType, want string) {
+		t.Helper()
+		before := r.admitted.Load()
+		got := client.ask(t, request)
+		if err := got.checkFields(); got.Status != status || !strings.Contains(got.Body, want) || got.field("content-type") != contentType ||
+			got.field("x-stability") != "beta" || (got.field("vary") == "Accept") != (status == 200) || err != nil || r.admitted.Load() != before+1 {
+			t.Errorf("%d %v, %d charged, %v\n%s\nwant\n%s", got.Status, got.Fields, r.admitted.Load()-before, err, got.Body, want)
+		}
+	}
+	f(rawUsage(""), 200, "application/json", `"outcome":"key_banned"`)
+	f(rawUsage("", "Accept: text/csv"), 200, "text/csv; charset=utf-8; header=present", ",key_banned,3,")
+	f(strings.Replace(rawUsage(""), "GET", "HEAD", 1), 200, "application/json", "")
+	f(strings.Replace(rawUsage(""), token, readerToken, 1), 403, "application/json", "the API key needs the scope usage:read")
+	f(rawUsage("?by=week"), 400, "application/json", `"details":{"parameter":"by"}`)
+	r.awaitLines(t, 5)
+	if lines := r.accessLog.String(); strings.Count(lines, `"operation":"getUsage"`) != 5 || strings.Count(lines, `"outcome":"ok"`) != 3 || len(r.upstream.Seen()) > 0 {
+		t.Errorf("the upstream got a request, or the access log has %s", lines)
+	}
 }

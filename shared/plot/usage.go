@@ -18,7 +18,6 @@ type Usage struct {
 	Bars   []Bar    // in the order of time
 	Limit  int64    // the most requests that a period admits; 0: none
 	Series []string // names of the counts: Outcomes, or one
-	Noun   string   // what is counted, such as "Requests"; empty: the names of the series say it
 }
 
 // Bar is one period. Its counts are stacked in the order of the series.
@@ -232,11 +231,7 @@ func (u Usage) summary() string {
 			parts = append(parts, humanize.Comma(n)+" "+u.Series[s])
 		}
 	}
-	begin := "From"
-	if u.Noun != "" {
-		begin = u.Noun + " from"
-	}
-	text := fmt.Sprintf("%s %s to %s: %s.", begin, u.Bars[0].Name, u.Bars[len(u.Bars)-1].Name, strings.Join(parts, ", "))
+	text := fmt.Sprintf("From %s to %s: %s.", u.Bars[0].Name, u.Bars[len(u.Bars)-1].Name, strings.Join(parts, ", "))
 	if n, bar := u.highest(); n > 0 {
 		text += fmt.Sprintf(" The highest %s is %s with %s.", u.Period, bar.Name, humanize.Comma(n))
 	}

@@ -54,8 +54,7 @@ func tryDirectory(dir string) error {
 // ofKubernetes are the variables that Kubernetes sets for a service: for one named gateway, GATEWAY_SERVICE_HOST and GATEWAY_PORT_80_TCP.
 var ofKubernetes = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_\w+)$`)
 
-// unknown returns the variables of environ that begin with one of the prefixes and are not settings of the program, or whose names differ
-// from a setting's by one or two characters, or by the product's name in place of the first prefix. It adds that setting.
+// unknown returns the variables of environ that begin with one of the prefixes and are not settings of the program.
 func unknown(settings Program, prefixes, environ []string) (found []string) {
 	p := newParser(settings, CommandLine{})
 	var known []string
@@ -67,39 +66,10 @@ func unknown(settings Program, prefixes, environ []string) (found []string) {
 	}
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
-		hasPrefix := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
-		if slices.Contains(known, name) || ofKubernetes.MatchString(name) {
-			continue
-		}
-		near := slices.IndexFunc(known, func(setting string) bool {
-			return distance(name, setting) <= 2 || name == strings.Replace(setting, prefixes[0], "PETGATE_", 1)
-		})
-		switch {
-		case near >= 0 && len(name) > 6: // a short name is near to many
-			found = append(found, name+" (did you mean "+known[near]+"?)")
-		case slices.ContainsFunc(prefixes, hasPrefix):
+		isOurs := slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+		if isOurs && !slices.Contains(known, name) && !ofKubernetes.MatchString(name) {
 			found = append(found, name)
 		}
 	}
 	return found
-}
-
-// distance is how many characters must be added, removed or replaced to make b of a (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost = 1 + min(diagonal, row[j], row[j+1])
-			}
-			diagonal, row[j+1] = row[j+1], cost
-		}
-	}
-	return row[len(b)]
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 //	service.Settings `embed:"" envprefix:"GATEWAY_"`
 type Settings struct {
 	LogLevel   slog.Level    `env:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"Least severe level to log: debug, info, warn or error."`
-	LogFormat  LogFormat     `env:"LOG_FORMAT" default:"auto" placeholder:"auto|text|json" help:"Format of the logs. auto: text on a terminal, json elsewhere."`
 	DrainDelay time.Duration `env:"DRAIN_DELAY" default:"5s" help:"After SIGTERM, how long connections are still accepted while /readyz fails. Longer than the load balancer takes to notice."`
 	DrainLimit time.Duration `env:"DRAIN_LIMIT" default:"30s" help:"After the drain delay, how long requests in flight may take before they are cut off."`
 	AdminHosts []string      `env:"ADMIN_HOSTS" placeholder:"NAME" help:"Additional host names of the admin port, beside loopback names, its address and this host's name."`
@@ -30,7 +28,6 @@ type Settings struct {
 // BadSettings checks the values.
 func (s *Settings) BadSettings() BadSettings {
 	var bad BadSettings
-	bad.Require(slices.Contains(logFormats, s.LogFormat), "log-format", "use auto, text or json")
 	bad.Require(s.DrainDelay >= 0, "drain-delay", "it must not be negative")
 	bad.Require(s.DrainLimit > 0, "drain-limit", "it must be positive")
 	s.AdminTLS.check(&bad)

@@ -127,8 +127,8 @@ func TestUnknownVariables(t *testing.T) {
 	if names := service.Unknown(&settings{}, []string{"TEST_"}, environ); names != nil {
 		t.Errorf("good variables: %q", names)
 	}
-	names := service.Unknown(&settings{}, []string{"TEST_", "OTHER_"}, append(environ, "TEST_LISTN=hunter2", "TEST_LISTEN_FILE=/x", "TET_BAN_AFTER=1", "PETGATE_LISTEN=1", "PETGATE_TOKEN=1"))
-	if !slices.Equal(names, []string{"OTHER_LISTN", "TEST_LISTN (did you mean TEST_LISTEN?)", "TEST_LISTEN_FILE", "TET_BAN_AFTER (did you mean TEST_BAN_AFTER?)", "PETGATE_LISTEN (did you mean TEST_LISTEN?)"}) {
+	names := service.Unknown(&settings{}, []string{"TEST_", "OTHER_"}, append(environ, "TEST_LISTN=hunter2", "TEST_LISTEN_FILE=/x"))
+	if !slices.Equal(names, []string{"OTHER_LISTN", "TEST_LISTN", "TEST_LISTEN_FILE"}) {
 		t.Errorf("misspelt variables: %q", names)
 	}
 }

@@ -260,16 +260,6 @@ func isUnsure(err error) bool {
 		!(errors.As(err, &dial) && dial.Op == "dial")
 }
 
-// unsureIn returns the error of a result that is unsure, or nil if there is none.
-func unsureIn(results []store.Result) error {
-	for i := range results {
-		if err := results[i].Err; isUnsure(err) {
-			return err
-		}
-	}
-	return nil
-}
-
 func isTimeout(err error) bool {
 	var timeout net.Error
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()

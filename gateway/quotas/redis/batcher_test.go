@@ -14,50 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"petgate/gateway/quotas/store"
+	"petgate/shared/core/id"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
 )
-
-// unnumbered is a store that does not remember batches.
-type unnumbered struct{ memory }
-
-func (s unnumbered) DecideBatch(ctx context.Context, _ int64, demands []store.Demand, results []store.Result) error {
-	return s.Decide(ctx, demands, results)
-}
-
-// A server leaves the cluster. Its batcher ends, with all its goroutines. A request that has found it before is still decided.
-func TestBatcherOfAServerThatLeaves(t *testing.T) {
-	r := newOver(unnumbered{newMemory(quota.Product, time.Now)}, noLedger{})
-	var port atomic.Int32
-	r.servers.cluster = redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
-		return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: fmt.Sprint("127.0.0.1:", port.Load())}}}}, nil
-	}})
-	defer r.servers.cluster.Close()
-	defer r.Close()
-	running := func() int {
-		all := make([]byte, 1<<20)
-		text := string(all[:runtime.Stack(all, true)])
-		return strings.Count(text, "redis.(*stack).calls(") + strings.Count(text, "redis.(*batcher).watch(")
-	}
-	was, q := running(), callOf(tenantNo(1), 60, 100)
-	old := r.batcher(q.Tenant)
-	take := func(used int64) {
-		t.Helper()
-		var v quota.Verdict
-		if outcome := old.take(&q, &v); outcome != Decided || v.Usages[quota.Minute].Used != used {
-			t.Errorf("outcome %d, %+v, want %d used", outcome, v, used)
-		}
-	}
-	take(1)
-	testkit.Eventually(t, 20*time.Second, "it has a batch and watch", func() bool { return running() == was+2 })
-	port.Store(1)
-	r.servers.cluster.ReloadState(background)
-	testkit.Eventually(t, 20*time.Second, "its goroutines end", func() bool { return running() == was })
-	take(2)
-	if n := running() - was; n != 0 || len(r.servers.byMaster) != 0 {
-		t.Errorf("%d goroutines and %d batchers are left", n, len(r.servers.byMaster))
-	}
-}
 
 // storeFunc is a store that decides by a function.
 type storeFunc func(number int64, demands []store.Demand, results []store.Result) error
@@ -70,53 +30,59 @@ func newOver(s Store, l Ledger) *Redis {
 	return New(Config{Rule: quota.Product, Clock: time.Now, Metrics: NewMetrics(nil), Changed: func(bool, error) {}}, s, l)
 }
 
-// answers is a pipeline whose calls end with these errors.
-type answers []error
-
-func (answers) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (answers) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-func (a answers) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(_ context.Context, cmds []redis.Cmder) error {
-		for i, cmd := range cmds {
-			cmd.SetErr(a[i])
-		}
-		return nil
-	}
+// newCluster returns a Redis on a cluster of servers that are never asked. slots says which of them serve which slots.
+func newCluster(t *testing.T, s Store, slots func() []redis.ClusterSlot) *Redis {
+	r := newOver(s, noLedger{})
+	r.servers.cluster = redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+		return slots(), nil
+	}})
+	t.Cleanup(func() {
+		_ = r.Close()
+		_ = r.servers.cluster.Close()
+	})
+	return r
 }
 
-// All calls of a cluster's batch fail. If Redis may have executed one of them, the error of the batch says so, in any order.
-func TestABatchOfWhichNothingIsDecided(t *testing.T) {
-	refused, timeout := reply("OOM"), &net.OpError{Op: "read", Err: context.DeadlineExceeded}
-	f := func(want bool, errs ...error) {
+func slotsFrom(start, end int, port int32) redis.ClusterSlot {
+	return redis.ClusterSlot{Start: start, End: end, Nodes: []redis.ClusterNode{{Addr: fmt.Sprint("127.0.0.1:", port)}}}
+}
+
+// A server leaves the cluster. Its batcher ends, with all its goroutines. A request that has found it before is still decided.
+func TestBatcherOfAServerThatLeaves(t *testing.T) {
+	var port atomic.Int32
+	r := newCluster(t, storeFunc(func(int64, []store.Demand, []store.Result) error { return nil }), func() []redis.ClusterSlot {
+		return []redis.ClusterSlot{slotsFrom(0, 16383, port.Load())}
+	})
+	running := func() int {
+		all := make([]byte, 1<<20)
+		text := string(all[:runtime.Stack(all, true)])
+		return strings.Count(text, "redis.(*stack).calls(") + strings.Count(text, "redis.(*batcher).watch(")
+	}
+	was, q := running(), callOf(tenantNo(1), 60, 100)
+	old := r.batcher(q.Tenant)
+	take := func() {
 		t.Helper()
-		client := redis.NewClient(&redis.Options{})
-		defer client.Close()
-		client.AddHook(answers(errs))
-		s := newScript(client, "petgate:", quota.Product, takeScript)
-		s.cluster = true
-		demands := make([]store.Demand, len(errs))
-		for i := range demands {
-			demands[i] = store.Demand{Request: requestOf(tenantNo(i), 10, 100), Want: 1}
-		}
-		if err := s.DecideBatch(background, 1, demands, make([]store.Result, len(errs))); err == nil || isUnsure(err) != want {
-			t.Errorf("%v: %v, want unsure: %t", errs, err, want)
+		if outcome := old.take(&q, new(quota.Verdict)); outcome != Decided {
+			t.Errorf("outcome %d", outcome)
 		}
 	}
-	f(false, refused, refused)
-	f(true, timeout, timeout)
-	f(true, timeout, refused)
-	f(true, refused, timeout)
+	take()
+	testkit.Eventually(t, 20*time.Second, "it has a batch and watch", func() bool { return running() == was+2 })
+	port.Store(1)
+	r.servers.cluster.ReloadState(background)
+	testkit.Eventually(t, 20*time.Second, "its goroutines end", func() bool { return running() == was })
+	take()
+	if n := running() - was; n != 0 || len(r.servers.byMaster) != 0 {
+		t.Errorf("%d goroutines and %d batchers are left", n, len(r.servers.byMaster))
+	}
 }
 
 // Two of three unanswered batches are sent again, although a slot of the first is served nowhere. Of that batch, only the demand of that
 // slot is kept.
 func TestUnansweredBatchesAreSentAgain(t *testing.T) {
-	records := newMemory(quota.Product, time.Now)
 	var sent []string
 	var fault error = reply("CLUSTERDOWN Hash slot not served")
 	r := newOver(storeFunc(func(number int64, demands []store.Demand, results []store.Result) error {
-		_ = records.Decide(background, demands, results)
 		for i := range demands {
 			sent = append(sent, fmt.Sprint(number, ":", demands[i].Tenant[9]))
 			if demands[i].Tenant == tenantNo(1) {
@@ -148,45 +114,31 @@ func TestUnansweredBatchesAreSentAgain(t *testing.T) {
 // Each master of a cluster has its own clock. The masters' batches alternate, and no clock moves because of another one.
 func TestClocksOfMasters(t *testing.T) {
 	const tenants, ahead = 20, time.Hour
-	master := func(r *Redis, n int) *redis.Client {
-		m, err := r.servers.cluster.MasterForKey(background, "{"+tenantNo(n).String()+"}")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return m
-	}
 	var r *Redis
-	r = newOver(storeFunc(func(_ int64, demands []store.Demand, results []store.Result) error {
+	aheadOf := func(tenant id.Tenant) time.Duration {
+		if r.batcher(tenant) != r.batcher(tenantNo(0)) {
+			return ahead
+		}
+		return 0
+	}
+	r = newCluster(t, storeFunc(func(_ int64, demands []store.Demand, results []store.Result) error {
 		for i := range demands {
-			results[i].Verdict.At = r.now()
-			if r.batcher(demands[i].Tenant) != r.batcher(tenantNo(0)) {
-				results[i].Verdict.At = r.now().Add(ahead)
-			}
+			results[i].Verdict.At = r.now().Add(aheadOf(demands[i].Tenant))
 		}
 		return nil
-	}), noLedger{})
-	r.servers.cluster = redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
-		return []redis.ClusterSlot{
-			{End: 8191, Nodes: []redis.ClusterNode{{Addr: "127.0.0.1:1"}}},
-			{Start: 8192, End: 16383, Nodes: []redis.ClusterNode{{Addr: "127.0.0.1:2"}}},
-		}, nil
-	}})
-	defer r.servers.cluster.Close()
-	defer r.Close()
+	}), func() []redis.ClusterSlot {
+		return []redis.ClusterSlot{slotsFrom(0, 8191, 1), slotsFrom(8192, 16383, 2)}
+	})
 	others := 0
-	for range 3 {
-		for n := range tenants {
-			if _, outcome := r.Take(callOf(tenantNo(n), 60, 100)); outcome != Decided {
-				t.Fatalf("outcome %d", outcome)
-			}
-			want := time.Duration(0)
-			if master(r, n) != master(r, 0) {
-				want = ahead
-				others++
-			}
-			if d := r.Now(tenantNo(n)).Sub(r.now()); (d - want).Abs() > time.Minute {
-				t.Errorf("tenant %d: the clock of its master is ahead by %v, want %v", n, d, want)
-			}
+	for n := range 3 * tenants {
+		tenant := tenantNo(n % tenants)
+		if _, outcome := r.Take(callOf(tenant, 60, 100)); outcome != Decided {
+			t.Fatalf("outcome %d", outcome)
+		}
+		want := aheadOf(tenant)
+		others += int(want / ahead)
+		if d := r.Now(tenant).Sub(r.now()); (d - want).Abs() > time.Minute {
+			t.Errorf("tenant %d: the clock of its master is ahead by %v, want %v", n%tenants, d, want)
 		}
 	}
 	if others == 0 || others == 3*tenants {

@@ -4,142 +4,22 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"petgate/gateway/quotas/store"
-	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit/must"
 )
 
-// remembered says which batches charged each record, as take.lua does.
-type remembered map[store.Name]charged
-
-type charged struct {
-	last, granted int64
-	reports       []int64 // the last 7 batches with unreported requests
-}
-
-// decide lets decide decide the demands that were not decided under this number before.
-func (r remembered) decide(number int64, demands []store.Demand, results []store.Result, decide func([]store.Demand, []store.Result) error) error {
-	asked := slices.Clone(demands)
-	for i := range asked {
-		before := r[asked[i].Name]
-		if before.last == number {
-			asked[i].Want = 0
-		}
-		if before.last == number || slices.Contains(before.reports, number) {
-			asked[i].Unreported = quota.Use{}
-		}
-	}
-	err := decide(asked, results)
-	for i, d := range asked {
-		v, c := &results[i].Verdict, r[d.Name]
-		if c.last == number {
-			v.Granted = c.granted
-			continue
-		}
-		reports := d.Unreported != (quota.Use{})
-		if reports {
-			c.reports = append(c.reports, number)
-			c.reports = c.reports[max(0, len(c.reports)-7):]
-		}
-		if reports || v.Granted > 0 {
-			c.last, c.granted = number, v.Granted
-		}
-		r[d.Name] = c
-	}
-	return err
-}
-
-// The script remembers batches: those of several gateways, new ones and repeated ones, get the answers and charge what remembered says. A
-// key's own record and its tenant's are charged the same, however often a batch is sent.
-func TestBatchesAreRemembered(t *testing.T) {
-	t.Parallel()
-	client, prefix := dialRedis(t)
-	const gateways = 3
-	now := epoch
-	var scripts [gateways]*script
-	fake := remembered{}
-	var wants [gateways]map[int64][2]int64 // by number: a batch that is repeated has the same demands
-	for i := range gateways {
-		scripts[i] = newScript(client, prefix, quota.Product, takeScript)
-		scripts[i].now = func() instant.Millis { return now }
-		wants[i] = map[int64][2]int64{}
-	}
-	records := newMemory(quota.Product, func() time.Time { return now.Time() })
-	seed := rand.Uint64()
-	random := rand.New(rand.NewPCG(seed, 1))
-	last, used, seen := int64(0), [2]int64{}, map[string]int{}
-	for step := range 2000 {
-		gateway, number := random.IntN(gateways), max(1, last-random.Int64N(4))
-		if random.IntN(3) == 0 {
-			number = last + 1
-		}
-		last = max(last, number)
-		want, ok := wants[gateway][number]
-		if !ok {
-			want = [2]int64{random.Int64N(10)}
-			want[1] = want[0]
-			wants[gateway][number] = want
-		}
-		var demands [2]store.Demand
-		for i := range demands {
-			demands[i] = store.Demand{Request: requestOf(tenantNo(1), 20, 1e6), Want: want[i]}
-			if demands[i].Joined = i == 0; i == 0 {
-				demands[i].Key, demands[i].Limits.Minute = id.Key{1}, 15
-			}
-			if want[i] == 3 {
-				demands[i].Unreported = quota.Use{Minute: 1, Day: quota.Period{Ends: int64(now)/86_400_000 + 1, Used: 2}}
-			}
-		}
-		var ofScript, ofFake [2]store.Result
-		if err := scripts[gateway].DecideBatch(background, number, demands[:], ofScript[:]); err != nil {
-			t.Fatal(err)
-		}
-		if err := fake.decide(number*gateways+int64(gateway), demands[:], ofFake[:], func(d []store.Demand, results []store.Result) error {
-			return records.Decide(background, d, results)
-		}); err != nil {
-			t.Fatal(err)
-		}
-		for i := range demands {
-			a, b := ofScript[i], ofFake[i]
-			switch {
-			case ok && a.Verdict.Usages[quota.Day].Used == used[i]:
-				seen["repeated, and not charged"]++
-			case ok:
-				seen["repeated"]++
-			default:
-				seen["new"]++
-			}
-			used[i] = a.Verdict.Usages[quota.Day].Used
-			if a.Err != nil || a.Verdict.Granted != b.Verdict.Granted || a.Verdict.Usages[quota.Day].Used != b.Verdict.Usages[quota.Day].Used {
-				t.Fatalf("seed %d, step %d, batch %d of gateway %d: the script says %+v, the fake %+v", seed, step, number, gateway, a, b)
-			}
-		}
-		if own, whole := ofScript[0].Verdict, ofScript[1].Verdict; own.Usages[quota.Day].Used != whole.Usages[quota.Day].Used || own.Granted != whole.Granted {
-			t.Fatalf("seed %d, step %d: the key's record and its tenant's are charged unlike: %+v, %+v", seed, step, own, whole)
-		}
-		now += instant.Millis(random.IntN(2000))
-	}
-	t.Logf("2000 steps, seed %d: %v", seed, seen)
-	for _, kind := range []string{"new", "repeated", "repeated, and not charged"} {
-		if seen[kind] < 50 {
-			t.Errorf("seed %d: only %d demands were %s", seed, seen[kind], kind)
-		}
-	}
-}
-
 // A record remembers its last batch, and the last seven with unreported requests: these are charged once, whatever is charged in
 // between. It stays small.
 func TestReportsAreRemembered(t *testing.T) {
 	client, prefix := dialRedis(t)
-	d := store.Demand{Request: requestOf(tenantNo(1), 1000, 1000), Want: 1}
+	d := demandOf(tenantNo(1), 1000, 1000)
 	take := func(s *script, d store.Demand) int64 {
 		t.Helper()
 		var results [1]store.Result
@@ -176,7 +56,7 @@ func TestReportsAreRemembered(t *testing.T) {
 func TestRecordsOfOtherVersions(t *testing.T) {
 	client, prefix := dialRedis(t)
 	s := newScript(client, prefix, quota.Product, takeScript)
-	d := store.Demand{Request: requestOf(tenantNo(1), 1000, 1000), Want: 1}
+	d := demandOf(tenantNo(1), 1000, 1000)
 	takeOne(t, s, d)
 	form := client.Get(background, s.keyOf(d)).Val()[:quota.Product.RecordBytes()]
 	for _, more := range []int{0, 7, 20, 500} {

@@ -27,7 +27,7 @@ func TestExplain(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer client.Close()
-		d := []store.Demand{{Request: requestOf(tenantNo(1), 10, 100), Want: 1}}
+		d := []store.Demand{demandOf(tenantNo(1), 10, 100)}
 		return newScript(client, "explain:", quota.Product, takeScript).Decide(background, d, make([]store.Result, 1))
 	}
 	// A Sentinel, and a Redis before 7, do not know the command.

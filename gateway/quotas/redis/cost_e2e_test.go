@@ -33,7 +33,7 @@ func TestWhatACallCostsRedis(t *testing.T) {
 	}{{1, 2.5}, {8, 9}, {64, 55}} {
 		demands, results := make([]store.Demand, c.tenants), make([]store.Result, c.tenants)
 		for i := range demands {
-			demands[i] = store.Demand{Request: requestOf(tenantNo(i), generous.Minute, generous.Day), Want: 1}
+			demands[i] = demandOf(tenantNo(i), generous.Minute, generous.Day)
 		}
 		client.ConfigResetStat(background)
 		for n := range int64(4000) {

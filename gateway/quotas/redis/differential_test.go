@@ -59,7 +59,8 @@ func newPair(client redis.UniversalClient, prefix string, rule quota.Rule, body 
 	return p
 }
 
-// decideByLanes lets Lua decide each demand in a batch of its own. Batches of different tenants are sent at the same time.
+// decideByLanes lets Lua decide each demand in a batch of its own, which is sent twice: the second time, it must get the same verdicts and
+// charge nothing. Batches of different tenants are sent at the same time.
 func (p *pair) decideByLanes(demands []store.Demand, results []store.Result) error {
 	places := map[id.Tenant][]int{}
 	for i, d := range demands {
@@ -77,8 +78,16 @@ func (p *pair) decideByLanes(demands []store.Demand, results []store.Result) err
 				if demands[i].Joined {
 					end++
 				}
-				if err := p.lua.DecideBatch(background, first+int64(i), demands[i:end], results[i:end]); err != nil {
-					return err
+				batch, again := demands[i:end], make([]store.Result, end-i)
+				for _, to := range [][]store.Result{results[i:end], again} {
+					if err := p.lua.DecideBatch(background, first+int64(i), batch, to); err != nil {
+						return err
+					}
+				}
+				for n, once := range results[i:end] {
+					if again[n].Verdict != once.Verdict || again[n].Err != once.Err {
+						return fmt.Errorf("%w for a batch that is sent again (-once +again):\n%s", errDiffers, cmp.Diff(once, again[n]))
+					}
 				}
 			}
 			return nil
@@ -198,6 +207,8 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 		{Month: 200},
 		{Minute: 60, Day: 500, Month: 900},
 		{Day: 90, Month: plan.LimitMax},
+		{Minute: 1<<32 + 5, Day: 1<<32 + 5},
+		{Minute: -1, Day: 10},
 		{},
 	}
 	caps := []plan.Limits{{Minute: 10}, {Minute: 4, Day: 50}, {Day: 200}, {Minute: 500, Day: 5000}}
@@ -355,6 +366,7 @@ func TestDifferential(t *testing.T) {
 	client, prefix := dialRedis(t)
 	seed := rand.Uint64()
 	must.Do(t, compare(client, prefix, takeScript, nil, seed, steps))
+	must.Do(t, compare(dialCluster(t), "differential:", takeScript, nil, seed, steps/10))
 	t.Logf("differential: %d random steps, seed %d: Go and Lua agree in every verdict and every record", steps, seed)
 }
 
@@ -422,6 +434,8 @@ func TestMutants(t *testing.T) {
 		{"only counts grow, whatever is owed", "RECENT_BYTES and unreported == '' and", "RECENT_BYTES and", nil},
 		{"counts beside their place", "ring_bytes + COUNTS_AT", "ring_bytes + COUNTS_AT - 4", nil},
 		{"no slice for retry at the limit", "sum < minute_below and not decided", "sum <= minute_below and not decided", nil},
+		{"a batch is decided again", "if batch ~= NO_BATCH and sub(last, 1, BATCH_BYTES) == batch then", "if false then", nil},
+		{"only counts grow, of a batch that was decided", "and sub(stored, SUMMARY_BYTES + 1, SUMMARY_BYTES + BATCH_BYTES) ~= batch", "", nil},
 		{"a record that never expires", "if day ~= stored_day or ends ~= stored_ends then", "if false then", nil},
 	} {
 		t.Run(m.name, func(t *testing.T) {

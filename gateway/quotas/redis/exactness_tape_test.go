@@ -2,13 +2,11 @@ package redis
 
 import (
 	"bufio"
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"math"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -105,8 +103,11 @@ func (p *tape) serve(rule quota.Rule, client, server net.Conn) {
 	}
 }
 
-// pass sends one command to Redis, notes its decisions and returns the reply.
+// pass sends one command to Redis, notes its decisions and returns the reply. Redis gets one command at a time, of all gateways, so the tape
+// is in its order.
 func (p *tape) pass(rule quota.Rule, raw []byte, command []string, server net.Conn, replies *resp) ([]byte, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if _, err := server.Write(raw); err != nil {
 		return nil, err
 	}
@@ -114,8 +115,6 @@ func (p *tape) pass(rule quota.Rule, raw []byte, command []string, server net.Co
 	if err != nil {
 		return nil, err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if isScript(command) && len(reply) == 1 && replies.raw[0] == '$' {
 		if err := p.note(rule, command, reply[0]); err != nil {
 			p.problems = append(p.problems, err)
@@ -236,13 +235,6 @@ type replayed struct {
 	first, last int64 // instants of Redis
 }
 
-// order sorts decisions as Redis made them. Within a millisecond, the order between tenants does not matter. A tenant's use only
-// grows there, and a refusal does not change it, so its decisions are sorted by use.
-func order(a, b taped) int {
-	return cmp.Or(cmp.Compare(a.verdict.At, b.verdict.At), cmp.Compare(a.key, b.key),
-		cmp.Compare(a.verdict.Usages[quota.Day].Used, b.verdict.Usages[quota.Day].Used), cmp.Compare(b.verdict.Granted, a.verdict.Granted))
-}
-
 // replay makes all decisions of the tape again, in Redis's order and at Redis's instants: once by the pure rule, and once by a
 // naive list of admissions. Each verdict of the rule, and each number that the list grants, must be the same as Redis's.
 func (p *tape) replay(t *testing.T, rule quota.Rule) replayed {
@@ -260,7 +252,6 @@ func (p *tape) replay(t *testing.T, rule quota.Rule) replayed {
 		}
 		return records[d.key], lists[d.key]
 	}
-	slices.SortStableFunc(p.decisions, order)
 	wrong := 0
 	for i, d := range p.decisions {
 		at := d.verdict.At

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"petgate/gateway/quotas/store"
 	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
@@ -48,6 +49,9 @@ func TestExactness(t *testing.T) {
 					case 2:
 						a.Cost = min(minute, []int64{1, 1, 5, 50}[random.IntN(4)])
 						a.Key, a.Cap = id.Key{byte(1 + random.IntN(3))}, plan.Limits{Minute: minute / 2, Day: minute}
+						if _, err := r.Peek(background, store.Demand{Request: a.Own()}); err != nil { // as after an outage
+							t.Error(err)
+						}
 					}
 					v, outcome := r.Take(a)
 					if outcome != Decided {

@@ -1,15 +1,18 @@
 package redis
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"petgate/gateway/quotas/store"
+	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
+	"petgate/shared/testkit/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -44,4 +47,37 @@ func open(t testing.TB, cfg Config) *Redis {
 	r.Start(background)
 	t.Cleanup(func() { _ = r.Close() })
 	return r
+}
+
+// tenantNo is the n-th tenant of a test.
+func tenantNo(n int) id.Tenant { return id.Tenant{8: byte(n >> 8), 9: byte(n)} }
+
+// requestOf returns a request of a tenant under these limits, callOf the same as it asks the quotas, and demandOf a demand for one.
+func requestOf(tenant id.Tenant, minute, day int64) store.Request {
+	return store.Request{Name: store.Name{Tenant: tenant}, Limits: plan.Limits{Minute: minute, Day: day}}
+}
+
+func callOf(tenant id.Tenant, minute, day int64) store.Call {
+	return store.Call{Request: requestOf(tenant, minute, day)}
+}
+
+func demandOf(tenant id.Tenant, minute, day int64) store.Demand {
+	return store.Demand{Request: requestOf(tenant, minute, day), Want: 1}
+}
+
+// epoch is where the clocks of tests start: an ordinary afternoon.
+var epoch = instant.Of(time.Date(2026, 3, 14, 15, 9, 26, 535e6, time.UTC))
+
+// Decide decides without a number.
+func (r *script) Decide(ctx context.Context, demands []store.Demand, results []store.Result) error {
+	return r.DecideBatch(ctx, 0, demands, results)
+}
+
+// takeOne decides one demand.
+func takeOne(t testing.TB, s *script, d store.Demand) quota.Verdict {
+	t.Helper()
+	var results [1]store.Result
+	must.Do(t, s.Decide(background, []store.Demand{d}, results[:]))
+	must.Do(t, results[0].Err)
+	return results[0].Verdict
 }

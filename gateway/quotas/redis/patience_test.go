@@ -86,7 +86,7 @@ func TestSilenceIsNotAskedAgain(t *testing.T) {
 	must.Do(t, err)
 	defer client.Close()
 	s := newScript(client, "petgate:", quota.Product, takeScript)
-	demands := []store.Demand{{Request: requestOf(tenantNo(1), 10, 100), Want: 1}}
+	demands := []store.Demand{demandOf(tenantNo(1), 10, 100)}
 	if err := s.DecideBatch(background, 1, demands, make([]store.Result, 1)); !isTimeout(err) {
 		t.Errorf("the call ended with %v", err)
 	}

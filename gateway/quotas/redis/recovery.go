@@ -81,7 +81,7 @@ func (b *batcher) sendAgain() error {
 		err := b.redis.store.DecideBatch(b.redis.closing, u.number, u.demands, results)
 		again := unanswered{number: u.number}
 		for i := range results {
-			cause := cmp.Or(err, results[i].Err)
+			cause := cmp.Or(results[i].Err, err)
 			if cause == nil || errors.Is(cause, store.ErrRecord) { // a record that is unusable has lost what was charged
 				b.settle(u.number, u.demands[i:i+1], results[i:i+1], nil, beganAt)
 				continue
@@ -140,10 +140,7 @@ func (b *batcher) settle(number int64, demands []store.Demand, results []store.R
 	endedAt := b.redis.now()
 	var lost []store.Demand
 	for i := range demands {
-		d, v, cause := &demands[i], &results[i].Verdict, err
-		if err == nil {
-			cause = results[i].Err
-		}
+		d, v, cause := &demands[i], &results[i].Verdict, cmp.Or(results[i].Err, err)
 		if results[i].Lost {
 			select {
 			case b.losses <- struct{}{}:

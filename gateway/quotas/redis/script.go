@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -133,7 +132,7 @@ const attemptsMax = 3
 
 // DecideBatch implements Store. On a cluster, a result may also have an error because the tenant's own node could not be
 // reached, or because no node serves its slot: that error does not wrap store.ErrRecord, and the results of other tenants are
-// valid. If no node could be reached, DecideBatch returns one of the errors: one that is unsure, if there is one.
+// valid. If no node could be reached, DecideBatch returns one of the errors.
 func (r *script) DecideBatch(ctx context.Context, number int64, demands []store.Demand, results []store.Result) error {
 	if len(demands) == 0 {
 		return nil
@@ -161,7 +160,7 @@ func (r *script) DecideBatch(ctx context.Context, number int64, demands []store.
 		}
 	}
 	if failed == len(t.calls) {
-		return cmp.Or(unsureIn(results), results[0].Err)
+		return results[0].Err
 	}
 	return nil
 }

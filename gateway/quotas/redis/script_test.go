@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"petgate/gateway/quotas/store"
-	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -40,8 +39,7 @@ func dialServer(t testing.TB, s *testkit.Server) *redis.Client {
 func TestSpoiledRecord(t *testing.T) {
 	client, prefix := dialRedis(t)
 	s := newScript(client, prefix, quota.Product, takeScript)
-	good := store.Demand{Request: requestOf(tenantNo(1), 10, 100), Want: 1}
-	spoiled := store.Demand{Request: requestOf(tenantNo(2), 10, 100), Want: 1}
+	good, spoiled := demandOf(tenantNo(1), 10, 100), demandOf(tenantNo(2), 10, 100)
 	key := s.keyOf(spoiled)
 	takeOne(t, s, spoiled)
 	form := client.Get(background, key).Val()
@@ -91,43 +89,37 @@ func TestSpoiledRecord(t *testing.T) {
 
 func (r *script) keyOf(d store.Demand) string { return string(r.appendKey(nil, &d.Name)) }
 
-// Redis may forget the function at any time. The next decision then sends it, and is made only once.
+// demandsOfMany are of tenants on all nodes of a cluster.
+func demandsOfMany() ([]store.Demand, []store.Result) {
+	demands := make([]store.Demand, 32)
+	for i := range demands {
+		demands[i] = demandOf(tenantNo(i), 10, 100)
+	}
+	return demands, make([]store.Result, len(demands))
+}
+
+// Redis may forget the function at any time, also one node of a cluster. The next decision then sends it, and is made only once.
 func TestLostFunction(t *testing.T) {
 	t.Parallel()
-	server := testkit.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
-	client := dialServer(t, server)
-	s := newScript(client, "lost:", quota.Product, takeScript)
-	d := store.Demand{Request: requestOf(tenantNo(1), 100, 1000), Want: 1}
-	used := int64(0)
-	next := func(after string) {
-		t.Helper()
-		for range 2 {
-			used++
-			client.ConfigResetStat(background)
-			if v := takeOne(t, s, d); v.Granted != 1 || v.Usages[quota.Day].Used != used {
-				t.Fatalf("after %s: %+v, want %d used", after, v, used)
+	for name, client := range map[string]redis.UniversalClient{"single": dialServer(t, testkit.StartRedis(t)), "cluster": dialCluster(t)} {
+		s := newScript(client, "lost:", quota.Product, takeScript)
+		demands, results := demandsOfMany()
+		for used, nodes := range []int64{0, 3, 0, 1} {
+			var flushed atomic.Int64
+			must.Do(t, onMasters(background, client, func(ctx context.Context, node *redis.Client) error {
+				if flushed.Add(1) <= nodes {
+					return node.FunctionFlush(ctx).Err()
+				}
+				return nil
+			}))
+			must.Do(t, s.Decide(background, demands, results))
+			for i, r := range results {
+				if r.Err != nil || r.Verdict.Usages[quota.Day].Used != int64(used)+1 {
+					t.Fatalf("%s, decision %d on demand %d: %+v", name, used+1, i, r)
+				}
 			}
 		}
-		if info := client.Info(background, "commandstats").Val(); !strings.Contains(info, "cmdstat_fcall:calls=1,") || strings.Contains(info, "cmdstat_function") {
-			t.Errorf("after %s, the second decision is not one call:\n%s", after, info)
-		}
 	}
-	next("nothing at all")
-	must.Do(t, client.FunctionFlush(background).Err())
-	next("a flush")
-	must.Do(t, client.FunctionFlush(background).Err())
-	must.Do(t, s.load(background))
-	next("load")
-	server.Stop(t)
-	var results [1]store.Result
-	if err := s.Decide(background, []store.Demand{d}, results[:]); err == nil || errors.Is(err, store.ErrRecord) {
-		t.Errorf("decide without a server = %v, want an error of the trip", err)
-	}
-	server.Start(t)
-	next("a restart")
-	must.Do(t, client.FlushAll(background).Err())
-	d.Known.Day = quota.Period{Ends: int64(instant.Of(time.Now())/86_400_000) + 1, Used: used}
-	next("FLUSHALL, told of the day's use")
 }
 
 // Each version has a library of its own, and versions decide on the same records.
@@ -135,7 +127,7 @@ func TestVersionsShareARedis(t *testing.T) {
 	client, prefix := dialRedis(t)
 	older, newer := newScript(client, prefix, quota.Product, takeScript+"\n"), newScript(client, prefix, quota.Product, takeScript)
 	for n, s := range []*script{newer, older, newer, older} {
-		if v := takeOne(t, s, demandOf(tenantNo(1), 100, 1000, 1)); v.Usages[quota.Day].Used != int64(n)+1 {
+		if v := takeOne(t, s, demandOf(tenantNo(1), 100, 1000)); v.Usages[quota.Day].Used != int64(n)+1 {
 			t.Errorf("decision %d: %+v", n+1, v)
 		}
 	}
@@ -146,86 +138,22 @@ func TestServerThatCannotWrite(t *testing.T) {
 	t.Parallel()
 	client := dialServer(t, testkit.StartRedis(t))
 	s := newScript(client, "full:", quota.Product, takeScript)
-	demands := []store.Demand{{Request: requestOf(tenantNo(1), 10, 100), Want: 1}, {Request: requestOf(tenantNo(2), 10, 100), Want: 1}}
-	results := make([]store.Result, len(demands))
-	configure := func(name, value string) func() error {
-		return func() error { return client.ConfigSet(background, name, value).Err() }
-	}
-	follow := func(host, port string) func() error {
-		return func() error { return client.ReplicaOf(background, host, port).Err() }
-	}
-	used := int64(0)
-	for _, c := range []struct {
-		name, want string
-		set, unset func() error
-	}{
-		{"out of memory", "OOM", configure("maxmemory", "1"), configure("maxmemory", "0")},
-		{"a replica", "READONLY", follow("127.0.0.1", "1"), follow("no", "one")},
-		{
-			"too few replicas", "NOREPLICAS",
-			configure("min-replicas-to-write", "1"), configure("min-replicas-to-write", "0"),
-		},
+	demands, results := demandsOfMany()
+	for want, c := range map[string]struct{ set, unset []any }{
+		"OOM":        {[]any{"CONFIG", "SET", "maxmemory", 1}, []any{"CONFIG", "SET", "maxmemory", 0}},
+		"READONLY":   {[]any{"REPLICAOF", "127.0.0.1", 1}, []any{"REPLICAOF", "NO", "ONE"}},
+		"NOREPLICAS": {[]any{"CONFIG", "SET", "min-replicas-to-write", 1}, []any{"CONFIG", "SET", "min-replicas-to-write", 0}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			for _, d := range demands {
-				takeOne(t, s, d)
-			}
-			used++
-			must.Do(t, c.set())
-			if err := s.Decide(background, demands, results); err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("decide = %v, want an error with %s", err, c.want)
-			}
-			must.Do(t, c.unset())
-			for _, d := range demands {
-				d.Want = 0
-				if v := takeOne(t, s, d); v.Usages[quota.Day].Used != used {
-					t.Errorf("%d used, want %d: the failed trip charged", v.Usages[quota.Day].Used, used)
-				}
-			}
-		})
-	}
-}
-
-// On a cluster, every tenant has a call of its own. A node that has lost the function gets it again, and a spoiled record is an error
-// of its own tenant only.
-func TestClusterNodesLoseTheFunction(t *testing.T) {
-	t.Parallel()
-	client := dialCluster(t)
-	s := newScript(client, "node:", quota.Product, takeScript)
-	demands, results := clusterDemands()
-	decide := func(after string, used int64, spoiled int) {
-		t.Helper()
-		must.Do(t, s.Decide(background, demands, results))
-		for i, r := range results {
-			if errors.Is(r.Err, store.ErrRecord) != (i == spoiled) || r.Err == nil && r.Verdict.Usages[quota.Day].Used != used {
-				t.Fatalf("after %s, demand %d: %+v", after, i, r)
-			}
+		before := takeOne(t, s, demands[0]).Usages[quota.Day].Used
+		must.Do(t, client.Do(background, c.set...).Err())
+		if err := s.Decide(background, demands, results); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("decide = %v, want an error with %s", err, want)
+		}
+		must.Do(t, client.Do(background, c.unset...).Err())
+		if used := takeOne(t, s, demands[0]).Usages[quota.Day].Used; used != before+1 {
+			t.Errorf("%s: %d used, want %d: the failed trip charged", want, used, before+1)
 		}
 	}
-	decide("nothing at all", 1, -1)
-	must.Do(t, s.load(background))
-	decide("load", 2, -1)
-	if err := client.ForEachMaster(background, func(ctx context.Context, node *redis.Client) error {
-		return node.FunctionFlush(ctx).Err()
-	}); err != nil {
-		t.Fatal(err)
-	}
-	decide("FUNCTION FLUSH on every node", 3, -1)
-	one, err := client.MasterForKey(background, s.keyOf(demands[0]))
-	must.Do(t, err)
-	must.Do(t, one.FunctionFlush(background).Err())
-	decide("FUNCTION FLUSH on one node", 4, -1)
-	must.Do(t, client.Set(background, s.keyOf(demands[3]), "spoiled", 0).Err())
-	decide("spoiling a record", 5, 3)
-}
-
-func clusterDemands() ([]store.Demand, []store.Result) {
-	const n = 32
-	demands := make([]store.Demand, n)
-	for i := range demands {
-		demands[i] = store.Demand{Request: requestOf(tenantNo(i), 10, 100), Want: 1}
-	}
-	return demands, make([]store.Result, n)
 }
 
 // If one node of a cluster is lost, its tenants get an error. The verdicts of all other tenants are valid.
@@ -233,38 +161,26 @@ func TestClusterNodeLost(t *testing.T) {
 	t.Parallel()
 	client := dialCluster(t)
 	s := newScript(client, "node:", quota.Product, takeScript)
-	demands, results := clusterDemands()
+	demands, results := demandsOfMany()
 	must.Do(t, s.Decide(background, demands, results))
 	// Without this, the rest of the cluster would stop too as soon as it finds the node missing.
-	if err := client.ForEachMaster(background, func(ctx context.Context, node *redis.Client) error {
+	must.Do(t, client.ForEachMaster(background, func(ctx context.Context, node *redis.Client) error {
 		return node.ConfigSet(ctx, "cluster-require-full-coverage", "no").Err()
-	}); err != nil {
-		t.Fatal(err)
-	}
-	lost, err := client.MasterForKey(background, s.keyOf(demands[0]))
-	must.Do(t, err)
-	onLost := make([]bool, len(demands))
+	}))
+	nodes := make([]*redis.Client, len(demands))
 	for i := range demands {
-		node, err := client.MasterForKey(background, s.keyOf(demands[i]))
-		must.Do(t, err)
-		onLost[i] = node.Options().Addr == lost.Options().Addr
+		nodes[i] = must.Get[*redis.Client](t)(client.MasterForKey(background, s.keyOf(demands[i])))
 	}
-	lost.ShutdownNoSave(background)
+	nodes[0].ShutdownNoSave(background)
 	if err := s.Decide(background, demands, results); err != nil {
 		t.Fatalf("decide = %v, want each tenant's own error", err)
 	}
 	for i, r := range results {
-		if (r.Err != nil) != onLost[i] || errors.Is(r.Err, store.ErrRecord) || r.Err == nil && r.Verdict.Usages[quota.Day].Used != 2 {
-			t.Errorf("demand %d, whose node is lost: %v: %+v", i, onLost[i], r)
+		if isLost := nodes[i] == nodes[0]; (r.Err != nil) != isLost || errors.Is(r.Err, store.ErrRecord) || !isLost && r.Verdict.Usages[quota.Day].Used != 2 {
+			t.Errorf("demand %d, whose node is lost: %v: %+v", i, isLost, r)
 		}
 	}
-	for i := range demands {
-		if onLost[i] {
-			err := s.Decide(background, demands[i:i+1], results[:1])
-			if err == nil {
-				t.Error("decide tells of no error though it could decide nothing")
-			}
-			break
-		}
+	if s.Decide(background, demands[:1], results[:1]) == nil {
+		t.Error("decide tells of no error though it could decide nothing")
 	}
 }

@@ -6,9 +6,8 @@ import "iter"
 // a call needs more, and the runtime hardly ever halves it again: so one deep call costs memory for as long as the goroutine lives.
 // Requests whose goroutines lead a batch now and then share a few stacks.
 //
-// The switch to that goroutine
-// and back does not use the scheduler: no other thread wakes up. One goroutine at a time may use a stack,
-// and it must not have locked its thread (package iter).
+// The switch to that goroutine and back does not use the scheduler: no other thread wakes up. One goroutine at a time may use a
+// stack, and it must not have locked its thread (package iter).
 type stack struct {
 	f    func()
 	next func() (struct{}, bool) // runs f once; nil: there is no goroutine
@@ -18,15 +17,12 @@ type stack struct {
 // newStack returns a stack for f. Its goroutine begins with the first run.
 func newStack(f func()) *stack { return &stack{f: f} }
 
-// run calls f and waits for its end. If f panics, so does run.
+// run calls f and waits for its end.
 func (s *stack) run() {
-	next := s.next
-	if next == nil {
-		next, s.stop = iter.Pull(s.calls)
+	if s.next == nil {
+		s.next, s.stop = iter.Pull(s.calls)
 	}
-	s.next = nil // it stays so if f panics, which ends the goroutine
-	next()
-	s.next = next
+	s.next()
 }
 
 // calls is a sequence with one element for each call of f.

@@ -24,27 +24,3 @@ func TestStackRuns(t *testing.T) {
 	}
 	s.close()
 }
-
-func TestAStackPassesAPanicOn(t *testing.T) {
-	fails := true
-	ran := 0
-	s := newStack(func() {
-		if ran++; fails {
-			panic("planted")
-		}
-	})
-	defer s.close()
-	func() {
-		defer func() {
-			if got := recover(); got != "planted" {
-				t.Errorf("run panics with %v", got)
-			}
-		}()
-		s.run()
-	}()
-	s.close()
-	fails = false
-	if s.run(); ran != 2 {
-		t.Errorf("after a panic, the function has run %d times, want 2", ran)
-	}
-}

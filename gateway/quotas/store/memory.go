@@ -23,8 +23,9 @@ type Memory struct {
 
 type kept struct {
 	quota.Record
-	changed uint64 // the era of the last change
-	isNew   bool   // it is not in the map yet
+	changed   uint64         // the era of the last change
+	monthEnds instant.Millis // as of the last change
+	isNew     bool           // it is not in the map yet
 }
 
 // NewMemory returns an empty store that decides by this rule and clock.
@@ -64,13 +65,15 @@ func (m *Memory) record(s *sharded.Shard[Name, *kept], d *Demand) *kept {
 	return &kept{isNew: true}
 }
 
-// keep keeps a record that counts something. It need not be saved if the demand only read it.
+// keep keeps a record that counts something. It need not be saved if the demand only read it. A limit of the month that is new begins a
+// month, also if it refuses at once.
 func (m *Memory) keep(s *sharded.Shard[Name, *kept], d *Demand, rec *kept, v *quota.Verdict) {
 	if rec.isNew && rec.IsUnused() {
 		return
 	}
-	if rec.isNew || v.Granted > 0 || d.Unreported != (quota.Use{}) || d.Known != (quota.Use{}) {
-		rec.changed = m.era.Load()
+	monthEnds := v.Usages[quota.Month].ResetAt
+	if rec.isNew || v.Granted > 0 || d.Unreported != (quota.Use{}) || d.Known != (quota.Use{}) || monthEnds != rec.monthEnds {
+		rec.changed, rec.monthEnds = m.era.Load(), monthEnds
 	}
 	if rec.isNew {
 		rec.isNew = false

@@ -73,6 +73,27 @@ func TestDumpAndLoad(t *testing.T) {
 	}
 }
 
+// A limit of the month that is new refuses until the month is over, also after a restart on a later day.
+func TestRefusalByANewMonthIsSaved(t *testing.T) {
+	for _, want := range []int64{0, 1} {
+		before, now := newStoppedMemory()
+		d := Demand{Request: request(tenant(1), 10, 20), Want: 3}
+		take(t, before, d)
+		saved, mark := before.Dump(0)
+		d.Limits.Month, d.Want = 3, want
+		refused := take(t, before, d)
+		promised := refused.RetryAt()
+		changed, _ := before.Dump(mark)
+
+		after, later := newStoppedMemory()
+		must.Do(t, after.Load(append(saved, changed...)))
+		d.Want = 1
+		if *later = promised - 1; promised < *now+86_400_000 || take(t, after, d).Granted != 0 {
+			t.Errorf("asked for %d, then admitted before %d, which was promised", want, promised)
+		}
+	}
+}
+
 func TestLoadSkipsWhatItCannotUse(t *testing.T) {
 	m, now := newStoppedMemory()
 	take(t, m, Demand{Request: request(tenant(1), 10, 20), Want: 1})

@@ -44,6 +44,11 @@ func (r row) costing(units int64) row {
 	return r
 }
 
+func (r row) monthly(limit int64) row {
+	r.demand.Limits.Month = limit
+	return r
+}
+
 func (r row) gives(granted, minute, day int64, reset, release, retryMinute, retryAt instant.Millis) row {
 	r.granted, r.minute, r.day = granted, minute, day
 	r.reset, r.release, r.retryMinute, r.retryAt = reset, release, retryMinute, retryAt
@@ -115,6 +120,12 @@ func TestTake(t *testing.T) {
 		at(10_000, 9, 9, 9).merging(4, 0, 6).gives(3, 7, 9, 15_000, 15_000, 0, 60_000),
 		at(11_000, 9, 9, 1).merging(40, 1, 60).gives(0, 47, 9, 16_000, 15_000, 16_000, 60_000),
 		at(60_000, 9, 9, 1).knowing(1, 3).merging(0, 1, 2).gives(1, 1, 6, 65_000, 65_000, 0, 0),
+	)
+	f("a month counts from the day on which it is set, also if nothing is asked for then",
+		at(10_000, 9, 9, 5).gives(5, 5, 5, 15_000, 15_000, 0, 0),
+		at(60_000, 9, 9, 2).gives(2, 2, 2, 65_000, 65_000, 0, 0),
+		at(61_000, 9, 9, 0).monthly(4).gives(0, 2, 2, 65_000, 65_000, 0, 0),
+		at(120_000, 9, 9, 9).monthly(4).gives(2, 2, 2, 125_000, 125_000, 0, 31*60_000),
 	)
 }
 

@@ -1,0 +1,173 @@
+package edge_test
+
+import (
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"petgate/gateway/directory"
+	"petgate/gateway/quotas"
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/quota"
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
+)
+
+// A stage that panics costs its own exchange: a 500 by the contract and one line in each log. Everyone else is served.
+func TestPanic(t *testing.T) {
+	for name, request := range map[string]string{
+		"lookup": rawGet(), "fresh": rawGet(), "fail": rawBearer(unknownToken), "take": rawGet(), "known": rawBearer(suspendedToken),
+		"attempts": rawKey(), // while the response is written
+		"clock":    rawGet(), "statement": rawUsage(""), "count": rawGet(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var broken atomic.Bool
+			broken.Store(true)
+			r := newFaultRig(t, func(s *setup) {
+				s.fails = func(dependency string) {
+					if dependency == name && broken.Load() {
+						panic("planted")
+					}
+				}
+				clock := s.Clock
+				s.Clock = func() time.Time { s.fails("clock"); return clock() }
+			})
+			got := r.ask(t, request)
+			if err := got.refusal(); err != nil {
+				t.Error(err)
+			}
+			if name != "count" {
+				got.expect(t, name, "500 internal")
+			}
+			r.awaitLines(t, 1)
+			if !strings.Contains(r.log.String(), "planted") {
+				t.Errorf("the log does not tell of it: %s", r.log)
+			}
+			broken.Store(false)
+			for range 3 {
+				r.ask(t, rawGet()).expect(t, "afterwards", "200")
+			}
+		})
+	}
+}
+
+// However a request with a body ends, its memory, its slot and its connection are given back, and the upstream saw exactly the
+// admitted requests.
+func TestEverythingIsGivenBack(t *testing.T) {
+	r := newRig(t, func(s *setup) {
+		s.ReadTimeout, s.IdleTimeout, s.BodyBytesMax = 200*time.Millisecond, 200*time.Millisecond, 1<<20
+	})
+	length := rawPost("Content-Length: 60000")
+	chunks := rawPost("Transfer-Encoding: chunked") + "ea60\r\n"
+	for name, start := range map[string]string{
+		"ends early":        length + repeat("a", 100),
+		"ends late":         length + repeat("a", 50_000),
+		"complete":          length + repeat("a", 60_000),
+		"pipelined":         length + repeat("a", 60_000) + length + repeat("a", 60_000) + rawGet() + length,
+		"ends in a chunk":   chunks + repeat("a", 50_000),
+		"longer than chunk": chunks + repeat("a", 60_005),
+		"past the maximum":  chunks + repeat("a", 60_000) + "\r\nffffff\r\n",
+		"bad trailer":       chunks + repeat("a", 60_000) + "\r\n0\r\nHost: b\r\n\r\n",
+		"continue":          rawPost("Content-Length: 60000", "Expect: 100-continue"),
+		"no key":            keyless("POST /v1/pets HTTP/1.1", "Content-Length: 60000") + repeat("a", 40_000),
+	} {
+		for _, hangs := range []bool{false, true} {
+			c, err := net.Dial("tcp", r.address)
+			must.Do(t, err)
+			_ = c.SetDeadline(time.Now().Add(patience))
+			if _, err := io.WriteString(c, start); err != nil {
+				t.Logf("%s: %v", name, err) // the request was refused before all of it was sent
+			}
+			if hangs {
+				defer c.Close()
+			} else {
+				_ = c.Close()
+			}
+		}
+	}
+	testkit.Eventually(t, patience, "nothing held", func() bool {
+		return r.admitted.Load() > 0 && r.metric(t, "petgate_gateway_requests_in_flight")+
+			r.metric(t, "petgate_gateway_connections")+r.metric(t, "petgate_gateway_body_bytes") == 0
+	})
+	if seen, admitted := len(r.upstream.Seen()), int(r.admitted.Load()); seen != admitted || seen == 0 {
+		t.Errorf("%d requests were admitted, and the upstream saw %d", admitted, seen)
+	}
+}
+
+type change struct {
+	change func(e *directory.Entry) (isKnown bool)
+	want   string
+}
+
+// lookup finds keys, which have the change once it is made.
+func (c change) lookup(isMade *atomic.Bool) func(apikey.Hash) (directory.Entry, bool) {
+	return func(h apikey.Hash) (directory.Entry, bool) {
+		e, found := entries[h]
+		if found && isMade.Load() {
+			found = c.change(&e)
+		}
+		return e, found
+	}
+}
+
+// changes are what an operator may do to a key while its request is under way, and what the request gets.
+var changes = map[string]change{
+	"revoked":   {func(e *directory.Entry) bool { e.RevokedAt = instant.Of(now); return true }, "401 invalid_api_key"},
+	"rotated":   {func(e *directory.Entry) bool { e.GraceEndsAt = instant.Of(now); return true }, "401 invalid_api_key"},
+	"suspended": {func(e *directory.Entry) bool { e.Suspended = true; return true }, "403 tenant_suspended"},
+	"banned":    {func(e *directory.Entry) bool { e.BannedUntil = instant.Of(now.Add(time.Hour)); return true }, "429 key_banned"},
+	"deleted":   {func(e *directory.Entry) bool { *e = directory.Entry{}; return false }, "401 invalid_api_key"},
+}
+
+// A change that is confirmed while a body arrives, or while the quota is asked for more than a second, holds for the request. It is not sent,
+// and charged only if the quota was asked before. If a part of a long body has been sent, the upstream gets no end of the request.
+func TestChangeWhileARequestIsUnderWay(t *testing.T) {
+	f := func(when, start, rest string, charged int64, hasBegun func(*rig, *rawClient) bool) {
+		for name, c := range changes {
+			t.Run(when+", "+name, func(t *testing.T) {
+				t.Parallel()
+				var isMade atomic.Bool
+				r := newStreamRig(t, func(s *setup) {
+					s.lookup = c.lookup(&isMade)
+					take := s.take
+					s.take = func(a quotas.Request) (quota.Verdict, error) {
+						defer func() {
+							if rest == "" {
+								time.Sleep(1100 * time.Millisecond) // a slow Redis
+							}
+						}()
+						return take(a)
+					}
+				})
+				client := r.say(t, start)
+				testkit.Eventually(t, patience, "the request is under way", func() bool { return hasBegun(r, client) })
+				isMade.Store(true)
+				client.send(rest)
+				got := client.next(t)
+				got.expect(t, when, c.want)
+				if seen := r.upstream.Seen(); len(seen) > 0 || r.admitted.Load() != charged || len(rest) > bodyMax && !got.Closes {
+					t.Errorf("the upstream saw %q, %d were charged, the connection closes: %t", texts(seen), r.admitted.Load(), got.Closes)
+				}
+			})
+		}
+	}
+	length, chunked := rawPost("Content-Length: 30000"), rawPost("Transfer-Encoding: chunked")
+	isRead := func(r *rig, _ *rawClient) bool { return r.metric(t, "petgate_gateway_body_bytes") > 16<<10 } // more than without a key
+	f("a length", length+repeat("a", 20_000), repeat("a", 10_000), 0, isRead)
+	f("chunks", chunked+chunksOf(repeat("a", 20_000), 20_000), chunksOf(repeat("a", 10_000), 10_000)+"0\r\n\r\n", 0, isRead)
+
+	isWanted := func(_ *rig, c *rawClient) bool { _, err := c.in.Peek(len("HTTP/1.1 100")); return err == nil }
+	f("an expected length", rawPost("Content-Length: 5", "Expect: 100-continue"), "hello", 0, isWanted)
+	f("expected chunks", rawPost("Transfer-Encoding: chunked", "Expect: 100-continue"), helloChunks, 0, isWanted)
+
+	f("the quota is asked", rawGet(), "", 1, func(r *rig, _ *rawClient) bool { return r.takes.Load() == 1 })
+
+	isSent := func(r *rig, _ *rawClient) bool { return r.upstream.Dials() == 1 }
+	half, rest := repeat("a", streamed/2), repeat("a", streamed-streamed/2)
+	f("a long length", rawPost("Content-Length: "+decimal(streamed))+half, rest, 1, isSent)
+	f("long chunks", chunked+chunksOf(half, 10_000), chunksOf(rest, 10_000)+"0\r\n\r\n", 1, isSent)
+}
