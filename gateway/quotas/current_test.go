@@ -2,7 +2,6 @@ package quotas
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,15 +11,20 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// Current asks Redis at most once a second. After a decision of this gateway, Current does not ask
-// for a second either. Current charges nothing.
+// Current asks Redis at most once a second, and not within a second after a decision of this gateway. It charges nothing. If it finds that
+// nothing is left, requests are refused without another call. If Redis has no figures of a tenant, Current returns those on which this
+// gateway decides.
 func TestCurrentAsksOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := newMemory(quota.Product, time.Now)
-		calls := 0
+		calls, isDamaged := 0, false
 		here := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 			calls++
 			time.Sleep(time.Millisecond) // of the test's clock
+			if isDamaged {
+				results[0].Err = store.ErrRecord
+				return nil
+			}
 			return records.Decide(ctx, demands, results)
 		})
 		elsewhere := newFake(t, Config{}, records.Decide)
@@ -52,6 +56,14 @@ func TestCurrentAsksOnceASecond(t *testing.T) {
 		current("after a refusal", 50, 0, 5)
 		time.Sleep(time.Second)
 		current("when the refusal is forgotten", 1, 1, 5)
+		if n := takeAll(t, here, ask, 10); n != 0 || calls != 1 {
+			t.Errorf("%d admitted and %d calls, after Current found that nothing is left", n, calls)
+		}
+		for _, isDamaged = range []bool{true, false} {
+			if v, err := here.Current(asking(2, 5)); err != nil || v.Degraded != isDamaged {
+				t.Errorf("the record is damaged: %t: %+v, %v", isDamaged, v, err)
+			}
+		}
 	})
 }
 
@@ -110,43 +122,6 @@ func TestCurrentOvertakesARequest(t *testing.T) {
 		all.Wait()
 		if v, err := l.Current(ask); err != nil || v.Usages[quota.Minute].Used != 1 || v.Usages[quota.Day].Used != 1 {
 			t.Errorf("after the request: %+v, %v", v, err)
-		}
-	})
-}
-
-// If Current finds that nothing is left, requests are refused without another call. If Redis has no figures of a tenant, Current returns
-// those on which this gateway decides.
-func TestCurrentRemembers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		records := newMemory(quota.Product, time.Now)
-		calls, damaged := 0, false
-		decide := func(ctx context.Context, demands []store.Demand, results []store.Result) error {
-			calls++
-			if damaged {
-				results[0].Err = errors.New("the record is damaged")
-				return nil
-			}
-			return records.Decide(ctx, demands, results)
-		}
-		here, elsewhere := newFake(t, Config{}, decide), newFake(t, Config{}, records.Decide)
-		ask := asking(1, 5)
-		takeAll(t, elsewhere, ask, 5)
-		calls = 0
-		if v, err := here.Current(ask); err != nil || v.Usages[quota.Minute].Remaining != 0 {
-			t.Errorf("%+v, %v", v, err)
-		}
-		if n := takeAll(t, here, ask, 10); n != 0 || calls != 1 {
-			t.Errorf("%d admitted and %d calls, after Current found that nothing is left", n, calls)
-		}
-
-		time.Sleep(time.Minute + time.Second)
-		damaged = true
-		if v, err := here.Current(ask); err != nil || !v.Degraded {
-			t.Errorf("a damaged record: %+v, %v", v, err)
-		}
-		damaged = false
-		if v, err := here.Current(ask); err != nil || v.Degraded {
-			t.Errorf("a mended record: %+v, %v", v, err)
 		}
 	})
 }

@@ -170,16 +170,10 @@ func TestFaults(t *testing.T) {
 		func(t *testing.T, s *testkit.Server, _ *testkit.Proxy) { s.Start(t) })
 	f("pause", true, false, func(t *testing.T, s *testkit.Server, _ *testkit.Proxy) { s.Pause(t) },
 		func(t *testing.T, s *testkit.Server, _ *testkit.Proxy) { s.Resume(t) })
-	f("latency of 500 ms", true, false,
-		func(t *testing.T, _ *testkit.Server, p *testkit.Proxy) { p.Latency(500 * time.Millisecond) }, restore)
 	f("black hole", true, false, func(t *testing.T, _ *testkit.Server, p *testkit.Proxy) { p.BlackHole() }, restore)
 	f("connections refused", true, false, func(t *testing.T, _ *testkit.Server, p *testkit.Proxy) { p.Kill() }, restore)
 	f("connections reset", false, false, func(t *testing.T, _ *testkit.Server, p *testkit.Proxy) { p.Reset() }, none)
-	f("flushed", false, true, do("FLUSHALL"), none)
 	f("functions flushed", false, false, do("FUNCTION", "FLUSH"), none)
-	// One script does both steps, because a gateway may write between two commands.
-	f("wrong type", false, true, do("EVAL", "redis.call('DEL', KEYS[1]); redis.call('LPUSH', KEYS[1], 'not a record'); return 1", 1,
-		"petgate:{"+tenant(1).String()+"}"), do("DEL", "petgate:{"+tenant(1).String()+"}"))
 	f("out of memory", true, false, do("CONFIG", "SET", "maxmemory", "1"), do("CONFIG", "SET", "maxmemory", "0"))
 }
 

@@ -95,21 +95,13 @@ func TestMergeBack(t *testing.T) {
 
 		// Again, in the same window: 18 are left, and this gateway may have 9 of them.
 		server.fail(errRefused)
-		admitted = 0
-		for range 100 {
-			admitted += int(mustTake(t, l, a).Granted)
-		}
-		if admitted != 9 {
-			t.Errorf("%d admitted in a second outage, want (60-42)/2", admitted)
+		if n := takeAll(t, l, a, 100); n != 9 {
+			t.Errorf("%d admitted in a second outage, want (60-42)/2", n)
 		}
 		// In the next window the earlier use is over.
 		time.Sleep(61 * time.Second)
-		admitted = 0
-		for range 100 {
-			admitted += int(mustTake(t, l, a).Granted)
-		}
-		if admitted != 30 {
-			t.Errorf("%d admitted in the window after, want 60/2", admitted)
+		if n := takeAll(t, l, a, 100); n != 30 {
+			t.Errorf("%d admitted in the window after, want 60/2", n)
 		}
 		server.fail(nil)
 		time.Sleep(time.Second)
