@@ -301,8 +301,7 @@ func TestSQLiteFileIsReplaced(t *testing.T) {
 		gateways, err := operator.Gateways(t.Context())
 		return err == nil && len(gateways) == 1
 	})
-	_, revoked, err := operator.RevokeKey(t.Context(), key.ID)
-	confirm(t, operator)(revoked, err)
+	confirmed(t, operator)(operator.RevokeKey(t.Context(), key.ID))
 	if e, ok := d.Lookup(hash); !ok || e.RevokedAt == 0 {
 		t.Errorf("after a revocation in the backup: %t %+v", ok, e)
 	}

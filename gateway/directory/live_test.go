@@ -3,6 +3,7 @@ package directory
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -85,42 +86,38 @@ func TestActivityWhileCollecting(t *testing.T) {
 	now := time.Now()
 	d.Activity(now, 1)
 	const each = 3_000
-	var requests, collector sync.WaitGroup
+	var working sync.WaitGroup
+	var counted atomic.Int64
 	for i := range 4 {
-		requests.Go(func() {
+		working.Go(func() {
 			for range each {
 				d.Count(Usage{Tenant: massTenant(i), Key: massKey(i), Outcome: "ok", At: instant.Of(now)})
+				counted.Add(1)
 			}
 		})
 	}
-	done := make(chan struct{})
-	collector.Go(func() {
-		for {
-			select {
-			case <-done:
-				return
-			default:
-				d.usage.mu.Lock()
-				d.usage.collect(time.Now(), 0)
-				d.usage.mu.Unlock()
-			}
+	collect := func() {
+		d.usage.mu.Lock()
+		defer d.usage.mu.Unlock()
+		d.usage.collect(time.Now(), 0)
+	}
+	working.Go(func() {
+		for counted.Load() < 4*each {
+			collect()
 		}
 	})
-	last := int64(0)
-	for last < each {
+	for last := int64(0); counted.Load() < 4*each; {
 		a := d.Activity(now, 10)
 		if a.Requests < last || a.Requests > 4*each {
 			t.Fatalf("%d requests after %d", a.Requests, last)
 		}
 		last = a.Requests
 	}
-	requests.Wait()
-	close(done)
-	collector.Wait()
+	working.Wait()
 	if a := d.Activity(now, 10); a.Requests != 4*each {
 		t.Errorf("%d requests, want %d", a.Requests, 4*each)
 	}
-	d.usage.collect(time.Now(), 0)
+	collect()
 	stored := int64(0)
 	for _, sum := range d.usage.Rows {
 		stored += sum.Requests

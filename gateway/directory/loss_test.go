@@ -51,12 +51,9 @@ func TestLostSignOffRevivesNoKey(t *testing.T) {
 	must.Do(t, holds.Rollback())
 	<-stopped
 	eventually(t, "it is committed", func() bool {
-		gateways := registered(t, store)
-		return len(gateways) == 0
+		return len(registered(t, store)) == 0
 	})
-	if _, _, err := store.RevokeKey(t.Context(), key.ID); err != nil { // confirmed: no gateway is registered
-		t.Fatal(err)
-	}
+	made(t)(store.RevokeKey(t.Context(), key.ID)) // confirmed: no gateway is registered
 	again := start(t, proxied, Config{Snapshot: path})
 	if e, ok := again.Lookup(hash); ok && e.RevokedAt == 0 && again.Fresh(instant.Of(time.Now())) {
 		t.Error("a key whose revocation was confirmed is accepted")
@@ -133,8 +130,7 @@ func TestSnapshotThatIsNotKeptIsRemoved(t *testing.T) {
 		if err := store.SignOff(t.Context(), *d.self.Load()); err != nil { // as if an operator forgot it
 			t.Fatal(err)
 		}
-		_, revoked, err := store.RevokeKey(t.Context(), key.ID)
-		confirm(t, store)(revoked, err)
+		confirmed(t, store)(store.RevokeKey(t.Context(), key.ID))
 		if _, err := os.Stat(path); (err == nil) != c.stays {
 			t.Errorf("the snapshot of gw-1 after %s has confirmed a revocation: %v", c.id, err)
 		}

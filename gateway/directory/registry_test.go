@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"petgate/shared/core/instant"
-	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -27,10 +26,10 @@ func TestRestoredDatabaseEndsNoGateway(t *testing.T) {
 				db := openDB(t, url)
 				store := keystore.New(db, nil, nil, "test")
 				d := start(t, store, Config{})
-				restoreRegistry(t, db, lost.statement)
+				execute(t, db, lost.statement)
+				execute(t, db, "UPDATE gateway_registry SET generation = 1")
 				eventually(t, "it has registered again", func() bool {
-					gateways := registered(t, store)
-					return slices.ContainsFunc(gateways, func(g keystore.Gateway) bool {
+					return slices.ContainsFunc(registered(t, store), func(g keystore.Gateway) bool {
 						return g.Incarnation == d.self.Load().Incarnation && g.Generation > 1
 					})
 				})
@@ -42,13 +41,6 @@ func TestRestoredDatabaseEndsNoGateway(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-func restoreRegistry(t *testing.T, db *database.DB, statement string) {
-	t.Helper()
-	for _, s := range []string{statement, "UPDATE gateway_registry SET generation = 1"} {
-		execute(t, db, s)
 	}
 }
 

@@ -101,7 +101,7 @@ func TestDroppedUsageIsAGap(t *testing.T) {
 		now := instant.Of(time.Now())
 		request := Usage{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", Charged: true, At: now}
 		for i := range usageBacklogMax {
-			d.usage.Rows[usageSlot{Hour: instant.Millis(i)}] = usageSum{}
+			d.usage.Rows[keystore.UsageRow{Hour: instant.Millis(i)}] = usageSum{}
 		}
 		d.Count(request)
 		d.usage.collect(time.Now(), now)
