@@ -3,7 +3,6 @@ package directory
 import (
 	"context"
 	"errors"
-	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -183,21 +182,13 @@ func (d *Directory) load(ctx context.Context) error {
 	return nil
 }
 
-// ticks yields at each end of an interval, until ctx ends.
-func ticks(ctx context.Context, interval time.Duration) iter.Seq[time.Time] {
-	return func(yield func(time.Time) bool) {
-		tick := time.NewTicker(interval)
-		defer tick.Stop()
-		for {
-			select {
-			case at := <-tick.C:
-				if !yield(at) {
-					return
-				}
-			case <-ctx.Done():
-				return
-			}
-		}
+// wait returns after this time, or returns false when ctx ends.
+func wait(ctx context.Context, pause time.Duration) bool {
+	select {
+	case <-time.After(pause):
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

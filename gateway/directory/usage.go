@@ -64,23 +64,14 @@ type usage struct {
 
 // unstored is what a process has counted and the database may not have. The file has it too, so its fields are exported.
 type unstored struct {
-	Rows     map[usageSlot]usageSum
+	Rows     map[keystore.UsageRow]usageSum // the keys have no numbers
 	Minutes  map[minutesSlot]*[60]int64
 	Batch    int64       // the last batch's number
 	Sent     *usageBatch // the last batch, until the database has certainly stored it
 	Dropping bool        // requests were dropped after the last batch was made
 }
 
-// usageSlot is a row that waits for the database.
-type usageSlot struct {
-	Tenant             id.Tenant
-	Key                id.Key
-	Operation, Outcome string
-	Charged            bool
-	IsTest             bool
-	Hour               instant.Millis
-}
-
+// usageSum has the numbers of a row.
 type usageSum struct {
 	Requests  int64
 	MoreUnits int64
@@ -102,7 +93,7 @@ type usageBatch struct {
 // init prepares u. A request is counted at most longest after it was made.
 func (u *usage) init(now instant.Millis, longest time.Duration) {
 	u.counts = sharded.New[Usage, int64](0, func(request Usage) byte { return request.Key[0] })
-	u.Rows, u.Minutes = map[usageSlot]usageSum{}, map[minutesSlot]*[60]int64{}
+	u.Rows, u.Minutes = map[keystore.UsageRow]usageSum{}, map[minutesSlot]*[60]int64{}
 	u.settles, u.collectedAt, u.minutesAt = longest+usageSlack, now, now.Truncate(time.Minute)
 	u.through.Store(int64(now.Add(-u.settles)))
 }
@@ -140,7 +131,10 @@ func (u *usage) collect(at time.Time, now instant.Millis) {
 
 func (u *usage) add(request Usage, n int64, now instant.Millis) {
 	hour := request.At.Truncate(time.Hour)
-	row := usageSlot{request.Tenant, request.Key, request.Operation, request.Outcome, request.Charged, request.IsTest, hour}
+	row := keystore.UsageRow{
+		Tenant: request.Tenant, Key: request.Key, Operation: request.Operation, Outcome: request.Outcome, Charged: request.Charged,
+		IsTest: request.IsTest, Hour: hour,
+	}
 	moreUnits := int64(0)
 	if request.Charged {
 		moreUnits = n * int64(max(1, request.Cost)-1)
@@ -174,11 +168,9 @@ func (u *unstored) next(withMinutes bool) *usageBatch {
 	}
 	u.Batch++
 	u.Sent, u.Dropping = &usageBatch{Dropped: u.Dropping}, false
-	u.Sent.Rows = take(u.Rows, func(row usageSlot, sum usageSum) keystore.UsageRow {
-		return keystore.UsageRow{
-			Tenant: row.Tenant, Key: row.Key, Operation: row.Operation, Outcome: row.Outcome, Charged: row.Charged,
-			IsTest: row.IsTest, Hour: row.Hour, Requests: sum.Requests, MoreUnits: sum.MoreUnits, LastAt: sum.LastAt,
-		}
+	u.Sent.Rows = take(u.Rows, func(row keystore.UsageRow, sum usageSum) keystore.UsageRow {
+		row.Requests, row.MoreUnits, row.LastAt = sum.Requests, sum.MoreUnits, sum.LastAt
+		return row
 	})
 	if withMinutes {
 		u.Sent.Minutes = take(u.Minutes, func(slot minutesSlot, attempts *[60]int64) keystore.UsageMinutes {
@@ -203,7 +195,7 @@ func take[S comparable, V, R any](from map[S]V, row func(S, V) R) (rows []R) {
 // Every few seconds, flushUsage writes what was counted. While the database does not take it, a file keeps it.
 func (d *Directory) flushUsage(ctx context.Context) {
 	failing := false
-	for range ticks(ctx, flushEvery) {
+	for wait(ctx, flushEvery) {
 		err := d.drainUsage(context.WithoutCancel(ctx), false)
 		if err != nil && !failing {
 			d.cfg.Log.Warn("directory: usage cannot be written; it is kept and written later", "error", err)

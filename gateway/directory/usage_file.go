@@ -111,7 +111,7 @@ func (d *Directory) keepUsage(ended bool) error {
 
 // renewUsageFile keeps an existing file up to date.
 func (d *Directory) renewUsageFile(ctx context.Context) {
-	for range ticks(ctx, keepUsageEvery) {
+	for wait(ctx, keepUsageEvery) {
 		d.usage.mu.Lock()
 		exists := d.usage.file.exists
 		d.usage.mu.Unlock()

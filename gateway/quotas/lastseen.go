@@ -35,19 +35,11 @@ type snapshot struct {
 	limits      plan.Limits
 	monthStarts uint8
 	cost        uint16
-	day, month  period
-	minuteUsed  uint32
-	resetAt     instant.Millis // of the minute, as the others
+	use         quota.Use
+	resetAt     instant.Millis // of the minute, as the next ones
 	releaseAt   instant.Millis
 	retryAt     instant.Millis
 }
-
-// period is a quota.Period in less memory.
-type period struct{ ends, used uint32 }
-
-func smaller(p quota.Period) period { return period{quota.Count(p.Ends), quota.Count(p.Used)} }
-
-func (p period) whole() quota.Period { return quota.Period{Ends: int64(p.ends), Used: int64(p.used)} }
 
 func newLastSeen(rule quota.Rule) *lastSeen {
 	return &lastSeen{rule, sharded.New[store.Name, snapshot](lastSeenMax, func(n store.Name) byte { return n.Tenant[0] })}
@@ -77,11 +69,10 @@ func (k *lastSeen) refusal(a store.Request, now instant.Millis) (v quota.Verdict
 // store remembers the verdict of a trip that was sent and answered at these instants. refused says that some of the
 // tenant's requests were not admitted.
 func (k *lastSeen) store(a store.Request, sentAt, answeredAt instant.Millis, v *quota.Verdict, refused bool) {
-	use, minute := k.rule.UseOf(v), &v.Usages[quota.Minute]
+	minute := &v.Usages[quota.Minute]
 	f := snapshot{
 		version: a.Version, sentAt: sentAt, limits: a.Limits, monthStarts: a.MonthStarts, cost: uint16(a.Cost),
-		day: smaller(use.Day), month: smaller(use.Month),
-		minuteUsed: quota.Count(minute.Used), resetAt: minute.ResetAt, releaseAt: minute.ReleaseAt, retryAt: minute.RetryAt,
+		use: k.rule.UseOf(v), resetAt: minute.ResetAt, releaseAt: minute.ReleaseAt, retryAt: minute.RetryAt,
 		// This assumes that Redis decided just before the answer arrived. Instants derived from it are then never too
 		// early.
 		at: v.At - max(0, answeredAt-sentAt),
@@ -100,14 +91,14 @@ func (k *lastSeen) verdict(a store.Request, now instant.Millis) quota.Verdict {
 	if f.at == 0 {
 		f = snapshot{at: now, sentAt: now}
 	}
-	d := store.Demand{Request: a, Known: quota.Use{Day: f.day.whole(), Month: f.month.whole()}}
+	d := store.Demand{Request: a, Known: quota.Use{Day: f.use.Day, Month: f.use.Month}}
 	at := f.decidingAt(now)
 	v := k.rule.Take(new(quota.Record), at, d.Quota())
 	u := &v.Usages[quota.Minute]
-	if f.minuteUsed == 0 || at >= f.resetAt {
+	if f.use.Minute == 0 || at >= f.resetAt {
 		return v
 	}
-	u.Used, u.ResetAt, u.ReleaseAt = int64(f.minuteUsed), f.resetAt, max(f.releaseAt, at)
+	u.Used, u.ResetAt, u.ReleaseAt = f.use.Minute, f.resetAt, max(f.releaseAt, at)
 	if u.Limit != 0 {
 		if u.Remaining = max(0, u.Limit-u.Used); u.Remaining < max(1, a.Cost) {
 			u.RetryAt = max(f.retryAt, u.ReleaseAt)
@@ -126,12 +117,13 @@ func (f *snapshot) decidingAt(now instant.Millis) instant.Millis { return f.at +
 
 // hasMore reports whether f has more use than other.
 func (f *snapshot) hasMore(other *snapshot) bool {
-	return f.day.ends > other.day.ends || f.day.ends == other.day.ends && f.day.used > other.day.used
+	day, others := f.use.Day, other.use.Day
+	return day.Ends > others.Ends || day.Ends == others.Ends && day.Used > others.Used
 }
 
-// use is what a demand tells Redis at now.
-func (f *snapshot) use(now instant.Millis) quota.Use {
-	use := quota.Use{Minute: int64(f.minuteUsed), Day: f.day.whole(), Month: f.month.whole()}
+// known is what a demand tells Redis at now.
+func (f *snapshot) known(now instant.Millis) quota.Use {
+	use := f.use
 	if f.decidingAt(now) >= f.resetAt {
 		use.Minute = 0
 	}
@@ -141,5 +133,5 @@ func (f *snapshot) use(now instant.Millis) quota.Use {
 // hasPeriod reports whether the day or the month of the use still runs at now.
 func (f *snapshot) hasPeriod(now instant.Millis, day time.Duration) bool {
 	today := int64(f.decidingAt(now)) / day.Milliseconds()
-	return f.day.used > 0 && int64(f.day.ends) > today || f.limits.Month != 0 && f.month.used > 0 && int64(f.month.ends) > today
+	return f.use.Day.Used > 0 && f.use.Day.Ends > today || f.limits.Month != 0 && f.use.Month.Used > 0 && f.use.Month.Ends > today
 }

@@ -213,7 +213,7 @@ func (s *Shared) Collect(d *store.Demand) {
 // tellKnown adds to a demand the use that this gateway last saw.
 func (s *Shared) tellKnown(d *store.Demand) {
 	last := s.seen.get(d.Name)
-	d.Known = last.use(s.now())
+	d.Known = last.known(s.now())
 }
 
 // Records implements redis.Ledger.
@@ -227,7 +227,7 @@ func (s *Shared) Records(scope redis.Scope) (records []store.Request) {
 	}
 	now := s.now()
 	for n, last := range s.seen.records.All() {
-		if last.use(now).Minute > 0 || scope == redis.Day && last.hasPeriod(now, s.config.Rule.Day) {
+		if last.known(now).Minute > 0 || scope == redis.Day && last.hasPeriod(now, s.config.Rule.Day) {
 			add(n, last)
 		}
 	}

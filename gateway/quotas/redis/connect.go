@@ -92,18 +92,16 @@ func connectBySentinel(text string, budget time.Duration) (redis.UniversalClient
 		Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialerRetries: 1, PoolSize: connectionsMax,
 		DialTimeout: budget, ReadTimeout: sentinelTimeout, WriteTimeout: sentinelTimeout, // the servers' connections have the budget
 	}
-	hosts, path, _ := strings.Cut(rest[strings.LastIndex(rest, "@")+1:], "/")
-	if at := strings.LastIndex(rest, "@"); at >= 0 {
-		user, err := url.Parse("redis://" + rest[:at+1])
-		if err != nil {
-			return nil, wrong // err itself is left out: it may contain the password
-		}
-		o.Username = user.User.Username()
-		o.Password, _ = user.User.Password()
+	hostsAt := strings.LastIndex(rest, "@") + 1
+	user, err := url.Parse("redis://" + rest[:hostsAt])
+	if err != nil {
+		return nil, wrong // err itself is left out: it may contain the password
 	}
+	o.Username = user.User.Username()
+	o.Password, _ = user.User.Password()
+	hosts, path, _ := strings.Cut(rest[hostsAt:], "/")
 	name, db, hasDB := strings.Cut(path, "/")
 	if o.MasterName = name; hasDB {
-		var err error
 		if o.DB, err = strconv.Atoi(db); err != nil {
 			return nil, wrong
 		}
