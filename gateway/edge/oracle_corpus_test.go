@@ -153,26 +153,10 @@ func longTarget(n int) string {
 	return start + repeat("b", n-len(start))
 }
 
-func allBytes() string {
-	all := make([]byte, 256)
-	for i := range all {
-		all[i] = byte(i)
-	}
-	return string(all)
-}
-
 func numbered(prefix string, n int) []string {
 	all := make([]string, n)
 	for i := range all {
 		all[i] = prefix + strconv.Itoa(i) + ": y"
-	}
-	return all
-}
-
-func times(field string, n int) []string {
-	all := make([]string, n)
-	for i := range all {
-		all[i] = field
 	}
 	return all
 }

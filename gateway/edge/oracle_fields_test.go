@@ -5,43 +5,31 @@ import "slices"
 // credentials holds the forms of Authorization and the states of keys.
 var credentials = slices.Concat(
 	[]attack{
-		{"scheme in small letters", "9110 11.1", ok, rawKey("Authorization: bearer " + token)},
 		{"scheme in capitals", "9110 11.1", ok, rawKey("Authorization: BEARER " + token)},
 		{"name in small letters", "9110 5.1", ok, rawKey("authorization: Bearer " + token)},
 		{"blanks after the token", "9112 5.1", ok, rawKey("Authorization: Bearer " + token + " \t")},
 		{"two spaces before the token", "9110 11.4", "GET /v1/pets 0|malformed_api_key", rawKey("Authorization: Bearer  " + token)},
 		{"tab before the token", "9110 11.4", "malformed_api_key|missing_api_key", rawKey("Authorization: Bearer\t" + token)},
 		{"no Authorization", "6750 3", "missing_api_key", keyless("GET /v1/pets HTTP/1.1")},
-		{"token in quotes", "6750 2.1", "malformed_api_key", rawKey(`Authorization: Bearer "` + token + `"`)},
-		{"banned key", "6585 4", "key_banned", rawBearer(bannedToken)},
-		{"key of a suspended tenant", "9110 15.5.4", "tenant_suspended", rawBearer(suspendedToken)},
-		{"key of a tenant without limits", "9110 15.5.4", "quota_not_set", rawBearer(limitlessToken)},
-		{"key for other addresses", "9110 15.5.4", "address_not_allowed", rawBearer(elsewhereToken)},
 		{
 			"key for other addresses and a forged forwarder", "7239 8.1", "address_not_allowed",
 			rawKey("Authorization: Bearer "+elsewhereToken, "X-Forwarded-For: 192.0.2.1", "Forwarded: for=192.0.2.1", "X-Real-IP: 192.0.2.1"),
 		},
-		{"key with its minute used up", "6585 4", "minute_quota_exceeded", rawBearer(usedUpToken)},
 		{
 			"key that may not write", "6750 3.1", "insufficient_scope",
 			keyless("POST /v1/pets HTTP/1.1", "Authorization: Bearer "+readerToken, "Content-Length: 4") + "evil",
 		},
 		{"key with another prefix than new ones", "6750 3.1", ok, rawBearer(renamedToken)},
-		{"key that may not write reads", "6750 3.1", ok, rawBearer(readerToken)},
 		{"token in the query", "6750 2.3", "missing_api_key", rawBare("GET /v1/pets?access_token="+token+" HTTP/1.1", "Host: a")},
 		{
 			"token in the content", "6750 2.2", "missing_api_key",
 			keyless("POST /v1/pets HTTP/1.1", "Content-Type: application/x-www-form-urlencoded", "Content-Length: 60") + "access_token=" + token,
 		},
-		{"space before the colon of Authorization", "9112 5.1", bad, rawKey("Authorization : Bearer " + token)},
-		{"NUL in the token", "9110 5.5", bad, rawKey("Authorization: Bearer " + token[:20] + "\x00" + token[21:])},
 		{
 			"unknown key to an unknown path", "9110 15.5.2", "invalid_api_key",
 			keyless("GET /nowhere HTTP/1.1", "Authorization: Bearer "+unknownToken),
 		},
 		{"no key with a method not allowed", "9110 15.5.2", "missing_api_key", keyless("DELETE /v1/pets HTTP/1.1")},
-		{"no key, HEAD", "9110 9.3.2", "missing_api_key", keyless("HEAD /v1/pets HTTP/1.1")},
-		{"no key, HTTP/1.0", "9110 15.5.2", "missing_api_key; close", keyless("GET /v1/pets HTTP/1.0")},
 	},
 	alike(
 		"no Authorization", "6750 2, 3", "missing_api_key", one(rawKey),
@@ -55,7 +43,7 @@ var credentials = slices.Concat(
 	),
 	alike(
 		"what is no token", "6750 2.1", "malformed_api_key", rawBearer,
-		"token="+token, token+" evil", token+", Bearer "+token, "sk_live_4eC39HqLyjWDarjtT1zdp7dc", token[:46], token+"0",
+		`"`+token+`"`, "token="+token, token+" evil", token+", Bearer "+token, "sk_live_4eC39HqLyjWDarjtT1zdp7dc", token[:46], token+"0",
 		mistyped(token), upper(token), token[:46]+"\xe9", "%70"+token[1:], repeat("a", 4096),
 	),
 	alike(
@@ -75,7 +63,6 @@ var fields = slices.Concat(
 		{"content fields", "9110 8", posted, rawPost("Content-Language: kept", "Content-Encoding: kept", "Content-Length: 5") + "hello"},
 		{"close and keep-alive in HTTP/1.0", "9112 9.6", "GET /v1/pets 0; close", rawStart("GET /v1/pets HTTP/1.0", "Connection: keep-alive, close")},
 		{"host stays behind", "ours", ok, rawHost("Host: pets.example")},
-		{"Expect", "9110 10.1.1", posted, rawPost("Expect: 100-continue", "Content-Length: 5") + "hello"},
 		{"Expect in capitals", "9110 10.1.1", posted, rawPost("Expect: 100-Continue", "Content-Length: 5") + "hello"},
 		{"Expect and chunks", "9110 10.1.1", posted, rawPost("Expect: 100-continue", "Transfer-Encoding: chunked") + helloChunks},
 		{"Expect and no content to come", "9110 10.1.1", "POST /v1/pets 0", rawPost("Expect: 100-continue", "Content-Length: 0")},
@@ -84,8 +71,6 @@ var fields = slices.Concat(
 			rawStart("POST /v1/pets HTTP/1.0", "Expect: 100-continue", "Content-Length: 5") + "hello",
 		},
 		{"other expectation", "9110 10.1.1", "expectation_failed", rawPost("Expect: evil", "Content-Length: 5") + "hello"},
-		{"other expectation of GET", "9110 10.1.1", "expectation_failed", rawGet("Expect: evil")},
-		{"expectation with a parameter", "9110 10.1.1", "expectation_failed", rawPost("Expect: 100-continue;a=b", "Content-Length: 5") + "hello"},
 		{
 			"two expectations", "9110 10.1.1", "expectation_failed|bad_request",
 			rawPost("Expect: 100-continue", "Expect: evil", "Content-Length: 5") + "hello",
@@ -95,20 +80,12 @@ var fields = slices.Concat(
 		{"Expect of broken chunks", "9110 10.1.1", bad, rawPost("Expect: 100-continue", "Transfer-Encoding: chunked") + "x\r\nhello\r\n0\r\n\r\n"},
 		{"ninety fields", "6585 5", ok, rawGet(numbered("X-", 90)...)},
 		{"a thousand fields", "6585 5", "headers_too_large", rawGet(numbered("X-", 1000)...)},
-		{"a thousand equal fields", "6585 5", "headers_too_large", rawGet(times("X: y", 1000)...)},
-		{"ten thousand fields", "6585 5", "headers_too_large", rawGet(numbered("X-", 10000)...)},
 		{"field of 64 kB", "6585 5", "headers_too_large", rawGet("X: " + repeat("a", 64<<10))},
 		{"name of 64 kB", "6585 5", "headers_too_large", rawGet(repeat("a", 64<<10) + ": y")},
-		{"cookie of 64 kB", "6585 5", "headers_too_large", rawGet("Cookie: a=" + repeat("a", 64<<10))},
-		{"fields of 1 MB", "6585 5", "headers_too_large", rawGet(times("X-Filler: "+repeat("a", 1000), 1000)...)},
 		{"field of 4 kB", "6585 5", ok, rawGet("X: kept" + repeat("a", 4<<10))},
 		{
 			"Connection that names a hundred fields", "9110 7.6.1", "GET /v1/pets 0|headers_too_large|bad_request",
 			rawGet("Connection: "+repeat("a,", 100)+"X-Hop", "X-Hop: evil"),
-		},
-		{
-			"Connection that names thousands of fields", "6585 5", "headers_too_large",
-			rawGet(append(numbered("X-", 90), "Connection: "+repeat("a,", 5000))...),
 		},
 		{"line that never ends", "6585 5", "headers_too_large", "GET /v1/pets HTTP/1.1\r\nX: " + repeat("a", 1<<20)},
 		{"request line that never ends", "9110 15.5.15", "uri_too_long|headers_too_large", "GET /" + repeat("a", 1<<20)},

@@ -7,29 +7,11 @@ var framing = slices.Concat(
 	[]attack{
 		{"content of no bytes", "9112 6.2", "POST /v1/pets 0", rawPost("Content-Length: 0")},
 		{"POST without framing has no content", "9112 6.3", "POST /v1/pets 0", rawPost()},
-		{"negative zero", "9110 8.6", bad, rawPost("Content-Length: -0")},
-		{"hexadecimal digit", "9110 8.6", bad, rawPost("Content-Length: a") + "hello, you"},
 		{"one past int64", "9112 6.3", "bad_request|body_too_large", rawPost("Content-Length: 9223372036854775808") + "hello"},
-		{"wraps to five in uint64", "9112 6.3", "bad_request|body_too_large", rawPost("Content-Length: 18446744073709551621") + "hello"},
 		{"wraps to five in uint32", "9112 6.3", "body_too_large", rawPost("Content-Length: 4294967301") + "hello"},
-		{"length of a hundred digits", "9112 6.3", "bad_request|body_too_large", rawPost("Content-Length: "+repeat("9", 100)) + "hello"},
-		{"one byte more than allowed, announced", "9110 15.5.14", "body_too_large", rawPost("Content-Length: " + decimal(bodyMax+1))},
 		{"as much as is allowed", "9110 15.5.14", "POST /v1/pets " + decimal(bodyMax), rawPost("Content-Length: "+decimal(bodyMax)) + repeat("x", bodyMax)},
 		{"length in Content_Length frames nothing", "9112 6.3", "POST /v1/pets 0; bad_request", rawPost("Content_Length: 5") + "evil\r\n\r\n"},
-		{"GET with a length of zero", "9112 6.2", ok, rawGet("Content-Length: 0")},
-		{"GET with content", "9110 9.3.1", "GET /v1/pets 5|bad_request", rawGet("Content-Length: 5") + "hello"},
-		{"HEAD with content", "9110 9.3.2", "HEAD /v1/pets 5|bad_request", rawStart("HEAD /v1/pets HTTP/1.1", "Content-Length: 5") + "hello"},
-		{"GET with chunked content", "9110 9.3.1", "GET /v1/pets 5|bad_request", rawGet("Transfer-Encoding: chunked") + "5\r\nhello\r\n0\r\n\r\n"},
-		{"chunked", "9112 7.1", posted, rawChunked("5\r\nhello\r\n0\r\n\r\n")},
-		{"GET with both framings", "9112 6.1", bad, rawGet("Content-Length: 0", "Transfer-Encoding: chunked") + "0\r\n\r\n"},
-		{"identity", "9112 7", bad, rawPost("Transfer-Encoding: identity")},
-		{"gzip alone", "9112 6.3", bad, rawPost("Transfer-Encoding: gzip")},
-		{"empty Transfer-Encoding", "9112 6.1", bad, rawPost("Transfer-Encoding:")},
 		{"chunked in HTTP/1.0", "9112 6.1", bad, rawStart("POST /v1/pets HTTP/1.0", "Transfer-Encoding: chunked") + helloChunks},
-		{
-			"chunked and a length in HTTP/1.0", "9112 6.1", bad,
-			rawStart("POST /v1/pets HTTP/1.0", "Transfer-Encoding: chunked", "Content-Length: 5") + "hello",
-		},
 		{"length in HTTP/1.0", "9112 6.2", "POST /v1/pets 5; close", rawStart("POST /v1/pets HTTP/1.0", "Content-Length: 5") + "hello"},
 		{
 			"chunked named by Connection", "9110 7.6.1", "POST /v1/pets 5|bad_request",
@@ -48,7 +30,7 @@ var framing = slices.Concat(
 		"Content-Length: 5\r\nContent-Length: 5", "Content-Length: 5, 5", "Content-Length: +5", "Content-Length: -5",
 		"Content-Length: 0x5", "Content-Length: 5.0", "Content-Length: 5e0", "Content-Length: 0 5", "Content-Length: 0_5",
 		`Content-Length: "5"`, "Content-Length:", "Content-Length: \t ", "Content-Length: \xef\xbc\x95", "Content-Length: \v5",
-		"Content-Length: 5\f", "Content-Length: 5\x00",
+		"Content-Length: 5\f", "Content-Length: 5\x00", "Content-Length: -0", "Content-Length: a",
 	),
 	alike(
 		"lengths that contradict each other, or a coding", "9112 6.1, 6.3", bad, rawHello,
@@ -62,7 +44,7 @@ var framing = slices.Concat(
 	),
 	alike(
 		"chunks", "9112 7.1", posted, rawHelloChunks,
-		"Transfer-Encoding: CHUNKED", "transfer-encoding: chunked", "Transfer-Encoding:\tchunked", "Transfer-Encoding: chunked \t ",
+		"Transfer-Encoding: chunked", "Transfer-Encoding: CHUNKED", "transfer-encoding: chunked", "Transfer-Encoding:\tchunked", "Transfer-Encoding: chunked \t ",
 	),
 	alike(
 		"codings, or a coding and a length", "9112 6.1, 6.3", bad, rawHelloChunks,
@@ -74,8 +56,8 @@ var framing = slices.Concat(
 	),
 	alike(
 		"coding that is not chunked", "9112 7", bad, rawHelloChunks,
-		"Transfer-Encoding: identity, chunked", "Transfer-Encoding: xchunked", "Transfer-Encoding: chunkedx",
-		"Transfer-Encoding: chunked;q=1", `Transfer-Encoding: "chunked"`, "Transfer-Encoding: \vchunked",
+		"Transfer-Encoding:", "Transfer-Encoding: identity", "Transfer-Encoding: gzip", "Transfer-Encoding: identity, chunked", "Transfer-Encoding: xchunked",
+		"Transfer-Encoding: chunkedx", "Transfer-Encoding: chunked;q=1", `Transfer-Encoding: "chunked"`, "Transfer-Encoding: \vchunked",
 		"Transfer-Encoding: chunked\x00", "Transfer-Encoding: chunked\xa0",
 	),
 	alike(
@@ -93,17 +75,9 @@ var chunks = slices.Concat(
 		{"size in small letters", "9112 7.1", "POST /v1/pets 10", rawChunked("a\r\nhello, you\r\n0\r\n\r\n")},
 		{"size in capitals", "9112 7.1", "POST /v1/pets 10", rawChunked("A\r\nhello, you\r\n0\r\n\r\n")},
 		{"content that looks like the last chunk", "9112 7.1", "POST /v1/pets 9", rawChunked("9\r\n0\r\n\r\nevil\r\n0\r\n\r\n")},
-		{
-			"content that looks like a request", "9112 7.1", "POST /v1/pets " + decimal(len(rawGet())),
-			rawChunked(hexadecimal(len(rawGet())) + "\r\n" + rawGet() + "\r\n0\r\n\r\n"),
-		},
 		{"size that wraps to five in uint32", "9112 7.1", "body_too_large", rawChunked("100000005\r\nhello\r\n0\r\n\r\n")},
 		{"one chunk that is too large", "9110 15.5.14", "body_too_large", rawChunked(hexadecimal(bodyMax+1) + "\r\n")},
 		{"second chunk that makes it too large", "9110 15.5.14", "body_too_large", rawChunked("5\r\nhello\r\n" + hexadecimal(bodyMax-4) + "\r\n")},
-		{
-			"announced trailer field", "9110 6.6.2", posted,
-			rawPost("Transfer-Encoding: chunked", "Trailer: X-Sum") + "5\r\nhello\r\n0\r\nX-Sum: evil\r\n\r\n",
-		},
 		{
 			"key only in the trailer", "9110 6.5.1", "missing_api_key|bad_request",
 			keyless("POST /v1/pets HTTP/1.1", "Transfer-Encoding: chunked") + "5\r\nhello\r\n0\r\n" + authorization + "\r\n\r\n",
