@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -74,14 +75,18 @@ func start(t *testing.T, databaseURL string, change func(*app.Config)) *running 
 func (r *running) end(t *testing.T) {
 	t.Helper()
 	r.stop()
+	must.Do(t, r.awaitEnd(t))
+}
+
+// awaitEnd returns what Run has returned.
+func (r *running) awaitEnd(t *testing.T) (err error) {
+	t.Helper()
 	select {
-	case err := <-r.ended:
-		if err != nil {
-			t.Errorf("Run() = %v", err)
-		}
+	case err = <-r.ended:
 	case <-time.After(readyWithin):
 		t.Fatal("the gateway does not end")
 	}
+	return err
 }
 
 func get(t *testing.T, url, token string) (*http.Response, string) {
@@ -99,18 +104,32 @@ func get(t *testing.T, url, token string) (*http.Response, string) {
 	return response, string(body)
 }
 
-func (r *running) awaitReady(t *testing.T) {
+// expect compares a response with its status and with texts that its body has, and returns the body.
+func expect(t *testing.T, url, token string, status int, texts ...string) (body string) {
 	t.Helper()
-	testkit.Eventually(t, readyWithin, "the gateway is ready", func() bool {
-		response, _ := get(t, r.admin+"/readyz", "")
-		return response.StatusCode == http.StatusOK
+	response, body := get(t, url, token)
+	if response.StatusCode != status || !hasAll(body, texts) {
+		t.Errorf("GET %s: %d %s; want %d and %q", url, response.StatusCode, body, status, texts)
+	}
+	return body
+}
+
+func hasAll(body string, texts []string) bool {
+	return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(body, text) })
+}
+
+// await waits until /readyz has this status and these texts.
+func (r *running) await(t *testing.T, status int, texts ...string) {
+	t.Helper()
+	testkit.Eventually(t, readyWithin, fmt.Sprintf("/readyz has %d and %q", status, texts), func() bool {
+		response, body := get(t, r.admin+"/readyz", "")
+		return response.StatusCode == status && hasAll(body, texts)
 	})
 }
 
-// open opens a database, and creates it if it is missing. It migrates nothing.
-func open(t *testing.T, url string) *database.DB {
+func (r *running) awaitReady(t *testing.T) {
 	t.Helper()
-	return testkit.Open(t, url)
+	r.await(t, http.StatusOK)
 }
 
 // behindProxy returns a migrated Postgres database, and its URL through a proxy.
@@ -138,15 +157,10 @@ func newKey(t *testing.T, db *database.DB) (tenant id.Tenant, token string) {
 
 func TestAnOldSchemaIsNamedAndWaitedFor(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db := open(t, url)
+		db := testkit.Open(t, url)
 		r := start(t, url, nil)
-		testkit.Eventually(t, readyWithin, "/readyz names the command", func() bool {
-			response, body := get(t, r.admin+"/readyz", "")
-			return response.StatusCode == http.StatusServiceUnavailable && strings.Contains(body, "keyadmin migrate")
-		})
-		if response, _ := get(t, r.admin+"/healthz", ""); response.StatusCode != http.StatusOK {
-			t.Errorf("/healthz meanwhile: %d", response.StatusCode)
-		}
+		r.await(t, http.StatusServiceUnavailable, "keyadmin migrate")
+		expect(t, r.admin+"/healthz", "", http.StatusOK)
 		must.Do(t, db.Migrate(t.Context(), keystore.Migrations))
 		r.awaitReady(t)
 		r.end(t)
@@ -155,15 +169,12 @@ func TestAnOldSchemaIsNamedAndWaitedFor(t *testing.T) {
 
 func TestQuotasSurviveARestart(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db := open(t, url)
-		must.Do(t, db.Migrate(t.Context(), keystore.Migrations))
+		db := testkit.Open(t, url, keystore.Migrations)
 		tenant, token := newKey(t, db)
 		r := start(t, url, nil)
 		r.awaitReady(t)
 		for range 3 {
-			if response, body := get(t, r.url+"/v1/pets", token); response.StatusCode != http.StatusOK {
-				t.Fatalf("GET /v1/pets: %d %s", response.StatusCode, body)
-			}
+			expect(t, r.url+"/v1/pets", token, http.StatusOK)
 		}
 		r.end(t)
 		if n := strings.Count(r.accessLog.String(), `"status":200`); n != 3 {
@@ -172,7 +183,7 @@ func TestQuotasSurviveARestart(t *testing.T) {
 
 		r = start(t, url, nil)
 		r.awaitReady(t)
-		_, body := get(t, r.admin+"/quota/"+tenant.String(), "")
+		quota := r.admin + "/quota/" + tenant.String()
 		type usage struct{ Limit, Used, Remaining, ResetAt, RetryAt int64 }
 		var report struct {
 			Environment string
@@ -183,33 +194,31 @@ func TestQuotasSurviveARestart(t *testing.T) {
 			Limits      struct{ Minute, Day int64 }
 			Minute, Day usage
 		}
+		body := expect(t, quota, "", http.StatusOK)
 		decoder := json.NewDecoder(strings.NewReader(body))
 		decoder.DisallowUnknownFields()
-		if err := decoder.Decode(&report); err != nil {
-			t.Fatalf("%v: %s", err, body)
-		}
+		must.Do(t, decoder.Decode(&report))
 		if report.Environment != "live" || report.Tenant != tenant || report.Plan != "free" || report.Mode != "memory" || report.Degraded || report.Refuses || report.Limits.Minute != 60 ||
 			report.Minute.Used != 3 || report.Minute.Remaining != 57 || report.Day.Used != 3 || report.Day.Limit != 1000 ||
 			report.Day.ResetAt%1000 != 0 || report.Minute.RetryAt != 0 {
 			t.Errorf("after the restart: %s", body)
 		}
-		_, body = get(t, r.admin+"/quota/"+tenant.String()+"?cost=58", "")
+		body = expect(t, quota+"?cost=58", "", http.StatusOK)
 		must.Do(t, json.Unmarshal([]byte(body), &report))
 		if report.Minute.RetryAt == 0 || report.Day.RetryAt != 0 {
 			t.Errorf("a request that costs 58 when 57 remain of the minute: %s", body)
 		}
-		for path, want := range map[string]int{
-			"/quota/" + tenant.String() + "?cost=0": http.StatusBadRequest, "/quota/nobody": http.StatusBadRequest, "/quota/" + tenant.String() + "?key=nobody": http.StatusBadRequest, "/quota/" + (id.Tenant{1}).String(): http.StatusNotFound,
+		for url, want := range map[string]int{
+			quota + "?cost=0": http.StatusBadRequest, r.admin + "/quota/nobody": http.StatusBadRequest, quota + "?key=nobody": http.StatusBadRequest,
+			r.admin + "/quota/" + (id.Tenant{1}).String(): http.StatusNotFound,
 		} {
-			if response, body := get(t, r.admin+path, ""); response.StatusCode != want {
-				t.Errorf("%s: %d, want %d: %s", path, response.StatusCode, want, body)
-			}
+			expect(t, url, "", want)
 		}
 		capped, token, _, err := keystore.New(db, nil, nil, "test").CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant, Limits: plan.Limits{Minute: 1}})
 		must.Do(t, err)
 		testkit.Eventually(t, readyWithin, "the key's own limit refuses, and the report says so", func() bool {
 			response, _ := get(t, r.url+"/v1/pets", token)
-			_, body := get(t, r.admin+"/quota/"+tenant.String()+"?key="+capped.ID.String(), "")
+			_, body := get(t, quota+"?key="+capped.ID.String(), "")
 			return response.StatusCode == http.StatusTooManyRequests && strings.Contains(body, `"keyMinute":{"limit":1,"used":1,"remaining":0,`)
 		})
 		r.end(t)
@@ -218,8 +227,7 @@ func TestQuotasSurviveARestart(t *testing.T) {
 
 func TestWithRedis(t *testing.T) {
 	databaseURL := testkit.Postgres(t)
-	db := open(t, databaseURL)
-	must.Do(t, db.Migrate(t.Context(), keystore.Migrations))
+	db := testkit.Open(t, databaseURL, keystore.Migrations)
 	tenant, token := newKey(t, db)
 	redisURL, prefix := testkit.Redis(t)
 	var gateways []*running
@@ -228,9 +236,7 @@ func TestWithRedis(t *testing.T) {
 			cfg.RedisURL, cfg.RedisPrefix, cfg.ID, cfg.Console = service.Secret(redisURL), prefix, "gw-"+strconv.Itoa(n), true
 		})
 		r.awaitReady(t)
-		if response, body := get(t, r.url+"/v1/pets", token); response.StatusCode != http.StatusOK {
-			t.Fatalf("GET /v1/pets: %d %s", response.StatusCode, body)
-		}
+		expect(t, r.url+"/v1/pets", token, http.StatusOK)
 		gateways = append(gateways, r)
 	}
 	// A gateway counts alone for a moment if this machine stops Redis for longer than the budget.
@@ -242,9 +248,7 @@ func TestWithRedis(t *testing.T) {
 				Mode string
 				Day  struct{ Used int }
 			}
-			if err := json.Unmarshal([]byte(body), &report); err != nil {
-				t.Fatalf("%v: %s", err, body)
-			}
+			must.Do(t, json.Unmarshal([]byte(body), &report))
 			used, isShared = report.Day.Used, isShared && report.Mode == "shared"
 		}
 		return used, isShared
@@ -267,21 +271,16 @@ func TestWithRedis(t *testing.T) {
 		`"maxmemoryPolicy":"noeviction","appendOnly":false,"skewMillis":0`, `"mode":"shared"`,
 	}
 	var body string
-	testkit.Await(readyWithin, func() bool {
+	if !testkit.Await(readyWithin, func() bool {
 		_, body = get(t, gateways[0].admin+"/about", "")
-		return !slices.ContainsFunc(wants, func(want string) bool { return !strings.Contains(body, want) })
-	})
-	for _, want := range wants {
-		if !strings.Contains(body, want) {
-			t.Errorf("/about has no %s: %s", want, body)
-		}
+		return hasAll(body, wants)
+	}) {
+		t.Errorf("/about lacks some of %q: %s", wants, body)
 	}
 	if u, err := url.Parse(redisURL); err != nil || !strings.Contains(body, `"redis-url":"redis://`+u.Host) {
 		t.Errorf("/about names Redis with its password, or not at all: %v, %s", err, body)
 	}
-	if _, err := keystore.New(db, nil, nil, "test").ResetUsage(t.Context(), tenant); err != nil {
-		t.Fatal(err)
-	}
+	must.Get[keystore.Change](t)(keystore.New(db, nil, nil, "test").ResetUsage(t.Context(), tenant))
 	testkit.Eventually(t, readyWithin, "a reset arrives", func() bool {
 		_, body := get(t, gateways[0].admin+"/quota/"+tenant.String(), "")
 		return strings.Contains(body, `"used":0`)
@@ -294,7 +293,7 @@ func TestWithRedis(t *testing.T) {
 // Gateways that do not know of each other's quotas say so, and go on.
 func TestSeveralGatewaysWithoutRedis(t *testing.T) {
 	url := testkit.SQLite(t)
-	must.Do(t, open(t, url).Migrate(t.Context(), keystore.Migrations))
+	testkit.Open(t, url, keystore.Migrations)
 	first := start(t, url, nil)
 	first.awaitReady(t)
 	if strings.Contains(first.log.String(), "REDIS_URL") {
@@ -302,11 +301,7 @@ func TestSeveralGatewaysWithoutRedis(t *testing.T) {
 	}
 	second := start(t, url, func(cfg *app.Config) { cfg.ID = "gw-2" })
 	for _, r := range []*running{first, second} {
-		testkit.Eventually(t, readyWithin, "/readyz and the log name the setting", func() bool {
-			response, body := get(t, r.admin+"/readyz", "")
-			return response.StatusCode == http.StatusOK && strings.Contains(body, "set REDIS_URL") &&
-				strings.Contains(r.log.String(), "set REDIS_URL")
-		})
+		r.named(t, http.StatusOK, "quotas", "set REDIS_URL")
 	}
 	second.end(t)
 	testkit.Eventually(t, readyWithin, "the first is alone again", func() bool {
@@ -329,9 +324,7 @@ func TestRestartWithoutTheSavedQuotas(t *testing.T) {
 
 	r := start(t, databaseURL, sameSnapshot)
 	r.awaitReady(t)
-	if response, body := get(t, r.url+"/v1/pets", token); response.StatusCode != http.StatusOK {
-		t.Fatalf("GET /v1/pets: %d %s", response.StatusCode, body)
-	}
+	expect(t, r.url+"/v1/pets", token, http.StatusOK)
 	testkit.Eventually(t, readyWithin, "the use is saved", func() bool {
 		saved, err := keystore.New(db, nil, nil, "test").LoadQuotas(t.Context())
 		return err == nil && len(saved) == 1
@@ -350,9 +343,7 @@ func TestRestartWithoutTheSavedQuotas(t *testing.T) {
 		return response.StatusCode == http.StatusServiceUnavailable && strings.Contains(body, `"limits_unavailable"`) &&
 			response.Header.Get("Retry-After") != ""
 	})
-	if response, body := get(t, r.admin+"/readyz", ""); response.StatusCode == http.StatusOK || !strings.Contains(body, "saved quotas") {
-		t.Errorf("/readyz: %d %s", response.StatusCode, body)
-	}
+	expect(t, r.admin+"/readyz", "", http.StatusServiceUnavailable, "saved quotas")
 	proxy.Restore(t)
 	r.awaitReady(t)
 	if response, body := get(t, r.url+"/v1/pets", token); response.StatusCode != http.StatusOK ||
@@ -364,7 +355,7 @@ func TestRestartWithoutTheSavedQuotas(t *testing.T) {
 
 func TestServingIsLoggedWithItsPlaces(t *testing.T) {
 	url := testkit.SQLite(t)
-	must.Do(t, open(t, url).Migrate(t.Context(), keystore.Migrations))
+	testkit.Open(t, url, keystore.Migrations)
 	for quotas, redisURL := range map[string]string{
 		`["memory"]`:                "",
 		`["redis://127.0.0.1:1/3"]`: "redis://petgate:hunter2@127.0.0.1:1/3",
@@ -374,24 +365,18 @@ func TestServingIsLoggedWithItsPlaces(t *testing.T) {
 			cfg.Docs = true
 		})
 		testkit.Eventually(t, readyWithin, "it serves", func() bool { return strings.Contains(r.log.String(), `"msg":"serving"`) })
-		for _, want := range []string{
-			`"quotas":` + quotas, `"upstreams":["unix:/run/pets.sock"]`, `"adminAddress":"` + strings.TrimPrefix(r.admin, "http://") + `"`,
-		} {
-			if !strings.Contains(r.log.String(), want) {
-				t.Errorf("the log lacks %s:\n%s", want, &r.log)
-			}
-		}
 		r.end(t)
-		if strings.Contains(r.log.String(), "hunter2") {
-			t.Errorf("a password is logged:\n%s", &r.log)
+		if log := r.log.String(); strings.Contains(log, "hunter2") || !hasAll(log, []string{
+			`"quotas":` + quotas, `"upstreams":["unix:/run/pets.sock"]`, `"adminAddress":"` + strings.TrimPrefix(r.admin, "http://") + `"`,
+		}) {
+			t.Errorf("the log lacks a place, or has a password:\n%s", log)
 		}
 	}
 }
 
 func TestAdminAddressIsReachableFromElsewhere(t *testing.T) {
 	url := testkit.SQLite(t)
-	db := open(t, url)
-	must.Do(t, db.Migrate(t.Context(), keystore.Migrations))
+	db := testkit.Open(t, url, keystore.Migrations)
 	r := start(t, url, func(cfg *app.Config) { cfg.AdminListen = ":0" })
 	host, err := os.Hostname()
 	must.Do(t, err)
@@ -408,49 +393,34 @@ func TestAdminAddressIsReachableFromElsewhere(t *testing.T) {
 }
 
 func TestWhatNoWaitingCures(t *testing.T) {
-	r := start(t, testkit.SQLite(t), nil)
-	select {
-	case err := <-r.ended:
-		if err == nil || !strings.Contains(err.Error(), "keyadmin migrate") {
-			t.Errorf("without a database file: %v", err)
-		}
-	case <-time.After(readyWithin):
-		t.Error("without a database file the gateway waits")
+	if err := start(t, testkit.SQLite(t), nil).awaitEnd(t); err == nil || !strings.Contains(err.Error(), "keyadmin migrate") {
+		t.Errorf("without a database file: %v", err)
 	}
-
 	busy := httptest.NewServer(http.NotFoundHandler())
 	defer busy.Close()
 	address := strings.TrimPrefix(busy.URL, "http://")
-	for setting, cfg := range map[string]app.Config{
-		"--listen":       {Listen: address, AdminListen: "127.0.0.1:0"},
-		"--admin-listen": {Listen: "127.0.0.1:0", AdminListen: address},
+	for settings, cfg := range map[string]app.Config{
+		" --listen":                 {Listen: address, AdminListen: "127.0.0.1:0"},
+		" --admin-listen":           {Listen: "127.0.0.1:0", AdminListen: address},
+		" --listen, --admin-listen": {Listen: address, AdminListen: address},
 	} {
-		if _, err := app.Listen(cfg); err == nil || !strings.Contains(err.Error(), address+" is in use") ||
-			!strings.Contains(err.Error(), " "+setting) {
-			t.Errorf("a busy %s: %v", setting, err)
+		_, err := app.Listen(cfg)
+		if err == nil || !strings.Contains(err.Error(), address+" is in use") || !hasAll(err.Error(), strings.Split(settings, ",")) {
+			t.Errorf("a busy%s: %v", settings, err)
 		}
-	}
-	if _, err := app.Listen(app.Config{Listen: address, AdminListen: address}); err == nil || !strings.Contains(err.Error(), " --listen") ||
-		!strings.Contains(err.Error(), " --admin-listen") {
-		t.Errorf("both ports are busy: %v", err)
 	}
 }
 
 // A process whose gateway ID was taken ends its gateway with an error, so that its supervisor notices.
 func TestDisplacedGatewayEnds(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		must.Do(t, open(t, url).Migrate(t.Context(), keystore.Migrations))
+		store := keystore.New(testkit.Open(t, url, keystore.Migrations), nil, nil, "test")
 		first := start(t, url, nil)
 		first.awaitReady(t)
-		_, err := keystore.New(open(t, url), nil, nil, "test").Register(t.Context(), keystore.Registration{ID: "gw-test", Incarnation: "another"}, nil)
+		_, err := store.Register(t.Context(), keystore.Registration{ID: "gw-test", Incarnation: "another"}, nil)
 		must.Do(t, err)
-		select {
-		case err := <-first.ended:
-			if !errors.Is(err, keystore.ErrDisplaced) {
-				t.Errorf("Run() = %v", err)
-			}
-		case <-time.After(readyWithin):
-			t.Fatal("the gateway whose ID was taken does not end")
+		if err := first.awaitEnd(t); !errors.Is(err, keystore.ErrDisplaced) {
+			t.Errorf("Run() = %v", err)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"database/sql"
 	"net/http"
 	"os"
 	"strings"
@@ -24,17 +25,13 @@ func (r *running) named(t *testing.T, status int, cause, cure string) {
 // A wrong or damaged database is named at the start.
 func TestWrongDatabaseIsNamed(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db := open(t, url)
-		if _, err := db.Exec(`CREATE TABLE invoices (id BIGINT)`); err != nil {
-			t.Fatal(err)
-		}
+		db := testkit.Open(t, url)
+		must.Get[sql.Result](t)(db.Exec(`CREATE TABLE invoices (id BIGINT)`))
 		r := start(t, url, nil)
 		r.named(t, http.StatusServiceUnavailable, "tables such as invoices", "correct DATABASE_URL")
 		r.end(t)
 		must.Do(t, db.Migrate(t.Context(), keystore.Migrations))
-		if _, err := db.Exec(`INSERT INTO keystore_schema (version_id, is_applied) VALUES (999, true)`); err != nil {
-			t.Fatal(err)
-		}
+		must.Get[sql.Result](t)(db.Exec(`INSERT INTO keystore_schema (version_id, is_applied) VALUES (999, true)`))
 		r = start(t, url, nil)
 		r.named(t, http.StatusServiceUnavailable, "version 999", "upgrade the program")
 		r.end(t)
@@ -59,28 +56,22 @@ func TestRemovedDatabaseIsNamed(t *testing.T) {
 			}
 		}
 	}
-	db := open(t, url)
-	must.Do(t, db.Migrate(t.Context(), keystore.Migrations))
+	db := testkit.Open(t, url, keystore.Migrations)
 	_, token := newKey(t, db)
 	must.Do(t, db.Close())
 	r := start(t, url, nil)
 	r.awaitReady(t)
 	works := func() {
 		t.Helper()
-		if response, body := get(t, r.url+"/v1/pets", token); response.StatusCode != http.StatusOK {
-			t.Errorf("GET /v1/pets: %d %s", response.StatusCode, body)
-		}
+		expect(t, r.url+"/v1/pets", token, http.StatusOK)
 	}
 	works()
 	move(path, path+".away")
 	r.named(t, http.StatusOK, path+" was removed while it was in use", "put the file back")
 	r.named(t, http.StatusOK, `"database","detail":"not read for `, "put the file back")
 	works()
-	open(t, url) // an empty one
-	testkit.Eventually(t, readyWithin, "/readyz names the command", func() bool {
-		_, body := get(t, r.admin+"/readyz", "")
-		return strings.Contains(body, "keyadmin migrate") && strings.Contains(body, "out of date")
-	})
+	testkit.Open(t, url) // an empty one
+	r.await(t, http.StatusServiceUnavailable, "keyadmin migrate", "out of date")
 	move(path, path+".empty")
 	move(path+".away", path)
 	testkit.Eventually(t, readyWithin, "the database is followed again", func() bool {

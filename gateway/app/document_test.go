@@ -3,6 +3,7 @@ package app_test
 import (
 	"bytes"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,13 +46,7 @@ func TestDocumentIsReadAgain(t *testing.T) {
 		}
 	})
 	r.awaitReady(t)
-	if _, page := get(t, r.url+"/docs", ""); !strings.Contains(page, "<title>Paws &amp; Claws: API reference</title>") {
-		t.Error("the page does not have the operator's title")
-	}
-	status := func(path string) int {
-		response, _ := get(t, r.url+path, token)
-		return response.StatusCode
-	}
+	expect(t, r.url+"/docs", "", http.StatusOK, "<title>Paws &amp; Claws: API reference</title>")
 	described := func(version string) {
 		t.Helper()
 		testkit.Eventually(t, readyWithin, "the registration has version "+version, func() bool {
@@ -67,36 +62,29 @@ func TestDocumentIsReadAgain(t *testing.T) {
 		must.Do(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 		testkit.Eventually(t, readyWithin, says, func() bool { return strings.Count(r.log.String(), says) > before })
 	}
-	want := func(old, now int, title string) {
+	want := func(old, now int) {
 		t.Helper()
-		if gotOld, gotNow := status("/orders"), status("/v2/orders"); gotOld != old || gotNow != now {
-			t.Errorf("%s: /orders %d, /v2/orders %d; want %d, %d", title, gotOld, gotNow, old, now)
-		}
+		expect(t, r.url+"/orders", token, old)
+		expect(t, r.url+"/v2/orders", token, now)
 	}
 	described("1")
-	want(200, 404, "at the start")
+	want(200, 404)
 	reload(ordersOf("2", "/docs"), "keeps the one before")
-	want(200, 404, "after a worse document")
-	if _, body := get(t, r.admin+"/readyz", ""); !strings.Contains(body, "line 4: GET /docs") || !strings.Contains(body, `"document"`) {
-		t.Errorf("/readyz does not say why: %s", body)
-	}
+	want(200, 404)
+	expect(t, r.admin+"/readyz", "", http.StatusOK, "line 4: GET /docs", `"document"`)
 	costing := func(units int) string {
 		return strings.Replace(ordersOf("3", "/v2/orders"), "get: {", fmt.Sprintf("get: {x-cost: %d, ", units), 1)
 	}
 	reload(costing(61), "keeps the one before")
-	if _, body := get(t, r.admin+"/readyz", ""); !strings.Contains(body, "plan free: a request of operation listOrders costs 61, so a minute limit of 60") {
-		t.Errorf("/readyz does not say what costs too much: %s", body)
-	}
+	expect(t, r.admin+"/readyz", "", http.StatusOK, "plan free: a request of operation listOrders costs 61, so a minute limit of 60")
 	reload(costing(5), "the document was read again")
-	want(404, 200, "after a better document")
+	want(404, 200)
 	described("3")
 	lower := operate.UpdatePlan{Plan: "free", LimitChanges: operate.LimitChanges{Minute: 4}}
 	if _, err := lower.Prepare(t.Context(), operate.Operator{Store: store}); err == nil || !strings.Contains(err.Error(), "listOrders costs 5, so a minute limit of 4") {
 		t.Errorf("a plan below a cost: %v", err)
 	}
-	if _, body := get(t, r.url+"/openapi.yaml", ""); !strings.Contains(body, "/v2/orders:") || !strings.Contains(body, "/v1/quota:") {
-		t.Errorf("the document that clients get: %s", body)
-	}
+	expect(t, r.url+"/openapi.yaml", "", http.StatusOK, "/v2/orders:", "/v1/quota:")
 	if _, body := get(t, r.admin+"/readyz", ""); strings.Contains(body, `"document"`) {
 		t.Errorf("/readyz still has a problem: %s", body)
 	}

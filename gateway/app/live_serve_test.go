@@ -14,9 +14,7 @@ import (
 // A watcher sees each request at once, with the tenant's limits and what is used of them.
 func TestLive(t *testing.T) {
 	url := testkit.SQLite(t)
-	db := open(t, url)
-	must.Do(t, db.Migrate(t.Context(), keystore.Migrations))
-	tenant, token := newKey(t, db)
+	tenant, token := newKey(t, testkit.Open(t, url, keystore.Migrations))
 	r := start(t, url, nil)
 	r.awaitReady(t)
 	type answer struct {
@@ -39,14 +37,10 @@ func TestLive(t *testing.T) {
 		_, body := get(t, r.admin+"/live"+query, "")
 		decoder := json.NewDecoder(strings.NewReader(body))
 		decoder.DisallowUnknownFields()
-		if err := decoder.Decode(&a); err != nil {
-			t.Fatalf("%v: %s", err, body)
-		}
+		must.Do(t, decoder.Decode(&a))
 		return a
 	}
-	if reply, _ := get(t, r.url+"/docs", ""); reply.StatusCode != http.StatusUnauthorized {
-		t.Errorf("the documentation is off, and /docs is %d", reply.StatusCode)
-	}
+	expect(t, r.url+"/docs", "", http.StatusUnauthorized) // the documentation is off
 	before := live("")
 	for range 61 {
 		get(t, r.url+"/v1/pets", token)
@@ -66,9 +60,7 @@ func TestLive(t *testing.T) {
 		t.Errorf("GET /live?n=0: %+v", none)
 	}
 	for _, query := range []string{"?n=-1", "?n=x", "?n=5001"} {
-		if response, body := get(t, r.admin+"/live"+query, ""); response.StatusCode != http.StatusBadRequest {
-			t.Errorf("GET /live%s: %d %s", query, response.StatusCode, body)
-		}
+		expect(t, r.admin+"/live"+query, "", http.StatusBadRequest)
 	}
 	r.end(t)
 }

@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"database/sql"
 	"net/http"
 	"strings"
 	"testing"
@@ -20,10 +21,9 @@ func newAccountant(t *testing.T, db *database.DB) (tenant id.Tenant, key keystor
 	t.Helper()
 	tenant, _ = newKey(t, db)
 	store := keystore.New(db, nil, nil, "test")
-	if _, _, err := store.SetQuota(t.Context(), tenant, plan.Limits{Minute: 1_000_000, Day: 1_000_000}, 0); err != nil {
-		t.Fatal(err)
-	}
-	key, token, _, err := store.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant, Scopes: "pets:read pets:write usage:read"})
+	_, _, err := store.SetQuota(t.Context(), tenant, plan.Limits{Minute: 1_000_000, Day: 1_000_000}, 0)
+	must.Do(t, err)
+	key, token, _, err = store.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant, Scopes: "pets:read pets:write usage:read"})
 	must.Do(t, err)
 	return tenant, key, token
 }
@@ -42,16 +42,14 @@ func (r *running) awaitUsage(t *testing.T, query, token string) (body string) {
 // A customer reads what another gateway has stored. The response is complete through the instant that all gateways have stored.
 func TestStatement(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db := open(t, url)
-		must.Do(t, db.Migrate(t.Context(), keystore.Migrations))
+		db := testkit.Open(t, url, keystore.Migrations)
 		tenant, key, token := newAccountant(t, db)
 		stranger, _, err := keystore.New(db, nil, nil, "test").CreateTenant(t.Context(), keystore.TenantSpec{Name: "globex", Plan: "free"})
 		must.Do(t, err)
 		today := instant.Of(time.Now()).Truncate(24 * time.Hour)
 		store, other := keystore.New(db, nil, nil, "gw-other"), keystore.Registration{ID: "gw-other", Incarnation: "a", UsageThrough: today}
-		if other.Generation, err = store.Register(t.Context(), other, nil); err != nil {
-			t.Fatal(err)
-		}
+		other.Generation, err = store.Register(t.Context(), other, nil)
+		must.Do(t, err)
 		row := keystore.UsageRow{Tenant: tenant, Key: key.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: today.Add(-48 * time.Hour), Requests: 42}
 		foreign := row
 		foreign.Tenant, foreign.Requests = stranger.ID, 77
@@ -71,19 +69,12 @@ func TestStatement(t *testing.T) {
 		if strings.Contains(body, `"completeThrough":"`+today.String()+`"`) || !strings.Contains(body, `"operation":"getUsage","outcome":"ok"`) {
 			t.Errorf("without the other gateway, and after this one has stored its requests: %s", body)
 		}
-		if _, err := db.Exec(`ALTER TABLE usage_hours RENAME TO elsewhere`); err != nil {
-			t.Fatal(err)
+		must.Get[sql.Result](t)(db.Exec(`ALTER TABLE usage_hours RENAME TO elsewhere`))
+		if body := expect(t, r.url+"/v1/usage", token, http.StatusServiceUnavailable, `"usage_unavailable"`); strings.Contains(body, "usage_hours") {
+			t.Errorf("the client is told of a table: %s", body)
 		}
-		response, body := get(t, r.url+"/v1/usage", token)
-		if response.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, `"usage_unavailable"`) || strings.Contains(body, "usage_hours") {
-			t.Errorf("without the table: %d %s", response.StatusCode, body)
-		}
-		if response, body := get(t, r.url+"/v1/pets", token); response.StatusCode != http.StatusOK {
-			t.Errorf("without the table, another request: %d %s", response.StatusCode, body)
-		}
-		if _, err := db.Exec(`ALTER TABLE elsewhere RENAME TO usage_hours`); err != nil {
-			t.Fatal(err)
-		}
+		expect(t, r.url+"/v1/pets", token, http.StatusOK)
+		must.Get[sql.Result](t)(db.Exec(`ALTER TABLE elsewhere RENAME TO usage_hours`))
 		r.end(t)
 	})
 }
@@ -94,16 +85,10 @@ func TestStatementWithoutDatabase(t *testing.T) {
 	_, _, token := newAccountant(t, db)
 	r := start(t, databaseURL, nil)
 	r.awaitReady(t)
-	expect := func(what, path string, status int) {
-		t.Helper()
-		if response, body := get(t, r.url+path, token); response.StatusCode != status {
-			t.Errorf("%s: %s: %d %s", what, path, response.StatusCode, body)
-		}
-	}
 	r.awaitUsage(t, "", token)
 	proxy.Kill()
-	expect("without the database", "/v1/usage", http.StatusServiceUnavailable)
-	expect("without the database", "/v1/pets", http.StatusOK)
+	expect(t, r.url+"/v1/usage", token, http.StatusServiceUnavailable)
+	expect(t, r.url+"/v1/pets", token, http.StatusOK)
 	proxy.Restore(t)
 	r.awaitUsage(t, "", token)
 	r.end(t)

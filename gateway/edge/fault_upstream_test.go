@@ -190,9 +190,9 @@ func TestUpstreamRefusesEarly(t *testing.T) {
 	})
 	for range 2 {
 		client := r.say(t, rawPost("Content-Length: "+decimal(size)))
-		go func() { _, _ = io.WriteString(client.conn, repeat("a", size)) }() // it fails when the gateway has responded
-		if got, err := readAnswer(client.in, no); err != nil || got.Status != 413 || got.Body != "{}" || !got.Closes {
-			t.Errorf("got %d %s %v", got.Status, got.Body, err)
+		client.send(repeat("a", size))
+		if got := client.next(t); got.Status != 413 || got.Body != "{}" || !got.Closes {
+			t.Errorf("got %d %s, closes: %t", got.Status, got.Body, got.Closes)
 		}
 	}
 }
@@ -209,10 +209,7 @@ func TestUpstreamTrickles(t *testing.T) {
 		}
 		return false
 	})
-	got := r.ask(t, rawGet())
-	if err := got.refusal(); err != nil || got.Code != "upstream_timeout" {
-		t.Errorf("got %d %s %v", got.Status, got.Code, err)
-	}
+	r.ask(t, rawGet()).expect(t, "a trickle", "504 upstream_timeout")
 }
 
 // Many clients ask at once, and the upstream closes connections, sends too much and answers in turn: no client gets the answer of
@@ -230,30 +227,22 @@ func TestNoCrossTalk(t *testing.T) {
 		}
 		return echo(c, request)
 	})
-	results := make(chan error)
+	var running sync.WaitGroup
 	for i := range 16 {
 		client := r.dial(t)
-		go func() {
+		running.Go(func() {
 			for n := range 50 {
 				target := fmt.Sprintf("/v1/pets?client=%d&n=%d", i, n)
 				got, err := client.try(rawTarget(target))
 				isOwn := got.Body == `"`+target+`"` || got.Body == "[]" || got.Status == 502 || got.Status == 504
-				if err == nil && !isOwn {
-					err = fmt.Errorf("%s got %d %q", target, got.Status, got.Body)
-				}
-				if err != nil {
-					results <- err
+				if err != nil || !isOwn {
+					t.Errorf("%s got %d %q %v", target, got.Status, got.Body, err)
 					return
 				}
 			}
-			results <- nil
-		}()
+		})
 	}
-	for range 16 {
-		if err := <-results; err != nil {
-			t.Error(err)
-		}
-	}
+	running.Wait()
 }
 
 // A connection may close while it idles in the pool. A GET then has a second attempt. A POST has one only with an
@@ -262,30 +251,18 @@ func TestWhatIsSentTwice(t *testing.T) {
 	r := newFaultRig(t, nil)
 	client := r.dial(t)
 	for range 20 {
-		r.upstream.Answer(nil)
-		client.ask(t, rawGet())
-		r.upstream.Seen()
-		r.upstream.Answer(func(c net.Conn, request upstreamRequest) bool {
-			return request.Nth == 1 && echo(c, request) // a request on a used connection is read and dropped
-		})
-		for _, request := range []string{rawGet(), rawKeyed() + "hello"} { // each finds the connection of the one before
-			if got := client.ask(t, request); got.Status != 200 || got.Body != `"/v1/pets"` {
-				t.Fatalf("%q got %d %q", request, got.Status, got.Body)
-			}
-			if seen := r.upstream.Seen(); len(seen) != 2 || seen[0].Body != seen[1].Body {
-				t.Fatalf("%q was seen %q", request, texts(seen))
-			}
-		}
-		for _, request := range []string{rawPost("Content-Length: 5"), rawKeyed("Connection: Idempotency-Key")} {
+		for request, wants := range map[string]int{
+			rawGet(): 2, rawKeyed() + "hello": 2, rawPost("Content-Length: 5") + "hello": 1, rawKeyed("Connection: Idempotency-Key") + "hello": 1,
+		} {
 			r.upstream.Answer(nil)
 			client.ask(t, rawGet())
 			r.upstream.Seen()
-			r.upstream.Answer(func(net.Conn, upstreamRequest) bool { return false })
-			got := client.ask(t, request+"hello")
-			if err := got.refusal(); err != nil || got.Code != "upstream_failed" {
-				t.Fatalf("%q got %d %v", request, got.Status, err)
-			}
-			if seen := r.upstream.Seen(); len(seen) != 1 {
+			r.upstream.Answer(func(c net.Conn, request upstreamRequest) bool {
+				return request.Nth == 1 && echo(c, request) // a request on a used connection is read and dropped
+			})
+			want := map[int]string{1: "502 upstream_failed", 2: "200"}[wants]
+			client.ask(t, request).expect(t, clip(request), want)
+			if seen := r.upstream.Seen(); len(seen) != wants || seen[0].Body != seen[wants-1].Body {
 				t.Fatalf("%q was seen %q", request, texts(seen))
 			}
 		}
