@@ -5,15 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"petgate/gateway/directory"
-	"petgate/gateway/edge"
 	"petgate/gateway/quotas"
 	"petgate/gateway/quotas/redis"
 	"petgate/shared/core/apikey"
@@ -173,8 +170,6 @@ func (g *gateway) serveLive(w http.ResponseWriter, r *http.Request) {
 		Elapsed: now.Sub(seen.Since).Milliseconds(), Requests: seen.Requests, Refused: seen.Refused, Bans: g.public.Bans(),
 		Active: seen.Active, Tenants: make([]operate.LiveTenant, len(seen.Tenants)),
 	}
-	recent := g.latencies.next(now, g.public.Latencies)
-	answer.P50, answer.P99 = percentile(recent, 0.5), percentile(recent, 0.99)
 	for i, t := range seen.Tenants {
 		var known quota.Verdict
 		if t.Plan != "" {
@@ -186,53 +181,4 @@ func (g *gateway) serveLive(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	service.WriteJSON(w, http.StatusOK, answer)
-}
-
-// latencyWindow remembers the latencies at two earlier calls of next. Their difference to now covers the last 10 to 20 s, or the time since the
-// previous call if that is longer.
-type latencyWindow struct {
-	mu     sync.Mutex
-	before [2]edge.Latencies // the later one first
-	turned time.Time         // when before[0] was read; zero: never
-}
-
-const latencyTurn = 10 * time.Second
-
-// next returns the latencies since the earlier of the two remembered calls. It returns none at the first call, and after a pause longer than
-// directory.WatchedFor. It holds its lock while it calls read, so the counts are never less than the remembered ones.
-func (l *latencyWindow) next(now time.Time, read func() edge.Latencies) edge.Latencies {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	all := read()
-	switch age := now.Sub(l.turned); {
-	case l.turned.IsZero() || age > directory.WatchedFor:
-		l.before, l.turned = [2]edge.Latencies{all, all}, now
-	case age >= latencyTurn:
-		l.before, l.turned = [2]edge.Latencies{all, l.before[0]}, now
-	}
-	recent := edge.Latencies{Bounds: all.Bounds, Counts: make([]uint64, len(all.Counts)), All: all.All - l.before[1].All}
-	for i := range all.Counts {
-		recent.Counts[i] = all.Counts[i] - l.before[1].Counts[i]
-	}
-	return recent
-}
-
-// percentile returns the time in ms within which this part of the requests ended, by linear interpolation within a bucket. A request above
-// the last bound counts as that bound. nil: there were no requests.
-func percentile(l edge.Latencies, part float64) *float64 {
-	if l.All == 0 || len(l.Bounds) == 0 {
-		return nil
-	}
-	rank := part * float64(l.All)
-	below, from := 0.0, 0.0
-	for i, count := range l.Counts {
-		if upTo := float64(count); upTo >= rank && upTo > below {
-			micros := math.Round(1e6 * (from + (l.Bounds[i]-from)*(rank-below)/(upTo-below)))
-			ms := micros / 1000
-			return &ms
-		}
-		below, from = float64(count), l.Bounds[i]
-	}
-	ms := 1000 * l.Bounds[len(l.Bounds)-1]
-	return &ms
 }

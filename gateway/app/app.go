@@ -78,7 +78,6 @@ type gateway struct {
 	api         atomic.Pointer[api.API]
 	badDocument atomic.Pointer[error] // why the document could not be read again; nil: it could
 	public      *edge.Edge
-	latencies   latencyWindow
 	docs        docs
 
 	closers []func() error // the last one is called first

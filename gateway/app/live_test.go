@@ -1,67 +1,64 @@
-package app
+package app_test
 
 import (
+	"encoding/json"
+	"net/http"
+	"strings"
 	"testing"
-	"time"
 
-	"petgate/gateway/edge"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
-func TestPercentile(t *testing.T) {
-	bounds := []float64{0.001, 0.01, 0.1}
-	for _, c := range []struct {
-		name   string
-		counts []uint64
-		all    uint64
-		part   float64
-		want   float64 // ms; -1: none
-	}{
-		{"no requests", []uint64{0, 0, 0}, 0, 0.5, -1},
-		{"all in the first bucket", []uint64{10, 10, 10}, 10, 0.5, 0.5},
-		{"in the middle of the second", []uint64{0, 10, 10}, 10, 0.5, 5.5},
-		{"an empty bucket between", []uint64{5, 5, 10}, 10, 0.99, 98.2},
-		{"above the last bound", []uint64{0, 0, 0}, 10, 0.99, 100},
-	} {
-		got := percentile(edge.Latencies{Bounds: bounds, Counts: c.counts, All: c.all}, c.part)
-		switch {
-		case got == nil && c.want >= 0, got != nil && (*got-c.want > 1e-6 || c.want-*got > 1e-6):
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+// A watcher sees each request at once, with the tenant's limits and what is used of them.
+func TestLive(t *testing.T) {
+	url := testkit.SQLite(t)
+	tenant, token := newKey(t, testkit.Open(t, url, keystore.Migrations))
+	r := start(t, url, nil)
+	r.awaitReady(t)
+	type answer struct {
+		Gateway, Environment, Mode string
+		Since, ElapsedMillis       int64
+		Requests, Refused, Bans    int64
+		Version                    string
+		CertificateEndsAt          int64
+		Active                     int
+		Tenants                    []struct {
+			ID, Plan                                          string
+			SinceMillis                                       int64
+			Limits                                            struct{ Minute, Day int64 }
+			Requests, Refused, MinuteUsed, DayUsed, MonthUsed int64
 		}
 	}
-}
-
-// The latencies are those of the last 10 to 20 s, or since the question before. After a pause of more than 90 s, older ones do not count.
-// They are read with the lock: otherwise, a second call could remember later counts in between.
-func TestLatencyWindow(t *testing.T) {
-	var w latencyWindow
-	start := time.Now()
-	for _, c := range []struct {
-		after     time.Duration
-		all, want uint64
-	}{
-		{0, 100, 0},
-		{time.Second, 101, 1},
-		{9 * time.Second, 109, 9},
-		{10 * time.Second, 110, 10},
-		{19 * time.Second, 119, 19},
-		{20 * time.Second, 120, 10},
-		{21 * time.Second, 121, 11},
-		{50 * time.Second, 150, 30},
-		{110 * time.Second, 210, 60},
-		{170 * time.Second, 270, 60},
-		{171 * time.Second, 271, 61},
-		{261 * time.Second, 900, 0},
-		{262 * time.Second, 901, 1},
-	} {
-		got := w.next(start.Add(c.after), func() edge.Latencies {
-			if w.mu.TryLock() {
-				t.Errorf("after %v: the latencies are read without the lock", c.after)
-				w.mu.Unlock()
-			}
-			return edge.Latencies{Bounds: []float64{1}, Counts: []uint64{c.all}, All: c.all}
-		})
-		if got.All != c.want || got.Counts[0] != c.want {
-			t.Errorf("after %v: %+v, want %d", c.after, got, c.want)
-		}
+	live := func(query string) (a answer) {
+		t.Helper()
+		_, body := get(t, r.admin+"/live"+query, "")
+		decoder := json.NewDecoder(strings.NewReader(body))
+		decoder.DisallowUnknownFields()
+		must.Do(t, decoder.Decode(&a))
+		return a
 	}
+	expect(t, r.url+"/docs", "", http.StatusUnauthorized) // the documentation is off
+	before := live("")
+	for range 61 {
+		get(t, r.url+"/v1/pets", token)
+	}
+	get(t, r.url+"/v1/pets", "") // of no tenant
+	now := live("?n=10")
+	if now.Gateway != "gw-test" || now.Environment != "live" || now.Mode != "memory" || now.Since != before.Since ||
+		now.ElapsedMillis < before.ElapsedMillis || now.Requests-before.Requests != 61 || now.Refused != 1 || now.Bans != 0 || now.Active != 1 {
+		t.Errorf("GET /live before: %+v, now: %+v", before, now)
+	}
+	if len(now.Tenants) != 1 || now.Tenants[0].ID != tenant.String() || now.Tenants[0].Plan != "free" || now.Tenants[0].Limits.Minute != 60 ||
+		now.Tenants[0].Requests != 61 || now.Tenants[0].Refused != 1 || now.Tenants[0].MinuteUsed != 60 || now.Tenants[0].DayUsed != 60 || now.Tenants[0].MonthUsed != 60 {
+		t.Errorf("GET /live: %+v", now.Tenants)
+	}
+	if none := live("?n=0"); none.Requests != 61 || none.Active != 1 || none.Tenants == nil || len(none.Tenants) != 0 {
+		t.Errorf("GET /live?n=0: %+v", none)
+	}
+	for _, query := range []string{"?n=-1", "?n=x", "?n=5001"} {
+		expect(t, r.admin+"/live"+query, "", http.StatusBadRequest)
+	}
+	r.end(t)
 }

@@ -26,8 +26,7 @@ func (s *site) busy(id string) {
 		defer mu.Unlock()
 		switch r.URL.RequestURI() {
 		case "/live?n=10":
-			p50, p99 := 1.25, 17.0
-			answer.Elapsed, answer.Requests, answer.Refused, answer.P50, answer.P99 = answer.Elapsed+1000, answer.Requests+50, answer.Refused+10, &p50, &p99
+			answer.Elapsed, answer.Requests, answer.Refused = answer.Elapsed+1000, answer.Requests+50, answer.Refused+10
 			service.WriteJSON(w, http.StatusOK, answer)
 		case "/readyz":
 			service.WriteJSON(w, http.StatusServiceUnavailable, map[string]any{"problems": []service.Problem{
@@ -59,7 +58,7 @@ func TestLiveFigures(t *testing.T) {
 		must.Do(t, json.Unmarshal([]byte(data), &parts))
 		return strings.Contains(parts.Gateways, `class="number">50.0</td><td role="cell" data-title="Refused/s" class="number">10.0</td>`)
 	})
-	for _, want := range []string{`data-title="Gateway"><span class="whole">gw-2</span></th>`, "1.2 ms", "17.0 ms", "in Redis", `data-title="Gateway"><span class="whole">gw-3</span></th>`} {
+	for _, want := range []string{`data-title="Gateway"><span class="whole">gw-2</span></th>`, "in Redis", `data-title="Gateway"><span class="whole">gw-3</span></th>`} {
 		if !strings.Contains(parts.Gateways, want) {
 			t.Errorf("the gateways lack %s:\n%s", want, parts.Gateways)
 		}

@@ -76,7 +76,7 @@ func (e *Edge) exceeded(x *exchange) refusal {
 	x.limited.Ban = api.Ban{EndsAt: out.BannedUntil, IsAutomatic: true}
 	text := append(x.text, r.reason.row().message...)
 	if out.BannedUntil != 0 {
-		e.metrics.bans.Inc()
+		e.metrics.bans.Add(1)
 		e.deps.Directory.Ban(x.entry.Key, out.BannedUntil, banReason)
 		text = append(text, ". The API key sent too many requests without waiting. It is banned until Retry-After has passed"...)
 	} else {

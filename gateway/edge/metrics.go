@@ -1,14 +1,12 @@
 package edge
 
 import (
-	"fmt"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	dto "github.com/prometheus/client_model/go"
 
 	"petgate/gateway/answers"
 	"petgate/gateway/upstream"
@@ -21,9 +19,8 @@ type metrics struct {
 	requests [reasons]prometheus.Counter
 	own      map[string]prometheus.Counter // of what the gateway answers itself, by outcome
 	noRoute  *routeMetrics                 // of requests that were answered before their operation was known
-	ofRoutes sync.Map                      // by operation: of all that were ever served
 	of       func(operation string) *routeMetrics
-	bans     prometheus.Counter
+	bans     atomic.Int64                      // that this gateway has imposed
 	ended    [access.Banned]prometheus.Counter // requests with keys that are not valid, by why
 
 	droppedLines prometheus.Counter
@@ -55,10 +52,6 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 	}, []string{"operation"})
 	m := &metrics{
 		own: map[string]prometheus.Counter{},
-		bans: make.NewCounter(prometheus.CounterOpts{
-			Name: "petgate_gateway_bans_total",
-			Help: "Bans that this gateway imposed.",
-		}),
 		droppedLines: make.NewCounter(prometheus.CounterOpts{
 			Name: "petgate_gateway_access_log_dropped_total",
 			Help: "Lines of the access log that were dropped: its reader is too slow or has gone.",
@@ -82,11 +75,14 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 		for class := 2; class < len(of.responses); class++ {
 			of.responses[class] = responses.WithLabelValues(operation, string('0'+rune(class))+"xx")
 		}
-		known, _ := m.ofRoutes.LoadOrStore(operation, of)
-		return known.(*routeMetrics)
+		return of
 	}
 	m.noRoute = m.of(noOperation)
 	reg.MustRegister(upstreamMetrics{e.upstreams})
+	make.NewCounterFunc(prometheus.CounterOpts{
+		Name: "petgate_gateway_bans_total",
+		Help: "Bans that this gateway imposed.",
+	}, func() float64 { return float64(m.bans.Load()) })
 	make.NewCounterFunc(prometheus.CounterOpts{
 		Name: "petgate_gateway_upstream_retries_total",
 		Help: "Second attempts, after an upstream closed a connection that had served before.",
@@ -162,37 +158,5 @@ func (u upstreamMetrics) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// Latencies are the counts of a histogram since the start: Counts[i] requests took at most Bounds[i] seconds, All requests took any
-// time.
-type Latencies struct {
-	Bounds []float64
-	Counts []uint64
-	All    uint64
-}
-
-// Latencies returns the times of all requests since the start.
-func (e *Edge) Latencies() Latencies {
-	var l Latencies
-	for _, one := range e.metrics.ofRoutes.Range {
-		h := read(one.(*routeMetrics).seconds.(prometheus.Metric)).GetHistogram()
-		l.All += h.GetSampleCount()
-		for i, bucket := range h.GetBucket() {
-			if i == len(l.Bounds) {
-				l.Bounds, l.Counts = append(l.Bounds, bucket.GetUpperBound()), append(l.Counts, 0)
-			}
-			l.Counts[i] += bucket.GetCumulativeCount()
-		}
-	}
-	return l
-}
-
 // Bans returns how many bans this gateway has imposed since the start.
-func (e *Edge) Bans() int64 { return int64(read(e.metrics.bans).GetCounter().GetValue()) }
-
-func read(metric prometheus.Metric) *dto.Metric {
-	var m dto.Metric
-	if err := metric.Write(&m); err != nil {
-		panic(fmt.Sprintf("bug: a metric cannot be read: %v", err))
-	}
-	return &m
-}
+func (e *Edge) Bans() int64 { return e.metrics.bans.Load() }

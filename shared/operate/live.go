@@ -25,8 +25,6 @@ type Live struct {
 
 	CertificateEnds instant.Millis `json:"certificateEndsAt"` // when the first of its certificates expires; 0: it has none
 
-	P50     *float64     `json:"p50Millis"` // of the requests of the last 10 to 20 s, or since the answer before if that is longer ago; nil: there were none
-	P99     *float64     `json:"p99Millis"`
 	Active  int          `json:"active"`  // tenants that made a request in the last 10 to 20 s
 	Tenants []LiveTenant `json:"tenants"` // the most active first
 }
