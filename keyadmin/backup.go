@@ -69,12 +69,12 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 	if err := a.openWith(patient(false)); err != nil {
 		return err
 	}
-	if err := a.store.CheckSchema(ctx); err != nil {
+	if err := a.operator.Store.CheckSchema(ctx); err != nil {
 		return err
 	}
 	var h keystore.BackupHeader
 	err = writeFile(c.File, func(file *os.File) (err error) {
-		if h, err = a.store.WriteBackup(ctx, file, key); err != nil {
+		if h, err = a.operator.Store.WriteBackup(ctx, file, key); err != nil {
 			return err
 		}
 		_, err = keystore.ReadBackup(file, key)
@@ -165,7 +165,7 @@ func (c *restoreCommand) Run(ctx context.Context, a *app) error {
 		return fmt.Errorf("read %s: %w", c.File, err)
 	}
 	if key == nil && backup.MAC != "" {
-		a.warn("The backup was written with --key-file. Without it, a change of the file is not noticed.")
+		a.note("The backup was written with --key-file. Without it, a change of the file is not noticed.")
 	}
 	if empty, err := a.openForRestore(ctx, backup, c.DryRun); err != nil {
 		return err
@@ -173,7 +173,7 @@ func (c *restoreCommand) Run(ctx context.Context, a *app) error {
 		a.note("The backup is good: %s. The database has no tables: the restore creates them.", contents(backup))
 		return nil
 	}
-	restore, err := a.store.PrepareRestore(ctx, backup)
+	restore, err := a.operator.Store.PrepareRestore(ctx, backup)
 	if err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ func (c *restoreCommand) Run(ctx context.Context, a *app) error {
 			}
 			return operate.Outcome{Change: change, View: v, Done: "Restored " + contents(backup) + "."}, err
 		},
-	}, c.asking, &c.waiting)
+	}, c.asking, c.waiting)
 	if err == nil || errors.As(err, &unconfirmedError{}) {
 		a.noteKept(ctx)
 	}
@@ -229,7 +229,7 @@ func (a *app) openForRestore(ctx context.Context, b keystore.Backup, look bool) 
 	if err := a.openWith(patient(!look)); err != nil {
 		return false, err
 	}
-	err = a.store.CheckSchema(ctx)
+	err = a.operator.Store.CheckSchema(ctx)
 	if !errors.Is(err, keystore.ErrOutdated) {
 		return false, err
 	}
@@ -259,7 +259,7 @@ func contents(b keystore.Backup) string {
 // noteLost says what a restore loses, and what it makes again.
 func (a *app) noteLost(r *keystore.Restore, loseNewer bool) {
 	if r.Foreign {
-		a.warn("The backup and the database have no change in common: the backup is probably of another installation.")
+		a.note("The backup and the database have no change in common: the backup is probably of another installation.")
 	}
 	if len(r.Lost) == 0 {
 		a.note("The database has no change that the backup lacks.")
@@ -269,11 +269,11 @@ func (a *app) noteLost(r *keystore.Restore, loseNewer bool) {
 	for _, l := range r.Lost {
 		kinds = append(kinds, count(l.Number)+" "+l.Kind)
 	}
-	a.warn("The backup lacks these changes: %s. The restore loses them, and their record in the audit log.", strings.Join(kinds, ", "))
+	a.note("The backup lacks these changes: %s. The restore loses them, and their record in the audit log.", strings.Join(kinds, ", "))
 	switch n := operate.Plural(len(r.Newer), "refusal"); {
 	case len(r.Newer) == 0:
 	case loseNewer:
-		a.warn("It loses the %s in the list too. Gateways that run impose bans again (`keyadmin ban lift`) and keep the rest in force (`keyadmin gateway lost`).", n)
+		a.note("It loses the %s in the list too. Gateways that run impose bans again (`keyadmin ban lift`) and keep the rest in force (`keyadmin gateway lost`).", n)
 	default:
 		a.note("It makes the %s in the list again.", n)
 	}
@@ -281,7 +281,7 @@ func (a *app) noteLost(r *keystore.Restore, loseNewer bool) {
 
 // noteKept says that gateways refuse what the restored database does not.
 func (a *app) noteKept(ctx context.Context) {
-	if lost, err := a.store.LostRefusals(ctx); err == nil && len(lost) > 0 {
-		a.warn("Refusals that gateways keep in force, although the database lacks them: %d. See `keyadmin gateway lost`.", len(lost))
+	if lost, err := a.operator.Store.LostRefusals(ctx); err == nil && len(lost) > 0 {
+		a.note("Refusals that gateways keep in force, although the database lacks them: %d. See `keyadmin gateway lost`.", len(lost))
 	}
 }

@@ -28,7 +28,7 @@ func TestBars(t *testing.T) {
 2026-03-01T13:00:00Z    5,999        1  ███████████████████░
 `
 	var got bytes.Buffer
-	barsOf(rows, time.Hour, 60).write(&got, 60, func(text string) string { return text })
+	barsOf(rows, time.Hour, 60).write(&got, 60)
 	if got.String() != want {
 		t.Errorf("bars:\n%s\nwant:\n%s", got.String(), want)
 	}

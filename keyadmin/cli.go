@@ -72,16 +72,14 @@ Exit status: 0 done and confirmed by every gateway, 1 failed, 2 bad usage, 3 don
 // app is one run of a command with its input, output and database.
 type app struct {
 	stdio
-	cli   *cli
-	env   map[string]string
-	db    *database.DB
-	store *keystore.Store
+	cli *cli
+	env map[string]string
+	db  *database.DB
 
-	operator operate.Operator // of the store
+	operator operate.Operator // of the database
 	costs    operate.Costs    // that a document is compared with
 
 	called string // the arguments, as a shell would need them; they have no secrets
-	headed bool   // print writes no head, because the rows follow earlier ones
 }
 
 // run executes one command line and returns its exit status.
@@ -115,13 +113,9 @@ func (a *app) run(args []string) error {
 		return err
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
-	// A command whose Run asks for the store or the operator, never for both, finds the database open.
-	if err := parsed.BindSingletonProvider(a.open); err != nil {
-		return err
-	}
-	// It does not ask for the store: kong would put the name of its own type before the error of a provider that another one needs.
+	// A command whose Run asks for the operator finds the database open.
 	if err := parsed.BindSingletonProvider(func(ctx context.Context) (operate.Operator, error) {
-		_, err := a.open(ctx)
+		err := a.open(ctx)
 		return a.operator, err
 	}); err != nil {
 		return err
@@ -190,7 +184,7 @@ func (a *app) report(err error) exitCode {
 	case errors.Is(err, keystore.ErrOutdated):
 		text += ": run `keyadmin migrate`"
 	}
-	a.warn("%s", text)
+	a.note("%s", text)
 	return code
 }
 

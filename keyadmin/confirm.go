@@ -34,7 +34,7 @@ type change[A operate.Preparer] struct {
 func (c *change[A]) BadSettings() service.BadSettings { return badArguments(c.Arguments) }
 
 func (c *change[A]) Run(ctx context.Context, a *app, operator operate.Operator) error {
-	return a.change(ctx, operator, c.Arguments, asking{}, &c.waiting)
+	return a.change(ctx, operator, c.Arguments, asking{}, c.waiting)
 }
 
 // asked is a change that may take something away.
@@ -48,7 +48,7 @@ type asked[A operate.Preparer] struct {
 func (c *asked[A]) BadSettings() service.BadSettings { return badArguments(c.Arguments) }
 
 func (c *asked[A]) Run(ctx context.Context, a *app, operator operate.Operator) error {
-	return a.change(ctx, operator, c.Arguments, c.asking, &c.waiting)
+	return a.change(ctx, operator, c.Arguments, c.asking, c.waiting)
 }
 
 func badArguments(arguments any) (bad service.BadSettings) {
@@ -59,7 +59,7 @@ func badArguments(arguments any) (bad service.BadSettings) {
 	return bad
 }
 
-func (a *app) change(ctx context.Context, operator operate.Operator, of operate.Preparer, sure asking, waits *waiting) error {
+func (a *app) change(ctx context.Context, operator operate.Operator, of operate.Preparer, sure asking, waits waiting) error {
 	op, err := of.Prepare(ctx, operator)
 	if err != nil {
 		return err
@@ -67,16 +67,14 @@ func (a *app) change(ctx context.Context, operator operate.Operator, of operate.
 	return a.carryOut(ctx, op, sure, waits)
 }
 
-// carryOut asks, makes the change, says and prints what was changed, and waits for the gateways, in this order. nil: it does not wait.
-func (a *app) carryOut(ctx context.Context, op operate.Operation, sure asking, waits *waiting) error {
+// carryOut asks, makes the change, says and prints what was changed, and waits for the gateways, in this order.
+func (a *app) carryOut(ctx context.Context, op operate.Operation, sure asking, waits waiting) error {
 	if op.Question != "" && (a.atTerminal() || !op.Harmless) {
 		if err := a.ask(sure.Yes, op.Question); err != nil {
 			return err
 		}
 	}
-	if waits != nil {
-		a.store.Seek(waits.Wait.Or(operate.UsualWait))
-	}
+	a.operator.Store.Seek(waits.Wait.Or(operate.UsualWait))
 	r, err := op.Change(ctx)
 	var unknown *keystore.UnknownError
 	if errors.As(err, &unknown) {
@@ -97,10 +95,10 @@ func (a *app) carryOut(ctx context.Context, op operate.Operation, sure asking, w
 	case r.Line != "" && !a.asData():
 		err = a.print(nil, table{rows: [][]string{{r.Line}}})
 	}
-	if err != nil || waits == nil {
+	if err != nil {
 		return err
 	}
-	return a.confirm(ctx, a.store, r.Change, op.Laggard, waits.Wait)
+	return a.confirm(ctx, a.operator.Store, r.Change, op.Laggard, waits.Wait)
 }
 
 // unconfirmedError is a change that was made, but that a gateway may not have applied: exit 3.

@@ -46,12 +46,12 @@ type consoleView struct {
 	ReadOnly bool   `json:"readOnly"`
 }
 
-func (c *consoleCommand) Run(ctx context.Context, a *app, store *keystore.Store) error {
+func (c *consoleCommand) Run(ctx context.Context, a *app, operator operate.Operator) error {
 	if c.EndSessions {
 		if err := a.ask(c.Yes, "End all sessions of the console, of everyone?"); err != nil {
 			return err
 		}
-		ended, err := store.EndConsoles(ctx)
+		ended, err := operator.Store.EndConsoles(ctx)
 		if err == nil {
 			a.note("Ended sessions and links of the console: %s.", count(ended))
 		}
@@ -61,7 +61,7 @@ func (c *consoleCommand) Run(ctx context.Context, a *app, store *keystore.Store)
 	if err != nil {
 		return err
 	}
-	code, _, err := store.InviteToConsole(ctx, keystore.ConsoleInvitation{
+	code, _, err := operator.Store.InviteToConsole(ctx, keystore.ConsoleInvitation{
 		ReadOnly: c.ReadOnly, Address: g.AdminAddress, Valid: codeValid, Lasts: time.Duration(c.TTL),
 	})
 	if err != nil {
@@ -72,39 +72,26 @@ func (c *consoleCommand) Run(ctx context.Context, a *app, store *keystore.Store)
 	return a.printSecret(view, view.URL)
 }
 
-// gateway returns the gateway that shows the console.
+// gateway returns the gateway that shows the console: the one that is named, or the first live one that serves it.
 func (c *consoleCommand) gateway(ctx context.Context, a *app) (keystore.Gateway, error) {
 	gateways, views, err := a.operator.ViewGateways(ctx)
 	if err != nil {
 		return keystore.Gateway{}, err
 	}
-	var ids []string
 	var live []keystore.Gateway
 	for i, g := range gateways {
-		ids = append(ids, g.ID)
-		state := views[i].State
-		if c.Gateway != "" && g.ID == c.Gateway && state != keystore.GatewayReplaced {
+		switch state := views[i].State; {
+		case c.Gateway != "" && g.ID == c.Gateway && state != keystore.GatewayReplaced:
 			return g, nil
-		}
-		if state == keystore.GatewayLive || state == keystore.GatewayBehind {
+		case state == keystore.GatewayLive || state == keystore.GatewayBehind:
 			live = append(live, g)
 		}
 	}
-	switch {
-	case c.Gateway != "":
-		return keystore.Gateway{}, fmt.Errorf("no gateway %q is registered, only %s", c.Gateway, listed(ids))
-	case len(ids) == 0:
-		return keystore.Gateway{}, errors.New("no gateway is registered: the console is on the admin port of a gateway that runs with --console")
-	case len(live) == 0:
-		return keystore.Gateway{}, errors.New("no gateway is live, so none can show the console: see `keyadmin gateway list`")
+	if c.Gateway != "" {
+		return keystore.Gateway{}, operate.NoGateway(c.Gateway)
 	}
-	return firstWithConsole(ctx, live)
-}
-
-// firstWithConsole returns the first gateway that serves the console.
-func firstWithConsole(ctx context.Context, gateways []keystore.Gateway) (keystore.Gateway, error) {
-	text := "no gateway says that it serves the console: start one with --console, or name one with --gateway"
-	for _, answer := range operate.AskAll(ctx, gateways) {
+	text := "no live gateway says that it serves the console: start one with --console, or name one with --gateway"
+	for _, answer := range operate.AskAll(ctx, live) {
 		if answer.Console {
 			return answer.Gateway, nil
 		}

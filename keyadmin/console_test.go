@@ -13,7 +13,7 @@ func TestConsole(t *testing.T) {
 	t.Parallel()
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		s := newMigrated(t, url)
-		s.want(exitFailed, "no gateway is registered", "console")
+		s.want(exitFailed, "no live gateway says that it serves the console", "console")
 		s.want(exitUsage, "cannot be combined", "console", "--end-sessions", "--read-only")
 		s.want(exitUsage, "use 1s to 7d", "console", "--ttl", "8d")
 		s.want(exitUsage, "use host:port", "console", "--at", "localhost")
@@ -25,7 +25,7 @@ func TestConsole(t *testing.T) {
 		with.about.Console = true
 		s.gateway(s.store(), "gw-3", with.url).follow()
 		s.gateway(s.store(), "gw-4", "https://gw-4:9090").follow() // it is named, and not asked
-		s.want(exitFailed, "only gw-1, gw-2, gw-3, gw-4", "console", "--gateway", "gw-5")
+		s.want(exitFailed, "there is no gateway \"gw-5\"", "console", "--gateway", "gw-5")
 
 		for _, test := range []struct {
 			args     []string

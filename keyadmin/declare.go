@@ -20,13 +20,13 @@ import (
 
 type exportCommand struct{}
 
-func (exportCommand) Run(ctx context.Context, a *app, store *keystore.Store) error {
+func (exportCommand) Run(ctx context.Context, a *app, operator operate.Operator) error {
 	if a.asData() {
 		return usageErrorf("export writes YAML: leave out --output")
 	}
 	return a.buffered(func(w io.Writer) error {
 		d := documentWriter{to: w, now: a.now()}
-		err := store.PassState(ctx, keystore.StateRows{Plans: d.plans, Tenant: d.tenant, Key: d.key})
+		err := operator.Store.PassState(ctx, keystore.StateRows{Plans: d.plans, Tenant: d.tenant, Key: d.key})
 		return cmp.Or(err, d.end())
 	})
 }
@@ -73,7 +73,7 @@ func (c *applyCommand) Run(ctx context.Context, a *app) error {
 		op.Question = "Apply " + operate.Plural(shown.edits.Len(), "change") + "? Some lower a limit, suspend a tenant, or end or disable a key."
 	}
 	op.Change = func(ctx context.Context) (r operate.Outcome, err error) {
-		r.Change, err = a.store.Apply(ctx, func(now keystore.State) (keystore.Edits, error) {
+		r.Change, err = a.operator.Store.Apply(ctx, func(now keystore.State) (keystore.Edits, error) {
 			var err error
 			if made, err = a.compare(d, c.File, now, c.Prune); err != nil {
 				return keystore.Edits{}, err
@@ -89,7 +89,7 @@ func (c *applyCommand) Run(ctx context.Context, a *app) error {
 		r.Done = operate.Either(made.edits.Len() > 0, "Applied "+operate.Plural(made.edits.Len(), "change")+".", "")
 		return r, err
 	}
-	return a.carryOut(ctx, op, c.asking, &c.waiting)
+	return a.carryOut(ctx, op, c.asking, c.waiting)
 }
 
 // compareFile reads a document, opens the database, and finds what the document changes in it.
@@ -97,11 +97,10 @@ func (a *app) compareFile(ctx context.Context, path string, prune bool) (d docum
 	if d, err = a.readFile(path); err != nil {
 		return d, c, err
 	}
-	store, err := a.open(ctx)
-	if err != nil {
+	if err := a.open(ctx); err != nil {
 		return d, c, err
 	}
-	state, err := store.State(ctx)
+	state, err := a.operator.Store.State(ctx)
 	if err != nil {
 		return d, c, err
 	}
@@ -156,7 +155,7 @@ func (a *app) printChanges(c changes) error {
 		return err
 	}
 	if len(c.left) > 0 {
-		a.warn("Left out: %s. A key that does not exist cannot be created without its token, and a key that has ended cannot be changed. "+
+		a.note("Left out: %s. A key that does not exist cannot be created without its token, and a key that has ended cannot be changed. "+
 			"A new one: keyadmin key create TENANT", operate.Plural(len(c.left), "key"))
 		for _, key := range c.left[:min(len(c.left), problemsMax)] {
 			a.note("  %s", key)

@@ -66,7 +66,7 @@ func (d *doctor) examine(ctx context.Context) {
 	if !d.examineDatabase(ctx) {
 		return
 	}
-	store := d.app.store
+	store := d.app.operator.Store
 	gateways, err := store.Gateways(ctx)
 	last, lastErr := store.LastEvent(ctx)
 	if err = cmp.Or(err, lastErr); err != nil {
@@ -101,7 +101,7 @@ func (d *doctor) examineDatabase(ctx context.Context) bool {
 		d.find("database", err.Error(), "correct the path of --database-url-file")
 		return false
 	}
-	_, err = d.app.open(ctx)
+	err = d.app.open(ctx)
 	part, cure := "database", "start it, or correct $DATABASE_URL"
 	switch {
 	case err == nil:
@@ -145,7 +145,7 @@ func (d *doctor) examineRows(gateways []keystore.Gateway, last keystore.Change) 
 
 // recent reports whether the last change was made a moment ago, so that gateways may still be applying it.
 func (d *doctor) recent(last keystore.Change) bool {
-	events, err := d.app.store.FindEvents(context.Background(), keystore.EventFilter{Since: d.app.now().Add(-lagMax)}, 0, 1)
+	events, err := d.app.operator.Store.FindEvents(context.Background(), keystore.EventFilter{Since: d.app.now().Add(-lagMax)}, 0, 1)
 	return err == nil && len(events) > 0 && events[0].ID == last
 }
 

@@ -6,15 +6,14 @@ import (
 	"strings"
 	"time"
 
-	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
 
 type gatewayCommands struct {
-	List   gatewayList             `cmd:"" help:"List registered gateways, their lag and when each was last seen."`
-	Lost   gatewayLost             `cmd:"" help:"List refusals that the database has lost and gateways keep in force."`
-	Drop   asked[operate.DropLost] `cmd:"" help:"End a refusal that the database has lost."`
-	Forget gatewayForget           `cmd:"" help:"Stop waiting for a gateway that will not come back."`
+	List   gatewayList                  `cmd:"" help:"List registered gateways, their lag and when each was last seen."`
+	Lost   gatewayLost                  `cmd:"" help:"List refusals that the database has lost and gateways keep in force."`
+	Drop   asked[operate.DropLost]      `cmd:"" help:"End a refusal that the database has lost."`
+	Forget asked[operate.ForgetGateway] `cmd:"" help:"Stop waiting for a gateway that will not come back."`
 }
 
 type gatewayList struct{}
@@ -43,20 +42,10 @@ func (gatewayList) Run(ctx context.Context, a *app, operator operate.Operator) e
 	})
 }
 
-type gatewayForget struct {
-	operate.ForgetGateway
-	asking
-}
-
-// Run does not wait: the change ends a waiting.
-func (c *gatewayForget) Run(ctx context.Context, a *app, operator operate.Operator) error {
-	return a.change(ctx, operator, c.ForgetGateway, c.asking, nil)
-}
-
 type gatewayLost struct{}
 
-func (gatewayLost) Run(ctx context.Context, a *app, store *keystore.Store) error {
-	refusals, err := store.LostRefusals(ctx)
+func (gatewayLost) Run(ctx context.Context, a *app, operator operate.Operator) error {
+	refusals, err := operator.Store.LostRefusals(ctx)
 	if err != nil {
 		return err
 	}

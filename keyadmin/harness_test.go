@@ -159,7 +159,7 @@ func (s *shell) ok(args ...string) string {
 		s.t.Fatalf("keyadmin %s: exit %d\n%s", quoted(args), r.code, r.stderr)
 	}
 	line, _, _ := strings.Cut(r.stdout, "\n")
-	return stripStyle(line)
+	return line
 }
 
 // want runs a command and checks how it ends, and that its standard error has the given text.
@@ -194,10 +194,6 @@ func marked(stream, text string) string {
 	}
 	return out.String()
 }
-
-var styles = regexp.MustCompile("\x1b\\[[0-9]*m")
-
-func stripStyle(text string) string { return styles.ReplaceAllString(text, "") }
 
 // What differs from run to run: the test's directory and server, and what the database's own clock says.
 var unstable = []struct {

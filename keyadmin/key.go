@@ -56,7 +56,7 @@ func (a *app) printToken(view any, token string) error {
 		return err
 	}
 	a.note("")
-	a.warn("This token is not stored and will not be shown again: copy it now.")
+	a.note("This token is not stored and will not be shown again: copy it now.")
 	return nil
 }
 
@@ -109,13 +109,13 @@ func (a *app) showKey(ctx context.Context, key id.Key) error {
 
 type keyShow struct{ operate.KeyRef }
 
-func (c *keyShow) Run(ctx context.Context, a *app, _ *keystore.Store) error {
+func (c *keyShow) Run(ctx context.Context, a *app, _ operate.Operator) error {
 	return a.showKey(ctx, c.Key.Key)
 }
 
 type keyWhoami struct{}
 
-func (keyWhoami) Run(ctx context.Context, a *app, store *keystore.Store) error {
+func (keyWhoami) Run(ctx context.Context, a *app, operator operate.Operator) error {
 	token, err := a.token()
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func (keyWhoami) Run(ctx context.Context, a *app, store *keystore.Store) error {
 	if _, err := apikey.Parse(token); err != nil {
 		return fmt.Errorf("this is not a token: %w", err)
 	}
-	k, err := store.KeyByToken(ctx, string(token))
+	k, err := operator.Store.KeyByToken(ctx, string(token))
 	if errors.Is(err, keystore.ErrNotFound) {
 		return errors.New("no key has this token")
 	}

@@ -14,11 +14,11 @@ import (
 )
 
 // open opens the database if the command line is valid. Otherwise it returns the usage error before anything is tried.
-func (a *app) open(ctx context.Context) (*keystore.Store, error) {
+func (a *app) open(ctx context.Context) error {
 	if err := a.openWith(database.Open); err != nil {
-		return nil, err
+		return err
 	}
-	return a.store, a.store.CheckSchema(ctx)
+	return a.operator.Store.CheckSchema(ctx)
 }
 
 // openWith opens the database without a look at its tables.
@@ -30,9 +30,8 @@ func (a *app) openWith(open func(url string) (*database.DB, error)) error {
 	if a.db, err = open(url); err != nil {
 		return explainOpen(url, err)
 	}
-	a.store = keystore.New(a.db, a.Clock, a.Random, a.actor())
-	a.store.Seek(operate.UsualWait)
-	a.operator = operate.Operator{Store: a.store, Clock: a.Clock}
+	a.operator = operate.Operator{Store: keystore.New(a.db, a.Clock, a.Random, a.actor()), Clock: a.Clock}
+	a.operator.Store.Seek(operate.UsualWait)
 	return nil
 }
 

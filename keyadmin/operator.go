@@ -36,12 +36,12 @@ type operatorCreate struct {
 	Expires operate.Moment `placeholder:"WHEN" help:"When the token expires: after 90d or 1w, or at a UTC date, 2026-12-31 (default: never)."`
 }
 
-func (c *operatorCreate) Run(ctx context.Context, a *app, store *keystore.Store) error {
+func (c *operatorCreate) Run(ctx context.Context, a *app, operator operate.Operator) error {
 	expiresAt, err := c.Expires.After(a.now())
 	if err != nil {
 		return usageErrorf("--expires: %v", err)
 	}
-	token, made, err := store.CreateOperator(ctx, keystore.OperatorToken{Name: string(c.Name), Role: c.Role, ExpiresAt: expiresAt})
+	token, made, err := operator.Store.CreateOperator(ctx, keystore.OperatorToken{Name: string(c.Name), Role: c.Role, ExpiresAt: expiresAt})
 	if err != nil {
 		return err
 	}
@@ -53,8 +53,8 @@ func (c *operatorCreate) Run(ctx context.Context, a *app, store *keystore.Store)
 
 type operatorList struct{}
 
-func (operatorList) Run(ctx context.Context, a *app, store *keystore.Store) error {
-	operators, err := store.Operators(ctx)
+func (operatorList) Run(ctx context.Context, a *app, operator operate.Operator) error {
+	operators, err := operator.Store.Operators(ctx)
 	if err != nil {
 		return err
 	}
@@ -69,11 +69,11 @@ type operatorRevoke struct {
 	asking
 }
 
-func (c *operatorRevoke) Run(ctx context.Context, a *app, store *keystore.Store) error {
+func (c *operatorRevoke) Run(ctx context.Context, a *app, operator operate.Operator) error {
 	if err := a.ask(c.Yes, "Revoke the token of operator "+c.Name+"? It cannot be undone."); err != nil {
 		return err
 	}
-	revoked, err := store.RevokeOperator(ctx, c.Name)
+	revoked, err := operator.Store.RevokeOperator(ctx, c.Name)
 	if err != nil {
 		return err
 	}

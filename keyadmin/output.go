@@ -26,7 +26,7 @@ type stdio struct {
 	In       io.Reader
 	Out, Err io.Writer
 
-	// Whether each of them is a terminal. Questions, colours and narrow tables are for terminals only.
+	// Whether each of them is a terminal. Questions and narrow tables are for terminals only.
 	InTerminal, OutTerminal, ErrTerminal bool
 
 	Program string                     // how keyadmin was called, for the commands in messages: bin/keyadmin
@@ -92,27 +92,6 @@ func (a *app) asCalled(text string) string {
 	})
 }
 
-// warn writes a highlighted note.
-func (a *app) warn(format string, args ...any) {
-	a.note("%s", a.style(a.ErrTerminal, yellow, fmt.Sprintf(format, args...)))
-}
-
-const (
-	bold   = "1"
-	yellow = "33"
-)
-
-// style colours text on a terminal, unless NO_COLOR is set (no-color.org) or the terminal has no colours.
-func (a *app) style(terminal bool, code, text string) string {
-	if !terminal || a.env["NO_COLOR"] != "" || a.env["TERM"] == "dumb" {
-		return text
-	}
-	return "\x1b[" + code + "m" + text + "\x1b[0m"
-}
-
-// styleOut styles text for standard output.
-func (a *app) styleOut(code, text string) string { return a.style(a.OutTerminal, code, text) }
-
 // format is how data is printed.
 type format string
 
@@ -136,7 +115,7 @@ func (a *app) print(data any, t table) error {
 			return fmt.Errorf("write JSON: %w", err)
 		}
 	case "csv":
-		if err := operate.WriteCSV(&out, data, a.headed); err != nil {
+		if err := operate.WriteCSV(&out, data); err != nil {
 			return fmt.Errorf("write CSV: %w", err)
 		}
 	default:
@@ -148,8 +127,7 @@ func (a *app) print(data any, t table) error {
 		}
 		width := a.width()
 		t, omitted = t.fit(width)
-		t.bare = a.headed
-		t.write(&out, width, func(head string) string { return a.styleOut(bold, head) })
+		t.write(&out, width)
 	}
 	if _, err := a.Out.Write(out.Bytes()); err != nil {
 		return fmt.Errorf("write output: %w", err)
@@ -164,24 +142,16 @@ func (a *app) print(data any, t table) error {
 const widthMin = 40
 
 // width is how many columns a table may have: $COLUMNS, else the width of the terminal. 0 means that there is no limit, as
-// without a terminal.
+// without a terminal, or that its width is not known.
 func (a *app) width() int {
 	if !a.OutTerminal {
 		return 0
 	}
-	return a.columns()
-}
-
-// columns is the width of the terminal; 0: not known.
-func (a *app) columns() int {
 	width, _ := a.Size()
 	if columns, err := strconv.Atoi(a.env["COLUMNS"]); err == nil && columns > 0 {
 		width = columns
 	}
-	if width == 0 {
-		return 0
-	}
-	return max(width, widthMin)
+	return operate.Either(width == 0, 0, max(width, widthMin))
 }
 
 // printSecret writes a new token, which is never shown again. It is alone on its line, for TOKEN=$(keyadmin key create …).
@@ -189,7 +159,7 @@ func (a *app) printSecret(data any, token string) error {
 	if a.asData() {
 		return a.print(data, table{})
 	}
-	if _, err := fmt.Fprintln(a.Out, a.styleOut(bold, token)); err != nil {
+	if _, err := fmt.Fprintln(a.Out, token); err != nil {
 		return fmt.Errorf("write output: %w", err)
 	}
 	return nil
@@ -203,7 +173,7 @@ func (a *app) ask(yes bool, question string) error {
 	if !a.atTerminal() {
 		return usageErrorf("%s\nThere is no terminal to ask at: add --yes to the command. Nothing was changed.", question)
 	}
-	fmt.Fprintf(a.Err, "%s [y/N] ", a.style(true, yellow, operate.Printable(question)))
+	fmt.Fprintf(a.Err, "%s [y/N] ", operate.Printable(question))
 	answer, err := bufio.NewReader(a.In).ReadString('\n')
 	if errors.Is(err, io.EOF) {
 		fmt.Fprintln(a.Err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
 
@@ -17,8 +16,8 @@ type planCommands struct {
 
 type planList struct{}
 
-func (planList) Run(ctx context.Context, a *app, store *keystore.Store) error {
-	plans, err := store.Plans(ctx)
+func (planList) Run(ctx context.Context, a *app, operator operate.Operator) error {
+	plans, err := operator.Store.Plans(ctx)
 	if err != nil {
 		return err
 	}

@@ -16,24 +16,19 @@ type table struct {
 	rows  [][]string
 	spare []string // columns that are left out on a narrow terminal, the least important first; never a status
 	none  string   // what to say if a list has no rows
-	bare  bool     // the head was written before, above other rows
 }
 
 // gap separates two columns.
 const gap = "  "
 
-// write writes the table in a width; 0: as wide as it is. style marks the head, or the names. Cells are broken at spaces, and a word that
-// is still too wide is cut.
-func (t table) write(w *bytes.Buffer, width int, style func(string) string) {
+// write writes the table in a width; 0: as wide as it is. Cells are broken at spaces, and a word that is still too wide is cut.
+func (t table) write(w *bytes.Buffer, width int) {
 	lines := t.rows
 	if t.head != nil {
 		lines = append([][]string{t.head}, t.rows...)
 	}
 	widths := t.widths(width)
-	for n, line := range lines {
-		if n == 0 && t.bare && t.head != nil {
-			continue
-		}
+	for _, line := range lines {
 		cells, height := make([][]string, len(line)), 0
 		for i, cell := range line {
 			cells[i] = wrap(operate.Printable(cell), widths[i])
@@ -46,11 +41,7 @@ func (t table) write(w *bytes.Buffer, width int, style func(string) string) {
 				if row < len(cell) {
 					part = ansi.Truncate(cell[row], widths[i], "…")
 				}
-				filler := strings.Repeat(" ", max(widths[i]-textWidth(part), 0)) + gap
-				if part != "" && (t.head != nil && n == 0 || t.head == nil && i == 0) {
-					part = style(part)
-				}
-				text.WriteString(part + filler)
+				text.WriteString(part + strings.Repeat(" ", max(widths[i]-textWidth(part), 0)) + gap)
 			}
 			w.WriteString(strings.TrimRight(text.String(), " "))
 			w.WriteByte('\n')

@@ -84,7 +84,7 @@ type watch struct {
 }
 
 // Run prints refreshes until a signal ends it. The first refresh has no rates yet, so it is not printed.
-func (c *topCommand) Run(ctx context.Context, a *app, _ *keystore.Store) error {
+func (c *topCommand) Run(ctx context.Context, a *app, _ operate.Operator) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	once := c.Once || !a.OutTerminal || a.asData() || a.env["TERM"] == "dumb"
@@ -122,11 +122,11 @@ func (w *watch) refresh(ctx context.Context) topView {
 func (w *watch) read(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
-	gateways, err := w.app.store.Gateways(ctx)
+	gateways, err := w.app.operator.Store.Gateways(ctx)
 	if err != nil {
 		return err
 	}
-	found, err := w.app.store.FindBans(ctx, id.Tenant{}, "", math.MaxInt32)
+	found, err := w.app.operator.Store.FindBans(ctx, id.Tenant{}, "", math.MaxInt32)
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (w *watch) readNames(ctx context.Context, tenants []topTenant) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
-	known, err := w.app.store.TenantsOf(ctx, ids)
+	known, err := w.app.operator.Store.TenantsOf(ctx, ids)
 	for tenant, t := range known {
 		w.names[tenant.String()] = t.Name
 	}
@@ -207,7 +207,7 @@ func (a *app) printTop(v topView, once bool) error {
 	switch {
 	case a.cli.Output == "csv":
 		for _, problem := range v.problems() {
-			a.warn("%s", problem)
+			a.note("%s", problem)
 		}
 		return a.print(operate.ViewsOf(v.Tenants, func(t topTenant) row { return row{v.At, t} }), table{})
 	case a.cli.Output == "json":
@@ -255,13 +255,11 @@ func (v *topView) problems() []string {
 func (a *app) topLines(v topView) []string {
 	width := a.width()
 	lines := []string{fmt.Sprintf("%s  %s req/s  %s refused/s  tenants %s", v.At, rate(v.rate), rate(v.refused), count(int64(v.Active)))}
-	for _, problem := range v.problems() {
-		lines = append(lines, a.styleOut(yellow, problem))
-	}
+	lines = append(lines, v.problems()...)
 	add := func(t table) {
 		var text bytes.Buffer
 		t, _ = t.fit(width)
-		t.write(&text, width, func(head string) string { return a.styleOut(bold, head) })
+		t.write(&text, width)
 		lines = append(append(lines, ""), strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")...)
 	}
 	optional := func(x *float64) string {

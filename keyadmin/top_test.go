@@ -80,7 +80,6 @@ func TestTopOnce(t *testing.T) {
 	s.ok("top", "--once")
 	s.ok("top", "-o", "csv")
 	s.terminal, s.width = true, 60
-	s.env = append(s.env, "NO_COLOR=1")
 	s.ok("top", "--once")
 	s.golden("top")
 }
@@ -105,9 +104,7 @@ func TestTopWithAHangingGateway(t *testing.T) {
 	defer mute.Close()
 	a := &app{stdio: stdio{Clock: func() time.Time { return s.now }, Random: s.random}, cli: &cli{}, env: environment(s.env)}
 	a.cli.DatabaseURL = service.Secret(strings.TrimPrefix(s.env[0], "DATABASE_URL="))
-	if _, err := a.open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, a.open(t.Context()))
 	defer a.db.Close()
 	w := watch{app: a, names: map[string]string{}}
 	w.refresh(t.Context())

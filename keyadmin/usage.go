@@ -47,7 +47,7 @@ func (c *usageShow) environment() apikey.Environment {
 	return apikey.Live
 }
 
-func (c *usageShow) Run(ctx context.Context, a *app, _ *keystore.Store) error {
+func (c *usageShow) Run(ctx context.Context, a *app, _ operate.Operator) error {
 	if err := c.checkPlot(a); err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ type usageTop struct {
 	Limit int `aliases:"number" short:"n" default:"20" placeholder:"N" help:"Show the first N tenants."`
 }
 
-func (c *usageTop) Run(ctx context.Context, a *app, _ *keystore.Store) error {
+func (c *usageTop) Run(ctx context.Context, a *app, _ operate.Operator) error {
 	if c.Limit < 1 {
 		return usageErrorf("--limit: %d is out of range: use 1 or more", c.Limit)
 	}

@@ -1,21 +1,14 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"hash"
 	"io"
-	"maps"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 
-	"petgate/shared/core/id"
-	"petgate/shared/keystore"
 	"petgate/shared/metering"
 	"petgate/shared/operate"
 	"petgate/shared/service"
@@ -26,7 +19,6 @@ type usageExport struct {
 	operate.UsagePeriod
 	To        string `placeholder:"URL" help:"Send to this receiver what it has not got yet, instead of writing to standard output."`
 	TokenFile string `placeholder:"PATH" help:"File with the receiver's token, which is sent as Authorization: Bearer."`
-	Verify    bool   `help:"Only print the sum of each tenant and the SHA-256 of the whole export."`
 }
 
 // BadSettings checks how the flags fit together.
@@ -39,13 +31,13 @@ func (c *usageExport) BadSettings() service.BadSettings {
 	return bad
 }
 
-func (c *usageExport) Run(ctx context.Context, a *app, store *keystore.Store) error {
+func (c *usageExport) Run(ctx context.Context, a *app, operator operate.Operator) error {
 	now := a.now()
 	since, until, err := c.Of(now)
 	if err != nil {
 		return err
 	}
-	e, err := metering.New(ctx, store, c.Format, since, until)
+	e, err := metering.New(ctx, operator.Store, c.Format, since, until)
 	if err != nil {
 		return err
 	}
@@ -54,42 +46,33 @@ func (c *usageExport) Run(ctx context.Context, a *app, store *keystore.Store) er
 		if receiver, err = c.receiver(ctx, a); err != nil {
 			return err
 		}
-		if c.Verify {
-			receiver.Taken(e)
-		}
 	}
 	missing, err := e.Missing(ctx, now, min(now, until))
 	if err != nil {
 		return err
 	}
 	for _, text := range missing {
-		a.warn("%s", text)
+		a.note("%s", text)
 	}
 	if receiver == nil && e.Until <= e.Since {
-		a.warn("No hour since %s is closed.", e.Since)
+		a.note("No hour since %s is closed.", e.Since)
 	}
-	sum := sha256.New()
-	switch {
-	case c.Verify:
-		return c.verify(ctx, a, e, sum)
-	case receiver != nil:
+	if receiver != nil {
 		return c.send(ctx, a, e, receiver)
 	}
-	if err := e.Write(ctx, io.MultiWriter(a.Out, sum), nil); err != nil {
+	sum := sha256.New()
+	if err := e.Write(ctx, io.MultiWriter(a.Out, sum)); err != nil {
 		return err
 	}
-	a.tellSum(e, sum)
+	a.note("%s of %s to %s: %s. SHA-256 %x", operate.Plural(e.Events, "event"), e.Since, max(e.Since, e.Until), sumsText(e), sum.Sum(nil))
 	return nil
 }
 
 // receiver finds the receiver and reads its token.
 func (c *usageExport) receiver(ctx context.Context, a *app) (*metering.Receiver, error) {
-	r, err := metering.FindReceiver(ctx, a.store, c.To)
+	r, err := metering.FindReceiver(ctx, a.operator.Store, c.To)
 	if err != nil {
 		return nil, err
-	}
-	if c.Verify && !r.Known {
-		return nil, fmt.Errorf("%s has got nothing yet", c.To)
 	}
 	r.Sleep, r.Say = a.Sleep, func(text string) { a.note("%s", text) }
 	if c.TokenFile != "" {
@@ -111,50 +94,6 @@ func (c *usageExport) send(ctx context.Context, a *app, e *metering.Export, r *m
 	return nil
 }
 
-func (a *app) tellSum(e *metering.Export, sum hash.Hash) {
-	a.note("%s of %s to %s: %s. SHA-256 %s", operate.Plural(e.Events, "event"), e.Since, max(e.Since, e.Until), sumsText(e), hex.EncodeToString(sum.Sum(nil)))
-}
-
 func sumsText(e *metering.Export) string {
 	return fmt.Sprintf("%s with live keys, %s charged, %s", operate.Plural(e.Requests, "request"), count(e.Charged), operate.Plural(e.Units, "unit"))
-}
-
-// verifyView is the sum of a tenant as JSON; scripts rely on its fields.
-type verifyView struct {
-	TenantID string `json:"tenantId"`
-	Tenant   string `json:"tenant"` // its name
-	Events   int64  `json:"events"`
-	Requests int64  `json:"requests"`
-	Charged  int64  `json:"charged"`
-	Units    int64  `json:"units"`
-}
-
-// verify prints the sums of what would be written, or of what the receiver has got.
-func (c *usageExport) verify(ctx context.Context, a *app, e *metering.Export, sum hash.Hash) error {
-	sums := map[id.Tenant]metering.Sums{}
-	err := e.Write(ctx, sum, func(r keystore.SealedUsage) {
-		s := sums[r.Tenant]
-		s.Add(r)
-		sums[r.Tenant] = s
-	})
-	if err != nil {
-		return err
-	}
-	tenants, err := a.store.TenantsOf(ctx, slices.Collect(maps.Keys(sums)))
-	if err != nil {
-		return err
-	}
-	var views []verifyView
-	for tenant, s := range sums {
-		name := cmp.Or(tenants[tenant].Name, tenant.String())
-		views = append(views, verifyView{tenant.String(), name, s.Events, s.Requests, s.Charged, s.Units})
-	}
-	slices.SortFunc(views, func(a, b verifyView) int { return strings.Compare(a.Tenant, b.Tenant) })
-	err = printViews(a, views, table{head: []string{"TENANT", "EVENTS", "REQUESTS", "CHARGED", "UNITS"}}, func(v verifyView) []string {
-		return []string{v.Tenant, count(v.Events), count(v.Requests), count(v.Charged), count(v.Units)}
-	})
-	if err == nil {
-		a.tellSum(e, sum)
-	}
-	return err
 }

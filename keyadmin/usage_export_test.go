@@ -58,8 +58,6 @@ func TestUsageExport(t *testing.T) {
 		s.ok("usage", "export", "--format", "cloudevents", "--since", "2h")
 		s.ok("usage", "export", "--format", "csv", "--since", "1h")
 		s.ok("usage", "export", "--format", "csv", "--until", "3h")
-		s.ok("usage", "export", "--format", "csv", "--verify")
-		s.ok("usage", "export", "--format", "csv", "--verify", "-o", "json")
 		use("acme", 2, 5)
 		use("acme", 2, 1)
 		s.ok("usage", "export", "--format", "csv", "--since", "2h")
@@ -70,7 +68,7 @@ func TestUsageExport(t *testing.T) {
 	})
 }
 
-// A receiver gets the token and what it has not got yet, and --verify adds up what it has got.
+// A receiver gets the token and what it has not got yet.
 func TestUsageExportTo(t *testing.T) {
 	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
@@ -92,7 +90,6 @@ func TestUsageExportTo(t *testing.T) {
 		t.Helper()
 		s.want(code, says, append([]string{"usage", "export", "--format", "csv", "--to", meter.URL, "--token-file", token}, more...)...)
 	}
-	export(exitFailed, "has got nothing yet", "--verify")
 	export(exitDone, "Sent 6 events: 189 requests with live keys, 189 charged, 378 units. "+meter.URL+" has got every hour before 2026-03-01T11:00:00Z.", "--since", "1d")
 	export(exitDone, "Sent 0 events")
 	use("globex", 3, 7)
@@ -109,7 +106,6 @@ func TestUsageExportTo(t *testing.T) {
 	if last := bodies[len(bodies)-1]; !strings.HasSuffix(last, ",7,7,14\r\n") || !strings.Contains(last, ",2026-03-01T09:00:00Z,") {
 		t.Errorf("the correction is sent as %q", last)
 	}
-	export(exitDone, "7 events of 2026-02-28T12:00:00Z to 2026-03-01T11:00:00Z: 196 requests", "--verify")
 	s.want(exitDone, "No hour since 2026-03-01T11:00:00Z is closed.", "usage", "export", "--format", "csv", "--since", "1h")
 	const noon = "2026-03-01T12:00:00Z"
 	s.want(exitDone, "0 events of "+noon+" to "+noon, "usage", "export", "--format", "csv", "--since", noon)

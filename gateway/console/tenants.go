@@ -52,16 +52,13 @@ func (c *Console) showTenants(w http.ResponseWriter, r *http.Request, v *visit) 
 	if search != "" {
 		page.List.None = "No tenant has “" + search + "” in its name, and none has this ID."
 	}
-	isWhole := found.Next == "" && query.Get("after") == ""
 	all, err := v.store.CountTenants(ctx, keystore.TenantFilter{})
 	if err != nil {
 		return err
 	}
-	selected := operate.Either(isWhole, len(found.Views), all)
-	if page.IsFiltered && !isWhole {
-		if selected, err = v.store.CountTenants(ctx, of.Filter()); err != nil {
-			return err
-		}
+	selected, err := v.store.CountTenants(ctx, of.Filter())
+	if err != nil {
+		return err
 	}
 	page.Total = humanize.Comma(int64(selected)) + " of " + operate.Plural(int64(all), "tenant") + "."
 	page.List = page.List.paged(r, found.Next)

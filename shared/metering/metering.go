@@ -33,8 +33,7 @@ type Export struct {
 // Sums add up events.
 type Sums struct{ Events, Requests, Charged, Units int64 }
 
-// Add adds an event.
-func (s *Sums) Add(r keystore.SealedUsage) {
+func (s *Sums) add(r keystore.SealedUsage) {
 	s.Events++
 	s.Requests += r.Requests
 	s.Charged += r.Charged
@@ -51,16 +50,13 @@ func New(ctx context.Context, store *keystore.Store, format Format, since, until
 	return &Export{Store: store, Format: format, Seal: seal, Since: since.Truncate(time.Hour), Until: until}, err
 }
 
-// Write writes the export and calls seen, which may be nil, with each of its events.
-func (e *Export) Write(ctx context.Context, w io.Writer, seen func(keystore.SealedUsage)) error {
+// Write writes the export.
+func (e *Export) Write(ctx context.Context, w io.Writer) error {
 	out := bytes.NewBufferString(forms[e.Format].head)
 	page := func(rows []keystore.SealedUsage) error {
 		for _, r := range rows {
 			forms[e.Format].write(out, e.event(r))
-			e.Add(r)
-			if seen != nil {
-				seen(r)
-			}
+			e.add(r)
 		}
 		return written(out.WriteTo(w))
 	}

@@ -86,7 +86,7 @@ func (u *metered) export(format Format, until instant.Millis) (*Export, string) 
 	e, err := New(u.t.Context(), u.store, format, instant.Of(u.now).Add(-24*time.Hour), cmp.Or(until, operate.Forever))
 	var out bytes.Buffer
 	if err == nil {
-		err = e.Write(u.t.Context(), &out, nil)
+		err = e.Write(u.t.Context(), &out)
 	}
 	if err != nil {
 		u.t.Fatal(err)

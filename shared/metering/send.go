@@ -37,7 +37,7 @@ type Receiver struct {
 	Sleep  func(context.Context, time.Duration) error
 	Say    func(text string) // what it waits for; may be nil
 	Cursor keystore.ExportCursor
-	Known  bool // it has a cursor: an export has been sent to it before
+	known  bool // it has a cursor: an export has been sent to it before
 
 	export *Export
 	client http.Client
@@ -46,23 +46,18 @@ type Receiver struct {
 // FindReceiver finds the cursor of a receiver.
 func FindReceiver(ctx context.Context, store *keystore.Store, url string) (*Receiver, error) {
 	cursor, known, err := store.Cursor(ctx, url)
-	return &Receiver{URL: url, Sleep: operate.Sleep, Cursor: cursor, Known: known, client: http.Client{
+	return &Receiver{URL: url, Sleep: operate.Sleep, Cursor: cursor, known: known, client: http.Client{
 		Timeout: sendTimeout,
 		// A redirect is a failure: the events and the token are for this address only.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, err
 }
 
-// Taken limits the export to what the receiver has got.
-func (r *Receiver) Taken(e *Export) {
-	e.Since, e.Until, e.Seal.Number = r.Cursor.Since, min(e.Until, r.Cursor.Hour), r.Cursor.Seal
-}
-
 // Send sends what the receiver has not got yet. A receiver without a cursor begins at the export's first hour.
 func (r *Receiver) Send(ctx context.Context, e *Export) error {
 	defer r.client.CloseIdleConnections()
 	r.export = e
-	if r.Known {
+	if r.known {
 		e.Since = r.Cursor.Hour
 	} else {
 		r.Cursor.Since, r.Cursor.Hour = e.Since, e.Since
@@ -143,7 +138,7 @@ func (r *Receiver) post(ctx context.Context, rows []keystore.SealedUsage) error 
 		return err
 	}
 	for _, row := range rows {
-		r.export.Add(row)
+		r.export.add(row)
 	}
 	return nil
 }

@@ -67,27 +67,20 @@ func WriteRows[V any](w io.Writer, format string, rows iter.Seq2[V, error]) erro
 }
 
 // WriteCSV writes a list of views, or one view, as RFC 4180 with a header line. The columns are the members of the JSON output.
-// Members of inner objects are named like limits.day, and lists are separated by spaces. Times are RFC 3339 in UTC. Text that a spreadsheet would run as a formula begins with an apostrophe.
-// If headed, the header was written before.
-func WriteCSV(w io.Writer, data any, headed bool) error {
-	out := csvWriter(w)
+// Members of inner objects are named like limits.day, and lists are separated by spaces. Times are RFC 3339 in UTC. Text that a spreadsheet
+// would run as a formula begins with an apostrophe.
+func WriteCSV(w io.Writer, data any) error {
 	rows := reflect.ValueOf(data)
 	if rows.Kind() != reflect.Slice {
-		list := reflect.MakeSlice(reflect.SliceOf(rows.Type()), 0, 1)
-		rows = reflect.Append(list, rows)
+		rows = reflect.Append(reflect.MakeSlice(reflect.SliceOf(rows.Type()), 0, 1), rows)
 	}
-	if !headed {
-		if err := out.Write(columnsOf("", rows.Type().Elem())); err != nil {
-			return err
-		}
-	}
+	out, kind := csvWriter(w), rows.Type().Elem()
+	err := out.Write(columnsOf("", kind))
 	for i := range rows.Len() {
-		if err := out.Write(cellsOf(rows.Index(i), rows.Type().Elem())); err != nil {
-			return err
-		}
+		err = cmp.Or(err, out.Write(cellsOf(rows.Index(i), kind)))
 	}
 	out.Flush()
-	return out.Error()
+	return cmp.Or(err, out.Error())
 }
 
 func csvWriter(w io.Writer) *csv.Writer {

@@ -86,6 +86,11 @@ func ViewLost(l keystore.LostRefusal) LostView {
 	return v
 }
 
+// NoGateway is the error for an ID that no registered gateway has.
+func NoGateway(id string) error {
+	return notFound(fmt.Errorf("%w: no gateway %q is registered", keystore.ErrNotFound, id), "gateway", id)
+}
+
 // ForgetGateway is the argument of gateway forget.
 type ForgetGateway struct {
 	Gateway string `arg:"" name:"id" json:"gateway" required:"" help:"The gateway's ID, as gateway list shows it."`
@@ -100,7 +105,7 @@ func (a ForgetGateway) Prepare(ctx context.Context, o Operator) (Operation, erro
 	// If several have this ID, the first is a replaced one, which is the one that is forgotten.
 	i := slices.IndexFunc(gateways, func(g keystore.Gateway) bool { return g.ID == a.Gateway })
 	if i < 0 {
-		return Operation{}, notFound(fmt.Errorf("%w: no gateway %q is registered", keystore.ErrNotFound, a.Gateway), "gateway", a.Gateway)
+		return Operation{}, NoGateway(a.Gateway)
 	}
 	name := GatewayName(gateways[i])
 	return Operation{
