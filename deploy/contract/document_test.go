@@ -3,10 +3,8 @@ package contract_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"testing"
@@ -96,58 +94,6 @@ func validate(doc *openapi3.T, a answer) error {
 	return errors.Join(append(undeclared, openapi3filter.ValidateResponse(context.Background(), input))...)
 }
 
-// checkExamples checks that the example of each operation has the members and types of what the system sends.
-func checkExamples(t *testing.T, doc *openapi3.T, answers []answer) {
-	t.Helper()
-	for _, o := range operations {
-		isSeen := false
-		for _, a := range answers {
-			if a.operation.id != o.id || a.status >= 300 {
-				continue
-			}
-			example := doc.Paths.Find(o.path).GetOperation(o.method).Responses.Value(fmt.Sprint(a.status)).Value.Content.Get("application/json").Example
-			var body any
-			must.Do(t, json.Unmarshal(a.body, &body))
-			if difference := unlike(o.id, example, body); difference != "" && !isSeen {
-				t.Errorf("the example is not what the system sends: %s\n%s", difference, a.body)
-			}
-			isSeen = true
-		}
-		if !isSeen {
-			t.Errorf("no answer can be compared with the example of %s", o.id)
-		}
-	}
-}
-
-// unlike says where two values differ in their members or types; empty: nowhere. Only the first elements of arrays are compared.
-func unlike(at string, a, b any) string {
-	switch a := a.(type) {
-	case map[string]any:
-		b, isObject := b.(map[string]any)
-		if !isObject || !maps.EqualFunc(a, b, func(any, any) bool { return true }) {
-			return fmt.Sprintf("%s: the members are %v and %v", at, slices.Sorted(maps.Keys(a)), slices.Sorted(maps.Keys(b)))
-		}
-		for name := range a {
-			if found := unlike(at+"."+name, a[name], b[name]); found != "" {
-				return found
-			}
-		}
-	case []any:
-		b, isArray := b.([]any)
-		if !isArray {
-			return at + ": one is no array"
-		}
-		if len(a) > 0 && len(b) > 0 {
-			return unlike(at+"[]", a[0], b[0])
-		}
-	default:
-		if fmt.Sprintf("%T", a) != fmt.Sprintf("%T", b) {
-			return fmt.Sprintf("%s: %v and %v have different types", at, a, b)
-		}
-	}
-	return ""
-}
-
 // checkAnswers checks every response against the document. Each status that the document declares has to be among them.
 func checkAnswers(t *testing.T, answers []answer) {
 	t.Helper()
@@ -157,7 +103,6 @@ func checkAnswers(t *testing.T, answers []answer) {
 			t.Errorf("%s: %d %s\n%v", a.what, a.status, a.body, err)
 		}
 	}
-	checkExamples(t, doc, answers)
 	for _, o := range operations {
 		for status := range doc.Paths.Find(o.path).GetOperation(o.method).Responses.Map() {
 			onlyByABug := (o.id == report.id || o.id == usage.id) && status == "500"

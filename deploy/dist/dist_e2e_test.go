@@ -148,12 +148,3 @@ func checkModules(t *testing.T, d bill, dir, listed string) {
 	}
 	t.Logf("figure: the bill of materials lists the %d modules that go version -m does", len(want)-2)
 }
-
-// TestBuildIsTheMakefiles compares the build of a release with that of `make build`.
-func TestBuildIsTheMakefiles(t *testing.T) {
-	text, err := os.ReadFile("../../Makefile")
-	must.Do(t, err)
-	if want := `CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X petgate/shared/service.version=$$VERSION" -o bin/ ./gateway ./petsvc ./keyadmin`; !strings.Contains(string(text), want) {
-		t.Errorf("the Makefile does not build by\n%s", want)
-	}
-}

@@ -132,24 +132,25 @@ func TestHealthChecksProbe(t *testing.T) {
 	}
 }
 
-// A container that is killed before its program has drained cuts off requests.
+// A program that is killed before it has drained, by Docker or by systemd, cuts off requests.
 func TestGracePeriods(t *testing.T) {
 	var settings app.Config // all programs have the same defaults
 	if code, done := service.Load(&settings, "gateway", "", nil, io.Discard, io.Discard); done {
 		t.Fatalf("the default settings: exit code %d", code)
 	}
-	for name, s := range load(t).Services {
-		least := settings.DrainMax()
-		switch program(s.Image) {
-		case "gateway":
-			least += app.SignOffMax
-		case "petsvc":
-			least += trace.CloseMax
-		default:
-			continue
+	for name, end := range map[string]time.Duration{"gateway": app.SignOffMax, "petsvc": trace.CloseMax} {
+		_, rest, _ := strings.Cut(read(t, "../systemd/petgate-"+name+".service"), "\nTimeoutStopSec=")
+		seconds, _, _ := strings.Cut(rest, "\n")
+		periods := []string{seconds + "s"}
+		for _, s := range load(t).Services {
+			if program(s.Image) == name {
+				periods = append(periods, s.GracePeriod)
+			}
 		}
-		if given, err := time.ParseDuration(s.GracePeriod); err != nil || given <= least {
-			t.Errorf("%s is killed after %v (%v), and may need %v", name, given, err, least)
+		for _, period := range periods {
+			if given, err := time.ParseDuration(period); err != nil || given <= settings.DrainMax()+end {
+				t.Errorf("%s is killed after %q (%v), and may need %v", name, period, err, settings.DrainMax()+end)
+			}
 		}
 	}
 }

@@ -5,20 +5,15 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"petgate/shared/database"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
 	"petgate/shared/testkit/must"
 )
 
-var (
-	revocations    = testkit.Size(4, 20)
-	revocationsCut = testkit.Size(2, 10) // while the listening sessions are cut repeatedly
-)
+var revocations = testkit.Size(4, 20)
 
 // confirmation is how keyadmin says that all gateways have applied a change.
 const confirmation = "confirmed by 3 of 3 gateways"
@@ -80,8 +75,8 @@ func revokeUnderLoad(t *testing.T, f *fleet.Fleet, keys []fleet.Key, operator st
 	return took
 }
 
-// A confirmed revocation holds at every gateway, whether keyadmin or the operators' API makes it, and whatever happens to the sessions by which
-// gateways listen. The API says what keyadmin says, and names the gateway that has not confirmed a change.
+// A confirmed revocation holds at every gateway, whether keyadmin or the operators' API makes it. The API says what keyadmin says, and names
+// the gateway that has not confirmed a change.
 func TestRevocation(t *testing.T) {
 	t.Parallel()
 	redis, prefix := testkit.Redis(t)
@@ -102,11 +97,6 @@ func TestRevocation(t *testing.T) {
 	}
 	round("by keyadmin", revocations, "")
 	round("by the operators' API", revocations, operator)
-	stop := cutListeners(t, openDatabase(t, f))
-	round("while listening sessions are cut", revocationsCut, "")
-	if cuts := stop(); cuts < 3 {
-		t.Errorf("%d sessions cut, want 3 or more", cuts)
-	}
 	for path, command := range map[string]string{"/tenants/acme": "tenant show acme", "/usage": "usage top", "/gateways/lost": "gateway lost"} {
 		status, text := callAPI(t, f.Gateways[0], operator, "GET "+path, "")
 		if want := f.MustKeyadmin(append(strings.Fields(command), "-o", "json")...); status != http.StatusOK || text != want {
@@ -123,37 +113,4 @@ func TestRevocation(t *testing.T) {
 	if status != http.StatusAccepted || !strings.Contains(text, `"unconfirmed": ["gw-3 (127.0.0.1)"]`) || !strings.Contains(text, `"token"`) {
 		t.Errorf("without gw-3: %d %s", status, text)
 	}
-}
-
-// cutListeners ends the gateways' listening sessions again and again, until stop is called. stop returns how many sessions were
-// ended.
-func cutListeners(t *testing.T, db *database.DB) (stop func() int) {
-	t.Helper()
-	end, cut := make(chan struct{}), make(chan int)
-	go func() {
-		n := 0
-		for {
-			select {
-			case <-end:
-				cut <- n
-				return
-			case <-time.After(20 * time.Millisecond):
-			}
-			var ended int
-			// The empty statement is a listener's ping. A new session also shows it, until its first statement.
-			err := db.Get(&ended, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-				WHERE datname = current_database() AND backend_type = 'client backend' AND state = 'idle'
-				AND (query LIKE 'LISTEN%' OR query = '' AND backend_start < now() - interval '8 seconds')`)
-			if err != nil {
-				t.Error(err)
-			}
-			n += ended
-		}
-	}()
-	stop = sync.OnceValue(func() int {
-		close(end)
-		return <-cut
-	})
-	t.Cleanup(func() { stop() })
-	return stop
 }

@@ -3,7 +3,6 @@
 package systemd_test
 
 import (
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,12 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
-	"petgate/gateway/app"
-	"petgate/shared/service"
 	"petgate/shared/testkit/must"
-	"petgate/shared/trace"
 )
 
 // exposureMax is the highest score of `systemd-analyze security` that passes. 10 is no protection at all.
@@ -74,27 +69,5 @@ func TestUnits(t *testing.T) {
 			t.Errorf("%s: exposure %v (%v), want at most %v\n%s", unit, score, err, exposureMax, said)
 		}
 		t.Logf("figure: systemd-analyze security of %s: exposure %v of 10", unit, score)
-	}
-}
-
-// TestStopTimeouts compares the units with the drain of the programs: a program that systemd kills would cut off requests.
-func TestStopTimeouts(t *testing.T) {
-	var settings app.Config // all programs have the same defaults
-	if code, done := service.Load(&settings, "gateway", "", nil, io.Discard, io.Discard); done {
-		t.Fatalf("the default settings: exit code %d", code)
-	}
-	for unit, least := range map[string]time.Duration{
-		"petgate-gateway.service": settings.DrainMax() + app.SignOffMax,
-		"petgate-petsvc.service":  settings.DrainMax() + trace.CloseMax,
-	} {
-		text, err := os.ReadFile(unit)
-		must.Do(t, err)
-		match := regexp.MustCompile(`(?m)^TimeoutStopSec=([0-9]+)$`).FindSubmatch(text)
-		if match == nil {
-			t.Fatalf("%s has no TimeoutStopSec= in seconds", unit)
-		}
-		if given, err := time.ParseDuration(string(match[1]) + "s"); err != nil || given <= least {
-			t.Errorf("%s: TimeoutStopSec= is %v (%v), and a program may need %v", unit, given, err, least)
-		}
 	}
 }
