@@ -41,7 +41,6 @@ const countedVariable = "TEST_COUNTED_GATEWAY"
 type countedConfig struct {
 	Database, Upstream, Traces string
 	Redis                      string // its address; empty: quotas in memory
-	CORSOrigins                []string
 	AccessLog, TLS             bool
 	Operations                 int // of a document of the test's own; 0: that of the pets
 }
@@ -98,7 +97,7 @@ func serveCounted(config string) error {
 		return err
 	}
 	edgeConfig := edge.Config{
-		Environment: apikey.Live, Upstreams: []string{cfg.Upstream}, CORSOrigins: cfg.CORSOrigins, BanRule: ban.Product,
+		Environment: apikey.Live, Upstreams: []string{cfg.Upstream}, BanRule: ban.Product,
 		ReadTimeout: noDeadline, WriteTimeout: noDeadline, IdleTimeout: noDeadline,
 		UpstreamTimeout: noDeadline, UpstreamIdleTimeout: noDeadline,
 		BodyBytesMax: 64 << 10, BodiesBytesMax: 256 << 20, TenantConnsMax: 128, ConcurrencyMax: 4096, ConnectionsMax: 32768,

@@ -21,8 +21,6 @@ import (
 var update = flag.Bool("update", false, "record what a request costs, as is done at a release, instead of comparing with the record")
 
 const (
-	fewOperations, manyOperations = "5 operations", "1,000 operations"
-
 	recordPath    = "testdata/instructions.txt"
 	recordCommand = "go test -tags e2e -run TestInstructions ./deploy/e2e -update"
 
@@ -33,9 +31,6 @@ const (
 
 	// Requests before the first count: they fill pools and buffers, which then seldom grow, and let stacks grow.
 	instructionWarmUps = 40
-
-	// operationsChangeMax is by how many percent a request to one of many operations may be dearer than to one of few.
-	operationsChangeMax = 3.0
 
 	functionsShown = 25
 )
@@ -51,8 +46,6 @@ func TestInstructions(t *testing.T) {
 	f := fleet.Start(t, fleet.Spec{Database: testkit.SQLite(t)})
 	admitted := fleet.GetPets(f.NewTenant("acme", fleet.Unlimited...).Token)
 	usedUp := fleet.GetPets(f.NewTenant("initech", "--plan", "enterprise", "--minute", "1", "--day", "1").Token)
-	ofOwn := func(path string) string { return strings.Replace(admitted, "/v1/pets", path, 1) }
-	fromScript := strings.Replace(admitted, "\r\n", "\r\nOrigin: https://shop.example\r\n", 1)
 	rows := []struct {
 		name    string
 		config  countedConfig
@@ -63,23 +56,20 @@ func TestInstructions(t *testing.T) {
 		{"quotas in Redis", countedConfig{Redis: testkit.StartRedis(t).Addr}, admitted, 200},
 		{"access log", countedConfig{AccessLog: true}, admitted, 200},
 		{"traces at ratio 0", countedConfig{Traces: "http://127.0.0.1:1"}, admitted, 200},
-		{"CORS", countedConfig{CORSOrigins: []string{"*"}}, fromScript, 200},
 		{"TLS", countedConfig{TLS: true}, admitted, 200},
 		{"over its quota", countedConfig{}, usedUp, 429},
-		{fewOperations, countedConfig{Operations: 5}, ofOwn("/group004/7/part/a-name"), 200},
-		{manyOperations, countedConfig{Operations: 1000}, ofOwn("/group999/7/part/a-name"), 200},
+		{"1,000 operations", countedConfig{Operations: 1000}, strings.Replace(admitted, "/v1/pets", "/group999/7/part/a-name", 1), 200},
 		{"without a key", countedConfig{}, "GET /v1/pets HTTP/1.1\r\nHost: x\r\n\r\n", 401},
 	}
 	path, err := os.Executable()
 	must.Do(t, err)
 	recorded := readRecord(t)
-	costs, next := map[string]steps.Cost{}, &bytes.Buffer{}
+	next := &bytes.Buffer{}
 	fmt.Fprintf(next, "# Instructions, allocations and system calls of a request, written by: %s\n%s\n", recordCommand, platform())
 	for _, row := range rows {
 		row.config.Database = f.Database
 		cost, err := countInstructions(t, row.config, row.request, row.status).Cost(path)
 		must.Do(t, err)
-		costs[row.name] = cost
 		fmt.Fprintf(next, "%d %d %d %s\n", cost.Steps, cost.Allocations, cost.SystemCalls, row.name)
 		t.Logf("figure: %s: %d instructions, %d allocations and %d system calls a request", row.name, cost.Steps, cost.Allocations, cost.SystemCalls)
 		for _, share := range cost.Functions[:min(functionsShown, len(cost.Functions))] {
@@ -91,11 +81,6 @@ func TestInstructions(t *testing.T) {
 			t.Errorf("%s: more than at the last release: want at most %d instructions, %d allocations and %d system calls. With -v, the test prints the functions",
 				row.name, most, was.Allocations, was.SystemCalls)
 		}
-	}
-	few, many := costs[fewOperations], costs[manyOperations]
-	if float64(many.Steps) > float64(few.Steps)*(1+operationsChangeMax/100) || many.Allocations != few.Allocations {
-		t.Errorf("a request to one of 1,000 operations costs %d instructions and %d allocations, to one of 5 %d and %d",
-			many.Steps, many.Allocations, few.Steps, few.Allocations)
 	}
 	if *update && !t.Failed() {
 		must.Do(t, os.WriteFile(recordPath, next.Bytes(), 0o644))
