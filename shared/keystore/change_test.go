@@ -1,6 +1,8 @@
 package keystore_test
 
 import (
+	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net/url"
@@ -8,10 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jmoiron/sqlx"
+
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
-	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -23,10 +26,7 @@ func TestChangesOfOneRowAllHold(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		ctx := t.Context()
 		s := keystore.New(open(t, url), nil, nil, "ada")
-		other, err := database.Open(url)
-		must.Do(t, err)
-		defer other.Close()
-		bob := keystore.New(other, nil, nil, "bob")
+		bob := keystore.New(open(t, url), nil, nil, "bob")
 		tenant := newTenant(t, s, "acme")
 		var writers sync.WaitGroup
 		write := func(change func(n int) error) {
@@ -88,6 +88,19 @@ func TestResetsBesideTakenNames(t *testing.T) {
 		})
 	}
 	writers.Wait()
+}
+
+// A change that its caller gives up says so: it took no longer than it may, and nobody is to blame.
+func TestCancelledChange(t *testing.T) {
+	db := open(t, testkit.Postgres(t))
+	s := keystore.New(db, nil, nil, "ada")
+	tenant := newTenant(t, s, "acme")
+	holder := must.Get[*sqlx.Conn](t)(db.Connx(t.Context()))
+	defer holder.Close()
+	must.Get[sql.Result](t)(holder.ExecContext(t.Context(), `SELECT pg_advisory_lock(123581046915073)`)) // the writers' lock
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	refused(t, context.Canceled)(s.Suspend(ctx, tenant.ID))
 }
 
 // Writers far from PostgreSQL do not wait for one another's round trips.

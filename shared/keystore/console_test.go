@@ -1,6 +1,7 @@
 package keystore_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"petgate/shared/keystore"
+	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
 
@@ -17,11 +19,10 @@ func TestConsoleSessions(t *testing.T) {
 	const address = "https://gw-1:9090"
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		alice := s.As("keyadmin:alice")
-		code, _, err := alice.InviteToConsole(t.Context(), keystore.ConsoleInvitation{ReadOnly: true, Address: address, Valid: time.Minute, Lasts: time.Hour})
-		must.Do(t, err)
+		code := made[string](t)(alice.InviteToConsole(t.Context(),
+			keystore.ConsoleInvitation{ReadOnly: true, Address: address, Valid: time.Minute, Lasts: time.Hour}))
 		for _, other := range []string{"", "gw-1:9090", "https://gw-66:9090"} {
-			_, _, err := s.OpenConsole(t.Context(), code, other)
-			wantError(t, err, keystore.ErrNotFound, "for another gateway")
+			refused(t, keystore.ErrNotFound, "for another gateway")(s.OpenConsole(t.Context(), code, other))
 		}
 		var opened atomic.Pointer[string]
 		var group sync.WaitGroup
@@ -29,7 +30,7 @@ func TestConsoleSessions(t *testing.T) {
 			group.Go(func() {
 				token, session, err := s.OpenConsole(t.Context(), code, address)
 				if err != nil {
-					wantError(t, err, keystore.ErrNotFound, "used before")
+					refused(t, keystore.ErrNotFound, "used before")(err)
 					return
 				}
 				if session.Actor != "keyadmin:alice" || !session.ReadOnly {
@@ -50,67 +51,49 @@ func TestConsoleSessions(t *testing.T) {
 				t.Errorf("%s is accepted as a session's token", what)
 			}
 		}
-		_, _, err = s.OpenConsole(t.Context(), token, address)
-		wantError(t, err, keystore.ErrNotFound)
+		refused(t, keystore.ErrNotFound)(s.OpenConsole(t.Context(), token, address))
 
 		for range 2 { // the second time does nothing
 			must.Do(t, alice.EndConsole(t.Context(), session))
 		}
-		_, err = s.ConsoleSession(t.Context(), token)
-		wantError(t, err, keystore.ErrNotFound, "has ended")
+		refused(t, keystore.ErrNotFound, "has ended")(s.ConsoleSession(t.Context(), token))
 		for range 2 {
-			must.Get[string](t)(first(alice.InviteToConsole(t.Context(), keystore.ConsoleInvitation{Valid: time.Minute, Lasts: time.Hour})))
+			made[string](t)(alice.InviteToConsole(t.Context(), keystore.ConsoleInvitation{Valid: time.Minute, Lasts: time.Hour}))
 		}
 		must.Do(t, alice.EndConsole(t.Context(), keystore.ConsoleSession{}))
 		for _, want := range []int64{2, 0} {
 			wantEqual(t, "ended sessions", must.Get[int64](t)(s.EndConsoles(t.Context())), want)
 		}
 		var history []string
-		events := must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(t.Context(), keystore.EventFilter{}, 0)))
-		for _, e := range events {
+		for _, e := range events(t, s) {
 			history = append(history, e.Kind+" by "+e.Actor)
+			if text := fmt.Sprintf("%+v", e); strings.Contains(text, code) || strings.Contains(text, token) {
+				t.Errorf("an event contains a secret: %s", text)
+			}
 		}
 		wantEqual(t, "events", history, []string{
 			"console.invited by keyadmin:alice", "console.opened by keyadmin:alice", "console.ended by keyadmin:alice",
 			"console.invited by keyadmin:alice", "console.invited by keyadmin:alice", "console.ended by ada",
 		})
-		for _, e := range events {
-			if text := fmt.Sprintf("%+v", e); strings.Contains(text, code) || strings.Contains(text, token) {
-				t.Errorf("an event contains a secret: %s", text)
-			}
-		}
 	})
 }
 
 // Codes and sessions end by the database's clock.
 func TestConsoleSessionsEnd(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
-		short := keystore.ConsoleInvitation{Valid: time.Millisecond, Lasts: time.Hour}
-		late, _, err := s.InviteToConsole(t.Context(), short)
-		must.Do(t, err)
-		deadline := time.Now().Add(10 * time.Second)
-		for {
-			token, _, err := s.OpenConsole(t.Context(), late, "")
-			if err != nil {
-				wantError(t, err, keystore.ErrNotFound)
-				break
-			}
-			if late, _, err = s.InviteToConsole(t.Context(), short); err != nil || token == "" || time.Now().After(deadline) {
-				t.Fatalf("a code of 1 ms still works: %v", err)
-			}
+		invite := func(valid, lasts time.Duration) string {
+			t.Helper()
+			return made[string](t)(s.InviteToConsole(t.Context(), keystore.ConsoleInvitation{Valid: valid, Lasts: lasts}))
 		}
-		code, _, err := s.InviteToConsole(t.Context(), keystore.ConsoleInvitation{Valid: time.Minute, Lasts: time.Millisecond})
+		testkit.Eventually(t, 10*time.Second, "a code of 1 ms does not work", func() bool {
+			_, _, err := s.OpenConsole(t.Context(), invite(time.Millisecond, time.Hour), "")
+			return errors.Is(err, keystore.ErrNotFound)
+		})
+		token, _, err := s.OpenConsole(t.Context(), invite(time.Minute, time.Millisecond), "")
 		must.Do(t, err)
-		token, _, err := s.OpenConsole(t.Context(), code, "")
-		must.Do(t, err)
-		for {
-			if _, err := s.ConsoleSession(t.Context(), token); err != nil {
-				wantError(t, err, keystore.ErrNotFound)
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatal("a session of 1 ms still lasts")
-			}
-		}
+		testkit.Eventually(t, 10*time.Second, "a session of 1 ms ends", func() bool {
+			_, err := s.ConsoleSession(t.Context(), token)
+			return errors.Is(err, keystore.ErrNotFound)
+		})
 	})
 }

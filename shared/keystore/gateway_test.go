@@ -10,7 +10,6 @@ import (
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
-	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -23,6 +22,11 @@ func registered(t *testing.T, s *keystore.Store, r keystore.Registration, dead .
 	return r
 }
 
+func gateways(t *testing.T, s *keystore.Store) []keystore.Gateway {
+	t.Helper()
+	return must.Get[[]keystore.Gateway](t)(s.Gateways(t.Context()))
+}
+
 func TestGateways(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
@@ -33,41 +37,28 @@ func TestGateways(t *testing.T) {
 		if err != nil || beat.Registry != two.Generation || time.Since(beat.Now.Time()).Abs() > 10*time.Second {
 			t.Errorf("heartbeat before the first event: %+v, %v", beat, err)
 		}
-		if last, err := s.LastEvent(ctx); err != nil || last != 0 {
-			t.Errorf("before the first event: %d, %v", last, err)
-		}
+		wantEqual(t, "before the first event", must.Get[keystore.Change](t)(s.LastEvent(ctx)), keystore.Change(0))
 		newTenant(t, s, "acme")
-		event := must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{}, 0)))[0]
-		if last, err := s.LastEvent(ctx); err != nil || last != event.ID {
-			t.Errorf("the last event: %d, %v", last, err)
-		}
+		event := events(t, s)[0]
+		wantEqual(t, "the last event", must.Get[keystore.Change](t)(s.LastEvent(ctx)), event.ID)
 		must.Get[keystore.Beat](t)(s.Heartbeat(ctx, one, event.ID, event.UUID))
 		for id, uuid := range map[keystore.Change]string{event.ID: "another", event.ID + 1: event.UUID} {
-			_, err = s.Heartbeat(ctx, one, id, uuid)
-			wantError(t, err, keystore.ErrRewound)
-			_, err = s.Tail(ctx, id, uuid, 10, keystore.Rows{})
-			wantError(t, err, keystore.ErrRewound)
+			refused(t, keystore.ErrRewound)(s.Heartbeat(ctx, one, id, uuid))
+			refused(t, keystore.ErrRewound)(s.Tail(ctx, id, uuid, 10, keystore.Rows{}))
 		}
 
-		gateways := must.Get[[]keystore.Gateway](t)(s.Gateways(ctx))
-		if len(gateways) != 2 {
-			t.Fatalf("gateways: %+v", gateways)
+		if all := gateways(t, s); len(all) != 2 || all[0].ID != "gw-1" || all[0].AdminAddress != "10.0.0.1:9090" || all[0].Applied != event.ID ||
+			all[0].MaxAge != 7000 || all[0].Age < 0 || all[0].Age > 5000 || time.Since(all[0].SeenAt.Time()).Abs() > 10*time.Second ||
+			all[0].Replaced || all[1].Applied != 0 {
+			t.Errorf("gateways: %+v", all)
 		}
-		g := gateways[0]
-		if g.ID != "gw-1" || g.AdminAddress != "10.0.0.1:9090" || g.Applied != event.ID || g.MaxAge != 7000 || g.Age < 0 || g.Age > 5000 ||
-			time.Since(g.SeenAt.Time()).Abs() > 10*time.Second || g.Replaced || gateways[1].Applied != 0 {
-			t.Errorf("gateways: %+v", gateways)
-		}
-		must.Do(t, s.SignOff(ctx, one))
-		if err := s.SignOff(ctx, one); err != nil { // as after a lost answer
-			t.Error(err)
+		for range 2 { // the second time as after a lost answer
+			must.Do(t, s.SignOff(ctx, one))
 		}
 		must.Get[keystore.Change](t)(s.ForgetGateway(ctx, "gw-2"))
-		wantEqual(t, "gateways", must.Get[[]keystore.Gateway](t)(s.Gateways(ctx)), []keystore.Gateway{})
-		_, err = s.Heartbeat(ctx, two, event.ID, event.UUID)
-		wantError(t, err, keystore.ErrNotFound)
-		_, err = s.ForgetGateway(ctx, "gw-2")
-		wantError(t, err, keystore.ErrNotFound, "no gateway")
+		wantEqual(t, "gateways", gateways(t, s), []keystore.Gateway{})
+		refused(t, keystore.ErrNotFound)(s.Heartbeat(ctx, two, event.ID, event.UUID))
+		refused(t, keystore.ErrNotFound, "no gateway")(s.ForgetGateway(ctx, "gw-2"))
 	})
 }
 
@@ -93,37 +84,31 @@ func TestUnreportedRequests(t *testing.T) {
 		all := []string{"requests of a", "requests of b", "requests of c"}
 		wantLeft(all...)
 		failed := errors.New("no room")
-		wantError(t, s.TakeUnreported(ctx, func(texts []string) error { return failed }), failed)
+		refused(t, failed)(s.TakeUnreported(ctx, func(texts []string) error { return failed }))
 		wantLeft(all...)
 
 		before := must.Get[keystore.Beat](t)(s.Heartbeat(ctx, here, 0, "")).Registry
-		taken := make(chan string, 10)
 		var takers sync.WaitGroup
+		var mu sync.Mutex
+		var taken []string
 		for range 4 {
 			takers.Go(func() {
-				err := s.TakeUnreported(ctx, func(texts []string) error {
-					for _, text := range texts {
-						taken <- text
-					}
+				if err := s.TakeUnreported(ctx, func(texts []string) error {
+					mu.Lock()
+					defer mu.Unlock()
+					taken = append(taken, texts...)
 					return nil
-				})
-				if err != nil {
+				}); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		takers.Wait()
-		close(taken)
-		var got []string
-		for text := range taken {
-			got = append(got, text)
-		}
-		slices.Sort(got)
-		wantEqual(t, "taken", got, all)
+		slices.Sort(taken)
+		wantEqual(t, "taken", taken, all)
 		wantLeft()
-		if after := must.Get[keystore.Beat](t)(s.Heartbeat(ctx, here, 0, "")).Registry; after != before+1 {
-			t.Errorf("the registry has generation %d after %d: the others do not learn that all is taken, or learn it for nothing", after, before)
-		}
+		// The others learn that all is taken, and learn nothing of what takes nothing.
+		wantEqual(t, "the registry's generation", must.Get[keystore.Beat](t)(s.Heartbeat(ctx, here, 0, "")).Registry, before+1)
 	})
 }
 
@@ -133,21 +118,21 @@ func TestSilentProcessIsRemoved(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		ctx := t.Context()
 		r := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a", MaxAge: time.Second})
-		silent := must.Get[[]keystore.Gateway](t)(s.Gateways(ctx))[0]
+		silent := gateways(t, s)[0]
 		seen := silent
 		for seen.SeenAt == silent.SeenAt { // the database's clock goes in milliseconds
 			must.Get[keystore.Beat](t)(s.Heartbeat(ctx, r, 0, ""))
-			seen = must.Get[[]keystore.Gateway](t)(s.Gateways(ctx))[0]
+			seen = gateways(t, s)[0]
 		}
-		if must.Get[bool](t)(s.RemoveFenced(ctx, silent)) || len(must.Get[[]keystore.Gateway](t)(s.Gateways(ctx))) != 1 {
-			t.Error("a process that was seen again is removed")
+		remove := func(what string, g keystore.Gateway, want bool, left int) {
+			t.Helper()
+			if removed := must.Get[bool](t)(s.RemoveFenced(ctx, g)); removed != want || len(gateways(t, s)) != left {
+				t.Errorf("%s is removed: %t", what, removed)
+			}
 		}
-		if !must.Get[bool](t)(s.RemoveFenced(ctx, seen)) || len(must.Get[[]keystore.Gateway](t)(s.Gateways(ctx))) != 0 {
-			t.Error("a silent process is not removed")
-		}
-		if must.Get[bool](t)(s.RemoveFenced(ctx, seen)) {
-			t.Error("it is removed twice")
-		}
+		remove("a process that was seen again", silent, false, 1)
+		remove("a silent process", seen, true, 0)
+		remove("what is removed", seen, false, 0)
 	})
 }
 
@@ -159,7 +144,7 @@ func TestReplacedProcessesCount(t *testing.T) {
 		want := func(what string, incarnations ...string) {
 			t.Helper()
 			var found []string
-			for _, g := range must.Get[[]keystore.Gateway](t)(s.Gateways(ctx)) {
+			for _, g := range gateways(t, s) {
 				found = append(found, g.Incarnation)
 				if g.Replaced != (g.Incarnation != incarnations[len(incarnations)-1]) {
 					t.Errorf("%s: %s is replaced: %t", what, g.Incarnation, g.Replaced)
@@ -176,8 +161,7 @@ func TestReplacedProcessesCount(t *testing.T) {
 			t.Errorf("generations %d, %d do not grow", a.Generation, b.Generation)
 		}
 		want("both count", "a", "b")
-		_, err := s.Heartbeat(ctx, a, 0, "")
-		wantError(t, err, keystore.ErrDisplaced, "GATEWAY_ID")
+		refused(t, keystore.ErrDisplaced, "GATEWAY_ID")(s.Heartbeat(ctx, a, 0, ""))
 		must.Get[keystore.Beat](t)(s.Heartbeat(ctx, b, 0, ""))
 		must.Do(t, s.SignOff(ctx, a))
 		want("signed off", "b")
@@ -196,75 +180,46 @@ func TestRestoredDatabaseDisplacesNobody(t *testing.T) {
 		db := open(t, url)
 		s := keystore.New(db, nil, nil, "ada")
 		process := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "now"})
-		for _, restored := range []struct {
-			what        string
-			incarnation string
-			generation  int64
-		}{
-			{"an earlier process", "before", process.Generation - 1},
-			{"another process of the same generation", "elsewhere", process.Generation},
-			{"this process, before it registered again", "now", process.Generation - 1},
+		for incarnation, behind := range map[string]int64{
+			"before": 1, "elsewhere": 0, "now": 1, // an earlier process, another one of the same generation, this one before it registered again
 		} {
-			restore(t, db, restored.incarnation, restored.generation)
-			_, err := s.Heartbeat(t.Context(), process, 0, "")
-			wantError(t, err, keystore.ErrNotFound)
+			run(t, db, "UPDATE gateways SET incarnation = $1, generation = $2", incarnation, process.Generation-behind)
+			run(t, db, "UPDATE gateway_registry SET generation = $1", process.Generation-behind)
+			refused(t, keystore.ErrNotFound)(s.Heartbeat(t.Context(), process, 0, ""))
 			again := registered(t, s, process)
-			if again.Generation <= process.Generation {
-				t.Errorf("%s: generation %d after %d", restored.what, again.Generation, process.Generation)
+			if _, err := s.Heartbeat(t.Context(), again, 0, ""); err != nil || again.Generation <= process.Generation {
+				t.Errorf("%s: generation %d after %d: %v", incarnation, again.Generation, process.Generation, err)
 			}
-			if _, err := s.Heartbeat(t.Context(), again, 0, ""); err != nil {
-				t.Errorf("%s: %v", restored.what, err)
-			}
+			run(t, db, "DELETE FROM gateways WHERE incarnation <> 'now'")
 			process = again
 		}
 	})
-}
-
-// restore replaces all gateways by one.
-func restore(t *testing.T, db *database.DB, incarnation string, generation int64) {
-	t.Helper()
-	run(t, db, "DELETE FROM gateways WHERE incarnation <> 'now'")
-	run(t, db, "UPDATE gateways SET incarnation = $1, generation = $2", incarnation, generation)
-	run(t, db, "UPDATE gateway_registry SET generation = $1", generation)
 }
 
 // A Watch measures by its own clock how long ago it first saw a heartbeat.
 func TestWatch(t *testing.T) {
 	const maxAge = 7000
 	begun := time.Now()
-	at := func(ms int64) time.Time { return begun.Add(time.Duration(ms) * time.Millisecond) }
-	gateway := func(seenAt instant.Millis, age int64) (g keystore.Gateway) {
-		g = keystore.Gateway{ID: "gw-1", Incarnation: "a", MaxAge: maxAge}
-		g.SeenAt, g.Age = seenAt, age
-		return g
-	}
-	silent := gateway(0, 60_000)
-	if silent.Replaced = true; silent.State(1) != keystore.GatewayReplaced {
-		t.Errorf("a process that was replaced and is silent for long is %s", silent.State(1))
-	}
 	var w keystore.Watch
-	if w.Fenced(gateway(100, 1<<40), at(0)) {
-		t.Error("fenced by the database's clock alone")
+	f := func(what string, atMs int64, seenAt instant.Millis, age int64, want bool) {
+		t.Helper()
+		g := keystore.Gateway{ID: "gw-1", Incarnation: "a", MaxAge: maxAge, SeenAt: seenAt, Age: age}
+		if w.Fenced(g, begun.Add(time.Duration(atMs)*time.Millisecond)) != want {
+			t.Errorf("%s: fenced %t", what, !want)
+		}
 	}
-	if w.Fenced(gateway(100, 0), at(maxAge+1007)) {
-		t.Error("fenced before its maximum age, a second and a thousandth have passed")
-	}
-	if !w.Fenced(gateway(100, 0), at(maxAge+1008)) {
-		t.Error("not fenced after its maximum age has passed")
-	}
-	if w.Fenced(gateway(101, 1<<40), at(maxAge+1009)) {
-		t.Error("fenced after another heartbeat")
-	}
-	if !w.Fenced(gateway(101, 0), at(2*maxAge+2018)) {
-		t.Error("not fenced a second time")
-	}
+	f("the database's clock alone", 0, 100, 1<<40, false)
+	f("its maximum age, a second and a thousandth are not over", maxAge+1007, 100, 0, false)
+	f("they are over", maxAge+1008, 100, 0, true)
+	f("another heartbeat", maxAge+1009, 101, 1<<40, false)
+	f("a second time", 2*maxAge+2018, 101, 0, true)
 	w.Keep(nil)
-	if w.Fenced(gateway(101, 1<<40), at(3*maxAge)) {
-		t.Error("fenced by what was forgotten")
-	}
-	if never := (keystore.Gateway{ID: "gw-2", Age: 1 << 40}); w.Fenced(never, at(1<<40)) {
+	f("what was forgotten", 3*maxAge, 101, 1<<40, false)
+	if never := (keystore.Gateway{ID: "gw-2", Age: 1 << 40}); w.Fenced(never, begun.Add(1<<40)) {
 		t.Error("fenced without a maximum age")
 	}
+	silent := keystore.Gateway{MaxAge: maxAge, Age: 60_000, Replaced: true}
+	wantEqual(t, "a process that was replaced and is silent for long", silent.State(1), keystore.GatewayReplaced)
 }
 
 // The scopes of new keys are those of the documents that gateways serve, and the prefix is that of the gateway that registered last.
@@ -297,7 +252,7 @@ func TestScopesOfGateways(t *testing.T) {
 		must.Do(t, s.DescribeGateway(ctx, two, keystore.Document{Hash: "ff", Scopes: []string{"read", "write"}, KeyPrefix: "acme"}))
 		prefix = "acme"
 		f("orders:read read write", true)
-		wantEqual(t, "document", must.Get[[]keystore.Gateway](t)(s.Gateways(ctx))[0].Document, document)
+		wantEqual(t, "document", gateways(t, s)[0].Document, document)
 		must.Do(t, s.SignOff(ctx, two))
 		prefix = apikey.DefaultPrefix
 		f("orders:read write", true)

@@ -24,20 +24,15 @@ func TestOperators(t *testing.T) {
 		token, made, err := s.CreateOperator(t.Context(), spec)
 		must.Do(t, err)
 		wantEqual(t, "the operator of the token", must.Get[keystore.OperatorToken](t)(s.OperatorByToken(t.Context(), token)), made)
-		_, _, err = s.CreateOperator(t.Context(), spec)
-		wantError(t, err, keystore.ErrExists, "terraform")
+		refused(t, keystore.ErrExists, "terraform")(s.CreateOperator(t.Context(), spec))
 		for _, wrong := range []string{"", token[1:], token + "x", strings.ToUpper(token)} {
-			_, err = s.OperatorByToken(t.Context(), wrong)
-			wantError(t, err, keystore.ErrNotFound)
+			refused(t, keystore.ErrNotFound)(s.OperatorByToken(t.Context(), wrong))
 		}
 		c.now = c.now.Add(time.Hour)
-		_, err = s.OperatorByToken(t.Context(), token)
-		wantError(t, err, keystore.ErrNotFound)
+		refused(t, keystore.ErrNotFound)(s.OperatorByToken(t.Context(), token))
 		wantEqual(t, "those that are listed", len(must.Get[[]keystore.OperatorToken](t)(s.Operators(t.Context()))), 1)
-		_, err = s.RevokeOperator(t.Context(), "terraform")
-		must.Do(t, err)
-		_, err = s.RevokeOperator(t.Context(), "terraform")
-		wantError(t, err, keystore.ErrNotFound, "terraform")
+		must.Get[keystore.OperatorToken](t)(s.RevokeOperator(t.Context(), "terraform"))
+		refused(t, keystore.ErrNotFound, "terraform")(s.RevokeOperator(t.Context(), "terraform"))
 		wantNoSecret(t, s, token)
 		for role, may := range map[keystore.Role]string{keystore.RoleRead: "read", keystore.RoleKeys: "read keys", keystore.RoleAdmin: "read keys admin", "": ""} {
 			for _, needed := range keystore.Roles {
@@ -47,27 +42,38 @@ func TestOperators(t *testing.T) {
 	})
 }
 
+// atOnce sends a request many times at once. It checks that one is told that it has made a key, and all others that it was made before.
+func atOnce(t *testing.T, send func() (token string, err error)) {
+	t.Helper()
+	var made atomic.Int64
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			switch token, err := send(); {
+			case err == nil && token != "":
+				made.Add(1)
+			case !errors.Is(err, keystore.ErrRepeated):
+				t.Errorf("token %q, %v", token, err)
+			}
+		})
+	}
+	if group.Wait(); made.Load() != 1 {
+		t.Errorf("%d were told that they made a key", made.Load())
+	}
+}
+
 // However often and however many at once send a request, it is carried out once, and all can make its token.
 func TestRequestIsCarriedOutOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		tenant := newTenant(t, s, "acme")
 		r := keystore.Request{ID: "id", Body: "body", Salt: "salt", Random: bytes.Repeat([]byte("\x01\x3c"), 256)}
-		var made atomic.Int64
-		var group sync.WaitGroup
-		for range 8 {
-			group.Go(func() {
-				switch _, _, _, err := s.Once(r).CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant.ID}); {
-				case err == nil:
-					made.Add(1)
-				case !errors.Is(err, keystore.ErrRepeated):
-					t.Error(err)
-				}
-			})
-		}
-		group.Wait()
+		atOnce(t, func() (string, error) {
+			_, token, _, err := s.Once(r).CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant.ID})
+			return token, err
+		})
 		keys := must.Get[[]keystore.Key](t)(keystore.Collect(s.Keys(t.Context(), tenant.ID)))
-		if made.Load() != 1 || len(keys) != 1 {
-			t.Fatalf("%d were told that they made a key; there are %d", made.Load(), len(keys))
+		if len(keys) != 1 {
+			t.Fatalf("%d keys were made", len(keys))
 		}
 		found, event, err := s.Request(t.Context(), "id")
 		must.Do(t, err)
@@ -75,16 +81,12 @@ func TestRequestIsCarriedOutOnce(t *testing.T) {
 		wantEqual(t, "its key", event.Key, keys[0].ID)
 		token := must.Get[string](t)(r.Token(apikey.Live))
 		wantEqual(t, "the key of its token", must.Get[keystore.Key](t)(s.KeyByToken(t.Context(), token)).ID, keys[0].ID)
-		_, err = s.Once(r).ResetUsage(t.Context(), tenant.ID)
-		wantError(t, err, keystore.ErrRepeated)
-		_, _, err = s.Request(t.Context(), "another")
-		wantError(t, err, keystore.ErrNotFound)
+		refused(t, keystore.ErrRepeated)(s.Once(r).ResetUsage(t.Context(), tenant.ID))
+		refused(t, keystore.ErrNotFound)(s.Request(t.Context(), "another"))
 
 		c.now = c.now.Add(25 * time.Hour) // then only the token tells that it was carried out
-		_, _, _, err = s.Once(keystore.Request{ID: "next", Random: bytes.Repeat([]byte{7}, 512)}).CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant.ID})
-		must.Do(t, err)
-		_, _, err = s.Request(t.Context(), "id")
-		wantError(t, err, keystore.ErrNotFound)
+		newKey(t, s.Once(keystore.Request{ID: "next", Random: bytes.Repeat([]byte{7}, 512)}), keystore.KeySpec{Tenant: tenant.ID})
+		refused(t, keystore.ErrNotFound)(s.Request(t.Context(), "id"))
 	})
 }
 
@@ -96,22 +98,10 @@ func TestRotationIsCarriedOutOnce(t *testing.T) {
 		for round := range 10 {
 			key := keyOf(t, s, tenant.ID, "key")
 			r := keystore.Request{ID: fmt.Sprint(round), Random: bytes.Repeat([]byte{byte(round), 60}, 256)}
-			graceEndsAt := c.millis().Add(time.Duration(round%2) * time.Hour)
-			var made atomic.Int64
-			var group sync.WaitGroup
-			for range 6 {
-				group.Go(func() {
-					switch _, token, _, err := s.Once(r).RotateKey(t.Context(), key.ID, graceEndsAt); {
-					case err == nil && token != "":
-						made.Add(1)
-					case !errors.Is(err, keystore.ErrRepeated):
-						t.Errorf("round %d: token %q, %v", round, token, err)
-					}
-				})
-			}
-			if group.Wait(); made.Load() != 1 {
-				t.Errorf("round %d: %d were told that they made a key", round, made.Load())
-			}
+			atOnce(t, func() (string, error) {
+				_, token, _, err := s.Once(r).RotateKey(t.Context(), key.ID, c.millis().Add(time.Duration(round%2)*time.Hour))
+				return token, err
+			})
 		}
 	})
 }

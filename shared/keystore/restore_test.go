@@ -2,6 +2,7 @@ package keystore_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -38,19 +39,20 @@ func TestEveryTableIsCopied(t *testing.T) {
 }
 
 // backup writes a backup of the store and reads it.
-func backup(t *testing.T, s *keystore.Store) (keystore.Backup, *os.File) {
+func backup(t *testing.T, s *keystore.Store) keystore.Backup {
 	t.Helper()
-	file, err := os.Create(filepath.Join(t.TempDir(), "backup"))
-	must.Do(t, err)
+	return must.Get[keystore.Backup](t)(keystore.ReadBackup(signedBackup(t, s, nil), nil))
+}
+
+func signedBackup(t *testing.T, s *keystore.Store, key []byte) *os.File {
+	t.Helper()
+	file := must.Get[*os.File](t)(os.Create(filepath.Join(t.TempDir(), "backup")))
 	t.Cleanup(func() { file.Close() })
-	written, err := s.WriteBackup(t.Context(), file, nil)
-	must.Do(t, err)
-	b, err := keystore.ReadBackup(file, nil)
-	must.Do(t, err)
-	if !reflect.DeepEqual(b.BackupHeader, written) {
-		t.Errorf("the header is read as %+v, it was written as %+v", b.BackupHeader, written)
+	written := must.Get[keystore.BackupHeader](t)(s.WriteBackup(t.Context(), file, key))
+	if b, err := keystore.ReadBackup(file, key); err != nil || !reflect.DeepEqual(b.BackupHeader, written) {
+		t.Errorf("the header is read as %+v, %v; it was written as %+v", b.BackupHeader, err, written)
 	}
-	return b, file
+	return file
 }
 
 func keyOf(t *testing.T, s *keystore.Store, tenant id.Tenant, name string) keystore.Key {
@@ -61,8 +63,7 @@ func keyOf(t *testing.T, s *keystore.Store, tenant id.Tenant, name string) keyst
 
 func prepare(t *testing.T, s *keystore.Store, b keystore.Backup) *keystore.Restore {
 	t.Helper()
-	r, err := s.PrepareRestore(t.Context(), b)
-	must.Do(t, err)
+	r := must.Get[*keystore.Restore](t)(s.PrepareRestore(t.Context(), b))
 	t.Cleanup(r.Close)
 	return r
 }
@@ -74,28 +75,27 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		acme, globex := newTenant(t, s, "acme"), newTenant(t, s, "globex")
 		revoked, rotated, replaced := keyOf(t, s, acme.ID, "revoked"), keyOf(t, s, acme.ID, "rotated"), keyOf(t, s, acme.ID, "replaced")
 		banned, untouched := keyOf(t, s, acme.ID, "banned"), keyOf(t, s, globex.ID, "untouched")
-		must.Get[keystore.Ban](t)(first(s.AddBan(ctx, keystore.Ban{Key: banned.ID, Until: c.millis().Add(48 * time.Hour), Reason: "a longer ban, which is lifted"})))
+		made[keystore.Ban](t)(s.AddBan(ctx, keystore.Ban{Key: banned.ID, Until: c.millis().Add(48 * time.Hour), Reason: "a longer ban, which is lifted"}))
 		must.Get[keystore.Change](t)(s.LiftBan(ctx, banned.ID))
-		b, _ := backup(t, s)
+		b := backup(t, s)
 
 		c.now = c.now.Add(time.Minute)
 		grace := c.millis().Add(time.Hour)
-		must.Get[keystore.Key](t)(first(s.RevokeKey(ctx, revoked.ID)))
+		made[keystore.Key](t)(s.RevokeKey(ctx, revoked.ID))
 		fresh := rotate(t, s, rotated.ID, grace)
 		fresher := rotate(t, s, fresh.ID, grace)
 		instead := rotate(t, s, replaced.ID, c.millis())
-		must.Get[keystore.Tenant](t)(first(s.Suspend(ctx, globex.ID)))
+		made[keystore.Tenant](t)(s.Suspend(ctx, globex.ID))
 		for _, key := range []id.Key{banned.ID, instead.ID} {
-			must.Get[keystore.Ban](t)(first(s.AddBan(ctx, keystore.Ban{Key: key, Until: grace, Reason: "scraping", Notice: "wait"})))
+			made[keystore.Ban](t)(s.AddBan(ctx, keystore.Ban{Key: key, Until: grace, Reason: "scraping", Notice: "wait"}))
 		}
 		created := keyOf(t, s, acme.ID, "created")
-		code, _, err := s.InviteToConsole(ctx, keystore.ConsoleInvitation{Valid: time.Hour, Lasts: time.Hour})
-		must.Do(t, err)
+		code := made[string](t)(s.InviteToConsole(ctx, keystore.ConsoleInvitation{Valid: time.Hour, Lasts: time.Hour}))
 		token, _, err := s.OpenConsole(ctx, code, "")
 		must.Do(t, err)
 		g := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "one"})
-		events := must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{}, 0)))
-		last := events[len(events)-1]
+		before := events(t, s)
+		last := before[len(before)-1]
 		must.Get[keystore.Beat](t)(s.Heartbeat(ctx, g, last.ID, last.UUID))
 		saved := []keystore.QuotaRecord{{QuotaName: keystore.QuotaName{Tenant: acme.ID}, Record: []byte{1, 2}}}
 		must.Do(t, s.SaveQuotas(ctx, c.millis(), saved))
@@ -123,27 +123,15 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 			keystore.KeyRevoked: 1, keystore.KeyRotated: 3, keystore.KeyCreated: 4, keystore.TenantSuspended: 1, keystore.BanAdded: 2,
 			keystore.ConsoleInvited: 1, keystore.ConsoleOpened: 1,
 		})
-		change, err := r.Commit(ctx, false, true)
-		must.Do(t, err)
-		key := func(key id.Key) keystore.Key { return must.Get[keystore.Key](t)(s.Key(ctx, key)) }
-		if k := key(revoked.ID); k.RevokedAt != c.millis() {
-			t.Errorf("the revoked key: %+v", k)
+		kept := map[id.Key]keystore.Key{} // with what was refused, and the last use
+		for _, k := range []keystore.Key{revoked, rotated, fresh, fresher, replaced, untouched} {
+			kept[k.ID] = must.Get[keystore.Key](t)(s.Key(ctx, k.ID))
 		}
-		if k := key(rotated.ID); k.GraceEndsAt != grace || k.ReplacedBy != fresh.ID {
-			t.Errorf("the rotated key: %+v", k)
+		change := must.Get[keystore.Change](t)(r.Commit(ctx, false, true))
+		for key, want := range kept {
+			wantEqual(t, want.Name, must.Get[keystore.Key](t)(s.Key(ctx, key)), want)
 		}
-		if k := key(fresh.ID); k.GraceEndsAt != grace || k.ReplacedBy != fresher.ID {
-			t.Errorf("the key that replaced it: %+v", k)
-		}
-		key(fresher.ID)
-		if k := key(replaced.ID); k.RevokedAt == 0 || k.ReplacedBy != instead.ID {
-			t.Errorf("the key that was replaced at once: %+v", k)
-		}
-		if k := key(untouched.ID); k.RevokedAt != 0 || k.GraceEndsAt != 0 || k.LastUsedAt != c.millis() || k.RefusedAt != c.millis() {
-			t.Errorf("a key that nobody changed: %+v", k)
-		}
-		_, err = s.Key(ctx, created.ID)
-		wantError(t, err, keystore.ErrNotFound)
+		refused(t, keystore.ErrNotFound)(s.Key(ctx, created.ID))
 		if tenant := must.Get[keystore.Tenant](t)(s.Tenant(ctx, "globex")); !tenant.Suspended {
 			t.Error("the suspension is lost")
 		}
@@ -151,18 +139,15 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		if len(bans) != 2 || bans[0].Until != grace || bans[0].Notice != "wait" {
 			t.Errorf("bans: %+v", bans)
 		}
-		_, err = s.ConsoleSession(ctx, token)
-		wantError(t, err, keystore.ErrNotFound)
+		refused(t, keystore.ErrNotFound)(s.ConsoleSession(ctx, token))
 		wantEqual(t, "quotas", must.Get[[]keystore.QuotaRecord](t)(s.LoadQuotas(ctx)), saved)
 
 		// The gateway has confirmed nothing of this, and loads again.
-		gateways := must.Get[[]keystore.Gateway](t)(s.Gateways(ctx))
-		if len(gateways) != 1 || gateways[0].Applied >= change {
-			t.Errorf("gateways: %+v; the change is %d", gateways, change)
+		if all := gateways(t, s); len(all) != 1 || all[0].Applied >= change {
+			t.Errorf("gateways: %+v; the change is %d", all, change)
 		}
-		_, err = s.Heartbeat(ctx, g, last.ID, last.UUID)
-		wantError(t, err, keystore.ErrRewound)
-		restored := must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{}, 0)))
+		refused(t, keystore.ErrRewound)(s.Heartbeat(ctx, g, last.ID, last.UUID))
+		restored := events(t, s)
 		at := slices.IndexFunc(restored, func(e keystore.Event) bool { return e.Kind == keystore.Restored })
 		if restored[at].ID != last.ID+1 || restored[at-1].ID != b.LastEvent || restored[at].Actor != "ada" ||
 			!strings.Contains(restored[at].After, `"reapplied":6`) {
@@ -170,8 +155,6 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		}
 	})
 }
-
-func first[T any](value T, _ keystore.Change, err error) (T, error) { return value, err }
 
 func rotate(t *testing.T, s *keystore.Store, key id.Key, grace instant.Millis) keystore.Key {
 	t.Helper()
@@ -186,16 +169,15 @@ func TestRestoreLosesNewerRefusals(t *testing.T) {
 		ctx := t.Context()
 		acme := newTenant(t, s, "acme")
 		one, two := keyOf(t, s, acme.ID, "one"), keyOf(t, s, acme.ID, "two")
-		b, _ := backup(t, s)
+		b := backup(t, s)
 		r := prepare(t, s, b)
 		fresh := rotate(t, s, two.ID, instant.Millis(1_800_000_100_000))
-		_, err := r.Commit(ctx, true, true)
-		wantError(t, err, keystore.ErrChanged)
+		refused(t, keystore.ErrChanged)(r.Commit(ctx, true, true))
 		must.Get[keystore.Key](t)(s.Key(ctx, fresh.ID))
 
 		r = prepare(t, s, b)
-		must.Get[keystore.Key](t)(first(s.RevokeKey(ctx, one.ID)))
-		must.Get[keystore.Key](t)(first(s.RevokeKey(ctx, fresh.ID)))
+		made[keystore.Key](t)(s.RevokeKey(ctx, one.ID))
+		made[keystore.Key](t)(s.RevokeKey(ctx, fresh.ID))
 		must.Get[keystore.Change](t)(prepare(t, s, b).Commit(ctx, false, false))
 		if k := must.Get[keystore.Key](t)(s.Key(ctx, fresh.ID)); k.RevokedAt == 0 {
 			t.Error("the key that replaced another is as it was when the restore was prepared")
@@ -206,8 +188,7 @@ func TestRestoreLosesNewerRefusals(t *testing.T) {
 				t.Errorf("it is still refused: %+v", k)
 			}
 		}
-		_, err = s.Key(ctx, fresh.ID)
-		wantError(t, err, keystore.ErrNotFound)
+		refused(t, keystore.ErrNotFound)(s.Key(ctx, fresh.ID))
 	})
 }
 
@@ -217,15 +198,15 @@ func TestRestoreIntoAnEmptyDatabase(t *testing.T) {
 		ctx := t.Context()
 		acme := newTenant(t, s, "Zoë & <Söhne>")
 		k := keyOf(t, s, acme.ID, "a \"quoted\" name ü <&>")
-		must.Get[keystore.Key](t)(first(s.RevokeKey(ctx, k.ID)))
-		must.Get[keystore.Ban](t)(first(s.AddBan(ctx, keystore.Ban{Key: k.ID, Until: c.millis().Add(time.Hour), Reason: "x"})))
+		made[keystore.Key](t)(s.RevokeKey(ctx, k.ID))
+		made[keystore.Ban](t)(s.AddBan(ctx, keystore.Ban{Key: k.ID, Until: c.millis().Add(time.Hour), Reason: "x"}))
 		must.Do(t, s.SaveQuotas(ctx, c.millis(), []keystore.QuotaRecord{{QuotaName: keystore.QuotaName{Tenant: acme.ID}, Record: []byte{0, 255, 1}}}))
 		g := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "one"})
 		add(t, s, g, 1, []keystore.UsageRow{
 			{Tenant: acme.ID, Key: k.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: 3_600_000, Requests: 7, LastAt: c.millis()},
 		})
 		seal := must.Get[keystore.UsageSeal](t)(s.SealUsage(ctx))
-		b, _ := backup(t, s)
+		b := backup(t, s)
 		testkit.EachDatabase(t, func(t *testing.T, url string) {
 			other := keystore.New(open(t, url), c.read, nil, "ada")
 			r := prepare(t, other, b)
@@ -233,10 +214,8 @@ func TestRestoreIntoAnEmptyDatabase(t *testing.T) {
 				t.Errorf("the empty database: %+v", r)
 			}
 			must.Get[keystore.Change](t)(r.Commit(t.Context(), false, true))
-			if n := len(must.Get[[]keystore.Gateway](t)(other.Gateways(t.Context()))); n != 0 {
-				t.Errorf("%d gateways of the backup are registered", n)
-			}
-			again, _ := backup(t, other)
+			wantEqual(t, "gateways of the backup", gateways(t, other), []keystore.Gateway{})
+			again := backup(t, other)
 			for i, table := range again.Tables {
 				want := b.Tables[i]
 				switch table.Name {
@@ -261,78 +240,54 @@ func TestRestoreIntoAnEmptyDatabase(t *testing.T) {
 	})
 }
 
-// A line is not read without a limit.
-func TestBackupWithALongLine(t *testing.T) {
-	s := keystore.New(open(t, testkit.SQLite(t)), nil, nil, "ada")
-	newTenant(t, s, "acme")
-	_, file := backup(t, s)
-	whole, err := os.ReadFile(file.Name())
-	must.Do(t, err)
-	text := bytes.Replace(whole, []byte(`"acme"`), append(bytes.Repeat([]byte("a"), 2<<20), '"'), 1)
-	_, err = keystore.ReadBackup(bytes.NewReader(text), nil)
-	wantError(t, err, keystore.ErrNoBackup, "a row of tenants is longer than 1048576 bytes")
-}
-
-// With its key, a backup that somebody has changed is refused, even if all sums are right.
-func TestSignedBackup(t *testing.T) {
-	s := keystore.New(open(t, testkit.SQLite(t)), nil, nil, "ada")
-	newTenant(t, s, "acme")
-	file, err := os.Create(filepath.Join(t.TempDir(), "backup"))
-	must.Do(t, err)
-	defer file.Close()
-	key := []byte("0123456789abcdef")
-	must.Get[keystore.BackupHeader](t)(s.WriteBackup(t.Context(), file, key))
-	_, unsigned := backup(t, s)
-	for name, c := range map[string]struct {
-		file *os.File
-		key  string
-		good bool
-	}{
-		"its key": {file, string(key), true}, "no key": {file, "", true}, "another key": {file, "0123456789abcdeg", false},
-		"sums without a MAC": {unsigned, string(key), false}, // who changes a file can do no more
-	} {
-		if _, err := keystore.ReadBackup(c.file, []byte(c.key)); (err == nil) != c.good {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
+// A backup that is damaged is refused, and with its key also one that somebody has changed, even if all sums are right.
 func TestDamagedBackup(t *testing.T) {
 	s := keystore.New(open(t, testkit.SQLite(t)), nil, nil, "ada")
 	newTenant(t, s, "acme")
-	_, file := backup(t, s)
-	whole, err := os.ReadFile(file.Name())
-	must.Do(t, err)
-	for name, text := range map[string][]byte{
-		"empty":         nil,
-		"another file":  bytes.Repeat([]byte("petgate "), 2000),
-		"cut off":       whole[:len(whole)-10],
-		"no rows":       whole[:8192],
-		"longer":        append(bytes.Clone(whole), "[]\n"...),
-		"another name":  bytes.Replace(whole, []byte(`"acme"`), []byte(`"acne"`), 1),
-		"later form":    bytes.Replace(whole, []byte(`"version":1`), []byte(`"version":2`), 1),
-		"another event": bytes.Replace(whole, []byte(`"lastEvent":1,`), []byte(`"lastEvent":7,`), 1),
-		"another table": bytes.Replace(whole, []byte(`"rows":4,`), []byte(`"rows":3,`), 1),
+	const key = "0123456789abcdef"
+	whole := must.Get[[]byte](t)(os.ReadFile(signedBackup(t, s, []byte(key)).Name()))
+	unsigned := must.Get[[]byte](t)(os.ReadFile(signedBackup(t, s, nil).Name()))
+	with := func(before, after string) []byte { return bytes.Replace(whole, []byte(before), []byte(after), 1) }
+	for _, c := range []struct {
+		name, key, want string
+		text            []byte
+	}{
+		{"as it was written", key, "", whole},
+		{"no key", "", "", whole},
+		{"another key", "0123456789abcdeg", "not written with this key", whole},
+		{"sums without a MAC", key, "not written with this key", unsigned}, // who changes a file can do no more
+		{"empty", "", "first line", nil},
+		{"another file", "", "first line", bytes.Repeat([]byte("petgate "), 2000)},
+		{"cut off", "", "it ends in the rows", whole[:len(whole)-10]},
+		{"no rows", "", "it ends in the rows", whole[:8192]},
+		{"longer", "", "after its last row", append(bytes.Clone(whole), "[]\n"...)},
+		{"another name", "", "the rows of tenants do not match", with(`"acme"`, `"acne"`)},
+		{"a line without a limit", "", "a row of tenants is longer than 1048576 bytes", with(`"acme"`, `"`+strings.Repeat("a", 2<<20)+`"`)},
+		{"a later form", "", "it has the form 2", with(`"version":1`, `"version":2`)},
+		{"another event", "", "first line does not match", with(`"lastEvent":1,`, `"lastEvent":7,`)},
+		{"another table", "", "first line does not match", with(`"rows":4,`, `"rows":3,`)},
 	} {
-		_, err := keystore.ReadBackup(bytes.NewReader(text), nil)
-		if err == nil || name != "empty" && !strings.Contains(err.Error(), keystore.ErrNoBackup.Error()) {
-			t.Errorf("%s: %v", name, err)
+		_, err := keystore.ReadBackup(bytes.NewReader(c.text), []byte(c.key))
+		if (err == nil) != (c.want == "") || err != nil && !(errors.Is(err, keystore.ErrNoBackup) && strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
 }
 
 // A backup of an earlier schema is restored as the migrations since would have changed its database. A later one is refused.
 func TestRestoreOfAnotherSchema(t *testing.T) {
-	file, err := os.Open("testdata/schema-8.backup")
-	must.Do(t, err)
+	file := must.Get[*os.File](t)(os.Open("testdata/schema-8.backup"))
 	defer file.Close()
-	earlier, err := keystore.ReadBackup(file, nil)
-	must.Do(t, err)
+	earlier := must.Get[keystore.Backup](t)(keystore.ReadBackup(file, nil))
 	t.Setenv("TMPDIR", t.TempDir())
 	eachStore(t, func(t *testing.T, s *keystore.Store, _ *clock) {
 		ctx := t.Context()
-		wantRestored := func() {
+		restore := func(lost int) {
 			t.Helper()
+			r := prepare(t, s, earlier)
+			wantEqual(t, "lost changes", len(r.Lost), lost)
+			must.Get[keystore.Change](t)(r.Commit(ctx, false, true))
+			r.Close()
 			acme, globex := must.Get[keystore.Tenant](t)(s.Tenant(ctx, "acme")), must.Get[keystore.Tenant](t)(s.Tenant(ctx, "globex"))
 			if acme.Override.Month != 0 || !globex.Suspended || globex.Plan != "gold" {
 				t.Errorf("tenants: %+v, %+v", acme, globex)
@@ -350,28 +305,20 @@ func TestRestoreOfAnotherSchema(t *testing.T) {
 				t.Errorf("bans: %+v", bans)
 			}
 		}
-		r := prepare(t, s, earlier)
-		must.Get[keystore.Change](t)(r.Commit(ctx, false, true))
-		r.Close()
-		wantRestored()
-		restored, _ := backup(t, s)
+		restore(0)
+		restored := backup(t, s)
 		for table, rows := range map[string]int64{"events": 10, "usage_hours": 2, "quota_records": 1, "plans": 5} {
 			wantEqual(t, table, restored.Rows(table), rows)
 		}
 
 		newTenant(t, s, "initech")
-		r = prepare(t, s, earlier)
-		wantEqual(t, "lost changes", len(r.Lost), 2)
-		must.Get[keystore.Change](t)(r.Commit(ctx, false, true))
-		r.Close()
-		wantRestored()
+		restore(2)
 		if left, err := filepath.Glob(filepath.Join(os.TempDir(), "petgate-restore-*")); err != nil || len(left) > 0 {
 			t.Errorf("files that are left: %v, %v", left, err)
 		}
 
 		later := restored
 		later.Schema = 999
-		_, err := s.PrepareRestore(ctx, later)
-		wantError(t, err, keystore.ErrSchema, "schema 999", "use the version that wrote it, or a later one")
+		refused(t, keystore.ErrSchema, "schema 999", "use the version that wrote it, or a later one")(s.PrepareRestore(ctx, later))
 	})
 }

@@ -36,13 +36,13 @@ func TestUsage(t *testing.T) {
 		last := instant.Of(c.now).Truncate(time.Hour)
 		gateway := keystore.Registration{ID: "gw-1", Incarnation: "a"}
 		rows := []keystore.UsageRow{
-			{Tenant: tenant, Key: key.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: last - hour, Requests: 5, LastAt: last - 200_000},
+			{Tenant: tenant, Key: key.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: last - hour, Requests: 5},
 			{Tenant: tenant, Key: key.ID, Operation: "listPets", Outcome: "internal", Charged: true, Hour: last - hour, Requests: 3},
 			{Tenant: tenant, Key: key.ID, Operation: "listPets", Outcome: "internal", Hour: last - hour, Requests: 4},
-			{Tenant: tenant, Key: key.ID, Outcome: "no_such_route", Charged: true, Hour: last - hour, Requests: 1, LastAt: last - 100_000},
-			{Tenant: tenant, Operation: "getPet", Outcome: "ok", Charged: true, Hour: last, Requests: 2, LastAt: last},
+			{Tenant: tenant, Key: key.ID, Outcome: "no_such_route", Charged: true, Hour: last - hour, Requests: 1},
+			{Tenant: tenant, Operation: "getPet", Outcome: "ok", Charged: true, Hour: last, Requests: 2},
 		}
-		wantError(t, s.AddUsage(ctx, gateway, 1, rows, nil), keystore.ErrNotFound)
+		refused(t, keystore.ErrNotFound)(s.AddUsage(ctx, gateway, 1, rows, nil))
 		gateway = registered(t, s, gateway)
 		for _, batch := range []int64{1, 1, 2} { // the first one is sent twice
 			add(t, s, gateway, batch, rows)
@@ -57,25 +57,15 @@ func TestUsage(t *testing.T) {
 		wantEqual(t, "usage", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, last-hour+1)), want)
 		wantEqual(t, "later usage", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, last)), want[4:])
 		day := last.Truncate(24 * time.Hour)
-		byDay := map[keystore.PeriodUsage]int64{}
-		for _, r := range want {
-			byDay[keystore.PeriodUsage{Start: r.Hour.Truncate(24 * time.Hour), Operation: r.Operation, Outcome: r.Outcome}] += r.Requests
-		}
-		for _, got := range must.Get[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, id.Key{}, day.Add(-24*time.Hour), 24*time.Hour)) {
-			slot := got
-			if slot.Requests = 0; byDay[slot] != got.Requests {
-				t.Errorf("by day: %+v, want %d requests", got, byDay[slot])
-			}
-			delete(byDay, slot)
-		}
-		if len(byDay) > 0 {
-			t.Errorf("by day: these are missing: %v", byDay)
-		}
+		wantEqual(t, "usage by day", must.Get[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, id.Key{}, day.Add(-24*time.Hour), 24*time.Hour)),
+			[]keystore.PeriodUsage{
+				{Start: day, Outcome: "no_such_route", Requests: 2},
+				{Start: day, Operation: "getPet", Outcome: "ok", Requests: 4},
+				{Start: day, Operation: "listPets", Outcome: "internal", Requests: 14},
+				{Start: day, Operation: "listPets", Outcome: "ok", Requests: 10},
+			})
 		wantEqual(t, "usage by hour", must.Get[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, id.Key{}, last, time.Hour)),
 			[]keystore.PeriodUsage{{Start: last, Operation: "getPet", Outcome: "ok", Requests: 4}})
-		if k := must.Get[keystore.Key](t)(s.Key(ctx, key.ID)); k.LastUsedAt != last-100_000 || k.RefusedAt != 0 {
-			t.Errorf("last used at %d and refused at %d", k.LastUsedAt, k.RefusedAt)
-		}
 		old := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - 402*24*hour, Requests: 6}}
 		kept := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - 400*24*hour, Requests: 7}} // in a day of which a part is older
 		add(t, s, gateway, 5, slices.Concat(old, kept), keystore.UsageMinutes{Tenant: tenant, Hour: last})
@@ -83,8 +73,8 @@ func TestUsage(t *testing.T) {
 		gateway = registered(t, s, gateway)
 		add(t, s, gateway, 5, rows) // as after a lost answer
 		wantEqual(t, "usage after a batch was sent again", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0)), slices.Concat(kept, want))
-		must.Get[int64](t)(s.Register(ctx, keystore.Registration{ID: "gw-1", Incarnation: "b"}, []string{"a"}))
-		wantError(t, s.AddUsage(ctx, gateway, 6, rows, nil), keystore.ErrDisplaced)
+		registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "b"}, "a")
+		refused(t, keystore.ErrDisplaced)(s.AddUsage(ctx, gateway, 6, rows, nil))
 	})
 }
 
@@ -196,9 +186,7 @@ func TestMinutes(t *testing.T) {
 			of("gw-1", last, map[int]int64{0: 7, 28: 1_000_003, 29: 4, 59: 1}),
 			of("gw-2", last, map[int]int64{28: 6}),
 		})
-		if later := must.Get[[]keystore.UsageMinutes](t)(s.Minutes(ctx, tenant, last+1)); len(later) != 2 {
-			t.Errorf("the last hour: %+v", later)
-		}
+		wantEqual(t, "rows of the last hour", len(must.Get[[]keystore.UsageMinutes](t)(s.Minutes(ctx, tenant, last+1))), 2)
 	})
 }
 
@@ -241,9 +229,7 @@ func TestUsageGaps(t *testing.T) {
 		forgotten = register("gw-1", "a")
 		add(t, s, forgotten, 2, rows) // its answer was lost
 		add(t, s, forgotten, 3, rows)
-		if n := must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0))[0].Requests; n != 3 {
-			t.Errorf("%d requests are stored, want 3", n)
-		}
+		wantEqual(t, "requests that are stored", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0))[0].Requests, int64(3))
 		wantEqual(t, "after gw-1 came back", gaps(), []string{})
 		working(forgotten)
 		successor := register("gw-1", "b", "a")
@@ -251,14 +237,9 @@ func TestUsageGaps(t *testing.T) {
 		must.Do(t, s.SignOff(ctx, successor))
 		must.Do(t, s.SignOffWithGap(ctx, working(register("gw-2", "c"))))
 		working(register("gw-3", "d"))
-		fenced := must.Get[[]keystore.Gateway](t)(s.Gateways(ctx))[0]
-		if removed := must.Get[bool](t)(s.RemoveFenced(ctx, fenced)); !removed {
-			t.Error("gw-3 is not removed")
-		}
+		wantEqual(t, "gw-3 is removed", must.Get[bool](t)(s.RemoveFenced(ctx, gateways(t, s)[0])), true)
 		wantEqual(t, "at the end", gaps(), []string{"gw-1 killed", "gw-2 unwritten", "gw-3 fenced"})
-		if later := must.Get[[]keystore.UsageGap](t)(s.UsageGaps(ctx, instant.Of(time.Now().Add(time.Hour)))); len(later) != 0 {
-			t.Errorf("gaps of the future: %+v", later)
-		}
+		wantEqual(t, "gaps of the future", must.Get[[]keystore.UsageGap](t)(s.UsageGaps(ctx, instant.Of(time.Now().Add(time.Hour)))), []keystore.UsageGap{})
 	})
 }
 
@@ -288,14 +269,13 @@ func TestNearestToLimit(t *testing.T) {
 			{"both", 5, plan.Limits{Day: 500, Month: 1000}, at(3, 10), 400},
 			{"reset", 0, plan.Limits{Month: 1000}, at(3, 5), 990},
 		} {
-			made, _, err := s.CreateTenant(t.Context(), keystore.TenantSpec{Name: test.name, Plan: "enterprise", Override: test.limits, MonthStarts: test.starts})
-			must.Do(t, err)
+			made := made[keystore.Tenant](t)(s.CreateTenant(t.Context(),
+				keystore.TenantSpec{Name: test.name, Plan: "enterprise", Override: test.limits, MonthStarts: test.starts}))
 			named[made.ID] = test.name
 			add(t, s, gateway, int64(i+1), []keystore.UsageRow{{Tenant: made.ID, Outcome: "ok", Charged: true, Hour: test.used, Requests: test.n}})
 		}
 		c.now = at(3, 6).Time()
-		_, err := s.ResetUsage(t.Context(), must.Get[keystore.Tenant](t)(s.Tenant(t.Context(), "reset")).ID)
-		must.Do(t, err)
+		must.Get[keystore.Change](t)(s.ResetUsage(t.Context(), must.Get[keystore.Tenant](t)(s.Tenant(t.Context(), "reset")).ID))
 		var found []string
 		for _, tenant := range must.Get[[]id.Tenant](t)(s.NearestToLimit(t.Context(), at(3, 10), 10)) {
 			found = append(found, named[tenant])
