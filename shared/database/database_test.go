@@ -46,29 +46,20 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-func TestOpenMakesNoFile(t *testing.T) {
-	url := testkit.SQLite(t)
-	if _, err := database.Open(url); !errors.Is(err, database.ErrNoFile) || !strings.Contains(err.Error(), "keyadmin migrate") {
+// Only OpenOrCreate makes a file, and its directory too.
+func TestOpenOrCreate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a ? directory %41 #", "petgate.db")
+	if _, err := database.Open("sqlite:" + path); !errors.Is(err, database.ErrNoFile) || !strings.Contains(err.Error(), "keyadmin migrate") {
 		t.Errorf("Open of a missing file = %v", err)
 	}
-	if _, err := os.Stat(strings.TrimPrefix(url, "sqlite:")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Open made a file: %v", err)
 	}
-}
-
-func TestOpenOrCreateMakesTheDirectoryToo(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "a ? directory %41 #", "petgate.db")
 	open(t, "sqlite:"+path)
-	info, err := os.Stat(path)
-	must.Do(t, err)
-	if got := info.Mode().Perm(); got != 0o600 {
+	if got := must.Get[os.FileInfo](t)(os.Stat(path)).Mode().Perm(); got != 0o600 {
 		t.Errorf("the file's mode is %o", got)
 	}
-	db, err := database.Open("sqlite:" + path)
-	if err != nil {
-		t.Fatalf("Open of the file made: %v", err)
-	}
-	db.Close()
+	must.Get[*database.DB](t)(database.Open("sqlite:" + path)).Close()
 }
 
 func TestRedact(t *testing.T) {
@@ -85,49 +76,44 @@ func TestRedact(t *testing.T) {
 }
 
 func TestErrorClasses(t *testing.T) {
+	f := func(what string, err error, unavailable, unique, readOnly bool) {
+		t.Helper()
+		wrapped := fmt.Errorf("somebody: %w", err)
+		if database.IsUnavailable(wrapped) != unavailable || database.IsUnique(wrapped) != unique || database.IsReadOnly(wrapped) != readOnly {
+			t.Errorf("%s: %v: unavailable %t, unique %t, read-only %t", what, err, database.IsUnavailable(wrapped),
+				database.IsUnique(wrapped), database.IsReadOnly(wrapped))
+		}
+	}
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		db := open(t, url)
 		exec(t, db, `CREATE TABLE notes (id BIGINT PRIMARY KEY, note TEXT UNIQUE)`)
 		exec(t, db, `INSERT INTO notes VALUES (1, 'one')`)
-		try := func(name, statement string, unavailable, unique, readOnly bool) {
-			t.Helper()
+		failed := func(statement string) error {
 			_, err := db.Exec(statement)
-			if err == nil {
-				t.Fatalf("%s: no error", name)
-			}
-			wrapped := fmt.Errorf("somebody: %w", err)
-			if database.IsUnavailable(wrapped) != unavailable || database.IsUnique(wrapped) != unique || database.IsReadOnly(wrapped) != readOnly {
-				t.Errorf("%s: %v: unavailable %t, unique %t, read-only %t", name, err, database.IsUnavailable(wrapped),
-					database.IsUnique(wrapped), database.IsReadOnly(wrapped))
-			}
+			return err
 		}
-		try("the same primary key", `INSERT INTO notes VALUES (1, 'two')`, false, true, false)
-		try("the same unique value", `INSERT INTO notes VALUES (2, 'one')`, false, true, false)
-		try("no SQL", `SELEKT`, false, false, false)
-		try("no such table", `SELECT 1 FROM nowhere`, false, false, false)
-
+		f("the same primary key", failed(`INSERT INTO notes VALUES (1, 'two')`), false, true, false)
+		f("the same unique value", failed(`INSERT INTO notes VALUES (2, 'one')`), false, true, false)
+		f("no SQL", failed(`SELEKT`), false, false, false)
+		f("no such table", failed(`SELECT 1 FROM nowhere`), false, false, false)
 		db.SetMaxOpenConns(1)
 		if db.Dialect() == database.Postgres {
 			exec(t, db, `SET statement_timeout = 20`)
-			try("a slow statement", `SELECT pg_sleep(5)`, true, false, false)
+			f("a slow statement", failed(`SELECT pg_sleep(5)`), true, false, false)
 			exec(t, db, `SET default_transaction_read_only = on`)
 		} else {
 			exec(t, db, `PRAGMA query_only = 1`)
 		}
-		try("a read-only database", `INSERT INTO notes VALUES (3, 'three')`, false, false, true)
+		f("a read-only database", failed(`INSERT INTO notes VALUES (3, 'three')`), false, false, true)
 		tx, err := db.Begin() // SQLite refuses already here
 		if err == nil {
 			defer tx.Rollback()
 			_, err = tx.Exec(`INSERT INTO notes VALUES (3, 'three')`)
 		}
-		if !database.IsReadOnly(err) {
-			t.Errorf("a transaction in a read-only database: %v", err)
-		}
+		f("a transaction in a read-only database", err, false, false, true)
 	})
 	for _, err := range []error{nil, errors.New("other"), context.Canceled} {
-		if database.IsUnavailable(err) || database.IsUnique(err) || database.IsReadOnly(err) {
-			t.Errorf("%v is classed", err)
-		}
+		f("no failure of a database", err, false, false, false)
 	}
 }
 
@@ -178,21 +164,23 @@ func TestSilentServerIsGivenUp(t *testing.T) {
 	}
 }
 
-func migrations(files map[string]string) database.Migrations {
-	m := database.Migrations{FS: fstest.MapFS{}, Table: "notes_version"}
+const (
+	notes = "-- +goose Up\nCREATE TABLE notes (id BIGINT PRIMARY KEY);\n-- +goose Down\nDROP TABLE notes;\n"
+	one   = "-- +goose Up\nINSERT INTO notes VALUES (1);\n"
+)
+
+// migrations are those of an owner.
+func migrations(table string, files map[string]string) database.Migrations {
+	all := fstest.MapFS{}
 	for name, text := range files {
-		m.FS.(fstest.MapFS)[name] = &fstest.MapFile{Data: []byte(text)}
+		all["migrations/"+name] = &fstest.MapFile{Data: []byte(text)}
 	}
-	return m
+	return database.Migrations{FS: all, Table: table}
 }
 
 func TestMigrate(t *testing.T) {
-	const first = "-- +goose Up\nCREATE TABLE notes (id BIGINT PRIMARY KEY);\n-- +goose Down\nDROP TABLE notes;\n"
-	const second = "-- +goose Up\nINSERT INTO notes VALUES (1);\n"
-	files := map[string]string{"migrations/0001_notes.sql": first}
-	one := migrations(files)
-	files["migrations/0002_one.sql"] = second
-	both := migrations(files)
+	first := migrations("notes_version", map[string]string{"0001_notes.sql": notes})
+	both := migrations("notes_version", map[string]string{"0001_notes.sql": notes, "0002_one.sql": one})
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		db := open(t, url)
 		check := func(m database.Migrations, wantHave, wantWant int64) {
@@ -203,44 +191,33 @@ func TestMigrate(t *testing.T) {
 		}
 		check(both, 0, 2)
 		check(both, 0, 2) // the first check has created nothing
-		must.Do(t, db.Migrate(t.Context(), one))
+		must.Do(t, db.Migrate(t.Context(), first))
 		check(both, 1, 2)
 		for range 2 {
 			must.Do(t, db.Migrate(t.Context(), both))
 			check(both, 2, 2)
 		}
-		if err := db.Migrate(t.Context(), one); err != nil { // an older program beside a newer one
-			t.Errorf("an older program's migration: %v", err)
-		}
-		check(one, 2, 1)
-		other := one
-		other.Table = "letters_version"
-		other.FS = fstest.MapFS{
-			"migrations/" + db.Dialect().String() + "/0001_letters.sql": {Data: []byte("-- +goose Up\nCREATE TABLE letters (id BIGINT);\n")},
-		}
-		if err := db.Migrate(t.Context(), other); err != nil {
-			t.Errorf("another owner's migration: %v", err)
-		}
+		must.Do(t, db.Migrate(t.Context(), first)) // an older program beside a newer one
+		check(first, 2, 1)
+		must.Do(t, db.Migrate(t.Context(), migrations("letters_version", // another owner's
+			map[string]string{db.Dialect().String() + "/0001_letters.sql": "-- +goose Up\nCREATE TABLE letters (id BIGINT);\n"})))
 		exec(t, db, `INSERT INTO letters VALUES (1)`)
 	})
 }
 
 func TestProgramsMigrateTogether(t *testing.T) {
-	m := migrations(map[string]string{
-		"migrations/0001_notes.sql": "-- +goose Up\nCREATE TABLE notes (id BIGINT PRIMARY KEY);\n",
-		"migrations/0002_one.sql":   "-- +goose Up\nINSERT INTO notes VALUES (1);\n",
-	})
+	m := migrations("notes_version", map[string]string{"0001_notes.sql": notes, "0002_one.sql": one})
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		var programs sync.WaitGroup
 		for range 8 {
 			programs.Go(func() {
 				db, err := database.OpenOrCreate(url)
+				if err == nil {
+					err = errors.Join(db.Migrate(t.Context(), m), db.Close())
+				}
 				if err != nil {
 					t.Error(err)
-					return
 				}
-				defer db.Close()
-				must.Do(t, db.Migrate(t.Context(), m))
 			})
 		}
 		programs.Wait()
@@ -260,23 +237,25 @@ func TestReadThenWriteTransactionsNeverFailBusy(t *testing.T) {
 	var running sync.WaitGroup
 	for range writers {
 		db := open(t, url) // its own pool, as another process has
+		count := func() error {
+			tx, err := db.Begin()
+			if err != nil {
+				return err
+			}
+			defer tx.Rollback()
+			var n int
+			if err = tx.QueryRow(`SELECT n FROM counter`).Scan(&n); err == nil {
+				_, err = tx.Exec(`UPDATE counter SET n = $1`, n+1)
+			}
+			if err == nil {
+				err = tx.Commit()
+			}
+			return err
+		}
 		running.Go(func() {
 			for range rounds {
-				tx, err := db.Begin()
-				if err != nil {
+				if err := count(); err != nil {
 					t.Error(err)
-					return
-				}
-				var n int
-				if err = tx.QueryRow(`SELECT n FROM counter`).Scan(&n); err == nil {
-					_, err = tx.Exec(`UPDATE counter SET n = $1`, n+1)
-				}
-				if err == nil {
-					err = tx.Commit()
-				}
-				if err != nil {
-					t.Error(err)
-					_ = tx.Rollback()
 					return
 				}
 			}

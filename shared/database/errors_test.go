@@ -2,6 +2,7 @@ package database_test
 
 import (
 	"bytes"
+	"database/sql"
 	"errors"
 	"net/url"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
 	"github.com/lib/pq/pqerror"
 
@@ -39,8 +41,7 @@ func TestCure(t *testing.T) {
 	files := testkit.NewAuthority(t).SaveServer(2, time.Now().Add(-time.Minute))
 	owned := open(t, server.URL)
 	for name, path := range map[string]string{"server.crt": files.Cert, "server.key": files.Key} {
-		text, err := os.ReadFile(path)
-		must.Do(t, err)
+		text := must.Get[[]byte](t)(os.ReadFile(path))
 		// Through the server, which accepts only a key file of its own user.
 		exec(t, owned, `COPY (SELECT UNNEST(STRING_TO_ARRAY('`+string(text)+`', E'\n'))) TO PROGRAM 'umask 077; cat >`+name+`'`)
 	}
@@ -76,12 +77,9 @@ func TestCure(t *testing.T) {
 	}
 	damage := func(path string, at int64, text []byte) {
 		t.Helper()
-		file, err := os.OpenFile(path, os.O_RDWR, 0)
-		if err == nil {
-			_, err = file.WriteAt(text, at)
-		}
-		must.Do(t, err)
-		_ = file.Close()
+		file := must.Get[*os.File](t)(os.OpenFile(path, os.O_RDWR, 0))
+		must.Get[int](t)(file.WriteAt(text, at))
+		must.Do(t, file.Close())
 	}
 
 	path, db := filled()
@@ -106,18 +104,12 @@ func TestCure(t *testing.T) {
 	_, err = db.Exec(`SELECT 1`)
 	f("a new connection without the file", err, "cannot be opened", false)
 
-	u, err := url.Parse(testkit.Postgres(t))
-	must.Do(t, err)
-	query := u.Query()
-	query.Set("statement_timeout", "20")
-	u.RawQuery = query.Encode()
-	_, err = open(t, u.String()).Exec(`SELECT pg_sleep(5)`)
+	u := must.Get[*url.URL](t)(url.Parse(testkit.Postgres(t)))
+	_, err = open(t, u.String()+"&statement_timeout=20").Exec(`SELECT pg_sleep(5)`)
 	f("a slow statement", err, "ask for less", false)
 	u.Path = "/nothing_of_this_name"
-	db = open(t, u.String())
-	f("no such database on the server", db.Check(), "no such database", false)
-	query.Set("sslmode", "require")
-	u.RawQuery = query.Encode()
+	f("no such database on the server", open(t, u.String()).Check(), "no such database", false)
+	u.RawQuery = "sslmode=require"
 	f("a server without TLS", open(t, u.String()).Check(), "?sslmode=disable", false)
 	for code, cure := range map[pqerror.Code]string{"40001": "in the way", "40P01": "in the way", "55P03": "holds a lock"} {
 		f("error "+string(code), &pq.Error{Code: code}, cure, false)
@@ -133,11 +125,8 @@ func TestConnectionsToAReplacedFileEnd(t *testing.T) {
 	path := strings.TrimPrefix(u, "sqlite:")
 	db := open(t, u)
 	exec(t, db, `CREATE TABLE notes (note TEXT)`)
-	busy, err := db.Connx(t.Context())
-	must.Do(t, err)
-	if _, err := busy.ExecContext(t.Context(), `INSERT INTO notes VALUES ('old')`); err != nil {
-		t.Fatal(err)
-	}
+	busy := must.Get[*sqlx.Conn](t)(db.Connx(t.Context()))
+	must.Get[sql.Result](t)(busy.ExecContext(t.Context(), `INSERT INTO notes VALUES ('old')`))
 	for _, suffix := range []string{"", "-wal", "-shm"} {
 		if err := os.Rename(path+suffix, path+".away"+suffix); err != nil && !os.IsNotExist(err) {
 			t.Fatal(err)
