@@ -1,7 +1,6 @@
 package keystore_test
 
 import (
-	"context"
 	"errors"
 	"net/netip"
 	"strings"
@@ -479,12 +478,4 @@ func TestQuotas(t *testing.T) {
 		wantEqual(t, "records an hour later", load(), map[name]string{})
 		refused(t, keystore.ErrNotFound)(s.ResetUsage(ctx, id.Tenant{1}))
 	})
-}
-
-func TestUnavailable(t *testing.T) {
-	server := testkit.StartPostgres(t)
-	s := keystore.New(open(t, server.URL), nil, nil, "ada")
-	server.Kill(t)
-	refused(t, keystore.ErrUnavailable, "DATABASE_URL")(s.FindTenants(context.Background(), keystore.TenantFilter{}, "", 999))
-	refused(t, keystore.ErrUnavailable)(s.CreateTenant(context.Background(), keystore.TenantSpec{Name: "x", Plan: "free"}))
 }

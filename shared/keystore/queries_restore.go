@@ -44,9 +44,6 @@ const (
 				AND NOT EXISTS (SELECT 1 FROM restored_tenant_keys r WHERE r.id = tenant_keys.id)
 		RETURNING id`
 
-	// $1: key.
-	deleteCarried = `DELETE FROM restored_tenant_keys WHERE id = $1`
-
 	// The last use of keys is usage, which a restore does not take back.
 	keepLastUse = `UPDATE restored_tenant_keys AS r SET
 			last_used_at = CASE WHEN k.last_used_at > r.last_used_at THEN k.last_used_at ELSE r.last_used_at END,

@@ -109,14 +109,19 @@ func (r *Restore) prepare(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := r.carry(ctx, r.conn); err != nil {
+	preview, err := r.conn.BeginTxx(ctx, nil)
+	if err != nil {
 		return err
 	}
-	if r.Live, r.Newer, r.Lost, err = r.compare(ctx, r.conn); err != nil || !r.Live {
+	defer preview.Rollback() // the keys that it carries may have changed until Commit
+	if err := r.carry(ctx, preview); err != nil {
+		return err
+	}
+	if r.Live, r.Newer, r.Lost, err = r.compare(ctx, preview); err != nil || !r.Live {
 		return err
 	}
 	var related bool
-	err = sqlx.GetContext(ctx, r.conn, &related, isRelated)
+	err = preview.GetContext(ctx, &related, isRelated)
 	r.Foreign = !related
 	return err
 }
@@ -163,10 +168,7 @@ func (r *Restore) Commit(ctx context.Context, loseNewer, asked bool) (Change, er
 	return t.carryOut(op, func(t *tx) error {
 		// Usage updates rows of keys too, in another order.
 		err := t.lockUsage()
-		if err == nil {
-			err = r.uncarry(ctx, t) // the keys in the database may have changed
-		}
-		if err == nil && !loseNewer {
+		if r.carried = nil; err == nil && !loseNewer {
 			err = r.carry(ctx, t)
 		}
 		if err != nil {
@@ -221,16 +223,6 @@ func (r *Restore) Commit(ctx context.Context, loseNewer, asked bool) (Change, er
 // carry adds the keys that replaced keys of the backup since to the rows of the backup.
 func (r *Restore) carry(ctx context.Context, q sqlx.QueryerContext) error {
 	return sqlx.SelectContext(ctx, q, &r.carried, fmt.Sprintf(carryReplacements, r.columns("tenant_keys")))
-}
-
-func (r *Restore) uncarry(ctx context.Context, e sqlx.ExecerContext) error {
-	for _, key := range r.carried {
-		if _, err := e.ExecContext(ctx, deleteCarried, key); err != nil {
-			return err
-		}
-	}
-	r.carried = nil
-	return nil
 }
 
 func (r *Restore) columns(table string) string {
