@@ -251,11 +251,6 @@ func (c *comparison) checkLimits(at place, all ...plan.Limits) {
 
 func (c *comparison) compareTenant(t documentTenant, was keystore.Tenant, exists bool) {
 	c.tenants[string(t.Name)] = true
-	if !exists {
-		if err := keystore.CheckTenantName(string(t.Name)); err != nil {
-			c.add(t.At, "%v", err)
-		}
-	}
 	if _, known := c.plans[string(t.Plan)]; !known {
 		c.add(t.At, "there is no plan %q: use %s", t.Plan, listed(sortedKeys(c.plans)))
 		return

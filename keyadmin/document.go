@@ -41,9 +41,9 @@ type (
 		TestMinute        operate.Limit `yaml:"testMinute,omitempty"`
 	}
 	documentTenant struct {
-		At                place            `yaml:"-"`
-		Name              operate.Name     `yaml:"name" required:""`
-		Plan              operate.PlanName `yaml:"plan" required:""`
+		At                place              `yaml:"-"`
+		Name              operate.TenantName `yaml:"name" required:""`
+		Plan              operate.PlanName   `yaml:"plan" required:""`
 		operate.NewLimits `yaml:",inline"`
 		MonthStarts       operate.MonthStarts `yaml:"monthStarts,omitempty"`
 		Suspended         bool                `yaml:"suspended,omitempty"`
@@ -134,7 +134,7 @@ func (d *documentWriter) tenant(t keystore.Tenant) (err error) {
 	}
 	d.size++
 	d.tenants = append(d.tenants, documentTenant{
-		Name: operate.Name(t.Name), Plan: operate.PlanName(t.Plan), NewLimits: operate.NewLimitsOf(t.Override),
+		Name: operate.TenantName(t.Name), Plan: operate.PlanName(t.Plan), NewLimits: operate.NewLimitsOf(t.Override),
 		MonthStarts: operate.MonthStarts(t.MonthStarts), Suspended: t.Suspended,
 	})
 	return err

@@ -22,6 +22,7 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
+	"petgate/shared/testkit/must"
 )
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
@@ -31,13 +32,6 @@ func init() {
 	for _, limit := range []*time.Duration{&operate.LiveWithin, &operate.AskWithin, &readWithin} {
 		*limit = time.Minute
 	}
-}
-
-// within changes a time limit for one test.
-func within(t *testing.T, limit *time.Duration, d time.Duration) {
-	before := *limit
-	*limit = d
-	t.Cleanup(func() { *limit = before })
 }
 
 // shell runs commands against one database and records their output. Only Sleep moves its clock. The IDs and tokens that a command makes
@@ -96,9 +90,7 @@ func newMigrated(t *testing.T, url string) *shell {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(path, migrated.file, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, migrated.file, 0o600))
 	s.now = s.now.Add(time.Second)
 	return s
 }
@@ -229,15 +221,11 @@ func (s *shell) golden(name string) {
 	}
 	path := filepath.Join("testdata", name+".golden")
 	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			s.t.Fatal(err)
-		}
+		must.Do(s.t, os.WriteFile(path, []byte(got), 0o644))
 		return
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, err)
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
 		s.t.Errorf("%s (-want +got):\n%s\nIf it is meant: go test ./keyadmin -update", path, diff)
 	}
@@ -247,9 +235,7 @@ func (s *shell) golden(name string) {
 func (s *shell) open() *database.DB {
 	s.t.Helper()
 	db, err := database.Open(strings.TrimPrefix(s.env[0], "DATABASE_URL="))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, err)
 	s.t.Cleanup(func() { db.Close() })
 	return db
 }
@@ -263,9 +249,7 @@ func (s *shell) store() *keystore.Store {
 func (s *shell) events() int {
 	s.t.Helper()
 	events, err := keystore.Collect(s.store().Events(s.t.Context(), keystore.EventFilter{}, 0))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, err)
 	return len(events)
 }
 
@@ -283,9 +267,7 @@ func (s *shell) gateway(store *keystore.Store, id, address string) *gateway {
 	}
 	g := &gateway{s, store, keystore.Registration{ID: id, Incarnation: id + "-1", AdminAddress: address}}
 	generation, err := store.Register(s.t.Context(), g.Registration, nil)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, err)
 	g.Generation = generation
 	return g
 }
@@ -307,9 +289,7 @@ func (s *shell) keepSeen() {
 func (g *gateway) follow() {
 	g.shell.t.Helper()
 	events, err := keystore.Collect(g.store.Events(g.shell.t.Context(), keystore.EventFilter{}, 0))
-	if err != nil {
-		g.shell.t.Fatal(err)
-	}
+	must.Do(g.shell.t, err)
 	last := keystore.Event{}
 	if len(events) > 0 {
 		last = events[len(events)-1]

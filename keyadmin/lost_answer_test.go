@@ -1,6 +1,7 @@
 package main
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 	"net/url"
@@ -44,18 +45,14 @@ func (l *lostAnswers) fresh() {
 		l.t.Fatal(err)
 	}
 	key, _, _, err := l.store.CreateKey(l.t.Context(), keystore.KeySpec{Tenant: l.tenant.ID})
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	must.Do(l.t, err)
 	l.key = key.ID
 }
 
 func (l *lostAnswers) lastEvent() keystore.Change {
 	l.t.Helper()
 	last, err := l.store.LastEvent(l.t.Context())
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	must.Do(l.t, err)
 	return last
 }
 
@@ -160,9 +157,7 @@ func TestCommitFails(t *testing.T) {
 		`CREATE TABLE refused (id INTEGER PRIMARY KEY, missing INTEGER REFERENCES refused (id) DEFERRABLE INITIALLY DEFERRED)`,
 		`CREATE TRIGGER refuse AFTER INSERT ON events BEGIN INSERT INTO refused (missing) VALUES (-1); END`,
 	} {
-		if _, err := s.open().Exec(statement); err != nil {
-			t.Fatal(err)
-		}
+		must.Get[sql.Result](t)(s.open().Exec(statement))
 	}
 	for _, args := range l.changing() {
 		before := l.lastEvent()

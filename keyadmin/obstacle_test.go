@@ -41,8 +41,6 @@ func TestHeldLockIsNamed(t *testing.T) {
 		out := s.keyadmin("doctor", "-o", "json").stdout
 		return strings.Contains(out, "application intruder") && strings.Contains(out, cure)
 	})
-	if _, err := s.open().Exec(`SELECT pg_terminate_backend($1)`, pid); err != nil {
-		t.Fatal(err)
-	}
+	must.Get[sql.Result](t)(s.open().Exec(`SELECT pg_terminate_backend($1)`, pid))
 	testkit.Eventually(t, 10*time.Second, "the cure helps", func() bool { return s.keyadmin("tenant", "suspend", "acme", "--yes").code == exitDone })
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"database/sql"
 	"database/sql/driver"
 	"fmt"
 	"os"
@@ -79,20 +80,14 @@ func plantHolds(t *testing.T, url string, db *database.DB) holds {
 // ended before.
 func (h holds) kill(n int, args ...string) (killed bool, code int) {
 	h.t.Helper()
-	if _, err := h.db.Exec(`UPDATE holds SET remaining = $1`, n); err != nil {
-		h.t.Fatal(err)
-	}
+	must.Get[sql.Result](h.t)(h.db.Exec(`UPDATE holds SET remaining = $1`, n))
 	url := h.url
 	if h.db.Dialect() == database.Postgres {
 		url += map[bool]string{true: "&", false: "?"}[strings.Contains(url, "?")] + "application_name=held"
 		conn, err := h.db.Conn(h.t.Context())
-		if err != nil {
-			h.t.Fatal(err)
-		}
+		must.Do(h.t, err)
 		defer conn.Close()
-		if _, err := conn.ExecContext(h.t.Context(), `SELECT pg_advisory_lock($1)`, holdLock); err != nil {
-			h.t.Fatal(err)
-		}
+		must.Get[sql.Result](h.t)(conn.ExecContext(h.t.Context(), `SELECT pg_advisory_lock($1)`, holdLock))
 		defer h.awaitEnd()
 		defer conn.ExecContext(h.t.Context(), `SELECT pg_advisory_unlock($1)`, holdLock)
 	}

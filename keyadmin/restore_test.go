@@ -1,6 +1,7 @@
 package main
 
 import (
+	"database/sql"
 	"errors"
 	"io/fs"
 	"os"
@@ -28,9 +29,7 @@ func TestBackupFile(t *testing.T) {
 	must.Do(t, err)
 	s.want(exitFailed, "exists. Nothing was written: choose another name", "backup", path)
 	// A database that cannot be read leaves the earlier backup as it is.
-	if _, err := s.open().Exec("DROP TABLE quota_records"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get[sql.Result](t)(s.open().Exec("DROP TABLE quota_records"))
 	s.want(exitFailed, "Nothing was written", "backup", path+"2")
 	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
 		t.Errorf("the earlier backup: %v", err)
@@ -77,9 +76,7 @@ func TestRestoreOfALaterVersion(t *testing.T) {
 	t.Parallel()
 	from := newMigrated(t, testkit.SQLite(t))
 	db := from.open()
-	if _, err := db.Exec("INSERT INTO " + keystore.Migrations.Table + " (version_id, is_applied) VALUES (999, true)"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get[sql.Result](t)(db.Exec("INSERT INTO " + keystore.Migrations.Table + " (version_id, is_applied) VALUES (999, true)"))
 	path := filepath.Join(t.TempDir(), "backup")
 	if err := writeFile(path, func(file *os.File) error {
 		_, err := keystore.New(db, nil, nil, "ada").WriteBackup(t.Context(), file, nil)
@@ -165,12 +162,8 @@ func TestRestoreRefuses(t *testing.T) {
 	db, err := database.OpenOrCreate(strings.TrimPrefix(other.env[0], "DATABASE_URL="))
 	must.Do(t, err)
 	defer db.Close()
-	if _, err := db.Exec("CREATE TABLE orders (id BIGINT)"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get[sql.Result](t)(db.Exec("CREATE TABLE orders (id BIGINT)"))
 	other.want(exitFailed, "orders", "restore", path)
-	if _, err := s.open().Exec("DELETE FROM " + keystore.Migrations.Table + " WHERE version_id > 6"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get[sql.Result](t)(s.open().Exec("DELETE FROM " + keystore.Migrations.Table + " WHERE version_id > 6"))
 	s.want(exitFailed, "keyadmin migrate", "restore", path)
 }

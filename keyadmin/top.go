@@ -220,10 +220,6 @@ func (a *app) printTop(v topView, once bool) error {
 			lines = lines[:min(len(lines), height-1)]
 		}
 	}
-	return a.writeLines(lines)
-}
-
-func (a *app) writeLines(lines []string) error {
 	_, err := output{a.Out}.Write([]byte(strings.Join(lines, "\n") + "\n"))
 	return err
 }

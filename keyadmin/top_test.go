@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
-	"petgate/shared/service"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -95,31 +93,6 @@ func TestTopCSVNamesTheProblem(t *testing.T) {
 	}
 }
 
-// A gateway that hangs delays a refresh by the limit, and is named. The others have all of the limit to respond.
-func TestTopWithAHangingGateway(t *testing.T) {
-	within(t, &operate.LiveWithin, time.Second)
-	s, one, _ := watched(t)
-	mute, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and says nothing
-	must.Do(t, err)
-	defer mute.Close()
-	a := &app{stdio: stdio{Clock: func() time.Time { return s.now }, Random: s.random}, cli: &cli{}, env: environment(s.env)}
-	a.cli.DatabaseURL = service.Secret(strings.TrimPrefix(s.env[0], "DATABASE_URL="))
-	must.Do(t, a.open(t.Context()))
-	defer a.db.Close()
-	w := watch{app: a, names: map[string]string{}}
-	w.refresh(t.Context())
-	s.gateway(s.store(), "gw-5", mute.Addr().String())
-	v := w.refresh(t.Context())
-	if len(v.Gateways) != 5 || !strings.Contains(v.Gateways[4].Error, "deadline exceeded") || v.Gateways[0].Error != "" || len(v.Tenants) != 2 || v.Tenants[0].Tenant != "acme" {
-		t.Errorf("%+v", v)
-	}
-	one.mu.Lock()
-	defer one.mu.Unlock()
-	if one.answer.Elapsed != 2000 {
-		t.Errorf("gateway 1 was asked for %d ms, want 2000", one.answer.Elapsed)
-	}
-}
-
 // On a terminal, the screen is cleared before each refresh, which is no longer or wider than the terminal and shows what is wrong.
 func TestTopOnATerminal(t *testing.T) {
 	t.Parallel()
@@ -150,23 +123,12 @@ func TestTopLines(t *testing.T) {
 
 func TestFiguresAreShort(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		write func(float64) string
-		x     float64
-		want  string
-	}{
-		{rate, 0, "0.0"},
-		{rate, 999.9, "999.9"},
-		{rate, 12345.6, "12,345"},
-		{percent, 0, "0 %"},
-		{percent, 0.0001, "<1 %"},
-		{percent, 0.29, "29 %"},
-		{percent, 0.999, "99 %"},
-		{percent, 1, "100 %"},
-		{percent, 12, "1,200 %"},
+	for want, got := range map[string]string{
+		"0.0": rate(0), "999.9": rate(999.9), "12,345": rate(12345.6), "0 %": percent(0), "<1 %": percent(0.0001), "29 %": percent(0.29),
+		"99 %": percent(0.999), "100 %": percent(1), "1,200 %": percent(12),
 	} {
-		if got := c.write(c.x); got != c.want {
-			t.Errorf("%v: %q, want %q", c.x, got, c.want)
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

@@ -39,14 +39,6 @@ type usageShow struct {
 	Plot bool             `help:"Draw charged units and refused requests by hour or day, with the limit."`
 }
 
-// environment is that of the keys whose usage is shown.
-func (c *usageShow) environment() apikey.Environment {
-	if c.Test {
-		return apikey.Test
-	}
-	return apikey.Live
-}
-
 func (c *usageShow) Run(ctx context.Context, a *app, _ operate.Operator) error {
 	if err := c.checkPlot(a); err != nil {
 		return err
@@ -55,7 +47,7 @@ func (c *usageShow) Run(ctx context.Context, a *app, _ operate.Operator) error {
 	if err != nil {
 		return err
 	}
-	now := a.now()
+	now, in := a.now(), operate.Either(c.Test, apikey.Test, apikey.Live)
 	since, until, err := c.Of(now)
 	if err != nil {
 		return err
@@ -65,14 +57,14 @@ func (c *usageShow) Run(ctx context.Context, a *app, _ operate.Operator) error {
 		return usageErrorf("--until: minutes are kept for 35 days, since %s: use --by hour or --by day", kept)
 	}
 	if c.By.Period == time.Minute {
-		return a.showMinutes(ctx, t, c.environment(), since, until, kept)
+		return a.showMinutes(ctx, t, in, since, until, kept)
 	}
-	views, total, rows, err := a.operator.Usage(ctx, t.ID, c.environment(), since, until, c.By)
+	views, total, rows, err := a.operator.Usage(ctx, t.ID, in, since, until, c.By)
 	if err != nil {
 		return err
 	}
 	if c.Plot {
-		err = a.plotUsage(t, c.environment(), rows, c.By.Period)
+		err = a.plotUsage(t, in, rows, c.By.Period)
 	} else {
 		err = a.printUsage(views, c.By)
 	}
@@ -83,7 +75,7 @@ func (c *usageShow) Run(ctx context.Context, a *app, _ operate.Operator) error {
 	if until > now.Add(-usageLate) {
 		late = " Counts of the last 3 s may be missing."
 	}
-	a.note("%s with %s keys of tenant %s %s, %s charged, %s.%s", operate.Plural(total.Requests, "request"), c.environment(), t.Name,
+	a.note("%s with %s keys of tenant %s %s, %s charged, %s.%s", operate.Plural(total.Requests, "request"), in, t.Name,
 		between(since, until), count(total.Charged), operate.Plural(total.Units, "unit"), late)
 	return nil
 }

@@ -101,7 +101,7 @@ func TestConsoleWithoutDatabase(t *testing.T) {
 			}
 		}
 	}
-	f(b, "GET", Home, 200, "The database is away", `data-title="Gateway"><span class="whole">gw-2</span></th>`, "1.2 ms", "Sign out")
+	f(b, "GET", Home, 200, "The database is away", `data-title="Gateway"><span class="whole">gw-2</span></th>`, ">50.0<", "Sign out")
 	f(b, "GET", Home+"tenants", 503, "The database cannot be used", "Sign out")
 	f(b, "POST", Home+"tenants", 503, "Forms are closed", "Nothing was changed")
 	f(unknown, "GET", Home, 503, "The database cannot be used")

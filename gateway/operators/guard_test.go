@@ -214,12 +214,8 @@ func TestLostAnswersMakeNoSecondKey(t *testing.T) {
 		group.Wait()
 		tenant := must.Get[keystore.Tenant](t)(s.store.Tenant(t.Context(), "acme"))
 		made := must.Get[[]keystore.Key](t)(keystore.Collect(s.store.Keys(t.Context(), tenant.ID)))
-		names := map[string]bool{}
-		for _, k := range made {
-			names[k.Name] = true
-		}
-		if len(made) != n || len(names) != n || transport.lost < n/3 {
-			t.Errorf("%d keys with %d names, want %d; %d answers were lost", len(made), len(names), n, transport.lost)
+		if len(made) != n || transport.lost < n/3 {
+			t.Errorf("%d keys, want %d; %d answers were lost", len(made), n, transport.lost)
 		}
 		for i, token := range tokens {
 			if k, err := s.store.KeyByToken(t.Context(), token); err != nil || k.Name != fmt.Sprint("n", i) {

@@ -121,9 +121,7 @@ func TestHardDocument(t *testing.T) {
 func TestOwnPrefix(t *testing.T) {
 	for _, document := range []*api.API{api.Pets(), large(t, 60, 70, false)} {
 		a, err := api.LoadWith("prefixed", document.Source(), "/own/part")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		p := portal.New(portal.Config{API: a})
 		list := p.Pages(plans)
 		all := map[string]portal.Page{}

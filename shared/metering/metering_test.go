@@ -14,6 +14,7 @@ import (
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // metered is a database with usage of three tenants in hours up to the one that is open.
@@ -62,9 +63,7 @@ func (u *metered) use(tenant id.Tenant, hour instant.Millis, operation string, r
 func (u *metered) add(rows ...keystore.UsageRow) {
 	u.t.Helper()
 	u.batch++
-	if err := u.store.AddUsage(u.t.Context(), u.gateway, u.batch, rows, nil); err != nil {
-		u.t.Fatal(err)
-	}
+	must.Do(u.t, u.store.AddUsage(u.t.Context(), u.gateway, u.batch, rows, nil))
 }
 
 // stored publishes that the gateway has stored its usage up to an instant.
@@ -75,9 +74,7 @@ func (u *metered) stored(through instant.Millis) {
 	if err == nil {
 		_, err = u.store.Heartbeat(u.t.Context(), u.gateway, last, "")
 	}
-	if err != nil {
-		u.t.Fatal(err)
-	}
+	must.Do(u.t, err)
 }
 
 // export is what is written since a day ago and until an hour; 0: until the last one.
@@ -88,9 +85,7 @@ func (u *metered) export(format Format, until instant.Millis) (*Export, string) 
 	if err == nil {
 		err = e.Write(u.t.Context(), &out)
 	}
-	if err != nil {
-		u.t.Fatal(err)
-	}
+	must.Do(u.t, err)
 	return e, out.String()
 }
 
@@ -100,9 +95,7 @@ func (u *metered) charged(before instant.Millis) map[string]int64 {
 	sums := map[string]int64{}
 	for _, tenant := range u.tenants {
 		rows, err := u.store.Usage(u.t.Context(), tenant, 0)
-		if err != nil {
-			u.t.Fatal(err)
-		}
+		must.Do(u.t, err)
 		for _, r := range rows {
 			if r.Charged && r.Hour < before {
 				sums[tenant.String()] += r.Requests
@@ -206,9 +199,7 @@ func TestMissing(t *testing.T) {
 	says("If it will not come back: keyadmin gateway forget gw-1")
 	u.stored(u.hour(0).Add(-5 * time.Minute))
 	says("")
-	if err := u.store.SignOffWithGap(t.Context(), u.gateway); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, u.store.SignOffWithGap(t.Context(), u.gateway))
 	says("Gateway gw-1 could not write its last usage. Of what it counted from 2026-03-01T11:55:00Z to ")
 	// A process that was seen before the hours of this export, and was noted after.
 	u.exec(`UPDATE usage_gaps SET since = $1, seen_at = $1, noted_at = $2`, u.hour(200), u.hour(1))

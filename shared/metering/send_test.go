@@ -115,14 +115,10 @@ func (m *meter) charged(t *testing.T) map[string]int64 {
 func (u *metered) send(m *meter, until instant.Millis) (*Receiver, *Export, error) {
 	u.t.Helper()
 	r, err := FindReceiver(u.t.Context(), u.store, m.URL)
-	if err != nil {
-		u.t.Fatal(err)
-	}
+	must.Do(u.t, err)
 	r.Token, r.Sleep = "secret", func(context.Context, time.Duration) error { return context.Canceled }
 	e, err := New(u.t.Context(), u.store, CloudEvents, instant.Of(u.now).Add(-24*time.Hour), cmp.Or(until, operate.Forever))
-	if err != nil {
-		u.t.Fatal(err)
-	}
+	must.Do(u.t, err)
 	return r, e, r.Send(u.t.Context(), e)
 }
 

@@ -40,27 +40,6 @@ func FuzzParseDuration(f *testing.F) {
 	})
 }
 
-func TestSpan(t *testing.T) {
-	t.Parallel()
-	for d, want := range map[time.Duration]string{
-		0: "0 ms", 14 * time.Millisecond: "14 ms", 999 * time.Millisecond: "999 ms", time.Second: "1 s", 119 * time.Second: "119 s",
-		2 * time.Minute: "2 min", 3 * time.Hour: "3 h", 49 * time.Hour: "2 days",
-	} {
-		if got := Span(d); got != want {
-			t.Errorf("span(%v) = %q, want %q", d, got, want)
-		}
-	}
-}
-
-func TestPlural(t *testing.T) {
-	t.Parallel()
-	for n, want := range map[int]string{0: "0 days", 1: "1 day", 2: "2 days", 1739: "1,739 days"} {
-		if got := Plural(n, "day"); got != want {
-			t.Errorf("Plural(%d) = %q, want %q", n, got, want)
-		}
-	}
-}
-
 // Each type accepts valid values. It refuses all others with an error that repeats the value, unless the value is too long.
 func TestFlags(t *testing.T) {
 	t.Parallel()
