@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,6 @@ import (
 	"time"
 
 	"petgate/shared/testkit"
-	"petgate/shared/testkit/must"
 )
 
 var (
@@ -164,24 +164,16 @@ func TestProbe(t *testing.T) {
 	f := func(name, answer, wantCause string) {
 		t.Helper()
 		got := make(chan *http.Request, 10)
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		must.Do(t, err)
-		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ln, url := listen(t)
+		serve(t, ln, func(c net.Conn) {
+			r, _ := http.ReadRequest(bufio.NewReader(c))
 			got <- r
-			c, _, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				panic(err)
-			}
-			defer c.Close()
 			_, _ = io.WriteString(c, answer)
-		})}
-		go func() { _ = server.Serve(ln) }()
-		defer server.Close()
-		p := newPool(t, io.Discard, func(c *Config) {
-			c.URLs = []string{"http://" + ln.Addr().String()}
-			c.ConnsMax, c.Check = 0, Check{Path: "/readyz?a=b", Timeout: patience, Secret: "open sesame"}
 		})
-		err = p.hosts[0].probe(t.Context())
+		p := newPool(t, io.Discard, func(c *Config) {
+			c.URLs, c.ConnsMax, c.Check = []string{url}, 0, Check{Path: "/readyz?a=b", Timeout: patience, Secret: "open sesame"}
+		})
+		err := p.hosts[0].probe(t.Context())
 		if wantCause == "" && err != nil || wantCause != "" && (err == nil || !strings.Contains(err.Error(), wantCause)) {
 			t.Errorf("%s: %v, want %q", name, err, wantCause)
 		}

@@ -21,14 +21,21 @@ import (
 
 // trusting returns a configuration that trusts an authority.
 func trusting(t *testing.T, a *testkit.Authority) *tls.Config {
-	text, err := os.ReadFile(a.CA)
-	must.Do(t, err)
 	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(text)
+	pool.AppendCertsFromPEM(must.Get[[]byte](t)(os.ReadFile(a.CA)))
 	return &tls.Config{RootCAs: pool}
 }
 
-// secure returns an instance with TLS, which counts its requests.
+// issued returns a certificate for this machine, or for the name of another one.
+func issued(from *testkit.Authority, until time.Time, other ...string) *tls.Config {
+	template := &x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: other}
+	if other == nil {
+		template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+	}
+	return &tls.Config{Certificates: []tls.Certificate{from.Issue(template, until)}}
+}
+
+// secure returns an instance with TLS.
 func secure(t *testing.T, config *tls.Config, handler http.HandlerFunc) *httptest.Server {
 	s := httptest.NewUnstartedServer(handler)
 	s.Config.ErrorLog = nil
@@ -42,14 +49,10 @@ func secure(t *testing.T, config *tls.Config, handler http.HandlerFunc) *httptes
 func TestCertificates(t *testing.T) {
 	ours, foreign := testkit.NewAuthority(t), testkit.NewAuthority(t)
 	valid, expired := time.Now().Add(time.Hour), time.Now().Add(-time.Minute)
-	f := func(name string, from *testkit.Authority, template *x509.Certificate, until time.Time, change func(*tls.Config), want error) {
+	f := func(name string, config *tls.Config, most uint16, want error) {
 		t.Helper()
 		requests := 0
-		template.SerialNumber = big.NewInt(2)
-		config := &tls.Config{Certificates: []tls.Certificate{from.Issue(template, until)}}
-		if change != nil {
-			change(config)
-		}
+		config.MaxVersion = most
 		s := secure(t, config, func(w http.ResponseWriter, r *http.Request) {
 			requests++
 			_, _ = io.WriteString(w, "[]")
@@ -77,24 +80,19 @@ func TestCertificates(t *testing.T) {
 			t.Errorf("%s: %+v", name, stats)
 		}
 	}
-	local := func() *x509.Certificate { return &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}} }
-	f("valid", ours, local(), valid, nil, nil)
-	f("expired", ours, local(), expired, nil, ErrUntrusted)
-	f("foreign", foreign, local(), valid, nil, ErrUntrusted)
-	f("of another name", ours, &x509.Certificate{DNSNames: []string{"other.example"}}, valid, nil, ErrUntrusted)
-	f("old version", ours, local(), valid, func(c *tls.Config) { c.MaxVersion = tls.VersionTLS11 }, ErrUnreachable)
-	f("TLS 1.2", ours, local(), valid, func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }, nil)
+	f("valid", issued(ours, valid), tls.VersionTLS13, nil)
+	f("expired", issued(ours, expired), tls.VersionTLS13, ErrUntrusted)
+	f("foreign", issued(foreign, valid), tls.VersionTLS13, ErrUntrusted)
+	f("of another name", issued(ours, valid, "other.example"), tls.VersionTLS13, ErrUntrusted)
+	f("old version", issued(ours, valid), tls.VersionTLS11, ErrUnreachable)
+	f("TLS 1.2", issued(ours, valid), tls.VersionTLS12, nil)
 }
 
 // A check finds a renewed certificate, also if no request comes.
 func TestRenewedCertificate(t *testing.T) {
 	ours := testkit.NewAuthority(t)
-	issue := func(until time.Time) *tls.Config {
-		template := &x509.Certificate{SerialNumber: big.NewInt(2), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
-		return &tls.Config{Certificates: []tls.Certificate{ours.Issue(template, until)}}
-	}
 	var current atomic.Pointer[tls.Config]
-	current.Store(issue(time.Now().Add(-time.Minute)))
+	current.Store(issued(ours, time.Now().Add(-time.Minute)))
 	s := secure(t, &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return current.Load(), nil }}, func(http.ResponseWriter, *http.Request) {})
 	p := newPool(t, io.Discard, func(c *Config) {
 		c.URLs, c.TLS, c.Check = []string{s.URL}, trusting(t, ours), Check{Path: "/", Timeout: patience}
@@ -102,7 +100,7 @@ func TestRenewedCertificate(t *testing.T) {
 	if err := p.ask(1, false); !errors.Is(err, ErrUntrusted) || len(p.Problems()) != 1 {
 		t.Errorf("expired: %v, %q", err, p.Problems())
 	}
-	current.Store(issue(time.Now().Add(time.Hour)))
+	current.Store(issued(ours, time.Now().Add(time.Hour)))
 	if err := p.hosts[0].probe(t.Context()); err != nil || len(p.Problems()) != 0 {
 		t.Errorf("renewed: %v, %q", err, p.Problems())
 	}
@@ -124,32 +122,21 @@ func TestNothingIsSentInClear(t *testing.T) {
 // also if only package tls has read it.
 func TestConnectionsOverTLS(t *testing.T) {
 	ours := testkit.NewAuthority(t)
-	template := &x509.Certificate{SerialNumber: big.NewInt(2), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
-	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{ours.Issue(template, time.Now().Add(time.Hour))}})
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", issued(ours, time.Now().Add(time.Hour)))
 	must.Do(t, err)
-	defer ln.Close()
 	resumed := make(chan bool, 10)
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
+	serve(t, ln, func(c net.Conn) {
+		for first := true; ; first = false {
+			if _, err := c.Read(make([]byte, 4096)); err != nil {
 				return
 			}
-			go func() {
-				defer c.Close()
-				for first := true; ; first = false {
-					if _, err := c.Read(make([]byte, 4096)); err != nil {
-						return
-					}
-					_, _ = io.WriteString(c, ok) // a record
-					_, _ = io.WriteString(c, forbidden)
-					if first {
-						resumed <- c.(*tls.Conn).ConnectionState().DidResume
-					}
-				}
-			}()
+			_, _ = io.WriteString(c, ok) // a record
+			_, _ = io.WriteString(c, forbidden)
+			if first {
+				resumed <- c.(*tls.Conn).ConnectionState().DidResume
+			}
 		}
-	}()
+	})
 	p := newPool(t, io.Discard, func(c *Config) { c.URLs, c.TLS = []string{"https://" + ln.Addr().String()}, trusting(t, ours) })
 	for n := range 10 {
 		must.Do(t, p.ask(1, false))

@@ -42,27 +42,36 @@ type instance struct {
 }
 
 func newInstance(t *testing.T, answers ...string) *instance {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	ln, _ := listen(t)
 	s := &instance{ln: ln}
 	s.answerWith(answers...)
-	t.Cleanup(func() {
-		_ = ln.Close()
-		s.hangUp()
-	})
+	t.Cleanup(s.hangUp)
+	serve(t, ln, s.serve)
+	return s
+}
+
+// serve serves connections until the test ends, and closes each afterwards.
+func serve(t *testing.T, ln net.Listener, f func(net.Conn)) {
+	t.Cleanup(func() { _ = ln.Close() })
 	go func() {
 		for {
 			c, err := ln.Accept()
 			if err != nil {
 				return
 			}
-			s.mu.Lock()
-			s.conns = append(s.conns, c)
-			s.mu.Unlock()
-			go s.serve(c)
+			go func() {
+				defer c.Close()
+				f(c)
+			}()
 		}
 	}()
-	return s
+}
+
+func listen(t *testing.T) (ln net.Listener, url string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must.Do(t, err)
+	return ln, "http://" + ln.Addr().String()
 }
 
 // answerWith sets the answers to the first, second and so on request of a connection. The last one is for all further requests.
@@ -73,11 +82,13 @@ func (s *instance) answerWith(answers ...string) {
 }
 
 func (s *instance) serve(c net.Conn) {
+	s.mu.Lock()
+	s.conns = append(s.conns, c)
+	s.mu.Unlock()
 	in := bufio.NewReader(c)
 	for nth := 1; ; nth++ {
 		request, err := http.ReadRequest(in)
 		if err != nil {
-			_ = c.Close()
 			return
 		}
 		_, _ = io.Copy(io.Discard, request.Body)
@@ -89,7 +100,6 @@ func (s *instance) serve(c net.Conn) {
 			continue
 		}
 		if _, _ = io.WriteString(c, answer); answer != ok && answer != forbidden {
-			_ = c.Close()
 			return
 		}
 	}
@@ -359,22 +369,13 @@ func TestEjection(t *testing.T) {
 // An instance that closes each new connection is dialed at most once for each request.
 func TestInstanceThatHangsUp(t *testing.T) {
 	for _, greeting := range []string{"", "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"} {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		must.Do(t, err)
-		defer ln.Close()
+		ln, url := listen(t)
 		dials := make(chan bool, 1000)
-		go func() {
-			for {
-				c, err := ln.Accept()
-				if err != nil {
-					return
-				}
-				dials <- true
-				_, _ = io.WriteString(c, greeting)
-				_ = c.Close()
-			}
-		}()
-		p := newPool(t, io.Discard, func(c *Config) { c.URLs = []string{"http://" + ln.Addr().String()} })
+		serve(t, ln, func(c net.Conn) {
+			dials <- true
+			_, _ = io.WriteString(c, greeting)
+		})
+		p := newPool(t, io.Discard, func(c *Config) { c.URLs = []string{url} })
 		const requests = 50
 		for range requests {
 			if err := p.ask(1, true); err == nil && greeting == "" {
@@ -402,21 +403,13 @@ func (halfSent) Stop() {}
 
 // A client that breaks off its request does not count as a failure of the instance that is responding to it.
 func TestBrokenRequestEjectsNoInstance(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
-	defer ln.Close()
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			defer c.Close() // when the test ends
-			_, _ = c.Read(make([]byte, 1024))
-			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"+strings.Repeat("a", 100_000))
-		}
-	}()
-	p := newPool(t, io.Discard, func(c *Config) { c.URLs, c.BodyBytesMax = []string{"http://" + ln.Addr().String()}, 1<<20 })
+	ln, url := listen(t)
+	serve(t, ln, func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 1024))
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"+strings.Repeat("a", 100_000))
+		<-t.Context().Done()
+	})
+	p := newPool(t, io.Discard, func(c *Config) { c.URLs, c.BodyBytesMax = []string{url}, 1<<20 })
 	for range failuresToEject {
 		source := halfSent{make(chan struct{})}
 		r := &Request{Source: source, Body: []byte("a"), HasMore: true, IsChunked: true, At: time.Now()}
