@@ -7,23 +7,6 @@ import (
 	"time"
 )
 
-// closable is a stream that remembers its end.
-type closable struct {
-	stream
-	isClosed bool
-}
-
-func (c *closable) Close() error { c.isClosed = true; return nil }
-
-func newClosable(pieces ...string) (*Conn, *closable) {
-	c, under := &Conn{}, &closable{}
-	for _, p := range pieces {
-		under.pieces = append(under.pieces, []byte(p))
-	}
-	c.Init(under, &Settings{Limits: testLimits, Buffers: NewBuffers(&testLimits)}, nil)
-	return c, under
-}
-
 // Another goroutine may close an idle connection or abandon one at any moment. If Begin came first, the request is served. Otherwise
 // no request is served.
 func TestClosedByOthers(t *testing.T) {
@@ -42,20 +25,20 @@ func TestClosedByOthers(t *testing.T) {
 	}
 	f := func(when string, prepare func(*Conn), isClosed, isAbandoned, isReplyAbandoned, isServed bool) {
 		t.Helper()
-		try := func(how string, leave func(c *Conn, under *closable) bool, want bool) {
+		try := func(how string, leave func(*Conn) bool, want bool) {
 			t.Helper()
-			c, under := newClosable(request, request)
+			c, _ := newConn(request, request)
 			prepare(c)
-			if got := leave(c, under); got != want {
+			if got := leave(c); got != want {
 				t.Errorf("%s: %s: %t, want %t", when, how, got, want)
 			}
 			if served := serve(c) == nil; served != (isServed && !want) {
 				t.Errorf("%s: %s: the next request is served: %t", when, how, served)
 			}
 		}
-		try("ended", func(c *Conn, _ *closable) bool { c.CloseIdle(); return c.is(ending) }, isClosed)
-		try("abandoned", func(c *Conn, _ *closable) bool { return c.Abandon() }, isAbandoned)
-		try("abandoned in the reply", func(c *Conn, _ *closable) bool { return c.AbandonReply() }, isReplyAbandoned)
+		try("ended", func(c *Conn) bool { c.CloseIdle(); return c.is(ending) }, isClosed)
+		try("abandoned", (*Conn).Abandon, isAbandoned)
+		try("abandoned in the reply", (*Conn).AbandonReply, isReplyAbandoned)
 	}
 	f("idle", func(*Conn) {}, true, true, false, true)
 	f("arriving", func(c *Conn) { c.move(idle, arriving) }, false, true, false, true)
@@ -96,11 +79,12 @@ func TestBuffersShareABudget(t *testing.T) {
 
 // halfClosable is a stream that can also be closed for writing only. unread says that the client has sent something.
 type halfClosable struct {
-	closable
-	unread     error
-	isHalfOpen bool
+	stream
+	unread               error
+	isHalfOpen, isClosed bool
 }
 
+func (c *halfClosable) Close() error      { c.isClosed = true; return nil }
 func (c *halfClosable) CloseWrite() error { c.isHalfOpen = true; return nil }
 func (c *halfClosable) Check() error      { return c.unread }
 

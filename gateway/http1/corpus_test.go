@@ -38,12 +38,20 @@ func (s *stream) Close() error                     { return nil }
 func (s *stream) SetReadDeadline(time.Time) error  { return nil }
 func (s *stream) SetWriteDeadline(time.Time) error { return nil }
 
+// newConn returns a connection whose client sends these pieces.
+func newConn(sent ...string) (*Conn, *stream) {
+	c, s := &Conn{}, &stream{}
+	for _, p := range sent {
+		s.pieces = append(s.pieces, []byte(p))
+	}
+	c.Init(s, &Settings{Limits: testLimits, Buffers: NewBuffers(&testLimits)}, nil)
+	return c, s
+}
+
 // readRequests says how the bytes are read: method, target and length of the body of each request, then how it ended.
 func readRequests(pieces [][]byte, pauseAt int) string {
-	settings := &Settings{Limits: testLimits}
-	settings.Buffers = NewBuffers(&settings.Limits)
-	c := &Conn{}
-	c.Init(&stream{pieces: pieces}, settings, nil)
+	c, s := newConn()
+	s.pieces = pieces
 	var text strings.Builder
 	for {
 		var q Request
@@ -80,6 +88,8 @@ var kindNames = map[Kind]string{
 	Busy: "busy", UnmetExpectation: "unmet expectation", TimedOut: "timed out", Ended: "ended",
 }
 
+const chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+
 // requests are streams of a client, and how they are read. The corpus of package edge has more.
 var requests = []struct{ name, bytes, read string }{
 	{"nothing", "", "end"},
@@ -87,32 +97,20 @@ var requests = []struct{ name, bytes, read string }{
 	{"two", "GET /a HTTP/1.1\r\nHost: a\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n", "GET /a 0; GET /b 0; end"},
 	{"an empty line first", "\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / 0; end"},
 	{"a length", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", "POST / 5; end"},
-	{"chunks", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;a=b\r\nlo\r\n0\r\nX: y\r\n\r\n", "POST / 5; end"},
+	{"chunks", chunked + "3\r\nhel\r\n2;a=b\r\nlo\r\n0\r\nX: y\r\n\r\n", "POST / 5; end"},
 	{"a field", "GET / HTTP/1.1\r\nHost: a\r\nX:  y z \r\n\r\n", "GET / 0 X=y z; end"},
 	{"a named field", "GET / HTTP/1.1\r\nHost: a\r\nX: y\r\nConnection: x\r\n\r\n", "GET / 0; end"},
 	{"close", "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET", "GET / 0; closes"},
-	{
-		"a chunk line of 512 bytes", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;" + strings.Repeat("a", 508) +
-			"\r\nhello\r\n0\r\n\r\n", "POST / 5; end",
-	},
-	{
-		"a chunk line of 513 bytes", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;" + strings.Repeat("a", 509) +
-			"\r\nhello\r\n0\r\n\r\n", "malformed",
-	},
+	{"a chunk line of 512 bytes", chunked + "5;" + strings.Repeat("a", 508) + "\r\nhello\r\n0\r\n\r\n", "POST / 5; end"},
+	{"a chunk line of 513 bytes", chunked + "5;" + strings.Repeat("a", 509) + "\r\nhello\r\n0\r\n\r\n", "malformed"},
 	{"a long target", "GET /" + strings.Repeat("a", 200) + " HTTP/1.1\r\nHost: a\r\n\r\n", "target too long"},
 	{"a target without end", "GET /" + strings.Repeat("a", 4000), "target too long"},
 	{"a long field", "GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("a", 400) + "\r\n\r\n", "fields too large"},
 	{"many fields", "GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X: y\r\n", 9) + "\r\n", "fields too large"},
 	{"a long body", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n", "body too large"},
 	{"the end in a head", "GET / HTTP/1.1\r\nHost", "ended"},
-	{
-		"as many names in Connection as may be", "GET / HTTP/1.1\r\nHost: a\r\nConnection: " + strings.Repeat("x,", namedMax) + "\r\n\r\n",
-		"GET / 0; end",
-	},
-	{
-		"too many names in Connection", "GET / HTTP/1.1\r\nHost: a\r\nConnection: " + strings.Repeat("x,", namedMax+1) + "\r\n\r\n",
-		"fields too large",
-	},
+	{"as many names in Connection as may be", "GET / HTTP/1.1\r\nHost: a\r\nConnection: " + strings.Repeat("x,", namedMax) + "\r\n\r\n", "GET / 0; end"},
+	{"too many names in Connection", "GET / HTTP/1.1\r\nHost: a\r\nConnection: " + strings.Repeat("x,", namedMax+1) + "\r\n\r\n", "fields too large"},
 }
 
 // Requests are read in one way, however their bytes are split and however the body is read.
@@ -181,13 +179,8 @@ func TestContinue(t *testing.T) {
 	const head = "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n"
 	f := func(want string, pieces ...string) {
 		t.Helper()
-		s := &stream{}
-		for _, p := range pieces {
-			s.pieces = append(s.pieces, []byte(p))
-		}
-		settings := &Settings{Limits: testLimits, Buffers: NewBuffers(&testLimits)}
-		c, q, b := &Conn{}, Request{}, Body{}
-		c.Init(s, settings, nil)
+		c, s := newConn(pieces...)
+		q, b := Request{}, Body{}
 		if err := errors.Join(c.Await(), c.ReadHead(&q, &b)); err != nil || !q.AwaitsContinue || s.sent.Len() > 0 {
 			t.Fatalf("%v, sent %q", err, &s.sent)
 		}
@@ -221,7 +214,6 @@ func TestParseDigits(t *testing.T) {
 	f("999999999999999999", 999999999999999999, true)
 	f("1000000000000000000", 0, false)
 	f("9223372036854775808", 0, false)
-	f("18446744073709551621", 0, false)
 	f("", 0, false)
 	f("+5", 0, false)
 }

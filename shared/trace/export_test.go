@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -23,6 +22,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/slim/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"petgate/shared/service"
 	"petgate/shared/testkit/must"
 )
 
@@ -104,9 +104,13 @@ func (e *exporter) span() Context {
 	return c
 }
 
-func (e *exporter) counts() string {
-	return fmt.Sprintf("exported %v, unqueued %v, undelivered %v",
-		testutil.ToFloat64(e.exported), testutil.ToFloat64(e.unqueued), testutil.ToFloat64(e.undelivered))
+// expect compares the counts of spans.
+func (e *exporter) expect(when string, exported, unqueued, undelivered float64) {
+	e.t.Helper()
+	got := [...]float64{testutil.ToFloat64(e.exported), testutil.ToFloat64(e.unqueued), testutil.ToFloat64(e.undelivered)}
+	if want := [...]float64{exported, unqueued, undelivered}; got != want {
+		e.t.Errorf("%s: exported, unqueued and undelivered: %v, want %v", when, got, want)
+	}
 }
 
 // close closes the Tracer as programs do, and returns how long it took.
@@ -136,25 +140,20 @@ func TestExport(t *testing.T) {
 			got.header.Get("Content-Type") != "application/x-protobuf" {
 			t.Errorf("%s %v", got.url, got.header)
 		}
-		resource := map[string]string{}
+		want := map[string]string{"service.name": "edge", "service.instance.id": "gw-1", "deployment.environment.name": "live", "service.version": service.Version()}
 		for _, a := range got.resource {
-			resource[a.Key] = a.Value.GetStringValue()
-		}
-		delete(resource, "service.version")
-		if want := map[string]string{"service.name": "edge", "service.instance.id": "gw-1", "deployment.environment.name": "live"}; !maps.Equal(resource, want) {
-			t.Errorf("resource: %v", resource)
+			if a.Value.GetStringValue() != want[a.Key] || len(got.resource) != len(want) {
+				t.Errorf("resource: %v", got.resource)
+			}
 		}
 		if s := got.spans[0]; fmt.Sprintf("%x", s.TraceId) != callersTrace || fmt.Sprintf("%x", s.ParentSpanId) != callersSpan ||
 			string(s.SpanId) != string(c.Span[:]) || s.Kind != tracepb.Span_SPAN_KIND_SERVER || s.Name != "GET /v1/pets" ||
 			s.Flags != flagSampled|flagKnowsRemote|flagRemote || s.Status.Code != tracepb.Status_STATUS_CODE_ERROR ||
 			s.StartTimeUnixNano != uint64(began.UnixNano()) || s.EndTimeUnixNano != s.StartTimeUnixNano ||
-			s.Attributes[0].Value.GetStringValue() != "not UTF-8 �" ||
-			s.Attributes[1].Value.GetIntValue() != 503 {
+			s.Attributes[0].Value.GetStringValue() != "not UTF-8 �" || s.Attributes[1].Value.GetIntValue() != 503 {
 			t.Errorf("%v", s)
 		}
-		if got := e.counts(); got != "exported 1, unqueued 0, undelivered 0" {
-			t.Error(got)
-		}
+		e.expect("at the end", 1, 0, 0)
 	})
 }
 
@@ -165,7 +164,7 @@ func TestAnswers(t *testing.T) {
 		must.Do(t, err)
 		return answer{status: 200, body: body}
 	}
-	f := func(name string, posts int, last time.Duration, counts, logs string, answers ...answer) {
+	f := func(name string, posts int, last time.Duration, exported, undelivered float64, logs string, answers ...answer) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
 			e := open(t, answers...)
@@ -174,29 +173,28 @@ func TestAnswers(t *testing.T) {
 			time.Sleep(30*time.Second + batchWait/2)
 			synctest.Wait()
 			at := e.posts[len(e.posts)-1].at
-			if len(e.posts) != posts || at != last || e.counts() != counts || !strings.Contains(e.log.String(), logs) ||
-				logs == "" && e.log.Len() > 0 || e.log.Len() > 300 {
-				t.Errorf("%s: %d posts, the last after %v; %s; %.300s", name, len(e.posts), at, e.counts(), e.log.String())
+			if len(e.posts) != posts || at != last || !strings.Contains(e.log.String(), logs) || logs == "" && e.log.Len() > 0 || e.log.Len() > 300 {
+				t.Errorf("%s: %d posts, the last after %v; %.300s", name, len(e.posts), at, e.log.String())
 			}
+			e.expect(name, exported, 0, undelivered)
 			e.close()
 		})
 	}
-	const both, neither, waiting = "exported 2, unqueued 0, undelivered 0", "exported 0, unqueued 0, undelivered 2", "exported 0, unqueued 0, undelivered 0"
 	good := answer{status: 200}
-	f("taken", 1, batchWait, both, "", good)
-	f("taken, with text", 1, batchWait, both, "", answer{status: 202, body: []byte("OK")})
-	f("taken, and the response breaks off", 1, batchWait, both, "", answer{status: 200, isCut: true})
-	f("one rejected", 1, batchWait, "exported 1, unqueued 0, undelivered 1", "", rejects(1))
-	f("more rejected than sent", 1, batchWait, neither, "", rejects(math.MaxInt64))
-	f("less than none rejected", 1, batchWait, both, "", rejects(-1))
+	f("taken", 1, batchWait, 2, 0, "", good)
+	f("taken, with text", 1, batchWait, 2, 0, "", answer{status: 202, body: []byte("OK")})
+	f("taken, and the response breaks off", 1, batchWait, 2, 0, "", answer{status: 200, isCut: true})
+	f("one rejected", 1, batchWait, 1, 1, "", rejects(1))
+	f("more rejected than sent", 1, batchWait, 0, 2, "", rejects(math.MaxInt64))
+	f("less than none rejected", 1, batchWait, 2, 0, "", rejects(-1))
 	for _, status := range []int{429, 502, 503, 504} {
-		f("busy", 2, 2*batchWait, both, fmt.Sprint("responded with ", status), answer{status: status}, good)
+		f("busy", 2, 2*batchWait, 2, 0, fmt.Sprint("responded with ", status), answer{status: status}, good)
 	}
-	f("broken", 2, 2*batchWait, both, "connection refused", answer{isBroken: true}, good)
-	f("silent", 2, batchWait+postTimeout, both, "deadline exceeded", answer{}, good)
-	f("busy for ever", 30, 30*batchWait, waiting, "responded with 503", answer{status: 503})
-	for _, status := range []int{301, 400, 401, 404, 413, 500} {
-		f("refused", 1, batchWait, neither, fmt.Sprint("responded with ", status), answer{status: status})
+	f("broken", 2, 2*batchWait, 2, 0, "connection refused", answer{isBroken: true}, good)
+	f("silent", 2, batchWait+postTimeout, 2, 0, "deadline exceeded", answer{}, good)
+	f("busy for ever", 30, 30*batchWait, 0, 0, "responded with 503", answer{status: 503})
+	for _, status := range []int{301, 401, 500} {
+		f("refused", 1, batchWait, 0, 2, fmt.Sprint("responded with ", status), answer{status: status})
 	}
 }
 
@@ -219,15 +217,11 @@ func TestSilentCollector(t *testing.T) {
 		if waited := time.Since(begun); waited != 0 {
 			t.Errorf("ending spans has waited for %v", waited)
 		}
-		if got := e.counts(); got != "exported 0, unqueued 100, undelivered 0" {
-			t.Error(got)
-		}
+		e.expect("while it is silent", 0, 100, 0)
 		if took := e.close(); took != CloseMax {
 			t.Errorf("Close took %v", took)
 		}
-		if got, want := e.counts(), fmt.Sprintf("exported 0, unqueued 100, undelivered %d", queueMax); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
+		e.expect("after Close", 0, 100, queueMax)
 		if n := strings.Count(e.log.String(), "does not take spans"); n != 1 {
 			t.Errorf("logged %d times: %s", n, e.log.String())
 		}
@@ -254,13 +248,9 @@ func TestClose(t *testing.T) {
 		if !slices.Equal(sizes, []int{1, batchMax, 2}) {
 			t.Errorf("posts of %v", sizes)
 		}
-		if got, want := e.counts(), fmt.Sprintf("exported %d, unqueued 0, undelivered 0", batchMax+2); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
+		e.expect("at the end", batchMax+2, 0, 0)
 		e.span()
-		if got, want := e.counts(), fmt.Sprintf("exported %d, unqueued 0, undelivered 1", batchMax+2); got != want {
-			t.Errorf("after Close: %s, want %s", got, want)
-		}
+		e.expect("after Close", batchMax+2, 0, 1)
 	})
 	off, err := Open(Config{Settings: Settings{Ratio: "not used"}})
 	if off.Close(CloseMax); off != nil || err != nil {
