@@ -89,72 +89,72 @@ const maxAgeMin = 2 * time.Second
 // BadSettings checks the values.
 func (c *Config) BadSettings() service.BadSettings {
 	bad := c.Settings.BadSettings()
+	check := func(flag string, err error) { bad.Require(err == nil, flag, "%v", err) }
+	for _, one := range []struct {
+		flag       string
+		isPositive bool
+	}{
+		{"ban-for", c.BanFor > 0},
+		{"upstream-timeout", c.UpstreamTimeout > 0},
+		{"read-timeout", c.ReadTimeout > 0},
+		{"idle-timeout", c.IdleTimeout > 0},
+		{"body-bytes-max", c.BodyBytesMax > 0},
+		{"upstream-conns-per-tenant", c.TenantConnsMax > 0},
+		{"concurrency-max", c.ConcurrencyMax > 0},
+		{"connections-max", c.ConnectionsMax > 0},
+	} {
+		bad.Require(one.isPositive, one.flag, "it must be positive")
+	}
 	bad.Require(c.DirectoryMaxAge == 0 || c.DirectoryMaxAge >= maxAgeMin, "directory-max-age",
 		"use 0, or at least 2s: the database is read once a second")
 	bad.Require(c.AuthFailures >= 0, "auth-failures-per-minute", "it must not be negative")
 	bad.Require(c.BanAfter >= 0 && c.BanAfter <= 65535, "ban-after", "use 0 to 65535")
-	bad.Require(c.BanFor > 0, "ban-for", "it must be positive")
 	bad.Require(c.BanMax >= c.BanFor, "ban-max", "it must not be shorter than --ban-for")
 	bad.Require(service.IsAddress(c.Listen), "listen", "use host:port")
 	bad.Require(service.IsAddress(c.AdminListen), "admin-listen", "use host:port")
 	bad.Require(!c.OperatorsAPI || c.AdminTLS.Cert != "" || service.IsLoopback(c.AdminListen), "operators-api",
 		"tokens would cross the network in plain text: set --admin-tls-cert and --admin-tls-key, or use a loopback address for --admin-listen")
 	bad.RequireOther("admin-listen", c.AdminListen, "listen", c.Listen)
-	bad.Require(c.UpstreamTimeout > 0, "upstream-timeout", "it must be positive")
 	if c.UpstreamHealthPath != "" {
-		err := upstream.CheckPath(c.UpstreamHealthPath)
-		bad.Require(err == nil, "upstream-health-path", "%v", err)
+		check("upstream-health-path", upstream.CheckPath(c.UpstreamHealthPath))
 	}
-	bad.Require(c.ReadTimeout > 0, "read-timeout", "it must be positive")
-	bad.Require(c.IdleTimeout > 0, "idle-timeout", "it must be positive")
-	bad.Require(c.BodyBytesMax > 0, "body-bytes-max", "it must be positive")
 	part := min(c.BodyBytesMax, http1.PartBytesMax)
 	bad.Require(c.BodiesBytesMax >= part, "bodies-bytes-max", "it must be at least %d, the memory for one body", part)
 	bad.Require(c.ResponseBytesMax >= 0, "response-bytes-max", "it must not be negative")
-	bad.Require(c.TenantConnsMax > 0, "upstream-conns-per-tenant", "it must be positive")
-	bad.Require(c.ConcurrencyMax > 0, "concurrency-max", "it must be positive")
-	bad.Require(c.ConnectionsMax > 0, "connections-max", "it must be positive")
-	err := database.CheckURL(string(c.DatabaseURL))
-	bad.Require(err == nil, "database-url", "%v", err)
+	check("database-url", database.CheckURL(string(c.DatabaseURL)))
 	bad.Require(c.ConsoleUserHeader == "" || len(c.ConsoleProxies) > 0 && len(c.ConsoleGroups) > 0, "console-user-header",
 		"it needs --console-proxies and --console-groups")
 	bad.Require(headerNames.MatchString(c.ConsoleUserHeader+" "+c.ConsoleGroupHeader), "console-user-header",
 		"use names of header fields for it and for --console-groups-header, such as X-Forwarded-User")
 	if c.ConsoleDatabaseURL != "" {
-		err = database.CheckURL(string(c.ConsoleDatabaseURL))
-		bad.Require(err == nil, "console-database-url", "%v", err)
+		check("console-database-url", database.CheckURL(string(c.ConsoleDatabaseURL)))
 	}
 	bad.Require(c.DatabaseConnections >= 1 && c.DatabaseConnections <= 100, "database-connections", "use 1 to 100")
 	if c.RedisURL != "" {
-		err = redis.CheckURLs(string(c.RedisURL))
-		bad.Require(err == nil, "redis-url", "%v", err)
+		check("redis-url", redis.CheckURLs(string(c.RedisURL)))
 	}
-	err = apikey.CheckPrefix(c.KeyPrefix)
-	bad.Require(err == nil, "key-prefix", "%v", err)
+	check("key-prefix", apikey.CheckPrefix(c.KeyPrefix))
 	c.requireDocument(&bad)
 	bad.RequireCertificate("tls-cert", c.TLSCert, "tls-key", c.TLSKey)
 	bad.Require(c.TLSName == "" || c.TLSCert != "", "tls-name", "it needs --tls-cert")
 	bad.Require(len(c.Upstreams) > 0, "upstreams", "name at least one")
 	before := len(bad)
 	for _, url := range c.Upstreams {
-		err := upstream.CheckURL(url)
-		bad.Require(err == nil, "upstreams", "%v", err)
+		check("upstreams", upstream.CheckURL(url))
 	}
 	if c.document != nil && len(bad) == before {
-		err := c.checkServices(c.document)
-		bad.Require(err == nil, "upstreams", "%v", err)
+		check("upstreams", c.checkServices(c.document))
 	}
 	if c.UpstreamCA != "" {
 		_, err := service.ReadAuthorities(c.UpstreamCA)
-		bad.Require(err == nil, "upstream-ca", "%v", err)
+		check("upstream-ca", err)
 	}
 	bad.Require(http1.IsHost([]byte(c.UpstreamHost)), "upstream-host", "use keep, upstream or a host name, with a port if needed")
 	secret := string(c.UpstreamSecret)
 	bad.Require(http1.IsValue([]byte(secret)) && strings.TrimSpace(secret) == secret, "upstream-secret", "it has characters that a header field cannot have")
 	c.Traces.Check(&bad)
 	for _, origin := range c.CORSOrigins {
-		err := answers.CheckOrigin(origin)
-		bad.Require(err == nil, "cors-origins", "%v", err)
+		check("cors-origins", answers.CheckOrigin(origin))
 	}
 	return bad
 }

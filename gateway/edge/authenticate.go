@@ -37,7 +37,7 @@ func (e *Edge) authenticate(x *exchange) refusal {
 	switch {
 	case !isOurs:
 		x.why = access.OtherEnvironment
-		return e.otherEnvironment(x)
+		return refusal{reason: invalidKey, message: "the API key is a " + x.env.String() + " key, and this gateway serves " + e.cfg.Environment.String() + " keys"}
 	case !x.isKnown:
 		return e.failed(x)
 	}
@@ -85,11 +85,6 @@ func (e *Edge) why(entry *directory.Entry, client netip.Addr, now instant.Millis
 	}
 	return access.Decide(key, access.Tenant{Suspended: entry.Suspended, Limits: entry.Limits},
 		access.Call{Environment: e.cfg.Environment, Client: client, Now: now})
-}
-
-func (e *Edge) otherEnvironment(x *exchange) refusal {
-	return refusal{reason: invalidKey, message: "the API key is a " + x.env.String() + " key, and this gateway serves " +
-		e.cfg.Environment.String() + " keys"}
 }
 
 // failed counts an unknown token for its client's address, because unknown tokens may be guesses.

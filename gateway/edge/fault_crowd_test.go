@@ -352,3 +352,49 @@ func TestTenantHasAShareOfBodies(t *testing.T) {
 		})
 	}
 }
+
+// Many slow clients of a kind are gone in time, and an honest one is served throughout. What drips does not extend a timeout.
+func TestSlowClients(t *testing.T) {
+	const large = 64 << 10
+	for name, kind := range map[string]struct {
+		begin string // what a slow client says at once
+		drip  string // and then again and again; empty: nothing, and it reads nothing either
+	}{
+		"heads":   {"GET /v1/pets HTTP/1.1\r\nHost: a\r\nX-Slow: ", "a"},
+		"bodies":  {rawPost("Content-Length: 100000") + "{", "a"},
+		"chunks":  {rawChunked(""), "1\r\na\r\n"},
+		"readers": {repeat(rawTarget("/v1/pets?large"), 64), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, func(s *setup) {
+				s.ReadTimeout, s.WriteTimeout, s.UpstreamTimeout, s.BodyBytesMax = time.Second, time.Second, patience, 1<<20
+				s.UpstreamConnsMax, s.TenantConnsMax = 1024, 1024 // all slow clients belong to one tenant, and each has to get its large answers
+			})
+			r.upstream.Answer(func(c net.Conn, q upstreamRequest) bool {
+				if strings.HasSuffix(q.Target, "large") {
+					return saying(says("Content-Length: "+decimal(large))+repeat("a", large))(c, q)
+				}
+				return plainAnswer(c, q)
+			})
+			var clients []net.Conn
+			for range slowClients {
+				c := r.say(t, "").conn
+				_ = c.(*net.TCPConn).SetReadBuffer(4096) // the server soon notices a client that does not read
+				must.Get[int](t)(io.WriteString(c, kind.begin))
+				clients = append(clients, c)
+			}
+			honest := r.dial(t) // connections are accepted in order, so the server has accepted all when this one is answered
+			honest.ask(t, rawGet())
+			testkit.Eventually(t, patience, "the slow clients are gone", func() bool {
+				for _, c := range clients {
+					_, _ = io.WriteString(c, kind.drip) // to one that is gone, it fails
+				}
+				honest.ask(t, rawGet()).expect(t, "an honest client", "200")
+				return r.metric(t, "petgate_gateway_connections") == 1
+			})
+		})
+	}
+}
+
+// slowClients is how many slow clients of a kind there are.
+var slowClients = testkit.Size(50, 800)

@@ -98,6 +98,7 @@ var requests = []struct{ name, bytes, read string }{
 	{"an empty line first", "\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / 0; end"},
 	{"a length", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", "POST / 5; end"},
 	{"chunks", chunked + "3\r\nhel\r\n2;a=b\r\nlo\r\n0\r\nX: y\r\n\r\n", "POST / 5; end"},
+	{"a line end after a body", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n", "POST / 5; GET /b 0; end"},
 	{"a field", "GET / HTTP/1.1\r\nHost: a\r\nX:  y z \r\n\r\n", "GET / 0 X=y z; end"},
 	{"a named field", "GET / HTTP/1.1\r\nHost: a\r\nX: y\r\nConnection: x\r\n\r\n", "GET / 0; end"},
 	{"close", "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET", "GET / 0; closes"},
