@@ -3,7 +3,6 @@
 package main
 
 import (
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,9 +27,7 @@ func TestOnAFreshMachine(t *testing.T) {
 
 	l.Process = testkit.Start(t, goCommand, l.env, "run", "petgate/deploy/local")
 	l.awaitWelcome(t, 10*time.Minute)
-	if response, body := l.call(t, l.token(t), http.MethodGet, "/v1/pets", ""); response.StatusCode != http.StatusOK {
-		t.Errorf("GET /v1/pets: %d %s", response.StatusCode, body)
-	}
+	l.want(t, 200, l.token(t), "GET", "/v1/pets", "")
 	l.keyadmin(t, "tenant", "show", "demo")
 
 	// A terminal's Ctrl-C goes to the whole process group. The go command then always exits with 1, and

@@ -62,18 +62,16 @@ func TestOwnAPI(t *testing.T) {
 		shell(command)
 	}
 	for _, token := range []string{l.token(t), strings.TrimSpace(l.keyadmin(t, "key", "create", "acme"))} {
-		if response, _ := l.call(t, token, http.MethodGet, "/shop/orders", ""); response.StatusCode != 200 || !strings.HasPrefix(token, "acme_live_") {
-			t.Errorf("with the token %.10s: %d", token, response.StatusCode)
+		if l.want(t, 200, token, "GET", "/shop/orders", ""); !strings.HasPrefix(token, "acme_live_") {
+			t.Errorf("the token is %.10s", token)
 		}
 	}
 	if got := l.keyadmin(t, "key", "list", "acme"); !strings.Contains(got, "read write") {
 		t.Errorf("the new key has other scopes than the document's:\n%s", got)
 	}
-	if response, body := l.call(t, l.token(t), http.MethodDelete, "/shop/orders", ""); response.StatusCode != 405 {
-		t.Errorf("a method that the document does not have: %d %s", response.StatusCode, body)
-	}
-	if response, body := l.call(t, "", http.MethodGet, "/docs", ""); response.StatusCode != 200 || !strings.Contains(body, "Orders") {
-		t.Errorf("the documentation: %d", response.StatusCode)
+	l.want(t, 405, l.token(t), "DELETE", "/shop/orders", "") // the document does not have it
+	if _, page := l.want(t, 200, "", "GET", "/docs", ""); !strings.Contains(page, "Orders") {
+		t.Error("the documentation is not that of the document")
 	}
 	l.Signal(syscall.SIGINT)
 	if code := l.ExitCode(t); code != 0 {
