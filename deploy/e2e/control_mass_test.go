@@ -163,20 +163,12 @@ func TestManyKeysAndUnknownTokens(t *testing.T) {
 		t.Errorf("answers to unknown tokens: %v; %d counted as such", statuses, refused)
 	}
 
-	if statuses = flood(t, g, massBogus/10, func() string { return misspell(bogusToken(t)) }); statuses[401] != massBogus/10 {
-		t.Errorf("answers to misspelt tokens: %v", statuses)
-	}
-	lookedUp := outcomes(t, g, "invalid_api_key") + outcomes(t, g, "too_many_failed_attempts") - refused
-	if malformed := outcomes(t, g, "malformed_api_key"); malformed != massBogus/10 || lookedUp != 0 {
-		t.Errorf("of %d misspelt tokens %d were refused unseen, %d looked up", massBogus/10, malformed, lookedUp)
-	}
 	g.Want(t, key.Token, 200, "")
 
 	t.Logf("figure: a gateway with %d keys of %d tenants: ready after %v (%v of CPU), resident %d MB, %d MB at work",
 		massKeys+1, massTenants+1, loaded.Round(10*time.Millisecond), cpu, rss/megabyte, atWork/megabyte)
-	t.Logf("figure: %d unknown tokens in %v: %d transactions of the database in that time, %+.1f MB live and %+.1f MB resident; "+
-		"%d misspelt ones: not one looked up", massBogus, took.Round(100*time.Millisecond), queries, float64(grown)/megabyte,
-		float64(resident)/megabyte, massBogus/10)
+	t.Logf("figure: %d unknown tokens in %v: %d transactions of the database in that time, %+.1f MB live and %+.1f MB resident",
+		massBogus, took.Round(100*time.Millisecond), queries, float64(grown)/megabyte, float64(resident)/megabyte)
 	if cpu > massLoadCPUMax || max(rss, atWork) > massResidentMax {
 		t.Errorf("ready after %v of CPU, resident %d MB and %d MB at work; want at most %v and %d MB", cpu, rss/megabyte,
 			atWork/megabyte, massLoadCPUMax, massResidentMax/megabyte)

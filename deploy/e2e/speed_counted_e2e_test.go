@@ -31,7 +31,6 @@ import (
 	"petgate/shared/testkit/fleet"
 	"petgate/shared/testkit/must"
 	"petgate/shared/testkit/steps"
-	"petgate/shared/trace"
 )
 
 // countedVariable makes this test a gateway whose instructions are counted. Its value is a countedConfig.
@@ -39,10 +38,10 @@ const countedVariable = "TEST_COUNTED_GATEWAY"
 
 // countedConfig has the settings of a gateway whose instructions are counted.
 type countedConfig struct {
-	Database, Upstream, Traces string
-	Redis                      string // its address; empty: quotas in memory
-	AccessLog, TLS             bool
-	Operations                 int // of a document of the test's own; 0: that of the pets
+	Database, Upstream string
+	Redis              string // its address; empty: quotas in memory
+	AccessLog, TLS     bool
+	Operations         int // of a document of the test's own; 0: that of the pets
 }
 
 // noDeadline is longer than a test. Deadlines of sockets do not stand still.
@@ -90,12 +89,6 @@ func serveCounted(config string) error {
 			return err
 		}
 	}
-	tracer, err := trace.Open(trace.Config{
-		Settings: trace.Settings{Endpoint: cfg.Traces, Ratio: "0"}, Program: "gateway", Instance: "counted", Log: log, Metrics: metrics,
-	})
-	if err != nil {
-		return err
-	}
 	edgeConfig := edge.Config{
 		Environment: apikey.Live, Upstreams: []string{cfg.Upstream}, BanRule: ban.Product,
 		ReadTimeout: noDeadline, WriteTimeout: noDeadline, IdleTimeout: noDeadline,
@@ -108,7 +101,7 @@ func serveCounted(config string) error {
 		edgeConfig.TLS = &tls.Config{Certificates: certified.TLS.Certificates}
 	}
 	deps := edge.Deps{
-		Directory: keys, Quotas: limits, Guard: limits.AuthFailures(0), Usage: keys, Operations: document.Operations, Pages: new(answers.Pages), Log: log, Tracer: tracer,
+		Directory: keys, Quotas: limits, Guard: limits.AuthFailures(0), Usage: keys, Operations: document.Operations, Pages: new(answers.Pages), Log: log,
 		Metrics: metrics, Clock: time.Now,
 	}
 	if cfg.AccessLog {

@@ -55,7 +55,6 @@ func TestInstructions(t *testing.T) {
 		{"plain", countedConfig{}, admitted, 200},
 		{"quotas in Redis", countedConfig{Redis: testkit.StartRedis(t).Addr}, admitted, 200},
 		{"access log", countedConfig{AccessLog: true}, admitted, 200},
-		{"traces at ratio 0", countedConfig{Traces: "http://127.0.0.1:1"}, admitted, 200},
 		{"TLS", countedConfig{TLS: true}, admitted, 200},
 		{"over its quota", countedConfig{}, usedUp, 429},
 		{"1,000 operations", countedConfig{Operations: 1000}, strings.Replace(admitted, "/v1/pets", "/group999/7/part/a-name", 1), 200},
