@@ -1,8 +1,6 @@
 package directory
 
 import (
-	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -11,43 +9,6 @@ import (
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
-
-// A change is in force as soon as it is confirmed, also while others write.
-func TestWhatIsConfirmedIsInForce(t *testing.T) {
-	t.Parallel()
-	const writers, changes = 4, 25
-	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		store := openStore(t, url)
-		d := start(t, store, Config{})
-		var working sync.WaitGroup
-		for i := range writers {
-			working.Go(func() {
-				tenant, _, err := store.CreateTenant(t.Context(), keystore.TenantSpec{Name: fmt.Sprint("tenant-", i), Plan: "free"})
-				for range changes {
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					key, hash := addKey(t, store, tenant.ID)
-					var c keystore.Change
-					if _, c, err = store.RevokeKey(t.Context(), key.ID); err != nil {
-						continue
-					}
-					for deadline := time.Now().Add(10 * time.Second); !applied(t, store, c); {
-						if time.Now().After(deadline) {
-							t.Error("not confirmed within 10s")
-							return
-						}
-					}
-					if e, ok := d.Lookup(hash); !ok || e.RevokedAt == 0 {
-						t.Errorf("confirmed and not in force: %t %+v", ok, e)
-					}
-				}
-			})
-		}
-		working.Wait()
-	})
-}
 
 // What a load or a tail has read is in the snapshot when it ends. A heartbeat confirms it only afterwards, because the process may be
 // killed at any moment.

@@ -5,13 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net/netip"
-	"os"
-	"os/exec"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,7 +18,6 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
-	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -32,64 +26,12 @@ import (
 // changesMade are attempts: one in nine finds nothing to change.
 var changesMade = testkit.Size[int64](400, 4_000)
 
-// follow is a gateway's directory until standard input ends; then it waits for the last event and compares itself with the
-// database.
-func follow() error {
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	db, err := database.Open(os.Getenv("DIRECTORY_TEST_URL"))
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	store := keystore.New(db, nil, nil, "gw-2")
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	d, err := Open(ctx, store, Config{GatewayID: "gw-2", Snapshot: os.Getenv("DIRECTORY_TEST_SNAPSHOT"), Log: log})
-	if err != nil {
-		return err
-	}
-	done := make(chan error, 1)
-	go func() { done <- d.Run(ctx) }()
-	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
-		return err
-	}
-	var found []string
-	if !testkit.Await(20*time.Second, func() bool { found = differences(d, store); return len(found) == 0 }) {
-		return errors.New(strings.Join(found, "\n"))
-	}
-	stop()
-	err = <-done
-	d.SignOff("")
-	return err
-}
-
-// startFollower starts a process that follows. end ends its input and returns the differences that it found; kill kills it.
-func startFollower(t *testing.T, url, snapshot string, said *testkit.Output) (end func() error, kill func()) {
-	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "DIRECTORY_TEST_ROLE=follow", "DIRECTORY_TEST_URL="+url, "DIRECTORY_TEST_SNAPSHOT="+snapshot)
-	cmd.Stderr = said
-	input, err := cmd.StdinPipe()
-	must.Do(t, err)
-	must.Do(t, cmd.Start())
-	end = func() error {
-		input.Close()
-		if err := cmd.Wait(); err != nil {
-			return fmt.Errorf("%w: %s", err, said)
-		}
-		return nil
-	}
-	return end, func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}
-}
-
+// Many change the database at a time. A gateway that follows from the first change on and those that start meanwhile have every row.
 func TestNoEventIsSkipped(t *testing.T) {
-	const writers = 8
+	const writers, late = 8, 5
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		store := openStore(t, url)
-		d := start(t, store, Config{}) // from the first change to the last
+		gateways := []*running{start(t, store, Config{})}
 		begun := time.Now()
 		var made atomic.Int64
 		var working errgroup.Group
@@ -105,39 +47,25 @@ func TestNoEventIsSkipped(t *testing.T) {
 				return nil
 			})
 		}
-		snapshot := snapshotPath(t) // it tells each process that the previous one has ended
-		var said testkit.Output
-		end, kill := startFollower(t, url, snapshot, &said)
-		kills := 0
-		const killsMax = 5
-		for kills < killsMax && made.Load() < changesMade {
-			next := int64(kills+1) * changesMade / (killsMax + 1)
-			testkit.Eventually(t, 2*time.Minute, "the writers go on", func() bool { return made.Load() >= next })
-			kill()
-			kills++
-			end, kill = startFollower(t, url, snapshot, &said)
+		for n := range int64(late) {
+			testkit.Eventually(t, 2*time.Minute, "the writers go on", func() bool { return made.Load() >= (n+1)*changesMade/(late+1) })
+			gateways = append(gateways, start(t, store, Config{GatewayID: fmt.Sprint("late-", n)}))
 		}
 		must.Do(t, working.Wait())
 		took := time.Since(begun)
-		if err := end(); err != nil {
-			t.Errorf("the process that was killed and restarted: %v", err)
-		}
 		events, err := keystore.Collect(store.Events(t.Context(), keystore.EventFilter{}, 0))
 		must.Do(t, err)
-		last := events[len(events)-1].ID
-		if !testkit.Await(10*time.Second, func() bool { return applied(t, store, last) }) {
-			gateways, err := store.Gateways(t.Context())
-			t.Fatalf("the last event %d is not applied by all gateways: %+v, %v\nthis gateway: %s\nthe other: %s", last, gateways, err, d.log, &said)
-		}
-		wantSame(t, d.Directory, store)
-		if loads := testutil.ToFloat64(d.metrics.loads); loads != 1 {
-			t.Errorf("loaded %v times, want once", loads)
+		confirm(t, store)(events[len(events)-1].ID, nil)
+		for _, d := range gateways {
+			wantSame(t, d.Directory, store)
+			if loads := testutil.ToFloat64(d.metrics.loads); loads != 1 {
+				t.Errorf("loaded %v times, want once", loads)
+			}
 		}
 		if n := int64(len(events)); n < changesMade/2 {
 			t.Errorf("only %d events", n)
 		}
-		t.Logf("figure: %d writers made %d events in %v while a gateway was killed %d times; no row differs", writers, len(events),
-			took.Round(time.Millisecond), kills)
+		t.Logf("figure: %d writers made %d events in %v while %d gateways started; no row differs", writers, len(events), took.Round(time.Millisecond), late)
 	})
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -22,20 +21,6 @@ import (
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
-
-// TestMain lets a test run this binary again as a gateway's directory in a process of its own.
-func TestMain(m *testing.M) {
-	if role := os.Getenv("DIRECTORY_TEST_ROLE"); role != "" {
-		if err := roles[role](); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
-
-var roles = map[string]func() error{"follow": follow}
 
 func openDB(t testing.TB, url string) *database.DB {
 	t.Helper()

@@ -155,32 +155,3 @@ func TestServerThatCannotWrite(t *testing.T) {
 		}
 	}
 }
-
-// If one node of a cluster is lost, its tenants get an error. The verdicts of all other tenants are valid.
-func TestClusterNodeLost(t *testing.T) {
-	t.Parallel()
-	client := dialCluster(t)
-	s := newScript(client, "node:", quota.Product, takeScript)
-	demands, results := demandsOfMany()
-	must.Do(t, s.Decide(background, demands, results))
-	// Without this, the rest of the cluster would stop too as soon as it finds the node missing.
-	must.Do(t, client.ForEachMaster(background, func(ctx context.Context, node *redis.Client) error {
-		return node.ConfigSet(ctx, "cluster-require-full-coverage", "no").Err()
-	}))
-	nodes := make([]*redis.Client, len(demands))
-	for i := range demands {
-		nodes[i] = must.Get[*redis.Client](t)(client.MasterForKey(background, s.keyOf(demands[i])))
-	}
-	nodes[0].ShutdownNoSave(background)
-	if err := s.Decide(background, demands, results); err != nil {
-		t.Fatalf("decide = %v, want each tenant's own error", err)
-	}
-	for i, r := range results {
-		if isLost := nodes[i] == nodes[0]; (r.Err != nil) != isLost || errors.Is(r.Err, store.ErrRecord) || !isLost && r.Verdict.Usages[quota.Day].Used != 2 {
-			t.Errorf("demand %d, whose node is lost: %v: %+v", i, isLost, r)
-		}
-	}
-	if s.Decide(background, demands[:1], results[:1]) == nil {
-		t.Error("decide tells of no error though it could decide nothing")
-	}
-}
