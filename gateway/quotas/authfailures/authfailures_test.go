@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
-	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -128,27 +127,18 @@ func TestGuardNetworks(t *testing.T) {
 	}
 }
 
-// Gateways share an address's failures through Redis.
+// Gateways share an address's failures through Redis. Without it, each goes on alone.
 func TestGuardIsShared(t *testing.T) {
 	redis := dial(t)
 	one, two := beside(redis, 10), beside(redis, 10)
 	if n := fail(one, client, 6); n != 6 {
 		t.Fatalf("%d allowed at the first gateway, want 6", n)
 	}
-	allowed, calls := 0, 0
-	for range 100 {
-		s, ok := two.Fail(client)
-		calls++
-		if !ok {
-			if s.Remaining != 0 || s.ReleaseAt <= instant.Of(time.Now()) {
-				t.Errorf("refused with %+v", s)
-			}
-			break
-		}
-		allowed++
+	if n := fail(two, client, 4); n != 4 {
+		t.Errorf("%d allowed at the second gateway, want 4", n)
 	}
-	if allowed != 4 || calls != 5 {
-		t.Errorf("%d allowed at the second gateway, want 4", allowed)
+	if s, ok := two.Fail(client); ok || s.Remaining != 0 || s.ReleaseAt <= instant.Of(time.Now()) {
+		t.Errorf("the eleventh: %+v, %t", s, ok)
 	}
 	// A refusal of Redis holds here without further calls.
 	before := redis.calls.Load()
@@ -157,6 +147,10 @@ func TestGuardIsShared(t *testing.T) {
 	}
 	if n := redis.calls.Load() - before; n != 0 {
 		t.Errorf("%d calls while the refusal holds", n)
+	}
+	redis.down.Store(true)
+	if n := fail(one, client, 100); n != 4 {
+		t.Errorf("%d more allowed at the first gateway without Redis, want 4", n)
 	}
 }
 
@@ -174,7 +168,7 @@ func TestGuardRates(t *testing.T) {
 	}
 }
 
-// A flood of unknown tokens from many addresses costs Redis 200 calls a second at most, and bounded memory.
+// A flood of unknown tokens from many addresses costs Redis 200 calls a second at most, and a bounded number of addresses is kept.
 func TestGuardFlood(t *testing.T) {
 	redis := dial(t)
 	g := beside(redis, 120)
@@ -182,13 +176,6 @@ func TestGuardFlood(t *testing.T) {
 	if testkit.FullSize {
 		count = 3_000_000
 	}
-	memory := func() uint64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
-	memoryBefore := memory()
 	callsBefore := redis.calls.Load()
 	began := time.Now()
 	addr := netip.MustParseAddr("2001:db8::").As16()
@@ -204,27 +191,11 @@ func TestGuardFlood(t *testing.T) {
 	for range g.addresses.All() {
 		kept++
 	}
-	grown := int64(memory()) - int64(memoryBefore)
-	t.Logf("%d failures of as many addresses in %v: %d Redis calls, %d addresses kept in %d kB",
-		count, took.Round(time.Millisecond), calls, kept, grown/1024)
+	t.Logf("%d failures of as many addresses in %v: %d Redis calls, %d addresses kept", count, took.Round(time.Millisecond), calls, kept)
 	if most := int64(callBurst + callsPerSecond*took.Seconds() + 1); calls > most {
 		t.Errorf("%d calls in %v, want at most %d", calls, took, most)
 	}
-	if kept > addressesMax || grown > 40<<20 {
-		t.Errorf("%d addresses are kept in %d bytes", kept, grown)
-	}
-	runtime.KeepAlive(g)
-}
-
-// Without Redis the guard goes on alone.
-func TestGuardWithoutRedis(t *testing.T) {
-	redis := dial(t)
-	g := beside(redis, 10)
-	if n := fail(g, client, 4); n != 4 {
-		t.Fatalf("%d allowed, want 4", n)
-	}
-	redis.down.Store(true)
-	if n := fail(g, client, 100); n != 6 {
-		t.Errorf("%d allowed without Redis, want 6", n)
+	if kept > addressesMax {
+		t.Errorf("%d addresses are kept", kept)
 	}
 }

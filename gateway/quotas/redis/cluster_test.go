@@ -2,7 +2,6 @@ package redis
 
 import (
 	"errors"
-	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
-	"github.com/redis/go-redis/v9"
 
 	"petgate/gateway/quotas/store"
 	"petgate/shared/testkit"
@@ -62,8 +60,6 @@ func TestCluster(t *testing.T) {
 		}
 	}
 
-	t.Run("a tenant moves to another server", func(t *testing.T) { moves(t, r) })
-
 	lost := r.batcher(tenantNo(0))
 	_ = lost.ask(func() error { return errors.New("lost") })
 	for i := range 60 {
@@ -75,60 +71,4 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	testkit.Eventually(t, 20*time.Second, "the server is back", func() bool { return !r.IsDown() })
-}
-
-// moves moves a tenant to another master, as a resharding or a fail-over does. Redis keeps deciding, and the tenant's use
-// goes with it.
-func moves(t *testing.T, r *Redis) {
-	q := requestOf(tenantNo(1000), 100, 1000)
-	was, key := r.batcher(q.Tenant), "{"+q.Tenant.String()+"}"
-	granted := int64(0)
-	take := func() {
-		v, outcome := r.Take(store.Call{Request: q})
-		if outcome != Decided && outcome != Remembered {
-			t.Fatalf("after %d grants, Redis did not decide: outcome %d", granted, outcome)
-		}
-		granted += v.Granted
-	}
-	for range 90 { // more batches than the other servers have had
-		take()
-	}
-	cluster := r.servers.cluster
-	from, err := cluster.MasterForKey(background, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var to *redis.Client
-	for master, b := range r.servers.byMaster {
-		if b != was {
-			to = master
-		}
-	}
-	must := func(c *redis.Client, args ...any) any {
-		t.Helper()
-		answer, err := c.Do(background, args...).Result()
-		if err != nil {
-			t.Fatalf("%v: %v", args, err)
-		}
-		return answer
-	}
-	slot, fromID, toID := must(from, "CLUSTER", "KEYSLOT", key), must(from, "CLUSTER", "MYID"), must(to, "CLUSTER", "MYID")
-	must(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
-	must(from, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
-	host, port, _ := net.SplitHostPort(to.Options().Addr)
-	move := []any{"MIGRATE", host, port, "", 0, 5000, "KEYS"}
-	must(from, append(move, must(from, "CLUSTER", "GETKEYSINSLOT", slot, 100).([]any)...)...)
-	for _, c := range []*redis.Client{to, from} {
-		must(c, "CLUSTER", "SETSLOT", slot, "NODE", toID)
-	}
-	testkit.Eventually(t, 10*time.Second, "the gateway knows the new server", func() bool {
-		take()
-		return r.batcher(q.Tenant) != was
-	})
-	for range 20 {
-		take()
-	}
-	if granted != 100 {
-		t.Errorf("%d granted, want 100", granted)
-	}
 }
