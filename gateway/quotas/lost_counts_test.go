@@ -103,7 +103,6 @@ func TestLostCountsAreTold(t *testing.T) {
 		p := testkit.NewProxy(t, testkit.StartRedis(t).Addr)
 		return "redis://" + p.Addr, func() { p.MoveTo(testkit.StartRedis(t).Addr) }
 	}
-	f("its address moves to an empty server", quota.Product, true, moves)
 	f("its address moves to an empty server, gateways are idle", quota.Product, false, moves)
 	f("a cluster is flushed, gateways are idle", quota.Product, false, func(t *testing.T) (string, func()) {
 		urls := testkit.RedisCluster(t, 3)

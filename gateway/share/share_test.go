@@ -1,7 +1,6 @@
 package share
 
 import (
-	"sync"
 	"testing"
 
 	"petgate/shared/core/id"
@@ -41,35 +40,4 @@ func TestShares(t *testing.T) {
 		t.Errorf("after all were returned, %d are held by %d tenants", s.total.Load(), s.tenants.Load())
 	}
 	f(one, 20, 18)
-}
-
-// While another tenant holds something, a tenant gets no more than its share.
-func TestSharesOfManyGoroutines(t *testing.T) {
-	const all, most, goroutines, times = 4, 2, 8, 1000
-	s := New(all)
-	if !s.Take(id.Tenant{2}) {
-		t.Fatal("the first one is refused")
-	}
-	var mu sync.Mutex
-	var holding int
-	count := func(n int) {
-		mu.Lock()
-		defer mu.Unlock()
-		if holding += n; holding > most {
-			t.Errorf("%d are held, want at most %d", holding, most)
-		}
-	}
-	var running sync.WaitGroup
-	for range goroutines {
-		running.Go(func() {
-			for range times {
-				if s.Take(id.Tenant{1}) {
-					count(1)
-					count(-1)
-					s.Return(id.Tenant{1})
-				}
-			}
-		})
-	}
-	running.Wait()
 }

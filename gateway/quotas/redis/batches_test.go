@@ -4,7 +4,6 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 
@@ -50,27 +49,6 @@ func TestReportsAreRemembered(t *testing.T) {
 		t.Errorf("a record takes %d bytes of memory", bytes)
 	}
 	t.Logf("figure: a record takes %d bytes of Redis's memory", bytes)
-}
-
-// Records with less or more behind the summary, as another version may write them, are read and remember batches.
-func TestRecordsOfOtherVersions(t *testing.T) {
-	client, prefix := dialRedis(t)
-	s := newScript(client, prefix, quota.Product, takeScript)
-	d := demandOf(tenantNo(1), 1000, 1000)
-	takeOne(t, s, d)
-	form := client.Get(background, s.keyOf(d)).Val()[:quota.Product.RecordBytes()]
-	for _, more := range []int{0, 7, 20, 500} {
-		client.Set(background, s.keyOf(d), form+strings.Repeat("x", more), time.Hour)
-		for number := int64(1); number <= 2; number++ {
-			for range 2 {
-				var results [1]store.Result
-				err := s.DecideBatch(background, number, []store.Demand{d}, results[:])
-				if v := results[0].Verdict; err != nil || results[0].Err != nil || v.Granted != 1 || v.Usages[quota.Day].Used != 1+number {
-					t.Errorf("%d bytes more, batch %d: %+v, %v", more, number, results[0], err)
-				}
-			}
-		}
-	}
 }
 
 //go:embed testdata/take-of-two-policies.lua

@@ -235,7 +235,7 @@ func TestExactnessOfGateways(t *testing.T) {
 	full, all := r.judge(t, told), r.total()
 	passed := time.Duration(told.last-told.first) * time.Millisecond
 	t.Logf("figure: exactness, 3 gateway processes, one Redis: %d requests of %d tenants in %v, %d admitted (%d units) and %d refused, "+
-		"%d decisions in Redis, %d of them also on a key's limits: each as the rule and a list of admissions say; %d tenants used a limit up; %d refused without Redis",
+		"%d decisions in Redis, %d of them also on a key's limits: each as the rule says; %d tenants used a limit up; %d refused without Redis",
 		all.tried, len(r.tenants), passed, all.ok, all.used, all.refused, told.calls, told.joined, full, all.unsure)
 	if all.tried != requests || all.lost != 0 || all.tried != all.ok+all.refused+all.unsure || all.tried < 3*all.ok {
 		t.Errorf("%+v; want %d tried, a third admitted at most", all, requests)

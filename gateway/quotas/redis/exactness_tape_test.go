@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"petgate/gateway/quotas/store"
-	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 )
@@ -229,14 +228,14 @@ func (r *resp) value(parts []string) ([]string, error) {
 // replayed is the sum of a tape's decisions.
 type replayed struct {
 	used        map[string]int64 // units granted, by key
-	want, calls int64
+	calls       int64
 	spent       int64 // charged for outages
 	joined      int64 // decisions on a key's own limits too
 	first, last int64 // instants of Redis
 }
 
-// replay makes all decisions of the tape again, in Redis's order and at Redis's instants: once by the pure rule, and once by a
-// naive list of admissions. Each verdict of the rule, and each number that the list grants, must be the same as Redis's.
+// replay makes all decisions of the tape again by the pure rule, in Redis's order and at Redis's instants. Each verdict must be the same as
+// Redis's. The tests of the rule compare it with a naive list of admissions.
 func (p *tape) replay(t *testing.T, rule quota.Rule) replayed {
 	t.Helper()
 	p.mu.Lock()
@@ -245,42 +244,34 @@ func (p *tape) replay(t *testing.T, rule quota.Rule) replayed {
 		t.Error(problem)
 	}
 	r := replayed{used: map[string]int64{}, calls: int64(len(p.decisions))}
-	records, lists := map[string]*quota.Record{}, map[string]*list{}
-	of := func(d *taped) (*quota.Record, *list) {
+	records := map[string]*quota.Record{}
+	of := func(d *taped) *quota.Record {
 		if records[d.key] == nil {
-			records[d.key], lists[d.key] = new(quota.Record), new(list)
+			records[d.key] = new(quota.Record)
 		}
-		return records[d.key], lists[d.key]
+		return records[d.key]
 	}
 	wrong := 0
+	check := func(i int, d *taped, ruled quota.Verdict) {
+		if ruled == d.verdict {
+			return
+		}
+		if wrong++; wrong <= 10 {
+			t.Errorf("decision %d, of %s on %+v:\nRedis %+v\nrule  %+v", i, d.key, d.demand, d.verdict, ruled)
+		}
+	}
 	for i, d := range p.decisions {
 		at := d.verdict.At
-		rec, own := of(&d)
-		var ruled quota.Verdict
-		listed := own.admits(rule, at, d.demand)
 		if d.own == nil {
-			ruled = rule.Take(rec, at, d.demand)
+			check(i, &d, rule.Take(of(&d), at, d.demand))
 		} else {
-			recOfKey, ofKey := of(d.own)
-			var ruledOfKey quota.Verdict
-			ruledOfKey, ruled = rule.TakeBoth(recOfKey, rec, at, d.own.demand, d.demand)
-			listed = min(listed, ofKey.admits(rule, at, d.own.demand))
-			ofKey.add(at, listed*d.demand.Cost)
-			if ruledOfKey != d.own.verdict {
-				t.Errorf("decision %d, of %s on %+v:\nRedis %+v\nrule  %+v", i, d.own.key, d.own.demand, d.own.verdict, ruledOfKey)
-			}
+			ofKey, ofTenant := rule.TakeBoth(of(d.own), of(&d), at, d.own.demand, d.demand)
+			check(i, d.own, ofKey)
+			check(i, &d, ofTenant)
 			r.used[d.own.key] += d.own.demand.Units(d.verdict.Granted)
 			r.joined++
 		}
-		own.add(at, listed*d.demand.Cost)
-		if ruled != d.verdict || listed != d.verdict.Granted {
-			if wrong++; wrong <= 10 {
-				t.Errorf("decision %d, of %s on %+v:\nRedis %+v\nrule  %+v\nlist  %d granted",
-					i, d.key, d.demand, d.verdict, ruled, listed)
-			}
-		}
 		r.used[d.key] += d.demand.Units(d.verdict.Granted)
-		r.want += d.demand.Want
 		r.spent += d.demand.Unreported.Minute
 		if r.first == 0 {
 			r.first = int64(d.verdict.At)
@@ -288,39 +279,4 @@ func (p *tape) replay(t *testing.T, rule quota.Rule) replayed {
 		r.last = int64(d.verdict.At)
 	}
 	return r
-}
-
-// list is the naive rule: every admission, and when it was made.
-type list []struct{ at, units int64 }
-
-func (l *list) add(at instant.Millis, units int64) {
-	if units != 0 {
-		*l = append(*l, struct{ at, units int64 }{int64(at), units})
-	}
-}
-
-// admits charges what was spent in an outage and returns how many requests are admitted.
-func (l *list) admits(rule quota.Rule, now instant.Millis, d quota.Demand) int64 {
-	l.add(now, d.Unreported.Minute)
-	left := [...]int64{d.Limits.Minute, d.Limits.Day, d.Limits.Month}
-	slice, day := rule.Slice.Milliseconds(), rule.Day.Milliseconds()
-	for _, one := range *l {
-		released := one.at - one.at%slice + slice + rule.Window().Milliseconds()
-		if int64(now.Truncate(rule.Slice)) < released {
-			left[quota.Minute] -= one.units
-		}
-		if one.at/day == int64(now)/day {
-			left[quota.Day] -= one.units
-		}
-		if quota.MonthEnd(one.at/day, d.MonthStarts) == quota.MonthEnd(int64(now)/day, d.MonthStarts) {
-			left[quota.Month] -= one.units
-		}
-	}
-	admitted := d.Want
-	for p, limit := range [...]int64{d.Limits.Minute, d.Limits.Day, d.Limits.Month} {
-		if limit != 0 {
-			admitted = min(admitted, max(0, left[p])/d.Cost)
-		}
-	}
-	return admitted
 }

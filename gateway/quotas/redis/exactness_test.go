@@ -75,7 +75,7 @@ func TestExactness(t *testing.T) {
 	}
 	windows := time.Duration(r.last-r.first) * time.Millisecond / rule.Window()
 	t.Logf("figure: exactness, brief windows: %d requests of %d tenants at %d gateways, %d admitted, over %d windows and %d "+
-		"days, %d decisions in Redis: each as the rule and a list of admissions say", requests, tenants, gateways, sum,
+		"days, %d decisions in Redis: each as the rule says", requests, tenants, gateways, sum,
 		windows, (r.last-r.first)/rule.Day.Milliseconds(), r.calls)
 	// The number of admitted requests grows with the time that the run takes, so it is only asked for many refusals.
 	if windows < 4 || requests-sum < 1000 || r.spent != 0 || r.joined == 0 {
