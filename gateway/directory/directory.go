@@ -1,11 +1,10 @@
 // Package directory has all tenants, plans, keys and bans in memory and follows the changes in the database. No request waits
 // for the database, an unknown key costs no query, and an outage of the database changes nothing for loaded keys.
 //
-// A gateway first registers and then loads, so every change made after its registration waits for its confirmation. It
-// then follows the events: it reads new events, applies them to the records in memory, and confirms the last applied
-// event with a heartbeat. A notification wakes it; without one it polls once a second. If the database no longer has
-// the last applied event, it is an older copy of itself, as after a failover or a restore. Then everything is loaded
-// again, and refusals that the copy has lost stay in force.
+// A gateway first registers and then loads, so every change made after its registration waits for its confirmation. It then follows the
+// events: it reads new events, applies them to the records in memory, and confirms the last applied event with a heartbeat. A notification
+// wakes it; without one it polls once a second. If the database no longer has the last applied event, it is an older copy of itself, as
+// after a failover or a restore. Then everything is loaded again, and refusals that the copy has lost stay in force.
 //
 // A file with hashes but no tokens lets a restarted gateway serve while the database is unreachable: see package snapshot. It holds
 // every change that the gateway has confirmed. It is removed before the gateway signs off, because changes do not wait for a gateway

@@ -21,6 +21,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
+	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -28,8 +29,7 @@ import (
 
 // eachDatabase runs f on each database, with a store that writes and a directory that follows.
 func eachDatabase(t *testing.T, f func(t *testing.T, store *keystore.Store, d *running)) {
-	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		store := openStore(t, url)
+	eachStore(t, func(t *testing.T, _ *database.DB, store *keystore.Store) {
 		f(t, store, start(t, store, Config{}))
 	})
 }
@@ -350,8 +350,7 @@ func TestPassesPlansOn(t *testing.T) {
 // after changes that are followed, and from the snapshot.
 func TestLimitsOfAKey(t *testing.T) {
 	t.Parallel()
-	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		store := openStore(t, url)
+	eachStore(t, func(t *testing.T, _ *database.DB, store *keystore.Store) {
 		ctx, ok := t.Context(), made(t)
 		gold := keystore.Plan{Name: "gold", Limits: plan.Limits{Minute: 600, Month: 3_000_000}, Test: plan.Limits{Minute: 60}}
 		ok(store.CreatePlan(ctx, gold))

@@ -311,9 +311,8 @@ func TestSQLiteFileIsReplaced(t *testing.T) {
 // The database accepts no writes, for example because its file system is read-only. This is an outage, which ends by itself.
 func TestReadOnlyDatabaseIsAnOutage(t *testing.T) {
 	t.Parallel()
-	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db := openDB(t, url)
-		_, _, hash := fixture(t, keystore.New(db, nil, nil, "test"))
+	eachStore(t, func(t *testing.T, db *database.DB, store *keystore.Store) {
+		_, _, hash := fixture(t, store)
 		db.SetMaxOpenConns(1) // so that the statements below concern all that the gateway does
 		d := opened(t, keystore.New(db, nil, nil, "gw-1"), Config{})
 		sync := func() error {

@@ -18,6 +18,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
+	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -29,8 +30,7 @@ var changesMade = testkit.Size[int64](400, 4_000)
 // Many change the database at a time. A gateway that follows from the first change on and those that start meanwhile have every row.
 func TestNoEventIsSkipped(t *testing.T) {
 	const writers, late = 8, 5
-	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		store := openStore(t, url)
+	eachStore(t, func(t *testing.T, _ *database.DB, store *keystore.Store) {
 		gateways := []*running{start(t, store, Config{})}
 		begun := time.Now()
 		var made atomic.Int64

@@ -14,6 +14,7 @@ import (
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -65,8 +66,7 @@ func TestLostSignOffRevivesNoKey(t *testing.T) {
 // An old snapshot that cannot be removed would let a revoked key through after a restart. So nothing is confirmed while it is there.
 func TestSnapshotThatCannotBeRemoved(t *testing.T) {
 	t.Parallel()
-	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		store := openStore(t, url)
+	eachStore(t, func(t *testing.T, _ *database.DB, store *keystore.Store) {
 		_, key, hash := fixture(t, store)
 		path := snapshotPath(t)
 		log := &testkit.Output{}

@@ -11,7 +11,6 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
-	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
 
@@ -35,9 +34,7 @@ func rewind(t *testing.T, db *database.DB, last keystore.Change, statements ...s
 // Refusals that the database has lost stay in force, also at a gateway that starts later, until an operator decides.
 func TestRefusalsSurviveARewind(t *testing.T) {
 	t.Parallel()
-	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db := openDB(t, url)
-		store := keystore.New(db, nil, nil, "test")
+	eachStore(t, func(t *testing.T, db *database.DB, store *keystore.Store) {
 		d := start(t, store, Config{})
 		tenant, revoked, revokedHash := fixture(t, store)
 		rotated, rotatedHash := addKey(t, store, tenant.ID)
@@ -129,8 +126,7 @@ func TestRefusalsOfASnapshotSurviveARewind(t *testing.T) {
 		t.Errorf("let through: %t %+v", ok, e)
 	}
 
-	// A later change of the same key and tenant writes their rows to the snapshot. In the database, these rows lack the
-	// refusals.
+	// A later change of the same key and tenant writes their rows to the snapshot. In the database, these rows lack the refusals.
 	confirm(t, store)(store.LastEvent(t.Context()))
 	eventually(t, "the next snapshot is there", func() bool { _, err := os.Stat(path); return err == nil })
 	confirmed(t, store)(store.AddBan(t.Context(), keystore.Ban{Key: key.ID, Until: instant.Of(time.Now().Add(time.Hour))}))
@@ -146,9 +142,8 @@ func TestRefusalsOfASnapshotSurviveARewind(t *testing.T) {
 // Rows can be newer than the event that a gateway has applied. After a restore to a later event, they are read again.
 func TestRestoreAheadOfTheGateway(t *testing.T) {
 	t.Parallel()
-	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		ctx, db := t.Context(), openDB(t, url)
-		store := keystore.New(db, nil, nil, "test")
+	eachStore(t, func(t *testing.T, db *database.DB, store *keystore.Store) {
+		ctx := t.Context()
 		tenant, _, hash := fixture(t, store)
 		d, err := Open(ctx, store, Config{GatewayID: "gw-1"})
 		if err == nil {

@@ -32,6 +32,15 @@ func openStore(t testing.TB, url string) *keystore.Store {
 	return keystore.New(openDB(t, url), nil, nil, "test")
 }
 
+// eachStore runs f with an empty database of each kind.
+func eachStore(t *testing.T, f func(t *testing.T, db *database.DB, store *keystore.Store)) {
+	t.Helper()
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		db := openDB(t, url)
+		f(t, db, keystore.New(db, nil, nil, "test"))
+	})
+}
+
 // running is a directory whose Run is under way.
 type running struct {
 	*Directory

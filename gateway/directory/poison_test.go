@@ -8,7 +8,6 @@ import (
 
 	"petgate/shared/database"
 	"petgate/shared/keystore"
-	"petgate/shared/testkit"
 )
 
 // unchecked lets a test write rows that no program writes.
@@ -26,9 +25,7 @@ func unchecked(t *testing.T, db *database.DB) {
 // An event that cannot be read does not stop the gateway from following: the changes after it are applied and confirmed.
 func TestUnreadableEventIsPassed(t *testing.T) {
 	t.Parallel()
-	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db := openDB(t, url)
-		store := keystore.New(db, nil, nil, "test")
+	eachStore(t, func(t *testing.T, db *database.DB, store *keystore.Store) {
 		_, key, hash := fixture(t, store)
 		d := start(t, store, Config{})
 		unchecked(t, db)
@@ -48,9 +45,7 @@ func TestUnreadableEventIsPassed(t *testing.T) {
 // A gateway that cannot follow a database that is there is soon not ready: it may accept keys that were revoked.
 func TestFailingToFollowEndsReadiness(t *testing.T) {
 	t.Parallel()
-	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db := openDB(t, url)
-		store := keystore.New(db, nil, nil, "test")
+	eachStore(t, func(t *testing.T, db *database.DB, store *keystore.Store) {
 		tenant, key, _ := fixture(t, store)
 		var passed atomic.Int64
 		d := opened(t, store, Config{Clock: func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }})

@@ -31,8 +31,7 @@ type registry struct {
 	ended      []string // incarnations of this gateway's earlier processes that have certainly ended
 }
 
-// register adds this process to the list of gateways. It removes earlier processes of this gateway that have certainly
-// ended.
+// register adds this process to the list of gateways. It removes earlier processes of this gateway that have certainly ended.
 func (d *Directory) register(ctx context.Context) error {
 	begun := d.cfg.Clock()
 	if err := d.store.CheckSchema(ctx); err != nil {

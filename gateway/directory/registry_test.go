@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"petgate/shared/core/instant"
+	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -22,9 +23,7 @@ func TestRestoredDatabaseEndsNoGateway(t *testing.T) {
 		{"it is not registered", "DELETE FROM gateways"},
 	} {
 		t.Run(lost.what, func(t *testing.T) {
-			testkit.EachDatabase(t, func(t *testing.T, url string) {
-				db := openDB(t, url)
-				store := keystore.New(db, nil, nil, "test")
+			eachStore(t, func(t *testing.T, db *database.DB, store *keystore.Store) {
 				d := start(t, store, Config{})
 				execute(t, db, lost.statement)
 				execute(t, db, "UPDATE gateway_registry SET generation = 1")
@@ -85,8 +84,7 @@ func TestReplacedProcessIsWaitedFor(t *testing.T) {
 // The lock shows that a process killed on this host has ended, so changes do not wait for it.
 func TestKilledProcessIsReplacedAtOnce(t *testing.T) {
 	t.Parallel()
-	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		store := openStore(t, url)
+	eachStore(t, func(t *testing.T, _ *database.DB, store *keystore.Store) {
 		path := snapshotPath(t)
 		opened(t, store, Config{Snapshot: path}).snapshot.Close() // as if killed
 		start(t, store, Config{Snapshot: path})
@@ -126,8 +124,7 @@ func TestRequestsAreLeft(t *testing.T) {
 
 func TestClockSkewIsReported(t *testing.T) {
 	t.Parallel()
-	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		store := openStore(t, url)
+	eachStore(t, func(t *testing.T, _ *database.DB, store *keystore.Store) {
 		well := start(t, store, Config{})
 		ahead := start(t, store, Config{GatewayID: "gw-2", Clock: func() time.Time { return time.Now().Add(5 * time.Second) }})
 		behind := start(t, store, Config{GatewayID: "gw-3", Clock: func() time.Time { return time.Now().Add(-5 * time.Second) }})

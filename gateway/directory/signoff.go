@@ -46,9 +46,8 @@ func (d *Directory) signOff(ctx context.Context, unreported string) bool {
 		d.record(nil)
 		return false
 	}
-	// Remove the snapshot first, and sign off only if it is certainly gone: confirmations do not wait for a gateway that
-	// has signed off, so a later start must not find the file. It must also be gone if SignOff returns an error, because
-	// SignOff may have succeeded.
+	// Remove the snapshot first, and sign off only if it is certainly gone: confirmations do not wait for a gateway that has signed off, so
+	// a later start must not find the file. It must also be gone if SignOff returns an error, because SignOff may have succeeded.
 	if err := d.snapshot.Remove(); err != nil {
 		d.cfg.Log.Error("directory: did not sign off, since the snapshot cannot be removed; changes wait for this gateway until it "+
 			"starts again or is forgotten", "path", d.cfg.Snapshot, "error", err)

@@ -14,9 +14,8 @@ import (
 	"petgate/shared/keystore"
 )
 
-// state is everything in memory: lists of records, and indexes into them. Records of keys have no pointers. Lookups take no lock.
-// One goroutine at a time makes changes, in place: a record is complete before an index refers to it, and fields that change later
-// are atomic.
+// state is everything in memory: lists of records, and indexes into them. Records of keys have no pointers. Lookups take no lock. One
+// goroutine at a time makes changes, in place: a record is complete before an index refers to it, and fields that change later are atomic.
 // There are no shards with locks, because each lookup would then write to a lock's cache line, which all cores share.
 type state struct {
 	keys   list[key]
@@ -66,8 +65,7 @@ type rare struct {
 	limits    plan.Limits    // zero: none
 }
 
-// tenant is a tenant's record. Its changeable part is replaced as a whole, so plan, limits and version are always
-// consistent.
+// tenant is a tenant's record. Its changeable part is replaced as a whole, so plan, limits and version are always consistent.
 type tenant struct {
 	id    id.Tenant
 	terms atomic.Pointer[terms]

@@ -30,9 +30,8 @@ func (l *list[T]) add() (ref uint32, item *T) {
 
 func (l *list[T]) at(ref uint32) *T { return &(*l.chunks.Load())[ref/chunkLen][ref%chunkLen] }
 
-// index finds references by hash: open addressing with linear probing, in a table that is replaced when it is three
-// quarters full. Elements are never removed. One goroutine at a time may insert; any number of goroutines may search,
-// without locks.
+// index finds references by hash: open addressing with linear probing, in a table that is replaced when it is three quarters full. Elements
+// are never removed. One goroutine at a time may insert; any number of goroutines may search, without locks.
 type index struct {
 	slots atomic.Pointer[[]atomic.Uint32] // reference + 1; 0 is free. The length is a power of two
 	used  int                             // used only by the goroutine that inserts

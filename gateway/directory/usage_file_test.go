@@ -5,11 +5,11 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"petgate/shared/core/instant"
+	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -19,8 +19,7 @@ import (
 // its registration. Only a process that was killed leaves a gap.
 func TestUsageOutlivesItsProcess(t *testing.T) {
 	t.Parallel()
-	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		store := openStore(t, url)
+	eachStore(t, func(t *testing.T, _ *database.DB, store *keystore.Store) {
 		tenant, key, _ := fixture(t, store)
 		want := int64(0)
 		f := func(name string, end func(first *Directory), gap string) {
@@ -107,9 +106,7 @@ func TestUsageOutlivesItsProcess(t *testing.T) {
 // killed between two batches.
 func TestUsageFileFollowsTheBatches(t *testing.T) {
 	t.Parallel()
-	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db := openDB(t, url)
-		store := keystore.New(db, nil, nil, "test")
+	eachStore(t, func(t *testing.T, db *database.DB, store *keystore.Store) {
 		tenant, _, _ := fixture(t, store)
 		path := snapshotPath(t)
 		first := opened(t, store, Config{Snapshot: path})
@@ -122,7 +119,7 @@ func TestUsageFileFollowsTheBatches(t *testing.T) {
 			"CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$",
 			"CREATE TRIGGER refuse BEFORE UPDATE ON gateways FOR EACH ROW WHEN (NEW.usage_batch = 2) EXECUTE FUNCTION refuse()",
 		}, "DROP TRIGGER refuse ON gateways"
-		if strings.HasPrefix(url, "sqlite:") {
+		if db.Dialect() == database.SQLite {
 			refuse = []string{"CREATE TRIGGER refuse BEFORE UPDATE ON gateways WHEN NEW.usage_batch = 2 BEGIN SELECT RAISE(ABORT, 'refused'); END"}
 			allow = "DROP TRIGGER refuse"
 		}

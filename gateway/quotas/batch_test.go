@@ -36,8 +36,7 @@ func newGated(t *testing.T) *gated {
 	return g
 }
 
-// Requests that arrive while a batch is under way form the next batch, with one demand for each tenant. Each request gets
-// its own verdict.
+// Requests that arrive while a batch is under way form the next batch, with one demand for each tenant. Each request gets its own verdict.
 func TestBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newGated(t)

@@ -32,8 +32,7 @@ type step struct {
 
 var events = []string{"ask", "down", "up", "forget", "lose a reply", "restart", "kill", "leave", "register", "recover in vain"}
 
-// Whatever happens to Redis and the gateways, no window, day or month admits more than twice the limit, under the conditions of
-// decision 5:
+// Whatever happens to Redis and the gateways, no window, day or month admits more than twice the limit, under the conditions of decision 5:
 //
 //   - The number of registered gateways may be too large and may change, but is not larger than the limit.
 //   - Redis forgets at most once in a window. No gateway restarts in the same window.

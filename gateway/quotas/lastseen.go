@@ -73,13 +73,11 @@ func (k *lastSeen) store(a store.Request, sentAt, answeredAt instant.Millis, v *
 	f := snapshot{
 		version: a.Version, sentAt: sentAt, limits: a.Limits, monthStarts: a.MonthStarts, cost: uint16(a.Cost),
 		use: k.rule.UseOf(v), resetAt: minute.ResetAt, releaseAt: minute.ReleaseAt, retryAt: minute.RetryAt,
-		// This assumes that Redis decided just before the answer arrived. Instants derived from it are then never too
-		// early.
+		// This assumes that Redis decided just before the answer arrived. Instants derived from it are then never too early.
 		at: v.At - max(0, answeredAt-sentAt),
 	}
 	if retryAt := v.RetryAt(); refused && retryAt != 0 { // otherwise the key's own limits refused, or the tenant's
-		// Counted from when the trip was sent, so that Redis is asked again one second after it, or at RetryAt if that is
-		// earlier.
+		// Counted from when the trip was sent, so that Redis is asked again one second after it, or at RetryAt if that is earlier.
 		f.refuseUntil = sentAt.Add(min(rememberFor, retryAt.Sub(v.At)))
 	}
 	k.put(a.Name, f)

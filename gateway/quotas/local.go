@@ -78,8 +78,7 @@ func (l *Local) save(ctx context.Context) error {
 	return nil
 }
 
-// Ready returns an error while no request can be decided. Without the saved records every tenant would start with unused
-// limits.
+// Ready returns an error while no request can be decided. Without the saved records every tenant would start with unused limits.
 func (l *Local) Ready() error {
 	if !l.loaded.Load() {
 		return errors.New("the saved quotas are not loaded yet")

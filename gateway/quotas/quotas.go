@@ -39,8 +39,7 @@ const (
 	modeMemory = "memory"
 )
 
-// ErrUndecided is returned when no decision can be made: Redis does not answer and Refuse is set, or the saved records are
-// not loaded yet.
+// ErrUndecided is returned when no decision can be made: Redis does not answer and Refuse is set, or the saved records are not loaded yet.
 var ErrUndecided = errors.New("quotas: quotas cannot be decided now")
 
 // Undecided returns figures of a tenant whose requests get ErrUndecided: nothing is admitted, and a second later it may be.
@@ -58,8 +57,7 @@ type Request = store.Call
 
 // Quotas is Local or Shared.
 type Quotas interface {
-	// Take decides on one request: it passes if the verdict grants 1. An error means that no decision could be made; it
-	// wraps ErrUndecided.
+	// Take decides on one request: it passes if the verdict grants 1. An error means that no decision could be made; it wraps ErrUndecided.
 	Take(r Request) (quota.Verdict, error)
 	// Known returns the last known figures without I/O.
 	Known(r Request) quota.Verdict

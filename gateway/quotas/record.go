@@ -4,11 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io/fs"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"petgate/shared/core/instant"
@@ -16,9 +14,7 @@ import (
 )
 
 // outageRecord is what Redis still has to get from this gateway: requests that it admitted during an outage. A file keeps
-// it over a restart. The restarted process reports it to Redis and counts it as use of its own share.
-//
-// The file is a line with the version and a checksum, and then this record in JSON.
+// it over a restart, in JSON. The restarted process reports it to Redis and counts it as use of its own share.
 type outageRecord struct {
 	Gateway    string         `json:"gateway"` // whose record it is
 	SavedAt    instant.Millis `json:"savedAt"` // by the clock of Redis; the use of the window counts from here
@@ -28,23 +24,13 @@ type outageRecord struct {
 	Left []entry `json:"left,omitempty"`
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-func recordHead(body []byte) string {
-	return fmt.Sprintf("petgate outage record 1 %08x", crc32.Checksum(body, castagnoli))
-}
-
 // readRecord returns the record in the file. Its error wraps fs.ErrNotExist if there is none.
 func readRecord(path, gateway string) (r outageRecord, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return r, err
 	}
-	head, body, _ := strings.Cut(string(text), "\n")
-	if head != recordHead([]byte(body)) {
-		return r, errors.New("it has another version, or its checksum does not match")
-	}
-	if err := json.Unmarshal([]byte(body), &r); err != nil {
+	if err := json.Unmarshal(text, &r); err != nil {
 		return r, err
 	}
 	if r.Gateway != gateway {
@@ -62,11 +48,11 @@ func (s *Shared) write(r *outageRecord) error {
 	if len(r.Unreported)+len(r.Left) == 0 {
 		return durable.Remove(path)
 	}
-	body, err := json.Marshal(r)
+	text, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	return durable.Write(path, append([]byte(recordHead(body)+"\n"), body...))
+	return durable.Write(path, text)
 }
 
 // restore loads the record from before a restart. A file that cannot be used is ignored: this process then knows nothing of

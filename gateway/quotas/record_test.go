@@ -66,8 +66,7 @@ func TestUnreportedRequestsSurviveARestart(t *testing.T) {
 	})
 }
 
-// A gateway that is killed loses the last second of its record. For a tenant that is not in the record, it then admits one more
-// request.
+// A gateway that is killed loses the last second of its record. For a tenant that is not in the record, it then admits one more request.
 func TestKilledInAnOutage(t *testing.T) {
 	files := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -121,11 +120,9 @@ func TestOutageFileThatCannotBeWritten(t *testing.T) {
 // A file that cannot be used is reported and ignored. The gateway then begins with the least share.
 func TestUnusableOutageFile(t *testing.T) {
 	for name, spoil := range map[string]func(text string) string{
-		"empty":           func(string) string { return "" },
-		"cut off":         func(text string) string { return text[:len(text)-1] },
-		"a changed digit": func(text string) string { return strings.Replace(text, `"minute":50`, `"minute":10`, 1) },
-		"a later version": func(text string) string { return strings.Replace(text, "record 1", "record 2", 1) },
-		"of gw-1":         func(text string) string { return text },
+		"empty":   func(string) string { return "" },
+		"cut off": func(text string) string { return text[:len(text)-1] },
+		"of gw-1": func(text string) string { return text },
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := t.TempDir()

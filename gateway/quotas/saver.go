@@ -22,9 +22,8 @@ type Saver interface {
 	LoadQuotas(ctx context.Context) ([]keystore.QuotaRecord, error)
 }
 
-// keepSaving saves what has changed until closing ends. What could not be saved is saved with the next second's changes. A
-// save that takes long, because an outage has very many tenants, is followed by a longer pause: it uses at most a twentieth
-// of a processor.
+// keepSaving saves what has changed until closing ends. What could not be saved is saved with the next second's changes. A save that takes
+// long, because an outage has very many tenants, is followed by a longer pause: it uses at most a twentieth of a processor.
 func keepSaving(closing context.Context, log *slog.Logger, save func() error) {
 	failing := false
 	for pause := saveEvery; wait(closing, pause); {

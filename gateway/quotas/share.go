@@ -19,11 +19,10 @@ import (
 //
 //	max(1, charged + ⌊(limit − known use) ÷ gateways⌋)
 //
-// Known use is what Redis last told, and what gateways that left have admitted. It counts until the end of its window, day or month;
-// then the share is limit ÷ gateways. Charged is what this gateway admitted in an earlier outage of the same window, day or month and
-// Redis has counted since. It is part of both the known use and the use here, and must not be counted against the tenant twice. The
-// number of gateways is that of fleet. A process that Redis has never answered has the smallest share, 1: it does not know what was
-// admitted before.
+// Known use is what Redis last told, and what gateways that left have admitted. It counts until the end of its window, day or month; then
+// the share is limit ÷ gateways. Charged is what this gateway admitted in an earlier outage of the same window, day or month and Redis has
+// counted since. It is part of both the known use and the use here, and must not be counted against the tenant twice. The number of
+// gateways is that of fleet. A process that Redis has never answered has the smallest share, 1: it does not know what was admitted before.
 //
 // Until Redis decides again, the shares of all gateways add up to at most one limit. With what Redis admitted before, every
 // window admits at most two limits. If Redis fails again before it decides, what it has charged counts at once: the shares grow,

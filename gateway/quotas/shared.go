@@ -20,8 +20,7 @@ import (
 	"petgate/shared/service"
 )
 
-// Shared decides in a Redis that all gateways share. While Redis does not answer, it decides by this gateway's share of
-// the limits.
+// Shared decides in a Redis that all gateways share. While Redis does not answer, it decides by this gateway's share of the limits.
 type Shared struct {
 	config   Config
 	metrics  *metrics

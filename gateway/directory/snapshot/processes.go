@@ -12,10 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processes lists the earlier processes of this gateway on this host, in a file next to the snapshot. The file is locked
-// while this process runs. The system releases the lock when a process ends, so the holder knows that the earlier
-// processes have ended, and changes do not wait for them. If the volume was moved to another host, the lock proves
-// nothing, so each process is listed with the boot ID of its host.
+// processes lists the earlier processes of this gateway on this host, in a file next to the snapshot. The file is locked while this process
+// runs. The system releases the lock when a process ends, so the holder knows that the earlier processes have ended, and changes do not
+// wait for them. If the volume was moved to another host, the lock proves nothing, so each process is listed with the boot ID of its host.
 type processes struct {
 	file  *os.File // nil: there is no file, or another process has locked it
 	ended []string // incarnations of processes that have ended

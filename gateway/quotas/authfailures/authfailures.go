@@ -29,11 +29,10 @@ const (
 // Guard limits failed authentications: how many well-formed but unknown tokens a client address may present in a
 // minute. An IPv6 client is identified by its /64, the smallest prefix that a network gets.
 //
-// Each address has a bucket in this process. If that bucket is empty, it refuses the attempt, which is then charged
-// nowhere. Otherwise Redis is asked: there, all gateways share one bucket for each address. Calls to Redis are limited
-// per second, over all addresses, and are made only while it answers, so a flood from many addresses costs Redis no
-// more calls than that. Its answer is remembered, and decides until the address may try again. Buckets refill evenly;
-// the limit is also the burst.
+// Each address has a bucket in this process. If that bucket is empty, it refuses the attempt, which is then charged nowhere. Otherwise
+// Redis is asked: there, all gateways share one bucket for each address. Calls to Redis are limited per second, over all addresses, and are
+// made only while it answers, so a flood from many addresses costs Redis no more calls than that. Its answer is remembered, and decides
+// until the address may try again. Buckets refill evenly; the limit is also the burst.
 //
 // A request with a valid key is never counted. All methods are safe for concurrent use.
 type Guard struct {

@@ -96,8 +96,7 @@ func (p *pair) decideByLanes(demands []store.Demand, results []store.Result) err
 	return all.Wait()
 }
 
-// step gives the same demands to Go and Lua, in one batch or by several lanes. Its error says how their verdicts or their records
-// differ.
+// step gives the same demands to Go and Lua, in one batch or by several lanes. Its error says how their verdicts or their records differ.
 func (p *pair) step(demands []store.Demand, byLanes bool) ([]store.Result, error) {
 	inGo, inLua := make([]store.Result, len(demands)), make([]store.Result, len(demands))
 	for i := range demands {
@@ -355,8 +354,7 @@ func compareClock(client redis.UniversalClient, prefix, body string, localClock 
 	return nil
 }
 
-// TestDifferential compares the Lua script on a real Redis with the rule in Go: verdicts are equal, and records are equal in
-// every byte.
+// TestDifferential compares the Lua script on a real Redis with the rule in Go: verdicts are equal, and records are equal in every byte.
 func TestDifferential(t *testing.T) {
 	t.Parallel()
 	steps := 10_000

@@ -77,10 +77,9 @@ func (*patientConn) SetDeadline(time.Time) error      { return nil }
 func (*patientConn) SetReadDeadline(time.Time) error  { return nil }
 func (*patientConn) SetWriteDeadline(time.Time) error { return nil }
 
-// SyscallConn is called each time that go-redis takes the connection out of its pool: go-redis peeks at the socket to see
-// whether Redis has closed it (internal/pool/conn_check.go). Of all system calls of a
-// batch, only this peek would involve the Go scheduler, if the net package made it. So Check peeks instead, and go-redis's own
-// peek finds nothing.
+// SyscallConn is called each time that go-redis takes the connection out of its pool: go-redis peeks at the socket to see whether Redis has
+// closed it (internal/pool/conn_check.go). Of all system calls of a batch, only this peek would involve the Go scheduler, if the net
+// package made it. So Check peeks instead, and go-redis's own peek finds nothing.
 func (c *patientConn) SyscallConn() (syscall.RawConn, error) {
 	if err := c.Conn.SetReadDeadline(time.Time{}); err != nil {
 		return nil, err

@@ -1,9 +1,8 @@
 // Package redis decides quotas in the Redis that all gateways share.
 //
-// Requests go to Redis in batches. Each server has a batcher: requests that arrive while a batch is under way form the
-// next one. All requests of one tenant in a batch become one demand,
-// whose grants they get in the order of their arrival. One script call decides the whole batch; on Redis Cluster there is one
-// call per tenant, in one pipeline.
+// Requests go to Redis in batches. Each server has a batcher: requests that arrive while a batch is under way form the next one. All
+// requests of one tenant in a batch become one demand, whose grants they get in the order of their arrival. One script call decides the
+// whole batch; on Redis Cluster there is one call per tenant, in one pipeline.
 //
 // A server is down if it was silent for the whole budget, refused a call, or cannot be dialed. The caller then decides its
 // requests without Redis, and also all later requests until a probe of the server succeeds. A slow gateway is not an

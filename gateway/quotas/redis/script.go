@@ -23,8 +23,7 @@ import (
 //go:embed take.lua
 var takeScript string
 
-// Sizes in the script's arguments and reply. A reply is the instant, a summary for each demand, and remarks on some
-// demands.
+// Sizes in the script's arguments and reply. A reply is the instant, a summary for each demand, and remarks on some demands.
 const (
 	demandBytes     = 7 * 8
 	unreportedBytes = 5 * 8

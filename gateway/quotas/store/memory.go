@@ -92,10 +92,9 @@ func (m *Memory) UseOf(v *quota.Verdict) quota.Use { return m.rule.UseOf(v) }
 // Now returns the current instant of the store's clock.
 func (m *Memory) Now() instant.Millis { return instant.Of(m.clock()) }
 
-// Dump returns the records that changed after an earlier dump, and the mark of this dump. The argument since is the mark of
-// the earlier dump; if it is 0, Dump returns all records. If the caller could not save a dump, it passes the earlier mark
-// again. Dump also drops records whose day and window are over. It locks one shard at a time, so decisions continue
-// meanwhile.
+// Dump returns the records that changed after an earlier dump, and the mark of this dump. The argument since is the mark of the earlier
+// dump; if it is 0, Dump returns all records. If the caller could not save a dump, it passes the earlier mark again. Dump also drops
+// records whose day and window are over. It locks one shard at a time, so decisions continue meanwhile.
 func (m *Memory) Dump(since uint64) (changed []keystore.QuotaRecord, mark uint64) {
 	now := m.Now()
 	mark = m.era.Add(1) - 1 // first: what changes after its shard was dumped has a later mark

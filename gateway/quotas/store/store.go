@@ -1,5 +1,4 @@
-// Package store holds quota records and decides on them. Memory keeps them in this process; package redis keeps them in
-// Redis.
+// Package store holds quota records and decides on them. Memory keeps them in this process; package redis keeps them in Redis.
 package store
 
 import (
