@@ -83,7 +83,7 @@ func report(u quota.Usage) *operate.PolicyUse {
 var errUnknownTenant = errors.New("this gateway does not know the tenant")
 
 // peek reads the terms of a tenant, and how much of its limits it has used. If a key of the tenant is given, also how much of the key's own
-// limits is used. It charges nothing. cost is of the request that is asked for.
+// limits is used. It charges nothing. cost is that of the request in question.
 func (g *gateway) peek(ctx context.Context, tenant id.Tenant, key id.Key, cost int64) (terms directory.Terms, used quota.Verdict, err error) {
 	terms, isKnown := g.keys.Terms(tenant)
 	if !isKnown {

@@ -173,8 +173,7 @@ func (g *gateway) openStores(ctx context.Context, end context.CancelFunc, addres
 	return nil
 }
 
-// openStore opens a pool of connections to a database. It connects when it is asked for the first time. A pool of its own keeps what it
-// serves from delaying others.
+// openStore opens a pool of connections to a database. It connects when it is asked for the first time. Each use has a pool of its own, so that none delays another.
 func (g *gateway) openStore(url service.Secret, connections int) (*keystore.Store, error) {
 	db, err := database.Open(string(url))
 	if err != nil {
@@ -188,7 +187,7 @@ func (g *gateway) openStore(url service.Secret, connections int) (*keystore.Stor
 	return keystore.New(db, nil, nil, g.self), nil
 }
 
-// signOff signs off, and hands the requests that Redis has not got to the other gateways.
+// signOff signs off, and hands what Redis has not got yet to the other gateways.
 func (g *gateway) signOff() {
 	if shared, ok := g.limits.(*quotas.Shared); ok {
 		shared.Leave(g.keys.SignOff)
@@ -312,7 +311,7 @@ func reachable(address net.Addr) string {
 	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 }
 
-// apart describes the problem that several gateways keep quotas in process.
+// apart describes the problem of several gateways that each keep quotas in process.
 func apart(gateways int) string {
 	return fmt.Sprintf("%d gateways are registered and this one keeps quotas in process: a tenant may use its whole limit at each; "+
 		"set REDIS_URL to one Redis for all", gateways)

@@ -133,7 +133,7 @@ func readArguments[A any](r *http.Request, given url.Values, arguments A) (A, er
 	return into.Interface().(A), nil
 }
 
-// whenEmptied says what it means that somebody has emptied a field of a key's terms: an argument and its value.
+// whenEmptied has the argument and the value that an emptied field of a key's terms stands for.
 var whenEmptied = map[string][2]string{
 	"expires": {"noExpires", "true"}, "allow": {"allowAny", "true"}, "minute": {"minute", "none"}, "day": {"day", "none"}, "scopes": {"scopes", ""},
 }

@@ -31,7 +31,7 @@ type overviewPage struct {
 
 const (
 	eventsShown = 8
-	eventsRead  = 50 // some of which are only those of the console's own sessions
+	eventsRead  = 50 // more than are shown, because those of the console's sessions are left out
 	tenantsTop  = 10
 	// endsWithin is how long before a key ends the overview names it.
 	endsWithin = 14 * day

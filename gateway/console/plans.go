@@ -13,7 +13,7 @@ import (
 type plansPage struct {
 	List   list
 	Names  []string
-	Unused []string // of these: no tenant has them
+	Unused []string // those of Names that no tenant has
 }
 
 func (c *Console) showPlans(w http.ResponseWriter, r *http.Request, v *visit) error {

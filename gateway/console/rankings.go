@@ -122,7 +122,7 @@ type rankingLists struct {
 	Chosen    string // the name of the period
 	IsPending bool   // they are still being read
 	Problem   string // may be empty
-	Outcome   string // the only one of Refused; empty: all
+	Outcome   string // the only one that Refused shows; empty: all
 
 	Busiest, Nearest, Refused list
 }

@@ -22,7 +22,7 @@ type visit struct {
 	store    *keystore.Store  // its events name the session's person
 	operator operate.Operator // of the store
 	note     *note            // what the form before has changed; nil: nothing
-	hasLeft  func() bool      // whether the browser waits no longer
+	hasLeft  func() bool      // whether the browser has gone
 	form     string           // the path of the page with the form that was sent; empty: none was
 }
 
@@ -167,7 +167,7 @@ func (c *Console) withoutSession(serve func(http.ResponseWriter, *http.Request) 
 
 func isRead(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
-// hasLeft reports whether the browser waits no longer for the response.
+// hasLeft reports whether the browser has gone without waiting for the response.
 func hasLeft(r *http.Request) bool { return errors.Is(r.Context().Err(), context.Canceled) }
 
 // toLogin answers a request without an open session. The script gets an error: it would take the login page for figures.

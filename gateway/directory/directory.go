@@ -260,7 +260,7 @@ func (d *Directory) Ready() error {
 	return nil
 }
 
-// failingMax is how long a database that is available may not be followed.
+// failingMax is how long the gateway stays ready when an available database cannot be followed.
 const failingMax = 5 * time.Second
 
 func (d *Directory) isFailing() bool {

@@ -175,7 +175,7 @@ func (d *Directory) load(ctx context.Context) error {
 		d.seen.Store(&f.registeredAt)
 	}
 	d.loaded(next)
-	// Before the heartbeat that confirms the load: this process may be killed at any moment, and has to start without the database then.
+	// The snapshot comes before the heartbeat that confirms the load: if this process is killed, the next one may start without the database.
 	if d.takeSnapshot() != nil {
 		_ = d.snapshot.Remove() // it lacks what was loaded; confirmable tries again
 	}
@@ -208,8 +208,8 @@ func (d *Directory) tail(ctx context.Context) (int, error) {
 			int64(events[i].ID), "error", events[i].Err)
 		return 0, d.load(ctx)
 	}
-	// Earlier events may have come with rows that the restore has undone, so no event of their own brings these back. The database still
-	// has all that this process has confirmed, so it has lost no refusal.
+	// Earlier events may have come with rows that the restore has undone, and no event will say so. The database still has all that this
+	// process has confirmed, so it has lost no refusal.
 	if slices.ContainsFunc(events, func(e keystore.EventRow) bool { return e.Kind == keystore.Restored }) {
 		return 0, d.load(ctx)
 	}

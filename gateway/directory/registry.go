@@ -58,7 +58,7 @@ func (d *Directory) register(ctx context.Context) error {
 }
 
 // yield waits until no other process that has this gateway's ID sends heartbeats, but for those that have certainly ended. If one still
-// does after yieldFor, it keeps the ID. A process that was registered before only registers again.
+// does after yieldFor, it keeps the ID. A process that has registered before does not wait.
 func (d *Directory) yield(ctx context.Context, self keystore.Registration) error {
 	for began := time.Now(); self.Generation == 0; time.Sleep(pollEvery / 4) {
 		all, err := d.store.Gateways(ctx)

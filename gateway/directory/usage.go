@@ -62,7 +62,7 @@ type usage struct {
 	live live
 }
 
-// unstored is what a process has counted and the database may not have. The file has it too, so its fields are exported.
+// unstored is what a process has counted and the database perhaps lacks. The file has it too, so its fields are exported.
 type unstored struct {
 	Rows     map[keystore.UsageRow]usageSum // the keys have no numbers
 	Minutes  map[minutesSlot]*[60]int64

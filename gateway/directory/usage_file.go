@@ -29,7 +29,7 @@ type usageFile struct {
 	complaints rate.Sometimes
 }
 
-// leftUsage is what a process has counted and the database may not have.
+// leftUsage is what a process has counted and the database perhaps lacks.
 type leftUsage struct {
 	Process  keystore.Registration
 	Unstored unstored

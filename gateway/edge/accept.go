@@ -90,7 +90,7 @@ func (c *claims) take(q *http1.Request) (r refusal) {
 }
 
 // add adds a claim, and reports whether it is the first one of its kind. Lists in several lines are one list (RFC 9110, section 5.3): a proxy
-// may add its line after the client's. Of other claims, two are none.
+// may add its line after the client's. Of any other claim, two values count as none.
 func (c *claims) add(k kind, value []byte) (isFirst bool) {
 	claim, bit := &c.values[k-authorization], uint8(1)<<(k-authorization)
 	isFirst = c.seen&bit == 0

@@ -44,7 +44,7 @@ func (e *Edge) authenticate(x *exchange) refusal {
 	return e.judge(x)
 }
 
-// again refuses a key that has ended, or may not call any more, while its request waited: what an operator's command has confirmed holds
+// again refuses a key that ended, or lost the right to call, while its request waited: what an operator's command has confirmed holds
 // also for requests that have begun.
 func (e *Edge) again(x *exchange) refusal {
 	x.hasKey = false

@@ -150,7 +150,7 @@ func (x *exchange) describeLimits() (wait int64) {
 	v := &x.verdict
 	banned := max(x.limited.Ban.EndsAt.Sub(x.now), 0)
 	var all [quota.Policies + 1]policy // set in place: copies would cost as much as the rest
-	// The policy that refuses. If none does, the one with the fewest units remaining: of two, the tenant's, and the longer one.
+	// The policy that refuses. If none does, the one with the fewest units remaining; of equals, the tenant's before the key's, and the longer.
 	var tight *policy
 	shown, least, refuses := 0, int64(math.MaxInt64), v.Violated()
 	for p := range quota.None {
@@ -198,7 +198,7 @@ func (x *exchange) describeAddress() (wait int64) {
 	return max(1, seconds(all[0].release))
 }
 
-// items are the names of policies as items of a list, after another one.
+// items are the names of policies as items of a list, with the comma before them.
 var items = func() (items [quota.Policies]string) {
 	for p := range quota.None {
 		items[p] = `, "` + p.String() + `"`
@@ -208,7 +208,7 @@ var items = func() (items [quota.Policies]string) {
 
 // policy is a limit as responses show it.
 type policy struct {
-	item   string // its name as an item of a list, after another one
+	item   string // one of items
 	window int64  // its length in seconds
 
 	limit, used, remaining int64
@@ -257,7 +257,7 @@ func (x *exchange) describe(all []policy, tight *policy) {
 	x.limited.Policy, x.limited.Limit, x.limited.Used, x.limited.ResetAt = name, tight.limit, tight.used, resetAt
 }
 
-// addList adds a field whose items were appended to x.text. Nothing is before the first item.
+// addList adds a field whose items were appended to x.text, without the comma before the first one.
 func (x *exchange) addList(name, text []byte) {
 	x.Response.Add(name, text[len(x.text)+len(", "):])
 	x.text = text

@@ -53,7 +53,7 @@ type paths struct {
 	// router has the other paths with whole segments for parameters, without the slash at their end. A handler only stores the group of the
 	// path. The router's own responses (redirects, OPTIONS, 405 in plain text) are not used.
 	router *router.Router
-	sorted []*route // the others, as api.Pattern.Compare has them: the first that has a path is the one that serves it
+	sorted []*route // the others, in the order of api.Pattern.Compare: the first one that matches a path serves it
 }
 
 // group is what the router finds. It is only where the search begins: fasthttp's router knows no parameter that is a part of a segment, and
@@ -160,8 +160,8 @@ const foundGroup = "group"
 // carriers take a group from a handler to the caller.
 var carriers = sync.Pool{New: func() any { return new(fasthttp.RequestCtx) }}
 
-// find returns the route of a request, or nil. The path is matched byte for byte as it was sent. A path that is another operation's
-// after an upstream has decoded it is no operation's: the upstream could carry out one that the key may not call.
+// find returns the route of a request, or nil. The path is matched byte for byte as it was sent. If the
+// decoded path belongs to another operation, there is none: the upstream could carry out an operation that the key may not call.
 func (r *routes) find(method, path []byte) *route {
 	found := r.match(method, path)
 	if isAmbiguous(path) {

@@ -9,7 +9,7 @@ import (
 	"petgate/shared/core/instant"
 )
 
-// An exchange is the source of the upstream's request, and the rest of the client's response. With both, bodies of more than
+// An exchange is both an upstream.Source, for the request, and a front.Rest, for the response. So bodies of more than
 // http1.PartBytesMax pass through in parts: the gateway reads the next part when it has written the last one.
 
 // Head implements upstream.Source.
@@ -18,7 +18,7 @@ func (x *exchange) Head(host string) []byte {
 	return x.sent
 }
 
-// More implements upstream.Source. It fails if the key may not call any more: so the upstream does not get the end of the request. It runs
+// More implements upstream.Source. It fails if the key has lost the right to call: the upstream must not get the end of the request. It runs
 // beside the response, and changes nothing that the response reads.
 func (x *exchange) More() (part []byte, err error) {
 	defer func() {
@@ -94,7 +94,7 @@ func (x *exchange) End() {
 	x.edge.conclude(x)
 }
 
-// standing returns why the key of a request that is under way may not call any more. Unlike again, it changes nothing.
+// standing returns why the key of a request that is under way has lost the right to call. Unlike again, it changes nothing.
 func (e *Edge) standing(x *exchange) refusal {
 	if x.isOpen {
 		return refusal{}

@@ -16,7 +16,7 @@ import (
 type Call struct {
 	Request http1.Request
 	Body    http1.Body // of the request; the rest of a large one may be still to come (see Conn.ReadBody)
-	Err     error      // why the request cannot be read, as far as it was; nil: it was read
+	Err     error      // why the request was not read whole; nil: it was
 	At      time.Time  // when it was read
 	Conn    *Conn
 

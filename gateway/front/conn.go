@@ -68,8 +68,7 @@ func (h *heldConn) Close() error {
 	return err
 }
 
-// Lingers gives back the connection's place: connections that are refused and linger must not cause that others are refused. Package
-// http1 calls it.
+// Lingers gives back the connection's place: refused connections that linger must not take the places of others. Package http1 calls it.
 func (c *Conn) Lingers() {
 	c.held.leaving.Do(func() {
 		s := c.server

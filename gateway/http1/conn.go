@@ -241,7 +241,7 @@ func (c *Conn) ReadPart(b *Body) error {
 	return err
 }
 
-// StopReading ends ReadPart, and no more requests are read. Another goroutine than that of ReadPart calls it.
+// StopReading ends ReadPart, and no more requests are read. It is for another goroutine than ReadPart's.
 func (c *Conn) StopReading() {
 	c.move(serving, ending)
 	_ = c.Conn.SetReadDeadline(time.Unix(1, 0))
@@ -273,7 +273,7 @@ func (c *Conn) finishBy(now time.Time, timeout time.Duration) {
 	_ = c.Conn.SetReadDeadline(now.Add(timeout)) // if the connection is closed, the read fails too
 }
 
-// Continue gives the client as long for the next part of a response as it had for the whole.
+// Continue gives the client the whole write timeout again, for the next part of a response.
 func (c *Conn) Continue() { c.now = time.Now() }
 
 // Write writes a response, or a part of it.

@@ -70,7 +70,7 @@ type fields struct {
 	framing
 }
 
-// framing is the part of the fields without slices. To clear it costs little.
+// framing is the part of the fields without slices, so clearing it is cheap.
 type framing struct {
 	closes      bool // Connection: close
 	keepsAlive  bool // Connection: keep-alive

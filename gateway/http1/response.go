@@ -106,7 +106,7 @@ func (r *Reader) readContent(p *Response, l *Limits, isHead bool) error {
 	b := &p.Body
 	switch {
 	case isHead || p.Status == 204 || p.Status == 304:
-		// Some upstreams send the content that such a head announces. It may come later than the next request.
+		// Some upstreams send the content that such a head announces. It may arrive after the next request was sent.
 		p.IsReusable = p.IsReusable && p.length <= 0 && !p.isChunked
 	case p.length > int64(l.BodyBytesMax):
 		return errBodyTooLarge

@@ -2,8 +2,8 @@
 // programs that read text. Everything is made from the API's document, whatever it has: what it lacks is left out, or made up from its
 // schemas. The portal does no I/O and serves nothing: it returns bytes, and package edge sends them.
 //
-// A page is written when it is asked for the first time. The pages of a document with thousands of schemas have hundreds of megabytes, so a
-// gateway would serve late and keep what nobody reads.
+// A page is written at its first request. The pages of a document with thousands of schemas have hundreds of megabytes: written at the
+// start, they would delay the gateway, and most would never be read.
 //
 // The page is complete without its script. The script adds a place to try the operations. It keeps the key in one variable,
 // and calls nothing but the API from which the page came. All references are relative, so that the page also works behind a

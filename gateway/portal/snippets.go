@@ -24,7 +24,7 @@ func snippets(o *operation, samples any) []snippet {
 	}
 	var own []struct{ Lang, Source string }
 	if text, err := json.Marshal(samples); err == nil {
-		_ = json.Unmarshal(text, &own) // what is written otherwise is not shown
+		_ = json.Unmarshal(text, &own) // samples in another form are not shown
 	}
 	for i := range all {
 		var text strings.Builder

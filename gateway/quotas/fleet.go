@@ -80,7 +80,7 @@ func (s *Shared) followLeavers(ctx context.Context) {
 	s.redis.Resume()
 }
 
-// decides asks Redis whether it decides: a gateway without requests may not have noticed an outage.
+// decides reports whether Redis decides. It asks Redis, because a gateway without requests may not have noticed an outage.
 func (s *Shared) decides(ctx context.Context) bool {
 	for n := range *s.fleet.left.Load() {
 		_, err := s.peek(ctx, store.Request{Name: n})

@@ -36,7 +36,7 @@ type snapshot struct {
 	monthStarts uint8
 	cost        uint16
 	use         quota.Use
-	resetAt     instant.Millis // of the minute, as the next ones
+	resetAt     instant.Millis // of the minute, like the two below
 	releaseAt   instant.Millis
 	retryAt     instant.Millis
 }
@@ -76,7 +76,7 @@ func (k *lastSeen) store(a store.Request, sentAt, answeredAt instant.Millis, v *
 		// This assumes that Redis decided just before the answer arrived. Instants derived from it are then never too early.
 		at: v.At - max(0, answeredAt-sentAt),
 	}
-	if retryAt := v.RetryAt(); refused && retryAt != 0 { // otherwise the key's own limits refused, or the tenant's
+	if retryAt := v.RetryAt(); refused && retryAt != 0 { // otherwise this record admits, and the other of key and tenant refused
 		// Counted from when the trip was sent, so that Redis is asked again one second after it, or at RetryAt if that is earlier.
 		f.refuseUntil = sentAt.Add(min(rememberFor, retryAt.Sub(v.At)))
 	}

@@ -8,8 +8,8 @@ import (
 	"petgate/shared/sharded"
 )
 
-// Shares counts what each tenant holds of one thing. A tenant may hold all but the last tenth, which is for tenants that hold less than an
-// equal share: of those that hold something, and one more. The methods are safe for concurrent use.
+// Shares counts what each tenant holds of one thing. The last tenth is for tenants that hold less than an equal share: the
+// whole divided among the tenants that hold something and one more. The methods are safe for concurrent use.
 type Shares struct {
 	max            int64
 	total, tenants atomic.Int64

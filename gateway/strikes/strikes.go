@@ -67,7 +67,7 @@ type Refusal struct {
 // Refused records a refusal. Promised is the instant at which its Retry-After ends. It must not be called if strikes are not counted.
 func (s *Strikes) Refused(r Refusal) ban.Outcome {
 	from := caller{r.Key, r.Address}
-	if r.On == nil { // it tells as little of the client as one that closes now
+	if r.On == nil { // treated as a connection that closes now
 		r.On = s.NewConnection()
 		defer r.On.Closed()
 	}

@@ -36,9 +36,9 @@ type host struct {
 	pool             *Pool
 
 	inFlight int                   // requests; slots.mu guards it
-	failures atomic.Int64          // in a row, and not counted by an ejection yet
+	failures atomic.Int64          // in a row, since the last ejection
 	outUntil atomic.Int64          // Unix ms, by the machine's clock: until then others are preferred; or untilChecked
-	trouble  atomic.Pointer[error] // why requests fail: a 401, its certificate, or as many failures as eject it; nil: none
+	trouble  atomic.Pointer[error] // why requests fail: a 401, a bad certificate, or the failure that ejected it; nil: they do not
 	logs     rate.Sometimes
 
 	open, failed, ejections, checkFailures atomic.Int64 // for Stats

@@ -71,7 +71,7 @@ type Request struct {
 type Source interface {
 	// Head returns the head for an instance with this Host, and a short body.
 	Head(host string) []byte
-	// More returns the next part of a long body, or io.EOF after the last one. Another goroutine than that of Send calls it.
+	// More returns the next part of a long body, or io.EOF after the last one. It is called in another goroutine than Send.
 	More() ([]byte, error)
 	// Stop ends More, also if it waits.
 	Stop()

@@ -91,8 +91,8 @@ func (p *Pool) move(r *Request, tried uint64) (moved bool) {
 	return moved
 }
 
-// take takes a slot at the best instance that has one and was not tried yet. Instances that requests have ejected may hang, so they do
-// not get what is too much for the others.
+// take takes a slot at the best instance that has one and was not tried yet. Instances that requests have ejected may hang: they
+// do not get a request only because the others are full.
 func (p *Pool) take(r *Request, tried uint64) bool {
 	now := r.At.UnixMilli()
 	for h := p.pick(tried, now); h != nil; h = p.pick(tried, now) {

@@ -12,12 +12,12 @@ const (
 	// lookEvery is how often a gateway without requests looks whether a server has lost its counts. A flood of refused requests asks
 	// Redis about once a second, so such a gateway need not look.
 	lookEvery = 1100 * time.Millisecond
-	// remindEvery is how often a gateway tells a server everything, at most. If that takes long, the pause is longer: a server that evicts
-	// records loses some again and again.
+	// remindEvery is how often a gateway tells a server everything, at most. If that takes long, the pause is longer, because a server that
+	// evicts records needs it again and again.
 	remindEvery = time.Second
 )
 
-// known is a tenant of which the server has use, by the last batch.
+// known is a record whose use the server had after the last batch.
 type known struct {
 	request store.Request // no tenant: none
 	day     int64         // the first one after that of the use
