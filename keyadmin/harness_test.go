@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
+	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
 
@@ -63,34 +63,11 @@ func newShell(t *testing.T, url string) *shell {
 	}
 }
 
-// migrated is the file of a migrated SQLite database. Its copies save all migrations but the first.
-var migrated struct {
-	sync.Mutex
-	file []byte
-}
-
 // newMigrated is newShell on a new database, which it migrates.
 func newMigrated(t *testing.T, url string) *shell {
 	t.Helper()
 	s := newShell(t, url)
-	path, isSQLite := strings.CutPrefix(url, "sqlite:")
-	if !isSQLite {
-		s.ok("migrate")
-		s.record.Reset()
-		return s
-	}
-	migrated.Lock()
-	defer migrated.Unlock()
-	if migrated.file == nil {
-		s.ok("migrate")
-		s.record.Reset()
-		s.now = s.now.Add(-time.Second)
-		var err error
-		if migrated.file, err = os.ReadFile(path); err != nil {
-			t.Fatal(err)
-		}
-	}
-	must.Do(t, os.WriteFile(path, migrated.file, 0o600))
+	testkit.Open(t, url, keystore.Migrations)
 	s.now = s.now.Add(time.Second)
 	return s
 }
@@ -234,10 +211,7 @@ func (s *shell) golden(name string) {
 // open opens the shell's database as another program would.
 func (s *shell) open() *database.DB {
 	s.t.Helper()
-	db, err := database.Open(strings.TrimPrefix(s.env[0], "DATABASE_URL="))
-	must.Do(s.t, err)
-	s.t.Cleanup(func() { db.Close() })
-	return db
+	return testkit.Open(s.t, strings.TrimPrefix(s.env[0], "DATABASE_URL="))
 }
 
 func (s *shell) store() *keystore.Store {

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"petgate/shared/core/id"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 	"petgate/shared/testkit"
@@ -32,21 +31,13 @@ func TestTable(t *testing.T) {
 func TestReadToken(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken pipe")
-	for _, c := range []struct {
-		name, stdin, want string
-	}{
-		{"a line", "token\n", "token"},
-		{"no newline", "token", "token"},
-		{"Windows", "token\r\n", "token"},
-		{"pasted", "\n\n \t token \t\nrest\n", "token"},
-		{"nothing", "", ""},
-		{"blank", " \n\t\n", ""},
-		{"endless", strings.Repeat("x", 10*tokenBytesMax), strings.Repeat("x", tokenBytesMax)},
+	for stdin, want := range map[string]string{
+		"token\n": "token", "token": "token", "token\r\n": "token", "\n\n \t token \t\nrest\n": "token", "": "", " \n\t\n": "",
+		strings.Repeat("x", 10*tokenBytesMax): strings.Repeat("x", tokenBytesMax),
 	} {
-		a := &app{stdio: stdio{In: strings.NewReader(c.stdin)}}
-		got, err := a.token()
-		if string(got) != c.want || (err == nil) != (c.want != "") {
-			t.Errorf("%s: token = %q, %v", c.name, got, err)
+		a := &app{stdio: stdio{In: strings.NewReader(stdin)}}
+		if got, err := a.token(); string(got) != want || (err == nil) != (want != "") {
+			t.Errorf("%.20q: token = %.20q, %v", stdin, got, err)
 		}
 	}
 	a := &app{stdio: stdio{In: iotest.ErrReader(broken)}}
@@ -76,34 +67,22 @@ type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
-// crowded fills a database with what makes tables wide, and returns a key.
-func crowded(s *shell) (key string) {
-	s.t.Helper()
-	s.ok("tenant", "create", "acme")
-	s.ok("tenant", "create", "a tenant with a long name and many words in it", "--plan", "enterprise", "--minute", "1000000", "--day", "1000000000")
-	s.ok("key", "create", "acme", "--name", "ci", "--expires", "90d", "--allow", "203.0.113.0/24", "--allow", "2001:db8::/32")
-	key = keyID(s, "acme")
-	s.ok("key", "create", "a tenant with a long name and many words in it", "--name", "one-word-without-any-space-that-is-as-long-as-names-may-become")
-	s.ok("key", "rotate", key, "--grace", "36h")
-	s.ok("ban", "add", key, "--for", "1h", "--reason", "it scrapes all pets, and its owner does not answer", "--yes")
-	k := must.Get[id.Key](s.t)(id.ParseKey(key))
-	store := s.store()
-	_, err := store.ReportLost(s.t.Context(), []keystore.LostRefusal{{Kind: keystore.LostRevocation, Tenant: tenantID(s, "acme"), Key: k, At: 1}})
-	must.Do(s.t, err)
-	s.gateway(store, "gw-1.eu-central.example.com", "10.0.0.5:9090")
-	return key
-}
-
-// Tables fit the terminal. Without a terminal they have their own width.
+// Tables fit the terminal, and each knows what it leaves out. Without a terminal they have their own width.
 func TestWidths(t *testing.T) {
 	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
-	key := crowded(s)
+	s.ok("tenant", "create", "a tenant with a long name")
+	s.ok("key", "create", "a tenant with a long name", "--name", "one-word-without-any-space-that-is-as-long-as-names-may-become")
+	key := keyID(s, "a tenant with a long name")
+	s.ok("ban", "add", key, "--for", "1h", "--reason", "it scrapes all pets, and its owner does not answer", "--yes")
+	store := s.store()
+	must.Get[keystore.Change](t)(store.ReportLost(t.Context(), []keystore.LostRefusal{{Kind: keystore.LostSuspension, Tenant: tenantID(s, "a tenant with a long name")}}))
+	s.gateway(store, "gw-1.example.com", "10.0.0.5:9090")
 	s.terminal = true
-	for _, s.width = range []int{80, 120, 60} { // at 60, every table has to be narrowed
+	for _, s.width = range []int{80, 40} { // at 40, every table has to be narrowed
 		for _, command := range []string{
-			"tenant list", "tenant show acme", "plan list", "key list", "key show " + key, "ban list", "usage show acme", "audit", "gateway list",
-			"gateway lost", "doctor", "usage top", "operator list",
+			"tenant list", "plan list", "key list", "key show " + key, "ban list", "usage show ten", "audit", "gateway list", "gateway lost", "doctor",
+			"usage top", "operator list",
 		} {
 			for text := range strings.Lines(s.keyadmin(strings.Fields(command)...).stdout) {
 				if text = strings.TrimSuffix(text, "\n"); textWidth(text) > s.width {
@@ -112,14 +91,11 @@ func TestWidths(t *testing.T) {
 			}
 		}
 	}
-	s.terminal = false
-	if got := s.keyadmin("tenant", "list").stdout; !strings.Contains(got, "CREATED") {
-		t.Errorf("without a terminal, the table depends on the width:\n%s", got)
-	}
-	s.terminal, s.width = true, 200
-	s.env = append(s.env[:2:2], "COLUMNS=60")
-	if got := s.keyadmin("tenant", "list").stdout; strings.Contains(got, "CREATED") {
-		t.Errorf("COLUMNS=60 makes the table no narrower:\n%s", got)
+	s.width, s.env = 200, append(s.env[:2:2], "COLUMNS=60")
+	for _, s.terminal = range []bool{true, false} {
+		if got := s.keyadmin("tenant", "list").stdout; strings.Contains(got, "CREATED") == s.terminal {
+			t.Errorf("with COLUMNS=60, on a terminal: %t:\n%s", s.terminal, got)
+		}
 	}
 }
 

@@ -78,12 +78,10 @@ func TestRestoreOfALaterVersion(t *testing.T) {
 	db := from.open()
 	must.Get[sql.Result](t)(db.Exec("INSERT INTO " + keystore.Migrations.Table + " (version_id, is_applied) VALUES (999, true)"))
 	path := filepath.Join(t.TempDir(), "backup")
-	if err := writeFile(path, func(file *os.File) error {
+	must.Do(t, writeFile(path, func(file *os.File) error {
 		_, err := keystore.New(db, nil, nil, "ada").WriteBackup(t.Context(), file, nil)
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	s := newShell(t, testkit.Postgres(t))
 	for _, flags := range [][]string{{"--dry-run"}, {}} {
 		s.want(exitFailed, "schema 999", append([]string{"restore", path}, flags...)...)
@@ -136,7 +134,6 @@ func TestRestoreOfAnotherInstallation(t *testing.T) {
 	}
 }
 
-// Another application's database, and tables of another version, are left alone.
 func TestBackupWithAKey(t *testing.T) {
 	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
@@ -153,6 +150,7 @@ func TestBackupWithAKey(t *testing.T) {
 	s.want(exitFailed, "it was not written with this key, or it was changed since", "restore", path, "--key-file", key+"2")
 }
 
+// Another application's database, and tables of another version, are left alone.
 func TestRestoreRefuses(t *testing.T) {
 	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"database/sql"
 	"fmt"
 	"html"
 	"maps"
@@ -106,16 +107,12 @@ func TestKeyPageByState(t *testing.T) {
 	}
 	revoked, expired, disabled := create(), create(), create()
 	_, _, err := s.operator.RevokeKey(t.Context(), revoked.ID)
-	if err == nil {
-		_, _, err = s.operator.DisableKey(t.Context(), disabled.ID)
-	}
-	if err == nil {
-		_, _, _, err = s.operator.RotateKey(t.Context(), keys[1].ID, instant.Of(time.Now()).Add(time.Hour))
-	}
-	if err == nil {
-		_, err = s.migrated().Exec("UPDATE tenant_keys SET expires_at = 1 WHERE id = $1", expired.ID)
-	}
 	must.Do(t, err)
+	_, _, err = s.operator.DisableKey(t.Context(), disabled.ID)
+	must.Do(t, err)
+	_, _, _, err = s.operator.RotateKey(t.Context(), keys[1].ID, instant.Of(time.Now()).Add(time.Hour))
+	must.Do(t, err)
+	must.Get[sql.Result](t)(s.migrated().Exec("UPDATE tenant_keys SET expires_at = 1 WHERE id = $1", expired.ID))
 	b, reader := s.signIn(keystore.ConsoleInvitation{}), s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
 	for state, test := range map[string]struct {
 		key   keystore.Key
@@ -151,8 +148,6 @@ func TestReadOnly(t *testing.T) {
 	bare, _, err := s.operator.CreateTenant(t.Context(), keystore.TenantSpec{Name: "bare", Plan: "enterprise"})
 	must.Do(t, err)
 	for _, path := range []string{"/console/tenants/" + bare.ID.String(), "/console/tenants?search=nothing", "/console/plans", "/console/bans"} {
-		if _, _, page := s.send(s.signIn(keystore.ConsoleInvitation{ReadOnly: true}), "GET", path, ""); strings.Contains(page, "below") {
-			t.Errorf("%s: a read-only session reads %q", path, page[strings.Index(page, "below")-40:])
-		}
+		s.wants(s.signIn(keystore.ConsoleInvitation{ReadOnly: true}), path, 200, "!above")
 	}
 }

@@ -339,14 +339,13 @@ func TestDeprecated(t *testing.T) {
 		}})
 	}))
 	t.Cleanup(about.Close)
-	mute := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
+	mute := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0")) // it accepts, and says nothing
 	t.Cleanup(func() { mute.Close() })
-	var r keystore.Registration
-	for name, address := range map[string]string{"gw-1": mute.Addr().String(), "gw-2": mute.Addr().String(), "gw-3": mute.Addr().String(), "gw-8": about.Listener.Addr().String()} {
-		r = keystore.Registration{ID: name, Incarnation: "a", AdminAddress: address}
-		r.Generation = must.Get[int64](t)(s.store.Register(t.Context(), r, nil))
-	}
-	must.Get[sql.Result](t)(s.db.Exec("UPDATE gateways SET seen_at = seen_at - 600000 WHERE id <> 'gw-8'"))
+	r := keystore.Registration{ID: "gw-1", Incarnation: "a", AdminAddress: mute.Addr().String()}
+	must.Get[int64](t)(s.store.Register(t.Context(), r, nil))
+	must.Get[sql.Result](t)(s.db.Exec("UPDATE gateways SET seen_at = seen_at - 600000"))
+	r.ID, r.AdminAddress = "gw-8", about.Listener.Addr().String()
+	r.Generation = must.Get[int64](t)(s.store.Register(t.Context(), r, nil))
 	s.want(200, "[]", "GET /usage/deprecated", "")
 	hour := instant.Of(s.now).Truncate(time.Hour)
 	must.Do(t, s.store.AddUsage(t.Context(), r, 1, []keystore.UsageRow{

@@ -122,12 +122,7 @@ func TestOwnPrefix(t *testing.T) {
 	for _, document := range []*api.API{api.Pets(), large(t, 60, 70, false)} {
 		a, err := api.LoadWith("prefixed", document.Source(), "/own/part")
 		must.Do(t, err)
-		p := portal.New(portal.Config{API: a})
-		list := p.Pages(plans)
-		all := map[string]portal.Page{}
-		for _, one := range list {
-			all[one.Path] = one
-		}
+		all := pages(t, portal.Config{API: a})
 		checkPages(t, a, all)
 		if page := string(all["/own/part/docs"].Content().Body); !strings.Contains(page, `data-root="../../" data-quota="/own/part/quota"`) {
 			t.Error("the page does not refer to the root of the API")
@@ -293,15 +288,6 @@ func FuzzDocument(f *testing.F) {
 		if err != nil {
 			return // the document is refused
 		}
-		p := portal.New(portal.Config{API: a})
-		all := p.Pages(plans)
-		byPath := map[string]portal.Page{}
-		for _, one := range all {
-			byPath[one.Path] = one
-		}
-		if len(byPath) != len(all) {
-			t.Fatal("two pages have the same path")
-		}
-		checkPages(t, a, byPath)
+		checkPages(t, a, pages(t, portal.Config{API: a}))
 	}))
 }
