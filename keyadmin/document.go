@@ -110,7 +110,7 @@ type documentWriter struct {
 	any     bool             // whether a tenant was written
 }
 
-// documentRows is how many tenants and keys are written at once, and the other keys of the last tenant.
+// documentRows is how many tenants and keys are written at once; a tenant is always written with all its keys.
 const documentRows = 1000
 
 func (d *documentWriter) plans(plans []keystore.Plan) error {

@@ -52,7 +52,7 @@ func (t table) write(w *bytes.Buffer, width int) {
 // legibleWidth is the width below which a column is narrowed only when no other column can be left out.
 const legibleWidth = 14
 
-// fit returns the table as it fits a width, and the columns that it leaves out until the others are legible. A width of 0 has no limit.
+// fit leaves out columns until the others are legible in a width. It returns the rest of the table, and what it left out. 0: no limit.
 func (t table) fit(width int) (fitting table, omitted []string) {
 	if natural, _ := t.sizes(); width == 0 || t.head == nil || total(natural) <= width {
 		return t, nil

@@ -142,7 +142,7 @@ func (w *watch) read(ctx context.Context) error {
 func (w *watch) readNames(ctx context.Context, tenants []topTenant) error {
 	ids := make([]id.Tenant, len(tenants))
 	for i, t := range tenants {
-		ids[i], _ = id.ParseTenant(t.TenantID) // a gateway that sends something else has no name for it
+		ids[i], _ = id.ParseTenant(t.TenantID) // a text that is no ID gets no name
 	}
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()

@@ -114,7 +114,7 @@ func (a *app) printUsage(views []operate.UsageView, g operate.Grouping) error {
 	})
 }
 
-// showMinutes prints the attempts of a tenant by minute. What is older than kept may be deleted already, or soon: it is left out.
+// showMinutes prints the attempts of a tenant by minute. It leaves out minutes before kept, which may be deleted.
 func (a *app) showMinutes(ctx context.Context, t operate.Owner, in apikey.Environment, since, until, kept instant.Millis) error {
 	isCut := since < kept
 	since = max(since, kept)

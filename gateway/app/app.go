@@ -173,7 +173,8 @@ func (g *gateway) openStores(ctx context.Context, end context.CancelFunc, addres
 	return nil
 }
 
-// openStore opens a pool of connections to a database. It connects when it is asked for the first time. Each use has a pool of its own, so that none delays another.
+// openStore opens a pool of connections to a database. It connects when it is asked for the first time. Each use has a pool of its own, so
+// that none delays another.
 func (g *gateway) openStore(url service.Secret, connections int) (*keystore.Store, error) {
 	db, err := database.Open(string(url))
 	if err != nil {

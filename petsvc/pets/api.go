@@ -192,7 +192,7 @@ func (s *Service) handle(rc *fasthttp.RequestCtx) {
 		outcome = s.refuse(rc, errStranger)
 		return
 	}
-	place := s.config.Tracer.Begin(rc.Request.Header.Peek(traceHeader), true) // whom the secret admits decides what is sampled
+	place := s.config.Tracer.Begin(rc.Request.Header.Peek(traceHeader), true) // a caller with the secret decides what is sampled
 	span = s.config.Tracer.Start(&place, began)
 	var err error
 	if operation, outcome, err = s.route(rc); err != nil {

@@ -121,9 +121,9 @@ func (s *store) sleep(d time.Duration) {
 	}
 }
 
-// migrate brings the tables to the version of this program, unless the database has been available since. It creates none in the database
-// of another application. When it runs for the first time, it also refuses tables of a later version. A running petsvc continues with them,
-// so that programs can be replaced one after the other.
+// migrate brings the tables to the version of this program. It does nothing while the database is available, and creates no tables in the
+// database of another application. At the start, it also refuses tables of a later version. A running petsvc continues with them, so that
+// programs can be replaced one after the other.
 func (s *store) migrate() error {
 	if s.fault.Load() == nil {
 		return nil

@@ -34,7 +34,7 @@ func Reserved(prefix string) (paths []Pattern) {
 // reference is a reference to a component.
 var reference = regexp.MustCompile(`#/components/(\w+)/([\w-]+)`)
 
-// ownComponent is the beginning of the names that the components of the gateway's own operations have in another document.
+// ownComponent begins the names of the components that addOwn adds to a document.
 const ownComponent = "Petgate"
 
 // addOwn adds the gateway's own operations to a document that does not have them. They are those of the pets' document, with the

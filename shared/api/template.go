@@ -13,7 +13,7 @@ type Pattern string
 // Star stands for a parameter: one or more characters of a segment. No path has this byte.
 const Star = '\x00'
 
-// Matches reports whether a path, or each path of another pattern, is one of the pattern.
+// Matches reports whether a path, or each path of another pattern, matches the pattern.
 func (p Pattern) Matches(path string) bool {
 	at, retry, taken := 0, -1, 0 // after the last star, and how much of the path is in front of it and in it
 	i := 0
@@ -47,7 +47,7 @@ func (p Pattern) rank() string {
 		if parameters := strings.Count(segment, string(Star)); parameters > 0 {
 			place = 1 + max(0, 9999-len(segment)+parameters)
 		}
-		fmt.Fprintf(&b, "/%05d%s", place, strings.ReplaceAll(segment, string(Star), "\x7f")) // which is after all characters of paths
+		fmt.Fprintf(&b, "/%05d%s", place, strings.ReplaceAll(segment, string(Star), "\x7f")) // 0x7f sorts after all characters of paths
 	}
 	return b.String()
 }

@@ -179,7 +179,7 @@ func (d *DB) Run(ctx context.Context, on sqlx.QueryerContext, all ...Statement) 
 }
 
 // Inline returns a statement for PostgreSQL with its arguments in its text, and any other as it is. Only a text without arguments can have
-// several statements, and only such a text is planned for its values.
+// several statements, and only then does the server plan for the values themselves.
 func (d *DB) Inline(query string, args ...any) Statement {
 	if d.dialect != Postgres {
 		return Statement{query, args}

@@ -78,7 +78,7 @@ func (d *DB) sameFile() error {
 	return nil
 }
 
-// fileError means that the file of the connections is not there any longer.
+// fileError means that the file of the connections was removed or replaced.
 type fileError struct {
 	file, what string
 	err        error // may be nil

@@ -236,8 +236,8 @@ func edit[T any](ctx context.Context, s *Store, op string, read func(sqlx.Querye
 	return is, c, err
 }
 
-// held reads a record that nobody else changes until the transaction ends. Until its turn, the transaction must not write: who has
-// the turn may wait for a row that was written with the same name.
+// held reads a record that nobody else changes until the transaction ends. Until its turn, the transaction must not write: the
+// transaction that has the turn could wait for a row that was written with the same name.
 type held struct{ *tx }
 
 func (h held) QueryRowxContext(ctx context.Context, query string, args ...any) *sqlx.Row {

@@ -197,7 +197,7 @@ func (t *tx) end(r Registration, cause, query string, more ...any) (ended bool, 
 	return t.affects(query, append([]any{r.ID, r.Incarnation}, more...)...)
 }
 
-// Unreported returns the requests that gateways have left to the others, one text for each gateway. No other gateway has taken them.
+// Unreported returns the requests that gateways have left to the others, one text for each gateway, and that none has taken yet.
 func (s *Store) Unreported(ctx context.Context) ([]string, error) {
 	return list[string](ctx, s, "read unreported requests", unreportedRequests)
 }

@@ -33,8 +33,8 @@ var migrations embed.FS
 // Migrations create the tables of this package.
 var Migrations = database.Migrations{
 	FS: migrations, Table: "keystore_schema",
-	// Neither gateways, which are processes, nor console_sessions and operators, which a copy must not let in again, nor requests, which a
-	// copy would report or repeat.
+	// Not gateways, which are processes; not console_sessions and operators, which a copy must not let in again; not requests, which a copy
+	// would report or repeat.
 	Tables: []string{
 		"plans", "tenants", "tenant_keys", "bans", "events", "lost_refusals", "gateway_registry", "usage_hours", "usage_minutes",
 		"usage_ledger", "usage_exports", "usage_gaps", "quota_records",
@@ -290,14 +290,14 @@ func (t *tx) carryOut(op string, f func(*tx) error) (Change, error) {
 // seekEvery is the pause between two looks for an event.
 const seekEvery = 50 * time.Millisecond
 
-// settle returns the outcome of a transaction whose COMMIT has failed. The transaction had the writers' lock, or a share of it: who has the
-// lock alone now sees how it has ended.
+// settle returns the outcome of a transaction whose COMMIT has failed. The transaction had the writers' lock, or a share of it: once another
+// transaction has the lock alone, it sees how the first one ended.
 func (t *tx) settle(op string, failed error) (Change, error) {
 	if !t.store.seeks {
 		return 0, failed
 	}
 	look := t.store.As(t.store.actor)   // without a request, which would be a repeated one if the change was made
-	ctx := context.WithoutCancel(t.ctx) // one look is not too much for whom nobody waits any more
+	ctx := context.WithoutCancel(t.ctx) // also if the caller has gone: its change must be known
 	for deadline := time.Now().Add(t.store.seekFor); ; time.Sleep(seekEvery) {
 		var made Change
 		_, err := look.write(ctx, op, func(now *tx) error { return now.GetContext(ctx, &made, eventByUUID, t.at, t.last.UUID) })

@@ -107,8 +107,8 @@ func (f TenantFilter) pattern() string {
 	return "%" + likeText.Replace(strings.Map(lower, f.Text)) + "%"
 }
 
-// FindTenants lists at most n tenants, beginning after the name after or, with the newest first, after the tenant with the ID after. In the
-// text, letters outside of ASCII must have the case of the name.
+// FindTenants lists at most n tenants. after is the last one of the page before: its name or, with the newest first, its ID. In the text,
+// letters outside of ASCII must have the case of the name.
 func (s *Store) FindTenants(ctx context.Context, f TenantFilter, after string, n int) ([]Tenant, error) {
 	const op = "find tenants"
 	if tenant, err := id.ParseTenant(f.Text); err == nil { // no name looks like an ID
@@ -170,7 +170,7 @@ func (s *Store) TenantsByPlan(ctx context.Context) (map[string]int, error) {
 	return counts, fail("count tenants", err)
 }
 
-// FindKeys lists at most n keys of a tenant, or of all if tenant is zero, the newest first, beginning after the key after. Errors:
+// FindKeys lists at most n keys of a tenant, or of all if tenant is zero, the newest first. after is the last key of the page before. Errors:
 // ErrNotFound if that key does not exist.
 func (s *Store) FindKeys(ctx context.Context, tenant id.Tenant, after id.Key, n int) ([]Key, error) {
 	last := Key{CreatedAt: math.MaxInt64}

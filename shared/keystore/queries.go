@@ -8,8 +8,8 @@ package keystore
 // The writers' lock. The numbers of locks must not change: all writers of one database must use the same.
 const lockPostgres = `SELECT pg_advisory_xact_lock(123581046915073)`
 
-// Who changes one record shares the lock, until it is its turn to draw an event's ID: from then until the commit, it does not wait for its
-// program. The notification is sent when the transaction commits.
+// A change of one record shares the lock until its turn to draw an event's ID. From then until its commit, the database does not wait for
+// the program. The notification is sent when the transaction commits.
 const (
 	shareLockPostgres = `SELECT pg_advisory_xact_lock_shared(123581046915073)`
 

@@ -69,8 +69,8 @@ const (
 
 	selectEvents = `SELECT id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json FROM events`
 
-	// The events since an instant begin at the smallest ID of the earliest of them: the clocks of writers differ, but not by the time of
-	// many changes. $2: instant in ms, 0: all events.
+	// The smallest ID of the events since an instant. Clocks of writers differ, so it is sought among the 1,000 earliest of them. $2: instant
+	// in ms, 0: all events.
 	firstSince = `CASE WHEN CAST($2 AS BIGINT) = 0 THEN 0 ELSE COALESCE((SELECT MIN(e.id) FROM
 		(SELECT id FROM events WHERE at >= $2 ORDER BY at, id LIMIT 1000) AS e), 9223372036854775807) END`
 

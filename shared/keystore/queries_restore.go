@@ -4,8 +4,8 @@ package keystore
 const (
 	isLive = `SELECT EXISTS (SELECT 1 FROM events) OR EXISTS (SELECT 1 FROM tenants)`
 
-	// Tenants that are suspended and not in the backup, and keys that are refused, or will be, and that the backup accepts or only
-	// disables. When a tenant was deleted, its keys had ended. $1: now.
+	// Tenants that are suspended here but not in the backup, and keys that the database refuses, or will, and that the backup accepts or only
+	// disables. A deleted tenant's keys had ended. $1: now.
 	newerRefusals = `SELECT 'suspended' AS kind, t.id AS tenant_id, t.name AS tenant_name, '' AS key_id, '' AS key_name, 0 AS at,
 			0 AS revoked_at, 0 AS grace_ends_at, '' AS replaced_by
 		FROM tenants t JOIN restored_tenants r ON r.id = t.id WHERE t.suspended AND NOT r.suspended

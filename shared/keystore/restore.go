@@ -166,7 +166,7 @@ func (r *Restore) Commit(ctx context.Context, loseNewer, asked bool) (Change, er
 	t := &tx{Conn: r.conn, ctx: ctx, store: r.store, at: r.store.now()}
 	defer t.rollback()
 	return t.carryOut(op, func(t *tx) error {
-		// Usage updates rows of keys too, in another order.
+		// Adding usage updates rows of keys in another order: the two could deadlock.
 		err := t.lockUsage()
 		if r.carried = nil; err == nil && !loseNewer {
 			err = r.carry(ctx, t)
@@ -220,7 +220,7 @@ func (r *Restore) Commit(ctx context.Context, loseNewer, asked bool) (Change, er
 	})
 }
 
-// carry adds the keys that replaced keys of the backup since to the rows of the backup.
+// carry adds to the rows of the backup the keys that have replaced its keys since then.
 func (r *Restore) carry(ctx context.Context, q sqlx.QueryerContext) error {
 	return sqlx.SelectContext(ctx, q, &r.carried, fmt.Sprintf(carryReplacements, r.columns("tenant_keys")))
 }

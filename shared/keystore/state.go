@@ -105,7 +105,7 @@ const applyRows = 1000
 // Errors: ErrInvalid, ErrConflict, ErrNotFound for a tenant's unknown plan, and those of edits.
 func (s *Store) Apply(ctx context.Context, edits func(State) (Edits, error)) (Change, error) {
 	return s.write(ctx, "apply", func(t *tx) error {
-		// Usage updates rows of keys too, in another order.
+		// Adding usage updates rows of keys in another order: the two could deadlock.
 		if err := t.lockUsage(); err != nil {
 			return err
 		}

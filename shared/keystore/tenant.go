@@ -87,7 +87,7 @@ func nameTaken(op, name string, err error) error {
 // DeleteTenant deletes a tenant with its keys, which must have ended: ErrConflict if one has not. Its events and its usage stay.
 func (s *Store) DeleteTenant(ctx context.Context, tenant id.Tenant) (t Tenant, c Change, err error) {
 	c, err = s.write(ctx, "delete tenant", func(x *tx) error {
-		// Usage updates rows of keys too, in another order.
+		// Adding usage updates rows of keys in another order: the two could deadlock.
 		if err := x.lockUsage(); err != nil {
 			return err
 		}

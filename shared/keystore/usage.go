@@ -127,8 +127,8 @@ func (s *Store) Usage(ctx context.Context, tenant id.Tenant, since instant.Milli
 	return rows, err
 }
 
-// UsageByPeriod lists the requests with a tenant's live keys, or of one of its keys if key is not zero, by period, operation and outcome, beginning with
-// the hour of since. A period is a number of hours that divides a day, or a day; days are those of UTC.
+// UsageByPeriod lists the requests with a tenant's live keys, or with one of its keys if key is not zero, by period, operation and outcome,
+// beginning with the hour of since. A period is a number of hours that divides a day, or a day; days are those of UTC.
 func (s *Store) UsageByPeriod(ctx context.Context, tenant id.Tenant, key id.Key, since instant.Millis, period time.Duration) ([]PeriodUsage, error) {
 	return list[PeriodUsage](ctx, s, "show usage by period", usageByPeriod, tenant, since.Truncate(time.Hour), period.Milliseconds(), key)
 }
@@ -139,8 +139,8 @@ func (s *Store) UsageOfAll(ctx context.Context, since instant.Millis) ([]PeriodU
 	return Collect(rows[PeriodUsage](ctx, s, "show the usage of all tenants", usageOfAll, since.Truncate(time.Hour)))
 }
 
-// RefusedMost lists how many requests of each tenant ended in each way but well, the most frequent first, at most n. It counts the hour of
-// since, and the hours that begin after it and before until.
+// RefusedMost lists how often each tenant's requests were refused or failed, by outcome, the most frequent first, at most n rows. It counts
+// the hour of since, and the hours that begin after it and before until.
 func (s *Store) RefusedMost(ctx context.Context, since, until instant.Millis, n int) ([]TenantOutcome, error) {
 	return Collect(rows[TenantOutcome](ctx, s, "list what was refused most", refusedMost, since.Truncate(time.Hour), until, n))
 }
@@ -202,8 +202,8 @@ func (s *Store) Minutes(ctx context.Context, tenant id.Tenant, since instant.Mil
 	return minutes, err
 }
 
-// NoteDropped notes that a gateway has dropped usage which no batch before the given one has. It is called before AddUsage of that
-// batch, and may be repeated. Errors: those of AddUsage.
+// NoteDropped notes that a gateway dropped usage between the batch before the given one and that batch. It is called before AddUsage of
+// that batch, and may be repeated. Errors: those of AddUsage.
 func (s *Store) NoteDropped(ctx context.Context, r Registration, batch int64) error {
 	const op = "note dropped usage"
 	row := fmt.Sprintf("%s/%d", r.Incarnation, batch)

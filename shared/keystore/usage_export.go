@@ -15,7 +15,7 @@ import (
 // UsageSeal says which hours are sealed. The usage of a sealed hour does not change: what is added later is a correction.
 type UsageSeal struct {
 	Installation string         `db:"installation"` // random: names this database to receivers of usage
-	Number       int64          `db:"seal"`         // corrections with a smaller number do not change any more
+	Number       int64          `db:"seal"`         // corrections with a smaller number no longer change
 	Through      instant.Millis `db:"through"`      // the hours before are sealed
 }
 

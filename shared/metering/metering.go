@@ -25,7 +25,7 @@ type Export struct {
 	Format Format
 	Seal   keystore.UsageSeal
 	Since  instant.Millis // the first hour
-	Until  instant.Millis // the hours before
+	Until  instant.Millis // the first hour after the span
 
 	Sums // of what was exported
 }

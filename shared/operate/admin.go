@@ -50,7 +50,7 @@ func AskAdmin(ctx context.Context, g keystore.Gateway, path string, answer any) 
 		return err
 	}
 	// Not http.DefaultClient: it would use a proxy from the environment, which cannot reach the private admin port.
-	// Redirects are not followed: a false gateway could have any other address asked.
+	// Redirects are not followed: a false gateway could make this program ask any other address.
 	client := http.Client{
 		Transport:     &http.Transport{DisableKeepAlives: true, TLSClientConfig: adminTLS(ctx)},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

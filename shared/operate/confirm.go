@@ -72,7 +72,7 @@ func measure(gateways []keystore.Gateway, change keystore.Change, isFenced func(
 	return p
 }
 
-// Text says which gateways have confirmed the change, and in what time. laggard is the one of the operation.
+// Text says which gateways have confirmed the change, and in what time. laggard is that of the Operation.
 func (p Progress) Text(laggard string) string {
 	switch {
 	case p.IsConfirmed():

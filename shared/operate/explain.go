@@ -213,8 +213,8 @@ func (c NextCall) Explain(ctx context.Context, o Operator) (e Explanation, err e
 }
 
 // explain decides about the next request with a key as a gateway of the key's environment would: by package access, then by the quota,
-// then by the operation. It does not count as a request. An invalid address ignores the allow-list. Without an operation, scopes do not
-// matter. Errors: an ArgumentError, those of the store, and one if no gateway responds.
+// then by the operation. It does not count as a request. Without a valid address, the allow-list does not matter; without an operation, nor
+// do scopes. Errors: an ArgumentError, those of the store, and one if no gateway responds.
 func (o Operator) explain(ctx context.Context, t Owner, k keystore.Key, from netip.Addr, operation string) (e Explanation, err error) {
 	ban, err := o.Ban(ctx, k.ID)
 	if err != nil {

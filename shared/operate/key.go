@@ -82,8 +82,8 @@ func (o Operator) ViewKeys(ctx context.Context, keys []keystore.Key) ([]KeyView,
 	return ViewsOf(keys, func(k keystore.Key) KeyView { return ViewKey(k, owners[k.Tenant], bans[k.ID].Until, o.Now()) }), err
 }
 
-// decide returns whether the key may call a gateway of its environment at an instant, and if not, why. An invalid address of the
-// client ignores the allow-list.
+// decide returns whether the key may call a gateway of its environment at an instant, and if not, why. Without a valid address
+// of the client, the allow-list does not matter.
 func decide(k keystore.Key, t Owner, client netip.Addr, bannedUntil, now instant.Millis) access.Reason {
 	key := k.Access(bannedUntil)
 	if !client.IsValid() {

@@ -14,7 +14,7 @@ type Usage struct {
 	ID     string   // unique in the page
 	Title  string   // what is shown, of whom, for example "Requests of acme by hour"
 	Period string   // of one bar: hour or day
-	Width  float64  // of the drawing. On a narrow screen, a narrow drawing has larger letters than a scaled one
+	Width  float64  // of the drawing. A wide one that a narrow screen scales down has too small letters
 	Bars   []Bar    // in the order of time
 	Limit  int64    // the most requests that a period admits; 0: none
 	Series []string // names of the counts: Outcomes, or one

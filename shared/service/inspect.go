@@ -22,7 +22,7 @@ func inspect(settings Program, name string) (problems []string) {
 				problems = append(problems, err.Error())
 				continue
 			}
-			defer ln.Close() // not before the other address is open, too
+			defer ln.Close() // only after the other address was tried: the two must differ
 		}
 	}
 	for _, path := range settings.Written() {

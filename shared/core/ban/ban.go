@@ -1,10 +1,10 @@
 // Package ban decides when a key that ignores Retry-After is banned, and for how long.
 //
-// A 429 promises its caller an instant, at which its Retry-After ends; a request of that caller that is refused before then, and at
-// least Rule.Grace after the 429, is a strike. A caller is a connection: Rule.After strikes within Rule.Within, each on a connection
-// that was promised something, ban the key. If a connection closes, the promise stays with its address, and the next refused
-// connection from there counts as its caller; clients that nobody can tell apart share such strikes, so a ban takes as many of them
-// as the minute's limit, if that is more than Rule.After.
+// A 429 promises its caller an instant: the end of its Retry-After. If a request of that caller is refused before then, and at least
+// Rule.Grace after the 429, it is a strike. A caller is a connection. Rule.After strikes within Rule.Within, each on a connection
+// that was promised something, ban the key. If a connection closes, its promise stays with its address, and the next refused
+// connection from there counts as its caller. Clients at one address share such strikes. So a ban takes as many of them as the
+// minute's limit, if that is more than Rule.After.
 //
 // Threads may share connections, and clients behind one address may open a new one for each request. Each comes back when it was
 // told, but not where. So one refusal at an address is excused for each promised instant that has passed: clients that wait cause at
@@ -132,7 +132,7 @@ func (c *Callers) takeExcuse() bool {
 	return true
 }
 
-// Served records that an admitted request got its response at now. Its connection has no promise to keep any more. The client's other
+// Served records that an admitted request got its response at now. Its connection then has no promise to keep. The client's other
 // threads and connections cannot know of the 429s that were given while they waited for a response. If a promise is in force, the
 // response therefore excuses one refusal.
 func (r Rule) Served(c *Callers, on *Promise, now instant.Millis) {
@@ -183,7 +183,7 @@ func (r Rule) StrikesUntilBan(rec Record, limit int64, now instant.Millis) int {
 	return r.left(&rec, limit)
 }
 
-// left is how many more shared strikes lead to a ban. An own strike counts for as many of them as make Rule.After own ones enough.
+// left is how many more shared strikes lead to a ban. An own strike counts as several, so that Rule.After own ones are enough.
 func (r Rule) left(rec *Record, limit int64) int {
 	own, shared, after, enough := 0, 0, max(0, r.After), max(r.After, int(limit))
 	for _, s := range rec.strikes {

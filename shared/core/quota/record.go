@@ -128,8 +128,8 @@ func decodeSummary(src, month []byte) (s summary, err error) {
 // Verdict returns the verdict of a decision on d that was made elsewhere. src is the record's summary after it, and month is its month
 // or empty. retrySlice is the slice whose release lets the minute admit one more request, if it does not do so already.
 //
-// If lacked is not 0, src is from before the decision, which charged that many units to the record's current slice, also its newest. The
-// oldest slice is then retrySlice.
+// If lacked is not 0, src is from before the decision, which charged that many units to the record's newest slice. The oldest slice is then
+// retrySlice.
 func (r Rule) Verdict(src, month []byte, now instant.Millis, d *Demand, granted, retrySlice, lacked int64) (v Verdict, err error) {
 	s, err := decodeSummary(src, month)
 	if err != nil {
