@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"os"
 	"regexp"
@@ -15,7 +14,6 @@ import (
 	"petgate/petsvc/pets"
 	"petgate/shared/api"
 	"petgate/shared/core/apikey"
-	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
@@ -83,34 +81,22 @@ func keepDemoKey(ctx context.Context, store *keystore.Store, cfg *app.Config) (d
 		return demoKey{}, err
 	}
 	key := demoKey{plan: tenant.Plan, limits: plan.Effective(terms.Limits, tenant.Override)}
-	if key.token, err = keptToken(ctx, store, tenant.ID, cfg.Environment, scopes); err != nil || key.token != "" {
-		return key, err
+	spec := keystore.KeySpec{Tenant: tenant.ID, Name: demo, Environment: cfg.Environment, Scopes: scopes, Prefix: cfg.KeyPrefix}
+	if key.token = keptToken(ctx, store, spec); key.token == "" {
+		key.token, err = replaceDemoKey(ctx, store, spec)
 	}
-	key.token, err = replaceDemoKey(ctx, store, keystore.KeySpec{Tenant: tenant.ID, Name: demo, Environment: cfg.Environment, Scopes: scopes, Prefix: cfg.KeyPrefix})
 	return key, err
 }
 
-// keptToken returns the token in the file, or "" if it is not the token of a key of the tenant that this gateway admits.
-func keptToken(ctx context.Context, store *keystore.Store, tenant id.Tenant, environment apikey.Environment, scopes apikey.Scopes) (string, error) {
-	text, err := os.ReadFile(tokenPath)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
+// keptToken returns the token in the file, or "" if it is not the token of such a key that this gateway admits.
+func keptToken(ctx context.Context, store *keystore.Store, spec keystore.KeySpec) string {
+	text, _ := os.ReadFile(tokenPath)
 	token := strings.TrimSpace(string(text))
 	k, err := store.KeyByToken(ctx, token)
-	switch {
-	case errors.Is(err, keystore.ErrNotFound), errors.Is(err, keystore.ErrInvalid):
-		return "", nil
-	case err != nil:
-		return "", err
+	if err != nil || k.Tenant != spec.Tenant || k.Environment != spec.Environment || k.Scopes != spec.Scopes || !k.InUse(instant.Of(time.Now())) {
+		return ""
 	}
-	if k.Tenant != tenant || k.Environment != environment || k.Scopes != scopes || !k.InUse(instant.Of(time.Now())) {
-		return "", nil
-	}
-	return token, os.Chmod(tokenPath, 0o600)
+	return token
 }
 
 // replaceDemoKey makes a new key and writes its token to the file. It revokes the earlier keys of that name, whose tokens are lost
