@@ -3,10 +3,12 @@ package keystore_test
 import (
 	"errors"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/google/go-cmp/cmp"
 
 	"petgate/shared/core/apikey"
@@ -142,16 +144,28 @@ func TestNameOfATableIsTaken(t *testing.T) {
 	}
 }
 
+// docs/api.md lists the plans of a new database.
 func TestPlans(t *testing.T) {
 	t.Parallel()
+	docs := string(must.Get[[]byte](t)(os.ReadFile("../../docs/api.md")))
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		ctx := t.Context()
-		wantEqual(t, "plans", must.Get[[]keystore.Plan](t)(s.Plans(ctx)), []keystore.Plan{
+		seeded := must.Get[[]keystore.Plan](t)(s.Plans(ctx))
+		wantEqual(t, "plans", seeded, []keystore.Plan{
 			{Name: "business", Limits: plan.Limits{Minute: 1000, Day: 100_000}},
 			{Name: "enterprise"},
 			{Name: "free", Limits: plan.Limits{Minute: 60, Day: 1000}},
 			{Name: "pro", Limits: plan.Limits{Minute: 300, Day: 10_000}},
 		})
+		for _, p := range seeded {
+			row := "| " + p.Name + " | as agreed | as agreed |"
+			if p.Limits.IsSet() {
+				row = "| " + p.Name + " | " + humanize.Comma(p.Limits.Minute) + " | " + humanize.Comma(p.Limits.Day) + " |"
+			}
+			if !strings.Contains(docs, row+"\n") {
+				t.Errorf("docs/api.md does not have %q", row)
+			}
+		}
 		did(t, 1)(s.CreatePlan(ctx, keystore.Plan{Name: "gold", Limits: plan.Limits{Minute: 5, Day: 50}}))
 		refused(t, keystore.ErrExists, "gold", "update it")(s.CreatePlan(ctx, keystore.Plan{Name: "gold"}))
 		refused(t, keystore.ErrInvalid, "lower-case")(s.CreatePlan(ctx, keystore.Plan{Name: "Gold"}))

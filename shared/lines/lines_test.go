@@ -87,28 +87,6 @@ func TestNoPause(t *testing.T) {
 	})
 }
 
-// What a write costs is shared: whatever the pace, 1000 lines of 400 bytes make at most a write for each pause or for each 32 KiB.
-func TestWritesAreFew(t *testing.T) {
-	const count, size = 1000, 400
-	line := []byte(strings.Repeat("x", size-1) + "\n")
-	for _, distance := range []time.Duration{0, 10 * time.Microsecond, 100 * time.Microsecond, time.Millisecond, 3 * time.Millisecond} {
-		synctest.Test(t, func(t *testing.T) {
-			to := &recorder{}
-			w := lines.New(to, lines.Pause, nil)
-			for range count {
-				_, _ = w.Write(line)
-				synctest.Wait()
-				time.Sleep(distance)
-			}
-			_ = w.Close()
-			most := 2 + int(count*distance/lines.Pause) + count*size/(32<<10)
-			if n := len(to.writes); n > most || len(strings.Join(to.writes, "")) != count*size {
-				t.Errorf("%v apart: %d writes, want at most %d", distance, n, most)
-			}
-		})
-	}
-}
-
 // stuck is a pipe that nothing reads until release.
 type stuck struct{ release chan struct{} }
 
