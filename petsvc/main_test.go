@@ -57,9 +57,7 @@ func TestRefusesToStart(t *testing.T) {
 func TestServesOnSocket(t *testing.T) {
 	dir := t.TempDir()
 	url := testkit.SQLite(t)
-	db, err := database.OpenOrCreate(url)
-	must.Do(t, err)
-	db.Close()
+	must.Get[*database.DB](t)(database.OpenOrCreate(url)).Close()
 	socket := filepath.Join(dir, "pets.sock")
 	admin := "127.0.0.1:" + strconv.Itoa(testkit.FreePort(t))
 	env := []string{
@@ -74,16 +72,12 @@ func TestServesOnSocket(t *testing.T) {
 	}}
 	do := func(method, body string) (int, string) {
 		t.Helper()
-		request, err := http.NewRequest(method, "http://pets/v1/pets", strings.NewReader(body))
-		must.Do(t, err)
+		request := must.Get[*http.Request](t)(http.NewRequest(method, "http://pets/v1/pets", strings.NewReader(body)))
 		request.Header.Set("X-Gateway-Secret", "open sesame")
 		request.Header.Set("X-Request-Id", "r-1")
-		response, err := client.Do(request)
-		must.Do(t, err)
+		response := must.Get[*http.Response](t)(client.Do(request))
 		defer response.Body.Close()
-		text, err := io.ReadAll(response.Body)
-		must.Do(t, err)
-		return response.StatusCode, string(text)
+		return response.StatusCode, string(must.Get[[]byte](t)(io.ReadAll(response.Body)))
 	}
 	launch := func() *testkit.Process {
 		t.Helper()
@@ -100,9 +94,7 @@ func TestServesOnSocket(t *testing.T) {
 	}
 
 	p := launch()
-	info, err := os.Stat(socket)
-	must.Do(t, err)
-	if got := info.Mode().Perm(); got != 0o660 {
+	if got := must.Get[os.FileInfo](t)(os.Stat(socket)).Mode().Perm(); got != 0o660 {
 		t.Errorf("the socket's mode is %o", got)
 	}
 	if status, body := do("POST", `{"name":"Rex","categoryId":1}`); status != 201 {

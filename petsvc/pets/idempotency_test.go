@@ -37,6 +37,15 @@ func expectRows(t testing.TB, r *rig, want map[string]int) {
 	}
 }
 
+// expectFirst checks that a pet was stored now.
+func expectFirst(t testing.TB, got answer) answer {
+	t.Helper()
+	if got.status != 201 || got.header.Get("Idempotent-Replayed") != "" {
+		t.Errorf("%d %v %s, want a new pet", got.status, got.header, got.body)
+	}
+	return got
+}
+
 func expectReplay(t testing.TB, got, first answer) {
 	t.Helper()
 	if got.status != 201 || got.body != first.body || got.header.Get("Location") != first.header.Get("Location") ||
@@ -53,10 +62,7 @@ func expectInProgress(t testing.TB, got answer) {
 func TestIdempotencyKey(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		r := start(t, url, pets.Config{})
-		first := r.post(t, `"one"`, "Rex")
-		if first.status != 201 || first.header.Get("Idempotent-Replayed") != "" {
-			t.Fatalf("the first request got %d %v %s", first.status, first.header, first.body)
-		}
+		first := expectFirst(t, r.post(t, `"one"`, "Rex"))
 		expectReplay(t, r.post(t, `"one"`, "Rex"), first)
 		expectReplay(t, r.post(t, `one`, "Rex"), first)
 		const sameMeaning = ` {"status": "available", "x": [], "categoryId": 1, "name": "\u0052ex"} `
@@ -75,18 +81,13 @@ func TestIdempotencyKey(t *testing.T) {
 			if tenant == "X-Tenant-Id: acmeo" { // the same characters, divided in another way
 				key = "Idempotency-Key: ne"
 			}
-			a := r.do(t, "POST", "/v1/pets", `{"name":"Ben","categoryId":1}`, tenant, key)
-			if a.status != 201 || a.header.Get("Idempotent-Replayed") != "" {
-				t.Errorf("%s got %d %v %s", tenant, a.status, a.header, a.body)
-			}
+			expectFirst(t, r.do(t, "POST", "/v1/pets", `{"name":"Ben","categoryId":1}`, tenant, key))
 		}
 		expectRows(t, r, map[string]int{"Rex": 1, "Ben": 3})
 
 		// A request that fails keeps nothing.
 		r.do(t, "POST", "/v1/pets", `{"name":"Lola"}`, "X-Tenant-Id: acme", "Idempotency-Key: two").is(t, "an invalid pet", 400, "invalid_request")
-		if a := r.post(t, "two", "Lola"); a.status != 201 || a.header.Get("Idempotent-Replayed") != "" {
-			t.Errorf("the key of a failed request got %d %v %s", a.status, a.header, a.body)
-		}
+		expectFirst(t, r.post(t, "two", "Lola"))
 
 		again := start(t, url, pets.Config{})
 		expectReplay(t, again.post(t, "one", "Rex"), first)
@@ -106,10 +107,7 @@ func TestIdempotencyKeyEnds(t *testing.T) {
 		age(24*time.Hour - time.Minute)
 		r.post(t, "one", "Ben").is(t, "after almost 24 hours", 422, "idempotency_key_reused")
 		age(time.Minute)
-		second := r.post(t, "one", "Ben")
-		if second.status != 201 || second.header.Get("Idempotent-Replayed") != "" {
-			t.Errorf("after 24 hours: %d %v %s", second.status, second.header, second.body)
-		}
+		second := expectFirst(t, r.post(t, "one", "Ben"))
 		expectReplay(t, r.post(t, "one", "Ben"), second)
 		expectRows(t, r, map[string]int{"Rex": 1, "Ben": 1})
 	})
@@ -123,10 +121,7 @@ func TestIdempotencyKeysAgeByTheDatabasesClock(t *testing.T) {
 	r.post(t, "one", "Rex")
 	exec(t, r.db, `CREATE SCHEMA later; CREATE FUNCTION later.now() RETURNS timestamptz STABLE LANGUAGE SQL
 		AS 'SELECT pg_catalog.now() + interval ''2 days'''`)
-	second := start(t, u+"&search_path=public,later,pg_catalog", pets.Config{}).post(t, "one", "Ben")
-	if second.status != 201 || second.header.Get("Idempotent-Replayed") != "" {
-		t.Errorf("two days later: %d %v %s", second.status, second.header, second.body)
-	}
+	expectFirst(t, start(t, u+"&search_path=public,later,pg_catalog", pets.Config{}).post(t, "one", "Ben"))
 }
 
 // A failure to remove old keys is logged.

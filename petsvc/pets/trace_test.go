@@ -11,6 +11,7 @@ import (
 
 	"petgate/petsvc/pets"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 	"petgate/shared/trace"
 )
 
@@ -26,12 +27,9 @@ func TestSpans(t *testing.T) {
 	)
 	var log testkit.Output
 	collector := testkit.StartCollector(t)
-	tracer, err := trace.Open(trace.Config{
+	tracer := must.Get[*trace.Tracer](t)(trace.Open(trace.Config{
 		Settings: trace.Settings{Endpoint: collector.URL, Ratio: "0"}, Program: "petsvc", Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	r := start(t, testkit.SQLite(t), pets.Config{Secret: "s", Tracer: tracer, AccessLog: slog.New(slog.NewJSONHandler(&log, nil))})
 	secret, asked := "X-Gateway-Secret: s", 0
 	ask := func(method, target, body string, header ...string) { // again if the database seemed to be away on a busy machine
