@@ -39,35 +39,25 @@ func (r *running) awaitUsage(t *testing.T, query, token string) (body string) {
 	return body
 }
 
-// A customer reads what another gateway has stored. The response is complete through the instant that all gateways have stored.
+// A customer reads what another gateway has stored. The response is complete through the instant that all gateways have stored. A database that
+// fails is no business of the customer's.
 func TestStatement(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		db := testkit.Open(t, url, keystore.Migrations)
 		tenant, key, token := newAccountant(t, db)
-		stranger, _, err := keystore.New(db, nil, nil, "test").CreateTenant(t.Context(), keystore.TenantSpec{Name: "globex", Plan: "free"})
-		must.Do(t, err)
 		today := instant.Of(time.Now()).Truncate(24 * time.Hour)
 		store, other := keystore.New(db, nil, nil, "gw-other"), keystore.Registration{ID: "gw-other", Incarnation: "a", UsageThrough: today}
-		other.Generation, err = store.Register(t.Context(), other, nil)
-		must.Do(t, err)
+		other.Generation = must.Get[int64](t)(store.Register(t.Context(), other, nil))
 		row := keystore.UsageRow{Tenant: tenant, Key: key.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: today.Add(-48 * time.Hour), Requests: 42}
-		foreign := row
-		foreign.Tenant, foreign.Requests = stranger.ID, 77
-		must.Do(t, store.AddUsage(t.Context(), other, 1, []keystore.UsageRow{row, foreign}, nil))
+		must.Do(t, store.AddUsage(t.Context(), other, 1, []keystore.UsageRow{row}, nil))
 		r := start(t, url, nil)
 		r.awaitReady(t)
 		body := r.awaitUsage(t, "?by=hour&since=3d", token)
-		want := `{"start":"` + row.Hour.String() + `","key":"` + key.ID.String() + `","operation":"listPets","outcome":"ok","requests":42,"charged":42,"units":42}`
-		if !strings.Contains(body, want) || strings.Contains(body, `:77`) || !strings.Contains(body, `"completeThrough":"`+today.String()+`"`) {
-			t.Errorf("%s\nwant %s", body, want)
-		}
-		must.Do(t, store.SignOff(t.Context(), other))
-		r.end(t)
-		r = start(t, url, nil)
-		r.awaitReady(t)
-		body = r.awaitUsage(t, "", token)
-		if strings.Contains(body, `"completeThrough":"`+today.String()+`"`) || !strings.Contains(body, `"operation":"getUsage","outcome":"ok"`) {
-			t.Errorf("without the other gateway, and after this one has stored its requests: %s", body)
+		if want := []string{
+			`{"start":"` + row.Hour.String() + `","key":"` + key.ID.String() + `","operation":"listPets","outcome":"ok","requests":42,"charged":42,"units":42}`,
+			`"completeThrough":"` + today.String() + `"`,
+		}; !hasAll(body, want) {
+			t.Errorf("%s\nwant %q", body, want)
 		}
 		must.Get[sql.Result](t)(db.Exec(`ALTER TABLE usage_hours RENAME TO elsewhere`))
 		if body := expect(t, r.url+"/v1/usage", token, http.StatusServiceUnavailable, `"usage_unavailable"`); strings.Contains(body, "usage_hours") {

@@ -204,21 +204,15 @@ func TestPanicWhileALongBodyPasses(t *testing.T) {
 // A shutdown does not wait for a stream of events that is never silent.
 func TestShutdownEndsBusyEvents(t *testing.T) {
 	t.Parallel()
-	r, say, _ := eventRig(t, nil)
-	openEvents(t, r)
-	stop, stopped := make(chan bool), make(chan bool)
-	defer func() { close(stop); <-stopped }()
-	go func() {
-		defer close(stopped)
-		for {
-			select {
-			case say <- chunksOf("data: 1\n\n", 100):
-				time.Sleep(10 * time.Millisecond) // the pace of the events
-			case <-stop:
-				return
-			}
+	r := newStreamRig(t, nil)
+	r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
+		_, err := io.WriteString(c, events("Transfer-Encoding: chunked"))
+		for ; err == nil; _, err = io.WriteString(c, chunksOf("data: 1\n\n", 100)) {
+			time.Sleep(10 * time.Millisecond) // the pace of the events
 		}
-	}()
+		return false
+	})
+	openEvents(t, r)
 	ctx, end := context.WithTimeout(t.Context(), patience)
 	defer end()
 	if err := r.edge.Shutdown(ctx); err != nil {
