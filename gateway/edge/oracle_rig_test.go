@@ -69,12 +69,10 @@ func (f *fakes) Lookup(h apikey.Hash) (directory.Entry, bool) { f.fails("lookup"
 func (f *fakes) Fresh(instant.Millis) bool                    { f.fails("fresh"); return !f.isStale }
 func (f *fakes) Ban(k id.Key, until instant.Millis, _ string) { f.ban(k, until) }
 func (f *fakes) Take(a quotas.Request) (quota.Verdict, error) { f.fails("take"); return f.take(a) }
+func (f *fakes) Known(a quotas.Request) quota.Verdict         { f.fails("known"); return verdict(a.Limits, 0) }
+func (f *fakes) Count(request directory.Usage)                { f.fails("count"); f.count(request) }
 
 func (f *fakes) Current(a quotas.Request) (quota.Verdict, error) { return verdict(a.Limits, 0), nil }
-
-func (f *fakes) Known(a quotas.Request) quota.Verdict { f.fails("known"); return verdict(a.Limits, 0) }
-
-func (f *fakes) Count(request directory.Usage) { f.fails("count"); f.count(request) }
 
 func (f *fakes) Statement(context.Context, id.Tenant, instant.Millis, time.Duration, bool, int) (keystore.Statement, error) {
 	f.fails("statement")

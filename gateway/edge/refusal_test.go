@@ -22,6 +22,17 @@ import (
 	"petgate/shared/testkit"
 )
 
+// deciding has the quotas decide on a tenant that has used so much of each limit. change completes their verdict.
+func deciding(used int64, change func(*quota.Verdict)) func(*setup) {
+	return func(s *setup) {
+		s.take = func(a quotas.Request) (quota.Verdict, error) {
+			v := verdict(a.Limits, used)
+			change(&v)
+			return v, nil
+		}
+	}
+}
+
 // Every row of the table is provoked over a connection, and has its status, its body, and the headers that every response has.
 func TestEveryRefusal(t *testing.T) {
 	provoked := map[string]bool{}
@@ -65,30 +76,15 @@ func TestEveryRefusal(t *testing.T) {
 	f("key_banned", 429, false, rawBearer(bannedToken), nil)
 	f("directory_unavailable", 503, false, rawGet(), func(s *setup) { s.isStale = true })
 	f("minute_quota_exceeded", 429, false, rawBearer(usedUpToken), nil)
-	f("day_quota_exceeded", 429, false, rawGet(), func(s *setup) {
-		s.take = func(a quotas.Request) (quota.Verdict, error) {
-			return verdict(a.Limits, 1000), nil
-		}
-	})
-	f("month_quota_exceeded", 429, false, rawGet(), func(s *setup) {
-		s.take = func(a quotas.Request) (quota.Verdict, error) {
-			return verdict(plan.Limits{Minute: 1, Month: 1}, 1), nil
-		}
-	})
-	f("key_quota_exceeded", 429, false, rawGet(), func(s *setup) {
-		s.take = func(a quotas.Request) (quota.Verdict, error) {
-			v, own := verdict(a.Limits, 0), verdict(plan.Limits{Minute: 9}, 9)
-			v.Join(&own)
-			return v, nil
-		}
-	})
-	f("limits_degraded", 429, false, rawGet(), func(s *setup) {
-		s.take = func(a quotas.Request) (quota.Verdict, error) {
-			v := verdict(a.Limits, 1000)
-			v.Degraded, v.Usages[quota.Minute].RetryAt, v.Usages[quota.Day].RetryAt = true, v.At+1000, v.At+1000
-			return v, nil
-		}
-	})
+	f("day_quota_exceeded", 429, false, rawGet(), deciding(1000, func(*quota.Verdict) {}))
+	f("month_quota_exceeded", 429, false, rawGet(), deciding(1, func(v *quota.Verdict) { *v = verdict(plan.Limits{Minute: 1, Month: 1}, 1) }))
+	f("key_quota_exceeded", 429, false, rawGet(), deciding(0, func(v *quota.Verdict) {
+		own := verdict(plan.Limits{Minute: 9}, 9)
+		v.Join(&own)
+	}))
+	f("limits_degraded", 429, false, rawGet(), deciding(1000, func(v *quota.Verdict) {
+		v.Degraded, v.Usages[quota.Minute].RetryAt, v.Usages[quota.Day].RetryAt = true, v.At+1000, v.At+1000
+	}))
 	f("limits_unavailable", 503, false, rawGet(), func(s *setup) {
 		s.take = func(quotas.Request) (quota.Verdict, error) { return quota.Verdict{}, errors.New("no answer") }
 	})
@@ -225,11 +221,7 @@ func TestRefusalOfAShareIsNoStrike(t *testing.T) {
 			s.BanRule = ban.Product
 			s.BanRule.After = 3
 			s.Clock = func() time.Time { return now.Add(time.Duration(passed.Load())) }
-			s.take = func(a quotas.Request) (quota.Verdict, error) {
-				v := verdict(a.Limits, a.Limits.Minute)
-				v.Degraded = degraded
-				return v, nil
-			}
+			deciding(60, func(v *quota.Verdict) { v.Degraded = degraded })(s)
 		})
 		client := r.dial(t)
 		for range 8 {
@@ -244,17 +236,14 @@ func TestRefusalOfAShareIsNoStrike(t *testing.T) {
 
 // Without Redis, the figures are the known use and what this gateway admits of its share.
 func TestFiguresOfAShare(t *testing.T) {
-	r := newRig(t, func(s *setup) {
-		s.take = func(a quotas.Request) (quota.Verdict, error) {
-			v := verdict(a.Limits, 21)
-			v.Granted, v.Degraded = 1, true
-			v.Usages[quota.Minute].Remaining, v.Usages[quota.Day].Remaining = 9, 4
-			return v, nil
-		}
-	})
+	r := newRig(t, deciding(21, func(v *quota.Verdict) {
+		v.Granted, v.Degraded = 1, true
+		v.Usages[quota.Minute].Remaining, v.Usages[quota.Day].Remaining = 9, 4
+	}))
 	got := r.ask(t, rawGet())
-	if limit, left, all := got.field("x-ratelimit-limit"), got.field("x-ratelimit-remaining"), got.field("ratelimit"); got.Status != 200 ||
-		limit != "1000" || left != "4" || !strings.Contains(all, `"minute";r=9`) || !strings.Contains(all, `"day";r=4`) {
-		t.Errorf("%d, limit %s, remaining %s, %s", got.Status, limit, left, all)
+	got.expect(t, "admitted by a share", "200")
+	expectRemaining(t, got, 9, 4)
+	if limit, left := got.field("x-ratelimit-limit"), got.field("x-ratelimit-remaining"); limit != "1000" || left != "4" {
+		t.Errorf("limit %s, remaining %s", limit, left)
 	}
 }
