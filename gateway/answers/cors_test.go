@@ -29,7 +29,6 @@ func TestPreflight(t *testing.T) {
 	}
 	f(some, true, "OPTIONS /v1/pets/7", allowedOrigin, asksMethod)
 	f(some, false, "OPTIONS /v1/pets/7", otherOrigin, asksMethod)
-	f(some, false, "OPTIONS /v1/pets/7", "Origin: null", asksMethod)
 	f(some, false, "OPTIONS /v1/pets/7", "Origin: https://app.example.evil", asksMethod)
 	f(some, false, "OPTIONS /v1/pets/7", allowedOrigin, otherOrigin, asksMethod)
 	f(some, false, "OPTIONS /v1/pets/7", asksMethod)
@@ -37,15 +36,13 @@ func TestPreflight(t *testing.T) {
 	f(some, false, "GET /v1/pets/7", allowedOrigin, asksMethod)
 	f([]string{"*"}, true, "OPTIONS /v1/pets/7", otherOrigin, asksMethod)
 	f([]string{"*"}, false, "OPTIONS /v1/pets/7", asksMethod)
-	f(nil, false, "OPTIONS /v1/pets/7", allowedOrigin, asksMethod)
 }
 
 // Every field that the document promises can be read by scripts.
 func TestExposedFieldsAreThoseOfTheDocument(t *testing.T) {
-	doc := api.Pets().Document
 	got := NewCORS([]string{"*"}, nil).Fields(request(t, "GET /"))
 	exposed := strings.Split(field(got, "Access-Control-Expose-Headers"), ", ")
-	for path, item := range doc.Paths.Map() {
+	for path, item := range api.Pets().Document.Paths.Map() {
 		for method, operation := range item.Operations() {
 			for status, response := range operation.Responses.Map() {
 				for name := range response.Value.Headers {

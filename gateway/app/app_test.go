@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 
 	"petgate/gateway/app"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
@@ -423,4 +425,124 @@ func TestDisplacedGatewayEnds(t *testing.T) {
 			t.Errorf("Run() = %v", err)
 		}
 	})
+}
+
+// A watcher sees each request at once, with the tenant's limits and what is used of them.
+func TestLive(t *testing.T) {
+	url := testkit.SQLite(t)
+	tenant, token := newKey(t, testkit.Open(t, url, keystore.Migrations))
+	r := start(t, url, nil)
+	r.awaitReady(t)
+	type answer struct {
+		Gateway, Environment, Mode string
+		Since, ElapsedMillis       int64
+		Requests, Refused, Bans    int64
+		Version                    string
+		CertificateEndsAt          int64
+		Active                     int
+		Tenants                    []struct {
+			ID, Plan                                          string
+			SinceMillis                                       int64
+			Limits                                            struct{ Minute, Day int64 }
+			Requests, Refused, MinuteUsed, DayUsed, MonthUsed int64
+		}
+	}
+	live := func(query string) (a answer) {
+		t.Helper()
+		_, body := get(t, r.admin+"/live"+query, "")
+		decoder := json.NewDecoder(strings.NewReader(body))
+		decoder.DisallowUnknownFields()
+		must.Do(t, decoder.Decode(&a))
+		return a
+	}
+	expect(t, r.url+"/docs", "", http.StatusUnauthorized) // the documentation is off
+	before := live("")
+	for range 61 {
+		get(t, r.url+"/v1/pets", token)
+	}
+	get(t, r.url+"/v1/pets", "") // of no tenant
+	now := live("?n=10")
+	if now.Gateway != "gw-test" || now.Environment != "live" || now.Mode != "memory" || now.Since != before.Since ||
+		now.ElapsedMillis < before.ElapsedMillis || now.Requests-before.Requests != 61 || now.Refused != 1 || now.Bans != 0 || now.Active != 1 {
+		t.Errorf("GET /live before: %+v, now: %+v", before, now)
+	}
+	if len(now.Tenants) != 1 || now.Tenants[0].ID != tenant.String() || now.Tenants[0].Plan != "free" || now.Tenants[0].Limits.Minute != 60 ||
+		now.Tenants[0].Requests != 61 || now.Tenants[0].Refused != 1 || now.Tenants[0].MinuteUsed != 60 || now.Tenants[0].DayUsed != 60 || now.Tenants[0].MonthUsed != 60 {
+		t.Errorf("GET /live: %+v", now.Tenants)
+	}
+	if none := live("?n=0"); none.Requests != 61 || none.Active != 1 || none.Tenants == nil || len(none.Tenants) != 0 {
+		t.Errorf("GET /live?n=0: %+v", none)
+	}
+	for _, query := range []string{"?n=-1", "?n=x", "?n=5001"} {
+		expect(t, r.admin+"/live"+query, "", http.StatusBadRequest)
+	}
+	r.end(t)
+}
+
+// newAccountant makes a tenant with high limits and a key that may do everything.
+func newAccountant(t *testing.T, db *database.DB) (tenant id.Tenant, key keystore.Key, token string) {
+	t.Helper()
+	tenant, _ = newKey(t, db)
+	store := keystore.New(db, nil, nil, "test")
+	_, _, err := store.SetQuota(t.Context(), tenant, plan.Limits{Minute: 1_000_000, Day: 1_000_000}, 0)
+	must.Do(t, err)
+	key, token, _, err = store.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant, Scopes: "pets:read pets:write usage:read"})
+	must.Do(t, err)
+	return tenant, key, token
+}
+
+// awaitUsage reads the usage. On a busy machine, the database may take longer than the gateway waits for it.
+func (r *running) awaitUsage(t *testing.T, query, token string) (body string) {
+	t.Helper()
+	testkit.Eventually(t, readyWithin, "usage can be read", func() bool {
+		var response *http.Response
+		response, body = get(t, r.url+"/v1/usage"+query, token)
+		return response.StatusCode == http.StatusOK
+	})
+	return body
+}
+
+// A customer reads what another gateway has stored. The response is complete through the instant that all gateways have stored. A database that
+// fails is no business of the customer's.
+func TestStatement(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		db := testkit.Open(t, url, keystore.Migrations)
+		tenant, key, token := newAccountant(t, db)
+		today := instant.Of(time.Now()).Truncate(24 * time.Hour)
+		store, other := keystore.New(db, nil, nil, "gw-other"), keystore.Registration{ID: "gw-other", Incarnation: "a", UsageThrough: today}
+		other.Generation = must.Get[int64](t)(store.Register(t.Context(), other, nil))
+		row := keystore.UsageRow{Tenant: tenant, Key: key.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: today.Add(-48 * time.Hour), Requests: 42}
+		must.Do(t, store.AddUsage(t.Context(), other, 1, []keystore.UsageRow{row}, nil))
+		r := start(t, url, nil)
+		r.awaitReady(t)
+		body := r.awaitUsage(t, "?by=hour&since=3d", token)
+		if want := []string{
+			`{"start":"` + row.Hour.String() + `","key":"` + key.ID.String() + `","operation":"listPets","outcome":"ok","requests":42,"charged":42,"units":42}`,
+			`"completeThrough":"` + today.String() + `"`,
+		}; !hasAll(body, want) {
+			t.Errorf("%s\nwant %q", body, want)
+		}
+		must.Get[sql.Result](t)(db.Exec(`ALTER TABLE usage_hours RENAME TO elsewhere`))
+		if body := expect(t, r.url+"/v1/usage", token, http.StatusServiceUnavailable, `"usage_unavailable"`); strings.Contains(body, "usage_hours") {
+			t.Errorf("the client is told of a table: %s", body)
+		}
+		expect(t, r.url+"/v1/pets", token, http.StatusOK)
+		must.Get[sql.Result](t)(db.Exec(`ALTER TABLE elsewhere RENAME TO usage_hours`))
+		r.end(t)
+	})
+}
+
+// While the database is away, usage cannot be read. Other requests are served.
+func TestStatementWithoutDatabase(t *testing.T) {
+	db, databaseURL, proxy := behindProxy(t)
+	_, _, token := newAccountant(t, db)
+	r := start(t, databaseURL, nil)
+	r.awaitReady(t)
+	r.awaitUsage(t, "", token)
+	proxy.Kill()
+	expect(t, r.url+"/v1/usage", token, http.StatusServiceUnavailable)
+	expect(t, r.url+"/v1/pets", token, http.StatusOK)
+	proxy.Restore(t)
+	r.awaitUsage(t, "", token)
+	r.end(t)
 }

@@ -213,7 +213,7 @@ func TestCheckEnds(t *testing.T) {
 
 func TestCheckPath(t *testing.T) {
 	for path, isValid := range map[string]bool{
-		"/": true, "/readyz": true, "/a?b=c%20d": true, "": false, "readyz": false, "http://a/": false, "/a b": false, "/a\r\nb": false, "/#a": false, "/é": false,
+		"/": true, "/a?b=c%20d": true, "": false, "readyz": false, "/a b": false, "/a\r\nb": false, "/#a": false, "/é": false,
 	} {
 		if err := CheckPath(path); (err == nil) != isValid {
 			t.Errorf("%q: %v", path, err)
