@@ -1,6 +1,7 @@
 package edge_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -130,16 +131,11 @@ func TestReport(t *testing.T) {
 }
 
 // newQuotaRig returns a rig with real quotas, bans, and a clock.
-func newQuotaRig(t testing.TB, cfg quotas.Config, limits func(id.Key) plan.Limits, clock func() time.Time, change ...func(*setup)) *rig {
+func newQuotaRig(t testing.TB, limits func(id.Key) plan.Limits, clock func() time.Time, change ...func(*setup)) *rig {
 	t.Helper()
-	cfg.Clock, cfg.Metrics = clock, prometheus.NewRegistry()
-	q, err := quotas.Open(t.Context(), cfg)
+	q, err := quotas.Open(t.Context(), quotas.Config{Clock: clock, Metrics: prometheus.NewRegistry()})
 	must.Do(t, err)
-	t.Cleanup(func() {
-		if err := q.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Do(t, q.Close(context.Background())) })
 	var bans sync.Map // id.Key → instant.Millis
 	return newRig(t, func(s *setup) {
 		s.Quotas, s.Clock, s.BanRule = q, clock, ban.Product
@@ -224,7 +220,7 @@ func TestReportAgreesWithTheNextResponse(t *testing.T) {
 	clock := func() time.Time { return instant.Millis(at.Load()).Time() }
 	at.Store(int64(instant.Of(now)))
 	tokens := []string{token, usedUpToken, readerToken}
-	r := newQuotaRig(t, quotas.Config{}, func(k id.Key) plan.Limits {
+	r := newQuotaRig(t, func(k id.Key) plan.Limits {
 		return map[id.Key]plan.Limits{
 			entryOf(tokens[0]).Key: {Minute: 60, Day: 1000}, entryOf(tokens[1]).Key: {Minute: 1, Day: 1000}, entryOf(tokens[2]).Key: {Minute: 60, Day: 80},
 		}[k]
@@ -267,7 +263,7 @@ func TestClientThatIgnoresIsBanned(t *testing.T) {
 		var passed atomic.Int64 // ms
 		clock := func() time.Time { return (instant.Of(now) + instant.Millis(passed.Load())).Time() }
 		limits := func(id.Key) plan.Limits { return plan.Limits{Minute: 40, Day: 1_000_000} }
-		r := newQuotaRig(t, quotas.Config{}, limits, clock, func(s *setup) { s.TrustedProxies = trusted })
+		r := newQuotaRig(t, limits, clock, func(s *setup) { s.TrustedProxies = trusted })
 		client := r.dial(t)
 		told := int64(0)
 		for ; ; passed.Add(500) {
