@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
-	"strings"
 	"time"
 
 	"petgate/shared/keystore"
@@ -67,7 +65,9 @@ func (c *consoleCommand) Run(ctx context.Context, a *app, operator operate.Opera
 	if err != nil {
 		return err
 	}
-	view := consoleView{URL: consoleURL(g.AdminAddress, c.At) + "#" + code, Gateway: g.ID, ReadOnly: c.ReadOnly}
+	page := operate.AdminURL(g, "/console/login")
+	page.Host = cmp.Or(c.At, page.Host)
+	view := consoleView{URL: page.String() + "#" + code, Gateway: g.ID, ReadOnly: c.ReadOnly}
 	a.note("The link works once, within a minute. The session lasts %s and acts as %s.", operate.Span(time.Duration(c.TTL)), a.actor())
 	return a.printSecret(view, view.URL)
 }
@@ -100,13 +100,4 @@ func (c *consoleCommand) gateway(ctx context.Context, a *app) (keystore.Gateway,
 		}
 	}
 	return keystore.Gateway{}, errors.New(text)
-}
-
-// consoleURL returns the address of the page that opens a session. at replaces host and port, unless it is empty.
-func consoleURL(adminAddress, at string) string {
-	scheme, host, hasScheme := strings.Cut(adminAddress, "://")
-	if !hasScheme {
-		scheme, host = "http", adminAddress
-	}
-	return (&url.URL{Scheme: scheme, Host: cmp.Or(at, host), Path: "/console/login"}).String()
 }

@@ -35,16 +35,22 @@ func adminTLS(ctx context.Context) *tls.Config {
 	return config
 }
 
+// AdminURL returns the address of a path at a gateway's admin port.
+func AdminURL(g keystore.Gateway, path string) url.URL {
+	scheme, host, isURL := strings.Cut(g.AdminAddress, "://") // https://… if the admin port uses TLS
+	if !isURL {
+		scheme, host = "http", g.AdminAddress
+	}
+	return url.URL{Scheme: scheme, Host: host, Path: path}
+}
+
 // AskAdmin reads JSON from a gateway's admin port. path may have a query. A response of 503 has a body too.
 func AskAdmin(ctx context.Context, g keystore.Gateway, path string, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, AskWithin)
 	defer cancel()
 	path, query, _ := strings.Cut(path, "?")
-	scheme, host, isURL := strings.Cut(g.AdminAddress, "://") // https://… if the admin port uses TLS
-	if !isURL {
-		scheme, host = "http", g.AdminAddress
-	}
-	ask := url.URL{Scheme: scheme, Host: host, Path: path, RawQuery: query}
+	ask := AdminURL(g, path)
+	ask.RawQuery = query
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, ask.String(), nil)
 	if err != nil {
 		return err

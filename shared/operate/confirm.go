@@ -113,29 +113,21 @@ func (p Progress) unconfirmed(laggard string) string {
 	return text.String()
 }
 
-// Cure is what to do about the laggards. forget is a silent gateway that nothing fences: if it has ended, an operator has to forget it.
-// Otherwise, if fenced is not 0, all laggards refuse every call after this time. Otherwise they were seen a moment ago.
-func (p Progress) Cure() (forget *keystore.Gateway, fenced time.Duration) {
-	for _, g := range p.Laggards {
-		// Never advise to forget a gateway that was seen a moment ago: it runs, and changes would no longer wait for it.
-		if g.Age <= keystore.SilentAfter.Milliseconds() {
-			continue
-		}
-		if g.MaxAge == 0 {
-			return &g, 0
-		}
-		fenced = max(fenced, g.FenceAfter())
-	}
-	return nil, fenced
-}
-
-// Advice is a sentence on what to do about the laggards. Its end depends on the caller: if all of them are fenced after a while, inFenced says
-// how to see the change confirmed then; if they are catching up, where says where to look at them.
+// Advice is a sentence on what to do about the laggards: forget a silent gateway that nothing fences, if it has ended, or wait. Its end depends on
+// the caller: if all of them are fenced after a while, inFenced says how to see the change confirmed then; if they are catching up, where says
+// where to look at them.
 func (p Progress) Advice(inFenced func(time.Duration) string, where string) string {
-	switch forget, fenced := p.Cure(); {
-	case forget != nil:
-		return forgetCure("a silent gateway", forget.ID)
-	case fenced > 0:
+	var fenced time.Duration
+	for _, g := range p.Laggards {
+		switch {
+		case g.Age <= keystore.SilentAfter.Milliseconds(): // never forget a gateway that was seen a moment ago: it runs, and changes would not wait for it
+		case g.MaxAge == 0:
+			return forgetCure("a silent gateway", g.ID)
+		default:
+			fenced = max(fenced, g.FenceAfter())
+		}
+	}
+	if fenced > 0 {
 		return "A silent gateway refuses every call once its maximum age has passed" + inFenced(fenced)
 	}
 	return "Gateways seen recently are probably still catching up" + where

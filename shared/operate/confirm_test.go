@@ -3,6 +3,7 @@ package operate
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,12 +27,11 @@ func TestSleep(t *testing.T) {
 }
 
 // All laggards refuse every call only when the one with the longest maximum age does.
-func TestCureWaitsForTheLongestAge(t *testing.T) {
+func TestAdviceWaitsForTheLongestAge(t *testing.T) {
 	t.Parallel()
-	const silent = 5000
-	p := Progress{Laggards: []keystore.Gateway{{Age: silent, MaxAge: 60_000}, {Age: silent, MaxAge: 10_000}}}
-	if forget, fenced := p.Cure(); forget != nil || fenced != p.Laggards[0].FenceAfter() {
-		t.Errorf("forget %v, fenced after %v", forget, fenced)
+	p := Progress{Laggards: []keystore.Gateway{{Age: 5000, MaxAge: 60_000}, {Age: 5000, MaxAge: 10_000}}}
+	if got := p.Advice(func(d time.Duration) string { return " in " + d.String() }, ""); !strings.HasSuffix(got, " in "+p.Laggards[0].FenceAfter().String()) {
+		t.Error(got)
 	}
 }
 

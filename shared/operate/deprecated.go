@@ -26,7 +26,16 @@ type DeprecatedView struct {
 }
 
 // Trend compares the requests of the last seven days with those of the seven days before.
-func (v DeprecatedView) Trend() string { return trend(v.Before, v.Requests) }
+func (v DeprecatedView) Trend() string {
+	switch {
+	case v.Before == 0:
+		return "new"
+	case v.Requests == 0:
+		return "stopped"
+	}
+	change := (v.Requests - v.Before) * 100 / v.Before
+	return Either(change > 0, "+", "") + humanize.Comma(change) + " %"
+}
 
 // EndsIn says in how many days the operation ends.
 func (v DeprecatedView) EndsIn() string {
@@ -80,19 +89,4 @@ func (o Operator) deprecated(ctx context.Context) ([]AboutOperation, error) {
 		}
 	}
 	return nil, fmt.Errorf("only a gateway knows which operations are deprecated: %w", err)
-}
-
-// trend compares two numbers of requests.
-func trend(before, now int64) string {
-	switch {
-	case before == 0:
-		return "new"
-	case now == 0:
-		return "stopped"
-	}
-	change := (now - before) * 100 / before
-	if change > 0 {
-		return "+" + humanize.Comma(change) + " %"
-	}
-	return humanize.Comma(change) + " %"
 }
