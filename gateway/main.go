@@ -1,4 +1,4 @@
-// Command gateway checks API keys and quotas in front of the pet service. `gateway --help` lists its settings.
+// Command gateway checks API keys and quotas in front of an API. `gateway --help` lists its settings.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 
 func main() {
 	var cfg app.Config
-	service.Main("gateway", "GATEWAY_", "API gateway: keys, plans and quotas in front of the pet service.", &cfg,
+	service.Main("gateway", "GATEWAY_", "API gateway: keys, plans and quotas in front of an API.", &cfg,
 		func(ctx context.Context, log *slog.Logger) error {
 			ports, err := app.Listen(cfg)
 			if err != nil {

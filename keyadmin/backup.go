@@ -128,7 +128,7 @@ func patient(create bool) func(url string) (*database.DB, error) {
 type restoreCommand struct {
 	File      string `arg:"" help:"A file that backup wrote."`
 	DryRun    bool   `help:"Only check the file, and list what the database has and the backup has not."`
-	LoseNewer bool   `help:"Do not make revocations, rotations, suspensions and bans again that the backup lacks."`
+	LoseNewer bool   `help:"Also lose the revocations, rotations, suspensions and bans that the backup lacks."`
 	signing
 	asking
 	waiting

@@ -14,7 +14,7 @@ import (
 
 // limiting is the flag of lists that can be long.
 type limiting struct {
-	Limit rowLimit `short:"n" placeholder:"N" help:"Show at most N, the latest of keys and changes; 0: all (default: 30 in a table on a terminal, else all)."`
+	Limit rowLimit `short:"n" placeholder:"N" help:"Show at most N rows; 0: all (default: 30 in a table on a terminal, else all). Of keys and changes, the latest."`
 
 	more bool // there are more rows than are shown
 }

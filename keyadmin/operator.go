@@ -32,7 +32,7 @@ func (a *app) viewOperator(o keystore.OperatorToken) operatorView {
 
 type operatorCreate struct {
 	Name    operate.Name   `arg:"" help:"Who uses the token, such as terraform. Its changes are in the audit log as operator:NAME."`
-	Role    keystore.Role  `required:"" placeholder:"ROLE" help:"What it may do: read; keys, which is also keys and bans; or admin, which is everything."`
+	Role    keystore.Role  `required:"" placeholder:"ROLE" help:"What it may do: read; keys: also change keys and bans; admin: everything."`
 	Expires operate.Moment `placeholder:"WHEN" help:"When the token expires: after 90d or 1w, or at a UTC date, 2026-12-31 (default: never)."`
 }
 

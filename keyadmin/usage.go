@@ -34,7 +34,7 @@ func between(since, until instant.Millis) string {
 type usageShow struct {
 	Tenant string `arg:"" help:"ID or name; of a deleted tenant its ID."`
 	operate.UsagePeriod
-	By   operate.Grouping `default:"day,key,outcome" placeholder:"GROUPS" help:"Group by hour or day (both in UTC), operation, key, outcome, or several of them with commas. Or by minute: then only attempts are shown."`
+	By   operate.Grouping `default:"day,key,outcome" placeholder:"GROUPS" help:"Group by hour or day (both in UTC), operation, key, outcome, or several of them with commas. By minute, only attempts are shown."`
 	Test bool             `help:"Show what test keys have used, instead of live keys. It is on no bill."`
 	Plot bool             `help:"Draw charged units and refused requests by hour or day, with the limit."`
 }

@@ -17,7 +17,7 @@ type config struct {
 	Connections int `env:"PETSVC_CONNECTIONS" default:"8" placeholder:"N" help:"Database connections for requests. One more watches the database."`
 	Queue       int `env:"PETSVC_QUEUE" default:"512" placeholder:"N" help:"Requests that may wait for a connection, for up to a second. Further requests get 503."`
 
-	BodyBytesMax int `env:"PETSVC_BODY_BYTES_MAX" default:"65536" placeholder:"N" help:"Longest request body. The gateway's --body-bytes-max holds before it."`
+	BodyBytesMax int `env:"PETSVC_BODY_BYTES_MAX" default:"65536" placeholder:"N" help:"Longest request body. The gateway's --body-bytes-max applies first."`
 
 	AccessLog bool `env:"PETSVC_ACCESS_LOG" default:"true" negatable:"" help:"Write a line for each request to standard output."`
 

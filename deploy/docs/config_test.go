@@ -37,7 +37,8 @@ func TestConfig(t *testing.T) {
 	want(t, "../../docs/config.md", configHead+
 		"\n## gateway\n\n```\n"+help["gateway"]+"\n```\n"+
 		"\n## petsvc\n\nThese flags are those of the gateway, with `PETSVC_` in place of `GATEWAY_`: "+strings.Join(same, ", ")+".\n\n```\n"+petsvc+"\n```\n"+
-		"\n## keyadmin\n\n```\nSecrets"+keyadmin+"\n```\n")
+		"\n## keyadmin\n\n`keyadmin COMMAND --help` has the flags. With TLS on [admin ports](operations.md#the-admin-port): `KEYADMIN_ADMIN_CA`, `KEYADMIN_ADMIN_CERT`,\n"+
+		"`KEYADMIN_ADMIN_KEY`.\n\n```\nSecrets"+keyadmin+"\n```\n")
 }
 
 var (

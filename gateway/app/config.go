@@ -39,10 +39,10 @@ type Config struct {
 	TLSName     string `name:"tls-name" env:"GATEWAY_TLS_NAME" placeholder:"HOST" help:"Name that clients use. A certificate without it is reported."`
 
 	ID       string `env:"GATEWAY_ID" help:"Name of this gateway: unique, and the same after a restart. Default: host name and listen address."`
-	Snapshot string `env:"GATEWAY_SNAPSHOT" default:"var/gateway.snapshot" placeholder:"PATH" help:"File from which a restarted gateway serves while the database is unavailable; .outage next to it keeps what Redis has to get, and .usage what the database has to get. Empty: no files."`
+	Snapshot string `env:"GATEWAY_SNAPSHOT" default:"var/gateway.snapshot" placeholder:"PATH" help:"File from which a restarted gateway serves while the database is unavailable; .outage next to it keeps what Redis lacks, and .usage what the database lacks. Empty: no files."`
 
 	API       string `name:"api" env:"GATEWAY_API" placeholder:"FILE" help:"OpenAPI document of the API to serve: 3.0 or 3.1, in YAML or JSON. SIGHUP reads it again. Default: the pet service's."`
-	OwnPrefix string `env:"GATEWAY_OWN_PREFIX" placeholder:"PATH" help:"Prefix of the gateway's own paths, such as /gateway for /gateway/quota, /gateway/usage, /gateway/docs and /gateway/openapi.yaml. Default: they are /v1/quota, /v1/usage, /docs and so on."`
+	OwnPrefix string `env:"GATEWAY_OWN_PREFIX" placeholder:"PATH" help:"Prefix of the gateway's own paths, such as /gateway for /gateway/quota, /gateway/usage, /gateway/docs and /gateway/openapi.yaml. Default: empty, for /v1/quota, /v1/usage, /docs and so on."`
 
 	edge.Config
 	UpstreamCA string `name:"upstream-ca" env:"GATEWAY_UPSTREAM_CA" placeholder:"PATH" help:"PEM certificates of the authorities of upstreams with https. Default: those of the system."`
@@ -55,7 +55,7 @@ type Config struct {
 	BanMax          time.Duration `env:"GATEWAY_BAN_MAX" default:"1h" help:"Longest ban."`
 
 	Docs      bool   `env:"GATEWAY_DOCS" default:"true" negatable:"" help:"Serve the documentation of the API at /docs, without a key."`
-	DocsTitle string `env:"GATEWAY_DOCS_TITLE" help:"Title of the documentation. Default: the title in openapi.yaml."`
+	DocsTitle string `env:"GATEWAY_DOCS_TITLE" help:"Title of the documentation. Default: that of the OpenAPI document."`
 
 	Console            bool           `env:"GATEWAY_CONSOLE" negatable:"" help:"Serve the operators' console at /console/ on the admin port."`
 	ConsoleUserHeader  string         `env:"GATEWAY_CONSOLE_USER_HEADER" placeholder:"NAME" help:"Field by which an identity proxy names the person who uses the console, such as X-Forwarded-User. The proxy must remove it from what browsers send."`

@@ -26,12 +26,12 @@ type Config struct {
 	UpstreamSecret     service.Secret `env:"GATEWAY_UPSTREAM_SECRET" help:"Secret sent to the upstreams, so that they can refuse other clients."`
 	UpstreamTimeout    time.Duration  `env:"GATEWAY_UPSTREAM_TIMEOUT" default:"10s" help:"Timeout of a whole exchange with an upstream."`
 	UpstreamHealthPath string         `env:"GATEWAY_UPSTREAM_HEALTH_PATH" placeholder:"PATH" help:"Path by which each upstream is checked once a second: /readyz for petsvc. Empty: no checks."`
-	TenantConnsMax     int            `name:"upstream-conns-per-tenant" env:"GATEWAY_UPSTREAM_CONNS_PER_TENANT" default:"128" placeholder:"N" help:"How many requests of one tenant an upstream gets at a time when nine tenths of its 512 slots are taken."`
+	TenantConnsMax     int            `name:"upstream-conns-per-tenant" env:"GATEWAY_UPSTREAM_CONNS_PER_TENANT" default:"128" placeholder:"N" help:"Requests of one tenant that an upstream may have in progress while nine tenths of its 512 slots are taken."`
 
 	TrustedProxies   []netip.Prefix `env:"GATEWAY_TRUSTED_PROXIES" placeholder:"CIDR" help:"Proxies whose X-Forwarded-For and sampled flag in traceparent are trusted. Every client in these ranges can claim any address."`
 	BodyBytesMax     int            `env:"GATEWAY_BODY_BYTES_MAX" default:"65536" placeholder:"N" help:"Longest request body. The gateway keeps at most 64 KiB of it at a time. The service behind the gateway may have a limit of its own: petsvc has PETSVC_BODY_BYTES_MAX."`
 	ResponseBytesMax int            `env:"GATEWAY_RESPONSE_BYTES_MAX" default:"0" placeholder:"N" help:"Longest response body. A longer one gets 502, or ends early if its length was not announced. 0: no limit."`
-	BodiesBytesMax   int            `env:"GATEWAY_BODIES_BYTES_MAX" default:"268435456" placeholder:"N" help:"Memory for all request bodies together. Further bodies get 503. The last tenth is for tenants that send few."`
+	BodiesBytesMax   int            `env:"GATEWAY_BODIES_BYTES_MAX" default:"268435456" placeholder:"N" help:"Memory for all request bodies together. Further bodies get 503. The last tenth is for tenants that use little."`
 	ReadTimeout      time.Duration  `env:"GATEWAY_READ_TIMEOUT" default:"4s" help:"Timeout for a request's head, and again for its body. It ends clients that send too slowly."`
 	IdleTimeout      time.Duration  `env:"GATEWAY_IDLE_TIMEOUT" default:"75s" help:"How long a client's connection may be silent between two requests. A load balancer in front must close its idle connections earlier."`
 	ConcurrencyMax   int            `env:"GATEWAY_CONCURRENCY_MAX" default:"4096" placeholder:"N" help:"Requests served at the same time. Further requests get 503."`

@@ -60,7 +60,7 @@ func (s *Store) InviteToConsole(ctx context.Context, i ConsoleInvitation) (code 
 // the code of a link to it cannot use it elsewhere. The event has the actor of the invitation. Errors: ErrNotFound if there is no
 // such invitation for this address, if it has been used, or if it has ended.
 func (s *Store) OpenConsole(ctx context.Context, code, address string) (token string, session ConsoleSession, err error) {
-	const op, absent = "open a session of the console", "this code was used before, or it is older than its validity, or it is for another gateway, or it is wrong"
+	const op, absent = "open a session of the console", "this code was used before, has expired, is for another gateway, or is wrong"
 	old := secretSum(strings.TrimSpace(code))
 	if err := get(ctx, s.db, &session, absent, s.expand.Replace(invitationBySecret), old, address); err != nil {
 		return "", ConsoleSession{}, fail(op, err)

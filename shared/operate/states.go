@@ -20,7 +20,7 @@ var GatewayStates = []struct{ State, Means string }{
 const (
 	silentMeans   = "it has stopped, hangs, or cannot reach the database. It may still serve what it has in memory, so changes wait for it"
 	fencedMeans   = "longer than its --directory-max-age: if it runs, it refuses every call. Another gateway removes it from the list"
-	replacedMeans = "another process has registered with its ID, and this one has not signed off: it may still serve, so changes wait for it until " +
+	replacedMeans = "another process has registered with its ID, but this process has not signed off and may still serve: changes wait for it until " +
 		"it is fenced or forgotten"
 )
 

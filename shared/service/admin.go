@@ -146,7 +146,7 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !a.tls.admits(r) {
-		deny(w, http.StatusForbidden, "only /healthz and /readyz are for clients without a certificate of an authority in --admin-client-ca")
+		deny(w, http.StatusForbidden, "without a client certificate of an authority in --admin-client-ca, only /healthz and /readyz are served")
 		return
 	}
 	a.handler.ServeHTTP(w, r)

@@ -15,7 +15,7 @@ import (
 //	service.Settings `embed:"" envprefix:"GATEWAY_"`
 type Settings struct {
 	LogLevel   slog.Level    `env:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"Least severe level to log: debug, info, warn or error."`
-	DrainDelay time.Duration `env:"DRAIN_DELAY" default:"5s" help:"After SIGTERM, how long connections are still accepted while /readyz fails. Longer than the load balancer takes to notice."`
+	DrainDelay time.Duration `env:"DRAIN_DELAY" default:"5s" help:"After SIGTERM, how long connections are still accepted while /readyz fails: longer than the load balancer takes to notice."`
 	DrainLimit time.Duration `env:"DRAIN_LIMIT" default:"30s" help:"After the drain delay, how long requests in flight may take before they are cut off."`
 	AdminHosts []string      `env:"ADMIN_HOSTS" placeholder:"NAME" help:"Additional host names of the admin port, beside loopback names, its address and this host's name."`
 	AdminTLS   `embed:""`
