@@ -213,10 +213,12 @@ func (d *Directory) tail(ctx context.Context) (int, error) {
 	if slices.ContainsFunc(events, func(e keystore.EventRow) bool { return e.Kind == keystore.Restored }) {
 		return 0, d.load(ctx)
 	}
-	if s.lost.touched(events) {
-		if err := d.readLost(ctx, s); err != nil {
+	if s.lost.touched(events) { // the tail has the rows that they are about
+		refusals, err := d.store.LostRefusals(ctx)
+		if err != nil {
 			return 0, err
 		}
+		s.setLost(refusals)
 	}
 	d.mu.Lock()
 	c.pass(s.rows(d.setBan))

@@ -2,13 +2,10 @@ package directory
 
 import (
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"petgate/shared/core/id"
-	"petgate/shared/core/instant"
 	"petgate/shared/testkit"
 )
 
@@ -77,52 +74,5 @@ func TestActivity(t *testing.T) {
 	d.usage.collect(time.Now(), 0)
 	if again := d.Activity(now.Add(time.Hour), 10); again.Since == want.Since || again.Requests != 0 {
 		t.Errorf("watched again: %+v", again)
-	}
-}
-
-// No request is missing from a watcher's counts or from the statistics, and none is counted twice, while shards are collected.
-func TestActivityWhileCollecting(t *testing.T) {
-	d := opened(t, openStore(t, testkit.SQLite(t)), Config{})
-	now := time.Now()
-	d.Activity(now, 1)
-	const each = 3_000
-	var working sync.WaitGroup
-	var counted atomic.Int64
-	for i := range 4 {
-		working.Go(func() {
-			for range each {
-				d.Count(Usage{Tenant: massTenant(i), Key: massKey(i), Outcome: "ok", At: instant.Of(now)})
-				counted.Add(1)
-			}
-		})
-	}
-	collect := func() {
-		d.usage.mu.Lock()
-		defer d.usage.mu.Unlock()
-		d.usage.collect(time.Now(), 0)
-	}
-	working.Go(func() {
-		for counted.Load() < 4*each {
-			collect()
-		}
-	})
-	for last := int64(0); counted.Load() < 4*each; {
-		a := d.Activity(now, 10)
-		if a.Requests < last || a.Requests > 4*each {
-			t.Fatalf("%d requests after %d", a.Requests, last)
-		}
-		last = a.Requests
-	}
-	working.Wait()
-	if a := d.Activity(now, 10); a.Requests != 4*each {
-		t.Errorf("%d requests, want %d", a.Requests, 4*each)
-	}
-	collect()
-	stored := int64(0)
-	for _, sum := range d.usage.Rows {
-		stored += sum.Requests
-	}
-	if stored != 4*each {
-		t.Errorf("the statistics have %d requests, want %d", stored, 4*each)
 	}
 }

@@ -139,12 +139,3 @@ func (d *Directory) keepLost(ctx context.Context, before, next *state) error {
 	}
 	return nil
 }
-
-// readLost reads the list of lost refusals again. It does not change the rows: the caller then applies a tail with the affected rows.
-func (d *Directory) readLost(ctx context.Context, s *state) error {
-	refusals, err := d.store.LostRefusals(ctx)
-	if err == nil {
-		s.setLost(refusals)
-	}
-	return err
-}

@@ -47,16 +47,6 @@ func newLastSeen(rule quota.Rule) *lastSeen {
 
 func (k *lastSeen) get(n store.Name) snapshot { return k.records.Get(n) }
 
-// put stores f unless the stored snapshot is newer: a tenant may be in two trips. Of two trips that overlap, the one with more use was
-// decided later, whichever was sent first.
-func (k *lastSeen) put(n store.Name, f snapshot) {
-	s := k.records.Lock(n)
-	defer s.Unlock()
-	if old, ok := s.Entries[n]; !ok || old.sentAt <= f.sentAt || f.hasMore(&old) {
-		s.Put(n, f, nil)
-	}
-}
-
 // refusal returns the remembered refusal that still holds for a, if there is one.
 func (k *lastSeen) refusal(a store.Request, now instant.Millis) (v quota.Verdict, ok bool) {
 	f := k.get(a.Name)
@@ -66,7 +56,8 @@ func (k *lastSeen) refusal(a store.Request, now instant.Millis) (v quota.Verdict
 	return k.verdict(a, now), true
 }
 
-// store remembers the verdict of a trip that was sent and answered at these instants. refused says that some of the
+// store remembers the verdict of a trip that was sent and answered at these instants, unless that of a later decision is known: a tenant may
+// be in two trips. Of two that overlap, the one with more use was decided later, whichever was sent first. refused says that some of the
 // tenant's requests were not admitted.
 func (k *lastSeen) store(a store.Request, sentAt, answeredAt instant.Millis, v *quota.Verdict, refused bool) {
 	minute := &v.Usages[quota.Minute]
@@ -80,7 +71,11 @@ func (k *lastSeen) store(a store.Request, sentAt, answeredAt instant.Millis, v *
 		// Counted from when the trip was sent, so that Redis is asked again one second after it, or at RetryAt if that is earlier.
 		f.refuseUntil = sentAt.Add(min(rememberFor, retryAt.Sub(v.At)))
 	}
-	k.put(a.Name, f)
+	s := k.records.Lock(a.Name)
+	defer s.Unlock()
+	if old, ok := s.Entries[a.Name]; !ok || old.sentAt <= f.sentAt || f.hasMore(&old) {
+		s.Put(a.Name, f, nil)
+	}
 }
 
 // verdict returns the known use at now, under the limits of a. It leaves out use that has been released since.

@@ -42,79 +42,54 @@ func (m memory) Decide(_ context.Context, demands []store.Demand, results []stor
 	return nil
 }
 
-// reports remembers which batches reported requests of a record, so that they are charged once, as take.lua does. The zero value has none.
-type reports struct {
-	mu   sync.Mutex
-	seen map[store.Name][]int64 // numbers of batches
-}
-
-// decide lets decide decide demands. It remembers those with a verdict, even if decide then returns an error.
-func (r *reports) decide(
-	number int64, demands []store.Demand, results []store.Result, decide func([]store.Demand, []store.Result) error,
-) error {
-	asked := slices.Clone(demands)
-	r.mu.Lock()
-	for i := range asked {
-		if slices.Contains(r.seen[asked[i].Name], number) {
-			asked[i].Unreported = quota.Use{}
-		}
-	}
-	r.mu.Unlock()
-	err := decide(asked, results)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i, d := range asked {
-		if results[i].Verdict.At != 0 && d.Unreported != (quota.Use{}) {
-			if r.seen == nil {
-				r.seen = map[store.Name][]int64{}
-			}
-			seen := append(r.seen[d.Name], number)
-			r.seen[d.Name] = seen[max(0, len(seen)-7):]
-		}
-	}
-	return err
-}
-
-func (r *reports) forget() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.seen = nil
-}
-
 // reply is an error reply of Redis.
 type reply string
 
 func (r reply) Error() string { return string(r) }
 func (reply) RedisError()     {}
 
-// fakeStore is a store that decides by a function of the test.
+// fakeStore is a store that decides by a function of the test. It remembers which batches reported requests of a record, so that they are
+// charged once, as take.lua does.
 type fakeStore struct {
-	reports reports
-	losses  func() int // how often Redis has lost its data; nil: never
+	losses   func() int // how often Redis has lost its data; nil: never
+	onDecide func(ctx context.Context, demands []store.Demand, results []store.Result) error
 
 	mu      sync.Mutex
 	noticed int // the value of losses at the last batch
+	reports map[report]bool
+}
 
-	onDecide func(ctx context.Context, demands []store.Demand, results []store.Result) error
+type report struct {
+	record store.Name
+	batch  int64
 }
 
 func (f *fakeStore) DecideBatch(ctx context.Context, number int64, demands []store.Demand, results []store.Result) error {
-	f.noticeLoss()
-	return f.reports.decide(number, demands, results, func(demands []store.Demand, results []store.Result) error {
-		return f.onDecide(ctx, demands, results)
-	})
-}
-
-func (f *fakeStore) noticeLoss() {
+	asked := slices.Clone(demands)
+	f.mu.Lock()
+	if f.losses != nil {
+		if n := f.losses(); n > f.noticed {
+			f.reports, f.noticed = nil, n
+		}
+	}
+	for i := range asked {
+		if f.reports[report{asked[i].Name, number}] {
+			asked[i].Unreported = quota.Use{}
+		}
+	}
+	f.mu.Unlock()
+	err := f.onDecide(ctx, asked, results)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.losses == nil {
-		return
+	for i, d := range asked {
+		if results[i].Verdict.At != 0 && d.Unreported != (quota.Use{}) { // decided, even if there is an error
+			if f.reports == nil {
+				f.reports = map[report]bool{}
+			}
+			f.reports[report{d.Name, number}] = true
+		}
 	}
-	if n := f.losses(); n > f.noticed {
-		f.reports.forget()
-		f.noticed = n
-	}
+	return err
 }
 
 // newFake returns quotas that use a fakeStore with this function. They are closed when the test ends.

@@ -292,15 +292,18 @@ func (s *Shared) Health(ctx context.Context) (problems []error) {
 		}
 		return append(problems, problem)
 	}
-	evicting, err := s.redis.EvictionPolicies(ctx)
-	if is := len(evicting) > 0; s.evicting.Swap(is) != is && is {
-		s.config.Log.Error("Redis may drop quotas", "problems", evicting)
+	evicts := false
+	for _, server := range s.redis.Servers(ctx) {
+		switch {
+		case server.Error != "":
+			problems = append(problems, errors.New("cannot ask Redis for its memory policy: "+server.Error))
+		case server.Policy != "" && server.Policy != "noeviction":
+			evicts = true
+			problems = append(problems, fmt.Errorf("Redis at %s has maxmemory-policy %s: it may drop quotas; set noeviction", server.Address, server.Policy))
+		}
 	}
-	for _, problem := range evicting {
-		problems = append(problems, errors.New(problem))
-	}
-	if err != nil {
-		problems = append(problems, fmt.Errorf("cannot ask Redis for its memory policy: %w", err))
+	if s.evicting.Swap(evicts) != evicts && evicts {
+		s.config.Log.Error("Redis may drop quotas", "problems", problems)
 	}
 	if skew := s.skew(); skew.Abs() > skewMax {
 		problems = append(problems, skewProblem(skew))

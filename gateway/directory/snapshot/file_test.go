@@ -25,16 +25,6 @@ func ban(until instant.Millis) func(keystore.Rows) {
 	return func(to keystore.Rows) { to.Ban(keystore.BanRow{Key: id.Key{1}, Until: until}) }
 }
 
-func replace(t *testing.T, f *File) {
-	t.Helper()
-	must.Do(t, f.Replace(Head{}, ban(1)))
-}
-
-func appendTo(t *testing.T, f *File, changes func(keystore.Rows)) {
-	t.Helper()
-	must.Do(t, f.Append(Head{}, changes))
-}
-
 // expect checks the last ban in the file; 0: there is no file.
 func expect(t *testing.T, f *File, until instant.Millis) {
 	t.Helper()
@@ -52,9 +42,9 @@ func expect(t *testing.T, f *File, until instant.Millis) {
 func TestFileIsNeverBehind(t *testing.T) {
 	t.Parallel()
 	f := open(t)
-	replace(t, f)
+	must.Do(t, f.Replace(Head{}, ban(1)))
 	expect(t, f, 1)
-	appendTo(t, f, ban(2))
+	must.Do(t, f.Append(Head{}, ban(2)))
 	expect(t, f, 2)
 	// A file that lacks a change, because the change cannot be appended, is removed.
 	if err := f.to.File.Close(); err != nil { // writes fail from now on
@@ -79,12 +69,12 @@ func TestOutdated(t *testing.T) {
 	wants(false, "the start")
 	must.Do(t, f.Remove())
 	wants(true, "a removal")
-	replace(t, f)
+	must.Do(t, f.Replace(Head{}, ban(1)))
 	wants(false, "a new file")
-	appendTo(t, f, ban(2))
+	must.Do(t, f.Append(Head{}, ban(2)))
 	wants(false, "one change")
-	appendTo(t, f, func(to keystore.Rows) {
+	must.Do(t, f.Append(Head{}, func(to keystore.Rows) {
 		to.Ban(keystore.BanRow{Key: id.Key{1}, Notice: string(make([]byte, changedBytesMin))})
-	})
+	}))
 	wants(true, "many changes")
 }

@@ -148,10 +148,9 @@ func (g *Guard) learn(client netip.Prefix, now time.Time, answer *redis_rate.Res
 	s := g.addresses.Lock(client)
 	defer s.Unlock()
 	a := s.Entries[client]
-	if a == nil { // forgotten meanwhile
-		a = &address{here: *rate.NewLimiter(rate.Every(g.interval), g.limit)}
+	if a != nil { // otherwise it was forgotten meanwhile
+		a.there = now.Add(answer.ResetAfter)
 	}
-	a.there = now.Add(answer.ResetAfter)
 	return g.state(a, now, answer.Allowed > 0)
 }
 

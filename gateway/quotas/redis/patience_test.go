@@ -95,22 +95,6 @@ func TestSilenceIsNotAskedAgain(t *testing.T) {
 	}
 }
 
-// lossyCall is a call of a tenant with a limit of 10. A tenant with an odd number has a key with a limit of 7.
-func lossyCall(tenant int) (c store.Call, limit int64) {
-	c = callOf(tenantNo(tenant), 10, 100)
-	if tenant%2 == 0 {
-		return c, 10
-	}
-	c.Key, c.Cap = id.Key{1}, plan.Limits{Minute: 7}
-	return c, 7
-}
-
-// isChargedOnce reports whether a verdict on a call of lossyCall, which is the nth, has charged each record once, up to the limit.
-func isChargedOnce(v quota.Verdict, n, limit int64) bool {
-	used, ofKey := v.Usages[quota.Day].Used, v.Usages[quota.KeyDay].Used
-	return v.Granted == 1 == (n <= limit) && used == min(n, limit) && (limit == 10 || ofKey == used)
-}
-
 // A call whose answer is lost, once or twice, is charged once, on a single Redis and on a cluster: it is sent again under its number. A key's record and
 // its tenant's are charged together.
 func TestLostReplies(t *testing.T) {
@@ -132,10 +116,14 @@ func TestLostReplies(t *testing.T) {
 			}
 			all := int64(0)
 			for n := range int64(60) {
-				c, limit := lossyCall(int(n % 4))
+				c, limit, times := callOf(tenantNo(int(n%4)), 10, 100), int64(10), n/4+1
+				if n%2 == 1 {
+					c.Key, c.Cap, limit = id.Key{1}, plan.Limits{Minute: 7}, 7
+				}
 				lost := lose(1 + n%2)
 				v, outcome := r.Take(c)
-				if outcome != Decided || !isChargedOnce(v, n/4+1, limit) {
+				used, ofKey := v.Usages[quota.Day].Used, v.Usages[quota.KeyDay].Used
+				if outcome != Decided || v.Granted == 1 != (times <= limit) || used != min(times, limit) || c.IsCapped() && ofKey != used {
 					t.Fatalf("request %d: outcome %d, %+v", n, outcome, v)
 				}
 				all += lost()

@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -34,19 +33,6 @@ func (r *Redis) Servers(ctx context.Context) (servers []Server) {
 		servers = append(servers, Server{Error: err.Error()})
 	}
 	return servers
-}
-
-// EvictionPolicies returns a line for each server that may drop records when its memory is full.
-func (r *Redis) EvictionPolicies(ctx context.Context) (problems []string, err error) {
-	for _, s := range r.Servers(ctx) {
-		switch {
-		case s.Error != "":
-			err = errors.New(s.Error)
-		case s.Policy != "" && s.Policy != "noeviction":
-			problems = append(problems, "Redis at "+s.Address+" has maxmemory-policy "+s.Policy+": it may drop quotas; set noeviction")
-		}
-	}
-	return problems, err
 }
 
 func describe(ctx context.Context, node *redis.Client) Server {
