@@ -24,6 +24,9 @@ func newMetrics(reg prometheus.Registerer, d *Directory) *metrics {
 		defer d.mu.Unlock()
 		return float64(d.state.Load().keys.len)
 	})
+	counter := func(name, help string) prometheus.Counter {
+		return make.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
 	const age = "Time since the last contact with the database; -1 before the first load."
 	gauge("petgate_gateway_directory_age_seconds", age, func() float64 {
 		seen := d.seen.Load()
@@ -42,27 +45,16 @@ func newMetrics(reg prometheus.Registerer, d *Directory) *metrics {
 		defer d.bansMu.Unlock()
 		return float64(len(d.pending))
 	})
-	d.usage.dropped = make.NewCounter(prometheus.CounterOpts{
-		Name: "petgate_gateway_usage_dropped_requests_total",
-		Help: "Requests that the usage lacks: the database was unavailable for too long.",
-	})
-	d.usage.droppedMinutes = make.NewCounter(prometheus.CounterOpts{
-		Name: "petgate_gateway_usage_dropped_attempts_total",
-		Help: "Requests that the usage by minute lacks: the database was unavailable for too long.",
-	})
+	d.usage.dropped = counter("petgate_gateway_usage_dropped_requests_total",
+		"Requests that the usage lacks: the database was unavailable for too long.")
+	d.usage.droppedMinutes = counter("petgate_gateway_usage_dropped_attempts_total",
+		"Requests that the usage by minute lacks: the database was unavailable for too long.")
 	return &metrics{
-		loads: make.NewCounter(prometheus.CounterOpts{
-			Name: "petgate_gateway_directory_loads_total", Help: "Full loads from the database.",
-		}),
-		events: make.NewCounter(prometheus.CounterOpts{
-			Name: "petgate_gateway_directory_events_total", Help: "Events applied.",
-		}),
-		unreadable: make.NewCounter(prometheus.CounterOpts{
-			Name: "petgate_gateway_directory_unreadable_events_total", Help: "Events that could not be read. Everything was loaded instead.",
-		}),
-		unwrittenBans: make.NewCounter(prometheus.CounterOpts{
-			Name: "petgate_gateway_bans_unwritten_total",
-			Help: "Bans that were not written to the database, because too many were waiting: they hold at this gateway only.",
-		}),
+		loads:  counter("petgate_gateway_directory_loads_total", "Full loads from the database."),
+		events: counter("petgate_gateway_directory_events_total", "Events applied."),
+		unreadable: counter("petgate_gateway_directory_unreadable_events_total",
+			"Events that could not be read. Everything was loaded instead."),
+		unwrittenBans: counter("petgate_gateway_bans_unwritten_total",
+			"Bans that were not written to the database, because too many were waiting: they hold at this gateway only."),
 	}
 }

@@ -2,7 +2,6 @@ package quotas
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -343,17 +342,6 @@ func TestBadRecord(t *testing.T) {
 	}
 	if v := mustTake(t, l, asking(2, 60)); v.Usages[quota.Minute].Used != 1 || l.Mode() != modeShared {
 		t.Errorf("another tenant: %+v in mode %s", v, l.Mode())
-	}
-}
-
-func TestRefuse(t *testing.T) {
-	l := newFake(t, Config{OnOutage: Refuse}, func(context.Context, []store.Demand, []store.Result) error { return errRefused })
-	if _, err := l.Take(asking(1, 60)); !errors.Is(err, ErrUndecided) {
-		t.Errorf("Take without Redis: %v", err)
-	}
-	v, err := l.Peek(background, asking(1, 60))
-	if err != nil || !v.Degraded || v.Usages[quota.Minute].Limit != 60 || v.Usages[quota.Minute].Remaining != 0 || v.RetryAt() != v.At+1000 {
-		t.Errorf("Peek without Redis: %+v, %v", v, err)
 	}
 }
 

@@ -2,6 +2,7 @@ package quotas
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -93,6 +94,12 @@ func TestCurrentWithoutRedis(t *testing.T) {
 		v, err = refuses.Current(ask)
 		if err != nil || !v.Degraded || v.Usages[quota.Minute].Used != 1 || v.Usages[quota.Minute].Remaining != 0 || v.RetryAt() != v.At+1000 || refuses.Known(ask) != v {
 			t.Errorf("with refuse: %+v, %v", v, err)
+		}
+		if peeked, err := refuses.Peek(background, ask); err != nil || peeked != v {
+			t.Errorf("with refuse, Peek: %+v, %v", peeked, err)
+		}
+		if _, err := refuses.Take(ask); !errors.Is(err, ErrUndecided) {
+			t.Errorf("with refuse, Take: %v", err)
 		}
 	})
 }

@@ -119,35 +119,28 @@ func TestOutageFileThatCannotBeWritten(t *testing.T) {
 
 // A file that cannot be used is reported and ignored. The gateway then begins with the least share.
 func TestUnusableOutageFile(t *testing.T) {
-	for name, spoil := range map[string]func(text string) string{
-		"empty":   func(string) string { return "" },
-		"cut off": func(text string) string { return text[:len(text)-1] },
-		"of gw-1": func(text string) string { return text },
-	} {
-		t.Run(name, func(t *testing.T) {
-			files := t.TempDir()
-			synctest.Test(t, func(t *testing.T) {
-				s, r := newSiteWithFiles(t, 2, files), asking(1, 100)
-				s.server.fail(errRefused)
-				from := 0
-				if name == "of gw-1" {
-					from = 1
-				}
-				s.use(r, s.gateways[from])
-				must.Do(t, s.gateways[from].Close(background))
-				text, err := os.ReadFile(s.file(from))
-				if err != nil || !strings.Contains(string(text), `"minute":50`) {
-					t.Fatalf("the record of 50 requests: %q, %v", text, err)
-				}
-				must.Do(t, os.WriteFile(s.file(0), []byte(spoil(string(text))), 0o600))
-				s.start(0)
-				if n := s.use(r, s.gateways[0]); n != 1 {
-					t.Errorf("%d admitted, want the least share", n)
-				}
-				if log := s.logs.String(); strings.Count(log, "level=ERROR") != 1 || !strings.Contains(log, "record of an outage is ignored") {
-					t.Errorf("log:\n%s", log)
-				}
-			})
+	f := func(name string, from int, spoil func(text []byte) []byte) {
+		files := t.TempDir()
+		synctest.Test(t, func(t *testing.T) {
+			s, r := newSiteWithFiles(t, 2, files), asking(1, 100)
+			s.server.fail(errRefused)
+			s.use(r, s.gateways[from])
+			s.end(from)
+			text, err := os.ReadFile(s.file(from))
+			if err != nil || !strings.Contains(string(text), `"minute":50`) {
+				t.Fatalf("the record of 50 requests: %q, %v", text, err)
+			}
+			must.Do(t, os.WriteFile(s.file(0), spoil(text), 0o600))
+			s.start(0)
+			if n := s.use(r, s.gateways[0]); n != 1 {
+				t.Errorf("%s: %d admitted, want the least share", name, n)
+			}
+			if log := s.logs.String(); strings.Count(log, "level=ERROR") != 1 || !strings.Contains(log, "record of an outage is ignored") {
+				t.Errorf("%s: log:\n%s", name, log)
+			}
 		})
 	}
+	f("empty", 0, func([]byte) []byte { return nil })
+	f("cut off", 0, func(text []byte) []byte { return text[:len(text)-1] })
+	f("of gw-1", 1, func(text []byte) []byte { return text })
 }

@@ -299,7 +299,8 @@ func (s *Shared) Health(ctx context.Context) (problems []error) {
 			problems = append(problems, errors.New("cannot ask Redis for its memory policy: "+server.Error))
 		case server.Policy != "" && server.Policy != "noeviction":
 			evicts = true
-			problems = append(problems, fmt.Errorf("Redis at %s has maxmemory-policy %s: it may drop quotas; set noeviction", server.Address, server.Policy))
+			problems = append(problems,
+				errors.New("Redis at "+server.Address+" has maxmemory-policy "+server.Policy+": it may drop quotas; set noeviction"))
 		}
 	}
 	if s.evicting.Swap(evicts) != evicts && evicts {

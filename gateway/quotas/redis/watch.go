@@ -40,7 +40,7 @@ func (b *batcher) watch() {
 			return
 		case <-losses:
 			hasLost = true
-		case <-time.After(b.untilLook()):
+		case <-time.After(lookEvery / 2):
 		}
 		if b.down.Load() {
 			continue
@@ -66,16 +66,6 @@ func (b *batcher) hasUnanswered() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.unanswered) > 0
-}
-
-// untilLook returns how long watch waits before it looks for a loss.
-func (b *batcher) untilLook() time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if left := lookEvery - time.Since(b.known.at); left > 0 {
-		return left
-	}
-	return lookEvery
 }
 
 // look asks the server about a known tenant, if it was not asked lately and this gateway knows use of this day.
