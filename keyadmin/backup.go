@@ -84,11 +84,10 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if a.asData() {
-		v := backupView{File: c.File, TakenAt: h.TakenAt.String(), Schema: h.Schema, LastEvent: int64(h.LastEvent)}
-		for _, t := range h.Tables {
-			v.Tables = append(v.Tables, tableView{t.Name, t.Sum.Rows, t.Sum.Digest.String()})
-		}
-		return a.print(v, table{})
+		return a.print(backupView{
+			File: c.File, TakenAt: h.TakenAt.String(), Schema: h.Schema, LastEvent: int64(h.LastEvent),
+			Tables: operate.ViewsOf(h.Tables, func(t keystore.BackupTable) tableView { return tableView{t.Name, t.Sum.Rows, t.Sum.Digest.String()} }),
+		}, table{})
 	}
 	a.note("Backed up %s, %s and %s to %s.", operate.Plural(int(h.Rows("tenants")), "tenant"), operate.Plural(int(h.Rows("tenant_keys")), "key"),
 		operate.Plural(int(h.Rows("events")), "change"), c.File)

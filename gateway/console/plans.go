@@ -33,11 +33,8 @@ func (c *Console) showPlans(w http.ResponseWriter, r *http.Request, v *visit) er
 		if page.Names = append(page.Names, p.Name); tenants[p.Name] == 0 {
 			page.Unused = append(page.Unused, p.Name)
 		}
-		row := []cell{{Text: p.Name}}
-		for _, text := range operate.ViewPlan(p).LimitTexts() {
-			row = append(row, cell{Text: text})
-		}
-		page.List.Rows = append(page.List.Rows, append(row,
+		limits := operate.ViewsOf(operate.ViewPlan(p).LimitTexts(), func(text string) cell { return cell{Text: text} })
+		page.List.Rows = append(page.List.Rows, append(append([]cell{{Text: p.Name}}, limits...),
 			cell{Text: humanize.Comma(int64(tenants[p.Name])), Link: tenantsPath + "?plan=" + p.Name}, v.when(p.CreatedAt, "built in")))
 	}
 	return c.show(w, v, http.StatusOK, "plans", "Plans", page)

@@ -157,11 +157,9 @@ func refusalList(span usageSpan, rows []keystore.PeriodUsage) list {
 // attemptsSince returns the attempts with a tenant's live keys by minute.
 func attemptsSince(ctx context.Context, o operate.Operator, tenant id.Tenant, since instant.Millis) ([]keystore.PeriodUsage, error) {
 	minutes, err := o.Minutes(ctx, tenant, apikey.Live, since, math.MaxInt64)
-	rows := make([]keystore.PeriodUsage, len(minutes))
-	for i, m := range minutes {
-		rows[i] = keystore.PeriodUsage{Start: m.At, Requests: m.Attempts}
-	}
-	return rows, err
+	return operate.ViewsOf(minutes, func(m operate.MinuteView) keystore.PeriodUsage {
+		return keystore.PeriodUsage{Start: m.At, Requests: m.Attempts}
+	}), err
 }
 
 // starts returns the starts of the span's bars. The last bar is the present one. Weeks begin on Monday.

@@ -45,13 +45,9 @@ type KeyView struct {
 
 // ViewKey returns the view of a key that is banned until the given time; 0: it is not banned.
 func ViewKey(k keystore.Key, t Owner, bannedUntil, now instant.Millis) KeyView {
-	allow := make([]string, 0, len(k.Allow))
-	for _, block := range k.Allow {
-		allow = append(allow, block.String())
-	}
 	v := KeyView{
 		ID: k.ID.String(), TenantID: k.Tenant.String(), Tenant: t.Name, Name: k.Name, Hint: k.Hint,
-		Environment: k.Environment.String(), Scopes: k.Scopes.Names(), Allow: allow, Limits: ViewLimits(k.Limits), Status: keyStatus(k, t, bannedUntil, now),
+		Environment: k.Environment.String(), Scopes: k.Scopes.Names(), Allow: ViewsOf(k.Allow, netip.Prefix.String), Limits: ViewLimits(k.Limits), Status: keyStatus(k, t, bannedUntil, now),
 		CreatedAt: k.CreatedAt.String(), ExpiresAt: k.ExpiresAt.String(), RevokedAt: k.Enabled().RevokedAt.String(), DisabledAt: k.DisabledAt().String(),
 		GraceEndsAt: k.GraceEndsAt.String(), BannedUntil: bannedUntil.String(), LastUsedAt: k.LastUsedAt.String(),
 		LastRefusedAt: k.RefusedAt.String(), Owner: t,

@@ -35,9 +35,7 @@ func (o Operator) Minutes(ctx context.Context, tenant id.Tenant, in apikey.Envir
 			}
 		}
 	}
-	views := make([]MinuteView, 0, len(sums))
-	for _, at := range slices.Sorted(maps.Keys(sums)) {
-		views = append(views, MinuteView{Start: at.String(), Attempts: sums[at], At: at})
-	}
-	return views, nil
+	return ViewsOf(slices.Sorted(maps.Keys(sums)), func(at instant.Millis) MinuteView {
+		return MinuteView{Start: at.String(), Attempts: sums[at], At: at}
+	}), nil
 }

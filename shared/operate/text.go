@@ -111,11 +111,7 @@ func LimitText(limit, override int64) string {
 
 // LimitTexts describes limits in force, one text for each policy. override has the tenant's own.
 func LimitTexts(limits, override plan.Limits) []string {
-	var texts []string
-	for _, policy := range plan.Policies {
-		texts = append(texts, LimitText(limits.Of(policy), override.Of(policy)))
-	}
-	return texts
+	return ViewsOf(plan.Policies[:], func(policy string) string { return LimitText(limits.Of(policy), override.Of(policy)) })
 }
 
 // Limits describes limits: `60 requests per minute, 1,000 per day`. Empty: none is set.
