@@ -196,6 +196,7 @@ func TestLostRefusalsAreInForceAtOnce(t *testing.T) {
 	}
 	for n, c := range []struct{ known, older keystore.KeyRow }{
 		{keystore.KeyRow{RevokedAt: 5}, keystore.KeyRow{}},
+		{keystore.KeyRow{RevokedAt: 5}, keystore.KeyRow{RevokedAt: -3}}, // it was disabled
 		{keystore.KeyRow{GraceEndsAt: 5}, keystore.KeyRow{}},
 		{keystore.KeyRow{GraceEndsAt: 5}, keystore.KeyRow{GraceEndsAt: 9}},
 		{keystore.KeyRow{RevokedAt: 7, GraceEndsAt: 5}, keystore.KeyRow{GraceEndsAt: 9}},

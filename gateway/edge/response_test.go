@@ -95,19 +95,25 @@ func TestBanIsExplained(t *testing.T) {
 	}
 }
 
-// The refusal that begins a ban says that no strikes are left.
+// The refusal that begins a ban says that no strikes are left. The ban is longer than another gateway's before it.
 func TestLastStrike(t *testing.T) {
 	var elapsed atomic.Int64
 	r := newRig(t, func(s *setup) {
 		s.BanRule = ban.Product
 		s.BanRule.After = 2
 		s.Clock = func() time.Time { return now.Add(time.Duration(elapsed.Load())) }
+		s.changeEntries(func(e *directory.Entry) { e.BannedUntil, e.BanIsAutomatic = instant.Of(now), true })
 	})
 	client := r.dial(t)
+	elapsed.Store(int64(-time.Second))
+	if got := client.ask(t, rawBearer(usedUpToken)); got.Code != "key_banned" {
+		t.Errorf("during the other gateway's ban: %s", got.Body)
+	}
+	elapsed.Store(0)
 	for _, c := range []struct{ message, details string }{
 		{". At most 2 more requests before then lead to a ban of the API key", `"strikesUntilBan":2}}`},
 		{". At most 1 more request before then leads to a ban of the API key", `"strikesUntilBan":1}}`},
-		{". It is banned until Retry-After has passed", `"strikesUntilBan":0,"ban":{"kind":"automatic","endsAt":"2026-06-01T12:01:02Z"}}}`},
+		{". It is banned until Retry-After has passed", `"strikesUntilBan":0,"ban":{"kind":"automatic","endsAt":"2026-06-01T12:02:02Z"}}}`},
 	} {
 		got := client.ask(t, rawBearer(usedUpToken))
 		if got.Code != "minute_quota_exceeded" || !strings.HasSuffix(got.Body, c.details) || !strings.Contains(got.Body, c.message+`",`) {

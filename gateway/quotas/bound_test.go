@@ -289,6 +289,9 @@ func TestRareHistories(t *testing.T) {
 		step{event: "ask", count: 2}, step{event: "down"}, step{event: "forget", flood: 2}, step{event: "up", flood: 3})
 	f("a gateway left before midnight and came back after it", 0, false, 6,
 		step{event: "ask", flood: 1}, step{event: "down", flood: 2, pause: 1200 * time.Millisecond}, step{event: "leave", gateway: 1}, step{event: "ask", flood: 3})
+	f("a gateway left, came back, and was restarted on the next day", 1, false, 3,
+		step{event: "down", flood: 3, pause: 1200 * time.Millisecond}, step{event: "leave", gateway: 1, pause: 2 * time.Minute},
+		step{event: "restart", gateway: 1, flood: 1})
 	f("a month's use was only reported before midnight", 1, false, 3,
 		step{event: "down", flood: 3}, step{event: "recover in vain"}, step{event: "down", pause: 20 * time.Second}, step{event: "up", flood: 3}, step{event: "down", flood: 3})
 }

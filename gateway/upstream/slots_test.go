@@ -90,6 +90,7 @@ func TestNewcomerFindsASlot(t *testing.T) {
 		}
 		f(1, 18, nil, 0)
 		f(1, 20, ErrOverloaded, slotWait)
+		p.hosts[0].eject() // there is no other instance
 		f(2, 2, nil, 0)
 		f(3, 1, ErrOverloaded, slotWait)
 		for range 20 {

@@ -430,6 +430,25 @@ func TestBrokenRequestEjectsNoInstance(t *testing.T) {
 	}
 }
 
+// A connection is kept after a long response, unless the instance says that it is the last one.
+func TestConnectionAfterALongResponse(t *testing.T) {
+	for field, kept := range map[string]int64{"": 1, "Connection: close\r\n": 0} {
+		s := newInstance(t, "HTTP/1.1 200 OK\r\n"+field+"Content-Length: 100000\r\n\r\n"+strings.Repeat("a", 100_000))
+		p := newPool(t, io.Discard, func(c *Config) { c.BodyBytesMax = 1 << 20 }, s)
+		r := &Request{Source: get{}, At: time.Now()}
+		must.Do(t, p.Enter(r))
+		var response http1.Response
+		must.Do(t, p.Send(r, &response))
+		for !response.Body.IsComplete() {
+			must.Do(t, r.Next(&response, patience))
+		}
+		r.Leave()
+		if s := p.Stats(time.Now())[0]; s.Idle != kept || s.Open != kept {
+			t.Errorf("after %q: %+v", field, s)
+		}
+	}
+}
+
 // twoParts is the source of a long body that ends after one further part.
 type twoParts struct {
 	halfSent

@@ -37,7 +37,11 @@ func TestUpdateKey(t *testing.T) {
 		refused(t, keystore.ErrConflict, "change "+fresh.ID.String())(s.UpdateKey(t.Context(), k.ID, edit))
 		made[keystore.Key](t)(s.RevokeKey(t.Context(), fresh.ID))
 		refused(t, keystore.ErrConflict, "was revoked")(s.UpdateKey(t.Context(), fresh.ID, edit))
-		wantEvents(t, s, keystore.TenantCreated, keystore.KeyCreated, keystore.KeyUpdated, keystore.KeyCreated, keystore.KeyRotated, keystore.KeyRevoked)
+		expired, _ := newKey(t, s, keystore.KeySpec{Tenant: tenant.ID, ExpiresAt: c.millis() + 1})
+		c.now = c.now.Add(time.Second)
+		made[keystore.Key](t)(s.UpdateKey(t.Context(), expired.ID, func(k *keystore.Key) { k.Name = "old" }))
+		wantEvents(t, s, keystore.TenantCreated, keystore.KeyCreated, keystore.KeyUpdated, keystore.KeyCreated, keystore.KeyRotated, keystore.KeyRevoked,
+			keystore.KeyCreated, keystore.KeyUpdated)
 	})
 }
 

@@ -197,6 +197,9 @@ func TestMissing(t *testing.T) {
 	says("The hours from 2026-03-01T11:00:00Z on are open: gateway gw-1 (127.0.0.1) stores no usage. See its log.")
 	u.exec(`UPDATE gateways SET seen_at = 1`)
 	says("If it will not come back: keyadmin gateway forget gw-1")
+	u.stored(u.hour(0))
+	u.exec(`UPDATE gateways SET seen_at = 1`)
+	says("") // it has stored every hour that has ended
 	u.stored(u.hour(0).Add(-5 * time.Minute))
 	says("")
 	must.Do(t, u.store.SignOffWithGap(t.Context(), u.gateway))

@@ -169,6 +169,11 @@ func TestVerbs(t *testing.T) {
 			"Changed plan free for its 1 tenant: 60 → 50 requests per minute.", "",
 		},
 		{
+			operate.UpdatePlan{Plan: "free", TestMinute: 20},
+			"Lower plan free for its 1 tenant: of test keys: not set → 20 requests per minute?",
+			"Changed plan free for its 1 tenant: of test keys: not set → 20 requests per minute.", "",
+		},
+		{
 			operate.UpdatePlan{Plan: "gold", LimitChanges: limits(0, 0, plan.None), TestMinute: plan.None},
 			"",
 			"Changed plan gold for its 0 tenants: 3,000,000 → not set requests per month, of test keys: 60 → not set requests per minute.", "",
@@ -247,6 +252,13 @@ func TestVerbs(t *testing.T) {
 				t.Errorf("%#v: %v\nasks %q\nwant %q\nsays %q\nwant %q", c.verb, err, plain(op.Question), c.question, got, want)
 			}
 		}
+	}
+	revoked := keyOf(t, done(t, o, operate.CreateKey{TenantRef: acme, Name: "c"}))
+	done(t, o, operate.RotateKey{KeyRef: revoked})
+	done(t, o, operate.RevokeKey{KeyRef: revoked})
+	op, err := operate.RotateKey{KeyRef: revoked, Grace: grace(time.Hour)}.Prepare(t.Context(), o)
+	if must.Do(t, err); op.Question != "" {
+		t.Errorf("a grace period of a revoked key: asks %q before it refuses", op.Question)
 	}
 }
 

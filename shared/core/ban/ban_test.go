@@ -68,6 +68,8 @@ func TestStrikes(t *testing.T) {
 		step{"b", 1000, minute, true}, step{"b", 1001, minute, true}, step{"b closes", 0, 0, false}, step{"c", 1002, minute, true})
 	f("one new connection for each that has closed",
 		step{"a", 0, minute, false}, step{"a closes", 0, 0, false}, step{"b", 1000, minute, true}, step{"c", 2000, minute, false})
+	f("the first 429 of two that have closed counts", step{"a", 0, minute, false}, step{"b", 5000, minute, false},
+		step{"b closes", 0, 0, false}, step{"a closes", 0, 0, false}, step{"c", 5500, minute, true})
 	f("new connections in the first second",
 		step{"a", 0, minute, false}, step{"a closes", 0, 0, false}, step{"b", 999, minute, false})
 	f("a new connection at the promised instant", step{"a", 0, minute, false}, step{"a closes", 0, 0, false}, step{"b", minute, 2 * minute, false})
