@@ -58,7 +58,7 @@ func TestDatabaseIsLost(t *testing.T) {
 	r.add(t, "Rex", pets.Available)
 	exec(t, testkit.Open(t, server.URL), `INSERT INTO pets_schema (version_id, is_applied) VALUES (999, true)`) // programs are replaced one after the other
 	server.Kill(t)
-	testkit.Eventually(t, patience, "the loss is noticed", func() bool { return r.do(t, "GET", "/v1/pets", "").status == 503 })
+	testkit.Eventually(t, patience, "the loss is noticed", func() bool { return r.do(t, "GET", "/v1/pets", "").status == 503 && !r.isReady() })
 	expectAway(t, r, 500*time.Millisecond, "database_unavailable")
 	server.Start(t)
 	expectBack(t, r)
