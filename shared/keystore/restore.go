@@ -200,7 +200,7 @@ func (r *Restore) Commit(ctx context.Context, loseNewer, asked bool) (Change, er
 			return err
 		}
 		t.event(Restored, subject{}, nil, restoredRecord{r.backup.TakenAt, len(newer)})
-		if err := t.put(max(last, r.backup.LastEvent)); err != nil {
+		if err := t.put(last); err != nil {
 			return err
 		}
 		for _, key := range r.carried {
