@@ -82,12 +82,12 @@ var chunks = slices.Concat(
 			"key only in the trailer", "9110 6.5.1", "missing_api_key|bad_request",
 			keyless("POST /v1/pets HTTP/1.1", "Transfer-Encoding: chunked") + "5\r\nhello\r\n0\r\n" + authorization + "\r\n\r\n",
 		},
-		{"trailer of 128 kB", "9110 6.5", "bad_request|headers_too_large", rawChunked("5\r\nhello\r\n0\r\nX-Sum: " + repeat("a", 128<<10) + "\r\n\r\n")},
-		{
-			"a thousand trailer fields", "9110 6.5", "bad_request|headers_too_large",
-			rawChunked("5\r\nhello\r\n0\r\n" + repeat("X-Sum: "+repeat("a", 40)+"\r\n", 1000) + "\r\n"),
-		},
 	},
+	alike(
+		"a trailer that is too large", "9110 6.5", "bad_request|headers_too_large",
+		func(fields string) string { return rawChunked("5\r\nhello\r\n0\r\n" + fields + "\r\n") },
+		"X-Sum: "+repeat("a", 128<<10)+"\r\n", repeat("X-Sum: "+repeat("a", 40)+"\r\n", 1000), repeat("X: y\r\n", 1000),
+	),
 	alike(
 		"sizes, extensions and a trailer", "9112 7.1", posted, rawChunked,
 		"0005\r\nhello\r\n0\r\n\r\n", "5\r\nhello\r\n000\r\n\r\n", "5;a\r\nhello\r\n0\r\n\r\n", "5;a=b\r\nhello\r\n0\r\n\r\n",
