@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"petgate/gateway/answers"
 	"petgate/gateway/directory"
 	"petgate/gateway/edge"
 	"petgate/gateway/quotas"
@@ -62,7 +63,7 @@ func main() {
 		Environment: apikey.Live, Upstreams: []string{*upstream}, UpstreamTimeout: 10 * time.Second, ReadTimeout: 4 * time.Second,
 		BodyBytesMax: 64 << 10, BodiesBytesMax: 256 << 20, TenantConnsMax: 512, ConcurrencyMax: 4096, ConnectionsMax: 32768,
 	}, edge.Deps{
-		Directory: off{}, Quotas: off{}, Guard: unguarded{}, Usage: off{}, Operations: operations,
+		Directory: off{}, Quotas: off{}, Guard: unguarded{}, Usage: off{}, Operations: operations, Pages: new(answers.Pages),
 		Log: slog.Default(), Metrics: prometheus.NewRegistry(), Clock: time.Now,
 	})
 	if err != nil {

@@ -58,7 +58,7 @@ type Usage interface {
 	Count(request directory.Usage)
 }
 
-// Deps are the dependencies of an edge. All but Pages, AccessLog and Tracer are required; Statements only if Operations has
+// Deps are the dependencies of an edge. All but AccessLog and Tracer are required; Statements only if Operations has
 // GET /v1/usage.
 type Deps struct {
 	Directory  Directory
@@ -67,7 +67,7 @@ type Deps struct {
 	Usage      Usage
 	Statements answers.Statements
 	Operations []api.Operation
-	Pages      *answers.Pages // the documentation, for everybody; nil = none
+	Pages      *answers.Pages // the documentation, for everybody
 	Log        *slog.Logger
 	AccessLog  io.Writer     // nil = no access log
 	Tracer     *trace.Tracer // nil = no traces
@@ -82,7 +82,6 @@ type Edge struct {
 
 	front       *front.Server
 	routes      atomic.Pointer[routes]
-	pages       *answers.Pages
 	polls       answers.Polls
 	statements  *answers.Usage
 	upstreams   upstream.Pools

@@ -1,7 +1,6 @@
 package edge
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,8 +32,7 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 		return nil, err
 	}
 	e := &Edge{
-		cfg: cfg, deps: deps, pages: cmp.Or(deps.Pages, new(answers.Pages)),
-		polls: answers.NewPolls(), statements: answers.NewUsage(deps.Statements, deps.Log),
+		cfg: cfg, deps: deps, polls: answers.NewPolls(), statements: answers.NewUsage(deps.Statements, deps.Log),
 		upstreams: upstreams, strikes: strikes.New(cfg.BanRule),
 		bodies: share.New(cfg.BodiesBytesMax / min(cfg.BodyBytesMax, http1.PartBytesMax)),
 	}

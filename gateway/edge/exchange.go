@@ -105,11 +105,3 @@ func (x *exchange) responseBytes() int64 {
 	}
 	return int64(len(x.Response.Body))
 }
-
-// operation returns the ID of the operation, or nothing if the request was refused before it was known.
-func (x *exchange) operation() string {
-	if x.route == nil {
-		return ""
-	}
-	return x.route.ID
-}

@@ -67,12 +67,17 @@ func (e *Edge) account(x *exchange) {
 		told, _ := x.Conn.Own.(*strikes.Connection)
 		e.strikes.Served(x.entry.Key, x.client, told, x.now.Add(x.took))
 	}
-	if x.isKnown {
-		e.deps.Usage.Count(directory.Usage{
-			Tenant: x.entry.Tenant, Key: x.entry.Key, Operation: x.operation(), Outcome: x.outcome(),
-			Charged: x.isTaken, Metered: x.cost != 0, Cost: uint16(x.cost), IsTest: x.entry.Environment == apikey.Test, At: x.countedAt(),
-		})
+	if !x.isKnown {
+		return
 	}
+	counted := directory.Usage{
+		Tenant: x.entry.Tenant, Key: x.entry.Key, Outcome: x.outcome(),
+		Charged: x.isTaken, Metered: x.cost != 0, Cost: uint16(x.cost), IsTest: x.entry.Environment == apikey.Test, At: x.countedAt(),
+	}
+	if x.route != nil { // otherwise the request was refused before its operation was known
+		counted.Operation = x.route.ID
+	}
+	e.deps.Usage.Count(counted)
 }
 
 // countedAt is when the request was made. For a charged request, it is the instant of the decision. If the deciding clock

@@ -79,14 +79,11 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 	}
 	m.noRoute = m.of(noOperation)
 	reg.MustRegister(upstreamMetrics{e.upstreams})
-	make.NewCounterFunc(prometheus.CounterOpts{
-		Name: "petgate_gateway_bans_total",
-		Help: "Bans that this gateway imposed.",
-	}, func() float64 { return float64(m.bans.Load()) })
-	make.NewCounterFunc(prometheus.CounterOpts{
-		Name: "petgate_gateway_upstream_retries_total",
-		Help: "Second attempts, after an upstream closed a connection that had served before.",
-	}, func() float64 { return float64(e.upstreams.Retries()) })
+	count := func(name, help string, value func() int64) {
+		make.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
+	}
+	count("petgate_gateway_bans_total", "Bans that this gateway imposed.", m.bans.Load)
+	count("petgate_gateway_upstream_retries_total", "Second attempts, after an upstream closed a connection that had served before.", e.upstreams.Retries)
 	make.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "petgate_gateway_requests_in_flight",
 		Help: "Requests being served.",

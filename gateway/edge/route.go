@@ -256,7 +256,7 @@ func (x *exchange) mayCall() bool {
 func (e *Edge) route(x *exchange) refusal {
 	if x.route = x.found; x.route == nil {
 		path, routes := string(x.Request.Path), e.routes.Load()
-		if x.allow = routes.allowed(path); x.allow == "" && e.pages.Has(path) {
+		if x.allow = routes.allowed(path); x.allow == "" && e.deps.Pages.Has(path) {
 			x.allow = answers.PageMethods
 		}
 		if x.allow == "" {

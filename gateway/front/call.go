@@ -63,12 +63,6 @@ func (r *Response) Reset() {
 	*r = Response{Fields: r.Fields[:0], Length: -1}
 }
 
-func newCall() *Call {
-	c := &Call{}
-	c.Response.Reset()
-	return c
-}
-
 // IsHead reports whether the response has no content.
 func (c *Call) IsHead() bool { return string(c.Request.Method) == http.MethodHead }
 

@@ -123,10 +123,7 @@ func (c *Conn) leave() {
 
 // begin takes a Call. A slow client holds no memory but the bytes of its head before that.
 func (c *Conn) begin() {
-	c.call, _ = c.server.calls.Get().(*Call)
-	if c.call == nil {
-		c.call = newCall()
-	}
+	c.call = c.server.calls.Get().(*Call)
 	c.call.Conn = c
 }
 

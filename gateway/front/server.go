@@ -71,20 +71,18 @@ func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, http: cfg.HTTP}
 	s.http.MakeRoom = func() bool { return s.crowd.evict(&s.crowd.slow) }
 	s.http.Lingering = http1.NewBudget(LingeringMax)
+	s.calls.New = func() any { return &Call{Response: Response{Length: -1}} }
 	s.crowd.tenants = share.New(cfg.ConnectionsMax)
 	make := promauto.With(cfg.Metrics)
-	s.acceptFailures = make.NewCounter(prometheus.CounterOpts{
-		Name: "petgate_gateway_accept_failures_total",
-		Help: "Connections that could not be accepted, for example for lack of file descriptors.",
-	})
-	s.evicted = make.NewCounter(prometheus.CounterOpts{
-		Name: "petgate_gateway_connections_evicted_total",
-		Help: "Connections closed to make room for others: first those without a valid key, then idle ones.",
-	})
-	s.shed = make.NewCounter(prometheus.CounterOpts{
-		Name: "petgate_gateway_connections_shed_total",
-		Help: "Connections closed without a response, because there were too many to answer.",
-	})
+	counter := func(name, help string) prometheus.Counter {
+		return make.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	s.acceptFailures = counter("petgate_gateway_accept_failures_total",
+		"Connections that could not be accepted, for example for lack of file descriptors.")
+	s.evicted = counter("petgate_gateway_connections_evicted_total",
+		"Connections closed to make room for others: first those without a valid key, then idle ones.")
+	s.shed = counter("petgate_gateway_connections_shed_total",
+		"Connections closed without a response, because there were too many to answer.")
 	gauge := func(name, help string, value func() int64) {
 		make.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
 	}
