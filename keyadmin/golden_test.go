@@ -82,7 +82,7 @@ func TestFields(t *testing.T) {
 		"takenAt,live,newer,lost,restored":                                                               []restoreView{},
 		"url,gateway,readOnly":                                                                           []consoleView{},
 		"at,activeTenants,gateways,tenants,problem":                                                      []topView{},
-		"id,adminAddress,error,mode,requestsPerSecond,refusedPerSecond,bansImposed":                      []topGateway{},
+		"id,adminAddress,error,mode,requestsPerSecond,refusedPerSecond,p50Millis,p99Millis,bansImposed":  []topGateway{},
 		"tenantId,tenant,plan,requestsPerSecond,refusedPerSecond,minuteUsed,minuteLimit,minuteShare,dayUsed,dayLimit,dayShare,bannedKeys,monthUsed,monthLimit,monthShare": []topTenant{},
 		"passes,status,code,reason,until,keyId,tenantId,tenant,plan,environment,scopes,allow,from,operation,gateway,mode,degraded," +
 			"minute.limit,minute.used,minute.remaining,minute.resetAt,day.limit,day.used,day.remaining,day.resetAt,month.limit,month.used,month.remaining,month.resetAt," +

@@ -53,6 +53,8 @@ type topGateway struct {
 	Mode              string   `json:"mode,omitempty"`
 	RequestsPerSecond *float64 `json:"requestsPerSecond,omitempty"`
 	RefusedPerSecond  *float64 `json:"refusedPerSecond,omitempty"`
+	P50               *float64 `json:"p50Millis,omitempty"`
+	P99               *float64 `json:"p99Millis,omitempty"`
 	BansImposed       int64    `json:"bansImposed"` // since its start
 }
 
@@ -161,7 +163,7 @@ func (w *watch) view(all []operate.Figures) topView {
 	v := topView{At: w.app.Clock().UTC().Format(time.RFC3339), Gateways: []topGateway{}, Tenants: []topTenant{}}
 	for _, f := range all {
 		row := topGateway{
-			ID: f.Gateway.ID, AdminAddress: f.Gateway.AdminAddress, Mode: f.Mode, BansImposed: f.Live.Bans,
+			ID: f.Gateway.ID, AdminAddress: f.Gateway.AdminAddress, Mode: f.Mode, P50: f.P50, P99: f.P99, BansImposed: f.Live.Bans,
 		}
 		if f.Err != nil {
 			row.Error = f.Err.Error()
@@ -258,16 +260,18 @@ func (a *app) topLines(v topView) []string {
 		t.write(&text, width)
 		lines = append(append(lines, ""), strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")...)
 	}
-	optional := func(x *float64) string {
+	optional := func(x *float64, write func(float64) string) string {
 		if x == nil {
 			return "-"
 		}
-		return rate(*x)
+		return write(*x)
 	}
-	gateways := table{head: []string{"GATEWAY", "REQ/S", "REFUSED/S", "COUNTED"}, spare: []string{"COUNTED", "REFUSED/S"}}
+	gateways := table{head: []string{"GATEWAY", "REQ/S", "REFUSED/S", "P50", "P99", "COUNTED"}, spare: []string{"COUNTED", "P50", "REFUSED/S"}}
 	for _, g := range v.Gateways {
 		if g.Error == "" {
-			gateways.rows = append(gateways.rows, []string{g.ID, optional(g.RequestsPerSecond), optional(g.RefusedPerSecond), g.Mode})
+			gateways.rows = append(gateways.rows, []string{
+				g.ID, optional(g.RequestsPerSecond, rate), optional(g.RefusedPerSecond, rate), optional(g.P50, millis), optional(g.P99, millis), g.Mode,
+			})
 		}
 	}
 	if len(gateways.rows) > 0 {
@@ -293,6 +297,14 @@ func rate(x float64) string {
 		return fmt.Sprintf("%.1f", x)
 	}
 	return count(int64(x))
+}
+
+// millis writes a time in ms: a gateway needs less than one, an upstream perhaps thousands.
+func millis(ms float64) string {
+	if ms < 10 {
+		return fmt.Sprintf("%.2f ms", ms)
+	}
+	return count(int64(ms)) + " ms"
 }
 
 // percent writes a share. Something is never 0 %, and not everything is never 100 %.

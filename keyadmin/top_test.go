@@ -33,6 +33,9 @@ func (g *busyGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	g.answer.Elapsed += 1000
+	for i, requests := range []uint64{10, 10, 15} {
+		g.answer.Took[i] += requests
+	}
 	for i, more := range g.more {
 		t := &g.answer.Tenants[i]
 		t.Requests, t.Refused = t.Requests+more, t.Refused+more/10
@@ -45,7 +48,7 @@ func (g *busyGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // start serves g and registers it as a gateway.
 func (g *busyGateway) start(s *shell, store *keystore.Store, name string, tenants ...string) {
 	s.t.Helper()
-	g.answer.Mode, g.answer.Since = "shared", 1
+	g.answer.Mode, g.answer.Since, g.answer.Within, g.answer.Took = "shared", 1, []float64{0.0005, 0.001, 0.01}, make([]uint64, 3)
 	g.answer.Active = len(tenants)
 	for _, tenant := range tenants {
 		g.answer.Tenants = append(g.answer.Tenants, operate.LiveTenant{ID: tenant, Plan: "free", Limits: plan.Limits{Minute: 60, Day: 1000}})

@@ -170,6 +170,7 @@ func (g *gateway) serveLive(w http.ResponseWriter, r *http.Request) {
 		Elapsed: now.Sub(seen.Since).Milliseconds(), Requests: seen.Requests, Refused: seen.Refused, Bans: g.public.Bans(),
 		Active: seen.Active, Tenants: make([]operate.LiveTenant, len(seen.Tenants)),
 	}
+	answer.Within, answer.Took = g.public.Latencies()
 	for i, t := range seen.Tenants {
 		var known quota.Verdict
 		if t.Plan != "" {

@@ -426,6 +426,8 @@ func TestLive(t *testing.T) {
 		Version                    string
 		CertificateEndsAt          int64
 		Active                     int
+		WithinSeconds              []float64
+		Took                       []uint64
 		Tenants                    []struct {
 			ID, Plan                                          string
 			SinceMillis                                       int64
@@ -451,6 +453,9 @@ func TestLive(t *testing.T) {
 	if now.Gateway != "gw-test" || now.Environment != "live" || now.Mode != "memory" || now.Since != before.Since ||
 		now.ElapsedMillis < before.ElapsedMillis || now.Requests-before.Requests != 61 || now.Refused != 1 || now.Bans != 0 || now.Active != 1 {
 		t.Errorf("GET /live before: %+v, now: %+v", before, now)
+	}
+	if last := len(now.Took) - 1; last < 1 || len(now.WithinSeconds) != len(now.Took) || now.Took[last]-before.Took[last] != 62 || now.Took[0] > now.Took[last] {
+		t.Errorf("latencies before: %v, now: %v within %v", before.Took, now.Took, now.WithinSeconds)
 	}
 	if len(now.Tenants) != 1 || now.Tenants[0].ID != tenant.String() || now.Tenants[0].Plan != "free" || now.Tenants[0].Limits.Minute != 60 ||
 		now.Tenants[0].Requests != 61 || now.Tenants[0].Refused != 1 || now.Tenants[0].MinuteUsed != 60 || now.Tenants[0].DayUsed != 60 || now.Tenants[0].MonthUsed != 60 {

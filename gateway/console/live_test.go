@@ -20,13 +20,14 @@ import (
 func (s *site) busy(id string) {
 	s.Helper()
 	var mu sync.Mutex
-	answer := operate.Live{Mode: "shared", Since: 1}
+	answer := operate.Live{Mode: "shared", Since: 1, Within: []float64{0.001, 0.01}, Took: make([]uint64, 2)}
 	s.register(id, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		switch r.URL.RequestURI() {
 		case "/live?n=10":
 			answer.Elapsed, answer.Requests, answer.Refused = answer.Elapsed+1000, answer.Requests+50, answer.Refused+10
+			answer.Took[0], answer.Took[1] = answer.Took[0]+25, answer.Took[1]+50
 			service.WriteJSON(w, http.StatusOK, answer)
 		case "/readyz":
 			service.WriteJSON(w, http.StatusServiceUnavailable, map[string]any{"problems": []service.Problem{
@@ -58,7 +59,7 @@ func TestLiveFigures(t *testing.T) {
 		must.Do(t, json.Unmarshal([]byte(data), &parts))
 		return strings.Contains(parts.Gateways, `class="number">50.0</td><td role="cell" data-title="Refused/s" class="number">10.0</td>`)
 	})
-	for _, want := range []string{`data-title="Gateway"><span class="whole">gw-2</span></th>`, "in Redis", `data-title="Gateway"><span class="whole">gw-3</span></th>`} {
+	for _, want := range []string{`data-title="Gateway"><span class="whole">gw-2</span></th>`, "1.0 ms", "9.8 ms", "in Redis", `data-title="Gateway"><span class="whole">gw-3</span></th>`} {
 		if !strings.Contains(parts.Gateways, want) {
 			t.Errorf("the gateways lack %s:\n%s", want, parts.Gateways)
 		}

@@ -107,7 +107,7 @@ func (w *watch) refresh(now time.Time) {
 	ctx, cancel := context.WithTimeout(w.ctx, databaseWithin)
 	defer cancel()
 	seen := overviewLive{At: now.UTC().Format("15:04:05 UTC"), Rate: "-", Gateways: list{ID: "live-gateways", Caption: "What each gateway does now", None: "No gateway is registered.", Columns: []column{
-		"Gateway", "State", "#Requests/s", "#Refused/s", "Quotas", "#Lag (events)", "Version", "Document", "Certificate",
+		"Gateway", "State", "#Requests/s", "#Refused/s", "#p50", "#p99", "Quotas", "#Lag (events)", "Version", "Document", "Certificate",
 	}}}
 	found := problems{}
 	for _, p := range w.own() {
@@ -158,6 +158,8 @@ func (w *watch) refresh(now time.Time) {
 			stateCell,
 			{Text: rate},
 			{Text: refusedRate},
+			{Text: millis(f.P50)},
+			{Text: millis(f.P99)},
 			{Text: cmp.Or(modes[f.Mode], f.Mode, "-")},
 			{Text: lag},
 			{Text: operate.OrDash(f.Version)},
@@ -201,5 +203,12 @@ func (all problems) rows() []*problemRow {
 
 // modes say where a gateway counts quotas.
 var modes = map[string]string{"shared": "in Redis", "memory": "in process", "outage": "own share: Redis is away"}
+
+func millis(ms *float64) string {
+	if ms == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f ms", *ms)
+}
 
 func rateText(perSecond float64) string { return fmt.Sprintf("%.1f", perSecond) }

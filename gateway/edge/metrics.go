@@ -1,12 +1,14 @@
 package edge
 
 import (
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	dto "github.com/prometheus/client_model/go"
 
 	"petgate/gateway/answers"
 	"petgate/gateway/upstream"
@@ -19,6 +21,7 @@ type metrics struct {
 	requests [reasons]prometheus.Counter
 	own      map[string]prometheus.Counter // of what the gateway answers itself, by outcome
 	noRoute  *routeMetrics                 // of requests that were answered before their operation was known
+	seconds  *prometheus.HistogramVec
 	of       func(operation string) *routeMetrics
 	bans     atomic.Int64                      // that this gateway has imposed
 	ended    [access.Banned]prometheus.Counter // requests with keys that are not valid, by why
@@ -51,7 +54,7 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 		Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 	}, []string{"operation"})
 	m := &metrics{
-		own: map[string]prometheus.Counter{},
+		own: map[string]prometheus.Counter{}, seconds: seconds,
 		droppedLines: make.NewCounter(prometheus.CounterOpts{
 			Name: "petgate_gateway_access_log_dropped_total",
 			Help: "Lines of the access log that were dropped: its reader is too slow or has gone.",
@@ -153,6 +156,35 @@ func (u upstreamMetrics) Collect(to chan<- prometheus.Metric) {
 		}
 		send(upstreamEjected, prometheus.GaugeValue, ejected)
 	}
+}
+
+// Latencies returns how many requests since the start had a response within each of these times, in seconds. The last count is of all: it
+// includes those that took longer.
+func (e *Edge) Latencies() (within []float64, requests []uint64) {
+	operations := make(chan prometheus.Metric)
+	go func() {
+		e.metrics.seconds.Collect(operations)
+		close(operations)
+	}()
+	for operation := range operations {
+		var m dto.Metric
+		if err := operation.Write(&m); err != nil {
+			panic(fmt.Sprintf("bug: a metric cannot be read: %v", err))
+		}
+		buckets := m.GetHistogram().GetBucket()
+		if within == nil {
+			within, requests = make([]float64, len(buckets)), make([]uint64, len(buckets))
+		}
+		last := len(buckets) - 1
+		for i, bucket := range buckets {
+			within[i] = bucket.GetUpperBound()
+			if i < last {
+				requests[i] += bucket.GetCumulativeCount()
+			}
+		}
+		requests[last] += m.GetHistogram().GetSampleCount()
+	}
+	return within, requests
 }
 
 // Bans returns how many bans this gateway has imposed since the start.

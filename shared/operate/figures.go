@@ -3,6 +3,7 @@ package operate
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 
 	"petgate/shared/keystore"
@@ -19,8 +20,9 @@ type Figures struct {
 	Gateway keystore.Gateway
 	Err     error // why there is no answer
 
-	RequestRate, RefusedRate float64 // per second
-	Seconds                  float64 // the rates are means over this time; 0: there are none, because this is the first answer of a process
+	RequestRate, RefusedRate float64  // per second
+	P50, P99                 *float64 // ms within which half and 99 % of the requests had a response; nil: there were none
+	Seconds                  float64  // the others are of this time; 0: there are none, because this is the first answer of a process
 
 	was Live // the answer before, if there are rates
 }
@@ -62,8 +64,30 @@ func (w *Watch) compare(all []Figures) {
 		f.was, f.Seconds = was, seconds
 		f.RequestRate = float64(f.Requests-was.Requests) / seconds
 		f.RefusedRate = float64(f.Refused-was.Refused) / seconds
+		f.P50, f.P99 = f.percentile(0.5), f.percentile(0.99)
 	}
 	w.last = next
+}
+
+// percentile returns the time in ms within which this part of the requests since the answer before had a response, by linear interpolation
+// between two times of Within. nil: there were none.
+func (f *Figures) percentile(part float64) *float64 {
+	if len(f.Took) != len(f.Within) || len(f.Took) != len(f.was.Took) {
+		return nil
+	}
+	took := make([]float64, len(f.Took))
+	for i := range took {
+		took[i] = float64(f.Took[i] - f.was.Took[i])
+	}
+	var below, from float64
+	for i, upTo := range took {
+		if rank := part * took[len(took)-1]; upTo >= rank && upTo > below {
+			ms := math.Round(1e6*(from+(f.Within[i]-from)*(rank-below)/(upTo-below))) / 1000
+			return &ms
+		}
+		below, from = upTo, f.Within[i]
+	}
+	return nil
 }
 
 // TenantFigures are what a tenant does now at all gateways together. Since, Requests and Refused of LiveTenant are not set.

@@ -76,3 +76,25 @@ func TestSumTenantsTakesTheLatestUse(t *testing.T) {
 		t.Errorf("minute %d, day %d, month %d, in %v s, want 4, 103 and 203, in 1 s", got.MinuteUsed, got.DayUsed, got.MonthUsed, got.Seconds)
 	}
 }
+
+func TestPercentile(t *testing.T) {
+	was := []uint64{7, 7, 7}
+	for _, c := range []struct {
+		name string
+		took []uint64
+		part float64
+		want float64 // ms; -1: none
+	}{
+		{"no requests", []uint64{7, 7, 7}, 0.5, -1},
+		{"all in the first bucket", []uint64{17, 17, 17}, 0.5, 0.5},
+		{"in the middle of the second", []uint64{7, 17, 17}, 0.5, 5.5},
+		{"an empty bucket between", []uint64{12, 12, 17}, 0.99, 98.2},
+		{"above the last time", []uint64{7, 7, 17}, 1, 100},
+		{"an answer without times", nil, 0.5, -1},
+	} {
+		f := Figures{Live: Live{Within: []float64{0.001, 0.01, 0.1}, Took: c.took}, was: Live{Took: was}}
+		if got := f.percentile(c.part); got == nil && c.want >= 0 || got != nil && *got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}

@@ -25,6 +25,9 @@ type Live struct {
 
 	CertificateEnds instant.Millis `json:"certificateEndsAt"` // when the first of its certificates expires; 0: it has none
 
+	Within []float64 `json:"withinSeconds"`
+	Took   []uint64  `json:"took"` // how many requests had a response Within each of these times; the last one: all
+
 	Active  int          `json:"active"`  // tenants that made a request in the last 10 to 20 s
 	Tenants []LiveTenant `json:"tenants"` // the most active first
 }
