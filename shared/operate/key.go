@@ -47,8 +47,8 @@ type KeyView struct {
 func ViewKey(k keystore.Key, t Owner, bannedUntil, now instant.Millis) KeyView {
 	v := KeyView{
 		ID: k.ID.String(), TenantID: k.Tenant.String(), Tenant: t.Name, Name: k.Name, Hint: k.Hint,
-		Environment: k.Environment.String(), Scopes: k.Scopes.Names(), Allow: ViewsOf(k.Allow, netip.Prefix.String), Limits: ViewLimits(k.Limits), Status: keyStatus(k, t, bannedUntil, now),
-		CreatedAt: k.CreatedAt.String(), ExpiresAt: k.ExpiresAt.String(), RevokedAt: k.Enabled().RevokedAt.String(), DisabledAt: k.DisabledAt().String(),
+		Environment: k.Environment.String(), Scopes: k.Scopes.Names(), Allow: ViewsOf(k.Allow, netip.Prefix.String), Limits: ViewLimits(k.Limits),
+		Status: keyStatus(k, t, bannedUntil, now), CreatedAt: k.CreatedAt.String(), ExpiresAt: k.ExpiresAt.String(), RevokedAt: k.Enabled().RevokedAt.String(), DisabledAt: k.DisabledAt().String(),
 		GraceEndsAt: k.GraceEndsAt.String(), BannedUntil: bannedUntil.String(), LastUsedAt: k.LastUsedAt.String(),
 		LastRefusedAt: k.RefusedAt.String(), Owner: t,
 	}
