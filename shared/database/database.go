@@ -32,15 +32,7 @@ const (
 	SQLite
 )
 
-func (d Dialect) String() string {
-	switch d {
-	case Postgres:
-		return "postgres"
-	case SQLite:
-		return "sqlite"
-	}
-	return "none"
-}
+func (d Dialect) String() string { return [...]string{"none", "postgres", "sqlite"}[d] }
 
 // DB is a pool of connections to one database.
 type DB struct {

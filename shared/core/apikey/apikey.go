@@ -16,6 +16,7 @@ import (
 	"hash/crc32"
 	"io"
 	"regexp"
+	"slices"
 )
 
 // Environment separates live keys from test keys. A gateway serves one environment and refuses keys of the other.
@@ -27,27 +28,18 @@ const (
 	Test
 )
 
+var environments = [...]string{"none", "live", "test"}
+
+func (e Environment) String() string { return environments[e] }
+
 // UnmarshalText reads "live" or "test".
 func (e *Environment) UnmarshalText(text []byte) error {
-	switch string(text) {
-	case "live":
-		*e = Live
-	case "test":
-		*e = Test
-	default:
+	at := slices.Index(environments[:], string(text))
+	if at < int(Live) {
 		return fmt.Errorf("%q is not an environment: use live or test", text)
 	}
+	*e = Environment(at)
 	return nil
-}
-
-func (e Environment) String() string {
-	switch e {
-	case Live:
-		return "live"
-	case Test:
-		return "test"
-	}
-	return "none"
 }
 
 // MarshalText writes the environment's name.
