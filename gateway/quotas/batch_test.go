@@ -86,26 +86,6 @@ func TestBatch(t *testing.T) {
 	})
 }
 
-// If a tenant's limits change while its requests wait, the requests with the old and the new limits go into two batches, one
-// after the other.
-func TestBatchKeepsLimitsApart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newGated(t)
-		old, upgraded := asking(1, 60), asking(1, 300)
-		upgraded.Version = 2
-		var all sync.WaitGroup
-		for _, a := range []Request{asking(9, 60), old, upgraded, old, upgraded} {
-			all.Go(func() { mustTake(t, l, a) })
-			synctest.Wait()
-		}
-		close(l.open)
-		all.Wait()
-		if len(l.log) != 3 || l.log[1][0].Request != old.Request || l.log[1][0].Want != 2 || l.log[2][0].Request != upgraded.Request || l.log[2][0].Want != 2 {
-			t.Errorf("trips: %v", l.log)
-		}
-	})
-}
-
 // Redis is asked once a second about a flood of refused requests. It is asked earlier if the version or the limits have changed,
 // or at the instant that the refusal promised.
 func TestRememberedRefusal(t *testing.T) {
@@ -244,7 +224,7 @@ func TestBreaker(t *testing.T) {
 	})
 }
 
-// Each tenant's requests are decided in the order of their arrival, also when its limits change.
+// Each tenant's requests are decided in the order of their arrival, and under their own limits if these change while requests wait.
 func TestBatchesKeepTheOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(1, 1))
@@ -263,9 +243,8 @@ func TestBatchesKeepTheOrder(t *testing.T) {
 			arrived[n]++
 			want := arrived[n]
 			all.Go(func() {
-				a := asking(n, 1000)
-				a.Version = uint64(i / 300) // the limits change
-				if v := mustTake(t, l, a); v.Granted != 1 || v.Usages[quota.Minute].Used != want {
+				limit := int64(1000 + i/300)
+				if v := mustTake(t, l, asking(n, limit)); v.Granted != 1 || v.Usages[quota.Minute].Used != want || v.Usages[quota.Minute].Limit != limit {
 					t.Errorf("request %d of tenant %d: %+v", want, n, v)
 				}
 			})

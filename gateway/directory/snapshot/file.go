@@ -213,15 +213,7 @@ var errOtherGateway = errors.New("written by another gateway")
 
 // Read reads the file; later records replace earlier ones. An incomplete last frame was not confirmed and is ignored. Any other error
 // makes the file invalid.
-func (f *File) Read(to keystore.Rows) (Head, error) {
-	h, err := f.read(to)
-	if err != nil {
-		return Head{}, fmt.Errorf("snapshot: %w", err)
-	}
-	return h, nil
-}
-
-func (f *File) read(to keystore.Rows) (h Head, err error) {
+func (f *File) Read(to keystore.Rows) (h Head, err error) {
 	file, err := os.Open(f.path)
 	if err != nil {
 		return h, err
