@@ -363,6 +363,10 @@ func TestEjection(t *testing.T) {
 		ask(50)
 		well.answerWith(ok)
 		testkit.Eventually(t, patience, "a response although all are ejected", func() bool { return ask(1) == 0 })
+		p.judge(p.hosts[0], errIll)
+		if problems := p.Problems(); len(problems) != 1 || !strings.HasPrefix(problems[0], "the check of "+ill.ln.Addr().String()) {
+			t.Errorf("%s: requests and checks fail: %q", name, problems)
+		}
 	}
 }
 

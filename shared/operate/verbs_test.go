@@ -115,6 +115,10 @@ func TestVerbs(t *testing.T) {
 			"Changed the limits of tenant acme: 200 → 100 requests per minute. The month of tenant acme begins on day 15. In force: 100 requests per minute, 5,000 per day.",
 			"Tenant acme already had these limits. In force: 100 requests per minute, 5,000 per day.",
 		},
+		{
+			operate.SetLimits{TenantRef: acme, LimitChanges: limits(0, 0, plan.None), MonthStart: operate.MonthStart{MonthStarts: 15}},
+			"", "Tenant acme already had these limits. In force: 100 requests per minute, 5,000 per day.", "",
+		},
 		{operate.MoveTenant{TenantRef: acme, Plan: "pro"}, "", "Tenant acme moved from plan free to pro. Its own limits stay: 100 requests per minute, 5,000 per day." +
 			"\nTo clear them: keyadmin tenant set-quota acme --clear", "Tenant acme was already on plan pro."},
 		{
@@ -283,14 +287,23 @@ func TestGatewayVerbs(t *testing.T) {
 	}
 	tenant, err := o.Tenant(t.Context(), "acme")
 	must.Do(t, err)
-	_, err = o.Store.ReportLost(t.Context(), []keystore.LostRefusal{{Kind: keystore.LostRevocation, Tenant: tenant.ID, Key: ci.Key.Key, At: instant.Of(*clock)}})
+	paused := keyOf(t, done(t, o, operate.CreateKey{TenantRef: acme, Name: "paused"})).Key
+	_, err = o.Store.ReportLost(t.Context(), []keystore.LostRefusal{
+		{Kind: keystore.LostRevocation, Tenant: tenant.ID, Key: ci.Key.Key, At: instant.Of(*clock)},
+		{Kind: keystore.LostRevocation, Tenant: tenant.ID, Key: paused.Key, At: -instant.Of(*clock)},
+	})
 	must.Do(t, err)
 	for _, c := range []struct {
 		verb           operate.Preparer
 		question, done string
 	}{
 		{drop, "Accept KEY again? The database has lost its refusal. It was revoked at 2026-03-01T12:00:00Z, as gateway ada reported at 2026-03-01T12:00:00Z.", "Dropped the lost refusal of KEY."},
-		{forget, "Forget gateway gw-1 (10.0.0.5)? It is starting, was last seen AGE ago, and has yet to apply 4 changes. If it still runs, it may accept revoked keys.", "Forgot gateway gw-1 (10.0.0.5)."},
+		{
+			operate.DropLost{ID: paused.String()},
+			"Accept KEY again? The database has lost its refusal. It was disabled at 2026-03-01T12:00:00Z, as gateway ada reported at 2026-03-01T12:00:00Z.",
+			"Dropped the lost refusal of KEY.",
+		},
+		{forget, "Forget gateway gw-1 (10.0.0.5)? It is starting, was last seen AGE ago, and has yet to apply 7 changes. If it still runs, it may accept revoked keys.", "Forgot gateway gw-1 (10.0.0.5)."},
 	} {
 		op, err := c.verb.Prepare(t.Context(), o)
 		must.Do(t, err)
