@@ -19,7 +19,7 @@ type keyCommands struct {
 	List    keyList                   `cmd:"" help:"List keys."`
 	Show    keyShow                   `cmd:"" help:"Show one key: status, scopes, last use."`
 	Disable asked[operate.DisableKey] `cmd:"" help:"Refuse a key until it is enabled."`
-	Enable  change[operate.EnableKey] `cmd:"" help:"Accept a key again that was disabled."`
+	Enable  change[operate.EnableKey] `cmd:"" help:"Accept a disabled key again."`
 	Revoke  asked[operate.RevokeKey]  `cmd:"" help:"End a key at once and permanently."`
 	Rotate  asked[operate.RotateKey]  `cmd:"" help:"Replace a key; the old one works until its grace period ends."`
 	Whoami  keyWhoami                 `cmd:"" help:"Show the key of a token read from standard input."`

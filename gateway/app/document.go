@@ -109,7 +109,7 @@ func yes(is bool) string {
 	return ""
 }
 
-// describe returns what other programs are told of a document and of the keys.
+// describe returns what other programs learn about a document and the keys.
 func (c *Config) describe(a *api.API) keystore.Document {
 	return keystore.Document{Hash: a.Hash, Title: a.Title, Version: a.Version, Scopes: a.Scopes(), KeyPrefix: c.KeyPrefix, Costs: a.Costs()}
 }

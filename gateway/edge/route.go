@@ -161,7 +161,7 @@ const foundGroup = "group"
 var carriers = sync.Pool{New: func() any { return new(fasthttp.RequestCtx) }}
 
 // find returns the route of a request, or nil. The path is matched byte for byte as it was sent. If the
-// decoded path belongs to another operation, there is none: the upstream could carry out an operation that the key may not call.
+// decoded path belongs to another operation, find returns nil: the upstream could carry out one that the key may not call.
 func (r *routes) find(method, path []byte) *route {
 	found := r.match(method, path)
 	if isAmbiguous(path) {

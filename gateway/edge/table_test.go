@@ -107,7 +107,7 @@ func refusalsDoc() string {
 	var b strings.Builder
 	b.WriteString("# Refusals\n\n" + generated + `
 The codes of the gateway's [errors](api.md#errors); each is also a label of metrics and an outcome in the access log. A message may say more than
-the one here. The stage is the first that can refuse so. Refusals by accept end the connection. A request
+the one here. The stage is the first that has the code. Refusals by accept end the connection. A request
 that is refused from the stage route on is charged (one with the code internal only if meter was passed); so is one with a body of more than 64 KiB,
 whatever its code, if the body breaks off or the key ends after forwarding has begun.
 

@@ -29,7 +29,7 @@ type Call struct {
 
 // Own is a handler's own part of a Call. The handler finds it in a later Call again.
 type Own interface {
-	// Reset is called when the response is written or lost, and nothing of it is used any more.
+	// Reset is called when the response is written or lost, and nothing of it is used again.
 	Reset()
 }
 

@@ -223,7 +223,7 @@ type pause struct {
 	waiting int // bytes of the part after which it does not wait for the connection
 }
 
-// never is no number of bytes.
+// never is more bytes than a body has.
 const never = math.MaxInt
 
 // readPart reads the next part of a body in place of the current one.

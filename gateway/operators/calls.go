@@ -57,7 +57,7 @@ var calls = []call{
 	change[operate.KeyView](patch, "/keys/{key}", "key update", keys, "Change the name, scopes, allow-list, expiry or limits of a key.", operate.UpdateKey.Prepare).asking(),
 	change[operate.RotationView](post, "/keys/{key}/rotate", "key rotate", keys, "Replace a key; the old one works until its grace period ends. The new token is in the answer.", operate.RotateKey.Prepare).created(),
 	change[operate.KeyView](post, "/keys/{key}/disable", "key disable", keys, "Refuse a key until it is enabled.", operate.DisableKey.Prepare),
-	change[operate.KeyView](post, "/keys/{key}/enable", "key enable", keys, "Accept a key again that was disabled.", operate.EnableKey.Prepare),
+	change[operate.KeyView](post, "/keys/{key}/enable", "key enable", keys, "Accept a disabled key again.", operate.EnableKey.Prepare),
 	change[operate.KeyView](post, "/keys/{key}/revoke", "key revoke", keys, "End a key at once and permanently.", operate.RevokeKey.Prepare),
 	ask(post, "/keys/whoami", "key whoami", "Show the key of a token.", (*visit).whoami),
 

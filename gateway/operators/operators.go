@@ -1,5 +1,5 @@
-// Package operators is the operators' API: what keyadmin does, as HTTP calls on the admin port for programs. All calls stand in one table,
-// from which come the handlers, the OpenAPI document and who may call what. A call does what the command does, by the same function of
+// Package operators is the operators' API: what keyadmin does, as HTTP calls on the admin port for programs. One table of all calls
+// gives the handlers, the OpenAPI document and who may call what. A call does what the command does, by the same function of
 // shared/operate, and answers with the JSON that keyadmin -o json prints.
 //
 // A program identifies itself with a token that `keyadmin operator create` prints. The token is looked up for every call, so its end holds
@@ -224,7 +224,7 @@ func bearer(r *http.Request) string {
 	return ""
 }
 
-// authenticate finds the operator of a request. A token that was valid before is looked up also if its address has tried too many.
+// authenticate finds the operator of a request. A token that was valid before is looked up even if its address has tried too many.
 func (a *API) authenticate(v *visit, w http.ResponseWriter, r *http.Request, store *keystore.Store) (o keystore.OperatorToken, err error) {
 	unknown := failure{http.StatusUnauthorized, "invalid_token", "this call needs the header Authorization: Bearer with the token of an operator, which `keyadmin operator create` prints", ""}
 	if v.token == "" {

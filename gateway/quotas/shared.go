@@ -257,7 +257,7 @@ func (s *Shared) changed(down bool, cause error) {
 		return
 	}
 	s.metrics.setMode(modeOutage)
-	s.share.entries() // drops what has lapsed, so that there are never many more than tenants in a day
+	s.share.entries() // drops what has lapsed, so that entries stay few: about one for each tenant of the day
 	level := slog.LevelWarn
 	if redis.IsRefused(cause) {
 		level = slog.LevelError // it does not end by itself

@@ -55,7 +55,7 @@ func (c *conn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx
 	return c.driverConn.BeginTx(ctx, options)
 }
 
-// isStale reports whether the connection has a SQLite file open that was removed or replaced. What it writes would be lost.
+// isStale reports whether the connection's SQLite file was removed or replaced. What it writes would be lost.
 func (c *conn) isStale() bool { return c.files != c.db.files.Load() }
 
 // IsValid keeps a stale connection out of the pool.

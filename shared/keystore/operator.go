@@ -107,8 +107,8 @@ type Request struct {
 	Salt  string `db:"salt"`  // drawn for the first attempt
 	Event Change `db:"event"` // of the change; 0: it was not made
 
-	// Random and Prefix make the token of a new key. Who sends the request again can make the same token from them; a Prefix that has changed
-	// since then makes another one, with another hint. Store.Request sets Prefix.
+	// Random and Prefix make the token of a new key. A repeated request makes the same token from them, unless the Prefix has
+	// changed: then it makes another one, with another hint. Store.Request sets Prefix.
 	Random []byte `db:"-"`
 	Prefix string `db:"-"`
 }

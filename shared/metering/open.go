@@ -13,7 +13,7 @@ import (
 // storedWithin is longer than a gateway needs to store its usage: usually --upstream-timeout, a minute and a few seconds.
 const storedWithin = 15 * time.Minute
 
-// Missing says which gateways keep hours before an instant open although they have ended, and where usage is missing, for people.
+// Missing says which gateways keep open hours that ended before an instant, and where usage is missing, for people.
 func (e *Export) Missing(ctx context.Context, now, before instant.Millis) (texts []string, err error) {
 	gateways, err := e.Store.Gateways(ctx)
 	if err != nil {

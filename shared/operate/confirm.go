@@ -113,9 +113,9 @@ func (p Progress) unconfirmed(laggard string) string {
 	return text.String()
 }
 
-// Advice is a sentence on what to do about the laggards: forget a silent gateway that nothing fences, if it has ended, or wait. Its end depends on
-// the caller: if all of them are fenced after a while, inFenced says how to see the change confirmed then; if they are catching up, where says
-// where to look at them.
+// Advice is a sentence on what to do about the laggards: forget a silent gateway that nothing fences, if it has ended, or wait. The caller
+// gives its end: inFenced, on how to see the change confirmed once all of them are fenced; or where, on where to look at them while they
+// catch up.
 func (p Progress) Advice(inFenced func(time.Duration) string, where string) string {
 	var fenced time.Duration
 	for _, g := range p.Laggards {

@@ -86,7 +86,7 @@ type Program interface {
 
 // Fixer is a Program that sets some of its settings itself. These are not in its help.
 type Fixer interface {
-	Fixed() []string // the names of the flags; of a secret: the name of the flag that it would have
+	Fixed() []string // the names of the flags; for a secret, the name that its flag would have
 }
 
 // Load fills settings from flags, environment and defaults, in this order of precedence. If done, the program must end with the
