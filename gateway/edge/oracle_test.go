@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -91,8 +92,7 @@ func (a attack) expects() expectation {
 }
 
 // check compares the answers with what the attack expects and with the counts of the rig.
-func (r *rig) check(a attack, answers []answer, before int64) error {
-	seen := r.upstream.Seen()
+func (r *rig) check(a attack, answers []answer, seen []upstreamRequest, before int64) error {
 	got, err := verdictsOf(answers, seen)
 	if err != nil {
 		return err
@@ -161,54 +161,41 @@ func (r *rig) charged() int64 {
 
 // playSocket plays an attack on a real connection. It checks that the connection ends if the attack or the last answer
 // says so. Otherwise it checks that the connection serves one more request.
-func (r *rig) playSocket(a attack) ([]answer, error) {
-	want := a.expects()
-	c, err := net.Dial("tcp", r.address)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
-		return nil, err
-	}
-	go func() {
-		_, _ = io.WriteString(c, a.bytes) // refused before all of it was sent: the answers are checked below
+func (r *rig) playSocket(t *testing.T, a attack) (answers []answer, seen []upstreamRequest, err error) {
+	want, c := a.expects(), r.say(t, "")
+	defer c.close()
+	go func(to *net.TCPConn) {
+		_, _ = io.WriteString(to, a.bytes) // refused before all of it was sent: the answers are checked below
 		if want.clientEnds {
-			_ = c.(*net.TCPConn).CloseWrite()
+			_ = to.CloseWrite()
 		}
-	}()
-	in := bufio.NewReader(c)
-	var answers []answer
+	}(c.conn.(*net.TCPConn))
 	for last := -1; len(answers) < len(want.verdicts) || want.closes || want.clientEnds || answers[last].Closes; last++ {
 		toHead := no
 		if len(answers) == 0 && strings.HasPrefix(a.bytes, "HEAD ") {
 			toHead = yes
 		}
-		next, err := readAnswer(in, toHead)
-		if err != nil {
-			if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
-				return answers, fmt.Errorf("after %d answers the connection stays open", len(answers))
-			}
-			if !ended(err) || len(answers) < len(want.verdicts) {
-				return answers, fmt.Errorf("after %d answers: %w", len(answers), err)
-			}
-			if last >= 0 && !want.clientEnds && !answers[last].Closes {
-				return answers, fmt.Errorf("closed without saying so")
-			}
-			return answers, nil
+		next, err := readAnswer(c.in, toHead)
+		switch {
+		case err == nil:
+			answers = append(answers, next)
+			continue
+		case errors.Is(err, os.ErrDeadlineExceeded), !ended(err), len(answers) < len(want.verdicts):
+			err = fmt.Errorf("after %d answers: %w", len(answers), err)
+		case last >= 0 && !want.clientEnds && !answers[last].Closes:
+			err = errors.New("closed without saying so")
+		default:
+			err = nil
 		}
-		answers = append(answers, next)
+		return answers, r.upstream.Seen(), err
 	}
-	return answers, r.canary(c, in)
+	seen = r.upstream.Seen()
+	return answers, seen, r.canary(c)
 }
 
 // canary sends one more request on an open connection.
-func (r *rig) canary(c net.Conn, in *bufio.Reader) error {
-	seen := r.upstream.Seen()
-	if _, err := c.Write([]byte(rawTarget(canaryTarget))); err != nil {
-		return fmt.Errorf("canary: %w", err)
-	}
-	sang, err := readAnswer(in, no)
+func (r *rig) canary(c *rawClient) error {
+	sang, err := c.try(rawTarget(canaryTarget))
 	if err != nil || sang.Status != 200 {
 		return fmt.Errorf("canary: %d %w", sang.Status, err)
 	}
@@ -216,7 +203,6 @@ func (r *rig) canary(c net.Conn, in *bufio.Reader) error {
 		return fmt.Errorf("canary: upstream saw %q", got)
 	}
 	r.admitted.Add(-1)
-	r.upstream.unsee(seen)
 	return nil
 }
 
@@ -234,9 +220,9 @@ func TestOracle(t *testing.T) {
 			})
 			for _, a := range attacks {
 				before := r.charged()
-				answers, err := r.playSocket(a)
+				answers, seen, err := r.playSocket(t, a)
 				if err == nil {
-					err = r.check(a, answers, before)
+					err = r.check(a, answers, seen, before)
 				}
 				if err != nil {
 					t.Errorf("%s (RFC %s): %q: %v", a.name, a.rfc, clip(a.bytes), err)

@@ -79,13 +79,6 @@ func (u *rawUpstream) Seen() []upstreamRequest {
 	return seen
 }
 
-// unsee puts back requests that belong to the previous exchange.
-func (u *rawUpstream) unsee(requests []upstreamRequest) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.seen = append(requests, u.seen...)
-}
-
 // Problem is what was wrong with the last request that broke the grammar.
 func (u *rawUpstream) Problem() error {
 	u.mu.Lock()
