@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -147,12 +148,8 @@ func (d *documentWriter) key(k keystore.Key) error {
 	one := documentKey{
 		ID: operate.KeyID{Key: k.ID}, Name: operate.Name(k.Name), Environment: keyEnvironment{k.Environment}, Expires: expiry(k.ExpiresAt),
 		Minute: operate.Limit(k.Limits.Minute), Day: operate.Limit(k.Limits.Day), Disabled: k.DisabledAt() != 0,
-	}
-	for _, s := range k.Scopes.Names() {
-		one.Scopes = append(one.Scopes, operate.Scope(s))
-	}
-	for _, b := range k.Allow {
-		one.Allow = append(one.Allow, operate.Block{Prefix: b})
+		Scopes: operate.ViewsOf(k.Scopes.Names(), func(s string) operate.Scope { return operate.Scope(s) }),
+		Allow:  operate.ViewsOf(k.Allow, func(b netip.Prefix) operate.Block { return operate.Block{Prefix: b} }),
 	}
 	of := &d.tenants[len(d.tenants)-1]
 	of.Keys = append(of.Keys, one)

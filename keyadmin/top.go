@@ -260,17 +260,17 @@ func (a *app) topLines(v topView) []string {
 		t.write(&text, width)
 		lines = append(append(lines, ""), strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")...)
 	}
-	optional := func(x *float64, write func(float64) string) string {
+	optional := func(x *float64) string {
 		if x == nil {
 			return "-"
 		}
-		return write(*x)
+		return rate(*x)
 	}
 	gateways := table{head: []string{"GATEWAY", "REQ/S", "REFUSED/S", "P50", "P99", "COUNTED"}, spare: []string{"COUNTED", "P50", "REFUSED/S"}}
 	for _, g := range v.Gateways {
 		if g.Error == "" {
 			gateways.rows = append(gateways.rows, []string{
-				g.ID, optional(g.RequestsPerSecond, rate), optional(g.RefusedPerSecond, rate), optional(g.P50, millis), optional(g.P99, millis), g.Mode,
+				g.ID, optional(g.RequestsPerSecond), optional(g.RefusedPerSecond), operate.Latency(g.P50), operate.Latency(g.P99), g.Mode,
 			})
 		}
 	}
@@ -297,14 +297,6 @@ func rate(x float64) string {
 		return fmt.Sprintf("%.1f", x)
 	}
 	return count(int64(x))
-}
-
-// millis writes a time in ms: a gateway needs less than one, an upstream perhaps thousands.
-func millis(ms float64) string {
-	if ms < 10 {
-		return fmt.Sprintf("%.2f ms", ms)
-	}
-	return count(int64(ms)) + " ms"
 }
 
 // percent writes a share. Something is never 0 %, and not everything is never 100 %.

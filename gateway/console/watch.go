@@ -158,8 +158,8 @@ func (w *watch) refresh(now time.Time) {
 			stateCell,
 			{Text: rate},
 			{Text: refusedRate},
-			{Text: millis(f.P50)},
-			{Text: millis(f.P99)},
+			{Text: operate.Latency(f.P50)},
+			{Text: operate.Latency(f.P99)},
 			{Text: cmp.Or(modes[f.Mode], f.Mode, "-")},
 			{Text: lag},
 			{Text: operate.OrDash(f.Version)},
@@ -203,12 +203,5 @@ func (all problems) rows() []*problemRow {
 
 // modes say where a gateway counts quotas.
 var modes = map[string]string{"shared": "in Redis", "memory": "in process", "outage": "own share: Redis is away"}
-
-func millis(ms *float64) string {
-	if ms == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%.1f ms", *ms)
-}
 
 func rateText(perSecond float64) string { return fmt.Sprintf("%.1f", perSecond) }

@@ -103,7 +103,6 @@ func TestExplain(t *testing.T) {
 			set("shared", dayFull+`,"month":{"limit":5000,"used":5000,"retryAt":1772409600000}`), byTenant,
 			"refused: 429 month_quota_exceeded, 5,000 of 5,000 requests of this month are used; passes from 2026-03-02T00:00:00Z",
 		},
-		{set("outage", minuteFree), byKey, "passes"},
 		{set("outage", minuteFull), byKey, "refused: 429 limits_degraded, Redis is away, and the share of gateway gw-1 is used up"},
 		{set("refuse", minuteFull), byKey, "refused: 503 limits_unavailable, Redis is away, and gateway gw-1 refuses all requests until it answers"},
 

@@ -42,6 +42,17 @@ func Until(d time.Duration) string {
 	return Span(d.Round(time.Second))
 }
 
+// Latency writes a time in ms: a gateway needs less than one, an upstream perhaps thousands. nil: it is not known.
+func Latency(ms *float64) string {
+	switch {
+	case ms == nil:
+		return "-"
+	case *ms < 10:
+		return fmt.Sprintf("%.2f ms", *ms)
+	}
+	return humanize.Comma(int64(*ms)) + " ms"
+}
+
 // Plural writes a number of things: `1 tenant`, `2 tenants`.
 func Plural[N int | int64](n N, noun string) string {
 	if n == 1 {

@@ -8,6 +8,7 @@ import (
 func TestTexts(t *testing.T) {
 	t.Parallel()
 	const moment = 1500 * time.Millisecond
+	few, many := 0.214, 10_000.0
 	for _, c := range [][2]string{
 		{Span(0), "0 ms"},
 		{Span(999 * time.Millisecond), "999 ms"},
@@ -16,6 +17,9 @@ func TestTexts(t *testing.T) {
 		{Span(2 * time.Minute), "2 min"},
 		{Span(3 * time.Hour), "3 h"},
 		{Span(49 * time.Hour), "2 days"},
+		{Latency(nil), "-"},
+		{Latency(&few), "0.21 ms"},
+		{Latency(&many), "10,000 ms"},
 		{Plural(0, "day"), "0 days"},
 		{Plural(1, "day"), "1 day"},
 		{Plural(1739, "day"), "1,739 days"},
