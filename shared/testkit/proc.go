@@ -51,3 +51,24 @@ func (p *Process) proc(t testing.TB, file string) string {
 	must.Do(t, err)
 	return string(text)
 }
+
+// ProcessorTime is the time that the server's present processes have used of all processors. It counts nanoseconds, where
+// Process.ProcessorTime counts hundredths of a second: Postgres has one process per connection, and each
+// time would be rounded.
+func (s *Server) ProcessorTime(t testing.TB) time.Duration {
+	t.Helper()
+	pid := s.cmd.Process.Pid
+	var total time.Duration
+	for _, p := range append(children(pid), pid) {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", p))
+		if err != nil {
+			continue // it ended meanwhile
+		}
+		var nanos int64
+		if _, err := fmt.Sscan(string(text), &nanos); err != nil {
+			t.Fatalf("testkit: processor time of process %d: %v", p, err)
+		}
+		total += time.Duration(nanos)
+	}
+	return total
+}
