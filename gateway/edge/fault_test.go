@@ -149,6 +149,9 @@ func TestChangeWhileARequestIsUnderWay(t *testing.T) {
 				client.send(rest)
 				got := client.next(t)
 				got.expect(t, when, c.want)
+				if limits := got.field("ratelimit-policy"); strings.Contains(limits, "failed-attempts") != strings.HasPrefix(c.want, "401") {
+					t.Errorf("the response shows the limits %s", limits) // only a valid key sees those of its tenant
+				}
 				if seen := r.upstream.Seen(); len(seen) > 0 || r.admitted.Load() != charged || len(rest) > bodyMax && !got.Closes {
 					t.Errorf("the upstream saw %q, %d were charged, the connection closes: %t", texts(seen), r.admitted.Load(), got.Closes)
 				}

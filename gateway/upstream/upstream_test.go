@@ -234,13 +234,17 @@ func TestDeadConnectionIsCounted(t *testing.T) {
 	f("repeated", true, 0)
 }
 
-// Idle connections are closed if the instance has closed them or if they have been idle for too long, also when no further request
-// comes.
+// Idle connections are closed if the instance has closed them or if they have been idle for too long, before they carry a request, and also
+// when no further request comes.
 func TestIdleConnectionsAreSwept(t *testing.T) {
 	for name, change := range map[string]func(*Config){"closed": nil, "old": func(c *Config) { c.IdleTimeout = 0 }} {
 		s := newInstance(t, ok)
 		p := newPool(t, io.Discard, change, s)
 		must.Do(t, p.ask(1, true))
+		must.Do(t, p.ask(1, true))
+		if dials, _ := s.seen(); (dials == 1) != (change == nil) {
+			t.Errorf("%s: %d dials for two requests", name, dials)
+		}
 		h := p.hosts[0]
 		idle := func() int { h.mu.Lock(); defer h.mu.Unlock(); return len(h.idle) }
 		sweep := func() {

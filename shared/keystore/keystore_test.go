@@ -377,7 +377,8 @@ func TestRotation(t *testing.T) {
 		ctx := t.Context()
 		tenant := newTenant(t, s, "acme")
 		old, oldToken := newKey(t, s, keystore.KeySpec{
-			Tenant: tenant.ID, Name: "ci", Scopes: "pets:read", ExpiresAt: c.millis() + 10_000,
+			Tenant: tenant.ID, Name: "ci", Environment: apikey.Test, Scopes: "pets:read", Allow: keystore.Prefixes{netip.MustParsePrefix("203.0.113.0/24")},
+			ExpiresAt: c.millis() + 10_000, Limits: plan.Limits{Minute: 5},
 		})
 		c.now = c.now.Add(time.Second)
 		graceEndsAt := c.millis() + 5000
@@ -385,9 +386,9 @@ func TestRotation(t *testing.T) {
 		if err != nil || change != 4 || token == "" || token == oldToken {
 			t.Fatalf("rotate: change %d, %v", change, err)
 		}
-		if fresh.Scopes != "pets:read" || fresh.Name != "ci" || fresh.ExpiresAt != c.millis()+10_000 || fresh.Tenant != tenant.ID {
-			t.Errorf("the new key does not take after the old one: %+v", fresh)
-		}
+		want := old
+		want.ID, want.Hint, want.CreatedAt, want.ExpiresAt = fresh.ID, fresh.Hint, c.millis(), c.millis()+10_000
+		wantEqual(t, "the new key", fresh, want)
 		was := must.Get[keystore.Key](t)(s.Key(ctx, old.ID))
 		if was.GraceEndsAt != graceEndsAt || was.ReplacedBy != fresh.ID || was.RevokedAt != 0 {
 			t.Errorf("the old key: %+v", was)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 )
 
@@ -38,6 +39,16 @@ func FuzzParseDuration(f *testing.F) {
 			t.Errorf("parseDuration(%q) = %v", text, d)
 		}
 	})
+}
+
+// What ends after a period ends with a whole second, and not too early.
+func TestPeriodEndsWithASecond(t *testing.T) {
+	t.Parallel()
+	for now, want := range map[instant.Millis]instant.Millis{1000: 2000, 1001: 3000, 1999: 3000} {
+		if got, err := (Moment{Period: Period(time.Second)}).After(now); err != nil || got != want {
+			t.Errorf("a second after %d: %d, %v, want %d", now, got, err, want)
+		}
+	}
 }
 
 // Each type accepts valid values. It refuses all others with an error that repeats the value, unless the value is too long.

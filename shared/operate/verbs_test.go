@@ -275,6 +275,18 @@ func blocks(t *testing.T, texts ...string) []operate.Block {
 	return all
 }
 
+// The changes of a deleted tenant are found by its ID.
+func TestChangesOfADeletedTenant(t *testing.T) {
+	t.Parallel()
+	o, _, _ := operator(t)
+	gone := done(t, o, operate.CreateTenant{Name: "gone", Plan: "free"}).Line
+	done(t, o, operate.DeleteTenant{TenantRef: operate.TenantRef{Tenant: gone}})
+	found, err := operate.FindEvents{OfTenant: operate.OfTenant{Tenant: gone}}.Page(t.Context(), o, "", 9)
+	if err != nil || len(found.Views) != 2 {
+		t.Errorf("%+v, %v, want two changes", found.Views, err)
+	}
+}
+
 // What gateways keep in force and the database has lost, and gateways that will not come back, are looked at before a question.
 func TestGatewayVerbs(t *testing.T) {
 	t.Parallel()
