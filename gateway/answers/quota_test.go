@@ -28,7 +28,7 @@ func TestReport(t *testing.T) {
 			At: at - 500,
 			Usages: [quota.Policies]quota.Usage{
 				quota.Minute: {Limit: 60, Used: 60, ResetAt: at + 60_250, RetryAt: at + 1000},
-				quota.Day:    {Limit: 1000, Used: 60, Remaining: 940, ResetAt: at - 1},
+				quota.Day:    {Limit: 1000, Used: 60, Remaining: 940, ResetAt: at - 2000},
 			},
 		},
 	}

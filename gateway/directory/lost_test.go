@@ -194,6 +194,13 @@ func TestLostRefusalsAreInForceAtOnce(t *testing.T) {
 		s.setKey(&row)
 		return s
 	}
+	known, older := read(keystore.KeyRow{}), read(keystore.KeyRow{})
+	known.setBan(keystore.BanRow{Until: 5})
+	for now, want := range map[instant.Millis]int{4: 1, 5: 0} {
+		if _, bans := known.compare(older, now); len(bans) != want {
+			t.Errorf("at %d, of a ban until 5: lost %v", now, bans)
+		}
+	}
 	for n, c := range []struct{ known, older keystore.KeyRow }{
 		{keystore.KeyRow{RevokedAt: 5}, keystore.KeyRow{}},
 		{keystore.KeyRow{RevokedAt: 5}, keystore.KeyRow{RevokedAt: -3}}, // it was disabled

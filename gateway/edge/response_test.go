@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"petgate/gateway/directory"
+	"petgate/gateway/quotas"
 	"petgate/shared/core/ban"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/quota"
 	"petgate/shared/testkit/must"
 )
 
@@ -36,8 +38,8 @@ Content-Length: 2
 X-RateLimit-Limit: 60
 X-RateLimit-Remaining: 59
 X-RateLimit-Reset: 1780315261
-RateLimit-Policy: "minute";q=60;w=60, "day";q=1000;w=86400
-RateLimit: "minute";r=59;t=61, "day";r=999;t=43200
+RateLimit-Policy: "minute";q=60;w=60, "day";q=1000;w=86400, "key-day";q=100;w=86400
+RateLimit: "minute";r=59;t=61, "day";r=999;t=43200, "key-day";r=59;t=43200
 X-Request-Id: golden-answer
 X-Key-Expires: Mon, 01 Jun 2026 13:00:00 GMT
 Deprecation: @1767225600
@@ -48,6 +50,14 @@ X-Stability: beta
 []`, func(s *setup) {
 		sunsetAt(time.Date(2030, 12, 5, 0, 0, 0, 0, time.UTC))(s)
 		s.changeEntries(func(e *directory.Entry) { e.GraceEndsAt = instant.Of(now.Add(time.Hour)) })
+		take := s.take
+		s.take = func(a quotas.Request) (quota.Verdict, error) {
+			v, err := take(a)
+			ofKey := &v.Usages[quota.KeyDay]
+			*ofKey = v.Usages[quota.Day]
+			ofKey.Limit, ofKey.Remaining = 100, v.Usages[quota.Minute].Remaining // the tenant's is shown first
+			return v, err
+		}
 	})
 	f(rawKey("Authorization: Bearer "+usedUpToken, id), `
 HTTP/1.1 429 Too Many Requests

@@ -11,25 +11,29 @@ import (
 	"petgate/shared/core/instant"
 )
 
-// A ban that another gateway imposed makes the next one here longer.
+// A ban that another gateway imposed makes the next one here longer. One that was imposed here is the same ban when it comes back.
 func TestBansOfOthersCount(t *testing.T) {
 	rule := ban.Product
 	rule.After = 1
-	f := func(left, want time.Duration) {
+	f := func(left time.Duration, wants ...time.Duration) {
 		t.Helper()
 		s, k, now := strikes.New(rule), id.Key{1}, instant.Of(time.Now())
 		until := now.Add(left)
 		for _, at := range []instant.Millis{now, now, until - 1} { // seen again, also at its end, it is the same ban
 			s.Banned(k, at, until)
 		}
-		now = until
-		s.Refused(refusal(k, now))
-		now = now.Add(rule.Grace)
-		if out := s.Refused(refusal(k, now)); out.BannedUntil != now.Add(want) {
-			t.Errorf("%v left of the other one: banned for %d ms, want %v", left, out.BannedUntil-now, want)
+		for _, want := range wants {
+			now = until
+			s.Refused(refusal(k, now))
+			now = now.Add(rule.Grace)
+			until = s.Refused(refusal(k, now)).BannedUntil
+			if until != now.Add(want) {
+				t.Errorf("%v left of the other one: banned for %d ms, want %v", left, until-now, want)
+			}
+			s.Banned(k, until-1, until)
 		}
 	}
-	f(time.Minute, 2*time.Minute)
+	f(time.Minute, 2*time.Minute, 4*time.Minute)
 	f(30*time.Second, 2*time.Minute)
 	f(90*time.Second, 4*time.Minute)
 	f(time.Hour, time.Hour)

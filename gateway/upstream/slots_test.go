@@ -101,3 +101,15 @@ func TestNewcomerFindsASlot(t *testing.T) {
 		time.Sleep(slotWait)
 	})
 }
+
+// What one tenant gets when slots are scarce counts only instances that are in.
+func TestSlotsOfAnInstanceThatIsOut(t *testing.T) {
+	p := newPool(t, io.Discard, func(c *Config) { c.ConnsMax, c.TenantConnsMax, c.URLs = 20, 4, []string{"unix:/none", "unix:/other"} })
+	p.hosts[0].eject()
+	for n := range 20 { // 14 of the first tenant, 4 of the second, and two reserved ones
+		r := &Request{Tenant: id.Tenant{byte(n / 14)}, At: time.Now()}
+		if isIn, err := p.enter(r); isIn != (n < 18) || err != nil {
+			t.Errorf("request %d: %t, %v", n+1, isIn, err)
+		}
+	}
+}

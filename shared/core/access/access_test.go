@@ -105,5 +105,6 @@ func TestContains(t *testing.T) {
 	f("::ffff:127.0.0.0/104", "127.0.0.1", true)
 	f("::ffff:127.0.0.0/104", "128.0.0.1", false)
 	f("::ffff:0:0/96", "192.0.2.1", true)
+	f("::ffff:0:0/80", "::1", true) // not only mapped addresses
 	f("::/0", "192.0.2.1", false)
 }

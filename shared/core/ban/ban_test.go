@@ -70,6 +70,9 @@ func TestStrikes(t *testing.T) {
 		step{"a", 0, minute, false}, step{"a closes", 0, 0, false}, step{"b", 1000, minute, true}, step{"c", 2000, minute, false})
 	f("the first 429 of two that have closed counts", step{"a", 0, minute, false}, step{"b", 5000, minute, false},
 		step{"b closes", 0, 0, false}, step{"a closes", 0, 0, false}, step{"c", 5500, minute, true})
+	f("the latest promise of two that have closed counts", step{"a", 0, minute, false}, step{"b", 0, 5000, false},
+		step{"a closes", 0, 0, false}, step{"b closes", 0, 0, false}, step{"x", 0, 5000, false}, step{"x", 5000, minute, false},
+		step{"x", 5100, minute, false}, step{"x", 5200, minute, false}, step{"c", 8000, minute, true})
 	f("new connections in the first second",
 		step{"a", 0, minute, false}, step{"a closes", 0, 0, false}, step{"b", 999, minute, false})
 	f("a new connection at the promised instant", step{"a", 0, minute, false}, step{"a closes", 0, 0, false}, step{"b", minute, 2 * minute, false})
@@ -202,7 +205,10 @@ func TestSlowOffenderIsNotBanned(t *testing.T) {
 func TestIdle(t *testing.T) {
 	var rec ban.Record
 	var callers ban.Callers
-	ban.Product.Refused(&rec, &callers, &ban.Promise{}, limit, noon, noon+10*minute)
+	var on ban.Promise
+	ban.Product.Refused(&rec, &callers, &on, limit, noon, noon+10*minute)
+	ban.Product.Refused(&rec, &callers, &ban.Promise{}, limit, noon, noon+second) // a shorter one is due before
+	callers.Leave(on)
 	for at, want := range map[instant.Millis]struct{ key, callers bool }{
 		noon: {false, false}, noon + 2*minute: {true, false}, noon + 9*minute: {true, false}, noon + 13*minute: {true, true},
 	} {
