@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
@@ -43,7 +44,7 @@ func TestChangesAreInTheSnapshotFirst(t *testing.T) {
 }
 
 // A ban is imposed by a request. It does not wait for the follower, which may be applying many changes. While it is not in the database, it
-// outlasts a load, and a shorter ban from the database.
+// outlasts a load, and a shorter ban from the database. If it gets longer while it is written, it is written again.
 func TestUnwrittenBanHolds(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.SQLite(t))
@@ -67,4 +68,12 @@ func TestUnwrittenBanHolds(t *testing.T) {
 		t.Fatalf("%d events, %v", n, err)
 	}
 	check("after a shorter ban")
+	d.drainBans(t.Context(), func() bool {
+		time.Sleep(2 * time.Millisecond) // bans are told apart by their instants
+		d.Ban(key.ID, until+60_000, "31 strikes")
+		return true
+	})
+	if bans, err := store.FindBans(t.Context(), id.Tenant{}, "", 99); err != nil || len(bans) != 1 || bans[0].Until != until+60_000 {
+		t.Errorf("a ban that got longer while it was written: %+v, %v", bans, err)
+	}
 }

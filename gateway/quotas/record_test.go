@@ -96,6 +96,23 @@ func TestKilledInAnOutage(t *testing.T) {
 	})
 }
 
+// A host's clock that is set back between two processes does not make the use of a record last longer.
+func TestRecordOfALaterClock(t *testing.T) {
+	files := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s, r := newSiteWithFiles(t, 1, files), asking(1, 100)
+		s.server.fail(errRefused)
+		s.use(r, s.gateways[0])
+		s.end(0)
+		s.clockStep.Add(-int64(time.Hour))
+		s.start(0)
+		time.Sleep(2 * time.Minute)
+		if n := s.use(r, s.gateways[0]); n != 1 {
+			t.Errorf("%d admitted two minutes later, want the least share", n)
+		}
+	})
+}
+
 // A record that cannot be written is reported until it is written.
 func TestOutageFileThatCannotBeWritten(t *testing.T) {
 	files := t.TempDir()

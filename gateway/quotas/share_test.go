@@ -192,6 +192,14 @@ func TestKnown(t *testing.T) {
 		if v := l.Known(a); v.Usages[quota.Day].Used != 0 {
 			t.Errorf("on the next day: %+v", v)
 		}
+		mustTake(t, l, a)
+		time.Sleep(20 * time.Second)
+		mustTake(t, l, a)
+		mustTake(t, l, a)
+		// The first of them has been released then, and Redis was not asked.
+		if v := l.seen.verdict(a.Request, now()+45_000); v.Usages[quota.Minute].ReleaseAt != v.At || v.RetryAt() != v.At {
+			t.Errorf("when use has been released: %+v", v)
+		}
 	})
 }
 
