@@ -227,11 +227,14 @@ func TestAllStrangersMakeRoom(t *testing.T) {
 	}
 }
 
-// When all connections have sent a key, each new one closes the one that has been idle for longest, and never a busy one. But
-// clients without a key get at most a tenth of the connections.
+// When all connections have sent a key, each new one closes the one that has been idle for longest, and never a busy one, even
+// if its client reads slowly. But clients without a key get at most a tenth of the connections.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	const most = 40
-	r := newRig(t, func(s *setup) { s.ConnectionsMax, s.UpstreamTimeout = most, patience })
+	r := newRig(t, func(s *setup) {
+		s.ConnectionsMax, s.UpstreamTimeout, s.WriteTimeout = most, patience, patience
+		s.Pages = published(page("/docs", "text/plain", portal.Content{Body: make([]byte, 16<<20)})) // more than both kernels hold
+	})
 	slow, known := r.hold(t), make([]*rawClient, most)
 	for i := range known {
 		known[i] = r.dial(t)
@@ -242,6 +245,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		known[i].ask(t, rawBearer(of)).expect(t, "a connection with a key", "200")
 	}
 	slow.send(t, known[0], rawSlow)
+	must.Get[int](t)(io.WriteString(known[1].conn, keyless("GET /docs HTTP/1.1")))
+	must.Get[[]byte](t)(known[1].in.Peek(1)) // the response has begun
 	first, second := r.say(t, ""), r.say(t, "")
 	for _, c := range []*rawClient{second, first} { // the second one does not take the place of the first
 		c.ask(t, rawKey()).expect(t, "a client that has just connected", "401 missing_api_key")
@@ -250,8 +255,11 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		r.ask(t, rawKey()).expect(t, "a new client", "401 missing_api_key")
 	}
 	const closed = most/10 + 1 // the last stranger comes before the tenth is exceeded
-	if known[1].isOpen(t) || known[closed].isOpen(t) || !known[closed+1].isOpen(t) || !known[most-1].isOpen(t) {
+	if known[2].isOpen(t) || known[closed+1].isOpen(t) || !known[closed+2].isOpen(t) || !known[most-1].isOpen(t) {
 		t.Error("exactly the connections that were idle for longest must make room")
+	}
+	if n, err := known[1].in.Discard(16 << 20); err != nil {
+		t.Errorf("a client that reads slowly gets %d bytes: %v", n, err)
 	}
 	slow.end(t, 1)
 }
