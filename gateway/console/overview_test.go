@@ -34,6 +34,7 @@ func TestOverviewIsTheUsage(t *testing.T) {
 		r := s.gateway("gw-8")
 		var rows []keystore.UsageRow
 		want := map[string]int64{} // requests of 24 hours by outcome
+		var closed [2]int64        // requests in the 23 hours before this one, and in the same hours of the day before
 		for i := range 12 {
 			made, _, err := s.operator.CreateTenant(t.Context(), keystore.TenantSpec{Name: fmt.Sprintf("tenant-%02d", i), Plan: "free"})
 			must.Do(t, err)
@@ -45,6 +46,9 @@ func TestOverviewIsTheUsage(t *testing.T) {
 					})
 					if h < 24 {
 						want[outcome] += n
+					}
+					if h%24 != 0 && outcome != "report" {
+						closed[h/24] += n
 					}
 				}
 			}
@@ -66,6 +70,9 @@ func TestOverviewIsTheUsage(t *testing.T) {
 			if text := "<dt>" + tile + ", 24 h</dt><dd>" + humanize.Comma(n) + "</dd>"; !strings.Contains(page, text) {
 				t.Errorf("the overview lacks %s:\n%s", text, page)
 			}
+		}
+		if trend := change(closed[0], closed[1]); !strings.Contains(page, "<dd>"+trend+"</dd>") {
+			t.Errorf("the overview lacks %q:\n%s", trend, page)
 		}
 		for outcome, n := range want {
 			isShown := strings.Contains(page, `outcome=`+outcome+`">`) && strings.Contains(page, "</svg>"+humanize.Comma(n)+"</span>")
@@ -111,4 +118,27 @@ func TestUsageOfAKey(t *testing.T) {
 	b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
 	s.wants(b, keyPath(keys[0].ID.String()), 200, ">1,200<", "Latest refusals and failures", `>minute_quota_exceeded<`, "!insufficient_scope", "!3 hours")
 	s.wants(b, tenantPath(tenant.ID.String()), 200, `>minute_quota_exceeded<`, "insufficient_scope", "3 hours")
+}
+
+// Rankings that are shown before the tenants near a limit are known are read again.
+func TestRankingsArePending(t *testing.T) {
+	s := newSite(t)
+	tenant, _, _ := s.populated()
+	must.Do(t, s.operator.AddUsage(t.Context(), s.gateway("gw-8"), 1, []keystore.UsageRow{
+		{Tenant: tenant.ID, Operation: "getPet", Outcome: "ok", Charged: true, Hour: instant.Of(time.Now()).Truncate(time.Hour), Requests: 12},
+	}, nil))
+	b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
+	known := make(chan struct{})
+	s.console.cfg.Quota = func(context.Context, id.Tenant) (v quota.Verdict, err error) { <-known; return v, nil }
+	before := figuresWithin
+	figuresWithin = time.Second
+	_, header, page := s.send(b, "GET", Home+"rankings", "")
+	figuresWithin = before
+	close(known)
+	if header.Get("Refresh") == "" || !strings.Contains(page, ">12<") {
+		t.Errorf("%v\n%s", header, page)
+	}
+	if _, header, _ = s.send(b, "GET", Home+"rankings", ""); header.Get("Refresh") != "" {
+		t.Errorf("%v", header)
+	}
 }

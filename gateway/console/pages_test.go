@@ -84,6 +84,7 @@ func TestAudit(t *testing.T) {
 		s.wants(b, "/console/audit?kind=ke", 400, "is not a kind of change")
 		s.wants(b, "/console/audit?key=x", 400, "Key: ")
 		s.wants(b, "/console/audit?tenant=nobody", 404, "There is no tenant")
+		s.wants(b, "/console/audit?after=1&done=x", 200, `href="/console/audit"`, "!done=")
 		s.wants(b, "/console/audit?after=x", 400, "begin with the first page")
 	})
 }

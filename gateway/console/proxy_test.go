@@ -41,6 +41,7 @@ func TestIdentityProxy(t *testing.T) {
 		text       string
 	}{
 		{"an admin", proxy, []string{user, "anna@example.com", groups, "staff, platform"}, 200, "Signed in as console:anna@example.com"},
+		{"an admin, the larger role first", proxy, []string{user, "anna", groups, "platform, staff"}, 200, "Signed in as console:anna </p>"},
 		{"a reader", proxy, []string{user, "bob", groups, "staff"}, 200, "read-only"},
 		{"groups in two fields", proxy, []string{user, "bob", groups, "x", groups, "support"}, 200, "keys and bans only"},
 		{"another address", "10.2.0.7:4000", []string{user, "anna", groups, "platform"}, 303, ""},

@@ -144,6 +144,7 @@ func TestRepeatedRequests(t *testing.T) {
 			t.Errorf("%s: another operator gets the answer: %s", c.call, other.text)
 		}
 	}
+	s.want(422, `"code":"idempotency_key_reused"`, "POST /tenants/acme/resume", "", "Idempotency-Key", "3") // of suspend, with the same body
 	s.want(400, "Idempotency-Key must be one text", "POST /tenants", `{"name":"z"}`, "Idempotency-Key", strings.Repeat("x", 256))
 	s.want(400, "Idempotency-Key must be one text", "POST /tenants", `{"name":"z"}`, "Idempotency-Key", "a", "Idempotency-Key", "b")
 }

@@ -115,6 +115,12 @@ func (r reply) member(name string) (text string) {
 	return text
 }
 
+// next is the path of the page after this one; empty: it is the last one.
+func (r reply) next() string {
+	address, _, _ := strings.Cut(strings.TrimPrefix(r.header.Get("Link"), "<"), ">")
+	return strings.TrimPrefix(address, Root)
+}
+
 func (s *site) newKey() reply {
 	s.Helper()
 	s.admin("POST /tenants", `{"name":"acme","plan":"pro"}`)
@@ -266,8 +272,7 @@ func TestPages(t *testing.T) {
 			var rows []json.RawMessage
 			must.Do(t, json.Unmarshal([]byte(got.text), &rows))
 			paged = append(paged, rows...)
-			address, _, _ := strings.Cut(strings.TrimPrefix(got.header.Get("Link"), "<"), ">")
-			next = strings.TrimPrefix(address, Root)
+			next = got.next()
 		}
 		if a, b := must.Get[[]byte](t)(json.Marshal(all)), must.Get[[]byte](t)(json.Marshal(paged)); len(all) < 5 || !bytes.Equal(a, b) {
 			t.Errorf("%s: at once %d rows\n%s\nby pages %d\n%s", path, len(all), a, len(paged), b)
@@ -302,8 +307,7 @@ func TestUsageExport(t *testing.T) {
 			var page ExportView
 			must.Do(t, json.Unmarshal([]byte(got.text), &page))
 			events = append(events, page.Events...)
-			address, _, _ := strings.Cut(strings.TrimPrefix(got.header.Get("Link"), "<"), ">")
-			path = strings.TrimPrefix(address, Root)
+			path = got.next()
 		}
 		return events
 	}
@@ -320,6 +324,10 @@ func TestUsageExport(t *testing.T) {
 		if paged := read("/usage/export?limit=" + limit); !slices.Equal(paged, all) {
 			t.Errorf("with pages of %s: %+v, want %+v", limit, paged, all)
 		}
+	}
+	later := read("/usage/export?since=2h") // moves on while pages are read: the page before ended in an earlier hour
+	if paged := read(s.want(200, "", "GET /usage/export?limit=5", "").next() + "&since=2h"); len(later) != 6 || !slices.Equal(paged, later) {
+		t.Errorf("after a page of an earlier hour: %+v, want %+v", paged, later)
 	}
 	s.want(200, `"events": []`, "GET /usage/export?since=1h", "")
 	for _, after := range []string{"x", "0", "0.1.ten_x.y"} {
@@ -356,4 +364,20 @@ func TestDeprecated(t *testing.T) {
 	if !strings.Contains(got.text, `"daysLeft": 2`) || strings.Contains(got.text, "listPets") {
 		t.Errorf("%s", got.text)
 	}
+}
+
+// Minutes are of one environment, and begin with the whole minute of since.
+func TestMinutes(t *testing.T) {
+	s := newSite(t, testkit.SQLite(t))
+	s.newKey()
+	tenant := must.Get[keystore.Tenant](t)(s.store.Tenant(t.Context(), "acme"))
+	s.now = s.now.Truncate(time.Minute).Add(30 * time.Second)
+	at := instant.Of(s.now).Add(-time.Minute).Truncate(time.Minute)
+	used := keystore.UsageMinutes{Tenant: tenant.ID, Hour: at.Truncate(time.Hour), IsTest: true}
+	used.Attempts[at.Sub(used.Hour)/time.Minute] = 3
+	r := keystore.Registration{ID: "gw-1", Incarnation: "a"}
+	r.Generation = must.Get[int64](t)(s.store.Register(t.Context(), r, nil))
+	must.Do(t, s.store.AddUsage(t.Context(), r, 1, nil, []keystore.UsageMinutes{used}))
+	s.want(200, "[]", "GET /tenants/acme/usage/minutes?since=1m", "")
+	s.want(200, `"start": "`+at.String()+`"`, "GET /tenants/acme/usage/minutes?since=1m&environment=test", "")
 }

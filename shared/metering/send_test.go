@@ -193,6 +193,10 @@ func TestSendTriesAgain(t *testing.T) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		},
 		func(w http.ResponseWriter) { http.Error(w, "\x1b[31mlater", http.StatusInternalServerError) },
+		func(w http.ResponseWriter) { // sooner than without a time
+			w.Header().Set("Retry-After", "3")
+			w.WriteHeader(http.StatusTooManyRequests)
+		},
 	}
 	m.fail(func(n int, w http.ResponseWriter, _ func()) bool {
 		if n <= len(answers) {
@@ -213,7 +217,7 @@ func TestSendTriesAgain(t *testing.T) {
 	if err := r.Send(t.Context(), e); err != nil || e.Events != 11 {
 		t.Errorf("%v, %+v", err, e.Sums)
 	}
-	if fmt.Sprint(waits) != "[7s 1m0s 4s]" || !strings.Contains(shown, "500 Internal Server Error: ") || strings.Contains(shown, "\x1b") {
+	if fmt.Sprint(waits) != "[7s 1m0s 4s 8s]" || !strings.Contains(shown, "500 Internal Server Error: ") || strings.Contains(shown, "\x1b") {
 		t.Errorf("waits %v, shown:\n%s", waits, shown)
 	}
 }
