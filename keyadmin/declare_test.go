@@ -62,6 +62,9 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("its own export changes it:\n%s", r.stdout)
 		}
 		key := keyID(s, "acme")
+		if r := s.keyadmin("apply", s.file(strings.Replace(with, " minute: 3\n", " minute: 2\n", 1))); !strings.Contains(r.stderr, "--yes") {
+			t.Errorf("a lower limit of a key is not confirmed: %+v", r)
+		}
 		s.ok("key", "disable", key, "--yes")
 		disabled := s.keyadmin("export").stdout
 		if !strings.Contains(disabled, "disabled: true") {
@@ -74,6 +77,10 @@ func TestRoundTrip(t *testing.T) {
 			if shown := s.keyadmin("key", "show", key).stdout; !strings.Contains(shown, "Status         "+c.status) {
 				t.Errorf("to be %s:\n%s", c.change, shown)
 			}
+		}
+		none := s.file("version: 1\ntenants:\n  - {name: acme, plan: team, keys: []}\n")
+		if r := s.keyadmin("diff", none, "--prune"); !strings.Contains(r.stdout, key) {
+			t.Errorf("a disabled key is not revoked: %+v", r)
 		}
 		empty = newMigrated(t, testkit.SQLite(t))
 		empty.want(exitDone, "Left out: 2 keys. A key that does not exist cannot be created", "apply", s.file(with), "--yes")

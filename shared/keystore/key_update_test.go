@@ -71,5 +71,13 @@ func TestGraceGetsShorter(t *testing.T) {
 			wantEqual(t, "the stored key", must.Get[keystore.Key](t)(s.Key(ctx, leaked.ID)), k)
 		}
 		wantEvents(t, s, keystore.TenantCreated, keystore.KeyCreated, keystore.KeyCreated, keystore.KeyRotated, keystore.KeyRotated, keystore.KeyRotated)
+
+		ended, _ := newKey(t, s, keystore.KeySpec{Tenant: leaked.Tenant})
+		rotate(t, s, ended.ID, now+5000)
+		c.now = c.now.Add(6 * time.Second)
+		ended = must.Get[keystore.Key](t)(s.Key(ctx, ended.ID))
+		k, _, err := s.ShortenGrace(ctx, ended.ID, now)
+		must.Do(t, err)
+		wantEqual(t, "a key whose grace period has ended", k, ended)
 	})
 }

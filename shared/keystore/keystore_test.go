@@ -170,6 +170,7 @@ func TestPlans(t *testing.T) {
 		refused(t, keystore.ErrExists, "gold", "update it")(s.CreatePlan(ctx, keystore.Plan{Name: "gold"}))
 		refused(t, keystore.ErrInvalid, "lower-case")(s.CreatePlan(ctx, keystore.Plan{Name: "Gold"}))
 		refused(t, keystore.ErrInvalid, "-2")(s.UpdatePlan(ctx, "gold", plan.Limits{Minute: -2}, plan.Limits{}))
+		refused(t, keystore.ErrInvalid, "for test keys", "-2")(s.UpdatePlan(ctx, "gold", plan.Limits{}, plan.Limits{Minute: -2}))
 		refused(t, keystore.ErrNotFound, "silver", "no plan")(s.UpdatePlan(ctx, "silver", plan.Limits{Minute: 1}, plan.Limits{}))
 		for range 2 { // the second time changes nothing
 			did(t, 2)(s.UpdatePlan(ctx, "gold", plan.Limits{Day: 70}, plan.Limits{}))
