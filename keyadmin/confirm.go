@@ -83,6 +83,9 @@ func (a *app) carryOut(ctx context.Context, op operate.Operation, sure asking, w
 	if err != nil {
 		return err
 	}
+	// The change is made. From here on, an interrupt only ends the wait: the gateways that have not confirmed must still be named.
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	if text := strings.TrimSpace(r.Done + r.Hint); text != "" {
 		a.note("%s", text)
 	}
@@ -109,9 +112,6 @@ func (e unconfirmedError) Error() string { return e.text }
 // confirm waits until every registered gateway has applied a change. keyadmin also waits if nothing had to change: the command may
 // repeat an earlier one that was not confirmed.
 func (a *app) confirm(ctx context.Context, r operate.Registry, change keystore.Change, laggard string, wait operate.Delay) error {
-	// The change is made. An interrupt only ends the wait; the gateways that have not confirmed must still be named.
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	p := operate.Wait(ctx, r, change, wait.Or(operate.UsualWait), a.Clock, a.Sleep)
 	text := p.Text(laggard)
 	switch {
