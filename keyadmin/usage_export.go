@@ -34,7 +34,7 @@ func (c *usageExport) BadSettings() service.BadSettings {
 func (c *usageExport) Run(ctx context.Context, a *app, operator operate.Operator) error {
 	now := a.now()
 	since, until, err := c.Of(now)
-	if err != nil {
+	if err != nil && c.To == "" { // a receiver with a cursor ignores since
 		return err
 	}
 	e, err := metering.New(ctx, operator.Store, c.Format, since, until)

@@ -83,6 +83,7 @@ func TestUsageExportTo(t *testing.T) {
 	}
 	export(exitDone, "Sent 6 events: 189 requests with live keys, 189 charged, 378 units. "+meter.URL+" has got every hour before 2026-03-01T11:00:00Z.", "--since", "1d")
 	export(exitDone, "Sent 0 events")
+	export(exitDone, "Sent 0 events", "--until", "30d") // before the default of --since, which a receiver with a cursor ignores
 	use("globex", 3, 7)
 	status = http.StatusForbidden
 	export(exitFailed, "403 Forbidden: \n"+meter.URL+" has got every hour before 2026-03-01T11:00:00Z. Repeat the command to continue")

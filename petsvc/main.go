@@ -51,7 +51,7 @@ func run(ctx context.Context, c config, log *slog.Logger) error {
 	if c.AccessLog {
 		stdout := lines.New(os.Stdout, lines.Pause, nil) // no request waits for the reader of the log
 		defer stdout.Close()
-		accessLog = service.NewLog(stdout, slog.LevelInfo, "petsvc")
+		accessLog = service.NewLog(stdout, false, slog.LevelInfo, "petsvc")
 	}
 	tracer, err := trace.Open(trace.Config{Settings: c.Traces, Program: "petsvc", Log: log, Metrics: admin.Metrics})
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/term"
 
 	"petgate/gateway/app"
 	"petgate/petsvc/pets"
@@ -71,7 +72,7 @@ func main() {
 	if code, done := service.Load(&cfg, "local", about, os.Args[1:], os.Stdout, os.Stderr); done {
 		os.Exit(code)
 	}
-	log := service.NewLog(os.Stderr, max(cfg.LogLevel, slog.LevelWarn), "local")
+	log := service.NewLog(os.Stderr, term.IsTerminal(int(os.Stderr.Fd())), max(cfg.LogLevel, slog.LevelWarn), "local")
 	var err error
 	code := service.Run(slog.New(slog.DiscardHandler), func(ctx context.Context) error {
 		ctx, stop := untilHangup(ctx)

@@ -67,7 +67,7 @@ func start(t *testing.T, databaseURL string, change func(*app.Config)) *running 
 	ctx, cancel := context.WithCancel(t.Context())
 	r.stop = cancel
 	go func() {
-		r.ended <- app.Run(ctx, cfg, ports, service.NewLog(&r.log, slog.LevelInfo, "gateway"), &r.accessLog)
+		r.ended <- app.Run(ctx, cfg, ports, service.NewLog(&r.log, false, slog.LevelInfo, "gateway"), &r.accessLog)
 	}()
 	t.Cleanup(cancel)
 	return r

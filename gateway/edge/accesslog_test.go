@@ -50,7 +50,7 @@ func TestLineIsLikeSlogs(t *testing.T) {
 		record := slog.NewRecord(x.now.Time(), slog.LevelInfo, "request", 0)
 		record.Add(want...)
 		var slogs bytes.Buffer
-		must.Do(t, service.NewLog(&slogs, slog.LevelInfo, "gateway").Handler().Handle(context.Background(), record))
+		must.Do(t, service.NewLog(&slogs, false, slog.LevelInfo, "gateway").Handler().Handle(context.Background(), record))
 		if got := string(appendAccess(nil, x, took)); got != slogs.String() {
 			t.Errorf("%s:\n got %swant %s", name, got, slogs.String())
 		}

@@ -133,7 +133,7 @@ func (s *store) remember(tx *sqlx.Tx, r *request, petID int64) error {
 // A few rows are removed at a time, because a long statement would delay requests: SQLite has one writer.
 const (
 	forgetRows  = 5000 // or a few more that were stored in the same millisecond
-	forgetEvery = 5 * time.Second
+	forgetEvery = time.Second
 )
 
 // forget removes the rows of requests that are older than keptFor. It enters the store like a request, so it never uses the connection of

@@ -64,6 +64,28 @@ func TestChangesOfOneRowAllHold(t *testing.T) {
 	})
 }
 
+// While apply decides, no other writer changes what it has read.
+func TestApplyKeepsOthersOut(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		s, bob := keystore.New(open(t, url), nil, nil, "ada"), keystore.New(open(t, url), nil, nil, "bob")
+		tenant := newTenant(t, s, "acme")
+		suspended := make(chan error, 1)
+		must.Get[keystore.Change](t)(s.Apply(t.Context(), func(keystore.State) (keystore.Edits, error) {
+			go func() {
+				_, _, err := bob.Suspend(t.Context(), tenant.ID)
+				suspended <- err
+			}()
+			select {
+			case err := <-suspended:
+				return keystore.Edits{}, fmt.Errorf("another writer's change came between: %v", err)
+			case <-time.After(200 * time.Millisecond):
+				return keystore.Edits{}, nil
+			}
+		}))
+		must.Do(t, <-suspended)
+	})
+}
+
 // A change that waits for its turn has written no row: who has the turn may wait for a row with the same name, which would be a deadlock.
 // Whatever isolation a database has by default, it is no conflict.
 func TestResetsBesideTakenNames(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 func TestLogIsJSON(t *testing.T) {
 	var out bytes.Buffer
-	service.NewLog(&out, slog.LevelInfo, "prog").Info("hello\nworld", "n", 1)
+	service.NewLog(&out, false, slog.LevelInfo, "prog").Info("hello\nworld", "n", 1)
 	var line struct {
 		Time, Msg, Program string
 		N                  int

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
+	"golang.org/x/term"
 
 	"petgate/shared/lines"
 )
@@ -22,7 +23,7 @@ func Main(name, prefix, about string, settings Program, run func(ctx context.Con
 	}
 	stderr := lines.New(os.Stderr, 0, nil)
 	common := settings.Common()
-	log := NewLog(stderr, common.LogLevel, name)
+	log := NewLog(stderr, term.IsTerminal(int(os.Stderr.Fd())), common.LogLevel, name)
 	if names := unknown(settings, []string{prefix, "OTEL_"}, os.Environ()); names != nil {
 		log.Warn("these variables are not settings and are ignored; --help lists the settings", "variables", names)
 	}
