@@ -133,7 +133,7 @@ func TestEveryRefusal(t *testing.T) {
 	})
 
 	// These codes need a second request: the first one holds the only place.
-	crowded := func(code string, closes bool, change func(*setup)) {
+	crowded := func(code, second string, closes bool, change func(*setup)) {
 		t.Helper()
 		provoked[code] = true
 		r := newRig(t, func(s *setup) {
@@ -142,7 +142,7 @@ func TestEveryRefusal(t *testing.T) {
 		})
 		slow := r.hold(t)
 		slow.send(t, r.dial(t), rawSlow)
-		got := r.ask(t, rawGet())
+		got := r.ask(t, second)
 		if got.expect(t, code, "503 "+code); got.Closes != closes {
 			t.Errorf("%s: closes: %t", code, got.Closes)
 		}
@@ -150,9 +150,9 @@ func TestEveryRefusal(t *testing.T) {
 			t.Errorf("%s: %d were charged", code, r.admitted.Load())
 		}
 	}
-	crowded("overloaded", true, func(s *setup) { s.ConcurrencyMax = 1 })
-	crowded("overloaded", true, func(s *setup) { s.ConnectionsMax = 1 })
-	crowded("upstream_overloaded", false, func(s *setup) { s.UpstreamConnsMax = 1 })
+	crowded("overloaded", rawGet(), true, func(s *setup) { s.ConcurrencyMax = 1 })
+	crowded("overloaded", "", true, func(s *setup) { s.ConnectionsMax = 1 })
+	crowded("upstream_overloaded", rawGet(), false, func(s *setup) { s.UpstreamConnsMax = 1 })
 
 	// While one statement waits for the database, its tenant gets no other one, and other requests are served.
 	arrived, released := make(chan bool), make(chan bool)

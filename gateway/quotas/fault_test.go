@@ -85,13 +85,13 @@ func btoi(b bool) int {
 func TestHealth(t *testing.T) {
 	server := testkit.StartRedis(t, "--maxmemory-policy", "allkeys-lru")
 	log := new(testkit.Output)
-	l := openQuotas(t, Config{RedisURL: server.URL, Budget: redisBudget, Log: slog.New(slog.NewTextHandler(log, nil))})
+	l := openQuotas(t, Config{RedisURL: server.URL, Budget: redisBudget, Log: slog.New(slog.NewJSONHandler(log, nil))})
 	for range 3 {
 		if got := l.Health(background); len(got) != 1 || !strings.Contains(got[0].Error(), "allkeys-lru") {
 			t.Errorf("an evicting Redis: %q", got)
 		}
 	}
-	if lines := log.Lines(); len(lines) != 1 || !strings.Contains(lines[0], "level=ERROR") {
+	if lines := log.Lines(); len(lines) != 1 || !strings.Contains(lines[0], `"level":"ERROR"`) || !strings.Contains(lines[0], "allkeys-lru") {
 		t.Errorf("log: %q", lines)
 	}
 	must.Do(t, dial(t, server.URL).ConfigSet(background, "maxmemory-policy", "noeviction").Err())

@@ -292,19 +292,18 @@ func (s *Shared) Health(ctx context.Context) (problems []error) {
 		}
 		return append(problems, problem)
 	}
-	evicts := false
+	var evicts []string
 	for _, server := range s.redis.Servers(ctx) {
 		switch {
 		case server.Error != "":
 			problems = append(problems, errors.New("cannot ask Redis for its memory policy: "+server.Error))
 		case server.Policy != "" && server.Policy != "noeviction":
-			evicts = true
-			problems = append(problems,
-				errors.New("Redis at "+server.Address+" has maxmemory-policy "+server.Policy+": it may drop quotas; set noeviction"))
+			text := "Redis at " + server.Address + " has maxmemory-policy " + server.Policy + ": it may drop quotas; set noeviction"
+			evicts, problems = append(evicts, text), append(problems, errors.New(text))
 		}
 	}
-	if s.evicting.Swap(evicts) != evicts && evicts {
-		s.config.Log.Error("Redis may drop quotas", "problems", problems)
+	if is := evicts != nil; s.evicting.Swap(is) != is && is {
+		s.config.Log.Error("Redis may drop quotas", "problems", evicts)
 	}
 	if skew := s.skew(); skew.Abs() > skewMax {
 		problems = append(problems, skewProblem(skew))
