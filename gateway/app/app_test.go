@@ -494,7 +494,7 @@ func (r *running) awaitUsage(t *testing.T, query, token string) (body string) {
 }
 
 // A customer reads what another gateway has stored. The response is complete through the instant that all gateways have stored. A database that
-// fails is no business of the customer's.
+// fails is no business of the tenant's.
 func TestStatement(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		db := testkit.Open(t, url, keystore.Migrations)
