@@ -242,7 +242,11 @@ func (d *Directory) storeUsage(ctx context.Context, process keystore.Registratio
 		if err != nil || batch == nil {
 			return err
 		}
-		slow := time.AfterFunc(keepUsageAfter, func() { _ = d.keepUsage(false) })
+		kept := make(chan struct{})
+		slow := time.AfterFunc(keepUsageAfter, func() {
+			defer close(kept)
+			_ = d.keepUsage(false)
+		})
 		if batch.Dropped {
 			// Before AddUsage: once that time counts as stored, its gap must be known.
 			err = d.store.NoteDropped(ctx, process, from.Batch)
@@ -250,7 +254,9 @@ func (d *Directory) storeUsage(ctx context.Context, process keystore.Registratio
 		if err == nil {
 			err = d.store.AddUsage(ctx, process, from.Batch, batch.Rows, batch.Minutes)
 		}
-		slow.Stop()
+		if !slow.Stop() {
+			<-kept // or it might overwrite what the end of this process, or the next process, writes
+		}
 		if err != nil {
 			return err
 		}

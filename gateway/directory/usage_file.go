@@ -151,20 +151,24 @@ func (d *Directory) storeLeft(ctx context.Context) error {
 
 // storeLeftOf stores what one process has left. mine: it had this gateway's ID.
 func (d *Directory) storeLeftOf(ctx context.Context, l *leftUsage, mine bool) (err error) {
-	register := func() error {
+	register := func(through instant.Millis) error {
 		if !mine { // another gateway may have that ID now
 			return nil
 		}
-		l.Process.Generation, err = d.store.Register(ctx, l.Process, nil)
+		process := l.Process
+		process.UsageThrough = through
+		process.Generation, err = d.store.Register(ctx, process, nil)
+		d.usage.mu.Lock() // the file may be written meanwhile
+		l.Process = process
+		d.usage.mu.Unlock()
 		return err
 	}
-	if err := register(); err != nil { // it may be missing: forgotten, or never registered in the outage
+	if err := register(l.Process.UsageThrough); err != nil { // it may be missing: forgotten, or never registered in the outage
 		return err
 	}
 	if err := d.storeUsage(ctx, l.Process, &l.Unstored, true); err != nil {
 		return err
 	}
 	d.cfg.Log.Info("directory: stored the usage that an earlier process had kept in a file", "gateway", l.Process.ID, "asOf", l.Through.Time())
-	l.Process.UsageThrough = l.Through
-	return register()
+	return register(l.Through)
 }
