@@ -58,7 +58,7 @@ func TestFailedMigrationIsNamed(t *testing.T) {
 func TestFullDiskIsNamed(t *testing.T) {
 	var log testkit.Output
 	r := start(t, testkit.SQLite(t), pets.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
-	r.db.SetMaxOpenConns(1)
+	r.takeOneConnection(t)
 	r.add(t, "Rex", pets.Available)
 	exec(t, r.db, `PRAGMA max_page_count = 1`) // as many as there are
 	failed := answer{status: 201}

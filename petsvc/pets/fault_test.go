@@ -75,7 +75,7 @@ func TestDatabaseIsLost(t *testing.T) {
 func TestReadOnlyDatabase(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		r := start(t, url, pets.Config{})
-		r.db.SetMaxOpenConns(1)
+		r.takeOneConnection(t)
 		exec(t, r.db, map[database.Dialect]string{
 			database.SQLite: `PRAGMA query_only = 1`, database.Postgres: `SET default_transaction_read_only = on`,
 		}[r.db.Dialect()])

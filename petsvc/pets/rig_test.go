@@ -91,6 +91,12 @@ func launch(t testing.TB, ctx context.Context, url string, config pets.Config) *
 
 func (r *rig) isReady() bool { return r.Health() == nil }
 
+// takeOneConnection leaves the service one connection: what is set on it concerns all that the service does.
+func (r *rig) takeOneConnection(t *testing.T) {
+	r.db.SetMaxOpenConns(1)
+	testkit.Eventually(t, patience, "further connections are closed", func() bool { return r.db.Stats().OpenConnections == 1 })
+}
+
 // answer is one response.
 type answer struct {
 	status int
