@@ -124,7 +124,7 @@ func (h *host) acquire(now, deadline time.Time) (*conn, error) {
 
 // dial returns a new connection. With TLS, it has checked the instance's certificate.
 func (h *host) dial(ctx context.Context, deadline time.Time) (*conn, error) {
-	within := time.Now().Add(dialTimeout)
+	within := time.Now().Add(h.pool.dialMax)
 	if deadline.Before(within) {
 		within = deadline
 	}

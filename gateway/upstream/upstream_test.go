@@ -135,6 +135,7 @@ func newPool(t *testing.T, log io.Writer, change func(*Config), instances ...*in
 	}
 	p, err := New(cfg)
 	must.Do(t, err)
+	p.dialMax = patience
 	t.Cleanup(p.CloseIdle)
 	return p
 }
