@@ -113,6 +113,11 @@ func TestRestoreCreatesTables(t *testing.T) {
 		s.stdin = token
 		s.ok("key", "whoami")
 		s.want(exitDone, "The backup lacks these changes: 1 database.restored.", "restore", path, "--dry-run")
+		// A late gateway has reported before what it keeps.
+		store := s.store()
+		s.gateway(store, "gw-1", "10.0.0.1:9090")
+		must.Get[keystore.Change](t)(store.ReportLost(t.Context(), []keystore.LostRefusal{{Kind: keystore.LostSuspension, Tenant: tenantID(s, "acme")}}))
+		s.want(exitUnconfirmed, "the database lacks them: 1.", "restore", path, "--yes", "--wait", "0")
 	})
 }
 

@@ -66,7 +66,7 @@ func (d *Directory) yield(ctx context.Context, self keystore.Registration) error
 			return err
 		}
 		i := slices.IndexFunc(all, func(g keystore.Gateway) bool {
-			return g.ID == self.ID && g.Incarnation != self.Incarnation && !g.Replaced && g.Age <= keystore.SilentAfter.Milliseconds() &&
+			return g.ID == self.ID && g.Incarnation != self.Incarnation && !g.Replaced && !g.IsSilent() &&
 				!slices.Contains(d.registry.ended, g.Incarnation)
 		})
 		if i < 0 {
@@ -148,6 +148,9 @@ func (d *Directory) counted(gateways int) {
 // for them, and they get no share of the limits.
 func (d *Directory) removeFenced(ctx context.Context, now time.Time) error {
 	r := &d.registry
+	if last := d.seen.Load(); last != nil && now.Sub(*last) > keystore.SilentAfter {
+		r.watch = keystore.Watch{} // what cut this gateway off may have cut off the others, and may still
+	}
 	if now.Sub(r.watchedAt) < silentEvery {
 		return nil
 	}

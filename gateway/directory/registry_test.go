@@ -82,6 +82,26 @@ func TestReplacedProcessIsWaitedFor(t *testing.T) {
 	}
 }
 
+// After an outage of the database, the silence of other gateways counts from its end: they may need longer to come back.
+func TestSilenceInAnOutageDoesNotCount(t *testing.T) {
+	t.Parallel()
+	store, now := openStore(t, testkit.SQLite(t)), time.Now()
+	d := opened(t, store, Config{Clock: func() time.Time { return now }})
+	must.Get[int64](t)(store.Register(t.Context(), keystore.Registration{ID: "gw-2", Incarnation: "a", MaxAge: silentEvery}, nil))
+	for _, c := range []struct {
+		beats, left int
+		pause       time.Duration
+	}{{1, 2, silentEvery}, {1, 2, time.Hour}, {5, 2, time.Second}, {10, 1, time.Second}} {
+		for range c.beats {
+			now = now.Add(c.pause)
+			synced(t, d)
+		}
+		if n := len(registered(t, store)); n != c.left {
+			t.Errorf("%d gateways are registered, want %d", n, c.left)
+		}
+	}
+}
+
 // The lock shows that a process killed on this host has ended, so changes do not wait for it.
 func TestKilledProcessIsReplacedAtOnce(t *testing.T) {
 	t.Parallel()

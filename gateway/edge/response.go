@@ -226,7 +226,7 @@ func (p *policy) set(item string, window int64, u *quota.Usage, at instant.Milli
 	}
 	if banned > 0 {
 		if p.remaining > 0 {
-			p.remaining, p.used, p.release = 0, p.limit, 0
+			p.remaining, p.release = 0, 0
 		}
 		p.release = max(p.release, banned)
 	}

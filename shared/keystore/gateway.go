@@ -330,6 +330,9 @@ const (
 // SilentAfter is the time after which a gateway counts as silent. Gateways report every second.
 const SilentAfter = 3 * time.Second
 
+// IsSilent reports whether the gateway has not reported for longer than usual.
+func (g Gateway) IsSilent() bool { return g.Age > SilentAfter.Milliseconds() }
+
 // State returns the state of the gateway. last is the last event, read before the gateway.
 func (g Gateway) State(last Change) string {
 	switch {
@@ -337,7 +340,7 @@ func (g Gateway) State(last Change) string {
 		return GatewayReplaced
 	case g.MaxAge > 0 && g.Age > g.FenceAfter().Milliseconds():
 		return GatewayFenced
-	case g.Age > SilentAfter.Milliseconds():
+	case g.IsSilent():
 		return GatewaySilent
 	case g.Applied == 0 && last > 0:
 		return GatewayStarting

@@ -294,9 +294,7 @@ func (t *tx) reapply(n NewerRefusal) error {
 	if ends := n.GraceEndsAt; ends != 0 && (after.GraceEndsAt == 0 || ends < after.GraceEndsAt) {
 		after.GraceEndsAt = ends
 	}
-	if !n.ReplacedBy.IsZero() {
-		after.ReplacedBy = n.ReplacedBy
-	}
+	after.ReplacedBy = cmp.Or(n.ReplacedBy, after.ReplacedBy)
 	return t.key(Edit[Key]{&before, after})
 }
 

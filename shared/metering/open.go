@@ -25,7 +25,7 @@ func (e *Export) Missing(ctx context.Context, now, before instant.Millis) (texts
 		open := fmt.Sprintf("The hours from %s on are open: gateway %s", max(from, e.Since), operate.GatewayName(g))
 		switch {
 		case from >= before.Truncate(time.Hour):
-		case g.Age > keystore.SilentAfter.Milliseconds():
+		case g.IsSilent():
 			say("%s, last seen %s ago, may have usage of them. If it will not come back: %s", open, operate.Age(g), operate.ForgetCommand(g.ID))
 		case g.UsageThrough == 0:
 			say("%s stores no usage. See its log. If its version is older than the database's schema, update it.", open)

@@ -103,7 +103,7 @@ func (p Progress) unconfirmed(laggard string) string {
 		switch {
 		case g.Replaced:
 			state = "replaced by another process with its ID but not known to have ended, " + state
-		case g.Age > keystore.SilentAfter.Milliseconds():
+		case g.IsSilent():
 			state = "silent for " + Age(g)
 		case g.Applied == 0:
 			state = "still starting"
@@ -120,7 +120,7 @@ func (p Progress) Advice(inFenced func(time.Duration) string, where string) stri
 	var fenced time.Duration
 	for _, g := range p.Laggards {
 		switch {
-		case g.Age <= keystore.SilentAfter.Milliseconds(): // never forget a gateway that was seen a moment ago: it runs, and changes would not wait for it
+		case !g.IsSilent(): // never forget a gateway that was seen a moment ago: it runs, and changes would not wait for it
 		case g.MaxAge == 0:
 			return forgetCure("a silent gateway", g.ID)
 		default:

@@ -116,7 +116,7 @@ func TestWait(t *testing.T) {
 		},
 		{
 			"one begins meanwhile",
-			looks{list{at("gw-1", 6, 1)}, list{at("gw-1", 7, 1), at("gw-2", 0, 1)}},
+			looks{list{at("gw-1", 6, 1)}, list{at("gw-1", 7, 1), at("gw-2", 0, keystore.SilentAfter.Milliseconds())}},
 			100 * time.Millisecond,
 			"done, but confirmed by only 1 of 2 gateways after 100 ms:\n  gw-2 (10.0.0.2), still starting, " + laggard + moment,
 		},
