@@ -67,9 +67,8 @@ func TestRoundTrip(t *testing.T) {
 		lower := s.file(strings.Replace(with, " minute: 3\n", " minute: 2\n", 1))
 		s.want(exitUsage, "--yes", "apply", lower)
 		s.ok("apply", lower, "--yes")
-		if keys := must.Get[[]keystore.Key](t)(keystore.Collect(s.store().Keys(t.Context(), tenantID(s, "acme")))); !slices.ContainsFunc(keys, func(k keystore.Key) bool {
-			return k.Limits.Minute == 2 && k.ExpiresAt%1000 == 500
-		}) {
+		keys := must.Get[[]keystore.Key](t)(keystore.Collect(s.store().Keys(t.Context(), tenantID(s, "acme"))))
+		if !slices.ContainsFunc(keys, func(k keystore.Key) bool { return k.Limits.Minute == 2 && k.ExpiresAt%1000 == 500 }) {
 			t.Errorf("after another change, an expiry has lost its fraction of a second: %+v", keys)
 		}
 		s.ok("key", "disable", key, "--yes")

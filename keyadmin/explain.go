@@ -9,7 +9,7 @@ import (
 )
 
 type usageExplain struct {
-	Of string `arg:"" optional:"" name:"key-or-tenant" help:"The key's ID, key_…, or the tenant's ID or name (default: the key of a token read from standard input)."`
+	Of reference `arg:"" optional:"" name:"key-or-tenant" help:"The key's ID, key_…, or the tenant's ID or name (default: the key of a token read from standard input)."`
 	operate.NextCall
 }
 
@@ -22,12 +22,12 @@ func (c *usageExplain) Run(ctx context.Context, a *app, operator operate.Operato
 			return err
 		}
 		call.Token = string(token)
-	case strings.HasPrefix(c.Of, id.KeyPrefix):
+	case strings.HasPrefix(string(c.Of), id.KeyPrefix):
 		if err := call.Key.UnmarshalText([]byte(c.Of)); err != nil {
 			return operate.ArgumentError(err.Error())
 		}
 	default:
-		call.Tenant = c.Of
+		call.Tenant = string(c.Of)
 	}
 	e, err := call.Explain(ctx, operator)
 	if err != nil {

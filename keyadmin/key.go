@@ -61,7 +61,7 @@ func (a *app) printToken(view any, token string) error {
 }
 
 type keyList struct {
-	Tenant   string         `arg:"" optional:"" help:"ID or name (default: all tenants)."`
+	Tenant   reference      `arg:"" optional:"" help:"ID or name (default: all tenants)."`
 	Expiring operate.Moment `placeholder:"WHEN" help:"Only keys in use that expire within 30d, or up to a UTC date, 2026-12-31."`
 	limiting
 }
@@ -76,7 +76,7 @@ func (c *keyList) Run(ctx context.Context, a *app, operator operate.Operator) er
 		spare: []string{"LAST REFUSED", "HINT", "OWN LIMITS", "ALLOWED FROM", "ENV", "SCOPES", "LAST USED", "EXPIRES"},
 		none:  "There are no keys. The first: `keyadmin key create TENANT`",
 	}
-	find := operate.FindKeys{OfTenant: operate.OfTenant{Tenant: c.Tenant}}
+	find := operate.FindKeys{OfTenant: operate.OfTenant{Tenant: string(c.Tenant)}}
 	keys := rowsOf(ctx, operator, find, c.rows(a))
 	if expiring != 0 {
 		t.none = "No key expires until " + expiring.String() + "."

@@ -49,6 +49,17 @@ func explainOpen(url string, err error) error {
 	return err
 }
 
+// reference is an argument that may be left out: a tenant's ID or name, or a key's ID. An empty argument is not left out: it is
+// mostly a variable of a shell that is not set.
+type reference string
+
+func (r *reference) UnmarshalText(text []byte) error {
+	if *r = reference(text); len(text) == 0 {
+		return errors.New("it is empty: give an ID or a name, or leave it out")
+	}
+	return nil
+}
+
 func (a *app) now() instant.Millis { return instant.Of(a.Clock()) }
 
 // explainMissing adds to an error that something does not exist the command that lists what does.

@@ -48,6 +48,7 @@ func TestWrongCalls(t *testing.T) {
 		{"key rotate KEY --grace 0", exitUsage, "add --yes to the command. Nothing was changed."},
 		{"key whoami", exitUsage, "standard input has no token: keyadmin key whoami < FILE"},
 		{"usage explain --operation listPets", exitUsage, "standard input has no token: keyadmin usage explain --operation listPets < FILE"},
+		{"usage explain ''", exitUsage, "<key-or-tenant>: it is empty: give an ID or a name, or leave it out"},
 		{"usage explain little --operation listPets", exitUsage, "--from and --operation are for a key"},
 		{"key update KEY --allow ''", exitUsage, "--allow is empty: --allow-any removes the allow-list"},
 		{"key list --expiring 2020-01-01", exitUsage, "--expiring: 2020-01-01T00:00:00Z is in the past"},
