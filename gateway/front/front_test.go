@@ -325,6 +325,23 @@ func TestLingeringTakesNoPlace(t *testing.T) {
 	})
 }
 
+// Past the connections that get a refusal, connections are closed without a response, and take no place.
+func TestTooManyToRefuse(t *testing.T) {
+	r := newRig(t, nil)
+	others := int64(r.cfg.ConnectionsMax + RefusedMax)
+	r.held.Add(others)
+	defer r.held.Add(1 - others)
+	for range 2 {
+		if got, err := r.dial(t).in.Peek(1); err != io.EOF {
+			t.Errorf("past the bound: %q, %v", got, err)
+		}
+	}
+	r.held.Add(-1)
+	if got, body, err := r.dial(t).ask(get()); err != nil || got.StatusCode != http.StatusBadRequest || body != errTooManyConns.Error() {
+		t.Errorf("within the bound: %q, %v", body, err)
+	}
+}
+
 // A panic ends its connection, and nothing else. The memory for the body is given back.
 func TestPanicEndsItsConnection(t *testing.T) {
 	r := newRig(t, func(c *Config) {
