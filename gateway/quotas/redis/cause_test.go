@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -45,7 +44,7 @@ func TestExplain(t *testing.T) {
 		{"no functions", decide("redis://" + without.Addr), "or a Sentinel as redis+sentinel://"},
 		{"a right is missing", decide("redis://" + forbidden.Addr), "ACL SETUSER"},
 		{"two addresses without a cluster", decide("redis://" + single.Addr + ",redis://" + single.Addr), "name one address"},
-		{"one address of a cluster", fmt.Errorf("decide: %w", reply("MOVED 7 127.0.0.1:7001")), "at least two nodes"},
+		{"one address of a cluster", decide(testkit.RedisCluster(t, 3)[1]), "at least two nodes"},
 		{"an expired certificate", decide("rediss://127.0.0.1:" + port), "the server's certificate expired at "},
 		{"another error", reply("ERR syntax error"), ""},
 	} {
