@@ -124,7 +124,7 @@ func TestLostReplies(t *testing.T) {
 				v, outcome := r.Take(c)
 				used, ofKey := v.Usages[quota.Day].Used, v.Usages[quota.KeyDay].Used
 				if outcome != Decided || v.Granted == 1 != (times <= limit) || used != min(times, limit) || c.IsCapped() && ofKey != used {
-					t.Fatalf("request %d: outcome %d, %+v", n, outcome, v)
+					t.Fatalf("request %d: outcome %d, %+v, %v", n, outcome, v, r.Cause())
 				}
 				all += lost()
 			}
