@@ -29,7 +29,7 @@ func TestHeldLockIsNamed(t *testing.T) {
 	s.ok("tenant", "create", "acme")
 	pid := hold(t, s)
 	cure := fmt.Sprintf("SELECT pg_terminate_backend(%d)", pid)
-	s.env[0] += "&statement_timeout=500"
+	s.env[0] += "&statement_timeout=2000"
 	for _, change := range [][]string{
 		{"tenant", "suspend", "acme", "--yes"}, {"key", "create", "acme"}, {"tenant", "set-plan", "acme", "pro"}, {"console", "--end-sessions", "--yes"},
 	} {

@@ -25,10 +25,13 @@ func (r *rig) promise(t *testing.T, head string) *rawClient {
 	return c
 }
 
-// isOpen reports whether the server has not closed the connection and has said nothing on it for a moment.
-func (c *rawClient) isOpen(t *testing.T) bool {
+// moment is how long a connection that is still open is watched. One that must be closed is watched with patience.
+const moment = 20 * time.Millisecond
+
+// isOpen reports whether the server has not closed the connection and has said nothing on it for some time.
+func (c *rawClient) isOpen(t *testing.T, lasting time.Duration) bool {
 	t.Helper()
-	must.Do(t, c.conn.SetReadDeadline(time.Now().Add(20*time.Millisecond)))
+	must.Do(t, c.conn.SetReadDeadline(time.Now().Add(lasting)))
 	_, err := c.in.Peek(1)
 	return errors.Is(err, os.ErrDeadlineExceeded)
 }
@@ -215,7 +218,7 @@ func TestAllStrangersMakeRoom(t *testing.T) {
 				t.Errorf("the stranger that was silent for longest is still there: %v", err)
 			}
 		}
-		if isFair := what != "heads" && what != "bodies"; !isFair && (strangers[0].isOpen(t) || !strangers[len(strangers)-1].isOpen(t)) {
+		if isFair := what != "heads" && what != "bodies"; !isFair && (strangers[0].isOpen(t, patience) || !strangers[len(strangers)-1].isOpen(t, moment)) {
 			t.Errorf("%s: the oldest request must make room, and the youngest must not", what)
 		}
 		for _, c := range strangers {
@@ -255,7 +258,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		r.ask(t, rawKey()).expect(t, "a new client", "401 missing_api_key")
 	}
 	const closed = most/10 + 1 // the last stranger comes before the tenth is exceeded
-	if known[2].isOpen(t) || known[closed+1].isOpen(t) || !known[closed+2].isOpen(t) || !known[most-1].isOpen(t) {
+	if known[2].isOpen(t, patience) || known[closed+1].isOpen(t, patience) || !known[closed+2].isOpen(t, moment) || !known[most-1].isOpen(t, moment) {
 		t.Error("exactly the connections that were idle for longest must make room")
 	}
 	if n, err := known[1].in.Discard(16 << 20); err != nil {
@@ -281,7 +284,7 @@ func TestLongHeadsHaveABudget(t *testing.T) {
 				r.metric(t, "petgate_gateway_connections_evicted_total") == float64(len(slow))-n
 		})
 	}
-	if slow[2*most-1].isOpen(t) || !slow[3*most-1].isOpen(t) {
+	if slow[2*most-1].isOpen(t, patience) || !slow[3*most-1].isOpen(t, moment) {
 		t.Error("the oldest head must make room, and the youngest must not")
 	}
 	for range 3 { // the second and third request use the same connection

@@ -104,7 +104,7 @@ func TestEveryRefusal(t *testing.T) {
 	})
 	f("upstream_failed", 502, true, rawGet(), answering(noTimeout, func(net.Conn, upstreamRequest) bool { return false }))
 	f("upstream_refused", 502, true, rawGet(), answering(noTimeout, saying("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")))
-	f("upstream_timeout", 504, true, rawGet(), answering(100*time.Millisecond, func(net.Conn, upstreamRequest) bool { return true }))
+	f("upstream_timeout", 504, true, rawGet(), answering(time.Second, func(net.Conn, upstreamRequest) bool { return true }))
 	f("internal", 500, false, rawGet(), func(s *setup) {
 		s.take = func(quotas.Request) (quota.Verdict, error) { panic("planted") }
 	})

@@ -98,8 +98,8 @@ func TestErrorClasses(t *testing.T) {
 		f("no such table", failed(`SELECT 1 FROM nowhere`), false, false, false)
 		db.SetMaxOpenConns(1)
 		if db.Dialect() == database.Postgres {
-			exec(t, db, `SET statement_timeout = 20`)
-			f("a slow statement", failed(`SELECT pg_sleep(5)`), true, false, false)
+			_, err := open(t, url+"&statement_timeout=20").Exec(`SELECT pg_sleep(5)`)
+			f("a slow statement", err, true, false, false)
 			exec(t, db, `SET default_transaction_read_only = on`)
 		} else {
 			exec(t, db, `PRAGMA query_only = 1`)

@@ -34,7 +34,7 @@ func TestGateways(t *testing.T) {
 		one := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a", AdminAddress: "10.0.0.1:9090", MaxAge: 7 * time.Second})
 		two := registered(t, s, keystore.Registration{ID: "gw-2", Incarnation: "b"})
 		beat, err := s.Heartbeat(ctx, one, 0, "")
-		if err != nil || beat.Registry != two.Generation || time.Since(beat.Now.Time()).Abs() > 10*time.Second {
+		if err != nil || beat.Registry != two.Generation || time.Since(beat.Now.Time()).Abs() > time.Minute {
 			t.Errorf("heartbeat before the first event: %+v, %v", beat, err)
 		}
 		wantEqual(t, "before the first event", must.Get[keystore.Change](t)(s.LastEvent(ctx)), keystore.Change(0))
@@ -48,7 +48,7 @@ func TestGateways(t *testing.T) {
 		}
 
 		if all := gateways(t, s); len(all) != 2 || all[0].ID != "gw-1" || all[0].AdminAddress != "10.0.0.1:9090" || all[0].Applied != event.ID ||
-			all[0].MaxAge != 7000 || all[0].Age < 0 || all[0].Age > 5000 || time.Since(all[0].SeenAt.Time()).Abs() > 10*time.Second ||
+			all[0].MaxAge != 7000 || all[0].Age < 0 || all[0].Age > 60_000 || time.Since(all[0].SeenAt.Time()).Abs() > time.Minute ||
 			all[0].Replaced || all[1].Applied != 0 {
 			t.Errorf("gateways: %+v", all)
 		}
