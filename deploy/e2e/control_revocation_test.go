@@ -98,8 +98,7 @@ func TestRevocation(t *testing.T) {
 	round("by keyadmin", revocations, "")
 	round("by the operators' API", revocations, operator)
 	for path, command := range map[string]string{"/tenants/acme": "tenant show acme", "/usage": "usage top", "/gateways/lost": "gateway lost"} {
-		var status int
-		var text, want string
+		status, text, want := 0, "", ""
 		if !testkit.Await(fleet.ReplyWithin, func() bool { // usage arrives between the two calls, for some seconds
 			status, text = callAPI(t, f.Gateways[0], operator, "GET "+path, "")
 			want = f.MustKeyadmin(append(strings.Fields(command), "-o", "json")...)

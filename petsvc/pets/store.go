@@ -99,7 +99,11 @@ func openStore(ctx context.Context, db *database.DB, waitingMax int, log *slog.L
 // watch migrates the database, prepares statements, and then checks whether it is available. It calls looked after each check.
 func (s *store) watch(looked func()) {
 	for ; s.life.Err() == nil; s.sleep(watchInterval) {
-		late := time.AfterFunc(signOfLife, func() { s.report(fmt.Errorf("no response within %v", signOfLife)) })
+		said := make(chan struct{})
+		late := time.AfterFunc(signOfLife, func() {
+			defer close(said)
+			s.report(fmt.Errorf("no response within %v", signOfLife))
+		})
 		err := s.migrate()
 		if err == nil {
 			err = s.prepare()
@@ -107,7 +111,9 @@ func (s *store) watch(looked func()) {
 		if err == nil {
 			err = s.db.Check()
 		}
-		late.Stop()
+		if !late.Stop() {
+			<-said // or it might replace the result
+		}
 		s.report(err)
 		looked()
 	}
