@@ -40,7 +40,7 @@ UNRACED = modernc.org/sqlite/lib modernc.org/libc/...
 test: ## run the tests with the race detector, against real servers
 	@$(IN) PETGATE_BIN="$(ROOT)bin" deploy/services.sh sh -c ' \
 		$(BUILD) && exec env GOGC=400 go test -race $(UNRACED:%=-gcflags=%=-race=false) \
-			-vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 2)) -parallel 4 -timeout 20m ./keyadmin ./deploy/e2e ./gateway/edge ./gateway/directory ./...'
+			-vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 2)) -parallel 4 -timeout 40m ./keyadmin ./deploy/e2e ./gateway/edge ./gateway/directory ./...'
 
 # Only Linux has systemd.
 e2e: ## run the tests in full size with built programs, and print a line for each figure

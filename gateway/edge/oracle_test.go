@@ -16,6 +16,7 @@ import (
 
 	"petgate/gateway/edge"
 	"petgate/gateway/http1"
+	"petgate/gateway/upstream"
 	"petgate/shared/api/code"
 	"petgate/shared/testkit/must"
 )
@@ -260,7 +261,9 @@ func clip(s string) string {
 }
 
 // patience is how long a test waits for what must come.
-const patience = 10 * time.Second
+const patience = time.Minute
+
+func init() { upstream.DialWithin = patience }
 
 // FuzzServe gives the whole serve path bytes that a client might send, cut in two at any point.
 func FuzzServe(f *testing.F) {

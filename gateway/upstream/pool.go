@@ -93,7 +93,6 @@ type Pool struct {
 	limits  http1.Limits
 	hosts   []*host
 	retries atomic.Int64
-	dialMax time.Duration // dialTimeout, but for tests
 	slots
 
 	checking sync.Mutex // guards the standing of all hosts
@@ -107,7 +106,7 @@ func New(cfg Config) (*Pool, error) {
 	if n := len(cfg.URLs); n == 0 || n > hostsMax {
 		return nil, fmt.Errorf("there are %d upstreams: give 1 to %d", n, hostsMax)
 	}
-	p := &Pool{cfg: cfg, dialMax: dialTimeout, slots: slots{held: map[id.Tenant]int{}, waiting: map[id.Tenant][]*Request{}}, limits: http1.Limits{
+	p := &Pool{cfg: cfg, slots: slots{held: map[id.Tenant]int{}, waiting: map[id.Tenant][]*Request{}}, limits: http1.Limits{
 		FieldBytesMax: cfg.HeaderBytesMax, FieldsMax: cfg.HeaderBytesMax, BodyBytesMax: cfg.BodyBytesMax, BodyStepBytes: bodyStepBytes,
 	}}
 	var wrong []error

@@ -21,6 +21,8 @@ import (
 // patience is how long a test waits for something that must happen, and the time that an exchange may take.
 const patience = 10 * time.Second
 
+func init() { DialWithin = patience }
+
 const (
 	ok        = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]"
 	closing   = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n[]"
@@ -135,7 +137,6 @@ func newPool(t *testing.T, log io.Writer, change func(*Config), instances ...*in
 	}
 	p, err := New(cfg)
 	must.Do(t, err)
-	p.dialMax = patience
 	t.Cleanup(p.CloseIdle)
 	return p
 }
