@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"petgate/gateway/app"
+	"petgate/gateway/operators"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
@@ -239,6 +240,7 @@ func TestWithRedis(t *testing.T) {
 		})
 		r.awaitReady(t)
 		expect(t, r.url+"/v1/pets", token, http.StatusOK)
+		expect(t, r.admin+operators.Root+"/tenants", "", http.StatusNotFound) // without --operators-api
 		gateways = append(gateways, r)
 	}
 	used := func() int {

@@ -75,8 +75,8 @@ func TestProblems(t *testing.T) {
 	f("upstreams by name", map[string]string{"GATEWAY_UPSTREAMS": "https://a,orders=https://b:8443,orders=unix:/run/a=b", "GATEWAY_UPSTREAM_HOST": "api.example:443"})
 	f("no upstream for the operations", map[string]string{"GATEWAY_UPSTREAMS": "orders=https://b"}, "operation listPets: there is no upstream without a name")
 	f("a bad upstream with a name", map[string]string{"GATEWAY_UPSTREAMS": "orders=ftp://b"}, "GATEWAY_UPSTREAMS", `"ftp://b" is not an upstream`)
-	f("a bad host and no authorities", map[string]string{"GATEWAY_UPSTREAM_HOST": "a b", "GATEWAY_UPSTREAM_CA": "/dev/null"},
-		"GATEWAY_UPSTREAM_HOST", "GATEWAY_UPSTREAM_CA", "it has no PEM certificate")
+	f("a bad host and no authorities", map[string]string{"GATEWAY_UPSTREAM_HOST": "a b", "GATEWAY_UPSTREAM_CA": "/dev/null", "GATEWAY_UPSTREAM_SECRET": "hunter2 "},
+		"GATEWAY_UPSTREAM_SECRET: it has characters that a header field cannot have", "GATEWAY_UPSTREAM_HOST", "GATEWAY_UPSTREAM_CA", "it has no PEM certificate")
 	const user, groups, proxies = "GATEWAY_CONSOLE_USER_HEADER", "GATEWAY_CONSOLE_GROUPS", "GATEWAY_CONSOLE_PROXIES"
 	f("an identity proxy", map[string]string{user: "X-Forwarded-User", groups: "platform=admin,staff=read", proxies: "10.0.0.7/32"})
 	f("an identity proxy without an address", map[string]string{user: "X-Forwarded-User", groups: "platform=admin"}, user, "it needs --console-proxies")

@@ -193,10 +193,10 @@ func TestMaxAgeOutlivesARestart(t *testing.T) {
 	d := start(t, proxied, Config{Snapshot: path, MaxAge: maxAge})
 	proxy.Kill()
 	d.stop()
-	for _, configured := range []time.Duration{0, time.Hour} {
+	for configured, want := range map[time.Duration]time.Duration{0: maxAge, time.Hour: maxAge, time.Second: time.Second} {
 		again := start(t, proxied, Config{Snapshot: path, MaxAge: configured})
-		if now := time.Now(); again.Fresh(instant.Of(now.Add(maxAge))) {
-			t.Errorf("restarted with a maximal age of %v, it relies on what it read before", configured)
+		if is := again.maxAge.Load(); is != want.Milliseconds() || again.Fresh(instant.Of(time.Now().Add(want))) {
+			t.Errorf("restarted with a maximal age of %v, it relies for %d ms on what it read before, want %v", configured, is, want)
 		}
 		again.stop()
 	}
@@ -312,7 +312,11 @@ func TestSQLiteFileIsReplaced(t *testing.T) {
 func TestReadOnlyDatabaseIsAnOutage(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, db *database.DB, store *keystore.Store) {
-		_, _, hash := fixture(t, store)
+		tenant, key, hash := fixture(t, store)
+		killed := opened(t, store, Config{GatewayID: "gw-2", Snapshot: snapshotPath(t)})
+		killed.Count(Usage{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", At: 1})
+		must.Do(t, killed.keepUsage(false))
+		killed.snapshot.Close()
 		db.SetMaxOpenConns(1) // so that the statements below concern all that the gateway does
 		d := opened(t, keystore.New(db, nil, nil, "gw-1"), Config{})
 		sync := func() error {
@@ -329,6 +333,11 @@ func TestReadOnlyDatabaseIsAnOutage(t *testing.T) {
 		if err := sync(); !errors.Is(err, keystore.ErrUnavailable) {
 			t.Errorf("a heartbeat that cannot be written: %v", err)
 		}
+		next := opened(t, store, killed.cfg)
+		if kept := next.usage.file.left; len(kept) != 1 || len(kept[0].Unstored.Rows) != 1 || next.Behind() == nil {
+			t.Errorf("a killed process has left %+v, behind: %v", kept, next.Behind())
+		}
+		next.snapshot.Close()
 		if _, ok := d.Lookup(hash); !ok || d.Ready() != nil || d.Behind() == nil {
 			t.Errorf("known %t, ready: %v, behind: %v", ok, d.Ready(), d.Behind())
 		}

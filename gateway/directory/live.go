@@ -74,9 +74,7 @@ func (d *Directory) Activity(now time.Time, n int) Activity {
 	since, all, tenants := d.usage.watch(now, instant.Of(d.cfg.Clock()))
 	ranking := make([]active, 0, len(tenants))
 	for tenant, t := range tenants {
-		if t.recent() > 0 {
-			ranking = append(ranking, active{tenant, t})
-		}
+		ranking = append(ranking, active{tenant, t})
 	}
 	slices.SortFunc(ranking, func(a, b active) int {
 		return cmp.Or(cmp.Compare(b.recent(), a.recent()), slices.Compare(a.tenant[:], b.tenant[:]))
@@ -90,7 +88,7 @@ func (d *Directory) Activity(now time.Time, n int) Activity {
 	return a
 }
 
-// watch returns the counts of all tenants together and of each, until now.
+// watch returns the counts of all tenants together and of each that counts as active, until now.
 func (u *usage) watch(now time.Time, at instant.Millis) (since time.Time, all counts, tenants map[id.Tenant]tally) {
 	l := &u.live
 	u.mu.Lock()

@@ -21,7 +21,7 @@ func TestUsageOutlivesItsProcess(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, _ *database.DB, store *keystore.Store) {
 		tenant, key, _ := fixture(t, store)
-		want := int64(0)
+		want, through := int64(0), instant.Millis(0) // the usage is known through that
 		f := func(name string, end func(first *Directory), gap string) {
 			t.Helper()
 			path := snapshotPath(t)
@@ -43,6 +43,7 @@ func TestUsageOutlivesItsProcess(t *testing.T) {
 			must.Do(t, store.AddUsage(t.Context(), *first.self.Load(), first.usage.Batch, batch.Rows, batch.Minutes))
 			count(3)
 			end(first)
+			through = first.usage.collectedAt.Add(-first.usage.settles)
 			first.snapshot.Close()
 			kept, err := os.ReadFile(path + ".usage")
 			must.Do(t, err)
@@ -70,7 +71,9 @@ func TestUsageOutlivesItsProcess(t *testing.T) {
 				gaps, err := store.UsageGaps(t.Context(), 0)
 				causes := ""
 				for _, g := range gaps {
-					causes += g.Cause
+					if causes += g.Cause; g.Since != through || g.Gateway != "gw-1" {
+						t.Errorf("%s: the gap is %+v, want it from %d on", name, g, through)
+					}
 				}
 				if err != nil || causes != gap {
 					t.Errorf("%s: gaps %q, want %q, %v", name, causes, gap, err)
@@ -89,6 +92,11 @@ func TestUsageOutlivesItsProcess(t *testing.T) {
 		}
 		gone := errors.New("away")
 		f("stopped", func(d *Directory) { d.fault.Store(&gone); d.SignOff("") }, "")
+		f("stopped when only minutes waited", func(d *Directory) {
+			must.Do(t, d.drainUsage(t.Context(), false))
+			d.fault.Store(&gone)
+			d.SignOff("")
+		}, "")
 		f("stopped and forgotten", func(d *Directory) {
 			d.fault.Store(&gone)
 			d.SignOff("")

@@ -246,7 +246,6 @@ func (x *exchange) describe(all []policy, tight *policy) {
 		text = strconv.AppendInt(append(text, ";w="...), p.window, 10)
 	}
 	x.addList(namePolicies, text)
-	text = x.text
 	for i := range all {
 		p := &all[i]
 		text = strconv.AppendInt(append(append(text, p.item...), ";r="...), p.remaining, 10)

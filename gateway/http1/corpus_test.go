@@ -100,7 +100,7 @@ var requests = []struct{ name, bytes, read string }{
 	{"chunks", chunked + "3\r\nhel\r\n2;a=b\r\nlo\r\n0\r\nX: y\r\n\r\n", "POST / 5; end"},
 	{"a line end after a body", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n", "POST / 5; GET /b 0; end"},
 	{"a field", "GET / HTTP/1.1\r\nHost: a\r\nX:  y z \r\n\r\n", "GET / 0 X=y z; end"},
-	{"a named field", "GET / HTTP/1.1\r\nHost: a\r\nX: y\r\nConnection: x\r\n\r\n", "GET / 0; end"},
+	{"a named field", "GET / HTTP/1.1\r\nHost: a\r\nY: z\r\nX: y\r\nConnection: x\r\n\r\n", "GET / 0 Y=z; end"},
 	{"close", "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET", "GET / 0; closes"},
 	{"a chunk line of 512 bytes", chunked + "5;" + strings.Repeat("a", 508) + "\r\nhello\r\n0\r\n\r\n", "POST / 5; end"},
 	{"a chunk line of 513 bytes", chunked + "5;" + strings.Repeat("a", 509) + "\r\nhello\r\n0\r\n\r\n", "malformed"},

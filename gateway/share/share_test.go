@@ -8,7 +8,7 @@ import (
 
 // A tenant takes all but the last tenth. That is for tenants with less than an equal share, of those that hold something and one more.
 func TestShares(t *testing.T) {
-	s := New(20)
+	s := New(21)
 	one, other, third, far := id.Tenant{1}, id.Tenant{2}, id.Tenant{3}, id.Tenant{len(id.Tenant{}) - 1: 7} // the first three are in one shard
 	f := func(tenant id.Tenant, times, want int) {
 		t.Helper()
@@ -23,12 +23,12 @@ func TestShares(t *testing.T) {
 		}
 	}
 	f(one, 20, 18)
-	f(other, 20, 20/3) // its share is one of three
+	f(other, 20, 21/3) // its share is one of three
 	s.Return(one)
 	f(one, 1, 0)
 	f(third, 1, 1) // also above the maximum
 	f(far, 1, 1)
-	for tenant, n := range map[id.Tenant]int{one: 17, other: 6, third: 1, far: 1} {
+	for tenant, n := range map[id.Tenant]int{one: 17, other: 7, third: 1, far: 1} {
 		for range n {
 			s.Return(tenant)
 		}
@@ -40,4 +40,7 @@ func TestShares(t *testing.T) {
 		t.Errorf("after all were returned, %d are held by %d tenants", s.total.Load(), s.tenants.Load())
 	}
 	f(one, 20, 18)
+	s = New(1)
+	f(one, 2, 1)
+	f(other, 2, 1) // a tenant that holds nothing always gets one
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -411,26 +412,34 @@ func (h halfSent) More() ([]byte, error) {
 }
 func (halfSent) Stop() {}
 
-// A client that breaks off its request does not count as a failure of the instance that is responding to it.
+// A client that breaks off its request does not count as a failure of the instance, whether that is responding already or not.
 func TestBrokenRequestEjectsNoInstance(t *testing.T) {
 	ln, url := listen(t)
+	var responds atomic.Bool
 	serve(t, ln, func(c net.Conn) {
-		_, _ = c.Read(make([]byte, 1024))
-		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"+strings.Repeat("a", 100_000))
+		if _, _ = c.Read(make([]byte, 1024)); responds.Load() {
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"+strings.Repeat("a", 100_000))
+		}
 		<-t.Context().Done()
 	})
 	p := newPool(t, io.Discard, func(c *Config) { c.URLs, c.BodyBytesMax = []string{url}, 1<<20 })
-	for range failuresToEject {
-		source := halfSent{make(chan struct{})}
+	for n := range 2 * failuresToEject {
+		source, want := halfSent{make(chan struct{})}, ErrBroken
+		if responds.Store(n%2 == 0); n%2 != 0 {
+			want = ErrCut
+			close(source.begun)
+		}
 		r := &Request{Source: source, Body: []byte("a"), HasMore: true, IsChunked: true, At: time.Now()}
 		must.Do(t, p.Enter(r))
 		var response http1.Response
 		err := p.Send(r, &response)
-		close(source.begun)
+		if want == ErrBroken {
+			close(source.begun)
+		}
 		for err == nil {
 			err = r.Next(&response, patience)
 		}
-		if !errors.Is(err, ErrBroken) || response.Body.IsComplete() {
+		if !errors.Is(err, want) || want == ErrBroken && response.Body.IsComplete() {
 			t.Errorf("the response ended with %v", err)
 		}
 		r.Leave()

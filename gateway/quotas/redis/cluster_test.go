@@ -68,4 +68,8 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	testkit.Eventually(t, 20*time.Second, "the server is back", func() bool { return !r.IsDown() })
+	r.client.RPush(background, "rate:"+r.cfg.Prefix+"list", "a")
+	if answer, err := r.Allow(background, "list", redis_rate.PerMinute(10)); err == nil {
+		t.Errorf("a bucket that Redis cannot read has %+v", answer)
+	}
 }
