@@ -4,28 +4,23 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/golden"
 	"petgate/shared/testkit/must"
 )
-
-var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
 func init() {
 	os.Setenv("COLUMNS", "100") // kong asks the process's own environment for the width of help
@@ -196,16 +191,7 @@ func (s *shell) golden(name string) {
 	for _, ms := range epochMillis.FindAllString(got, -1) {
 		s.t.Errorf("%s: a time is written as %s", name, ms)
 	}
-	path := filepath.Join("testdata", name+".golden")
-	if *update {
-		must.Do(s.t, os.WriteFile(path, []byte(got), 0o644))
-		return
-	}
-	want, err := os.ReadFile(path)
-	must.Do(s.t, err)
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-		s.t.Errorf("%s (-want +got):\n%s\nIf it is meant: go test ./keyadmin -update", path, diff)
-	}
+	golden.Check(s.t, name, got)
 }
 
 // open opens the shell's database as another program would.

@@ -141,13 +141,3 @@ func TestKeyPageByState(t *testing.T) {
 		t.Errorf("the page of no key: %d\n%s", status, page)
 	}
 }
-
-// A session that is read-only is not sent to forms that it does not have.
-func TestReadOnly(t *testing.T) {
-	s := newSite(t)
-	bare, _, err := s.operator.CreateTenant(t.Context(), keystore.TenantSpec{Name: "bare", Plan: "enterprise"})
-	must.Do(t, err)
-	for _, path := range []string{"/console/tenants/" + bare.ID.String(), "/console/tenants?search=nothing", "/console/plans", "/console/bans"} {
-		s.wants(s.signIn(keystore.ConsoleInvitation{ReadOnly: true}), path, 200, "!above")
-	}
-}

@@ -105,21 +105,6 @@ func TestOverviewIsTheUsage(t *testing.T) {
 	})
 }
 
-// The page of a key has its own requests, and what was refused of them.
-func TestUsageOfAKey(t *testing.T) {
-	s := newSite(t)
-	tenant, keys, _ := s.populated()
-	hour := instant.Of(time.Now()).Truncate(time.Hour)
-	must.Do(t, s.operator.AddUsage(t.Context(), s.gateway("gw-8"), 1, []keystore.UsageRow{
-		{Tenant: tenant.ID, Key: keys[0].ID, Operation: "getPet", Outcome: "ok", Charged: true, Hour: hour, Requests: 1200},
-		{Tenant: tenant.ID, Key: keys[0].ID, Outcome: "minute_quota_exceeded", Hour: hour, Requests: 7},
-		{Tenant: tenant.ID, Key: keys[1].ID, Operation: "listPets", Outcome: "insufficient_scope", Charged: true, Hour: hour, Requests: 5},
-	}, nil))
-	b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
-	s.wants(b, keyPath(keys[0].ID.String()), 200, ">1,200<", "Latest refusals and failures", `>minute_quota_exceeded<`, "!insufficient_scope", "!3 hours")
-	s.wants(b, tenantPath(tenant.ID.String()), 200, `>minute_quota_exceeded<`, "insufficient_scope", "3 hours")
-}
-
 // Rankings that are shown before the tenants near a limit are known are read again.
 func TestRankingsArePending(t *testing.T) {
 	s := newSite(t)

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -19,6 +20,7 @@ import (
 	"petgate/shared/operate"
 	"petgate/shared/service"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/golden"
 	"petgate/shared/testkit/must"
 )
 
@@ -92,7 +94,6 @@ func TestAudit(t *testing.T) {
 func TestGateways(t *testing.T) {
 	s := newSite(t)
 	b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
-	s.wants(b, "/console/gateways", 200, "No gateway is registered.")
 	s.gateway("gw-8")
 	s.wants(b, "/console/gateways", 200, ">gw-8</span></th>", "!gateway forget")
 	must.Get[sql.Result](t)(s.migrated().Exec(`UPDATE gateways SET seen_at = seen_at - 60000`))
@@ -118,26 +119,6 @@ func TestExplain(t *testing.T) {
 	if s.lastEvent().ID != before {
 		t.Error("asking has changed something")
 	}
-}
-
-// A banned key's page has what its tenant was told; the overview leads to the ban. Pages below an entry of the navigation mark it.
-func TestPagesOfABan(t *testing.T) {
-	s := newSite(t)
-	tenant, keys, _ := s.populated()
-	b := s.signIn(keystore.ConsoleInvitation{})
-	s.wants(b, "/console/", 200, "<dt>Banned keys</dt><dd>0</dd>")
-	key := "/console/keys/" + keys[0].ID.String()
-	if status, _, page := s.send(b, "POST", key+"/ban", "sure=yes&for=7d&reason=invoice&tell=Please+pay."); status != 303 {
-		t.Fatalf("the ban: %d\n%s", status, page)
-	}
-	const marked = `<a href="/console/tenants" aria-current="true">`
-	s.wants(b, "/console/", 200, "<dt>Banned keys</dt><dd>1</dd>", "!"+marked)
-	s.wants(b, key, 200, "<dt>Told the tenant</dt><dd>“Please pay.”</dd>", marked)
-	s.wants(b, "/console/bans", 200, `action="`+key+`/lift"`)
-	s.wants(b, "/console/tenants/"+tenant.ID.String(), 200, marked)
-	s.wants(b, "/console/tenants", 200, "!"+marked, "!All tenants")
-	s.wants(b, "/console/tenants?search=zzz", 200, `<a href="/console/tenants">All tenants</a>`)
-	s.wants(b, "/console/plans", 200, `data-title="Created">built in</td>`)
 }
 
 // The list and the page of a tenant show how much it has used, of both limits. A tenant that the gateway does not know yet hides
@@ -180,4 +161,78 @@ func TestUseOfQuotas(t *testing.T) {
 		"30 of 60 (50 %)", "200 of 1,000 (20 %)", "!Redis is away")
 	isAway = true
 	s.wants(b, tenantPath(last.ID.String()), 200, "30 of 60 (50 %)", "Redis is away: this gateway admits 9 more of its share.")
+}
+
+// What a person sees who creates plans, tenants, and keys in every state, and what one sees who may only look. A line is the path of a page, or,
+// after a plus, that of a form and its fields. {acme} is the ID of a tenant, and {acme/used} that of its key.
+func TestEveryPage(t *testing.T) {
+	s, now := newSite(t), at.Add(-8*day)
+	clock := func() time.Time { return now }
+	store := keystore.New(s.db, clock, rand.NewChaCha8([32]byte{}), "keyadmin:alice")
+	s.operator, s.console.cfg.Store, s.console.cfg.Forms, s.console.watch.store = store, store, store, store
+	s.console.cfg.Clock, s.console.watch.clock = clock, clock
+	s.console.cfg.Quota = func(context.Context, id.Tenant) (v quota.Verdict, err error) {
+		return quota.Verdict{Usages: [...]quota.Usage{{Limit: 1000, Used: 790}, {Limit: 21_000, Used: 21_000}, {Limit: 300_000, Used: 240_000}, {}, {}}}, nil
+	}
+	named := regexp.MustCompile(`\{(\w+)/?(\w*)\}`)
+	idOf := func(text string) string {
+		name := named.FindStringSubmatch(text)
+		owner := must.Get[keystore.Tenant](t)(store.Tenant(t.Context(), name[1]))
+		for _, k := range must.Get[[]keystore.Key](t)(keystore.Collect(store.Keys(t.Context(), owner.ID))) {
+			if k.Name == name[2] && k.GraceEndsAt == 0 {
+				return k.ID.String()
+			}
+		}
+		return owner.ID.String()
+	}
+	seen, current := &strings.Builder{}, regexp.MustCompile(`aria-current="(page|true)">[^<]*</a>`)
+	see := func(b *http.Client, lines string) {
+		for line := range strings.FieldsSeq(lines) {
+			now = now.Add(time.Minute)
+			method, path, fields := "GET", named.ReplaceAllStringFunc(line, idOf), ""
+			form, isForm := strings.CutPrefix(path, "+")
+			if isForm {
+				method = "POST"
+				path, fields, _ = strings.Cut(form, "?")
+			}
+			status, header, page := s.send(b, method, Home+path, fields)
+			if status == http.StatusSeeOther {
+				status, header, page = s.send(b, "GET", header.Get("Location"), "")
+				page, _, _ = strings.Cut(page, "<section")
+			}
+			fmt.Fprintln(seen, "#", line, status, header.Get("Refresh"), current.FindString(page))
+			seen.WriteString(page[strings.Index(page, "<h1>"):])
+		}
+	}
+	b := s.signIn(keystore.ConsoleInvitation{Lasts: 30 * day})
+	see(b, `rankings tenants plans bans audit gateways explain
+		+plans?name=small&minute=1000&day=20000&month=300000&testMinute=3 +tenants?name=acme&plan=small&day=21000&monthStarts=15
+		tenants/{acme} +tenants?name=bare&plan=enterprise +tenants?name=globex&plan=pro
+		+tenants/{globex}/suspend? +tenants/{globex}/suspend?sure=yes
+		+tenants/{acme}/keys?name=plain&scopes=pets:read&environment=test
+		+tenants/{acme}/keys?name=used&scopes=usage:read&allow=203.0.113.0/24%0A2001:db8::/32&expires=12d&minute=7&day=900
+		+tenants/{acme}/keys?name=old&scopes=pets:read +keys/{acme/old}/revoke?sure=yes +tenants/{acme}/keys?name=off&scopes=pets:read
+		+keys/{acme/off}/disable?sure=yes +tenants/{acme}/keys?name=bad&scopes=pets:read
+		+bans?key={acme/bad}&for=30d&reason=scraping&tell=Please+pay.&sure=yes +tenants/{acme}/keys?name=turned&scopes=pets:read
+		+keys/{acme/turned}/rotate?grace=10d&sure=yes bans?tenant=acme`)
+	acme := must.Get[keystore.Tenant](t)(store.Tenant(t.Context(), "acme"))
+	key := must.Get[id.Key](t)(id.ParseKey(idOf("{acme/used}")))
+	now = at
+	row := func(ago time.Duration, outcome, operation string, requests int64) keystore.UsageRow {
+		then := instant.Of(at.Add(-ago))
+		return keystore.UsageRow{
+			Tenant: acme.ID, Key: key, Operation: operation, Outcome: outcome, Charged: operation != "", Hour: then.Truncate(time.Hour), Requests: requests, LastAt: then,
+		}
+	}
+	must.Do(t, store.AddUsage(t.Context(), s.gateway("gw-8"), 1, []keystore.UsageRow{
+		row(0, "ok", "listPets", 3000), row(0, "minute_quota_exceeded", "", 40), row(time.Hour, "upstream_timeout", "getPet", 5), row(2*time.Hour, "key_banned", "", 70),
+		row(27*time.Hour, "ok", "getPet", 600),
+	}, []keystore.UsageMinutes{{Tenant: acme.ID, Hour: instant.Of(at).Truncate(time.Hour), Attempts: [60]int64{8: 80, 9: 90}}}))
+	must.Get[sql.Result](t)(s.db.Exec(`UPDATE gateways SET seen_at = seen_at + 3600000`)) // it stays live on a slow machine, too
+	see(b, `? rankings?period=7d tenants plans bans audit gateways tenants/{acme} tenants/{acme}?usage=3h tenants/{acme}?usage=30d tenants/{bare} tenants/{bare}?usage=3h
+		keys/{acme/plain} keys/{acme/used} keys/{acme/old} keys/{acme/off} keys/{acme/bad} keys/{acme/turned} explain?key={acme/used}&from=203.0.113.5`)
+	see(s.signIn(keystore.ConsoleInvitation{ReadOnly: true, Lasts: 30 * day}), "tenants/{acme} tenants/{bare} tenants?search=nothing keys/{acme/bad} plans bans")
+	text := regexp.MustCompile(`(?s)<svg xmlns.*?</svg>|as of [\d:]+ UTC|value="[A-Z2-7]{26}"|ends <span class="whole">[^<]*| (role|data-title|scope)="[^"]*"`).
+		ReplaceAllString(seen.String(), "")
+	golden.Check(t, "pages", text, `127\.0\.0\.1:\d+`, `ptg_\w+`, `done=\w+`)
 }

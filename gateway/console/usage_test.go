@@ -138,13 +138,3 @@ func TestMinutes(t *testing.T) {
 		t.Errorf("the page has a minute before the span, or outcomes:\n%s", page)
 	}
 }
-
-func TestUsageOfNobody(t *testing.T) {
-	c, tenant := used(t)
-	for span, want := range map[string]string{"30d": "There were no requests in these 30 days.", "3h": "There were no attempts in these 3 hours."} {
-		part := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, id.Key{}, span, plan.Limits{})
-		if page := rendered(t, c, part); part.Problem != "" || part.Drawing != nil || !strings.Contains(page, want) {
-			t.Errorf("the page does not say %q:\n%s", want, page)
-		}
-	}
-}

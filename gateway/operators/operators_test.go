@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"database/sql"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -24,6 +25,7 @@ import (
 	"petgate/shared/operate"
 	"petgate/shared/service"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/golden"
 	"petgate/shared/testkit/must"
 )
 
@@ -129,6 +131,7 @@ func (s *site) newKey() reply {
 
 func TestDocument(t *testing.T) {
 	text := Document()
+	golden.Check(t, "document", string(text), `"version": "[^"]*"`)
 	doc, err := openapi3.NewLoader().LoadFromData(text)
 	must.Do(t, err)
 	must.Do(t, doc.Validate(t.Context()))
@@ -152,10 +155,11 @@ func TestDocument(t *testing.T) {
 
 func TestCalls(t *testing.T) {
 	s := newSite(t, testkit.SQLite(t))
+	s.now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	s.want(201, `"plan": "free"`, "POST /tenants", `{"name":"globex"}`)
 	key := s.newKey()
 	id, token := key.member("id"), key.member("token")
-	fresh := ""
+	fresh, said := "", &strings.Builder{}
 	for _, c := range []struct {
 		status     int
 		call, body string
@@ -246,10 +250,12 @@ func TestCalls(t *testing.T) {
 		{404, "DELETE /tenants", "", `the API has no call DELETE of this path`},
 	} {
 		got := s.want(c.status, c.part, c.call, c.body)
-		if strings.Contains(c.call, "/rotate") {
+		fmt.Fprintln(said, c.call, c.body, c.status, got.header["Content-Type"], got.header["Cache-Control"], got.header["Link"])
+		if said.WriteString(got.text); strings.Contains(c.call, "/rotate") {
 			fresh = got.member("token")
 		}
 	}
+	golden.Check(t, "calls", said.String(), `(ten|key|ptg_live)_[0-9A-Za-z]{16,}`, `"hint": "\w+"`)
 	if s.store.CheckFile() != nil || !strings.HasPrefix(fresh, "ptg_live_") || strings.Contains(s.log.String(), "ptg_") || strings.Contains(s.log.String(), "pto_") {
 		t.Errorf("the new token is %q; the log:\n%s", fresh, s.log)
 	}
