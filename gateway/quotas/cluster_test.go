@@ -63,33 +63,38 @@ func (p *partial) charged(t *testing.T, want ...int64) {
 	}
 }
 
-// Of a batch with two tenants, Redis does not answer for one. The server is then down, and the gateway decides that tenant's request. It
-// is charged as one of the gateway, and once more if Redis has executed its call.
-func TestAPartOfABatchIsLost(t *testing.T) {
-	for _, executed := range []bool{true, false} {
+// Of a batch with two tenants, Redis does not answer for one, or for both. The server is then down, and the gateway decides that tenant's
+// request. It is charged as one of the gateway, and once more if Redis has executed its call.
+func TestUnansweredBatch(t *testing.T) {
+	f := func(isWhole, executed bool, fault error) {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPartial(t)
 			var all sync.WaitGroup
 			var verdicts [3]quota.Verdict
-			isLost := false
+			lost := 1 + btoi(isWhole)
 			for i, tenant := range []int{9, 1, 2} { // the first one leads alone
 				all.Go(func() { verdicts[i] = mustTake(t, p, asking(tenant, 60)) })
 				synctest.Wait()
 			}
 			p.set(func(tenant byte, tells bool) (bool, error) {
-				if tenant == 2 && !isLost {
-					isLost = true
-					return executed, errTimeout
+				if (tenant == 2 || isWhole && tenant == 1) && lost > 0 {
+					lost--
+					return executed, fault
 				}
 				return true, nil
 			})
 			all.Wait()
-			if p.Mode() != modeOutage || verdicts[1].Degraded || !verdicts[2].Degraded {
+			if p.Mode() != modeOutage || verdicts[1].Degraded != isWhole || !verdicts[2].Degraded {
 				t.Errorf("mode %s, verdicts %+v", p.Mode(), verdicts)
 			}
-			p.charged(t, 1, int64(1+btoi(executed)))
+			p.charged(t, int64(1+btoi(isWhole && executed)), int64(1+btoi(executed)))
 		})
 	}
+	for _, isWhole := range []bool{false, true} {
+		f(isWhole, true, errTimeout)
+		f(isWhole, false, errTimeout)
+	}
+	f(true, false, errRefused)
 }
 
 // A gateway reports to Redis the requests of two tenants. Redis does not answer for one of them; or for both, and then fails again for one of

@@ -111,35 +111,6 @@ func TestMergeBack(t *testing.T) {
 	})
 }
 
-// A batch that was not answered may have been charged. Its request is decided by the share and reported like any other, so Redis
-// charges it twice if it has executed the batch.
-func TestUnansweredBatch(t *testing.T) {
-	f := func(name string, executed bool, err error, want int64) {
-		t.Helper()
-		synctest.Test(t, func(t *testing.T) {
-			server := &flaky{records: newMemory(quota.Product, time.Now)}
-			l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
-				if _, err := server.state(); executed && err != nil {
-					_ = server.records.Decide(ctx, demands, results)
-				}
-				return server.Decide(ctx, demands, results)
-			})
-			server.fail(err)
-			if v := mustTake(t, l, asking(1, 60)); v.Granted != 1 {
-				t.Errorf("%s: refused during the outage", name)
-			}
-			server.fail(nil)
-			time.Sleep(2 * time.Second)
-			if v := mustTake(t, l, asking(1, 60)); v.Degraded || v.Usages[quota.Minute].Used != want || v.Usages[quota.Day].Used != want {
-				t.Errorf("%s: %+v, want %d used", name, v, want)
-			}
-		})
-	}
-	f("executed, not answered", true, errTimeout, 3)
-	f("lost", false, errTimeout, 2)
-	f("refused by Redis", false, errRefused, 2)
-}
-
 // A Redis that has lost its counts learns the use of the window from a call of Current too. That call restores the day's use, so
 // later calls cannot notice the loss.
 func TestReportOfAFlushedRedisGivesNoSecondMinute(t *testing.T) {

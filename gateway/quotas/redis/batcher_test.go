@@ -47,10 +47,16 @@ func slotsFrom(start, end int, port int32) redis.ClusterSlot {
 	return redis.ClusterSlot{Start: start, End: end, Nodes: []redis.ClusterNode{{Addr: fmt.Sprint("127.0.0.1:", port)}}}
 }
 
-// A server leaves the cluster. Its batcher ends, with all its goroutines. A request that has found it before is still decided.
+// A server leaves the cluster. Its batcher sends what it has to, and ends, with all its goroutines. A request that has found it before is
+// still decided. The batcher of a new server may decide only after a probe, if another server is down, from which it may have taken over.
 func TestBatcherOfAServerThatLeaves(t *testing.T) {
 	var port atomic.Int32
-	r := newCluster(t, storeFunc(func(int64, []store.Demand, []store.Result) error { return nil }), func() []redis.ClusterSlot {
+	r := newCluster(t, storeFunc(func(_ int64, demands []store.Demand, _ []store.Result) error {
+		if at := port.Load(); at == 2 || at == 0 && demands[0].Want == 0 {
+			return reply("CLUSTERDOWN Hash slot not served")
+		}
+		return nil
+	}), func() []redis.ClusterSlot {
 		return []redis.ClusterSlot{slotsFrom(0, 16383, port.Load())}
 	})
 	running := func() int {
@@ -68,12 +74,21 @@ func TestBatcherOfAServerThatLeaves(t *testing.T) {
 	}
 	take()
 	testkit.Eventually(t, 20*time.Second, "it has a batch and watch", func() bool { return running() == was+2 })
+	old.keep(unanswered{1, []store.Demand{{Request: q.Request}}})
 	port.Store(1)
 	r.servers.cluster.ReloadState(background)
 	testkit.Eventually(t, 20*time.Second, "its goroutines end", func() bool { return running() == was })
 	take()
-	if n := running() - was; n != 0 || len(r.servers.byMaster) != 0 {
-		t.Errorf("%d goroutines and %d batchers are left", n, len(r.servers.byMaster))
+	if n := running() - was; n != 0 || len(r.servers.byMaster)+len(old.unanswered) != 0 {
+		t.Errorf("%d goroutines and %d batchers are left, unanswered: %v", n, len(r.servers.byMaster), old.unanswered)
+	}
+	port.Store(2)
+	r.changed(true, errDown)
+	if !r.batcher(q.Tenant).down.Load() {
+		t.Error("a new server decides before it is told what this gateway knows")
+	}
+	if r.servers.first.fail(errDown); r.batcher(q.Tenant) != r.servers.first {
+		t.Error("a cluster that has never answered is asked for each request")
 	}
 }
 
@@ -168,7 +183,9 @@ func TestServerThatEvicts(t *testing.T) {
 		var told atomic.Int64
 		r := newOver(storeFunc(func(_ int64, demands []store.Demand, results []store.Result) error {
 			time.Sleep(trip)
-			told.Add(1)
+			if told.Add(1); len(demands) > 256 {
+				t.Errorf("a trip with %d demands", len(demands))
+			}
 			results[0].Lost = true
 			return nil
 		}), manyTenants{})

@@ -52,7 +52,7 @@ func TestCluster(t *testing.T) {
 	}
 	for n := range 12 {
 		answer, err := r.Allow(background, "failed:203.0.113.7", redis_rate.PerMinute(10))
-		if err != nil || (answer.Allowed > 0) != (n < 10) {
+		if err != nil || (answer.Allowed > 0) != (n < 10) || r.client.Exists(background, "rate:petgate:failed:203.0.113.7").Val() != 1 {
 			t.Errorf("failure %d: %+v, %v", n, answer, err)
 		}
 	}
@@ -65,6 +65,10 @@ func TestCluster(t *testing.T) {
 		down := r.IsDownFor(q.Tenant)
 		if onLost := r.batcher(q.Tenant) == lost; (onLost != (outcome == Undecided) || onLost != down) && lost.down.Load() {
 			t.Errorf("tenant %d, on the lost master %t: outcome %d, down for it %t", i, onLost, outcome, down)
+		}
+		_, err := r.Allow(background, q.Tenant.String(), redis_rate.PerMinute(10))
+		if onLost := r.batcherOf("rate:petgate:"+q.Tenant.String()) == lost; onLost != errors.Is(err, errDown) && lost.down.Load() {
+			t.Errorf("bucket %d, on the lost master %t: %v", i, onLost, err)
 		}
 	}
 	testkit.Eventually(t, 20*time.Second, "the server is back", func() bool { return !r.IsDown() })

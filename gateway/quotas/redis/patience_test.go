@@ -77,21 +77,25 @@ func TestSilenceCostsTheBudget(t *testing.T) {
 	})
 }
 
-// A Redis that was silent for the budget is not asked again: that would cost the budget again.
+// A Redis that was silent for the budget is not asked again: that would cost the budget again. One that breaks connections is asked three times.
 func TestSilenceIsNotAskedAgain(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must.Do(t, err)
 	defer listener.Close()
-	client, err := connect("redis://"+listener.Addr().String(), 50*time.Millisecond)
-	must.Do(t, err)
-	defer client.Close()
-	s := newScript(client, "petgate:", quota.Product, takeScript)
-	demands := []store.Demand{demandOf(tenantNo(1), 10, 100)}
-	if err := s.DecideBatch(background, 1, demands, make([]store.Result, 1)); !isTimeout(err) {
-		t.Errorf("the call ended with %v", err)
-	}
-	if made := client.PoolStats().Misses; made != 1 { // each call needs a connection of its own
-		t.Errorf("%d calls were made", made)
+	for _, want := range []uint32{1, 3} {
+		client, err := connect("redis://"+listener.Addr().String(), 50*time.Millisecond)
+		must.Do(t, err)
+		defer client.Close()
+		s := newScript(client, "petgate:", quota.Product, takeScript)
+		err = s.DecideBatch(background, 1, []store.Demand{demandOf(tenantNo(1), 10, 100)}, make([]store.Result, 1))
+		if made := client.PoolStats().Misses; made != want || isTimeout(err) != (want == 1) { // each call needs a connection of its own
+			t.Errorf("%d calls were made, want %d; the last ended with %v", made, want, err)
+		}
+		go func() {
+			for c, err := listener.Accept(); err == nil; c, err = listener.Accept() {
+				_ = c.Close()
+			}
+		}()
 	}
 }
 

@@ -154,7 +154,7 @@ func (r *Redis) HasHeard(t id.Tenant) bool { return r.batcher(t).heard.Load() }
 // would look as if Redis did not answer.
 func (r *Redis) Peek(ctx context.Context, d store.Demand) (quota.Verdict, error) {
 	results := make([]store.Result, 1)
-	d.Want, d.Unreported = 0, quota.Use{}
+	d.Want = 0
 	err := r.batcher(d.Tenant).ask(func() error {
 		return r.store.DecideBatch(context.WithoutCancel(ctx), 0, []store.Demand{d}, results)
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"petgate/gateway/quotas/store"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -39,9 +40,10 @@ func dialServer(t testing.TB, s *testkit.Server) *redis.Client {
 func TestSpoiledRecord(t *testing.T) {
 	client, prefix := dialRedis(t)
 	s := newScript(client, prefix, quota.Product, takeScript)
+	s.now = func() instant.Millis { return epoch } // all in one slice
 	good, spoiled := demandOf(tenantNo(1), 10, 100), demandOf(tenantNo(2), 10, 100)
 	key := s.keyOf(spoiled)
-	takeOne(t, s, spoiled)
+	must.Do(t, s.DecideBatch(background, 1, []store.Demand{spoiled}, make([]store.Result, 1)))
 	form := client.Get(background, key).Val()
 	summary := quota.Product.RecordBytes() - quota.SummaryBytes
 	alter := func(at int, by byte) string {
@@ -118,17 +120,6 @@ func TestLostFunction(t *testing.T) {
 					t.Fatalf("%s, decision %d on demand %d: %+v", name, used+1, i, r)
 				}
 			}
-		}
-	}
-}
-
-// Each version has a library of its own, and versions decide on the same records.
-func TestVersionsShareARedis(t *testing.T) {
-	client, prefix := dialRedis(t)
-	older, newer := newScript(client, prefix, quota.Product, takeScript+"\n"), newScript(client, prefix, quota.Product, takeScript)
-	for n, s := range []*script{newer, older, newer, older} {
-		if v := takeOne(t, s, demandOf(tenantNo(1), 100, 1000)); v.Usages[quota.Day].Used != int64(n)+1 {
-			t.Errorf("decision %d: %+v", n+1, v)
 		}
 	}
 }
