@@ -83,6 +83,7 @@ func TestExplain(t *testing.T) {
 		return operate.AddBan{KeyRef: ci, For: operate.Period(lasts), Reason: "scraping", Tell: "Write to us."}
 	}
 	lift := operate.LiftBan{KeyRef: ci}
+	var whole strings.Builder
 	for i, c := range []struct {
 		before func()
 		call   operate.NextCall
@@ -146,14 +147,19 @@ func TestExplain(t *testing.T) {
 			c.before()
 		}
 		e, err := c.call.Explain(t.Context(), o)
-		got := keyIDs.ReplaceAllString(fmt.Sprint(err, "; ", e.Sheet()[0][1]), "KEY")
+		got := plain(fmt.Sprint(err))
 		if err == nil {
-			got = strings.TrimPrefix(got, "<nil>; ")
+			got = plain(e.Sheet()[0][1])
+			fmt.Fprintf(&whole, "%s\n", asJSON(t, e))
+			for _, row := range e.Sheet() {
+				fmt.Fprintf(&whole, "    %s: %s\n", row[0], plain(row[1]))
+			}
 		}
 		if !strings.Contains(got, c.want) || err == nil && strings.HasPrefix(c.want, "passes") && got != c.want {
 			t.Errorf("row %d: %s\nwant %s", i, got, c.want)
 		}
 	}
+	golden(t, "explain", whole.String())
 }
 
 // The gateway is asked for the cost of the operation, and a call that costs more than a limit never passes.

@@ -39,8 +39,6 @@ type KeyView struct {
 
 	LastRefusedAt string `json:"lastRefusedAt,omitempty"` // of a call that was refused before it was charged
 	DisabledAt    string `json:"disabledAt,omitempty"`
-
-	Owner Owner `json:"-"` // the tenant
 }
 
 // ViewKey returns the view of a key that is banned until the given time; 0: it is not banned.
@@ -50,7 +48,7 @@ func ViewKey(k keystore.Key, t Owner, bannedUntil, now instant.Millis) KeyView {
 		Environment: k.Environment.String(), Scopes: k.Scopes.Names(), Allow: ViewsOf(k.Allow, netip.Prefix.String), Limits: ViewLimits(k.Limits),
 		Status: keyStatus(k, t, bannedUntil, now), CreatedAt: k.CreatedAt.String(), ExpiresAt: k.ExpiresAt.String(), RevokedAt: k.Enabled().RevokedAt.String(), DisabledAt: k.DisabledAt().String(),
 		GraceEndsAt: k.GraceEndsAt.String(), BannedUntil: bannedUntil.String(), LastUsedAt: k.LastUsedAt.String(),
-		LastRefusedAt: k.RefusedAt.String(), Owner: t,
+		LastRefusedAt: k.RefusedAt.String(),
 	}
 	if !k.ReplacedBy.IsZero() {
 		v.ReplacedBy = k.ReplacedBy.String()

@@ -1,15 +1,22 @@
 package operate_test
 
 import (
+	"encoding/json"
+	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
+	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 	"petgate/shared/testkit"
@@ -22,10 +29,15 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // operator returns an operator of a new database with tenant acme on plan free and its key ci. clock is its time.
 func operator(t *testing.T) (o operate.Operator, ci operate.KeyRef, clock *time.Time) {
 	t.Helper()
+	return operatorOf(t, testkit.Open(t, testkit.SQLite(t), keystore.Migrations))
+}
+
+func operatorOf(t *testing.T, db *database.DB) (o operate.Operator, ci operate.KeyRef, clock *time.Time) {
+	t.Helper()
 	now := noon
 	clock = &now
 	read := func() time.Time { return *clock }
-	o = operate.Operator{Store: keystore.New(testkit.Open(t, testkit.SQLite(t), keystore.Migrations), read, nil, "ada"), Clock: read}
+	o = operate.Operator{Store: keystore.New(db, read, nil, "ada"), Clock: read}
 	done(t, o, operate.CreateTenant{Name: "acme", Plan: "free"})
 	return o, keyOf(t, done(t, o, operate.CreateKey{TenantRef: acme, Name: "ci"})), clock
 }
@@ -53,12 +65,41 @@ func done(t *testing.T, o operate.Operator, verb operate.Preparer) operate.Outco
 	return r
 }
 
-var (
-	keyIDs    = regexp.MustCompile(`key_[0-9a-z]{16}`)
-	tenantIDs = regexp.MustCompile(`ten_[0-9a-z]{16}`)
-)
+// random are IDs and tokens.
+var random = regexp.MustCompile(`(key|ten)_[0-9a-z]{16}|(ptg_(live|test)|pto)_\w{20,}|"hint":"\w+"`)
 
-// What each verb asks, what it says when it has made its change, and what it says when it is repeated. The rows follow one another.
+// plain replaces what differs from run to run.
+func plain(text string) string {
+	return random.ReplaceAllStringFunc(text, func(s string) string {
+		return map[string]string{"key": "KEY", "ten": "TENANT"}[s[:3]]
+	})
+}
+
+func asJSON(t *testing.T, view any) string {
+	t.Helper()
+	text, err := json.Marshal(view)
+	must.Do(t, err)
+	return plain(string(text))
+}
+
+var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
+
+// golden compares a text with testdata/NAME.golden.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		must.Do(t, os.WriteFile(path, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(path)
+	must.Do(t, err)
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
+		t.Errorf("%s (-want +got):\n%s\nIf it is meant: go test ./shared/operate -update", path, diff)
+	}
+}
+
+// What each verb asks, what it says when it has made its change, and what it says when it is repeated. The rows follow one another. What else
+// programs get is in testdata/verbs.golden.
 func TestVerbs(t *testing.T) {
 	t.Parallel()
 	o, ci, _ := operator(t)
@@ -76,6 +117,7 @@ func TestVerbs(t *testing.T) {
 	}
 	once := operate.Repeatable{IfNotExists: true}
 	grace := func(d time.Duration) operate.Delay { return operate.Delay{Given: true, Length: d} }
+	var got strings.Builder
 	for _, c := range []struct {
 		verb                  operate.Preparer
 		question, done, again string // again is empty: it is not repeated
@@ -172,6 +214,7 @@ func TestVerbs(t *testing.T) {
 			"Lower plan free for its 1 tenant: 60 → 50 requests per minute?",
 			"Changed plan free for its 1 tenant: 60 → 50 requests per minute.", "",
 		},
+		{operate.UpdatePlan{Plan: "free", LimitChanges: limits(55, 0, 0)}, "", "Changed plan free for its 1 tenant: 50 → 55 requests per minute.", ""},
 		{
 			operate.UpdatePlan{Plan: "free", TestMinute: 20},
 			"Lower plan free for its 1 tenant: of test keys: not set → 20 requests per minute?",
@@ -203,7 +246,7 @@ func TestVerbs(t *testing.T) {
 		},
 		{operate.EnableKey{KeyRef: ci}, "", `Enabled key KEY "build" of tenant acme.`, `Key KEY "build" of tenant acme was not disabled.`},
 		{
-			operate.AddBan{KeyRef: ci, For: operate.Period(time.Hour), Reason: "scraping"},
+			operate.AddBan{KeyRef: ci, For: operate.Period(time.Hour), Reason: "scraping", Tell: "Write to us."},
 			`Ban key KEY "build" of tenant acme until 2026-03-01T13:00:00Z?`, `Banned key KEY "build" of tenant acme until 2026-03-01T13:00:00Z.`, "",
 		},
 		{
@@ -248,15 +291,13 @@ func TestVerbs(t *testing.T) {
 			op, err := c.verb.Prepare(t.Context(), o)
 			must.Do(t, err)
 			r, err := op.Change(t.Context())
-			plain := func(s string) string { return tenantIDs.ReplaceAllString(keyIDs.ReplaceAllString(s, "KEY"), "TENANT") }
-			if v, isKey := r.View.(operate.KeyView); isKey && v.BannedUntil != "" {
-				t.Errorf("%#v: the ban is over, and the view has it: %+v", c.verb, v)
-			}
+			fmt.Fprintf(&got, "%T: harmless %t, %s; event %d, %q\n%s\n", c.verb, op.Harmless, op.Laggard, r.Change, plain(r.Line), asJSON(t, r.View))
 			if got := plain(r.Done + r.Hint); err != nil || got != want || want == c.done && plain(op.Question) != c.question {
 				t.Errorf("%#v: %v\nasks %q\nwant %q\nsays %q\nwant %q", c.verb, err, plain(op.Question), c.question, got, want)
 			}
 		}
 	}
+	golden(t, "verbs", got.String())
 	revoked := keyOf(t, done(t, o, operate.CreateKey{TenantRef: acme, Name: "c"}))
 	done(t, o, operate.RotateKey{KeyRef: revoked})
 	done(t, o, operate.RevokeKey{KeyRef: revoked})
@@ -319,8 +360,8 @@ func TestGatewayVerbs(t *testing.T) {
 	} {
 		op, err := c.verb.Prepare(t.Context(), o)
 		must.Do(t, err)
-		question := regexp.MustCompile(`seen .* ago`).ReplaceAllString(keyIDs.ReplaceAllString(op.Question, "KEY"), "seen AGE ago")
-		if said := keyIDs.ReplaceAllString(done(t, o, c.verb).Done, "KEY"); question != c.question || said != c.done {
+		question := regexp.MustCompile(`seen .* ago`).ReplaceAllString(plain(op.Question), "seen AGE ago")
+		if said := plain(done(t, o, c.verb).Done); question != c.question || said != c.done {
 			t.Errorf("asks %q\nwant %q\nsays %q\nwant %q", question, c.question, said, c.done)
 		}
 		if _, err := c.verb.Prepare(t.Context(), o); err == nil {

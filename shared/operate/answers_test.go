@@ -1,0 +1,190 @@
+package operate_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
+	"petgate/shared/operate"
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
+)
+
+// What operators ask has the answers in testdata/answers.golden. Whatever table cannot be read, an answer is an error, or it is the same.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	db := testkit.Open(t, testkit.SQLite(t), keystore.Migrations)
+	o, ci, clock := operatorOf(t, db)
+	makes := func(verb operate.Preparer) operate.Outcome {
+		*clock = clock.Add(time.Second)
+		return done(t, o, verb)
+	}
+	twice := operate.Repeatable{IfNotExists: true}
+	globex := operate.TenantRef{Tenant: makes(operate.CreateTenant{Name: "globex", Plan: "pro", NewLimits: operate.NewLimits{Month: 70000}}).Line}
+	other := makes(operate.CreateKey{
+		TenantRef: globex, Name: "other", Expires: operate.Moment{Period: operate.Period(time.Hour)}, Allow: blocks(t, "10.0.0.0/8"), Minute: 5, Day: 50,
+	})
+	token, _ := other.NewKey()
+	rotated := keyOf(t, makes(operate.CreateKey{TenantRef: acme, Name: "rotated", Test: true}))
+	makes(operate.RotateKey{KeyRef: rotated})
+	makes(operate.AddBan{KeyRef: ci, For: operate.Period(time.Hour), Reason: "scraping", Tell: "Write to us."})
+	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, `{"environment":"live","mode":"shared","operations":[{"id":"listPets"},{"id":"getPet","isDeprecated":true},`+
+			`{"id":"createPet","deprecatedAt":1767225600000,"sunsetAt":1772755200000,"successor":"/v1/pets"}]}`)
+	}))
+	t.Cleanup(admin.Close)
+	gateway := keystore.Registration{ID: "gw-1", Incarnation: "a", AdminAddress: admin.URL}
+	must.Get[int64](t)(o.Store.Register(t.Context(), gateway, nil))
+	must.Do(t, o.Store.DescribeGateway(t.Context(), gateway, keystore.Document{Scopes: []string{"pets:read", "pets:write"}, Costs: map[string]int64{"getPet": 2}}))
+	tenant, since := must.Get[operate.Owner](t)(o.Tenant(t.Context(), "acme")).ID, instant.Of(*clock).Truncate(time.Hour)
+	row := func(ref operate.KeyRef, operation, outcome string, ago int, requests int64) keystore.UsageRow {
+		of := must.Get[keystore.Key](t)(o.Store.Key(t.Context(), ref.Key.Key))
+		return keystore.UsageRow{
+			Tenant: of.Tenant, Key: of.ID, Operation: operation, Outcome: outcome, Charged: outcome == "ok", IsTest: of.Environment == apikey.Test,
+			Hour: since.Add(time.Duration(-ago) * time.Hour), Requests: requests, MoreUnits: 2 * requests, LastAt: since.Add(time.Duration(requests) * time.Minute),
+		}
+	}
+	must.Do(t, o.Store.AddUsage(t.Context(), gateway, 1, []keystore.UsageRow{
+		row(ci, "getPet", "ok", 0, 5), row(ci, "getPet", "ok", 1, 6), row(ci, "getPet", "key_banned", 0, 7), row(ci, "createPet", "ok", 0, 8),
+		row(ci, "createPet", "ok", 200, 9), row(keyOf(t, other), "getPet", "ok", 0, 10), row(rotated, "getPet", "ok", 0, 11), row(ci, "getPet", "ok", -1, 12),
+	}, []keystore.UsageMinutes{
+		{Tenant: tenant, Hour: since, Attempts: [60]int64{0: 7, 1: 8, 59: 9}},
+		{Tenant: tenant, Hour: since, Attempts: [60]int64{10}, IsTest: true},
+		{Tenant: tenant, Hour: since.Add(-time.Hour), Attempts: [60]int64{58: 11, 59: 12}},
+	}))
+	must.Get[keystore.Change](t)(o.Store.ReportLost(t.Context(), []keystore.LostRefusal{{Kind: keystore.LostRevocation, Tenant: tenant, Key: ci.Key.Key, At: since}}))
+
+	exec := func(query string) { must.Get[sql.Result](t)(db.Exec(query)) }
+	exec("UPDATE gateways SET seen_at = 1000")
+	away := ""
+	var q questions
+	for _, verb := range []operate.Preparer{
+		operate.CreateTenant{Name: "new", Plan: "free"},
+		operate.CreateTenant{Name: "acme", Plan: "free", Repeatable: twice},
+		operate.RenameTenant{TenantRef: acme, Name: "new"},
+		operate.SuspendTenant{TenantRef: acme},
+		operate.ResumeTenant{TenantRef: acme},
+		operate.DeleteTenant{TenantRef: acme},
+		operate.ResetUsage{TenantRef: acme},
+		operate.MoveTenant{TenantRef: acme, Plan: "pro"},
+		operate.SetLimits{TenantRef: acme, LimitChanges: operate.LimitChanges{Minute: 7}},
+		operate.ClearLimits{TenantRef: acme},
+		operate.CreatePlan{Name: "gold"},
+		operate.CreatePlan{Name: "free", Repeatable: twice},
+		operate.DeletePlan{Plan: "business"},
+		operate.UpdatePlan{Plan: "free", LimitChanges: operate.LimitChanges{Minute: 7}},
+		operate.CreateKey{TenantRef: acme, Name: "new", Minute: 7},
+		operate.CreateKey{TenantRef: acme, Name: "ci", Repeatable: twice},
+		operate.UpdateKey{KeyRef: ci, Name: "new", Minute: 7},
+		operate.RotateKey{KeyRef: ci},
+		operate.RotateKey{KeyRef: rotated},
+		operate.RotateKey{KeyRef: rotated, Grace: operate.Delay{Given: true}},
+		operate.DisableKey{KeyRef: ci},
+		operate.EnableKey{KeyRef: ci},
+		operate.RevokeKey{KeyRef: ci},
+		operate.AddBan{KeyRef: ci, For: operate.Period(2 * time.Hour)},
+		operate.LiftBan{KeyRef: ci},
+		operate.ForgetGateway{Gateway: "gw-1"},
+		operate.DropLost{ID: ci.Key.String()},
+	} {
+		q.add(fmt.Sprintf("%T", verb), func(ctx context.Context) (any, error) {
+			op, err := verb.Prepare(ctx, o)
+			if err == nil && away == "events" {
+				if _, err = op.Change(ctx); err == nil {
+					t.Errorf("%#v: a change without an event", verb)
+				}
+			}
+			return op.Question, err
+		})
+	}
+	of := operate.OfTenant{Tenant: tenant.String()}
+	finds(&q, o, operate.FindTenants{})
+	finds(&q, o, operate.FindTenants{Search: "e", Plan: "free", State: "active", Newest: true})
+	finds(&q, o, operate.FindTenants{Newest: true})
+	finds(&q, o, operate.FindKeys{})
+	finds(&q, o, operate.FindKeys{OfTenant: of})
+	finds(&q, o, operate.FindBans{OfTenant: of})
+	finds(&q, o, operate.FindEvents{OfTenant: of, Since: operate.Moment{At: instant.Of(*clock)}, Key: ci.Key, Actor: "ada", Kind: "ban"})
+	finds(&q, o, operate.FindEvents{OfTenant: operate.OfTenant{Tenant: "globex"}})
+	for _, call := range []operate.NextCall{{Key: keyOf(t, other).Key}, {Token: token.Token}, {Tenant: "acme"}} {
+		q.add("explain", func(ctx context.Context) (any, error) { return call.Explain(ctx, o) })
+	}
+	q.add("key", func(ctx context.Context) (any, error) { return o.ShowKey(ctx, ci.Key.Key) })
+	q.add("any tenant", func(ctx context.Context) (any, error) { return o.AnyTenant(ctx, tenant.String()) })
+	q.add("top", func(ctx context.Context) (any, error) {
+		return o.TopUsage(ctx, since.Add(-time.Hour), since.Add(time.Hour), 9)
+	})
+	q.add("minutes", func(ctx context.Context) (any, error) {
+		return o.Minutes(ctx, tenant, apikey.Live, since-1, since.Add(time.Minute)+1)
+	})
+	q.add("owners", func(ctx context.Context) (any, error) { return o.Owners(ctx, []id.Tenant{tenant, {}}) })
+	q.add("gateways", func(ctx context.Context) (any, error) { _, views, err := o.ViewGateways(ctx); return views, err })
+	q.add("deprecated", func(ctx context.Context) (any, error) {
+		views, ids, err := o.ViewDeprecated(ctx)
+		return []any{views, ids}, err
+	})
+	q.add("usage", func(ctx context.Context) (any, error) {
+		by := operate.Grouping{Period: time.Hour, Operation: true, Key: true, Outcome: true}
+		views, total, rows, err := o.Usage(ctx, tenant, apikey.Live, since.Add(-time.Hour), since.Add(time.Hour), by)
+		return []any{views, total, len(rows)}, err
+	})
+	ask := func(i int) (string, error) {
+		answer, err := q[i].ask(t.Context())
+		return q[i].name + ": " + unstable.ReplaceAllString(asJSON(t, answer), "$1"), err
+	}
+	answers := make([]string, len(q))
+	for i := range q {
+		answers[i] = must.Get[string](t)(ask(i))
+	}
+	golden(t, "answers", strings.Join(answers, "\n")+"\n")
+	var tables []string
+	must.Do(t, db.Select(&tables, `SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'`))
+	for _, away = range tables {
+		exec("ALTER TABLE " + away + " RENAME TO away")
+		for i, want := range answers {
+			if got, err := ask(i); err == nil && got != want {
+				t.Errorf("without %s: %s\nwant an error, or %s", away, got, want)
+			}
+		}
+		exec("ALTER TABLE away RENAME TO " + away)
+	}
+}
+
+// unstable is what depends on the clock of the database.
+var unstable = regexp.MustCompile(`(seen |"ageMillis":|"registeredAt":|127.0.0.1:)([\d,]{4,}( days)?|"2[^"]+")`)
+
+type questions []struct {
+	name string
+	ask  func(context.Context) (any, error)
+}
+
+func (q *questions) add(name string, ask func(context.Context) (any, error)) {
+	*q = append(*q, struct {
+		name string
+		ask  func(context.Context) (any, error)
+	}{name, ask})
+}
+
+// finds asks for pages of a list, each of one row.
+func finds[V any](q *questions, o operate.Operator, f operate.Finder[V]) {
+	q.add(fmt.Sprintf("%T", f), func(ctx context.Context) (any, error) {
+		var all []operate.Page[V]
+		for after := ""; ; {
+			p, err := f.Page(ctx, o, after, 1)
+			if all = append(all, p); err != nil || p.Next == "" {
+				return all, err
+			}
+			after = p.Next
+		}
+	})
+}
