@@ -44,7 +44,7 @@ func TestBinary(t *testing.T) {
 		s := newShell(t, url)
 		s.gateway(s.store(), "gw-1", "10.0.0.5:9090")
 		p := testkit.Start(t, path, env, "key", "revoke", key.ID, "--yes", "--wait", "10m")
-		testkit.Eventually(t, 10*time.Second, "the key is revoked", func() bool {
+		testkit.Eventually(t, time.Minute, "the key is revoked", func() bool {
 			return strings.Contains(p.Stderr.String(), "Revoked key "+key.ID)
 		})
 		p.Signal(os.Interrupt)

@@ -42,5 +42,5 @@ func TestHeldLockIsNamed(t *testing.T) {
 		return strings.Contains(out, "application intruder") && strings.Contains(out, cure)
 	})
 	must.Get[sql.Result](t)(s.open().Exec(`SELECT pg_terminate_backend($1)`, pid))
-	testkit.Eventually(t, 10*time.Second, "the cure helps", func() bool { return s.keyadmin("tenant", "suspend", "acme", "--yes").code == exitDone })
+	testkit.Eventually(t, time.Minute, "the cure helps", func() bool { return s.keyadmin("tenant", "suspend", "acme", "--yes").code == exitDone })
 }

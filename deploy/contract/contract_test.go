@@ -190,7 +190,7 @@ func (s *system) successes(t *testing.T) []answer {
 
 func (s *system) refusals(t *testing.T) []answer {
 	t.Helper()
-	testkit.Eventually(t, 10*time.Second, "the short-lived key expires", func() bool {
+	testkit.Eventually(t, time.Minute, "the short-lived key expires", func() bool {
 		return send(t, s.gateway(), "expiry", operations[0], request{token: s.expired.Token}).status == http.StatusUnauthorized
 	})
 	var answers []answer

@@ -31,7 +31,7 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-const readyWithin = 15 * time.Second
+const readyWithin = time.Minute
 
 // running is a gateway in this process.
 type running struct {

@@ -105,7 +105,7 @@ func TestLostNotificationIsMadeUpForByThePoll(t *testing.T) {
 		tenant.ID.String())
 	must.Do(t, err)
 	begun := time.Now()
-	testkit.Eventually(t, 10*time.Second, "the poll finds it", func() bool { return applied(t, store, 3) })
+	testkit.Eventually(t, time.Minute, "the poll finds it", func() bool { return applied(t, store, 3) })
 	t.Logf("figure: without its notification a change was confirmed after %v", time.Since(begun).Round(time.Millisecond))
 	wantSame(t, d.Directory, store)
 }

@@ -208,7 +208,7 @@ func differences(d *Directory, store *keystore.Store) (found []string) {
 // eventually is testkit's, with the usual patience.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	testkit.Eventually(t, 10*time.Second, what, cond)
+	testkit.Eventually(t, time.Minute, what, cond)
 }
 
 func snapshotPath(t testing.TB) string { return filepath.Join(t.TempDir(), "gateway.snapshot") }

@@ -170,13 +170,13 @@ func TestRefusedPasswordIsNamed(t *testing.T) {
 	l := openQuotas(t, Config{RedisURL: "redis://petgate:" + wrong + "@" + server.Addr, Budget: redisBudget, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	named := func(l Quotas, isReady bool) {
 		t.Helper()
-		testkit.Eventually(t, 10*time.Second, "the cause is named", func() bool {
+		testkit.Eventually(t, time.Minute, "the cause is named", func() bool {
 			problems := fmt.Sprint(l.Health(background))
 			return strings.Contains(problems, "refuses the user or the password: correct REDIS_URL") && (l.Ready() == nil) == isReady
 		})
 	}
 	named(l, false)
-	testkit.Eventually(t, 10*time.Second, "the log names the cause", func() bool {
+	testkit.Eventually(t, time.Minute, "the log names the cause", func() bool {
 		return strings.Contains(log.String(), "correct REDIS_URL") && strings.Contains(log.String(), "ERROR")
 	})
 	if text := log.String(); strings.Contains(text, wrong) {
@@ -187,7 +187,7 @@ func TestRefusedPasswordIsNamed(t *testing.T) {
 	}
 	healthy := func() {
 		t.Helper()
-		testkit.Eventually(t, 10*time.Second, "Redis decides", func() bool { return l.Ready() == nil && len(l.Health(background)) == 0 })
+		testkit.Eventually(t, time.Minute, "Redis decides", func() bool { return l.Ready() == nil && len(l.Health(background)) == 0 })
 	}
 	do("ACL", "SETUSER", "petgate", ">"+wrong)
 	healthy()
@@ -198,7 +198,7 @@ func TestRefusedPasswordIsNamed(t *testing.T) {
 	}
 	named(l, true)
 	do("ACL", "SETUSER", "petgate", ">"+wrong, "-fcall", "-eval", "-evalsha")
-	testkit.Eventually(t, 10*time.Second, "a missing right is named", func() bool {
+	testkit.Eventually(t, time.Minute, "a missing right is named", func() bool {
 		return strings.Contains(fmt.Sprint(l.Health(background)), "ACL SETUSER")
 	})
 	do("ACL", "SETUSER", "petgate", "+@all")

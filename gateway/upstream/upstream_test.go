@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long a test waits for something that must happen, and the time that an exchange may take.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 func init() { DialWithin = patience }
 

@@ -220,7 +220,7 @@ func TestOnlyTheGatewayIsAnswered(t *testing.T) {
 	var log testkit.Output
 	ctx, stop := context.WithCancel(t.Context())
 	r := launch(t, ctx, testkit.SQLite(t), pets.Config{Secret: "open sesame", AccessLog: slog.New(slog.NewTextHandler(&log, nil))})
-	testkit.Eventually(t, 10*time.Second, "the service is ready", r.isReady)
+	testkit.Eventually(t, time.Minute, "the service is ready", r.isReady)
 	check := func(secret string, status int, body string) {
 		t.Helper()
 		request := must.Get[*http.Request](t)(http.NewRequest("GET", "http://pets/readyz", nil))

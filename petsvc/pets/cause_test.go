@@ -27,7 +27,7 @@ func TestWrongDatabaseIsNamed(t *testing.T) {
 		}
 
 		exec(t, db, `DROP TABLE invoices`) // the running service goes on by itself
-		testkit.Eventually(t, 10*time.Second, "ready", r.isReady)
+		testkit.Eventually(t, time.Minute, "ready", r.isReady)
 		exec(t, db, `INSERT INTO pets_schema (version_id, is_applied) VALUES (999, true)`)
 		launch(t, t.Context(), url, pets.Config{}).names(t, "version 999, this program knows only 2: upgrade petsvc")
 	})
@@ -41,7 +41,7 @@ func exec(t *testing.T, db *database.DB, statement string) {
 // names waits until the service is not ready for a cause.
 func (r *rig) names(t *testing.T, cause string) {
 	t.Helper()
-	testkit.Eventually(t, 10*time.Second, "not ready, because of "+cause, func() bool { return strings.Contains(fmt.Sprint(r.Health()), cause) })
+	testkit.Eventually(t, time.Minute, "not ready, because of "+cause, func() bool { return strings.Contains(fmt.Sprint(r.Health()), cause) })
 }
 
 // The tables cannot be created. The reason and its cure are named once.

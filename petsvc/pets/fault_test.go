@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long a condition may take on a busy machine.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // expectAway checks that every operation is refused with a 503. Of some tries, one takes no longer than within: a service that waits
 // takes longer in all of them, and a busy machine only in some.
@@ -102,7 +102,7 @@ func TestOverload(t *testing.T) {
 		switch {
 		case a.status == 201:
 			stored.Add(1)
-		case a.status == 503 && a.code() == "database_unavailable" && time.Since(began) > patience:
+		case a.status == 503 && a.code() == "database_unavailable" && time.Since(began) > patience/3:
 			// It waited for the lock until SQLite gave up, because this test was so slow.
 		case a.status != 503 || a.code() != "overloaded":
 			t.Errorf("%d %s", a.status, a.body)

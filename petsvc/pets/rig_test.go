@@ -42,7 +42,7 @@ type rig struct {
 func start(t testing.TB, url string, config pets.Config) *rig {
 	t.Helper()
 	r := launch(t, t.Context(), url, config)
-	testkit.Eventually(t, 10*time.Second, "the service is ready", r.isReady)
+	testkit.Eventually(t, time.Minute, "the service is ready", r.isReady)
 	return r
 }
 
@@ -76,7 +76,7 @@ func launch(t testing.TB, ctx context.Context, url string, config pets.Config) *
 	go func() { served <- r.Serve(r.listener) }()
 	t.Cleanup(func() {
 		r.client.CloseIdleConnections()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := r.Shutdown(ctx); err != nil {
 			t.Errorf("Shutdown: %v", err)

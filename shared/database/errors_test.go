@@ -50,7 +50,7 @@ func TestCure(t *testing.T) {
 	for _, mode := range []string{"verify-full", "verify-ca&sslrootcert=" + files.CA} {
 		db := open(t, strings.Replace(server.URL, "sslmode=disable", "sslmode="+mode, 1))
 		var err error
-		testkit.Eventually(t, 10*time.Second, "a connection with TLS", func() bool {
+		testkit.Eventually(t, time.Minute, "a connection with TLS", func() bool {
 			err = db.Check()
 			return !errors.Is(err, pq.ErrSSLNotSupported)
 		})

@@ -30,14 +30,14 @@ func TestListen(t *testing.T) {
 		exec(t, db, `CREATE TABLE notes (id BIGINT)`)
 		l := db.Listen("notes")
 		defer l.Close()
-		expectWake(t, l, 20*time.Second, "connecting")
+		expectWake(t, l, time.Minute, "connecting")
 		for range 3 {
 			if db.Dialect() == database.Postgres {
 				exec(t, db, `NOTIFY notes`)
 			} else {
 				exec(t, db, `INSERT INTO notes VALUES (1)`)
 			}
-			expectWake(t, l, 20*time.Second, "a change")
+			expectWake(t, l, time.Minute, "a change")
 		}
 	})
 }
@@ -47,12 +47,12 @@ func TestListenOutlivesTheServer(t *testing.T) {
 	db := open(t, server.URL)
 	l := db.Listen("notes")
 	defer l.Close()
-	expectWake(t, l, 20*time.Second, "connecting")
+	expectWake(t, l, time.Minute, "connecting")
 	server.Kill(t)
 	server.Start(t)
-	expectWake(t, l, 20*time.Second, "reconnecting")
+	expectWake(t, l, time.Minute, "reconnecting")
 	exec(t, db, `NOTIFY notes`)
-	expectWake(t, l, 20*time.Second, "a notification")
+	expectWake(t, l, time.Minute, "a notification")
 }
 
 func TestListenClosesAtOnce(t *testing.T) {
@@ -64,9 +64,9 @@ func TestListenClosesAtOnce(t *testing.T) {
 		prepare func(l *database.Listener)
 	}{
 		{"while connecting", func(*database.Listener) {}},
-		{"when connected", func(l *database.Listener) { expectWake(t, l, 20*time.Second, "connecting") }},
+		{"when connected", func(l *database.Listener) { expectWake(t, l, time.Minute, "connecting") }},
 		{"with a frozen server", func(l *database.Listener) {
-			expectWake(t, l, 20*time.Second, "connecting")
+			expectWake(t, l, time.Minute, "connecting")
 			server.Pause(t)
 		}},
 		{"while connecting to a frozen server", func(*database.Listener) {}},
@@ -76,7 +76,7 @@ func TestListenClosesAtOnce(t *testing.T) {
 		c.prepare(l)
 		began := time.Now()
 		l.Close()
-		if took := time.Since(began); took > 5*time.Second {
+		if took := time.Since(began); took > 20*time.Second {
 			t.Errorf("%s: closing took %v", c.name, took)
 		}
 	}

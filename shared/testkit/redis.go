@@ -86,9 +86,9 @@ func pingRedis(s *Server) error {
 
 var background = context.Background()
 
-// command runs f with a new client, which fails fast.
+// command runs f with a new client.
 func command(addr string, f func(*redis.Client) error) error {
-	c := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 1, MaxRetries: -1, DialTimeout: time.Second})
+	c := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 1, MaxRetries: -1, DialTimeout: startWithin, ReadTimeout: startWithin})
 	defer c.Close()
 	return f(c)
 }

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -23,7 +22,7 @@ func StartSentinels(t testing.TB, master, replica *Server) (addrs []string) {
 		}
 	}
 	must(command(replica.Addr, func(c *redis.Client) error { return c.ReplicaOf(background, host, port).Err() }))
-	Eventually(t, 20*time.Second, "the replica is connected", func() (is bool) {
+	Eventually(t, startWithin, "the replica is connected", func() (is bool) {
 		must(command(replica.Addr, func(c *redis.Client) error {
 			is = strings.Contains(c.Info(background, "replication").Val(), "master_link_status:up")
 			return nil
@@ -33,7 +32,7 @@ func StartSentinels(t testing.TB, master, replica *Server) (addrs []string) {
 	for range 3 {
 		addrs = append(addrs, startSentinel(t, host, port))
 	}
-	Eventually(t, 30*time.Second, "the Sentinels know one another", func() bool {
+	Eventually(t, startWithin, "the Sentinels know one another", func() bool {
 		for _, addr := range addrs {
 			c := redis.NewSentinelClient(&redis.Options{Addr: addr})
 			others, err := c.Sentinels(background, "main").Result()

@@ -20,7 +20,7 @@ import (
 )
 
 // startWithin limits the start of a server on a machine that is busy with other tests.
-const startWithin = 30 * time.Second
+const startWithin = 2 * time.Minute
 
 // Server is a private Postgres or Redis with its own data directory and port. It keeps both while it is stopped.
 type Server struct {
@@ -184,7 +184,7 @@ var stopped = regexp.MustCompile(`\) [TZX] `)
 // looks at it, not when kill(2) returns. Only Linux tells: elsewhere it returns at once.
 func awaitStopped(t testing.TB, pid int) {
 	t.Helper()
-	Eventually(t, 10*time.Second, "a process stops", func() bool {
+	Eventually(t, time.Minute, "a process stops", func() bool {
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 		return !slices.ContainsFunc(threads, func(path string) bool {
 			stat, err := os.ReadFile(path)

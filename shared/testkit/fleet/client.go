@@ -16,7 +16,7 @@ import (
 )
 
 // ReplyWithin bounds one exchange. It is longer than any timeout of the product, even on a machine that is busy with other tests.
-const ReplyWithin = 30 * time.Second
+const ReplyWithin = time.Minute
 
 // Unlimited are the flags of a tenant whose quotas no test uses up.
 var Unlimited = []string{"--plan", "enterprise", "--minute", "1000000000", "--day", "1000000000"}
