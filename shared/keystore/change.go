@@ -75,32 +75,27 @@ func (c *changes) event(kind string, about subject, before, after any) {
 
 func (t *tx) plan(e Edit[Plan]) error {
 	is := e.After
+	if e.Before != nil && is == *e.Before { // it may be older than its check
+		return nil
+	}
 	if err := plan.CheckName(is.Name); err != nil {
 		return asInvalid(err)
 	}
-	var was Plan
-	if e.Before != nil {
-		was = *e.Before
+	if err := is.Limits.Check(); err != nil {
+		return asInvalid(err)
 	}
-	// Limits that do not change may be older than their check.
-	if is.Limits != was.Limits || is.Test != was.Test {
-		if err := is.Limits.Check(); err != nil {
-			return asInvalid(err)
-		}
-		if err := is.InForce(plan.Limits{}, apikey.Test).Check(); err != nil {
-			return invalid("for test keys, %s", err)
-		}
+	if err := is.InForce(plan.Limits{}, apikey.Test).Check(); err != nil {
+		return invalid("for test keys, %s", err)
 	}
 	about := subject{plan: is.Name}
-	switch {
-	case e.Before == nil:
-		is.CreatedAt = t.at
-		t.event(PlanCreated, about, nil, is)
-		t.add(insertPlans, is)
-	case is != was:
-		t.event(PlanUpdated, about, was, is)
+	if e.Before != nil {
+		t.event(PlanUpdated, about, *e.Before, is)
 		t.add(updatePlans, is)
+		return nil
 	}
+	is.CreatedAt = t.at
+	t.event(PlanCreated, about, nil, is)
+	t.add(insertPlans, is)
 	return nil
 }
 
@@ -155,7 +150,7 @@ func (t *tx) tenant(e Edit[Tenant]) (err error) {
 	t.needs = fmt.Sprintf("plan %q", is.Plan)
 	if e.Before == nil {
 		t.add(insertTenants, is)
-	} else if is != was {
+	} else {
 		t.add(updateTenants, is)
 	}
 	return nil
@@ -193,7 +188,7 @@ func (t *tx) key(e Edit[Key]) error {
 	if e.Before == nil {
 		return invalid("%s cannot be created without its token", is.ID)
 	}
-	was, terms, about, events := *e.Before, is, subject{tenant: is.Tenant, key: is.ID}, len(t.events)
+	was, terms, about := *e.Before, is, subject{tenant: is.Tenant, key: is.ID}
 	terms.RevokedAt, terms.GraceEndsAt, terms.ReplacedBy = was.RevokedAt, was.GraceEndsAt, was.ReplacedBy
 	if !sameTerms(was, terms) {
 		if err := editable(was, terms, t.at); err != nil {
@@ -213,9 +208,7 @@ func (t *tx) key(e Edit[Key]) error {
 		t.event(KeyEnabled, about, terms, is)
 		t.add(deleteRefusals, rowOf(is)) // as for a suspension
 	}
-	if len(t.events) > events {
-		t.add(updateKeys, rowOf(is))
-	}
+	t.add(updateKeys, rowOf(is))
 	return nil
 }
 

@@ -119,10 +119,15 @@ func TestCancelledChange(t *testing.T) {
 	tenant := newTenant(t, s, "acme")
 	holder := must.Get[*sqlx.Conn](t)(db.Connx(t.Context()))
 	defer holder.Close()
-	must.Get[sql.Result](t)(holder.ExecContext(t.Context(), `SELECT pg_advisory_lock(123581046915073)`)) // the writers' lock
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(100*time.Millisecond, cancel)
-	refused(t, context.Canceled)(s.Suspend(ctx, tenant.ID))
+	must.Get[sql.Result](t)(holder.ExecContext(t.Context(), `SELECT pg_advisory_lock(123581046915073), pg_advisory_lock(123581046915074)`)) // the writers', and that of usage
+	givenUp := func() context.Context {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(100*time.Millisecond, cancel)
+		return ctx
+	}
+	refused(t, context.Canceled)(s.Suspend(givenUp(), tenant.ID))
+	refused(t, keystore.ErrUnavailable)(s.SealUsage(givenUp()))
+	refused(t, keystore.ErrUnavailable)(s.AddUsage(givenUp(), keystore.Registration{}, 1, nil, nil))
 }
 
 // Writers far from PostgreSQL do not wait for one another's round trips.

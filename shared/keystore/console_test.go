@@ -44,7 +44,12 @@ func TestConsoleSessions(t *testing.T) {
 		group.Wait()
 		token := *opened.Load()
 		session := must.Get[keystore.ConsoleSession](t)(s.ConsoleSession(t.Context(), token))
-		wantEqual(t, "actor", session.Actor, "keyadmin:alice")
+		if left := time.Until(session.EndsAt.Time()); left < 50*time.Minute || left > 70*time.Minute || session.ID == "" {
+			t.Errorf("the session ends in %v: %+v", left, session)
+		}
+		wantEqual(t, "the session", session, keystore.ConsoleSession{
+			ID: session.ID, Actor: "keyadmin:alice", ReadOnly: true, EndsAt: session.EndsAt, Role: keystore.RoleRead,
+		})
 
 		for what, secret := range map[string]string{"code": code, "nothing": "", "another token": token[1:]} {
 			if _, err := s.ConsoleSession(t.Context(), secret); err == nil {
@@ -57,9 +62,13 @@ func TestConsoleSessions(t *testing.T) {
 			must.Do(t, alice.EndConsole(t.Context(), session))
 		}
 		refused(t, keystore.ErrNotFound, "has ended")(s.ConsoleSession(t.Context(), token))
-		for range 2 {
-			made[string](t)(alice.InviteToConsole(t.Context(), keystore.ConsoleInvitation{Valid: time.Minute, Lasts: time.Hour}))
+		for _, short := range []keystore.ConsoleInvitation{{Valid: time.Minute, Lasts: time.Millisecond - 1}, {Valid: time.Millisecond - 1, Lasts: time.Minute}} {
+			refused(t, keystore.ErrInvalid, "an invitation and a session last at least 1 ms")(alice.InviteToConsole(t.Context(), short))
+			code = made[string](t)(alice.InviteToConsole(t.Context(), keystore.ConsoleInvitation{Valid: time.Minute, Lasts: time.Hour}))
 		}
+		token, _, err := s.OpenConsole(t.Context(), " "+code+"\n", "")
+		must.Do(t, err)
+		wantEqual(t, "the role", must.Get[keystore.ConsoleSession](t)(s.ConsoleSession(t.Context(), token)).Role, keystore.RoleAdmin)
 		must.Do(t, alice.EndConsole(t.Context(), keystore.ConsoleSession{}))
 		for _, want := range []int64{2, 0} {
 			wantEqual(t, "ended sessions", must.Get[int64](t)(s.EndConsoles(t.Context())), want)
@@ -73,7 +82,7 @@ func TestConsoleSessions(t *testing.T) {
 		}
 		wantEqual(t, "events", history, []string{
 			"console.invited by keyadmin:alice", "console.opened by keyadmin:alice", "console.ended by keyadmin:alice",
-			"console.invited by keyadmin:alice", "console.invited by keyadmin:alice", "console.ended by ada",
+			"console.invited by keyadmin:alice", "console.invited by keyadmin:alice", "console.opened by keyadmin:alice", "console.ended by ada",
 		})
 	})
 }

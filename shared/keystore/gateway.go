@@ -354,11 +354,8 @@ func (g Gateway) State(last Change) string {
 const fenceMargin = time.Second
 
 // FenceAfter returns how long after its last heartbeat a process certainly refuses everything: its maximum age, a second, and a
-// thousandth for clocks that run at different speeds. 0: never.
+// thousandth for clocks that run at different speeds. Without a maximum age, it never does.
 func (g Gateway) FenceAfter() time.Duration {
-	if g.MaxAge <= 0 {
-		return 0
-	}
 	maxAge := time.Duration(g.MaxAge) * time.Millisecond
 	return maxAge + fenceMargin + maxAge/1000
 }

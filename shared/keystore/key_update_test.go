@@ -5,7 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit/must"
 )
@@ -14,10 +16,11 @@ import (
 func TestUpdateKey(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		tenant := newTenant(t, s, "acme")
-		k, _ := newKey(t, s, keystore.KeySpec{Tenant: tenant.ID, Name: "ci"})
+		k, token := newKey(t, s, keystore.KeySpec{Tenant: tenant.ID, Name: "ci"})
 		office := netip.MustParsePrefix("203.0.113.0/24")
 		edit := func(k *keystore.Key) {
 			k.Name, k.Scopes, k.Allow, k.ExpiresAt = "build", "pets:read", keystore.Prefixes{office}, c.millis().Add(time.Hour)
+			k.Limits = plan.Limits{Minute: 5, Day: 50}
 		}
 		updated := made[keystore.Key](t)(s.UpdateKey(t.Context(), k.ID, edit))
 		wantEqual(t, "the stored key", must.Get[keystore.Key](t)(s.Key(t.Context(), k.ID)), updated)
@@ -25,9 +28,10 @@ func TestUpdateKey(t *testing.T) {
 		must.Get[[]keystore.EventRow](t)(s.Tail(t.Context(), 2, events(t, s)[1].UUID, 10, keystore.Rows{
 			Plan: func(keystore.Plan) {}, Tenant: func(*keystore.TenantRow) {}, Key: func(k *keystore.KeyRow) { row = *k },
 		}))
-		if row.ID != k.ID || row.Scopes != "pets:read" || len(row.Allow) != 1 || row.ExpiresAt != updated.ExpiresAt {
-			t.Errorf("a gateway reads %+v", row)
-		}
+		wantEqual(t, "what a gateway reads", row, keystore.KeyRow{
+			Hash: apikey.Sum([]byte(token)), ID: k.ID, Tenant: tenant.ID, Environment: apikey.Live, Scopes: "pets:read", Name: "build",
+			Allow: keystore.Prefixes{office}, ExpiresAt: c.millis().Add(time.Hour), Limits: plan.Limits{Minute: 5, Day: 50},
+		})
 
 		did(t, 3)(s.UpdateKey(t.Context(), k.ID, edit)) // repeated
 		refused(t, keystore.ErrInvalid, "in the past")(s.UpdateKey(t.Context(), k.ID, func(k *keystore.Key) { k.ExpiresAt = c.millis() }))

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit/must"
 )
@@ -48,6 +49,9 @@ func TestLostRefusals(t *testing.T) {
 			must.Do(t, err)
 			var listed []string
 			for _, l := range must.Get[[]keystore.LostRefusal](t)(s.LostRefusals(t.Context())) {
+				if at := map[id.Key]instant.Millis{revoked: 1, rotated: 2, others: 3}[l.Key]; l.At != at || l.ReportedBy != "ada" || l.ReportedAt != c.millis() {
+					t.Errorf("%+v, want one at %d", l, at)
+				}
 				key, _ := l.Key.Value()
 				listed = append(listed, names.Replace(fmt.Sprint(l.Kind, " ", l.Tenant, key)))
 			}
@@ -56,10 +60,10 @@ func TestLostRefusals(t *testing.T) {
 			wantEqual(t, what, listed, left)
 		}
 		_, err := s.ReportLost(t.Context(), []keystore.LostRefusal{
-			{Kind: keystore.LostRevocation, Tenant: acme.ID, Key: revoked, At: c.millis()},
-			{Kind: keystore.LostRotation, Tenant: acme.ID, Key: rotated, At: c.millis()},
+			{Kind: keystore.LostRevocation, Tenant: acme.ID, Key: revoked, At: 1},
+			{Kind: keystore.LostRotation, Tenant: acme.ID, Key: rotated, At: 2},
 			{Kind: keystore.LostSuspension, Tenant: acme.ID},
-			{Kind: keystore.LostRevocation, Tenant: other.ID, Key: others, At: c.millis()},
+			{Kind: keystore.LostRevocation, Tenant: other.ID, Key: others, At: 3},
 			{Kind: keystore.LostSuspension, Tenant: other.ID},
 		})
 		want("reported", err, "revoked acme/revoked", "rotated acme/rotated", "suspended acme", "revoked other/others", "suspended other")

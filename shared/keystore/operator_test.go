@@ -25,12 +25,15 @@ func TestOperators(t *testing.T) {
 		must.Do(t, err)
 		wantEqual(t, "the operator of the token", must.Get[keystore.OperatorToken](t)(s.OperatorByToken(t.Context(), token)), made)
 		refused(t, keystore.ErrExists, "terraform")(s.CreateOperator(t.Context(), spec))
+		refused(t, keystore.ErrInvalid, "the name of the operator: ")(s.CreateOperator(t.Context(), keystore.OperatorToken{Name: " "}))
+		refused(t, keystore.ErrInvalid, "in the past")(s.CreateOperator(t.Context(), keystore.OperatorToken{Name: "a", ExpiresAt: c.millis()}))
 		for _, wrong := range []string{"", token[1:], token + "x", strings.ToUpper(token)} {
 			refused(t, keystore.ErrNotFound)(s.OperatorByToken(t.Context(), wrong))
 		}
 		c.now = c.now.Add(time.Hour)
 		refused(t, keystore.ErrNotFound)(s.OperatorByToken(t.Context(), token))
-		wantEqual(t, "those that are listed", len(must.Get[[]keystore.OperatorToken](t)(s.Operators(t.Context()))), 1)
+		spec.CreatedAt = c.millis().Add(-time.Hour)
+		wantEqual(t, "those that are listed", must.Get[[]keystore.OperatorToken](t)(s.Operators(t.Context())), []keystore.OperatorToken{spec})
 		must.Get[keystore.OperatorToken](t)(s.RevokeOperator(t.Context(), "terraform"))
 		refused(t, keystore.ErrNotFound, "terraform")(s.RevokeOperator(t.Context(), "terraform"))
 		wantNoSecret(t, s, token)

@@ -78,7 +78,9 @@ func TestFindKeysAndBans(t *testing.T) {
 		}
 		found := must.Get[[]keystore.Key](t)(s.FindKeys(ctx, tenants[0].ID, id.Key{}, 2))
 		found = append(found, must.Get[[]keystore.Key](t)(s.FindKeys(ctx, tenants[0].ID, found[1].ID, 2))...)
-		if len(found) != 3 || found[0].ID != newest.ID || found[2].ID == found[1].ID {
+		if !slices.IsSortedFunc(found, func(a, b keystore.Key) int {
+			return -cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), cmp.Compare(a.ID.String(), b.ID.String()))
+		}) || len(found) != 3 || found[0].ID != newest.ID || found[2].ID == found[1].ID {
 			t.Errorf("keys %v, want 3 and first %v", found, newest)
 		}
 		refused(t, keystore.ErrNotFound)(s.FindKeys(ctx, tenants[0].ID, id.Key{1}, 2))
@@ -93,7 +95,10 @@ func TestFindKeysAndBans(t *testing.T) {
 					break
 				}
 			}
-			if len(bans) != want || bans[0].TenantName == "" || bans[0].KeyName == "" {
+			isSorted := slices.IsSortedFunc(bans, func(a, b keystore.NamedBan) int {
+				return cmp.Or(cmp.Compare(a.Until, b.Until), cmp.Compare(a.Key.String(), b.Key.String()))
+			})
+			if len(bans) != want || !isSorted || bans[0].TenantName == "" || bans[0].KeyName == "" {
 				t.Errorf("bans of %v: %v, want %d", tenant, bans, want)
 			}
 		}

@@ -109,11 +109,12 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		r := prepare(t, s, b)
 		var newer []string
 		for _, n := range r.Newer {
-			newer = append(newer, n.Kind+" "+n.TenantName+"/"+n.KeyName)
+			newer = append(newer, fmt.Sprint(n.Kind, " ", n.TenantName, "/", n.KeyName, " ", int64(max(0, n.At-c.millis()))))
 		}
 		slices.Sort(newer)
 		wantEqual(t, "newer refusals", newer, []string{
-			"banned acme/banned", "banned acme/replaced", "revoked acme/replaced", "revoked acme/revoked", "rotated acme/rotated", "suspended globex/",
+			"banned acme/banned 3600000", "banned acme/replaced 3600000", "revoked acme/replaced 0", "revoked acme/revoked 0", "rotated acme/rotated 3600000",
+			"suspended globex/ 0",
 		})
 		lost := map[string]int64{}
 		for _, l := range r.Lost {

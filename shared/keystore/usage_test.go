@@ -152,6 +152,30 @@ func TestStatement(t *testing.T) {
 	})
 }
 
+// A receiver's cursor moves only from where it is.
+func TestCursor(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, s *keystore.Store, _ *clock) {
+		const wrong = "another process sends usage to the same receiver"
+		at := func(n int64) keystore.ExportCursor {
+			return keystore.ExportCursor{Destination: "there", Since: instant.Millis(n), Hour: instant.Millis(n + 1), Tenant: id.Tenant{byte(n + 2)}, Seal: n + 3}
+		}
+		must.Do(t, s.AddCursor(t.Context(), at(1)))
+		refused(t, keystore.ErrConflict, wrong)(s.AddCursor(t.Context(), at(2)))
+		for _, was := range []keystore.ExportCursor{{}, {Hour: 2, Tenant: id.Tenant{3}}, {Hour: 2, Seal: 4}, {Tenant: id.Tenant{3}, Seal: 4}} {
+			was.Destination = "there"
+			refused(t, keystore.ErrConflict, wrong)(s.MoveCursor(t.Context(), was, at(5)))
+		}
+		must.Do(t, s.MoveCursor(t.Context(), at(1), at(5)))
+		for _, want := range []keystore.ExportCursor{at(5), {Destination: "elsewhere"}} {
+			got, known, err := s.Cursor(t.Context(), want.Destination)
+			if must.Do(t, err); got != want || known != (want.Hour != 0) {
+				t.Errorf("the cursor is %+v, known: %t; want %+v", got, known, want)
+			}
+		}
+	})
+}
+
 // Attempts of one minute that are sent in several batches add up, and gateways have rows of their own. Old rows are deleted.
 func TestMinutes(t *testing.T) {
 	t.Parallel()
@@ -187,6 +211,11 @@ func TestMinutes(t *testing.T) {
 			of("gw-2", last, map[int]int64{28: 6}),
 		})
 		wantEqual(t, "rows of the last hour", len(must.Get[[]keystore.UsageMinutes](t)(s.Minutes(ctx, tenant, last+1))), 2)
+		for _, text := range []string{"|5", "?5", "@", "@5A", "@x"} {
+			if err := new(keystore.Attempts).Scan(text); err == nil || !strings.HasPrefix(err.Error(), "attempts of a minute: ") {
+				t.Errorf("%q is read as attempts: %v", text, err)
+			}
+		}
 	})
 }
 
@@ -276,11 +305,13 @@ func TestNearestToLimit(t *testing.T) {
 		}
 		c.now = at(3, 6).Time()
 		must.Get[keystore.Change](t)(s.ResetUsage(t.Context(), must.Get[keystore.Tenant](t)(s.Tenant(t.Context(), "reset")).ID))
-		var found []string
-		for _, tenant := range must.Get[[]id.Tenant](t)(s.NearestToLimit(t.Context(), at(3, 10), 10)) {
-			found = append(found, named[tenant])
+		for n, want := range map[int][]string{1: {"both", "month since the 20th"}, 10: {"both", "today", "month since the 20th", "this month"}} {
+			var found []string
+			for _, tenant := range must.Get[[]id.Tenant](t)(s.NearestToLimit(t.Context(), at(3, 10), n)) {
+				found = append(found, named[tenant])
+			}
+			wantEqual(t, "the nearest", found, want)
 		}
-		wantEqual(t, "the nearest", found, []string{"both", "today", "month since the 20th", "this month"})
 	})
 }
 
@@ -337,6 +368,16 @@ func TestUsageOfTestKeys(t *testing.T) {
 		add(t, s, g, 1, []keystore.UsageRow{of(live.ID, false, 2, 8), of(test.ID, true, 4, 16), of(deleted, true, 1, 0)},
 			keystore.UsageMinutes{Tenant: tenant, Hour: open, IsTest: true, Attempts: [60]int64{7: 5}})
 		add(t, s, g, 2, []keystore.UsageRow{of(test.ID, false, 1, 0)}) // from the file of an earlier gateway
+
+		// A batch is stored as a whole or not at all.
+		run(t, db, "ALTER TABLE usage_minutes RENAME TO hidden")
+		batch := []keystore.UsageRow{of(live.ID, false, 30, 0)}
+		if s.AddUsage(ctx, g, 3, batch, []keystore.UsageMinutes{{Tenant: tenant, Hour: open}}) == nil {
+			t.Error("a batch is stored without its minutes")
+		}
+		run(t, db, "ALTER TABLE hidden RENAME TO usage_minutes")
+		batch[0].Requests = 0
+		add(t, s, g, 3, batch)
 
 		ofLive, ofTest, ofDeleted := of(live.ID, false, 122, 8), of(test.ID, true, 125, 16), of(deleted, true, 1, 0)
 		lateLive, lateTest := of(live.ID, false, 7, 0), of(test.ID, true, 7, 0)

@@ -235,7 +235,7 @@ func (t *Tracer) post(body []byte) (rejected int64, isFinal bool, err error) {
 	switch status := response.StatusCode; {
 	case status == http.StatusTooManyRequests, status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
 		return 0, false, fmt.Errorf("it responded with %d", status)
-	case status < 200 || status > 299:
+	case status/100 != 2:
 		return 0, true, fmt.Errorf("it responded with %d", status)
 	}
 	var result collectorpb.ExportTraceServiceResponse

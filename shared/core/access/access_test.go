@@ -8,6 +8,7 @@ import (
 
 	"petgate/shared/core/access"
 	"petgate/shared/core/apikey"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 )
 
@@ -41,7 +42,9 @@ func TestDecideEveryPairOfStates(t *testing.T) {
 	if k, tenant, call := sound(); access.Decide(k, tenant, call) != access.Allowed || access.Allowed.IsOfKey() {
 		t.Error("a sound key is refused")
 	}
+	names := access.Allowed.String()
 	for i, first := range states {
+		names += ", " + first.reason.String()
 		if first.reason.IsOfKey() != (i < 5) {
 			t.Errorf("%s: of the key: %t", first.reason, i >= 5)
 		}
@@ -53,6 +56,9 @@ func TestDecideEveryPairOfStates(t *testing.T) {
 				t.Errorf("%s and %s: refused as %s", first.reason, second.reason, got)
 			}
 		}
+	}
+	if names != "allowed, other environment, revoked, disabled, expired, replaced, banned, address not allowed, tenant suspended, quota not set" {
+		t.Errorf("the reasons are called %s", names)
 	}
 }
 
@@ -76,6 +82,11 @@ func TestDecideAtTheInstant(t *testing.T) {
 		call.Now = now
 		if at := access.Decide(test.key, tenant, call); before != test.before || at != test.at {
 			t.Errorf("%s: %s, then %s; want %s, then %s", test.name, before, at, test.before, test.at)
+		}
+		for at, reason := range map[instant.Millis]access.Reason{now - 1: test.before, now: test.at} {
+			if want := test.key.GraceEndsAt == 0 && !reason.IsOfKey(); access.InUse(test.key, at) != want {
+				t.Errorf("%s: a key that is %s is in use: %t", test.name, reason, !want)
+			}
 		}
 	}
 }
@@ -107,4 +118,5 @@ func TestContains(t *testing.T) {
 	f("::ffff:0:0/96", "192.0.2.1", true)
 	f("::ffff:0:0/80", "::1", true) // not only mapped addresses
 	f("::/0", "192.0.2.1", false)
+	f("2001:db8::/112", "2001:db9::1", false)
 }

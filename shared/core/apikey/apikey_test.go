@@ -2,7 +2,9 @@ package apikey_test
 
 import (
 	"crypto/rand"
+	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -53,14 +55,15 @@ func TestParse(t *testing.T) {
 		{"with too short a prefix", token[2:], apikey.ErrPrefix},
 		{"with too long a prefix", "abcdefgh" + token, apikey.ErrPrefix},
 		{"prefix in capitals", strings.Replace(token, "ptg", "PTG", 1), apikey.ErrPrefix},
+		{"cut off before its secret", token[:8], apikey.ErrPrefix},
 		{"cut off", token[:len(token)-1], apikey.ErrLength},
 		{"with a character too many", token + "0", apikey.ErrLength},
 		{"with a stray dot", token[:46] + ".", apikey.ErrAlphabet},
 		{"with a NUL", token[:20] + "\x00" + token[21:], apikey.ErrAlphabet},
 		{"of the other environment", strings.Replace(token, "live", "test", 1), apikey.ErrChecksum},
 	} {
-		if _, err := apikey.Parse([]byte(c.token)); !errors.Is(err, c.want) {
-			t.Errorf("%s: Parse(%q) = %v, want %v", c.name, c.token, err, c.want)
+		if env, err := apikey.Parse([]byte(c.token)); !errors.Is(err, c.want) || (env == apikey.Live) != (err == nil) || (env == 0) != (err != nil) {
+			t.Errorf("%s: Parse(%q) = %d, %v, want %v", c.name, c.token, env, err, c.want)
 		}
 	}
 }
@@ -88,8 +91,8 @@ func TestChecksumFindsTypingErrors(t *testing.T) {
 }
 
 func TestDrawSaysWhenRandomnessFails(t *testing.T) {
-	if token, err := apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), strings.NewReader("short")); err == nil {
-		t.Errorf("Draw = %q, want an error", token)
+	if token, err := apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), strings.NewReader("short")); token != "" || err == nil || err.Error() != "apikey: draw random bytes: unexpected EOF" {
+		t.Errorf("Draw = %q, %v", token, err)
 	}
 }
 
@@ -106,19 +109,39 @@ func TestParseAllocatesNothing(t *testing.T) {
 }
 
 func TestPrefix(t *testing.T) {
-	for prefix, want := range map[string]bool{"ptg": true, "ab": true, "abcdefghij": true, "a": false, "abcdefghijk": false, "Ab": false, "a1": false, "a_b": false, "": false} {
-		if err := apikey.CheckPrefix(prefix); (err == nil) != want {
+	for prefix, want := range map[string]bool{"ptg": true, "ab": true, "abcdefghij": true, "a": false, "abcdefghijk": false, "Ab": false, "a1": false, "a_b": false, "zz": true, "a{": false, "": false} {
+		err := apikey.CheckPrefix(prefix)
+		if (err == nil) != want || err != nil && err.Error() != strconv.Quote(prefix)+" is not a prefix of keys: use 2 to 10 lower-case letters" {
 			t.Errorf("the prefix %q: %v", prefix, err)
 		}
 	}
-	for text, want := range map[string]bool{"a ptg_live_00000000": true, "acme_test_0aZ0aZ0aZ": true, "/load_test_results": false, "/live_tests": false, "/load_test_run": false, "ptg_live_…": false} {
+	for text, want := range map[string]bool{"a ptg_live_00000000": true, "ptg_live_0000000": false, "a g_live_00000000": false, "acme_test_0aZ0aZ0aZ": true, "/load_test_results": false, "/live_tests": false, "/load_test_run": false, "ptg_live_…": false} {
 		if apikey.IsIn([]byte(text)) != want {
 			t.Errorf("a token is in %q: %t", text, !want)
 		}
 	}
 }
 
+// What is read as a text or a column is what was written.
+func TestEnvironment(t *testing.T) {
+	for text, want := range map[string]apikey.Environment{"live": apikey.Live, "test": apikey.Test, "none": 0, "Live": 0} {
+		var read, scanned apikey.Environment
+		err, scanErr := read.UnmarshalText([]byte(text)), scanned.Scan(text)
+		if read != want || scanned != want || (err == nil) != (want != 0) || (scanErr == nil) != (want != 0) {
+			t.Errorf("%q: %v, %v; as a column: %v, %v", text, read, err, scanned, scanErr)
+		}
+		if err != nil && err.Error() != strconv.Quote(text)+" is not an environment: use live or test" {
+			t.Error(err)
+		}
+		column, _ := want.Value()
+		if written, _ := want.MarshalText(); err == nil && (string(written) != text || column != text) {
+			t.Errorf("%q is written as %q and stored as %v", text, written, column)
+		}
+	}
+}
+
 func TestScopes(t *testing.T) {
+	const noScope = " is not the name of a scope: use 1 to 64 of a-z, 0-9, colon, dot, hyphen and underscore"
 	many := make([]string, 65)
 	for i := range many {
 		many[i] = "s" + strconv.Itoa(i)
@@ -126,22 +149,32 @@ func TestScopes(t *testing.T) {
 	for _, c := range []struct {
 		names []string
 		want  apikey.Scopes
-		bad   bool
+		bad   string // the error
 	}{
-		{nil, "", false},
-		{[]string{"pets:read"}, "pets:read", false},
-		{[]string{"pets:write", "pets:read", "pets:read"}, "pets:read pets:write", false},
-		{[]string{"a.b_c-d:9"}, "a.b_c-d:9", false},
-		{[]string{"Pets"}, "", true},
-		{[]string{"a b"}, "", true},
-		{[]string{""}, "", true},
-		{[]string{strings.Repeat("a", 65)}, "", true},
-		{many, "", true},
+		{nil, "", ""},
+		{[]string{"pets:read"}, "pets:read", ""},
+		{[]string{"pets:write", "pets:read", "pets:read"}, "pets:read pets:write", ""},
+		{[]string{"a.b_c-d:9"}, "a.b_c-d:9", ""},
+		{[]string{"Pets"}, "", `"Pets"` + noScope},
+		{[]string{"a b"}, "", `"a b"` + noScope},
+		{[]string{""}, "", `""` + noScope},
+		{[]string{"a", strings.Repeat("a", 65)}, "", `"` + strings.Repeat("a", 65) + `"` + noScope},
+		{many[1:], apikey.Scopes(strings.Join(slices.Sorted(slices.Values(many[1:])), " ")), ""},
+		{many, "", "a key may have 64 scopes, and these are 65"},
 	} {
 		got, err := apikey.ParseScopes(c.names)
-		if got != c.want || (err != nil) != c.bad {
+		if got != c.want || (err != nil) != (c.bad != "") || err != nil && err.Error() != c.bad {
 			t.Errorf("ParseScopes(%q) = %v, %v", c.names, got, err)
 		}
+		var back []string
+		written, _ := got.MarshalJSON()
+		scanned := apikey.Scopes("old")
+		if json.Unmarshal(written, &back) != nil || back == nil || !slices.Equal(back, got.Names()) || scanned.Scan(string(got)) != nil || scanned != got {
+			t.Errorf("%q is written as %s, and read as %q", got, written, scanned)
+		}
+	}
+	if err := new(apikey.Scopes).Scan("Pets"); err == nil || new(apikey.Scopes).Scan(1) == nil {
+		t.Error("a column without scopes is read")
 	}
 	const set apikey.Scopes = "pets:read pets:write"
 	for name, want := range map[string]bool{"": true, "pets:read": true, "pets:write": true, "pets": false, "read pets": false, "pets:write ": false} {

@@ -204,17 +204,17 @@ func (r Rule) Banned(rec *Record, began, until instant.Millis) {
 
 // Idle reports whether rec can be dropped at now: no strike counts, no ban is remembered.
 func (r Rule) Idle(rec *Record, now instant.Millis) bool {
-	return now > rec.seenAt.Add(r.Within) && (rec.bannedAt == 0 || now > rec.bannedAt.Add(r.Memory))
+	return now > rec.seenAt.Add(r.Within) && now > rec.bannedAt.Add(r.Memory)
 }
 
 // ban begins a ban and clears strikes.
 func (r Rule) ban(rec *Record, now instant.Millis) instant.Millis {
 	length := r.For
-	if rec.bannedAt != 0 && now.Sub(rec.bannedAt) < r.Memory {
+	if now.Sub(rec.bannedAt) < r.Memory {
 		length = max(2*rec.bannedFor, r.For)
 	}
 	length = min(length, r.Max)
-	*rec = Record{slot: rec.slot, seenAt: now, bannedAt: now, bannedFor: length}
+	*rec = Record{bannedAt: now, bannedFor: length}
 	return now.Add(length)
 }
 

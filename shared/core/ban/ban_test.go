@@ -58,6 +58,7 @@ func TestStrikes(t *testing.T) {
 	f("at the promised instant", step{"a", 0, minute, false}, step{"a", minute, 2 * minute, false})
 	f("a millisecond before it", step{"a", 0, minute, false}, step{"a", minute - 1, minute, true})
 	f("nothing promised", step{"a", 0, 0, false}, step{"a", 5000, 5000, false}, step{"a", 10_000, 10_000, false})
+	f("at the promised instant, when another has taken the excuse", step{"a", 0, 5000, false}, step{"b", 5000, minute, false}, step{"a", 5000, minute, false})
 	f("a promise excuses once",
 		step{"a", 0, 5000, false}, step{"a", 5000, minute, false}, step{"a", 6000, minute, true})
 	f("a clock that steps back", step{"a", 0, minute, false}, step{"a", -5000, minute, false}, step{"a", 2000, minute, true})
@@ -77,12 +78,15 @@ func TestStrikes(t *testing.T) {
 		step{"a", 0, minute, false}, step{"a closes", 0, 0, false}, step{"b", 999, minute, false})
 	f("a new connection at the promised instant", step{"a", 0, minute, false}, step{"a closes", 0, 0, false}, step{"b", minute, 2 * minute, false})
 	f("it closes after the promised instant",
-		step{"a", 0, 5000, false}, step{"b", 6000, minute, false}, step{"a closes", 0, 0, false}, step{"c", 8000, minute, false})
+		step{"a", 0, 5000, false}, step{"d", 0, minute, false}, step{"b", 5000, minute, false}, step{"d closes", 0, 0, false},
+		step{"a closes", 0, 0, false}, step{"c", 8000, minute, false}, step{"e", 9000, minute, false})
 	f("two that come back when told, on the other's connection",
 		step{"a", 0, 5000, false}, step{"b", 500, 9000, false},
 		step{"b", 5000, minute, false}, step{"a", 9000, 2 * minute, false}, step{"a", 11_000, 2 * minute, true})
 	f("an excuse lapses",
-		step{"a", 0, 5000, false}, step{"b", 0, 5000, false}, step{"a", 6000, 10 * minute, false}, step{"a", minute * 4, 10 * minute, true})
+		step{"a", 0, 5000, false}, step{"b", 0, 5000, false}, step{"a", 6000, 10 * minute, false}, step{"a", minute * 2, 10 * minute, true})
+	f("an excuse of the minute before is used once", step{"a", 0, 5000, false}, step{"b", 0, 5000, false},
+		step{"a", 6000, 10 * minute, false}, step{"a", minute*2 - 1, 10 * minute, false}, step{"a", minute*2 - 1, 10 * minute, true})
 	f("a promise ends when a request is admitted", step{"a", 0, 10 * minute, false}, step{"a served", 5000, 0, false},
 		step{"a", 6000, minute, false}, step{"a", 6500, minute, false})
 	f("a thread whose response took long", step{"a", 0, minute, false}, step{"b served", 5000, 0, false},
@@ -172,8 +176,11 @@ func TestBanSchedule(t *testing.T) {
 		}
 		now = end
 	}
-	if got, _ := offend(t, &rec, now+61*minute); got != time.Minute {
-		t.Errorf("long after the last ban: %v, want the first length again", got)
+	for early, want := range []time.Duration{time.Minute, 5 * time.Minute} { // the last ban began 5 minutes ago, and the next takes 3 s
+		again := rec
+		if got, _ := offend(t, &again, now+55*minute-3*second-instant.Millis(early)); got != want {
+			t.Errorf("an hour after the last ban, %d ms early: %v, want %v", early, got, want)
+		}
 	}
 }
 
@@ -210,14 +217,16 @@ func TestIdle(t *testing.T) {
 	ban.Product.Refused(&rec, &callers, &ban.Promise{}, limit, noon, noon+second) // a shorter one is due before
 	callers.Leave(on)
 	for at, want := range map[instant.Millis]struct{ key, callers bool }{
-		noon: {false, false}, noon + 2*minute: {true, false}, noon + 9*minute: {true, false}, noon + 13*minute: {true, true},
+		noon + minute: {false, false}, noon + minute + 1: {true, false}, noon + 12*minute: {true, false}, noon + 12*minute + 1: {true, true},
 	} {
 		if key, all := ban.Product.Idle(&rec, at), ban.Product.Forgets(&callers, at); key != want.key || all != want.callers {
-			t.Errorf("%d s later: %t %t, want %t", (at-noon)/second, key, all, want)
+			t.Errorf("%d ms later: %t %t, want %t", at-noon, key, all, want)
 		}
 	}
-	ban.Product.Banned(&rec, noon, noon+minute)
-	if ban.Product.Idle(&rec, noon+20*60*minute) {
-		t.Error("a ban of 20 h ago is forgotten")
+	for _, began := range []instant.Millis{noon, noon - 1} { // an earlier one changes nothing
+		ban.Product.Banned(&rec, began, began+minute)
+		if ban.Product.Idle(&rec, noon+24*60*minute) || !ban.Product.Idle(&rec, noon+24*60*minute+1) {
+			t.Error("a ban is not remembered for 24 hours")
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package id_test
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -12,7 +13,7 @@ import (
 // An ID is the same after it was a text or a column.
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		raw := rapid.SliceOfN(rapid.Byte(), 10, 10).Draw(t, "raw")
+		raw := rapid.OneOf(rapid.Just(make([]byte, 10)), rapid.SliceOfN(rapid.Byte(), 10, 10)).Draw(t, "raw")
 		tenant, key := id.Tenant(raw), id.Key(raw)
 		if back, err := id.ParseTenant(tenant.String()); err != nil || back != tenant {
 			t.Fatalf("ParseTenant(%q) = %v, %v", tenant, back, err)
@@ -25,6 +26,10 @@ func TestRoundTrip(t *testing.T) {
 		if err := stored.Scan(column); err != nil || stored != key || key.IsZero() != (column == "") {
 			t.Fatalf("%v is stored as %q and read as %v, %v", key, column, stored, err)
 		}
+		text, _ := key.MarshalText()
+		if err := stored.UnmarshalText(text); err != nil || string(text) != key.String() || stored.UnmarshalText(nil) == nil {
+			t.Fatalf("%v is written as %q, and read: %v", key, text, err)
+		}
 	})
 }
 
@@ -33,9 +38,16 @@ func TestParseRefuses(t *testing.T) {
 		"", "key_", "ten_0123456789abcdef", "key_0123456789abcde", "key_0123456789abcdefg",
 		"key_0123456789abcdeu", "key_0123456789abcdeF", "KEY_0123456789abcdef", " key_0123456789abcdef",
 	} {
-		if key, err := id.ParseKey(text); err == nil {
-			t.Errorf("ParseKey(%q) = %v, want an error", text, key)
+		if key, err := id.ParseKey(text); err == nil ||
+			err.Error() != strconv.Quote(text)+" is not an ID: want key_ and 16 characters" && !strings.Contains(err.Error(), "illegal base32") {
+			t.Errorf("ParseKey(%q) = %v, %v", text, key, err)
 		}
+	}
+	if _, err := id.NewTenant(strings.NewReader("too short")); err == nil {
+		t.Error("a tenant's ID is drawn without randomness")
+	}
+	if _, err := id.NewKey(strings.NewReader("too short")); err == nil {
+		t.Error("a key's ID is drawn without randomness")
 	}
 	for _, column := range []any{nil, int64(1), "ten_0123456789abcdef"} {
 		if err := new(id.Key).Scan(column); err == nil {

@@ -12,7 +12,7 @@ func TestMillis(t *testing.T) {
 		{"rounded down", m.Time().Format(time.RFC3339Nano), "2026-11-21T11:00:00.001Z"},
 		{"text", m.String(), "2026-11-21T11:00:00Z"},
 		{"text with milliseconds", string(m.AppendTo([]byte("at "))), "at 2026-11-21T11:00:00.001Z"},
-		{"all digits", string(Of(noon.Add(986 * time.Millisecond)).AppendTo(nil)), "2026-11-21T11:00:00.987Z"},
+		{"all digits", string(Of(noon.Add(300 * time.Millisecond)).AppendTo(nil)), "2026-11-21T11:00:00.301Z"},
 		{"none", Millis(0).String(), ""},
 		{"added", m.Add(1500 * time.Millisecond).Time().Format(time.RFC3339Nano), "2026-11-21T11:00:01.501Z"},
 		{"difference", m.Add(time.Minute).Sub(m).String(), "1m0s"},

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -31,39 +32,49 @@ func TestEffective(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
-	for _, c := range []struct {
-		limits plan.Limits
-		want   string // a part of the error; empty: none
-	}{
-		{plan.Limits{}, ""},
-		{plan.Limits{Minute: 1, Day: 1, Month: 1}, ""},
-		{plan.Limits{Month: 1}, ""},
-		{plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax}, ""},
-		{plan.Limits{Minute: -1, Day: 1}, "minute limit of -1 is out of range"},
-		{plan.Limits{Minute: 1, Day: plan.LimitMax + 1}, "day limit of 1000000001 is out of range"},
-		{plan.Limits{Minute: 60, Day: 59}, "day limit of 59 is below the minute limit of 60, which could never be reached: raise the day limit, or lower the minute limit"},
-		{plan.Limits{Minute: 60, Month: 59}, "month limit of 59 is below the minute limit of 60"},
-		{plan.Limits{Day: 60, Month: 59}, "month limit of 59 is below the day limit of 60"},
-	} {
-		if err := c.limits.Check(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v: Check = %v, want %q", c.limits, err, c.want)
+	f := func(what string, err error, want string) {
+		t.Helper()
+		if (err == nil) != (want == "") || err != nil && err.Error() != want {
+			t.Errorf("%s: %v, want %q", what, err, want)
 		}
 	}
-	if (plan.Limits{Minute: 1, Day: 1}).CheckKey() != nil || (plan.Limits{Month: 1}).CheckKey() == nil {
-		t.Error("a key may have limits per minute and per day, and no other")
+	for _, c := range []struct {
+		limits plan.Limits
+		want   string // the error; empty: none
+	}{
+		{plan.Limits{}, ""},
+		{plan.Limits{Minute: 1, Day: 1}, ""},
+		{plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax}, ""},
+		{plan.Limits{Minute: -1, Day: 1}, "a minute limit of -1 is out of range: use 1 to 1000000000"},
+		{plan.Limits{Minute: 1, Day: plan.LimitMax + 1}, "a day limit of 1000000001 is out of range: use 1 to 1000000000"},
+		{plan.Limits{Minute: 60, Day: 59}, "a day limit of 59 is below the minute limit of 60, which could never be reached: raise the day limit, or lower the minute limit"},
+	} {
+		f("the limits of a plan", c.limits.Check(), c.want)
+		f("the limits of a key", c.limits.CheckKey(), c.want)
 	}
-	if plan.CheckMonthStarts(0) != nil || plan.CheckMonthStarts(28) != nil || plan.CheckMonthStarts(29) == nil {
-		t.Error("a month may start on days 1 to 28")
+	const rule = ", which could never be reached: raise the month limit, or lower the "
+	f("limits per month", plan.Limits{Minute: 1, Day: 1, Month: 1}.Check(), "")
+	f("a month below the minute", plan.Limits{Minute: 60, Month: 59}.Check(), "a month limit of 59 is below the minute limit of 60"+rule+"minute limit")
+	f("a month below the day", plan.Limits{Minute: 1, Day: 60, Month: 59}.Check(), "a month limit of 59 is below the day limit of 60"+rule+"day limit")
+	f("a key's month", plan.Limits{Month: 1}.CheckKey(), "a key has no month limit of its own: use a day limit")
+	f("a month from the first", plan.CheckMonthStarts(0), "")
+	f("a month from the 28th", plan.CheckMonthStarts(28), "")
+	f("a month from the 29th", plan.CheckMonthStarts(29), "a month cannot start on day 29: use 1 to 28, which every month has")
+	f("a cost that fits", plan.Limits{Minute: 5, Month: 5}.Admit("listPets", 5), "")
+	f("one that does not", plan.Limits{Minute: 9, Day: 5}.Admit("listPets", 6),
+		"a request of operation listPets costs 6, so a day limit of 5 never admits it: raise the limit, or lower its x-cost")
+	for _, name := range []string{"free", "team-2", "a" + strings.Repeat("z", 39)} {
+		f(name, plan.CheckName(name), "")
+	}
+	for _, name := range []string{"", "2fast", "Free", "a b", "ünder", "a" + strings.Repeat("z", 40)} {
+		f(name, plan.CheckName(name), strconv.Quote(name)+" is not a plan name: use up to 40 lower-case letters, digits and hyphens, a letter first")
 	}
 }
 
-func TestCheckName(t *testing.T) {
-	for name, ok := range map[string]bool{
-		"free": true, "team-2": true, "": false, "2fast": false, "Free": false, "a b": false, "ünder": false,
-	} {
-		if err := plan.CheckName(name); (err == nil) != ok {
-			t.Errorf("CheckName(%q) = %v", name, err)
-		}
+func TestChanged(t *testing.T) {
+	was := plan.Limits{Minute: 60, Day: 1000, Month: 5000}
+	if got, want := was.Changed(plan.Limits{Day: plan.None, Month: 7}), (plan.Limits{Minute: 60, Month: 7}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 

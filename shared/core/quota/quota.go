@@ -118,9 +118,7 @@ func (v *Verdict) Before(units int64) {
 		}
 		u.Used -= units
 		u.RetryAt = 0
-		if u.Limit != 0 {
-			u.Remaining = max(0, u.Limit-u.Used)
-		}
+		u.Remaining = max(0, u.Limit-u.Used)
 	}
 }
 

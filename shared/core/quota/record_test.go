@@ -2,7 +2,6 @@ package quota_test
 
 import (
 	"encoding/binary"
-	"strings"
 	"testing"
 
 	"petgate/shared/core/instant"
@@ -21,24 +20,25 @@ func asked() (rec quota.Record) {
 }
 
 func TestDecodeRefuses(t *testing.T) {
+	const disorder = "a quota record whose slices are in disorder"
 	rec := asked()
 	summary := quota.Product.RecordBytes() - quota.SummaryBytes
 	for _, c := range []struct {
 		name, want string
 		spoil      func([]byte) []byte
 	}{
-		{"empty", "0 bytes", func([]byte) []byte { return nil }},
-		{"too short", "1003 bytes", func(b []byte) []byte { return b[1:] }},
-		{"too long", "1005 bytes", func(b []byte) []byte { return append(b, 0) }},
-		{"another version", "version 3367", func(b []byte) []byte { b[summary+3]++; return b }},
-		{"newest slice after the latest", "disorder", func(b []byte) []byte { b[summary+12]++; return b }},
-		{"oldest slice after the newest", "disorder", func(b []byte) []byte { b[summary+21]++; return b }},
-		{"oldest slice long before the newest", "disorder", func(b []byte) []byte { b[summary+21]--; return b }},
-		{"use outside the window", "disorder", func(b []byte) []byte { b[summary+6]++; return b }},
-		{"the newest slice's count lost", "add up to 1", func(b []byte) []byte { clear(b[summary+28 : summary+32]); return b }},
-		{"a larger sum", "sum is 3", func(b []byte) []byte { b[summary+36]++; return b }},
-		{"a count lost", "add up to 1", func(b []byte) []byte { clear(b[:summary]); return b }},
-		{"oldest slice before time", "disorder", func(b []byte) []byte {
+		{"empty", "a quota record of 0 bytes, want 1004, or 1012 with a month", func([]byte) []byte { return nil }},
+		{"too short", "a quota record of 1003 bytes, want 1004, or 1012 with a month", func(b []byte) []byte { return b[1:] }},
+		{"too long", "a quota record of 1005 bytes, want 1004, or 1012 with a month", func(b []byte) []byte { return append(b, 0) }},
+		{"another version", "a quota record of version 33677470, want 32677470", func(b []byte) []byte { b[summary+3]++; return b }},
+		{"newest slice after the latest", disorder, func(b []byte) []byte { b[summary+12]++; return b }},
+		{"oldest slice after the newest", disorder, func(b []byte) []byte { b[summary+21]++; return b }},
+		{"oldest slice long before the newest", disorder, func(b []byte) []byte { b[summary+21]--; return b }},
+		{"use outside the window", disorder, func(b []byte) []byte { b[summary+6]++; return b }},
+		{"the newest slice's count lost", "a quota record whose sum is 2 and whose counts add up to 1", func(b []byte) []byte { clear(b[summary+28 : summary+32]); return b }},
+		{"a larger sum", "a quota record whose sum is 3 and whose counts add up to 2", func(b []byte) []byte { b[summary+36]++; return b }},
+		{"a count lost", "a quota record whose sum is 2 and whose counts add up to 1", func(b []byte) []byte { clear(b[:summary]); return b }},
+		{"oldest slice before time", disorder, func(b []byte) []byte {
 			for _, at := range []int{4, 12, 20} {
 				binary.LittleEndian.PutUint64(b[summary+at:], ^uint64(0))
 			}
@@ -46,8 +46,8 @@ func TestDecodeRefuses(t *testing.T) {
 		}},
 	} {
 		got, err := quota.Product.Decode(c.spoil(quota.Product.Append(nil, &rec)))
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: Decode = %v, want an error with %q", c.name, err, c.want)
+		if err == nil || err.Error() != c.want {
+			t.Errorf("%s: Decode = %v, want the error %q", c.name, err, c.want)
 		}
 		if !got.IsUnused() {
 			t.Errorf("%s: Decode returns a record with use beside the error", c.name)
@@ -73,19 +73,23 @@ func TestExpiry(t *testing.T) {
 	if got, want := quota.Product.ExpiresAt(&rec), instant.Millis(midnight+60_000+250+5_000); got != want {
 		t.Errorf("ExpiresAt = %d, want %d", got, want)
 	}
-	if rec.IsUnused() {
-		t.Error("a record with use IsUnused")
+	used := func(what string, rec quota.Record, at instant.Millis, want bool) {
+		t.Helper()
+		if quota.Product.Take(&rec, at, quota.Demand{Limits: free}); rec.IsUnused() == want {
+			t.Errorf("%s: unused: %t", what, want)
+		}
 	}
-	quota.Product.Take(&rec, midnight+60_000, quota.Demand{Limits: free})
-	if !rec.IsUnused() {
-		t.Error("a record whose window and day are past is not IsUnused")
-	}
+	used("its day", rec, midnight-1, true)
+	used("its window and its day are past", rec, midnight, false)
+	quota.Product.Take(&rec, midnight-1, quota.Demand{Limits: free, Want: 1})
+	used("its window", rec, midnight, true)
 	const december = 1_701_388_800_000
 	rec = asked()
 	d := quota.Demand{Limits: plan.Limits{Month: 9}, Want: 1}
 	quota.Product.Take(&rec, midnight+60_000, d)
-	if got, want := quota.Product.ExpiresAt(&rec), instant.Millis(december+60_000+250+5_000); got != want || rec.IsUnused() {
-		t.Errorf("a record of a month: ExpiresAt = %d, want %d; unused: %v", got, want, rec.IsUnused())
+	used("its month", rec, midnight+200_000_000, true)
+	if got, want := quota.Product.ExpiresAt(&rec), instant.Millis(december+60_000+250+5_000); got != want {
+		t.Errorf("a record of a month: ExpiresAt = %d, want %d", got, want)
 	}
 	form := quota.Product.Append(nil, &rec)
 	if again, err := quota.Product.Decode(form); err != nil || len(form) != 1012 || quota.Product.Take(&again, december-1, d).Usages[quota.Month].Used != 2 {

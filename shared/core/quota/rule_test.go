@@ -1,7 +1,9 @@
 package quota_test
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -130,6 +132,9 @@ func TestTake(t *testing.T) {
 }
 
 func TestCountsSaturate(t *testing.T) {
+	if d := (quota.Demand{Cost: 3}); d.Units(5) != 15 || d.Units(-1) != 0 || d.Units(1<<40) != 3*plan.LimitMax {
+		t.Errorf("5 requests cost %d units", d.Units(5))
+	}
 	var rec quota.Record
 	huge := quota.Use{Minute: 1 << 40, Day: quota.Period{Ends: 1, Used: 1 << 40}, Month: quota.Period{Ends: 31, Used: 1 << 41}}
 	for range 3 {
@@ -162,6 +167,28 @@ func TestViolated(t *testing.T) {
 		if got := v.Violated(); got != c.want || v.RetryAt() != slices.Max(c.retry[:]) {
 			t.Errorf("retry at %d: the %v policy is violated, until %d; want %v", c.retry, got, v.RetryAt(), c.want)
 		}
+		if c.want.IsOfKey() != strings.HasPrefix(c.want.String(), "key-") {
+			t.Errorf("%v is a key's own: %t", c.want, c.want.IsOfKey())
+		}
+	}
+	names := fmt.Sprint(quota.Minute, quota.Day, quota.Month, quota.KeyMinute, quota.KeyDay, quota.None)
+	if want := "minute day month key-minute key-day none"; names != want {
+		t.Errorf("the policies are %s, want %s", names, want)
+	}
+}
+
+func TestBefore(t *testing.T) {
+	of := func(minute, day, month quota.Usage) quota.Verdict {
+		return quota.Verdict{At: 5, Usages: [quota.Policies]quota.Usage{quota.Minute: minute, quota.Day: day, quota.Month: month}}
+	}
+	v := of(quota.Usage{Limit: 10, Used: 4, Remaining: 6, ResetAt: 9, RetryAt: 8}, quota.Usage{Limit: 3, Used: 9, ResetAt: 9}, quota.Usage{Used: 7, ResetAt: 9})
+	want := v
+	if v.Before(0); v != want {
+		t.Errorf("before nothing was charged: %+v", v)
+	}
+	want = of(quota.Usage{Limit: 10, Used: 2, Remaining: 8, ResetAt: 9}, quota.Usage{Limit: 3, Used: 7, ResetAt: 9}, quota.Usage{Used: 5, ResetAt: 9})
+	if v.Before(2); v != want {
+		t.Errorf("before two units were charged: %+v, want %+v", v, want)
 	}
 }
 
@@ -200,7 +227,7 @@ func TestMonthEnd(t *testing.T) {
 func TestLostUse(t *testing.T) {
 	const now = 1_700_000_000_000
 	day := int64(now / quota.Product.Day.Milliseconds())
-	limits := plan.Limits{Minute: 60, Day: 1000}
+	limits := plan.Limits{Minute: 60, Day: 1000, Month: 9000}
 	for _, c := range []struct{ known, knownMinute, granted, minute, day int64 }{
 		{100, 40, 20, 60, 120},
 		{10, 40, 50, 60, 60}, // only 10 are lost
@@ -210,9 +237,10 @@ func TestLostUse(t *testing.T) {
 	} {
 		var rec quota.Record
 		d := quota.Demand{Limits: limits, Want: 60, Known: quota.Use{Minute: c.knownMinute, Day: quota.Period{Ends: day + 1, Used: c.known}}}
+		d.Known.Month = quota.Period{Ends: quota.MonthEnd(day, 1), Used: c.known + 300} // before today
 		v := quota.Product.Take(&rec, now, d)
-		if got := [...]int64{v.Granted, v.Usages[quota.Minute].Used, v.Usages[quota.Day].Used}; got != [...]int64{c.granted, c.minute, c.day} {
-			t.Errorf("%+v: granted, used in the minute and in the day: %d", c, got)
+		if got := [...]int64{v.Granted, v.Usages[quota.Minute].Used, v.Usages[quota.Day].Used, v.Usages[quota.Month].Used - 300}; got != [...]int64{c.granted, c.minute, c.day, c.day} {
+			t.Errorf("%+v: granted, used in the minute, in the day, and in it by the month: %d", c, got)
 		}
 		d.Want, d.Known = 0, quota.Product.UseOf(&v)
 		if again := quota.Product.Take(&rec, now, d); again.Usages[quota.Minute].Used != v.Usages[quota.Minute].Used || again.Usages[quota.Day].Used != v.Usages[quota.Day].Used {
