@@ -25,9 +25,6 @@ func (r *rig) promise(t *testing.T, head string) *rawClient {
 	return c
 }
 
-// moment is how long a connection that is still open is watched. One that must be closed is watched with patience.
-const moment = 20 * time.Millisecond
-
 // isOpen reports whether the server has not closed the connection and has said nothing on it for some time.
 func (c *rawClient) isOpen(t *testing.T, lasting time.Duration) bool {
 	t.Helper()

@@ -260,8 +260,8 @@ func clip(s string) string {
 	return s
 }
 
-// patience is how long a test waits for what must come.
-const patience = time.Minute
+// patience is how long a test waits for what must come, and moment for what must not.
+const patience, moment = time.Minute, 20 * time.Millisecond
 
 func init() { upstream.DialWithin = patience }
 
