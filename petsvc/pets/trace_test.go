@@ -24,6 +24,7 @@ func TestSpans(t *testing.T) {
 		unsampled     = "traceparent: 00-" + gatewaysTrace + "-" + gatewaysSpan + "-00"
 		pet           = `{"name":"Rex","categoryId":1,"status":"sold"}`
 		key           = `Idempotency-Key: "one"`
+		status        = " http.response.status_code="
 	)
 	var log testkit.Output
 	collector := testkit.StartCollector(t)
@@ -64,11 +65,16 @@ func TestSpans(t *testing.T) {
 		if s.Status != nil {
 			t.Errorf("%v", s)
 		}
+		for _, a := range s.Attributes { // the status is the only number
+			if n := a.Value.GetIntValue(); n != 0 {
+				outcome += fmt.Sprintf(" %s=%d", a.Key, n)
+			}
+		}
 		got = append(got, s.Name+" "+outcome)
 	}
 	want := []string{
-		"GET /v1/pets ok", "GET /v1/pets/{petId} pet_not_found", "POST /v1/pets created", "POST /v1/pets created", "POST /v1/pets replayed",
-		"HTTP no_such_route",
+		"GET /v1/pets ok" + status + "200", "GET /v1/pets/{petId} pet_not_found" + status + "404", "POST /v1/pets created" + status + "201",
+		"POST /v1/pets created" + status + "201", "POST /v1/pets replayed" + status + "201", "HTTP no_such_route" + status + "404",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

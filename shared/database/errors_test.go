@@ -111,8 +111,15 @@ func TestCure(t *testing.T) {
 	f("no such database on the server", open(t, u.String()).Check(), "no such database", false)
 	u.RawQuery = "sslmode=require"
 	f("a server without TLS", open(t, u.String()).Check(), "?sslmode=disable", false)
-	for code, cure := range map[pqerror.Code]string{"40001": "in the way", "40P01": "in the way", "55P03": "holds a lock"} {
+	for code, cure := range map[pqerror.Code]string{
+		"40001": "in the way", "40P01": "in the way", "55P03": "holds a lock", "53300": "has its maximum of connections",
+	} {
 		f("error "+string(code), &pq.Error{Code: code}, cure, false)
+	}
+	for _, code := range []pqerror.Code{"25006", "42501", "53100"} { // read-only, denied, full
+		if !database.NeedsOperator(&pq.Error{Code: code}) {
+			t.Errorf("error %s needs no operator", code)
+		}
 	}
 	if cure := database.Cure(nil); cure != "" || database.NeedsOperator(nil) {
 		t.Errorf("no error: %q", cure)

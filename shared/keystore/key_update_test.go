@@ -25,14 +25,15 @@ func TestUpdateKey(t *testing.T) {
 		updated := made[keystore.Key](t)(s.UpdateKey(t.Context(), k.ID, edit))
 		wantEqual(t, "the stored key", must.Get[keystore.Key](t)(s.Key(t.Context(), k.ID)), updated)
 		var row keystore.KeyRow
-		must.Get[[]keystore.EventRow](t)(s.Tail(t.Context(), 2, events(t, s)[1].UUID, 10, keystore.Rows{
-			Plan: func(keystore.Plan) {}, Tenant: func(*keystore.TenantRow) {}, Key: func(k *keystore.KeyRow) { row = *k },
-		}))
+		rows := keystore.Rows{Plan: func(keystore.Plan) {}, Tenant: func(*keystore.TenantRow) {}, Key: func(k *keystore.KeyRow) { row = *k }}
+		must.Get[[]keystore.EventRow](t)(s.Tail(t.Context(), 2, events(t, s)[1].UUID, 10, rows))
 		wantEqual(t, "what a gateway reads", row, keystore.KeyRow{
 			Hash: apikey.Sum([]byte(token)), ID: k.ID, Tenant: tenant.ID, Environment: apikey.Live, Scopes: "pets:read", Name: "build",
 			Allow: keystore.Prefixes{office}, ExpiresAt: c.millis().Add(time.Hour), Limits: plan.Limits{Minute: 5, Day: 50},
 		})
 
+		all := must.Get[[]keystore.EventRow](t)(s.Tail(t.Context(), 0, "", 10, rows))
+		wantEqual(t, "the first event", all[0], keystore.EventRow{ID: 1, UUID: events(t, s)[0].UUID, Kind: keystore.TenantCreated, Tenant: tenant.ID})
 		did(t, 3)(s.UpdateKey(t.Context(), k.ID, edit)) // repeated
 		refused(t, keystore.ErrInvalid, "in the past")(s.UpdateKey(t.Context(), k.ID, func(k *keystore.Key) { k.ExpiresAt = c.millis() }))
 		refused(t, keystore.ErrInvalid, "must not be empty")(s.UpdateKey(t.Context(), k.ID, func(k *keystore.Key) { k.Name = " " }))

@@ -154,6 +154,11 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 			!strings.Contains(restored[at].After, `"reapplied":6`) {
 			t.Errorf("the event of the restore: %+v after %d", restored[at], restored[at-1].ID)
 		}
+		for _, e := range restored[at+1:] {
+			if e.Kind == keystore.KeyCreated && !strings.HasPrefix(e.After, fmt.Sprintf(`{"id":"%s","tenantId":"%s"`, e.Key, e.Tenant)) {
+				t.Errorf("the event of a key that is kept: %+v", e)
+			}
+		}
 	})
 }
 

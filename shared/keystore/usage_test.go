@@ -288,8 +288,8 @@ func TestNearestToLimit(t *testing.T) {
 			used   instant.Millis
 			n      int64
 		}{
-			{"today", 0, plan.Limits{Day: 1000}, at(3, 10), 500},
-			{"yesterday", 0, plan.Limits{Day: 1000}, at(3, 9), 900},
+			{"today", 0, plan.Limits{Day: 1000}, at(3, 10) - 9*hour, 500},
+			{"yesterday", 0, plan.Limits{Day: 1000}, at(3, 10) - 10*hour, 900},
 			{"this month", 0, plan.Limits{Month: 1000}, at(3, 1), 900},
 			{"last month", 0, plan.Limits{Month: 1000}, at(2, 28), 900},
 			{"month since the 20th", 20, plan.Limits{Month: 1000}, at(2, 20), 950},

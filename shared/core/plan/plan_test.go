@@ -71,13 +71,6 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestChanged(t *testing.T) {
-	was := plan.Limits{Minute: 60, Day: 1000, Month: 5000}
-	if got, want := was.Changed(plan.Limits{Day: plan.None, Month: 7}), (plan.Limits{Minute: 60, Month: 7}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-}
-
 func TestIsLess(t *testing.T) {
 	for _, c := range []struct {
 		was, is         plan.Limits
