@@ -98,18 +98,16 @@ func (r *Receiver) Send(ctx context.Context, e *Export) error {
 	return r.move(ctx, r.Cursor.Hour, r.Cursor.Tenant, e.Seal.Number)
 }
 
-// sendCorrections sends corrections in batches; those of one batch have the same number. Before the first batch of a number, the cursor says
-// that all smaller numbers are sent.
+// sendCorrections sends corrections in batches; those of one batch have the same number. Before each batch, the cursor says that all smaller
+// numbers are sent.
 func (r *Receiver) sendCorrections(ctx context.Context, rows []keystore.SealedUsage) error {
 	for len(rows) > 0 {
 		number, n := rows[0].Correction, 1
 		for n < len(rows) && rows[n].Correction == number {
 			n++
 		}
-		if number > r.Cursor.Seal {
-			if err := r.move(ctx, r.Cursor.Hour, r.Cursor.Tenant, number); err != nil {
-				return err
-			}
+		if err := r.move(ctx, r.Cursor.Hour, r.Cursor.Tenant, number); err != nil {
+			return err
 		}
 		if err := r.post(ctx, rows[:n]); err != nil {
 			return err

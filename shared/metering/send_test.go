@@ -3,6 +3,7 @@ package metering
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
 	"petgate/shared/operate"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -46,7 +48,9 @@ func newMeter(t *testing.T) *meter {
 func (m *meter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	var events []json.RawMessage
-	if err != nil || json.Unmarshal(body, &events) != nil || r.Header.Get("Authorization") != "Bearer secret" {
+	h, want := r.Header, fmt.Sprintf("POST Bearer secret application/cloudevents-batch+json petgate-keyadmin %x", sha256.Sum256(body))
+	got := strings.Join([]string{r.Method, h.Get("Authorization"), h.Get("Content-Type"), h.Get("User-Agent"), h.Get("Idempotency-Key")}, " ")
+	if err != nil || json.Unmarshal(body, &events) != nil || got != want {
 		http.Error(w, "no events", http.StatusBadRequest)
 		return
 	}
@@ -112,13 +116,15 @@ func (m *meter) charged(t *testing.T) map[string]int64 {
 }
 
 // send sends what a receiver has not got yet. It never waits: a receiver that may take a request later gets it in the next call.
-func (u *metered) send(m *meter, until instant.Millis) (*Receiver, *Export, error) {
+func (u *metered) send(m *meter, until instant.Millis) (r *Receiver, e *Export, err error) {
 	u.t.Helper()
-	r, err := FindReceiver(u.t.Context(), u.store, m.URL)
-	must.Do(u.t, err)
+	if r, err = FindReceiver(u.t.Context(), u.store, m.URL); err != nil {
+		return r, e, err
+	}
 	r.Token, r.Sleep = "secret", func(context.Context, time.Duration) error { return context.Canceled }
-	e, err := New(u.t.Context(), u.store, CloudEvents, instant.Of(u.now).Add(-24*time.Hour), cmp.Or(until, operate.Forever))
-	must.Do(u.t, err)
+	if e, err = New(u.t.Context(), u.store, CloudEvents, instant.Of(u.now).Add(-24*time.Hour), cmp.Or(until, operate.Forever)); err != nil {
+		return r, e, err
+	}
 	return r, e, r.Send(u.t.Context(), e)
 }
 
@@ -212,14 +218,31 @@ func TestSendTriesAgain(t *testing.T) {
 	r.Sleep = func(_ context.Context, d time.Duration) error { waits = append(waits, d); return nil }
 	var shown string
 	r.Say = func(text string) { shown += text + "\n" }
-	e.Until, e.Since, r.known, r.URL = u.hour(1), u.hour(24), false, r.URL+"/new"
-	r.Cursor.Destination = r.URL
-	if err := r.Send(t.Context(), e); err != nil || e.Events != 11 {
-		t.Errorf("%v, %+v", err, e.Sums)
+	begun := 0
+	send := func(wantErr, wantWaits, wantShown string) {
+		t.Helper()
+		begun++
+		waits, shown = nil, ""
+		e.Until, e.Since, e.Sums, r.known, r.URL = u.hour(1), u.hour(24), Sums{}, false, fmt.Sprint(m.URL, "/", begun)
+		r.Cursor = keystore.ExportCursor{Destination: r.URL}
+		err := r.Send(t.Context(), e)
+		if fmt.Sprint(err) != strings.ReplaceAll(wantErr, "URL", r.URL) || (err == nil) != (e.Events == 11) || fmt.Sprint(waits) != wantWaits || shown != strings.ReplaceAll(wantShown, "URL", r.URL) {
+			t.Errorf("%v, %+v, waits %v, shown:\n%s", err, e.Sums, waits, shown)
+		}
 	}
-	if fmt.Sprint(waits) != "[7s 1m0s 4s 8s]" || !strings.Contains(shown, "500 Internal Server Error: ") || strings.Contains(shown, "\x1b") {
-		t.Errorf("waits %v, shown:\n%s", waits, shown)
-	}
+	send("<nil>", "[7s 1m0s 4s 8s]", "POST URL: 429 Too Many Requests: : next try in 7 s\nPOST URL: 503 Service Unavailable: : next try in 60 s\n"+
+		"POST URL: 500 Internal Server Error: ?[31mlater: next try in 4 s\nPOST URL: 429 Too Many Requests: : next try in 8 s\n")
+	m.fail(func(_ int, w http.ResponseWriter, _ func()) bool {
+		http.Error(w, "", http.StatusInternalServerError)
+		return true
+	})
+	r.Say = nil
+	send("POST URL: 500 Internal Server Error: ", "[1s 2s 4s 8s]", "") // the fifth try is the last
+	m.fail(func(_ int, w http.ResponseWriter, _ func()) bool {
+		http.Error(w, strings.Repeat("x", 300), http.StatusConflict)
+		return true
+	})
+	send("POST URL: 409 Conflict: "+strings.Repeat("x", 200), "[]", "")
 }
 
 // A receiver gets late usage as one correction, and new hours as they close. A correction never comes before the hour that it corrects.
@@ -247,14 +270,20 @@ func TestReceiverGetsCorrections(t *testing.T) {
 		u.sent(m)
 		check(m, "again", 15)
 		u.use(u.tenants[2], u.hour(2), "getPet", 2)
+		u.use(u.tenants[0], u.hour(2), "getPet", 2)
+		u.use(u.tenants[0], u.hour(25), "getPet", 2) // before what the receivers get
+		before := m.requests
 		u.sent(m)
-		check(m, "late usage of another operation", 16)
+		check(m, "late usage of another operation", 17)
+		if m.requests != before+1 {
+			t.Errorf("two corrections in %d requests", m.requests-before)
+		}
 		// A new receiver that gets the hours in two steps.
 		if _, _, err := u.send(late, u.hour(3)); err != nil || slices.ContainsFunc(late.order, isCorrection) {
 			t.Errorf("corrections before all hours: %v, %v", late.order, err)
 		}
 		u.sent(late)
-		check(late, "a new receiver", 16)
+		check(late, "a new receiver", 17)
 		for _, m := range []*meter{m, late} {
 			if id, isFirst := correctionFirst(m.order); isFirst {
 				t.Errorf("%s comes before the hour that it corrects: %v", id, m.order)
@@ -312,24 +341,6 @@ func TestCorrectionAfterALostResponse(t *testing.T) {
 	}
 }
 
-// A tenant with more operations than a request has events is sent in several, and the tenants after it are not forgotten.
-func TestManyOperations(t *testing.T) {
-	smallBatches(t)
-	u := newMetered(t, testkit.SQLite(t))
-	for n := range 5 {
-		u.use(u.tenants[1], u.hour(3), fmt.Sprint("op", n), 1)
-	}
-	u.use(id.Tenant{9}, u.hour(3), "listPets", 1)
-	u.tenants = append(u.tenants, id.Tenant{9})
-	m := newMeter(t)
-	if e := u.sent(m); e.Events != 17 || len(m.events) != 17 {
-		t.Errorf("%+v, %d events", e.Sums, len(m.events))
-	}
-	if got, want := fmt.Sprint(m.charged(t)), fmt.Sprint(u.charged(u.hour(1))); got != want {
-		t.Errorf("the receiver has %s, want %s", got, want)
-	}
-}
-
 // If the hour of a receiver's cursor is too old and deleted, the export continues with the first tenant of the next hour.
 func TestCursorInADeletedHour(t *testing.T) {
 	smallBatches(t)
@@ -349,5 +360,49 @@ func TestCursorInADeletedHour(t *testing.T) {
 	m.fail(nil)
 	if u.sent(m); len(m.events) != sent+8 {
 		t.Errorf("%d events of the other hours, want 8", len(m.events)-sent)
+	}
+}
+
+// Whatever table is away, from the beginning or from a request on, an export that says that it is sent is complete. A tenant with more
+// operations than a request has events is sent in several, and the tenants after it are not forgotten.
+func TestSendWithoutATable(t *testing.T) {
+	smallBatches(t)
+	u := newMetered(t, testkit.SQLite(t))
+	for n := range 5 {
+		u.use(u.tenants[1], u.hour(3), fmt.Sprint("op", n), 1)
+	}
+	u.use(id.Tenant{9}, u.hour(3), "listPets", 1)
+	u.tenants = append(u.tenants, id.Tenant{9})
+	for _, ago := range []int{4, 2} { // corrections with a number of their own
+		u.sent(newMeter(t))
+		u.use(u.tenants[1], u.hour(ago), "listPets", 3)
+	}
+	for _, table := range []string{"usage_hours", "usage_ledger", "usage_exports", "gateways"} {
+		for from, isAway := 0, true; isAway; from++ {
+			m := newMeter(t)
+			isAway = false
+			away := func(n int, _ http.ResponseWriter, _ func()) bool {
+				if n == from {
+					u.exec(`ALTER TABLE ` + table + ` RENAME TO away`)
+					isAway = true
+				}
+				return false
+			}
+			m.fail(away)
+			away(0, nil, nil)
+			_, e, err := u.send(m, 0)
+			if err == nil {
+				_, err = e.Missing(t.Context(), instant.Of(u.now), instant.Of(u.now))
+			}
+			if err == nil {
+				err = e.Write(t.Context(), io.Discard)
+			}
+			if err == nil && (len(m.events) != 19 || fmt.Sprint(m.charged(t)) != fmt.Sprint(u.charged(u.hour(1)))) {
+				t.Errorf("without %s from request %d on: %d events: %v", table, from, len(m.events), m.charged(t))
+			}
+			if isAway {
+				u.exec(`ALTER TABLE away RENAME TO ` + table)
+			}
+		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 func TestTexts(t *testing.T) {
 	t.Parallel()
 	const moment = 1500 * time.Millisecond
-	few, many := 0.214, 10_000.0
+	few, many, one, none := 0.214, 10_000.0, int64(1), int64(0)
 	for _, c := range [][2]string{
 		{Span(0), "0 ms"},
 		{Span(999 * time.Millisecond), "999 ms"},
@@ -20,6 +20,14 @@ func TestTexts(t *testing.T) {
 		{Latency(nil), "-"},
 		{Latency(&few), "0.21 ms"},
 		{Latency(&many), "10,000 ms"},
+		{DeprecatedView{Requests: 5}.Trend(), "new"},
+		{DeprecatedView{Before: 5}.Trend(), "stopped"},
+		{DeprecatedView{Requests: 5, Before: 5}.Trend(), "0 %"},
+		{DeprecatedView{Requests: 105, Before: 5}.Trend(), "+2,000 %"},
+		{DeprecatedView{Requests: 5, Before: 8}.Trend(), "-37 %"},
+		{DeprecatedView{}.EndsIn(), "never"},
+		{DeprecatedView{DaysLeft: &none}.EndsIn(), "0 days"},
+		{DeprecatedView{DaysLeft: &one}.EndsIn(), "1 day"},
 		{Plural(0, "day"), "0 days"},
 		{Plural(1, "day"), "1 day"},
 		{Plural(1739, "day"), "1,739 days"},
