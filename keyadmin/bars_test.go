@@ -32,7 +32,14 @@ func TestBars(t *testing.T) {
 	if got.String() != want {
 		t.Errorf("bars:\n%s\nwant:\n%s", got.String(), want)
 	}
-	for limits, want := range map[plan.Limits]string{{Minute: 60}: "3,600 in each hour", {Minute: 60, Day: 1000}: "1,000 in each day", {}: ""} {
+	for got, want := range map[string]string{share(999, 0): "-", share(999, 1000): "99 %", listed(nil): "none", listed([]string{"a", "b"}): "a, b"} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	for limits, want := range map[plan.Limits]string{
+		{Minute: 60}: "3,600 in each hour", {Minute: 60, Day: 3600}: "3,600 in each hour", {Minute: 60, Day: 3599}: "3,599 in each day", {}: "",
+	} {
 		if got := limitOf(limits, time.Hour); got != want {
 			t.Errorf("the limit of %v is %q, want %q", limits, got, want)
 		}

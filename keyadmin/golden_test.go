@@ -169,6 +169,7 @@ func TestSession(t *testing.T) {
 		s.ok("usage", "show", "acme", "--test", "--by", "hour", "--plot")
 		s.ok("usage", "show", "acme", "--by", "minute", "--since", "60d")
 		s.keyadmin("usage", "show", "acme", "--by", "minute", "--since", "60d", "--until", "40d")
+		s.ok("usage", "show", "acme", "--by", "minute", "--test")
 		s.ok("usage", "top")
 		s.ok("usage", "deprecated")
 		s.ok("usage", "explain", "acme")

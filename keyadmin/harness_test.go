@@ -42,6 +42,7 @@ type shell struct {
 	now      time.Time
 	random   io.Reader
 	ended    bool   // Sleep reports an interrupt
+	broken   bool   // standard output cannot be written
 	onSleep  func() // what happens elsewhere while a command waits
 	onClock  func() // what happens elsewhere when a command looks at the clock; may be nil
 	record   strings.Builder
@@ -90,7 +91,7 @@ func (s *shell) run(args []string) result {
 	seed := sha256.Sum256(fmt.Append(nil, line, s.called[line]))
 	s.called[line]++
 	code := run(args, s.env, stdio{
-		In: strings.NewReader(s.stdin), Out: &stdout, Err: &stderr,
+		In: strings.NewReader(s.stdin), Out: operate.Either[io.Writer](s.broken, brokenWriter{}, &stdout), Err: &stderr,
 		InTerminal: s.terminal, OutTerminal: s.terminal, ErrTerminal: s.terminal, Size: func() (width, height int) { return s.width, s.height }, Program: s.program,
 		Secret: func() ([]byte, error) { return []byte(s.stdin), nil },
 		Clock: func() time.Time {

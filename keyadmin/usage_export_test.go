@@ -1,10 +1,12 @@
 package main
 
 import (
+	"database/sql"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -75,7 +77,8 @@ func TestUsageExportTo(t *testing.T) {
 		w.WriteHeader(status)
 	}))
 	t.Cleanup(meter.Close)
-	token := filepath.Join(t.TempDir(), "token")
+	s.dir = t.TempDir()
+	token := filepath.Join(s.dir, "token")
 	must.Do(t, os.WriteFile(token, []byte("secret\n"), 0o600))
 	export := func(code exitCode, says string, more ...string) {
 		t.Helper()
@@ -87,9 +90,47 @@ func TestUsageExportTo(t *testing.T) {
 	use("globex", 3, 7)
 	status = http.StatusForbidden
 	export(exitFailed, "403 Forbidden: \n"+meter.URL+" has got every hour before 2026-03-01T11:00:00Z. Repeat the command to continue")
-	status = http.StatusOK
-	export(exitDone, "Sent 1 event: 7 requests")
+	status = http.StatusServiceUnavailable
+	s.onSleep = func() { status = http.StatusOK }
+	export(exitDone, "503 Service Unavailable: : next try in 1 s\nSent 1 event: 7 requests with live keys, 7 charged, 14 units.")
 	s.want(exitDone, "No hour since 2026-03-01T11:00:00Z is closed.", "usage", "export", "--format", "csv", "--since", "1h")
 	const noon = "2026-03-01T12:00:00Z"
 	s.want(exitDone, "0 events of "+noon+" to "+noon, "usage", "export", "--format", "csv", "--since", noon)
+	s.golden("export-to")
+}
+
+// Whatever table is away, a list says so or is the same, and a list that cannot be written is a failure.
+func TestListsWithoutATable(t *testing.T) {
+	t.Parallel()
+	s := newMigrated(t, testkit.SQLite(t))
+	useHours(s)
+	s.keyadmin("key", "create", "acme") // the gateway does not confirm it
+	key := keyID(s, "acme")
+	s.keyadmin("ban", "add", key, "--for", "7d", "--reason", "scraping", "-y")
+	s.ok("operator", "create", "terraform", "--role", "admin")
+	db, all := s.registry, map[string]string{}
+	s.registry = nil
+	for _, list := range []string{
+		"usage show acme", "usage show acme --by hour --plot", "usage show acme --by minute", "usage top", "usage export --format csv", "ban list",
+		"ban list -o json", "tenant list", "key show " + key, "plan list", "gateway list", "operator list", "audit", "export",
+	} {
+		all[list] = s.run(strings.Fields(list)).stdout
+		s.broken = true
+		if r := s.run(strings.Fields(list)); r.code == exitDone && all[list] != "" {
+			t.Errorf("keyadmin %s into a broken pipe: exit 0", list)
+		}
+		s.broken = false
+	}
+	for _, table := range []string{"plans", "tenants", "tenant_keys", "bans", "gateways", "usage_hours", "usage_minutes", "usage_gaps", "usage_ledger"} {
+		must.Get[sql.Result](t)(db.Exec("ALTER TABLE " + table + " RENAME TO away"))
+		for list, want := range all {
+			if !strings.HasPrefix(list, "usage") && !strings.HasPrefix(list, "ban") {
+				continue
+			}
+			if r := s.run(strings.Fields(list)); r.code == exitDone && r.stdout != want {
+				t.Errorf("without %s, keyadmin %s:\n%s\nwant\n%s", table, list, r.stdout, want)
+			}
+		}
+		must.Get[sql.Result](t)(db.Exec("ALTER TABLE away RENAME TO " + table))
+	}
 }
