@@ -51,6 +51,9 @@ type Config struct {
 	// UpstreamConnsMax is how many requests one upstream gets at a time. Default: 512.
 	UpstreamConnsMax int `kong:"-"`
 
+	// UpstreamDialTimeout is how long a new connection to an upstream may take, with the handshake of TLS. Default: 1 s.
+	UpstreamDialTimeout time.Duration `kong:"-"`
+
 	// UpstreamIdleTimeout is how long an unused connection to an upstream is kept. Default: 30 s.
 	//
 	// Danger: if the upstream closes unused connections earlier, a POST can be sent on a connection that is just being closed.
@@ -71,6 +74,7 @@ type Config struct {
 func (c *Config) setDefaults() {
 	c.KeyPrefix = cmp.Or(c.KeyPrefix, apikey.DefaultPrefix)
 	c.UpstreamConnsMax = cmp.Or(c.UpstreamConnsMax, upstreamConnsMax)
+	c.UpstreamDialTimeout = cmp.Or(c.UpstreamDialTimeout, time.Second)
 	c.UpstreamIdleTimeout = cmp.Or(c.UpstreamIdleTimeout, 30*time.Second)
 	c.ResponseBytesMax = cmp.Or(c.ResponseBytesMax, math.MaxInt)
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, 5*time.Second)

@@ -20,7 +20,9 @@ import (
 func New(cfg Config, deps Deps) (*Edge, error) {
 	cfg.setDefaults()
 	upstreams, err := upstream.NewPools(upstream.Config{
-		URLs: cfg.Upstreams, Host: cfg.upstreamHost(), TLS: cfg.UpstreamTLS, Timeout: cfg.UpstreamTimeout, IdleTimeout: cfg.UpstreamIdleTimeout, ConnsMax: cfg.UpstreamConnsMax, TenantConnsMax: cfg.TenantConnsMax,
+		URLs: cfg.Upstreams, Host: cfg.upstreamHost(), TLS: cfg.UpstreamTLS,
+		Timeout: cfg.UpstreamTimeout, DialTimeout: cfg.UpstreamDialTimeout, IdleTimeout: cfg.UpstreamIdleTimeout,
+		ConnsMax: cfg.UpstreamConnsMax, TenantConnsMax: cfg.TenantConnsMax,
 		HeaderBytesMax: upstreamHeaderBytesMax, BodyBytesMax: cfg.ResponseBytesMax, Log: deps.Log,
 		Check: upstream.Check{Path: cfg.UpstreamHealthPath, Timeout: upstreamHealthTimeout, Secret: string(cfg.UpstreamSecret)},
 	})

@@ -16,7 +16,6 @@ import (
 
 	"petgate/gateway/edge"
 	"petgate/gateway/http1"
-	"petgate/gateway/upstream"
 	"petgate/shared/api/code"
 	"petgate/shared/testkit/must"
 )
@@ -262,8 +261,6 @@ func clip(s string) string {
 
 // patience is how long a test waits for what must come, and moment for what must not.
 const patience, moment = time.Minute, 20 * time.Millisecond
-
-func init() { upstream.DialWithin = patience }
 
 // FuzzServe gives the whole serve path bytes that a client might send, cut in two at any point.
 func FuzzServe(f *testing.F) {

@@ -26,9 +26,6 @@ const (
 	logEvery        = 3 * time.Second
 )
 
-// DialWithin is how long a connection may take, with the handshake of TLS. A variable, because tests have to pass on a busy machine.
-var DialWithin = time.Second
-
 // host is one instance of the service, with its connections.
 type host struct {
 	network, address string
@@ -126,7 +123,7 @@ func (h *host) acquire(now, deadline time.Time) (*conn, error) {
 
 // dial returns a new connection. With TLS, it has checked the instance's certificate.
 func (h *host) dial(ctx context.Context, deadline time.Time) (*conn, error) {
-	within := time.Now().Add(DialWithin)
+	within := time.Now().Add(h.pool.cfg.DialTimeout)
 	if deadline.Before(within) {
 		within = deadline
 	}

@@ -22,8 +22,6 @@ import (
 // patience is how long a test waits for something that must happen, and the time that an exchange may take.
 const patience = time.Minute
 
-func init() { DialWithin = patience }
-
 const (
 	ok        = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]"
 	closing   = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n[]"
@@ -127,7 +125,7 @@ func (s *instance) seen() (dials, requests int) {
 
 func newPool(t *testing.T, log io.Writer, change func(*Config), instances ...*instance) *Pool {
 	cfg := Config{
-		Timeout: patience, IdleTimeout: time.Minute, ConnsMax: 4, TenantConnsMax: 2, HeaderBytesMax: 4096, BodyBytesMax: 4096,
+		Timeout: patience, DialTimeout: patience, IdleTimeout: time.Minute, ConnsMax: 4, TenantConnsMax: 2, HeaderBytesMax: 4096, BodyBytesMax: 4096,
 		Log: slog.New(slog.NewJSONHandler(log, nil)),
 	}
 	for _, s := range instances {
