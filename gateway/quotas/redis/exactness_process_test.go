@@ -60,7 +60,7 @@ paths:
 
 func newRig(t *testing.T, limits []plan.Limits) *rig {
 	t.Helper()
-	r := &rig{tape: newTape(t, testkit.StartRedis(t).Addr, quota.Product)}
+	r := &rig{tape: newTape(t, testkit.StartRedis(t).Addr, quota.Product, new(atomic.Int64))}
 	upstream := func(units int64) string {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			r.seen.Add(units)

@@ -21,7 +21,7 @@ import (
 
 // tape stands between gateways and Redis and writes down every quota decision.
 type tape struct {
-	lose atomic.Int64 // how many answers to script calls are still to be lost: their connections are closed instead
+	lose *atomic.Int64 // how many answers to script calls are still to be lost: their connections are closed instead
 
 	addr   string
 	target string
@@ -40,14 +40,14 @@ type taped struct {
 	own     *taped // of the key, granted together with this one; nil: none
 }
 
-// newTape returns a tape of all decisions that the Redis at target (host:port) makes by this rule. It ends with the test.
-func newTape(t testing.TB, target string, rule quota.Rule) *tape {
+// newTape returns a tape of all decisions that the Redis at target (host:port) makes by this rule. It ends with the test. Tapes may share lose.
+func newTape(t testing.TB, target string, rule quota.Rule, lose *atomic.Int64) *tape {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &tape{addr: ln.Addr().String(), target: target, name: newScript(nil, "", rule, takeScript).name}
+	p := &tape{lose: lose, addr: ln.Addr().String(), target: target, name: newScript(nil, "", rule, takeScript).name}
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var conns []net.Conn

@@ -26,7 +26,7 @@ func TestExactness(t *testing.T) {
 		requests, lasting = 50_000, 10*time.Second
 	}
 	server := testkit.StartRedis(t)
-	tape := newTape(t, server.Addr, rule)
+	tape := newTape(t, server.Addr, rule, new(atomic.Int64))
 	var tried, admitted atomic.Int64
 	var used [tenants]atomic.Int64
 	var all sync.WaitGroup

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,50 +104,39 @@ func TestSilenceIsNotAskedAgain(t *testing.T) {
 // its tenant's are charged together.
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
-	f := func(name string, start func(t *testing.T) (urls string, proxies []*tape)) {
+	f := func(name string, start func(t *testing.T, lose *atomic.Int64) (urls string)) {
 		t.Run(name, func(t *testing.T) {
-			urls, proxies := start(t)
-			r := open(t, Config{URL: urls})
-			lose := func(n int64) (lost func() int64) { // the next n answers of each server
-				for _, p := range proxies {
-					p.lose.Store(n)
-				}
-				return func() (lost int64) {
-					for _, p := range proxies {
-						lost += n - max(0, p.lose.Load())
-					}
-					return lost
-				}
-			}
+			lose := new(atomic.Int64)
+			r := open(t, Config{URL: start(t, lose)})
 			all := int64(0)
 			for n := range int64(60) {
 				c, limit, times := callOf(tenantNo(int(n%4)), 10, 100), int64(10), n/4+1
 				if n%2 == 1 {
 					c.Key, c.Cap, limit = id.Key{1}, plan.Limits{Minute: 7}, 7
 				}
-				lost := lose(1 + n%2)
+				lost := 1 + n%2
+				lose.Store(lost)
 				v, outcome := r.Take(c)
 				used, ofKey := v.Usages[quota.Day].Used, v.Usages[quota.KeyDay].Used
 				if outcome != Decided || v.Granted == 1 != (times <= limit) || used != min(times, limit) || c.IsCapped() && ofKey != used {
 					t.Fatalf("request %d: outcome %d, %+v, %v", n, outcome, v, r.Cause())
 				}
-				all += lost()
+				all += lost - max(0, lose.Load())
 			}
 			if all < 60 || r.IsDown() {
 				t.Errorf("%d answers lost, down: %t", all, r.IsDown())
 			}
 		})
 	}
-	f("single", func(t *testing.T) (string, []*tape) {
-		p := newTape(t, testkit.StartRedis(t).Addr, quota.Product)
-		return "redis://" + p.addr, []*tape{p}
+	f("single", func(t *testing.T, lose *atomic.Int64) string {
+		return "redis://" + newTape(t, testkit.StartRedis(t).Addr, quota.Product, lose).addr
 	})
-	f("cluster", func(t *testing.T) (string, []*tape) {
+	f("cluster", func(t *testing.T, lose *atomic.Int64) string {
 		var urls []string
 		var proxies []*tape
 		for _, url := range testkit.RedisCluster(t, 3) {
 			addr := strings.TrimPrefix(url, "redis://")
-			p := newTape(t, addr, quota.Product)
+			p := newTape(t, addr, quota.Product, lose)
 			_, port, _ := strings.Cut(p.addr, ":")
 			node := redis.NewClient(&redis.Options{Addr: addr})
 			defer node.Close()
@@ -166,6 +156,6 @@ func TestLostReplies(t *testing.T) {
 				return true
 			})
 		}
-		return strings.Join(urls, ","), proxies
+		return strings.Join(urls, ",")
 	})
 }
