@@ -223,6 +223,11 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 		defer cancel()
 		_ = e.Shutdown(ctx)
 		serving.Wait()
+		for _, name := range []string{"requests_in_flight", "connections", "body_bytes", "head_bytes"} { // given back, however the requests ended
+			if n := r.metric(t, "petgate_gateway_"+name); n != 0 {
+				t.Errorf("at the end, the gauge %s is %v", name, n)
+			}
+		}
 		r.checkLogs(t)
 	})
 	return r
