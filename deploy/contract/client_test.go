@@ -1,6 +1,7 @@
 package contract_test
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -33,15 +34,7 @@ func send(t testing.TB, base, what string, o operation, r request) answer {
 
 // text is the request as it is sent.
 func (r request) text(o operation) string {
-	if r.method == "" {
-		r.method = o.method
-	}
-	if r.target == "" {
-		r.target = o.target
-	}
-	if r.body == "" {
-		r.body = o.body
-	}
+	r.method, r.target, r.body = cmp.Or(r.method, o.method), cmp.Or(r.target, o.target), cmp.Or(r.body, o.body)
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s%s HTTP/1.1\r\nHost: pets.example\r\n", r.method, r.target, r.query)
 	if r.token != "" {

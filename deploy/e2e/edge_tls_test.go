@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"crypto/tls"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,8 +16,8 @@ func writeFile(t *testing.T, path, text string) {
 	must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
-// TestTLS renews the certificate of a running gateway. New connections get the new one, and old ones live on. /readyz, the log and the
-// metrics of the alerts say that one has expired, and nothing once a good one is there.
+// TestTLS renews the certificate of a running gateway. New connections get the new one, and old ones live on. /readyz and the
+// metric of the alerts say that one has expired, and nothing once a good one is there.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	inAMonth := time.Now().Add(30 * 24 * time.Hour)
@@ -47,9 +46,6 @@ func TestTLS(t *testing.T) {
 			return visit(client("http/1.1")).PeerCertificates[0].SerialNumber.Int64() == serial
 		})
 	}
-	if agreed := visit(client("h2", "http/1.1")).NegotiatedProtocol; agreed != "http/1.1" {
-		t.Errorf("a client that speaks h2 and http/1.1 is told %q", agreed)
-	}
 	only := client("h2")
 	if only.Connect() != nil || only.Conn.(*tls.Conn).Handshake() == nil {
 		t.Error("a client that speaks h2 alone is not refused in the handshake")
@@ -60,16 +56,12 @@ func TestTLS(t *testing.T) {
 	before := old.Conn
 	files.SaveServer(2, time.Now().Add(-time.Minute))
 	awaitSerial(2)
-	const said = "the certificate of the public port expired at "
 	testkit.Eventually(t, fleet.ReplyWithin, "it is reported", func() bool {
-		return !gateway.Ready() && strings.Contains(gateway.AdminPage(t, "/readyz"), said) && strings.Contains(gateway.Stderr.String(), said) &&
-			gateway.Metric(t, "petgate_certificate_invalid", "public") == 1
+		return !gateway.Ready() && gateway.Metric(t, "petgate_certificate_invalid", "public") == 1
 	})
 	files.SaveServer(3, inAMonth)
 	awaitSerial(3)
-	testkit.Eventually(t, fleet.ReplyWithin, "nothing is reported", func() bool {
-		return gateway.Ready() && !strings.Contains(gateway.AdminPage(t, "/readyz"), "certificate")
-	})
+	testkit.Eventually(t, fleet.ReplyWithin, "nothing is reported", gateway.Ready)
 	if visit(old); old.Conn != before {
 		t.Error("the connection from before the renewal was closed")
 	}

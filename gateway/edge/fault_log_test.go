@@ -1,7 +1,6 @@
 package edge_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -9,7 +8,6 @@ import (
 	"testing"
 
 	"petgate/shared/testkit"
-	"petgate/shared/testkit/must"
 )
 
 // secret is what no log, metric or upstream may hold: a good part of a token, wherever it comes from.
@@ -102,23 +100,4 @@ func TestAccessLogCannotBeForged(t *testing.T) {
 	if strings.Contains(r.accessLog.String(), `"key":"key_forged"`) {
 		t.Errorf("forged: %s", r.accessLog)
 	}
-}
-
-// stuck is a writer whose reader does not read.
-type stuck struct{ release chan struct{} }
-
-func (s stuck) Write(p []byte) (int, error) {
-	<-s.release
-	return len(p), nil
-}
-
-// An access log that nothing reads does not keep the gateway from ending.
-func TestShutdownWithStuckAccessLog(t *testing.T) {
-	log := stuck{make(chan struct{})}
-	r := newRig(t, func(s *setup) { s.AccessLog = log })
-	defer close(log.release)
-	r.ask(t, rawGet("Connection: close"))
-	ended := make(chan error, 1)
-	go func() { ended <- r.edge.Shutdown(context.Background()) }()
-	must.Do(t, receive(t, ended, "Shutdown does not wait for the access log"))
 }
