@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -94,6 +95,17 @@ paths:
 
 func TestLoadRefuses(t *testing.T) {
 	many := strings.Repeat("x", 65)
+	ends := []string{
+		`version is "": use OpenAPI 3.0 or 3.1`, `version is "4.0.0": use OpenAPI 3.0 or 3.1`, ": use OpenAPI 3.0 or 3.1: convert the document",
+		", and a request could mean either: remove one of the two", `"/a" within "/paths": remove one of the two`, ": describe at least one",
+		": remove it, and an upstream answers", ": the path has an empty segment, or . or ..", ": describe it as parameters", "without a name or an end",
+		": write it percent-encoded", " does not begin with a slash", ": the gateway has a page or an operation of its own at this path: move those with GATEWAY_OWN_PREFIX or --own-prefix",
+		": give each operation its own", " is reserved, longer than 200 bytes, or has characters that cannot be printed: choose another",
+		": use an instant such as 2030-12-05T00:00:00Z, in quotes", ": use 1 to 64 of a-z, 0-9, colon, dot, hyphen and underscore",
+		": use experimental or beta", ": use a path or a URL", ": a public operation needs no key, so remove one of them", ": use true or false", ": remove the operation",
+		": a public operation has no quota, so use 0 or remove it", ": use 1 to 1000", " scopes, and at most 64 are possible", " is not in the document",
+		": use a path without parameters, query and fragment", " is in another document, which is never read: copy it into this one",
+	}
 	for what, c := range map[string]struct {
 		text string
 		want []string // the problems, in any order
@@ -156,6 +168,11 @@ func TestLoadRefuses(t *testing.T) {
 		if !errors.As(err, &problems) || len(problems) != len(c.want) {
 			t.Errorf("%s: %+v, problems %q; want %q", what, got, problems, c.want)
 			continue
+		}
+		for _, p := range problems {
+			if !strings.HasPrefix(p, "the document: ") && !slices.ContainsFunc(ends, func(end string) bool { return strings.HasSuffix(p, end) }) {
+				t.Errorf("%s: the end of %q is none of those", what, p)
+			}
 		}
 		for _, want := range c.want {
 			if !strings.Contains(strings.Join(problems, "\n"), want) {
