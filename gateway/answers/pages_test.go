@@ -18,7 +18,7 @@ func TestPages(t *testing.T) {
 	f := func(line string, status int, body, encoding string, fields ...string) {
 		t.Helper()
 		got := pages.Find(request(t, line, fields...))
-		if got == nil || got.Status != status || string(got.Body) != body || field(got.Fields, "Content-Encoding") != encoding {
+		if got == nil || got.Outcome != "page" || got.Status != status || string(got.Body) != body || field(got.Fields, "Content-Encoding") != encoding {
 			t.Errorf("%s %q: got %v, want %d %q", line, fields, got, status, body)
 		}
 	}
@@ -41,7 +41,11 @@ func TestPages(t *testing.T) {
 	f("GET /", 302, "", "", "Accept: text/html,application/xml;q=0.9,*/*;q=0.8")
 	f("HEAD /", 302, "", "", "Accept: text/html")
 	for _, line := range []string{"GET /", "POST /", "GET /docs/", "GET /Docs", "GET /docs/petgate.js", "POST /docs", "OPTIONS /docs"} {
-		if got := pages.Find(request(t, line, "Accept: */*")); got != nil {
+		accept := "Accept: text/html"
+		if line == "GET /" {
+			accept = "Accept: */*"
+		}
+		if got := pages.Find(request(t, line, accept)); got != nil {
 			t.Errorf("%s: got %v", line, got)
 		}
 	}

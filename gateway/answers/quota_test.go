@@ -34,7 +34,7 @@ func TestReport(t *testing.T) {
 	}
 	f := func(want string) {
 		t.Helper()
-		if got := q.Report(); string(got.Body) != want || got.Status != 200 {
+		if got := q.Report(); string(got.Body) != want || got.Status != 200 || got.Outcome != "report" {
 			t.Errorf("got  %s\nwant %s", got.Body, want)
 		}
 	}
@@ -57,9 +57,10 @@ func TestReport(t *testing.T) {
 		quota.Month:  {Limit: 5000, Used: 60, Remaining: 4940, ResetAt: instant.Of(time.Date(2026, 6, 15, 0, 0, 0, 0, time.UTC))},
 		quota.KeyDay: {Limit: 9, Used: 9, ResetAt: at + 43_200_000, RetryAt: at + 43_200_000},
 	}
+	q.Now = at + 30_000 // the ban ends now
 	got := string(q.Report().Body)
 	if want := `"policies":[{"name":"month","limit":5000,"used":60,"remaining":4940,"window":2678400,"resetAt":"2026-06-15T00:00:00Z","nextAt":null},` +
-		`{"name":"key-day","limit":9,"used":9,"remaining":0,"window":86400,"resetAt":"2026-06-02T00:00:00Z","nextAt":"2026-06-02T00:00:01Z"}]`; !strings.Contains(got, want) {
+		`{"name":"key-day","limit":9,"used":9,"remaining":0,"window":86400,"resetAt":"2026-06-02T00:00:00Z","nextAt":"2026-06-02T00:00:31Z"}]`; !strings.Contains(got, want) || !strings.Contains(got, `"ban":null`) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -76,7 +77,7 @@ func TestPolls(t *testing.T) {
 		for range 100 {
 			if state, allowed := p.Take(id.Key{1}, at); allowed {
 				n++
-			} else if state.Remaining != 0 || state.RetryAt <= at || state.RetryAt > at+1000 || state.ResetAt.Sub(state.RetryAt) != 9*time.Second {
+			} else if state.Limit != 10 || state.Used != 10 || state.Remaining != 0 || state.RetryAt <= at || state.RetryAt > at+1000 || state.ResetAt.Sub(state.RetryAt) != 9*time.Second {
 				t.Errorf("%v later: %+v", c.after, state)
 			}
 		}

@@ -3,6 +3,7 @@ package answers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -32,11 +33,11 @@ func (f fakeStatements) Statement(ctx context.Context, t id.Tenant, since instan
 	return f(ctx, asked{t, since, period, isTest, rowsMax})
 }
 
-// twoRows is a statement whose second row is of a day that is not complete.
+// twoRows is a statement whose second row is of a day that is not complete. The first one's is complete just then.
 func twoRows(context.Context, asked) (keystore.Statement, error) {
 	today := instant.Of(now).Truncate(day)
 	return keystore.Statement{CompleteThrough: instant.Of(now) - 2001, Rows: []keystore.StatementRow{
-		{Start: today.Add(-day), Key: id.Key{7}, Operation: "listPets", Outcome: "ok", Requests: 12, Charged: 11, Units: 55},
+		{Start: (instant.Of(now) - 2001).Add(-day), Key: id.Key{7}, Operation: "listPets", Outcome: "ok", Requests: 12, Charged: 11, Units: 55},
 		{Start: today, Key: id.Key{7}, Outcome: "key_banned", Requests: 3},
 	}}, nil
 }
@@ -57,10 +58,10 @@ func TestStatement(t *testing.T) {
 	const asJSON, asCSV = "application/json", "text/csv; charset=utf-8; header=present"
 	text := map[string]string{
 		asJSON: `{"by":"day","since":"2026-05-25T00:00:00Z","completeThrough":"2026-06-01T11:59:57Z","rows":[` +
-			`{"start":"2026-05-31T00:00:00Z","key":"key_0w00000000000000","operation":"listPets","outcome":"ok","requests":12,"charged":11,"units":55},` +
+			`{"start":"2026-05-31T11:59:57Z","key":"key_0w00000000000000","operation":"listPets","outcome":"ok","requests":12,"charged":11,"units":55},` +
 			`{"start":"2026-06-01T00:00:00Z","key":"key_0w00000000000000","operation":"","outcome":"key_banned","requests":3,"charged":0,"units":0}]}`,
 		asCSV: "start,key,operation,outcome,requests,charged,complete,units\r\n" +
-			"2026-05-31T00:00:00Z,key_0w00000000000000,listPets,ok,12,11,true,55\r\n" +
+			"2026-05-31T11:59:57Z,key_0w00000000000000,listPets,ok,12,11,true,55\r\n" +
 			"2026-06-01T00:00:00Z,key_0w00000000000000,,key_banned,3,0,false,0\r\n",
 	}
 	for accept, want := range map[string]string{
@@ -68,7 +69,7 @@ func TestStatement(t *testing.T) {
 		"application/json;q=0.05, text/csv;q=0.1": asCSV, "application/json, text/csv;q=0.1": asJSON,
 		"text/csv;q=0.7, application/json;q=0.75": asJSON,
 	} {
-		got, problem := newUsage(twoRows).ask(t, 1, "", "Accept: "+accept)
+		got, problem := newUsage(twoRows).ask(t, 1, "", "Other: text/csv", "Accept: "+accept)
 		if problem.Kind != 0 || string(got.Body) != text[want] || field(got.Fields, "Content-Type") != want || field(got.Fields, "Vary") != "Accept" {
 			t.Errorf("%q: %v, %v", accept, got, problem)
 		}
@@ -84,27 +85,32 @@ func TestStatementParameters(t *testing.T) {
 	})
 	for query, want := range map[string][2]time.Duration{
 		"": {7 * day, day}, "?": {7 * day, day}, "?other=1&page=2": {7 * day, day}, "?by=hour": {7 * day, hour}, "?by=day&since=1h": {hour, day},
-		"?since=36h&by=hour": {36 * hour, hour}, "?by=hour&since=840h": {35 * day, hour}, "?since=%34%30%30d": {400 * day, day},
+		"?since=36h&by=hour": {36 * hour, hour}, "?since=0036h": {36 * hour, day}, "?by=hour&since=840h": {35 * day, hour}, "?since=%34%30%30d": {400 * day, day},
 	} {
 		got = nil
 		a, problem := u.ask(t, 1, query)
-		want := asked{id.Tenant{1}, instant.Of(now.Add(-want[0])), want[1], false, 10_001}
-		if problem.Kind != 0 || !strings.HasSuffix(string(a.Body), `"rows":[]}`) || !slices.Equal(got, []asked{want}) {
-			t.Errorf("%s: %v %v; asked for %v, want %v", query, a, problem, got, want)
+		wanted := asked{id.Tenant{1}, instant.Of(now.Add(-want[0])), want[1], false, 10_001}
+		body := fmt.Sprintf(`{"by":"%s","since":"%s","completeThrough":"1970-01-01T00:00:00Z","rows":[]}`,
+			map[time.Duration]string{hour: "hour", day: "day"}[want[1]], wanted.since.Truncate(want[1]))
+		if problem.Kind != 0 || string(a.Body) != body || !slices.Equal(got, []asked{wanted}) {
+			t.Errorf("%s: %s %v; asked for %v, want %v", query, a.Body, problem, got, wanted)
 		}
 	}
-	for query, want := range map[string][2]string{
-		"?by=week": {"by", "must be hour or day"}, "?by": {"by", "must be hour or day"}, "?by=day&by=day": {"by", "once"},
-		"?since=": {"since", "7d"}, "?since=h": {"since", "7d"}, "?since=7w": {"since", "7d"}, "?since=-1d": {"since", "7d"}, "?since=1.5d": {"since", "7d"},
-		"?since=0h": {"since", "from 1h"}, "?since=401d": {"since", "to 400d"}, "?since=99999999999999999999d": {"since", "to 400d"},
-		"?since=7d&since=7d": {"since", "once"},
-		"?by=hour;since=1d":  {"", "semicolon"},
-		"?since=36d&by=hour": {"since", "at most 35d by hour: send a shorter one, or by=day"},
+	const by, since = `the parameter "by" must be hour or day, once`,
+		`the parameter "since" must be a number of hours or days, from 1h to 400d, such as 36h or 7d, once`
+	for want, queries := range map[Problem][]string{
+		{InvalidParameter, by, "by"}: {"?by=week", "?by", "?by=day&by=day"},
+		{InvalidParameter, since, "since"}: {"?since=", "?since=h", "?since=7w", "?since=-1d", "?since=1.5d", "?since=0h", "?since=401d",
+			"?since=00036h", "?since=99999999999999999999d", "?since=7d&since=7d"},
+		{InvalidParameter, "the query has a semicolon, which separates parameters for some programs: write %3B", ""}: {"?by=hour;since=1d"},
+		{InvalidParameter, `the parameter "since" must be at most 35d by hour: send a shorter one, or by=day`, "since"}: {
+			"?since=36d&by=hour", "?since=841h&by=hour"},
 	} {
-		got = nil
-		_, problem := u.ask(t, 1, query)
-		if problem.Kind != InvalidParameter || !strings.Contains(problem.Message, want[1]) || problem.Parameter != want[0] || got != nil {
-			t.Errorf("%s: %v; asked for %v", query, problem, got)
+		for _, query := range queries {
+			got = nil
+			if _, problem := u.ask(t, 1, query); problem != want || got != nil {
+				t.Errorf("%s: %v; asked for %v", query, problem, got)
+			}
 		}
 	}
 }
@@ -120,8 +126,7 @@ func TestStatementIsBounded(t *testing.T) {
 		t.Errorf("%v, %v", problem, got)
 	}
 	rows++
-	_, problem := u.ask(t, 1, "")
-	if problem.Kind != InvalidParameter || problem.Parameter != "since" || !strings.Contains(problem.Message, "more than 10,000 rows: send a shorter one, or by=day") {
+	if _, problem := u.ask(t, 1, ""); problem != (Problem{InvalidParameter, tooManyRows, "since"}) {
 		t.Errorf("%v", problem)
 	}
 }
@@ -143,7 +148,8 @@ func TestStatementHangs(t *testing.T) {
 				problems <- problem
 			}()
 			synctest.Wait()
-			if _, problem := u.ask(t, tenant, ""); problem.Kind != Overloaded || !strings.Contains(problem.Message, "your account") {
+			const busy = "another request for the usage of your account is being answered: try again"
+			if _, problem := u.ask(t, tenant, ""); problem != (Problem{Overloaded, busy, ""}) {
 				t.Errorf("a second one of the tenant: %v", problem)
 			}
 		}

@@ -99,11 +99,9 @@ func get(t *testing.T, url, token string) (*http.Response, string) {
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	response, err := http.DefaultClient.Do(request)
-	must.Do(t, err)
+	response := must.Get[*http.Response](t)(http.DefaultClient.Do(request))
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	must.Do(t, err)
+	body := must.Get[[]byte](t)(io.ReadAll(response.Body))
 	return response, string(body)
 }
 
@@ -140,8 +138,7 @@ func behindProxy(t *testing.T) (direct *database.DB, throughProxy string, proxy 
 	t.Helper()
 	at := testkit.Postgres(t)
 	direct = testkit.Open(t, at, keystore.Migrations)
-	u, err := url.Parse(at)
-	must.Do(t, err)
+	u := must.Get[*url.URL](t)(url.Parse(at))
 	proxy = testkit.NewProxy(t, u.Host)
 	u.Host = proxy.Addr
 	return direct, u.String(), proxy
@@ -407,8 +404,7 @@ func TestDisplacedGatewayEnds(t *testing.T) {
 		store := keystore.New(testkit.Open(t, url, keystore.Migrations), nil, nil, "test")
 		first := start(t, url, nil)
 		first.awaitReady(t)
-		_, err := store.Register(t.Context(), keystore.Registration{ID: "gw-test", Incarnation: "another"}, nil)
-		must.Do(t, err)
+		must.Get[int64](t)(store.Register(t.Context(), keystore.Registration{ID: "gw-test", Incarnation: "another"}, nil))
 		if err := first.awaitEnd(t); !errors.Is(err, keystore.ErrDisplaced) {
 			t.Errorf("Run() = %v", err)
 		}

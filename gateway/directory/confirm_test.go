@@ -18,8 +18,7 @@ func TestChangesAreInTheSnapshotFirst(t *testing.T) {
 	store := openStore(t, testkit.SQLite(t))
 	_, key, hash := fixture(t, store)
 	path := snapshotPath(t)
-	d, err := Open(t.Context(), store, Config{GatewayID: "gw-1", Snapshot: path})
-	must.Do(t, err)
+	d := must.Get[*Directory](t)(Open(t.Context(), store, Config{GatewayID: "gw-1", Snapshot: path}))
 	defer d.snapshot.Close()
 	read := func() Entry {
 		t.Helper()

@@ -153,9 +153,7 @@ func TestSignsOff(t *testing.T) {
 		for _, at := range []instant.Millis{hour - 1, hour, hour} {
 			d.Count(Usage{Tenant: tenant.ID, Key: key.ID, Operation: "listPets", Outcome: "ok", Charged: true, Metered: true, At: at})
 		}
-		if err := d.stop(); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, d.stop())
 		gateways, err := store.Gateways(t.Context())
 		if err != nil || len(gateways) != 0 {
 			t.Errorf("after a clean exit: %+v", gateways)
@@ -281,9 +279,7 @@ func TestManyBansAreWrittenSlowly(t *testing.T) {
 	var writing sync.WaitGroup
 	writing.Go(func() { d.writeBans(ctx) })
 	written := func() int {
-		bans, err := store.FindBans(t.Context(), id.Tenant{}, "", 99)
-		must.Do(t, err)
-		return len(bans)
+		return len(must.Get[[]keystore.NamedBan](t)(store.FindBans(t.Context(), id.Tenant{}, "", 99)))
 	}
 	eventually(t, "all are written", func() bool { return written() == keys })
 	if took := time.Since(began); took < 2500*time.Millisecond {

@@ -180,9 +180,7 @@ func TestLateSignOff(t *testing.T) {
 	if _, err := os.Stat(path); err != nil {
 		t.Error(err)
 	}
-	if err := d.stop(); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, d.stop())
 	if gateways := registered(t, store); len(gateways) != 0 {
 		t.Errorf("after the sign-off: gateways %+v", gateways)
 	}

@@ -65,13 +65,14 @@ func TestRefusalsSurviveARewind(t *testing.T) {
 			if !refusedBy(d) {
 				t.Fatal("what the database has lost is let through")
 			}
-			refusals, err := store.LostRefusals(t.Context())
-			must.Do(t, err)
-			lost = len(refusals)
+			lost = len(must.Get[[]keystore.LostRefusal](t)(store.LostRefusals(t.Context())))
 		}
 		eventually(t, "the ban is in the database again", func() bool {
 			bans, err := store.FindBans(t.Context(), id.Tenant{}, "", 99)
-			return err == nil && len(bans) == 1
+			return err == nil && len(bans) == 1 && bans[0].Ban == keystore.Ban{
+				Key: banned.ID, Tenant: tenant.ID, Until: until, Notice: "unpaid", Reason: "imposed again: the database had lost it",
+				By: "gw-1", ImposedAt: bans[0].ImposedAt,
+			}
 		})
 		confirm(t, store)(store.LastEvent(t.Context()))
 		if log := d.log.String(); strings.Count(log, "level=ERROR") != 4 || !strings.Contains(log, revoked.ID.String()) ||
@@ -156,22 +157,17 @@ func TestRestoreAheadOfTheGateway(t *testing.T) {
 		file, err := os.Create(filepath.Join(t.TempDir(), "backup"))
 		must.Do(t, err)
 		defer file.Close()
-		if _, err := store.WriteBackup(ctx, file, nil); err != nil {
-			t.Fatal(err)
-		}
-		backup, err := keystore.ReadBackup(file, nil)
-		must.Do(t, err)
+		must.Get[keystore.BackupHeader](t)(store.WriteBackup(ctx, file, nil))
+		backup := must.Get[keystore.Backup](t)(keystore.ReadBackup(file, nil))
 		// The event of this change is one that the gateway has not reached.
 		execute(t, db, "UPDATE tenants SET plan = 'pro'")
 		synced(t, d)
 		if e, _ := d.Lookup(hash); e.Plan != "pro" {
 			t.Fatalf("the plan before the restore is %q", e.Plan)
 		}
-		restore, err := store.PrepareRestore(ctx, backup)
-		must.Do(t, err)
+		restore := must.Get[*keystore.Restore](t)(store.PrepareRestore(ctx, backup))
 		defer restore.Close()
-		change, err := restore.Commit(ctx, false, false)
-		must.Do(t, err)
+		change := must.Get[keystore.Change](t)(restore.Commit(ctx, false, false))
 		synced(t, d)
 		if e, _ := d.Lookup(hash); e.Plan != "free" || e.Suspended || !applied(t, store, change) {
 			t.Errorf("after the restore: plan %q, suspended %t, confirmed %t", e.Plan, e.Suspended, applied(t, store, change))

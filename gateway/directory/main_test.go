@@ -78,9 +78,7 @@ func opened(t testing.TB, store *keystore.Store, cfg Config) *Directory {
 	if cfg.GatewayID == "" {
 		cfg.GatewayID = "gw-1"
 	}
-	d, err := Open(t.Context(), store, cfg)
-	must.Do(t, err)
-	return d
+	return must.Get[*Directory](t)(Open(t.Context(), store, cfg))
 }
 
 // synced brings a directory up to date.
@@ -121,9 +119,7 @@ func execute(t testing.TB, db *database.DB, statement string, args ...any) {
 // registered returns the gateways that are registered.
 func registered(t testing.TB, store *keystore.Store) []keystore.Gateway {
 	t.Helper()
-	gateways, err := store.Gateways(context.Background())
-	must.Do(t, err)
-	return gateways
+	return must.Get[[]keystore.Gateway](t)(store.Gateways(context.Background()))
 }
 
 // fixture makes one tenant with one key.

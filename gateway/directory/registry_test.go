@@ -134,9 +134,7 @@ func TestRequestsAreLeft(t *testing.T) {
 	if cutOff.SignOff("others") {
 		t.Error("it has signed off without a database")
 	}
-	if err := staying.TakeUnreported(t.Context(), func([]string) error { return nil }); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, staying.TakeUnreported(t.Context(), func([]string) error { return nil }))
 	eventually(t, "it is taken", func() bool { return len(staying.Unreported()) == 0 })
 }
 
@@ -144,16 +142,12 @@ func TestClockSkewIsReported(t *testing.T) {
 	t.Parallel()
 	now, slow := time.Now(), &Directory{cfg: Config{Log: slog.New(slog.DiscardHandler)}}
 	slow.measureSkew(now, now.Add(4*time.Second), instant.Of(now)) // the database read its clock at some time in between
-	if err := slow.Skewed(); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, slow.Skewed())
 	eachStore(t, func(t *testing.T, _ *database.DB, store *keystore.Store) {
 		well := start(t, store, Config{})
 		ahead := start(t, store, Config{GatewayID: "gw-2", Clock: func() time.Time { return time.Now().Add(5 * time.Second) }})
 		behind := start(t, store, Config{GatewayID: "gw-3", Clock: func() time.Time { return time.Now().Add(-5 * time.Second) }})
-		if err := well.Skewed(); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, well.Skewed())
 		for d, want := range map[*running]string{ahead: "5s ahead of", behind: "5s behind"} {
 			// If this machine stops during a heartbeat, the measured skew is smaller. Each heartbeat measures anew.
 			eventually(t, "the report says "+want, func() bool {

@@ -45,8 +45,7 @@ func TestUsageOutlivesItsProcess(t *testing.T) {
 			end(first)
 			through = first.usage.collectedAt.Add(-first.usage.settles)
 			first.snapshot.Close()
-			kept, err := os.ReadFile(path + ".usage")
-			must.Do(t, err)
+			kept := must.Get[[]byte](t)(os.ReadFile(path + ".usage"))
 			for try := range 2 { // the second: the process that has stored it was killed before the file was gone
 				next := opened(t, store, Config{Snapshot: path})
 				minutes, err := store.Minutes(t.Context(), tenant.ID, 0)
@@ -100,9 +99,7 @@ func TestUsageOutlivesItsProcess(t *testing.T) {
 		f("stopped and forgotten", func(d *Directory) {
 			d.fault.Store(&gone)
 			d.SignOff("")
-			if _, err := store.ForgetGateway(t.Context(), "gw-1"); err != nil {
-				t.Fatal(err)
-			}
+			must.Get[keystore.Change](t)(store.ForgetGateway(t.Context(), "gw-1"))
 		}, "")
 		f("killed", func(d *Directory) {
 			must.Do(t, d.keepUsage(false))
@@ -138,7 +135,15 @@ func TestUsageFileFollowsTheBatches(t *testing.T) {
 		if err == nil || rowsOf(t, store, tenant) != usageRowsMax {
 			t.Fatalf("%v; stored %d", err, rowsOf(t, store, tenant))
 		}
+		must.Do(t, first.keepUsage(true))
+		kept := must.Get[[]byte](t)(os.ReadFile(path + ".usage"))
 		first.snapshot.Close()
+		losing := opened(t, store, Config{Snapshot: path}) // it cannot store the rest, for no outage
+		if gaps, err := store.UsageGaps(t.Context(), 0); err != nil || len(gaps) != 1 || len(losing.usage.file.left) != 0 {
+			t.Errorf("the lost usage is no gap: %+v, %v", gaps, err)
+		}
+		losing.snapshot.Close()
+		must.Do(t, os.WriteFile(path+".usage", kept, 0o600))
 		execute(t, db, allow)
 		next := opened(t, store, Config{Snapshot: path})
 		rows, err := store.Usage(t.Context(), tenant.ID, 0)
@@ -166,9 +171,7 @@ func TestUsageOfAnEarlierProcessDisplacesNone(t *testing.T) {
 	if err := second.Ready(); err != nil {
 		t.Errorf("the second one: %v", err)
 	}
-	if err := second.stop(); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, second.stop())
 	opened(t, store, Config{Snapshot: path}).SignOff("")
 	if stored := rowsOf(t, store, tenant); stored != 1 {
 		t.Errorf("%d requests are stored, want 1", stored)

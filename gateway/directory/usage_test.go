@@ -55,9 +55,7 @@ func TestUsageThrough(t *testing.T) {
 			}
 		}
 		before := published()
-		if _, err := store.ForgetGateway(t.Context(), "gw-1"); err != nil {
-			t.Fatal(err)
-		}
+		must.Get[keystore.Change](t)(store.ForgetGateway(t.Context(), "gw-1"))
 		flush(3*time.Second, keystore.ErrNotFound)
 		flush(3*time.Second, keystore.ErrNotFound)
 		if err := d.sync(t.Context()); err == nil {
@@ -117,9 +115,7 @@ func TestDroppedUsageIsAGap(t *testing.T) {
 		d.Count(request)
 		must.Do(t, d.drainUsage(t.Context(), false))
 		d.usage.through.Store(through)
-		if _, err := store.Register(t.Context(), d.current(), nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Get[int64](t)(store.Register(t.Context(), d.current(), nil))
 		gaps("after it has registered again", keystore.GapDropped)
 		must.Do(t, store.SignOffWithGap(t.Context(), d.current()))
 		gaps("after its end", keystore.GapDropped, keystore.GapUnwritten)
@@ -131,9 +127,7 @@ func TestDroppedUsageIsAGap(t *testing.T) {
 
 func rowsOf(t *testing.T, store *keystore.Store, tenant keystore.Tenant) (requests int64) {
 	t.Helper()
-	rows, err := store.Usage(t.Context(), tenant.ID, 0)
-	must.Do(t, err)
-	for _, r := range rows {
+	for _, r := range must.Get[[]keystore.UsageRow](t)(store.Usage(t.Context(), tenant.ID, 0)) {
 		requests += r.Requests
 	}
 	return requests

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"petgate/shared/testkit/must"
@@ -14,9 +15,10 @@ import (
 func TestProcessesOfAnotherBootMayRun(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lock")
-	must.Do(t, os.WriteFile(path, []byte("elsewhere@another-boot\nhere@"+bootID()+"\n"), 0o600))
+	text := strings.Repeat("old@"+bootID()+"\n", processesMax) + "elsewhere@another-boot\nhere@" + bootID() + "\n"
+	must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	p, err := openProcesses(path, "this")
-	if err != nil || !slices.Equal(p.ended, []string{"here"}) {
+	if err != nil || !slices.Equal(p.ended, append(slices.Repeat([]string{"old"}, processesMax-3), "here")) {
 		t.Errorf("known to have ended: %v, %v", p.ended, err)
 	}
 	if _, err := openProcesses(path, "second"); !errors.Is(err, errLocked) {
@@ -24,7 +26,7 @@ func TestProcessesOfAnotherBootMayRun(t *testing.T) {
 	}
 	p.close()
 	again, err := openProcesses(path, "third")
-	if err != nil || !slices.Equal(again.ended, []string{"here", "this"}) {
+	if err != nil || !slices.Equal(again.ended, append(slices.Repeat([]string{"old"}, processesMax-4), "here", "this")) {
 		t.Errorf("known to have ended: %v, %v", again.ended, err)
 	}
 	again.close()
