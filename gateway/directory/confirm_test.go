@@ -23,9 +23,7 @@ func TestChangesAreInTheSnapshotFirst(t *testing.T) {
 	read := func() Entry {
 		t.Helper()
 		s := newState(&d.versions, d.cfg.Environment)
-		if _, err := d.snapshot.Read(s.rows(s.setBan)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get[any](t)(d.snapshot.Read(s.rows(s.setBan)))
 		ref, ok := s.findHash(&hash)
 		if !ok {
 			t.Fatal("the snapshot lacks the key")

@@ -23,8 +23,7 @@ func TestActivity(t *testing.T) {
 	now := time.Now()
 	count(acme.ID, "ok", 5)
 	d.usage.collect(time.Now(), 0) // nobody watches: these are not counted
-	first := d.Activity(now, 10)
-	if first.Requests != 0 || first.Active != 0 {
+	if first := d.Activity(now, 10); first.Requests != 0 || first.Active != 0 {
 		t.Errorf("at first: %+v", first)
 	}
 	count(acme.ID, "ok", 1)
@@ -70,7 +69,7 @@ func TestActivity(t *testing.T) {
 
 	d.usage.live.forget(now.Add(2*rankedOver + WatchedFor))
 	same("within the time of a pause", d.Activity(now.Add(2*rankedOver), 10))
-	d.usage.live.forget(now.Add(2*rankedOver + WatchedFor + time.Millisecond))
+	d.usage.collect(now.Add(2*rankedOver+WatchedFor+time.Millisecond), 0)
 	if d.usage.live.tenants != nil {
 		t.Error("the counts are kept although nobody watches")
 	}

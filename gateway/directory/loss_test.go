@@ -37,9 +37,7 @@ func TestLostSignOffRevivesNoKey(t *testing.T) {
 	holds, err := db.Begin() // until the connection of the gateway is cut
 	must.Do(t, err)
 	defer holds.Rollback()
-	if _, err := holds.Exec("SET LOCAL idle_in_transaction_session_timeout = 0; SELECT pg_advisory_xact_lock(1)"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get[any](t)(holds.Exec("SET LOCAL idle_in_transaction_session_timeout = 0; SELECT pg_advisory_xact_lock(1)"))
 	stopped := make(chan error, 1)
 	go func() { stopped <- d.stop() }()
 	eventually(t, "the sign-off commits", func() bool {
@@ -51,9 +49,7 @@ func TestLostSignOffRevivesNoKey(t *testing.T) {
 	proxy.Kill()
 	must.Do(t, holds.Rollback())
 	<-stopped
-	eventually(t, "it is committed", func() bool {
-		return len(registered(t, store)) == 0
-	})
+	eventually(t, "it is committed", func() bool { return len(registered(t, store)) == 0 })
 	made(t)(store.RevokeKey(t.Context(), key.ID)) // confirmed: no gateway is registered
 	again := start(t, proxied, Config{Snapshot: path})
 	if e, ok := again.Lookup(hash); ok && e.RevokedAt == 0 && again.Fresh(instant.Of(time.Now())) {

@@ -21,13 +21,9 @@ func rewind(t *testing.T, db *database.DB, last keystore.Change, statements ...s
 	must.Do(t, err)
 	defer tx.Rollback() // after Commit it does nothing
 	for _, statement := range statements {
-		if _, err := tx.Exec(statement); err != nil {
-			t.Fatal(err)
-		}
+		must.Get[any](t)(tx.Exec(statement))
 	}
-	if _, err := tx.Exec("DELETE FROM events WHERE id > $1", int64(last)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get[any](t)(tx.Exec("DELETE FROM events WHERE id > $1", int64(last)))
 	must.Do(t, tx.Commit())
 }
 

@@ -111,9 +111,7 @@ func made(t testing.TB) func(changed any, c keystore.Change, err error) keystore
 // execute executes a statement on the database itself.
 func execute(t testing.TB, db *database.DB, statement string, args ...any) {
 	t.Helper()
-	if _, err := db.Exec(statement, args...); err != nil {
-		t.Fatal(err)
-	}
+	must.Get[any](t)(db.Exec(statement, args...))
 }
 
 // registered returns the gateways that are registered.
@@ -185,8 +183,7 @@ func differences(d *Directory, store *keystore.Store) (found []string) {
 	suspended := map[id.Tenant]bool{}
 	for _, row := range tenants {
 		suspended[row.ID] = row.Suspended
-		has, ok := d.Terms(row.ID)
-		if !ok || has.Plan != row.Plan || has.Limits != plan.Effective(limits[row.Plan], row.Override) {
+		if has, ok := d.Terms(row.ID); !ok || has.Plan != row.Plan || has.Limits != plan.Effective(limits[row.Plan], row.Override) {
 			note("tenant %s: directory %t %s %+v, database %+v", row.ID, ok, has.Plan, has.Limits, row)
 		}
 	}

@@ -44,6 +44,9 @@ func TestUsageThrough(t *testing.T) {
 			}
 		}
 		const lag = 70 * time.Second
+		if through := registered(t, store)[0].UsageThrough; through != begun.Add(-lag) {
+			t.Errorf("at the start: stored up to %v before it, want %v", begun.Sub(through), lag)
+		}
 		for i, step := range []struct{ after, want time.Duration }{
 			{3 * time.Second, 0},
 			{3 * time.Second, 3 * time.Second},

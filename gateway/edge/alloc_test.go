@@ -107,8 +107,7 @@ func allocated() uint64 {
 
 // newQuietEdge has an upstream that answers from one buffer.
 func newQuietEdge(t testing.TB, tracer *trace.Tracer, answerBytes ...int) (address string) {
-	upstream, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	upstream := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	t.Cleanup(func() { _ = upstream.Close() })
 	go func() {
 		for {
@@ -147,8 +146,7 @@ type quietClient struct {
 }
 
 func newQuietClient(t testing.TB, address, request string) *quietClient {
-	c, err := net.Dial("tcp", address)
-	must.Do(t, err)
+	c := must.Get[net.Conn](t)(net.Dial("tcp", address))
 	t.Cleanup(func() { _ = c.Close() })
 	return &quietClient{Conn: c, request: []byte(request), buf: make([]byte, messageBytesMax)}
 }

@@ -96,8 +96,7 @@ func (f fault) play(t *testing.T, requests ...string) {
 		r.upstream.Answer(f.answer)
 		got, err := client.try(request)
 		mayRepeat := strings.HasPrefix(request, "GET") || strings.Contains(request, keyField)
-		seen := len(r.upstream.Seen())
-		if !mayRepeat && seen != 1 || seen < 1 || seen > 2 || seen == 2 && !f.twice {
+		if seen := len(r.upstream.Seen()); !mayRepeat && seen != 1 || seen < 1 || seen > 2 || seen == 2 && !f.twice {
 			t.Errorf("the upstream saw it %d times", seen)
 		}
 		if f.cut != errors.Is(err, errCut) || !f.cut && err != nil {
@@ -171,8 +170,7 @@ func echo(c net.Conn, r upstreamRequest) bool {
 // An upstream may refuse a large body before it has all of it, and read no more: its response counts.
 func TestUpstreamRefusesEarly(t *testing.T) {
 	const size = 8 << 20 // more than the kernel keeps for a reader that does not read
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	ln := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	defer ln.Close()
 	go func() {
 		for {

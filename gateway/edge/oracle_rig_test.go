@@ -204,11 +204,9 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 		r.upstream = newRawUpstream(t)
 		s.Upstreams = []string{r.upstream.URL()}
 	}
-	e, err := edge.New(s.Config, s.Deps)
-	must.Do(t, err)
+	e := must.Get[*edge.Edge](t)(edge.New(s.Config, s.Deps))
 	r.edge = e
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	ln := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	r.address = ln.Addr().String()
 	var serving sync.WaitGroup
 	for _, l := range []net.Listener{ln, r.pipes} {

@@ -195,8 +195,7 @@ func (r *rig) playSocket(t *testing.T, a attack) (answers []answer, seen []upstr
 
 // canary sends one more request on an open connection.
 func (r *rig) canary(c *rawClient) error {
-	sang, err := c.try(rawTarget(canaryTarget))
-	if err != nil || sang.Status != 200 {
+	if sang, err := c.try(rawTarget(canaryTarget)); err != nil || sang.Status != 200 {
 		return fmt.Errorf("canary: %d %w", sang.Status, err)
 	}
 	if got := texts(r.upstream.Seen()); !slices.Equal(got, []string{"GET " + canaryTarget + " 0"}) {

@@ -44,8 +44,7 @@ func (r upstreamRequest) String() string {
 
 func newRawUpstream(t testing.TB) *rawUpstream {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	ln := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	u := &rawUpstream{listener: ln, conns: map[net.Conn]bool{}}
 	var accepting sync.WaitGroup
 	accepting.Go(u.accept)

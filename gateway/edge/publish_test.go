@@ -22,8 +22,7 @@ func (r *rig) fetch(t *testing.T, request string) pageAnswer {
 	c := r.say(t, request)
 	defer c.close()
 	method, _, _ := strings.Cut(request, " ")
-	got, err := http.ReadResponse(c.in, &http.Request{Method: method})
-	must.Do(t, err)
+	got := must.Get[*http.Response](t)(http.ReadResponse(c.in, &http.Request{Method: method}))
 	body, err := io.ReadAll(got.Body)
 	must.Do(t, err)
 	if got.Close {

@@ -33,8 +33,7 @@ func narrowest(operations []api.Operation, method, path string) (best *api.Opera
 // check compares what a document serves with its operations: a path of each template, and that path with something changed.
 func check(t must.T, operations []api.Operation) {
 	t.Helper()
-	r, err := newRoutes(operations, nil)
-	must.Do(t, err)
+	r := must.Get[*routes](t)(newRoutes(operations, nil))
 	for i, o := range operations {
 		for _, parameter := range []string{"7", "b", "bi", "x.y", "a.json", "default", "me:publish", "a..b", "comments"} {
 			path := strings.ReplaceAll(string(o.Pattern()), string(api.Star), parameter)
@@ -102,8 +101,7 @@ func TestEncodedPaths(t *testing.T) {
 	a, err := api.Load("t", []byte("openapi: 3.0.0\ninfo: {title: T, version: '1'}\npaths:\n  /users/admin: {get: {operationId: admin}}\n"+
 		"  /users/{id}: {get: {operationId: user}}\n  /caf%c3%a9/%61: {get: {operationId: cafe}}\n  /caf%c3%a9/{x}: {get: {operationId: other}}\n  /files/{name}:drop: {get: {operationId: drop}}\n  /files/{name}: {get: {operationId: file}}\n"))
 	must.Do(t, err)
-	r, err := newRoutes(a.Operations, nil)
-	must.Do(t, err)
+	r := must.Get[*routes](t)(newRoutes(a.Operations, nil))
 	for path, want := range map[string]string{
 		"/users/admin": "admin", "/users/%61dmin": "", "/users/admi%6E": "", "/users/admin;v=1": "", "/users/%61dmin;": "", "/users/b%6fb": "user",
 		"/users/bob;v=1": "user", "/users/%C3%A9": "user", "/%75sers/admin": "", "/caf%C3%A9/a": "cafe", "/caf%C3%A9/%61": "", "/caf%C3%A9/b": "other",

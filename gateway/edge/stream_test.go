@@ -185,9 +185,7 @@ func TestPanicWhileALongBodyPasses(t *testing.T) {
 		})
 		c := r.say(t, rawPost("Content-Length: "+decimal(streamed))+repeat("a", streamed/2))
 		if hasBegun {
-			if _, err := c.in.Peek(1000); err != nil {
-				t.Fatal(err)
-			}
+			must.Get[any](t)(c.in.Peek(1000))
 		} else {
 			testkit.Eventually(t, patience, "the upstream gets the beginning", func() bool { return r.upstream.Dials() == 1 })
 		}
@@ -216,9 +214,7 @@ func TestShutdownEndsBusyEvents(t *testing.T) {
 	openEvents(t, r)
 	ctx, end := context.WithTimeout(t.Context(), patience)
 	defer end()
-	if err := r.edge.Shutdown(ctx); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, r.edge.Shutdown(ctx))
 }
 
 // A client of HTTP/1.0 gets a long response until the end of the connection, and a reset if it breaks off.
@@ -262,8 +258,7 @@ func TestSlowReaderStopsItsUpstream(t *testing.T) {
 // echoing returns an upstream that sends its response while it reads the request.
 func echoing(t *testing.T) (url string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	ln := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	t.Cleanup(func() { _ = ln.Close() })
 	go func() {
 		_ = (&http.Server{ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -281,8 +276,7 @@ func TestBothBodiesPassAtOnce(t *testing.T) {
 	body := namedBody("echo ", 16<<20)
 	c := r.say(t, rawPost("Content-Length: "+decimal(len(body))))
 	c.send(body)
-	got, err := http.ReadResponse(c.in, nil)
-	must.Do(t, err)
+	got := must.Get[*http.Response](t)(http.ReadResponse(c.in, nil))
 	if all, err := io.ReadAll(got.Body); err != nil || string(all) != body {
 		t.Errorf("%d bytes came back, %v", len(all), err)
 	}
@@ -348,8 +342,7 @@ func TestLargeBodiesAreExact(t *testing.T) {
 				request, body := askBody(framings[(i+n)%len(framings)], size, n, i)
 				requests, bodies = append(requests, request), append(bodies, body)
 			}
-			isPipelined := n%2 == 0
-			if isPipelined {
+			if isPipelined := n%2 == 0; isPipelined {
 				requests = append([]string{strings.Join(requests, "")}, make([]string, len(bodies)-1)...)
 			}
 			for i, want := range bodies {

@@ -62,9 +62,7 @@ func TestUsageOfADayIsTheQuotasDay(t *testing.T) {
 		if counted[before] != charged[before] || counted[after] != charged[after] || charged[before] == 0 || charged[before]+charged[after] != 60 {
 			t.Errorf("the gateway's clock %v ahead: counted %v, charged %v", ahead, counted, charged)
 		}
-		if err := limits.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, limits.Close(t.Context()))
 	}
 }
 

@@ -50,8 +50,7 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 	if change != nil {
 		change(&cfg)
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	ln := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	r.Server, r.address = New(cfg), ln.Addr().String()
 	var serving sync.WaitGroup
 	serving.Go(func() {
@@ -94,8 +93,7 @@ type client struct {
 
 func (r *rig) dial(t *testing.T) *client {
 	t.Helper()
-	c, err := net.Dial("tcp", r.address)
-	must.Do(t, err)
+	c := must.Get[net.Conn](t)(net.Dial("tcp", r.address))
 	t.Cleanup(func() { _ = c.Close() })
 	must.Do(t, c.SetDeadline(time.Now().Add(patience)))
 	return &client{c, bufio.NewReader(c)}
@@ -219,9 +217,7 @@ func TestShutdownCutsNoPipeline(t *testing.T) {
 			})
 		}
 		started.Wait()
-		if err := r.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, r.Shutdown(t.Context()))
 		reading.Wait()
 	}
 }

@@ -67,7 +67,7 @@ func readRequests(pieces [][]byte, pauseAt int) string {
 		case err == io.EOF:
 			return text.String() + "end"
 		case err != nil:
-			return text.String() + kindNames[KindOf(err)]
+			return text.String() + reasonOf(err)
 		}
 		fmt.Fprintf(&text, "%s %s %d", q.Method, q.Target, len(b.Bytes))
 		for _, f := range q.Fields {
@@ -83,9 +83,10 @@ func readRequests(pieces [][]byte, pauseAt int) string {
 	}
 }
 
-var kindNames = map[Kind]string{
-	Malformed: "malformed", TargetTooLong: "target too long", FieldsTooLarge: "fields too large", BodyTooLarge: "body too large",
-	Busy: "busy", UnmetExpectation: "unmet expectation", TimedOut: "timed out", Ended: "ended",
+// reasonOf says why a message was refused.
+func reasonOf(err error) string {
+	e, _ := errors.AsType[*Error](err)
+	return e.Reason
 }
 
 const chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -103,15 +104,15 @@ var requests = []struct{ name, bytes, read string }{
 	{"a named field", "GET / HTTP/1.1\r\nHost: a\r\nY: z\r\nX: y\r\nConnection: x\r\n\r\n", "GET / 0 Y=z; end"},
 	{"close", "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET", "GET / 0; closes"},
 	{"a chunk line of 512 bytes", chunked + "5;" + strings.Repeat("a", 508) + "\r\nhello\r\n0\r\n\r\n", "POST / 5; end"},
-	{"a chunk line of 513 bytes", chunked + "5;" + strings.Repeat("a", 509) + "\r\nhello\r\n0\r\n\r\n", "malformed"},
-	{"a long target", "GET /" + strings.Repeat("a", 200) + " HTTP/1.1\r\nHost: a\r\n\r\n", "target too long"},
-	{"a target without end", "GET /" + strings.Repeat("a", 4000), "target too long"},
-	{"a long field", "GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("a", 400) + "\r\n\r\n", "fields too large"},
-	{"many fields", "GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X: y\r\n", 9) + "\r\n", "fields too large"},
-	{"a long body", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n", "body too large"},
-	{"the end in a head", "GET / HTTP/1.1\r\nHost", "ended"},
+	{"a chunk line of 513 bytes", chunked + "5;" + strings.Repeat("a", 509) + "\r\nhello\r\n0\r\n\r\n", "a chunk line is too long"},
+	{"a long target", "GET /" + strings.Repeat("a", 200) + " HTTP/1.1\r\nHost: a\r\n\r\n", "the request target is too long"},
+	{"a target without end", "GET /" + strings.Repeat("a", 4000), "the request target is too long"},
+	{"a long field", "GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("a", 400) + "\r\n\r\n", "there are too many header fields, or they are too large"},
+	{"many fields", "GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X: y\r\n", 9) + "\r\n", "there are too many header fields, or they are too large"},
+	{"a long body", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n", "the body is too large"},
+	{"the end in a head", "GET / HTTP/1.1\r\nHost", "the connection ended during the message"},
 	{"as many names in Connection as may be", "GET / HTTP/1.1\r\nHost: a\r\nConnection: " + strings.Repeat("x,", namedMax) + "\r\n\r\n", "GET / 0; end"},
-	{"too many names in Connection", "GET / HTTP/1.1\r\nHost: a\r\nConnection: " + strings.Repeat("x,", namedMax+1) + "\r\n\r\n", "fields too large"},
+	{"too many names in Connection", "GET / HTTP/1.1\r\nHost: a\r\nConnection: " + strings.Repeat("x,", namedMax+1) + "\r\n\r\n", "there are too many header fields, or they are too large"},
 }
 
 // Requests are read in one way, however their bytes are split and however the body is read.
@@ -142,7 +143,7 @@ func readResponse(pieces [][]byte) string {
 	r := NewReader(&stream{pieces: pieces}, testLimits.FieldBytesMax)
 	var p Response
 	if err := r.ReadResponse(&p, &testLimits, false); err != nil {
-		return kindNames[KindOf(err)]
+		return reasonOf(err)
 	}
 	return fmt.Sprintf("%d %q reusable: %t", p.Status, p.Body.Bytes, p.IsReusable)
 }
@@ -157,9 +158,9 @@ var responses = []struct{ name, bytes, read string }{
 	{"304 with a length", "HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n", `304 "" reusable: false`},
 	{"304 with chunks", "HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n", `304 "" reusable: false`},
 	{"304", "HTTP/1.1 304 Not Modified\r\n\r\n", `304 "" reusable: true`},
-	{"a long body", "HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n", "body too large"},
-	{"a long head", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("a", 500), "fields too large"},
-	{"nothing", "", "ended"},
+	{"a long body", "HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n", "the body is too large"},
+	{"a long head", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("a", 500), "there are too many header fields, or they are too large"},
+	{"nothing", "", "the connection ended during the message"},
 }
 
 func TestResponses(t *testing.T) {
@@ -196,10 +197,48 @@ func TestContinue(t *testing.T) {
 	f("", head+"hel", "lo")
 }
 
-// A connection that times out has another kind than one that ends.
-func TestKinds(t *testing.T) {
-	if KindOf(failed(os.ErrDeadlineExceeded)) != TimedOut || KindOf(failed(io.ErrUnexpectedEOF)) != Ended || KindOf(io.EOF) != 0 {
-		t.Error("the kinds are confused")
+// What is against the grammar is refused with the reason. A connection that times out has another kind than one that ends.
+func TestReasons(t *testing.T) {
+	const host, te = " / HTTP/1.1\r\nHost: a\r\n", "Transfer-Encoding: chunked"
+	f := func(reason string, heads ...string) {
+		t.Helper()
+		for _, head := range heads {
+			if got := readRequests(pieces(head+"\r\n\r\n", 7), 1); got != reason {
+				t.Errorf("%q: %s, want %s", head, got, reason)
+			}
+		}
+	}
+	f("the request line is malformed: it must have a method, a target and HTTP/1.1",
+		"GET", "G\x00T / HTTP/1.1", "GET HTTP/1.1")
+	f("the HTTP version is not supported: use HTTP/1.1 or HTTP/1.0",
+		"GET / HTTP/1.:", "GET / HTTP/1./", "GET / HTTP/2.0", "GET / HTTP/1.10")
+	f("CONNECT is not supported: this server is not a forward proxy", "CONNECT a:1 HTTP/1.1")
+	f("the request target is malformed", "GET a HTTP/1.1", "OPTIONS * HTTP/1.1")
+	f("a target in absolute form needs a path", "GET http://a HTTP/1.1")
+	f("the host of the request target is malformed", "GET http://a:b:c/ HTTP/1.1")
+	f("the query contains a character that must be percent-encoded", "GET /?\x80 HTTP/1.1")
+	f("the path contains a character that must be percent-encoded", "GET /\x80 HTTP/1.1")
+	f("the path contains an empty segment (//)", "GET //a HTTP/1.1", "GET /a//b HTTP/1.1", "GET /a// HTTP/1.1")
+	f("the path contains a dot segment", "GET /./ HTTP/1.1", "GET /a/.. HTTP/1.1", "GET /a/%2E HTTP/1.1")
+	f("a line does not end in CRLF", "GET / HTTP/1.1\nHost: a")
+	f("a header field is malformed", "GET"+host+" X: y", "GET"+host+"X : y", "GET"+host+"X: \x01", "GET"+host+"X")
+	f("there must be exactly one valid Host field",
+		"GET / HTTP/1.1", "GET"+host+"Host: a", "GET / HTTP/1.1\r\nHost: a b", "GET /... HTTP/1.1")
+	f("there may be only one Content-Length, and it must be a whole number",
+		"GET"+host+"Content-Length: 5, 5", "GET"+host+"Content-Length: 5\r\nContent-Length: 5")
+	f("the only supported Transfer-Encoding is chunked", "GET"+host+"Transfer-Encoding: gzip", "GET"+host+te+"\r\n"+te)
+	f("a message must not have both Transfer-Encoding and Content-Length", "GET"+host+te+"\r\nContent-Length: 5")
+	f("Transfer-Encoding is not allowed in HTTP/1.0", "GET / HTTP/1.0\r\n"+te)
+	f("the only supported expectation is 100-continue", "GET"+host+"Expect: 200-ok\r\nContent-Length: 2")
+	f("the size of a chunk is malformed", chunked+"g", chunked+"ffffffffffffffffff", chunked+"1;a=\x01\r\na")
+	f("a chunk is longer than its size", chunked+"1\r\nab")
+	f("a chunk line is too long", chunked+"1;"+strings.Repeat("a", 600))
+	f("a trailer field is malformed or not allowed", chunked+"0\r\nHost: a", chunked+"0\r\nX : a")
+	f("the path contains an invalid percent-encoding, or an encoded slash, backslash or control character",
+		"GET /%2f HTTP/1.1", "GET /%5C HTTP/1.1", "GET /%1F HTTP/1.1", "GET /%7f HTTP/1.1", "GET /%zz HTTP/1.1", "GET /%4 HTTP/1.1")
+	if late, ended := failed(os.ErrDeadlineExceeded), failed(io.ErrUnexpectedEOF); late.Kind != TimedOut || ended.Kind != Ended ||
+		KindOf(io.EOF) != 0 || late.Reason != "the message did not arrive in time" || ended.Reason != "the connection ended during the message" {
+		t.Errorf("the kinds are confused: %v, %v", late, ended)
 	}
 }
 

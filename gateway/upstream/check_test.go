@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -62,12 +61,19 @@ func TestJudge(t *testing.T) {
 		if n := len(log.Lines()); n != wantLines {
 			t.Errorf("%s: %d lines, want %d: %s", name, n, wantLines, log.String())
 		}
+		var want []string
 		for i, isOut := range []bool{firstIsOut, secondIsOut} {
-			want := fmt.Sprintf("the check of host-%d:80 fails since %s", i, time.Now().UTC().Format("2006-"))
-			if problems := strings.Join(p.Problems(), "\n"); isOut && !strings.Contains(problems, want) ||
-				strings.Contains(problems, "it still gets requests") != (name == lastStays) {
-				t.Errorf("%s: %s", name, problems)
+			effect := "it still gets requests, because no other upstream does"
+			if isOut {
+				effect = "until it succeeds, the upstream gets only requests that no other upstream takes"
 			}
+			if isOut || i == 1 && name == lastStays {
+				s := p.hosts[i].standing
+				want = append(want, fmt.Sprintf("the check of host-%d:80 fails since %s: %v; %s", i, s.since.UTC().Format(time.RFC3339), s.cause, effect))
+			}
+		}
+		if got := p.Problems(); !slices.Equal(got, want) {
+			t.Errorf("%s: the problems are %q, want %q", name, got, want)
 		}
 	}
 	f("all is well", 0, false, false, result{0, nil}, result{1, nil})
@@ -167,29 +173,35 @@ func TestProbe(t *testing.T) {
 		ln, url := listen(t)
 		serve(t, ln, func(c net.Conn) {
 			r, _ := http.ReadRequest(bufio.NewReader(c))
-			got <- r
+			if got <- r; answer == hang {
+				<-t.Context().Done()
+			}
 			_, _ = io.WriteString(c, answer)
 		})
 		p := newPool(t, io.Discard, func(c *Config) {
 			c.URLs, c.ConnsMax, c.Check = []string{url}, 0, Check{Path: "/readyz?a=b", Timeout: patience, Secret: "open sesame"}
+			if answer == hang {
+				c.Check.Timeout = 250 * time.Millisecond
+			}
 		})
-		err := p.hosts[0].probe(t.Context())
-		if wantCause == "" && err != nil || wantCause != "" && (err == nil || !strings.Contains(err.Error(), wantCause)) {
+		if err := p.hosts[0].probe(t.Context()); fmt.Sprint(err) != wantCause {
 			t.Errorf("%s: %v, want %q", name, err, wantCause)
 		}
 		r := <-got
-		if r.Method != "GET" || r.RequestURI != "/readyz?a=b" || r.Header.Get("X-Gateway-Secret") != "open sesame" || !r.Close {
+		if r.Method != "GET" || r.RequestURI != "/readyz?a=b" || r.Header.Get("X-Gateway-Secret") != "open sesame" || !r.Close || "http://"+r.Host != url {
 			t.Errorf("%s: the instance got %s %s %v", name, r.Method, r.RequestURI, r.Header)
 		}
 		if stats := p.Stats(time.Now())[0]; stats.Open != 0 || stats.Failures != 0 {
 			t.Errorf("%s: %+v", name, stats)
 		}
 	}
-	f("well", closing, "")
+	f("well", closing, "<nil>")
 	f("ill", busy, "GET /readyz?a=b responded with 503: \"{}\"")
-	f("it does not accept the gateway", forbidden, "GET /readyz?a=b responded with 401: it does not accept this gateway; set GATEWAY_UPSTREAM_SECRET")
-	f("malformed", "HTTP/1.1 2000 OK\r\n\r\n", "GET /readyz?a=b: ")
-	f("dead", dead, "GET /readyz?a=b: ")
+	f("it does not accept the gateway", forbidden, "GET /readyz?a=b responded with 401: it does not accept this gateway; set GATEWAY_UPSTREAM_SECRET "+
+		"to the secret that it expects, for petsvc its PETSVC_SECRET")
+	f("malformed", "HTTP/1.1 2000 OK\r\n\r\n", "GET /readyz?a=b: http1: the status line is malformed")
+	f("dead", dead, "GET /readyz?a=b: http1: the connection ended during the message: EOF")
+	f("silent", hang, "no response to GET /readyz?a=b within 250ms")
 }
 
 // The end of the context ends a check that waits for its response.
@@ -214,8 +226,10 @@ func TestCheckEnds(t *testing.T) {
 func TestCheckPath(t *testing.T) {
 	for path, isValid := range map[string]bool{
 		"/": true, "/a?b=c%20d": true, "": false, "readyz": false, "/a b": false, "/a\r\nb": false, "/#a": false, "/é": false,
+		"/~": true, "/\x7f": false,
 	} {
-		if err := CheckPath(path); (err == nil) != isValid {
+		const cure = "begin it with / and write other characters than visible ASCII as %XX, for example /readyz"
+		if err := CheckPath(path); (err == nil) != isValid || err != nil && err.Error() != cure {
 			t.Errorf("%q: %v", path, err)
 		}
 	}

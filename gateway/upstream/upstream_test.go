@@ -70,8 +70,7 @@ func serve(t *testing.T, ln net.Listener, f func(net.Conn)) {
 
 func listen(t *testing.T) (ln net.Listener, url string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	ln = must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	return ln, "http://" + ln.Addr().String()
 }
 
@@ -492,8 +491,7 @@ func TestLongBodyIsSentToOneInstance(t *testing.T) {
 		t.Errorf("the response ended with %v", err)
 	}
 	_, first := refusing.seen()
-	_, second := other.seen()
-	if first != 1 || second != 0 {
+	if _, second := other.seen(); first != 1 || second != 0 {
 		t.Errorf("%d requests arrived, and %d at the other instance", first, second)
 	}
 }
