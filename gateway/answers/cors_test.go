@@ -28,7 +28,7 @@ func TestPreflight(t *testing.T) {
 		c, q := NewCORS(origins, []string{"GET", "HEAD", "POST"}), request(t, line, fields...)
 		of := c.Fields(q)
 		if got := c.Preflight(q); !reflect.DeepEqual(got, want) || field(of, "Access-Control-Allow-Origin") != readableBy || field(of, "Vary") != vary {
-			t.Errorf("%q: %s %q: got %+v, want %+v; the fields are %q", origins, line, fields, got, want, of)
+			t.Errorf("%q: %s %q: got %+v, want %+v; the fields are %v", origins, line, fields, got, want, of)
 		}
 	}
 	const app, asked = "https://app.example", "OPTIONS /v1/pets/7"

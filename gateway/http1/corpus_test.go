@@ -236,8 +236,10 @@ func TestReasons(t *testing.T) {
 	f("a trailer field is malformed or not allowed", chunked+"0\r\nHost: a", chunked+"0\r\nX : a")
 	f("the path contains an invalid percent-encoding, or an encoded slash, backslash or control character",
 		"GET /%2f HTTP/1.1", "GET /%5C HTTP/1.1", "GET /%1F HTTP/1.1", "GET /%7f HTTP/1.1", "GET /%zz HTTP/1.1", "GET /%4 HTTP/1.1")
-	kinds := map[error]Kind{errField: Malformed, errTargetTooLong: TargetTooLong, errFieldsTooLarge: FieldsTooLarge, errBodyTooLarge: BodyTooLarge,
-		errBusy: Busy, errBusyHeads: Busy, errExpectation: UnmetExpectation, failed(os.ErrDeadlineExceeded): TimedOut, failed(io.EOF): Ended, io.EOF: 0}
+	kinds := map[error]Kind{
+		errField: Malformed, errTargetTooLong: TargetTooLong, errFieldsTooLarge: FieldsTooLarge, errBodyTooLarge: BodyTooLarge,
+		errBusy: Busy, errBusyHeads: Busy, errExpectation: UnmetExpectation, failed(os.ErrDeadlineExceeded): TimedOut, failed(io.EOF): Ended, io.EOF: 0,
+	}
 	for err, want := range kinds {
 		if got := KindOf(err); got != want || got == TimedOut && reasonOf(err) != "the message did not arrive in time" {
 			t.Errorf("%v is of kind %d, want %d", err, got, want)
