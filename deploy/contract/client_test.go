@@ -29,7 +29,7 @@ func send(t testing.TB, base, what string, o operation, r request) answer {
 	if err != nil {
 		t.Fatalf("%s %s: %v", what, o.id, err)
 	}
-	return answer{what: what + " " + o.id, operation: o, status: reply.Status, header: reply.Header, body: []byte(reply.Body)}
+	return answer{what: what + " " + o.id, operation: o, status: reply.Status, code: reply.Code(), header: reply.Header, body: []byte(reply.Body)}
 }
 
 // text is the request as it is sent.

@@ -40,6 +40,7 @@ type answer struct {
 	what      string
 	operation operation
 	status    int
+	code      string // of a refusal
 	header    http.Header
 	body      []byte
 }
@@ -89,6 +90,9 @@ func validate(doc *openapi3.T, a answer) error {
 		Status:  a.status,
 		Header:  a.header,
 		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true},
+	}
+	if a.status >= 400 && !bytes.Contains(a.body, fmt.Appendf(nil, `"status":%d`, a.status)) {
+		undeclared = append(undeclared, fmt.Errorf("%s %d: the body has another status", a.operation.id, a.status))
 	}
 	input.SetBodyBytes(a.body)
 	return errors.Join(append(undeclared, openapi3filter.ValidateResponse(context.Background(), input))...)

@@ -210,39 +210,6 @@ func TestUpstreamTrickles(t *testing.T) {
 	r.ask(t, rawGet()).expect(t, "a trickle", "504 upstream_timeout")
 }
 
-// Many clients ask at once, and the upstream closes connections, sends too much and answers in turn: no client gets the answer of
-// another one.
-func TestNoCrossTalk(t *testing.T) {
-	r := newFaultRig(t, nil)
-	r.upstream.Answer(func(c net.Conn, request upstreamRequest) bool {
-		switch request.Nth % 5 {
-		case 3:
-			_, _ = io.WriteString(c, says("Content-Length: 100")+"evil")
-			return false
-		case 4:
-			_, _ = io.WriteString(c, says("Content-Length: 2")+"[]"+says("Content-Length: 4")+"evil")
-			return true
-		}
-		return echo(c, request)
-	})
-	var running sync.WaitGroup
-	for i := range 16 {
-		client := r.dial(t)
-		running.Go(func() {
-			for n := range 50 {
-				target := fmt.Sprintf("/v1/pets?client=%d&n=%d", i, n)
-				got, err := client.try(rawTarget(target))
-				isOwn := got.Body == `"`+target+`"` || got.Body == "[]" || got.Status == 502 || got.Status == 504
-				if err != nil || !isOwn {
-					t.Errorf("%s got %d %q %v", target, got.Status, got.Body, err)
-					return
-				}
-			}
-		})
-	}
-	running.Wait()
-}
-
 // A connection may close while it idles in the pool. A GET then has a second attempt. A POST has one only with an
 // Idempotency-Key that the upstream gets: without it, the upstream cannot know whether it has carried out the first one.
 func TestWhatIsSentTwice(t *testing.T) {

@@ -290,7 +290,7 @@ var edgeSizes = []int{
 	1, 8<<10 - 1, 8 << 10, 64<<10 - 1, 64 << 10, 64<<10 + 1, 128<<10 - 1, 128 << 10, 128<<10 + 1, 256<<10 - 1, 256 << 10, 256<<10 + 1,
 }
 
-// framings are the ways in which the upstream of these tests ends a body.
+// framings are the ways in which the upstream of these tests ends a body. There is one more: cut, in the middle.
 var framings = []string{"length", "chunks", "close"}
 
 // askBody is a request for a body that no other request gets.
@@ -310,8 +310,13 @@ func answerBody(c net.Conn, r upstreamRequest) bool {
 	body := namedBody(name, size)
 	head := "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 	switch framing {
-	case "length":
+	case "length", "cut":
 		head += "Content-Length: " + decimal(size) + "\r\n\r\n"
+		if framing == "cut" {
+			body = body[:size/2]
+		} else if r.Nth%2 == 0 {
+			body += says("Content-Length: 4") + "evil" // a second response, which is nobody's
+		}
 	case "chunks":
 		head += "Transfer-Encoding: chunked\r\n\r\n"
 		first, rest := body[:(size+2)/3], body[(size+2)/3:]
@@ -324,11 +329,11 @@ func answerBody(c net.Conn, r upstreamRequest) bool {
 		head += "\r\n"
 	}
 	_, err := io.WriteString(c, head+body)
-	return err == nil && framing != "close"
+	return err == nil && framing != "close" && framing != "cut"
 }
 
-// Every client gets exactly its own bodies, whether it sends its requests at once or one after the other, and also if others go away in
-// the middle of a body.
+// Every client gets exactly its own bodies, whether it sends its requests at once or one after the other, also if others go away in
+// the middle of a body, and if the upstream ends others there or sends more than it was asked for.
 func TestLargeBodiesAreExact(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(s *setup) { s.UpstreamConnsMax, s.WriteTimeout = 128, time.Minute }) // a client waits while others read
@@ -352,7 +357,7 @@ func TestLargeBodiesAreExact(t *testing.T) {
 					return
 				}
 			}
-			request, _ := askBody("length", 250_000, n, 0)
+			request, _ := askBody([]string{"length", "cut"}[n%2], 250_000, n, 0)
 			_, _ = io.WriteString(early.conn, request)
 			if _, err := io.ReadFull(early.in, make([]byte, 1000)); err != nil {
 				t.Errorf("client %d: %v", n, err)
