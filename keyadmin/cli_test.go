@@ -167,7 +167,7 @@ func TestQuestions(t *testing.T) {
 	s.terminal = true
 	before := s.events()
 	for _, s.stdin = range []string{"", "\n", "n\n", "no\n", "yesterday\n", "\x04"} {
-		if r := s.want(exitFailed, "nothing was changed", "tenant", "suspend", "acme"); !strings.Contains(r.stderr, "[y/N] ") || s.events() != before {
+		if r := s.want(exitFailed, "keyadmin: not confirmed; nothing was changed\n", "tenant", "suspend", "acme"); !strings.Contains(r.stderr, "[y/N] ") || s.events() != before {
 			t.Errorf("answered %q: %d events\n%s", s.stdin, s.events()-before, r.stderr)
 		}
 	}

@@ -44,12 +44,14 @@ func TestComplete(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.words, got, c.want)
 		}
 	}
+	s.record.Reset()
 	for _, shell := range []string{"bash", "zsh", "fish"} {
-		if r := s.want(exitDone, "", "completion", shell); !strings.Contains(r.stdout, completeCommand) {
-			t.Errorf("the script for %s:\n%s", shell, r.stdout)
-		}
+		s.ok("completion", shell)
 	}
 	s.want(exitUsage, "bash", "completion", "powershell")
+	candidatesOf(s) // of no word
+	candidatesOf(s, "key", "create", "acme", "-")
+	s.golden("complete")
 }
 
 // Bash completes a command, a flag and the value of a flag.

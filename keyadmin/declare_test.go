@@ -104,6 +104,7 @@ func TestBadDocuments(t *testing.T) {
 	s.ok("key", "create", "acme", "--test")
 	key := keyID(s, "acme")
 	before := s.events()
+	s.briefs = &strings.Builder{}
 	for _, c := range []struct{ text, want string }{
 		{"", "is empty: it needs a version"},
 		{"version: [", "is not YAML: line 1"},
@@ -137,12 +138,14 @@ func TestBadDocuments(t *testing.T) {
 		for _, command := range []string{"diff", "apply"} {
 			s.want(exitUsage, c.want, command, path, "--prune")
 		}
+		s.brief("diff", path)
 	}
 	s.want(exitUsage, "and 29 more", "diff", s.file("version: 1\nplans:\n"+strings.Repeat("- {name: A}\n", 25)))
 	s.want(exitFailed, "no such file", "apply", "nosuch.yaml")
 	if after := s.events(); after != before {
 		t.Errorf("bad documents made %d events", after-before)
 	}
+	s.golden("bad_documents")
 }
 
 // everyChange writes a document that creates and changes records of every kind, and returns its path.
@@ -238,6 +241,32 @@ func TestApplySaysWhatItDid(t *testing.T) {
 	f("pro", "business", "", "Nothing was changed: repeat the command", exitFailed)
 }
 
+// A document that lessens something in use is applied only with --yes. Each one begins with what the one before has left.
+func TestApplyAsks(t *testing.T) {
+	t.Parallel()
+	s := newMigrated(t, testkit.SQLite(t))
+	s.ok("tenant", "create", "acme", "--plan", "pro", "--month-starts", "1") // as without it
+	s.ok("key", "create", "acme", "--name", "ci", "--expires", "90d", "--minute", "9")
+	first := keyID(s, "acme")
+	s.briefs = &strings.Builder{}
+	acme, key := "tenants: [{name: acme, plan: pro, keys: [{id: "+first+", name: ", ", scopes: [pets:read]}]}]"
+	for _, text := range []string{
+		"plans: [{name: business, minute: 5}]", "plans: [{name: pro, minute: 400, day: 20000}]", "plans: [{name: pro, minute: 400, day: 19999}]",
+		"tenants: [{name: acme, plan: free}]", "tenants: [{name: acme, plan: pro}]", "tenants: [{name: acme, plan: pro, day: 20000}]",
+		"tenants: [{name: acme, plan: pro, day: 100}, {name: new, plan: enterprise}]", "tenants: [{name: acme, plan: pro, suspended: true}, {name: new, plan: pro}]",
+		"tenants: [{name: acme, plan: pro}]", acme + "ci, minute: 9, expires: 2026-05-30T12:00:02Z" + key,
+		acme + "new" + key, acme + "new, minute: 8, day: 90" + key, acme + "new, minute: 8, day: 91" + key,
+		acme + "new, disabled: true, minute: 8, day: 91" + key, acme + "new, minute: 8, day: 91" + key,
+		"plans: [{name: pro, minute: 400, day: 19999, testMinute: 2}]", "plans: [{name: pro, minute: 400, day: 19999, testMinute: 3}]",
+	} {
+		path := s.file("version: 1\n" + text)
+		s.brief("apply", path)
+		s.ok("apply", path, "--yes")
+	}
+	s.brief("apply", s.file("version: 1\ntenants: [{name: acme, plan: pro, keys: []}]"), "--prune", "--yes")
+	s.golden("apply_asks")
+}
+
 // A document cannot set a limit below the cost of an operation. TestRefusedLimits of package operate has the commands.
 func TestApplyAndCosts(t *testing.T) {
 	t.Parallel()
@@ -249,7 +278,7 @@ func TestApplyAndCosts(t *testing.T) {
 	costs := keystore.Document{Costs: map[string]int64{"searchPets": 20}}
 	must.Do(t, store.DescribeGateway(t.Context(), s.gateway(store, "gw-1", "127.0.0.1:1").Registration, costs))
 	for _, text := range []string{
-		"plans: [{name: small, minute: 19}]", "tenants: [{name: globex, plan: free, day: 19}]", "tenants: [{name: acme, plan: tiny}]",
+		"plans: [{name: small, minute: 19}]", "plans: [{name: free, minute: 60, day: 1000, testMinute: 19}]", "tenants: [{name: globex, plan: free, day: 19}]", "tenants: [{name: acme, plan: tiny}]",
 		"tenants: [{name: acme, plan: free, keys: [{id: " + keyID(s, "acme") + ", name: ci, scopes: [usage:read], minute: 19}]}]",
 	} {
 		s.want(exitUsage, "limit of 19 never admits it", "diff", s.file("version: 1\n"+text))

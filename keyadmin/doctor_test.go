@@ -76,7 +76,7 @@ func TestDoctor(t *testing.T) {
 		{"no database, but a file", func(s *shell, _, _ *station) { s.env[0] = "DATABASE_URL=sqlite:../README.md" }, "database", ", or restore the file from a backup"},
 		{"database away", func(s *shell, _, _ *station) {
 			s.env[0] = "DATABASE_URL=postgres://127.0.0.1:1/petgate?sslmode=disable"
-		}, "database", "connection refused"},
+		}, "database", "connection refused: start it, or correct $DATABASE_URL"},
 		{"password of the database", func(s *shell, _, _ *station) {
 			u, err := url.Parse(testkit.Postgres(s.t))
 			must.Do(s.t, err)
@@ -85,22 +85,22 @@ func TestDoctor(t *testing.T) {
 		}, "database", ": correct $DATABASE_URL"},
 		{"old schema", sql(`DELETE FROM keystore_schema WHERE version_id > 1`), "schema", "the key tables have version"},
 		{"new schema", sql(`UPDATE keystore_schema SET version_id = version_id + 1000`), "schema", "upgrade the program"},
-		{"no key tables", sql(`DELETE FROM keystore_schema`), "schema", "correct $DATABASE_URL if it names another database"},
+		{"no key tables", sql(`DELETE FROM keystore_schema`), "schema", "correct $DATABASE_URL if it names another database, such as that of the pets; otherwise `keyadmin migrate`"},
 		{"no gateway", sql(`DELETE FROM gateways`), "gateways", "no gateway is registered"},
 		{"silent", sql(`UPDATE gateways SET seen_at = seen_at - 60000 WHERE id = 'gw-2'`), "gw-2", "it has stopped, hangs, or cannot reach"},
 		{"fenced", sql(`UPDATE gateways SET seen_at = seen_at - 60000, max_age = 5000 WHERE id = 'gw-2'`), "gw-2", "longer than its --directory-max-age"},
 		{"behind", func(s *shell, _, _ *station) {
 			s.keyadmin("tenant", "create", "globex", "--wait", "0")
 			s.now = s.now.Add(lagMax)
-		}, "gw-1", "it has yet to apply 1 change"},
+		}, "gw-1", "it has yet to apply 1 change: look for errors in its log"},
 		{"replaced", func(s *shell, _, _ *station) {
 			must.Get[int64](s.t)(s.store().Register(s.t.Context(), keystore.Registration{ID: "gw-2", Incarnation: "other"}, nil))
 		}, "gw-2", "another process has registered with its ID"},
 		{"lost refusals", func(s *shell, _, _ *station) {
 			_, err := s.store().ReportLost(s.t.Context(), []keystore.LostRefusal{{Kind: keystore.LostSuspension, Tenant: tenantID(s, "acme"), At: instant.Of(s.now)}})
 			must.Do(s.t, err)
-		}, "database", "1 refusal that gateways keep in force"},
-		{"admin port", sql(`UPDATE gateways SET admin_address = '127.0.0.1:1' WHERE id = 'gw-2'`), "gw-2", "its admin port does not answer"},
+		}, "database", "1 refusal that gateways keep in force: the database has lost the changes: repeat each change, or end it: `keyadmin gateway lost` lists them"},
+		{"admin port", sql(`UPDATE gateways SET admin_address = '127.0.0.1:1' WHERE id = 'gw-2'`), "gw-2", "its admin port does not answer: Get "},
 		{"clock", func(_ *shell, g, _ *station) { g.report("clock", "this host's clock is ahead of the database's") }, "gw-1", "clock: this host's clock"},
 		{"not ready", func(_ *shell, g, _ *station) {
 			g.isDown = true
@@ -108,8 +108,8 @@ func TestDoctor(t *testing.T) {
 		}, "gw-1", "Redis does not answer"},
 		{"eviction", func(_ *shell, g, _ *station) { g.about.Redis[0].Policy = "allkeys-lru" }, "redis", "maxmemory-policy allkeys-lru"},
 		{"durability", func(_ *shell, g, _ *station) { g.about.Redis[0].AppendOnly = false }, "redis", "forgets all quotas in a restart"},
-		{"old Redis", func(_ *shell, g, _ *station) { g.about.Redis[0].Version = "5.0.14" }, "redis", "has version 5.0.14"},
-		{"clock of Redis", func(_ *shell, g, _ *station) { g.about.Redis[0].SkewMillis = -299_960 }, "redis", "differs by 5m0s"},
+		{"old Redis", func(_ *shell, g, _ *station) { g.about.Redis[0].Version = "5.0.14" }, "redis", "has version 5.0.14: use Redis 7 or newer: older ones are not tested"},
+		{"clock of Redis", func(_ *shell, g, _ *station) { g.about.Redis[0].SkewMillis = -299_960 }, "redis", "the clock of 10.0.0.9:6379 differs by 5m0s from that of gateway gw-1: "},
 		{"password of Redis", func(_ *shell, g, _ *station) {
 			g.about.Redis[0] = operate.RedisServer{Address: "10.0.0.9:6379", Error: "WRONGPASS"}
 		}, "redis", "WRONGPASS"},

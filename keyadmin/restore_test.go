@@ -38,6 +38,7 @@ func TestBackupFile(t *testing.T) {
 		t.Errorf("files: %v, %v", files, err)
 	}
 	s.want(exitFailed, "no such file", "backup", filepath.Join(t.TempDir(), "none", "backup"))
+	s.golden("backup_file")
 }
 
 // Two backups that are written to one path at the same time do not touch each other's unfinished files.
@@ -153,6 +154,7 @@ func TestBackupWithAKey(t *testing.T) {
 	s.ok("restore", path, "--dry-run", "--key-file", key)
 	s.want(exitDone, "was written with --key-file", "restore", path, "--dry-run")
 	s.want(exitFailed, "it was not written with this key, or it was changed since", "restore", path, "--key-file", key+"2")
+	s.golden("backup_key")
 }
 
 // Another application's database, and tables of another version, are left alone.

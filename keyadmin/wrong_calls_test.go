@@ -16,6 +16,7 @@ func TestWrongCalls(t *testing.T) {
 	s.ok("key", "create", "little", "--name", "dev")
 	key := keyID(s, "little")
 	before := s.events()
+	s.briefs = &strings.Builder{}
 	newShell(t, "sqlite:/nowhere/at/all.db").want(exitUsage, "2 problems", "usage", "show", "acme", "--by", "month", "--since", "never")
 	for _, c := range []struct {
 		args string // KEY is a key's ID, '' an empty argument
@@ -105,6 +106,9 @@ func TestWrongCalls(t *testing.T) {
 			args = append(args, strings.NewReplacer("KEY", key, "''", "").Replace(arg))
 		}
 		s.want(c.code, c.want, args...)
+		if c.code != exitDone {
+			s.brief(args...)
+		}
 	}
 	if after := s.events(); after != before {
 		t.Errorf("wrong calls made %d events", after-before)
@@ -121,6 +125,7 @@ func TestWrongCalls(t *testing.T) {
 		s.stdin = c.stdin
 		s.want(c.code, c.want, "key", "whoami")
 	}
+	s.golden("wrong_calls")
 }
 
 // Commands in messages call keyadmin by the path that the operator used, so that they work when they are pasted.

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"database/sql"
 	"fmt"
 	"html"
 	"maps"
@@ -93,51 +92,5 @@ func TestPastedToken(t *testing.T) {
 	everything.WriteString(s.log.String() + rowsOf(t, s.migrated()))
 	if at := strings.Index(everything.String(), paste[len("ptg_live_"):len(paste)-6]); at >= 0 {
 		t.Errorf("the token is repeated: %.300s", everything.String()[max(0, at-200):])
-	}
-}
-
-// The page of a key offers what can be done with it in its state.
-func TestKeyPageByState(t *testing.T) {
-	s := newSite(t)
-	tenant, keys, _ := s.populated()
-	create := func() keystore.Key {
-		k, _, _, err := s.operator.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant.ID})
-		must.Do(t, err)
-		return k
-	}
-	revoked, expired, disabled := create(), create(), create()
-	_, _, err := s.operator.RevokeKey(t.Context(), revoked.ID)
-	must.Do(t, err)
-	_, _, err = s.operator.DisableKey(t.Context(), disabled.ID)
-	must.Do(t, err)
-	_, _, _, err = s.operator.RotateKey(t.Context(), keys[1].ID, instant.Of(time.Now()).Add(time.Hour))
-	must.Do(t, err)
-	must.Get[sql.Result](t)(s.migrated().Exec("UPDATE tenant_keys SET expires_at = 1 WHERE id = $1", expired.ID))
-	b, reader := s.signIn(keystore.ConsoleInvitation{}), s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
-	for state, test := range map[string]struct {
-		key   keystore.Key
-		says  string
-		forms []string
-	}{
-		"active":   {keys[0], "active", []string{"update", "rotate", "disable", "ban", "revoke"}},
-		"rotating": {keys[1], "Change the key that replaces it", []string{"rotate", "disable", "ban", "revoke"}},
-		"disabled": {disabled, "its calls are refused", []string{"update", "enable", "ban", "revoke"}},
-		"expired":  {expired, "With a later expiry it is valid again", []string{"update", "ban", "revoke"}},
-		"revoked":  {revoked, "This key has ended", []string{"ban"}},
-	} {
-		_, _, page := s.send(b, "GET", "/console/keys/"+test.key.ID.String(), "")
-		var found []string
-		for _, form := range regexp.MustCompile(`action="/console/keys/[^/"]+/([a-z]+)"`).FindAllStringSubmatch(page, -1) {
-			found = append(found, form[1])
-		}
-		if !slices.Equal(found, test.forms) || !strings.Contains(page, test.says) {
-			t.Errorf("%s: the forms are %v, want %v, and %q in\n%s", state, found, test.forms, test.says, page)
-		}
-		if _, _, page := s.send(reader, "GET", "/console/keys/"+test.key.ID.String(), ""); strings.Contains(page, "/console/keys/"+test.key.ID.String()+"/") {
-			t.Errorf("%s: a read-only session sees forms", state)
-		}
-	}
-	if status, _, page := s.send(b, "GET", "/console/keys/x", ""); status != 404 || strings.Contains(page, "changed") {
-		t.Errorf("the page of no key: %d\n%s", status, page)
 	}
 }

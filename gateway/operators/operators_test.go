@@ -131,7 +131,6 @@ func (s *site) newKey() reply {
 
 func TestDocument(t *testing.T) {
 	text := Document()
-	golden.Check(t, "document", string(text), `"version": "[^"]*"`)
 	doc, err := openapi3.NewLoader().LoadFromData(text)
 	must.Do(t, err)
 	must.Do(t, doc.Validate(t.Context()))
@@ -250,12 +249,14 @@ func TestCalls(t *testing.T) {
 		{404, "DELETE /tenants", "", `the API has no call DELETE of this path`},
 	} {
 		got := s.want(c.status, c.part, c.call, c.body)
-		fmt.Fprintln(said, c.call, c.body, c.status, got.header["Content-Type"], got.header["Cache-Control"], got.header["Link"])
-		if said.WriteString(got.text); strings.Contains(c.call, "/rotate") {
+		var text bytes.Buffer
+		must.Do(t, json.Compact(&text, []byte(got.text)))
+		fmt.Fprintln(said, c.call, got.header["Content-Type"], got.header["Cache-Control"], text.String())
+		if strings.Contains(c.call, "/rotate") {
 			fresh = got.member("token")
 		}
 	}
-	golden.Check(t, "calls", said.String(), `(ten|key|ptg_live)_[0-9A-Za-z]{16,}`, `"hint": "\w+"`)
+	golden.Check(t, "calls", said.String(), `(ten|key|ptg_live)_[0-9A-Za-z]{16,}`, `"hint":"\w+"`)
 	if s.store.CheckFile() != nil || !strings.HasPrefix(fresh, "ptg_live_") || strings.Contains(s.log.String(), "ptg_") || strings.Contains(s.log.String(), "pto_") {
 		t.Errorf("the new token is %q; the log:\n%s", fresh, s.log)
 	}
