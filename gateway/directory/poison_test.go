@@ -14,12 +14,10 @@ import (
 func unchecked(t *testing.T, db *database.DB) {
 	t.Helper()
 	if db.Dialect() == database.SQLite {
-		execute(t, db, `DROP TRIGGER events_form`)
-		execute(t, db, `DROP TRIGGER tenant_keys_environment`)
+		execute(t, db, `DROP TRIGGER events_form; DROP TRIGGER tenant_keys_environment`)
 		return
 	}
-	execute(t, db, `ALTER TABLE events DROP CONSTRAINT events_form`)
-	execute(t, db, `ALTER TABLE tenant_keys DROP CONSTRAINT tenant_keys_environment`)
+	execute(t, db, `ALTER TABLE events DROP CONSTRAINT events_form; ALTER TABLE tenant_keys DROP CONSTRAINT tenant_keys_environment`)
 }
 
 // An event that cannot be read does not stop the gateway from following: the changes after it are applied and confirmed.

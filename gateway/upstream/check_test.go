@@ -179,10 +179,8 @@ func TestProbe(t *testing.T) {
 			_, _ = io.WriteString(c, answer)
 		})
 		p := newPool(t, io.Discard, func(c *Config) {
-			c.URLs, c.ConnsMax, c.Check = []string{url}, 0, Check{Path: "/readyz?a=b", Timeout: patience, Secret: "open sesame"}
-			if answer == hang {
-				c.Check.Timeout = 250 * time.Millisecond
-			}
+			within := map[bool]time.Duration{true: 250 * time.Millisecond, false: patience}[answer == hang]
+			c.URLs, c.ConnsMax, c.Check = []string{url}, 0, Check{Path: "/readyz?a=b", Timeout: within, Secret: "open sesame"}
 		})
 		if err := p.hosts[0].probe(t.Context()); fmt.Sprint(err) != wantCause {
 			t.Errorf("%s: %v, want %q", name, err, wantCause)
