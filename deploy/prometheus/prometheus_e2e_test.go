@@ -125,11 +125,7 @@ func TestScrape(t *testing.T) {
 	f := fleet.Start(t, fleet.Spec{Gateways: 2, Redis: redis.URL})
 	key := f.NewTenant("acme", fleet.Unlimited...)
 	for _, g := range f.Gateways {
-		c := g.Client()
-		defer c.Close()
-		if got := c.Must(t, fleet.GetPets(key.Token)); got.Status != 200 {
-			t.Fatalf("%d %s", got.Status, got.Body)
-		}
+		g.Want(t, key.Token, 200, "")
 	}
 	for _, p := range append([]*fleet.Program{f.Pets}, f.Gateways...) {
 		if out := promtool(t, get(t, p.Admin+"/metrics"), "check", "metrics"); out != "" {
@@ -168,10 +164,8 @@ func TestScrape(t *testing.T) {
 
 	// Two real faults: without Redis, and without one of the gateways.
 	redis.Kill(t)
-	c := f.Gateways[0].Client()
-	defer c.Close()
 	testkit.Eventually(t, fleet.ReplyWithin, "the page about decisions without Redis", func() bool {
-		c.Must(t, fleet.GetPets(key.Token))
+		f.Gateways[0].MustAsk(t, key.Token)
 		firing, ok := s.query(t, `ALERTS{alertname="PetgateAloneFast", severity="page", alertstate="firing"}`)
 		return ok && len(firing) == 1
 	})
