@@ -78,6 +78,7 @@ func TestAnswers(t *testing.T) {
 	finds(asks, o, operate.FindTenants{})
 	finds(asks, o, operate.FindTenants{Search: "e", Plan: "free", State: "active", Newest: true})
 	finds(asks, o, operate.FindTenants{Newest: true})
+	finds(asks, o, operate.FindTenants{State: "suspended"})
 	finds(asks, o, operate.FindKeys{})
 	finds(asks, o, operate.FindKeys{OfTenant: of})
 	finds(asks, o, operate.FindBans{OfTenant: of})

@@ -103,6 +103,8 @@ func asJSON(t *testing.T, view any) string {
 	return plain(string(text))
 }
 
+func init() { operate.AskWithin = time.Minute } // on a busy machine, too
+
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
 // golden compares a text with testdata/NAME.golden.
