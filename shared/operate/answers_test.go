@@ -16,6 +16,7 @@ import (
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/golden"
 	"petgate/shared/testkit/must"
 )
 
@@ -106,7 +107,7 @@ func TestAnswers(t *testing.T) {
 		views, total, rows, err := o.Usage(ctx, tenant, apikey.Live, since.Add(-time.Hour), since.Add(time.Hour), by)
 		return []any{views, total, len(rows)}, err
 	})
-	golden(t, "answers", answers.String())
+	golden.Check(t, "answers", answers.String())
 }
 
 // finds asks for pages of a list, each of one row.

@@ -13,6 +13,7 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
+	"petgate/shared/testkit/golden"
 	"petgate/shared/testkit/must"
 )
 
@@ -166,5 +167,5 @@ func TestExplain(t *testing.T) {
 			t.Errorf("row %d: %s\nwant %s", i, got, c.want)
 		}
 	}
-	golden(t, "explain", whole.String())
+	golden.Check(t, "explain", whole.String())
 }

@@ -4,16 +4,11 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
@@ -22,6 +17,7 @@ import (
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/golden"
 	"petgate/shared/testkit/must"
 )
 
@@ -104,22 +100,6 @@ func asJSON(t *testing.T, view any) string {
 }
 
 func init() { operate.AskWithin = time.Minute } // on a busy machine, too
-
-var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
-
-// golden compares a text with testdata/NAME.golden.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name+".golden")
-	if *update {
-		must.Do(t, os.WriteFile(path, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(path)
-	must.Do(t, err)
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("%s (-want +got):\n%s\nIf it is meant: go test ./shared/operate -update", path, diff)
-	}
-}
 
 // What each verb asks, what it says when it has made its change, and what it says when it is repeated. The rows follow one another. What else
 // programs get is in testdata/verbs.golden.
@@ -350,7 +330,7 @@ func TestVerbs(t *testing.T) {
 			}
 		}
 	}
-	golden(t, "verbs", got.String())
+	golden.Check(t, "verbs", got.String())
 	revoked := keyOf(t, done(t, o, operate.CreateKey{TenantRef: acme, Name: "c"}))
 	done(t, o, operate.RotateKey{KeyRef: revoked})
 	done(t, o, operate.RevokeKey{KeyRef: revoked})
