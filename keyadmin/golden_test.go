@@ -37,9 +37,7 @@ func TestMigrate(t *testing.T) {
 // unknownToken is well formed, but belongs to no key.
 func unknownToken(s *shell) string {
 	s.t.Helper()
-	token, err := apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), rand.NewChaCha8([32]byte{1}))
-	must.Do(s.t, err)
-	return token
+	return must.Get[string](s.t)(apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), rand.NewChaCha8([32]byte{1})))
 }
 
 // keyID finds the ID of the tenant's newest key.
@@ -54,9 +52,7 @@ func keyID(s *shell, tenant string) string {
 
 func tenantID(s *shell, name string) id.Tenant {
 	s.t.Helper()
-	t, err := s.store().Tenant(s.t.Context(), name)
-	must.Do(s.t, err)
-	return t.ID
+	return must.Get[keystore.Tenant](s.t)(s.store().Tenant(s.t.Context(), name)).ID
 }
 
 // The columns of CSV are the members of JSON, which scripts rely on.

@@ -51,9 +51,7 @@ func (l *lostAnswers) fresh() {
 
 func (l *lostAnswers) lastEvent() keystore.Change {
 	l.t.Helper()
-	last, err := l.store.LastEvent(l.t.Context())
-	must.Do(l.t, err)
-	return last
+	return must.Get[keystore.Change](l.t)(l.store.LastEvent(l.t.Context()))
 }
 
 // judge checks what a command said against what it has done. It returns its exit code, and whether the change was made.

@@ -54,7 +54,5 @@ func faultyUpstream(t *testing.T) string {
 
 func unknownToken(t testing.TB) string {
 	t.Helper()
-	token, err := apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), rand.Reader)
-	must.Do(t, err)
-	return token
+	return must.Get[string](t)(apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), rand.Reader))
 }

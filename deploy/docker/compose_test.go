@@ -63,9 +63,7 @@ func load(t *testing.T) compose {
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	must.Do(t, err)
-	return string(text)
+	return string(must.Get[[]byte](t)(os.ReadFile(path)))
 }
 
 var (

@@ -34,9 +34,7 @@ func pages(t *testing.T) map[string]string {
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	must.Do(t, err)
-	return string(text)
+	return string(must.Get[[]byte](t)(os.ReadFile(path)))
 }
 
 // hasHeading reports whether a page has a heading that a link with this fragment leads to, by the rule of GitHub.

@@ -72,9 +72,7 @@ func (l *local) token(t *testing.T) string {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatalf("%s: mode %v, %v; want 0600", path, info.Mode(), err)
 	}
-	text, err := os.ReadFile(path)
-	must.Do(t, err)
-	return strings.TrimSpace(string(text))
+	return strings.TrimSpace(string(must.Get[[]byte](t)(os.ReadFile(path))))
 }
 
 // want sends a request that must get this status.

@@ -41,9 +41,7 @@ func TestFiles(t *testing.T) {
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	must.Do(t, err)
-	return string(text)
+	return string(must.Get[[]byte](t)(os.ReadFile(path)))
 }
 
 func get(t *testing.T, url string) []byte {

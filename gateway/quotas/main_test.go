@@ -149,9 +149,7 @@ func takeAll(t testing.TB, l Quotas, a Request, count int) (admitted int) {
 
 func mustTake(t testing.TB, l Quotas, a Request) quota.Verdict {
 	t.Helper()
-	v, err := l.Take(a)
-	must.Do(t, err)
-	return v
+	return must.Get[quota.Verdict](t)(l.Take(a))
 }
 
 var errTest = errors.New("test")
