@@ -227,9 +227,7 @@ func (s *shell) store() *keystore.Store {
 // events counts the changes so far.
 func (s *shell) events() int {
 	s.t.Helper()
-	events, err := keystore.Collect(s.store().Events(s.t.Context(), keystore.EventFilter{}, 0))
-	must.Do(s.t, err)
-	return len(events)
+	return len(must.Get[[]keystore.Event](s.t)(keystore.Collect(s.store().Events(s.t.Context(), keystore.EventFilter{}, 0))))
 }
 
 // gateway is the part of a gateway that keyadmin can see: a registration that reports what it has applied.

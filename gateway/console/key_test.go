@@ -45,9 +45,7 @@ func TestTwoPeopleChangeAKey(t *testing.T) {
 		if status, _, page := s.send(b, "POST", at+"/update", fields.Encode()); status != 303 {
 			t.Fatalf("%v: %d\n%s", fields, status, page)
 		}
-		k, err := s.operator.Key(t.Context(), keys[0].ID)
-		must.Do(t, err)
-		return k
+		return must.Get[keystore.Key](t)(s.operator.Key(t.Context(), keys[0].ID))
 	}
 	k := send(page, url.Values{"name": {"renamed"}})
 	if k.Name != "renamed" || len(k.Allow) != 2 || k.ExpiresAt == 0 || k.Scopes != keys[0].Scopes {

@@ -34,9 +34,7 @@ func TestFormsKnowTheirOutcome(t *testing.T) {
 	must.Do(t, err)
 	b := s.signIn(keystore.ConsoleInvitation{})
 	keys := func() int {
-		all, err := keystore.Collect(direct.Keys(t.Context(), tenant.ID))
-		must.Do(t, err)
-		return len(all)
+		return len(must.Get[[]keystore.Key](t)(keystore.Collect(direct.Keys(t.Context(), tenant.ID))))
 	}
 	path, outcomes := "/console/tenants/"+tenant.ID.String()+"/keys", map[string]int{}
 	for _, mode := range []testkit.Cut{{}, {Delivered: true}, {ForEver: true}, {Delivered: true, ForEver: true}} {

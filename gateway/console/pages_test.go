@@ -223,6 +223,8 @@ func TestEveryPage(t *testing.T) {
 		+keys/{acme/off}/disable?sure=yes +tenants/{acme}/keys?name=bad&scopes=pets:read
 		+bans?key={acme/bad}&for=30d&reason=scraping&tell=Please+pay.&sure=yes +tenants/{acme}/keys?name=turned&scopes=pets:read
 		+keys/{acme/turned}/rotate?grace=10d&sure=yes +keys/{acme/turned}/update?name=fresh&scopes=pets:read&was-scopes=pets:read
+		+tenants/{acme}/keys?name=over&scopes=pets:read +keys/{acme/over}/rotate?grace=1h&sure=yes
+		+keys/{acme/over}/update?name=next&scopes=pets:read&was-scopes=pets:read
 		+tenants/{acme}/keys?name=late&scopes=pets:read&expires=1h bans?tenant=acme`)
 	acme := must.Get[keystore.Tenant](t)(store.Tenant(t.Context(), "acme"))
 	key := must.Get[id.Key](t)(id.ParseKey(idOf("{acme/used}")))
@@ -239,7 +241,7 @@ func TestEveryPage(t *testing.T) {
 	}, []keystore.UsageMinutes{{Tenant: acme.ID, Hour: instant.Of(at).Truncate(time.Hour), Attempts: [60]int64{8: 80, 9: 90}}}))
 	must.Get[sql.Result](t)(s.db.Exec(`UPDATE gateways SET seen_at = seen_at + 3600000`)) // it stays live on a slow machine, too
 	see(b, `? rankings?period=7d tenants plans bans audit gateways tenants/{acme} tenants/{acme}?usage=3h tenants/{bare} tenants/{bare}?usage=3h
-		keys/{acme/used} keys/{acme/old} keys/{acme/off} keys/{acme/bad} keys/{acme/turned} keys/{acme/late} keys/x explain?key={acme/used}&from=203.0.113.5`)
+		keys/{acme/used} keys/{acme/old} keys/{acme/off} keys/{acme/bad} keys/{acme/turned} keys/{acme/over} keys/{acme/late} keys/x explain?key={acme/used}&from=203.0.113.5`)
 	see(s.signIn(keystore.ConsoleInvitation{ReadOnly: true, Lasts: 30 * day}), "keys/{acme/late} tenants/{bare} tenants?search=nothing plans bans")
 	golden.Check(t, "pages", seen.String(), `127\.0\.0\.1:\d+`, `ptg_\w+`, `done=\w+`)
 }

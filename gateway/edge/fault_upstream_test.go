@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"petgate/shared/api"
 	"petgate/shared/api/code"
 	"petgate/shared/testkit/must"
 )
@@ -211,13 +212,16 @@ func TestUpstreamTrickles(t *testing.T) {
 }
 
 // A connection may close while it idles in the pool. A GET then has a second attempt. A POST has one only with an
-// Idempotency-Key that the upstream gets: without it, the upstream cannot know whether it has carried out the first one.
+// Idempotency-Key that the upstream gets, and whose operation knows such keys: without it, the upstream cannot know whether it has carried out the first one.
 func TestWhatIsSentTwice(t *testing.T) {
-	r := newFaultRig(t, nil)
+	r := newFaultRig(t, func(s *setup) {
+		s.with(api.Operation{ID: "sell", Method: "POST", Path: "/v1/sales", Scope: "pets:write"})
+	})
 	client := r.dial(t)
 	for range 20 {
 		for request, wants := range map[string]int{
 			rawGet(): 2, rawKeyed() + "hello": 2, rawPost("Content-Length: 5") + "hello": 1, rawKeyed("Connection: Idempotency-Key") + "hello": 1,
+			strings.Replace(rawKeyed(), "pets", "sales", 1) + "hello": 1,
 		} {
 			r.upstream.Answer(nil)
 			client.ask(t, rawGet())

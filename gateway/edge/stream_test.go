@@ -217,7 +217,7 @@ func TestShutdownEndsBusyEvents(t *testing.T) {
 	must.Do(t, r.edge.Shutdown(ctx))
 }
 
-// A client of HTTP/1.0 gets a long response until the end of the connection, and a reset if it breaks off.
+// A client of HTTP/1.0, which keeps its connection, gets a long response until the end of the connection, and a reset if it breaks off.
 func TestLongResponseToAnOldClient(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]string{"whole": "0\r\n\r\n", "broken": ""} {
@@ -226,7 +226,7 @@ func TestLongResponseToAnOldClient(t *testing.T) {
 			_, _ = io.WriteString(c, says("Transfer-Encoding: chunked")+chunksOf(repeat("a", streamed), 10_000)+end)
 			return false
 		})
-		all, err := io.ReadAll(r.say(t, rawStart("GET /v1/pets HTTP/1.0")).in)
+		all, err := io.ReadAll(r.say(t, rawStart("GET /v1/pets HTTP/1.0", "Connection: keep-alive")).in)
 		if isWhole := err == nil && strings.HasSuffix(string(all), repeat("a", streamed)); isWhole != (name == "whole") {
 			t.Errorf("%s: %d bytes, %v", name, len(all), err)
 		}

@@ -256,6 +256,9 @@ func TestCalls(t *testing.T) {
 			fresh = got.member("token")
 		}
 	}
+	for _, c := range calls {
+		fmt.Fprintln(said, c.role, "may", c.method, c.path)
+	}
 	golden.Check(t, "calls", said.String(), `(ten|key|ptg_live)_[0-9A-Za-z]{16,}`, `"hint":"\w+"`)
 	if s.store.CheckFile() != nil || !strings.HasPrefix(fresh, "ptg_live_") || strings.Contains(s.log.String(), "ptg_") || strings.Contains(s.log.String(), "pto_") {
 		t.Errorf("the new token is %q; the log:\n%s", fresh, s.log)

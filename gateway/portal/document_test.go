@@ -25,9 +25,7 @@ func load(t testing.TB, name string) *api.API {
 	t.Helper()
 	text, err := os.ReadFile(name)
 	must.Do(t, err)
-	a, err := api.Load(name, text)
-	must.Do(t, err)
-	return a
+	return must.Get[*api.API](t)(api.Load(name, text))
 }
 
 var (
@@ -91,7 +89,7 @@ func TestHardDocument(t *testing.T) {
 	for _, want := range []string{
 		"First <strong>paragraph</strong> with a <a href=\"https://example.com\">link</a>, <code>code</code> and tags.",
 		"<li>a list</li>", "<td>2</td>", "A paragraph of HTML.",
-		`curl -i -X PUT "$PETGATE_URL/base/files/name.json"`, "-H \"X-Trace: a'b \\\"\\$c\\\" \\`d\\`\"", "--data-binary @file",
+		`curl -i -X PUT "$PETGATE_URL/base/files/a%20b.json"`, "-H \"X-Trace: a'b \\\"\\$c\\\" \\`d\\`\"", "--data-binary @file",
 		"inner.deep[].price", "map of ", "array of ", `/base/limits?filter=filter&ids=1%2C2&kind=small"`,
 		`-F 'file=string'`, "-d 'a=1+%26+2&b=true'", "No key is needed.", "// own",
 		"Cat</a> or <a href=\"#schema-Dog\">Dog", "application/octet-stream", `<span class="status sd">default</span>`, `<span class="status s4">4XX</span>`,
@@ -156,9 +154,7 @@ func large(t testing.TB, n, group int, isLinked bool) *api.API {
 	}
 	text, err := json.Marshal(map[string]any{"openapi": "3.0.3", "info": map[string]any{"title": "Large", "version": "1"}, "paths": paths, "components": map[string]any{"schemas": schemas}})
 	must.Do(t, err)
-	a, err := api.Load("large.json", text)
-	must.Do(t, err)
-	return a
+	return must.Get[*api.API](t)(api.Load("large.json", text))
 }
 
 // A large document has a page for each group of operations, here for each first segment of the paths, because there are no tags.

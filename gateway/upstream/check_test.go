@@ -194,7 +194,7 @@ func TestProbe(t *testing.T) {
 		}
 	}
 	f("well", closing, "<nil>")
-	f("ill", busy, "GET /readyz?a=b responded with 503: \"{}\"")
+	f("ill", failing, "GET /readyz?a=b responded with 500: \"{}\"")
 	f("it does not accept the gateway", forbidden, "GET /readyz?a=b responded with 401: it does not accept this gateway; set GATEWAY_UPSTREAM_SECRET "+
 		"to the secret that it expects, for petsvc its PETSVC_SECRET")
 	f("malformed", "HTTP/1.1 2000 OK\r\n\r\n", "GET /readyz?a=b: http1: the status line is malformed")

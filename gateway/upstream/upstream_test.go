@@ -27,7 +27,7 @@ const (
 	closing   = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n[]"
 	forbidden = "HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\n{}"
 	missing   = "HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}"
-	busy      = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\n{}"
+	failing   = "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 2\r\n\r\n{}"
 	hang      = "hang" // no response, and the connection stays
 	dead      = ""     // no response, and the connection ends
 )
@@ -204,9 +204,9 @@ func TestErrorSaysWhetherItWasSent(t *testing.T) {
 	f("no connection", false, true, ErrUnreachable, ok)
 	f("a used connection dies", false, false, ErrBroken, ok, dead)
 	f("a used connection dies, then no connection", true, true, ErrBroken, ok, dead)
-	f("a used connection dies, then the instance is busy", true, false, ErrBroken, busy, dead)
+	f("a used connection dies, then the instance fails", true, false, ErrBroken, failing, dead)
 	f("a used connection dies, then the instance finds nothing", true, false, nil, missing, dead)
-	f("the instance is busy", true, false, nil, busy)
+	f("the instance fails", true, false, nil, failing)
 }
 
 // A used connection that dies is counted and logged if the request is not repeated. It does not eject the instance.

@@ -102,7 +102,7 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 
 		used := []keystore.UsageRow{
 			{Tenant: globex.ID, Key: untouched.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: 3_600_000, Requests: 1, LastAt: c.millis()},
-			{Tenant: globex.ID, Key: untouched.ID, Outcome: "key_banned", Hour: 3_600_000, Requests: 1, LastAt: c.millis()},
+			{Tenant: globex.ID, Key: untouched.ID, Outcome: "key_banned", Hour: 3_600_000, Requests: 1, LastAt: c.millis() + 1},
 		}
 		add(t, s, g, 1, used)
 

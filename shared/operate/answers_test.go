@@ -65,7 +65,7 @@ func TestAnswers(t *testing.T) {
 
 	must.Get[sql.Result](t)(db.Exec("UPDATE gateways SET seen_at = 1000"))
 	gone := operate.OfTenant{Tenant: makes(operate.CreateTenant{Name: "gone", Plan: "free"}).Line}
-	makes(operate.DeleteTenant{TenantRef: operate.TenantRef{Tenant: gone.Tenant}})
+	makes(operate.DeleteTenant{TenantRef: operate.TenantRef(gone)})
 	var answers strings.Builder
 	asks := func(name string, ask func(context.Context) (any, error)) {
 		t.Helper()

@@ -94,9 +94,7 @@ func withoutTables(t *testing.T, db *database.DB, tables []string, ask func(away
 
 func asJSON(t *testing.T, view any) string {
 	t.Helper()
-	text, err := json.Marshal(view)
-	must.Do(t, err)
-	return plain(string(text))
+	return plain(string(must.Get[[]byte](t)(json.Marshal(view))))
 }
 
 func init() { operate.AskWithin = time.Minute } // on a busy machine, too
