@@ -2,6 +2,8 @@ package operate
 
 import (
 	"encoding"
+	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -9,6 +11,7 @@ import (
 
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/testkit/golden"
 )
 
 func TestParseDuration(t *testing.T) {
@@ -54,18 +57,16 @@ func TestPeriodEndsWithASecond(t *testing.T) {
 // Each type accepts valid values. It refuses all others with an error that repeats the value, unless the value is too long.
 func TestFlags(t *testing.T) {
 	t.Parallel()
+	var said strings.Builder
 	f := func(flag encoding.TextUnmarshaler, good, bad []string) {
 		t.Helper()
-		for _, text := range good {
-			if err := flag.UnmarshalText([]byte(text)); err != nil {
-				t.Errorf("%T: %q: %v", flag, text, err)
-			}
-		}
-		for _, text := range bad {
+		for i, text := range append(good, bad...) {
 			err := flag.UnmarshalText([]byte(text))
-			if err == nil || len(text) <= keystore.NameRunesMax && !strings.Contains(err.Error(), strings.Trim(strconv.Quote(text), `"`)) {
+			isNamed := err != nil && (len(text) > keystore.NameRunesMax || strings.Contains(err.Error(), strings.Trim(strconv.Quote(text), `"`)))
+			if i < len(good) && err != nil || i >= len(good) && !isNamed {
 				t.Errorf("%T: %q: %v", flag, text, err)
 			}
+			fmt.Fprintf(&said, "%T %q: %v, %v\n", flag, text, reflect.ValueOf(flag).Elem(), err)
 		}
 	}
 	tooLong := strings.Repeat("ü", keystore.NameRunesMax+1)
@@ -79,4 +80,8 @@ func TestFlags(t *testing.T) {
 		[]string{"10.0.0.0/33", "fe80::1%eth0", "10.1.2.3/8", ""})
 	f(new(Period), []string{"1s", "90d"}, []string{"0", "999ms", "-1h", "soon"})
 	f(new(Grouping), []string{"day", "hour", "operation,key,outcome", "hour,outcome"}, []string{"week", ""})
+	f(new(LimitChange), []string{"none", "0", "60"}, []string{"-1"})
+	f(new(Delay), []string{"0", "1w", "1h30m"}, []string{"36500d1ns", "-1d"})
+	f(new(Moment), []string{"2026-12-31", "2026-12-31T18:00:00Z", "90d"}, []string{"soon", "999ms", "never"})
+	golden.Check(t, "flags", said.String())
 }

@@ -207,9 +207,7 @@ func TestMonthEnd(t *testing.T) {
 		{"1970-01-01", "1970-02-01", 1},
 	} {
 		days := func(text string) int64 {
-			at, err := time.Parse(time.DateOnly, text)
-			must.Do(t, err)
-			return at.Unix() / 86_400
+			return must.Get[time.Time](t)(time.Parse(time.DateOnly, text)).Unix() / 86_400
 		}
 		if got := quota.MonthEnd(days(c.day), c.starts); got != days(c.want) {
 			t.Errorf("the month of %s that starts on day %d ends before day %d, want %s", c.day, c.starts, got, c.want)
