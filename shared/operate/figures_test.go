@@ -69,11 +69,12 @@ func TestSumTenantsTakesTheLatestUse(t *testing.T) {
 	}
 	var w Watch
 	w.compare(answers(1000, LiveTenant{ID: "a", Requests: 5}, LiveTenant{ID: "a", Requests: 5}))
-	now := answers(2000, LiveTenant{ID: "a", Requests: 6, MinuteUsed: 3, DayUsed: 103, MonthUsed: 203}, LiveTenant{ID: "a", Requests: 7, MinuteUsed: 4, DayUsed: 102, MonthUsed: 202})
+	now := answers(2000, LiveTenant{ID: "a", Requests: 6, Refused: 2, MinuteUsed: 3, DayUsed: 103, MonthUsed: 203},
+		LiveTenant{ID: "a", Requests: 7, Refused: 2, MinuteUsed: 4, DayUsed: 102, MonthUsed: 202})
 	now[2].Elapsed = 1500
 	w.compare(now)
-	if got := SumTenants(now)["a"]; got.MinuteUsed != 4 || got.DayUsed != 103 || got.MonthUsed != 203 || got.Seconds != 1 {
-		t.Errorf("minute %d, day %d, month %d, in %v s, want 4, 103 and 203, in 1 s", got.MinuteUsed, got.DayUsed, got.MonthUsed, got.Seconds)
+	if got := SumTenants(now)["a"]; got.MinuteUsed != 4 || got.DayUsed != 103 || got.MonthUsed != 203 || got.Seconds != 1 || got.RequestRate != 5 || got.RefusedRate != 6 {
+		t.Errorf("%+v, want minute 4, day 103, month 203, in 1 s, at 5 and 6 a second", got)
 	}
 }
 

@@ -34,9 +34,9 @@ func TestTexts(t *testing.T) {
 		// The time until an instant is rounded: what was just set to 90 days says so.
 		{Until(90*day - moment), "90 days"},
 		{Until(90*day - time.Hour), "89 days"},
-		{Until(2*day - moment), "2 days"},
+		{Until(2*day - time.Hour/2), "2 days"},
 		{Until(day - moment), "24 h"},
-		{Until(2*time.Hour - moment), "2 h"},
+		{Until(2*time.Hour - time.Minute/2), "2 h"},
 		{Until(time.Hour - moment), "59 min"},
 		{Until(2*time.Minute - moment/10), "2 min"},
 		{Until(time.Minute - moment), "59 s"},
