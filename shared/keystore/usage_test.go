@@ -96,7 +96,7 @@ func TestLastUse(t *testing.T) {
 			{"insufficient_scope", true, 100_000, times{100_000, 100_000}},
 			{"ok", true, 159_999, times{100_000, 100_000}},
 			{"minute_quota_exceeded", false, 159_999, times{100_000, 100_000}},
-			{"ok", false, 160_000, times{160_000, 100_000}},
+			{"report", false, 160_000, times{160_000, 100_000}},
 			{"key_banned", false, 160_000, times{160_000, 160_000}},
 			{"upstream_timeout", true, 150_000, times{160_000, 160_000}}, // another gateway's, which was late
 		} {
