@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"petgate/gateway/front"
+	"petgate/gateway/routing"
 	"petgate/shared/api"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
@@ -35,7 +36,7 @@ func newLogged() *exchange {
 	x.trace = trace.Context{Trace: trace.TraceID{1, 0xab}, Sampled: true}
 	x.client = netip.MustParseAddr("192.0.2.7")
 	x.Request.Method, x.Request.Path = []byte("GET"), []byte(`/v1/pets/"7\`)
-	x.route = &route{Operation: api.Operation{ID: "getPet"}}
+	x.route = &route{Route: &routing.Route{Operation: api.Operation{ID: "getPet"}}}
 	x.isKnown, x.entry.Tenant, x.entry.Key = true, id.Tenant{1}, id.Key{2}
 	x.Response.Status, x.Response.Body = 200, []byte("twelve bytes")
 	return x

@@ -2,8 +2,6 @@ package edge
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net"
 
 	"petgate/gateway/answers"
@@ -12,7 +10,6 @@ import (
 	"petgate/gateway/share"
 	"petgate/gateway/strikes"
 	"petgate/gateway/upstream"
-	"petgate/shared/api"
 	"petgate/shared/core/instant"
 )
 
@@ -29,10 +26,6 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 	if err != nil {
 		return nil, err
 	}
-	routes, err := newRoutes(deps.Operations, cfg.CORSOrigins)
-	if err != nil {
-		return nil, err
-	}
 	e := &Edge{
 		cfg: cfg, deps: deps, polls: answers.NewPolls(), statements: answers.NewUsage(deps.Statements, deps.Log),
 		upstreams: upstreams, strikes: strikes.New(cfg.BanRule),
@@ -42,7 +35,7 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 		e.secretField = "\r\nX-Gateway-Secret: " + string(cfg.UpstreamSecret)
 	}
 	e.metrics = newMetrics(deps.Metrics, e)
-	if err := e.use(routes); err != nil {
+	if err := e.SetOperations(deps.Operations); err != nil {
 		return nil, err
 	}
 	if deps.AccessLog != nil {
@@ -52,32 +45,6 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 		HTTP: cfg.http(), ConnectionsMax: cfg.ConnectionsMax, TLS: cfg.TLS, Handler: e.serve, Log: deps.Log, Metrics: deps.Metrics,
 	})
 	return e, nil
-}
-
-// SetOperations replaces the operations. Requests that have begun end as they were understood.
-func (e *Edge) SetOperations(operations []api.Operation) error {
-	routes, err := newRoutes(operations, e.cfg.CORSOrigins)
-	if err != nil {
-		return err
-	}
-	return e.use(routes)
-}
-
-func (e *Edge) use(r *routes) error {
-	var wrong []error
-	for _, one := range r.all {
-		one.metrics = e.metrics.of(one.ID)
-		if !one.ByGateway {
-			var err error
-			if one.pool, err = e.upstreams.Of(one.Upstream); err != nil {
-				wrong = append(wrong, fmt.Errorf("operation %s: %w", one.ID, err))
-			}
-		}
-	}
-	if wrong == nil {
-		e.routes.Store(r)
-	}
-	return errors.Join(wrong...)
 }
 
 // serve is the life of a request. front calls it for each one.

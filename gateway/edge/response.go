@@ -45,7 +45,7 @@ func (e *Edge) writeResponse(x *exchange) {
 		x.addText(nameKeyExpires, x.entry.GraceEndsAt.Time().AppendFormat(x.text, http.TimeFormat))
 	}
 	if x.route != nil {
-		x.Response.Fields = append(x.Response.Fields, x.route.fields...)
+		x.Response.Fields = append(x.Response.Fields, x.route.Fields...)
 	}
 	switch {
 	case x.answer != nil:

@@ -58,8 +58,8 @@ var rules = []rule{
 		forbids: "go.opentelemetry.io/... google.golang.org/protobuf/...",
 	},
 	{
-		why: "fasthttp stays in the rooms that serve connections, with its router in gateway/edge, and in the Error body",
-		of:  products, except: "./gateway/front ./gateway/edge ./petsvc/pets ./shared/api", forbids: "github.com/valyala/fasthttp/... github.com/fasthttp/...",
+		why: "fasthttp stays in the rooms that serve connections, with its router in gateway/routing, and in the Error body",
+		of:  products, except: "./gateway/front ./gateway/routing ./petsvc/pets ./shared/api", forbids: "github.com/valyala/fasthttp/... github.com/fasthttp/...",
 	},
 	{
 		why: "gateway/front knows connections and HTTP, and nothing of keys, limits or the edge",
@@ -74,9 +74,9 @@ var rules = []rule{
 		of:  "./gateway/upstream", forbids: "./... github.com/...", allows: "./gateway/http1 ./gateway/share ./shared/socket ./shared/core/id",
 	},
 	{
-		why: "gateway/answers and gateway/strikes get facts and return values: they know no connection and no stage",
-		of:  "./gateway/answers ./gateway/strikes", forbids: "./gateway/... github.com/... net os",
-		allows: "./gateway/directory ./gateway/http1 ./gateway/portal ./gateway/share",
+		why: "the rooms beside gateway/edge get facts and return values: they know no connection and no stage",
+		of:  "./gateway/answers ./gateway/routing ./gateway/strikes", forbids: "./gateway/... github.com/... net os",
+		allows: "./gateway/directory ./gateway/http1 ./gateway/portal ./gateway/share github.com/fasthttp/router github.com/valyala/fasthttp",
 	},
 	{
 		why: "a snapshot is a file of rows: it knows nothing of what a gateway does with them",

@@ -1,4 +1,4 @@
-package edge
+package routing
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// narrowest is what find must return for a path that nobody has encoded: of the operations that have it, the first one in the order of patterns.
+// narrowest is what Find must return for a path that nobody has encoded: of the operations that have it, the first one in the order of patterns.
 func narrowest(operations []api.Operation, method, path string) (best *api.Operation) {
 	for i, o := range operations {
 		isMethod := o.Method == method || method == http.MethodHead && o.Method == http.MethodGet
@@ -33,13 +33,13 @@ func narrowest(operations []api.Operation, method, path string) (best *api.Opera
 // check compares what a document serves with its operations: a path of each template, and that path with something changed.
 func check(t must.T, operations []api.Operation) {
 	t.Helper()
-	r := must.Get[*routes](t)(newRoutes(operations, nil))
+	table := must.Get[*Table](t)(New(operations))
 	for i, o := range operations {
 		for _, parameter := range []string{"7", "b", "bi", "x.y", "a.json", "default", "me:publish", "a..b", "comments"} {
 			path := strings.ReplaceAll(string(o.Pattern()), string(api.Star), parameter)
 			for _, path := range []string{path, path + "/", path + "x", strings.TrimSuffix(path, "/"), path[:len(path)-1]} {
 				for _, method := range []string{o.Method, http.MethodHead} {
-					got, want := r.find([]byte(method), []byte(path)), narrowest(operations, method, path)
+					got, want := table.Find([]byte(method), []byte(path)), narrowest(operations, method, path)
 					if (got == nil) != (want == nil) || got != nil && got.Operation != *want {
 						t.Fatal(fmt.Sprintf("%s %s is %+v, want %+v", method, path, got, want))
 					}
@@ -101,18 +101,15 @@ func TestEncodedPaths(t *testing.T) {
 	a, err := api.Load("t", []byte("openapi: 3.0.0\ninfo: {title: T, version: '1'}\npaths:\n  /users/admin: {get: {operationId: admin}}\n"+
 		"  /users/{id}: {get: {operationId: user}}\n  /caf%c3%a9/%61: {get: {operationId: cafe}}\n  /caf%c3%a9/{x}: {get: {operationId: other}}\n  /files/{name}:drop: {get: {operationId: drop}}\n  /files/{name}: {get: {operationId: file}}\n"))
 	must.Do(t, err)
-	r := must.Get[*routes](t)(newRoutes(a.Operations, nil))
+	table := must.Get[*Table](t)(New(a.Operations))
 	for path, want := range map[string]string{
 		"/users/admin": "admin", "/users/%61dmin": "", "/users/admi%6E": "", "/users/admin;v=1": "", "/users/%61dmin;": "", "/users/b%6fb": "user",
 		"/users/bob;v=1": "user", "/users/%C3%A9": "user", "/%75sers/admin": "", "/caf%C3%A9/a": "cafe", "/caf%C3%A9/%61": "", "/caf%C3%A9/b": "other",
 		"/files/a:drop": "drop", "/files/a%3Adrop": "", "/files/a": "file",
 	} {
-		got := ""
-		if one := r.find([]byte(http.MethodGet), []byte(path)); one != nil {
-			got = one.ID
-		}
-		if got != want {
-			t.Errorf("%s is %q, want %q", path, got, want)
+		one := table.Find([]byte(http.MethodGet), []byte(path))
+		if (one == nil) != (want == "") || one != nil && one.ID != want {
+			t.Errorf("%s is %v, want %q", path, one, want)
 		}
 	}
 }
