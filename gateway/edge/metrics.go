@@ -8,10 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	dto "github.com/prometheus/client_model/go"
 
 	"petgate/gateway/answers"
-	"petgate/gateway/upstream"
 	"petgate/shared/core/access"
 )
 
@@ -81,12 +79,11 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 		return of
 	}
 	m.noRoute = m.of(noOperation)
-	reg.MustRegister(upstreamMetrics{e.upstreams})
-	count := func(name, help string, value func() int64) {
-		make.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
-	}
-	count("petgate_gateway_bans_total", "Bans that this gateway imposed.", m.bans.Load)
-	count("petgate_gateway_upstream_retries_total", "Second attempts, after an upstream closed a connection that had served before.", e.upstreams.Retries)
+	reg.MustRegister(e.upstreams)
+	make.NewCounterFunc(prometheus.CounterOpts{
+		Name: "petgate_gateway_bans_total",
+		Help: "Bans that this gateway imposed.",
+	}, func() float64 { return float64(m.bans.Load()) })
 	make.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "petgate_gateway_requests_in_flight",
 		Help: "Requests being served.",
@@ -117,60 +114,16 @@ func (m *metrics) observe(x *exchange, took time.Duration) {
 	of.seconds.Observe(took.Seconds())
 }
 
-// upstreamMetrics reads the figures of the upstreams when they are asked for. The labels are from the settings; the service is empty for upstreams without a name.
-type upstreamMetrics struct{ pools upstream.Pools }
-
-var (
-	upstreamLabel       = []string{"service", "upstream"}
-	upstreamConnections = prometheus.NewDesc("petgate_gateway_upstream_connections",
-		"Open connections to an upstream, in use or idle.", upstreamLabel, nil)
-	upstreamIdle = prometheus.NewDesc("petgate_gateway_upstream_idle_connections",
-		"Open connections to an upstream that carry no request.", upstreamLabel, nil)
-	upstreamFailures = prometheus.NewDesc("petgate_gateway_upstream_failures_total",
-		"Attempts that failed at an upstream: it could not be connected, its response was late, invalid or missing, or it responded with 401. A connection that closed is not counted if its request was sent a second time.", upstreamLabel, nil)
-	upstreamEjections = prometheus.NewDesc("petgate_gateway_upstream_ejections_total",
-		"How often an upstream was ejected.", upstreamLabel, nil)
-	upstreamEjected = prometheus.NewDesc("petgate_gateway_upstream_ejected",
-		"1 while an upstream is ejected: others are preferred, because it or its check has failed, or it is about to stop.", upstreamLabel, nil)
-	upstreamCheckFailures = prometheus.NewDesc("petgate_gateway_upstream_check_failures_total",
-		"Checks of an upstream (--upstream-health-path) that failed.", upstreamLabel, nil)
-)
-
-// Describe implements prometheus.Collector.
-func (u upstreamMetrics) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(u, to) }
-
-// Collect implements prometheus.Collector.
-func (u upstreamMetrics) Collect(to chan<- prometheus.Metric) {
-	for _, s := range u.pools.Stats(time.Now()) {
-		send := func(desc *prometheus.Desc, kind prometheus.ValueType, value int64) {
-			to <- prometheus.MustNewConstMetric(desc, kind, float64(value), s.Service, s.Address)
-		}
-		send(upstreamConnections, prometheus.GaugeValue, s.Open)
-		send(upstreamIdle, prometheus.GaugeValue, s.Idle)
-		send(upstreamFailures, prometheus.CounterValue, s.Failures)
-		send(upstreamEjections, prometheus.CounterValue, s.Ejections)
-		send(upstreamCheckFailures, prometheus.CounterValue, s.CheckFailures)
-		ejected := int64(0)
-		if s.IsEjected {
-			ejected = 1
-		}
-		send(upstreamEjected, prometheus.GaugeValue, ejected)
-	}
-}
-
 // Latencies returns how many requests since the start had a response within each of these times, in seconds. The last count is of all: it
 // includes those that took longer.
 func (e *Edge) Latencies() (within []float64, requests []uint64) {
-	operations := make(chan prometheus.Metric)
-	go func() {
-		e.metrics.seconds.Collect(operations)
-		close(operations)
-	}()
-	for operation := range operations {
-		var m dto.Metric
-		if err := operation.Write(&m); err != nil {
-			panic(fmt.Sprintf("bug: a metric cannot be read: %v", err))
-		}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(e.metrics.seconds)
+	families, err := reg.Gather()
+	if err != nil {
+		panic(fmt.Sprintf("bug: a metric cannot be read: %v", err))
+	}
+	for _, m := range families[0].GetMetric() {
 		buckets := m.GetHistogram().GetBucket()
 		if within == nil {
 			within, requests = make([]float64, len(buckets)), make([]uint64, len(buckets))

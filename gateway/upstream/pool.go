@@ -255,7 +255,6 @@ func (p *Pool) failing(now int64) (set uint64) {
 
 // Stats describes one instance: its connections now, and what has happened since the start.
 type Stats struct {
-	Service    string // its name
 	Address    string
 	Open, Idle int64 // connections; idle ones are open and carry no request
 	Failures   int64 // dials and exchanges that failed, unless they were repeated, and responses with 401

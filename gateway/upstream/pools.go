@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"sync"
-	"time"
 )
 
 // Pools has a pool for each service by its name. The service without a name is the default.
@@ -70,25 +69,6 @@ func (p Pools) Problems() (found []string) {
 		found = append(found, p[name].Problems()...)
 	}
 	return found
-}
-
-// Stats returns the figures of every instance of every service.
-func (p Pools) Stats(now time.Time) (all []Stats) {
-	for name, pool := range p {
-		for _, s := range pool.Stats(now) {
-			s.Service = name
-			all = append(all, s)
-		}
-	}
-	return all
-}
-
-// Retries returns how many requests were sent a second time.
-func (p Pools) Retries() (n int64) {
-	for _, pool := range p {
-		n += pool.retries.Load()
-	}
-	return n
 }
 
 // CloseIdle closes all unused connections.
