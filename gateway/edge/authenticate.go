@@ -71,7 +71,7 @@ func (e *Edge) judge(x *exchange) refusal {
 		return refusals[x.why]
 	}
 	x.hasKey = true
-	if !x.Conn.Admit(x.entry.Tenant, e.isTrusted(x.Conn.Peer)) {
+	if !x.Conn.Admit(x.entry.Tenant, e.proxies.Has(x.Conn.Peer)) {
 		return refusal{reason: overloaded, message: "your account has too many connections: send more requests over fewer connections"}
 	}
 	return refusal{}

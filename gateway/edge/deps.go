@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"petgate/gateway/answers"
+	"petgate/gateway/claims"
 	"petgate/gateway/directory"
 	"petgate/gateway/front"
 	"petgate/gateway/quotas"
@@ -82,6 +83,7 @@ type Edge struct {
 
 	front       *front.Server
 	routes      atomic.Pointer[routes]
+	proxies     claims.Proxies
 	polls       answers.Polls
 	statements  *answers.Usage
 	upstreams   upstream.Pools

@@ -27,8 +27,8 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 		return nil, err
 	}
 	e := &Edge{
-		cfg: cfg, deps: deps, polls: answers.NewPolls(), statements: answers.NewUsage(deps.Statements, deps.Log),
-		upstreams: upstreams, strikes: strikes.New(cfg.BanRule),
+		cfg: cfg, deps: deps, proxies: cfg.TrustedProxies, upstreams: upstreams, strikes: strikes.New(cfg.BanRule),
+		polls: answers.NewPolls(), statements: answers.NewUsage(deps.Statements, deps.Log),
 		bodies: share.New(cfg.BodiesBytesMax / min(cfg.BodyBytesMax, http1.PartBytesMax)),
 	}
 	if cfg.UpstreamSecret != "" {

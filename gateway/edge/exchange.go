@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"petgate/gateway/answers"
+	"petgate/gateway/claims"
 	"petgate/gateway/directory"
 	"petgate/gateway/front"
 	"petgate/gateway/http1"
@@ -32,7 +33,7 @@ type exchange struct {
 type state struct {
 	now instant.Millis // by the injected clock, for everything in responses
 
-	claims   claims
+	claims   claims.Claims
 	id       []byte // the request's ID
 	idBuffer [32]byte
 	trace    trace.Context
@@ -88,6 +89,11 @@ func (x *exchange) Reset() {
 	if cap(x.sent) > sentBytesMax {
 		x.sent = nil
 	}
+}
+
+// protocol is the protocol that the client used.
+func (x *exchange) protocol() string {
+	return x.edge.proxies.Protocol(x.Conn.Peer, x.Conn.IsTLS, &x.claims)
 }
 
 // outcome says in one word how the exchange ended, for metrics and logs.

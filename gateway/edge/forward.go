@@ -86,12 +86,12 @@ func (e *Edge) appendRequest(dst []byte, x *exchange, host string) []byte {
 	} else {
 		dst = append(dst, "unknown"...) // such as the peer of a unix socket (RFC 7239, section 6)
 	}
-	dst = append(append(dst, "\r\nX-Forwarded-Proto: "...), e.protocol(x)...)
+	dst = append(append(dst, "\r\nX-Forwarded-Proto: "...), x.protocol()...)
 	if len(q.Host) > 0 {
 		dst = append(append(dst, "\r\nX-Forwarded-Host: "...), q.Host...)
 	}
 	dst = x.trace.AppendTo(append(dst, "\r\ntraceparent: "...))
-	if state := x.claims.of(traceState); len(state) > 0 && x.trace.Continued {
+	if state := x.claims.TraceState(); len(state) > 0 && x.trace.Continued {
 		dst = append(append(dst, "\r\ntracestate: "...), state...)
 	}
 	dst = append(dst, e.secretField...)

@@ -94,7 +94,7 @@ func (e *Edge) exceeded(x *exchange) refusal {
 
 // connection is what the request's connection was promised. It is nil if the connection is a proxy's.
 func (e *Edge) connection(x *exchange) *strikes.Connection {
-	if e.isTrusted(x.Conn.Peer) {
+	if e.proxies.Has(x.Conn.Peer) {
 		return nil
 	}
 	c, ok := x.Conn.Own.(*strikes.Connection)

@@ -76,7 +76,7 @@ var rules = []rule{
 	},
 	{
 		why: "the rooms beside gateway/edge get facts and return values: they know no connection and no stage",
-		of:  "./gateway/answers ./gateway/routing ./gateway/strikes", forbids: "./gateway/... github.com/... net os",
+		of:  "./gateway/answers ./gateway/claims ./gateway/routing ./gateway/strikes", forbids: "./gateway/... github.com/... net os",
 		allows: "./gateway/directory ./gateway/http1 ./gateway/portal ./gateway/share github.com/fasthttp/router github.com/valyala/fasthttp",
 	},
 	{

@@ -1,4 +1,4 @@
-package edge
+package claims
 
 import (
 	"net/netip"
@@ -9,8 +9,8 @@ import (
 func TestClientAddress(t *testing.T) {
 	f := func(peer, lines, want string) {
 		t.Helper()
-		e := &Edge{cfg: Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}
-		var c claims
+		trusted := Proxies{netip.MustParsePrefix("10.0.0.0/8")}
+		var c Claims
 		var wanted netip.Addr // unknown
 		if want != "" {
 			wanted = netip.MustParseAddr(want)
@@ -18,7 +18,7 @@ func TestClientAddress(t *testing.T) {
 		for line := range strings.SplitSeq(lines, "\n") {
 			c.add(forwardedFor, []byte(line))
 		}
-		if got := e.clientAddress(netip.MustParseAddr(peer), c.of(forwardedFor)); got != wanted {
+		if got := trusted.Client(netip.MustParseAddr(peer), &c); got != wanted {
 			t.Errorf("%s with %q: %v, want %s", peer, lines, got, want)
 		}
 	}
