@@ -2,14 +2,18 @@ package edge
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 
 	"petgate/gateway/answers"
 	"petgate/gateway/front"
 	"petgate/gateway/http1"
+	"petgate/gateway/routing"
 	"petgate/gateway/share"
 	"petgate/gateway/strikes"
 	"petgate/gateway/upstream"
+	"petgate/shared/api"
 	"petgate/shared/core/instant"
 )
 
@@ -45,6 +49,36 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 		HTTP: cfg.http(), ConnectionsMax: cfg.ConnectionsMax, TLS: cfg.TLS, Handler: e.serve, Log: deps.Log, Metrics: deps.Metrics,
 	})
 	return e, nil
+}
+
+// SetOperations replaces the operations. Requests that have begun end as they were understood.
+func (e *Edge) SetOperations(operations []api.Operation) error {
+	table, err := routing.New(operations)
+	if err != nil {
+		return err
+	}
+	r := &routes{table: table, cors: answers.NewCORS(e.cfg.CORSOrigins, table.Methods)}
+	var wrong []error
+	for _, one := range table.Routes {
+		added := &route{
+			Route: one, metrics: e.metrics.of(one.ID),
+			needsScope: "the API key needs the scope " + one.Scope + " for this operation",
+		}
+		if !one.ByGateway {
+			var err error
+			if added.pool, err = e.upstreams.Of(one.Upstream); err != nil {
+				wrong = append(wrong, fmt.Errorf("operation %s: %w", one.ID, err))
+			}
+		}
+		if one.IsReport() {
+			r.report = added
+		}
+		r.all, r.hasPublic = append(r.all, added), r.hasPublic || one.IsPublic
+	}
+	if wrong == nil {
+		e.routes.Store(r)
+	}
+	return errors.Join(wrong...)
 }
 
 // serve is the life of a request. front calls it for each one.

@@ -1,6 +1,36 @@
 package edge
 
-import "petgate/gateway/answers"
+import (
+	"petgate/gateway/answers"
+	"petgate/gateway/routing"
+	"petgate/gateway/upstream"
+)
+
+// route is an operation with what its requests need.
+type route struct {
+	*routing.Route
+	needsScope string         // the message for a key without the scope
+	pool       *upstream.Pool // nil: the gateway answers itself
+	metrics    *routeMetrics
+}
+
+// routes are the operations of one document.
+type routes struct {
+	table     *routing.Table
+	all       []*route // by routing.Route.Index
+	report    *route   // the operation that the gateway answers itself; nil: none
+	cors      *answers.CORS
+	hasPublic bool // some operations need no key
+}
+
+// find returns the operation of a request, or nil.
+func (e *Edge) find(x *exchange) *route {
+	r := e.routes.Load()
+	if found := r.table.Find(x.Request.Method, x.Request.Path); found != nil {
+		return r.all[found.Index]
+	}
+	return nil
+}
 
 // mayCall reports whether there is such an operation, and the key may call it.
 func (x *exchange) mayCall() bool {
