@@ -16,20 +16,20 @@ import (
 
 // The lengths of windows, in seconds.
 const (
-	MinuteSeconds = 60
-	DaySeconds    = 86400
+	minuteSeconds = 60
+	daySeconds    = 86400
 )
 
-// Window returns the length of a policy's window, in seconds. That of a month depends on the month.
-func Window(p quota.Policy, u *quota.Usage, monthStarts uint8) int64 {
+// window returns the length of a policy's window, in seconds. That of a month depends on the month.
+func window(p quota.Policy, u *quota.Usage, monthStarts uint8) int64 {
 	switch p {
 	case quota.Minute, quota.KeyMinute:
-		return MinuteSeconds
+		return minuteSeconds
 	case quota.Month:
-		ends := u.ResetAt.Seconds() / DaySeconds
-		return (ends - quota.MonthEnd(ends-32, monthStarts)) * DaySeconds
+		ends := u.ResetAt.Seconds() / daySeconds
+		return (ends - quota.MonthEnd(ends-32, monthStarts)) * daySeconds
 	}
-	return DaySeconds
+	return daySeconds
 }
 
 // Quota is what is known of a key and of its tenant's quota.
@@ -107,7 +107,7 @@ type reportedKey struct {
 
 func (q *Quota) policy(of quota.Policy, u *quota.Usage) policy {
 	p := policy{
-		Name: of.String(), Limit: u.Limit, Used: u.Used, Remaining: u.Remaining, Window: Window(of, u, q.Entry.MonthStarts),
+		Name: of.String(), Limit: u.Limit, Used: u.Used, Remaining: u.Remaining, Window: window(of, u, q.Entry.MonthStarts),
 		ResetAt: roundUp(max(u.ResetAt, q.Now)),
 	}
 	if u.RetryAt != 0 {
@@ -145,7 +145,7 @@ const (
 	pollBurst      = 10
 	pollRecordsMax = 1 << 16 // at about 40 bytes
 
-	PollSeconds = pollBurst // the time after which a key has its whole burst again
+	pollSeconds = pollBurst // the time after which a key has its whole burst again
 )
 
 // NewPolls returns the limit for keys that have asked nothing yet.

@@ -74,7 +74,6 @@ type state struct {
 type buffers struct {
 	sent     []byte // the request to the upstream
 	response http1.Response
-	text     []byte // values of fields
 	line     []byte // the error body, then the line of the access log
 }
 
@@ -85,15 +84,10 @@ const sentBytesMax = 64 << 10
 func (x *exchange) Reset() {
 	x.state = state{}
 	x.response.Reset()
-	x.sent, x.text, x.line = x.sent[:0], x.text[:0], x.line[:0]
+	x.sent, x.line = x.sent[:0], x.line[:0]
 	if cap(x.sent) > sentBytesMax {
 		x.sent = nil
 	}
-}
-
-// protocol is the protocol that the client used.
-func (x *exchange) protocol() string {
-	return x.edge.proxies.Protocol(x.Conn.Peer, x.Conn.IsTLS, &x.claims)
 }
 
 // outcome says in one word how the exchange ended, for metrics and logs.

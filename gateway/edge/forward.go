@@ -86,7 +86,7 @@ func (e *Edge) appendRequest(dst []byte, x *exchange, host string) []byte {
 	} else {
 		dst = append(dst, "unknown"...) // such as the peer of a unix socket (RFC 7239, section 6)
 	}
-	dst = append(append(dst, "\r\nX-Forwarded-Proto: "...), x.protocol()...)
+	dst = append(append(dst, "\r\nX-Forwarded-Proto: "...), e.proxies.Protocol(x.Conn.Peer, x.Conn.IsTLS, &x.claims)...)
 	if len(q.Host) > 0 {
 		dst = append(append(dst, "\r\nX-Forwarded-Host: "...), q.Host...)
 	}

@@ -74,14 +74,13 @@ func (e *Edge) exceeded(x *exchange) refusal {
 	})
 	x.limited.CountsStrikes, x.limited.StrikesUntilBan = true, out.StrikesUntilBan
 	x.limited.Ban = api.Ban{EndsAt: out.BannedUntil, IsAutomatic: true}
-	text := append(x.text, r.reason.row().message...)
+	text := append(x.Response.Text, r.reason.row().message...)
 	if out.BannedUntil != 0 {
 		e.metrics.bans.Add(1)
 		e.deps.Directory.Ban(x.entry.Key, out.BannedUntil, banReason)
 		text = append(text, ". The API key sent too many requests without waiting. It is banned until Retry-After has passed"...)
 	} else {
-		text = append(text, ". At most "...)
-		text = strconv.AppendInt(text, int64(out.StrikesUntilBan), 10)
+		text = strconv.AppendInt(append(text, ". At most "...), int64(out.StrikesUntilBan), 10)
 		if out.StrikesUntilBan == 1 {
 			text = append(text, " more request before then leads to a ban of the API key"...)
 		} else {

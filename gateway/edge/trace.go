@@ -46,7 +46,7 @@ func (e *Edge) export(x *exchange, took time.Duration) {
 	}
 	span.Name(name)
 	span.Set("http.request.method", method)
-	span.Set("url.scheme", x.protocol())
+	span.Set("url.scheme", e.proxies.Protocol(x.Conn.Peer, x.Conn.IsTLS, &x.claims))
 	status := x.Response.Status
 	span.SetInt("http.response.status_code", status)
 	span.Set("petgate.request_id", string(x.id))

@@ -36,7 +36,7 @@ type Own interface {
 // Response is a response. What it refers to stays unchanged until Own.Reset.
 type Response struct {
 	Status int
-	Fields []http1.Field
+	http1.FieldList
 	Body   []byte
 	Rest   Rest  // what follows Body; nil: nothing
 	Length int64 // with Rest: of the whole body; in a response to HEAD: of the content that GET would have; -1: unknown
@@ -52,15 +52,10 @@ type Rest interface {
 	End()
 }
 
-// Add adds a field.
-func (r *Response) Add(name, value []byte) {
-	r.Fields = append(r.Fields, http1.Field{Name: name, Value: value})
-}
-
 // Reset clears the response.
 func (r *Response) Reset() {
 	clear(r.Fields)
-	*r = Response{Fields: r.Fields[:0], Length: -1}
+	*r = Response{FieldList: http1.FieldList{Fields: r.Fields[:0], Text: r.Text[:0]}, Length: -1}
 }
 
 // IsHead reports whether the response has no content.

@@ -30,3 +30,23 @@ func (w *PartWriter) End() error {
 	}
 	return w.To.Flush()
 }
+
+// FieldList has the fields of a message that is being made. It is used again, so that they allocate nothing.
+type FieldList struct {
+	Fields []Field
+	Text   []byte // the values that were made for them
+}
+
+// Add adds a field.
+func (l *FieldList) Add(name, value []byte) {
+	l.Fields = append(l.Fields, Field{Name: name, Value: value})
+}
+
+// AddText adds a field whose value was appended to Text.
+func (l *FieldList) AddText(name, text []byte) {
+	l.Add(name, text[len(l.Text):])
+	l.Text = text
+}
+
+// AddInt adds a field with a number.
+func (l *FieldList) AddInt(name []byte, n int64) { l.AddText(name, strconv.AppendInt(l.Text, n, 10)) }
