@@ -71,7 +71,8 @@ func TestUsageExportTo(t *testing.T) {
 	use := useHours(s)
 	status := http.StatusOK
 	meter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "Bearer secret" || r.Header.Get("Content-Type") != "text/csv; charset=utf-8; header=present" {
+		want := map[string]string{"/": "Bearer secret"}[r.URL.Path] // a receiver at /open has no token
+		if r.Header.Get("Authorization") != want || r.Header.Get("Content-Type") != "text/csv; charset=utf-8; header=present" {
 			t.Errorf("%v", r.Header)
 		}
 		w.WriteHeader(status)
@@ -97,6 +98,7 @@ func TestUsageExportTo(t *testing.T) {
 	const noon = "2026-03-01T12:00:00Z"
 	s.want(exitDone, "0 events of "+noon+" to "+noon, "usage", "export", "--format", "csv", "--since", noon)
 	s.golden("export-to")
+	s.want(exitDone, "Sent 7 events: 196 requests", "usage", "export", "--format", "csv", "--to", meter.URL+"/open")
 }
 
 // Whatever table is away, a list says so or is the same, and a list that cannot be written is a failure.

@@ -63,7 +63,7 @@ func (e *Export) Write(ctx context.Context, w io.Writer) error {
 	if err := e.hours(ctx, id.Tenant{}, nil, pageRows, page); err != nil {
 		return err
 	}
-	if err := e.corrections(ctx, keystore.SealedUsage{Correction: 1}, pageRows, page); err != nil {
+	if err := e.corrections(ctx, keystore.SealedUsage{}, pageRows, page); err != nil {
 		return err
 	}
 	return written(out.WriteTo(w)) // the head, if there is no event
@@ -86,7 +86,7 @@ func (e *Export) Page(ctx context.Context, after keystore.SealedUsage, n int) (p
 			after = keystore.SealedUsage{}
 		}
 		err = hours.hours(ctx, after.Tenant, &after.Operation, n, take)
-		after = keystore.SealedUsage{Correction: 1}
+		after = keystore.SealedUsage{}
 	}
 	if err == nil {
 		err = e.corrections(ctx, after, n, take)

@@ -154,11 +154,16 @@ func TestExportIsTheSameAgain(t *testing.T) {
 		for n := range 17 { // the pages of an export, of any size, have the same events
 			e, _ := u.export(CSV, 0)
 			got := forms[CSV].head
+			isLast := false
 			for after := (keystore.SealedUsage{}); ; {
 				page, err := e.Page(t.Context(), after, n+1)
 				if must.Do(t, err); len(page) == 0 {
 					break
 				}
+				if isLast || len(page) > n+1 {
+					t.Errorf("a page of %d events, want %d on each but the last", len(page), n+1)
+				}
+				isLast = len(page) <= n
 				for _, after = range page {
 					v := e.View(after)
 					got += fmt.Sprintf("%s,%s,%s,%s,%d,%d,%d,%d\r\n", v.ID, v.Start, v.TenantID, v.Operation, v.Correction, v.Requests, v.Charged, v.Units)
@@ -168,6 +173,15 @@ func TestExportIsTheSameAgain(t *testing.T) {
 				t.Errorf("in pages of %d:\n%s\nwant\n%s", n+1, got, want)
 			}
 		}
+		// A part of an hour counts as the hour, and a page after an event of an earlier hour begins with the first event.
+		u.exec(`DELETE FROM usage_hours WHERE hour = $1`, u.hour(3))
+		part := 59 * time.Minute
+		e, err := New(t.Context(), u.store, CSV, u.hour(4).Add(part), u.hour(2).Add(part))
+		must.Do(t, err)
+		page, err := e.Page(t.Context(), keystore.SealedUsage{Hour: u.hour(5), Tenant: u.tenants[2]}, 9)
+		if err != nil || len(page) != 5 || page[0].Tenant != u.tenants[0] { // of one hour, with two corrections
+			t.Errorf("the page is %+v, %v", page, err)
+		}
 	})
 }
 
@@ -176,19 +190,19 @@ func TestFormats(t *testing.T) {
 	hour := instant.Of(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))
 	events := []event{
 		{keystore.SealedUsage{Hour: hour, Tenant: id.Tenant{1}, Operation: "list,Pets&", Requests: 3, Charged: 2, Units: 10}, "abc"},
-		{keystore.SealedUsage{Hour: hour, Tenant: id.Tenant{1}, Correction: 7, Requests: 1}, "abc"},
+		{keystore.SealedUsage{Hour: hour, Tenant: id.Tenant{1}, Correction: 1, Requests: 3}, "abc"},
 	}
 	tenant := id.Tenant{1}.String()
 	for format, want := range map[Format]string{
 		CSV: "id,start,tenant,operation,correction,requests,charged,units\r\n" +
 			`"pgu_abc_TEN_2026030109_list,Pets&",2026-03-01T09:00:00Z,TEN,"list,Pets&",0,3,2,10` + "\r\n" +
-			"pgu_abc_TEN_2026030109_-_c7,2026-03-01T09:00:00Z,TEN,,7,1,0,0\r\n",
+			"pgu_abc_TEN_2026030109_-_c1,2026-03-01T09:00:00Z,TEN,,1,3,0,0\r\n",
 		CloudEvents: `[{"specversion":"1.0","id":"pgu_abc_TEN_2026030109_list,Pets&","source":"/petgate/abc","type":"petgate.requests",` +
 			`"subject":"TEN","time":"2026-03-01T10:00:00Z","datacontenttype":"application/json",` +
 			`"data":{"operation":"list,Pets&","requests":3,"charged":2,"start":"2026-03-01T09:00:00Z","units":10}},` +
-			`{"specversion":"1.0","id":"pgu_abc_TEN_2026030109_-_c7","source":"/petgate/abc","type":"petgate.requests",` +
+			`{"specversion":"1.0","id":"pgu_abc_TEN_2026030109_-_c1","source":"/petgate/abc","type":"petgate.requests",` +
 			`"subject":"TEN","time":"2026-03-01T10:00:00Z","datacontenttype":"application/json",` +
-			`"data":{"operation":"","requests":1,"charged":0,"start":"2026-03-01T09:00:00Z","correction":7,"units":0}}]`,
+			`"data":{"operation":"","requests":3,"charged":0,"start":"2026-03-01T09:00:00Z","correction":1,"units":0}}]`,
 	} {
 		if got := strings.ReplaceAll(string(format.body(events)), tenant, "TEN"); got != want {
 			t.Errorf("%s:\n%s\nwant\n%s", format, got, want)
@@ -239,7 +253,13 @@ func TestMissing(t *testing.T) {
 		missing := cmp.Or(map[string]string{keystore.GapDropped: "some is missing."}[cause], "some may be missing, usually the last 3 seconds.")
 		says("Gateway gw-1 " + text + ". Of what it counted from 2026-02-28T12:00:00Z to 2026-03-01T11:00:00Z, " + missing)
 	}
-	u.exec(`UPDATE usage_gaps SET since = $1`, u.hour(1))
+	u.exec(`UPDATE usage_gaps SET seen_at = $1, cause = 'killed'`, u.hour(24))
+	says("Gateway gw-1 was killed. Of what it counted from 2026-02-28T12:00:00Z to 2026-02-28T12:00:00Z, some may be missing, usually the last 3 seconds.")
+	u.exec(`UPDATE usage_gaps SET cause = 'dropped'`) // it went on after that
+	says("Gateway gw-1 dropped usage, because it could not write for too long. Of what it counted from 2026-02-28T12:00:00Z to 2026-03-01T11:00:00Z, some is missing.")
+	u.exec(`UPDATE usage_gaps SET noted_at = $1`, u.hour(24))
+	says("")
+	u.exec(`UPDATE usage_gaps SET since = $1, noted_at = $1`, u.hour(1))
 	e, _ := u.export(CSV, u.hour(1))
 	if texts, err := e.Missing(t.Context(), instant.Of(u.now), u.hour(1)); err != nil || len(texts) > 0 {
 		t.Errorf("of a gap after the export: %q, %v", texts, err)

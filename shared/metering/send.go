@@ -90,7 +90,7 @@ func (r *Receiver) Send(ctx context.Context, e *Export) error {
 		return nil
 	}
 	e.Since = r.Cursor.Since
-	if err := e.corrections(ctx, keystore.SealedUsage{Correction: max(1, r.Cursor.Seal)}, batchMax, func(rows []keystore.SealedUsage) error {
+	if err := e.corrections(ctx, keystore.SealedUsage{Correction: r.Cursor.Seal}, batchMax, func(rows []keystore.SealedUsage) error {
 		return r.sendCorrections(ctx, rows)
 	}); err != nil {
 		return err

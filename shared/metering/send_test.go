@@ -189,26 +189,27 @@ func TestSendAfterFaults(t *testing.T) {
 func TestSendTriesAgain(t *testing.T) {
 	u := newMetered(t, testkit.SQLite(t))
 	m := newMeter(t)
-	answers := []func(http.ResponseWriter){
-		func(w http.ResponseWriter) {
-			w.Header().Set("Retry-After", "7")
-			w.WriteHeader(http.StatusTooManyRequests)
-		},
-		func(w http.ResponseWriter) {
-			w.Header().Set("Retry-After", "900")
-			w.WriteHeader(http.StatusServiceUnavailable)
-		},
-		func(w http.ResponseWriter) { http.Error(w, "\x1b[31mlater", http.StatusInternalServerError) },
-		func(w http.ResponseWriter) { // sooner than without a time
-			w.Header().Set("Retry-After", "3")
-			w.WriteHeader(http.StatusTooManyRequests)
-		},
+	answers := []struct {
+		after string
+		code  int
+		text  string
+	}{
+		{"", 0, ""}, // the connection breaks
+		{"7", http.StatusTooManyRequests, ""},
+		{"900", http.StatusServiceUnavailable, ""},
+		{"-7", http.StatusInternalServerError, "\x1b[31mlater"},
 	}
 	m.fail(func(n int, w http.ResponseWriter, _ func()) bool {
-		if n <= len(answers) {
-			answers[n-1](w)
+		if n > len(answers) {
+			return false
 		}
-		return n <= len(answers)
+		a := answers[n-1]
+		if a.code == 0 {
+			panic(http.ErrAbortHandler)
+		}
+		w.Header().Set("Retry-After", a.after)
+		http.Error(w, a.text, a.code)
+		return true
 	})
 	r, e, err := u.send(m, u.hour(24*365)) // an export of nothing
 	if err != nil || e.Events != 0 || m.requests != 0 {
@@ -230,9 +231,10 @@ func TestSendTriesAgain(t *testing.T) {
 			t.Errorf("%v, %+v, waits %v, shown:\n%s", err, e.Sums, waits, shown)
 		}
 	}
-	send("<nil>", "[7s 1m0s 4s 8s]", "POST URL: 429 Too Many Requests: : next try in 7 s\nPOST URL: 503 Service Unavailable: : next try in 60 s\n"+
-		"POST URL: 500 Internal Server Error: ?[31mlater: next try in 4 s\nPOST URL: 429 Too Many Requests: : next try in 8 s\n")
+	send("<nil>", "[1s 7s 1m0s 8s]", "Post \"URL\": EOF: next try in 1 s\nPOST URL: 429 Too Many Requests: : next try in 7 s\n"+
+		"POST URL: 503 Service Unavailable: : next try in 60 s\nPOST URL: 500 Internal Server Error: ?[31mlater: next try in 8 s\n")
 	m.fail(func(_ int, w http.ResponseWriter, _ func()) bool {
+		w.Header().Set("Retry-After", "1") // sooner than without a time
 		http.Error(w, "", http.StatusInternalServerError)
 		return true
 	})
