@@ -24,9 +24,7 @@ func newMachine(t *testing.T) machine {
 	for _, name := range []string{
 		"sh", "dirname", "sed", "sort", "head", "tail", "mktemp", "rm", "cat", "chmod", "go", "gcc", "env", "touch", "echo", "sleep",
 	} {
-		real, err := exec.LookPath(name)
-		must.Do(t, err)
-		must.Do(t, os.Symlink(real, filepath.Join(m.path, name)))
+		must.Do(t, os.Symlink(must.Get[string](t)(exec.LookPath(name)), filepath.Join(m.path, name)))
 	}
 	m.fake(t, "id", "echo 1000")
 	m.fake(t, "initdb", "")

@@ -30,8 +30,7 @@ func TestAdminPortWithTLS(t *testing.T) {
 	gateway := keystore.Gateway{AdminAddress: server.URL} // a gateway registers https://… if its admin port uses TLS
 
 	env := map[string]string{adminCAVariable: files.CA, adminCertVariable: files.Cert, adminKeyVariable: files.Key}
-	ctx, err := withAdminTLS(t.Context(), env)
-	must.Do(t, err)
+	ctx := must.Get[context.Context](t)(withAdminTLS(t.Context(), env))
 	if answer, err := operate.AskAbout(ctx, gateway); err != nil || answer.Version != "1.2.3" {
 		t.Errorf("%+v, %v", answer, err)
 	}

@@ -19,8 +19,7 @@ import (
 // Every command has a help text with an example. Its arguments and flags are in the golden file: scripts rely on them.
 func TestHelp(t *testing.T) {
 	s := newShell(t, testkit.SQLite(t))
-	parser, err := kong.New(&cli{}, kong.Name("keyadmin"), kong.Vars{"version": "-"})
-	must.Do(t, err)
+	parser := must.Get[*kong.Kong](t)(kong.New(&cli{}, kong.Name("keyadmin"), kong.Vars{"version": "-"}))
 	if got := s.ok("--version"); !strings.HasPrefix(got, "keyadmin ") {
 		t.Errorf("--version = %q", got)
 	}
@@ -106,10 +105,8 @@ func TestDatabaseURL(t *testing.T) {
 		if c.file != "" {
 			args = append(args, "--database-url-file", filepath.Join(dir, c.file))
 		}
-		_, err := a.parse(args)
-		must.Do(t, err)
-		got, err := a.databaseURL()
-		if got != c.want && (err == nil || !strings.HasSuffix(err.Error(), c.want)) {
+		must.Get[*kong.Context](t)(a.parse(args))
+		if got, err := a.databaseURL(); got != c.want && (err == nil || !strings.HasSuffix(err.Error(), c.want)) {
 			t.Errorf("%+v: %q, %v", c, got, err)
 		}
 	}

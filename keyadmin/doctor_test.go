@@ -78,8 +78,7 @@ func TestDoctor(t *testing.T) {
 			s.env[0] = "DATABASE_URL=postgres://127.0.0.1:1/petgate?sslmode=disable"
 		}, "database", "connection refused: start it, or correct $DATABASE_URL"},
 		{"password of the database", func(s *shell, _, _ *station) {
-			u, err := url.Parse(testkit.Postgres(s.t))
-			must.Do(s.t, err)
+			u := must.Get[*url.URL](s.t)(url.Parse(testkit.Postgres(s.t)))
 			u.User = url.UserPassword("nobody", "wrong")
 			s.env[0] = "DATABASE_URL=" + u.String()
 		}, "database", ": correct $DATABASE_URL"},

@@ -243,9 +243,7 @@ func (s *shell) gateway(store *keystore.Store, id, address string) *gateway {
 		s.registry = s.open()
 	}
 	g := &gateway{s, store, keystore.Registration{ID: id, Incarnation: id + "-1", AdminAddress: address}}
-	generation, err := store.Register(s.t.Context(), g.Registration, nil)
-	must.Do(s.t, err)
-	g.Generation = generation
+	g.Generation = must.Get[int64](s.t)(store.Register(s.t.Context(), g.Registration, nil))
 	return g
 }
 
@@ -271,7 +269,5 @@ func (g *gateway) follow() {
 	if len(events) > 0 {
 		last = events[len(events)-1]
 	}
-	if _, err := g.store.Heartbeat(g.shell.t.Context(), g.Registration, last.ID, last.UUID); err != nil {
-		g.shell.t.Fatal(err)
-	}
+	must.Get[keystore.Beat](g.shell.t)(g.store.Heartbeat(g.shell.t.Context(), g.Registration, last.ID, last.UUID))
 }

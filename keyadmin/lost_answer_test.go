@@ -102,8 +102,7 @@ func TestConnectionBreaksAnywhere(t *testing.T) {
 		for command, name := range []string{"key create", "set-quota", "ban add", "key rotate"} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				u, err := url.Parse(testkit.Postgres(t))
-				must.Do(t, err)
+				u := must.Get[*url.URL](t)(url.Parse(testkit.Postgres(t)))
 				direct := newMigrated(t, u.String())
 				proxy := testkit.NewProxy(t, u.Host)
 				u.Host = proxy.Addr

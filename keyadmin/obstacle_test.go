@@ -14,8 +14,7 @@ import (
 // hold takes the writers' lock in a session of its own, until the test ends.
 func hold(t *testing.T, s *shell) (pid int) {
 	t.Helper()
-	session, err := sql.Open("postgres", s.env[0][len("DATABASE_URL="):]+"&application_name=intruder")
-	must.Do(t, err)
+	session := must.Get[*sql.DB](t)(sql.Open("postgres", s.env[0][len("DATABASE_URL="):]+"&application_name=intruder"))
 	session.SetMaxOpenConns(1)
 	t.Cleanup(func() { session.Close() })
 	must.Do(t, session.QueryRow(`SELECT pg_backend_pid() FROM pg_advisory_lock(123581046915073)`).Scan(&pid))

@@ -84,15 +84,13 @@ func (h holds) kill(n int, args ...string) (killed bool, code int) {
 	url := h.url
 	if h.db.Dialect() == database.Postgres {
 		url += map[bool]string{true: "&", false: "?"}[strings.Contains(url, "?")] + "application_name=held"
-		conn, err := h.db.Conn(h.t.Context())
-		must.Do(h.t, err)
+		conn := must.Get[*sql.Conn](h.t)(h.db.Conn(h.t.Context()))
 		defer conn.Close()
 		must.Get[sql.Result](h.t)(conn.ExecContext(h.t.Context(), `SELECT pg_advisory_lock($1)`, holdLock))
 		defer h.awaitEnd()
 		defer conn.ExecContext(h.t.Context(), `SELECT pg_advisory_unlock($1)`, holdLock)
 	}
-	self, err := os.Executable()
-	must.Do(h.t, err)
+	self := must.Get[string](h.t)(os.Executable())
 	env := []string{childIsHeld + "=1", "DATABASE_URL=" + url, "USER=anna", childArgs + "=" + strings.Join(args, "\n")}
 	p := testkit.Start(h.t, self, env, "-test.run=^TestChild$")
 	testkit.Eventually(h.t, time.Minute, "the process is held or ends", func() (isDone bool) {
@@ -136,8 +134,7 @@ func TestRestoreIsKilledAnywhere(t *testing.T) {
 		leaked := keyID(s, "acme")
 		path := filepath.Join(t.TempDir(), "backup")
 		s.ok("backup", path)
-		whole, err := os.ReadFile(path)
-		must.Do(t, err)
+		whole := must.Get[[]byte](t)(os.ReadFile(path))
 		s.ok("key", "revoke", leaked, "-y")
 		s.ok("tenant", "set-plan", "acme", "pro")
 		look := func() string {

@@ -21,12 +21,10 @@ func TestBackupFile(t *testing.T) {
 	s := newMigrated(t, testkit.SQLite(t))
 	path := filepath.Join(t.TempDir(), "backup")
 	s.ok("backup", path)
-	info, err := os.Stat(path)
-	if err != nil || info.Mode().Perm() != 0o600 {
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v; want the mode 0600", info, err)
 	}
-	before, err := os.ReadFile(path)
-	must.Do(t, err)
+	before := must.Get[[]byte](t)(os.ReadFile(path))
 	s.want(exitFailed, "exists. Nothing was written: choose another name", "backup", path)
 	// A database that cannot be read leaves the earlier backup as it is.
 	must.Get[sql.Result](t)(s.open().Exec("DROP TABLE quota_records"))
@@ -164,8 +162,7 @@ func TestRestoreRefuses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "backup")
 	s.ok("backup", path)
 	other := newShell(t, testkit.SQLite(t))
-	db, err := database.OpenOrCreate(strings.TrimPrefix(other.env[0], "DATABASE_URL="))
-	must.Do(t, err)
+	db := must.Get[*database.DB](t)(database.OpenOrCreate(strings.TrimPrefix(other.env[0], "DATABASE_URL=")))
 	defer db.Close()
 	must.Get[sql.Result](t)(db.Exec("CREATE TABLE orders (id BIGINT)"))
 	other.want(exitFailed, "orders", "restore", path)

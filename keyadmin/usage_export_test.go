@@ -29,8 +29,7 @@ func useHours(s *shell) (use func(tenant string, ago int, requests int64)) {
 	}
 	use = func(tenant string, ago int, requests int64) {
 		s.t.Helper()
-		t, err := store.Tenant(s.t.Context(), tenant)
-		must.Do(s.t, err)
+		t := must.Get[keystore.Tenant](s.t)(store.Tenant(s.t.Context(), tenant))
 		batch++
 		rows := []keystore.UsageRow{{Tenant: t.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: hour(ago), Requests: requests, MoreUnits: requests}}
 		must.Do(s.t, store.AddUsage(s.t.Context(), g.Registration, batch, rows, nil))

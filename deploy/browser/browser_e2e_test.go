@@ -189,9 +189,7 @@ func run[T any](b *tab, action chromedp.Action[T]) T {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
-	result, err := chromedp.Run(ctx, action)
-	must.Do(b.t, err)
-	return result
+	return must.Get[T](b.t)(chromedp.Run(ctx, action))
 }
 
 // call sends a command of the browser's protocol.
@@ -329,8 +327,7 @@ var axe = sync.OnceValues(func() (string, error) {
 // the debugger, so it is not subject to the page's policy.
 func (b *tab) violations() (found []string) {
 	b.t.Helper()
-	source, err := axe()
-	must.Do(b.t, err)
+	source := must.Get[string](b.t)(axe())
 	if !evaluate[bool](b, "typeof axe === 'object'") {
 		evaluate[bool](b, source+"; true")
 	}

@@ -32,8 +32,7 @@ var documentLooks = []look{
 // The documentation of the pets, of a document with everything that is hard to show, and of one with 300 operations: accessible, no
 // word broken, one text width, one scroll bar, and the contents with all operations at every width.
 func TestDocumentationOfAnyDocument(t *testing.T) {
-	hard, err := os.ReadFile("../../gateway/portal/testdata/hard.yaml")
-	must.Do(t, err)
+	hard := must.Get[[]byte](t)(os.ReadFile("../../gateway/portal/testdata/hard.yaml"))
 	browser := startBrowser(t)
 	for name, c := range map[string]struct {
 		document []byte
@@ -47,8 +46,7 @@ func TestDocumentationOfAnyDocument(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a, err := api.Load(name, c.document)
-			must.Do(t, err)
+			a := must.Get[*api.API](t)(api.Load(name, c.document))
 			site := servePages(t, a)
 			b := newTab(t, browser, site.URL)
 			b.do(chromedp.Navigate(site.URL + c.page))

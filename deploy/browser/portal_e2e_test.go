@@ -68,9 +68,7 @@ func testPortal(t *testing.T, s site) {
 		t.Errorf("with a key that is wrong, the page sent %q", asked)
 	}
 
-	unknown, err := apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), rand.Reader)
-	must.Do(t, err)
-	b.enter(keyField, unknown)
+	b.enter(keyField, must.Get[string](t)(apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), rand.Reader)))
 	b.awaitText(patience, "#key-state", "The key is not accepted: the API key is unknown.")
 	b.do(chromedp.Click(chromedp.CSS("#key-forget")))
 

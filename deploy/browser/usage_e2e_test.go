@@ -22,8 +22,7 @@ import (
 func testPortalDrawsUsage(t *testing.T, s site) {
 	without := s.NewTenant("meter", fleet.Unlimited...)
 	key := s.NewKey("meter", "--scope", "pets:read", "--scope", "usage:read")
-	db, err := database.Open(s.Database)
-	must.Do(t, err)
+	db := must.Get[*database.DB](t)(database.Open(s.Database))
 	defer db.Close()
 	day := instant.Of(time.Now()).Truncate(24 * time.Hour).Add(-3 * 24 * time.Hour)
 	for _, row := range []struct {

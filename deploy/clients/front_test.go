@@ -27,8 +27,7 @@ type front struct {
 
 func startFront(t *testing.T, gateway string) *front {
 	t.Helper()
-	target, err := url.Parse(gateway)
-	must.Do(t, err)
+	target := must.Get[*url.URL](t)(url.Parse(gateway))
 	f := &front{}
 	server := httptest.NewServer(&httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {

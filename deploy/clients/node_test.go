@@ -58,15 +58,13 @@ func TestTypeScriptClientUnderNode(t *testing.T) {
 // documented is the program of the client's README.md, beside the client.
 func documented(t *testing.T) string {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join(sources, "README.md"))
-	must.Do(t, err)
+	page := must.Get[[]byte](t)(os.ReadFile(filepath.Join(sources, "README.md")))
 	blocks := regexp.MustCompile("(?s)```ts\n(.*?)```").FindAllSubmatch(page, -1)
 	if len(blocks) != 1 {
 		t.Fatalf("the page has %d blocks of ts", len(blocks))
 	}
 	dir := t.TempDir()
-	client, err := os.ReadFile(filepath.Join(sources, "petgate.ts"))
-	must.Do(t, err)
+	client := must.Get[[]byte](t)(os.ReadFile(filepath.Join(sources, "petgate.ts")))
 	for name, text := range map[string][]byte{"petgate.ts": client, "program.ts": blocks[0][1]} {
 		must.Do(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}

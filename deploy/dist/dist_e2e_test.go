@@ -44,9 +44,7 @@ func TestDist(t *testing.T) {
 			t.Setenv("GOFLAGS", "-tags=another")
 		}
 		output(t, dir, "go", "run", "-buildvcs=false", "./deploy/dist", "--targets", system)
-		text, err := os.ReadFile(filepath.Join(dir, "dist", "SHA256SUMS"))
-		must.Do(t, err)
-		sums = append(sums, string(text))
+		sums = append(sums, string(must.Get[[]byte](t)(os.ReadFile(filepath.Join(dir, "dist", "SHA256SUMS")))))
 	}
 	if sums[0] != sums[1] || strings.Count(sums[0], "\n") != 2 {
 		t.Errorf("two directories give the sums\n%s\nand\n%s", sums[0], sums[1])
@@ -54,8 +52,7 @@ func TestDist(t *testing.T) {
 	dist, name := filepath.Join(dir, "dist"), "petgate-v9.8.7-"+runtime.GOOS+"-"+runtime.GOARCH
 	for line := range strings.Lines(sums[0]) {
 		sum, file, _ := strings.Cut(strings.TrimSpace(line), "  ")
-		text, err := os.ReadFile(filepath.Join(dist, file))
-		must.Do(t, err)
+		text := must.Get[[]byte](t)(os.ReadFile(filepath.Join(dist, file)))
 		if got := fmt.Sprintf("%x", sha256.Sum256(text)); got != sum {
 			t.Errorf("the sum of %s is %s, and SHA256SUMS says %s", file, got, sum)
 		}

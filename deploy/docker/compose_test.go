@@ -188,8 +188,7 @@ func TestImagesAreBuiltByTheMakefilesLine(t *testing.T) {
 		t.Fatalf("%s has no go build line", path)
 		return ""
 	}
-	image, local := line("Dockerfile", "    "), line("../../Makefile", "BUILD = ")
-	if image != local {
+	if image, local := line("Dockerfile", "    "), line("../../Makefile", "BUILD = "); image != local {
 		t.Errorf("the image is built by\n%s\nand make build does\n%s", image, local)
 	}
 	dockerfile := read(t, "Dockerfile")

@@ -30,8 +30,7 @@ func TestRoles(t *testing.T) {
 	before.Stop()
 	owner := f.Database
 	as := func(role, database string) string {
-		u, err := url.Parse(owner)
-		must.Do(t, err)
+		u := must.Get[*url.URL](t)(url.Parse(owner))
 		if database != "" {
 			u.Path = database
 		}
@@ -41,8 +40,7 @@ func TestRoles(t *testing.T) {
 		return u.String()
 	}
 	roles := map[string]string{"gateway": as("gateway", ""), "petsvc": as("petsvc", ""), "keyadmin": as("keyadmin", "")}
-	bin, err := testkit.PostgresBin()
-	must.Do(t, err)
+	bin := must.Get[string](t)(testkit.PostgresBin())
 	create := func() {
 		t.Helper()
 		shell(t, filepath.Join(bin, "psql"), "--quiet", "--set=ON_ERROR_STOP=1", "--set=gateway_password=gateway secret",
@@ -117,8 +115,7 @@ func TestRoles(t *testing.T) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, gateway.Admin+"/api/v1/keys", strings.NewReader(`{"tenant":"acme"}`))
 		must.Do(t, err)
 		r.Header = http.Header{"Authorization": {"Bearer " + operator}, "Idempotency-Key": {"1"}}
-		response, err := http.DefaultClient.Do(r)
-		must.Do(t, err)
+		response := must.Get[*http.Response](t)(http.DefaultClient.Do(r))
 		response.Body.Close()
 		if response.StatusCode != http.StatusCreated {
 			t.Errorf("a key by the operators' API: %d", response.StatusCode)
@@ -146,8 +143,7 @@ func TestRoles(t *testing.T) {
 	}
 
 	// What a gateway does when it leaves in an outage of Redis, and another one takes over its requests.
-	db, err := database.Open(roles["gateway"])
-	must.Do(t, err)
+	db := must.Get[*database.DB](t)(database.Open(roles["gateway"]))
 	defer db.Close()
 	store, taken := keystore.New(db, nil, nil, "gw-1"), 0
 	if err := store.SignOff(t.Context(), keystore.Registration{ID: "gw-1", Incarnation: "a", Unreported: "requests"}); err != nil {
@@ -195,8 +191,7 @@ func TestRoles(t *testing.T) {
 	}
 
 	// The lock of the pet service's database is not that of the keys' database.
-	petsDB, err := database.Open(as("petsvc", "pets"))
-	must.Do(t, err)
+	petsDB := must.Get[*database.DB](t)(database.Open(as("petsvc", "pets")))
 	defer petsDB.Close()
 	petsDB.SetMaxOpenConns(1)
 	if _, err := petsDB.Exec(`SELECT pg_advisory_lock(123581046915073)`); err != nil {
@@ -241,12 +236,9 @@ func signIn(t *testing.T, gateway *fleet.Program, code string) (status int, page
 	t.Helper()
 	jar, _ := cookiejar.New(nil) // it never fails without options
 	browser := http.Client{Jar: jar}
-	response, err := browser.PostForm(gateway.Admin+"/console/login", url.Values{"code": {code}})
-	must.Do(t, err)
+	response := must.Get[*http.Response](t)(browser.PostForm(gateway.Admin+"/console/login", url.Values{"code": {code}}))
 	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	must.Do(t, err)
-	return response.StatusCode, string(text)
+	return response.StatusCode, string(must.Get[[]byte](t)(io.ReadAll(response.Body)))
 }
 
 var denied = regexp.MustCompile("permission denied|must be owner|must be superuser")
@@ -260,9 +252,8 @@ func shell(t *testing.T, name string, args ...string) {
 
 func execute(t *testing.T, url, statement string) error {
 	t.Helper()
-	db, err := database.Open(url)
-	must.Do(t, err)
+	db := must.Get[*database.DB](t)(database.Open(url))
 	defer db.Close()
-	_, err = db.Exec(statement)
+	_, err := db.Exec(statement)
 	return err
 }

@@ -45,10 +45,8 @@ func TestCommands(t *testing.T) {
 	run := func(namespaces, script string, pages ...string) {
 		t.Helper()
 		postgres := testkit.StartPostgres(t)
-		at, err := url.Parse(postgres.URL)
-		must.Do(t, err)
-		socket, err := exec.Command("psql", "-Atc", "SHOW unix_socket_directories", postgres.URL).Output()
-		must.Do(t, err)
+		at := must.Get[*url.URL](t)(url.Parse(postgres.URL))
+		socket := must.Get[[]byte](t)(exec.Command("psql", "-Atc", "SHOW unix_socket_directories", postgres.URL).Output())
 		text := prepare + script
 		for _, page := range pages {
 			ran[page] = true

@@ -40,8 +40,7 @@ func read(t *testing.T, path string) string {
 // hasHeading reports whether a page has a heading that a link with this fragment leads to, by the rule of GitHub.
 func hasHeading(page, fragment string) bool {
 	for _, match := range heading.FindAllStringSubmatch(page, -1) {
-		slug := strings.ReplaceAll(notSlug.ReplaceAllString(strings.ToLower(match[1]), ""), " ", "-")
-		if slug == fragment {
+		if slug := strings.ReplaceAll(notSlug.ReplaceAllString(strings.ToLower(match[1]), ""), " ", "-"); slug == fragment {
 			return true
 		}
 	}
@@ -82,9 +81,7 @@ func TestInstallNamesWhatIsNeeded(t *testing.T) {
 		"../kubernetes/*.json":    regexp.MustCompile(`"secretName": "([\w-]+)"`),
 		"../kubernetes/example/*": regexp.MustCompile(`- \.\./components/([\w-]+)`),
 	} {
-		paths, err := filepath.Glob(pattern)
-		must.Do(t, err)
-		for _, path := range paths {
+		for _, path := range must.Get[[]string](t)(filepath.Glob(pattern)) {
 			for _, match := range name.FindAllStringSubmatch(read(t, path), -1) {
 				checked++
 				if !strings.Contains(page, match[1]) {

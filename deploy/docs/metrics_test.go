@@ -34,24 +34,19 @@ const metricsHead = "# Metrics\n\n" + generated +
 // exposed returns a registry with the metrics of all programs.
 func exposed(t *testing.T) *describing {
 	t.Helper()
-	db, err := database.OpenOrCreate(testkit.SQLite(t))
-	must.Do(t, err)
+	db := must.Get[*database.DB](t)(database.OpenOrCreate(testkit.SQLite(t)))
 	defer db.Close()
 	found, log := &describing{Registry: prometheus.NewRegistry(), labels: make(map[string][]string)}, slog.New(slog.DiscardHandler)
 	if _, err := directory.Open(t.Context(), keystore.New(db, nil, nil, "test"), directory.Config{GatewayID: "test", Metrics: found}); err != nil {
 		t.Fatal(err)
 	}
-	limits, err := quotas.Open(t.Context(), quotas.Config{Metrics: found, Log: log})
-	must.Do(t, err)
-	defer limits.Close(t.Context())
+	defer must.Get[quotas.Quotas](t)(quotas.Open(t.Context(), quotas.Config{Metrics: found, Log: log})).Close(t.Context())
 	operations := api.Pets().Operations
 	cfg := edge.Config{
 		Environment: apikey.Live, Upstreams: []string{"http://127.0.0.1:1"}, UpstreamTimeout: time.Second, ReadTimeout: time.Second,
 		BodyBytesMax: 1, BodiesBytesMax: 1, TenantConnsMax: 1, ConcurrencyMax: 1, ConnectionsMax: 1, BanRule: ban.Product,
 	}
-	if _, err := edge.New(cfg, edge.Deps{Operations: operations, Log: log, Metrics: found}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get[*edge.Edge](t)(edge.New(cfg, edge.Deps{Operations: operations, Log: log, Metrics: found}))
 	server := pets.Open(t.Context(), db, pets.Config{Log: log, Metrics: found})
 	must.Do(t, server.Shutdown(t.Context()))
 	tracer, err := trace.Open(trace.Config{Settings: trace.Settings{Endpoint: "http://127.0.0.1:1"}, Metrics: found})

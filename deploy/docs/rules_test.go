@@ -77,8 +77,7 @@ func TestRules(t *testing.T) {
 		if r.Annotations["summary"] == "" || r.Annotations["runbook"] == "" {
 			t.Errorf("%s has no summary or no runbook: %v", r.Alert, r.Annotations)
 		}
-		row := regexp.MustCompile("(?m)^\\| `" + r.Labels["severity"] + "`: .*`" + r.Alert + "`")
-		if !row.MatchString(page) {
+		if row := regexp.MustCompile("(?m)^\\| `" + r.Labels["severity"] + "`: .*`" + r.Alert + "`"); !row.MatchString(page) {
 			t.Errorf("docs/alerts.md does not have %s with severity %q", r.Alert, r.Labels["severity"])
 		}
 		if !strings.Contains(expected, `alertname="`+r.Alert+`"`) {

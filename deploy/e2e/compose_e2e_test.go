@@ -58,8 +58,7 @@ func TestComposeUpgrade(t *testing.T) {
 	containers := func() string {
 		return run("", "docker", "compose", "--profile", "console", "ps", "--format", "{{.Service}} {{.ID}}", "--orphans=false")
 	}
-	page, err := os.ReadFile("../../README.md")
-	must.Do(t, err)
+	page := must.Get[[]byte](t)(os.ReadFile("../../README.md"))
 	block := regexp.MustCompile("run by TestComposeUpgrade -->\n```sh\n([^`]+)```").FindSubmatch(page)
 	token := regexp.MustCompile(`ptg_live_\w+`).FindString(run("one", "sh", "-euc", string(block[1])))
 	if token == "" {
@@ -80,8 +79,7 @@ func TestComposeUpgrade(t *testing.T) {
 
 	for line := range strings.Lines(containers()) {
 		service, _, _ := strings.Cut(line, " ")
-		kept := service == "postgres" || service == "redis" || service == "haproxy"
-		if strings.Contains(before, line) != kept {
+		if kept := service == "postgres" || service == "redis" || service == "haproxy"; strings.Contains(before, line) != kept {
 			t.Errorf("%s is the same container: %v, want %v", service, !kept, kept)
 		}
 	}

@@ -15,8 +15,7 @@ import (
 // throughProxy returns the fleet's database URL for a gateway whose network the test can break.
 func throughProxy(t testing.TB, database string) (*testkit.Proxy, string) {
 	t.Helper()
-	u, err := url.Parse(database)
-	must.Do(t, err)
+	u := must.Get[*url.URL](t)(url.Parse(database))
 	proxy := testkit.NewProxy(t, u.Host)
 	u.Host = proxy.Addr
 	return proxy, "DATABASE_URL=" + u.String()

@@ -58,9 +58,7 @@ func (m *media) add(where, text string) {
 // recordingProxy passes everything on to target. It keeps what it receives, except the request line, which is the client's.
 func (m *media) recordingProxy(target string) string {
 	m.t.Helper()
-	to, err := url.Parse(target)
-	must.Do(m.t, err)
-	proxy := httputil.NewSingleHostReverseProxy(to)
+	proxy := httputil.NewSingleHostReverseProxy(must.Get[*url.URL](m.t)(url.Parse(target)))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		dump, _ := httputil.DumpRequest(r, true) // a request that cannot be read is not passed on either
 		_, fields, _ := strings.Cut(string(dump), "\n")
@@ -95,8 +93,7 @@ func (m *media) call(g *fleet.Program, methodAndTarget, token string, lines ...s
 	m.t.Helper()
 	c := g.Client()
 	defer c.Close()
-	a, err := c.Do(fleet.Request(methodAndTarget, token, "", lines...))
-	must.Do(m.t, err)
+	a := must.Get[fleet.Reply](m.t)(c.Do(fleet.Request(methodAndTarget, token, "", lines...)))
 	m.add("answers", fmt.Sprint(a.Header)+a.Body)
 	return a
 }
@@ -118,8 +115,7 @@ func (m *media) visitConsole(f *fleet.Fleet, g *fleet.Program) (secrets []string
 		m.t.Helper()
 		must.Do(m.t, err)
 		defer response.Body.Close()
-		page, err := io.ReadAll(response.Body)
-		must.Do(m.t, err)
+		page := must.Get[[]byte](m.t)(io.ReadAll(response.Body))
 		m.add("console", fmt.Sprint(response.Request.URL, response.Header)+string(page))
 	}
 	login, form := at.JoinPath("login").String(), url.Values{"code": {code}}
@@ -153,16 +149,12 @@ func (m *media) addTables(db *database.DB) {
 // addRedis adds every name and value of a server.
 func (m *media) addRedis(server string) {
 	m.t.Helper()
-	options, err := redis.ParseURL(server)
-	must.Do(m.t, err)
-	c := redis.NewClient(options)
+	c := redis.NewClient(must.Get[*redis.Options](m.t)(redis.ParseURL(server)))
 	defer c.Close()
 	names := c.Scan(m.t.Context(), 0, "*", 1000).Iterator()
 	found := 0
 	for names.Next(m.t.Context()) {
-		value, err := c.Dump(m.t.Context(), names.Val()).Result()
-		must.Do(m.t, err)
-		m.add("Redis", names.Val()+" "+value)
+		m.add("Redis", names.Val()+" "+must.Get[string](m.t)(c.Dump(m.t.Context(), names.Val()).Result()))
 		found++
 	}
 	if err := names.Err(); err != nil || found == 0 {

@@ -133,8 +133,7 @@ func TestManyKeysAndUnknownTokens(t *testing.T) {
 	seed(t, f.Database)
 	transactions := func() (n int) {
 		t.Helper()
-		err := db.Get(&n, `SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()`)
-		must.Do(t, err)
+		must.Do(t, db.Get(&n, `SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()`))
 		return n
 	}
 

@@ -39,12 +39,9 @@ func callAPI(t *testing.T, g *fleet.Program, token, methodAndPath, body string) 
 	r, err := http.NewRequestWithContext(t.Context(), method, g.Admin+"/api/v1"+path, strings.NewReader(body))
 	must.Do(t, err)
 	r.Header.Set("Authorization", "Bearer "+token)
-	response, err := http.DefaultClient.Do(r)
-	must.Do(t, err)
+	response := must.Get[*http.Response](t)(http.DefaultClient.Do(r))
 	defer response.Body.Close()
-	all, err := io.ReadAll(response.Body)
-	must.Do(t, err)
-	return response.StatusCode, string(all)
+	return response.StatusCode, string(must.Get[[]byte](t)(io.ReadAll(response.Body)))
 }
 
 // revokeUnderLoad revokes keys one after the other while all gateways get requests with them. It returns how long each

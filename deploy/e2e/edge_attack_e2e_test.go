@@ -115,8 +115,7 @@ func TestAttackBesideATenant(t *testing.T) {
 		}
 	}
 	const lasting = time.Second
-	self, err := os.Executable()
-	must.Do(t, err)
+	self := must.Get[string](t)(os.Executable())
 	f := fleet.Start(t, fleet.Spec{Database: testkit.SQLite(t), Upstreams: fleet.FixedUpstream(t)})
 	token := f.NewTenant("acme", fleet.Unlimited...).Token
 	files := testkit.NewAuthority(t).SaveServer(1, time.Now().Add(time.Hour))

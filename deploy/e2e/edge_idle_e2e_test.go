@@ -60,9 +60,7 @@ func TestIdleProcessConnections(t *testing.T) {
 		must.Do(t, c.Send(fleet.GetPets(key.Token)))
 	}
 	for _, c := range idle {
-		got, err := c.Read()
-		must.Do(t, err)
-		if got.Status == 200 {
+		if got := must.Get[fleet.Reply](t)(c.Read()); got.Status == 200 {
 			served++
 		}
 	}
@@ -81,8 +79,7 @@ func resident(t *testing.T, p *fleet.Program) int64 {
 	look := time.NewTicker(250 * time.Millisecond)
 	defer look.Stop()
 	for last := math.Inf(1); ; {
-		response, err := http.Get(p.Admin + "/debug/pprof/heap?gc=1")
-		must.Do(t, err)
+		response := must.Get[*http.Response](t)(http.Get(p.Admin + "/debug/pprof/heap?gc=1"))
 		_, _ = io.Copy(io.Discard, response.Body)
 		response.Body.Close()
 		<-look.C

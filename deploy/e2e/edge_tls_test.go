@@ -46,8 +46,7 @@ func TestTLS(t *testing.T) {
 			return visit(client("http/1.1")).PeerCertificates[0].SerialNumber.Int64() == serial
 		})
 	}
-	only := client("h2")
-	if only.Connect() != nil || only.Conn.(*tls.Conn).Handshake() == nil {
+	if only := client("h2"); only.Connect() != nil || only.Conn.(*tls.Conn).Handshake() == nil {
 		t.Error("a client that speaks h2 alone is not refused in the handshake")
 	}
 

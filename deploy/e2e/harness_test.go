@@ -21,8 +21,7 @@ import (
 // openDatabase opens the database of a fleet.
 func openDatabase(t testing.TB, f *fleet.Fleet) *database.DB {
 	t.Helper()
-	db, err := database.Open(f.Database)
-	must.Do(t, err)
+	db := must.Get[*database.DB](t)(database.Open(f.Database))
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }

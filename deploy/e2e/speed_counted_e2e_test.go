@@ -137,8 +137,7 @@ type countedGateway struct {
 func startCounted(t *testing.T, cfg countedConfig) *countedGateway {
 	t.Helper()
 	ln := listen(t)
-	file, err := ln.File()
-	must.Do(t, err)
+	file := must.Get[*os.File](t)(ln.File())
 	defer file.Close()
 	upstream := listen(t)
 	cfg.Upstream = "http://" + upstream.Addr().String()
@@ -147,10 +146,8 @@ func startCounted(t *testing.T, cfg countedConfig) *countedGateway {
 		redis = listen(t)
 		cfg.Redis = redis.Addr().String()
 	}
-	text, err := json.Marshal(cfg)
-	must.Do(t, err)
-	path, err := os.Executable()
-	must.Do(t, err)
+	text := must.Get[[]byte](t)(json.Marshal(cfg))
+	path := must.Get[string](t)(os.Executable())
 	g := &countedGateway{addr: ln.Addr().String(), isTLS: cfg.TLS}
 	g.Program = steps.Start(t, path, []string{"-test.run=^TestInstructions$"}, []string{countedVariable + "=" + string(text)}, file)
 	go g.serveUpstream(t, upstream)
@@ -162,8 +159,7 @@ func startCounted(t *testing.T, cfg countedConfig) *countedGateway {
 
 func listen(t *testing.T) *net.TCPListener {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	ln := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	t.Cleanup(func() { _ = ln.Close() })
 	return ln.(*net.TCPListener)
 }

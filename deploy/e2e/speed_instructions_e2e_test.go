@@ -60,15 +60,13 @@ func TestInstructions(t *testing.T) {
 		{"1,000 operations", countedConfig{Operations: 1000}, strings.Replace(admitted, "/v1/pets", "/group999/7/part/a-name", 1), 200},
 		{"without a key", countedConfig{}, "GET /v1/pets HTTP/1.1\r\nHost: x\r\n\r\n", 401},
 	}
-	path, err := os.Executable()
-	must.Do(t, err)
+	path := must.Get[string](t)(os.Executable())
 	recorded := readRecord(t)
 	next := &bytes.Buffer{}
 	fmt.Fprintf(next, "# Instructions, allocations and system calls of a request, written by: %s\n%s\n", recordCommand, platform())
 	for _, row := range rows {
 		row.config.Database = f.Database
-		cost, err := countInstructions(t, row.config, row.request, row.status).Cost(path)
-		must.Do(t, err)
+		cost := must.Get[steps.Cost](t)(countInstructions(t, row.config, row.request, row.status).Cost(path))
 		fmt.Fprintf(next, "%d %d %d %s\n", cost.Steps, cost.Allocations, cost.SystemCalls, row.name)
 		t.Logf("figure: %s: %d instructions, %d allocations and %d system calls a request", row.name, cost.Steps, cost.Allocations, cost.SystemCalls)
 		for _, share := range cost.Functions[:min(functionsShown, len(cost.Functions))] {

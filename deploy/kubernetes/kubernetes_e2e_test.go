@@ -243,8 +243,7 @@ func checkSettings(t *testing.T, what, program string, c container, config *obje
 // checkSafe checks that a pod has no more rights than its program needs, and no user of its own: some clusters choose the user.
 func checkSafe(t *testing.T, what string, spec podSpec) {
 	t.Helper()
-	got, err := json.Marshal([]any{spec.SecurityContext, spec.Containers[0].SecurityContext})
-	must.Do(t, err)
+	got := must.Get[[]byte](t)(json.Marshal([]any{spec.SecurityContext, spec.Containers[0].SecurityContext}))
 	want := `[{"runAsNonRoot":true,"seccompProfile":{"type":"RuntimeDefault"}},` +
 		`{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},"readOnlyRootFilesystem":true}]`
 	if string(got) != want {

@@ -19,8 +19,7 @@ import (
 // HOME. It compiles as `make build` does, so that it finds most packages in the cache.
 func TestOnAFreshMachine(t *testing.T) {
 	l := newLocal(t)
-	goCommand, err := exec.LookPath("go")
-	must.Do(t, err)
+	goCommand := must.Get[string](t)(exec.LookPath("go"))
 	path := t.TempDir()
 	must.Do(t, os.Symlink(goCommand, filepath.Join(path, "go")))
 	l.env = append(l.env, "PATH="+path, "HOME="+t.TempDir(), "GOFLAGS=-trimpath", "GOTOOLCHAIN=local")

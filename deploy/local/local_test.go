@@ -40,8 +40,7 @@ func newLocal(t *testing.T) *local {
 	l.env = []string{"GATEWAY_LISTEN=" + public, "GATEWAY_ADMIN_LISTEN=" + admin, "DATABASE_URL=postgres://nobody@nowhere/nothing"}
 	// The copy's keyadmin is built from the existing caches.
 	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOFLAGS", "GOPROXY"} {
-		value, err := exec.Command("go", "env", name).Output()
-		must.Do(t, err)
+		value := must.Get[[]byte](t)(exec.Command("go", "env", name).Output())
 		l.env = append(l.env, name+"="+strings.TrimSpace(string(value)))
 	}
 	t.Chdir(l.dir)
@@ -68,8 +67,7 @@ func (l *local) awaitWelcome(t *testing.T, within time.Duration) {
 func (l *local) token(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(l.dir, "var", "demo.token")
-	info, err := os.Stat(path)
-	if err != nil || info.Mode().Perm() != 0o600 {
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatalf("%s: mode %v, %v; want 0600", path, info.Mode(), err)
 	}
 	return strings.TrimSpace(string(must.Get[[]byte](t)(os.ReadFile(path))))
@@ -78,15 +76,12 @@ func (l *local) token(t *testing.T) string {
 // want sends a request that must get this status.
 func (l *local) want(t *testing.T, status int, token, method, path, body string) (header http.Header, answer string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, l.url+path, strings.NewReader(body))
-	must.Do(t, err)
+	request := must.Get[*http.Request](t)(http.NewRequestWithContext(t.Context(), method, l.url+path, strings.NewReader(body)))
 	request.Header.Set("Authorization", "Bearer "+token)
 	request.Header.Set("Content-Type", "application/json")
-	response, err := http.DefaultClient.Do(request)
-	must.Do(t, err)
+	response := must.Get[*http.Response](t)(http.DefaultClient.Do(request))
 	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	must.Do(t, err)
+	text := must.Get[[]byte](t)(io.ReadAll(response.Body))
 	if response.StatusCode != status {
 		t.Fatalf("%s %s: %d, want %d: %s", method, path, response.StatusCode, status, text)
 	}

@@ -46,8 +46,7 @@ func read(t *testing.T, path string) string {
 
 func get(t *testing.T, url string) []byte {
 	t.Helper()
-	response, err := http.Get(url)
-	must.Do(t, err)
+	response := must.Get[*http.Response](t)(http.Get(url))
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {

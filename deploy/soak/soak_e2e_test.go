@@ -150,8 +150,7 @@ func open(t *testing.T, seed uint64, mode string) *run {
 			"GATEWAY_UPSTREAMS="+strings.Join(upstreams, ","))
 		r.gateways = append(r.gateways, &gateway{program: program{Program: p, database: link}, redis: toRedis})
 	}
-	db, err := database.Open(r.postgres.URL)
-	must.Do(t, err)
+	db := must.Get[*database.DB](t)(database.Open(r.postgres.URL))
 	t.Cleanup(func() { _ = db.Close() })
 	r.db = db
 	for _, p := range r.programs() {
@@ -168,8 +167,7 @@ func open(t *testing.T, seed uint64, mode string) *run {
 
 // through returns the URL of a server behind a proxy.
 func through(t *testing.T, s *testkit.Server, p *testkit.Proxy) string {
-	u, err := url.Parse(s.URL)
-	must.Do(t, err)
+	u := must.Get[*url.URL](t)(url.Parse(s.URL))
 	u.Host = p.Addr
 	return u.String()
 }

@@ -37,8 +37,7 @@ func TestUnits(t *testing.T) {
 		t.Fatalf("units: %v, %v", units, err)
 	}
 	for _, unit := range units {
-		text, err := os.ReadFile(unit)
-		must.Do(t, err)
+		text := must.Get[[]byte](t)(os.ReadFile(unit))
 		name := strings.TrimSuffix(unit, ".service")
 		dir := t.TempDir()
 		program, starter := strings.TrimPrefix(name, "petgate-"), name+".socket"
@@ -49,8 +48,7 @@ func TestUnits(t *testing.T) {
 			t.Errorf("%s does not start /usr/local/bin/%s", unit, program)
 		}
 		changed := strings.ReplaceAll(string(text), "/usr/local/bin/"+program, "/bin/true")
-		started, err := os.ReadFile(starter)
-		must.Do(t, err)
+		started := must.Get[[]byte](t)(os.ReadFile(starter))
 		for path, content := range map[string]string{unit: changed, starter: string(started)} {
 			must.Do(t, os.WriteFile(filepath.Join(dir, path), []byte(content), 0o644))
 		}

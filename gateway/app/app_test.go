@@ -60,8 +60,7 @@ func start(t *testing.T, databaseURL string, change func(*app.Config)) *running 
 	if change != nil {
 		change(&cfg)
 	}
-	ports, err := app.Listen(cfg)
-	must.Do(t, err)
+	ports := must.Get[app.Ports](t)(app.Listen(cfg))
 	r := &running{
 		url: "http://" + ports.Public.Addr().String(), admin: "http://" + ports.Admin.Addr().String(), ended: make(chan error, 1),
 	}
@@ -94,15 +93,13 @@ func (r *running) awaitEnd(t *testing.T) (err error) {
 
 func get(t *testing.T, url, token string) (*http.Response, string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	must.Do(t, err)
+	request := must.Get[*http.Request](t)(http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil))
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	response := must.Get[*http.Response](t)(http.DefaultClient.Do(request))
 	defer response.Body.Close()
-	body := must.Get[[]byte](t)(io.ReadAll(response.Body))
-	return response, string(body)
+	return response, string(must.Get[[]byte](t)(io.ReadAll(response.Body)))
 }
 
 // expect compares a response with its status and with texts that its body has, and returns the body.

@@ -36,8 +36,7 @@ func TestDocumentIsReadAgain(t *testing.T) {
 	url := testkit.SQLite(t)
 	db := testkit.Open(t, url, keystore.Migrations)
 	store := keystore.New(db, nil, nil, "test")
-	tenant, _, err := store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "business"})
-	must.Do(t, err)
+	tenant := must.First[keystore.Tenant](t)(store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "business"}))
 	_, token, _, err := store.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant.ID, Scopes: "orders:read"})
 	must.Do(t, err)
 	r := start(t, url, func(cfg *app.Config) {

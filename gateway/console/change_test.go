@@ -138,8 +138,7 @@ func TestForms(t *testing.T) {
 			if status != 200 || !strings.Contains(page, f.done) || !strings.Contains(page, confirmed) {
 				t.Errorf("%s: %d, want %q and %q in\n%s", f.path, status, f.done, confirmed, page)
 			}
-			event := s.lastEvent()
-			if event.Kind != f.kind || event.Actor != "keyadmin:alice" {
+			if event := s.lastEvent(); event.Kind != f.kind || event.Actor != "keyadmin:alice" {
 				t.Errorf("%s: the event is %s by %s, want %s by keyadmin:alice", f.path, event.Kind, event.Actor, f.kind)
 			}
 		}
@@ -260,9 +259,7 @@ func rowsOf(t *testing.T, db *database.DB) string {
 		rows, err := db.Queryx("SELECT * FROM " + table)
 		must.Do(t, err)
 		for rows.Next() {
-			values, err := rows.SliceScan()
-			must.Do(t, err)
-			fmt.Fprintln(&text, table, values)
+			fmt.Fprintln(&text, table, must.Get[[]any](t)(rows.SliceScan()))
 		}
 		must.Do(t, rows.Err())
 	}
@@ -290,8 +287,7 @@ func TestTokenIsShownOnce(t *testing.T) {
 	// A rotation that is repeated shows no token.
 	_, header, page := s.send(b, "POST", "/console/keys/"+keys[0].ID.String()+"/rotate", "sure=yes")
 	everything := page + header.Get("Location") + s.log.String() + rowsOf(t, s.migrated())
-	all, err := keystore.Collect(s.operator.Keys(t.Context(), tenant.ID))
-	must.Do(t, err)
+	all := must.Get[[]keystore.Key](t)(keystore.Collect(s.operator.Keys(t.Context(), tenant.ID)))
 	seen := map[string]bool{}
 	for _, k := range all {
 		for _, path := range paths(s.console.routes, tenant, k) {
@@ -373,8 +369,7 @@ func TestLists(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := regexp.MustCompile(`>tenant-(\d+)<`)
-		seen, pages := s.walk(b, "/console/tenants", name)
-		if pages != 3 || len(seen) != 120 {
+		if seen, pages := s.walk(b, "/console/tenants", name); pages != 3 || len(seen) != 120 {
 			t.Errorf("%d tenants in %d pages, want 120 in 3", len(seen), pages)
 		}
 		_, _, page := s.send(b, "GET", "/console/tenants?search=NT-01", "")

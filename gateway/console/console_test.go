@@ -87,9 +87,7 @@ func (s *site) code(i keystore.ConsoleInvitation) string {
 	if i.Lasts == 0 {
 		i.Lasts = time.Hour
 	}
-	code, _, err := s.operator.InviteToConsole(s.Context(), i)
-	must.Do(s, err)
-	return code
+	return must.First[string](s)(s.operator.InviteToConsole(s.Context(), i))
 }
 
 // browser keeps cookies, and follows no redirects.
@@ -104,8 +102,7 @@ func asBrowser(c *http.Client) *http.Client {
 // send sends a request. A body makes it a form. Header fields follow in pairs.
 func (s *site) send(b *http.Client, method, path, body string, fields ...string) (status int, header http.Header, page string) {
 	s.Helper()
-	r, err := http.NewRequestWithContext(s.Context(), method, s.url+path, strings.NewReader(body))
-	must.Do(s, err)
+	r := must.Get[*http.Request](s)(http.NewRequestWithContext(s.Context(), method, s.url+path, strings.NewReader(body)))
 	if body != "" {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
@@ -116,12 +113,9 @@ func (s *site) send(b *http.Client, method, path, body string, fields ...string)
 		}
 		r.Header.Set(fields[i], fields[i+1])
 	}
-	response, err := b.Do(r)
-	must.Do(s, err)
+	response := must.Get[*http.Response](s)(b.Do(r))
 	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	must.Do(s, err)
-	return response.StatusCode, response.Header, string(text)
+	return response.StatusCode, response.Header, string(must.Get[[]byte](s)(io.ReadAll(response.Body)))
 }
 
 // signIn opens a session in a new browser.
@@ -235,9 +229,7 @@ func TestNoSession(t *testing.T) {
 		}
 	}
 	b := s.signIn(keystore.ConsoleInvitation{})
-	if _, err := s.operator.EndConsoles(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Get[int64](t)(s.operator.EndConsoles(t.Context()))
 	if status, header, _ := s.send(b, "GET", "/console/", ""); status != 303 || header.Get("Location") != "/console/login?ended" {
 		t.Errorf("a session whose row is removed: %d to %q", status, header.Get("Location"))
 	}
@@ -320,8 +312,7 @@ func TestHeaders(t *testing.T) {
 func TestFormsHaveConnections(t *testing.T) {
 	s := newSite(t)
 	b := s.signIn(keystore.ConsoleInvitation{})
-	forms, err := database.Open(s.database)
-	must.Do(t, err)
+	forms := must.Get[*database.DB](t)(database.Open(s.database))
 	defer forms.Close()
 	s.console.cfg.Forms = keystore.New(forms, nil, nil, "gw-1")
 	s.db.SetMaxOpenConns(1)

@@ -29,9 +29,7 @@ func TestTwoPeopleChangeAKey(t *testing.T) {
 		k.ExpiresAt = instant.Of(time.Now()).Add(time.Hour)
 	}
 	_, _, page := s.send(b, "GET", at, "")
-	if _, _, err := s.operator.UpdateKey(t.Context(), keys[0].ID, restrict); err != nil {
-		t.Fatal(err)
-	}
+	must.First[keystore.Key](t)(s.operator.UpdateKey(t.Context(), keys[0].ID, restrict))
 	send := func(page string, edit url.Values) keystore.Key {
 		t.Helper()
 		fields := url.Values{}

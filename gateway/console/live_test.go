@@ -74,8 +74,7 @@ func TestLiveFigures(t *testing.T) {
 			t.Errorf("the problems lack %s:\n%s", want, parts.Problems)
 		}
 	}
-	_, err := s.operator.EndConsoles(t.Context())
-	must.Do(t, err)
+	must.Get[int64](t)(s.operator.EndConsoles(t.Context()))
 	if status, _, data := s.send(b, "GET", Home+"live", ""); status != http.StatusUnauthorized {
 		t.Errorf("after the end of the session: %d\n%s", status, data)
 	}

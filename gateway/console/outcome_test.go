@@ -18,8 +18,7 @@ import (
 // proxied returns a site whose database can be cut off, and a store that cannot.
 func proxied(t *testing.T) (*site, *testkit.Proxy, *keystore.Store) {
 	t.Helper()
-	u, err := url.Parse(testkit.Postgres(t))
-	must.Do(t, err)
+	u := must.Get[*url.URL](t)(url.Parse(testkit.Postgres(t)))
 	direct := keystore.New(testkit.Open(t, u.String(), keystore.Migrations), nil, nil, "keyadmin:alice")
 	proxy := testkit.NewProxy(t, u.Host)
 	u.Host = proxy.Addr
@@ -30,8 +29,7 @@ func proxied(t *testing.T) (*site, *testkit.Proxy, *keystore.Store) {
 // same form does not make the change again.
 func TestFormsKnowTheirOutcome(t *testing.T) {
 	s, proxy, direct := proxied(t)
-	tenant, _, err := direct.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "free"})
-	must.Do(t, err)
+	tenant := must.First[keystore.Tenant](t)(direct.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "free"}))
 	b := s.signIn(keystore.ConsoleInvitation{})
 	keys := func() int {
 		return len(must.Get[[]keystore.Key](t)(keystore.Collect(direct.Keys(t.Context(), tenant.ID))))
@@ -104,9 +102,7 @@ func TestConsoleWithoutDatabase(t *testing.T) {
 	f(b, "POST", Home+"tenants", 503, "Forms are closed", "Nothing was changed")
 	f(unknown, "GET", Home, 503, "The database cannot be used")
 	proxy.Restore(t)
-	if _, err := s.operator.EndConsoles(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Get[int64](t)(s.operator.EndConsoles(t.Context()))
 	f(b, "GET", Home, 303, "")
 	proxy.Kill()
 	f(b, "GET", Home, 303, "")

@@ -72,9 +72,7 @@ func TestAudit(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, databaseURL string) {
 		s := newSiteOn(t, databaseURL)
 		tenant, keys, _ := s.populated()
-		if _, _, err := s.operator.As("keyadmin:bob").RevokeKey(t.Context(), keys[0].ID); err != nil {
-			t.Fatal(err)
-		}
+		must.First[keystore.Key](t)(s.operator.As("keyadmin:bob").RevokeKey(t.Context(), keys[0].ID))
 		b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
 		key := keys[0].ID.String()
 		s.wants(b, "/console/audit", 200, "tenant.created", "key.revoked", `<a href="/console/tenants/`+tenant.ID.String()+`">acme</a>`,
@@ -130,8 +128,7 @@ func TestUseOfQuotas(t *testing.T) {
 	ids := map[id.Tenant]string{}
 	var last keystore.Tenant
 	for _, name := range []string{"a", "b", "c"} {
-		made, _, err := s.operator.CreateTenant(t.Context(), keystore.TenantSpec{Name: name, Plan: "free"})
-		must.Do(t, err)
+		made := must.First[keystore.Tenant](t)(s.operator.CreateTenant(t.Context(), keystore.TenantSpec{Name: name, Plan: "free"}))
 		ids[made.ID], last = name, made
 	}
 	var unknown error

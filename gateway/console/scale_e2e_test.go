@@ -92,8 +92,7 @@ func TestPagesAtScale(t *testing.T) {
 
 func fillScale(t *testing.T, url string) {
 	t.Helper()
-	db, err := database.OpenPatient(url, false)
-	must.Do(t, err)
+	db := must.Get[*database.DB](t)(database.OpenPatient(url, false))
 	defer db.Close()
 	numbers, hash, digits, text := "generate_series(1, %d) AS r(n)", "sha256(CAST(CAST(n AS TEXT) AS BYTEA))", "lpad(to_hex(%s), 16, '0')", "lpad(CAST(%s AS TEXT), 6, '0')"
 	if db.Dialect() == database.SQLite {

@@ -26,8 +26,7 @@ func used(t *testing.T, rows ...keystore.UsageRow) (*Console, id.Tenant) {
 	s.console.cfg.Store = store
 	_, _, err := store.CreatePlan(t.Context(), keystore.Plan{Name: "small", Limits: plan.Limits{Minute: 10, Day: 10_000}})
 	must.Do(t, err)
-	tenant, _, err := store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "small"})
-	must.Do(t, err)
+	tenant := must.First[keystore.Tenant](t)(store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "small"}))
 	for i := range rows {
 		rows[i].Tenant = tenant.ID
 	}

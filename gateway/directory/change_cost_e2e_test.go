@@ -10,14 +10,12 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 func openFollower(t testing.TB, url, gateway string) *keystore.Store {
 	t.Helper()
-	db, err := database.Open(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := must.Get[*database.DB](t)(database.Open(url))
 	db.SetMaxOpenConns(3) // as a gateway does
 	t.Cleanup(func() { db.Close() })
 	return keystore.New(db, nil, nil, gateway)

@@ -53,8 +53,7 @@ func TestNoEventIsSkipped(t *testing.T) {
 		}
 		must.Do(t, working.Wait())
 		took := time.Since(begun)
-		events, err := keystore.Collect(store.Events(t.Context(), keystore.EventFilter{}, 0))
-		must.Do(t, err)
+		events := must.Get[[]keystore.Event](t)(keystore.Collect(store.Events(t.Context(), keystore.EventFilter{}, 0)))
 		confirm(t, store)(events[len(events)-1].ID, nil)
 		for _, d := range gateways {
 			wantSame(t, d.Directory, store)

@@ -123,8 +123,7 @@ func registered(t testing.TB, store *keystore.Store) []keystore.Gateway {
 // fixture makes one tenant with one key.
 func fixture(t testing.TB, store *keystore.Store) (keystore.Tenant, keystore.Key, apikey.Hash) {
 	t.Helper()
-	tenant, _, err := store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "free"})
-	must.Do(t, err)
+	tenant := must.First[keystore.Tenant](t)(store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "free"}))
 	key, hash := addKey(t, store, tenant.ID)
 	return tenant, key, hash
 }

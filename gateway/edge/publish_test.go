@@ -23,8 +23,7 @@ func (r *rig) fetch(t *testing.T, request string) pageAnswer {
 	defer c.close()
 	method, _, _ := strings.Cut(request, " ")
 	got := must.Get[*http.Response](t)(http.ReadResponse(c.in, &http.Request{Method: method}))
-	body, err := io.ReadAll(got.Body)
-	must.Do(t, err)
+	body := must.Get[[]byte](t)(io.ReadAll(got.Body))
 	if !got.Close { // the connection serves the next request
 		c.ask(t, rawKey()).expect(t, "after "+request, "401 missing_api_key")
 	}

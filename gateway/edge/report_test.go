@@ -133,8 +133,7 @@ func TestReport(t *testing.T) {
 // newQuotaRig returns a rig with real quotas, bans, and a clock.
 func newQuotaRig(t testing.TB, limits func(id.Key) plan.Limits, clock func() time.Time, change ...func(*setup)) *rig {
 	t.Helper()
-	q, err := quotas.Open(t.Context(), quotas.Config{Clock: clock, Metrics: prometheus.NewRegistry()})
-	must.Do(t, err)
+	q := must.Get[quotas.Quotas](t)(quotas.Open(t.Context(), quotas.Config{Clock: clock, Metrics: prometheus.NewRegistry()}))
 	t.Cleanup(func() { must.Do(t, q.Close(context.Background())) })
 	var bans sync.Map // id.Key → instant.Millis
 	return newRig(t, func(s *setup) {

@@ -161,9 +161,7 @@ func TestShutdownWaitsForWhatHasBegun(t *testing.T) {
 	r := newRig(t, nil)
 	sending, idle, fresh := r.dial(t), r.dial(t), r.dial(t)
 	for _, c := range []*client{sending, idle} {
-		if _, _, err := c.ask(get()); err != nil {
-			t.Fatal(err)
-		}
+		must.First[*http.Response](t)(c.ask(get()))
 	}
 	must.Get[int](t)(io.WriteString(sending, post("Content-Length: 2", "Expect: 100-continue")))
 	if line, err := sending.in.ReadString('\n'); err != nil || line != "HTTP/1.1 100 Continue\r\n" {
@@ -312,9 +310,7 @@ func TestLingeringTakesNoPlace(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.ConnectionsMax = most })
 	testkit.Eventually(t, patience, "a client that is served while others linger", func() bool {
 		for range 2 * most {
-			if _, _, err := r.dial(t).ask("GET / HTTP/2.0\r\n\r\n"); err != nil {
-				t.Fatal(err)
-			}
+			must.First[*http.Response](t)(r.dial(t).ask("GET / HTTP/2.0\r\n\r\n"))
 		}
 		got, _, err := r.dial(t).ask(get())
 		return err == nil && got.StatusCode == http.StatusOK && r.http.Lingering.Used() > most

@@ -76,8 +76,7 @@ type reply struct {
 func (s *site) as(token, methodAndPath, body string, fields ...string) reply {
 	s.Helper()
 	method, path, _ := strings.Cut(methodAndPath, " ")
-	r, err := http.NewRequestWithContext(s.Context(), method, s.url+Root+path, strings.NewReader(body))
-	must.Do(s, err)
+	r := must.Get[*http.Request](s)(http.NewRequestWithContext(s.Context(), method, s.url+Root+path, strings.NewReader(body)))
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -86,12 +85,9 @@ func (s *site) as(token, methodAndPath, body string, fields ...string) reply {
 			r.Host = fields[i+1]
 		}
 	}
-	response, err := http.DefaultClient.Do(r)
-	must.Do(s, err)
+	response := must.Get[*http.Response](s)(http.DefaultClient.Do(r))
 	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	must.Do(s, err)
-	return reply{response.StatusCode, response.Header, string(text)}
+	return reply{response.StatusCode, response.Header, string(must.Get[[]byte](s)(io.ReadAll(response.Body)))}
 }
 
 func (s *site) admin(methodAndPath, body string, fields ...string) reply {
@@ -131,8 +127,7 @@ func (s *site) newKey() reply {
 
 func TestDocument(t *testing.T) {
 	text := Document()
-	doc, err := openapi3.NewLoader().LoadFromData(text)
-	must.Do(t, err)
+	doc := must.Get[*openapi3.T](t)(openapi3.NewLoader().LoadFromData(text))
 	must.Do(t, doc.Validate(t.Context()))
 	n := 0
 	for path, item := range doc.Paths.Map() {

@@ -23,9 +23,7 @@ import (
 
 func load(t testing.TB, name string) *api.API {
 	t.Helper()
-	text, err := os.ReadFile(name)
-	must.Do(t, err)
-	return must.Get[*api.API](t)(api.Load(name, text))
+	return must.Get[*api.API](t)(api.Load(name, must.Get[[]byte](t)(os.ReadFile(name))))
 }
 
 var (
@@ -118,8 +116,7 @@ func TestHardDocument(t *testing.T) {
 // Under a prefix of their own, the pages refer to one another and to the API as before.
 func TestOwnPrefix(t *testing.T) {
 	for _, document := range []*api.API{api.Pets(), large(t, 60, 70, false)} {
-		a, err := api.LoadWith("prefixed", document.Source(), "/own/part")
-		must.Do(t, err)
+		a := must.Get[*api.API](t)(api.LoadWith("prefixed", document.Source(), "/own/part"))
 		all := pages(t, portal.Config{API: a})
 		checkPages(t, a, all)
 		if page := string(all["/own/part/docs"].Content().Body); !strings.Contains(page, `data-root="../../" data-quota="/own/part/quota"`) {

@@ -73,8 +73,7 @@ func TestPages(t *testing.T) {
 		if p.Content().ETag != again[path].Content().ETag || !regexp.MustCompile(`^W/"[\w-]{16}"$`).MatchString(p.Content().ETag) {
 			t.Errorf("%s: the ETags of two starts are %s and %s", path, p.Content().ETag, again[path].Content().ETag)
 		}
-		r, err := gzip.NewReader(bytes.NewReader(p.Content().Gzip))
-		must.Do(t, err)
+		r := must.Get[*gzip.Reader](t)(gzip.NewReader(bytes.NewReader(p.Content().Gzip)))
 		if text, err := io.ReadAll(r); err != nil || !bytes.Equal(text, p.Content().Body) {
 			t.Errorf("%s: the compressed body is another one (%v)", path, err)
 		}
@@ -178,8 +177,7 @@ func TestSnippets(t *testing.T) {
 }
 
 func TestDocumentAsJSON(t *testing.T) {
-	doc, err := openapi3.NewLoader().LoadFromData(pages(t, portal.Config{})["/openapi.json"].Content().Body)
-	must.Do(t, err)
+	doc := must.Get[*openapi3.T](t)(openapi3.NewLoader().LoadFromData(pages(t, portal.Config{})["/openapi.json"].Content().Body))
 	must.Do(t, doc.Validate(t.Context()))
 }
 

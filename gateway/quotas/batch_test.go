@@ -103,8 +103,7 @@ func TestRememberedRefusal(t *testing.T) {
 		log = nil
 		began := time.Now()
 		for range 10_000 { // 10 s of 1,000 a second
-			v := mustTake(t, l, a)
-			if v.Granted != 0 || v.Violated() != quota.Minute || v.At != instant.Of(time.Now()) {
+			if v := mustTake(t, l, a); v.Granted != 0 || v.Violated() != quota.Minute || v.At != instant.Of(time.Now()) {
 				t.Fatalf("after %v: %+v", time.Since(began), v)
 			}
 			time.Sleep(time.Millisecond)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"petgate/shared/core/quota"
+	"petgate/shared/testkit/must"
 )
 
 // Gateways leave one after the other while Redis is down, as when a fleet scales in, and get requests until they leave. All their shares
@@ -113,14 +114,9 @@ func TestWhatAGatewayLeftIsReported(t *testing.T) {
 	})
 	f("killed after the sign-off, before the file is replaced", 2*share, func(s *site) {
 		s.end(0)
-		file, err := os.ReadFile(s.file(0))
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		file := must.Get[[]byte](s.t)(os.ReadFile(s.file(0)))
 		s.gateways[0].Leave(s.signOff)
-		if err := os.WriteFile(s.file(0), file, 0o600); err != nil {
-			s.t.Fatal(err)
-		}
+		must.Do(s.t, os.WriteFile(s.file(0), file, 0o600))
 		s.start(0)
 		s.back()
 	})
@@ -228,8 +224,7 @@ func TestSharesFollowTheClockOfRedis(t *testing.T) {
 		if skew := s.gateways[0].skew(); (skew - ahead).Abs() > 2*time.Millisecond {
 			t.Errorf("a skew of %v, want %v", skew, ahead)
 		}
-		problems := fmt.Sprint(s.gateways[0].Health(background))
-		if !strings.Contains(problems, "7h0m0.3s") {
+		if problems := fmt.Sprint(s.gateways[0].Health(background)); !strings.Contains(problems, "7h0m0.3s") {
 			t.Errorf("the skew is not reported: %s", problems)
 		}
 		if cure := skewProblem(ahead).Cure(); !strings.Contains(cure, "NTP") {

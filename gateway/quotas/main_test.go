@@ -156,8 +156,7 @@ var errTest = errors.New("test")
 
 func openQuotas(t testing.TB, cfg Config) Quotas {
 	t.Helper()
-	l, err := Open(background, cfg)
-	must.Do(t, err)
+	l := must.Get[Quotas](t)(Open(background, cfg))
 	t.Cleanup(func() { _ = l.Close(background) })
 	return l
 }
@@ -180,8 +179,7 @@ func tenant(n int) id.Tenant { return id.Tenant{8: byte(n >> 8), 9: byte(n)} }
 // dial connects to one Redis server, as an operator does.
 func dial(t testing.TB, url string) *goredis.Client {
 	t.Helper()
-	options, err := goredis.ParseURL(url)
-	must.Do(t, err)
+	options := must.Get[*goredis.Options](t)(goredis.ParseURL(url))
 	options.MaxRetries = -1
 	client := goredis.NewClient(options)
 	t.Cleanup(func() { _ = client.Close() })

@@ -76,8 +76,7 @@ func TestMergeBack(t *testing.T) {
 			if !v.Degraded || v.Granted == 0 && v.RetryAt() != v.At+1000 {
 				t.Fatalf("a decision without Redis, after %d: %+v", admitted, v)
 			}
-			now, err := l.Peek(background, a)
-			if now.Usages != v.Usages || err != nil {
+			if now, err := l.Peek(background, a); now.Usages != v.Usages || err != nil {
 				t.Fatalf("Peek tells of %+v, %v; the last request was told of %+v", now, err, v)
 			}
 		}
@@ -223,8 +222,7 @@ func TestMemorySurvivesARestart(t *testing.T) {
 		a := asking(1, 60)
 		restart := func(use int, want int64) {
 			t.Helper()
-			l, err := Open(background, Config{Saver: saver})
-			must.Do(t, err)
+			l := must.Get[Quotas](t)(Open(background, Config{Saver: saver}))
 			for range use {
 				mustTake(t, l, a)
 			}
@@ -239,8 +237,7 @@ func TestMemorySurvivesARestart(t *testing.T) {
 		restart(20, 20)
 		restart(20, 40)
 
-		l, err := Open(background, Config{Saver: saver})
-		must.Do(t, err)
+		l := must.Get[Quotas](t)(Open(background, Config{Saver: saver}))
 		mustTake(t, l, a)
 		saver.fail(errTest)
 		time.Sleep(3500 * time.Millisecond) // three saves fail
@@ -272,8 +269,7 @@ func TestMemorySurvivesARestart(t *testing.T) {
 			t.Error("Close hides that the last save failed")
 		}
 		// While the saved records cannot be loaded, nothing is decided: otherwise tenants would start with unused limits.
-		l, err = Open(background, Config{Saver: saver})
-		must.Do(t, err)
+		l = must.Get[Quotas](t)(Open(background, Config{Saver: saver}))
 		if v, err := l.Peek(background, a); !errors.Is(err, ErrUndecided) {
 			t.Errorf("Peek before the load: %+v, %v", v, err)
 		}

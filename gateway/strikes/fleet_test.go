@@ -170,8 +170,7 @@ func TestTable(t *testing.T) {
 			f.gateways = 1
 			one := f.run(rand.New(rand.NewPCG(1, 2)))
 			f.gateways = 10
-			ten := f.run(rand.New(rand.NewPCG(1, 2)))
-			if one == noBan && ten == noBan {
+			if ten := f.run(rand.New(rand.NewPCG(1, 2))); one == noBan && ten == noBan {
 				table += " | never"
 			} else {
 				table += fmt.Sprintf(" | %.0f; %.0f", one.Seconds(), ten.Seconds())

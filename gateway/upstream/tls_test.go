@@ -122,8 +122,7 @@ func TestNothingIsSentInClear(t *testing.T) {
 // also if only package tls has read it.
 func TestConnectionsOverTLS(t *testing.T) {
 	ours := testkit.NewAuthority(t)
-	ln, err := tls.Listen("tcp", "127.0.0.1:0", issued(ours, time.Now().Add(time.Hour)))
-	must.Do(t, err)
+	ln := must.Get[net.Listener](t)(tls.Listen("tcp", "127.0.0.1:0", issued(ours, time.Now().Add(time.Hour))))
 	resumed := make(chan bool, 10)
 	serve(t, ln, func(c net.Conn) {
 		for first := true; ; first = false {

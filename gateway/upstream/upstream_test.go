@@ -133,8 +133,7 @@ func newPool(t *testing.T, log io.Writer, change func(*Config), instances ...*in
 	if change != nil {
 		change(&cfg)
 	}
-	p, err := New(cfg)
-	must.Do(t, err)
+	p := must.Get[*Pool](t)(New(cfg))
 	t.Cleanup(p.CloseIdle)
 	return p
 }

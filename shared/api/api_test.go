@@ -13,15 +13,12 @@ import (
 	"pgregory.net/rapid"
 
 	"petgate/shared/api"
+	"petgate/shared/testkit/must"
 )
 
 func load(t *testing.T) *openapi3.T {
 	t.Helper()
-	doc, err := openapi3.NewLoader().LoadFromData(api.Pets().Source())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return doc
+	return must.Get[*openapi3.T](t)(openapi3.NewLoader().LoadFromData(api.Pets().Source()))
 }
 
 func TestDocumentIsValid(t *testing.T) {

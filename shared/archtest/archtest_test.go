@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"petgate/shared/testkit/must"
 )
 
 // rule forbids imports. It has lists of patterns: an import path, or the beginning of one followed by "...". "./" is this module.
@@ -135,10 +137,7 @@ func list(t *testing.T) (packages []listed) {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,Imports,TestImports,XTestImports,GoFiles", "petgate/...")
 	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get[[]byte](t)(cmd.Output())
 	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p listed
 		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
@@ -189,10 +188,7 @@ func TestFiles(t *testing.T) {
 	clock := regexp.MustCompile(`\btime\.(Now|Since|Until|After|Tick|Sleep|New)`)
 	for _, p := range list(t) {
 		for _, name := range p.GoFiles {
-			text, err := os.ReadFile(filepath.Join(p.Dir, name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Get[[]byte](t)(os.ReadFile(filepath.Join(p.Dir, name)))
 			if use := clock.Find(text); use != nil && matches(p.ImportPath, "./shared/core/...") {
 				t.Errorf("%s/%s uses %s", p.ImportPath, name, use)
 			}

@@ -8,6 +8,7 @@ import (
 
 	"petgate/shared/database"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 func expectWake(t *testing.T, l *database.Listener, within time.Duration, after string) {
@@ -22,10 +23,7 @@ func expectWake(t *testing.T, l *database.Listener, within time.Duration, after 
 func TestListen(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-		db, err := database.OpenOrCreate(url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		db := must.Get[*database.DB](t)(database.OpenOrCreate(url))
 		defer db.Close()
 		exec(t, db, `CREATE TABLE notes (id BIGINT)`)
 		l := db.Listen("notes")

@@ -15,12 +15,8 @@ import (
 // files returns the names and contents in dir.
 func files(t *testing.T, dir string) (all []string) {
 	t.Helper()
-	names, err := os.ReadDir(dir)
-	must.Do(t, err)
-	for _, name := range names {
-		text, err := os.ReadFile(filepath.Join(dir, name.Name()))
-		must.Do(t, err)
-		all = append(all, name.Name()+" "+string(text))
+	for _, name := range must.Get[[]os.DirEntry](t)(os.ReadDir(dir)) {
+		all = append(all, name.Name()+" "+string(must.Get[[]byte](t)(os.ReadFile(filepath.Join(dir, name.Name())))))
 	}
 	return all
 }
@@ -52,12 +48,9 @@ func TestPublish(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a")
 	publish := func(text string) error {
-		file, err := durable.Create(path)
-		must.Do(t, err)
+		file := must.Get[*os.File](t)(durable.Create(path))
 		defer file.Close()
-		if _, err := file.WriteString(text); err != nil {
-			t.Fatal(err)
-		}
+		must.Get[int](t)(file.WriteString(text))
 		return durable.Publish(file, path)
 	}
 	must.Do(t, publish("one"))

@@ -73,15 +73,6 @@ func did(t *testing.T, want keystore.Change) func(results ...any) {
 	}
 }
 
-// made returns what a call has changed.
-func made[T any](t *testing.T) func(T, keystore.Change, error) T {
-	return func(value T, _ keystore.Change, err error) T {
-		t.Helper()
-		must.Do(t, err)
-		return value
-	}
-}
-
 func wantEqual(t *testing.T, what string, got, want any) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
@@ -91,7 +82,7 @@ func wantEqual(t *testing.T, what string, got, want any) {
 
 func newTenant(t *testing.T, s *keystore.Store, name string) keystore.Tenant {
 	t.Helper()
-	return made[keystore.Tenant](t)(s.CreateTenant(t.Context(), keystore.TenantSpec{Name: name, Plan: "free"}))
+	return must.First[keystore.Tenant](t)(s.CreateTenant(t.Context(), keystore.TenantSpec{Name: name, Plan: "free"}))
 }
 
 func newKey(t *testing.T, s *keystore.Store, spec keystore.KeySpec) (keystore.Key, string) {
@@ -142,11 +133,10 @@ func TestSchema(t *testing.T) {
 
 // Another application has a table whose name Petgate needs.
 func TestNameOfATableIsTaken(t *testing.T) {
-	db, err := database.Open(testkit.Postgres(t))
-	must.Do(t, err)
+	db := must.Get[*database.DB](t)(database.Open(testkit.Postgres(t)))
 	defer db.Close()
 	run(t, db, "CREATE TABLE events (id BIGINT)")
-	err = db.Migrate(t.Context(), keystore.Migrations)
+	err := db.Migrate(t.Context(), keystore.Migrations)
 	if err == nil || !strings.Contains(err.Error(), `"events"`) || !strings.Contains(err.Error(), "create a database for Petgate alone") {
 		t.Errorf("migrate beside a table events: %v", err)
 	}
@@ -312,14 +302,14 @@ func TestDisable(t *testing.T) {
 		key, _ := newKey(t, s, keystore.KeySpec{Tenant: newTenant(t, s, "acme").ID})
 		enable := func(what string) {
 			t.Helper()
-			if got := made[keystore.Key](t)(s.EnableKey(ctx, key.ID)); got.RevokedAt != 0 || !got.InUse(c.millis()) {
+			if got := must.First[keystore.Key](t)(s.EnableKey(ctx, key.ID)); got.RevokedAt != 0 || !got.InUse(c.millis()) {
 				t.Errorf("%s: enabled: %+v", what, got)
 			}
 		}
 		enable("a key that was not disabled")
 		at := c.millis()
 		for _, what := range []string{"disabled", "disabled again"} {
-			got := made[keystore.Key](t)(s.DisableKey(ctx, key.ID))
+			got := must.First[keystore.Key](t)(s.DisableKey(ctx, key.ID))
 			if got.DisabledAt() != at || got.InUse(at) || got.RevokedAt == 0 {
 				t.Errorf("%s: %+v", what, got)
 			}
@@ -335,7 +325,7 @@ func TestDisable(t *testing.T) {
 		wantEqual(t, "what stays in force", must.Get[[]keystore.LostRefusal](t)(s.LostRefusals(ctx)), []keystore.LostRefusal{})
 
 		did(t, 8)(s.DisableKey(ctx, key.ID))
-		if got := made[keystore.Key](t)(s.RevokeKey(ctx, key.ID)); got.RevokedAt != c.millis() {
+		if got := must.First[keystore.Key](t)(s.RevokeKey(ctx, key.ID)); got.RevokedAt != c.millis() {
 			t.Errorf("revoked: %+v", got)
 		}
 		refused(t, keystore.ErrConflict, "was revoked")(s.EnableKey(ctx, key.ID))

@@ -27,8 +27,7 @@ func TestLoadHasTheLostRefusalsOfItsSnapshot(t *testing.T) {
 			reported = must.Get[keystore.Change](t)(s.ReportLost(t.Context(), []keystore.LostRefusal{{Kind: keystore.LostSuspension, Tenant: acme.ID}}))
 		}
 		for _, want := range []int{0, 1} {
-			last, _, err := s.Load(t.Context(), rows)
-			if err != nil || len(lost) != want || (last >= reported) != (want == 1) {
+			if last, _, err := s.Load(t.Context(), rows); err != nil || len(lost) != want || (last >= reported) != (want == 1) {
 				t.Errorf("load up to %d: %+v, %v; want %d; reported in %d", last, lost, err, want, reported)
 			}
 			rows.Expect = func(int, int) {}

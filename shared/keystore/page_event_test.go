@@ -16,7 +16,7 @@ func TestFindEvents(t *testing.T) {
 		acme, globex := newTenant(t, s, "acme").ID, newTenant(t, s, "globex").ID
 		key, _ := newKey(t, s, keystore.KeySpec{Tenant: acme})
 		other, _ := newKey(t, s.As("keyadmin:bob"), keystore.KeySpec{Tenant: globex})
-		made[keystore.Key](t)(s.As("keyadmin:bob").RevokeKey(ctx, key.ID))
+		must.First[keystore.Key](t)(s.As("keyadmin:bob").RevokeKey(ctx, key.ID))
 		kinds := func(f keystore.EventFilter) (found []string) {
 			before := keystore.Change(0)
 			for { // pages of two

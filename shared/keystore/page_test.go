@@ -22,7 +22,7 @@ func TestFindTenants(t *testing.T) {
 				first = made
 			}
 		}
-		made[keystore.Tenant](t)(s.Suspend(ctx, first.ID))
+		must.First[keystore.Tenant](t)(s.Suspend(ctx, first.ID))
 		type find struct {
 			filter keystore.TenantFilter
 			want   int
@@ -73,7 +73,7 @@ func TestFindKeysAndBans(t *testing.T) {
 				if i == 0 {
 					newest = k
 				}
-				made[keystore.Ban](t)(s.AddBan(ctx, keystore.Ban{Key: k.ID, Until: c.millis().Add(time.Hour), Reason: "test"}))
+				must.First[keystore.Ban](t)(s.AddBan(ctx, keystore.Ban{Key: k.ID, Until: c.millis().Add(time.Hour), Reason: "test"}))
 			}
 		}
 		found := must.Get[[]keystore.Key](t)(s.FindKeys(ctx, tenants[0].ID, id.Key{}, 2))

@@ -26,12 +26,9 @@ func statements(t *testing.T) map[string]string {
 	files := token.NewFileSet()
 	var parsed []*ast.File
 	for _, name := range []string{"queries.go", "queries_export.go", "queries_operator.go", "queries_page.go"} {
-		file, err := parser.ParseFile(files, name, nil, 0)
-		must.Do(t, err)
-		parsed = append(parsed, file)
+		parsed = append(parsed, must.Get[*ast.File](t)(parser.ParseFile(files, name, nil, 0)))
 	}
-	pkg, err := new(types.Config).Check("queries", files, parsed, nil)
-	must.Do(t, err)
+	pkg := must.Get[*types.Package](t)(new(types.Config).Check("queries", files, parsed, nil))
 	found := map[string]string{}
 	for _, name := range pkg.Scope().Names() {
 		if slices.Contains(parts, name) {

@@ -122,8 +122,7 @@ func TestStatement(t *testing.T) {
 		today := instant.Of(time.Now()).Truncate(24 * time.Hour)
 		read := func(since instant.Millis, period time.Duration, n int) ([]keystore.StatementRow, instant.Millis) {
 			t.Helper()
-			found, err := s.Statement(ctx, tenant, since, period, false, n)
-			must.Do(t, err)
+			found := must.Get[keystore.Statement](t)(s.Statement(ctx, tenant, since, period, false, n))
 			return found.Rows, found.CompleteThrough
 		}
 		if rows, through := read(0, time.Hour, 9); len(rows) != 0 || through < today {
@@ -298,7 +297,7 @@ func TestNearestToLimit(t *testing.T) {
 			{"both", 5, plan.Limits{Day: 500, Month: 1000}, at(3, 10), 400},
 			{"reset", 0, plan.Limits{Month: 1000}, at(3, 5), 990},
 		} {
-			made := made[keystore.Tenant](t)(s.CreateTenant(t.Context(),
+			made := must.First[keystore.Tenant](t)(s.CreateTenant(t.Context(),
 				keystore.TenantSpec{Name: test.name, Plan: "enterprise", Override: test.limits, MonthStarts: test.starts}))
 			named[made.ID] = test.name
 			add(t, s, gateway, int64(i+1), []keystore.UsageRow{{Tenant: made.ID, Outcome: "ok", Charged: true, Hour: test.used, Requests: test.n}})

@@ -27,7 +27,7 @@ func writeMuch(t *testing.T, url, name string) {
 	for i := range writesPerEach {
 		tenant := newTenant(t, s, fmt.Sprint(name, i))
 		key := keyOf(t, s, tenant.ID, "key")
-		made[keystore.Key](t)(s.RevokeKey(ctx, key.ID))
+		must.First[keystore.Key](t)(s.RevokeKey(ctx, key.ID))
 		must.Get[keystore.Beat](t)(s.Heartbeat(ctx, gateway, 0, ""))
 		must.Do(t, s.AddUsage(ctx, gateway, int64(i+1), []keystore.UsageRow{{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", Requests: 1}}, nil))
 		must.Do(t, s.SaveQuotas(ctx, instant.Millis(i), []keystore.QuotaRecord{{QuotaName: keystore.QuotaName{Tenant: tenant.ID}, Record: []byte{1}}}))

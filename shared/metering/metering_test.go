@@ -95,9 +95,7 @@ func (u *metered) charged(before instant.Millis) map[string]int64 {
 	u.t.Helper()
 	sums := map[string]int64{}
 	for _, tenant := range u.tenants {
-		rows, err := u.store.Usage(u.t.Context(), tenant, 0)
-		must.Do(u.t, err)
-		for _, r := range rows {
+		for _, r := range must.Get[[]keystore.UsageRow](u.t)(u.store.Usage(u.t.Context(), tenant, 0)) {
 			if r.Charged && r.Hour < before && r.Hour >= u.hour(24) {
 				sums[tenant.String()] += r.Requests
 			}

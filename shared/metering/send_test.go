@@ -329,8 +329,7 @@ func TestCorrectionAfterALostResponse(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	u.use(u.tenants[0], u.hour(4), "listPets", 3)
-	seal, err := u.store.SealUsage(t.Context())
-	must.Do(t, err)
+	seal := must.Get[keystore.UsageSeal](t)(u.store.SealUsage(t.Context()))
 	u.use(u.tenants[1], u.hour(4), "listPets", 3)
 	if r, _, err := u.send(m, 0); err == nil || r.Cursor.Seal != seal.Number {
 		t.Errorf("%+v, %v, want an error, and the cursor at the second correction, number %d", r.Cursor, err, seal.Number)
@@ -353,8 +352,7 @@ func TestCursorInADeletedHour(t *testing.T) {
 		}
 		return n > 1
 	})
-	r, _, err := u.send(m, 0)
-	if err == nil || r.Cursor.Hour != u.hour(4) || r.Cursor.Tenant == (id.Tenant{}) {
+	if r, _, err := u.send(m, 0); err == nil || r.Cursor.Hour != u.hour(4) || r.Cursor.Tenant == (id.Tenant{}) {
 		t.Fatalf("%+v, %v, want an error after some tenants of the first hour", r.Cursor, err)
 	}
 	sent := len(m.events)

@@ -34,14 +34,10 @@ func TestExplain(t *testing.T) {
 		_, _ = w.Write([]byte(answer))
 	}))
 	t.Cleanup(admin.Close)
-	tenant, err := o.Tenant(t.Context(), "acme")
-	must.Do(t, err)
-	quota := "/quota/" + tenant.ID.String()
+	quota := "/quota/" + must.Get[operate.Owner](t)(o.Tenant(t.Context(), "acme")).ID.String()
 	gateway := func(id, address string) keystore.Registration {
 		r := keystore.Registration{ID: id, Incarnation: "a", AdminAddress: address}
-		generation, err := o.Store.Register(t.Context(), r, nil)
-		must.Do(t, err)
-		r.Generation = generation
+		r.Generation = must.Get[int64](t)(o.Store.Register(t.Context(), r, nil))
 		return r
 	}
 	made := func(k operate.CreateKey) (operate.KeyRef, operate.NextCall) {
@@ -54,8 +50,7 @@ func TestExplain(t *testing.T) {
 	insider, inside := made(operate.CreateKey{Allow: blocks(t, "10.0.0.0/8")})
 	_, test := made(operate.CreateKey{Test: true})
 	_, short := made(operate.CreateKey{Expires: operate.Moment{Period: operate.Period(time.Minute)}})
-	stranger, err := apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), rand.Reader)
-	must.Do(t, err)
+	stranger := must.Get[string](t)(apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), rand.Reader))
 	byTenant, byKey := operate.NextCall{Tenant: "acme"}, operate.NextCall{Key: ci.Key}
 	call := func(from, operation string) operate.NextCall {
 		return operate.NextCall{Key: insider.Key, From: operate.Address{Addr: netip.MustParseAddr(from)}, Operation: operation}

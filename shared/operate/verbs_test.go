@@ -56,11 +56,7 @@ var acme = operate.TenantRef{Tenant: "acme"}
 // done makes a change.
 func done(t *testing.T, o operate.Operator, verb operate.Preparer) operate.Outcome {
 	t.Helper()
-	op, err := verb.Prepare(t.Context(), o)
-	must.Do(t, err)
-	r, err := op.Change(t.Context())
-	must.Do(t, err)
-	return r
+	return must.Get[operate.Outcome](t)(must.Get[operate.Operation](t)(verb.Prepare(t.Context(), o)).Change(t.Context()))
 }
 
 var (
@@ -319,8 +315,7 @@ func TestVerbs(t *testing.T) {
 				}
 				return fmt.Sprint(op.Question, away == "events" && err == nil), err
 			})
-			op, err := c.verb.Prepare(t.Context(), o)
-			must.Do(t, err)
+			op := must.Get[operate.Operation](t)(c.verb.Prepare(t.Context(), o))
 			r, err := op.Change(t.Context())
 			fmt.Fprintf(&got, "%T: harmless %t, %s; event %d, %q\n%s\n", c.verb, op.Harmless, op.Laggard, r.Change, plain(r.Line), asJSON(t, r.View))
 			if got := plain(r.Done + r.Hint); err != nil || got != want || want == c.done && plain(op.Question) != c.question {
@@ -360,8 +355,7 @@ func TestRefusedLimits(t *testing.T) {
 	done(t, o, operate.CreatePlan{Name: "tiny", NewLimits: operate.NewLimits{Minute: 19, Day: 100}})
 	done(t, o, operate.CreatePlan{Name: "probe", NewLimits: operate.NewLimits{Minute: 60}, TestMinute: 19})
 	r := keystore.Registration{ID: "gw-1", Incarnation: "a"}
-	_, err := o.Store.Register(t.Context(), r, nil)
-	must.Do(t, err)
+	must.Get[int64](t)(o.Store.Register(t.Context(), r, nil))
 	must.Do(t, o.Store.DescribeGateway(t.Context(), r, keystore.Document{Costs: map[string]int64{"searchPets": 20}}))
 	const (
 		minute = "gateway gw-1: a request of operation searchPets costs 20, so a minute limit of 19 never admits it"
@@ -394,8 +388,7 @@ func TestRefusedLimits(t *testing.T) {
 		{operate.ClearLimits{TenantRef: acme}, ""},
 		{operate.MoveTenant{TenantRef: acme, Plan: "tiny", NewLimits: operate.NewLimits{Minute: 20}}, ""},
 	} {
-		before, err := o.Store.LastEvent(t.Context())
-		must.Do(t, err)
+		before := must.Get[keystore.Change](t)(o.Store.LastEvent(t.Context()))
 		op, err := c.verb.Prepare(t.Context(), o)
 		if err == nil {
 			_, err = op.Change(t.Context())
@@ -412,8 +405,7 @@ func TestScopesThatGatewaysReport(t *testing.T) {
 	t.Parallel()
 	o, ci, _ := operator(t)
 	r := keystore.Registration{ID: "gw-1", Incarnation: "a"}
-	_, err := o.Store.Register(t.Context(), r, nil)
-	must.Do(t, err)
+	must.Get[int64](t)(o.Store.Register(t.Context(), r, nil))
 	report := func(scopes ...string) {
 		must.Do(t, o.Store.DescribeGateway(t.Context(), r, keystore.Document{Hash: "0123456789ab", Scopes: scopes}))
 	}
@@ -437,9 +429,7 @@ func TestScopesThatGatewaysReport(t *testing.T) {
 		if report(c.reported...); c.reported == nil {
 			report()
 		}
-		op, err := c.verb.Prepare(t.Context(), o)
-		must.Do(t, err)
-		made, err := op.Change(t.Context())
+		made, err := must.Get[operate.Operation](t)(c.verb.Prepare(t.Context(), o)).Change(t.Context())
 		got := fmt.Sprint(err)
 		if v, isKey := made.View.(operate.KeyView); isKey && err == nil {
 			got = strings.Join(v.Scopes, " ")

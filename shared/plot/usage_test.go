@@ -47,8 +47,7 @@ func TestUsage(t *testing.T) {
 			must.Do(t, os.WriteFile(path, got, 0o644))
 			continue
 		}
-		want, err := os.ReadFile(path)
-		must.Do(t, err)
+		want := must.Get[[]byte](t)(os.ReadFile(path))
 		if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(string(got), "\n")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s\nIf it is meant: go test ./shared/plot -update", path, diff)
 		}

@@ -23,8 +23,7 @@ func TestAdminTLS(t *testing.T) {
 		return &issued
 	}
 	// A program with a certificate of the same authority asks admin ports with its own settings.
-	asked, err := settings.Client(quiet)
-	must.Do(t, err)
+	asked := must.Get[*tls.Config](t)(settings.Client(quiet))
 	start := func(settings service.AdminTLS) (url string) {
 		t.Helper()
 		ln, err := service.Listen("127.0.0.1:0", "")

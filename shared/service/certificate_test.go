@@ -30,8 +30,7 @@ func TestCertificateReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, renewed := time.Now().Add(30*day), time.Now().Add(90*day)
 		files := saved(a.SaveServer(2, first))
-		c, err := service.LoadCertificate(files.Cert, files.Key, quiet)
-		must.Do(t, err)
+		c := must.Get[*service.Certificate](t)(service.LoadCertificate(files.Cert, files.Key, quiet))
 		registry := prometheus.NewRegistry()
 		watched := service.NewCertificates(registry, quiet)
 		if n, err := testutil.GatherAndCount(registry); n != 0 || err != nil {
@@ -47,8 +46,7 @@ func TestCertificateReload(t *testing.T) {
 			if got := value(t, registry, "petgate_certificate_expiry_timestamp_seconds"); got != float64(until.Unix()) {
 				t.Errorf("%s: valid until %f, want %d", when, got, until.Unix())
 			}
-			pair, err := c.Get(nil)
-			if err != nil || pair.Leaf.SerialNumber.Int64() != serial {
+			if pair, err := c.Get(nil); err != nil || pair.Leaf.SerialNumber.Int64() != serial {
 				t.Errorf("%s: certificate %v, want %d: %v", when, pair.Leaf.SerialNumber, serial, err)
 			}
 		}
@@ -114,8 +112,7 @@ func TestCertificateIsReportedEachHour(t *testing.T) {
 			}
 			save(c.from, c.until)
 			var out bytes.Buffer
-			loaded, err := service.LoadCertificate(files.Cert, files.Key, quiet)
-			must.Do(t, err)
+			loaded := must.Get[*service.Certificate](t)(service.LoadCertificate(files.Cert, files.Key, quiet))
 			registry := prometheus.NewRegistry()
 			all := service.NewCertificates(registry, slog.New(slog.NewTextHandler(&out, nil)))
 			all.Watch(c.port, loaded, c.host)

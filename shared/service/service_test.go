@@ -63,8 +63,7 @@ func TestAdminPort(t *testing.T) {
 
 // A web page can make a browser call this port under any name that resolves to it. Only known names are answered.
 func TestAdminAnswersToKnownHostsOnly(t *testing.T) {
-	name, err := os.Hostname()
-	must.Do(t, err)
+	name := must.Get[string](t)(os.Hostname())
 	a := service.NewAdmin(quiet, service.Settings{AdminHosts: []string{"Gw-1.internal", "10.9.9.9"}}, "gateway-1:9090")
 	local := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 7), Port: 9090}
 	for host, want := range map[string]int{
@@ -259,8 +258,7 @@ func TestRun(t *testing.T) {
 }
 
 func TestListen(t *testing.T) {
-	ln, err := service.Listen("127.0.0.1:0", "--listen")
-	must.Do(t, err)
+	ln := must.Get[net.Listener](t)(service.Listen("127.0.0.1:0", "--listen"))
 	defer ln.Close()
 	if _, err := service.Listen(ln.Addr().String(), "--listen"); err == nil ||
 		!strings.Contains(err.Error(), ln.Addr().String()+" is in use") || !strings.Contains(err.Error(), "--listen") {
@@ -300,9 +298,7 @@ func TestListenUnix(t *testing.T) {
 func TestSocketsOfSystemd(t *testing.T) {
 	t.Setenv("LISTEN_FDS", "2")
 	t.Setenv("LISTEN_PID", "1") // they are another process's
-	ln, err := service.ListenPublic("127.0.0.1:0", "--listen")
-	must.Do(t, err)
-	_ = ln.Close()
+	_ = must.Get[net.Listener](t)(service.ListenPublic("127.0.0.1:0", "--listen")).Close()
 	t.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
 	if _, err := service.ListenPublic("127.0.0.1:0", "--listen"); err == nil || !strings.Contains(err.Error(), "systemd passes 2 sockets") {
 		t.Errorf("two sockets: %v", err)

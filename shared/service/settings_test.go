@@ -165,17 +165,14 @@ func TestCheck(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("it has left %v, %v", left, err)
 	}
-	taken, err := service.Listen(os.Getenv("TEST_LISTEN"), "")
-	must.Do(t, err)
-	defer taken.Close()
+	defer must.Get[net.Listener](t)(service.Listen(os.Getenv("TEST_LISTEN"), "")).Close()
 	t.Setenv("TEST_ADMIN_LISTEN", "192.0.2.1:1")
 	t.Setenv("TEST_FILE", filepath.Join(os.Args[0], "file"))
 	t.Setenv("PROG_LISTN", ":1")
 	check(2, "4 problems", os.Getenv("TEST_LISTEN")+" is in use", "PROG_LISTEN or --listen", "listen on 192.0.2.1:1", "cannot be written", "PROG_LISTN is not a setting")
 
 	// The program itself has the ports.
-	ln, err := service.Listen("127.0.0.1:0", "")
-	must.Do(t, err)
+	ln := must.Get[net.Listener](t)(service.Listen("127.0.0.1:0", ""))
 	admin := service.NewAdmin(quiet, service.Settings{}, "")
 	must.Do(t, admin.Start(ln))
 	defer admin.Close()
@@ -184,8 +181,7 @@ func TestCheck(t *testing.T) {
 }
 
 func TestProbe(t *testing.T) {
-	ln, err := service.Listen("127.0.0.1:0", "--admin-listen")
-	must.Do(t, err)
+	ln := must.Get[net.Listener](t)(service.Listen("127.0.0.1:0", "--admin-listen"))
 	admin := service.NewAdmin(quiet, service.Settings{}, "")
 	must.Do(t, admin.Start(ln))
 	defer admin.Close()

@@ -16,12 +16,8 @@ func TestCallsAllocateNothing(t *testing.T) {
 	out, in := []byte("question"), make([]byte, 64)
 	if n := testing.AllocsPerRun(100, func() {
 		must.Do(t, near.Check())
-		if _, err := near.Write(out); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := near.Read(in); err != nil {
-			t.Fatal(err)
-		}
+		must.Get[int](t)(near.Write(out))
+		must.Get[int](t)(near.Read(in))
 	}); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -31,8 +27,7 @@ func TestCallsAllocateNothing(t *testing.T) {
 // stop at the next garbage collection.
 func TestABlockingDescriptorBlocksNothing(t *testing.T) {
 	near, _ := pair(t, "tcp")
-	raw, err := near.Conn.(syscall.Conn).SyscallConn()
-	must.Do(t, err)
+	raw := must.Get[syscall.RawConn](t)(near.Conn.(syscall.Conn).SyscallConn())
 	var setErr error
 	if err := raw.Control(func(fd uintptr) { setErr = syscall.SetNonblock(int(fd), false) }); err != nil || setErr != nil {
 		t.Fatal(err, setErr)

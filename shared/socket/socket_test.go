@@ -26,8 +26,7 @@ func pair(t *testing.T, network string) (near *socket.Conn, far net.Conn) {
 	ln, err := net.Listen(network, address)
 	must.Do(t, err)
 	defer ln.Close()
-	dialed, err := net.Dial(network, ln.Addr().String())
-	must.Do(t, err)
+	dialed := must.Get[net.Conn](t)(net.Dial(network, ln.Addr().String()))
 	if far, err = ln.Accept(); err != nil {
 		t.Fatal(err)
 	}
@@ -62,9 +61,7 @@ const manyBytes = 8 << 20
 func random(t *testing.T, n int) []byte {
 	t.Helper()
 	b := make([]byte, n)
-	if _, err := rand.Read(b); err != nil {
-		t.Fatal(err)
-	}
+	must.Get[int](t)(rand.Read(b))
 	return b
 }
 
@@ -90,9 +87,7 @@ func TestBytesArriveBothWaysAtOnce(t *testing.T) {
 			gotThere <- b
 		}()
 		gotBack := make([]byte, len(back))
-		if _, err := io.ReadFull(near, gotBack); err != nil {
-			t.Fatal(err)
-		}
+		must.Get[int](t)(io.ReadFull(near, gotBack))
 		if !bytes.Equal(gotBack, back) || !bytes.Equal(<-gotThere, there) {
 			t.Error("other bytes arrived than were sent")
 		}
@@ -184,9 +179,7 @@ func TestCheck(t *testing.T) {
 	if err := near.Check(); err != nil {
 		t.Fatalf("a quiet connection: %v", err)
 	}
-	if _, err := far.Write([]byte{1}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get[int](t)(far.Write([]byte{1}))
 	awaitStale(t, near)
 	if n, err := near.Read(make([]byte, 8)); n != 1 || err != nil {
 		t.Fatalf("Check has taken what it found: %d, %v", n, err)

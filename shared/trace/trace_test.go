@@ -18,8 +18,7 @@ const (
 func TestTraceparent(t *testing.T) {
 	f := func(field string, valid, sampled bool) {
 		t.Helper()
-		c, ok := parse([]byte(field))
-		if ok != valid || c.Continued != valid || c.Sampled != sampled ||
+		if c, ok := parse([]byte(field)); ok != valid || c.Continued != valid || c.Sampled != sampled ||
 			(c.Trace.String() == callersTrace) != valid || strings.Contains(string(c.AppendTo(nil)), callersSpan) != valid {
 			t.Errorf("%q: %t %+v", field, ok, c)
 		}

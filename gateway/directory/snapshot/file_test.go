@@ -14,8 +14,7 @@ import (
 
 func open(t *testing.T) *File {
 	t.Helper()
-	f, err := Open(filepath.Join(t.TempDir(), "snapshot"), "gw-1", "a")
-	must.Do(t, err)
+	f := must.Get[*File](t)(Open(filepath.Join(t.TempDir(), "snapshot"), "gw-1", "a"))
 	t.Cleanup(f.Close)
 	return f
 }

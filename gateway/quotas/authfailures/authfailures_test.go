@@ -17,6 +17,7 @@ import (
 
 	"petgate/shared/core/instant"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 var client = netip.MustParseAddr("203.0.113.7")
@@ -41,11 +42,7 @@ type shared struct {
 
 func dial(t *testing.T) *shared {
 	url, prefix := testkit.Redis(t)
-	options, err := goredis.ParseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := goredis.NewClient(options)
+	client := goredis.NewClient(must.Get[*goredis.Options](t)(goredis.ParseURL(url)))
 	t.Cleanup(func() { _ = client.Close() })
 	return &shared{rates: redis_rate.NewLimiter(client), prefix: prefix}
 }

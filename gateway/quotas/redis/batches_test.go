@@ -92,8 +92,7 @@ func TestEarlierGatewaysBesideThisOne(t *testing.T) {
 			now += instant.Millis(random.Int64N(5 * 3_600_000))
 		}
 		want, isEarlier := 1+random.Int64N(5), random.IntN(2) == 0
-		today := int64(now) / 86_400_000
-		if today != lastDay {
+		if today := int64(now) / 86_400_000; today != lastDay {
 			isEarlier = false // this version begins the day
 			if lastDay = today; today == quota.MonthEnd(today-1, 1) {
 				inMonth = 0

@@ -22,9 +22,7 @@ func TestAClosedConnectionIsNoOutage(t *testing.T) {
 	for prefix, url := range map[string]string{"tcp:": server.URL, "unix:": "unix://" + socket + "?db=0"} {
 		t.Run(prefix, func(t *testing.T) {
 			r := open(t, Config{URL: url, Prefix: prefix})
-			options, err := redis.ParseURL(url)
-			must.Do(t, err)
-			operator := redis.NewClient(options)
+			operator := redis.NewClient(must.Get[*redis.Options](t)(redis.ParseURL(url)))
 			defer operator.Close()
 			for n := range int64(20) {
 				v, outcome := r.Take(store.Call{Request: store.Request{Name: store.Name{Tenant: tenantNo(0)}, Limits: generous}})
@@ -46,8 +44,7 @@ func TestConnect(t *testing.T) {
 		"redis://u:p@localhost:6380/2": false, "rediss://u:p@localhost:6380/2": true, "unix://u:p@/run/redis?db=2": false,
 		"redis+sentinel://u:p@localhost:26379/main/2": false,
 	} {
-		client, err := connect(url, time.Second)
-		must.Do(t, err)
+		client := must.Get[redis.UniversalClient](t)(connect(url, time.Second))
 		defer client.Close()
 		o := client.(*redis.Client).Options()
 		if o.DB != 2 || o.MaxRetries > 0 || o.Username != "u" || o.Password != "p" || (o.TLSConfig != nil) != isTLS {

@@ -30,8 +30,7 @@ var background = context.Background()
 func dialRedis(t testing.TB, opts ...func(*redis.Options)) (*redis.Client, string) {
 	t.Helper()
 	url, prefix := testkit.Redis(t)
-	options, err := redis.ParseURL(url)
-	must.Do(t, err)
+	options := must.Get[*redis.Options](t)(redis.ParseURL(url))
 	options.MaxRetries = -1
 	for _, set := range opts {
 		set(options)

@@ -80,8 +80,7 @@ func newRig(t *testing.T, limits []plan.Limits) *rig {
 	})
 	r.client.Transport = &http.Transport{MaxIdleConnsPerHost: 100}
 	t.Cleanup(r.client.CloseIdleConnections)
-	db, err := database.Open(r.Database)
-	must.Do(t, err)
+	db := must.Get[*database.DB](t)(database.Open(r.Database))
 	defer db.Close()
 	store := keystore.New(db, nil, nil, "test")
 	for i, one := range limits {

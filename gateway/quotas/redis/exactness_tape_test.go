@@ -17,6 +17,7 @@ import (
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
+	"petgate/shared/testkit/must"
 )
 
 // tape stands between gateways and Redis and writes down every quota decision.
@@ -43,10 +44,7 @@ type taped struct {
 // newTape returns a tape of all decisions that the Redis at target (host:port) makes by this rule. It ends with the test. Tapes may share lose.
 func newTape(t testing.TB, target string, rule quota.Rule, lose *atomic.Int64) *tape {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	p := &tape{lose: lose, addr: ln.Addr().String(), target: target, name: newScript(nil, "", rule, takeScript).name}
 	var all sync.WaitGroup
 	var mu sync.Mutex

@@ -40,10 +40,7 @@ func open(t testing.TB, cfg Config) *Redis {
 		cfg.Budget = 10 * time.Second // longer than a busy machine stops Redis
 	}
 	cfg.Clock, cfg.Metrics, cfg.Changed = time.Now, NewMetrics(nil), func(bool, error) {}
-	r, err := Open(cfg, noLedger{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get[*Redis](t)(Open(cfg, noLedger{}))
 	r.Start(background)
 	t.Cleanup(func() { _ = r.Close() })
 	return r

@@ -64,9 +64,7 @@ func TestSilenceCostsTheBudget(t *testing.T) {
 		_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
 		for call := range 2 {
 			go func() { _, _ = there.Read(make([]byte, 10)) }()
-			if _, err := c.Write([]byte("call")); err != nil {
-				t.Fatal(err)
-			}
+			must.Get[int](t)(c.Write([]byte("call")))
 			began := time.Now()
 			if _, err := c.Read(make([]byte, 10)); !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("call %d: read: %v", call, err)
@@ -80,15 +78,13 @@ func TestSilenceCostsTheBudget(t *testing.T) {
 
 // A Redis that was silent for the budget is not asked again: that would cost the budget again. One that breaks connections is asked three times.
 func TestSilenceIsNotAskedAgain(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	listener := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	defer listener.Close()
 	for _, want := range []uint32{1, 3} {
-		client, err := connect("redis://"+listener.Addr().String(), 50*time.Millisecond)
-		must.Do(t, err)
+		client := must.Get[redis.UniversalClient](t)(connect("redis://"+listener.Addr().String(), 50*time.Millisecond))
 		defer client.Close()
 		s := newScript(client, "petgate:", quota.Product, takeScript)
-		err = s.DecideBatch(background, 1, []store.Demand{demandOf(tenantNo(1), 10, 100)}, make([]store.Result, 1))
+		err := s.DecideBatch(background, 1, []store.Demand{demandOf(tenantNo(1), 10, 100)}, make([]store.Result, 1))
 		if made := client.PoolStats().Misses; made != want || isTimeout(err) != (want == 1) { // each call needs a connection of its own
 			t.Errorf("%d calls were made, want %d; the last ended with %v", made, want, err)
 		}

@@ -24,8 +24,7 @@ func TestEffective(t *testing.T) {
 		{"one policy", plan.Limits{}, plan.Limits{Minute: 7}, plan.Limits{Minute: 7}, true},
 		{"nothing set", plan.Limits{}, plan.Limits{}, plan.Limits{}, false},
 	} {
-		got := plan.Effective(c.plan, c.override)
-		if got != c.want || got.IsSet() != c.set {
+		if got := plan.Effective(c.plan, c.override); got != c.want || got.IsSet() != c.set {
 			t.Errorf("%s: Effective = %+v (set: %t), want %+v (set: %t)", c.name, got, got.IsSet(), c.want, c.set)
 		}
 	}

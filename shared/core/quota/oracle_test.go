@@ -9,6 +9,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
+	"petgate/shared/testkit/must"
 )
 
 // oracle is the rule in its simplest form, without regard to cost: it keeps the instant of every admission.
@@ -226,10 +227,7 @@ func TestPromisedInstantsAreExact(t *testing.T) {
 		v := rule.Take(&rec, instant.Millis(now), quota.Demand{Limits: limits})
 		form := rule.Append(nil, &rec) // as the decision left it: a month that is newly set counts from then on
 		at := func(now, want int64) quota.Verdict {
-			again, err := rule.Decode(form)
-			if err != nil {
-				t.Fatal(err)
-			}
+			again := must.Get[quota.Record](t)(rule.Decode(form))
 			return rule.Take(&again, instant.Millis(now), quota.Demand{Limits: limits, Want: want})
 		}
 		if retry := v.RetryAt(); retry == 0 {

@@ -23,3 +23,12 @@ func Get[V any](t T) func(V, error) V {
 		return value
 	}
 }
+
+// First is Get for a function with another result, which the test has no use for.
+func First[V any](t T) func(V, any, error) V {
+	return func(value V, _ any, err error) V {
+		t.Helper()
+		Do(t, err)
+		return value
+	}
+}

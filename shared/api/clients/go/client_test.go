@@ -15,6 +15,8 @@ import (
 	"time"
 
 	petgate "petgate/shared/api/clients/go"
+
+	"petgate/shared/testkit/must"
 )
 
 const pet = `{"id":1,"name":"Rex","categoryId":1,"status":"available"}`
@@ -304,9 +306,7 @@ func TestGetQuotaDoesNotWaitForOtherCalls(t *testing.T) {
 		go func() { _, err := client.GetQuota(t.Context()); asked <- err }()
 		synctest.Wait()
 		_, err := client.GetPet(t.Context(), 1)
-		if err := errors.Join(err, <-asked); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(err, <-asked))
 		if pet, quota := s.arrivals[1].after, s.arrivals[2].after; pet != 0 || quota < 5*time.Second {
 			t.Errorf("GetPet arrived after %v, GetQuota again after %v", pet, quota)
 		}
@@ -319,9 +319,7 @@ func TestOneIdempotencyKeyForAllRequestsOfACall(t *testing.T) {
 		s, client := start(reply{}, refusal(502, "upstream_unreachable", ""), created, reply{}, created, reply{}, created)
 		own := "mine"
 		for _, params := range []*petgate.CreatePetParams{nil, nil, {IdempotencyKey: &own}} {
-			if _, err := client.CreatePet(t.Context(), newPet, params); err != nil {
-				t.Fatal(err)
-			}
+			must.Get[petgate.Pet](t)(client.CreatePet(t.Context(), newPet, params))
 		}
 		var keys []string
 		for _, a := range s.arrivals {
