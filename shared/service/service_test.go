@@ -304,3 +304,17 @@ func TestSocketsOfSystemd(t *testing.T) {
 		t.Errorf("two sockets: %v", err)
 	}
 }
+
+func TestLogIsJSON(t *testing.T) {
+	var out bytes.Buffer
+	service.NewLog(&out, false, slog.LevelInfo, "prog").Info("hello\nworld", "n", 1)
+	var line struct {
+		Time, Msg, Program string
+		N                  int
+	}
+	err := json.Unmarshal(out.Bytes(), &line)
+	if _, timeErr := time.Parse("2006-01-02T15:04:05.000Z", line.Time); err != nil || timeErr != nil ||
+		line.Msg != "hello\nworld" || line.Program != "prog" || line.N != 1 {
+		t.Errorf("%s: %v, %v", &out, err, timeErr)
+	}
+}
