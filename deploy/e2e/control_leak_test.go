@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"maps"
@@ -88,12 +89,19 @@ func (m *media) mint(f *fleet.Fleet, args ...string) string {
 	return strings.TrimSpace(done.Stdout)
 }
 
+// The trace of a trusted proxy, which samples every call.
+const (
+	proxysTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	proxysSpan  = "00f067aa0ba902b7"
+	sampled     = "traceparent: 00-" + proxysTrace + "-" + proxysSpan + "-01"
+)
+
 // call sends a request and keeps the answer.
 func (m *media) call(g *fleet.Program, methodAndTarget, token string, lines ...string) fleet.Reply {
 	m.t.Helper()
 	c := g.Client()
 	defer c.Close()
-	a := must.Get[fleet.Reply](m.t)(c.Do(fleet.Request(methodAndTarget, token, "", lines...)))
+	a := must.Get[fleet.Reply](m.t)(c.Do(fleet.Request(methodAndTarget, token, "", append(lines, sampled)...)))
 	m.add("answers", fmt.Sprint(a.Header)+a.Body)
 	return a
 }
@@ -162,6 +170,33 @@ func (m *media) addRedis(server string) {
 	}
 }
 
+// wantTree checks that a collector gets the whole tree of a request that the proxy samples: proxy, gateway, pet service. The metrics name its
+// trace. A request that nobody samples has none.
+func wantTree(t *testing.T, collector *testkit.Collector, gateway, pets *fleet.Program, token string) {
+	t.Helper()
+	gateway.MustAsk(t, token)
+	gateway.MustAsk(t, token, sampled)
+	said := map[string]testkit.ExportedSpan{}
+	for _, one := range collector.Await(t, 2) {
+		said[one.Service+": "+one.Name] = one
+	}
+	ofGateway, ofPets := said["gateway: GET /v1/pets"], said["petsvc: GET /v1/pets"]
+	if len(said) != 2 || fmt.Sprintf("%x", ofGateway.ParentSpanId) != proxysSpan || !bytes.Equal(ofPets.ParentSpanId, ofGateway.SpanId) {
+		t.Errorf("the spans are no tree: %+v", said)
+	}
+	for _, p := range []*fleet.Program{gateway, pets} {
+		request := must.Get[*http.Request](t)(http.NewRequestWithContext(t.Context(), http.MethodGet, p.Admin+"/metrics", nil))
+		request.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
+		response := must.Get[*http.Response](t)(http.DefaultClient.Do(request))
+		defer response.Body.Close()
+		exemplar := `# {trace_id="` + proxysTrace + `"}`
+		open, plain := string(must.Get[[]byte](t)(io.ReadAll(response.Body))), p.AdminPage(t, "/metrics")
+		if !strings.Contains(open, exemplar) || strings.Contains(plain, exemplar) {
+			t.Errorf("%s: an exemplar in OpenMetrics: %t, in text: %t", p.URL, strings.Contains(open, exemplar), strings.Contains(plain, exemplar))
+		}
+	}
+}
+
 // A token is printed once, on standard output, by the command that creates it. Its client sends it. Nothing else that the
 // product prints, stores or passes on contains the token or a part of it. The same holds for the console's codes and tokens. To test the search, a planted token enters every
 // medium in names and IDs that operators and clients choose. The search must find it in all of them.
@@ -172,7 +207,8 @@ func TestTokensDoNotLeak(t *testing.T) {
 	secret := secretOf(planted)
 	plantedID := "X-Request-Id: " + secret
 	server := testkit.StartRedis(t)
-	snapshots := t.TempDir()
+	snapshots, collector := t.TempDir(), testkit.StartCollector(t)
+	traced := []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL, "OTEL_TRACES_SAMPLER_ARG=0"}
 
 	f := fleet.Start(t, fleet.Spec{
 		Redis: server.URL, RedisPrefix: secret + ":",
@@ -181,8 +217,8 @@ func TestTokensDoNotLeak(t *testing.T) {
 			"GATEWAY_SNAPSHOT=" + filepath.Join(snapshots, "gateway"), "GATEWAY_CONSOLE=true",
 		},
 	})
-	f.Pets = f.AddPets()
-	g := f.AddGateway("GATEWAY_UPSTREAMS=" + m.recordingProxy(f.Pets.URL))
+	f.Pets = f.AddPets(traced...)
+	g := f.AddGateway(append(traced, "GATEWAY_UPSTREAMS="+m.recordingProxy(f.Pets.URL), "GATEWAY_TRUSTED_PROXIES=127.0.0.1/32")...)
 	// Another gateway, whose ID is the planted token: for its command line and its snapshot.
 	admin := "127.0.0.1:" + strconv.Itoa(testkit.FreePort(t))
 	other := &fleet.Program{Admin: "http://" + admin, Process: testkit.Start(t, testkit.Build(t, "petgate/gateway"), []string{
@@ -208,6 +244,7 @@ func TestTokensDoNotLeak(t *testing.T) {
 			t.Errorf("%s: %d %q, want %q", what, a.Status, a.Code(), code)
 		}
 	}
+	wantTree(t, collector, g, f.Pets, live)
 	expect("a good key", "", m.call(g, "GET /v1/pets", live, plantedID))
 	expect("a pet that is not there", "pet_not_found", m.call(g, "GET /v1/pets/9999999", live))
 	expect("a token as a path", "no_such_route", m.call(g, "GET /v1/"+live, live))
@@ -295,14 +332,15 @@ func TestTokensDoNotLeak(t *testing.T) {
 	}
 	m.add("logs", g.Stdout.String()+g.Stderr.String()+other.Stdout.String()+other.Stderr.String())
 	m.add("logs", f.Pets.Stdout.String()+f.Pets.Stderr.String())
+	m.add("traces", fmt.Sprint(collector.Spans()))
 
 	for _, token := range tokens {
 		secrets = append(secrets, secretOf(token))
 	}
-	bytes := 0
+	size := 0
 	for _, where := range slices.Sorted(maps.Keys(m.texts)) {
 		text := m.texts[where]
-		bytes += len(text)
+		size += len(text)
 		if leak(text, secret) == "" {
 			t.Errorf("%s: the planted token is not found in %d bytes", where, len(text))
 		}
@@ -312,7 +350,7 @@ func TestTokensDoNotLeak(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("figure: %d tokens through their lives: no piece of them in %d kB of %s", len(tokens), bytes>>10,
+	t.Logf("figure: %d tokens through their lives: no piece of them in %d kB of %s", len(tokens), size>>10,
 		strings.Join(slices.Sorted(maps.Keys(m.texts)), ", "))
 }
 
