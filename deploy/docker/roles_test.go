@@ -112,11 +112,7 @@ func TestRoles(t *testing.T) {
 	f.MustKeyadmin("ban", "lift", deaf.ID)
 	operator := strings.TrimSpace(f.MustKeyadmin("operator", "create", "ci", "--role", "keys"))
 	for range 2 {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, gateway.Admin+"/api/v1/keys", strings.NewReader(`{"tenant":"acme"}`))
-		must.Do(t, err)
-		r.Header = http.Header{"Authorization": {"Bearer " + operator}, "Idempotency-Key": {"1"}}
-		response := must.Get[*http.Response](t)(http.DefaultClient.Do(r))
-		response.Body.Close()
+		response, _ := testkit.Send(t, http.DefaultClient, http.MethodPost, gateway.Admin+"/api/v1/keys", operator, `{"tenant":"acme"}`, "Idempotency-Key", "1")
 		if response.StatusCode != http.StatusCreated {
 			t.Errorf("a key by the operators' API: %d", response.StatusCode)
 		}

@@ -185,13 +185,9 @@ func wantTree(t *testing.T, collector *testkit.Collector, gateway, pets *fleet.P
 		t.Errorf("the spans are no tree: %+v", said)
 	}
 	for _, p := range []*fleet.Program{gateway, pets} {
-		request := must.Get[*http.Request](t)(http.NewRequestWithContext(t.Context(), http.MethodGet, p.Admin+"/metrics", nil))
-		request.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
-		response := must.Get[*http.Response](t)(http.DefaultClient.Do(request))
-		defer response.Body.Close()
-		exemplar := `# {trace_id="` + proxysTrace + `"}`
-		open, plain := string(must.Get[[]byte](t)(io.ReadAll(response.Body))), p.AdminPage(t, "/metrics")
-		if !strings.Contains(open, exemplar) || strings.Contains(plain, exemplar) {
+		const exemplar, openMetrics = `# {trace_id="` + proxysTrace + `"}`, "application/openmetrics-text; version=1.0.0"
+		_, open := testkit.Send(t, http.DefaultClient, http.MethodGet, p.Admin+"/metrics", "", "", "Accept", openMetrics)
+		if plain := p.AdminPage(t, "/metrics"); !strings.Contains(open, exemplar) || strings.Contains(plain, exemplar) {
 			t.Errorf("%s: an exemplar in OpenMetrics: %t, in text: %t", p.URL, strings.Contains(open, exemplar), strings.Contains(plain, exemplar))
 		}
 	}

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -10,7 +9,6 @@ import (
 
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
-	"petgate/shared/testkit/must"
 )
 
 var revocations = testkit.Size(4, 20)
@@ -36,12 +34,8 @@ func revoke(t *testing.T, f *fleet.Fleet, key fleet.Key, operator string) {
 func callAPI(t *testing.T, g *fleet.Program, token, methodAndPath, body string) (status int, text string) {
 	t.Helper()
 	method, path, _ := strings.Cut(methodAndPath, " ")
-	r, err := http.NewRequestWithContext(t.Context(), method, g.Admin+"/api/v1"+path, strings.NewReader(body))
-	must.Do(t, err)
-	r.Header.Set("Authorization", "Bearer "+token)
-	response := must.Get[*http.Response](t)(http.DefaultClient.Do(r))
-	defer response.Body.Close()
-	return response.StatusCode, string(must.Get[[]byte](t)(io.ReadAll(response.Body)))
+	response, text := testkit.Send(t, http.DefaultClient, method, g.Admin+"/api/v1"+path, token, body)
+	return response.StatusCode, text
 }
 
 // revokeUnderLoad revokes keys one after the other while all gateways get requests with them. It returns how long each

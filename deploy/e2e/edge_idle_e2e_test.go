@@ -3,9 +3,7 @@
 package e2e_test
 
 import (
-	"io"
 	"math"
-	"net/http"
 	"syscall"
 	"testing"
 	"time"
@@ -79,9 +77,7 @@ func resident(t *testing.T, p *fleet.Program) int64 {
 	look := time.NewTicker(250 * time.Millisecond)
 	defer look.Stop()
 	for last := math.Inf(1); ; {
-		response := must.Get[*http.Response](t)(http.Get(p.Admin + "/debug/pprof/heap?gc=1"))
-		_, _ = io.Copy(io.Discard, response.Body)
-		response.Body.Close()
+		p.AdminPage(t, "/debug/pprof/heap?gc=1")
 		<-look.C
 		free := p.Metric(t, "go_memstats_heap_idle_bytes", "") - p.Metric(t, "go_memstats_heap_released_bytes", "")
 		now := p.Metric(t, "process_resident_memory_bytes", "") - free

@@ -78,16 +78,11 @@ func (l *local) token(t *testing.T) string {
 // want sends a request that must get this status.
 func (l *local) want(t *testing.T, status int, token, method, path, body string) (header http.Header, answer string) {
 	t.Helper()
-	request := must.Get[*http.Request](t)(http.NewRequestWithContext(t.Context(), method, l.url+path, strings.NewReader(body)))
-	request.Header.Set("Authorization", "Bearer "+token)
-	request.Header.Set("Content-Type", "application/json")
-	response := must.Get[*http.Response](t)(http.DefaultClient.Do(request))
-	defer response.Body.Close()
-	text := must.Get[[]byte](t)(io.ReadAll(response.Body))
+	response, answer := testkit.Send(t, http.DefaultClient, method, l.url+path, token, body, "Content-Type", "application/json")
 	if response.StatusCode != status {
-		t.Fatalf("%s %s: %d, want %d: %s", method, path, response.StatusCode, status, text)
+		t.Fatalf("%s %s: %d, want %d: %s", method, path, response.StatusCode, status, answer)
 	}
-	return response.Header, string(text)
+	return response.Header, answer
 }
 
 func (l *local) keyadmin(t *testing.T, args ...string) string {

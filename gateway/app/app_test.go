@@ -93,13 +93,7 @@ func (r *running) awaitEnd(t *testing.T) (err error) {
 
 func get(t *testing.T, url, token string) (*http.Response, string) {
 	t.Helper()
-	request := must.Get[*http.Request](t)(http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil))
-	if token != "" {
-		request.Header.Set("Authorization", "Bearer "+token)
-	}
-	response := must.Get[*http.Response](t)(http.DefaultClient.Do(request))
-	defer response.Body.Close()
-	return response, string(must.Get[[]byte](t)(io.ReadAll(response.Body)))
+	return testkit.Send(t, http.DefaultClient, http.MethodGet, url, token, "")
 }
 
 // expect compares a response with its status and with texts that its body has, and returns the body.

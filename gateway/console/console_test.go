@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/cookiejar"
@@ -103,20 +102,11 @@ func asBrowser(c *http.Client) *http.Client {
 // send sends a request. A body makes it a form. Header fields follow in pairs.
 func (s *site) send(b *http.Client, method, path, body string, fields ...string) (status int, header http.Header, page string) {
 	s.Helper()
-	r := must.Get[*http.Request](s)(http.NewRequestWithContext(s.Context(), method, s.url+path, strings.NewReader(body)))
 	if body != "" {
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		fields = append(fields, "Content-Type", "application/x-www-form-urlencoded")
 	}
-	for i := 0; i < len(fields); i += 2 {
-		if fields[i] == "Host" {
-			r.Host = fields[i+1]
-			continue
-		}
-		r.Header.Set(fields[i], fields[i+1])
-	}
-	response := must.Get[*http.Response](s)(b.Do(r))
-	defer response.Body.Close()
-	return response.StatusCode, response.Header, string(must.Get[[]byte](s)(io.ReadAll(response.Body)))
+	response, page := testkit.Send(s, b, method, s.url+path, "", body, fields...)
+	return response.StatusCode, response.Header, page
 }
 
 // signIn opens a session in a new browser.

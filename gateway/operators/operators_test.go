@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -76,18 +75,8 @@ type reply struct {
 func (s *site) as(token, methodAndPath, body string, fields ...string) reply {
 	s.Helper()
 	method, path, _ := strings.Cut(methodAndPath, " ")
-	r := must.Get[*http.Request](s)(http.NewRequestWithContext(s.Context(), method, s.url+Root+path, strings.NewReader(body)))
-	if token != "" {
-		r.Header.Set("Authorization", "Bearer "+token)
-	}
-	for i := 0; i < len(fields); i += 2 {
-		if r.Header[fields[i]] = append(r.Header[fields[i]], fields[i+1]); fields[i] == "Host" {
-			r.Host = fields[i+1]
-		}
-	}
-	response := must.Get[*http.Response](s)(http.DefaultClient.Do(r))
-	defer response.Body.Close()
-	return reply{response.StatusCode, response.Header, string(must.Get[[]byte](s)(io.ReadAll(response.Body)))}
+	response, text := testkit.Send(s, http.DefaultClient, method, s.url+Root+path, token, body, fields...)
+	return reply{response.StatusCode, response.Header, text}
 }
 
 func (s *site) admin(methodAndPath, body string, fields ...string) reply {
