@@ -221,7 +221,7 @@ func TestReportAgreesWithTheNextResponse(t *testing.T) {
 	tokens := []string{token, usedUpToken, readerToken}
 	r := newQuotaRig(t, func(k id.Key) plan.Limits {
 		return map[id.Key]plan.Limits{
-			entryOf(tokens[0]).Key: {Minute: 60, Day: 1000}, entryOf(tokens[1]).Key: {Minute: 1, Day: 1000}, entryOf(tokens[2]).Key: {Minute: 60, Day: 80},
+			entryOf(tokens[0]).Key: {Minute: 60, Day: 1000}, entryOf(tokens[1]).Key: {Minute: 1, Day: 1000}, entryOf(tokens[2]).Key: {Minute: 60, Day: 30},
 		}[k]
 	}, clock)
 	client := r.dial(t)
