@@ -140,7 +140,7 @@ const (
 // the watch.
 func (s *store) forget() {
 	complain := rate.Sometimes{Interval: time.Minute}
-	for ; s.life.Err() == nil; s.sleep(forgetEvery) {
+	for ; s.life.Err() == nil; time.Sleep(forgetEvery) {
 		if s.enter() != nil {
 			continue
 		}

@@ -69,62 +69,56 @@ type store struct {
 	fault      atomic.Pointer[error] // why the database is unavailable; nil: it is available
 	complain   rate.Sometimes        // about statements that fail
 	slots      chan struct{}         // one for each connection that requests may use
-	waiting    atomic.Int64
-	waitingMax int64
-	running    sync.Map        // the logical requests that this process serves at the moment
-	life       context.Context // of the work in the background
+	queue      int                   // how many requests may wait for one
+	admitted   atomic.Int64          // requests that use a connection or wait for one
+	running    sync.Map              // the logical requests that this process serves at the moment
+	life       context.Context       // of the work in the background
 	stop       context.CancelFunc
 }
 
 // openStore returns when the state of the database is known, or after signOfLife: a gateway sends requests as soon as it can connect, and
 // would get a 503 for each.
-func openStore(ctx context.Context, db *database.DB, waitingMax int, log *slog.Logger) *store {
+func openStore(ctx context.Context, db *database.DB, queue int, log *slog.Logger) *store {
 	s := &store{
-		db: db, log: log, waitingMax: int64(waitingMax), statements: map[string]*sqlx.Stmt{}, complain: rate.Sometimes{Interval: time.Minute},
+		db: db, log: log, queue: queue, statements: map[string]*sqlx.Stmt{}, complain: rate.Sometimes{Interval: time.Minute},
 		// The watch has a connection of its own, so that it never waits for requests.
 		slots: make(chan struct{}, max(1, db.Stats().MaxOpenConnections-1)),
 	}
 	s.fault.Store(new(errors.New("the database has not been reached yet")))
 	s.life, s.stop = context.WithCancel(context.WithoutCancel(ctx))
-	looked := make(chan struct{})
-	go s.watch(sync.OnceFunc(func() { close(looked) }))
-	select {
-	case <-looked:
-	case <-time.After(signOfLife):
-	}
+	known := make(chan struct{})
+	go s.watch(sync.OnceFunc(func() { close(known) }))
+	<-known
 	go s.forget()
 	return s
 }
 
-// watch migrates the database, prepares statements, and then checks whether it is available. It calls looked after each check.
-func (s *store) watch(looked func()) {
-	for ; s.life.Err() == nil; s.sleep(watchInterval) {
-		said := make(chan struct{})
-		late := time.AfterFunc(signOfLife, func() {
-			defer close(said)
+// watch looks at the database again and again. It calls known after each report.
+func (s *store) watch(known func()) {
+	for ; s.life.Err() == nil; time.Sleep(watchInterval) {
+		result := make(chan error, 1)
+		go func() { result <- s.look() }()
+		select {
+		case err := <-result:
+			s.report(err)
+		case <-time.After(signOfLife):
 			s.report(fmt.Errorf("no response within %v", signOfLife))
-		})
-		err := s.migrate()
-		if err == nil {
-			err = s.prepare()
+			known()
+			s.report(<-result)
 		}
-		if err == nil {
-			err = s.db.Check()
-		}
-		if !late.Stop() {
-			<-said // or it might replace the result
-		}
-		s.report(err)
-		looked()
+		known()
 	}
 }
 
-// sleep ends early when the store is closed.
-func (s *store) sleep(d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-s.life.Done():
+// look migrates the database, prepares statements, and then checks whether it is available.
+func (s *store) look() error {
+	if err := s.migrate(); err != nil {
+		return err
 	}
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	return s.db.Check()
 }
 
 // migrate brings the tables to the version of this program. It does nothing while the database is available, and creates no tables in the
@@ -184,24 +178,21 @@ func (s *store) enter() error {
 	if s.fault.Load() != nil {
 		return errUnavailable
 	}
-	select {
-	case s.slots <- struct{}{}:
-		return nil
-	default:
+	if s.admitted.Add(1) <= int64(cap(s.slots)+s.queue) {
+		select {
+		case s.slots <- struct{}{}:
+			return nil
+		case <-time.After(patience):
+		}
 	}
-	defer s.waiting.Add(-1)
-	if s.waiting.Add(1) > s.waitingMax {
-		return errOverloaded
-	}
-	select {
-	case s.slots <- struct{}{}:
-		return nil
-	case <-time.After(patience):
-		return errOverloaded
-	}
+	s.admitted.Add(-1)
+	return errOverloaded
 }
 
-func (s *store) leave() { <-s.slots }
+func (s *store) leave() {
+	s.admitted.Add(-1) // first, so that no request is refused that could have the slot
+	<-s.slots
+}
 
 // failed says for what an error is refused; nil stays nil. It logs what an operator has to mend: a working connection does not show a full
 // disk or a damaged page.
