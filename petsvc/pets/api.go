@@ -43,18 +43,7 @@ const (
 // checks. To the gateway, a 401 of this service means that its own configuration is wrong.
 const challenge = `Bearer realm="petgate"`
 
-// Limits of the server. They are wider than the gateway's.
-const (
-	wholeBytesMax  = 4 << 20 // a body up to this size is read whole, also if it is refused
-	headerBytesMax = 64 << 10
-	connectionsMax = 1 << 20 // so high that it is never reached: fasthttp would refuse in plain text
-
-	readTimeout  = 30 * time.Second
-	writeTimeout = 30 * time.Second
-
-	// Longer than the gateway keeps an idle connection: the side that sends requests has to close first.
-	idleTimeout = 2 * time.Minute
-)
+const headerBytesMax = 64 << 10
 
 // Config configures a Service.
 type Config struct {
@@ -90,16 +79,16 @@ func Open(ctx context.Context, db *database.DB, config Config) *Service {
 	config.BodyBytesMax = cmp.Or(config.BodyBytesMax, 64<<10)
 	s := &Service{config: config, stopping: ctx, store: openStore(ctx, db, config.Queue, config.Log)}
 	s.metrics = newMetrics(config.Metrics, s.store)
-	s.server = &fasthttp.Server{
+	s.server = &fasthttp.Server{ // its limits are wider than the gateway's
 		Handler:                      s.handle,
 		ErrorHandler:                 s.handleUnreadable,
 		Logger:                       slog.NewLogLogger(config.Log.Handler(), slog.LevelDebug),
-		Concurrency:                  connectionsMax,
+		Concurrency:                  1 << 20, // so high that it is never reached: fasthttp would refuse in plain text
 		ReadBufferSize:               headerBytesMax,
-		MaxRequestBodySize:           max(wholeBytesMax, config.BodyBytesMax),
-		ReadTimeout:                  readTimeout,
-		WriteTimeout:                 writeTimeout,
-		IdleTimeout:                  idleTimeout,
+		MaxRequestBodySize:           max(4<<20, config.BodyBytesMax), // a body up to this size is read whole, also if it is refused
+		ReadTimeout:                  30 * time.Second,
+		WriteTimeout:                 30 * time.Second,
+		IdleTimeout:                  2 * time.Minute, // longer than the gateway's: the side that sends requests has to close first
 		DisablePreParseMultipartForm: true,
 		NoDefaultServerHeader:        true,
 		CloseOnShutdown:              true,
@@ -132,26 +121,21 @@ func (s *Service) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// refusal is an error that has a response of its own.
-type refusal api.Error
-
-func (r *refusal) Error() string { return r.Message }
-
-func newRefusal(c code.Code, message string) *refusal {
-	return &refusal{Status: c.Status, Code: c.Name, Message: message}
+func newRefusal(c code.Code, message string) *api.Error {
+	return &api.Error{Status: c.Status, Code: c.Name, Message: message}
 }
 
-func invalidBody(text string) *refusal { return newRefusal(code.InvalidRequest, "the body "+text) }
+func invalidBody(text string) *api.Error { return newRefusal(code.InvalidRequest, "the body "+text) }
 
-func invalidMember(name, text string) *refusal {
+func invalidMember(name, text string) *api.Error {
 	return invalid(code.InvalidRequest, "member", name, text)
 }
 
-func invalidParameter(name, text string) *refusal {
+func invalidParameter(name, text string) *api.Error {
 	return invalid(code.InvalidParameter, "parameter", name, text)
 }
 
-func invalid(c code.Code, kind, name, text string) *refusal {
+func invalid(c code.Code, kind, name, text string) *api.Error {
 	r := newRefusal(c, fmt.Sprintf("the %s %q %s", kind, name, text))
 	r.Details = api.Named{Kind: kind, Name: name}
 	return r
@@ -167,7 +151,7 @@ var (
 	errSlow        = newRefusal(code.RequestTimeout, "the request did not arrive in time")
 )
 
-func tooLarge(max int) *refusal {
+func tooLarge(max int) *api.Error {
 	return newRefusal(code.BodyTooLarge, fmt.Sprintf("the body is larger than %d bytes", max))
 }
 
@@ -178,26 +162,8 @@ func (s *Service) handle(rc *fasthttp.RequestCtx) {
 		return
 	}
 	began := time.Now()
-	operation, outcome := "none", ""
-	var span *trace.Span
-	defer func() {
-		if v := recover(); v != nil {
-			s.config.Log.Error("panic", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
-			rc.Response.Reset()
-			outcome = s.refuse(rc, errInternal)
-		}
-		s.finish(rc, span, operation, outcome, began)
-	}()
-	if !s.isGateway(rc) {
-		outcome = s.refuse(rc, errStranger)
-		return
-	}
-	place := s.config.Tracer.Begin(rc.Request.Header.Peek(traceHeader), true) // a caller with the secret decides what is sampled
-	span = s.config.Tracer.Start(&place, began)
-	var err error
-	if operation, outcome, err = s.route(rc); err != nil {
-		outcome = s.refuse(rc, err)
-	}
+	operation, outcome, err := s.route(rc)
+	s.finish(rc, operation, outcome, err, began)
 }
 
 // readyPath is what gateways check. These requests are neither counted nor logged, because each gateway sends one a second.
@@ -221,12 +187,20 @@ const (
 	petPrefix = listPath + "/"
 )
 
-// route serves a request of the gateway. It does not use fasthttp/router, which matches the path as it was sent: this service also
-// serves percent-encoded forms of its paths.
+// route finds the operation of a request and serves it. It does not use fasthttp/router, which matches the path as it was sent: this
+// service also serves percent-encoded forms of its paths.
 func (s *Service) route(rc *fasthttp.RequestCtx) (operation, outcome string, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			rc.Response.Reset()
+			operation, err = "none", fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+		}
+	}()
 	path, isGet, allow := string(rc.Path()), rc.IsGet() || rc.IsHead(), "GET, HEAD"
 	id, isPet := strings.CutPrefix(path, petPrefix)
 	switch {
+	case !s.isGateway(rc):
+		return "none", "", errStranger
 	case path == listPath && isGet:
 		return "listPets", "ok", s.list(rc)
 	case path == listPath && rc.IsPost():
@@ -243,8 +217,11 @@ func (s *Service) route(rc *fasthttp.RequestCtx) (operation, outcome string, err
 	return "none", "", newRefusal(code.MethodNotAllowed, "this path does not have this method. Its methods are "+allow)
 }
 
-// finish counts, logs and traces every request, also one that fasthttp could not read.
-func (s *Service) finish(rc *fasthttp.RequestCtx, span *trace.Span, operation, outcome string, began time.Time) {
+// finish refuses a request if there is an error. It counts, logs and traces every request, also one that fasthttp could not read.
+func (s *Service) finish(rc *fasthttp.RequestCtx, operation, outcome string, err error, began time.Time) {
+	if err != nil {
+		outcome = s.refuse(rc, err)
+	}
 	if s.draining.Load() {
 		rc.SetConnectionClose()
 	}
@@ -254,6 +231,11 @@ func (s *Service) finish(rc *fasthttp.RequestCtx, span *trace.Span, operation, o
 	line := []any{
 		"requestId", id, "method", method, "operation", operation, "outcome", outcome,
 		"status", status, "bytes", len(rc.Response.Body()), "micros", took.Microseconds(),
+	}
+	var span *trace.Span
+	if s.isGateway(rc) { // others do not decide what is sampled
+		place := s.config.Tracer.Begin(rc.Request.Header.Peek(traceHeader), true)
+		span = s.config.Tracer.Start(&place, began)
 	}
 	var exemplar prometheus.Labels
 	if span != nil {
@@ -306,7 +288,7 @@ func (s *Service) handleUnreadable(rc *fasthttp.RequestCtx, err error) {
 	case errors.As(err, &network) && network.Timeout():
 		cause = errSlow
 	}
-	s.finish(rc, nil, "none", s.refuse(rc, cause), time.Now())
+	s.finish(rc, "none", "", cause, time.Now())
 }
 
 func (s *Service) list(rc *fasthttp.RequestCtx) error {
@@ -324,14 +306,7 @@ func (s *Service) list(rc *fasthttp.RequestCtx) error {
 		next.Set("after", strconv.FormatInt(found[q.limit-1].ID, 10))
 		rc.Response.Header.Set("Link", "<"+listPath+"?"+next.String()+`>; rel="next"`)
 	}
-	body := append(make([]byte, 0, 2048), '[')
-	for i, p := range found {
-		if i > 0 {
-			body = append(body, ',')
-		}
-		body = p.AppendJSON(body)
-	}
-	answer(rc, 200, append(body, ']'))
+	answer(rc, 200, encode(found))
 	return nil
 }
 
@@ -363,7 +338,7 @@ func (s *Service) create(rc *fasthttp.RequestCtx) (outcome string, err error) {
 		return "", err
 	}
 	rc.Response.Header.Set("Location", petPrefix+strconv.FormatInt(stored.ID, 10))
-	answer(rc, 201, stored.AppendJSON(nil))
+	answer(rc, 201, encode(stored))
 	if isReplay {
 		rc.Response.Header.Set(replayedHeader, "true")
 		return "replayed", nil
@@ -386,13 +361,13 @@ func (s *Service) get(rc *fasthttp.RequestCtx, text string) error {
 	if err != nil {
 		return err
 	}
-	answer(rc, 200, found[0].AppendJSON(nil))
+	answer(rc, 200, encode(found[0]))
 	return nil
 }
 
 // refuse responds to an error.
 func (s *Service) refuse(rc *fasthttp.RequestCtx, err error) (outcome string) {
-	r, ok := errors.AsType[*refusal](err)
+	r, ok := errors.AsType[*api.Error](err)
 	if !ok {
 		s.config.Log.Error("request failed", "error", err.Error(), "requestId", string(rc.Request.Header.Peek(requestIDHeader)))
 		r = errInternal
@@ -403,7 +378,7 @@ func (s *Service) refuse(rc *fasthttp.RequestCtx, err error) (outcome string) {
 	case fasthttp.StatusConflict, fasthttp.StatusServiceUnavailable:
 		rc.Response.Header.Set("Retry-After", "1")
 	}
-	api.WriteError(rc, api.Error(*r))
+	answer(rc, r.Status, r.AppendJSON(nil))
 	return r.Code
 }
 

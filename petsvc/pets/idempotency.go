@@ -80,7 +80,7 @@ type request struct {
 func newRequest(tenant []byte, key string, p NewPet) *request {
 	text := binary.AppendUvarint(nil, uint64(len(tenant))) // so that the two parts cannot be read in another way
 	text = append(append(text, tenant...), key...)
-	return &request{id: sha256.Sum256(text), fingerprint: sha256.Sum256(Pet{NewPet: p}.AppendJSON(nil))}
+	return &request{id: sha256.Sum256(text), fingerprint: sha256.Sum256(encode(Pet{NewPet: p}))}
 }
 
 // keyForm matches a string of structured fields, and a value without quotes.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -13,8 +14,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/valyala/fasthttp"
-
-	"petgate/shared/api"
 )
 
 // Status says whether a pet can be adopted.
@@ -31,24 +30,24 @@ func (s Status) isKnown() bool { return s == Available || s == Pending || s == S
 
 // NewPet is a pet without an id: the service assigns it.
 type NewPet struct {
-	Name       string
-	CategoryID int64 `db:"category_id"`
-	Status     Status
+	Name       string `json:"name"`
+	CategoryID int64  `json:"categoryId" db:"category_id"`
+	Status     Status `json:"status"`
 }
 
 // Pet is a pet as stored.
 type Pet struct {
-	ID int64
+	ID int64 `json:"id"`
 	NewPet
 }
 
-// AppendJSON appends p as a JSON object. Not json.Marshal: it takes ten times as long.
-func (p Pet) AppendJSON(dst []byte) []byte {
-	dst = strconv.AppendInt(append(dst, `{"id":`...), p.ID, 10)
-	dst = api.AppendString(append(dst, `,"name":`...), p.Name)
-	dst = strconv.AppendInt(append(dst, `,"categoryId":`...), p.CategoryID, 10)
-	dst = api.AppendString(append(dst, `,"status":`...), string(p.Status))
-	return append(dst, '}')
+// encode returns a pet or several as JSON. Bytes of another program's pets that are not UTF-8 become U+FFFD.
+func encode(value any) []byte {
+	text, err := json.Marshal(value, jsontext.AllowInvalidUTF8(true))
+	if err != nil {
+		panic("bug: " + err.Error())
+	}
+	return text
 }
 
 const nameMax = 200 // characters
@@ -111,11 +110,8 @@ func undecodable(err error) error {
 		return invalidMember(syntax.JSONPointer.LastToken(), "must not be repeated")
 	}
 	what := fmt.Sprintf("is malformed at byte %d of the body: %v", syntax.ByteOffset+1, syntax.Err)
-	for member := range syntax.JSONPointer.Tokens() {
-		if utf8.ValidString(member) {
-			return invalidMember(member, what)
-		}
-		break
+	if path := slices.Collect(syntax.JSONPointer.Tokens()); len(path) > 0 && utf8.ValidString(path[0]) {
+		return invalidMember(path[0], what)
 	}
 	return invalidBody("must be one JSON object: the JSON " + what)
 }
@@ -142,7 +138,6 @@ const (
 // ones must not be repeated or empty.
 func parseQuery(args *fasthttp.Args) (query, error) {
 	q := query{limit: limitDefault, after: math.MinInt64}
-	seen := map[string]bool{}
 	for key, value := range args.All() {
 		var err error
 		name, isGood, rule := string(key), false, ""
@@ -161,10 +156,10 @@ func parseQuery(args *fasthttp.Args) (query, error) {
 		default:
 			continue
 		}
-		if seen[name] {
+		if len(args.PeekMulti(name)) > 1 {
 			isGood, rule = false, "must not be repeated"
 		}
-		if seen[name] = true; !isGood {
+		if !isGood {
 			return q, invalidParameter(name, rule)
 		}
 	}

@@ -65,7 +65,7 @@ func TestDecode(t *testing.T) {
 	} {
 		got, err := decode([]byte(c.body))
 		member := ""
-		if r, ok := errors.AsType[*refusal](err); ok {
+		if r, ok := errors.AsType[*api.Error](err); ok {
 			member = "-"
 			if place, ok := r.Details.(api.Named); ok {
 				member = place.Name

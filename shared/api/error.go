@@ -6,7 +6,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/valyala/fasthttp"
 
 	"petgate/shared/core/instant"
 )
@@ -18,6 +17,8 @@ type Error struct {
 	Status  int     // the HTTP status
 	Details Details // nil = none
 }
+
+func (e *Error) Error() string { return e.Message }
 
 // Details is the optional part of an Error that programs can use; its JSON is an object.
 type Details interface {
@@ -113,13 +114,6 @@ func (e Error) AppendJSON(dst []byte) []byte {
 		dst = e.Details.AppendJSON(append(dst, `,"details":`...))
 	}
 	return append(dst, '}')
-}
-
-// WriteError makes e the response of rc: status, Content-Type and body. Headers that are already set are kept.
-func WriteError(rc *fasthttp.RequestCtx, e Error) {
-	rc.Response.SetStatusCode(e.Status)
-	rc.Response.Header.SetContentType("application/json")
-	rc.Response.SetBodyRaw(e.AppendJSON(nil))
 }
 
 // AppendString appends s as a JSON string (RFC 8259, section 7). Bytes that are not UTF-8 become U+FFFD.
