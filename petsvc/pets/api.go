@@ -240,7 +240,11 @@ func (s *Service) finish(rc *fasthttp.RequestCtx, operation, outcome string, err
 	var exemplar prometheus.Labels
 	if span != nil {
 		line, exemplar = append(line, "traceId", span.Trace().String()), span.Trace().Exemplar()
-		export(span, method, operation, outcome, id, status, began.Add(took))
+		r := trace.Request{Method: method, Route: routes[operation], ID: id, Outcome: outcome, Status: status}
+		if r.Route != "" {
+			r.Operation = operation
+		}
+		span.EndRequest(r, began.Add(took))
 	}
 	s.metrics.requests.WithLabelValues(operation, outcome).Inc()
 	s.metrics.seconds.WithLabelValues(operation).(prometheus.ExemplarObserver).ObserveWithExemplar(took.Seconds(), exemplar)
@@ -251,25 +255,6 @@ func (s *Service) finish(rc *fasthttp.RequestCtx, operation, outcome string, err
 
 // routes are the paths of the operations, with names for what differs.
 var routes = map[string]string{"listPets": listPath, "createPet": listPath, "getPet": petPrefix + "{petId}"}
-
-// export ends the span of a request.
-func export(span *trace.Span, method, operation, outcome, id string, status int, ended time.Time) {
-	span.Name("HTTP")
-	if route := routes[operation]; route != "" {
-		span.Name(method + " " + route)
-		span.Set("http.request.method", method)
-		span.Set("http.route", route)
-		span.Set("petgate.operation", operation)
-	}
-	span.SetInt("http.response.status_code", status)
-	span.Set("petgate.request_id", id)
-	span.Set("petgate.outcome", outcome)
-	if status >= fasthttp.StatusInternalServerError {
-		span.Set("error.type", outcome)
-		span.Fail()
-	}
-	span.End(ended)
-}
 
 func (s *Service) isGateway(rc *fasthttp.RequestCtx) bool {
 	return s.config.Secret == "" || subtle.ConstantTimeCompare(rc.Request.Header.Peek(secretHeader), []byte(s.config.Secret)) == 1

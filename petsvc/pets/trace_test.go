@@ -74,7 +74,7 @@ func TestSpans(t *testing.T) {
 	}
 	want := []string{
 		"GET /v1/pets ok" + status + "200", "GET /v1/pets/{petId} pet_not_found" + status + "404", "POST /v1/pets created" + status + "201",
-		"POST /v1/pets created" + status + "201", "POST /v1/pets replayed" + status + "201", "HTTP no_such_route" + status + "404",
+		"POST /v1/pets created" + status + "201", "POST /v1/pets replayed" + status + "201", "POST no_such_route" + status + "404",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

@@ -126,11 +126,8 @@ func TestExport(t *testing.T) {
 		began := time.Now()
 		c := e.Begin([]byte(sampledField), true)
 		span := e.Start(&c, began)
-		span.Name("GET /v1/pets")
 		span.Set("petgate.outcome", "not UTF-8 \xff")
-		span.SetInt("http.response.status_code", 503)
-		span.Fail()
-		span.End(began.Add(-time.Hour)) // a clock that was set back
+		span.EndRequest(Request{Method: "GET", Route: "/v1/pets", Status: 503}, began.Add(-time.Hour)) // a clock that was set back
 		e.close()
 		if len(e.posts) != 1 || len(e.posts[0].spans) != 1 {
 			t.Fatalf("%d posts: %+v", len(e.posts), e.posts)
@@ -150,7 +147,7 @@ func TestExport(t *testing.T) {
 			string(s.SpanId) != string(c.Span[:]) || s.Kind != tracepb.Span_SPAN_KIND_SERVER || s.Name != "GET /v1/pets" ||
 			s.Flags != flagSampled|flagKnowsRemote|flagRemote || s.Status.Code != tracepb.Status_STATUS_CODE_ERROR ||
 			s.StartTimeUnixNano != uint64(began.UnixNano()) || s.EndTimeUnixNano != s.StartTimeUnixNano ||
-			s.Attributes[0].Value.GetStringValue() != "not UTF-8 �" || s.Attributes[1].Value.GetIntValue() != 503 {
+			s.Attributes[0].Value.GetStringValue() != "not UTF-8 �" || s.Attributes[2].Value.GetIntValue() != 503 {
 			t.Errorf("%v", s)
 		}
 		e.expect("at the end", 1, 0, 0)

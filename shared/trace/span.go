@@ -2,6 +2,9 @@ package trace
 
 import (
 	"bytes"
+	"cmp"
+	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,13 +43,6 @@ func (t *Tracer) Start(c *Context, begun time.Time) *Span {
 // Trace returns the ID of a sampled span's trace.
 func (s *Span) Trace() TraceID { return TraceID(s.record.TraceId) }
 
-// Name sets the name: few different ones, such as the method and the route.
-func (s *Span) Name(name string) {
-	if s != nil {
-		s.record.Name = name
-	}
-}
-
 // Set adds an attribute. It must have no secret and no query.
 func (s *Span) Set(key, value string) {
 	if s != nil {
@@ -54,20 +50,54 @@ func (s *Span) Set(key, value string) {
 	}
 }
 
-// SetInt adds an attribute that is a number.
-func (s *Span) SetInt(key string, value int) {
-	if s != nil {
-		s.record.Attributes = append(s.record.Attributes, &commonpb.KeyValue{
-			Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_IntValue{IntValue: int64(value)}},
-		})
-	}
+// Request is what the span of an HTTP request tells.
+type Request struct {
+	Method    string
+	Route     string // the path, with names for what differs; empty: none
+	Operation string // empty: none
+	ID        string
+	Outcome   string
+	Status    int
+	Failure   string // the kind of a fault, if Outcome does not say it
 }
 
-// Fail marks the span as failed.
-func (s *Span) Fail() {
-	if s != nil {
+// IsMethod reports whether spans name a method (OpenTelemetry's conventions for HTTP).
+func IsMethod(method string) bool {
+	return slices.Contains([]string{
+		http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodOptions, http.MethodTrace, http.MethodConnect,
+	}, method)
+}
+
+// EndRequest names the span of a request, adds the attributes of OpenTelemetry's conventions for HTTP servers and some of the access log,
+// and ends the span. A status from 500 marks it as failed.
+func (s *Span) EndRequest(r Request, at time.Time) {
+	if s == nil {
+		return
+	}
+	name, method := "HTTP", "_OTHER"
+	if IsMethod(r.Method) {
+		name, method = r.Method, r.Method
+	}
+	s.Set("http.request.method", method)
+	s.record.Attributes = append(s.record.Attributes, &commonpb.KeyValue{
+		Key: "http.response.status_code", Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_IntValue{IntValue: int64(r.Status)}},
+	})
+	if r.Route != "" {
+		name += " " + r.Route
+		s.Set("http.route", r.Route)
+	}
+	s.record.Name = name
+	if r.Operation != "" {
+		s.Set("petgate.operation", r.Operation)
+	}
+	s.Set("petgate.request_id", r.ID)
+	s.Set("petgate.outcome", r.Outcome)
+	if r.Status >= http.StatusInternalServerError {
+		s.Set("error.type", cmp.Or(r.Failure, r.Outcome))
 		s.record.Status = &tracepb.Status{Code: tracepb.Status_STATUS_CODE_ERROR}
 	}
+	s.End(at)
 }
 
 // End ends the span and queues it for export. It never waits. The span must not be used afterwards.
