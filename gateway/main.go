@@ -14,7 +14,7 @@ func main() {
 	var cfg app.Config
 	service.Main("gateway", "GATEWAY_", "API gateway: keys, plans and quotas in front of an API.", &cfg,
 		func(ctx context.Context, log *slog.Logger) error {
-			ports, err := app.Listen(cfg)
+			ports, err := service.OpenPorts(&cfg, "GATEWAY_")
 			if err != nil {
 				return err
 			}

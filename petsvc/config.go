@@ -1,6 +1,7 @@
 package main
 
 import (
+	"petgate/petsvc/pets"
 	"petgate/shared/database"
 	"petgate/shared/service"
 	"petgate/shared/trace"
@@ -10,15 +11,11 @@ import (
 type config struct {
 	DatabaseURL service.Secret `env:"DATABASE_URL" default:"sqlite:var/petgate.db" help:"The database of pets: postgres://…, or sqlite:PATH with an existing file."`
 
-	Listen      string         `env:"PETSVC_LISTEN" default:"127.0.0.1:8081" placeholder:"ADDRESS" help:"Address for the gateway's requests: host:port or unix:/path."`
-	AdminListen string         `env:"PETSVC_ADMIN_LISTEN" default:"127.0.0.1:9091" placeholder:"ADDRESS" help:"Private address: /healthz, /readyz, /metrics, /debug/pprof. Do not publish it."`
-	Secret      service.Secret `env:"PETSVC_SECRET" help:"Secret that requests must have in the header X-Gateway-Secret. Gateways with the same GATEWAY_UPSTREAM_SECRET send it. Empty: all clients that reach the address are served."`
+	Listen      string `env:"PETSVC_LISTEN" default:"127.0.0.1:8081" placeholder:"ADDRESS" help:"Address for the gateway's requests: host:port or unix:/path."`
+	AdminListen string `env:"PETSVC_ADMIN_LISTEN" default:"127.0.0.1:9091" placeholder:"ADDRESS" help:"Private address: /healthz, /readyz, /metrics, /debug/pprof. Do not publish it."`
+	Connections int    `env:"PETSVC_CONNECTIONS" default:"8" placeholder:"N" help:"Database connections for requests. One more watches the database."`
 
-	Connections int `env:"PETSVC_CONNECTIONS" default:"8" placeholder:"N" help:"Database connections for requests. One more watches the database."`
-	Queue       int `env:"PETSVC_QUEUE" default:"512" placeholder:"N" help:"Requests that may wait for a connection, for up to a second. Further requests get 503."`
-
-	BodyBytesMax int `env:"PETSVC_BODY_BYTES_MAX" default:"65536" placeholder:"N" help:"Longest request body. The gateway's --body-bytes-max applies first."`
-
+	pets.Config
 	AccessLog bool `env:"PETSVC_ACCESS_LOG" default:"true" negatable:"" help:"Write a line for each request to standard output."`
 
 	Traces           trace.Settings `embed:""`
@@ -28,17 +25,12 @@ type config struct {
 // Addresses returns the addresses of both ports.
 func (c *config) Addresses() (public, admin string) { return c.Listen, c.AdminListen }
 
-// Written returns nothing: petsvc writes no files but the database's.
-func (c *config) Written() []string { return nil }
-
 // BadSettings checks the values.
 func (c *config) BadSettings() service.BadSettings {
 	bad := c.Settings.BadSettings()
 	err := database.CheckURL(string(c.DatabaseURL))
 	bad.Require(err == nil, "database-url", "%v", err)
-	bad.Require(service.IsAddress(c.Listen), "listen", "use host:port or unix:/path")
-	bad.Require(service.IsAddress(c.AdminListen), "admin-listen", "use host:port or unix:/path")
-	bad.RequireOther("admin-listen", c.AdminListen, "listen", c.Listen)
+	bad.RequirePorts(c.Listen, c.AdminListen)
 	bad.Require(c.Connections >= 1 && c.Connections <= 1000, "connections", "use 1 to 1000")
 	bad.Require(c.Queue >= 0, "queue", "it must not be negative")
 	bad.Require(c.BodyBytesMax > 0, "body-bytes-max", "it must be positive")

@@ -24,18 +24,14 @@ func main() {
 
 // run serves until ctx ends. While the database is unavailable, petsvc is not ready, but keeps running.
 func run(ctx context.Context, c config, log *slog.Logger) error {
-	listener, err := service.ListenPublic(c.Listen, "PETSVC_LISTEN or --listen")
+	ports, err := service.OpenPorts(&c, "PETSVC_")
 	if err != nil {
 		return err
 	}
-	defer listener.Close()
-	adminListener, err := service.Listen(c.AdminListen, "PETSVC_ADMIN_LISTEN or --admin-listen")
-	if err != nil {
-		return err
-	}
+	defer ports.Public.Close()
 	admin := service.NewAdmin(log, c.Settings, c.AdminListen)
-	if err := admin.Start(adminListener); err != nil {
-		return errors.Join(err, adminListener.Close())
+	if err := admin.Start(ports.Admin); err != nil {
+		return errors.Join(err, ports.Admin.Close())
 	}
 	defer admin.Close()
 
@@ -47,20 +43,18 @@ func run(ctx context.Context, c config, log *slog.Logger) error {
 	db.SetMaxOpenConns(c.Connections + 1)
 	db.SetMaxIdleConns(c.Connections + 1)
 
-	var accessLog *slog.Logger
 	if c.AccessLog {
 		stdout := lines.New(os.Stdout, lines.Pause, nil) // no request waits for the reader of the log
 		defer stdout.Close()
-		accessLog = service.NewLog(stdout, false, slog.LevelInfo, "petsvc")
+		c.Config.AccessLog = service.NewLog(stdout, false, slog.LevelInfo, "petsvc")
 	}
-	tracer, err := trace.Open(trace.Config{Settings: c.Traces, Program: "petsvc", Log: log, Metrics: admin.Metrics})
+	c.Log, c.Metrics = log, admin.Metrics
+	c.Tracer, err = trace.Open(trace.Config{Settings: c.Traces, Program: "petsvc", Log: log, Metrics: admin.Metrics})
 	if err != nil {
 		return err
 	}
-	defer tracer.Close(trace.CloseMax)
-	p := pets.Open(ctx, db, pets.Config{
-		Secret: string(c.Secret), Queue: c.Queue, BodyBytesMax: c.BodyBytesMax, Log: log, AccessLog: accessLog, Tracer: tracer, Metrics: admin.Metrics,
-	})
+	defer c.Tracer.Close(trace.CloseMax)
+	p := pets.Open(ctx, db, c.Config)
 	admin.SetReady(func() []service.Problem {
 		if cause := p.Health(); cause != nil {
 			return []service.Problem{service.ProblemOf("database", cause, false)}
@@ -68,7 +62,7 @@ func run(ctx context.Context, c config, log *slog.Logger) error {
 		return nil
 	})
 	return service.Serving{
-		Public: p, Listener: listener, Admin: admin, Settings: c.Settings, Log: log,
+		Public: p, Listener: ports.Public, Admin: admin, Settings: c.Settings, Log: log,
 		Facts: []any{"database", database.Redact(string(c.DatabaseURL)), "traces", cmp.Or(c.Traces.Endpoint, "off")},
 	}.Run(ctx)
 }

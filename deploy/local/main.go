@@ -120,7 +120,7 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger) error {
 	if err := os.Chmod(socketPath, 0o600); err != nil {
 		return err
 	}
-	ports, err := app.Listen(cfg)
+	ports, err := service.OpenPorts(&cfg, "GATEWAY_")
 	if err != nil {
 		return fmt.Errorf("%w\nWith other ports: make run ARGS=\"--listen 127.0.0.1:8180 --admin-listen 127.0.0.1:9190\"", err)
 	}
@@ -174,7 +174,7 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger) error {
 
 // await builds keyadmin, waits until everything is ready, and prints the welcome. It returns early if ctx or the gateway ends.
 func await(
-	ctx context.Context, cfg app.Config, ports app.Ports, key demoKey, invite func() (string, error), gateway chan error,
+	ctx context.Context, cfg app.Config, ports service.Ports, key demoKey, invite func() (string, error), gateway chan error,
 ) error {
 	fmt.Println("Compiling keyadmin for the second terminal …")
 	if err := buildKeyadmin(ctx); err != nil && ctx.Err() == nil {

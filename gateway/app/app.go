@@ -47,24 +47,6 @@ const statementConnections = 2
 // healthWithin bounds the Redis call of /readyz.
 const healthWithin = time.Second
 
-// Ports are the listeners of a gateway.
-type Ports struct{ Public, Admin net.Listener }
-
-// Listen opens both ports of a gateway, or neither. Its error names each port that cannot be opened.
-func Listen(cfg Config) (Ports, error) {
-	public, publicErr := service.ListenPublic(cfg.Listen, "GATEWAY_LISTEN or --listen")
-	admin, adminErr := service.Listen(cfg.AdminListen, "GATEWAY_ADMIN_LISTEN or --admin-listen")
-	switch {
-	case publicErr != nil && adminErr != nil:
-		return Ports{}, fmt.Errorf("%w; %w", publicErr, adminErr)
-	case publicErr != nil:
-		return Ports{}, errors.Join(publicErr, admin.Close())
-	case adminErr != nil:
-		return Ports{}, errors.Join(adminErr, public.Close())
-	}
-	return Ports{Public: public, Admin: admin}, nil
-}
-
 // gateway is what Run opens, in three steps.
 type gateway struct {
 	cfg   Config
@@ -94,7 +76,7 @@ func (g *gateway) close() (err error) {
 
 // Run runs a gateway on its ports until ctx ends, then drains it and closes the ports. It writes a line to accessLog for each
 // request, unless the settings turn that off.
-func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessLog io.Writer) (err error) {
+func Run(ctx context.Context, cfg Config, ports service.Ports, log *slog.Logger, accessLog io.Writer) (err error) {
 	defer ports.Public.Close()
 	if cfg.document == nil { // the settings were not checked
 		if cfg.document, err = cfg.readDocument(); err != nil {

@@ -60,7 +60,7 @@ func start(t *testing.T, databaseURL string, change func(*app.Config)) *running 
 	if change != nil {
 		change(&cfg)
 	}
-	ports := must.Get[app.Ports](t)(app.Listen(cfg))
+	ports := must.Get[service.Ports](t)(service.OpenPorts(&cfg, "GATEWAY_"))
 	r := &running{
 		url: "http://" + ports.Public.Addr().String(), admin: "http://" + ports.Admin.Addr().String(), ended: make(chan error, 1),
 	}
@@ -382,7 +382,7 @@ func TestWhatNoWaitingCures(t *testing.T) {
 		" --admin-listen":           {Listen: "127.0.0.1:0", AdminListen: address},
 		" --listen, --admin-listen": {Listen: address, AdminListen: address},
 	} {
-		_, err := app.Listen(cfg)
+		_, err := service.OpenPorts(&cfg, "GATEWAY_")
 		if err == nil || !strings.Contains(err.Error(), address+" is in use") || !hasAll(err.Error(), strings.Split(settings, ",")) {
 			t.Errorf("a busy%s: %v", settings, err)
 		}

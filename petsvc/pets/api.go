@@ -9,7 +9,6 @@
 package pets
 
 import (
-	"cmp"
 	"context"
 	"crypto/subtle"
 	"errors"
@@ -29,37 +28,25 @@ import (
 	"petgate/shared/api"
 	"petgate/shared/api/code"
 	"petgate/shared/database"
+	"petgate/shared/service"
 	"petgate/shared/socket"
 	"petgate/shared/trace"
 )
 
-const (
-	secretHeader    = "X-Gateway-Secret" // carries the secret that the gateway and the service share
-	requestIDHeader = "X-Request-Id"     // names a request in the logs of gateway and service
-	traceHeader     = "traceparent"      // carries the trace of a request (W3C Trace Context)
-)
-
-// challenge is the WWW-Authenticate that a 401 must have (RFC 9110, section 11.6.1). Clients need an API key, which the gateway
-// checks. To the gateway, a 401 of this service means that its own configuration is wrong.
-const challenge = `Bearer realm="petgate"`
+const requestIDHeader = "X-Request-Id" // names a request in the logs of gateway and service
 
 const headerBytesMax = 64 << 10
 
-// Config configures a Service.
+// Config configures a Service: settings of the program, and fields that only programs set.
 type Config struct {
-	// Secret is the required value of secretHeader. If it is empty, every client that reaches the listener is served.
-	Secret string
+	Secret       service.Secret `env:"PETSVC_SECRET" help:"Secret that requests must have in the header X-Gateway-Secret. Gateways with the same GATEWAY_UPSTREAM_SECRET send it. Empty: all clients that reach the address are served."`
+	Queue        int            `env:"PETSVC_QUEUE" default:"512" placeholder:"N" help:"Requests that may wait for a connection, for up to a second. Further requests get 503."`
+	BodyBytesMax int            `env:"PETSVC_BODY_BYTES_MAX" default:"65536" placeholder:"N" help:"Longest request body. The gateway's --body-bytes-max applies first."`
 
-	// Queue is how many requests may wait for a connection to the database. 0 lets none wait.
-	Queue int
-
-	// BodyBytesMax bounds the body of a request. Default: 64 KiB.
-	BodyBytesMax int
-
-	Log       *slog.Logger
-	AccessLog *slog.Logger  // one line for each request; nil = none
-	Tracer    *trace.Tracer // nil = no traces
-	Metrics   prometheus.Registerer
+	Log       *slog.Logger          `kong:"-"`
+	AccessLog *slog.Logger          `kong:"-"` // one line for each request; nil = none
+	Tracer    *trace.Tracer         `kong:"-"` // nil = no traces
+	Metrics   prometheus.Registerer `kong:"-"`
 }
 
 // Service answers requests about pets.
@@ -76,7 +63,6 @@ type Service struct {
 // whether it is available; it need not be available yet. Open waits at most a second for it. Shutdown ends the watch. The caller
 // closes db. When ctx ends, the service serves as before, but responds to the gateway's checks that it is stopping.
 func Open(ctx context.Context, db *database.DB, config Config) *Service {
-	config.BodyBytesMax = cmp.Or(config.BodyBytesMax, 64<<10)
 	s := &Service{config: config, stopping: ctx, store: openStore(ctx, db, config.Queue, config.Log)}
 	s.metrics = newMetrics(config.Metrics, s.store)
 	s.server = &fasthttp.Server{ // its limits are wider than the gateway's
@@ -157,7 +143,7 @@ func tooLarge(max int) *api.Error {
 
 // handle serves one request.
 func (s *Service) handle(rc *fasthttp.RequestCtx) {
-	if string(rc.Path()) == readyPath && s.isGateway(rc) {
+	if string(rc.Path()) == "/readyz" && s.isGateway(rc) { // neither counted nor logged: each gateway sends one a second
 		s.serveReady(rc)
 		return
 	}
@@ -166,10 +152,7 @@ func (s *Service) handle(rc *fasthttp.RequestCtx) {
 	s.finish(rc, operation, outcome, err, began)
 }
 
-// readyPath is what gateways check. These requests are neither counted nor logged, because each gateway sends one a second.
-const readyPath = "/readyz"
-
-// serveReady responds with 200 if requests should come here, and with 503 if another instance is better.
+// serveReady responds to a gateway's check: with 200 if requests should come here, and with 503 if another instance is better.
 func (s *Service) serveReady(rc *fasthttp.RequestCtx) {
 	cause := s.Health()
 	if s.stopping.Err() != nil {
@@ -182,10 +165,7 @@ func (s *Service) serveReady(rc *fasthttp.RequestCtx) {
 	rc.SetBodyString("ready")
 }
 
-const (
-	listPath  = "/v1/pets"
-	petPrefix = listPath + "/"
-)
+const listPath, petPrefix = "/v1/pets", "/v1/pets/"
 
 // route finds the operation of a request and serves it. It does not use fasthttp/router, which matches the path as it was sent: this
 // service also serves percent-encoded forms of its paths.
@@ -234,17 +214,15 @@ func (s *Service) finish(rc *fasthttp.RequestCtx, operation, outcome string, err
 	}
 	var span *trace.Span
 	if s.isGateway(rc) { // others do not decide what is sampled
-		place := s.config.Tracer.Begin(rc.Request.Header.Peek(traceHeader), true)
+		place := s.config.Tracer.Begin(rc.Request.Header.Peek("traceparent"), true)
 		span = s.config.Tracer.Start(&place, began)
 	}
 	var exemplar prometheus.Labels
 	if span != nil {
 		line, exemplar = append(line, "traceId", span.Trace().String()), span.Trace().Exemplar()
-		r := trace.Request{Method: method, Route: routes[operation], ID: id, Outcome: outcome, Status: status}
-		if r.Route != "" {
-			r.Operation = operation
-		}
-		span.EndRequest(r, began.Add(took))
+		span.EndRequest(trace.Request{
+			Method: method, Route: routes[operation], Operation: operation, ID: id, Outcome: outcome, Status: status,
+		}, began.Add(took))
 	}
 	s.metrics.requests.WithLabelValues(operation, outcome).Inc()
 	s.metrics.seconds.WithLabelValues(operation).(prometheus.ExemplarObserver).ObserveWithExemplar(took.Seconds(), exemplar)
@@ -257,7 +235,7 @@ func (s *Service) finish(rc *fasthttp.RequestCtx, operation, outcome string, err
 var routes = map[string]string{"listPets": listPath, "createPet": listPath, "getPet": petPrefix + "{petId}"}
 
 func (s *Service) isGateway(rc *fasthttp.RequestCtx) bool {
-	return s.config.Secret == "" || subtle.ConstantTimeCompare(rc.Request.Header.Peek(secretHeader), []byte(s.config.Secret)) == 1
+	return s.config.Secret == "" || subtle.ConstantTimeCompare(rc.Request.Header.Peek("X-Gateway-Secret"), []byte(s.config.Secret)) == 1
 }
 
 // handleUnreadable responds to bytes that fasthttp could not read as a request. fasthttp then closes the connection.
@@ -316,16 +294,17 @@ func (s *Service) create(rc *fasthttp.RequestCtx) (outcome string, err error) {
 		if err != nil {
 			return "", err
 		}
-		logical = newRequest(rc.Request.Header.Peek(tenantHeader), key, p)
+		// The gateway sets X-Tenant-Id. A client without a gateway may send any name or none, as it may send any pet.
+		logical = newRequest(rc.Request.Header.Peek("X-Tenant-Id"), key, p)
 	}
-	stored, isReplay, err := s.store.add(p, logical)
+	id, isReplay, err := s.store.add(p, logical)
 	if err != nil {
 		return "", err
 	}
-	rc.Response.Header.Set("Location", petPrefix+strconv.FormatInt(stored.ID, 10))
-	answer(rc, 201, encode(stored))
+	rc.Response.Header.Set("Location", petPrefix+strconv.FormatInt(id, 10))
+	answer(rc, 201, encode(Pet{id, p}))
 	if isReplay {
-		rc.Response.Header.Set(replayedHeader, "true")
+		rc.Response.Header.Set("Idempotent-Replayed", "true")
 		return "replayed", nil
 	}
 	return "created", nil
@@ -358,8 +337,8 @@ func (s *Service) refuse(rc *fasthttp.RequestCtx, err error) (outcome string) {
 		r = errInternal
 	}
 	switch r.Status {
-	case fasthttp.StatusUnauthorized:
-		rc.Response.Header.Set("WWW-Authenticate", challenge)
+	case fasthttp.StatusUnauthorized: // to the gateway, it means that its own configuration is wrong; clients do not get it
+		rc.Response.Header.Set("WWW-Authenticate", `Bearer realm="petgate"`)
 	case fasthttp.StatusConflict, fasthttp.StatusServiceUnavailable:
 		rc.Response.Header.Set("Retry-After", "1")
 	}

@@ -20,12 +20,6 @@ import (
 )
 
 const (
-	replayedHeader = "Idempotent-Replayed"
-
-	// tenantHeader names the tenant whose keys a request uses. The gateway sets it and removes the client's own. A client that
-	// calls the service without a gateway may send any name or none, as it may send any pet.
-	tenantHeader = "X-Tenant-Id"
-
 	keyBytesMax = 255
 	keptFor     = 24 * time.Hour
 )
@@ -130,17 +124,14 @@ func (s *store) remember(tx *sqlx.Tx, r *request, petID int64) error {
 	return nil
 }
 
-// A few rows are removed at a time, because a long statement would delay requests: SQLite has one writer.
-const (
-	forgetRows  = 5000 // or a few more that were stored in the same millisecond
-	forgetEvery = time.Second
-)
+// forgetRows are few, because a long statement would delay requests: SQLite has one writer.
+const forgetRows = 5000 // or a few more that were stored in the same millisecond
 
 // forget removes the rows of requests that are older than keptFor. It enters the store like a request, so it never uses the connection of
 // the watch.
 func (s *store) forget() {
 	complain := rate.Sometimes{Interval: time.Minute}
-	for ; s.life.Err() == nil; time.Sleep(forgetEvery) {
+	for ; s.life.Err() == nil; time.Sleep(time.Second) {
 		if s.enter() != nil {
 			continue
 		}

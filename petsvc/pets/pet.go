@@ -129,10 +129,7 @@ type query struct {
 	status Status // empty = any
 }
 
-const (
-	limitDefault = 20
-	limitMax     = 100
-)
+const limitDefault, limitMax = 20, 100
 
 // parseQuery reads the parameters of a list. Unknown parameters are ignored, except names that are common for paging elsewhere. Known
 // ones must not be repeated or empty.

@@ -2,6 +2,7 @@ package pets_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -51,7 +52,7 @@ func launch(t testing.TB, ctx context.Context, url string, config pets.Config) *
 	t.Helper()
 	db := must.Get[*database.DB](t)(database.OpenOrCreate(url))
 	r := &rig{db: db, registry: prometheus.NewRegistry(), listener: fasthttputil.NewInmemoryListener()}
-	config.Metrics = r.registry
+	config.Metrics, config.BodyBytesMax = r.registry, cmp.Or(config.BodyBytesMax, 64<<10)
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
 	}

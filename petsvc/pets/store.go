@@ -39,8 +39,6 @@ const (
 )
 
 const (
-	watchInterval = 500 * time.Millisecond
-
 	// A database that does not respond within this time is treated as unavailable: requests are refused, not held.
 	signOfLife = time.Second
 
@@ -95,7 +93,7 @@ func openStore(ctx context.Context, db *database.DB, queue int, log *slog.Logger
 
 // watch looks at the database again and again. It calls known after each report.
 func (s *store) watch(known func()) {
-	for ; s.life.Err() == nil; time.Sleep(watchInterval) {
+	for ; s.life.Err() == nil; time.Sleep(500 * time.Millisecond) {
 		result := make(chan error, 1)
 		go func() { result <- s.look() }()
 		select {
@@ -230,35 +228,34 @@ func (s *store) find(statement string, args ...any) (found []Pet, err error) {
 	return found, s.failed("find", s.statements[statement].Select(&found, args...))
 }
 
-// add stores a pet once or not at all. If the logical request r was carried out before, add returns the pet of that time and isReplay.
+// add stores a pet once or not at all, and returns its id. If the logical request r was carried out before, it is the id of that time.
 // Without an Idempotency-Key, r is nil.
 //
 // add needs a transaction: outside of one, database/sql repeats a statement after a broken connection, although the statement may have
 // been executed.
-func (s *store) add(p NewPet, r *request) (stored Pet, isReplay bool, err error) {
+func (s *store) add(p NewPet, r *request) (id int64, isReplay bool, err error) {
 	if r != nil {
 		if _, found := s.running.LoadOrStore(r.id, nil); found {
-			return stored, false, errInProgress
+			return 0, false, errInProgress
 		}
 		defer s.running.Delete(r.id)
 	}
 	if err := s.enter(); err != nil {
-		return stored, false, err
+		return 0, false, err
 	}
 	defer s.leave()
 	tx, err := s.db.Beginx()
 	if err != nil {
-		return stored, false, s.failed("add", err)
+		return 0, false, s.failed("add", err)
 	}
 	defer tx.Rollback() // does nothing after a commit
-	stored.NewPet = p
-	if stored.ID, isReplay, err = s.insert(tx, p, r); err != nil || isReplay {
-		return stored, isReplay, s.failed("add", err)
+	if id, isReplay, err = s.insert(tx, p, r); err != nil || isReplay {
+		return id, isReplay, s.failed("add", err)
 	}
 	if err = s.failed("add", tx.Commit()); err == errUnavailable {
 		err = errUncertain
 	}
-	return stored, false, err
+	return id, false, err
 }
 
 // insert stores a pet in a transaction, unless r was carried out before.

@@ -154,6 +154,26 @@ func ListenPublic(address, setting string) (net.Listener, error) {
 	return Listen(address, setting)
 }
 
+// Ports are the listeners of a program.
+type Ports struct{ Public, Admin net.Listener }
+
+// OpenPorts opens both ports of a program, or neither. Its error names each port that cannot be opened. prefix is that of the program's
+// variables.
+func OpenPorts(settings Program, prefix string) (Ports, error) {
+	atPublic, atAdmin := settings.Addresses()
+	public, publicErr := ListenPublic(atPublic, prefix+"LISTEN or --listen")
+	admin, adminErr := Listen(atAdmin, prefix+"ADMIN_LISTEN or --admin-listen")
+	switch {
+	case publicErr != nil && adminErr != nil:
+		return Ports{}, fmt.Errorf("%w; %w", publicErr, adminErr)
+	case publicErr != nil:
+		return Ports{}, errors.Join(publicErr, admin.Close())
+	case adminErr != nil:
+		return Ports{}, errors.Join(adminErr, public.Close())
+	}
+	return Ports{Public: public, Admin: admin}, nil
+}
+
 const unixScheme = "unix:"
 
 // socketMode lets the owner and the group of a Unix socket connect to it.

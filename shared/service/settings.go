@@ -37,6 +37,9 @@ func (s *Settings) BadSettings() BadSettings {
 // Common returns the settings themselves, for programs that embed them.
 func (s *Settings) Common() *Settings { return s }
 
+// Written returns nothing, for programs that embed the settings and write no files.
+func (s *Settings) Written() []string { return nil }
+
 // Secret is a setting without a flag, because ps shows flags. It comes from its environment variable NAME, or from the file
 // that NAME_FILE names. It prints as dots.
 type Secret string
@@ -68,9 +71,11 @@ func (b *BadSettings) Require(ok bool, flag, rule string, args ...any) {
 	}
 }
 
-// RequireOther records an address as bad if another setting has the same one. Port 0 is any free one.
-func (b *BadSettings) RequireOther(flag, address, otherFlag, other string) {
-	b.Require(address != other || strings.HasSuffix(address, ":0"), flag, "it must differ from --%s", otherFlag)
+// RequirePorts records the address of a port as bad if Listen does not take its form, or if the other port has it. Port 0 is any free one.
+func (b *BadSettings) RequirePorts(public, admin string) {
+	b.Require(IsAddress(public), "listen", "use host:port or unix:/path")
+	b.Require(IsAddress(admin), "admin-listen", "use host:port or unix:/path")
+	b.Require(admin != public || strings.HasSuffix(admin, ":0"), "admin-listen", "it must differ from --listen")
 }
 
 // Checker checks its values after they have been parsed. Settings and commands may be Checkers.

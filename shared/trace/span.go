@@ -54,7 +54,7 @@ func (s *Span) Set(key, value string) {
 type Request struct {
 	Method    string
 	Route     string // the path, with names for what differs; empty: none
-	Operation string // empty: none
+	Operation string // told with a route; empty: none
 	ID        string
 	Outcome   string
 	Status    int
@@ -86,11 +86,11 @@ func (s *Span) EndRequest(r Request, at time.Time) {
 	if r.Route != "" {
 		name += " " + r.Route
 		s.Set("http.route", r.Route)
+		if r.Operation != "" {
+			s.Set("petgate.operation", r.Operation)
+		}
 	}
 	s.record.Name = name
-	if r.Operation != "" {
-		s.Set("petgate.operation", r.Operation)
-	}
 	s.Set("petgate.request_id", r.ID)
 	s.Set("petgate.outcome", r.Outcome)
 	if r.Status >= http.StatusInternalServerError {
