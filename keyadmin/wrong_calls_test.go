@@ -53,7 +53,7 @@ func TestWrongCalls(t *testing.T) {
 		{"usage explain little --operation listPets", exitUsage, "--from and --operation are for a key"},
 		{"key update KEY --allow ''", exitUsage, "--allow is empty: --allow-any removes the allow-list"},
 		{"key list --expiring 2020-01-01", exitUsage, "--expiring: 2020-01-01T00:00:00Z is in the past"},
-		{"usage top --since 1d --until 2d", exitUsage, "is not later than since"},
+		{"usage top --since 1d --until 1d", exitUsage, "is not later than since"},
 		{"key update KEY", exitUsage, "give --name, --scope, --allow"},
 		{"key update KEY --allow 10.0.0.0/8 --allow-any", exitUsage, "do not combine"},
 		{"plan create gold --minute ten --day 100", exitUsage, `"ten" is not a whole number`},

@@ -40,8 +40,8 @@ func TestAnswers(t *testing.T) {
 	makes(operate.RotateKey{KeyRef: rotated})
 	makes(operate.AddBan{KeyRef: ci, For: operate.Period(time.Hour), Reason: "scraping", Tell: "Write to us."})
 	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(w, `{"environment":"live","mode":"shared","operations":[{"id":"listPets"},{"id":"getPet","isDeprecated":true},`+
-			`{"id":"createPet","deprecatedAt":1767225600000,"sunsetAt":1772755200000,"successor":"/v1/pets"}]}`)
+		fmt.Fprint(w, `{"environment":"live","mode":"shared","operations":[{"id":"searchPets"},{"id":"getPet","isDeprecated":true},{"id":"listPets","deprecatedAt":1},`+
+			`{"id":"createPet","sunsetAt":1772755200000,"successor":"/v1/pets"},{"id":"deletePet","deprecatedAt":1,"sunsetAt":1767225600000}]}`)
 	}))
 	t.Cleanup(admin.Close)
 	gateway := keystore.Registration{ID: "gw-1", Incarnation: "a", AdminAddress: admin.URL}
@@ -57,10 +57,12 @@ func TestAnswers(t *testing.T) {
 	}
 	must.Do(t, o.Store.AddUsage(t.Context(), gateway, 1, []keystore.UsageRow{
 		row(ci, "getPet", "ok", 0, 5), row(ci, "getPet", "ok", 1, 6), row(ci, "getPet", "key_banned", 0, 7), row(ci, "createPet", "ok", 0, 8),
-		row(ci, "createPet", "ok", 200, 9), row(keyOf(t, other), "getPet", "ok", 0, 10), row(rotated, "getPet", "ok", 0, 11), row(ci, "getPet", "ok", -1, 12),
+		row(ci, "createPet", "ok", 168, 1), row(ci, "createPet", "ok", 169, 2), row(ci, "createPet", "ok", 336, 9), row(ci, "createPet", "ok", 337, 3),
+		{Tenant: id.Tenant{1}, Operation: "deletePet", Outcome: "ok", Hour: since, Requests: 1},
+		{Tenant: tenant, Outcome: "ok", Hour: since, Requests: 1},
+		row(keyOf(t, other), "getPet", "ok", 0, 10), row(rotated, "getPet", "ok", 0, 11), row(ci, "getPet", "ok", -1, 12),
 	}, []keystore.UsageMinutes{
 		{Tenant: tenant, Hour: since, Attempts: [60]int64{0: 7, 1: 8, 59: 9}},
-		{Tenant: tenant, Hour: since, Attempts: [60]int64{10}, IsTest: true},
 		{Tenant: tenant, Hour: since.Add(-time.Hour), Attempts: [60]int64{58: 11, 59: 12}},
 	}))
 	must.Get[keystore.Change](t)(o.Store.ReportLost(t.Context(), []keystore.LostRefusal{{Kind: keystore.LostRevocation, Tenant: tenant, Key: ci.Key.Key, At: since}}))
@@ -96,7 +98,7 @@ func TestAnswers(t *testing.T) {
 		return o.TopUsage(ctx, since.Add(-time.Hour), since.Add(time.Hour), 9)
 	})
 	asks("minutes", func(ctx context.Context) (any, error) {
-		return o.Minutes(ctx, tenant, apikey.Live, since-1, since.Add(time.Minute)+1)
+		return o.Minutes(ctx, tenant, apikey.Live, since-1, since.Add(59*time.Minute))
 	})
 	asks("owners", func(ctx context.Context) (any, error) { return o.Owners(ctx, []id.Tenant{tenant, {}}) })
 	asks("gateways", func(ctx context.Context) (any, error) { _, views, err := o.ViewGateways(ctx); return views, err })
@@ -110,6 +112,14 @@ func TestAnswers(t *testing.T) {
 		return []any{views, total, len(rows)}, err
 	})
 	golden.Check(t, "answers", answers.String())
+	for _, after := range []string{"0", "x"} {
+		_, events := operate.FindEvents{}.Page(t.Context(), o, after, 1)
+		_, keys := operate.FindKeys{}.Page(t.Context(), o, after, 1)
+		_, bans := operate.FindBans{}.Page(t.Context(), o, after, 1)
+		if events != operate.NoPage || keys != operate.NoPage || bans != operate.NoPage {
+			t.Errorf("after %s: %v, %v, %v", after, events, keys, bans)
+		}
+	}
 }
 
 // finds asks for pages of a list, each of one row.

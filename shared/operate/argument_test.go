@@ -18,7 +18,7 @@ func TestParseDuration(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]time.Duration{
 		"90d": 90 * day, "24h": day, "1d12h": 36 * time.Hour, "30m": 30 * time.Minute, "1h30m": 90 * time.Minute, "1.5h": 90 * time.Minute,
-		"250ms": 250 * time.Millisecond, "0": 0, "0d": 0, "36500d": durationMax, "1w": 7 * day, "1w2d": 9 * day,
+		"250ms": 250 * time.Millisecond, "0": 0, "0d": 0, "36500d": durationMax, "1w": 7 * day, "1w2d": 9 * day, "876000h": durationMax,
 	} {
 		if got, err := parseDuration(text); err != nil || got != want {
 			t.Errorf("parseDuration(%q) = %v, %v; want %v", text, got, err, want)
@@ -52,6 +52,9 @@ func TestPeriodEndsWithASecond(t *testing.T) {
 			t.Errorf("a second after %d: %d, %v, want %d", now, got, err, want)
 		}
 	}
+	if got, err := (Moment{At: 1000}).After(1000); err == nil {
+		t.Errorf("an end that is now: %d", got)
+	}
 }
 
 // Each type accepts valid values. It refuses all others with an error that repeats the value, unless the value is too long.
@@ -77,9 +80,14 @@ func TestFlags(t *testing.T) {
 	f(new(Limit), []string{"1", "60", "1000000000"}, []string{"0", "-1", "1000000001", "99999999999999999999", "x", "1e3", ""})
 	f(new(Scope), []string{"pets:read", "pets:write", "usage:read"}, []string{"PETS:READ", "a b", ""})
 	f(new(Block), []string{"10.0.0.0/8", "192.0.2.7", "2001:db8::/32", "::1", "0.0.0.0/0"},
-		[]string{"10.0.0.0/33", "fe80::1%eth0", "10.1.2.3/8", ""})
+		[]string{"10.0.0.0/33", "fe80::1%eth0", "10.1.2.3/8", "", "any", "*"})
 	f(new(Period), []string{"1s", "90d"}, []string{"0", "999ms", "-1h", "soon"})
 	f(new(Grouping), []string{"day", "hour", "operation,key,outcome", "hour,outcome"}, []string{"week", ""})
+	f(new(MonthStarts), []string{"1", "28"}, []string{"0", "29", "256"})
+	f(new(Notice), []string{tooLong}, []string{strings.Repeat("ü", keystore.NoticeRunesMax+1)})
+	f(new(Address), []string{"2001:db8::1", "::ffff:10.0.0.5"}, []string{"fe80::1%eth0"})
+	f(new(TenantState), []string{"suspended"}, []string{"deleted"})
+	f(new(EventKind), []string{"ban", "ban.added"}, []string{"ban.removed"})
 	f(new(LimitChange), []string{"none", "0", "60"}, []string{"-1"})
 	f(new(Delay), []string{"0", "1w", "1h30m"}, []string{"36500d1ns", "-1d"})
 	f(new(Moment), []string{"2026-12-31", "2026-12-31T18:00:00Z", "90d"}, []string{"soon", "999ms", "never"})

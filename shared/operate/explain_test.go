@@ -2,6 +2,7 @@ package operate_test
 
 import (
 	"crypto/rand"
+	"database/sql"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
+	"petgate/shared/testkit"
 	"petgate/shared/testkit/golden"
 	"petgate/shared/testkit/must"
 )
@@ -20,7 +22,8 @@ import (
 // What usage explain says about the next call. A server of the test stands for the admin port of gateways. The rows follow one another.
 func TestExplain(t *testing.T) {
 	t.Parallel()
-	o, ci, clock := operator(t)
+	db := testkit.Open(t, testkit.SQLite(t), keystore.Migrations)
+	o, ci, clock := operatorOf(t, db)
 	answers := map[string]string{} // by path, with or without a query
 	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer, ok := answers[r.URL.RequestURI()]
@@ -34,6 +37,8 @@ func TestExplain(t *testing.T) {
 		_, _ = w.Write([]byte(answer))
 	}))
 	t.Cleanup(admin.Close)
+	tester := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"environment":"test"}`) }))
+	t.Cleanup(tester.Close)
 	quota := "/quota/" + must.Get[operate.Owner](t)(o.Tenant(t.Context(), "acme")).ID.String()
 	gateway := func(id, address string) keystore.Registration {
 		r := keystore.Registration{ID: id, Incarnation: "a", AdminAddress: address}
@@ -49,7 +54,7 @@ func TestExplain(t *testing.T) {
 	mine, byToken := made(operate.CreateKey{Name: "mine"})
 	insider, inside := made(operate.CreateKey{Allow: blocks(t, "10.0.0.0/8")})
 	_, test := made(operate.CreateKey{Test: true})
-	_, short := made(operate.CreateKey{Expires: operate.Moment{Period: operate.Period(time.Minute)}})
+	brief, short := made(operate.CreateKey{Expires: operate.Moment{Period: operate.Period(time.Minute)}})
 	stranger := must.Get[string](t)(apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), rand.Reader))
 	byTenant, byKey := operate.NextCall{Tenant: "acme"}, operate.NextCall{Key: ci.Key}
 	call := func(from, operation string) operate.NextCall {
@@ -90,10 +95,11 @@ func TestExplain(t *testing.T) {
 		{nil, byToken, "no gateway is registered, and only gateways know how much of a quota is used"},
 		{func() { gateway("gw-0", "127.0.0.1:1") }, byKey, untold + "\n  gw-0 (127.0.0.1): "},
 		{func() { gw1 = gateway("gw-1", admin.URL) }, byKey, "404 Not Found"},
-		{set("memory", minuteFree), byKey, "passes"},
-		{nil, byToken, "passes"},
+		{set("outage", minuteFree+`,"day":{"limit":1000,"used":960,"remaining":40},"month":{"limit":5000,"used":3,"remaining":4997}`), byKey, "passes"},
+		{set("memory", minuteFree), byToken, "passes"},
 		{nil, byTenant, "passes, if its key is valid"},
 		{nil, operate.NextCall{Tenant: "acme", Operation: "listPets"}, "--from and --operation are for a key"},
+		{nil, operate.NextCall{Tenant: "acme", From: operate.Address{Addr: netip.IPv6Loopback()}}, "--from and --operation are for a key"},
 		{set("shared", minuteFull), byKey, "refused: 429 minute_quota_exceeded, 60 of 60 requests of the last 60 seconds are used; passes from 2026-03-01T12:00:31Z"},
 		{set("shared", minuteFull+","+dayFull), byTenant, "refused: 429 day_quota_exceeded, 1,000 of 1,000 requests of this UTC day are used; passes from 2026-03-02T00:00:00Z"},
 		{
@@ -105,6 +111,10 @@ func TestExplain(t *testing.T) {
 
 		{verbs(ban(10 * time.Minute)), byKey, banned + `; the tenant is told "Write to us."; passes from 2026-03-01T12:10:00Z`},
 		{set("shared", minuteFull+","+dayFull), byKey, `"Write to us."; passes from 2026-03-02T00:00:00Z`},
+		{
+			verbs(operate.AddBan{KeyRef: brief, For: operate.Period(30 * time.Second), Reason: "scraping"}), short,
+			banned + "; the ban ends at 2026-03-01T12:00:30Z, and calls are refused then too: expired at 2026-03-01T12:01:00Z",
+		},
 		{func() { clear(answers) }, byKey, `"Write to us."; no gateway told how much of the quota is used; passes from 2026-03-01T12:10:00Z`},
 		{verbs(lift, operate.UpdateKey{KeyRef: ci, Minute: 5, Day: 50}), byKey, "404 Not Found"},
 		{func() {
@@ -115,11 +125,15 @@ func TestExplain(t *testing.T) {
 
 		{func() { answers[quota] = "no JSON" }, byToken, "invalid character"},
 		{set("shared", minuteFree), test, "refused: 401 invalid_api_key, this is a test key, but all gateways that respond accept only live keys"},
+		{func() { gateway("gw-0", tester.URL) }, test, "passes"},
 		{nil, inside, "passes from 10.0.0.0/8 only"},
 		{nil, call("192.0.2.1", ""), "refused: 403 address_not_allowed, the address is not in the allow-list of the key: 10.0.0.0/8"},
-		{nil, call("10.1.2.3", ""), "passes from 10.1.2.3"},
+		{func() { // a silent gateway is asked last
+			gateway("gw-0", admin.URL)
+			must.Get[sql.Result](t)(db.Exec("UPDATE gateways SET seen_at = 1000 WHERE id = 'gw-0'"))
+		}, call("10.1.2.3", ""), "passes from 10.1.2.3"},
 		{func() {
-			answers["/about"] = `{"operations":[{"id":"listPets","scopes":["pets:read"]},{"id":"createPet","scopes":["pets:write"]},{"id":"getPet","gone":true}]}`
+			answers["/about"] = `{"operations":[{"id":"listPets","scopes":["pets:read"]},{"id":"createPet","scopes":["pets:read","pets:write"]},{"id":"getPet","gone":true,"scopes":["pets:write"]}]}`
 		}, call("10.1.2.3", "listPets"), "passes from 10.1.2.3"},
 		{
 			verbs(operate.UpdateKey{KeyRef: insider, Scopes: []operate.Scope{"pets:read"}}), call("10.1.2.3", "createPet"),
@@ -130,11 +144,11 @@ func TestExplain(t *testing.T) {
 
 		// The gateway is asked for the cost of the operation, and a call that costs more than a limit never passes.
 		{func() {
-			must.Do(t, o.Store.DescribeGateway(t.Context(), gw1, keystore.Document{Costs: map[string]int64{"listPets": 20}}))
+			must.Do(t, o.Store.DescribeGateway(t.Context(), gw1, keystore.Document{Costs: map[string]int64{"getPet": 20}}))
 			answers[quota+"?cost=20"] = `{"environment":"live","mode":"shared","minute":{"limit":60,"used":41,"remaining":19,"retryAt":1772366430001}}`
-		}, call("10.1.2.3", "listPets"), "41 of 60 requests of the last 60 seconds are used, and the operation costs 20; passes from 2026-03-01T12:00:31Z"},
-		{func() { answers[quota+"?cost=20"] = strings.Replace(answers[quota+"?cost=20"], "60", "19", 1) }, call("10.1.2.3", "listPets"), "costs 20"},
-		{func() { answers[quota+"?cost=20"] = strings.Replace(answers[quota+"?cost=20"], "19", "20", 1) }, call("10.1.2.3", "listPets"), "costs 20; passes from"},
+		}, call("10.1.2.3", "getPet"), "41 of 60 requests of the last 60 seconds are used, and the operation costs 20; passes from 2026-03-01T12:00:31Z"},
+		{func() { answers[quota+"?cost=20"] = strings.Replace(answers[quota+"?cost=20"], "60", "19", 1) }, call("10.1.2.3", "getPet"), "costs 20"},
+		{func() { answers[quota+"?cost=20"] = strings.Replace(answers[quota+"?cost=20"], "19", "20", 1) }, call("10.1.2.3", "getPet"), "costs 20; passes from"},
 
 		{verbs(operate.SuspendTenant{TenantRef: acme}), byTenant, "refused: 403 tenant_suspended, the tenant is suspended"},
 		{

@@ -7,9 +7,21 @@ import (
 	"petgate/shared/keystore"
 )
 
+// Of limits that refuse a call until the same time, the longest of the tenant's is told, and then the longest of the key's.
+func TestRefusal(t *testing.T) {
+	t.Parallel()
+	var f figures
+	for _, at := range []int{3, 4, 0, 1, 2} { // in policyTexts: each is told rather than those before it
+		*f.each()[at] = &PolicyUse{RetryAt: 7}
+		if _, got := f.refusal(); got != at {
+			t.Errorf("%s is told, want %s", policyTexts[got].name, policyTexts[at].name)
+		}
+	}
+}
+
 // answerOf is a gateway's answer with the requests of its tenants.
 func answerOf(id string, since, elapsed int64, tenants ...LiveTenant) Figures {
-	f := Figures{Gateway: keystore.Gateway{ID: id}, Live: Live{Since: since, Elapsed: elapsed, Tenants: tenants}}
+	f := Figures{Gateway: keystore.Gateway{ID: "gw", Incarnation: id}, Live: Live{Since: since, Elapsed: elapsed, Tenants: tenants}}
 	for _, t := range tenants {
 		f.Requests += t.Requests
 	}

@@ -87,7 +87,7 @@ func Either[T any](changed bool, done, nothing T) T {
 // Printable replaces characters that could move a terminal's cursor or change its colours.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || !unicode.IsGraphic(r) {
+		if !unicode.IsGraphic(r) {
 			return '?'
 		}
 		return r

@@ -14,7 +14,7 @@ import (
 func TestTexts(t *testing.T) {
 	t.Parallel()
 	const moment = 1500 * time.Millisecond
-	few, many, one, none := 0.214, 10_000.0, int64(1), int64(0)
+	few, ten, many, one, none := 0.214, 10.0, 10_000.0, int64(1), int64(0)
 	for _, c := range [][2]string{
 		{Span(0), "0 ms"},
 		{Span(999 * time.Millisecond), "999 ms"},
@@ -25,6 +25,7 @@ func TestTexts(t *testing.T) {
 		{Span(49 * time.Hour), "2 days"},
 		{Latency(nil), "-"},
 		{Latency(&few), "0.21 ms"},
+		{Latency(&ten), "10 ms"},
 		{Latency(&many), "10,000 ms"},
 		{DeprecatedView{Requests: 5}.Trend(), "new"},
 		{DeprecatedView{Before: 5}.Trend(), "stopped"},
@@ -62,6 +63,7 @@ func TestChangeOf(t *testing.T) {
 		{"a list of one such text", "", `{"list":["0"]}`, "list 0"},
 		{"an address", `{"address":"10.0.0.5:9090"}`, "", "was: address 10.0.0.5:9090"},
 		{"an address with words", "", `{"address":"x, plan free"}`, `address "x, plan free"`},
+		{"a tenant that was suspended", `{"suspended":true}`, "", "was: suspended"},
 		{"a time that is not set", `{"expiresAt":0}`, `{"expiresAt":1000}`, "expires 1970-01-01T00:00:01Z"},
 	} {
 		if got := ChangeOf(keystore.Event{Before: c.before, After: c.after}); got != c.want {

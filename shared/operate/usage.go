@@ -51,7 +51,7 @@ func (g *Grouping) UnmarshalText(text []byte) error {
 		case "hour":
 			g.Period = time.Hour
 		case "day":
-			g.Period = max(g.Period, day)
+			g.Period = day
 		case "operation":
 			g.Operation = true
 		case "key":

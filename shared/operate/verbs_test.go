@@ -108,6 +108,7 @@ func TestVerbs(t *testing.T) {
 	must.Get[keystore.Change](t)(o.Store.ReportLost(t.Context(), []keystore.LostRefusal{
 		{Kind: keystore.LostRevocation, Tenant: tenant, Key: ci.Key.Key, At: instant.Of(*clock)},
 		{Kind: keystore.LostRevocation, Tenant: tenant, Key: b.Key.Key, At: -instant.Of(*clock)},
+		{Kind: keystore.LostSuspension, Tenant: tenant},
 	}))
 	const (
 		noQuota = "\nTenant acme has no quota: plan enterprise has no limits. Its requests are refused with 403 quota_not_set.\n" +
@@ -127,6 +128,11 @@ func TestVerbs(t *testing.T) {
 		verb                  operate.Preparer
 		question, done, again string // again is empty: it is not repeated
 	}{
+		{
+			operate.DropLost{ID: tenant.String()},
+			"Accept TENANT again? The database has lost its refusal. It was suspended, as gateway ada reported at 2026-03-01T12:00:00Z.",
+			"Dropped the lost refusal of TENANT.", "",
+		},
 		{
 			operate.DropLost{ID: ci.Key.String()},
 			"Accept KEY again? The database has lost its refusal. It was revoked at 2026-03-01T12:00:00Z, as gateway ada reported at 2026-03-01T12:00:00Z.",
@@ -240,6 +246,14 @@ func TestVerbs(t *testing.T) {
 			"",
 			"Changed plan gold for its 0 tenants: 3,000,000 → not set requests per month, of test keys: 60 → not set requests per minute.", "",
 		},
+		{
+			operate.SetLimits{TenantRef: acme, LimitChanges: limits(0, 0, plan.None), MonthStart: operate.MonthStart{MonthStarts: 1}},
+			"", "The month of tenant acme begins on day 1. In force: 55 requests per minute, 1,000 per day.", "",
+		},
+		{
+			operate.ClearLimits{TenantRef: acme},
+			"", "Tenant acme already had these limits. In force: 55 requests per minute, 1,000 per day.", "",
+		},
 		{operate.DeletePlan{Plan: "gold"}, "Delete plan gold?", "Deleted plan gold.", ""},
 
 		{
@@ -298,9 +312,10 @@ func TestVerbs(t *testing.T) {
 			`Revoke key KEY "b" of tenant acme? It cannot be undone.`,
 			`Revoked key KEY "b" of tenant acme.`, `Key KEY "b" of tenant acme was already revoked.`,
 		},
+		{operate.CreateKey{TenantRef: acme, Name: "b", Repeatable: once}, "", `Created live key KEY "b" of tenant acme.` + strings.Replace(own, "60", "55", 1), ""},
 		{
 			operate.ForgetGateway{Gateway: "gw-1"},
-			"Forget gateway gw-1 (10.0.0.5)? It is silent, was last seen AGE ago, and has yet to apply 44 changes. If it still runs, it may accept revoked keys.",
+			"Forget gateway gw-1 (10.0.0.5)? It is silent, was last seen AGE ago, and has yet to apply 48 changes. If it still runs, it may accept revoked keys.",
 			"Forgot gateway gw-1 (10.0.0.5).", "",
 		},
 	} {
@@ -317,7 +332,7 @@ func TestVerbs(t *testing.T) {
 			})
 			op := must.Get[operate.Operation](t)(c.verb.Prepare(t.Context(), o))
 			r, err := op.Change(t.Context())
-			fmt.Fprintf(&got, "%T: harmless %t, %s; event %d, %q\n%s\n", c.verb, op.Harmless, op.Laggard, r.Change, plain(r.Line), asJSON(t, r.View))
+			fmt.Fprintf(&got, "%T: harmless %t, %s; asks %q; event %d, %q\n%s\n", c.verb, op.Harmless, op.Laggard, plain(op.Question), r.Change, plain(r.Line), asJSON(t, r.View))
 			if got := plain(r.Done + r.Hint); err != nil || got != want || want == c.done && plain(op.Question) != c.question {
 				t.Errorf("%#v: %v\nasks %q\nwant %q\nsays %q\nwant %q", c.verb, err, plain(op.Question), c.question, got, want)
 			}
@@ -327,14 +342,36 @@ func TestVerbs(t *testing.T) {
 	revoked := keyOf(t, done(t, o, operate.CreateKey{TenantRef: acme, Name: "c"}))
 	done(t, o, operate.RotateKey{KeyRef: revoked})
 	done(t, o, operate.RevokeKey{KeyRef: revoked})
-	for _, gone := range []operate.Preparer{operate.DropLost{ID: b.Key.String()}, operate.ForgetGateway{Gateway: "gw-1"}} {
+	for _, gone := range []operate.Preparer{
+		operate.DropLost{ID: b.Key.String()},
+		operate.ForgetGateway{Gateway: "gw-1"},
+		operate.AddBan{},
+		operate.LiftBan{},
+		operate.DisableKey{},
+		operate.EnableKey{},
+		operate.RevokeKey{},
+		operate.RotateKey{},
+		operate.UpdateKey{},
+		operate.CreateKey{},
+		operate.UpdatePlan{},
+		operate.RenameTenant{},
+		operate.SuspendTenant{},
+		operate.ResumeTenant{},
+		operate.DeleteTenant{},
+		operate.ResetUsage{},
+		operate.MoveTenant{},
+		operate.ClearLimits{},
+	} {
 		if _, err := gone.Prepare(t.Context(), o); !errors.As(err, new(operate.NotFoundError)) {
-			t.Errorf("%#v again: %v", gone, err)
+			t.Errorf("%#v of what does not exist: %v", gone, err)
 		}
 	}
-	op, err := operate.RotateKey{KeyRef: revoked, Grace: grace(time.Hour)}.Prepare(t.Context(), o)
-	if must.Do(t, err); op.Question != "" {
-		t.Errorf("a grace period of a revoked key: asks %q before it refuses", op.Question)
+	for _, refused := range []operate.Preparer{
+		operate.RotateKey{KeyRef: revoked, Grace: grace(time.Hour)}, operate.UpdateKey{KeyRef: ci, Minute: 3, Day: 2},
+	} {
+		if op := must.Get[operate.Operation](t)(refused.Prepare(t.Context(), o)); op.Question != "" {
+			t.Errorf("%#v: asks %q before it refuses", refused, op.Question)
+		}
 	}
 }
 
@@ -354,6 +391,9 @@ func TestRefusedLimits(t *testing.T) {
 	o, ci, _ := operator(t)
 	done(t, o, operate.CreatePlan{Name: "tiny", NewLimits: operate.NewLimits{Minute: 19, Day: 100}})
 	done(t, o, operate.CreatePlan{Name: "probe", NewLimits: operate.NewLimits{Minute: 60}, TestMinute: 19})
+	few := keyOf(t, done(t, o, operate.CreateKey{TenantRef: acme, Minute: 19}))
+	small := operate.TenantRef{Tenant: done(t, o, operate.CreateTenant{Name: "small", Plan: "tiny", NewLimits: operate.NewLimits{Month: 150}}).Line}
+	done(t, o, operate.UpdatePlan{Plan: "tiny", LimitChanges: operate.LimitChanges{Day: 200}})
 	r := keystore.Registration{ID: "gw-1", Incarnation: "a"}
 	must.Get[int64](t)(o.Store.Register(t.Context(), r, nil))
 	must.Do(t, o.Store.DescribeGateway(t.Context(), r, keystore.Document{Costs: map[string]int64{"searchPets": 20}}))
@@ -381,6 +421,8 @@ func TestRefusedLimits(t *testing.T) {
 		{operate.CreateKey{TenantRef: acme, Minute: 19}, minute},
 		{operate.UpdateKey{KeyRef: ci, Day: 19}, day},
 		{operate.UpdateKey{KeyRef: ci, Minute: 20}, ""},
+		{operate.UpdateKey{KeyRef: few, Name: "few"}, ""}, // what is refused now, and stays as it is, stops no other change
+		{operate.SetLimits{TenantRef: small, MonthStart: operate.MonthStart{MonthStarts: 5}}, ""},
 		{own(0, 0, 999), inPlan + "month limit of 999 is below the day limit of 1000"},
 		{own(0, 59, 0), inPlan + "day limit of 59 is below the minute limit of 60"},
 		{own(1001, 0, 0), inPlan + "day limit of 1000 is below the minute limit of 1001"},
@@ -394,8 +436,33 @@ func TestRefusedLimits(t *testing.T) {
 			_, err = op.Change(t.Context())
 		}
 		after, _ := o.Store.LastEvent(t.Context())
-		if (err == nil) != (c.want == "") || (after == before) == (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		if (err == nil) != (c.want == "") || err != nil && !errors.Is(err, keystore.ErrInvalid) || (after == before) == (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%#v: %v, %d changes; want %q", c.verb, err, after-before, c.want)
+		}
+	}
+	done(t, o, operate.MoveTenant{TenantRef: small, Plan: "tiny"}) // it is on it
+}
+
+// Each argument alone is a change.
+func TestOneArgumentIsEnough(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []operate.Checker{
+		operate.UpdateKey{Name: "x"},
+		operate.UpdateKey{Scopes: []operate.Scope{"x"}},
+		operate.UpdateKey{Allow: blocks(t, "::1")},
+		operate.UpdateKey{AllowAny: true},
+		operate.UpdateKey{Expires: operate.Moment{At: 1}},
+		operate.UpdateKey{NoExpires: true},
+		operate.UpdateKey{Minute: 1},
+		operate.UpdateKey{Day: 1},
+		operate.UpdatePlan{TestMinute: 1},
+		operate.UpdatePlan{LimitChanges: operate.LimitChanges{Month: 1}},
+		operate.SetLimits{Clear: true},
+		operate.SetLimits{LimitChanges: operate.LimitChanges{Month: 1}},
+		operate.SetLimits{MonthStart: operate.MonthStart{MonthStarts: 1}},
+	} {
+		if err := verb.Check(); err != nil {
+			t.Errorf("%#v: %v", verb, err)
 		}
 	}
 }
