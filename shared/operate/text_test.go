@@ -2,11 +2,14 @@ package operate
 
 import (
 	"encoding/csv"
+	"errors"
+	"io"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"petgate/shared/core/id"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit/must"
 )
@@ -72,6 +75,45 @@ func TestChangeOf(t *testing.T) {
 	}
 }
 
+// Rows that are written one by one look as if they were written at once. What fails, a row or the writer, ends them with its error.
+func TestWriteRows(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	closed, pipe := io.Pipe()
+	must.Do(t, closed.CloseWithError(broken))
+	full := Explanation{Reason: "1 < 2", policies: policies[PolicyView]{Day: &PolicyView{Limit: 5}}}
+	for _, rows := range [][]Explanation{{}, {full}, {full, {Tenant: "acme, Ltd."}}} {
+		list := func(yield func(Explanation, error) bool) {
+			for _, row := range rows {
+				if !yield(row, nil) {
+					return
+				}
+			}
+		}
+		failing := func(yield func(Explanation, error) bool) { yield(full, broken) }
+		for format, write := range map[string]func(io.Writer, any) error{"json": WriteJSON, "csv": WriteCSV} {
+			var got, want strings.Builder
+			must.Do(t, write(&want, rows))
+			if err := WriteRows(&got, format, list); err != nil || got.String() != want.String() {
+				t.Errorf("%v\n%s\nwant\n%s", err, got.String(), want.String())
+			}
+			if ofRow, ofWriter := WriteRows(&got, format, failing), WriteRows(pipe, format, list); ofRow != broken || ofWriter != broken {
+				t.Errorf("%s: a broken row: %v, a broken pipe: %v", format, ofRow, ofWriter)
+			}
+		}
+	}
+}
+
+// Rows of usage are sorted by time, operation, name and ID of the key, and outcome.
+func TestUsageOrder(t *testing.T) {
+	t.Parallel()
+	key := id.Key{1}
+	_, order := Grouping{day, true, true, true}.of(keystore.UsageRow{Operation: "getPet", Key: key, Outcome: "ok", Hour: 3_600_000 * 30}, map[id.Key]string{key: "ci"})
+	if want := [5]string{"1970-01-02T00:00:00Z", "getPet", "ci", key.String(), "ok"}; order != want {
+		t.Errorf("%q, want %q", order, want)
+	}
+}
+
 // A spreadsheet runs no cell. Numbers stay numbers, negative ones too.
 func TestCSVHasNoFormulas(t *testing.T) {
 	t.Parallel()
@@ -114,7 +156,7 @@ func TestGatewayStates(t *testing.T) {
 		{state: keystore.GatewayLive},
 		{state: keystore.GatewayBehind},
 		{state: keystore.GatewayStarting},
-		{state: keystore.GatewaySilent, problem: "not seen for 5 s: it has stopped", cure: forget},
+		{state: keystore.GatewaySilent, problem: "not seen for 5 s: it has stopped", cure: "restart it. " + forget},
 		{state: keystore.GatewaySilent, problem: "so changes wait for it, at most 56 s longer", cure: forget, maxAge: 60_000},
 		{state: keystore.GatewayFenced, problem: "not seen for 5 s, longer than its --directory-max-age", cure: "restart it"},
 		{state: keystore.GatewayReplaced, problem: "another process has registered with its ID", cure: "its own GATEWAY_ID. " + forget},
