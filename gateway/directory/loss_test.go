@@ -143,20 +143,33 @@ func TestUsageBacklogIsBounded(t *testing.T) {
 		var key id.Key
 		binary.BigEndian.PutUint64(key[:], i)
 		// Each has a minute of its own too, in one hour of each tenant.
-		d.Count(Usage{Tenant: id.Tenant(key), Key: key, Outcome: "ok", Metered: true})
+		d.Count(Usage{Tenant: id.Tenant(key), Key: key, Outcome: "ok", Metered: true, At: 1})
+		d.Count(Usage{Tenant: id.Tenant(key), Key: key, Outcome: "ok", Metered: true, At: 59_999})
 	}
-	d.usage.collect(time.Now(), 0)
+	if n := d.usage.counts.Get(Usage{Outcome: "ok", Metered: true}); n != 2 {
+		t.Errorf("%d requests of a minute are counted together, want 2", n)
+	}
+	d.usage.collect(time.Now(), 7)
+	var row keystore.UsageRow
+	for row = range d.usage.Rows {
+		break
+	}
+	d.Count(Usage{Tenant: row.Tenant, Key: row.Key, Outcome: "ok"}) // there is room for what is known already
+	d.usage.collect(time.Now(), 8)
+	if sum := d.usage.Rows[row]; sum != (usageSum{Requests: 3, LastAt: 8}) {
+		t.Errorf("a row that waited: %+v", sum)
+	}
 	if n := len(d.usage.Rows); n != usageBacklogMax {
 		t.Errorf("%d rows wait, want %d", n, usageBacklogMax)
 	}
-	if n := testutil.ToFloat64(d.usage.dropped); n != more {
-		t.Errorf("%v requests dropped, want %d", n, more)
+	if n := testutil.ToFloat64(d.usage.dropped); n != 2*more {
+		t.Errorf("%v requests dropped, want %d", n, 2*more)
 	}
 	if n := len(d.usage.Minutes); n != minutesBacklogMax {
 		t.Errorf("minutes of %d tenants wait, want %d", n, minutesBacklogMax)
 	}
-	if n := testutil.ToFloat64(d.usage.droppedMinutes); n != usageBacklogMax+more-minutesBacklogMax {
-		t.Errorf("%v attempts dropped, want %d", n, usageBacklogMax+more-minutesBacklogMax)
+	if n := testutil.ToFloat64(d.usage.droppedMinutes); n != 2*(usageBacklogMax+more-minutesBacklogMax) {
+		t.Errorf("%v attempts dropped, want %d", n, 2*(usageBacklogMax+more-minutesBacklogMax))
 	}
 }
 

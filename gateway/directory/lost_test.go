@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,6 +36,7 @@ func TestRefusalsSurviveARewind(t *testing.T) {
 		tenant, revoked, revokedHash := fixture(t, store)
 		rotated, rotatedHash := addKey(t, store, tenant.ID)
 		banned, bannedHash := addKey(t, store, tenant.ID)
+		struck, struckHash := addKey(t, store, tenant.ID)
 		other := must.First[keystore.Tenant](t)(store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "other", Plan: "free"}))
 		_, suspendedHash := addKey(t, store, other.ID)
 		last, err := store.LastEvent(t.Context())
@@ -43,6 +45,7 @@ func TestRefusalsSurviveARewind(t *testing.T) {
 		_, _, _, err = store.RotateKey(t.Context(), rotated.ID, ends)
 		must.Do(t, err)
 		made(t)(store.AddBan(t.Context(), keystore.Ban{Key: banned.ID, Until: until, Notice: "unpaid"}))
+		made(t)(store.AddBan(t.Context(), keystore.Ban{Key: struck.ID, Until: until + 1, Automatic: true}))
 		made(t)(store.Suspend(t.Context(), other.ID))
 		confirmed(t, store)(store.RevokeKey(t.Context(), revoked.ID))
 
@@ -54,7 +57,8 @@ func TestRefusalsSurviveARewind(t *testing.T) {
 			b, _ := d.Lookup(rotatedHash)
 			c, _ := d.Lookup(bannedHash)
 			s, _ := d.Lookup(suspendedHash)
-			return a.RevokedAt != 0 && b.GraceEndsAt == ends && c.BannedUntil == until && c.BanNotice == "unpaid" && s.Suspended
+			k, _ := d.Lookup(struckHash)
+			return k.BannedUntil == until+1 && k.BanIsAutomatic && a.RevokedAt != 0 && b.GraceEndsAt == ends && c.BannedUntil == until && c.BanNotice == "unpaid" && s.Suspended
 		}
 		for lost := 0; lost < 3; {
 			if !refusedBy(d) {
@@ -64,13 +68,19 @@ func TestRefusalsSurviveARewind(t *testing.T) {
 		}
 		eventually(t, "the ban is in the database again", func() bool {
 			bans, err := store.FindBans(t.Context(), id.Tenant{}, "", 99)
-			return err == nil && len(bans) == 1 && bans[0].Ban == keystore.Ban{
-				Key: banned.ID, Tenant: tenant.ID, Until: until, Notice: "unpaid", Reason: "imposed again: the database had lost it",
-				By: "gw-1", ImposedAt: bans[0].ImposedAt,
+			again := map[id.Key]keystore.Ban{}
+			for _, b := range bans {
+				b.Tenant, b.ImposedAt = id.Tenant{}, 0
+				again[b.Key] = b.Ban
 			}
+			const why = "imposed again: the database had lost it"
+			return err == nil && maps.Equal(again, map[id.Key]keystore.Ban{
+				banned.ID: {Key: banned.ID, Until: until, Notice: "unpaid", Reason: why, By: "gw-1"},
+				struck.ID: {Key: struck.ID, Until: until + 1, Automatic: true, Reason: why, By: "gw-1"},
+			})
 		})
 		confirm(t, store)(store.LastEvent(t.Context()))
-		if log := d.log.String(); strings.Count(log, "level=ERROR") != 4 || !strings.Contains(log, revoked.ID.String()) ||
+		if log := d.log.String(); strings.Count(log, "level=ERROR") != 5 || !strings.Contains(log, revoked.ID.String()) ||
 			!strings.Contains(log, rotated.ID.String()) || !strings.Contains(log, banned.ID.String()) || !strings.Contains(log, other.ID.String()) {
 			t.Errorf("logged:\n%s", log)
 		}
@@ -176,37 +186,49 @@ func TestRestoreAheadOfTheGateway(t *testing.T) {
 func TestLostRefusalsAreInForceAtOnce(t *testing.T) {
 	t.Parallel()
 	var versions uint64
-	read := func(row keystore.KeyRow, lost ...keystore.LostRefusal) *state {
+	read := func(row keystore.KeyRow, isSuspended bool, lost ...keystore.LostRefusal) *state {
 		s := newState(&versions, 0)
 		s.setLost(lost)
 		s.setPlan(keystore.Plan{Name: "free"})
-		s.setTenant(&keystore.TenantRow{Plan: "free"})
+		s.setTenant(&keystore.TenantRow{Plan: "free", Suspended: isSuspended})
 		s.setKey(&row)
 		return s
 	}
-	known, older := read(keystore.KeyRow{}), read(keystore.KeyRow{})
-	known.setBan(keystore.BanRow{Until: 5})
-	for now, want := range map[instant.Millis]int{4: 1, 5: 0} {
-		if _, bans := known.compare(older, now); len(bans) != want {
-			t.Errorf("at %d, of a ban until 5: lost %v", now, bans)
+	for _, c := range []struct {
+		now, older instant.Millis
+		lost       int
+	}{{4, 0, 1}, {5, 0, 0}, {4, 3, 1}, {4, 5, 0}} {
+		known, older := read(keystore.KeyRow{RevokedAt: -5, GraceEndsAt: 9}, false), read(keystore.KeyRow{RevokedAt: -3, GraceEndsAt: 5}, false)
+		known.setBan(keystore.BanRow{Until: 5})
+		older.setBan(keystore.BanRow{Until: c.older})
+		if refusals, bans := known.compare(older, c.now); len(bans) != c.lost || len(refusals) > 0 { // the older copy refuses as much
+			t.Errorf("at %d, of a ban until 5 where the older copy has one until %d: lost %v, %v", c.now, c.older, bans, refusals)
 		}
 	}
 	for n, c := range []struct{ known, older keystore.KeyRow }{
 		{keystore.KeyRow{RevokedAt: 5}, keystore.KeyRow{}},
 		{keystore.KeyRow{RevokedAt: 5}, keystore.KeyRow{RevokedAt: -3}}, // it was disabled
+		{keystore.KeyRow{RevokedAt: -5}, keystore.KeyRow{}},
 		{keystore.KeyRow{GraceEndsAt: 5}, keystore.KeyRow{}},
 		{keystore.KeyRow{GraceEndsAt: 5}, keystore.KeyRow{GraceEndsAt: 9}},
 		{keystore.KeyRow{RevokedAt: 7, GraceEndsAt: 5}, keystore.KeyRow{GraceEndsAt: 9}},
 	} {
-		before, next := read(c.known), read(c.older)
+		before, next := read(c.known, n > 0), read(c.older, false)
 		refusals, _ := before.compare(next, 0)
 		next.force(refusals)
 		want := before.entry(0)
-		for who, s := range map[string]*state{"this gateway": next, "one that loads later": read(c.older, refusals...)} {
-			if got := s.entry(0); got.RevokedAt != want.RevokedAt || got.GraceEndsAt != want.GraceEndsAt {
-				t.Errorf("case %d, %s: revoked at %d, want %d; the grace period ends at %d, want %d",
-					n, who, got.RevokedAt, want.RevokedAt, got.GraceEndsAt, want.GraceEndsAt)
+		for who, s := range map[string]*state{"this gateway": next, "one that loads later": read(c.older, false, refusals...)} {
+			if got := s.entry(0); got.Suspended != want.Suspended || got.RevokedAt != want.RevokedAt || got.GraceEndsAt != want.GraceEndsAt {
+				t.Errorf("case %d, %s: suspended: %t, revoked at %d, want %d; the grace period ends at %d, want %d",
+					n, who, got.Suspended, got.RevokedAt, want.RevokedAt, got.GraceEndsAt, want.GraceEndsAt)
 			}
 		}
+		if one := newLost(refusals[:1]); !one.touched(nil) || n == 0 && one.revokedAt(id.Key{}, 9) != 9 { // revoked again, at 9
+			t.Errorf("case %d: no event touches %v, or a later revocation does not count", n, refusals[0])
+		}
+	}
+	none := newLost(nil)
+	if none.touched([]keystore.EventRow{{Kind: keystore.KeyRevoked}}) || !none.touched([]keystore.EventRow{{Kind: keystore.RefusalLost}}) {
+		t.Error("the list of lost refusals is read again after other events than its own")
 	}
 }

@@ -3,11 +3,15 @@ package snapshot
 import (
 	"errors"
 	"io/fs"
+	"net/netip"
 	"path/filepath"
+	"reflect"
 	"testing"
 
+	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit/must"
 )
@@ -76,4 +80,38 @@ func TestOutdated(t *testing.T) {
 		to.Ban(keystore.BanRow{Key: id.Key{1}, Notice: string(make([]byte, changedBytesMin))})
 	}))
 	wants(true, "many changes")
+}
+
+// The file has all fields of the head and of each row, and a row has nothing of the row before.
+func TestEveryFieldIsKept(t *testing.T) {
+	t.Parallel()
+	f := open(t)
+	head := Head{Position: Position{Last: 1, UUID: "event"}, gateway: "gw-1", Seen: 2, Gateways: 3, MaxAge: 4}
+	rows := func(to keystore.Rows) {
+		to.Plan(keystore.Plan{Name: "gold", Limits: plan.Limits{Minute: 1, Day: 2, Month: 3}, Test: plan.Limits{Minute: 4}})
+		to.Plan(keystore.Plan{})
+		to.Tenant(&keystore.TenantRow{ID: id.Tenant{1}, Plan: "gold", Override: plan.Limits{Day: 5}, MonthStarts: 6, Suspended: true, UsedSince: 7})
+		to.Tenant(&keystore.TenantRow{})
+		to.Key(&keystore.KeyRow{
+			Hash: apikey.Hash{1}, ID: id.Key{2}, Tenant: id.Tenant{3}, Environment: apikey.Test, Scopes: "pets:read",
+			Allow: keystore.Prefixes{netip.MustParsePrefix("203.0.113.0/24")}, Name: "ci", ReplacedBy: id.Key{4},
+			ExpiresAt: 5, RevokedAt: -6, GraceEndsAt: 7, Limits: plan.Limits{Minute: 8, Day: 9},
+		})
+		to.Key(&keystore.KeyRow{})
+		to.Ban(keystore.BanRow{Key: id.Key{5}, Until: 6, Automatic: true, Notice: "unpaid"})
+		to.Ban(keystore.BanRow{})
+	}
+	to := func(all *[]any) keystore.Rows {
+		add := func(row any) { *all = append(*all, row) }
+		return keystore.Rows{
+			Plan: func(p keystore.Plan) { add(p) }, Tenant: func(t *keystore.TenantRow) { add(*t) },
+			Key: func(k *keystore.KeyRow) { add(*k) }, Ban: func(b keystore.BanRow) { add(b) },
+		}
+	}
+	var want, got []any
+	rows(to(&want))
+	must.Do(t, f.Replace(head, rows))
+	if read, err := f.Read(to(&got)); err != nil || read != head || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v\n%+v\nwant %+v\n%+v", read, err, got, head, want)
+	}
 }
