@@ -380,6 +380,22 @@ func TestLists(t *testing.T) {
 		if found := name.FindAllString(page, -1); len(found) != 10 {
 			t.Errorf("the search finds %v", found)
 		}
+		key := keystore.KeySpec{}
+		must.Do(t, s.db.Get(&key.Tenant, "SELECT id FROM tenants LIMIT 1"))
+		for range pageRows + 1 {
+			made, _, _, err := s.operator.CreateKey(t.Context(), key)
+			must.Do(t, err)
+			ban := keystore.Ban{Key: made.ID, Until: instant.Of(time.Now().Add(time.Hour)), Reason: "scraping"}
+			must.First[keystore.Ban](t)(s.operator.AddBan(t.Context(), ban))
+		}
+		s.wants(b, "/console/bans", 200, "51 keys are banned.")
+		if seen, pages := s.walk(b, "/console/bans", regexp.MustCompile(`data-title="Key"><a href="([^"]+)"`)); pages != 2 || len(seen) != pageRows+1 {
+			t.Errorf("%d bans in %d pages, want 51 in 2", len(seen), pages)
+		}
+		event := regexp.MustCompile(`data-title="Event" class="number">(\d+)<`)
+		if seen, _ := s.walk(b, "/console/audit", event); len(seen) != int(s.lastEvent().ID) {
+			t.Errorf("the audit log has %d events, want %d", len(seen), s.lastEvent().ID)
+		}
 		s.wants(b, "/console/tenants?search=%3Cnobody%3E", 200, "No tenant has “&lt;nobody&gt;” in its name", "0 of 120 tenants.")
 	})
 }

@@ -391,6 +391,10 @@ func TestIdentityProxy(t *testing.T) {
 			}
 		}
 	}
+	s.proxied(proxy, "POST", Home+"bans", "key="+keys[1].ID.String()+"&for=1h&reason=scraping&sure=yes", admin...)
+	if status, body := s.proxied(proxy, "GET", Home+"bans", "", user, "bob", groups, "support"); status != 200 || !strings.Contains(body, ">Lift<") {
+		t.Errorf("those who may change keys cannot lift a ban: %d\n%s", status, body)
+	}
 	if forms < 14 {
 		t.Errorf("only %d forms were tried", forms)
 	}

@@ -72,15 +72,17 @@ func TestAudit(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, databaseURL string) {
 		s := newSiteOn(t, databaseURL)
 		tenant, keys, _ := s.populated()
+		gone := must.First[keystore.Tenant](t)(s.operator.CreateTenant(t.Context(), keystore.TenantSpec{Name: "gone", Plan: "free"}))
+		must.First[keystore.Tenant](t)(s.operator.DeleteTenant(t.Context(), gone.ID))
 		must.First[keystore.Key](t)(s.operator.As("keyadmin:bob").RevokeKey(t.Context(), keys[0].ID))
 		b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
 		key := keys[0].ID.String()
 		s.wants(b, "/console/audit", 200, "tenant.created", "key.revoked", `<a href="/console/tenants/`+tenant.ID.String()+`">acme</a>`,
-			`<a href="/console/keys/`+key+`">`)
+			`<a href="/console/keys/`+key+`">`, tenantPath(gone.ID.String())+`">`+gone.ID.String()+"<", `!href="/console/keys/"`)
 		s.wants(b, "/console/audit?actor=bob", 200, "key.revoked", `!data-title="Kind">key.created<`, `value="bob"`)
 		s.wants(b, "/console/audit?tenant=acme&kind=key", 200, "key.revoked", "key.created", `!data-title="Kind">tenant.created<`, "<option selected>key</option>")
 		s.wants(b, "/console/audit?key="+key+"&since=1h", 200, "key.revoked", "!"+keys[1].ID.String())
-		s.wants(b, "/console/audit?since=2099-01-01", 200, "There are no such changes.")
+		s.wants(b, "/console/audit?since=2099-01-01", 200, "There are no such changes. Clear a field, or look further back.")
 		s.wants(b, "/console/audit?since=soon", 400, "neither a duration nor a date")
 		s.wants(b, "/console/audit?kind=ke", 400, "is not a kind of change")
 		s.wants(b, "/console/audit?key=x", 400, "Key: ")
@@ -162,7 +164,8 @@ func TestUseOfQuotas(t *testing.T) {
 }
 
 // What a person sees who creates plans, tenants, and keys in every state, and what one sees who may only look. A line is the path of a page, or,
-// after a plus, that of a form and its fields. {acme} is the ID of a tenant, and {acme/used} that of its key.
+// after a plus, that of a form and its fields. {acme} is the ID of a tenant, and {acme/used} that of its key. The address of a link stands before
+// its text.
 func TestEveryPage(t *testing.T) {
 	s, now := newSite(t), at.Add(-8*day)
 	clock := func() time.Time { return now }
@@ -185,7 +188,7 @@ func TestEveryPage(t *testing.T) {
 		return found
 	}
 	seen, tag := &strings.Builder{}, regexp.MustCompile(`^[^>]*>|<[^>]*>`)
-	cells, actions := regexp.MustCompile(`</(?:td|th|dt)><`), regexp.MustCompile(`<form method="post" action="([^"]*)"`)
+	cells, actions := regexp.MustCompile(`</(?:td|th|dt)><`), regexp.MustCompile(`<form method="post" action="([^"]*)"|<a href="(?:/console/)?([^"]*)"|<button[^>]* aria-label="([^"]*)"`)
 	current, unstable := regexp.MustCompile(`aria-current="(page|true)">[^<]*</a>`), regexp.MustCompile(`(?s)<svg.*?</svg>|<nav.*?</nav>|<summary>.*?</summary>|<form[^>]*class.*?</form>|as of [\d:]+ UTC|ends <span class="whole">[^<]*`)
 	see := func(b *http.Client, lines string) {
 		for line := range strings.FieldsSeq(lines) {
@@ -201,7 +204,7 @@ func TestEveryPage(t *testing.T) {
 			}
 			fmt.Fprintln(seen, "#", line, status, current.FindString(page))
 			_, page, _ = strings.Cut(page, "<main")
-			page = cells.ReplaceAllString(unstable.ReplaceAllString(actions.ReplaceAllString(page, "$1 $0"), ""), " | <") // one line for a row
+			page = cells.ReplaceAllString(unstable.ReplaceAllString(actions.ReplaceAllString(page, "$1$2$3 $0"), ""), " | <") // one line for a row
 			for text := range strings.Lines(html.UnescapeString(tag.ReplaceAllString(page, ""))) {
 				if text = strings.Trim(text, " |\n"); text != "" {
 					fmt.Fprintln(seen, text)

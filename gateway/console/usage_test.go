@@ -1,6 +1,7 @@
 package console
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -50,7 +51,8 @@ func TestUsageOfSpans(t *testing.T) {
 		t,
 		keystore.UsageRow{Operation: "listPets", Outcome: "ok", Charged: true, Hour: hourOf("2026-03-03 10:00"), Requests: 1000},
 		keystore.UsageRow{Operation: "createPet", Outcome: "upstream_failed", Charged: true, Hour: hourOf("2026-03-03 10:00"), Requests: 20},
-		keystore.UsageRow{Outcome: "minute_quota_exceeded", Hour: hourOf("2026-03-02 11:00"), Requests: 7},
+		keystore.UsageRow{Outcome: "minute_quota_exceeded", Hour: hourOf("2026-03-02 11:00"), Requests: 20},
+		keystore.UsageRow{Outcome: "minute_quota_exceeded", Hour: hourOf("2026-03-02 09:00"), Requests: 5},
 		keystore.UsageRow{Operation: "getQuota", Outcome: "report", Hour: hourOf("2026-03-02 12:00"), Requests: 500},
 		keystore.UsageRow{Operation: "listPets", Outcome: "ok", Charged: true, Hour: hourOf("2026-03-02 10:00"), Requests: 300}, // before 24 h
 		keystore.UsageRow{Operation: "getPet", Outcome: "ok", Charged: true, Hour: hourOf("2026-03-01 23:00"), Requests: 4},     // a Sunday
@@ -58,18 +60,19 @@ func TestUsageOfSpans(t *testing.T) {
 		keystore.UsageRow{Operation: "listPets", Outcome: "ok", Charged: true, Hour: hourOf("2026-03-03 11:00"), Requests: 2}, // a clock is ahead
 	)
 	for _, test := range []struct {
-		span, limit string
-		outcomes    [][]string // rows of the table
+		span, limit, bar string
+		outcomes         [][]string // rows of the table
+		refusals         [][]string
 	}{
-		{"24h", "limit 600", [][]string{
-			{"2026-03-03 10:00 UTC", "1,002", "0", "20"}, {"2026-03-02 11:00 UTC", "0", "7", "0"},
-		}},
-		{"30d", "limit 10,000", [][]string{
-			{"2026-03-03", "1,002", "0", "20"}, {"2026-03-02", "300", "7", "0"}, {"2026-03-01", "4", "0", "0"},
-		}},
-		{"400d", "", [][]string{
-			{"the week of 2026-03-02", "1,302", "7", "20"}, {"the week of 2026-02-23", "4", "0", "0"}, {"the week of 2025-02-24", "60", "0", "0"},
-		}},
+		{"24h", "limit 600", "hour", [][]string{
+			{"2026-03-03 10:00 UTC", "1,002", "0", "20"}, {"2026-03-02 11:00 UTC", "0", "20", "0"},
+		}, [][]string{{"3 Mar 10:00", "upstream_failed", "createPet", "20"}, {"2 Mar 11:00", "minute_quota_exceeded", "no operation", "20"}}},
+		{"30d", "limit 10,000", "day", [][]string{
+			{"2026-03-03", "1,002", "0", "20"}, {"2026-03-02", "300", "25", "0"}, {"2026-03-01", "4", "0", "0"},
+		}, [][]string{{"3 Mar", "upstream_failed", "createPet", "20"}, {"2 Mar", "minute_quota_exceeded", "no operation", "25"}}},
+		{"400d", "", "week", [][]string{
+			{"the week of 2026-03-02", "1,302", "25", "20"}, {"the week of 2026-02-23", "4", "0", "0"}, {"the week of 2025-02-24", "60", "0", "0"},
+		}, [][]string{{"3 Mar", "upstream_failed", "createPet", "20"}, {"2 Mar", "minute_quota_exceeded", "no operation", "25"}}},
 	} {
 		part := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, id.Key{}, test.span, plan.Limits{Minute: 10, Day: 10_000})
 		if part.Problem != "" || part.Drawing == nil {
@@ -78,8 +81,11 @@ func TestUsageOfSpans(t *testing.T) {
 		isRow := func(row []cell, want []string) bool {
 			return slices.EqualFunc(row, want, func(c cell, text string) bool { return c.Text == text })
 		}
-		if rows := part.Drawing.Figures.Rows; !slices.EqualFunc(rows, test.outcomes, isRow) {
-			t.Errorf("%s by outcome: %v, want %v", test.span, rows, test.outcomes)
+		if of := part.Drawing.Figures; !slices.EqualFunc(of.Rows, test.outcomes, isRow) || of.Columns[0] != column(test.bar+" (UTC)") {
+			t.Errorf("%s by outcome: %v, want %v", test.span, of, test.outcomes)
+		}
+		if rows := part.Refusals.Rows; !slices.EqualFunc(rows, test.refusals, isRow) {
+			t.Errorf("%s, refusals: %v, want %v", test.span, rows, test.refusals)
 		}
 		svg := string(part.Drawing.SVGs[0])
 		if hasLimit := strings.Contains(svg, ">limit "); hasLimit != (test.limit != "") || !strings.Contains(svg, test.limit) {
@@ -87,9 +93,23 @@ func TestUsageOfSpans(t *testing.T) {
 		}
 	}
 	part := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, id.Key{}, "nonsense", plan.Limits{})
-	if part.Problem != "" || !part.Spans[usualSpan].Chosen || part.Outcomes.Rows[0][2].Text != "1,002" || len(part.Outcomes.Rows) != 3 ||
-		part.Refusals.Rows[0][1].Text != "upstream_failed" || len(part.Refusals.Rows) != 2 {
-		t.Errorf("without a known span: %+v, outcomes %v, %v", part.Spans[usualSpan], part.Outcomes, part.Problem)
+	var outcomes []string
+	for _, row := range part.Outcomes.Rows {
+		outcomes = append(outcomes, fmt.Sprint(row[0].Text, row[2].Text, row[2].Bar))
+	}
+	if part.Problem != "" || !part.Spans[usualSpan].Chosen || !slices.Equal(outcomes, []string{"ok1,002100", "minute_quota_exceeded201", "upstream_failed201"}) {
+		t.Errorf("without a known span: %+v, outcomes %q, %v", part.Spans[usualSpan], outcomes, part.Problem)
+	}
+	if ofKey := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, id.Key{1}, "3h", plan.Limits{}); len(ofKey.Spans) != 3 ||
+		ofKey.Spans[0].Name != "24h" || !ofKey.Spans[0].Chosen || ofKey.Drawing != nil {
+		t.Errorf("of a key that was not used: %+v", ofKey)
+	}
+	hours := usageSpans[usualSpan]
+	if full, less := hours.limit(plan.Limits{Minute: 10, Day: 600}), hours.limit(plan.Limits{Minute: 10, Day: 599}); full != 600 || less != 0 {
+		t.Errorf("the limits of an hour are %d, and %d where the day has less", full, less)
+	}
+	if rows := refusalList(hours, slices.Repeat([]keystore.PeriodUsage{{Outcome: "key_banned"}}, refusalsShown+1)).Rows; len(rows) != refusalsShown {
+		t.Errorf("%d refusals are shown", len(rows))
 	}
 	page := rendered(t, c, part)
 	for _, want := range []string{
