@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
@@ -90,7 +92,8 @@ func TestBatch(t *testing.T) {
 // or at the instant that the refusal promised.
 func TestRememberedRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		records := newMemory(quota.Product, time.Now)
+		clock := func() time.Time { return time.Now().Add(-2 * time.Minute) } // of Redis
+		records := newMemory(quota.Product, clock)
 		var log trips
 		l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 			log.add(demands)
@@ -103,7 +106,7 @@ func TestRememberedRefusal(t *testing.T) {
 		log = nil
 		began := time.Now()
 		for range 10_000 { // 10 s of 1,000 a second
-			if v := mustTake(t, l, a); v.Granted != 0 || v.Violated() != quota.Minute || v.At != instant.Of(time.Now()) {
+			if v := mustTake(t, l, a); v.Granted != 0 || v.Violated() != quota.Minute || v.At != instant.Of(clock()) {
 				t.Fatalf("after %v: %+v", time.Since(began), v)
 			}
 			time.Sleep(time.Millisecond)
@@ -112,21 +115,21 @@ func TestRememberedRefusal(t *testing.T) {
 			t.Errorf("%d calls in 10 s, want 10", len(log))
 		}
 
-		// A new version with the same limits: they were changed and changed back. Other limits with the same version: the new
-		// version is late.
-		again, upgraded := a, a
-		again.Version, upgraded.Limits.Minute = 2, 300
-		for i, changed := range []Request{again, upgraded} {
+		// A new version with the same limits: they were changed and changed back. Other limits, or another start of the month, with the
+		// same version: the new version is late.
+		again, moved, upgraded := a, a, a
+		again.Version, moved.MonthStarts, upgraded.Limits.Minute = 2, 15, 300
+		for i, changed := range []Request{again, moved, upgraded} {
 			if v := mustTake(t, l, changed); len(log) != 11+i || (v.Granted == 1) != (changed == upgraded) {
 				t.Errorf("asked as %+v, in all %d times: %+v", changed, len(log), v)
 			}
 		}
 		v := mustTake(t, l, a)
-		for v.RetryAt()-instant.Of(time.Now()) > 300 {
+		for v.RetryAt()-instant.Of(clock()) > 300 {
 			time.Sleep(100 * time.Millisecond)
 			v = mustTake(t, l, a)
 		}
-		time.Sleep(time.Until(v.RetryAt().Time()))
+		time.Sleep(v.RetryAt().Time().Sub(clock()))
 		if v := mustTake(t, l, a); v.Granted != 1 {
 			t.Errorf("at the promised instant: %+v", v)
 		}
@@ -167,8 +170,9 @@ func TestRefusalAnswersTheQueue(t *testing.T) {
 		synctest.Wait()
 		close(l.open)
 		all.Wait()
-		if len(l.log) != 1 {
-			t.Errorf("%d calls for one refusal", len(l.log))
+		mustTake(t, l, a)
+		if m := l.metrics; len(l.log) != 1 || testutil.ToFloat64(m.refused) != 1 || testutil.ToFloat64(m.remembered) != 500 {
+			t.Errorf("%d calls for one refusal, and %v remembered ones", len(l.log), testutil.ToFloat64(m.remembered))
 		}
 	})
 }
@@ -350,7 +354,7 @@ func TestRefusalsAreOfACall(t *testing.T) {
 			own, whole := asking(1, 10), asking(1, 10)
 			own.Key, own.Cap = id.Key{1}, plan.Limits{Minute: 4, Day: 50}
 			other := own
-			other.Key = id.Key{2}
+			other.Key, other.Cost = id.Key{2}, 1
 			f := func(a Request, cost, granted, used, usedOwn int64, binds quota.Policy) {
 				t.Helper()
 				a.Cost = cost
@@ -374,6 +378,9 @@ func TestRefusalsAreOfACall(t *testing.T) {
 			f(whole, 6, 0, 5, 0, quota.Minute)
 			f(whole, 5, 1, 10, 0, quota.Minute)
 			f(other, 1, 0, 10, 1, quota.Minute)
+			if _, ok := shared.Refusal(&other, shared.now()); ok != (l == Quotas(shared)) {
+				t.Errorf("the tenant's refusal is remembered for another key: %t", ok)
+			}
 			test := whole
 			test.Test = true
 			f(test, 1, 1, 1, 0, quota.None)

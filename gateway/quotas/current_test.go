@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/quota"
 )
@@ -98,8 +100,8 @@ func TestCurrentWithoutRedis(t *testing.T) {
 		if peeked, err := refuses.Peek(background, ask); err != nil || peeked != v {
 			t.Errorf("with refuse, Peek: %+v, %v", peeked, err)
 		}
-		if _, err := refuses.Take(ask); !errors.Is(err, ErrUndecided) {
-			t.Errorf("with refuse, Take: %v", err)
+		if _, err := refuses.Take(ask); !errors.Is(err, ErrUndecided) || testutil.ToFloat64(refuses.metrics.undecided) != 1 {
+			t.Errorf("with refuse, Take: %v, or it is not counted", err)
 		}
 	})
 }

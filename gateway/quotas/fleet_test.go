@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit/must"
 )
@@ -182,6 +183,54 @@ func TestWhatAGatewayLeftIsReported(t *testing.T) {
 	})
 }
 
+// What a gateway left counts until its minute, day or month ends, for the others and for its own next process. Then its file is gone. What is
+// admitted after a midnight is told and charged without what was admitted before.
+func TestWhatWasLeftEnds(t *testing.T) {
+	const untilMidnight = 90 * time.Second
+	f := func(limits plan.Limits, cost int64, days int, left time.Duration, other, more, later int64) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(time.Duration(days)*24*time.Hour - untilMidnight) // before there are gateways, a day costs no work
+			s, r := newSiteWithFiles(t, 2, t.TempDir()), asking(1, 0)
+			r.Limits, r.Cost = limits, cost
+			time.Sleep(untilMidnight - left)
+			s.server.fail(errRefused)
+			used := s.use(r, s.gateways[0])
+			s.leave(0)
+			time.Sleep(2 * fleetEvery)
+			before := s.use(r, s.gateways[1])
+			time.Sleep(left) // it is 2 s after midnight
+			s.start(0)
+			if n := s.use(r, s.gateways[0]); used*cost != 60 || before*cost != other || n != later {
+				t.Errorf("%+v: %d left, %d admitted by the other one, %d by the next process; want 60, %d and %d", limits, used*cost, before*cost, n, other, later)
+			}
+			v := mustTake(t, s.gateways[1], r)
+			if n := s.use(r, s.gateways[1]) + v.Granted; n != more {
+				t.Errorf("%+v: %d more admitted by the other one, want %d", limits, n, more)
+			}
+			if u := v.Usages[quota.Day]; u.Used != v.Granted*cost {
+				t.Errorf("%+v: after midnight %+v", limits, v)
+			}
+			s.back()
+			time.Sleep(saveEvery)
+			whole := (used + before + later + more) * cost
+			now := must.Get[quota.Verdict](t)(s.gateways[0].Peek(background, r))
+			if u := now.Usages; u[quota.Day].Used != (later+more)*cost || limits.Minute != 0 && u[quota.Minute].Used != whole ||
+				limits.Month != 0 && days == 1 && u[quota.Month].Used != whole {
+				t.Errorf("%+v: afterwards %+v", limits, now)
+			}
+			if _, err := os.Stat(s.file(0)); (err == nil) != (more == 0) {
+				t.Errorf("%+v: the file of what was left: %v", limits, err)
+			}
+		})
+	}
+	f(plan.Limits{Minute: 120}, 1, 1, 10*time.Second, 60, 0, 0)
+	f(plan.Limits{Day: 120}, 2, 1, 80*time.Second, 30, 30, 0)
+	f(plan.Limits{Day: 120}, 1, 1, 80*time.Second, 30, 60, 1)
+	f(plan.Limits{Month: 120}, 1, 1, 80*time.Second, 30, 0, 0)
+	f(plan.Limits{Month: 120}, 2, 31, 80*time.Second, 30, 30, 0)
+}
+
 // The clocks of the gateways' hosts step while Redis is down. Their shares last as long as without the steps.
 func TestClocksOfGatewaysStepInAnOutage(t *testing.T) {
 	for _, step := range []time.Duration{-time.Hour, 61 * time.Second, 25 * time.Hour} {
@@ -216,9 +265,10 @@ func TestClocksOfGatewaysStepInAnOutage(t *testing.T) {
 
 // The minutes and days of shares are those of Redis, however wrong the host's clock is.
 func TestSharesFollowTheClockOfRedis(t *testing.T) {
+	files := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		const ahead = 7*time.Hour + 300*time.Millisecond
-		s, r := newSite(t, 1), asking(1, 60)
+		s, r := newSiteWithFiles(t, 1, files), asking(1, 60)
 		s.server.use(func() time.Time { return time.Now().Add(ahead) })
 		at := mustTake(t, s.gateways[0], r).At
 		if skew := s.gateways[0].skew(); (skew - ahead).Abs() > 2*time.Millisecond {
@@ -234,6 +284,10 @@ func TestSharesFollowTheClockOfRedis(t *testing.T) {
 		time.Sleep(time.Minute)
 		if v := mustTake(t, s.gateways[0], r); !v.Degraded || (v.At.Sub(at)-time.Minute).Abs() > 2*time.Millisecond {
 			t.Errorf("decided at %v, a minute after %v", v.At, at)
+		}
+		s.restart(0)
+		if v := mustTake(t, s.gateways[0], r); v.Granted != 0 || (v.At.Sub(at)-time.Minute).Abs() > 2*time.Millisecond {
+			t.Errorf("after a restart, decided at %v, a minute after %v: %+v", v.At, at, v)
 		}
 	})
 }

@@ -73,7 +73,7 @@ func (k *lastSeen) store(a store.Request, sentAt, answeredAt instant.Millis, v *
 	}
 	s := k.records.Lock(a.Name)
 	defer s.Unlock()
-	if old, ok := s.Entries[a.Name]; !ok || old.sentAt <= f.sentAt || f.hasMore(&old) {
+	if old := s.Entries[a.Name]; old.sentAt <= f.sentAt || f.hasMore(&old) {
 		s.Put(a.Name, f, nil)
 	}
 }

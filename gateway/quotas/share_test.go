@@ -8,9 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit/must"
@@ -65,13 +68,18 @@ func TestMergeBack(t *testing.T) {
 		for range 20 {
 			mustTake(t, l, a)
 		}
+		time.Sleep(10 * time.Second)
 		server.fail(errRefused)
+		before := must.Get[quota.Verdict](t)(l.Peek(background, a)).Usages[quota.Minute]
 		admitted := 0
 		for range 100 {
 			v := mustTake(t, l, a)
 			admitted += int(v.Granted)
 			if v.Usages[quota.Minute].Limit != 60 || v.Usages[quota.Minute].Used != int64(20+admitted) || v.Usages[quota.Minute].Remaining != int64(20-admitted) {
 				t.Fatalf("during the outage, after %d: %+v", admitted, v)
+			}
+			if u := v.Usages[quota.Minute]; u.ReleaseAt != before.ReleaseAt || u.ResetAt != before.ResetAt.Add(10*time.Second) {
+				t.Fatalf("during the outage: %+v, before %+v", u, before)
 			}
 			if !v.Degraded || v.Granted == 0 && v.RetryAt() != v.At+1000 {
 				t.Fatalf("a decision without Redis, after %d: %+v", admitted, v)
@@ -106,6 +114,11 @@ func TestMergeBack(t *testing.T) {
 		time.Sleep(time.Second)
 		if v := mustTake(t, l, a); v.Usages[quota.Minute].Used != 31 || v.Usages[quota.Day].Used != 82 {
 			t.Errorf("after the second outage: %+v, want 31 in the minute and 42+9+30+1 in the day", v)
+		}
+		count, mode := testutil.ToFloat64, l.metrics.mode.WithLabelValues
+		if m := l.metrics; count(m.admitted) != 20+2+1 || count(m.localAdmitted) != 20+9+30 || count(m.localRefused) != 80+91+70 ||
+			count(mode(modeShared)) != 1 || count(mode(modeOutage)) != 0 {
+			t.Errorf("counted: %v, %v and %v; the mode is %v", count(m.admitted), count(m.localAdmitted), count(m.localRefused), count(mode(modeShared)))
 		}
 	})
 }
@@ -162,15 +175,60 @@ func TestKnown(t *testing.T) {
 		if v := l.Known(a); v.Usages[quota.Day].Used != 0 {
 			t.Errorf("on the next day: %+v", v)
 		}
-		mustTake(t, l, a)
-		time.Sleep(20 * time.Second)
-		mustTake(t, l, a)
-		mustTake(t, l, a)
-		// The first of them has been released then, and Redis was not asked.
-		if v := l.seen.verdict(a.Request, now()+45_000); v.Usages[quota.Minute].ReleaseAt != v.At || v.RetryAt() != v.At {
-			t.Errorf("when use has been released: %+v", v)
-		}
 	})
+}
+
+// What was last seen holds until the instants that the verdict named, to the millisecond. The clock that decides is 400 s ahead.
+func TestLastSeen(t *testing.T) {
+	const day = 24 * 60 * 60 * 1000
+	k, a := newLastSeen(quota.Product), asking(1, 10).Request
+	a.Limits.Month, a.Cost = 1000, 3
+	seen := func(sentAt instant.Millis, used int64, days instant.Millis, retryAt instant.Millis) {
+		v := quota.Verdict{At: sentAt + 400_000}
+		v.Usages[quota.Minute] = quota.Usage{Limit: 10, Used: used, ResetAt: 460_000, ReleaseAt: 420_000, RetryAt: retryAt}
+		v.Usages[quota.Day], v.Usages[quota.Month] = quota.Usage{Used: used, ResetAt: days * day}, quota.Usage{Used: used + 1, ResetAt: 31 * day}
+		k.store(a, sentAt, sentAt, &v, true)
+	}
+	seen(1000, 8, 1, 440_000)
+	for _, c := range []struct{ now, used, remaining, releaseAt, retryAt instant.Millis }{
+		{1999, 8, 2, 420_000, 440_000}, {20_001, 8, 2, 420_001, 440_000}, {40_001, 8, 2, 440_001, 440_001}, {59_999, 8, 2, 459_999, 459_999}, {60_000, 0, 10, 460_000, 0},
+	} {
+		v := k.verdict(a, c.now)
+		got, known := v.Usages[quota.Minute], k.get(a.Name)
+		if got.Used != int64(c.used) || got.Remaining != int64(c.remaining) || got.ReleaseAt != c.releaseAt || got.RetryAt != c.retryAt ||
+			v.Usages[quota.Day].Used != 8 || v.Usages[quota.Month].Used != 9 || known.known(c.now).Minute != int64(c.used) {
+			t.Errorf("at %d: %+v", c.now, v)
+		}
+		if _, ok := k.refusal(a, c.now); ok != (c.now < 2000) {
+			t.Errorf("at %d: the refusal is repeated: %t", c.now, ok)
+		}
+	}
+	a.Cost = 2
+	if v := k.verdict(a, 2000); v.Usages[quota.Minute].RetryAt != 0 {
+		t.Errorf("a request that fits: %+v", v)
+	}
+	for _, c := range []struct {
+		sentAt, days instant.Millis
+		used, want   int64
+	}{{900, 1, 9, 9}, {800, 1, 9, 9}, {800, 1, 8, 9}, {700, 2, 1, 1}, {600, 1, 99, 1}, {700, 2, 0, 0}} {
+		if seen(c.sentAt, c.used, c.days, 0); k.get(a.Name).use.Day.Used != c.want {
+			t.Errorf("after %+v: %+v", c, k.get(a.Name))
+		}
+	}
+	for _, c := range []struct {
+		f    snapshot
+		want bool
+	}{
+		{snapshot{use: quota.Use{Day: quota.Period{Ends: 1, Used: 1}}}, false},
+		{snapshot{use: quota.Use{Day: quota.Period{Ends: 2, Used: 1}}}, true},
+		{snapshot{use: quota.Use{Month: quota.Period{Ends: 2, Used: 1}}}, false}, // without a limit, nobody needs it
+		{snapshot{use: quota.Use{Month: quota.Period{Ends: 2, Used: 1}}, limits: plan.Limits{Month: 1}}, true},
+		{snapshot{use: quota.Use{Month: quota.Period{Ends: 1, Used: 1}}, limits: plan.Limits{Month: 1}}, false},
+	} {
+		if c.f.hasPeriod(day, quota.Product.Day) != c.want {
+			t.Errorf("on the second day: %+v counts: %t", c.f, !c.want)
+		}
+	}
 }
 
 // savedRecords is a Saver that can fail.
@@ -280,6 +338,9 @@ func TestMemorySurvivesARestart(t *testing.T) {
 		time.Sleep(2 * loadEvery)
 		if v := mustTake(t, l, a); v.Usages[quota.Day].Used != 43 || l.Ready() != nil {
 			t.Errorf("with what was saved: %d used, ready: %v", v.Usages[quota.Day].Used, l.Ready())
+		}
+		if m := l.(*Local).metrics; testutil.ToFloat64(m.admitted) != 1 || testutil.ToFloat64(m.undecided) != 1 {
+			t.Errorf("%v admitted and %v undecided are counted", testutil.ToFloat64(m.admitted), testutil.ToFloat64(m.undecided))
 		}
 		if err := l.Close(background); err != nil {
 			t.Error(err)
