@@ -48,7 +48,8 @@ func TestOutageChangesNothingForWhatIsLoaded(t *testing.T) {
 	var passed atomic.Int64
 	begun := time.Now()
 	clock := func() time.Time { return begun.Add(time.Duration(passed.Load())) }
-	d := start(t, proxied, Config{MaxAge: maxAge, Clock: clock})
+	path := snapshotPath(t)
+	d := start(t, proxied, Config{MaxAge: maxAge, Clock: clock, Snapshot: path})
 	now := func() instant.Millis { return instant.Of(clock()) }
 	if err := d.Ready(); err != nil || !d.Fresh(now()) {
 		t.Fatal(err)
@@ -73,6 +74,10 @@ func TestOutageChangesNothingForWhatIsLoaded(t *testing.T) {
 	if d.Fresh(instant.Of(begun)) { // operators may have seen that it refuses everything
 		t.Error("by a clock that was set back, it is fresh")
 	}
+	eventually(t, "a file keeps the usage", func() bool { // as that of a process that may count more
+		file := usageFile{path: path + ".usage"}
+		return file.read() == nil && len(file.left) == 1 && !file.left[0].Ended
+	})
 	proxy.Restore(t)
 	eventually(t, "it follows again", func() bool { _, ok := d.Lookup(late); return ok && d.Fresh(now()) && d.Ready() == nil })
 	eventually(t, "the ban is written", func() bool {
@@ -176,16 +181,21 @@ func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 // again, even if its new maximum age is longer, and from then on to the new one, also if it has to serve from its snapshot.
 func TestMaxAgeOutlivesARestart(t *testing.T) {
 	t.Parallel()
-	_, proxied, proxy := behindProxy(t)
+	store, proxied, proxy := behindProxy(t)
 	path := snapshotPath(t)
 	const maxAge = 3 * time.Second
+	start(t, store, Config{GatewayID: "gw-2"})
 	d := start(t, proxied, Config{Snapshot: path, MaxAge: maxAge})
 	proxy.Kill()
+	d.awaitOutage(t)
 	d.stop()
 	for configured, want := range map[time.Duration]time.Duration{0: maxAge, time.Hour: maxAge, time.Second: time.Second} {
 		again := start(t, proxied, Config{Snapshot: path, MaxAge: configured})
 		if is := again.maxAge.Load(); is != want.Milliseconds() || again.Fresh(instant.Of(time.Now().Add(want))) {
 			t.Errorf("restarted with a maximal age of %v, it relies for %d ms on what it read before, want %v", configured, is, want)
+		}
+		if again.Gateways() != 2 || again.seen.Load().UnixMilli() != d.seen.Load().UnixMilli() {
+			t.Errorf("%d gateways as of %v, want 2 as of %v", again.Gateways(), again.seen.Load(), d.seen.Load())
 		}
 		again.stop()
 	}
@@ -193,9 +203,22 @@ func TestMaxAgeOutlivesARestart(t *testing.T) {
 	proxy.Restore(t)
 	must.Do(t, again.register(t.Context()))
 	proxy.Kill()
+	passed := 0
+	again.cfg.PlansChanged = func(plans []keystore.Plan) { passed = len(plans) }
 	again.restore()
-	if again.follower.loaded || !again.Fresh(instant.Of(time.Now().Add(30*time.Minute))) {
-		t.Errorf("it has registered anew; loaded %t, maximum age %d ms", again.follower.loaded, again.maxAge.Load())
+	if passed == 0 || again.follower.loaded || !again.Fresh(instant.Of(time.Now().Add(30*time.Minute))) {
+		t.Errorf("it has registered anew; loaded %t, maximum age %d ms, %d plans", again.follower.loaded, again.maxAge.Load(), passed)
+	}
+	later := time.Now().Add(time.Minute)
+	again.seen.Store(&later)
+	again.maxAge.Store(0)
+	must.Do(t, again.takeSnapshot())
+	later = later.Add(time.Minute)
+	again.renewSnapshot()
+	again.follower.registered = false
+	again.maxAge.Store(1000)
+	if again.restore(); again.maxAge.Load() != 1000 || again.seen.Load().UnixMilli() != later.UnixMilli() {
+		t.Errorf("from a snapshot without a maximum age: %d ms, as of %v", again.maxAge.Load(), again.seen.Load())
 	}
 	again.SignOff("")
 }
@@ -206,8 +229,7 @@ func TestOutageAfterTheFirstLoad(t *testing.T) {
 	store, proxied, proxy := behindProxy(t)
 	_, _, hash := fixture(t, store)
 	must.Get[int64](t)(store.Register(t.Context(), keystore.Registration{ID: "gw-2", Incarnation: "a"}, nil))
-	d, err := Open(t.Context(), proxied, Config{GatewayID: "gw-1", Snapshot: snapshotPath(t), Loaded: func(_, _ int) { proxy.Kill() }})
-	must.Do(t, err)
+	d := opened(t, proxied, Config{Snapshot: snapshotPath(t), Loaded: func(_, _ int) { proxy.Kill() }})
 	defer d.SignOff("")
 	if _, known := d.Lookup(hash); !known || !d.Fresh(instant.Of(time.Now())) || d.Ready() != nil || d.Gateways() != 2 {
 		t.Errorf("known %t, %v, %d gateways", known, d.Ready(), d.Gateways())

@@ -55,8 +55,7 @@ func TestReplacedProcessIsWaitedFor(t *testing.T) {
 	confirm(t, store)(2, nil)
 	proxy.BlackHole()
 	second := start(t, store, Config{MaxAge: maxAge})
-	_, revoked, err := store.RevokeKey(t.Context(), key.ID)
-	must.Do(t, err)
+	revoked := made(t)(store.RevokeKey(t.Context(), key.ID))
 	eventually(t, "the second one refuses it", func() bool { e, _ := second.Lookup(hash); return e.RevokedAt != 0 })
 	for accepts := true; accepts; {
 		done := applied(t, store, revoked)

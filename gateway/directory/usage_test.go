@@ -308,6 +308,10 @@ func TestUsageFileFollowsTheBatches(t *testing.T) {
 		if err == nil || rowsOf(t, store, tenant) != usageRowsMax {
 			t.Fatalf("%v; stored %d", err, rowsOf(t, store, tenant))
 		}
+		file := usageFile{path: path + ".usage"}
+		if must.Do(t, file.read()); file.left[0].Unstored.Batch != 2 {
+			t.Errorf("the file has the usage as it was before batch %d", file.left[0].Unstored.Batch+1)
+		}
 		must.Do(t, first.keepUsage(true))
 		kept := must.Get[[]byte](t)(os.ReadFile(path + ".usage"))
 		first.snapshot.Close()
@@ -346,7 +350,15 @@ func TestUsageOfAnEarlierProcessDisplacesNone(t *testing.T) {
 	if err := second.Ready(); err != nil {
 		t.Errorf("the second one: %v", err)
 	}
+	// A gateway with another ID stores it too, and leaves the registration of that process as it is.
+	kept := must.Get[[]byte](t)(os.ReadFile(path + ".usage"))
+	before := registered(t, store)[0].Generation
+	opened(t, store, Config{GatewayID: "gw-2", Snapshot: path}).SignOff("")
+	if now := registered(t, store); len(now) != 2 || now[0].Generation != before || rowsOf(t, store, tenant) != 1 {
+		t.Errorf("%d requests are stored, want 1; registered are %+v", rowsOf(t, store, tenant), now)
+	}
 	must.Do(t, second.stop())
+	must.Do(t, os.WriteFile(path+".usage", kept, 0o600))
 	opened(t, store, Config{Snapshot: path}).SignOff("")
 	if stored := rowsOf(t, store, tenant); stored != 1 {
 		t.Errorf("%d requests are stored, want 1", stored)

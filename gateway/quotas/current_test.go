@@ -12,6 +12,7 @@ import (
 
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/quota"
+	"petgate/shared/testkit/must"
 )
 
 // Current asks Redis at most once a second, and not within a second after a decision of this gateway. It charges nothing. If it finds that
@@ -84,9 +85,7 @@ func TestCurrentWithoutRedis(t *testing.T) {
 		ask := asking(1, 10)
 		shares, refuses := newFake(t, Config{}, decide), newFake(t, Config{OnOutage: Refuse}, decide)
 		mustTake(t, shares, ask)
-		if _, err := refuses.Current(ask); err != nil {
-			t.Error(err)
-		}
+		must.Get[quota.Verdict](t)(refuses.Current(ask))
 		down = true
 		time.Sleep(time.Second)
 		v, err := shares.Current(ask)
@@ -94,7 +93,8 @@ func TestCurrentWithoutRedis(t *testing.T) {
 			t.Errorf("%+v, %v; then %+v", v, err, next)
 		}
 		v, err = refuses.Current(ask)
-		if err != nil || !v.Degraded || v.Usages[quota.Minute].Used != 1 || v.Usages[quota.Minute].Remaining != 0 || v.RetryAt() != v.At+1000 || refuses.Known(ask) != v {
+		if err != nil || !v.Degraded || v.Usages[quota.Minute].Used != 1 || v.Usages[quota.Minute].Remaining != 0 || v.RetryAt() != v.At+1000 || refuses.Known(ask) != v ||
+			testutil.ToFloat64(refuses.metrics.mode.WithLabelValues(modeOutage)) != 1 {
 			t.Errorf("with refuse: %+v, %v", v, err)
 		}
 		if peeked, err := refuses.Peek(background, ask); err != nil || peeked != v {

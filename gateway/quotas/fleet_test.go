@@ -122,12 +122,13 @@ func TestWhatAGatewayLeftIsReported(t *testing.T) {
 		s.back()
 	})
 	f("it starts again, and its share is used up", share, func(s *site) {
-		for range 3 {
+		for i := range 3 {
 			s.leave(0)
 			s.start(0)
 			if n := s.use(asking(1, 3*share), s.gateways[0]); n != 0 {
 				s.t.Errorf("%d admitted after it started again", n)
 			}
+			mustTake(s.t, s.gateways[0], asking(2+i, 60)) // it leaves more than before
 		}
 		s.back()
 	})
@@ -150,9 +151,7 @@ func TestWhatAGatewayLeftIsReported(t *testing.T) {
 		s.end(1)
 		s.end(2)
 		full := filepath.Join(s.files, "2.new") // where the file is written first
-		if err := os.Mkdir(full, 0o700); err != nil {
-			s.t.Error(err)
-		}
+		must.Do(s.t, os.Mkdir(full, 0o700))
 		s.start(2)
 		s.leave(0)
 		s.back()
@@ -160,9 +159,7 @@ func TestWhatAGatewayLeftIsReported(t *testing.T) {
 		if len(s.Unreported()) == 0 {
 			s.t.Error("it was taken without a file")
 		}
-		if err := os.Remove(full); err != nil {
-			s.t.Error(err)
-		}
+		must.Do(s.t, os.Remove(full))
 	})
 	f("who takes it is killed before the commit", 2*share, func(s *site) {
 		s.end(1)
@@ -205,22 +202,17 @@ func TestWhatWasLeftEnds(t *testing.T) {
 				t.Errorf("%+v: %d left, %d admitted by the other one, %d by the next process; want 60, %d and %d", limits, used*cost, before*cost, n, other, later)
 			}
 			v := mustTake(t, s.gateways[1], r)
-			if n := s.use(r, s.gateways[1]) + v.Granted; n != more {
-				t.Errorf("%+v: %d more admitted by the other one, want %d", limits, n, more)
-			}
-			if u := v.Usages[quota.Day]; u.Used != v.Granted*cost {
-				t.Errorf("%+v: after midnight %+v", limits, v)
+			if n := s.use(r, s.gateways[1]) + v.Granted; n != more || v.Usages[quota.Day].Used != v.Granted*cost {
+				t.Errorf("%+v: %d more admitted by the other one, want %d; the first after midnight: %+v", limits, n, more, v)
 			}
 			s.back()
 			time.Sleep(saveEvery)
 			whole := (used + before + later + more) * cost
 			now := must.Get[quota.Verdict](t)(s.gateways[0].Peek(background, r))
-			if u := now.Usages; u[quota.Day].Used != (later+more)*cost || limits.Minute != 0 && u[quota.Minute].Used != whole ||
+			_, err := os.Stat(s.file(0))
+			if u := now.Usages; (err == nil) != (more == 0) || u[quota.Day].Used != (later+more)*cost || limits.Minute != 0 && u[quota.Minute].Used != whole ||
 				limits.Month != 0 && days == 1 && u[quota.Month].Used != whole {
-				t.Errorf("%+v: afterwards %+v", limits, now)
-			}
-			if _, err := os.Stat(s.file(0)); (err == nil) != (more == 0) {
-				t.Errorf("%+v: the file of what was left: %v", limits, err)
+				t.Errorf("%+v: afterwards %+v; the file of what was left: %v", limits, now, err)
 			}
 		})
 	}

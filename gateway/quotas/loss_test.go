@@ -15,6 +15,7 @@ import (
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // site is gateways that share a Redis which can lose its counts, and a database.
@@ -63,9 +64,7 @@ func (s *site) restart(i int) {
 
 // end ends a gateway that does not sign off.
 func (s *site) end(i int) {
-	if err := s.gateways[i].Close(background); err != nil {
-		s.t.Error(err)
-	}
+	must.Do(s.t, s.gateways[i].Close(background))
 }
 
 // kill ends a gateway without a last save.

@@ -1,7 +1,6 @@
 package quotas
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"petgate/shared/core/id"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit/must"
 )
@@ -111,22 +109,6 @@ func TestRecordOfALaterClock(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		if n := s.use(r, s.gateways[0]); n != 1 {
 			t.Errorf("%d admitted two minutes later, want the least share", n)
-		}
-	})
-}
-
-// A file has all that tells records apart, in the form that the next version reads too.
-func TestOutageFile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFake(t, Config{GatewayID: "gw-1"}, newMemory(quota.Product, time.Now).Decide)
-		day := int64(s.now()) / quota.Product.Day.Milliseconds()
-		all := entry{tenant(1), 7, true, id.Key{1}, 2, day, 3, day + 5, 4}
-		s.share.restore(all, s.now(), true)
-		text, err := json.Marshal(s.record())
-		want := fmt.Sprintf(`{"gateway":"gw-1","savedAt":%d,"ahead":0,"debts":[{"tenant":"ten_0000000000000001","since":7,"test":true,"key":"%s",`+
-			`"minute":2,"day":%d,"dayUsed":3,"monthEnds":%d,"monthUsed":4}]}`, s.now(), all.Key, day, day+5)
-		if err != nil || string(text) != want {
-			t.Errorf("%s, %v\nwant %s", text, err, want)
 		}
 	})
 }

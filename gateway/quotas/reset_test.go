@@ -5,11 +5,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"petgate/gateway/quotas/store"
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/keystore"
-
-	"petgate/gateway/quotas/store"
-	"petgate/shared/core/instant"
 )
 
 // since returns the request as it is after a reset at this instant.
@@ -54,7 +55,8 @@ func TestResetDuringAnOutage(t *testing.T) {
 	files := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s, r := newSiteWithFiles(t, 2, files), asking(1, 100)
-		reset := resetAt(r, 7)
+		reset := resetAt(r, 7) // it counts apart from the tenant's other use, and so does its key
+		reset.Test, reset.Key, reset.Cap = true, id.Key{1}, plan.Limits{Day: 101}
 		for range 60 {
 			mustTake(t, s.gateways[0], r)
 		}

@@ -50,9 +50,7 @@ func TestFileIsNeverBehind(t *testing.T) {
 	must.Do(t, f.Append(Head{}, ban(2)))
 	expect(t, f, 2)
 	// A file that lacks a change, because the change cannot be appended, is removed.
-	if err := f.to.File.Close(); err != nil { // writes fail from now on
-		t.Fatal(err)
-	}
+	must.Do(t, f.to.File.Close()) // writes fail from now on
 	if err := f.Append(Head{}, ban(4)); err == nil {
 		t.Error("a change was appended to a closed file")
 	}
@@ -89,9 +87,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 	head := Head{Position: Position{Last: 1, UUID: "event"}, gateway: "gw-1", Seen: 2, Gateways: 3, MaxAge: 4}
 	rows := func(to keystore.Rows) {
 		to.Plan(keystore.Plan{Name: "gold", Limits: plan.Limits{Minute: 1, Day: 2, Month: 3}, Test: plan.Limits{Minute: 4}})
-		to.Plan(keystore.Plan{})
 		to.Tenant(&keystore.TenantRow{ID: id.Tenant{1}, Plan: "gold", Override: plan.Limits{Day: 5}, MonthStarts: 6, Suspended: true, UsedSince: 7})
-		to.Tenant(&keystore.TenantRow{})
 		to.Key(&keystore.KeyRow{
 			Hash: apikey.Hash{1}, ID: id.Key{2}, Tenant: id.Tenant{3}, Environment: apikey.Test, Scopes: "pets:read",
 			Allow: keystore.Prefixes{netip.MustParsePrefix("203.0.113.0/24")}, Name: "ci", ReplacedBy: id.Key{4},
