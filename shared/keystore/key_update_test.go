@@ -45,8 +45,9 @@ func TestUpdateKey(t *testing.T) {
 		expired, _ := newKey(t, s, keystore.KeySpec{Tenant: tenant.ID, ExpiresAt: c.millis() + 1})
 		c.now = c.now.Add(time.Second)
 		must.First[keystore.Key](t)(s.UpdateKey(t.Context(), expired.ID, func(k *keystore.Key) { k.Name = "old" }))
+		must.First[keystore.Key](t)(s.UpdateKey(t.Context(), expired.ID, func(k *keystore.Key) { k.ExpiresAt = 0 }))
 		wantEvents(t, s, keystore.TenantCreated, keystore.KeyCreated, keystore.KeyUpdated, keystore.KeyCreated, keystore.KeyRotated, keystore.KeyRevoked,
-			keystore.KeyCreated, keystore.KeyUpdated)
+			keystore.KeyCreated, keystore.KeyUpdated, keystore.KeyUpdated)
 	})
 }
 
@@ -79,6 +80,10 @@ func TestGraceGetsShorter(t *testing.T) {
 
 		ended, _ := newKey(t, s, keystore.KeySpec{Tenant: leaked.Tenant})
 		rotate(t, s, ended.ID, now+5000)
+		revoked, _ := newKey(t, s, keystore.KeySpec{Tenant: leaked.Tenant})
+		rotate(t, s, revoked.ID, now+9000)
+		revoked = must.First[keystore.Key](t)(s.RevokeKey(ctx, revoked.ID))
+		wantEqual(t, "a key that was revoked in its grace period", must.First[keystore.Key](t)(s.ShortenGrace(ctx, revoked.ID, now+1000)), revoked)
 		c.now = c.now.Add(6 * time.Second)
 		ended = must.Get[keystore.Key](t)(s.Key(ctx, ended.ID))
 		k := must.First[keystore.Key](t)(s.ShortenGrace(ctx, ended.ID, now))

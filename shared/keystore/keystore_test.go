@@ -1,6 +1,7 @@
 package keystore_test
 
 import (
+	stdcmp "cmp"
 	"encoding/json"
 	"errors"
 	"net/netip"
@@ -325,13 +326,49 @@ func TestDisable(t *testing.T) {
 		wantEqual(t, "what stays in force", must.Get[[]keystore.LostRefusal](t)(s.LostRefusals(ctx)), []keystore.LostRefusal{})
 
 		did(t, 8)(s.DisableKey(ctx, key.ID))
+		did(t, 9)(s.UpdateKey(ctx, key.ID, func(k *keystore.Key) { k.Name = "paused" }))
 		if got := must.First[keystore.Key](t)(s.RevokeKey(ctx, key.ID)); got.RevokedAt != c.millis() {
 			t.Errorf("revoked: %+v", got)
 		}
 		refused(t, keystore.ErrConflict, "was revoked")(s.EnableKey(ctx, key.ID))
 		refused(t, keystore.ErrConflict, "was revoked")(s.DisableKey(ctx, key.ID))
 		wantEvents(t, s, keystore.TenantCreated, keystore.KeyCreated, keystore.KeyDisabled, keystore.KeyEnabled, keystore.RefusalLost,
-			keystore.KeyDisabled, keystore.KeyEnabled, keystore.KeyDisabled, keystore.KeyRevoked)
+			keystore.KeyDisabled, keystore.KeyEnabled, keystore.KeyDisabled, keystore.KeyUpdated, keystore.KeyRevoked)
+	})
+}
+
+// Each event of a change of many parts has the record as the event before left it, and the last one has it as it is stored.
+func TestEventsOfOneChange(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		acme := newTenant(t, s, "acme")
+		key, _ := newKey(t, s, keystore.KeySpec{Tenant: acme.ID})
+		rotated, _ := newKey(t, s, keystore.KeySpec{Tenant: acme.ID})
+		apply := func(change func(*keystore.Tenant, *keystore.Key), made ...keystore.Edit[keystore.Tenant]) {
+			t.Helper()
+			must.Get[keystore.Change](t)(s.Apply(t.Context(), func(state keystore.State) (keystore.Edits, error) {
+				was, k := acme, key
+				change(&acme, &key)
+				return keystore.Edits{Tenants: append(made, keystore.Edit[keystore.Tenant]{Before: &was, After: acme}), Keys: []keystore.Edit[keystore.Key]{{Before: &k, After: key}}}, nil
+			}))
+		}
+		apply(func(a *keystore.Tenant, k *keystore.Key) {
+			a.Name, a.Plan, a.Suspended = "initech", "pro", true
+			k.Name, k.RevokedAt = "ci", -c.millis()
+		}, keystore.Edit[keystore.Tenant]{After: keystore.Tenant{Name: "globex", Plan: "free", Suspended: true}})
+		apply(func(a *keystore.Tenant, k *keystore.Key) {
+			a.Override, a.Suspended = plan.Limits{Minute: 7}, false
+			k.Name, k.RevokedAt, k.GraceEndsAt, k.ReplacedBy = "old", c.millis(), c.millis(), rotated.ID
+		})
+		wantEvents(t, s, keystore.TenantCreated, keystore.KeyCreated, keystore.KeyCreated,
+			keystore.TenantCreated, keystore.TenantSuspended, keystore.TenantRenamed, keystore.TenantPlanSet, keystore.TenantSuspended,
+			keystore.KeyUpdated, keystore.KeyDisabled, keystore.TenantQuotaSet, keystore.TenantResumed, keystore.KeyUpdated, keystore.KeyRotated)
+		all := events(t, s)
+		stored := []any{must.Get[keystore.Tenant](t)(s.Tenant(t.Context(), "initech")), must.Get[keystore.Key](t)(s.Key(t.Context(), key.ID))}
+		wantEqual(t, "the records", []any{acme, key}, stored)
+		for i, at := range []int{11, 13} {
+			wantEqual(t, all[at].Kind, all[at].After, string(must.Get[[]byte](t)(json.Marshal(stored[i]))))
+		}
 	})
 }
 
@@ -450,10 +487,38 @@ func TestBans(t *testing.T) {
 			did(t, 5)(s.LiftBan(ctx, key.ID))
 		}
 		did(t, 5)(s.AddBan(ctx, longer)) // it does not come back
-		wantEqual(t, "bans", must.Get[[]keystore.NamedBan](t)(s.FindBans(ctx, id.Tenant{}, "", 99)), []keystore.NamedBan{})
-		wantEqual(t, "number of bans", must.Get[int](t)(s.CountBans(ctx)), 0)
+		wantBans := func(n int) {
+			t.Helper()
+			wantEqual(t, "number of bans", must.Get[int](t)(s.CountBans(ctx)), n)
+			wantEqual(t, "bans of keys", len(must.Get[map[id.Key]keystore.Ban](t)(s.BansOf(ctx, []id.Key{key.ID}))), n)
+			for _, of := range []id.Tenant{{}, key.Tenant} {
+				wantEqual(t, "bans", len(must.Get[[]keystore.NamedBan](t)(s.FindBans(ctx, of, "", 99))), n)
+			}
+		}
+		wantBans(0)
+		others := longer
+		others.By = "bob" // at the same instant
+		add("another operator's", others, others, 6)
+		wantBans(1)
 		refused(t, keystore.ErrNotFound)(s.AddBan(ctx, keystore.Ban{Key: id.Key{1}, Until: c.millis() + 1}))
 		refused(t, keystore.ErrInvalid)(s.AddBan(ctx, keystore.Ban{Key: key.ID, Until: c.millis()}))
+		c.now = longer.Until.Time()
+		wantBans(0)
+		did(t, 6)(s.LiftBan(ctx, key.ID)) // it has ended
+		late := keystore.Ban{Key: key.ID, Tenant: key.Tenant, Until: c.millis() - 1, Reason: "30 strikes", By: "gw-1", ImposedAt: c.millis() - 2}
+		add("one that ended before it is stored", late, late, 7)
+		var history [][2]keystore.Ban // before and after
+		for _, e := range events(t, s)[2:] {
+			var bans [2]keystore.Ban
+			for i, text := range []string{e.Before, e.After} {
+				must.Do(t, json.Unmarshal([]byte(stdcmp.Or(text, "{}")), &bans[i]))
+			}
+			if history = append(history, bans); e.Tenant != key.Tenant || e.Key != key.ID {
+				t.Errorf("an event of a ban is about %s of %s", e.Key, e.Tenant)
+			}
+		}
+		none := keystore.Ban{}
+		wantEqual(t, "history", history, [][2]keystore.Ban{{none, ban}, {ban, longer}, {longer, none}, {none, others}, {none, late}})
 	})
 }
 

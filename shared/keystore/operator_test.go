@@ -87,8 +87,11 @@ func TestRequestIsCarriedOutOnce(t *testing.T) {
 		refused(t, keystore.ErrRepeated)(s.Once(r).ResetUsage(t.Context(), tenant.ID))
 		refused(t, keystore.ErrNotFound)(s.Request(t.Context(), "another"))
 
-		c.now = c.now.Add(25 * time.Hour) // then only the token tells that it was carried out
+		c.now = c.now.Add(24 * time.Hour)
 		newKey(t, s.Once(keystore.Request{ID: "next", Random: bytes.Repeat([]byte{7}, 512)}), keystore.KeySpec{Tenant: tenant.ID})
+		refused(t, keystore.ErrRepeated)(s.Once(r).ResetUsage(t.Context(), tenant.ID))
+		c.now = c.now.Add(time.Millisecond) // then only the token tells that it was carried out
+		newKey(t, s.Once(keystore.Request{ID: "last", Random: bytes.Repeat([]byte{9}, 512)}), keystore.KeySpec{Tenant: tenant.ID})
 		refused(t, keystore.ErrNotFound)(s.Request(t.Context(), "id"))
 	})
 }

@@ -290,7 +290,7 @@ func (t *tx) reapply(n NewerRefusal) error {
 		return err
 	}
 	after := before
-	after.RevokedAt = cmp.Or(n.RevokedAt, after.RevokedAt)
+	after.RevokedAt = n.RevokedAt
 	if ends := n.GraceEndsAt; ends != 0 && (after.GraceEndsAt == 0 || ends < after.GraceEndsAt) {
 		after.GraceEndsAt = ends
 	}

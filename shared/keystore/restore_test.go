@@ -150,7 +150,7 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		restored := events(t, s)
 		at := slices.IndexFunc(restored, func(e keystore.Event) bool { return e.Kind == keystore.Restored })
 		if restored[at].ID != last.ID+1 || restored[at-1].ID != b.LastEvent || restored[at].Actor != "ada" ||
-			!strings.Contains(restored[at].After, `"reapplied":6`) {
+			restored[at].After != fmt.Sprintf(`{"takenAt":%d,"reapplied":6}`, int64(b.TakenAt)) {
 			t.Errorf("the event of the restore: %+v after %d", restored[at], restored[at-1].ID)
 		}
 		for _, e := range restored[at+1:] {
@@ -218,7 +218,9 @@ func TestRestoreIntoAnEmptyDatabase(t *testing.T) {
 			if r.Live || len(r.Newer)+len(r.Lost) > 0 {
 				t.Errorf("the empty database: %+v", r)
 			}
+			second := prepare(t, other, b)
 			must.Get[keystore.Change](t)(r.Commit(t.Context(), false, true))
+			refused(t, keystore.ErrChanged)(second.Commit(t.Context(), false, false)) // it is no longer empty
 			wantEqual(t, "gateways of the backup", gateways(t, other), []keystore.Gateway{})
 			again := backup(t, other)
 			for i, table := range again.Tables {
@@ -252,6 +254,9 @@ func TestDamagedBackup(t *testing.T) {
 	const key = "0123456789abcdef"
 	whole := must.Get[[]byte](t)(os.ReadFile(signedBackup(t, s, []byte(key)).Name()))
 	unsigned := must.Get[[]byte](t)(os.ReadFile(signedBackup(t, s, nil).Name()))
+	if bytes.Contains(unsigned, []byte(`"mac"`)) {
+		t.Error("a backup without a key has a MAC")
+	}
 	with := func(before, after string) []byte { return bytes.Replace(whole, []byte(before), []byte(after), 1) }
 	for _, c := range []struct {
 		name, key, want string
@@ -323,8 +328,8 @@ func TestRestoreOfAnotherSchema(t *testing.T) {
 		}
 
 		later := restored
-		later.Schema = 999
-		refused(t, keystore.ErrSchema, "schema 999", "use the version that wrote it, or a later one")(s.PrepareRestore(ctx, later))
+		later.Schema++
+		refused(t, keystore.ErrSchema, fmt.Sprint("schema ", later.Schema), "use the version that wrote it, or a later one")(s.PrepareRestore(ctx, later))
 	})
 }
 

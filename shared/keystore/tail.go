@@ -71,7 +71,7 @@ func (r *tailReader) read(rows *sqlx.Rows, err error) error {
 		case e.ID == r.after && e.UUID == r.uuid:
 			r.found = true
 			return nil
-		case e.ID == r.after, r.after != 0 && !r.found:
+		case r.after != 0 && !r.found:
 			return ErrRewound
 		}
 		c.read(&e.Tenant)

@@ -66,8 +66,8 @@ func TestUsage(t *testing.T) {
 			})
 		wantEqual(t, "usage by hour", must.Get[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, id.Key{}, last, time.Hour)),
 			[]keystore.PeriodUsage{{Start: last, Operation: "getPet", Outcome: "ok", Requests: 4}})
-		old := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - 402*24*hour, Requests: 6}}
-		kept := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - 400*24*hour, Requests: 7}} // in a day of which a part is older
+		old := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - (401*24+1)*hour, Requests: 6}}
+		kept := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - 401*24*hour, Requests: 7}}
 		add(t, s, gateway, 5, slices.Concat(old, kept), keystore.UsageMinutes{Tenant: tenant, Hour: last})
 		wantEqual(t, "all usage", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0)), slices.Concat(kept, want))
 		gateway = registered(t, s, gateway)
@@ -197,7 +197,7 @@ func TestMinutes(t *testing.T) {
 		elsewhere.Attempts[0] = 9
 		batch := []keystore.UsageMinutes{
 			of("", last, map[int]int64{0: 7, 28: 1_000_000, 59: 1}), of("", last-hour, map[int]int64{59: 2}),
-			of("", last-36*24*hour, map[int]int64{5: 5}), of("", last-35*24*hour, map[int]int64{5: 5, 59: 4}), elsewhere,
+			of("", last-(35*24+1)*hour, map[int]int64{5: 5}), of("", last-35*24*hour, map[int]int64{5: 5, 59: 4}), elsewhere,
 		}
 		add(t, s, first, 1, nil, batch...)
 		add(t, s, first, 1, nil, batch...) // sent again
@@ -266,7 +266,12 @@ func TestUsageGaps(t *testing.T) {
 		must.Do(t, s.SignOffWithGap(ctx, working(register("gw-2", "c"))))
 		working(register("gw-3", "d"))
 		wantEqual(t, "gw-3 is removed", must.Get[bool](t)(s.RemoveFenced(ctx, gateways(t, s)[0])), true)
-		wantEqual(t, "at the end", gaps(), []string{"gw-1 killed", "gw-2 unwritten", "gw-3 fenced"})
+		dropping := working(register("gw-4", "e"))
+		for _, batch := range []int64{1, 2, 2} { // once again, as after a lost answer
+			must.Do(t, s.NoteDropped(ctx, dropping, batch))
+		}
+		register("gw-4", "e")
+		wantEqual(t, "at the end", gaps(), []string{"gw-1 killed", "gw-2 unwritten", "gw-3 fenced", "gw-4 dropped", "gw-4 dropped"})
 		wantEqual(t, "gaps of the future", must.Get[[]keystore.UsageGap](t)(s.UsageGaps(ctx, instant.Of(time.Now().Add(time.Hour)))), []keystore.UsageGap{})
 	})
 }
