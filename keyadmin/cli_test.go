@@ -17,6 +17,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"petgate/shared/core/apikey"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 	"petgate/shared/testkit"
@@ -178,6 +179,9 @@ func TestQuestions(t *testing.T) {
 	s.stdin = "Yes\r\n"
 	if s.ok("tenant", "suspend", "acme", "-o", "json"); s.events() != before+1 {
 		t.Error("answered yes, it changed nothing")
+	}
+	if r := s.want(exitDone, "\n\nThis token is not stored and will not be shown again: copy it now.\n", "key", "create", "acme"); !apikey.IsIn([]byte(r.stdout)) {
+		t.Errorf("instead of a token: %q", r.stdout)
 	}
 }
 

@@ -92,6 +92,28 @@ func TestFields(t *testing.T) {
 	}
 }
 
+// The keys that expire until a time are those in use that end at that time or before.
+func TestKeysThatExpire(t *testing.T) {
+	t.Parallel()
+	s := newMigrated(t, testkit.SQLite(t))
+	s.ok("tenant", "create", "acme")
+	for _, name := range []string{"late", "disabled", "revoked", "next", "last"} {
+		s.ok("key", "create", "acme", "--name", name, "--expires", map[bool]string{true: "2026-04-02", false: "2026-04-01"}[name == "late"])
+		switch key := keyID(s, "acme"); name {
+		case "disabled":
+			s.ok("key", "disable", key, "-y")
+		case "revoked":
+			s.ok("key", "revoke", key, "-y")
+		}
+	}
+	s.ok("key", "create", "acme", "--name", "eternal")
+	r := s.keyadmin("key", "list", "--expiring", "2026-04-01", "-o", "csv")
+	if !strings.Contains(r.stdout, ",next,") || !strings.Contains(r.stdout, ",last,") || strings.Count(r.stdout, "\n") != 3 {
+		t.Errorf("%s\nwant last and next", r.stdout)
+	}
+	s.want(exitDone, "No key expires until 2026-03-31T00:00:00Z.", "key", "list", "--expiring", "2026-03-31")
+}
+
 // A session has the table of each command, and its JSON and CSV where they are more than the members of TestFields. What the database is does
 // not matter. What verbs ask and say is in TestVerbs of package operate.
 func TestSession(t *testing.T) {
@@ -132,6 +154,7 @@ func TestSession(t *testing.T) {
 		s.keyadmin("operator", "create", "terraform", "--role", "read")
 		s.ok("operator", "list")
 		s.ok("operator", "revoke", "terraform", "--yes")
+		s.ok("plan", "update", "free", "--test-minute", "7", "--yes")
 
 		store, tenant := s.store(), tenantID(s, "acme")
 		key, err := id.ParseKey(first)
@@ -157,15 +180,15 @@ func TestSession(t *testing.T) {
 			{Tenant: tenant, Key: key, Operation: "getPet", Outcome: "ok", Charged: true, Hour: hour(2), Requests: 3, MoreUnits: 12},
 			{Tenant: tenant, Key: key, Operation: "createPet", Outcome: "ok", Charged: true, IsTest: true, Hour: hour(2), Requests: 9, MoreUnits: 90},
 			{Tenant: tenant, Key: key, Operation: "getPet", Outcome: "ok", Charged: true, Hour: hour(170), Requests: 2},
-			{Tenant: tenant, Key: key, Outcome: "minute_quota_exceeded", Hour: hour(2), Requests: 4},
-		}, []keystore.UsageMinutes{{Tenant: tenant, Hour: hour(1), Attempts: [60]int64{7: 1234560, 58: 7}}, {Tenant: tenant, Hour: hour(2), Attempts: [60]int64{59: 8}}}))
+			{Tenant: tenant, Key: key, Outcome: "minute_quota_exceeded", Hour: hour(2), Requests: 4, LastAt: hour(0)},
+		}, []keystore.UsageMinutes{{Tenant: tenant, Hour: hour(1), Attempts: [60]int64{7: 1234560, 58: 7}}, {Tenant: tenant, Hour: hour(2), Attempts: [60]int64{59: 8}}, {Tenant: tenant, Hour: hour(3), Attempts: [60]int64{5: 3, 6: 3}, IsTest: true}}))
 		s.ok("usage", "show", "acme")
 		s.ok("usage", "show", "acme", "--by", "operation", "--since", "2026-02-01", "--until", "2h", "-o", "json")
-		s.ok("usage", "show", "acme", "--by", "operation,key,outcome", "--since", "1d12h", "-o", "csv")
+		s.ok("usage", "show", "acme", "--by", "operation,key,outcome", "--since", "1d12h", "--until", "2s", "-o", "csv")
 		s.ok("usage", "show", "acme", "--test", "--by", "hour", "--plot")
 		s.ok("usage", "show", "acme", "--by", "minute", "--since", "60d")
-		s.keyadmin("usage", "show", "acme", "--by", "minute", "--since", "60d", "--until", "40d")
-		s.ok("usage", "show", "acme", "--by", "minute", "--test")
+		s.keyadmin("usage", "show", "acme", "--by", "minute", "--since", "60d", "--until", "35d")
+		s.ok("usage", "show", "acme", "--by", "minute", "--since", "35d", "--test")
 		s.ok("usage", "top")
 		s.ok("usage", "deprecated")
 		s.ok("usage", "explain", "acme")
@@ -214,6 +237,7 @@ func TestSession(t *testing.T) {
 		}
 		s.ok("tenant", "delete", "acme", "--yes")
 		s.ok("usage", "show", acme, "--by", "day")
+		s.ok("audit", "--kind", "tenant.deleted")
 		s.golden("session")
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
@@ -82,11 +83,15 @@ func TestWidths(t *testing.T) {
 	s.ok("ban", "add", key, "--for", "1h", "--reason", "it scrapes all pets, and its owner does not answer", "--yes")
 	store := s.store()
 	must.Get[keystore.Change](t)(store.ReportLost(t.Context(), []keystore.LostRefusal{{Kind: keystore.LostSuspension, Tenant: tenantID(s, "a tenant with a long name")}}))
-	s.gateway(store, "gw-1.example.com", "10.0.0.5:9090")
+	g := s.gateway(store, "gw-1.example.com", "10.0.0.5:9090")
+	tenant := tenantID(s, "a tenant with a long name")
+	must.Do(t, store.AddUsage(t.Context(), g.Registration, 1, []keystore.UsageRow{
+		{Tenant: tenant, Key: must.Get[id.Key](t)(id.ParseKey(key)), Outcome: "ok", Hour: instant.Of(s.now), Requests: 1},
+	}, nil))
 	s.terminal = true
 	for _, s.width = range []int{80, 40} { // at 40, every table has to be narrowed
 		for _, command := range []string{
-			"tenant list", "plan list", "key list", "key show " + key, "ban list", "usage show ten", "audit", "gateway list", "gateway lost", "doctor",
+			"tenant list", "plan list", "key list", "key show " + key, "ban list", "usage show --by key,outcome " + tenant.String(), "usage show --by outcome " + tenant.String(), "audit", "gateway list", "gateway lost", "doctor",
 			"usage top", "operator list",
 		} {
 			for text := range strings.Lines(s.keyadmin(strings.Fields(command)...).stdout) {
@@ -98,8 +103,9 @@ func TestWidths(t *testing.T) {
 	}
 	s.width, s.env = 200, append(s.env[:2:2], "COLUMNS=60")
 	for _, s.terminal = range []bool{true, false} {
-		if got := s.keyadmin("tenant", "list").stdout; strings.Contains(got, "CREATED") == s.terminal {
-			t.Errorf("with COLUMNS=60, on a terminal: %t:\n%s", s.terminal, got)
+		got := s.keyadmin("plan", "list")
+		if strings.Contains(got.stdout, "CREATED") == s.terminal || strings.Contains(got.stderr, "is too narrow for: CREATED. ") != s.terminal {
+			t.Errorf("with COLUMNS=60, on a terminal: %t:\n%+v", s.terminal, got)
 		}
 	}
 }

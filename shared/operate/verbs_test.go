@@ -104,6 +104,9 @@ func TestVerbs(t *testing.T) {
 	b := keyOf(t, done(t, o, operate.CreateKey{TenantRef: acme, Name: "b"}))
 	tenant := must.Get[operate.Owner](t)(o.Tenant(t.Context(), "acme")).ID
 	must.Get[int64](t)(o.Store.Register(t.Context(), keystore.Registration{ID: "gw-1", Incarnation: "a", AdminAddress: "10.0.0.5:9090"}, nil))
+	for _, incarnation := range []string{"a", "b"} {
+		must.Get[int64](t)(o.Store.Register(t.Context(), keystore.Registration{ID: "gw-2", Incarnation: incarnation}, nil))
+	}
 	must.Get[sql.Result](t)(db.Exec("UPDATE gateways SET seen_at = 1000"))
 	must.Get[keystore.Change](t)(o.Store.ReportLost(t.Context(), []keystore.LostRefusal{
 		{Kind: keystore.LostRevocation, Tenant: tenant, Key: ci.Key.Key, At: instant.Of(*clock)},
@@ -185,6 +188,15 @@ func TestVerbs(t *testing.T) {
 		{operate.MoveTenant{TenantRef: acme, Plan: "pro"}, "", "Tenant acme moved from plan free to pro. Its own limits stay: 100 requests per minute, 5,000 per day." +
 			"\nTo clear them: keyadmin tenant set-quota acme --clear", "Tenant acme was already on plan pro."},
 		{
+			operate.MoveTenant{TenantRef: acme, Plan: "free", NewLimits: operate.NewLimits{Minute: 90}},
+			"Move tenant acme from plan pro to free, which lowers its limits: 100 → 90 requests per minute?",
+			"Tenant acme moved from plan pro to free: 100 → 90 requests per minute.", "",
+		},
+		{
+			operate.MoveTenant{TenantRef: acme, Plan: "pro", NewLimits: operate.NewLimits{Minute: 100}},
+			"", "Tenant acme moved from plan free to pro: 90 → 100 requests per minute.", "",
+		},
+		{
 			operate.SetLimits{TenantRef: acme, Clear: true},
 			"",
 			"Changed the limits of tenant acme: 100 → 300 requests per minute, 5,000 → 10,000 requests per day." + cleared,
@@ -208,10 +220,15 @@ func TestVerbs(t *testing.T) {
 			"Remove the limits of tenant acme, so that those of plan enterprise apply (it has no limits: all requests of the tenant are refused)?",
 			"Changed the limits of tenant acme: 70 → not set requests per month." + begins + noQuota, "",
 		},
+		{operate.CreatePlan{Name: "bespoke"}, "", "Created plan bespoke without limits: each of its tenants needs limits of its own.", ""},
+		{
+			operate.MoveTenant{TenantRef: acme, Plan: "bespoke"},
+			"", "Tenant acme moved from plan enterprise to bespoke." + strings.Replace(noQuota, "enterprise", "bespoke", 1), "",
+		},
 		{
 			operate.MoveTenant{TenantRef: acme, Plan: "business"},
 			"",
-			"Tenant acme moved from plan enterprise to business: not set → 1,000 requests per minute, not set → 100,000 requests per day.", "",
+			"Tenant acme moved from plan bespoke to business: not set → 1,000 requests per minute, not set → 100,000 requests per day.", "",
 		},
 		{
 			operate.MoveTenant{TenantRef: acme, Plan: "free"},
@@ -224,7 +241,6 @@ func TestVerbs(t *testing.T) {
 			"",
 			"Created plan gold: 600 requests per minute, 3,000,000 per month.", "Plan gold already exists. It was not changed.",
 		},
-		{operate.CreatePlan{Name: "bespoke"}, "", "Created plan bespoke without limits: each of its tenants needs limits of its own.", ""},
 		{
 			operate.UpdatePlan{Plan: "gold", LimitChanges: limits(500, 0, 0)},
 			"", "Changed plan gold for its 0 tenants: 600 → 500 requests per minute.",
@@ -314,8 +330,13 @@ func TestVerbs(t *testing.T) {
 		},
 		{operate.CreateKey{TenantRef: acme, Name: "b", Repeatable: once}, "", `Created live key KEY "b" of tenant acme.` + strings.Replace(own, "60", "55", 1), ""},
 		{
+			operate.ForgetGateway{Gateway: "gw-2"},
+			"Forget gateway gw-2? It is replaced, was last seen AGE ago, and has yet to apply 51 changes. If it still runs, it may accept revoked keys.",
+			"Forgot gateway gw-2.", "",
+		},
+		{
 			operate.ForgetGateway{Gateway: "gw-1"},
-			"Forget gateway gw-1 (10.0.0.5)? It is silent, was last seen AGE ago, and has yet to apply 48 changes. If it still runs, it may accept revoked keys.",
+			"Forget gateway gw-1 (10.0.0.5)? It is silent, was last seen AGE ago, and has yet to apply 52 changes. If it still runs, it may accept revoked keys.",
 			"Forgot gateway gw-1 (10.0.0.5).", "",
 		},
 	} {
@@ -474,7 +495,7 @@ func TestScopesThatGatewaysReport(t *testing.T) {
 	r := keystore.Registration{ID: "gw-1", Incarnation: "a"}
 	must.Get[int64](t)(o.Store.Register(t.Context(), r, nil))
 	create := func(scopes ...operate.Scope) operate.CreateKey {
-		return operate.CreateKey{TenantRef: acme, Scopes: scopes}
+		return operate.CreateKey{TenantRef: acme, Scopes: scopes, Minute: 60}
 	}
 	update := func(scopes ...operate.Scope) operate.UpdateKey { return operate.UpdateKey{KeyRef: ci, Scopes: scopes} }
 	for _, c := range []struct {
