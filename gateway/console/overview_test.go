@@ -33,9 +33,13 @@ func TestOverviewIsTheUsage(t *testing.T) {
 		now := instant.Of(time.Now())
 		clock := now.Truncate(time.Hour).Add(30 * time.Minute)
 		s.console.cfg.Clock = clock.Time
+		names, odd := map[id.Tenant]string{}, map[string]int64{"tenant-00": 99, "tenant-01": 100, "tenant-02": 0, "tenant-04": 951}
 		s.console.cfg.Quota = func(_ context.Context, tenant id.Tenant) (v quota.Verdict, err error) {
-			v.Usages[quota.Minute], v.Usages[quota.Day] = quota.Usage{Limit: 60, Used: 9}, quota.Usage{Limit: 1000, Used: 950}
-			return v, nil
+			v.Usages[quota.Minute], v.Usages[quota.Day] = quota.Usage{Limit: 60, Used: 5}, quota.Usage{Limit: 1000, Used: 950}
+			if used, isOdd := odd[names[tenant]]; isOdd {
+				v.Usages[quota.Day].Used = used
+			}
+			return v, operate.Either(names[tenant] == "tenant-02", ErrUnknownTenant, nil)
 		}
 		r := s.gateway("gw-8")
 		var rows []keystore.UsageRow
@@ -43,6 +47,7 @@ func TestOverviewIsTheUsage(t *testing.T) {
 		var closed [2]int64        // requests in the 23 hours before this one, and in the same hours of the day before
 		for i := range 12 {
 			made := must.First[keystore.Tenant](t)(s.operator.CreateTenant(t.Context(), keystore.TenantSpec{Name: fmt.Sprintf("tenant-%02d", i), Plan: "free"}))
+			names[made.ID] = made.Name
 			for h := range 49 { // the last 24 hours, the 24 before, and an hour that is too old
 				for _, outcome := range []string{"ok", "minute_quota_exceeded", "upstream_timeout", "report"} {
 					n := int64(1 + i*100 + h%7 + len(outcome))
@@ -59,17 +64,14 @@ func TestOverviewIsTheUsage(t *testing.T) {
 			}
 		}
 		// A month that began three or a few more days ago: the first of the month may be today.
-		quiet, _, err := s.operator.CreateTenant(t.Context(), keystore.TenantSpec{
+		quiet := must.First[keystore.Tenant](t)(s.operator.CreateTenant(t.Context(), keystore.TenantSpec{
 			Name: "a quiet tenant", Plan: "pro", Override: plan.Limits{Month: 1000}, MonthStarts: uint8(min(clock.Add(-3*day).Time().Day(), 28)),
-		})
-		must.Do(t, err)
+		}))
 		rows = append(rows, keystore.UsageRow{Tenant: quiet.ID, Outcome: "ok", Charged: true, Hour: clock.Add(-50 * time.Hour).Truncate(time.Hour), Requests: 950})
 		must.Do(t, s.operator.AddUsage(t.Context(), r, 1, rows, nil))
 		b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
-		_, _, page := s.send(b, "GET", Home, "")
-		if !strings.Contains(page, ">a quiet tenant</a>") {
-			t.Errorf("a tenant near its limit of a month is not shown while it is quiet:\n%s", page)
-		}
+		status, _, page := s.send(b, "GET", Home, "")
+		s.checkPage("the overview", status, 200, page, ">a quiet tenant</a>") // it is near its limit of a month
 		all := want["ok"] + want["minute_quota_exceeded"] + want["upstream_timeout"]
 		for tile, n := range map[string]int64{"Requests": all, "Refused": want["minute_quota_exceeded"], "Failed": want["upstream_timeout"]} {
 			if text := "<dt>" + tile + ", 24 h</dt><dd>" + humanize.Comma(n) + "</dd>"; !strings.Contains(page, text) {
@@ -84,6 +86,11 @@ func TestOverviewIsTheUsage(t *testing.T) {
 			if isWanted := outcome != "ok" && outcome != "report"; isShown != isWanted {
 				t.Errorf("outcome %s with %d requests is among the refusals: %t", outcome, n, isShown)
 			}
+		}
+		text := func(n nearest) string { return fmt.Sprint(n.Name, " ", n.policy, n.percent()) }
+		near := operate.ViewsOf(must.Get[[]nearest](t)(s.console.readNearest(t.Context())), text)
+		if at := len(near) - 1; at != 10 || near[0] != "tenant-04 day95" || near[1] != "a quiet tenant day95" || near[2] != "tenant-03 day95" || near[at] != "tenant-01 day10" {
+			t.Errorf("nearest to a limit are %q", near)
 		}
 		since, until := rankingPeriods[0].of(clock)
 		top := must.Get[[]keystore.TenantUsage](t)(s.operator.TopUsage(t.Context(), since, until, tenantsTop))

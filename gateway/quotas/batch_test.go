@@ -115,11 +115,12 @@ func TestRememberedRefusal(t *testing.T) {
 			t.Errorf("%d calls in 10 s, want 10", len(log))
 		}
 
-		// A new version with the same limits: they were changed and changed back. Other limits, or another start of the month, with the
-		// same version: the new version is late.
-		again, moved, upgraded := a, a, a
-		again.Version, moved.MonthStarts, upgraded.Limits.Minute = 2, 15, 300
-		for i, changed := range []Request{again, moved, upgraded} {
+		// The month starts on another day. Then a new version with the same limits: they were changed and changed back. Then other limits
+		// with the same version: the new version is late.
+		moved, again, upgraded := a, a, a
+		moved.MonthStarts, again.MonthStarts, again.Version = 15, 15, 2
+		upgraded.MonthStarts, upgraded.Version, upgraded.Limits.Minute = 15, 2, 300
+		for i, changed := range []Request{moved, again, upgraded} {
 			if v := mustTake(t, l, changed); len(log) != 11+i || (v.Granted == 1) != (changed == upgraded) {
 				t.Errorf("asked as %+v, in all %d times: %+v", changed, len(log), v)
 			}
@@ -378,8 +379,8 @@ func TestRefusalsAreOfACall(t *testing.T) {
 			f(whole, 6, 0, 5, 0, quota.Minute)
 			f(whole, 5, 1, 10, 0, quota.Minute)
 			f(other, 1, 0, 10, 1, quota.Minute)
-			if _, ok := shared.Refusal(&other, shared.now()); ok != (l == Quotas(shared)) {
-				t.Errorf("the tenant's refusal is remembered for another key: %t", ok)
+			if _, ok := shared.Refusal(&other, shared.now()); l == Quotas(shared) && !ok {
+				t.Error("the refusal by the limits of the tenant is not remembered for another key")
 			}
 			test := whole
 			test.Test = true

@@ -207,9 +207,10 @@ func TestLastSeen(t *testing.T) {
 			t.Errorf("at %d: the refusal is repeated: %t", c.now, ok)
 		}
 	}
-	a.Cost = 2
-	if v := k.verdict(a, 2000); v.Usages[quota.Minute].RetryAt != 0 {
-		t.Errorf("a request that fits: %+v", v)
+	fits, lowered := a, a
+	fits.Cost, lowered.Limits.Minute = 2, 5
+	if v, low := k.verdict(fits, 2000), k.verdict(lowered, 2000); v.Usages[quota.Minute].RetryAt != 0 || low.Usages[quota.Minute].Remaining != 0 {
+		t.Errorf("a request that fits: %+v; under a lower limit: %+v", v, low)
 	}
 	for _, c := range []struct {
 		sentAt, days instant.Millis
