@@ -70,6 +70,7 @@ func TestWrongCalls(t *testing.T) {
 		{"usage top --number 3", exitDone, ""},
 		{"usage show little --by second", exitUsage, `"second" is not a group: use minute, hour, day, operation, key, outcome`},
 		{"usage show little --by minute,key", exitUsage, "minute stands alone: by minute, only attempts are kept"},
+		{"usage show little --by day,hour", exitUsage, "use only one of hour and day"},
 		{"usage show little --by minute --plot", exitUsage, "--plot draws hours or days"},
 		{"usage reset little", exitUsage, "add --yes"},
 		{"usage top --limit 0", exitUsage, "--limit: 0 is out of range: use 1 or more"},

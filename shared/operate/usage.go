@@ -48,10 +48,13 @@ func (g *Grouping) UnmarshalText(text []byte) error {
 				return errors.New("minute stands alone: by minute, only attempts are kept")
 			}
 			g.Period = time.Minute
-		case "hour":
-			g.Period = time.Hour
-		case "day":
-			g.Period = day
+		case "hour", "day":
+			if g.Period != 0 {
+				return errors.New("use only one of hour and day")
+			}
+			if g.Period = time.Hour; name == "day" {
+				g.Period = day
+			}
 		case "operation":
 			g.Operation = true
 		case "key":
