@@ -2,6 +2,7 @@ package keystore_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -226,6 +227,13 @@ func TestWatch(t *testing.T) {
 	}
 	silent := keystore.Gateway{MaxAge: maxAge, Age: 60_000, Replaced: true}
 	wantEqual(t, "a process that was replaced and is silent for long", silent.State(1), keystore.GatewayReplaced)
+	for g, want := range map[*keystore.Gateway]string{
+		{Age: 3000, Applied: 1}: keystore.GatewayLive, {Age: 3001, Applied: 1}: keystore.GatewaySilent, {}: keystore.GatewayStarting,
+		{MaxAge: maxAge, Age: maxAge + 1007}: keystore.GatewaySilent, {MaxAge: maxAge, Age: maxAge + 1008}: keystore.GatewayFenced,
+	} {
+		wantEqual(t, fmt.Sprintf("%+v", *g), g.State(1), want)
+	}
+	wantEqual(t, "before the first event", keystore.Gateway{}.State(0), keystore.GatewayLive)
 }
 
 // The scopes of new keys are those of the documents that gateways serve, and the prefix is that of the gateway that registered last.

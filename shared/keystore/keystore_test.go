@@ -217,7 +217,7 @@ func TestTenants(t *testing.T) {
 			}
 		}
 		step(true, func(t *keystore.Tenant) { t.Plan = "pro" })(s.SetTerms(ctx, tenant.ID, "pro", plan.Limits{}))
-		step(true, func(t *keystore.Tenant) { t.Override.Minute = 7 })(s.SetQuota(ctx, tenant.ID, plan.Limits{Minute: 7}, 0))
+		step(true, func(t *keystore.Tenant) { t.Override.Minute, t.MonthStarts = 7, 5 })(s.SetQuota(ctx, tenant.ID, plan.Limits{Minute: 7}, 5))
 		step(true, func(t *keystore.Tenant) { t.Override.Day = 9 })(s.SetQuota(ctx, tenant.ID, plan.Limits{Day: 9}, 0))
 		step(true, func(t *keystore.Tenant) { t.Override = plan.Limits{} })(s.SetQuota(ctx, tenant.ID, plan.NoLimits, 0))
 		step(true, func(t *keystore.Tenant) { t.Suspended = true })(s.Suspend(ctx, tenant.ID))
@@ -282,6 +282,13 @@ func TestKeys(t *testing.T) {
 		refused(t, keystore.ErrInvalid, "below the minute limit")(s.CreateKey(ctx, keystore.KeySpec{Tenant: tenant.ID, Limits: tight}))
 		refused(t, keystore.ErrInvalid, "below the minute limit")(s.UpdateKey(ctx, plain.ID, func(k *keystore.Key) { k.Limits = tight }))
 
+		expiring := func(within time.Duration, n int, want ...keystore.Key) {
+			t.Helper()
+			wantEqual(t, "keys that expire", must.Get[[]keystore.Key](t)(keystore.Collect(s.KeysExpiring(ctx, within, n))), append([]keystore.Key{}, want...))
+		}
+		expiring(998*time.Millisecond, 9) // it was created a millisecond ago
+		expiring(999*time.Millisecond, 9, full)
+
 		revoked := plain
 		revoked.RevokedAt = c.millis()
 		for range 2 { // the second time changes nothing
@@ -290,6 +297,8 @@ func TestKeys(t *testing.T) {
 			c.now = c.now.Add(time.Second)
 		}
 		refused(t, keystore.ErrNotFound, "no key")(s.RevokeKey(ctx, id.Key{1}))
+		c.now = full.ExpiresAt.Time()
+		expiring(time.Hour, 9)
 		wantEvents(t, s, keystore.TenantCreated, keystore.KeyCreated, keystore.KeyCreated, keystore.KeyRevoked)
 		wantNoSecret(t, s, token, fullToken)
 	})
@@ -322,6 +331,7 @@ func TestDisable(t *testing.T) {
 		// The database lost the change, gateways reported it, and it was repeated.
 		did(t, 5)(s.ReportLost(ctx, []keystore.LostRefusal{{Kind: keystore.LostRevocation, Tenant: key.Tenant, Key: key.ID, At: -at}}))
 		did(t, 6)(s.DisableKey(ctx, key.ID))
+		wantEqual(t, "what is left of it", must.Get[[]keystore.LostRefusal](t)(s.LostRefusals(ctx)), []keystore.LostRefusal{})
 		enable("a disabling that was lost")
 		wantEqual(t, "what stays in force", must.Get[[]keystore.LostRefusal](t)(s.LostRefusals(ctx)), []keystore.LostRefusal{})
 
@@ -391,6 +401,15 @@ func TestDeleteTenant(t *testing.T) {
 		wantEqual(t, "the deleted tenant", must.Get[keystore.Tenant](t)(s.DeletedTenant(ctx, acme.ID)), acme)
 		wantEqual(t, "rows of its usage", len(must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, acme.ID, 0))), 1)
 		newTenant(t, s, "acme") // the name is free
+
+		globex := newTenant(t, s, "globex").ID
+		newKey(t, s, keystore.KeySpec{Tenant: globex, ExpiresAt: c.millis() + 1000})
+		fresh := rotate(t, s, keyOf(t, s, globex, "rotated").ID, c.millis()+1000)
+		must.First[keystore.Key](t)(s.RevokeKey(ctx, fresh.ID))
+		c.now = c.now.Add(999 * time.Millisecond)
+		refused(t, keystore.ErrConflict, "tenant globex has keys that have not ended: 2. Revoke them first")(s.DeleteTenant(ctx, globex))
+		c.now = c.now.Add(time.Millisecond)
+		must.First[keystore.Tenant](t)(s.DeleteTenant(ctx, globex))
 
 		must.Get[keystore.Change](t)(prepare(t, s, b).Commit(ctx, false, false))
 		if k := must.Get[keystore.Key](t)(s.Key(ctx, key.ID)); k.RevokedAt != c.millis() {
@@ -487,23 +506,33 @@ func TestBans(t *testing.T) {
 			did(t, 5)(s.LiftBan(ctx, key.ID))
 		}
 		did(t, 5)(s.AddBan(ctx, longer)) // it does not come back
-		wantBans := func(n int) {
+		var read []keystore.BanRow
+		rows := keystore.Rows{
+			Expect: func(int, int) {}, Lost: func([]keystore.LostRefusal) {}, Plan: func(keystore.Plan) {}, Tenant: func(*keystore.TenantRow) {},
+			Key: func(*keystore.KeyRow) {}, Ban: func(b keystore.BanRow) { read = append(read, b) },
+		}
+		must.Get[[]keystore.EventRow](t)(s.Tail(ctx, 4, events(t, s)[3].UUID, 9, rows))
+		wantEqual(t, "the lifted ban", read, []keystore.BanRow{{Key: key.ID, Notice: "Stop."}})
+		wantBans := func(n, loaded int) {
 			t.Helper()
+			read = nil
+			must.First[keystore.Change](t)(s.Load(ctx, rows))
+			wantEqual(t, "bans that gateways load", len(read), loaded)
 			wantEqual(t, "number of bans", must.Get[int](t)(s.CountBans(ctx)), n)
 			wantEqual(t, "bans of keys", len(must.Get[map[id.Key]keystore.Ban](t)(s.BansOf(ctx, []id.Key{key.ID}))), n)
 			for _, of := range []id.Tenant{{}, key.Tenant} {
 				wantEqual(t, "bans", len(must.Get[[]keystore.NamedBan](t)(s.FindBans(ctx, of, "", 99))), n)
 			}
 		}
-		wantBans(0)
+		wantBans(0, 0)
 		others := longer
 		others.By = "bob" // at the same instant
 		add("another operator's", others, others, 6)
-		wantBans(1)
+		wantBans(1, 1)
 		refused(t, keystore.ErrNotFound)(s.AddBan(ctx, keystore.Ban{Key: id.Key{1}, Until: c.millis() + 1}))
 		refused(t, keystore.ErrInvalid)(s.AddBan(ctx, keystore.Ban{Key: key.ID, Until: c.millis()}))
 		c.now = longer.Until.Time()
-		wantBans(0)
+		wantBans(0, 1)                    // the clock of a gateway may be behind
 		did(t, 6)(s.LiftBan(ctx, key.ID)) // it has ended
 		late := keystore.Ban{Key: key.ID, Tenant: key.Tenant, Until: c.millis() - 1, Reason: "30 strikes", By: "gw-1", ImposedAt: c.millis() - 2}
 		add("one that ended before it is stored", late, late, 7)

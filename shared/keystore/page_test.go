@@ -77,12 +77,21 @@ func TestFindKeysAndBans(t *testing.T) {
 				must.First[keystore.Ban](t)(s.AddBan(ctx, keystore.Ban{Key: k.ID, Until: c.millis().Add(time.Hour), Reason: "test"}))
 			}
 		}
-		found := must.Get[[]keystore.Key](t)(s.FindKeys(ctx, tenants[0].ID, id.Key{}, 2))
-		found = append(found, must.Get[[]keystore.Key](t)(s.FindKeys(ctx, tenants[0].ID, found[1].ID, 2))...)
-		if !slices.IsSortedFunc(found, func(a, b keystore.Key) int {
-			return -cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), cmp.Compare(a.ID.String(), b.ID.String()))
-		}) || len(found) != 3 || found[0].ID != newest.ID || found[2].ID == found[1].ID {
-			t.Errorf("keys %v, want 3 and first %v", found, newest)
+		for tenant, want := range map[id.Tenant]int{{}: 6, tenants[0].ID: 3} {
+			var found []keystore.Key
+			for after := (id.Key{}); len(found) < want; after = found[len(found)-1].ID {
+				found = append(found, must.Get[[]keystore.Key](t)(s.FindKeys(ctx, tenant, after, 2))...)
+			}
+			isSorted := slices.IsSortedFunc(found, func(a, b keystore.Key) int {
+				return -cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), cmp.Compare(a.ID.String(), b.ID.String()))
+			})
+			different := map[id.Key]bool{}
+			for _, k := range found {
+				different[k.ID] = true
+			}
+			if !isSorted || len(different) != want || want == 3 && found[0].ID != newest.ID {
+				t.Errorf("keys %v, want %d and first of the tenant's %v", found, want, newest)
+			}
 		}
 		refused(t, keystore.ErrNotFound)(s.FindKeys(ctx, tenants[0].ID, id.Key{1}, 2))
 		for _, after := range []string{"x", "1", "x.key_0000000000000000", "1.key"} {
@@ -126,6 +135,9 @@ func TestFindEvents(t *testing.T) {
 				}
 			}
 		}
+		if later := must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{Actor: "bob"}, 4))); len(later) != 1 {
+			t.Errorf("after the one before the last: %v", later)
+		}
 		all := kinds(keystore.EventFilter{})
 		if len(all) < 5 || all[0] != "key.revoked" {
 			t.Errorf("all events are %v", all)
@@ -137,6 +149,7 @@ func TestFindEvents(t *testing.T) {
 		}{
 			{"of a tenant", keystore.EventFilter{Tenant: acme}, []string{"key.revoked", "key.created", "tenant.created"}},
 			{"of a key", keystore.EventFilter{Key: other.ID}, []string{"key.created"}},
+			{"of another tenant's key", keystore.EventFilter{Key: other.ID, Tenant: acme}, nil},
 			{"by a person", keystore.EventFilter{Actor: "bob"}, []string{"key.revoked", "key.created"}},
 			{"by an actor", keystore.EventFilter{Actor: "keyadmin:bob", Tenant: acme}, []string{"key.revoked"}},
 			{"by a part of a name", keystore.EventFilter{Actor: "bo"}, nil},

@@ -77,11 +77,24 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		banned, untouched := keyOf(t, s, acme.ID, "banned"), keyOf(t, s, globex.ID, "untouched")
 		must.First[keystore.Ban](t)(s.AddBan(ctx, keystore.Ban{Key: banned.ID, Until: c.millis().Add(48 * time.Hour), Reason: "a longer ban, which is lifted"}))
 		must.Get[keystore.Change](t)(s.LiftBan(ctx, banned.ID))
+		must.First[keystore.Tenant](t)(s.Suspend(ctx, newTenant(t, s, "suspended before").ID))
+		disabled, paused := keyOf(t, s, acme.ID, "disabled"), must.First[keystore.Key](t)(s.DisableKey(ctx, keyOf(t, s, acme.ID, "paused").ID))
+		ending := keyOf(t, s, acme.ID, "ending")
+		rotate(t, s, ending.ID, c.millis().Add(3*time.Hour))
+		for _, key := range []id.Key{disabled.ID, paused.ID} {
+			must.First[keystore.Ban](t)(s.AddBan(ctx, keystore.Ban{Key: key, Until: c.millis().Add(2 * time.Hour), Reason: "before"}))
+		}
 		b := backup(t, s)
 
 		c.now = c.now.Add(time.Minute)
 		grace := c.millis().Add(time.Hour)
 		must.First[keystore.Key](t)(s.RevokeKey(ctx, revoked.ID))
+		must.First[keystore.Key](t)(s.RevokeKey(ctx, paused.ID))
+		must.First[keystore.Key](t)(s.DisableKey(ctx, disabled.ID))
+		must.First[keystore.Key](t)(s.ShortenGrace(ctx, ending.ID, grace))
+		must.First[keystore.Ban](t)(s.AddBan(ctx, keystore.Ban{Key: paused.ID, Until: grace.Add(2 * time.Hour), Reason: "longer"}))
+		must.First[keystore.Ban](t)(s.AddBan(ctx, keystore.Ban{Key: untouched.ID, Until: grace, Reason: "lifted since"}))
+		must.Get[keystore.Change](t)(s.LiftBan(ctx, untouched.ID))
 		fresh := rotate(t, s, rotated.ID, grace)
 		fresher := rotate(t, s, fresh.ID, grace)
 		instead := rotate(t, s, replaced.ID, c.millis())
@@ -112,19 +125,19 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		}
 		slices.Sort(newer)
 		wantEqual(t, "newer refusals", newer, []string{
-			"banned acme/banned 3600000", "banned acme/replaced 3600000", "revoked acme/replaced 0", "revoked acme/revoked 0", "rotated acme/rotated 3600000",
-			"suspended globex/ 0",
+			"banned acme/banned 3600000", "banned acme/paused 10800000", "banned acme/replaced 3600000", "revoked acme/disabled 0", "revoked acme/paused 0",
+			"revoked acme/replaced 0", "revoked acme/revoked 0", "rotated acme/ending 3600000", "rotated acme/rotated 3600000", "suspended globex/ 0",
 		})
 		lost := map[string]int64{}
 		for _, l := range r.Lost {
 			lost[l.Kind] = l.Number
 		}
 		wantEqual(t, "lost changes", lost, map[string]int64{
-			keystore.KeyRevoked: 1, keystore.KeyRotated: 3, keystore.KeyCreated: 4, keystore.TenantSuspended: 1, keystore.BanAdded: 2,
+			keystore.KeyRevoked: 2, keystore.KeyDisabled: 1, keystore.BanLifted: 1, keystore.KeyRotated: 4, keystore.KeyCreated: 4, keystore.TenantSuspended: 1, keystore.BanAdded: 4,
 			keystore.ConsoleInvited: 1, keystore.ConsoleOpened: 1,
 		})
 		kept := map[id.Key]keystore.Key{} // with what was refused, and the last use
-		for _, k := range []keystore.Key{revoked, rotated, fresh, fresher, replaced, untouched} {
+		for _, k := range []keystore.Key{revoked, rotated, fresh, fresher, replaced, untouched, disabled, paused, ending} {
 			kept[k.ID] = must.Get[keystore.Key](t)(s.Key(ctx, k.ID))
 		}
 		change := must.Get[keystore.Change](t)(r.Commit(ctx, false, true))
@@ -136,7 +149,7 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 			t.Error("the suspension is lost")
 		}
 		bans := must.Get[[]keystore.NamedBan](t)(s.FindBans(ctx, id.Tenant{}, "", 99))
-		if len(bans) != 2 || bans[0].Until != grace || bans[0].Notice != "wait" {
+		if len(bans) != 4 || bans[0].Until != grace || bans[0].Notice != "wait" || bans[3].Until != grace.Add(2*time.Hour) {
 			t.Errorf("bans: %+v", bans)
 		}
 		refused(t, keystore.ErrNotFound)(s.ConsoleSession(ctx, token))
@@ -150,7 +163,7 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		restored := events(t, s)
 		at := slices.IndexFunc(restored, func(e keystore.Event) bool { return e.Kind == keystore.Restored })
 		if restored[at].ID != last.ID+1 || restored[at-1].ID != b.LastEvent || restored[at].Actor != "ada" ||
-			restored[at].After != fmt.Sprintf(`{"takenAt":%d,"reapplied":6}`, int64(b.TakenAt)) {
+			restored[at].After != fmt.Sprintf(`{"takenAt":%d,"reapplied":10}`, int64(b.TakenAt)) {
 			t.Errorf("the event of the restore: %+v after %d", restored[at], restored[at-1].ID)
 		}
 		for _, e := range restored[at+1:] {
@@ -369,7 +382,7 @@ func TestLostRefusals(t *testing.T) {
 			must.Do(t, err)
 			var listed []string
 			for _, l := range must.Get[[]keystore.LostRefusal](t)(s.LostRefusals(t.Context())) {
-				if at := map[id.Key]instant.Millis{revoked: 1, rotated: 2, others: 3}[l.Key]; l.At != at || l.ReportedBy != "ada" || l.ReportedAt != c.millis() {
+				if at := map[id.Key]instant.Millis{revoked: 1, rotated: c.millis() + 2, others: 3}[l.Key]; l.At != at || l.ReportedBy != "ada" || l.ReportedAt != c.millis() {
 					t.Errorf("%+v, want one at %d", l, at)
 				}
 				key, _ := l.Key.Value()
@@ -381,12 +394,19 @@ func TestLostRefusals(t *testing.T) {
 		}
 		_, err := s.ReportLost(t.Context(), []keystore.LostRefusal{
 			{Kind: keystore.LostRevocation, Tenant: acme.ID, Key: revoked, At: 1},
-			{Kind: keystore.LostRotation, Tenant: acme.ID, Key: rotated, At: 2},
+			{Kind: keystore.LostRotation, Tenant: acme.ID, Key: rotated, At: c.millis() + 2},
 			{Kind: keystore.LostSuspension, Tenant: acme.ID},
 			{Kind: keystore.LostRevocation, Tenant: other.ID, Key: others, At: 3},
 			{Kind: keystore.LostSuspension, Tenant: other.ID},
 		})
 		want("reported", err, "revoked acme/revoked", "rotated acme/rotated", "suspended acme", "revoked other/others", "suspended other")
+		all := []string{"revoked acme/revoked", "rotated acme/rotated", "suspended acme", "revoked other/others", "suspended other"}
+		_, _, err = s.DisableKey(t.Context(), others)
+		want("a revoked key is only disabled", err, all...)
+		rotate(t, s, rotated, c.millis()+3)
+		want("a grace period is longer", err, all...)
+		_, _, err = s.ShortenGrace(t.Context(), rotated, c.millis()+2)
+		want("a rotation is repeated", err, "revoked acme/revoked", "suspended acme", "revoked other/others", "suspended other")
 		_, err = s.DropLost(t.Context(), acme.ID, rotated)
 		want("a key's is dropped", err, "revoked acme/revoked", "suspended acme", "revoked other/others", "suspended other")
 		_, _, err = s.Suspend(t.Context(), acme.ID)

@@ -133,21 +133,28 @@ func TestStatement(t *testing.T) {
 			return keystore.UsageRow{Tenant: tenant, Key: key.ID, Operation: operation, Outcome: outcome, Charged: charged, Hour: at, Requests: n}
 		}
 		add(t, s, g, 1, []keystore.UsageRow{
-			row(today-hour, "listPets", "ok", true, 1), row(today-24*hour, "listPets", "ok", true, 2), row(today-25*hour, "listPets", "ok", true, 4),
+			row(today-hour, "listPets", "ok", true, 1), row(today-24*hour, "listPets", "ok", true, 4), row(today-25*hour, "listPets", "ok", true, 4),
 			row(today, "listPets", "ok", true, 8), row(today, "listPets", "ok", false, 16), row(today, "", "key_banned", false, 32),
-			{Tenant: other, Outcome: "ok", Hour: today, Requests: 64},
+			{Tenant: other, Outcome: "ok", Hour: today, Requests: 512},
+			{Tenant: tenant, Operation: "none", Outcome: "invalid_api_key", Hour: today, Requests: 256},
 		})
 		of := func(at instant.Millis, operation, outcome string, requests, charged int64) keystore.StatementRow {
 			return keystore.StatementRow{Start: at, Key: key.ID, Operation: operation, Outcome: outcome, Requests: requests, Charged: charged, Units: charged}
 		}
-		now := []keystore.StatementRow{of(today, "", "key_banned", 32, 0), of(today, "listPets", "ok", 24, 8)}
+		now := []keystore.StatementRow{
+			{Start: today, Operation: "none", Outcome: "invalid_api_key", Requests: 256}, of(today, "", "key_banned", 32, 0), of(today, "listPets", "ok", 24, 8),
+		}
 		hours, through := read(today-hour+1, time.Hour, 9)
 		wantEqual(t, "by hour", hours, append([]keystore.StatementRow{of(today-hour, "listPets", "ok", 1, 1)}, now...))
 		wantEqual(t, "complete through", through, today)
 		days, _ := read(today-hour, 24*time.Hour, 9)
-		wantEqual(t, "by day", days, append([]keystore.StatementRow{of(today-24*hour, "listPets", "ok", 3, 3)}, now...))
+		wantEqual(t, "by day", days, append([]keystore.StatementRow{of(today-24*hour, "listPets", "ok", 5, 5)}, now...))
 		few, _ := read(0, 24*time.Hour, 2)
-		wantEqual(t, "two rows", few, []keystore.StatementRow{of(today-48*hour, "listPets", "ok", 4, 4), of(today-24*hour, "listPets", "ok", 3, 3)})
+		wantEqual(t, "two rows", few, []keystore.StatementRow{of(today-48*hour, "listPets", "ok", 4, 4), of(today-24*hour, "listPets", "ok", 5, 5)})
+		top := keystore.TenantUsage{Tenant: tenant, Requests: 9, Charged: 9, Units: 9, BusiestDay: 5}
+		wantEqual(t, "of two days", must.Get[[]keystore.TenantUsage](t)(s.TopUsage(ctx, today-24*hour-1, today, 9)), []keystore.TenantUsage{top})
+		top.Requests, top.Charged, top.Units, top.BusiestDay = 321, 17, 17, 8
+		wantEqual(t, "and today", must.Get[[]keystore.TenantUsage](t)(s.TopUsage(ctx, today-25*hour, today+1, 9)), []keystore.TenantUsage{top, {Tenant: other, Requests: 512}})
 	})
 }
 
@@ -159,6 +166,9 @@ func TestCursor(t *testing.T) {
 		at := func(n int64) keystore.ExportCursor {
 			return keystore.ExportCursor{Destination: "there", Since: instant.Millis(n), Hour: instant.Millis(n + 1), Tenant: id.Tenant{byte(n + 2)}, Seal: n + 3}
 		}
+		beside := at(1)
+		beside.Destination = "beside"
+		must.Do(t, s.AddCursor(t.Context(), beside))
 		must.Do(t, s.AddCursor(t.Context(), at(1)))
 		refused(t, keystore.ErrConflict, wrong)(s.AddCursor(t.Context(), at(2)))
 		for _, was := range []keystore.ExportCursor{{}, {Hour: 2, Tenant: id.Tenant{3}}, {Hour: 2, Seal: 4}, {Tenant: id.Tenant{3}, Seal: 4}} {
@@ -166,7 +176,7 @@ func TestCursor(t *testing.T) {
 			refused(t, keystore.ErrConflict, wrong)(s.MoveCursor(t.Context(), was, at(5)))
 		}
 		must.Do(t, s.MoveCursor(t.Context(), at(1), at(5)))
-		for _, want := range []keystore.ExportCursor{at(5), {Destination: "elsewhere"}} {
+		for _, want := range []keystore.ExportCursor{at(5), beside, {Destination: "elsewhere"}} {
 			got, known, err := s.Cursor(t.Context(), want.Destination)
 			if must.Do(t, err); got != want || known != (want.Hour != 0) {
 				t.Errorf("the cursor is %+v, known: %t; want %+v", got, known, want)
@@ -192,7 +202,7 @@ func TestMinutes(t *testing.T) {
 			return m
 		}
 		first := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a"})
-		second := registered(t, s, keystore.Registration{ID: "gw-2", Incarnation: "b"})
+		second := registered(t, s, keystore.Registration{ID: "gw-0", Incarnation: "b"})
 		elsewhere := keystore.UsageMinutes{Tenant: other, Hour: last}
 		elsewhere.Attempts[0] = 9
 		batch := []keystore.UsageMinutes{
@@ -206,8 +216,8 @@ func TestMinutes(t *testing.T) {
 		wantEqual(t, "minutes", must.Get[[]keystore.UsageMinutes](t)(s.Minutes(ctx, tenant, 0)), []keystore.UsageMinutes{
 			of("gw-1", last-35*24*hour, map[int]int64{5: 5, 59: 4}), // its hour is not over
 			of("gw-1", last-hour, map[int]int64{59: 2}),
+			of("gw-0", last, map[int]int64{28: 6}),
 			of("gw-1", last, map[int]int64{0: 7, 28: 1_000_003, 29: 4, 59: 1}),
-			of("gw-2", last, map[int]int64{28: 6}),
 		})
 		wantEqual(t, "rows of the last hour", len(must.Get[[]keystore.UsageMinutes](t)(s.Minutes(ctx, tenant, last+1))), 2)
 		for _, text := range []string{"|5", "?5", "@", "@5A", "@x"} {
@@ -294,22 +304,32 @@ func TestNearestToLimit(t *testing.T) {
 		}{
 			{"today", 0, plan.Limits{Day: 1000}, at(3, 10) - 9*hour, 500},
 			{"yesterday", 0, plan.Limits{Day: 1000}, at(3, 10) - 10*hour, 900},
-			{"this month", 0, plan.Limits{Month: 1000}, at(3, 1), 900},
+			{"this month", 0, plan.Limits{Month: 10_000}, at(3, 1), 9000},
+			{"its plan's day", 0, plan.Limits{}, at(3, 10), 9000},
 			{"last month", 0, plan.Limits{Month: 1000}, at(2, 28), 900},
 			{"month since the 20th", 20, plan.Limits{Month: 1000}, at(2, 20), 950},
 			{"month before the 20th", 20, plan.Limits{Month: 1000}, at(2, 19), 950},
 			{"month since the 10th", 10, plan.Limits{Month: 1000}, at(3, 9), 950},
 			{"both", 5, plan.Limits{Day: 500, Month: 1000}, at(3, 10), 400},
-			{"reset", 0, plan.Limits{Month: 1000}, at(3, 5), 990},
+			{"reset", 0, plan.Limits{Month: 1000}, at(3, 6) - hour, 990},
+			{"hour of its reset", 0, plan.Limits{Month: 1000}, at(3, 6), 800},
 		} {
 			made := must.First[keystore.Tenant](t)(s.CreateTenant(t.Context(),
-				keystore.TenantSpec{Name: test.name, Plan: "enterprise", Override: test.limits, MonthStarts: test.starts}))
+				keystore.TenantSpec{Name: test.name, Plan: "pro", Override: test.limits, MonthStarts: test.starts}))
 			named[made.ID] = test.name
-			add(t, s, gateway, int64(i+1), []keystore.UsageRow{{Tenant: made.ID, Outcome: "ok", Charged: true, Hour: test.used, Requests: test.n}})
+			add(t, s, gateway, int64(i+1), []keystore.UsageRow{
+				{Tenant: made.ID, Outcome: "ok", Charged: true, Hour: test.used, Requests: 1, MoreUnits: test.n - 1},
+				{Tenant: made.ID, Outcome: "minute_quota_exceeded", Hour: at(3, 10), Requests: 9999},
+				{Tenant: made.ID, Outcome: "ok", Charged: true, IsTest: true, Hour: at(3, 10) - hour, Requests: 9999},
+			})
 		}
 		c.now = at(3, 6).Time()
-		must.Get[keystore.Change](t)(s.ResetUsage(t.Context(), must.Get[keystore.Tenant](t)(s.Tenant(t.Context(), "reset")).ID))
-		for n, want := range map[int][]string{1: {"both", "month since the 20th"}, 10: {"both", "today", "month since the 20th", "this month"}} {
+		for _, name := range []string{"reset", "hour of its reset"} {
+			must.Get[keystore.Change](t)(s.ResetUsage(t.Context(), must.Get[keystore.Tenant](t)(s.Tenant(t.Context(), name)).ID))
+		}
+		for n, want := range map[int][]string{
+			1: {"its plan's day", "month since the 20th"}, 10: {"its plan's day", "both", "today", "month since the 20th", "this month", "hour of its reset"},
+		} {
 			var found []string
 			for _, tenant := range must.Get[[]id.Tenant](t)(s.NearestToLimit(t.Context(), at(3, 10), n)) {
 				found = append(found, named[tenant])
