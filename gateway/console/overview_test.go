@@ -104,7 +104,7 @@ func TestOverviewIsTheUsage(t *testing.T) {
 			}
 		}
 		for path, texts := range map[string][]string{
-			"rankings":                          {"tenant-00", `aria-current="true">24 hours<`, ">95 %<", "upstream_timeout"},
+			"rankings":                          {"tenant-00", `aria-current="true">24 hours<`, `class="number">951</td><td role="cell" data-title="Of" class="number">1,000<`, ">95 %<", "upstream_timeout"},
 			"rankings?outcome=upstream_timeout": {"Only upstream_timeout.", "!<td role=\"cell\" data-title=\"Outcome\">minute"},
 			"rankings?period=yesterday":         {`aria-current="true">Yesterday`},
 		} {

@@ -171,10 +171,6 @@ func TestKnown(t *testing.T) {
 		if v := l.Known(a); v.Usages[quota.Minute].Used != 0 || v.Usages[quota.Day].Used != 3 || v.RetryAt() != 0 {
 			t.Errorf("a minute later: %+v", v)
 		}
-		told := store.Demand{Request: a.Request}
-		if l.Collect(&told); told.Known.Minute != 0 || told.Known.Day.Used != 3 {
-			t.Errorf("a minute later, Redis is told %+v", told.Known)
-		}
 		time.Sleep(time.Hour)
 		if v := l.Known(a); v.Usages[quota.Day].Used != 0 {
 			t.Errorf("on the next day: %+v", v)
