@@ -532,7 +532,7 @@ func TestBans(t *testing.T) {
 		refused(t, keystore.ErrNotFound)(s.AddBan(ctx, keystore.Ban{Key: id.Key{1}, Until: c.millis() + 1}))
 		refused(t, keystore.ErrInvalid)(s.AddBan(ctx, keystore.Ban{Key: key.ID, Until: c.millis()}))
 		c.now = longer.Until.Time()
-		wantBans(0, 1)                    // the clock of a gateway may be behind
+		wantBans(0, 1)                    // the clock of a gateway may be ahead
 		did(t, 6)(s.LiftBan(ctx, key.ID)) // it has ended
 		late := keystore.Ban{Key: key.ID, Tenant: key.Tenant, Until: c.millis() - 1, Reason: "30 strikes", By: "gw-1", ImposedAt: c.millis() - 2}
 		add("one that ended before it is stored", late, late, 7)
