@@ -97,18 +97,14 @@ func TestKeysThatExpire(t *testing.T) {
 	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
 	s.ok("tenant", "create", "acme")
-	for _, name := range []string{"late", "disabled", "revoked", "next", "last"} {
+	for _, name := range []string{"late", "disable", "revoke", "next", "last"} {
 		s.ok("key", "create", "acme", "--name", name, "--expires", map[bool]string{true: "2026-04-02", false: "2026-04-01"}[name == "late"])
-		switch key := keyID(s, "acme"); name {
-		case "disabled":
-			s.ok("key", "disable", key, "-y")
-		case "revoked":
-			s.ok("key", "revoke", key, "-y")
+		if name == "disable" || name == "revoke" {
+			s.ok("key", name, keyID(s, "acme"), "-y")
 		}
 	}
 	s.ok("key", "create", "acme", "--name", "eternal")
-	r := s.keyadmin("key", "list", "--expiring", "2026-04-01", "-o", "csv")
-	if !strings.Contains(r.stdout, ",next,") || !strings.Contains(r.stdout, ",last,") || strings.Count(r.stdout, "\n") != 3 {
+	if r := s.keyadmin("key", "list", "--expiring", "2026-04-01", "-o", "csv"); !strings.Contains(r.stdout, ",next,") || !strings.Contains(r.stdout, ",last,") || strings.Count(r.stdout, "\n") != 3 {
 		t.Errorf("%s\nwant last and next", r.stdout)
 	}
 	s.want(exitDone, "No key expires until 2026-03-31T00:00:00Z.", "key", "list", "--expiring", "2026-03-31")

@@ -85,9 +85,8 @@ func TestWidths(t *testing.T) {
 	must.Get[keystore.Change](t)(store.ReportLost(t.Context(), []keystore.LostRefusal{{Kind: keystore.LostSuspension, Tenant: tenantID(s, "a tenant with a long name")}}))
 	g := s.gateway(store, "gw-1.example.com", "10.0.0.5:9090")
 	tenant := tenantID(s, "a tenant with a long name")
-	must.Do(t, store.AddUsage(t.Context(), g.Registration, 1, []keystore.UsageRow{
-		{Tenant: tenant, Key: must.Get[id.Key](t)(id.ParseKey(key)), Outcome: "ok", Hour: instant.Of(s.now), Requests: 1},
-	}, nil))
+	used := []keystore.UsageRow{{Tenant: tenant, Key: must.Get[id.Key](t)(id.ParseKey(key)), Outcome: "ok", Hour: instant.Of(s.now), Requests: 1}}
+	must.Do(t, store.AddUsage(t.Context(), g.Registration, 1, used, nil))
 	s.terminal = true
 	for _, s.width = range []int{80, 40} { // at 40, every table has to be narrowed
 		for _, command := range []string{

@@ -69,11 +69,7 @@ func TestChangeOf(t *testing.T) {
 		{"an address", `{"address":"10.0.0.5:9090"}`, "", "was: address 10.0.0.5:9090"},
 		{"an address with words", "", `{"address":"x, plan free"}`, `address "x, plan free"`},
 		{"a tenant that was suspended", `{"suspended":true}`, "", "was: suspended"},
-		{
-			"what says nothing about a change",
-			`{"id":"x","tenantId":"x","keyId":"x","createdAt":1,"imposedAt":1,"applied":1,"registeredAt":1,"seenAt":1,"age":1,"lastUsedAt":1,"plan":"free"}`,
-			"", "was: plan free",
-		},
+		{"what is no change", `{"id":"x","keyId":"x","createdAt":1,"imposedAt":1,"applied":1,"seenAt":1,"age":1,"lastUsedAt":1,"plan":"free"}`, "", "was: plan free"},
 		{
 			"limits", "", `{"limits":{"minute":1,"day":2,"month":3},"override":{"minute":4,"day":5,"month":6},"test":{"minute":7}}`,
 			"limit per day 2, limit per minute 1, limit per month 3, own limit per day 5, own limit per minute 4, own limit per month 6, test keys' limit per minute 7",
@@ -90,6 +86,7 @@ func TestChangeOf(t *testing.T) {
 func TestWriteRows(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
+	failing := func(yield func(Explanation, error) bool) { yield(Explanation{}, broken) }
 	closed, pipe := io.Pipe()
 	must.Do(t, closed.CloseWithError(broken))
 	full := Explanation{Reason: "1 < 2", policies: policies[PolicyView]{Day: &PolicyView{Limit: 5}}}
@@ -101,7 +98,6 @@ func TestWriteRows(t *testing.T) {
 				}
 			}
 		}
-		failing := func(yield func(Explanation, error) bool) { yield(full, broken) }
 		for format, write := range map[string]func(io.Writer, any) error{"json": WriteJSON, "csv": WriteCSV} {
 			var got, want strings.Builder
 			must.Do(t, write(&want, rows))
@@ -177,8 +173,5 @@ func TestGatewayStates(t *testing.T) {
 		if means < 0 || problem != c.problem || !strings.Contains(cure, c.cure) {
 			t.Errorf("%s: %q, %q; want %q, %q", c.state, problem, cure, c.problem, c.cure)
 		}
-	}
-	if v := viewGateway(keystore.Gateway{Applied: 9}, 7); v.Lag != 0 {
-		t.Errorf("a gateway that is ahead lags by %d", v.Lag)
 	}
 }

@@ -148,8 +148,7 @@ func TestVerbs(t *testing.T) {
 		},
 		{
 			operate.CreateTenant{Name: "glo bex", Plan: "pro", Repeatable: once},
-			"",
-			"Created tenant glo bex on plan pro. Its first key: keyadmin key create 'glo bex'", "Tenant glo bex already exists. It was not changed.",
+			"", "Created tenant glo bex on plan pro. Its first key: keyadmin key create 'glo bex'", "Tenant glo bex already exists. It was not changed.",
 		},
 		{operate.RenameTenant{TenantRef: operate.TenantRef{Tenant: "glo bex"}, Name: "globex"}, "", "Renamed tenant glo bex to globex.", ""},
 		{operate.RenameTenant{TenantRef: operate.TenantRef{Tenant: "globex"}, Name: "globex"}, "", "The tenant already has the name globex.", ""},
@@ -171,8 +170,7 @@ func TestVerbs(t *testing.T) {
 
 		{
 			operate.SetLimits{TenantRef: acme, LimitChanges: limits(200, 5000, 0)},
-			"",
-			"Changed the limits of tenant acme: 60 → 200 requests per minute, 1,000 → 5,000 requests per day. In force: 200 requests per minute, 5,000 per day.",
+			"", "Changed the limits of tenant acme: 60 → 200 requests per minute, 1,000 → 5,000 requests per day. In force: 200 requests per minute, 5,000 per day.",
 			"Tenant acme already had these limits. In force: 200 requests per minute, 5,000 per day.",
 		},
 		{
@@ -198,8 +196,7 @@ func TestVerbs(t *testing.T) {
 		},
 		{
 			operate.SetLimits{TenantRef: acme, Clear: true},
-			"",
-			"Changed the limits of tenant acme: 100 → 300 requests per minute, 5,000 → 10,000 requests per day." + cleared,
+			"", "Changed the limits of tenant acme: 100 → 300 requests per minute, 5,000 → 10,000 requests per day." + cleared,
 			"Tenant acme already had these limits." + cleared,
 		},
 		{operate.SetLimits{TenantRef: acme, LimitChanges: limits(300, 0, 0)}, "", "Changed the limits of tenant acme. They are the same as its plan's. In force: 300 requests per minute, 10,000 per day.", ""},
@@ -212,8 +209,7 @@ func TestVerbs(t *testing.T) {
 		},
 		{
 			operate.MoveTenant{TenantRef: acme, Plan: "enterprise", NewLimits: operate.NewLimits{Month: 70}},
-			"",
-			"Changed the limits of tenant acme: not set → 70 requests per month.", "",
+			"", "Changed the limits of tenant acme: not set → 70 requests per month.", "",
 		},
 		{
 			operate.ClearLimits{TenantRef: acme},
@@ -227,8 +223,7 @@ func TestVerbs(t *testing.T) {
 		},
 		{
 			operate.MoveTenant{TenantRef: acme, Plan: "business"},
-			"",
-			"Tenant acme moved from plan bespoke to business: not set → 1,000 requests per minute, not set → 100,000 requests per day.", "",
+			"", "Tenant acme moved from plan bespoke to business: not set → 1,000 requests per minute, not set → 100,000 requests per day.", "",
 		},
 		{
 			operate.MoveTenant{TenantRef: acme, Plan: "free"},
@@ -238,8 +233,7 @@ func TestVerbs(t *testing.T) {
 
 		{
 			operate.CreatePlan{Name: "gold", NewLimits: operate.NewLimits{Minute: 600, Month: 3_000_000}, TestMinute: 60, Repeatable: once},
-			"",
-			"Created plan gold: 600 requests per minute, 3,000,000 per month.", "Plan gold already exists. It was not changed.",
+			"", "Created plan gold: 600 requests per minute, 3,000,000 per month.", "Plan gold already exists. It was not changed.",
 		},
 		{
 			operate.UpdatePlan{Plan: "gold", LimitChanges: limits(500, 0, 0)},
@@ -259,17 +253,13 @@ func TestVerbs(t *testing.T) {
 		},
 		{
 			operate.UpdatePlan{Plan: "gold", LimitChanges: limits(0, 0, plan.None), TestMinute: plan.None},
-			"",
-			"Changed plan gold for its 0 tenants: 3,000,000 → not set requests per month, of test keys: 60 → not set requests per minute.", "",
+			"", "Changed plan gold for its 0 tenants: 3,000,000 → not set requests per month, of test keys: 60 → not set requests per minute.", "",
 		},
 		{
 			operate.SetLimits{TenantRef: acme, LimitChanges: limits(0, 0, plan.None), MonthStart: operate.MonthStart{MonthStarts: 1}},
 			"", "The month of tenant acme begins on day 1. In force: 55 requests per minute, 1,000 per day.", "",
 		},
-		{
-			operate.ClearLimits{TenantRef: acme},
-			"", "Tenant acme already had these limits. In force: 55 requests per minute, 1,000 per day.", "",
-		},
+		{operate.ClearLimits{TenantRef: acme}, "", "Tenant acme already had these limits. In force: 55 requests per minute, 1,000 per day.", ""},
 		{operate.DeletePlan{Plan: "gold"}, "Delete plan gold?", "Deleted plan gold.", ""},
 
 		{
@@ -314,8 +304,7 @@ func TestVerbs(t *testing.T) {
 		},
 		{
 			operate.RotateKey{KeyRef: ci},
-			"",
-			`Key KEY "build" of tenant acme was already rotated: KEY "build" replaces it. The old key works until 2026-03-01T14:00:00Z. ` +
+			"", `Key KEY "build" of tenant acme was already rotated: KEY "build" replaces it. The old key works until 2026-03-01T14:00:00Z. ` +
 				"To end it now: keyadmin key revoke KEY" + noToken, "",
 		},
 		{
