@@ -32,8 +32,10 @@ func TestOperators(t *testing.T) {
 		}
 		c.now = c.now.Add(time.Hour)
 		refused(t, keystore.ErrNotFound)(s.OperatorByToken(t.Context(), token))
+		_, later, err := s.CreateOperator(t.Context(), keystore.OperatorToken{Name: "ansible", Role: keystore.RoleRead})
+		must.Do(t, err)
 		spec.CreatedAt = c.millis().Add(-time.Hour)
-		wantEqual(t, "those that are listed", must.Get[[]keystore.OperatorToken](t)(s.Operators(t.Context())), []keystore.OperatorToken{spec})
+		wantEqual(t, "those that are listed", must.Get[[]keystore.OperatorToken](t)(s.Operators(t.Context())), []keystore.OperatorToken{later, spec})
 		must.Get[keystore.OperatorToken](t)(s.RevokeOperator(t.Context(), "terraform"))
 		refused(t, keystore.ErrNotFound, "terraform")(s.RevokeOperator(t.Context(), "terraform"))
 		wantNoSecret(t, s, token)

@@ -41,6 +41,7 @@ func TestUsage(t *testing.T) {
 			{Tenant: tenant, Key: key.ID, Operation: "listPets", Outcome: "internal", Hour: last - hour, Requests: 4},
 			{Tenant: tenant, Key: key.ID, Outcome: "no_such_route", Charged: true, Hour: last - hour, Requests: 1},
 			{Tenant: tenant, Operation: "getPet", Outcome: "ok", Charged: true, Hour: last, Requests: 2},
+			{Tenant: tenant, Operation: "none", Outcome: "invalid_api_key", Hour: last - hour, Requests: 6},
 		}
 		refused(t, keystore.ErrNotFound)(s.AddUsage(ctx, gateway, 1, rows, nil))
 		gateway = registered(t, s, gateway)
@@ -48,6 +49,7 @@ func TestUsage(t *testing.T) {
 			add(t, s, gateway, batch, rows)
 		}
 		want := []keystore.UsageRow{
+			{Tenant: tenant, Operation: "none", Outcome: "invalid_api_key", Hour: last - hour, Requests: 12},
 			{Tenant: tenant, Key: key.ID, Outcome: "no_such_route", Charged: true, Hour: last - hour, Requests: 2},
 			{Tenant: tenant, Key: key.ID, Operation: "listPets", Outcome: "internal", Hour: last - hour, Requests: 8},
 			{Tenant: tenant, Key: key.ID, Operation: "listPets", Outcome: "internal", Charged: true, Hour: last - hour, Requests: 6},
@@ -55,7 +57,7 @@ func TestUsage(t *testing.T) {
 			{Tenant: tenant, Operation: "getPet", Outcome: "ok", Charged: true, Hour: last, Requests: 4},
 		}
 		wantEqual(t, "usage", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, last-hour+1)), want)
-		wantEqual(t, "later usage", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, last)), want[4:])
+		wantEqual(t, "later usage", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, last)), want[5:])
 		day := last.Truncate(24 * time.Hour)
 		wantEqual(t, "usage by day", must.Get[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, id.Key{}, day.Add(-24*time.Hour), 24*time.Hour)),
 			[]keystore.PeriodUsage{
@@ -63,6 +65,7 @@ func TestUsage(t *testing.T) {
 				{Start: day, Operation: "getPet", Outcome: "ok", Requests: 4},
 				{Start: day, Operation: "listPets", Outcome: "internal", Requests: 14},
 				{Start: day, Operation: "listPets", Outcome: "ok", Requests: 10},
+				{Start: day, Operation: "none", Outcome: "invalid_api_key", Requests: 12},
 			})
 		wantEqual(t, "usage by hour", must.Get[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, id.Key{}, last, time.Hour)),
 			[]keystore.PeriodUsage{{Start: last, Operation: "getPet", Outcome: "ok", Requests: 4}})
