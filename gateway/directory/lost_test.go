@@ -222,7 +222,7 @@ func TestLostRefusalsAreInForceAtOnce(t *testing.T) {
 					n, who, got.Suspended, got.RevokedAt, want.RevokedAt, got.GraceEndsAt, want.GraceEndsAt)
 			}
 		}
-		if one := newLost(refusals[:1]); !one.touched(nil) || one.graceEndsAt(id.Key{}, 1) != 1 || n == 0 && one.revokedAt(id.Key{}, 9) != 9 {
+		if one := newLost(refusals[:1]); !one.touched(nil) || next.lost.graceEndsAt(id.Key{}, 1) != 1 || n == 0 && one.revokedAt(id.Key{}, 9) != 9 {
 			t.Errorf("case %d: no event touches %v, or a later revocation or a shorter grace period does not count", n, refusals[0])
 		}
 	}
