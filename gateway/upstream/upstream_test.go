@@ -373,6 +373,23 @@ func TestEjection(t *testing.T) {
 	}
 }
 
+// Failures that are not in a row eject no instance.
+func TestRareFailures(t *testing.T) {
+	in := newInstance(t, ok)
+	p := newPool(t, io.Discard, nil, in)
+	for range 2 * failuresToEject {
+		for _, answer := range []string{forbidden, ok} {
+			in.answerWith(answer)
+			if err := p.ask(1, false); (err == nil) != (answer == ok) {
+				t.Errorf("%q: %v", answer, err)
+			}
+		}
+	}
+	if stats := p.Stats(time.Now()); stats[0].Failures != 2*failuresToEject || stats[0].Ejections != 0 {
+		t.Errorf("%+v", stats)
+	}
+}
+
 // An instance that closes each new connection is dialed at most once for each request.
 func TestInstanceThatHangsUp(t *testing.T) {
 	for _, greeting := range []string{"", "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"} {
