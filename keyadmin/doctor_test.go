@@ -94,6 +94,10 @@ func TestDoctor(t *testing.T) {
 			s.keyadmin("tenant", "create", "globex", "--wait", "0")
 			s.now = s.now.Add(lagMax)
 		}, "gw-1", "it has yet to apply 1 change: look for errors in its log"},
+		{"starting", func(s *shell, _, _ *station) {
+			must.Get[dbsql.Result](s.t)(s.open().Exec(`UPDATE gateways SET applied_event = 0 WHERE id = 'gw-2'`))
+			s.now = s.now.Add(lagMax)
+		}, "gw-2", "it has yet to apply 1 change: look for errors in its log"},
 		{"replaced", func(s *shell, _, _ *station) {
 			must.Get[int64](s.t)(s.store().Register(s.t.Context(), keystore.Registration{ID: "gw-2", Incarnation: "other"}, nil))
 		}, "gw-2", "another process has registered with its ID"},

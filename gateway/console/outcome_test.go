@@ -77,6 +77,10 @@ func TestConsoleWithoutDatabase(t *testing.T) {
 	s, proxy, _ := proxied(t)
 	b, unknown := s.signIn(keystore.ConsoleInvitation{}), s.signIn(keystore.ConsoleInvitation{})
 	s.busy("gw-2")
+	left := s.signIn(keystore.ConsoleInvitation{})
+	ended := left.Jar.Cookies(must.Get[*url.URL](t)(url.Parse(s.url + Home)))[0].String()
+	s.send(left, "GET", Home, "")
+	s.send(left, "POST", Home+"logout", "")
 	if status, _, page := s.send(b, "GET", Home, ""); status != 200 || !strings.Contains(page, "gw-2") {
 		t.Fatalf("%d\n%s", status, page)
 	}
@@ -98,6 +102,9 @@ func TestConsoleWithoutDatabase(t *testing.T) {
 	f(b, "GET", Home+"tenants", 503, "The database cannot be used", "Sign out")
 	f(b, "POST", Home+"tenants", 503, "Forms are closed", "Nothing was changed")
 	f(unknown, "GET", Home, 503, "The database cannot be used")
+	if status, _, _ := s.send(browser(), "GET", Home, "", "Cookie", ended); status != 503 {
+		t.Errorf("the cookie of a session that was left: %d", status)
+	}
 	proxy.Restore(t)
 	must.Get[int64](t)(s.operator.EndConsoles(t.Context()))
 	f(b, "GET", Home, 303, "")

@@ -34,6 +34,7 @@ type arrival struct {
 // service answers the client's requests in order, on the fake clock of the test. The last reply is repeated.
 type service struct {
 	replies []reply
+	took    time.Duration // by each request on its way
 	began   time.Time
 
 	mu       sync.Mutex
@@ -56,6 +57,7 @@ func (s *service) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	time.Sleep(s.took)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.replies[min(len(s.arrivals), len(s.replies)-1)]
@@ -259,25 +261,28 @@ func TestALongBanIsReportedWithoutARequest(t *testing.T) {
 	})
 }
 
-// After one 429, the other calls of the client wait as well.
+// After a 429, the other calls of the client wait as well. Of two, the one whose Retry-After ends last counts.
 func TestCallsInParallelWaitTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, client := start(refusal(429, "minute_quota_exceeded", "Retry-After: 30"), reply{status: 201, body: pet})
+		s, client := start(refusal(429, "day_quota_exceeded", "Retry-After: 30"), refusal(429, "minute_quota_exceeded", "Retry-After: 5"),
+			reply{status: 201, body: pet})
+		s.took = time.Second
 		var calls sync.WaitGroup
 		create := func() {
 			if _, err := client.CreatePet(t.Context(), newPet, nil); err != nil {
 				t.Error(err)
 			}
 		}
-		calls.Go(create)
-		synctest.Wait() // it was refused
-		for range 50 {
+		for i := range 50 {
 			calls.Go(create)
 			time.Sleep(100 * time.Millisecond)
+			if i == 1 {
+				time.Sleep(s.took) // both were refused
+			}
 		}
 		calls.Wait()
 		for i, a := range s.arrivals {
-			if i > 0 && a.after < 30*time.Second {
+			if i > 1 && a.after < 30*time.Second {
 				t.Errorf("request %d came after %v", i+1, a.after)
 			}
 		}
