@@ -104,7 +104,7 @@ func TestFlags(t *testing.T) {
 	f(new(Block), []string{"10.0.0.0/8", "192.0.2.7", "2001:db8::/32", "::1", "0.0.0.0/0"},
 		[]string{"10.0.0.0/33", "fe80::1%eth0", "10.1.2.3/8", "", "any", "*"})
 	f(new(Period), []string{"1s", "90d"}, []string{"0", "999ms", "-1h", "soon"})
-	f(new(Grouping), []string{"day", "hour", "operation,key,outcome", "hour,outcome", "day,hour"}, []string{"week", ""})
+	f(new(Grouping), []string{"day", "hour", "operation,key,outcome", "hour,outcome"}, []string{"week", ""})
 	f(new(MonthStarts), []string{"1", "28"}, []string{"0", "29", "256"})
 	f(new(Notice), []string{tooLong}, []string{strings.Repeat("ü", keystore.NoticeRunesMax+1)})
 	f(new(Address), []string{"2001:db8::1", "::ffff:10.0.0.5"}, []string{"fe80::1%eth0"})
