@@ -241,7 +241,7 @@ func TestCalls(t *testing.T) {
 		}
 	}
 	for _, c := range calls {
-		fmt.Fprintln(said, c.role, "may", c.method, c.path)
+		fmt.Fprintln(said, c.role, "may", c.method, c.path+map[bool]string{true: "?confirm=true"}[c.asks])
 	}
 	golden.Check(t, "calls", said.String(), `(ten|key|ptg_live)_[0-9A-Za-z]{16,}`, `"hint":"\w+"`)
 	if s.store.CheckFile() != nil || !strings.HasPrefix(fresh, "ptg_live_") || strings.Contains(s.log.String(), "ptg_") || strings.Contains(s.log.String(), "pto_") {
