@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"log/slog"
 	"math/big"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -106,11 +107,13 @@ func TestCertificateIsReportedEachHour(t *testing.T) {
 			{"expired", "", "public", -day, -time.Minute, "the certificate of the public port expired at ", "ERROR", false, 1},
 			{"expired, of another port", "", "admin", -day, -time.Minute, "the certificate of the admin port expired at ", "ERROR", true, 1},
 			{"not yet valid", "", "public", day, 60 * day, "the certificate of the public port is not valid before ", "ERROR", false, 1},
-			{"wrong name", "b.example", "public", -day, 60 * day, "the certificate of the public port is for a.example, and not for b.example", "ERROR", false, 1},
+			{"wrong name", "b.example", "public", -day, 60 * day, "the certificate of the public port is for a.example, 10.0.0.5, and not for b.example", "ERROR", false, 1},
 			{"right name", "a.example", "public", -day, 60 * day, "", "", true, 0},
 		} {
 			save := func(from, until time.Duration) {
-				files.Save(&x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: []string{"a.example"}, NotBefore: time.Now().Add(from)}, time.Now().Add(until))
+				names := x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: []string{"a.example"}, IPAddresses: []net.IP{net.IPv4(10, 0, 0, 5)}}
+				names.NotBefore = time.Now().Add(from)
+				files.Save(&names, time.Now().Add(until))
 			}
 			save(c.from, c.until)
 			var out bytes.Buffer
