@@ -125,3 +125,19 @@ func TestStrangersHaveFewLines(t *testing.T) {
 		}
 	})
 }
+
+// All requests are among the latencies, also sampled ones that took longer than the last bound.
+func TestLatencies(t *testing.T) {
+	e := &Edge{}
+	e.metrics = newMetrics(prometheus.NewRegistry(), e)
+	x := newLogged()
+	x.route.metrics = e.metrics.of("getPet")
+	e.metrics.observe(x, took)
+	e.metrics.observe(x, 11*time.Second)
+	x.route, x.trace.Sampled = nil, false
+	e.metrics.observe(x, 12*time.Second)
+	within, requests := e.Latencies()
+	if n := len(within); n != 16 || len(requests) != n || within[5] != .005 || requests[3] != 0 || requests[5] != 1 || requests[n-2] != 1 || requests[n-1] != 3 {
+		t.Errorf("%v within %v", requests, within)
+	}
+}

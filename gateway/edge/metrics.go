@@ -49,7 +49,7 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 	seconds := make.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "petgate_gateway_request_seconds",
 		Help:    "Time from a request's last byte to its response, by operation.",
-		Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		Buckets: latencies,
 	}, []string{"operation"})
 	m := &metrics{
 		own: map[string]prometheus.Counter{}, seconds: seconds,
@@ -123,22 +123,20 @@ func (e *Edge) Latencies() (within []float64, requests []uint64) {
 	if err != nil {
 		panic(fmt.Sprintf("bug: a metric cannot be read: %v", err))
 	}
-	for _, m := range families[0].GetMetric() {
-		buckets := m.GetHistogram().GetBucket()
-		if within == nil {
-			within, requests = make([]float64, len(buckets)), make([]uint64, len(buckets))
+	last := len(latencies) - 1
+	requests = make([]uint64, len(latencies))
+	for _, m := range families[0].GetMetric() { // with an exemplar above the last bound, an operation has one more bucket
+		h := m.GetHistogram()
+		for i := range last {
+			requests[i] += h.GetBucket()[i].GetCumulativeCount()
 		}
-		last := len(buckets) - 1
-		for i, bucket := range buckets {
-			within[i] = bucket.GetUpperBound()
-			if i < last {
-				requests[i] += bucket.GetCumulativeCount()
-			}
-		}
-		requests[last] += m.GetHistogram().GetSampleCount()
+		requests[last] += h.GetSampleCount()
 	}
-	return within, requests
+	return latencies, requests
 }
+
+// latencies are the upper bounds of the buckets, in seconds.
+var latencies = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
 // Bans returns how many bans this gateway has imposed since the start.
 func (e *Edge) Bans() int64 { return e.metrics.bans.Load() }

@@ -148,6 +148,7 @@ func TestRefusals(t *testing.T) {
 		{"POST", "/v1/pets", rex, []string{`Idempotency-Key: ""`}, 400, "invalid_parameter", `"parameter":"Idempotency-Key"`},
 		{"POST", "/v1/pets", rex, []string{"Idempotency-Key: one", "Idempotency-Key: one"}, 400, "invalid_parameter", "must be sent once"},
 		{"GET", "/v1/pets?offset=20", "", nil, 400, "invalid_parameter", `"parameter":"offset"`},
+		{"GET", "/v1/pets?offset=20&offset=40", "", nil, 400, "invalid_parameter", "is not supported: follow Link"},
 		{"GET", "/v1/pets?limit=5&page=2", "", nil, 400, "invalid_parameter", `"parameter":"page"`},
 		{"POST", "/v1/pets", `{"name":"Rex"}`, []string{"Content-Type: application/json"}, 400, "invalid_request", "categoryId"},
 	}

@@ -153,7 +153,7 @@ func parseQuery(args *fasthttp.Args) (query, error) {
 		default:
 			continue
 		}
-		if len(args.PeekMulti(name)) > 1 {
+		if isGood && len(args.PeekMulti(name)) > 1 {
 			isGood, rule = false, "must not be repeated"
 		}
 		if !isGood {

@@ -188,7 +188,7 @@ func (s *store) enter() error {
 }
 
 func (s *store) leave() {
-	s.admitted.Add(-1) // first, so that no request is refused that could have the slot
+	s.admitted.Add(-1) // first, so that a request that could have the slot is not refused
 	<-s.slots
 }
 
