@@ -1,10 +1,20 @@
-// Package must ends a test whose preparation fails.
+// Package must ends a test whose preparation fails, or whose result is not the wanted one.
 package must
+
+import "fmt"
 
 // T is a test: testing.TB, or that of rapid.
 type T interface {
 	Helper()
 	Fatal(args ...any)
+}
+
+// Equal ends the test if got is not want. The format and its arguments name what was compared.
+func Equal[V comparable](t T, got, want V, format string, args ...any) {
+	if got != want {
+		t.Helper()
+		t.Fatal(fmt.Sprintf("%s: %#v, want %#v", fmt.Sprintf(format, args...), got, want))
+	}
 }
 
 // Do ends the test if there is an error.
