@@ -44,8 +44,8 @@ const SignOffMax = 20 * time.Second
 // statementConnections are the connections to Postgres for statements of usage.
 const statementConnections = 2
 
-// healthWithin bounds the Redis call of /readyz.
-const healthWithin = time.Second
+// healthWithin bounds the Redis calls of /readyz. It is shorter than the second that a Kubernetes probe waits.
+const healthWithin = 500 * time.Millisecond
 
 // gateway is what Run opens, in three steps.
 type gateway struct {

@@ -86,7 +86,7 @@ func btoi(b bool) int {
 func TestHealth(t *testing.T) {
 	server := testkit.StartRedis(t, "--maxmemory-policy", "allkeys-lru")
 	log := new(testkit.Output)
-	l := openQuotas(t, Config{RedisURL: server.URL, Budget: redisBudget, Log: slog.New(slog.NewJSONHandler(log, nil))})
+	l := openQuotas(t, Config{RedisURL: server.URL, Budget: 50 * time.Millisecond, Log: slog.New(slog.NewJSONHandler(log, nil))})
 	for range 3 {
 		if got := l.Health(background); len(got) != 1 || !strings.Contains(got[0].Error(), "allkeys-lru") {
 			t.Errorf("an evicting Redis: %q", got)
@@ -96,8 +96,9 @@ func TestHealth(t *testing.T) {
 		t.Errorf("log: %q", lines)
 	}
 	must.Do(t, dial(t, server.URL).ConfigSet(background, "maxmemory-policy", "noeviction").Err())
+	must.Do(t, dial(t, server.URL).Do(background, "CLIENT", "PAUSE", 150, "ALL").Err())
 	if got := l.Health(background); len(got) != 0 {
-		t.Errorf("a healthy Redis: %q", got)
+		t.Errorf("a Redis that answers after three budgets: %q", got)
 	}
 	server.Kill(t)
 	mustTake(t, l, asking(1, 60))

@@ -40,7 +40,7 @@ func describe(ctx context.Context, node *redis.Client) Server {
 	if s.Address == "FailoverClient" { // go-redis does not say which server Sentinel has named
 		s.Address = "the master of Sentinel"
 	}
-	info, err := node.Info(ctx).Result()
+	info, err := inTime(ctx, func() (string, error) { return node.Info(ctx).Result() })
 	if err != nil {
 		s.Error = err.Error()
 		return s
@@ -56,8 +56,11 @@ func describe(ctx context.Context, node *redis.Client) Server {
 			s.AppendOnly = value == "1"
 		}
 	}
-	begin := time.Now()
-	at, err := node.Time(ctx).Result()
+	var begin time.Time
+	at, err := inTime(ctx, func() (time.Time, error) {
+		begin = time.Now()
+		return node.Time(ctx).Result()
+	})
 	if err != nil {
 		s.Error = err.Error()
 		return s
@@ -68,4 +71,13 @@ func describe(ctx context.Context, node *redis.Client) Server {
 		s.SkewMillis = 0 // such a difference may come from the round trip alone
 	}
 	return s
+}
+
+// inTime asks again after a timeout until ctx ends: the budget of a request is short, and no request waits for these answers.
+func inTime[V any](ctx context.Context, ask func() (V, error)) (answer V, err error) {
+	for {
+		if answer, err = ask(); !isTimeout(err) || ctx.Err() != nil {
+			return answer, err
+		}
+	}
 }
