@@ -19,6 +19,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
+	"petgate/shared/testkit/must"
 )
 
 // place says which connections and addresses the workers of a fleet have.
@@ -265,6 +266,20 @@ func TestBansOfOthersCount(t *testing.T) {
 	f(30*time.Second, 2*time.Minute)
 	f(90*time.Second, 4*time.Minute)
 	f(time.Hour, time.Hour)
+}
+
+// What a connection was told about one key holds for that key only. It is not forgotten when another key is used.
+func TestConnectionOfTwoKeys(t *testing.T) {
+	s, now := strikes.New(ban.Product), instant.Of(time.Now())
+	on := s.NewConnection()
+	for i, c := range []struct{ key, left int }{{1, 30}, {2, 30}, {1, 29}, {2, 29}, {0, 0}, {2, 28}} {
+		r := refusal(id.Key{byte(c.key)}, now.Add(time.Duration(i)*time.Second))
+		if r.On = on; c.key == 0 {
+			s.Served(id.Key{1}, r.Address, on, r.Now)
+			continue
+		}
+		must.Equal(t, s.Refused(r).StrikesUntilBan, c.left, "what is left at refusal %d, of key %d", i, c.key)
+	}
 }
 
 // What is left shrinks with each refusal, and is the whole rule again for a key that was never refused. Without a rule, there is

@@ -187,11 +187,11 @@ func after(now time.Time, wait float64) instant.Millis {
 
 // network returns the client that an address belongs to.
 func network(addr netip.Addr) netip.Prefix {
-	addr = addr.Unmap().WithZone("")
+	addr = addr.Unmap()
 	bits := 64
 	if addr.Is4() {
 		bits = 32
 	}
-	client, _ := addr.Prefix(bits) // the zero Addr gives the zero Prefix, which is counted as one more client
+	client, _ := addr.Prefix(bits) // without the zone; the zero Addr gives the zero Prefix, which is counted as one more client
 	return client
 }

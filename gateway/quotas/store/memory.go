@@ -72,7 +72,7 @@ func (m *Memory) keep(s *sharded.Shard[Name, *kept], d *Demand, rec *kept, v *qu
 		return
 	}
 	monthEnds := v.Usages[quota.Month].ResetAt
-	if rec.isNew || v.Granted > 0 || d.Unreported != (quota.Use{}) || d.Known != (quota.Use{}) || monthEnds != rec.monthEnds {
+	if rec.isNew || v.Granted > 0 || monthEnds != rec.monthEnds {
 		rec.changed, rec.monthEnds = m.era.Load(), monthEnds
 	}
 	if rec.isNew {

@@ -211,7 +211,7 @@ func (r Rule) Idle(rec *Record, now instant.Millis) bool {
 func (r Rule) ban(rec *Record, now instant.Millis) instant.Millis {
 	length := r.For
 	if now.Sub(rec.bannedAt) < r.Memory {
-		length = max(2*rec.bannedFor, r.For)
+		length = 2 * rec.bannedFor
 	}
 	length = min(length, r.Max)
 	*rec = Record{bannedAt: now, bannedFor: length}

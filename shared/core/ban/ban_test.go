@@ -59,8 +59,8 @@ func TestStrikes(t *testing.T) {
 	f("a millisecond before it", step{"a", 0, minute, false}, step{"a", minute - 1, minute, true})
 	f("nothing promised", step{"a", 0, 0, false}, step{"a", 5000, 5000, false}, step{"a", 10_000, 10_000, false})
 	f("at the promised instant, when another has taken the excuse", step{"a", 0, 5000, false}, step{"b", 5000, minute, false}, step{"a", 5000, minute, false})
-	f("a promise excuses once",
-		step{"a", 0, 5000, false}, step{"a", 5000, minute, false}, step{"a", 6000, minute, true})
+	f("a promise excuses once", step{"a", 0, 5000, false},
+		step{"a", 5000, minute, false}, step{"a", 5999, minute, false}, step{"a", 6000, minute, true})
 	f("a clock that steps back", step{"a", 0, minute, false}, step{"a", -5000, minute, false}, step{"a", 2000, minute, true})
 
 	f("another connection was promised nothing", step{"a", 0, minute, false}, step{"b", 2000, minute, false}, step{"c", 4000, minute, false})
@@ -83,6 +83,7 @@ func TestStrikes(t *testing.T) {
 	f("two that come back when told, on the other's connection",
 		step{"a", 0, 5000, false}, step{"b", 500, 9000, false},
 		step{"b", 5000, minute, false}, step{"a", 9000, 2 * minute, false}, step{"a", 11_000, 2 * minute, true})
+	f("the shorter of two promises is due first", step{"a", 0, minute, false}, step{"b", 0, 5000, false}, step{"a", 5000, minute, false})
 	f("an excuse lapses",
 		step{"a", 0, 5000, false}, step{"b", 0, 5000, false}, step{"a", 6000, 10 * minute, false}, step{"a", minute * 2, 10 * minute, true})
 	f("an excuse of the minute before is used once", step{"a", 0, 5000, false}, step{"b", 0, 5000, false},
@@ -110,11 +111,12 @@ func TestSharedStrikesBanLater(t *testing.T) {
 				}
 				return
 			}
-			if out.StrikesUntilBan != ban.Product.StrikesUntilBan(rec, limit, noon+second) || out.StrikesUntilBan > left {
+			own := (int64(30-n)*max(limit, 30) + 29) / 30 // of shared ones, rounded up
+			is := ban.Product.StrikesUntilBan(rec, limit, noon+second)
+			if out.StrikesUntilBan != is || is > left || !closes && is != int(own) {
 				t.Fatalf("limit %d: %+v after %d were left", limit, out, left)
 			}
-			left = out.StrikesUntilBan
-			if closes {
+			if left = is; closes {
 				callers.Leave(*on)
 				on = &ban.Promise{}
 			}
@@ -132,7 +134,7 @@ func TestBanEndsPromises(t *testing.T) {
 	rule.After = 1
 	var rec ban.Record
 	var callers ban.Callers
-	var on, other ban.Promise
+	var on, other, late ban.Promise
 	rule.Refused(&rec, &callers, &on, limit, noon, noon+100*minute)
 	rule.Refused(&rec, &callers, &other, limit, noon, noon+100*minute)
 	callers.Leave(other)
@@ -140,7 +142,8 @@ func TestBanEndsPromises(t *testing.T) {
 	if out.BannedUntil == 0 {
 		t.Fatal("not banned")
 	}
-	for _, p := range []*ban.Promise{&on, {}} {
+	rule.Refused(&rec, &callers, &late, limit, noon+second, noon+100*minute) // it was under way
+	for _, p := range []*ban.Promise{&late, &on, {}} {
 		if out := rule.Refused(&rec, &callers, p, limit, out.BannedUntil, noon+100*minute); out.BannedUntil != 0 {
 			t.Error("banned again for a promise before the ban")
 		}
