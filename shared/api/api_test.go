@@ -23,12 +23,8 @@ func load(t *testing.T) *openapi3.T {
 
 func TestDocumentIsValid(t *testing.T) {
 	doc := load(t)
-	if err := doc.Validate(t.Context(), openapi3.EnableSchemaFormatValidation()); err != nil {
-		t.Error(err)
-	}
-	if doc.Info.Version != "1.0.0" {
-		t.Errorf("the version is %s", doc.Info.Version)
-	}
+	must.Do(t, doc.Validate(t.Context(), openapi3.EnableSchemaFormatValidation()))
+	must.Equal(t, doc.Info.Version, "1.0.0", "the version")
 }
 
 // Every answer carries the rate-limit headers and a request ID, every 429 and 503 a Retry-After, every error an Error.
@@ -53,9 +49,7 @@ func TestDocumentKeepsItsPromises(t *testing.T) {
 					}
 				}
 				schema := response.Value.Content.Get("application/json").Schema.Value
-				if isError := schema == wantSchema; isError != (status >= "400") {
-					t.Errorf("%s %s: %s: the body is an Error: %t", method, path, status, isError)
-				}
+				must.Equal(t, schema == wantSchema, status >= "400", "%s %s: %s: the body is an Error", method, path, status)
 			}
 		}
 	}
@@ -73,9 +67,7 @@ func TestOperations(t *testing.T) {
 		{ID: "getQuota", Method: http.MethodGet, Path: "/v1/quota", ByGateway: true, Stability: "beta"},
 		{ID: "getUsage", Method: http.MethodGet, Path: "/v1/usage", Scope: "usage:read", ByGateway: true, Stability: "beta"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	must.Equal(t, cmp.Diff(want, got), "", "the difference")
 }
 
 func TestErrorJSON(t *testing.T) {
@@ -97,8 +89,11 @@ func TestErrorJSON(t *testing.T) {
 				`"resetAt":"2026-01-01T00:01:01Z","retryAfter":12,"strikesUntilBan":29}}`,
 		},
 		{
-			api.Error{Code: "key_banned", Message: "Wait.", Status: 429, Details: api.Limited{RetryAfter: 60}},
-			`{"code":"key_banned","message":"Wait.","status":429,"details":{"retryAfter":60}}`,
+			api.Error{Code: "key_banned", Message: "Wait.", Status: 429, Details: api.Limited{
+				Limit: 60, RetryAfter: 60, CountsStrikes: true, Ban: api.Ban{EndsAt: 1767225660000, IsAutomatic: true},
+			}},
+			`{"code":"key_banned","message":"Wait.","status":429,"details":{"limit":60,"used":0,"retryAfter":60,"strikesUntilBan":0,` +
+				`"ban":{"kind":"automatic","endsAt":"2026-01-01T00:01:00Z"}}}`,
 		},
 		{
 			api.Error{Code: "key_banned", Message: "m", Status: 429, Details: api.Limited{Policy: "ban", Ban: api.Ban{EndsAt: 1767225660001, Notice: "\"1\""}}},
@@ -108,9 +103,7 @@ func TestErrorJSON(t *testing.T) {
 		{api.Error{Code: "c", Message: "m", Status: 429, Details: api.Limited{}}, `{"code":"c","message":"m","status":429,"details":{}}`},
 	} {
 		got := string(c.in.AppendJSON(nil))
-		if got != c.want {
-			t.Errorf("%+v:\n got %s\nwant %s", c.in, got, c.want)
-		}
+		must.Equal(t, got, c.want, "%+v", c.in)
 		if !json.Valid([]byte(got)) {
 			t.Errorf("not JSON: %s", got)
 		}
@@ -145,9 +138,7 @@ func TestAppendStringAtEachPlace(t *testing.T) {
 		for at := range 20 {
 			before, after := strings.Repeat("a", at), strings.Repeat("!", 20-at)
 			got, want := string(api.AppendString(nil, before+string([]byte{byte(c)})+after)), `"`+before+string(own)+after+`"`
-			if got != want {
-				t.Fatalf("%#02x after %d bytes is encoded as %s, want %s", c, at, got, want)
-			}
+			must.Equal(t, got, want, "%#02x after %d bytes", c, at)
 		}
 	}
 }

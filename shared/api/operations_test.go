@@ -38,11 +38,12 @@ paths:
     servers: [{url: https://elsewhere.example}]
     parameters:
       - {name: idempotency-key, in: header, schema: {type: string}}
-    get: {operationId: listOrders, x-unknown: {a: [1]}, x-cost: 5}
+    get: {operationId: listOrders, x-unknown: {a: [1]}, x-cost: 1000, servers: [{url: /else}], security: [{other: []}]}
     post: {x-scope: 'orders:write', x-upstream: orders, parameters: [{name: Idempotency-Key, in: header, schema: {type: string}}]}
-    head: {operationId: countOrders}
+    head: {operationId: countOrders, x-cost: 1}
     options: {operationId: askOrders}
   /orders/{id}/items/{name}.json:
+    parameters: [{name: Idempotency-Key, in: header, schema: {type: string}}]
     delete: {deprecated: true}
     patch: {x-sunset: '2030-12-05T00:00:00Z', x-deprecated-at: '2026-01-01T00:00:00+01:00', x-successor: '/orders/{id}', x-stability: beta}
   /health:
@@ -52,14 +53,14 @@ paths:
 	const items = "/shop/v2/orders/{id}/items/{name}.json"
 	want := []api.Operation{
 		{ID: "GET /shop/v2/health", Method: http.MethodGet, Path: "/shop/v2/health", IsPublic: true},
-		{ID: "listOrders", Method: http.MethodGet, Path: "/shop/v2/orders", Scope: "read", Cost: 5},
-		{ID: "countOrders", Method: http.MethodHead, Path: "/shop/v2/orders", Scope: "read"},
+		{ID: "listOrders", Method: http.MethodGet, Path: "/shop/v2/orders", Scope: "read", Cost: 1000},
+		{ID: "countOrders", Method: http.MethodHead, Path: "/shop/v2/orders", Scope: "read", Cost: 1},
 		{ID: "askOrders", Method: http.MethodOptions, Path: "/shop/v2/orders", Scope: "write"},
 		{ID: "POST /shop/v2/orders", Method: http.MethodPost, Path: "/shop/v2/orders", Scope: "orders:write", Upstream: "orders", TakesKey: true},
-		{ID: "DELETE " + items, Method: http.MethodDelete, Path: items, Scope: "write", IsDeprecated: true},
+		{ID: "DELETE " + items, Method: http.MethodDelete, Path: items, Scope: "write", IsDeprecated: true, TakesKey: true},
 		{
-			ID: "PATCH " + items, Method: http.MethodPatch, Path: items, Scope: "write", IsDeprecated: true, Stability: "beta", Successor: "/orders/{id}",
-			DeprecatedAt: time.Date(2025, 12, 31, 23, 0, 0, 0, time.UTC), SunsetAt: time.Date(2030, 12, 5, 0, 0, 0, 0, time.UTC),
+			ID: "PATCH " + items, Method: http.MethodPatch, Path: items, Scope: "write", IsDeprecated: true, TakesKey: true, Stability: "beta",
+			Successor: "/orders/{id}", DeprecatedAt: time.Date(2025, 12, 31, 23, 0, 0, 0, time.UTC), SunsetAt: time.Date(2030, 12, 5, 0, 0, 0, 0, time.UTC),
 		},
 		{ID: "getQuota", Method: http.MethodGet, Path: "/v1/quota", ByGateway: true, Stability: "beta"},
 		{ID: "getUsage", Method: http.MethodGet, Path: "/v1/usage", Scope: "usage:read", ByGateway: true, Stability: "beta"},
@@ -67,6 +68,7 @@ paths:
 	if diff := cmp.Diff(want, got.Operations, cmp.Comparer(time.Time.Equal)); diff != "" {
 		t.Error(diff)
 	}
+	must.Equal(t, fmt.Sprint(got.Costs()), "map[listOrders:1000]", "the costs")
 	if got.Title != "Orders" || got.Version != "7" || len(got.Hash) != 12 || strings.Join(got.Scopes(), " ") != "read write orders:write" {
 		t.Errorf("title %q, version %q, hash %q, scopes %q", got.Title, got.Version, got.Hash, got.Scopes())
 	}
@@ -83,10 +85,11 @@ paths:
 	}
 	for _, o := range got.Operations {
 		one := shown.Paths.Value(o.Path).GetOperation(o.Method)
-		if one == nil || (one.Security != nil && len(*one.Security) == 0) != o.IsPublic {
+		if one == nil || (one.Security != nil) != o.IsPublic || one.Servers != nil || shown.Paths.Value(o.Path).Servers != nil {
 			t.Errorf("%s is described as %+v", o.ID, one)
 		}
 	}
+	must.Equal(t, shown.Components.SecuritySchemes["Petgatekey"] == nil, false, "the document lacks the gateway's key")
 	if len(shown.Security) != 1 || len(shown.Servers) != 1 || shown.Servers[0].URL != "/" || shown.Paths.Value("/v1/quota").Get.Responses.Value("200") == nil {
 		t.Errorf("the document: security %v, servers %+v", shown.Security, shown.Servers)
 	}
@@ -110,6 +113,7 @@ func TestLoadRefuses(t *testing.T) {
 		want []string // the problems, in any order
 	}{
 		"nothing":         {"", []string{`version is ""`}},
+		"too large":       {strings.Repeat(" ", 32<<20+1), []string{"it has 33554433 bytes, and at most 33554432 are read"}},
 		"other text":      {"hello", []string{"the document: "}},
 		"broken YAML":     {"openapi: 3.0.0\na: [\n", []string{"line 2"}},
 		"Swagger 2":       {"swagger: '2.0'\npaths: {}", []string{"line 1: swagger: use OpenAPI 3.0 or 3.1"}},
@@ -121,11 +125,13 @@ func TestLoadRefuses(t *testing.T) {
 		"the same path":   {describe("  /a/{x}: {get: {}}\n  /a/{y}: {get: {}, post: {}}"), []string{"line 5: GET /a/{y}: it is the same path as /a/{x}, and a request could mean either"}},
 		"for the gateway": {describe("  /a: {get: {x-answered-by: gateway}}"), []string{"line 4: GET /a: x-answered-by is for the gateway's own operations"}},
 		"two problems": {
-			describe("  a: {get: {}}\n  /b?c=d: {get: {}}\n  /{}: {get: {}}\n  /ü: {get: {}}\n  /a//b: {get: {}}\n  /a/../b: {get: {}}"),
-			[]string{"line 4: a: the path does not begin", "line 5: /b?c=d: the path has a query", "line 6: /{}: ", "line 7: /ü: ", "line 8: /a//b: ", "line 9: /a/../b: "},
+			describe("  a: {get: {}}\n  /b?c=d: {get: {}}\n  /{}: {get: {}}\n  /ü: {get: {}}\n  /a//b: {get: {}}\n  /a/../b: {get: {}}\n  /a/./b: {get: {}}"),
+			[]string{"line 4: a: the path does not begin", "line 5: /b?c=d: the path has a query", "line 6: /{}: ", "line 7: /ü: ", "line 8: /a//b: ", "line 9: /a/../b: ", "line 10: /a/./b: "},
 		},
 		"an unknown $ref": {
-			describe("  /a:\n    get:\n      responses:\n        '200': {$ref: '#/components/responses/A'}\n        '201': {$ref: '#/components/responses/B'}"),
+			describe("  /a:\n    get:\n      responses:\n        '200': {$ref: '#/components/responses/A'}\n        '201': {$ref: '#/components/responses/B'}\n" +
+				"      x-a: {example: {$ref: '#/no'}, examples: {$ref: '#/no'}, default: {$ref: '#/no'}, enum: [{$ref: '#/no'}], const: {$ref: '#/no'}}\n" +
+				"  /b: {$ref: '#/paths/~1a'}"),
 			[]string{"line 7: $ref #/components/responses/A is not in the document", "line 8: $ref #/components/responses/B"},
 		},
 		"a remote $ref": {
@@ -133,23 +139,32 @@ func TestLoadRefuses(t *testing.T) {
 			[]string{"line 7: $ref http://127.0.0.1:1/a.yaml is in another document", "line 8: $ref file:///etc/passwd is in another document"},
 		},
 		"own paths": {
-			describe("  /v1/quota: {post: {}}\n  /docs: {get: {}}\n  /docs/{page}: {get: {}}\n  /openapi.json: {get: {}}\n  /favicon.ico: {get: {}}"),
-			[]string{"line 4: POST /v1/quota: the gateway has", "line 5: GET /docs: ", "line 6: GET /docs/{page}: ", "line 7: GET /openapi.json: ", "line 8: GET /favicon.ico: "},
+			describe("  /v1/quota: {post: {}}\n  /docs: {get: {}}\n  /docs/{page}: {get: {}}\n  /openapi.json: {get: {}}\n  /favicon.ico: {get: {}}\n" +
+				"  /docs.md: {get: {}}\n  /llms.txt: {get: {}}\n  /openapi.yaml: {get: {}}\n  /v1/usage: {get: {}}"),
+			[]string{
+				"line 4: POST /v1/quota: the gateway has", "line 5: GET /docs: ", "line 6: GET /docs/{page}: ", "line 7: GET /openapi.json: ",
+				"line 8: GET /favicon.ico: ", "line 9: GET /docs.md: ", "line 10: GET /llms.txt: ", "line 11: GET /openapi.yaml: ", "line 12: GET /v1/usage: ",
+			},
 		},
 		"names": {
-			describe("  /a: {get: {operationId: x}, put: {operationId: x}, post: {operationId: none}, patch: {operationId: getQuota}}"),
-			[]string{`PUT /a: operationId "x" is also that of GET /a`, `POST /a: operationId "none" is reserved`, `PATCH /a: operationId "getQuota" is also that of the gateway's /v1/quota`},
+			describe("  /a: {get: {operationId: x}, put: {operationId: x}, post: {operationId: none}, patch: {operationId: getQuota}}\n" +
+				"  /b: {get: {operationId: " + strings.Repeat("x", 201) + "}, put: {operationId: " + strings.Repeat("x", 200) + "}, head: {operationId: \"\\u200b\"}}"),
+			[]string{
+				`PUT /a: operationId "x" is also that of GET /a`, `POST /a: operationId "none" is reserved`,
+				`PATCH /a: operationId "getQuota" is also that of the gateway's /v1/quota`, "line 5: GET /b: operationId", "line 5: HEAD /b: operationId",
+			},
 		},
 		"extensions": {
 			describe("  /a:\n    get: {x-scope: Pets}\n    put: {x-scope: [a]}\n    post: {x-public: 'yes'}\n    patch: {x-public: true, x-scope: a}\n" +
 				"    delete: {x-sunset: soon}\n    head: {x-stability: shaky}\n    options: {x-successor: \"/a\\r\\nX: y\"}\n    trace: {}\n  /b: {get: {x-scope: " + many + "}, put: {x-upstream: A}}\n" +
-				"  /c:\n    get: {x-cost: 0}\n    put: {x-cost: 1001}\n    post: {x-cost: 1.5}\n    patch: {x-cost: '5'}\n    delete: {x-public: true, x-cost: 1}"),
+				"  /c:\n    get: {x-cost: 0}\n    put: {x-cost: 1001}\n    post: {x-cost: 1.5}\n    patch: {x-cost: '5'}\n    delete: {x-public: true, x-cost: 1}\n" +
+				"    head: {x-public: true, x-cost: many}\n    options: {x-successor: '/a?b=<c>'}"),
 			[]string{
 				"line 5: GET /a: x-scope is Pets", "line 6: PUT /a: x-scope is [a]", "line 7: POST /a: x-public is yes", "line 8: PATCH /a: it has x-public and x-scope",
 				"line 9: DELETE /a: x-sunset is soon", "line 10: HEAD /a: x-stability", "line 11: OPTIONS /a: x-successor", "line 12: TRACE /a: the gateway does not forward TRACE",
 				"line 13: GET /b: x-scope", "line 13: PUT /b: x-upstream",
 				"line 15: GET /c: x-cost is 0: use 1 to 1000", "line 16: PUT /c: x-cost is 1001", "line 17: POST /c: x-cost is 1.5", "line 18: PATCH /c: x-cost is 5",
-				"line 19: DELETE /c: x-cost is 1: a public operation",
+				"line 19: DELETE /c: x-cost is 1: a public operation", "line 20: HEAD /c: x-cost is many", "line 21: OPTIONS /c: x-successor",
 			},
 		},
 		"a server with a query": {"openapi: 3.0.0\nservers: [{url: '/{x}'}]\npaths: {/a: {get: {}}}", []string{"line 2: servers: "}},
@@ -204,6 +219,9 @@ func TestOwnPrefix(t *testing.T) {
 	if _, err := api.LoadWith("t", []byte(describe("  /gateway/quota: {get: {}}")), "/gateway"); err == nil || !strings.Contains(err.Error(), "--own-prefix") {
 		t.Errorf("an operation at a moved path: %v", err)
 	}
+	for prefix, isGood := range map[string]bool{"/a": true, "/a/b": true, "/a/": false, "a": false, "/{a}": false, "/%41": false, "/a?b": false} {
+		must.Equal(t, api.CheckPrefix(prefix) == nil, isGood, "the prefix %s is good", prefix)
+	}
 }
 
 // Each document of the corpus can be served.
@@ -239,9 +257,9 @@ func TestThousandOperations(t *testing.T) {
 	for i := range 250 {
 		fmt.Fprintf(&b, "  /group%d/{id}/things:\n    parameters: [{name: id, in: path, required: true, schema: {type: string}}]\n", i)
 		for _, method := range []string{"get", "put", "post", "delete"} {
-			fmt.Fprintf(&b, "    %s:\n      operationId: %s%d\n      tags: [group%d]\n      summary: A summary of some words\n"+
+			fmt.Fprintf(&b, "    %s:\n      operationId: %s%d\n      x-scope: s%d\n      tags: [group%d]\n      summary: A summary of some words\n"+
 				"      responses: {'200': {description: OK, content: {application/json: {schema: {type: object, properties: {a: {type: string}, b: {type: array, items: {type: integer}}}}}}}}\n",
-				method, method, i, i)
+				method, method, i, i%64, i)
 		}
 	}
 	heap := func() uint64 {

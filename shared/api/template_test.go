@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"petgate/shared/testkit/must"
 )
 
 // drawPattern draws a pattern of few characters, so that patterns often have paths in common.
@@ -95,4 +97,10 @@ func TestPatterns(t *testing.T) {
 			t.Fatalf("%q and %q have %d paths in common, %d and %d for themselves; the first one comes first: %t", p, q, both, onlyP, onlyQ, isFirst)
 		}
 	})
+}
+
+func TestCanonical(t *testing.T) {
+	must.Equal(t, Canonical("/%c3%a9/%41%2f%7e%3f%40x"), "/%C3%A9/A%2F~%3F@x", "the path")
+	two, wrong := pattern("/{a}{b}/{c}")
+	must.Equal(t, string(two)+wrong, "/\x00/\x00", "two parameters in a row, whose border nobody knows")
 }
