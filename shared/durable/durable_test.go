@@ -32,16 +32,12 @@ func TestWriteAndRemove(t *testing.T) {
 		}
 	}
 	f(durable.Write(path, []byte("one")), "a one")
+	must.Equal(t, must.Get[os.FileInfo](t)(os.Stat(path)).Mode().Perm(), 0o600, "the file's mode")
 	f(os.WriteFile(path+".new", []byte("unfinished, and longer than the next"), 0o600), "a one", "a.new unfinished, and longer than the next")
 	f(durable.Write(path, []byte("two")), "a two")
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the file has the mode %v, %v; want 0600", info.Mode(), err)
-	}
 	f(durable.Remove(path))
-	f(durable.Remove(path)) // again
-	if err := durable.Remove(filepath.Join(dir, "missing", "a")); err != nil {
-		t.Errorf("remove a file in a directory that does not exist: %v", err)
-	}
+	f(durable.Remove(path))                                        // again
+	must.Do(t, durable.Remove(filepath.Join(dir, "missing", "a"))) // its directory does not exist
 }
 
 func TestPublish(t *testing.T) {

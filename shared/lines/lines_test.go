@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"petgate/shared/lines"
+	"petgate/shared/testkit/must"
 )
 
 // recorder keeps each write.
@@ -79,9 +80,7 @@ func TestNoPause(t *testing.T) {
 		w := lines.New(to, 0, nil)
 		for _, line := range []string{"a\n", "b\n", "c\n"} {
 			_, _ = io.WriteString(w, line)
-			if got := to.take(); got != line {
-				t.Errorf("%q is written, want %q", got, line)
-			}
+			must.Equal(t, to.take(), line, "written")
 		}
 		_ = w.Close()
 	})
@@ -119,10 +118,10 @@ func TestStuckReader(t *testing.T) {
 	})
 }
 
-// gone is a pipe whose reader has ended.
+// gone is a pipe whose reader ends after the first line.
 type gone struct{}
 
-func (gone) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
+func (gone) Write([]byte) (int, error) { return len("a\n"), errors.New("broken pipe") }
 
 func TestReaderHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -134,11 +133,9 @@ func TestReaderHasEnded(t *testing.T) {
 				late += n
 			}
 		})
-		_, _ = io.WriteString(w, "a\nb\n")
-		if err := w.Close(); err != nil {
-			t.Error(err)
-		}
-		_, _ = io.WriteString(w, "c\n")
+		_, _ = io.WriteString(w, "a\nb\nc\n")
+		must.Do(t, errors.Join(w.Close(), w.Close()))
+		_, _ = io.WriteString(w, "d\n")
 		if failed != 2 || late != 1 {
 			t.Errorf("%d lines could not be written and %d came late, want 2 and 1", failed, late)
 		}

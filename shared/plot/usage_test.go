@@ -73,8 +73,7 @@ func TestScale(t *testing.T) {
 	}
 	u := Usage{Bars: []Bar{{Counts: []int64{100}}}}
 	for limit, top := range map[int64]int64{0: 100, 50: 100, 400: 400, 401: 100} {
-		if u.Limit = limit; u.top() != top {
-			t.Errorf("limit %d: the top is %d, want %d", limit, u.top(), top)
-		}
+		u.Limit = limit
+		must.Equal(t, u.top(), top, "limit %d: the top", limit)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"petgate/shared/sharded"
+	"petgate/shared/testkit/must"
 )
 
 func hash(k int) byte { return byte(k) }
@@ -37,13 +38,9 @@ func TestBound(t *testing.T) {
 		m := sharded.New[int, int](max, hash)
 		for k := range 100_000 {
 			put(m, k, k, idle)
-			if m.Get(k) != k {
-				t.Fatalf("entry %d was dropped for itself", k)
-			}
+			must.Equal(t, m.Get(k), k, "entry %d, which was just set", k)
 			put(m, k, k, idle) // a known key makes nothing go
-			if m.Get(k) != k {
-				t.Fatalf("entry %d was dropped when it was set again", k)
-			}
+			must.Equal(t, m.Get(k), k, "entry %d, which was set again", k)
 		}
 		if got := len(maps.Collect(m.All())); got < least || got > most {
 			t.Errorf("bound of %d: %d entries remain, want %d to %d", max, got, least, most)
@@ -65,8 +62,6 @@ func TestIdleEntriesGoFirst(t *testing.T) {
 		put(m, k, k, func(k, _ int) bool { return k >= 64*50 })
 	}
 	for k := range 64 * 50 {
-		if m.Get(k) != k {
-			t.Fatalf("entry %d was dropped, though others were idle", k)
-		}
+		must.Equal(t, m.Get(k), k, "entry %d, while others were idle", k)
 	}
 }

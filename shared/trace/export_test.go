@@ -71,7 +71,8 @@ func (c *collector) RoundTrip(r *http.Request) (*http.Response, error) {
 	if a.isCut {
 		content = iotest.ErrReader(io.ErrUnexpectedEOF)
 	}
-	return &http.Response{StatusCode: a.status, Status: strings.Repeat("no ", 1<<20), Body: io.NopCloser(content)}, nil
+	header := http.Header{"Location": {"http://elsewhere/"}} // where no header for the collector may go
+	return &http.Response{StatusCode: a.status, Status: strings.Repeat("no ", 1<<20), Header: header, Body: io.NopCloser(content)}, nil
 }
 
 // exporter is a tracer that samples everything, with its collector.
@@ -211,43 +212,40 @@ func TestSilentCollector(t *testing.T) {
 		for range queueMax - batchMax + 100 {
 			e.span()
 		}
-		if waited := time.Since(begun); waited != 0 {
-			t.Errorf("ending spans has waited for %v", waited)
-		}
+		must.Equal(t, time.Since(begun), 0, "how long ending spans has waited")
 		e.expect("while it is silent", 0, 100, 0)
-		if took := e.close(); took != CloseMax {
-			t.Errorf("Close took %v", took)
-		}
+		must.Equal(t, e.close(), CloseMax, "how long Close took")
 		e.expect("after Close", 0, 100, queueMax)
-		if n := strings.Count(e.log.String(), "does not take spans"); n != 1 {
-			t.Errorf("logged %d times: %s", n, e.log.String())
-		}
+		must.Equal(t, strings.Count(e.log.String(), "does not take spans"), 1, "logged in %s", e.log.String())
 	})
 }
 
 // Close exports what is queued, in full batches, also if the collector has just not taken it.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := open(t, answer{status: 429}, answer{status: 200})
+		busy, good := answer{status: 429}, answer{status: 200}
+		e := open(t, busy, good, good, busy, good)
 		e.span()
 		time.Sleep(batchWait)
+		for _, n := range []int{2*batchMax + 1, batchMax} {
+			synctest.Wait()
+			for range n {
+				e.span()
+			}
+		}
 		synctest.Wait()
-		for range batchMax + 1 {
-			e.span()
-		}
-		if took := e.close(); took != 0 {
-			t.Errorf("Close took %v", took)
-		}
+		must.Equal(t, len(e.posts), 4, "posts before Close: full batches do not wait")
+		must.Equal(t, e.close(), 0, "how long Close took")
 		var sizes []int
 		for _, p := range e.posts {
 			sizes = append(sizes, len(p.spans))
 		}
-		if !slices.Equal(sizes, []int{1, batchMax, 2}) {
+		if !slices.Equal(sizes, []int{1, batchMax, batchMax, batchMax, batchMax, 2}) {
 			t.Errorf("posts of %v", sizes)
 		}
-		e.expect("at the end", batchMax+2, 0, 0)
+		e.expect("at the end", 3*batchMax+2, 0, 0)
 		e.span()
-		e.expect("after Close", batchMax+2, 0, 1)
+		e.expect("after Close", 3*batchMax+2, 0, 1)
 	})
 	off, err := Open(Config{Settings: Settings{Ratio: "not used"}})
 	if off.Close(CloseMax); off != nil || err != nil {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"petgate/shared/testkit/must"
 )
 
 const (
@@ -105,9 +107,7 @@ func TestClientCannotChooseASampledID(t *testing.T) {
 func TestRatio(t *testing.T) {
 	for ratio, least := range map[float64]uint64{1: 0, .75: 1 << 54, .5: 1 << 55, .25: 3 << 54, 0: 1 << 56} {
 		tracer := tracerOf(ratio)
-		if tracer.threshold != least {
-			t.Errorf("%v: %x, want %x", ratio, tracer.threshold, least)
-		}
+		must.Equal(t, tracer.threshold, least, "%v", ratio)
 		const other = 0xab << randomBits // bits that do not decide
 		if least < 1<<56 && !tracer.samples(other|least) || least > 0 && tracer.samples(other|least-1) || least == 1<<56 && tracer.samples(1<<56-1) {
 			t.Errorf("%v: the threshold is not where it should be", ratio)
@@ -127,8 +127,6 @@ func TestUnsampledCostsNothing(t *testing.T) {
 			span.EndRequest(Request{}, time.Time{})
 			span.End(time.Time{})
 		})
-		if n != 0 {
-			t.Errorf("%v allocations", n)
-		}
+		must.Equal(t, n, 0, "allocations")
 	}
 }

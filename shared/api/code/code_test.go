@@ -8,6 +8,7 @@ import (
 	"petgate/shared/api"
 	"petgate/shared/api/code"
 	"petgate/shared/core/access"
+	"petgate/shared/testkit/must"
 )
 
 func TestCodesAreTheDocuments(t *testing.T) {
@@ -28,7 +29,5 @@ func TestEveryReasonHasACode(t *testing.T) {
 			t.Errorf("%s: %v", r, c)
 		}
 	}
-	if c := code.Of(access.Allowed); c != (code.Code{}) {
-		t.Errorf("a key that may call has the code %v", c)
-	}
+	must.Equal(t, code.Of(access.Allowed), code.Code{}, "the code of a key that may call")
 }
