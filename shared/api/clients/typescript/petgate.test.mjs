@@ -73,6 +73,13 @@ test("a refused request is repeated after Retry-After", all, async (t) => {
   await Promise.all(run);
 });
 
+test("a date in Retry-After is obeyed", all, async (t) => {
+  const unavailable = { status: 503, headers: { "Retry-After": new Date(Date.now() + 5000).toUTCString() }, body: "" };
+  const { arrivals, client } = await serve(t, [unavailable, created]);
+  await client.createPet({ name: "Rex", categoryId: 1 });
+  assert.ok(arrivals[1].at - arrivals[0].answered >= 2000);
+});
+
 test("other errors are thrown at once", all, async (t) => {
   const codes = [
     [400, "invalid_request"], [401, "invalid_api_key"], [403, "insufficient_scope"], [409, "quite_new"],
@@ -140,11 +147,11 @@ test("a long ban is reported without a request", all, async (t) => {
 });
 
 test("calls in parallel wait together", all, async (t) => {
-  const { arrivals, client } = await serve(t, [refusal(429, "minute_quota_exceeded", 1), created], { attemptsMax: 1 });
-  await assert.rejects(client.getPet(1), { code: "minute_quota_exceeded" });
+  const { arrivals, client } = await serve(t, [refusal(429, "day_quota_exceeded", 2), refusal(429, "minute_quota_exceeded", 1), created], { attemptsMax: 1 });
+  await Promise.all([1, 2].map(() => assert.rejects(client.getPet(1), { status: 429 })));
   await Promise.all(Array.from({ length: 20 }, () => client.getPet(1)));
-  assert.equal(arrivals.length, 21);
-  for (const { at } of arrivals.slice(1)) assert.ok(at >= arrivals[0].answered + 1000);
+  assert.equal(arrivals.length, 22);
+  for (const { at } of arrivals.slice(2)) assert.ok(at >= arrivals[0].answered + 2000);
 });
 
 test("getQuota does not wait for other calls", all, async (t) => {
