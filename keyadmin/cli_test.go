@@ -289,6 +289,8 @@ func TestComplete(t *testing.T) {
 		{"tenant s|", "show suspend set-plan set-quota"},
 		{"help tenant s|", "show suspend set-plan set-quota"},
 		{"key create acme --if|", "--if-not-exists"},
+		{"key create --test --if|", "--if-not-exists"},
+		{"-o json te|", "tenant"},
 		{"restore |", ""},
 		{"-o |", ""},
 		{"nosuch command |", "migrate tenant plan key ban usage top audit gateway doctor export diff apply backup restore operator console completion"},

@@ -14,7 +14,9 @@ func TestConsole(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		s := newMigrated(t, url)
 		s.want(exitFailed, "no live gateway says that it serves the console", "console")
-		s.want(exitUsage, "cannot be combined", "console", "--end-sessions", "--read-only")
+		for _, flag := range []string{"--read-only", "--gateway=gw-1", "--at=localhost:1"} {
+			s.want(exitUsage, "cannot be combined", "console", "--end-sessions", flag)
+		}
 		s.want(exitUsage, "use 1s to 7d", "console", "--ttl", "8d")
 		s.want(exitUsage, "use host:port", "console", "--at", "localhost")
 		without, with := newStation(t), newStation(t)

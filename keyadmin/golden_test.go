@@ -97,10 +97,13 @@ func TestKeysThatExpire(t *testing.T) {
 	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
 	s.ok("tenant", "create", "acme")
-	for _, name := range []string{"late", "disable", "revoke", "next", "last"} {
+	for _, name := range []string{"late", "disable", "revoke", "rotate", "next", "last"} {
 		s.ok("key", "create", "acme", "--name", name, "--expires", map[bool]string{true: "2026-04-02", false: "2026-04-01"}[name == "late"])
 		if name == "disable" || name == "revoke" {
 			s.ok("key", name, keyID(s, "acme"), "-y")
+		}
+		if name == "rotate" {
+			s.ok("key", name, keyID(s, "acme"), "--grace", "1s") // the new key expires later
 		}
 	}
 	s.ok("key", "create", "acme", "--name", "eternal")
@@ -148,6 +151,7 @@ func TestSession(t *testing.T) {
 		s.ok("key", "list", "acme", "--expiring", "1d", "-o", "csv")
 		s.ok("operator", "create", "terraform", "--role", "admin")
 		s.keyadmin("operator", "create", "terraform", "--role", "read")
+		s.ok("operator", "create", "ansible", "--role", "read", "--expires", "1s")
 		s.ok("operator", "list")
 		s.ok("operator", "revoke", "terraform", "--yes")
 		s.ok("plan", "update", "free", "--test-minute", "7", "--yes")
@@ -211,6 +215,7 @@ func TestSession(t *testing.T) {
 		s.ok("key", "revoke", first, "--yes")
 		s.ok("tenant", "suspend", "globex", "--yes")
 		s.ok("restore", filepath.Join(s.dir, "petgate.backup"), "--dry-run")
+		s.ok("restore", filepath.Join(s.dir, "petgate.backup"), "--dry-run", "-o", "json")
 		s.ok("restore", filepath.Join(s.dir, "petgate.backup"), "--yes", "-o", "json")
 		s.ok("key", "list")
 		s.ok("audit", "--kind", "database")
@@ -222,7 +227,7 @@ func TestSession(t *testing.T) {
 		changed := strings.Replace(stated, "{name: acme, plan: team}", "{name: acme, plan: bespoke, keys: [{id: "+second+
 			", name: build, scopes: [\"pets:read\"], allow: [10.0.0.0/8]}, {id: key_0000000000000000, name: gone, scopes: [\"pets:read\"]}]}", 1)
 		changed = strings.Replace(changed, "minute: 120, day: 4000", "minute: 100, day: 4000", 1)
-		from(changed, "apply", "-", "--dry-run", "--prune")
+		from(changed, "apply", "-", "--dry-run", "--prune", "--yes")
 		from(changed, "apply", "-", "--prune", "--yes", "-o", "json")
 		s.keyadmin("tenant", "delete", "acme", "--yes")
 		for k, err := range store.Keys(t.Context(), tenant) {

@@ -109,6 +109,27 @@ func TestWidths(t *testing.T) {
 	}
 }
 
+// A table on a terminal has 30 rows, and says if there are more, unless a limit was given.
+func TestLongLists(t *testing.T) {
+	t.Parallel()
+	s := newMigrated(t, testkit.SQLite(t))
+	tenants := "version: 1\ntenants:\n"
+	for n := range rowsOnTerminal + 1 {
+		tenants += fmt.Sprintf("- {name: tenant %d, plan: free}\n", n)
+		if n+1 < rowsOnTerminal {
+			continue
+		}
+		s.terminal = false
+		s.ok("apply", s.file(tenants), "--yes")
+		s.terminal = true
+		for limit, want := range map[string]string{"": "There are more: --limit 0 shows all.\n", "-n30": "", "-n31": ""} {
+			r := s.keyadmin(strings.Fields("tenant list " + limit)...)
+			must.Equal(t, strings.Count(r.stdout, "\n"), 1+min(n+1, map[bool]int{true: 31, false: 30}[limit == "-n31"]), "lines of %d tenants with %q", n+1, limit)
+			must.Equal(t, r.stderr, map[bool]string{true: want}[n+1 > rowsOnTerminal], "what is said of %d tenants with %q", n+1, limit)
+		}
+	}
+}
+
 // A table goes through three steps until it fits: columns left out, cells broken at spaces, words cut.
 func TestFit(t *testing.T) {
 	t.Parallel()

@@ -207,6 +207,7 @@ func TestTopOnce(t *testing.T) {
 	s.ok("top", "-o", "csv")
 	s.terminal, s.width = true, 40
 	s.ok("top", "--once")
+	s.ok("top", "-o", "json")
 	s.golden("top")
 }
 
@@ -214,7 +215,7 @@ func TestTopOnce(t *testing.T) {
 func TestTopOnATerminal(t *testing.T) {
 	t.Parallel()
 	s, _, _ := watched(t)
-	s.terminal, s.width, s.height = true, 80, 12
+	s.terminal, s.width, s.height = true, 80, 9
 	sleeps := 0
 	s.onSleep = func() { sleeps++; s.ended = sleeps == 3 }
 	screens := strings.Split(s.want(exitDone, "", "top").stdout, clearScreen)

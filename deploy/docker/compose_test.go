@@ -47,6 +47,7 @@ type compose struct {
 		PullPolicy  string                                `yaml:"pull_policy"`
 		DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
 		Profiles    []string
+		Networks    map[string]map[string]string
 	}
 	Volumes map[string]any
 }
@@ -172,6 +173,8 @@ func TestPublishedPorts(t *testing.T) {
 	}, published); diff != "" {
 		t.Error(diff)
 	}
+	trusted, proxy := services["gateway-1"].Environment["GATEWAY_TRUSTED_PROXIES"], services["haproxy"].Networks["default"]["ipv4_address"]
+	must.Equal(t, trusted, proxy+"/32", "whom gateways believe which client sent a request")
 	console := services["console"]
 	if !strings.HasPrefix(console.Environment["GATEWAY_LISTEN"], "127.") || !slices.Equal(console.Profiles, []string{"console"}) {
 		t.Errorf("the console serves clients on %s, with the profiles %v", console.Environment["GATEWAY_LISTEN"], console.Profiles)

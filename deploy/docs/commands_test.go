@@ -70,10 +70,11 @@ var (
 	flags  = regexp.MustCompile(`--([a-z][a-z-]*)`)
 )
 
-// Every command of keyadmin in the text of a page exists, with its flags.
+// Every command of keyadmin in the text of a page or of an alert exists, with its flags.
 func TestKeyadminHasTheCommandsOfThePages(t *testing.T) {
-	keyadmin, helps := testkit.Build(t, "petgate/keyadmin"), map[string]string{}
-	for path, text := range pages(t) {
+	keyadmin, helps, all := testkit.Build(t, "petgate/keyadmin"), map[string]string{}, pages(t)
+	all["rules.yml"] = read(t, "../prometheus/rules.yml")
+	for path, text := range all {
 		for _, match := range inline.FindAllStringSubmatch(text, -1) {
 			words := strings.Fields(match[1])
 			end := slices.IndexFunc(words, func(word string) bool {

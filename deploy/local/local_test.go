@@ -142,7 +142,10 @@ func TestFirstLook(t *testing.T) {
 	if day := report.Policies[1]; day.Name != "day" || day.Used < used { // a start can take longer than the minute
 		t.Errorf("the quota did not survive: %d requests, and %s", used, body)
 	}
+	_, body = l.want(t, 200, token, "GET", "/v1/pets?limit=100", "")
+	must.Equal(t, strings.Count(body, `"id":`), 31, "pets of the sample, and the one that was added")
 	l.keyadmin(t, "tenant", "set-plan", "demo", "pro")
+	own := strings.TrimSpace(l.keyadmin(t, "key", "create", "demo", "--name", "own"))
 	header, body = l.want(t, 200, token, "GET", added, "")
 	if !strings.Contains(body, "Rex") {
 		t.Errorf("the pet that was added: %s", body)
@@ -190,13 +193,15 @@ func TestFirstLook(t *testing.T) {
 	files := testkit.NewAuthority(t).SaveServer(2, time.Now().Add(time.Hour))
 	l.env = append(l.env, "GATEWAY_DOCS=false", "GATEWAY_ADMIN_TLS_CERT="+files.Cert, "GATEWAY_ADMIN_TLS_KEY="+files.Key)
 	l.start(t)
-	if !strings.Contains(l.Stdout.String(), l.admin+"/console/login#") {
-		t.Errorf("with TLS for the admin port, the welcome does not name %s:\n%s", l.admin, l.Stdout)
+	if said := l.Stdout.String(); !strings.Contains(said, l.admin+"/console/login#") || !strings.Contains(said, "plan pro (300 requests per minute, 10000 per day)") {
+		t.Errorf("with TLS for the admin port and another plan, the welcome does not name %s or the limits:\n%s", l.admin, said)
 	}
 	if strings.Contains(l.Stdout.String(), "/docs") {
 		t.Errorf("the welcome names pages that are not served:\n%s", l.Stdout)
 	}
-	l.want(t, 200, l.token(t), "GET", "/v1/pets", "") // it is not the revoked one
+	for _, token := range []string{own, l.token(t)} { // it is not the revoked one
+		l.want(t, 200, token, "GET", "/v1/pets", "")
+	}
 }
 
 // startReady starts it and waits until the gateway is ready, which is before the welcome.
@@ -259,10 +264,12 @@ func TestHelp(t *testing.T) {
 	}
 	for text, want := range map[string]bool{
 		"--listen=": true, "--admin-listen=": true, "--ban-after=": true, "GATEWAY_UPSTREAM_SECRET": true,
-		"--upstreams": true, "--api=": true, "--drain-delay": false, "GATEWAY_CONSOLE)": false, "DATABASE_URL": false, "REDIS_URL": false, "--redis-prefix": false,
+		"--limits-on-outage": false, "--database-connections": false, "--upstreams": true, "--api=": true, "--drain-delay": false, "GATEWAY_CONSOLE)": false, "DATABASE_URL": false, "REDIS_URL": false, "--redis-prefix": false,
 	} {
 		if strings.Contains(help.String(), text) != want {
 			t.Errorf("%q in the help: %t, want %t\n%s", text, !want, want, &help)
 		}
 	}
+	_, done := service.Load(&settings{}, "local", about, []string{"--upstreams", "http://127.0.0.1:1"}, &help, &problems)
+	must.Equal(t, done && strings.Contains(problems.String(), "it needs --api"), true, "upstreams without a document: %s", &problems)
 }

@@ -14,6 +14,7 @@ import (
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
@@ -207,6 +208,25 @@ func TestRestoreLosesNewerRefusals(t *testing.T) {
 			}
 		}
 		refused(t, keystore.ErrNotFound)(s.Key(ctx, fresh.ID))
+	})
+}
+
+// A record may be older than its check. Changes of its other members are made, and a restore keeps its refusal.
+func TestRecordsOlderThanTheirChecks(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		db := open(t, url)
+		s := keystore.New(db, nil, nil, "ada")
+		acme := newTenant(t, s, "acme")
+		key := keyOf(t, s, acme.ID, "ci")
+		run(t, db, "UPDATE tenants SET name = ' acme', minute_limit = 9, day_limit = 1")
+		run(t, db, "UPDATE tenant_keys SET name = ' ci'")
+		run(t, db, "UPDATE plans SET minute_limit = 9, day_limit = 1")
+		b := backup(t, s)
+		did(t, 2)(s.UpdatePlan(t.Context(), "free", plan.Limits{}, plan.Limits{})) // it changes nothing
+		did(t, 3)(s.SetTerms(t.Context(), acme.ID, "pro", plan.Limits{}))
+		did(t, 4)(s.UpdateKey(t.Context(), key.ID, func(k *keystore.Key) { k.Scopes = "pets:read" }))
+		did(t, 5)(s.Suspend(t.Context(), acme.ID))
+		did(t, 7)(prepare(t, s, b).Commit(t.Context(), false, false))
 	})
 }
 
