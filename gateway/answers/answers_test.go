@@ -10,6 +10,7 @@ import (
 	"petgate/gateway/http1"
 	"petgate/gateway/portal"
 	"petgate/shared/api"
+	"petgate/shared/testkit/must"
 )
 
 // request returns the request with this first line and these fields.
@@ -75,6 +76,7 @@ func TestPreflight(t *testing.T) {
 func TestExposedFieldsAreThoseOfTheDocument(t *testing.T) {
 	got := NewCORS([]string{"*"}, nil).Fields(request(t, "GET /"))
 	exposed := strings.Split(field(got, "Access-Control-Expose-Headers"), ", ")
+	must.Equal(t, slices.Contains(exposed, "X-Request-Cost"), true, "X-Request-Cost, of documents with costs, is exposed")
 	for path, item := range api.Pets().Document.Paths.Map() {
 		for method, operation := range item.Operations() {
 			for status, response := range operation.Responses.Map() {

@@ -35,7 +35,7 @@ func CheckOrigin(origin string) error {
 
 // exposed are the response fields that scripts of other origins may read, besides those that they may always read.
 const exposed = "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, RateLimit-Policy, RateLimit, Retry-After, X-Request-Id, " +
-	"X-Key-Expires, X-Stability, Deprecation, Sunset, Link, Location, Allow, WWW-Authenticate, " +
+	"X-Request-Cost, X-Key-Expires, X-Stability, Deprecation, Sunset, Link, Location, Allow, WWW-Authenticate, " +
 	"Idempotent-Replayed, Vary"
 
 // CORS decides which origins' scripts may read responses (the CORS protocol of the Fetch standard). It never allows

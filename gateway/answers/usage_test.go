@@ -66,7 +66,7 @@ func TestStatement(t *testing.T) {
 	}
 	for accept, want := range map[string]string{
 		"": asJSON, "*/*": asJSON, "text/html, text/csv;q=0": asJSON, "text/csv": asCSV, "text/html, Text/CSV;q=0.9, */*;q=0.1": asCSV,
-		"application/json;q=0.05, text/csv;q=0.1": asCSV, "application/json, text/csv;q=0.1": asJSON,
+		"application/json;q=0.05, text/csv;q=0.1": asCSV, "text/csv, application/json;q=0.9": asCSV, "application/json, text/csv;q=0.1": asJSON,
 		"text/csv;q=0.7, application/json;q=0.75": asJSON,
 	} {
 		got, problem := newUsage(twoRows).ask(t, 1, "", "Other: text/csv", "Accept: "+accept)
@@ -180,7 +180,7 @@ func TestStatementFails(t *testing.T) {
 	}
 	u := NewUsage(fakeStatements(failing), slog.New(slog.NewTextHandler(log, nil)))
 	for range 3 {
-		if _, problem := u.Statement(Ask{}); problem.Kind != Unavailable || strings.Count(log.String(), "planted") != 1 {
+		if _, problem := u.Statement(Ask{RequestID: "r"}); problem.Kind != Unavailable || strings.Count(log.String(), "requestId=r error=planted") != 1 {
 			t.Errorf("%v; the log has %s", problem, log)
 		}
 	}

@@ -111,18 +111,12 @@ func TestStrangersHaveFewLines(t *testing.T) {
 		var log testkit.Output
 		l := newAccessLog(&log, slog.New(slog.DiscardHandler), prometheus.NewCounter(prometheus.CounterOpts{Name: "dropped"}))
 		x := newLogged()
-		for range 3 * strangersLinesMax {
-			l.write(x, took)
-		}
-		x.isKnown = false
-		for range 2 * strangersLinesMax {
-			x.refusal.reason = missingKey
+		for n := range 8 * strangersLinesMax {
+			x.isKnown, x.refusal.reason = n%2 == 0, reason(n/2%2)
 			l.write(x, took)
 		}
 		l.close()
-		if n := len(log.Lines()); n != 4*strangersLinesMax {
-			t.Errorf("%d lines, want %d", n, 4*strangersLinesMax)
-		}
+		must.Equal(t, len(log.Lines()), 7*strangersLinesMax, "how many lines")
 	})
 }
 

@@ -136,7 +136,7 @@ func TestContinueWaitsForTheRoute(t *testing.T) {
 
 // A request whose body is still to come leaves its slot to others, and needs one again when the body is there.
 func TestBodyThatIsToComeHoldsNoSlot(t *testing.T) {
-	r := newRig(t, func(s *setup) { s.ConcurrencyMax, s.UpstreamTimeout = 1, patience })
+	r := newStreamRig(t, func(s *setup) { s.ConcurrencyMax = 1 })
 	slow, other := r.hold(t), r.dial(t)
 	head := rawPost("Content-Length: 2", "Expect: 100-continue")
 	first, second := r.promise(t, head), r.promise(t, head)
@@ -146,6 +146,12 @@ func TestBodyThatIsToComeHoldsNoSlot(t *testing.T) {
 	slow.end(t, 1)
 	testkit.Eventually(t, patience, "the slot is free", func() bool { return other.ask(t, rawGet()).Status == 200 })
 	second.ask(t, "{}").expect(t, "the second body's request", "201")
+	charged := r.admitted.Load()
+	long := r.say(t, rawPost("Content-Length: "+decimal(streamed))+repeat("a", streamed/2))
+	testkit.Eventually(t, patience, "a long body passes, and the slot is free", func() bool {
+		return r.admitted.Load() > charged && other.ask(t, rawGet()).Status == 200
+	})
+	long.ask(t, repeat("a", streamed/2)).expect(t, "the long body's request", "201")
 }
 
 // The bodies of all requests share one budget, which is given back.

@@ -89,7 +89,7 @@ func TestChangeWhileARequestIsUnderWay(t *testing.T) {
 				t.Parallel()
 				var isMade atomic.Bool
 				r := newStreamRig(t, func(s *setup) {
-					s.lookup = c.lookup(&isMade)
+					s.lookup, s.WriteTimeout = c.lookup(&isMade), time.Second // it does not begin before the response
 					take := s.take
 					s.take = func(a quotas.Request) (quota.Verdict, error) {
 						defer func() {

@@ -38,7 +38,6 @@ func (e *Edge) finish(x *exchange) {
 func (e *Edge) release(x *exchange) {
 	x.sending.Leave()
 	if x.hasBody {
-		x.hasBody = false
 		e.bodies.Return(x.entry.Tenant)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"petgate/gateway/directory"
 	"petgate/gateway/edge"
 	"petgate/gateway/quotas"
 	"petgate/gateway/quotas/authfailures"
@@ -20,6 +21,7 @@ import (
 	"petgate/shared/core/quota"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // deciding has the quotas decide on a tenant that has used so much of each limit. change completes their verdict.
@@ -75,13 +77,16 @@ func TestEveryRefusal(t *testing.T) {
 	f("quota_not_set", 403, false, rawBearer(limitlessToken), nil)
 	f("key_banned", 429, false, rawBearer(bannedToken), nil)
 	f("directory_unavailable", 503, false, rawGet(), func(s *setup) { s.isStale = true })
+	f("invalid_api_key", 401, false, rawBearer(testToken), func(s *setup) { s.isStale = true })
 	f("minute_quota_exceeded", 429, false, rawBearer(usedUpToken), nil)
 	f("day_quota_exceeded", 429, false, rawGet(), deciding(1000, func(*quota.Verdict) {}))
 	f("month_quota_exceeded", 429, false, rawGet(), deciding(1, func(v *quota.Verdict) { *v = verdict(plan.Limits{Minute: 1, Month: 1}, 1) }))
-	f("key_quota_exceeded", 429, false, rawGet(), deciding(0, func(v *quota.Verdict) {
-		own := verdict(plan.Limits{Minute: 9}, 9)
-		v.Join(&own)
-	}))
+	for _, limits := range []plan.Limits{{Minute: 9}, {Day: 9}} {
+		f("key_quota_exceeded", 429, false, rawGet(), deciding(0, func(v *quota.Verdict) {
+			own := verdict(limits, 9)
+			v.Join(&own)
+		}))
+	}
 	f("limits_degraded", 429, false, rawGet(), deciding(1000, func(v *quota.Verdict) {
 		v.Degraded, v.Usages[quota.Minute].RetryAt, v.Usages[quota.Day].RetryAt = true, v.At+1000, v.At+1000
 	}))
@@ -179,8 +184,13 @@ func TestEveryRefusal(t *testing.T) {
 
 // A message says what is wrong with the request and what its client has to change. It has nothing of a token.
 func TestMessages(t *testing.T) {
-	client := newRig(t, nil).dial(t)
+	client := newRig(t, func(s *setup) {
+		s.changeEntries(func(e *directory.Entry) { e.GraceEndsAt = min(e.GraceEndsAt, instant.Of(now)) })
+	}).dial(t)
 	for request, want := range map[string]string{
+		rawGet("X : y"):                                                           "a header field is malformed",
+		rawGet(authorization):                                                     "only one Authorization",
+		rawBearer(rotatedToken):                                                   "was rotated and has ended",
 		rawBearer(unknownToken):                                                   "unknown",
 		rawBearer(revokedToken):                                                   "revoked",
 		rawBearer(expiredToken):                                                   "expired",
@@ -213,24 +223,27 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// Refusals by a share are not the client's fault: they never ban a key. The same number of refusals by a limit bans it.
+// Refusals by a share are not the client's fault: they never ban a key. Nor do those of a client that is admitted in between. The same number
+// of refusals by a limit bans it.
 func TestRefusalOfAShareIsNoStrike(t *testing.T) {
-	for _, degraded := range []bool{true, false} {
+	for _, c := range []struct{ degraded, admitsOthers, bans bool }{{true, false, false}, {false, true, false}, {false, false, true}} {
 		var passed atomic.Int64
 		r := newRig(t, func(s *setup) {
 			s.BanRule = ban.Product
 			s.BanRule.After = 3
 			s.Clock = func() time.Time { return now.Add(time.Duration(passed.Load())) }
-			deciding(60, func(v *quota.Verdict) { v.Degraded = degraded })(s)
+			deciding(60, func(v *quota.Verdict) {
+				if v.Degraded = c.degraded; c.admitsOthers {
+					v.Granted = passed.Load() / int64(1500*time.Millisecond) % 2
+				}
+			})(s)
 		})
 		client := r.dial(t)
-		for range 8 {
+		for range 16 {
 			client.ask(t, rawGet())
 			passed.Add(int64(1500 * time.Millisecond))
 		}
-		if banned := r.banned.Load() > 0; banned == degraded {
-			t.Errorf("refused by a share: %t, banned: %t", degraded, banned)
-		}
+		must.Equal(t, r.banned.Load() > 0, c.bans, "whether %+v bans", c)
 	}
 }
 

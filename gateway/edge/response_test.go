@@ -121,7 +121,7 @@ func TestLastStrike(t *testing.T) {
 	}
 	elapsed.Store(int64(2 * time.Minute)) // the clock of Redis is behind
 	for _, c := range []struct{ message, details string }{
-		{". At most 2 more requests before then lead to a ban of the API key", `"strikesUntilBan":2}}`},
+		{". At most 2 more requests before then lead to a ban of the API key", `"retryAfter":61,"strikesUntilBan":2}}`},
 		{". At most 1 more request before then leads to a ban of the API key", `"strikesUntilBan":1}}`},
 		{". It is banned until Retry-After has passed", `"strikesUntilBan":0,"ban":{"kind":"automatic","endsAt":"2026-06-01T12:04:02Z"}}}`},
 	} {

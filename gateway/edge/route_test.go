@@ -63,9 +63,13 @@ func TestAllow(t *testing.T) {
 // A request costs what its operation says. What is not forwarded costs one. The cost is charged from the key's own limits too.
 func TestCost(t *testing.T) {
 	var asked quotas.Request
+	var counted directory.Usage
 	r := newRig(t, func(s *setup) {
+		s.count = func(u directory.Usage) { counted = u }
 		s.with(api.Operation{ID: "search", Method: "GET", Path: "/v1/search", Scope: "pets:write", Cost: 5})
-		s.changeEntries(func(e *directory.Entry) { e.KeyLimits, e.MonthStarts = plan.Limits{Minute: 9}, 15 })
+		s.changeEntries(func(e *directory.Entry) {
+			e.KeyLimits, e.Limits.Month, e.MonthStarts, e.UsedSince = plan.Limits{Minute: 9}, 9000, 15, 77
+		})
 		take := s.take
 		s.take = func(a quotas.Request) (quota.Verdict, error) {
 			asked = a
@@ -85,7 +89,9 @@ func TestCost(t *testing.T) {
 		{readerToken, "/v1/search", 403, 1, ""},
 	} {
 		got := client.ask(t, rawBare("GET "+c.target+" HTTP/1.1", "Host: a", "Authorization: Bearer "+c.key))
-		if got.Status != c.status || asked.Cost != c.cost || got.field("x-request-cost") != c.told || asked.Cap.Minute != 9 || asked.Key == (id.Key{}) || asked.MonthStarts != 15 {
+		if got.Status != c.status || asked.Cost != c.cost || counted.Cost != uint16(c.cost) || got.field("x-request-cost") != c.told ||
+			asked.Cap.Minute != 9 || asked.Key == (id.Key{}) || asked.MonthStarts != 15 || asked.Since != 77 || asked.Version != 1 ||
+			!strings.Contains(got.field("ratelimit-policy"), `"month";q=9000;w=1555200`) {
 			t.Errorf("%+v: %d, asked %+v, told %q", c, got.Status, asked, got.field("x-request-cost"))
 		}
 	}
@@ -109,7 +115,7 @@ func TestPublicOperation(t *testing.T) {
 	}
 	f(keyless("GET /health HTTP/1.1"), "200")
 	f(keyless("HEAD /health HTTP/1.1"), "200")
-	f(keyless("POST /reports/7 HTTP/1.1", "Content-Length: 5")+"hello", "201")
+	f(keyless("POST /reports/7 HTTP/1.1", "Content-Length: 16384")+repeat("a", 16<<10), "201") // the longest that is copied
 	f(keyless("GET /reports/7 HTTP/1.1"), "401 missing_api_key")
 	f(keyless("PUT /reports/7 HTTP/1.1", "Content-Length: 0"), "401 missing_api_key")
 	f(strings.Replace(rawTarget("/health"), token, unknownToken, 1), "200")
@@ -125,6 +131,8 @@ func TestPublicOperation(t *testing.T) {
 	}
 	r.upstream.Answer(saying(says("Content-Length: "+decimal(len(long))) + long))
 	f(keyless("GET /health HTTP/1.1"), "200")
+	r.awaitLines(t, 8)
+	must.Equal(t, strings.Contains(r.accessLog.String(), `"bytes":100000,`), true, "the length of a long response is logged")
 }
 
 // All strangers together get the slots of one tenant, so a tenant still gets its own. A stranger who has tried too many keys is refused.
@@ -173,9 +181,9 @@ func TestServices(t *testing.T) {
 		if len(seen) != 1 || seen[0].Method != "GET" || len(ordered) != 1 || ordered[0].Method != "POST" {
 			t.Fatalf("pets saw %q, orders saw %q", texts(seen), texts(ordered))
 		}
-		if got := seen[0].Fields["host"][0]; got != want {
-			t.Errorf("%s: the Host is %s, want %s", host, got, want)
-		}
+		must.Equal(t, seen[0].Fields["host"][0], want, "the Host, as %q says", host)
+		must.Equal(t, strings.Join(seen[0].Fields["x-forwarded-host"], " AND "), "a", "X-Forwarded-Host")
+		must.Equal(t, strings.Join(ordered[0].Fields["content-length"], " AND "), "0", "the length of a POST without content")
 	}
 	for _, upstreams := range [][]string{{pets.URL()}, {"orders=" + orders.URL()}} {
 		cfg := edge.Config{Upstreams: upstreams, BodyBytesMax: 1, BodiesBytesMax: 1}

@@ -119,7 +119,7 @@ func TestUsageOfRequests(t *testing.T) {
 		counted = nil
 		client.ask(t, want.request)
 		if len(counted) != 1 || counted[0].Operation != want.operation || counted[0].Outcome != want.outcome ||
-			counted[0].Charged != want.charged || counted[0].Metered != want.metered {
+			counted[0].Charged != want.charged || counted[0].Metered != want.metered || counted[0].IsTest != (want.request == rawBearer(testToken)) {
 			t.Errorf("%q counted %+v, want %+v", want.request, counted, want)
 		}
 	}
@@ -164,6 +164,7 @@ func TestRefusalsOfASizeNameTheKey(t *testing.T) {
 
 	f("body_too_large", last(tooLarge), false)
 	f("body_too_large", strings.Replace(tooLarge, token, unknownToken, 1), false)
+	f("body_too_large", strings.Replace(tooLarge, token, testToken, 1), false)
 	f("body_too_large", strings.Replace(tooLarge, authorization, authorization+"\r\n"+authorization, 1), false)
 	f("headers_too_large", rawGet("X: "+repeat("a", 64<<10)), false) // the head does not fit
 	f("bad_request", rawGet("X : y"), false)
