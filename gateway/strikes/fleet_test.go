@@ -193,17 +193,17 @@ func TestTable(t *testing.T) {
 
 // A fleet in which every worker waits is never banned if the gateway can tell its workers apart, whatever their number, start and pace.
 // Workers that it cannot tell apart are not banned either, if there are no more of them than strikes that ban, or if they start
-// together at one gateway.
+// together at one gateway and share no connections.
 func TestWhoWaitsIsNotBanned(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := drawFleet(t)
 		switch together := rapid.Bool().Draw(t, "together"); {
+		case f.place == sharedPool:
+			f.workers = min(f.workers, ban.Product.After)
 		case together:
 			f.start, f.gateways = min(f.start, ban.Product.Grace), 1
 		case f.place == newConnections || f.place == behindProxy:
 			f.workers = min(f.workers, max(ban.Product.After, int(f.limit)))
-		case f.place == sharedPool:
-			f.workers = min(f.workers, ban.Product.After)
 		}
 		if after := f.run(drawRandom(t)); after != noBan {
 			t.Fatalf("%+v: banned %v after the first 429", f, after)
