@@ -3,18 +3,24 @@ package upstream
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/common/expfmt"
+
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 var (
@@ -58,7 +64,7 @@ func TestJudge(t *testing.T) {
 		if got := p.ejected(); !slices.Equal(got, []bool{firstIsOut, secondIsOut}) {
 			t.Errorf("%s: out are %v", name, got)
 		}
-		if n := len(log.Lines()); n != wantLines {
+		if n := len(log.Lines()); n != wantLines || n > 0 && !strings.Contains(log.String(), results[0].err.Error()) {
 			t.Errorf("%s: %d lines, want %d: %s", name, n, wantLines, log.String())
 		}
 		var want []string
@@ -80,6 +86,7 @@ func TestJudge(t *testing.T) {
 	f("a refused connection takes out at once, and is logged once", 1, true, false, result{0, errDown}, result{0, errDown})
 	f("so does a status", 1, true, false, result{0, errIll})
 	f("a missing socket does too", 1, true, false, result{0, syscall.ENOENT})
+	f("and a bad certificate", 1, true, false, result{0, &tls.CertificateVerificationError{Err: errLate}})
 	f("two late responses do not", 0, false, false, result{0, errLate}, result{0, errLate})
 	f("a response in time starts the count again", 0, false, false,
 		result{0, errLate}, result{0, errLate}, result{0, nil}, result{0, errLate}, result{0, errLate})
@@ -112,7 +119,16 @@ func TestChecksAndRequests(t *testing.T) {
 		a.succeeded() // a response to a request that was in flight
 		a.eject()     // it is about to stop
 		time.Sleep(2 * ejectedFor)
+		p.judge(a, errIll)
 		want("requests succeed and fail after a check failed", true, false, false)
+		must.Equal(t, time.Since(a.standing.since), 2*ejectedFor, "how long the check has failed")
+		p.retries.Add(7)
+		const labels = "{service=\"pets\",upstream=\"host-0:80\"} "
+		for name, figure := range map[string]string{"ejections_total": labels + "2", "ejected": labels + "1", "check_failures_total": labels + "2", "retries_total": " 7"} {
+			name = "petgate_gateway_upstream_" + name
+			text := string(must.Get[[]byte](t)(testutil.CollectAndFormat(Pools{"pets": p}, expfmt.TypeTextPlain, name)))
+			must.Equal(t, strings.Contains(text, "\n"+name+figure+"\n"), true, "%s is %s in %s", name, figure, text)
+		}
 		p.judge(a, nil)
 		want("a check succeeds after a check failed", false, false, false)
 
@@ -180,11 +196,9 @@ func TestProbe(t *testing.T) {
 		})
 		p := newPool(t, io.Discard, func(c *Config) {
 			within := map[bool]time.Duration{true: 250 * time.Millisecond, false: patience}[answer == hang]
-			c.URLs, c.ConnsMax, c.Check = []string{url}, 0, Check{Path: "/readyz?a=b", Timeout: within, Secret: "open sesame"}
+			c.URLs, c.ConnsMax, c.Timeout, c.Check = []string{url}, 0, 0, Check{Path: "/readyz?a=b", Timeout: within, Secret: "open sesame"}
 		})
-		if err := p.hosts[0].probe(t.Context()); fmt.Sprint(err) != wantCause {
-			t.Errorf("%s: %v, want %q", name, err, wantCause)
-		}
+		must.Equal(t, fmt.Sprint(p.hosts[0].probe(t.Context())), wantCause, "%s", name)
 		r := <-got
 		if r.Method != "GET" || r.RequestURI != "/readyz?a=b" || r.Header.Get("X-Gateway-Secret") != "open sesame" || !r.Close || "http://"+r.Host != url {
 			t.Errorf("%s: the instance got %s %s %v", name, r.Method, r.RequestURI, r.Header)
@@ -195,11 +209,25 @@ func TestProbe(t *testing.T) {
 	}
 	f("well", closing, "<nil>")
 	f("ill", failing, "GET /readyz?a=b responded with 500: \"{}\"")
+	f("elsewhere", "HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n", "GET /readyz?a=b responded with 302: \"\"")
 	f("it does not accept the gateway", forbidden, "GET /readyz?a=b responded with 401: it does not accept this gateway; set GATEWAY_UPSTREAM_SECRET "+
 		"to the secret that it expects, for petsvc its PETSVC_SECRET")
 	f("malformed", "HTTP/1.1 2000 OK\r\n\r\n", "GET /readyz?a=b: http1: the status line is malformed")
 	f("dead", dead, "GET /readyz?a=b: http1: the connection ended during the message: EOF")
 	f("silent", hang, "no response to GET /readyz?a=b within 250ms")
+}
+
+// A URL has the port of its scheme, and is followed by nothing. The name of a service may come before it.
+func TestURLs(t *testing.T) {
+	for text, want := range map[string]string{
+		"http://a": "tcp a:80", "https://a": "tcp a:443", "http://[::1]:1/": "tcp [::1]:1", "Or.d_e-r5=http://a:2": "Or.d_e-r5 tcp a:2", "unix:/s=t": "unix /s=t",
+		"http://u@a": "", "http://a/b": "", "http://a?b": "", "http://a#b": "", "http://:1": "", "ftp://a": "", "unix:": "",
+	} {
+		name, url := cutName(text)
+		network, address, _, err := parseURL(url)
+		must.Equal(t, strings.TrimSpace(name+" "+network+" "+address), want, "%s: %v", text, err)
+		must.Equal(t, CheckURL(text) == nil, want != "", "%s is valid", text)
+	}
 }
 
 // The end of the context ends a check that waits for its response.
@@ -208,7 +236,9 @@ func TestCheckEnds(t *testing.T) {
 	p := newPool(t, io.Discard, func(c *Config) { c.Check = Check{Path: "/", Timeout: time.Minute} }, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan bool)
+	unchecked := newPool(t, io.Discard, func(c *Config) { c.URLs = []string{"unix:/none"} })
 	go func() {
+		Pools{"": unchecked}.Check(ctx) // returns at once
 		Pools{"": p}.Check(ctx)
 		close(ended)
 	}()

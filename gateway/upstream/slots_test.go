@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"petgate/shared/core/id"
+	"petgate/shared/testkit/must"
 )
 
 // crowd has one client for each connection, which sends one request after the other for a second. clients has the number of connections of
@@ -105,10 +106,11 @@ func TestNewcomerFindsASlot(t *testing.T) {
 // What one tenant gets when slots are scarce counts only instances that are in.
 func TestSlotsOfAnInstanceThatIsOut(t *testing.T) {
 	p := newPool(t, io.Discard, func(c *Config) { c.ConnsMax, c.TenantConnsMax, c.URLs = 20, 4, []string{"unix:/none", "unix:/other"} })
+	must.Equal(t, p.hosts[0].name, "localhost", "the Host over a socket")
 	p.hosts[0].eject()
-	for n := range 20 { // 14 of the first tenant, 4 of the second, and two reserved ones
-		r := &Request{Tenant: id.Tenant{byte(n / 14)}, At: time.Now()}
-		if isIn, err := p.enter(r); isIn != (n < 18) || err != nil {
+	for n := range 59 { // 14 of the first tenant, 4 of the second, and two reserved ones; 40 wait
+		r := &Request{Tenant: id.Tenant{byte(min(n/14, 1))}, At: time.Now()}
+		if isIn, err := p.enter(r); isIn != (n < 18) || (err != nil) != (n == 58) {
 			t.Errorf("request %d: %t, %v", n+1, isIn, err)
 		}
 	}

@@ -76,7 +76,7 @@ func TestCertificates(t *testing.T) {
 		if want == nil != (requests == 4) || want != nil && requests > 0 {
 			t.Errorf("%s: %d requests arrived", name, requests)
 		}
-		if stats := p.Stats(time.Now())[0]; want == nil && stats.Open != 1 {
+		if stats := p.Stats(time.Now())[0]; stats.Open != map[bool]int64{true: 1}[want == nil] {
 			t.Errorf("%s: %+v", name, stats)
 		}
 	}
@@ -106,12 +106,17 @@ func TestRenewedCertificate(t *testing.T) {
 	}
 }
 
-// An instance that does not speak TLS gets no byte of a request in clear.
+// An instance that does not speak TLS, or says nothing, gets no byte of a request in clear.
 func TestNothingIsSentInClear(t *testing.T) {
 	s := newInstance(t, ok)
-	p := newPool(t, io.Discard, func(c *Config) { c.URLs = []string{"https://" + s.ln.Addr().String()} })
-	if err := p.ask(1, false); !errors.Is(err, ErrUnreachable) {
-		t.Error(err)
+	silent, _ := listen(t)
+	for _, ln := range []net.Listener{s.ln, silent} {
+		p := newPool(t, io.Discard, func(c *Config) {
+			c.URLs, c.DialTimeout = []string{"https://" + ln.Addr().String()}, 100*time.Millisecond
+		})
+		if err := p.ask(1, false); !errors.Is(err, ErrUnreachable) {
+			t.Error(err)
+		}
 	}
 	if _, requests := s.seen(); requests > 0 {
 		t.Errorf("%d requests arrived", requests)

@@ -3,6 +3,7 @@ package upstream
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -222,10 +223,10 @@ func TestDeadConnectionIsCounted(t *testing.T) {
 			}
 			_ = p.ask(1, mayRepeat)
 		}
-		if stats := p.Stats(time.Now())[0]; stats.Failures != want || stats.Ejections != 0 {
-			t.Errorf("%s: %+v, want %d failures and no ejection", name, stats, want)
+		if stats := p.Stats(time.Now())[0]; stats.Failures != want || stats.Ejections != 0 || p.retries.Load() != failuresToEject-want {
+			t.Errorf("%s: %+v, want %d failures, no ejection, and a second attempt of all others", name, stats, want)
 		}
-		if isLogged := strings.Contains(log.String(), s.ln.Addr().String()); isLogged != (want > 0) {
+		if n := strings.Count(log.String(), s.ln.Addr().String()); (n > 0) != (want > 0) || n == failuresToEject {
 			t.Errorf("%s: the log says %q", name, log.String())
 		}
 	}
@@ -246,24 +247,23 @@ func TestIdleConnectionsAreSwept(t *testing.T) {
 		}
 		h := p.hosts[0]
 		idle := func() int { h.mu.Lock(); defer h.mu.Unlock(); return len(h.idle) }
-		sweep := func() {
+		use := func(before time.Duration) {
 			h.mu.Lock()
-			for _, c := range h.idle {
-				c.usedAt = time.Now().Add(-sweepEvery)
-			}
-			h.mu.Unlock()
-			h.closeStale()
+			defer h.mu.Unlock()
+			h.idle[0].usedAt = time.Now().Add(-before)
 		}
 		if change == nil {
-			if sweep(); idle() != 1 {
-				t.Errorf("%s: a good connection was closed", name)
-			}
+			use(sweepEvery)
+			h.closeStale()
+			must.Equal(t, idle(), 1, "good connections")
 			s.hangUp()
 		}
-		testkit.Eventually(t, patience, "no idle connection", func() bool { sweep(); return idle() == 0 })
-		if err := p.ask(1, false); err != nil {
-			t.Errorf("%s: afterwards: %v", name, err)
-		}
+		use(-sweepEvery / 2) // the next sweep leaves it to the one after it
+		testkit.Eventually(t, patience, "no idle connection", func() bool { return idle() == 0 })
+		must.Do(t, p.ask(1, false))
+		s.hangUp()
+		testkit.Eventually(t, patience, "no idle connection again", func() bool { return idle() == 0 })
+		must.Do(t, p.ask(1, false))
 	}
 }
 
@@ -385,9 +385,13 @@ func TestRareFailures(t *testing.T) {
 			}
 		}
 	}
-	if stats := p.Stats(time.Now()); stats[0].Failures != 2*failuresToEject || stats[0].Ejections != 0 {
-		t.Errorf("%+v", stats)
+	stats := p.Stats(time.Now())[0]
+	must.Equal(t, fmt.Sprint(stats.Failures, stats.Ejections), fmt.Sprint(2*failuresToEject, 0), "failures and ejections")
+	in.answerWith(forbidden)
+	for range 2*failuresToEject - 1 { // the count begins again after an ejection
+		must.Equal(t, p.ask(1, false), ErrRefused, "an instance that does not accept the gateway")
 	}
+	must.Equal(t, p.Stats(time.Now())[0].Ejections, 1, "ejections after %d failures", 2*failuresToEject-1)
 }
 
 // An instance that closes each new connection is dialed at most once for each request.
@@ -462,21 +466,23 @@ func TestBrokenRequestEjectsNoInstance(t *testing.T) {
 	}
 }
 
-// A connection is kept after a long response, unless the instance says that it is the last one.
+// A connection is kept after a long response, unless the instance says that it is the last one. One that breaks off counts as a failure.
 func TestConnectionAfterALongResponse(t *testing.T) {
-	for field, kept := range map[string]int64{"": 1, "Connection: close\r\n": 0} {
-		s := newInstance(t, "HTTP/1.1 200 OK\r\n"+field+"Content-Length: 100000\r\n\r\n"+strings.Repeat("a", 100_000))
+	for fields, kept := range map[string]int64{"Content-Length: 100000": 1, "Connection: close\r\nContent-Length: 100000": 0, "Content-Length: 100001": 0} {
+		s := newInstance(t, "HTTP/1.1 200 OK\r\n"+fields+"\r\n\r\n"+strings.Repeat("a", 100_000))
 		p := newPool(t, io.Discard, func(c *Config) { c.BodyBytesMax = 1 << 20 }, s)
 		r := &Request{Source: get{}, At: time.Now()}
 		must.Do(t, p.Enter(r))
 		var response http1.Response
 		must.Do(t, p.Send(r, &response))
-		for !response.Body.IsComplete() {
-			must.Do(t, r.Next(&response, patience))
+		var err error
+		for err == nil && !response.Body.IsComplete() {
+			err = r.Next(&response, patience)
 		}
 		r.Leave()
-		if s := p.Stats(time.Now())[0]; s.Idle != kept || s.Open != kept {
-			t.Errorf("after %q: %+v", field, s)
+		isBroken := fields == "Content-Length: 100001"
+		if s := p.Stats(time.Now())[0]; s.Idle != kept || s.Open != kept || (s.Failures == 1) != isBroken || (err == ErrBroken) != isBroken {
+			t.Errorf("after %q: %v, %+v", fields, err, s)
 		}
 	}
 }
