@@ -67,6 +67,7 @@ func TestOverviewIsTheUsage(t *testing.T) {
 		quiet := must.First[keystore.Tenant](t)(s.operator.CreateTenant(t.Context(), keystore.TenantSpec{
 			Name: "a quiet tenant", Plan: "pro", Override: plan.Limits{Month: 1000}, MonthStarts: uint8(min(clock.Add(-3*day).Time().Day(), 28)),
 		}))
+		idle := must.First[keystore.Tenant](t)(s.operator.CreateTenant(t.Context(), keystore.TenantSpec{Name: "idle", Plan: "free"}))
 		rows = append(rows, keystore.UsageRow{Tenant: quiet.ID, Outcome: "ok", Charged: true, Hour: clock.Add(-50 * time.Hour).Truncate(time.Hour), Requests: 950})
 		must.Do(t, s.operator.AddUsage(t.Context(), r, 1, rows, nil))
 		b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
@@ -87,10 +88,19 @@ func TestOverviewIsTheUsage(t *testing.T) {
 				t.Errorf("outcome %s with %d requests is among the refusals: %t", outcome, n, isShown)
 			}
 		}
+		lists := s.console.rankingLists(t.Context(), nil, rankingPeriods[0], 3, "")
+		busy := operate.ViewsOf(lists.Busiest.Rows, func(row []cell) int64 { return row[2].Bar })
+		refused := operate.ViewsOf(lists.Refused.Rows, func(row []cell) int64 { return row[3].Bar })
+		must.Equal(t, fmt.Sprint(busy, refused), "[100 90 81] [100 99 91]", "the bars of the first three")
+		s.console.watch.tenants = []string{idle.ID.String()} // it has no usage yet, but a gateway says that it is busy
 		text := func(n nearest) string { return fmt.Sprint(n.Name, " ", n.policy, n.percent()) }
 		near := operate.ViewsOf(must.Get[[]nearest](t)(s.console.readNearest(t.Context())), text)
-		if at := len(near) - 1; at != 10 || near[0] != "tenant-04 day95" || near[1] != "a quiet tenant day95" || near[2] != "tenant-03 day95" || near[at] != "tenant-01 day10" {
+		if at := len(near) - 1; at != 11 || near[0] != "tenant-04 day95" || near[1] != "a quiet tenant day95" || near[2] != "idle day95" || near[at] != "tenant-01 day10" {
 			t.Errorf("nearest to a limit are %q", near)
+		}
+		for i, want := range []string{"03-02T11:00 03-04T10:30", "03-02T00:00 03-03T00:00", "02-24T00:00 03-04T10:30"} {
+			since, until := rankingPeriods[i].of(instant.Of(at))
+			must.Equal(t, since.Time().Format("01-02T15:04 ")+until.Time().Format("01-02T15:04"), want, "ranking %d", i)
 		}
 		since, until := rankingPeriods[0].of(clock)
 		top := must.Get[[]keystore.TenantUsage](t)(s.operator.TopUsage(t.Context(), since, until, tenantsTop))
@@ -113,6 +123,8 @@ func TestOverviewIsTheUsage(t *testing.T) {
 		// Without the table, what was read before stays, with the reason.
 		must.Get[any](t)(s.db.Exec("ALTER TABLE usage_hours RENAME TO away"))
 		s.wants(b, Home, 200, "These figures are of ", humanize.Comma(all))
+		must.Get[any](t)(s.db.Exec("ALTER TABLE away RENAME TO usage_hours"))
+		s.wants(b, Home, 200, "!These figures are of ")
 	})
 }
 
@@ -143,7 +155,8 @@ func TestRankingsArePending(t *testing.T) {
 func (s *site) busy(id string) {
 	s.Helper()
 	var mu sync.Mutex
-	answer := operate.Live{Mode: "shared", Since: 1, Within: []float64{0.001, 0.01}, Took: make([]uint64, 2)}
+	ends := instant.Of(time.Now().Add(50 * time.Hour))
+	answer := operate.Live{Mode: "shared", CertificateEnds: ends, Since: 1, Within: []float64{0.001, 0.01}, Took: make([]uint64, 2)}
 	s.register(id, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -176,18 +189,21 @@ func TestLiveFigures(t *testing.T) {
 	b := s.signIn(keystore.ConsoleInvitation{})
 	s.busy("gw-2")
 	s.register("gw-3", http.NotFoundHandler())
-	var parts struct{ Gateways, Problems string }
+	s.busy("gw-4")
+	var parts struct{ Now, Gateways, Problems string }
 	testkit.Eventually(t, time.Minute, "there are rates", func() bool { // from the second refresh on
 		_, _, data := s.send(b, "GET", Home+"live", "")
 		must.Do(t, json.Unmarshal([]byte(data), &parts))
-		return strings.Contains(parts.Gateways, `class="number">50.0</td><td role="cell" data-title="Refused/s" class="number">10.0</td>`)
+		const rates = `class="number">50.0</td><td role="cell" data-title="Refused/s" class="number">10.0</td>`
+		return strings.Count(parts.Gateways, rates) == 2 && strings.HasPrefix(parts.Now, "100.0<")
 	})
 	s.checkPage("the gateways", 200, 200, parts.Gateways, `data-title="Gateway"><span class="whole">gw-2</span></th>`, "1.00 ms", "9.82 ms",
-		"in Redis", `data-title="Gateway"><span class="whole">gw-3</span></th>`)
+		"in Redis", "expires in 2 d", `data-title="Gateway"><span class="whole">gw-3</span></th>`)
 	s.checkPage("the problems", 200, 200, parts.Problems, // one of several gateways has one row
-		`<p class="notice"><strong>Warning, gw-1, gw-2:</strong> quotas: Redis &lt;does&gt; not answer</p>`,
-		`<p class="notice severe"><strong>Problem, gw-2:</strong> directory: it is too old</p>`,
+		`<p class="notice"><strong>Warning, gw-1, gw-2, gw-4:</strong> quotas: Redis &lt;does&gt; not answer</p>`,
+		`<p class="notice severe"><strong>Problem, gw-2, gw-4:</strong> directory: it is too old</p>`,
 		`gw-3:</strong> its figures are missing: GET http://`)
+	must.Equal(t, strings.HasPrefix(parts.Problems, `<p class="notice severe">`), true, "severe problems come first")
 	must.Get[int64](t)(s.operator.EndConsoles(t.Context()))
 	if status, _, data := s.send(b, "GET", Home+"live", ""); status != http.StatusUnauthorized {
 		t.Errorf("after the end of the session: %d\n%s", status, data)

@@ -79,6 +79,8 @@ func TestAudit(t *testing.T) {
 		key := keys[0].ID.String()
 		s.wants(b, "/console/audit", 200, "tenant.created", "key.revoked", `<a href="/console/tenants/`+tenant.ID.String()+`">acme</a>`,
 			`<a href="/console/keys/`+key+`">`, tenantPath(gone.ID.String())+`">`+gone.ID.String()+"<", `!href="/console/keys/"`)
+		_, header, _ := s.send(b, "GET", "/console/tenants?search=+"+key, "")
+		must.Equal(t, header.Get("Location"), keyPath(key), "where the search for a key leads")
 		s.wants(b, "/console/audit?actor=bob", 200, "key.revoked", `!data-title="Kind">key.created<`, `value="bob"`)
 		s.wants(b, "/console/audit?tenant=acme&kind=key", 200, "key.revoked", "key.created", `!data-title="Kind">tenant.created<`, "<option selected>key</option>")
 		s.wants(b, "/console/audit?key="+key+"&since=1h", 200, "key.revoked", "!"+keys[1].ID.String())
@@ -96,9 +98,12 @@ func TestGateways(t *testing.T) {
 	s := newSite(t)
 	b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
 	s.gateway("gw-8")
-	s.wants(b, "/console/gateways", 200, ">gw-8</span></th>", "!gateway forget")
+	s.wants(b, "/console/gateways", 200, ">gw-8</span></th>", "!gateway forget", "!has lost")
+	tenant, _, _ := s.populated()
+	must.Get[keystore.Change](t)(s.operator.ReportLost(t.Context(), []keystore.LostRefusal{{Kind: keystore.LostSuspension, Tenant: tenant.ID}}))
 	must.Get[sql.Result](t)(s.migrated().Exec(`UPDATE gateways SET seen_at = seen_at - 60000`))
-	s.wants(b, "/console/gateways", 200, `<span class="tag warn">silent</span>`, "gw-8:</strong> not seen for", "keyadmin gateway forget gw-8")
+	s.wants(b, "/console/gateways", 200, `<span class="tag warn">silent</span>`, "gw-8:</strong> not seen for", "keyadmin gateway forget gw-8",
+		"keep in force: 1.")
 }
 
 // The page explains by the ID of a key.
@@ -218,7 +223,7 @@ func TestEveryPage(t *testing.T) {
 		+tenants?name=bare&plan=enterprise +tenants?name=globex&plan=pro
 		+tenants/{globex}/suspend? +tenants/{globex}/suspend?sure=yes
 		+tenants/{acme}/keys?name=plain&scopes=pets:read&environment=test
-		+tenants/{acme}/keys?name=used&scopes=usage:read&allow=203.0.113.0/24%0A2001:db8::/32&expires=12d&minute=7&day=900
+		+tenants/{acme}/keys?name=used&scopes=usage:read&allow=203.0.113.0/24%0A2001:db8::/32&expires=21d&minute=7&day=900
 		+tenants/{acme}/keys?name=old&scopes=pets:read +keys/{acme/old}/revoke?sure=yes +tenants/{acme}/keys?name=off&scopes=pets:read
 		+keys/{acme/off}/disable?sure=yes +tenants/{acme}/keys?name=bad&scopes=pets:read
 		+bans?key={acme/bad}&for=30d&reason=scraping&tell=Please+pay.&sure=yes +tenants/{acme}/keys?name=turned&scopes=pets:read
@@ -236,12 +241,13 @@ func TestEveryPage(t *testing.T) {
 		}
 	}
 	must.Do(t, store.AddUsage(t.Context(), s.gateway("gw-8"), 1, []keystore.UsageRow{
-		row(0, "ok", "listPets", 3000), row(0, "minute_quota_exceeded", "", 40), row(time.Hour, "upstream_timeout", "getPet", 5), row(2*time.Hour, "key_banned", "", 70),
+		row(0, "ok", "listPets", 3000), row(time.Hour, "minute_quota_exceeded", "", 40), row(time.Hour, "upstream_timeout", "getPet", 5), row(2*time.Hour, "key_banned", "", 70),
 		row(27*time.Hour, "ok", "getPet", 600),
 	}, []keystore.UsageMinutes{{Tenant: acme.ID, Hour: instant.Of(at).Truncate(time.Hour), Attempts: [60]int64{8: 80, 9: 90}}}))
 	must.Get[sql.Result](t)(s.db.Exec(`UPDATE gateways SET seen_at = seen_at + 3600000`)) // it stays live on a slow machine, too
 	see(b, `? rankings?period=7d tenants plans bans audit gateways tenants/{acme} tenants/{acme}?usage=3h tenants/{bare} tenants/{bare}?usage=3h
-		keys/{acme/used} keys/{acme/old} keys/{acme/off} keys/{acme/bad} keys/{acme/turned} keys/{acme/over} keys/{acme/late} keys/x explain?key={acme/used}&from=203.0.113.5`)
+		keys/{acme/used} keys/{acme/old} keys/{acme/off} keys/{acme/bad} keys/{acme/turned} keys/{acme/over} keys/{acme/late} keys/x explain?key={acme/used}&from=203.0.113.5 explain?key={acme/old}
+		keys/{acme/used}?usage=400d`)
 	see(s.signIn(keystore.ConsoleInvitation{ReadOnly: true, Lasts: 30 * day}), "keys/{acme/late} tenants/{bare} tenants?search=nothing plans bans")
 	golden.Check(t, "pages", seen.String(), `127\.0\.0\.1:\d+`, `ptg_\w+`, `done=\w+`)
 }

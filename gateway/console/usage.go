@@ -184,7 +184,7 @@ func (s usageSpan) limit(limits plan.Limits) int64 {
 	case time.Minute:
 		return limits.Minute
 	case time.Hour:
-		if hour := 60 * limits.Minute; hour <= limits.Day {
+		if hour := 60 * limits.Minute; limits.Day == 0 || hour <= limits.Day {
 			return hour
 		}
 	}

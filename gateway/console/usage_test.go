@@ -101,8 +101,8 @@ func TestUsageOfSpans(t *testing.T) {
 		t.Errorf("of a key that was not used: %+v", ofKey)
 	}
 	hours := usageSpans[usualSpan]
-	if full, less := hours.limit(plan.Limits{Minute: 10, Day: 600}), hours.limit(plan.Limits{Minute: 10, Day: 599}); full != 600 || less != 0 {
-		t.Errorf("the limits of an hour are %d, and %d where the day has less", full, less)
+	for limits, want := range map[plan.Limits]int64{{Minute: 10, Day: 600}: 600, {Minute: 10, Day: 599}: 0, {Minute: 10}: 600, {Day: 600}: 0} {
+		must.Equal(t, hours.limit(limits), want, "the limit of an hour, of %+v", limits)
 	}
 	if rows := refusalList(hours, slices.Repeat([]keystore.PeriodUsage{{Outcome: "key_banned"}}, refusalsShown+1)).Rows; len(rows) != refusalsShown {
 		t.Errorf("%d refusals are shown", len(rows))

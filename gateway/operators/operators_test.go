@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -116,6 +117,8 @@ func (s *site) newKey() reply {
 
 func TestDocument(t *testing.T) {
 	text := Document()
+	short := regexp.MustCompile(`\n {8,}`).ReplaceAllString(string(text), " ") // a line for each call and each schema
+	golden.Check(t, "document", short, `"title": "Petgate, operators' API", +"version": "[^"]*"`)
 	doc := must.Get[*openapi3.T](t)(openapi3.NewLoader().LoadFromData(text))
 	must.Do(t, doc.Validate(t.Context()))
 	n := 0
@@ -166,6 +169,7 @@ func TestCalls(t *testing.T) {
 		{400, "POST /tenants?name=x", `{"name":"x"}`, `name: this call has no such parameter in its query`},
 		{400, "POST /tenants?wait=61s", `{"name":"x"}`, `wait: it is too long`},
 		{400, "GET /tenants?limit=x", "", `limit: \"x\" is not a whole number`},
+		{400, "GET /tenants?limit=0", "", `limit: 0 is out of range: use 1 to 1000`},
 		{400, "GET /keys?after=x", "", `after: no page has named this`},
 		{400, "GET /keys?confirm=true", "", `confirm: there is no such field`},
 		{400, "GET /tenants/%00", "", `bytes that are not text`},
@@ -235,7 +239,7 @@ func TestCalls(t *testing.T) {
 		got := s.want(c.status, c.part, c.call, c.body)
 		var text bytes.Buffer
 		must.Do(t, json.Compact(&text, []byte(got.text)))
-		fmt.Fprintln(said, c.call, got.header["Content-Type"], got.header["Cache-Control"], text.String())
+		fmt.Fprintln(said, c.call, got.header["Content-Type"], got.header["Cache-Control"], got.header["Retry-After"], text.String())
 		if strings.Contains(c.call, "/rotate") {
 			fresh = got.member("token")
 		}
