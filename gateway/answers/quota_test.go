@@ -12,6 +12,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
+	"petgate/shared/testkit/must"
 )
 
 var now = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
@@ -81,9 +82,7 @@ func TestPolls(t *testing.T) {
 				t.Errorf("%v later: %+v", c.after, state)
 			}
 		}
-		if n != c.want {
-			t.Errorf("%v later: %d reports of 100, want %d", c.after, n, c.want)
-		}
+		must.Equal(t, n, c.want, "how many of 100 reports %v later", c.after)
 	}
 	if _, allowed := p.Take(id.Key{2}, at); !allowed {
 		t.Error("another key gets no report")

@@ -15,6 +15,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // fakeStatements replaces the database of usage.
@@ -158,9 +159,7 @@ func TestStatementHangs(t *testing.T) {
 				t.Errorf("one that hangs: %v", problem)
 			}
 		}
-		if took := time.Since(began); took != statementWithin {
-			t.Errorf("the clients waited for %v", took)
-		}
+		must.Equal(t, time.Since(began), statementWithin, "how long the clients waited")
 		if _, problem := u.ask(t, 3, ""); problem.Kind != Overloaded || problem.Message != "" {
 			t.Errorf("a third one: %v", problem)
 		}

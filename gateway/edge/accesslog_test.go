@@ -96,13 +96,9 @@ func TestDroppedLinesAreCounted(t *testing.T) {
 		testkit.Eventually(t, time.Minute, "the line is counted", func() bool { return testutil.ToFloat64(dropped) == float64(n+1) })
 	}
 	l.close()
-	if n := strings.Count(log.String(), "broken pipe"); n != 1 {
-		t.Errorf("logged %d times:\n%s", n, &log)
-	}
+	must.Equal(t, strings.Count(log.String(), "broken pipe"), 1, "how often it is logged")
 	_, _ = l.lines.Write([]byte("{}\n"))
-	if got := testutil.ToFloat64(dropped); got != 3 {
-		t.Errorf("%v lines are counted, want 3", got)
-	}
+	must.Equal(t, testutil.ToFloat64(dropped), 3, "how many lines are counted")
 }
 
 // Refusals without a key have a hundred lines a second. Other requests always have a line.

@@ -305,9 +305,7 @@ func TestTenantHasAShare(t *testing.T) {
 		slow.send(t, r.dial(t), rawSlow)
 	}
 	r.ask(t, rawGet()).expect(t, "the tenant's next request", "503 upstream_overloaded")
-	if got := r.admitted.Load(); got != share {
-		t.Errorf("%d requests were charged, want %d", got, share)
-	}
+	must.Equal(t, r.admitted.Load(), share, "how many requests were charged")
 	r.ask(t, rawBearer(readerToken)).expect(t, "another tenant's request", "200")
 	slow.end(t, share)
 	r.ask(t, rawGet()).expect(t, "afterwards", "200")

@@ -15,6 +15,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // A stage that panics costs its own exchange: a 500 by the contract and one line in each log. Everyone else is served.
@@ -163,9 +164,7 @@ func (r *rig) checkLogs(t testing.TB) {
 func (r *rig) awaitLines(t testing.TB, n int) {
 	t.Helper()
 	testkit.Eventually(t, patience, "the access log", func() bool { return len(r.accessLog.Lines()) >= n })
-	if got := len(r.accessLog.Lines()); got != n {
-		t.Errorf("%d access log lines for %d answers: %s", got, n, r.accessLog)
-	}
+	must.Equal(t, len(r.accessLog.Lines()), n, "access log lines: %s", r.accessLog)
 }
 
 func checkLogLine(line string) error {

@@ -197,9 +197,7 @@ func (f fault) play(t *testing.T, requests ...string) {
 		}
 		r.checkOwnAnswers(t, client)
 	}
-	if charged := r.admitted.Load(); charged != charges {
-		t.Errorf("%d requests were charged %d", charges, charged)
-	}
+	must.Equal(t, r.admitted.Load(), charges, "what %d requests were charged", len(requests))
 }
 
 func checkFault(t *testing.T, f fault, got answer) {
@@ -211,9 +209,7 @@ func checkFault(t *testing.T, f fault, got answer) {
 		}
 		is = got.Code
 	}
-	if is != want {
-		t.Errorf("got %s, want %s", is, want)
-	}
+	must.Equal(t, is, want, "the answer")
 	if strings.Contains(strings.ToLower(fmt.Sprint(got)), "evil") {
 		t.Errorf("the client is told %v", got)
 	}

@@ -35,9 +35,7 @@ func (a answer) field(name string) string { return strings.Join(a.Fields[name], 
 // expect compares the status, and the code of a refusal, with what is wanted, such as "200" or "503 overloaded".
 func (a answer) expect(t rapid.TB, what, want string) {
 	t.Helper()
-	if got := strings.TrimSpace(fmt.Sprint(a.Status, " ", a.Code)); got != want {
-		t.Errorf("%s: got %s, want %s: %s", what, got, want, clip(a.Body))
-	}
+	must.Equal(t, strings.TrimSpace(fmt.Sprint(a.Status, " ", a.Code)), want, "%s, with %s", what, clip(a.Body))
 }
 
 var statusLine = regexp.MustCompile(`^HTTP/1\.1 ([1-5][0-9]{2}) [ -~]*$`)

@@ -56,6 +56,7 @@ type rig struct {
 type fakes struct {
 	lookup    func(apikey.Hash) (directory.Entry, bool)
 	isStale   bool // the directory is
+	current   error
 	ban       func(k id.Key, until instant.Millis)
 	take      func(quotas.Request) (quota.Verdict, error)
 	attempts  func() (state authfailures.State, mayGoOn bool)
@@ -72,10 +73,14 @@ func (f *fakes) Take(a quotas.Request) (quota.Verdict, error) { f.fails("take");
 func (f *fakes) Known(a quotas.Request) quota.Verdict         { f.fails("known"); return verdict(a.Limits, 0) }
 func (f *fakes) Count(request directory.Usage)                { f.fails("count"); f.count(request) }
 
-func (f *fakes) Current(a quotas.Request) (quota.Verdict, error) { return verdict(a.Limits, 0), nil }
+func (f *fakes) Current(a quotas.Request) (quota.Verdict, error) {
+	return verdict(a.Limits, 0), f.current
+}
 
-func (f *fakes) Statement(context.Context, id.Tenant, instant.Millis, time.Duration, bool, int) (keystore.Statement, error) {
-	f.fails("statement")
+func (f *fakes) Statement(_ context.Context, _ id.Tenant, _ instant.Millis, _ time.Duration, isTest bool, _ int) (keystore.Statement, error) {
+	if f.fails("statement"); isTest {
+		return keystore.Statement{}, nil
+	}
 	return f.statement()
 }
 

@@ -40,9 +40,7 @@ func TestPages(t *testing.T) {
 			t.Errorf("%q: got %d %q %v, want %d %q", request, got.StatusCode, got.body, got.Header, status, body)
 		}
 		for i := 0; i < len(fields); i += 2 {
-			if value := got.Header.Get(fields[i]); value != fields[i+1] {
-				t.Errorf("%q: %s is %q, want %q", request, fields[i], value, fields[i+1])
-			}
+			must.Equal(t, got.Header.Get(fields[i]), fields[i+1], "%s of %q", fields[i], request)
 		}
 	}
 	const docs = "GET /docs HTTP/1.1"
@@ -64,6 +62,7 @@ func TestPages(t *testing.T) {
 	testkit.Eventually(t, patience, "the access log", func() bool {
 		return strings.Contains(r.accessLog.String(), `"path":"/docs","status":200,"outcome":"page","bytes":6`)
 	})
+	testkit.Eventually(t, patience, "pages are counted", func() bool { return r.metric(t, "petgate_gateway_requests_total", "page") == 5 })
 	got := r.ask(t, rawStart("POST /docs HTTP/1.1"))
 	if got.expect(t, "with a key", "405 method_not_allowed"); got.field("allow") != "GET, HEAD" || r.admitted.Load() != 1 {
 		t.Errorf("with a key: got %v, charged %d", got.Fields, r.admitted.Load())

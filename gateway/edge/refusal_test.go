@@ -147,6 +147,7 @@ func TestEveryRefusal(t *testing.T) {
 		})
 		slow := r.hold(t)
 		slow.send(t, r.dial(t), rawSlow)
+		must.Equal(t, r.metric(t, "petgate_gateway_requests_in_flight"), 1, "how many requests are being served")
 		got := r.ask(t, second)
 		if got.expect(t, code, "503 "+code); got.Closes != closes {
 			t.Errorf("%s: closes: %t", code, got.Closes)
@@ -213,7 +214,7 @@ func TestMessages(t *testing.T) {
 		rawChunked(hexadecimal(bodyMax+1) + "\r\n"):         "the body is larger than " + decimal(bodyMax) + " bytes",
 	} {
 		got := client.ask(t, request)
-		if !strings.Contains(got.Body, want) || apikey.IsIn([]byte(got.Body)) {
+		if !strings.Contains(got.Body, want) || apikey.IsIn([]byte(got.Body)) || got.field("x-key-expires") != "" {
 			t.Errorf("%q: %d %s, want %q", request, got.Status, got.Body, want)
 		}
 		if isInvalid := got.Code == "invalid_api_key"; isInvalid != strings.HasSuffix(got.field("www-authenticate"), `error="invalid_token"`) &&

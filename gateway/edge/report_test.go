@@ -3,6 +3,7 @@ package edge_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -120,14 +121,21 @@ func TestReport(t *testing.T) {
 	if n := r.admitted.Load(); n != 0 || len(r.upstream.Seen()) != 0 {
 		t.Errorf("%d requests were charged", n)
 	}
-	if got := client.ask(t, strings.Replace(rawReport(token), "GET", "POST", 1)); got.field("allow") != "GET, HEAD" {
-		t.Errorf("POST: %d %v", got.Status, got.Fields)
-	}
+	got := client.ask(t, strings.Replace(rawReport(token), "GET", "POST", 1))
+	must.Equal(t, got.field("allow"), "GET, HEAD", "the methods")
 	r.awaitLines(t, 12)
 	lines := r.accessLog.String()
 	if strings.Count(lines, `"outcome":"report"`) != 7 || !strings.Contains(lines, `"operation":"getQuota"`) {
 		t.Errorf("the access log has %s", lines)
 	}
+}
+
+// If nobody can say what is left, a report says that nothing is.
+func TestReportWithoutQuotas(t *testing.T) {
+	r := newRig(t, func(s *setup) { s.current = errors.New("planted") })
+	got := r.ask(t, rawReport(token)).Body
+	isTold := strings.Contains(got, `"degraded":true`) && strings.Count(got, `"remaining":0`) == 2 && strings.Count(got, `"nextAt":null`) == 1
+	must.Equal(t, isTold, true, "that nothing is left: %s", got)
 }
 
 // newQuotaRig returns a rig with real quotas, bans, and a clock.

@@ -26,10 +26,11 @@ func TestAnswers(t *testing.T) {
 		r := newRig(t, change)
 		out, err := r.play([]byte(request))
 		must.Do(t, err)
-		want = strings.ReplaceAll(strings.TrimPrefix(want, "\n"), "\n", "\r\n")
-		if got := dateLine.ReplaceAllString(string(out), ""); got != want {
-			t.Errorf("got:\n%s\nwant:\n%s", got, want)
+		for _, seen := range r.upstream.Seen() {
+			must.Equal(t, seen.Fields["x-forwarded-for"][0], "unknown", "the client of a connection without addresses")
 		}
+		want = strings.ReplaceAll(strings.TrimPrefix(want, "\n"), "\n", "\r\n")
+		must.Equal(t, dateLine.ReplaceAllString(string(out), ""), want, "the answer to %q", request)
 	}
 	f(rawStart("GET /v1/pets/7 HTTP/1.1", id), `
 HTTP/1.1 200 OK
@@ -105,14 +106,20 @@ func TestBanIsExplained(t *testing.T) {
 	}
 }
 
-// The refusal that begins a ban says that no strikes are left. The ban is longer than another gateway's before it.
+// The refusal that begins a ban says that no strikes are left. The ban is longer than another gateway's before it, but not for an operator's.
 func TestLastStrike(t *testing.T) {
+	lastStrike(t, true, "2026-06-01T12:04:02Z")
+	lastStrike(t, false, "2026-06-01T12:03:02Z")
+}
+
+func lastStrike(t *testing.T, isAutomatic bool, ends string) {
+	t.Helper()
 	var elapsed atomic.Int64
 	r := newRig(t, func(s *setup) {
 		s.BanRule = ban.Product
 		s.BanRule.After = 2
 		s.Clock = func() time.Time { return now.Add(time.Duration(elapsed.Load())) }
-		s.changeEntries(func(e *directory.Entry) { e.BannedUntil, e.BanIsAutomatic = instant.Of(now), true })
+		s.changeEntries(func(e *directory.Entry) { e.BannedUntil, e.BanIsAutomatic = instant.Of(now), isAutomatic })
 	})
 	client := r.dial(t)
 	elapsed.Store(int64(-time.Second))
@@ -123,7 +130,7 @@ func TestLastStrike(t *testing.T) {
 	for _, c := range []struct{ message, details string }{
 		{". At most 2 more requests before then lead to a ban of the API key", `"retryAfter":61,"strikesUntilBan":2}}`},
 		{". At most 1 more request before then leads to a ban of the API key", `"strikesUntilBan":1}}`},
-		{". It is banned until Retry-After has passed", `"strikesUntilBan":0,"ban":{"kind":"automatic","endsAt":"2026-06-01T12:04:02Z"}}}`},
+		{". It is banned until Retry-After has passed", `"strikesUntilBan":0,"ban":{"kind":"automatic","endsAt":"` + ends + `"}}}`},
 	} {
 		got := client.ask(t, rawBearer(usedUpToken))
 		if got.Code != "minute_quota_exceeded" || !strings.HasSuffix(got.Body, c.details) || !strings.Contains(got.Body, c.message+`",`) {
@@ -131,6 +138,7 @@ func TestLastStrike(t *testing.T) {
 		}
 		elapsed.Add(int64(time.Second))
 	}
+	must.Equal(t, r.metric(t, "petgate_gateway_bans_total"), 1, "how many bans are counted")
 }
 
 // A client that may try again gets Retry-After in seconds, in whichever form the upstream sent it (RFC 9110, section 10.2.3).

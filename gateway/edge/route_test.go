@@ -101,6 +101,7 @@ func TestCost(t *testing.T) {
 func TestPublicOperation(t *testing.T) {
 	r := newRig(t, func(s *setup) {
 		s.BodyBytesMax = len(long)
+		s.attempts = func() (state authfailures.State, mayGoOn bool) { return state, true } // they are not limited
 		s.with(
 			api.Operation{ID: "health", Method: "GET", Path: "/health", IsPublic: true},
 			api.Operation{ID: "report", Method: "POST", Path: "/reports/{id}", IsPublic: true},
@@ -126,9 +127,7 @@ func TestPublicOperation(t *testing.T) {
 			t.Errorf("the upstream is told a tenant or a key: %s", seen.Head)
 		}
 	}
-	if n := len(forwarded); n != 5 {
-		t.Errorf("the upstream saw %d requests, want 5", n)
-	}
+	must.Equal(t, len(forwarded), 5, "how many requests the upstream saw")
 	r.upstream.Answer(saying(says("Content-Length: "+decimal(len(long))) + long))
 	f(keyless("GET /health HTTP/1.1"), "200")
 	r.awaitLines(t, 8)
@@ -156,7 +155,9 @@ func TestPublicOperationIsBounded(t *testing.T) {
 	slow.end(t, 1)
 	r.ask(t, health).expect(t, "a stranger", "200")
 	isGuessing.Store(true)
-	r.ask(t, health).expect(t, "a stranger who guesses", "429 too_many_failed_attempts")
+	got := r.ask(t, health)
+	got.expect(t, "a stranger who guesses", "429 too_many_failed_attempts")
+	must.Equal(t, strings.Contains(got.Body, `"limit":120,"used":120,`), true, "the refusal says what was used")
 	r.ask(t, rawGet()).expect(t, "a tenant at that address", "200")
 }
 
@@ -229,6 +230,8 @@ func TestMetricsOfOperationsAndUpstreams(t *testing.T) {
 		name, label string
 		want        float64
 	}{
+		{"requests_total", "ok", float64(asked)},
+		{"requests_total", "minute_quota_exceeded", 1},
 		{"responses_total", "listPets", float64(asked)},
 		{"responses_total", "2xx", float64(asked)},
 		{"responses_total", "none", 2},
@@ -238,9 +241,7 @@ func TestMetricsOfOperationsAndUpstreams(t *testing.T) {
 		{"upstream_failures_total", live, 0},
 		{"upstream_ejected", live, 0},
 	} {
-		if got := r.metric(t, "petgate_gateway_"+c.name, c.label); got != c.want {
-			t.Errorf("%s %s: %v, want %v", c.name, c.label, got, c.want)
-		}
+		must.Equal(t, r.metric(t, "petgate_gateway_"+c.name, c.label), c.want, "%s %s", c.name, c.label)
 	}
 	open, idle := r.metric(t, "petgate_gateway_upstream_connections", live), r.metric(t, "petgate_gateway_upstream_idle_connections", live)
 	if failed := r.metric(t, "petgate_gateway_upstream_failures_total", dead); open == 0 || idle != open || failed < 3 {

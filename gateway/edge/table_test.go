@@ -65,9 +65,7 @@ func TestDocumentListsEveryCode(t *testing.T) {
 					case stage != "" && !isOwn:
 						want = true
 					}
-					if sends != want {
-						t.Errorf("%s is listed with %s: %t, want %t", operation.OperationID, c.Code, sends, want)
-					}
+					must.Equal(t, sends, want, "whether %s is listed with %s", operation.OperationID, c.Code)
 				}
 			}
 		}

@@ -96,9 +96,7 @@ func TestSpan(t *testing.T) {
 		texts, entry := s.Texts(), entryOf(of)
 		want["url.scheme"], want["petgate.tenant"], want["petgate.key"] = "http", entry.Tenant.String(), entry.Key.String()
 		for key, value := range want {
-			if texts[key] != value {
-				t.Errorf("%s is %q, want %q", key, texts[key], value)
-			}
+			must.Equal(t, texts[key], value, "%s", key)
 		}
 		if s.Service != "gateway" || texts["petgate.request_id"] == "" || s.Status != nil {
 			t.Errorf("%v", s)
@@ -152,9 +150,7 @@ func TestStateIsJoined(t *testing.T) {
 		{[]string{sampledField, sampledField, "tracestate: a=1"}, ""},
 	} {
 		client.ask(t, rawGet(c.fields...))
-		if got := strings.Join(r.upstream.Seen()[0].Fields["tracestate"], " AND "); got != c.want {
-			t.Errorf("%q gave %q, want %q", c.fields, got, c.want)
-		}
+		must.Equal(t, strings.Join(r.upstream.Seen()[0].Fields["tracestate"], " AND "), c.want, "the state of %q", c.fields)
 	}
 }
 

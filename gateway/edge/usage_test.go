@@ -8,6 +8,7 @@ import (
 
 	"petgate/gateway/directory"
 	"petgate/gateway/quotas"
+	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
@@ -87,9 +88,7 @@ func TestEndedKeysAreNamed(t *testing.T) {
 		}
 	}
 	for why, want := range map[string]float64{"disabled": 0, "expired": 1, "other_environment": 1, "replaced": 0, "revoked": 1} {
-		if got := r.metric(t, "petgate_gateway_ended_key_requests_total", why); got != want {
-			t.Errorf("%s: %v requests are counted, want %v", why, got, want)
-		}
+		must.Equal(t, r.metric(t, "petgate_gateway_ended_key_requests_total", why), want, "how many requests are counted as %s", why)
 	}
 }
 
@@ -176,6 +175,22 @@ func oneRow() (keystore.Statement, error) {
 
 func rawUsage(query string, fields ...string) string {
 	return rawStart("GET /v1/usage"+query+" HTTP/1.1", fields...)
+}
+
+// A gateway for test keys has counts of their own: of the quota and of the usage.
+func TestUsageOfTestKeys(t *testing.T) {
+	var isAsked, isCounted bool
+	r := newRig(t, func(s *setup) {
+		s.Environment = apikey.Test
+		s.count = func(u directory.Usage) { isCounted = u.IsTest }
+		take := s.take
+		s.take = func(a quotas.Request) (quota.Verdict, error) {
+			isAsked = a.Test
+			return take(a)
+		}
+	})
+	got := r.ask(t, strings.Replace(rawUsage(""), token, testToken, 1))
+	must.Equal(t, isAsked && isCounted && strings.Contains(got.Body, `"rows":[]`), true, "whether test keys have their own: %s", got.Body)
 }
 
 // A statement is charged like any request, and the service sees nothing of it.

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"petgate/shared/core/id"
+	"petgate/shared/testkit/must"
 )
 
 // A tenant takes all but the last tenth. That is for tenants with less than an equal share, of those that hold something and one more.
@@ -18,9 +19,7 @@ func TestShares(t *testing.T) {
 				got++
 			}
 		}
-		if got != want {
-			t.Errorf("%s takes %d, want %d", tenant, got, want)
-		}
+		must.Equal(t, got, want, "what %s takes", tenant)
 	}
 	f(one, 20, 18)
 	f(other, 20, 21/3) // its share is one of three

@@ -256,9 +256,7 @@ func TestBansOfOthersCount(t *testing.T) {
 			s.Refused(refusal(k, now))
 			now = now.Add(rule.Grace)
 			until = s.Refused(refusal(k, now)).BannedUntil
-			if until != now.Add(want) {
-				t.Errorf("%v left of the other one: banned for %d ms, want %v", left, until-now, want)
-			}
+			must.Equal(t, until, now.Add(want), "the end of a ban, with %v left of the other one", left)
 			s.Banned(k, until-1, until)
 		}
 	}

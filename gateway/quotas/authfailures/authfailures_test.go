@@ -75,27 +75,19 @@ func TestGuard(t *testing.T) {
 		if want := (State{Limit: 120, Remaining: 119, ResetAt: now() + 500, ReleaseAt: now() + 500}); !ok || s != want {
 			t.Errorf("after one failure: %+v, %t, want %+v", s, ok, want)
 		}
-		if n := fail(g, client, 1000); n != 119 {
-			t.Errorf("%d more allowed, want 119", n)
-		}
+		must.Equal(t, fail(g, client, 1000), 119, "how many more are allowed")
 		s, ok = g.Fail(client)
 		if want := (State{Limit: 120, ResetAt: now() + 60_000, ReleaseAt: now() + 500}); ok || s != want {
 			t.Errorf("after too many: %+v, %t, want %+v", s, ok, want)
 		}
-		if known := g.Known(client); known != s {
-			t.Errorf("known: %+v, want %+v", known, s)
-		}
+		must.Equal(t, g.Known(client), s, "what is known")
 		if _, ok := g.Fail(netip.MustParseAddr("203.0.113.8")); !ok {
 			t.Error("another address has to wait too")
 		}
 		time.Sleep(time.Until(s.ReleaseAt.Time()))
-		if n := fail(g, client, 5); n != 1 {
-			t.Errorf("%d allowed at ReleaseAt, want 1", n)
-		}
+		must.Equal(t, fail(g, client, 5), 1, "how many are allowed at ReleaseAt")
 		time.Sleep(time.Minute)
-		if n := fail(g, client, 1000); n != 120 {
-			t.Errorf("%d allowed a minute later, want 120", n)
-		}
+		must.Equal(t, fail(g, client, 1000), 120, "how many are allowed a minute later")
 	})
 }
 
@@ -126,9 +118,7 @@ func TestGuardNetworks(t *testing.T) {
 func TestGuardIsShared(t *testing.T) {
 	redis := dial(t)
 	one, two, three := beside(redis, 10), beside(redis, 10), beside(redis, 10)
-	if n := fail(one, client, 6); n != 6 {
-		t.Fatalf("%d allowed at the first gateway, want 6", n)
-	}
+	must.Equal(t, fail(one, client, 6), 6, "how many are allowed at the first gateway")
 	if s, ok := two.Fail(client); !ok || s.Remaining != 3 || two.Known(client).Remaining != 3 || fail(two, client, 3) != 3 {
 		t.Errorf("the first at the second gateway: %+v, %t", s, ok)
 	}
@@ -141,9 +131,7 @@ func TestGuardIsShared(t *testing.T) {
 		t.Errorf("after Redis refused: %d allowed, %d calls", n, redis.calls.Load()-before)
 	}
 	redis.down.Store(true)
-	if n := fail(one, client, 100); n != 4 {
-		t.Errorf("%d more allowed at the first gateway without Redis, want 4", n)
-	}
+	must.Equal(t, fail(one, client, 100), 4, "how many more are allowed at the first gateway without Redis")
 	redis.down.Store(false)
 	fail(one, netip.MustParseAddr("203.0.113.8"), 1)
 	for counter, want := range map[prometheus.Collector]float64{

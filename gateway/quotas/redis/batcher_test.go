@@ -210,6 +210,7 @@ func TestServerThatEvicts(t *testing.T) {
 func TestReportsAreRemembered(t *testing.T) {
 	client, prefix := dialRedis(t)
 	d := demandOf(tenantNo(1), 1000, 1000)
+	d.Limits.Month, d.MonthStarts = 9000, uint8(time.Now().UTC().AddDate(0, 0, 10).Day()%28+1) // it lasts for more than a week
 	take := func(s *script, d store.Demand) int64 {
 		t.Helper()
 		var results [1]store.Result
@@ -223,18 +224,15 @@ func TestReportsAreRemembered(t *testing.T) {
 	first := newScript(client, prefix, quota.Product, takeScript)
 	used := take(first, report)
 	for others := 1; others <= 7; others++ {
-		if now := take(first, report); now != used {
-			t.Errorf("after %d other reports, it is charged again: %d used, want %d", others-1, now, used)
-		}
+		must.Equal(t, take(first, report), used, "what is used when it is sent again after %d other reports", others-1)
 		other := newScript(client, prefix, quota.Product, takeScript)
 		take(other, report)
 		if used = take(other, report); used != 1+5*(1+int64(others)) {
 			t.Errorf("%d used after %d reports", used, others+1)
 		}
 	}
-	if now := take(first, report); now != used+5 {
-		t.Errorf("after 7 other reports: %d used, want %d", now, used+5)
-	}
+	must.Equal(t, take(first, report), used+5, "what is used when it is sent again after 7 other reports")
+	must.Equal(t, client.PTTL(background, first.keyOf(d)).Val() > 7*24*time.Hour, true, "a record is kept until its month ends")
 	bytes := client.MemoryUsage(background, first.keyOf(d)).Val()
 	if bytes > 1400 {
 		t.Errorf("a record takes %d bytes of memory", bytes)

@@ -12,6 +12,7 @@ import (
 
 	"petgate/gateway/quotas/store"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // On a cluster of three masters, each master has its own batcher. The loss of one master does not affect the tenants of the others.
@@ -38,9 +39,7 @@ func TestCluster(t *testing.T) {
 	all.Wait()
 	for i := range granted {
 		used[r.batcher(tenantNo(i))]++
-		if n := granted[i].Load(); n != 10 {
-			t.Errorf("tenant %d: %d admitted, want 10", i, n)
-		}
+		must.Equal(t, granted[i].Load(), 10, "how many requests of tenant %d are admitted", i)
 	}
 	if len(used) != 3 || r.IsDown() {
 		t.Errorf("%d masters serve tenants, down: %t", len(used), r.IsDown())

@@ -12,6 +12,7 @@ import (
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // The batchers of three gateways on one Redis admit exactly what the rule does, over many windows, days
@@ -69,9 +70,7 @@ func TestExactness(t *testing.T) {
 	sum := admitted.Load()
 	for n := range used {
 		key := "petgate:{" + tenantNo(n).String() + "}"
-		if got := used[n].Load(); got != r.used[key] {
-			t.Errorf("tenant %d: %d units admitted, Redis charged %d", n, got, r.used[key])
-		}
+		must.Equal(t, used[n].Load(), r.used[key], "the units that tenant %d was admitted, beside those that Redis charged", n)
 	}
 	windows := time.Duration(r.last-r.first) * time.Millisecond / rule.Window()
 	t.Logf("figure: exactness, brief windows: %d requests of %d tenants at %d gateways, %d admitted, over %d windows and %d "+

@@ -69,9 +69,7 @@ func TestSilenceCostsTheBudget(t *testing.T) {
 			if _, err := c.Read(make([]byte, 10)); !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("call %d: read: %v", call, err)
 			}
-			if took := time.Since(began); took != 50*time.Millisecond {
-				t.Errorf("call %d: gave up after %v", call, took)
-			}
+			must.Equal(t, time.Since(began), 50*time.Millisecond, "after how long call %d gave up", call)
 		}
 	})
 }

@@ -81,9 +81,7 @@ func TestSpoiledRecord(t *testing.T) {
 			if !errors.Is(err, store.ErrRecord) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), key) {
 				t.Errorf("the spoiled record's error is %q, want %q and its name", err, c.want)
 			}
-			if client.Dump(background, key).Val() != before {
-				t.Error("the spoiled record was changed")
-			}
+			must.Equal(t, client.Dump(background, key).Val(), before, "the spoiled record")
 			client.Del(background, s.keyOf(good))
 		})
 	}
@@ -141,8 +139,6 @@ func TestServerThatCannotWrite(t *testing.T) {
 			t.Errorf("decide = %v, want an error with %s", err, want)
 		}
 		must.Do(t, client.Do(background, c.unset...).Err())
-		if used := takeOne(t, s, demands[0]).Usages[quota.Day].Used; used != before+1 {
-			t.Errorf("%s: %d used, want %d: the failed trip charged", want, used, before+1)
-		}
+		must.Equal(t, takeOne(t, s, demands[0]).Usages[quota.Day].Used, before+1, "%s: the use after a failed trip", want)
 	}
 }

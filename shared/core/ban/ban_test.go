@@ -7,6 +7,7 @@ import (
 
 	"petgate/shared/core/ban"
 	"petgate/shared/core/instant"
+	"petgate/shared/testkit/must"
 )
 
 const (
@@ -174,9 +175,7 @@ func TestBanSchedule(t *testing.T) {
 	now := noon
 	for i, want := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 5 * time.Minute, 5 * time.Minute} {
 		got, end := offend(t, &rec, now)
-		if got != want {
-			t.Errorf("ban %d: %v, want %v", i+1, got, want)
-		}
+		must.Equal(t, got, want, "ban %d", i+1)
 		now = end
 	}
 	for early, want := range []time.Duration{time.Minute, 5 * time.Minute} { // the last ban began 5 minutes ago, and the next takes 3 s

@@ -65,9 +65,7 @@ func TestTake(t *testing.T) {
 				v := rule.Take(&rec, r.now, r.demand)
 				got := r.gives(v.Granted, v.Usages[quota.Minute].Used, v.Usages[quota.Day].Used,
 					v.Usages[quota.Minute].ResetAt, v.Usages[quota.Minute].ReleaseAt, v.Usages[quota.Minute].RetryAt, v.RetryAt())
-				if got != r {
-					t.Errorf("row %d:\n got %+v\nwant %+v", i, got, r)
-				}
+				must.Equal(t, got, r, "row %d", i)
 				if v.At != r.now || v.Usages[quota.Minute].Limit != r.demand.Limits.Minute ||
 					v.Usages[quota.Day].Limit != r.demand.Limits.Day {
 					t.Errorf("row %d: the verdict %+v is of another demand", i, v)
@@ -210,9 +208,7 @@ func TestMonthEnd(t *testing.T) {
 		days := func(text string) int64 {
 			return must.Get[time.Time](t)(time.Parse(time.DateOnly, text)).Unix() / 86_400
 		}
-		if got := quota.MonthEnd(days(c.day), c.starts); got != days(c.want) {
-			t.Errorf("the month of %s that starts on day %d ends before day %d, want %s", c.day, c.starts, got, c.want)
-		}
+		must.Equal(t, quota.MonthEnd(days(c.day), c.starts), days(c.want), "the day after the month of %s that starts on day %d", c.day, c.starts)
 	}
 }
 
