@@ -157,9 +157,7 @@ func TestActor(t *testing.T) {
 		{map[string]string{"LOGNAME": "bert"}, "bert"},
 		{nil, system.Username},
 	} {
-		if got := (&app{env: c.env}).actor(); got != "keyadmin:"+c.want {
-			t.Errorf("actor of %v = %q, want %q", c.env, got, c.want)
-		}
+		must.Equal(t, (&app{env: c.env}).actor(), "keyadmin:"+c.want, "actor of %v", c.env)
 	}
 }
 
@@ -253,9 +251,7 @@ func TestBinary(t *testing.T) {
 			return strings.Contains(p.Stderr.String(), "Revoked key "+key.ID)
 		})
 		p.Signal(os.Interrupt)
-		if code := p.ExitCode(t); code != int(exitUnconfirmed) {
-			t.Errorf("exit %d after an interrupt, want %d", code, exitUnconfirmed)
-		}
+		must.Equal(t, p.ExitCode(t), int(exitUnconfirmed), "exit code after an interrupt")
 		if got := p.Stderr.String(); !strings.Contains(got, "gw-1 (10.0.0.5), still starting, may still accept this key") {
 			t.Errorf("after an interrupt it says:\n%s", got)
 		}
@@ -296,9 +292,7 @@ func TestComplete(t *testing.T) {
 		{"nosuch command |", "migrate tenant plan key ban usage top audit gateway doctor export diff apply backup restore operator console completion"},
 	} {
 		words := strings.Split(strings.TrimSuffix(c.words, "|"), " ")
-		if got := candidatesOf(s, words...); got != c.want {
-			t.Errorf("%s: %q, want %q", c.words, got, c.want)
-		}
+		must.Equal(t, candidatesOf(s, words...), c.want, "%s", c.words)
 	}
 	s.record.Reset()
 	for _, shell := range []string{"bash", "zsh", "fish"} {

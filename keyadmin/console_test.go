@@ -6,6 +6,7 @@ import (
 
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // The link has a code that opens one session in the name of the person who ran the command.
@@ -41,9 +42,7 @@ func TestConsole(t *testing.T) {
 		} {
 			link := s.ok(append([]string{"console"}, test.args...)...)
 			page, code, _ := strings.Cut(link, "#")
-			if page != test.page {
-				t.Errorf("keyadmin console %v: %s", test.args, page)
-			}
+			must.Equal(t, page, test.page, "keyadmin console %v", test.args)
 			token, session, err := s.store().OpenConsole(t.Context(), code, test.address)
 			if err != nil || session.Actor != "keyadmin:anna" || session.ReadOnly != test.readOnly {
 				t.Fatalf("the session is %+v, %v", session, err)

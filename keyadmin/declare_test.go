@@ -142,9 +142,7 @@ func TestBadDocuments(t *testing.T) {
 	}
 	s.want(exitUsage, "and 29 more", "diff", s.file("version: 1\nplans:\n"+strings.Repeat("- {name: A}\n", 25)))
 	s.want(exitFailed, "no such file", "apply", "nosuch.yaml")
-	if after := s.events(); after != before {
-		t.Errorf("bad documents made %d events", after-before)
-	}
+	must.Equal(t, s.events(), before, "events after bad documents")
 	s.golden("bad_documents")
 }
 

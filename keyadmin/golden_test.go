@@ -86,9 +86,7 @@ func TestFields(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		must.Do(t, operate.WriteCSV(&out, rows))
-		if got := strings.TrimSpace(out.String()); got != want {
-			t.Errorf("%T: %s\nwant %s", rows, got, want)
-		}
+		must.Equal(t, strings.TrimSpace(out.String()), want, "%T", rows)
 	}
 }
 

@@ -28,9 +28,7 @@ func TestTable(t *testing.T) {
 		"日本語の会社  4\n" +
 		"a?[31m?b      22\n" +
 		"?evil         3\n"
-	if out.String() != want {
-		t.Errorf("table:\n%s\nwant:\n%s", out.String(), want)
-	}
+	must.Equal(t, out.String(), want, "table")
 }
 
 func TestReadToken(t *testing.T) {
@@ -168,9 +166,7 @@ func TestBars(t *testing.T) {
 `
 	var got bytes.Buffer
 	barsOf(rows, time.Hour, 60).write(&got, 60)
-	if got.String() != want {
-		t.Errorf("bars:\n%s\nwant:\n%s", got.String(), want)
-	}
+	must.Equal(t, got.String(), want, "bars")
 	for got, want := range map[string]string{share(999, 0): "-", share(999, 1000): "99 %", listed(nil): "none", listed([]string{"a", "b"}): "a, b"} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -179,8 +175,6 @@ func TestBars(t *testing.T) {
 	for limits, want := range map[plan.Limits]string{
 		{Minute: 60}: "3,600 in each hour", {Minute: 60, Day: 3600}: "3,600 in each hour", {Minute: 60, Day: 3599}: "3,599 in each day", {}: "",
 	} {
-		if got := limitOf(limits, time.Hour); got != want {
-			t.Errorf("the limit of %v is %q, want %q", limits, got, want)
-		}
+		must.Equal(t, limitOf(limits, time.Hour), want, "the limit of %v", limits)
 	}
 }

@@ -133,9 +133,7 @@ func TestRestoreOfAnotherInstallation(t *testing.T) {
 	s.want(exitDone, warning, "restore", filepath.Join(dir, "other"), "--dry-run")
 	s.ok("tenant", "create", "globex")
 	r := s.want(exitDone, "The backup lacks", "restore", filepath.Join(dir, "own"), "--dry-run")
-	if strings.Contains(r.stderr, warning) {
-		t.Errorf("a backup of the same installation: %s", r.stderr)
-	}
+	must.Equal(t, strings.Contains(r.stderr, warning), false, "a warning of a backup of the same installation")
 }
 
 func TestBackupWithAKey(t *testing.T) {

@@ -245,8 +245,6 @@ func TestFiguresAreShort(t *testing.T) {
 		"0.0": rate(0), "999.9": rate(999.9), "1,000": rate(1000), "12,345": rate(12345.6), "0 %": percent(0), "<1 %": percent(0.0001), "29 %": percent(0.29),
 		"99 %": percent(0.999), "100 %": percent(1), "1,200 %": percent(12),
 	} {
-		if got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		must.Equal(t, got, want, "a figure")
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"petgate/shared/operate"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // Each wrong call gets an answer that names the problem and what to do instead, and changes nothing.
@@ -111,9 +112,7 @@ func TestWrongCalls(t *testing.T) {
 			s.brief(args...)
 		}
 	}
-	if after := s.events(); after != before {
-		t.Errorf("wrong calls made %d events", after-before)
-	}
+	must.Equal(t, s.events(), before, "events after wrong calls")
 	for _, c := range []struct {
 		stdin string
 		code  exitCode
@@ -148,8 +147,6 @@ func TestCommandsAsCalled(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{"acme": "acme", "a b": "'a b'", "it's": `'it'\''s'`, "$(reboot)": "'$(reboot)'", "": "''", "Zoë": "Zoë"} {
-		if got := operate.ShellWord(text); got != want {
-			t.Errorf("shellWord(%q) = %s, want %s", text, got, want)
-		}
+		must.Equal(t, operate.ShellWord(text), want, "the word of %q", text)
 	}
 }

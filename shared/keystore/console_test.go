@@ -97,10 +97,12 @@ func TestConsoleSessionsEnd(t *testing.T) {
 			_, _, err := s.OpenConsole(t.Context(), invite(time.Millisecond, time.Hour), "")
 			return errors.Is(err, keystore.ErrNotFound)
 		})
+		must.Get[int64](t)(s.EndConsoles(t.Context()))
 		token := must.First[string](t)(s.OpenConsole(t.Context(), invite(time.Minute, time.Millisecond), ""))
 		testkit.Eventually(t, time.Minute, "a session of 1 ms ends", func() bool {
 			_, err := s.ConsoleSession(t.Context(), token)
 			return errors.Is(err, keystore.ErrNotFound)
 		})
+		wantEqual(t, "sessions that have not ended", must.Get[int64](t)(s.EndConsoles(t.Context())), int64(0))
 	})
 }

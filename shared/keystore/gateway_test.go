@@ -153,9 +153,7 @@ func TestReplacedProcessesCount(t *testing.T) {
 			var found []string
 			for _, g := range gateways(t, s) {
 				found = append(found, g.Incarnation)
-				if g.Replaced != (g.Incarnation != incarnations[len(incarnations)-1]) {
-					t.Errorf("%s: %s is replaced: %t", what, g.Incarnation, g.Replaced)
-				}
+				must.Equal(t, g.Replaced, g.Incarnation != incarnations[len(incarnations)-1], "%s: %s is replaced", what, g.Incarnation)
 			}
 			wantEqual(t, what, found, incarnations)
 		}
@@ -211,9 +209,7 @@ func TestWatch(t *testing.T) {
 	f := func(what string, atMs int64, seenAt instant.Millis, age int64, want bool) {
 		t.Helper()
 		g := keystore.Gateway{ID: "gw-1", Incarnation: "a", MaxAge: maxAge, SeenAt: seenAt, Age: age}
-		if w.Fenced(g, begun.Add(time.Duration(atMs)*time.Millisecond)) != want {
-			t.Errorf("%s: fenced %t", what, !want)
-		}
+		must.Equal(t, w.Fenced(g, begun.Add(time.Duration(atMs)*time.Millisecond)), want, "%s: fenced", what)
 	}
 	f("the database's clock alone", 0, 100, 1<<40, false)
 	f("its maximum age, a second and a thousandth are not over", maxAge+1007, 100, 0, false)

@@ -329,7 +329,8 @@ func TestDisable(t *testing.T) {
 		enable("once")
 
 		// The database lost the change, gateways reported it, and it was repeated.
-		did(t, 5)(s.ReportLost(ctx, []keystore.LostRefusal{{Kind: keystore.LostRevocation, Tenant: key.Tenant, Key: key.ID, At: -at}}))
+		lost := keystore.LostRefusal{Kind: keystore.LostRevocation, Tenant: key.Tenant, Key: key.ID, At: -at}
+		did(t, 5)(s.ReportLost(ctx, []keystore.LostRefusal{lost, lost})) // it is listed once
 		did(t, 6)(s.DisableKey(ctx, key.ID))
 		wantEqual(t, "what is left of it", must.Get[[]keystore.LostRefusal](t)(s.LostRefusals(ctx)), []keystore.LostRefusal{})
 		enable("a disabling that was lost")
@@ -337,9 +338,7 @@ func TestDisable(t *testing.T) {
 
 		did(t, 8)(s.DisableKey(ctx, key.ID))
 		did(t, 9)(s.UpdateKey(ctx, key.ID, func(k *keystore.Key) { k.Name = "paused" }))
-		if got := must.First[keystore.Key](t)(s.RevokeKey(ctx, key.ID)); got.RevokedAt != c.millis() {
-			t.Errorf("revoked: %+v", got)
-		}
+		must.Equal(t, must.First[keystore.Key](t)(s.RevokeKey(ctx, key.ID)).RevokedAt, c.millis(), "when it was revoked")
 		refused(t, keystore.ErrConflict, "was revoked")(s.EnableKey(ctx, key.ID))
 		refused(t, keystore.ErrConflict, "was revoked")(s.DisableKey(ctx, key.ID))
 		wantEvents(t, s, keystore.TenantCreated, keystore.KeyCreated, keystore.KeyDisabled, keystore.KeyEnabled, keystore.RefusalLost,
@@ -412,9 +411,7 @@ func TestDeleteTenant(t *testing.T) {
 		must.First[keystore.Tenant](t)(s.DeleteTenant(ctx, globex))
 
 		must.Get[keystore.Change](t)(prepare(t, s, b).Commit(ctx, false, false))
-		if k := must.Get[keystore.Key](t)(s.Key(ctx, key.ID)); k.RevokedAt != c.millis() {
-			t.Errorf("after a restore, its key: %+v", k)
-		}
+		must.Equal(t, must.Get[keystore.Key](t)(s.Key(ctx, key.ID)).RevokedAt, c.millis(), "after a restore, when its key was revoked")
 	})
 }
 
@@ -463,7 +460,12 @@ func TestRotation(t *testing.T) {
 		wantEqual(t, "all keys after that", must.Get[[]keystore.Key](t)(keystore.Collect(s.Keys(ctx, id.Tenant{}))), []keystore.Key{was, fresh})
 		c.now = graceEndsAt.Time()
 		refused(t, keystore.ErrConflict, fresh.ID.String())(s.RotateKey(ctx, old.ID, graceEndsAt+1000))
+		expiring := func() []keystore.Key {
+			return must.Get[[]keystore.Key](t)(keystore.Collect(s.KeysExpiring(ctx, time.Hour, 9)))
+		}
+		wantEqual(t, "keys that expire", expiring(), []keystore.Key{fresh})
 		did(t, 5)(s.RevokeKey(ctx, fresh.ID))
+		wantEqual(t, "keys that expire after a revocation", expiring(), []keystore.Key{})
 		refused(t, keystore.ErrConflict, "was revoked at "+c.millis().String()+"; create another key")(s.RotateKey(ctx, fresh.ID, graceEndsAt+1000))
 		short, _ := newKey(t, s, keystore.KeySpec{Tenant: tenant.ID, ExpiresAt: c.millis() + 1})
 		c.now = c.now.Add(time.Second)
@@ -471,9 +473,7 @@ func TestRotation(t *testing.T) {
 
 		leaked, _ := newKey(t, s, keystore.KeySpec{Tenant: tenant.ID})
 		fresh = rotate(t, s, leaked.ID, c.millis())
-		if was := must.Get[keystore.Key](t)(s.Key(ctx, leaked.ID)); was.RevokedAt != c.millis() {
-			t.Errorf("without a grace, the old key is not revoked: %+v", was)
-		}
+		must.Equal(t, must.Get[keystore.Key](t)(s.Key(ctx, leaked.ID)).RevokedAt, c.millis(), "without a grace, when the old key was revoked")
 		refused(t, keystore.ErrConflict, fresh.ID.String())(s.RotateKey(ctx, leaked.ID, c.millis()))
 		refused(t, keystore.ErrInvalid, "a grace period needs an end")(s.RotateKey(ctx, fresh.ID, 0))
 		wantNoSecret(t, s, oldToken, token)

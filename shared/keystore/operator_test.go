@@ -77,9 +77,7 @@ func TestRequestIsCarriedOutOnce(t *testing.T) {
 			return token, err
 		})
 		keys := must.Get[[]keystore.Key](t)(keystore.Collect(s.Keys(t.Context(), tenant.ID)))
-		if len(keys) != 1 {
-			t.Fatalf("%d keys were made", len(keys))
-		}
+		must.Equal(t, len(keys), 1, "keys that were made")
 		found, event, err := s.Request(t.Context(), "id")
 		must.Do(t, err)
 		wantEqual(t, "the request", [2]string{found.Body, found.Salt}, [2]string{"body", "salt"})
@@ -147,7 +145,5 @@ func TestRequestWhoseAnswerIsLost(t *testing.T) {
 			lost++
 		}
 	}
-	if lost != 1 {
-		t.Errorf("the answers to %d commits were lost, want 1", lost)
-	}
+	must.Equal(t, lost, 1, "commits whose answers were lost")
 }

@@ -96,6 +96,7 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		must.First[keystore.Ban](t)(s.AddBan(ctx, keystore.Ban{Key: paused.ID, Until: grace.Add(2 * time.Hour), Reason: "longer"}))
 		must.First[keystore.Ban](t)(s.AddBan(ctx, keystore.Ban{Key: untouched.ID, Until: grace, Reason: "lifted since"}))
 		must.Get[keystore.Change](t)(s.LiftBan(ctx, untouched.ID))
+		must.First[keystore.Ban](t)(s.AddBan(ctx, keystore.Ban{Key: ending.ID, Until: c.millis(), ImposedAt: 1, Reason: "it has ended"}))
 		fresh := rotate(t, s, rotated.ID, grace)
 		fresher := rotate(t, s, fresh.ID, grace)
 		instead := rotate(t, s, replaced.ID, c.millis())
@@ -134,7 +135,7 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 			lost[l.Kind] = l.Number
 		}
 		wantEqual(t, "lost changes", lost, map[string]int64{
-			keystore.KeyRevoked: 2, keystore.KeyDisabled: 1, keystore.BanLifted: 1, keystore.KeyRotated: 4, keystore.KeyCreated: 4, keystore.TenantSuspended: 1, keystore.BanAdded: 4,
+			keystore.KeyRevoked: 2, keystore.KeyDisabled: 1, keystore.BanLifted: 1, keystore.KeyRotated: 4, keystore.KeyCreated: 4, keystore.TenantSuspended: 1, keystore.BanAdded: 5,
 			keystore.ConsoleInvited: 1, keystore.ConsoleOpened: 1,
 		})
 		kept := map[id.Key]keystore.Key{} // with what was refused, and the last use
@@ -208,6 +209,12 @@ func TestRestoreLosesNewerRefusals(t *testing.T) {
 			}
 		}
 		refused(t, keystore.ErrNotFound)(s.Key(ctx, fresh.ID))
+
+		three := keyOf(t, s, acme.ID, "three")
+		later := backup(t, s)
+		must.Get[keystore.Change](t)(prepare(t, s, b).Commit(ctx, true, false)) // by mistake
+		must.Get[keystore.Change](t)(prepare(t, s, later).Commit(ctx, false, false))
+		wantEqual(t, "a key that only the backup has", must.Get[keystore.Key](t)(s.Key(ctx, three.ID)), three)
 	})
 }
 
@@ -260,9 +267,7 @@ func TestRestoreIntoAnEmptyDatabase(t *testing.T) {
 				want := b.Tables[i]
 				switch table.Name {
 				case "events":
-					if table.Sum.Rows != want.Sum.Rows+1 {
-						t.Errorf("%d events, there were %d", table.Sum.Rows, want.Sum.Rows)
-					}
+					must.Equal(t, table.Sum.Rows, want.Sum.Rows+1, "events")
 				case "usage_ledger":
 					next := must.Get[keystore.UsageSeal](t)(other.SealUsage(t.Context()))
 					if next.Installation != seal.Installation || next.Through < seal.Through || next.Number < int64(c.millis()) {
@@ -423,6 +428,9 @@ func TestLostRefusals(t *testing.T) {
 		all := []string{"revoked acme/revoked", "rotated acme/rotated", "suspended acme", "revoked other/others", "suspended other"}
 		_, _, err = s.DisableKey(t.Context(), others)
 		want("a revoked key is only disabled", err, all...)
+		must.First[keystore.Key](t)(s.DisableKey(t.Context(), rotated))
+		_, _, err = s.EnableKey(t.Context(), rotated)
+		want("a key is enabled whose rotation was lost", err, all...)
 		rotate(t, s, rotated, c.millis()+3)
 		want("a grace period is longer", err, all...)
 		_, _, err = s.ShortenGrace(t.Context(), rotated, c.millis()+2)

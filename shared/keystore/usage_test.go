@@ -67,8 +67,10 @@ func TestUsage(t *testing.T) {
 				{Start: day, Operation: "listPets", Outcome: "ok", Requests: 10},
 				{Start: day, Operation: "none", Outcome: "invalid_api_key", Requests: 12},
 			})
-		wantEqual(t, "usage by hour", must.Get[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, id.Key{}, last, time.Hour)),
+		wantEqual(t, "usage by hour", must.Get[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, id.Key{}, last+1, time.Hour)),
 			[]keystore.PeriodUsage{{Start: last, Operation: "getPet", Outcome: "ok", Requests: 4}})
+		most := []keystore.TenantOutcome{{Tenant: tenant, Outcome: "internal", Requests: 14}, {Tenant: tenant, Outcome: "invalid_api_key", Requests: 12}}
+		wantEqual(t, "refused most", must.Get[[]keystore.TenantOutcome](t)(s.RefusedMost(ctx, last-1, last, 2)), most)
 		old := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - (401*24+1)*hour, Requests: 6}}
 		kept := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - 401*24*hour, Requests: 7}}
 		add(t, s, gateway, 5, slices.Concat(old, kept), keystore.UsageMinutes{Tenant: tenant, Hour: last})
@@ -111,6 +113,8 @@ func TestLastUse(t *testing.T) {
 			got := times{max(k.LastUsedAt-now, 0), max(k.RefusedAt-now, 0)}
 			wantEqual(t, call.outcome, got, call.want)
 		}
+		refused := must.Get[[]keystore.TenantOutcome](t)(s.RefusedMost(t.Context(), now, now.Add(time.Hour), 9))
+		must.Equal(t, len(refused), 5, "outcomes of refusals and failures")
 	})
 }
 

@@ -114,9 +114,8 @@ func TestAnswers(t *testing.T) {
 	})
 	golden.Check(t, "answers", answers.String())
 	for _, after := range []string{"0", "x"} {
-		if _, err := (operate.FindEvents{}).Page(t.Context(), o, after, 1); err != operate.NoPage {
-			t.Errorf("changes after %s: %v", after, err)
-		}
+		_, err := operate.FindEvents{}.Page(t.Context(), o, after, 1)
+		must.Equal(t, err, error(operate.NoPage), "changes after %s", after)
 	}
 }
 

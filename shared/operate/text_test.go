@@ -54,9 +54,7 @@ func TestTexts(t *testing.T) {
 		{Until(time.Minute - moment), "59 s"},
 		{Until(moment / 2), "1 s"},
 	} {
-		if c[0] != c[1] {
-			t.Errorf("%q, want %q", c[0], c[1])
-		}
+		must.Equal(t, c[0], c[1], "a text")
 	}
 }
 
@@ -76,9 +74,7 @@ func TestChangeOf(t *testing.T) {
 		},
 		{"a time that is not set", `{"expiresAt":0}`, `{"expiresAt":1000}`, "expires 1970-01-01T00:00:01Z"},
 	} {
-		if got := ChangeOf(keystore.Event{Before: c.before, After: c.after}); got != c.want {
-			t.Errorf("%s: %s, want %s", c.name, got, c.want)
-		}
+		must.Equal(t, ChangeOf(keystore.Event{Before: c.before, After: c.after}), c.want, "%s", c.name)
 	}
 }
 

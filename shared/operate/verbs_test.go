@@ -379,9 +379,7 @@ func TestVerbs(t *testing.T) {
 	for _, refused := range []operate.Preparer{
 		operate.RotateKey{KeyRef: revoked, Grace: grace(time.Hour)}, operate.UpdateKey{KeyRef: ci, Minute: 3, Day: 2},
 	} {
-		if op := must.Get[operate.Operation](t)(refused.Prepare(t.Context(), o)); op.Question != "" {
-			t.Errorf("%#v: asks %q before it refuses", refused, op.Question)
-		}
+		must.Equal(t, must.Get[operate.Operation](t)(refused.Prepare(t.Context(), o)).Question, "", "what %#v asks before it refuses", refused)
 	}
 }
 
@@ -471,9 +469,7 @@ func TestOneArgumentIsEnough(t *testing.T) {
 		operate.SetLimits{LimitChanges: operate.LimitChanges{Month: 1}},
 		operate.SetLimits{MonthStart: operate.MonthStart{MonthStarts: 1}},
 	} {
-		if err := verb.Check(); err != nil {
-			t.Errorf("%#v: %v", verb, err)
-		}
+		must.Do(t, verb.Check())
 	}
 }
 

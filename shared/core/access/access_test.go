@@ -10,6 +10,7 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
+	"petgate/shared/testkit/must"
 )
 
 const now = 1_800_000_000_000
@@ -45,9 +46,7 @@ func TestDecideEveryPairOfStates(t *testing.T) {
 	names := access.Allowed.String()
 	for i, first := range states {
 		names += ", " + first.reason.String()
-		if first.reason.IsOfKey() != (i < 5) {
-			t.Errorf("%s: of the key: %t", first.reason, i >= 5)
-		}
+		must.Equal(t, first.reason.IsOfKey(), i < 5, "%s: of the key", first.reason)
 		for _, second := range states[i:] {
 			k, tenant, call := sound()
 			first.enter(&k, &tenant)
@@ -100,9 +99,7 @@ func TestContains(t *testing.T) {
 			list = append(list, netip.MustParsePrefix(p))
 		}
 		client, _ := netip.ParseAddr(addr) // none: a client whose address is not known
-		if got := access.Contains(list, client); got != want {
-			t.Errorf("%s in %s: %t, want %t", addr, prefixes, got, want)
-		}
+		must.Equal(t, access.Contains(list, client), want, "%s in %s", addr, prefixes)
 	}
 	const list = "192.0.2.0/24 2001:db8::/32"
 	f("", "198.51.100.1", true)

@@ -110,9 +110,7 @@ func TestPrefix(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]bool{"a ptg_live_00000000": true, "ptg_live_0000000": false, "a g_live_00000000": false, "acme_test_0aZ0aZ0aZ": true, "/load_test_results": false, "/live_tests": false, "/load_test_run": false, "ptg_live_…": false} {
-		if apikey.IsIn([]byte(text)) != want {
-			t.Errorf("a token is in %q: %t", text, !want)
-		}
+		must.Equal(t, apikey.IsIn([]byte(text)), want, "a token is in %q", text)
 	}
 }
 
@@ -148,14 +146,10 @@ func TestScopes(t *testing.T) {
 	}
 	const set apikey.Scopes = "pets:read pets:write"
 	for name, want := range map[string]bool{"": true, "pets:read": true, "pets:write": true, "pets": false, "read pets": false, "pets:write ": false} {
-		if got := set.Has(name); got != want {
-			t.Errorf("%q has %q: %t", set, name, got)
-		}
+		must.Equal(t, set.Has(name), want, "%q has %q", set, name)
 	}
 	if apikey.Scopes("").Has("a") || !apikey.Scopes("").Has("") {
 		t.Error("the empty set has a scope, or lacks none")
 	}
-	if n := testing.AllocsPerRun(100, func() { set.Has("pets:write") }); n != 0 {
-		t.Errorf("Has allocates %v times", n)
-	}
+	must.Equal(t, testing.AllocsPerRun(100, func() { set.Has("pets:write") }), 0, "allocations of Has")
 }
