@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"petgate/shared/testkit/must"
+
 	"github.com/chromedp/chromedp"
 
 	"petgate/shared/testkit"
@@ -97,9 +99,7 @@ func testConsole(t *testing.T, s site) {
 			posts++
 		}
 	}
-	if posts != 1 {
-		t.Errorf("%d forms were sent, want one, by the click", posts)
-	}
+	must.Equal(t, posts, 1, "forms that the click sent")
 
 	v.open("tenants")
 	v.send("/console/tenants", "Created tenant clicked", "name", "clicked", "minute", "100000", "day", "1000000")

@@ -41,9 +41,7 @@ func testPortal(t *testing.T, s site) {
 	b := newTab(t, s.browser, gateway.URL)
 
 	b.do(chromedp.Navigate(gateway.URL + "/"))
-	if address := run(b, chromedp.Location()); address != gateway.URL+"/docs" {
-		t.Errorf("/ leads to %s", address)
-	}
+	must.Equal(t, run(b, chromedp.Location()), gateway.URL+"/docs", "/ leads to")
 	b.check("1-fresh")
 	if days := b.text("#getPet .left"); !regexp.MustCompile(`^, in [\d,]+ days?$`).MatchString(days) {
 		t.Errorf("until the sunset: %q", days)
@@ -205,18 +203,12 @@ func testPortalByKeyboard(t *testing.T, s site) {
 	b.as(looks[0])
 	b.do(chromedp.KeyEvent(kb.Tab))
 	const focused = `document.activeElement.innerText || document.activeElement.id`
-	if seen := evaluate[string](b, focused); seen != "Skip to the content" {
-		t.Errorf("the first Tab reaches %q", seen)
-	}
+	must.Equal(t, evaluate[string](b, focused), "Skip to the content", "the first Tab reaches")
 	b.do(chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Tab))
-	if seen := evaluate[string](b, focused); seen != "key-field" {
-		t.Errorf("the third Tab reaches %q", seen)
-	}
+	must.Equal(t, evaluate[string](b, focused), "key-field", "the third Tab reaches")
 	b.do(chromedp.KeyEvent(key.Token))
 	b.awaitText(patience, "#key-hint", key.Token[43:])
-	if seen := evaluate[string](b, `document.activeElement.id`); seen != "key-hint" {
-		t.Errorf("after the key, the focus is at %q", seen)
-	}
+	must.Equal(t, evaluate[string](b, `document.activeElement.id`), "key-hint", "after the key, the focus is at")
 	b.do(chromedp.Focus(chromedp.CSS("#listPets [name=limit]")), chromedp.KeyEvent("1"+kb.Enter))
 	b.awaitText(patience, listed, "200")
 	b.enter("#createPet [name=Idempotency-Key]", "once"+kb.Enter) // a header
@@ -224,9 +216,7 @@ func testPortalByKeyboard(t *testing.T, s site) {
 	b.do(chromedp.KeyEvent(kb.Enter))
 	b.awaitText(patience, "#createPet .fields", "idempotent-replayed")
 	b.do(chromedp.Focus(sendList))
-	if outline := evaluate[string](b, `getComputedStyle(document.activeElement).outlineStyle`); outline != "solid" {
-		t.Errorf("the focus is drawn as %q", outline)
-	}
+	must.Equal(t, evaluate[string](b, `getComputedStyle(document.activeElement).outlineStyle`), "solid", "the focus is drawn as")
 }
 
 // Without scripts, the page has nothing that does not work. The tests of gateway/portal compare what it says.
@@ -295,9 +285,7 @@ func testPortalKnowsWhatAKeyCanDo(t *testing.T, s site) {
 	use(suspended, "The key is valid, but its account is suspended", false)
 	b.do(chromedp.Click(sendList)) // the ban was that of another key
 	b.awaitText(patience, listed, "403")
-	if n := meters(); n != 0 {
-		t.Errorf("after a call with a suspended key, the page shows %d meters", n)
-	}
+	must.Equal(t, meters(), 0, "meters on the page after a call with a suspended key")
 	forget()
 	// Each limit has its meter: those of the account, and those of the key.
 	s.MustKeyadmin("tenant", "create", "monthly", "--minute", "100", "--day", "1000", "--month", "20000")
@@ -313,9 +301,7 @@ func testPortalKnowsWhatAKeyCanDo(t *testing.T, s site) {
 	// A key that asks for its quota too often can still make other calls.
 	evaluate[string](b, `(() => { for (let n = 0; n < 30; n++) document.querySelector("#getQuota .send").click(); return "" })()`)
 	b.awaitText(patience, "#getQuota .state", "Ask for the quota at most once a second.")
-	if text := b.text(sendList); text != "Send" {
-		t.Errorf("after many questions for the quota, the button says %q", text)
-	}
+	must.Equal(t, b.text(sendList), "Send", "after many questions for the quota, the button says")
 
 	// A number of 64 bits is shown as it came.
 	const large = `{"name": "Rex", "categoryId": 9007199254740993}`

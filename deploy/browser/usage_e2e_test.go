@@ -82,7 +82,5 @@ func testPortalDrawsUsage(t *testing.T, s site) {
 		t.Errorf("the table of 24 hours has %d rows", n)
 	}
 	b.do(chromedp.Click(chromedp.CSS("#key-forget")))
-	if n := drawn("svg, #usage-drawing tbody tr"); n != 0 {
-		t.Errorf("after the key was forgotten, %d parts of its usage are left", n)
-	}
+	must.Equal(t, drawn("svg, #usage-drawing tbody tr"), 0, "parts of the key's usage that are left after it was forgotten")
 }

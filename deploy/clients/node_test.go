@@ -66,9 +66,7 @@ func documented(t *testing.T) string {
 	t.Helper()
 	page := must.Get[[]byte](t)(os.ReadFile(filepath.Join(sources, "README.md")))
 	blocks := regexp.MustCompile("(?s)```ts\n(.*?)```").FindAllSubmatch(page, -1)
-	if len(blocks) != 1 {
-		t.Fatalf("the page has %d blocks of ts", len(blocks))
-	}
+	must.Equal(t, len(blocks), 1, "blocks of ts on the page")
 	dir := t.TempDir()
 	client := must.Get[[]byte](t)(os.ReadFile(filepath.Join(sources, "petgate.ts")))
 	for name, text := range map[string][]byte{"petgate.ts": client, "program.ts": blocks[0][1]} {

@@ -60,9 +60,7 @@ func TestThePageIsEnough(t *testing.T) {
 		}
 	}
 	get := examples(`tabindex="0" aria-label="Commands that get the clients"`)
-	if len(get) != 1 {
-		t.Fatalf("%d blocks get the clients", len(get))
-	}
+	must.Equal(t, len(get), 1, "blocks that get the clients")
 	run("sh", "-ec", get[0])
 	for _, name := range []string{"petgate/client.go", "petgate/types.gen.go", "petgate.ts", "schema.d.ts"} {
 		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || len(text) < 1000 {

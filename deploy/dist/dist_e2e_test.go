@@ -53,9 +53,7 @@ func TestDist(t *testing.T) {
 	for line := range strings.Lines(sums[0]) {
 		sum, file, _ := strings.Cut(strings.TrimSpace(line), "  ")
 		text := must.Get[[]byte](t)(os.ReadFile(filepath.Join(dist, file)))
-		if got := fmt.Sprintf("%x", sha256.Sum256(text)); got != sum {
-			t.Errorf("the sum of %s is %s, and SHA256SUMS says %s", file, got, sum)
-		}
+		must.Equal(t, fmt.Sprintf("%x", sha256.Sum256(text)), sum, "the sum of %s", file)
 	}
 
 	output(t, dist, "tar", "xzf", name+".tar.gz")
@@ -69,9 +67,7 @@ func TestDist(t *testing.T) {
 	listed := ""
 	for _, program := range programs {
 		path := filepath.Join(unpacked, "bin", program)
-		if got := output(t, dist, path, "--version"); got != program+" v9.8.7\n" {
-			t.Errorf("%s --version says %q", program, got)
-		}
+		must.Equal(t, output(t, dist, path, "--version"), program+" v9.8.7\n", "%s --version says", program)
 		listed += output(t, dist, "go", "version", "-m", path)
 	}
 	checkModules(t, d, filepath.Join(unpacked, noticesIn), listed)

@@ -91,9 +91,7 @@ func TestInstallNamesWhatIsNeeded(t *testing.T) {
 			}
 		}
 	}
-	if checked != 14 {
-		t.Errorf("%d names were checked", checked)
-	}
+	must.Equal(t, checked, 14, "names that were checked")
 }
 
 var (

@@ -210,9 +210,7 @@ func TestConfig(t *testing.T) {
 	for _, program := range []string{"gateway", "petsvc", "keyadmin"} {
 		path := testkit.Build(t, "petgate/"+program)
 		p := testkit.Start(t, path, nil, "--help")
-		if code := p.ExitCode(t); code != 0 {
-			t.Fatalf("%s --help: exit code %d", program, code)
-		}
+		must.Equal(t, p.ExitCode(t), 0, "%s --help: exit code", program)
 		help[program] = strings.ReplaceAll(strings.TrimSpace(p.Stdout.String()), path, program) // keyadmin names itself as it was called
 	}
 	petsvc, same := withoutFlags(help["petsvc"], func(f string) bool {

@@ -85,9 +85,7 @@ func TestRules(t *testing.T) {
 		}
 	}
 	_, list, _ := strings.Cut(page, "\n## Alerts\n")
-	if n := strings.Count(list, "`Petgate"); n != alerts {
-		t.Errorf("docs/alerts.md has %d alerts, want %d", n, alerts)
-	}
+	must.Equal(t, strings.Count(list, "`Petgate"), alerts, "alerts in docs/alerts.md")
 }
 
 // TestObjectives compares the tables of docs/alerts.md with the rules.
@@ -114,7 +112,5 @@ func TestObjectives(t *testing.T) {
 			}
 		}
 	}
-	if checked != 8 {
-		t.Errorf("%d pairs of windows, want 8", checked)
-	}
+	must.Equal(t, checked, 8, "pairs of windows")
 }

@@ -236,9 +236,7 @@ func TestTokensDoNotLeak(t *testing.T) {
 
 	expect := func(what, code string, a fleet.Reply) {
 		t.Helper()
-		if a.Code() != code {
-			t.Errorf("%s: %d %q, want %q", what, a.Status, a.Code(), code)
-		}
+		must.Equal(t, a.Code(), code, "%s: %d", what, a.Status)
 	}
 	wantTree(t, collector, g, f.Pets, live)
 	expect("a good key", "", m.call(g, "GET /v1/pets", live, plantedID))
@@ -304,9 +302,7 @@ func TestTokensDoNotLeak(t *testing.T) {
 	m.add("help", secret) // no name that users choose gets there
 	for _, program := range []string{"gateway", "petsvc"} {
 		wrong := testkit.Start(t, testkit.Build(t, "petgate/"+program), nil, "--listen", secret)
-		if code := wrong.ExitCode(t); code != 2 {
-			t.Errorf("%s with a bad setting: exit code %d, want 2", program, code)
-		}
+		must.Equal(t, wrong.ExitCode(t), 2, "%s with a bad setting: exit code", program)
 		m.add("error texts", wrong.Stderr.String())
 	}
 	m.add("error texts", f.Keyadmin("tenant", "show", secret+"x").Stderr)
@@ -322,9 +318,7 @@ func TestTokensDoNotLeak(t *testing.T) {
 	}
 	m.addTables(openDatabase(t, f))
 	for _, p := range []*fleet.Program{g, f.Pets, other} {
-		if code := p.Stop(); code != 0 {
-			t.Errorf("exit code %d after SIGTERM", code)
-		}
+		must.Equal(t, p.Stop(), 0, "exit code after SIGTERM")
 	}
 	m.add("logs", g.Stdout.String()+g.Stderr.String()+other.Stdout.String()+other.Stderr.String())
 	m.add("logs", f.Pets.Stdout.String()+f.Pets.Stderr.String())
@@ -341,9 +335,7 @@ func TestTokensDoNotLeak(t *testing.T) {
 			t.Errorf("%s: the planted token is not found in %d bytes", where, len(text))
 		}
 		for _, hidden := range secrets {
-			if found := leak(text, hidden); found != "" {
-				t.Errorf("%s: %s is found: %q", where, hidden, found)
-			}
+			must.Equal(t, leak(text, hidden), "", "%s: %s is found", where, hidden)
 		}
 	}
 	t.Logf("figure: %d tokens through their lives: no piece of them in %d kB of %s", len(tokens), size>>10,

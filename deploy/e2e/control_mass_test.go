@@ -141,9 +141,7 @@ func TestManyKeysAndUnknownTokens(t *testing.T) {
 	g.Launch(t)
 	testkit.Eventually(t, massLoadMax, "the gateway has loaded everything", g.Ready)
 	loaded, rss, cpu := time.Since(begun), g.ResidentBytes(t), g.ProcessorTime(t)
-	if keys := g.Metric(t, "petgate_gateway_directory_keys", ""); keys != float64(massKeys+1) {
-		t.Errorf("the gateway holds %v keys, want %d", keys, massKeys+1)
-	}
+	must.Equal(t, g.Metric(t, "petgate_gateway_directory_keys", ""), float64(massKeys+1), "keys that the gateway holds")
 	// Under load, the heap has the size that it reaches between two collections.
 	if statuses := flood(t, g, massBogus/10, func() string { return key.Token }); statuses[200] != massBogus/10 {
 		t.Errorf("answers to a known key: %v", statuses)

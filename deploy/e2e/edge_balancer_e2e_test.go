@@ -225,15 +225,11 @@ func TestRollingGateways(t *testing.T) {
 	for name, load := range loads {
 		load.end()
 		load.faultless(t)
-		if n := load.stored(t, s.Fleet); n != 0 {
-			t.Errorf("%s: %d pets are stored without an answer", name, n)
-		}
+		must.Equal(t, load.stored(t, s.Fleet), 0, "%s: pets are stored without an answer", name)
 		t.Logf("figure: rolling restart of the gateways behind haproxy and of two pet services, under load by %s: %d of %d requests failed, slowest %v; "+
 			"%d pets created, each stored once", name, len(load.wrong), load.total(), load.slowest.Round(time.Millisecond), load.counts[201])
 	}
-	if n := clients["haproxy"].dials.Load() - before; n != 0 {
-		t.Errorf("the HTTP/2 client opened %d more connections to haproxy", n)
-	}
+	must.Equal(t, clients["haproxy"].dials.Load()-before, 0, "connections to haproxy that the HTTP/2 client opened meanwhile")
 }
 
 // asker is a way to list pets from an address.

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"petgate/shared/testkit/must"
+
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
 )
@@ -55,9 +57,7 @@ func TestRestartBySystemd(t *testing.T) {
 	load.least(t, 10_000)
 	load.end()
 	load.faultless(t)
-	if n := load.stored(t, f); n != 0 {
-		t.Errorf("%d pets are stored without an answer", n)
-	}
+	must.Equal(t, load.stored(t, f), 0, "pets are stored without an answer")
 	t.Logf("figure: %d restarts of the only gateway and the only pet service under load, with sockets of systemd: %d of %d requests "+
 		"failed; away for %v, slowest %v", 4, len(load.wrong), load.total(), longest.Round(time.Millisecond),
 		load.slowest.Round(time.Millisecond))

@@ -36,9 +36,7 @@ func TestReaderOfTheLogsHoldsUpNothing(t *testing.T) {
 					t.Fatalf("%s, its reader %s, request %d: %v, want %d", p.URL, name, n+1, got, want)
 				}
 			}
-			if code := p.Stop(); code != 0 {
-				t.Errorf("%s, its reader %s: exit code %d", p.URL, name, code)
-			}
+			must.Equal(t, p.Stop(), 0, "%s, its reader %s: exit code", p.URL, name)
 		}
 	}
 }

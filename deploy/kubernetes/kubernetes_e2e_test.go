@@ -158,9 +158,7 @@ func checkDeployment(t *testing.T, what, program string, deployment, config *obj
 		t.Errorf("%s: pods are not spread over hosts and zones", what)
 	}
 	c := spec.Containers[0]
-	if c.EnvFrom[0].ConfigMapRef.Name != config.Metadata.Name {
-		t.Errorf("%s: the settings come from %s, want %s", what, c.EnvFrom[0].ConfigMapRef.Name, config.Metadata.Name)
-	}
+	must.Equal(t, c.EnvFrom[0].ConfigMapRef.Name, config.Metadata.Name, "%s: the settings come from", what)
 	if c.StartupProbe == nil || c.ReadinessProbe == nil || c.LivenessProbe == nil {
 		t.Fatalf("%s: a probe is missing", what)
 	}

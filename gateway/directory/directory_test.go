@@ -77,9 +77,7 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 		check := func(what string, wantChanged bool) {
 			t.Helper()
 			got, ok := d.Lookup(hash)
-			if changed := got.Version != version; changed != wantChanged {
-				t.Errorf("%s: the version changed: %t", what, changed)
-			}
+			must.Equal(t, got.Version != version, wantChanged, "%s: the version changed", what)
 			version, want.Version = got.Version, got.Version
 			if !ok || !reflect.DeepEqual(got, want) {
 				t.Errorf("%s: got %+v, want %+v", what, got, want)
@@ -268,9 +266,7 @@ func TestManyBansAreWrittenSlowly(t *testing.T) {
 	if e, _ := d.Lookup(lastHash); e.BannedUntil != until || len(d.pending) != pendingBansMax {
 		t.Errorf("the one too many: banned until %d, %d are pending", e.BannedUntil, len(d.pending))
 	}
-	if got := testutil.ToFloat64(d.metrics.unwrittenBans); got != 1 {
-		t.Errorf("%v are counted as unwritten", got)
-	}
+	must.Equal(t, testutil.ToFloat64(d.metrics.unwrittenBans), 1, "bans that are counted as unwritten")
 	maps.DeleteFunc(d.pending, func(k id.Key, _ keystore.Ban) bool { _, ours := hashes[k]; return !ours && k != massKey(keys) })
 	d.pending[last.ID] = keystore.Ban{Key: last.ID, Until: 1, Automatic: true} // it has ended meanwhile: no row is written of it either
 
@@ -302,9 +298,7 @@ func TestLookupAllocatesNothing(t *testing.T) {
 		"Count":           func() { d.Count(Usage{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", At: instant.Of(time.Now())}) },
 		"Fresh, Gateways": func() { d.Fresh(1); d.Gateways() },
 	} {
-		if n := testing.AllocsPerRun(1000, f); n != 0 {
-			t.Errorf("%s allocates %v times", what, n)
-		}
+		must.Equal(t, testing.AllocsPerRun(1000, f), 0, "allocations of %s", what)
 	}
 }
 
@@ -328,9 +322,7 @@ func TestPassesPlansOn(t *testing.T) {
 	store := openStore(t, testkit.SQLite(t))
 	var passed atomic.Pointer[[]keystore.Plan]
 	start(t, store, Config{PlansChanged: func(plans []keystore.Plan) { passed.Store(&plans) }})
-	if n := len(*passed.Load()); n != 4 {
-		t.Errorf("%d plans are loaded, want 4", n)
-	}
+	must.Equal(t, len(*passed.Load()), 4, "plans are loaded")
 	gold := keystore.Plan{Name: "gold", Limits: plan.Limits{Minute: 7, Day: 70}}
 	confirmed(t, store)(store.CreatePlan(t.Context(), gold))
 	if plans := *passed.Load(); len(plans) != 5 || !slices.Contains(plans, gold) {

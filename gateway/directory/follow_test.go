@@ -57,9 +57,7 @@ func TestNoEventIsSkipped(t *testing.T) {
 		confirm(t, store)(events[len(events)-1].ID, nil)
 		for _, d := range gateways {
 			wantSame(t, d.Directory, store)
-			if loads := testutil.ToFloat64(d.metrics.loads); loads != 1 {
-				t.Errorf("loaded %v times, want once", loads)
-			}
+			must.Equal(t, testutil.ToFloat64(d.metrics.loads), 1, "loads")
 		}
 		if n := int64(len(events)); n < changesMade/2 {
 			t.Errorf("only %d events", n)

@@ -147,25 +147,13 @@ func TestUsageBacklogIsBounded(t *testing.T) {
 		d.Count(Usage{Tenant: id.Tenant(key), Key: key, Outcome: "ok", Metered: true, At: 1})
 		d.Count(Usage{Tenant: id.Tenant(key), Key: key, Outcome: "ok", Metered: true, At: 59_999})
 	}
-	if n := d.usage.counts.Get(Usage{Outcome: "ok", Metered: true}); n != 2 {
-		t.Errorf("%d requests of a minute are counted together, want 2", n)
-	}
+	must.Equal(t, d.usage.counts.Get(Usage{Outcome: "ok", Metered: true}), 2, "requests of a minute that are counted together")
 	d.usage.collect(time.Now(), 8)
-	if sum := d.usage.Rows[keystore.UsageRow{Key: known.Key, Outcome: "ok"}]; sum != (usageSum{Requests: 2, LastAt: 8}) {
-		t.Errorf("a row that waited: %+v", sum)
-	}
-	if n := len(d.usage.Rows); n != usageBacklogMax {
-		t.Errorf("%d rows wait, want %d", n, usageBacklogMax)
-	}
-	if n := testutil.ToFloat64(d.usage.dropped); n != 2*more {
-		t.Errorf("%v requests dropped, want %d", n, 2*more)
-	}
-	if n := len(d.usage.Minutes); n != minutesBacklogMax {
-		t.Errorf("minutes of %d tenants wait, want %d", n, minutesBacklogMax)
-	}
-	if n := testutil.ToFloat64(d.usage.droppedMinutes); n != 2*(usageBacklogMax+more-1-minutesBacklogMax) {
-		t.Errorf("%v attempts dropped, want %d", n, 2*(usageBacklogMax+more-1-minutesBacklogMax))
-	}
+	must.Equal(t, d.usage.Rows[keystore.UsageRow{Key: known.Key, Outcome: "ok"}], (usageSum{Requests: 2, LastAt: 8}), "a row that waited")
+	must.Equal(t, len(d.usage.Rows), usageBacklogMax, "rows that wait")
+	must.Equal(t, testutil.ToFloat64(d.usage.dropped), 2*more, "requests dropped")
+	must.Equal(t, len(d.usage.Minutes), minutesBacklogMax, "tenants whose minutes wait")
+	must.Equal(t, testutil.ToFloat64(d.usage.droppedMinutes), 2*(usageBacklogMax+more-1-minutesBacklogMax), "attempts dropped")
 }
 
 // A sign-off whose time is over changes nothing: the gateway stays registered and keeps its snapshot.

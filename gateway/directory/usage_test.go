@@ -67,13 +67,9 @@ func TestUsageThrough(t *testing.T) {
 		if err := d.sync(t.Context()); err == nil {
 			t.Error("a forgotten gateway is not told to register again")
 		}
-		if again := published(); again != before {
-			t.Errorf("usage that is not stored is published: up to %v instead of %v", again, before)
-		}
+		must.Equal(t, published(), before, "usage that is not stored is published: up to")
 		flush(3*time.Second, nil)
-		if stored := rowsOf(t, store, tenant); stored != 7 {
-			t.Errorf("%d requests are stored, want 7", stored)
-		}
+		must.Equal(t, rowsOf(t, store, tenant), 7, "requests are stored")
 		if again := published(); again <= before {
 			t.Errorf("stored up to %v, as before", again)
 		}
@@ -114,9 +110,7 @@ func TestDroppedUsageIsAGap(t *testing.T) {
 		through := d.usage.through.Load()
 		must.Do(t, d.drainUsage(t.Context(), false))
 		d.usage.through.Store(through) // as it was registered
-		if stored := rowsOf(t, store, tenant); stored != 1 {
-			t.Errorf("%d requests are stored, want 1", stored)
-		}
+		must.Equal(t, rowsOf(t, store, tenant), 1, "requests are stored")
 		gaps("after it could write again", keystore.GapDropped)
 		d.Count(request)
 		must.Do(t, d.drainUsage(t.Context(), false))
@@ -360,7 +354,5 @@ func TestUsageOfAnEarlierProcessDisplacesNone(t *testing.T) {
 	must.Do(t, second.stop())
 	must.Do(t, os.WriteFile(path+".usage", kept, 0o600))
 	opened(t, store, Config{Snapshot: path}).SignOff("")
-	if stored := rowsOf(t, store, tenant); stored != 1 {
-		t.Errorf("%d requests are stored, want 1", stored)
-	}
+	must.Equal(t, rowsOf(t, store, tenant), 1, "requests are stored")
 }

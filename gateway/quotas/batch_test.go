@@ -73,18 +73,12 @@ func TestBatch(t *testing.T) {
 			t.Fatalf("trips: %v, want the first request alone, then all others", l.log)
 		}
 		for _, d := range l.log[1] {
-			if d.Want != 6 {
-				t.Errorf("a demand wants %d, want 6", d.Want)
-			}
+			must.Equal(t, d.Want, 6, "a demand wants")
 		}
 		for n := int64(2); n <= 5; n++ {
-			if used[n] != 1 {
-				t.Errorf("%d requests were told that %d are used, want one", used[n], n)
-			}
+			must.Equal(t, used[n], 1, "requests that were told that %d are used", n)
 		}
-		if refused != 2 {
-			t.Errorf("%d refused, want 2", refused)
-		}
+		must.Equal(t, refused, 2, "requests refused")
 	})
 }
 
@@ -100,9 +94,7 @@ func TestRememberedRefusal(t *testing.T) {
 			return records.Decide(ctx, demands, results)
 		})
 		a := asking(1, 60)
-		if n := takeAll(t, l, a, 60); n != 60 {
-			t.Fatalf("%d admitted, want 60", n)
-		}
+		must.Equal(t, takeAll(t, l, a, 60), 60, "admitted")
 		log = nil
 		began := time.Now()
 		for range 10_000 { // 10 s of 1,000 a second
@@ -111,9 +103,7 @@ func TestRememberedRefusal(t *testing.T) {
 			}
 			time.Sleep(time.Millisecond)
 		}
-		if len(log) != 10 {
-			t.Errorf("%d calls in 10 s, want 10", len(log))
-		}
+		must.Equal(t, len(log), 10, "calls in 10 s")
 
 		// The month starts on another day. Then a new version with the same limits: they were changed and changed back. Then other limits
 		// with the same version: the new version is late.
@@ -207,19 +197,13 @@ func TestBreaker(t *testing.T) {
 			all.Go(func() { mustTake(t, l, a) })
 		}
 		all.Wait()
-		if took := time.Since(began); took != 50*time.Millisecond {
-			t.Errorf("all were let go after %v, want the budget of 50 ms", took)
-		}
-		if l.Mode() != modeOutage {
-			t.Errorf("mode %s", l.Mode())
-		}
+		must.Equal(t, time.Since(began), 50*time.Millisecond, "wait of all who were let go")
+		must.Equal(t, l.Mode(), modeOutage, "mode")
 		began = time.Now()
 		for range 100 {
 			mustTake(t, l, a)
 		}
-		if took := time.Since(began); took != 0 {
-			t.Errorf("requests waited %v for Redis during an outage", took)
-		}
+		must.Equal(t, time.Since(began), 0, "wait for Redis during an outage")
 		time.Sleep(time.Minute)
 		if n := calls.Load(); n < 600 || n > 1250 {
 			t.Errorf("%d probes in a minute", n)
@@ -324,9 +308,7 @@ func TestBadRecord(t *testing.T) {
 		}
 		return nil
 	})
-	if n := takeAll(t, l, asking(1, 60), 100); n != 60 {
-		t.Errorf("the tenant with the bad record was admitted %d times, want 60", n)
-	}
+	must.Equal(t, takeAll(t, l, asking(1, 60), 100), 60, "admitted of the tenant with the bad record")
 	if v := mustTake(t, l, asking(2, 60)); v.Usages[quota.Minute].Used != 1 || l.Mode() != modeShared {
 		t.Errorf("another tenant: %+v in mode %s", v, l.Mode())
 	}
@@ -340,9 +322,7 @@ func TestAskerGone(t *testing.T) {
 	if _, err := l.Peek(gone, asking(1, 60)); err != nil {
 		t.Errorf("Peek: %v", err)
 	}
-	if l.Mode() != modeShared {
-		t.Errorf("mode %s", l.Mode())
-	}
+	must.Equal(t, l.Mode(), modeShared, "mode")
 }
 
 // A refusal is remembered for what was asked: the key with its own limits, and the cost. Other requests of the tenant are still decided.

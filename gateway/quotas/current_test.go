@@ -41,9 +41,7 @@ func TestCurrentAsksOnceASecond(t *testing.T) {
 					t.Errorf("%s: %+v, %v; want %d used", what, v, err, used)
 				}
 			}
-			if calls != wantCalls {
-				t.Errorf("%s: %d calls, want %d", what, calls, wantCalls)
-			}
+			must.Equal(t, calls, wantCalls, "%s: calls", what)
 		}
 		mustTake(t, elsewhere, ask)
 		current("before any decision here", 50, 1, 1)

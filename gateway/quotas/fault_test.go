@@ -52,9 +52,7 @@ func TestFaults(t *testing.T) {
 			}
 			end(t, server, proxy)
 			testkit.Eventually(t, 20*time.Second, "Redis decides again", func() bool { return !isDegraded() })
-			if isLogged := strings.Contains(log.String(), "quotas are decided without Redis"); isLogged != down {
-				t.Errorf("an outage is logged: %t", isLogged)
-			}
+			must.Equal(t, strings.Contains(log.String(), "quotas are decided without Redis"), down, "an outage is logged")
 		})
 	}
 	none := func(*testing.T, *testkit.Server, *testkit.Proxy) {}
@@ -111,12 +109,8 @@ func TestHealth(t *testing.T) {
 // secrets of the URL.
 func TestOpen(t *testing.T) {
 	l := openQuotas(t, Config{RedisURL: fmt.Sprintf("redis://127.0.0.1:%d", testkit.FreePort(t))})
-	if l.Mode() != modeOutage {
-		t.Errorf("mode %s without a Redis", l.Mode())
-	}
-	if n := takeAll(t, l, asking(1, 60), 100); n != 1 {
-		t.Errorf("%d admitted by a process that has never heard of Redis, want the least share, 1", n)
-	}
+	must.Equal(t, l.Mode(), modeOutage, "mode without a Redis")
+	must.Equal(t, takeAll(t, l, asking(1, 60), 100), 1, "admitted by a process that has never heard of Redis")
 	for _, url := range []string{
 		"redis//:secret@h", "http://u:secret@h", "redis://h:1,redis://:secret@h:port", ",",
 		"redis+sentinel://:secret@h:1", "redis+sentinel://:secret@h/main", "redis+sentinel://:secret@h:1/main/x", "redis+sentinel://%zz:secret@h:1/main",

@@ -68,9 +68,7 @@ func TestGatewaysLeaveInAnOutage(t *testing.T) {
 				return
 			}
 			time.Sleep(2 * time.Hour)
-			if n := s.use(r, last); n != limit {
-				t.Errorf("%d gateways, %s: the last one admits %d a day later", gateways, policy, n)
-			}
+			must.Equal(t, s.use(r, last), limit, "%d gateways, %s: the last one admits a day later", gateways, policy)
 		})
 	}
 	for _, gateways := range []int{6, 10} {
@@ -92,9 +90,7 @@ func TestWhatAGatewayLeftIsReported(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, r := newSiteWithFiles(t, 3, t.TempDir()), asking(1, 3*share)
 			s.server.fail(errRefused)
-			if n := s.use(r, s.gateways[0]); n != share {
-				t.Fatalf("%s: %d admitted", name, n)
-			}
+			must.Equal(t, s.use(r, s.gateways[0]), share, "%s: admitted", name)
 			do(s)
 			time.Sleep(10 * time.Second)
 			if v := mustTake(t, s.gateways[2], r); v.Degraded || v.Usages[quota.Day].Used != want+1 {
@@ -239,9 +235,7 @@ func TestClocksOfGatewaysStepInAnOutage(t *testing.T) {
 				t.Errorf("three steps of %v: %d admitted in the outage", step, admitted)
 			}
 			for _, g := range s.gateways {
-				if skew := g.skew(); skew != -3*step {
-					t.Errorf("three steps of %v: a skew of %v", step, skew)
-				}
+				must.Equal(t, g.skew(), -3*step, "three steps of %v: skew", step)
 			}
 			s.back()
 			problems := fmt.Sprint(s.gateways[1].Health(background))
@@ -250,9 +244,7 @@ func TestClocksOfGatewaysStepInAnOutage(t *testing.T) {
 				t.Errorf("three steps of %v: afterwards %+v; %s", step, v, problems)
 			}
 			time.Sleep(time.Minute)
-			if n := s.use(r, s.gateways...); n != 60 {
-				t.Errorf("three steps of %v: %d admitted in a later window", step, n)
-			}
+			must.Equal(t, s.use(r, s.gateways...), 60, "three steps of %v: admitted in a later window", step)
 		})
 	}
 }
@@ -299,9 +291,7 @@ func TestLargestNumberOfGateways(t *testing.T) {
 			want  int64
 		}{{61 * time.Second, 5}, {2 * time.Second, 2}} {
 			time.Sleep(c.pause)
-			if n := s.gateways[0].fleet.largest.Load(); n != c.want {
-				t.Errorf("%d gateways, want %d", n, c.want)
-			}
+			must.Equal(t, s.gateways[0].fleet.largest.Load(), c.want, "gateways")
 		}
 	})
 }

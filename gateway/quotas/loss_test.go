@@ -244,9 +244,7 @@ func TestClockOfRedisStepsInAnOutage(t *testing.T) {
 				t.Errorf("a step of %v: %d admitted before it, %d in the outage, %d after it", step, before, during, after)
 			}
 			time.Sleep(2 * time.Minute)
-			if n := s.use(r, s.gateways...); n != r.Limits.Minute {
-				t.Errorf("a step of %v: %d admitted in a later window", step, n)
-			}
+			must.Equal(t, s.use(r, s.gateways...), r.Limits.Minute, "a step of %v: admitted in a later window", step)
 		})
 	}
 }

@@ -74,9 +74,7 @@ func TestLostCountsAreTold(t *testing.T) {
 			}
 			r := asking(1, limit)
 			r.Limits.Day = limit
-			if n := takeAll(t, fleet[0], r, 2*limit); n != limit {
-				t.Fatalf("%d admitted, want %d", n, limit)
-			}
+			must.Equal(t, takeAll(t, fleet[0], r, 2*limit), limit, "admitted")
 			for losses := range 2 {
 				if rule.Slices == brief.Slices { // the window is over, and only the use of the day is known
 					<-time.After(rule.Window() + rule.Slice)
@@ -125,9 +123,7 @@ func TestDayIsToldAfterAnOutage(t *testing.T) {
 	fleet, _ := startFleet(t, 2, Config{RedisURL: "redis://" + proxy.Addr, Rule: brief, Budget: redisBudget})
 	r := asking(1, limit)
 	r.Limits.Day = limit
-	if n := takeAll(t, fleet[0], r, 2*limit); n != limit {
-		t.Fatalf("%d admitted, want %d", n, limit)
-	}
+	must.Equal(t, takeAll(t, fleet[0], r, 2*limit), limit, "admitted")
 	defer keepBusy(t, fleet)()
 	<-time.After(brief.Window() + brief.Slice)
 	proxy.Kill()

@@ -20,16 +20,12 @@ func TestUnreportedRequestsSurviveARestart(t *testing.T) {
 		time.Sleep(23 * time.Hour) // before there are gateways, an hour costs no work
 		s, r := newSiteWithFiles(t, 3, files), asking(1, 100)
 		s.server.fail(errRefused)
-		if n := s.use(r, s.gateways[0]) + s.use(r, s.gateways[1]); n != 66 {
-			t.Fatalf("%d admitted in the outage, want 66", n)
-		}
+		must.Equal(t, s.use(r, s.gateways[0])+s.use(r, s.gateways[1]), 66, "admitted in the outage")
 		s.restart(0)
 		time.Sleep(saveEvery * 3 / 2)
 		s.kill(1)
 		s.start(1)
-		if n := s.use(r, s.gateways[0]) + s.use(r, s.gateways[1]); n != 0 {
-			t.Errorf("%d more admitted after the restarts", n)
-		}
+		must.Equal(t, s.use(r, s.gateways[0])+s.use(r, s.gateways[1]), 0, "more admitted after the restarts")
 		s.back()
 		if v := mustTake(t, s.gateways[2], r); v.Usages[quota.Minute].Used != 67 || v.Usages[quota.Day].Used != 67 {
 			t.Errorf("after the outage: %+v, want 66 + 1 used", v)
@@ -42,9 +38,7 @@ func TestUnreportedRequestsSurviveARestart(t *testing.T) {
 		// Redis is back before the gateway.
 		mustTake(t, s.gateways[0], r)
 		s.server.fail(errRefused)
-		if n := s.use(asking(2, 100), s.gateways[1]); n != 33 {
-			t.Errorf("%d admitted by a process that has reported to Redis since it started, want its share", n)
-		}
+		must.Equal(t, s.use(asking(2, 100), s.gateways[1]), 33, "admitted by a process that has reported to Redis since it started")
 		admitted := s.use(r, s.gateways[0])
 		must.Do(t, s.gateways[0].Close(background))
 		s.server.fail(nil)
@@ -79,16 +73,12 @@ func TestKilledInAnOutage(t *testing.T) {
 		lost := s.use(r, s.gateways[0])
 		s.kill(0)
 		s.start(0)
-		if n := s.use(r, s.gateways[0]); n != 0 {
-			t.Errorf("%d more admitted", n)
-		}
+		must.Equal(t, s.use(r, s.gateways[0]), 0, "more admitted")
 		other := asking(2, 100)
 		lost += s.use(other, s.gateways[0])
 		s.kill(0)
 		s.start(0)
-		if n := s.use(other, s.gateways[0]); n != 1 {
-			t.Errorf("%d admitted of a tenant that is not in the record, want the least share", n)
-		}
+		must.Equal(t, s.use(other, s.gateways[0]), 1, "admitted of a tenant that is not in the record")
 		s.back()
 		if v := mustTake(t, s.gateways[1], r); v.Usages[quota.Minute].Used != 21 || lost != 30+1 {
 			t.Errorf("after the outage: %+v; %d lost", v, lost)
@@ -107,9 +97,7 @@ func TestRecordOfALaterClock(t *testing.T) {
 		s.clockStep.Add(-int64(time.Hour))
 		s.start(0)
 		time.Sleep(2 * time.Minute)
-		if n := s.use(r, s.gateways[0]); n != 1 {
-			t.Errorf("%d admitted two minutes later, want the least share", n)
-		}
+		must.Equal(t, s.use(r, s.gateways[0]), 1, "admitted two minutes later")
 	})
 }
 
@@ -149,9 +137,7 @@ func TestUnusableOutageFile(t *testing.T) {
 			}
 			must.Do(t, os.WriteFile(s.file(0), spoil(text), 0o600))
 			s.start(0)
-			if n := s.use(r, s.gateways[0]); n != 1 {
-				t.Errorf("%s: %d admitted, want the least share", name, n)
-			}
+			must.Equal(t, s.use(r, s.gateways[0]), 1, "%s: admitted", name)
 			if log := s.logs.String(); strings.Count(log, "level=ERROR") != 1 || !strings.Contains(log, "record of an outage is ignored") {
 				t.Errorf("%s: log:\n%s", name, log)
 			}

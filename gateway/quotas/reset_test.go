@@ -5,6 +5,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"petgate/shared/testkit/must"
+
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
@@ -38,15 +40,9 @@ func TestReset(t *testing.T) {
 	takeAll(t, late, a, 100)
 	takeAll(t, first, a, 100)
 	reset := resetAt(a, 7)
-	if n := takeAll(t, first, reset, 40); n != 40 {
-		t.Errorf("%d admitted after a reset, want 40", n)
-	}
-	if n := takeAll(t, late, a, 10); n != 0 {
-		t.Errorf("%d admitted by a gateway that has not taken it up, want 0", n)
-	}
-	if n := takeAll(t, late, reset, 40); n != 20 {
-		t.Errorf("%d admitted by a gateway that takes it up, want the other 20", n)
-	}
+	must.Equal(t, takeAll(t, first, reset, 40), 40, "admitted after a reset")
+	must.Equal(t, takeAll(t, late, a, 10), 0, "admitted by a gateway that has not taken it up")
+	must.Equal(t, takeAll(t, late, reset, 40), 20, "admitted by a gateway that takes it up")
 	wantUsed(t, first, resetAt(a, 8), 0) // another reset
 }
 

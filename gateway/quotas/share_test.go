@@ -88,9 +88,7 @@ func TestMergeBack(t *testing.T) {
 				t.Fatalf("Peek tells of %+v, %v; the last request was told of %+v", now, err, v)
 			}
 		}
-		if admitted != 20 {
-			t.Errorf("%d admitted without Redis, want (60-20)/2", admitted)
-		}
+		must.Equal(t, admitted, (60-20)/2, "admitted without Redis")
 		server.fail(nil)
 		time.Sleep(time.Second)
 		if v := mustTake(t, l, a); v.Usages[quota.Minute].Used != 41 || v.Usages[quota.Day].Used != 41 {
@@ -102,14 +100,10 @@ func TestMergeBack(t *testing.T) {
 
 		// Again, in the same window: 18 are left, and this gateway may have 9 of them.
 		server.fail(errRefused)
-		if n := takeAll(t, l, a, 100); n != 9 {
-			t.Errorf("%d admitted in a second outage, want (60-42)/2", n)
-		}
+		must.Equal(t, takeAll(t, l, a, 100), (60-42)/2, "admitted in a second outage")
 		// In the next window the earlier use is over.
 		time.Sleep(61 * time.Second)
-		if n := takeAll(t, l, a, 100); n != 30 {
-			t.Errorf("%d admitted in the window after, want 60/2", n)
-		}
+		must.Equal(t, takeAll(t, l, a, 100), 60/2, "admitted in the window after")
 		server.fail(nil)
 		time.Sleep(time.Second)
 		if v := mustTake(t, l, a); v.Usages[quota.Minute].Used != 31 || v.Usages[quota.Day].Used != 82 {
@@ -130,17 +124,13 @@ func TestReportOfAFlushedRedisGivesNoSecondMinute(t *testing.T) {
 		server := &flaky{records: newMemory(quota.Product, time.Now)}
 		l := newFake(t, Config{}, server.Decide)
 		a := asking(1, 60)
-		if n := takeAll(t, l, a, 40); n != 40 {
-			t.Fatalf("%d admitted, want 40", n)
-		}
+		must.Equal(t, takeAll(t, l, a, 40), 40, "admitted")
 		server.lose()
 		time.Sleep(rememberFor)
 		if v, err := l.Current(a); err != nil || v.Usages[quota.Minute].Used != 40 {
 			t.Errorf("a report after a flush: %+v, %v, want 40 used", v.Usages[quota.Minute], err)
 		}
-		if n := takeAll(t, l, a, 60); n != 20 {
-			t.Errorf("%d admitted after a flush, want the minute's last 20", n)
-		}
+		must.Equal(t, takeAll(t, l, a, 60), 20, "admitted after a flush")
 	})
 }
 
@@ -281,9 +271,7 @@ func TestMemorySurvivesARestart(t *testing.T) {
 			if v := l.Known(a); v.Usages[quota.Minute].Used != want {
 				t.Errorf("%d used, want %d", v.Usages[quota.Minute].Used, want)
 			}
-			if l.Mode() != modeMemory {
-				t.Errorf("mode %s", l.Mode())
-			}
+			must.Equal(t, l.Mode(), modeMemory, "mode")
 			must.Do(t, l.Close(background))
 		}
 		restart(20, 20)
