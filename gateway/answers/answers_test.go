@@ -159,7 +159,5 @@ func TestPages(t *testing.T) {
 	if got := pages.Find(request(t, "GET /", "Accept: text/html")); got == nil || field(got.Fields, "Location") != "own/docs" {
 		t.Errorf("/ leads to %v", got)
 	}
-	if pages.Has("/docs") {
-		t.Error("a page stays when pages are replaced")
-	}
+	must.Equal(t, pages.Has("/docs"), false, "whether a page stays when pages are replaced")
 }

@@ -38,16 +38,12 @@ func TestPanic(t *testing.T) {
 				s.Clock = func() time.Time { s.fails("clock"); return clock() }
 			})
 			got := r.ask(t, request)
-			if err := got.refusal(); err != nil {
-				t.Error(err)
-			}
+			must.Do(t, got.refusal())
 			if name != "count" {
 				got.expect(t, name, "500 internal")
 			}
 			r.awaitLines(t, 1)
-			if !strings.Contains(r.log.String(), "planted") {
-				t.Errorf("the log does not tell of it: %s", r.log)
-			}
+			must.Equal(t, strings.Contains(r.log.String(), "planted"), true, "whether the log tells of it: %s", r.log)
 			broken.Store(false)
 			for range 3 {
 				r.ask(t, rawGet()).expect(t, "afterwards", "200")
@@ -153,9 +149,7 @@ func (r *rig) checkLogs(t testing.TB) {
 			t.Errorf("a log holds a token: %s", found)
 		}
 		for line := range strings.Lines(text) {
-			if err := checkLogLine(line); err != nil {
-				t.Errorf("%v", err)
-			}
+			must.Do(t, checkLogLine(line))
 		}
 	}
 }
@@ -218,7 +212,5 @@ func TestAccessLogCannotBeForged(t *testing.T) {
 		}
 	}
 	r.awaitLines(t, total)
-	if strings.Contains(r.accessLog.String(), `"key":"key_forged"`) {
-		t.Errorf("forged: %s", r.accessLog)
-	}
+	must.Equal(t, strings.Contains(r.accessLog.String(), `"key":"key_forged"`), false, "whether a key is forged: %s", r.accessLog)
 }

@@ -177,9 +177,7 @@ func TestEveryRefusal(t *testing.T) {
 	first.next(t).expect(t, "the first statement", "200")
 
 	for _, code := range edge.Codes() {
-		if !provoked[code] {
-			t.Errorf("%s was not provoked", code)
-		}
+		must.Equal(t, provoked[code], true, "whether %s was provoked", code)
 	}
 }
 

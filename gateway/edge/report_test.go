@@ -193,9 +193,7 @@ func expectNext(t rapid.TB, r report, next answer, at time.Time) {
 		if nextAt.Before(r.Ban.EndsAt) {
 			nextAt = r.Ban.EndsAt
 		}
-		if body.Code != "key_banned" {
-			t.Fatalf("the key is banned until %v; the next response is %d %s", nextAt, next.Status, next.Body)
-		}
+		must.Equal(t, body.Code, "key_banned", "the next response, while the key is banned until %v", nextAt)
 	case nextAt.Equal(at):
 		if next.Status != 200 && next.Status != 404 {
 			t.Fatalf("%d and %d remain; the next response is %d %s", minute.Remaining, day.Remaining, next.Status, next.Body)

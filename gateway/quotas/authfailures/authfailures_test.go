@@ -102,9 +102,7 @@ func TestGuardNetworks(t *testing.T) {
 		{"2001:db8:1:2::1", "2001:db8:1:3::1", false},
 		{"fe80::1%eth0", "fe80::2%eth1", true},
 	} {
-		if got := network(netip.MustParseAddr(c.a)) == network(netip.MustParseAddr(c.b)); got != c.same {
-			t.Errorf("%s and %s are the same client: %t", c.a, c.b, got)
-		}
+		must.Equal(t, network(netip.MustParseAddr(c.a)) == network(netip.MustParseAddr(c.b)), c.same, "whether %s and %s are one client", c.a, c.b)
 	}
 	if _, ok := alone(1).Fail(netip.Addr{}); !ok { // a unix socket's peer
 		t.Error("a client without an address is refused at once")

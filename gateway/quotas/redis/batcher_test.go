@@ -90,9 +90,7 @@ func TestBatcherOfAServerThatLeaves(t *testing.T) {
 	}
 	port.Store(2)
 	r.changed(true, errDown)
-	if !r.batcher(q.Tenant).down.Load() {
-		t.Error("a new server decides before it is told what this gateway knows")
-	}
+	must.Equal(t, r.batcher(q.Tenant).down.Load(), true, "whether a new server waits until it is told what this gateway knows")
 	if r.servers.first.fail(errDown); r.batcher(q.Tenant) != r.servers.first {
 		t.Error("a cluster that has never answered is asked for each request")
 	}

@@ -45,9 +45,7 @@ func TestCluster(t *testing.T) {
 		t.Errorf("%d masters serve tenants, down: %t", len(used), r.IsDown())
 	}
 	for b := range used {
-		if r.batcher(b.probing) != b {
-			t.Error("a batcher probes another one's server")
-		}
+		must.Equal(t, r.batcher(b.probing), b, "whose server a batcher probes")
 	}
 	for n := range 12 {
 		answer, err := r.Allow(background, "failed:203.0.113.7", redis_rate.PerMinute(10))

@@ -66,9 +66,8 @@ func TestSilenceCostsTheBudget(t *testing.T) {
 			go func() { _, _ = there.Read(make([]byte, 10)) }()
 			must.Get[int](t)(c.Write([]byte("call")))
 			began := time.Now()
-			if _, err := c.Read(make([]byte, 10)); !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("call %d: read: %v", call, err)
-			}
+			_, err := c.Read(make([]byte, 10))
+			must.Equal(t, errors.Is(err, os.ErrDeadlineExceeded), true, "whether call %d is late: %v", call, err)
 			must.Equal(t, time.Since(began), 50*time.Millisecond, "after how long call %d gave up", call)
 		}
 	})

@@ -43,9 +43,8 @@ func TestDumpAndLoad(t *testing.T) {
 	after, later := newStoppedMemory()
 	*later = *now + 1000
 	must.Do(t, after.Load(saved))
-	if again, _ := after.Dump(0); len(again) != 0 {
-		t.Errorf("what was just loaded is dumped again: %v", tenants(again))
-	}
+	again, _ := after.Dump(0)
+	must.Equal(t, len(again), 0, "what was just loaded is dumped again")
 	if v := take(t, after, Demand{Request: request(tenant(4), 10, 20), Want: 10}); v.Granted != 6 || v.Usages[quota.Day].Used != 10 {
 		t.Errorf("after the restart %+v, want 6 granted of 10", v)
 	}
@@ -110,12 +109,8 @@ func TestLoadSkipsWhatItCannotUse(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), tenant(3).String()) || strings.Contains(err.Error(), tenant(1).String()) {
 		t.Errorf("load = %v, want an error that names %v alone", err, tenant(3))
 	}
-	if other.records.Get(Name{Tenant: tenant(1)}) != nil {
-		t.Error("a record whose day and window are past was loaded")
-	}
-	if other.records.Get(Name{Tenant: tenant(2)}) == nil {
-		t.Error("a good record was not loaded")
-	}
+	must.Equal(t, other.records.Get(Name{Tenant: tenant(1)}), nil, "a record whose day and window are past")
+	must.Equal(t, other.records.Get(Name{Tenant: tenant(2)}) != nil, true, "whether a good record is loaded")
 }
 
 const shards = 64

@@ -140,9 +140,7 @@ func TestBanEndsPromises(t *testing.T) {
 	rule.Refused(&rec, &callers, &other, limit, noon, noon+100*minute)
 	callers.Leave(other)
 	out := rule.Refused(&rec, &callers, &on, limit, noon+second, noon+100*minute)
-	if out.BannedUntil == 0 {
-		t.Fatal("not banned")
-	}
+	must.Equal(t, out.BannedUntil != 0, true, "whether the key is banned")
 	rule.Refused(&rec, &callers, &late, limit, noon+second, noon+100*minute) // it was under way
 	for _, p := range []*ban.Promise{&late, &on, {}} {
 		if out := rule.Refused(&rec, &callers, p, limit, out.BannedUntil, noon+100*minute); out.BannedUntil != 0 {

@@ -165,9 +165,7 @@ func TestViolated(t *testing.T) {
 		if got := v.Violated(); got != c.want || v.RetryAt() != slices.Max(c.retry[:]) {
 			t.Errorf("retry at %d: the %v policy is violated, until %d; want %v", c.retry, got, v.RetryAt(), c.want)
 		}
-		if c.want.IsOfKey() != strings.HasPrefix(c.want.String(), "key-") {
-			t.Errorf("%v is a key's own: %t", c.want, c.want.IsOfKey())
-		}
+		must.Equal(t, c.want.IsOfKey(), strings.HasPrefix(c.want.String(), "key-"), "whether %v is a key's own", c.want)
 	}
 }
 
@@ -279,9 +277,7 @@ func TestDecodeRefuses(t *testing.T) {
 		if err == nil || err.Error() != c.want {
 			t.Errorf("%s: Decode = %v, want the error %q", c.name, err, c.want)
 		}
-		if !got.IsUnused() {
-			t.Errorf("%s: Decode returns a record with use beside the error", c.name)
-		}
+		must.Equal(t, got.IsUnused(), true, "whether the record beside the error has no use: %s", c.name)
 	}
 }
 
@@ -300,9 +296,7 @@ func TestVerdictRefuses(t *testing.T) {
 func TestExpiry(t *testing.T) {
 	rec := asked()
 	const midnight = 1_700_006_400_000 // 2023-11-15, the end of the day in which it was asked
-	if got, want := quota.Product.ExpiresAt(&rec), instant.Millis(midnight+60_000+250+5_000); got != want {
-		t.Errorf("ExpiresAt = %d, want %d", got, want)
-	}
+	must.Equal(t, quota.Product.ExpiresAt(&rec), instant.Millis(midnight+60_000+250+5_000), "the end of a record")
 	used := func(what string, rec quota.Record, at instant.Millis, want bool) {
 		t.Helper()
 		if quota.Product.Take(&rec, at, quota.Demand{Limits: free}); rec.IsUnused() == want {
@@ -318,9 +312,7 @@ func TestExpiry(t *testing.T) {
 	d := quota.Demand{Limits: plan.Limits{Month: 9}, Want: 1}
 	quota.Product.Take(&rec, midnight+60_000, d)
 	used("its month", rec, midnight+200_000_000, true)
-	if got, want := quota.Product.ExpiresAt(&rec), instant.Millis(december+60_000+250+5_000); got != want {
-		t.Errorf("a record of a month: ExpiresAt = %d, want %d", got, want)
-	}
+	must.Equal(t, quota.Product.ExpiresAt(&rec), instant.Millis(december+60_000+250+5_000), "the end of a record of a month")
 	form := quota.Product.Append(nil, &rec)
 	if again, err := quota.Product.Decode(form); err != nil || len(form) != 1012 || quota.Product.Take(&again, december-1, d).Usages[quota.Month].Used != 2 {
 		t.Errorf("a record of a month is encoded in %d bytes, and decoded: %v", len(form), err)
