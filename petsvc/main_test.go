@@ -27,11 +27,14 @@ func TestRefusesToStart(t *testing.T) {
 		{
 			[]string{
 				"DATABASE_URL=mysql://root:hunter2@localhost/pets", "PETSVC_LISTEN=nowhere", "PETSVC_ADMIN_LISTEN=unix:", "PETSVC_CONNECTIONS=0",
-				"PETSVC_DRAIN_DELAY=soon",
+				"PETSVC_DRAIN_DELAY=soon", "PETSVC_DRAIN_LIMIT=0s", "PETSVC_BODY_BYTES_MAX=0", "OTEL_EXPORTER_OTLP_ENDPOINT=collector",
 			},
 			[]string{"--queue=-1"},
 			2,
-			[]string{"DATABASE_URL", "--listen", "--admin-listen", "--connections", "PETSVC_DRAIN_DELAY", "--queue"},
+			[]string{
+				"DATABASE_URL", "--listen", "--admin-listen", "--connections", "PETSVC_DRAIN_DELAY", "--queue", "--drain-limit", "--body-bytes-max",
+				"--otlp-endpoint",
+			},
 		},
 		{nil, []string{"--database-url=sqlite:x"}, 2, []string{"--database-url"}}, // secrets are no flags
 		{nil, []string{"--secret=open"}, 2, []string{"--secret"}},
@@ -53,7 +56,7 @@ func TestRefusesToStart(t *testing.T) {
 	}
 }
 
-// petsvc listens on a Unix socket and reads its secrets from files. It is killed, started again, sent SIGHUP, and stopped.
+// petsvc listens on a Unix socket and reads its secrets from files. It is ended by a second signal, started again, sent SIGHUP, and stopped.
 func TestServesOnSocket(t *testing.T) {
 	dir := t.TempDir()
 	url := testkit.SQLite(t)
@@ -61,7 +64,7 @@ func TestServesOnSocket(t *testing.T) {
 	socket := filepath.Join(dir, "pets.sock")
 	admin := "127.0.0.1:" + strconv.Itoa(testkit.FreePort(t))
 	env := []string{
-		"PETSVC_LISTEN=unix:" + socket, "PETSVC_ADMIN_LISTEN=" + admin, "PETSVC_DRAIN_DELAY=0s",
+		"PETSVC_LISTEN=unix:" + socket, "PETSVC_ADMIN_LISTEN=" + admin, "PETSVC_CONNECTIONS=3",
 		"DATABASE_URL_FILE=" + write(t, dir, "url", url+"\n"), "PETSVC_SECRET_FILE=" + write(t, dir, "secret", "open sesame\n"),
 	}
 	client := &http.Client{Transport: &http.Transport{
@@ -79,9 +82,9 @@ func TestServesOnSocket(t *testing.T) {
 		defer response.Body.Close()
 		return response.StatusCode, string(must.Get[[]byte](t)(io.ReadAll(response.Body)))
 	}
-	launch := func() *testkit.Process {
+	launch := func(delay string) *testkit.Process {
 		t.Helper()
-		p := testkit.Start(t, testkit.Build(t, "petgate/petsvc"), env)
+		p := testkit.Start(t, testkit.Build(t, "petgate/petsvc"), env, "--drain-delay="+delay)
 		testkit.Eventually(t, 20*time.Second, "petsvc is ready", func() bool {
 			response, err := http.Get("http://" + admin + "/readyz")
 			if err != nil {
@@ -93,23 +96,24 @@ func TestServesOnSocket(t *testing.T) {
 		return p
 	}
 
-	p := launch()
-	if got := must.Get[os.FileInfo](t)(os.Stat(socket)).Mode().Perm(); got != 0o660 {
-		t.Errorf("the socket's mode is %o", got)
-	}
-	if status, body := do("POST", `{"name":"Rex","categoryId":1}`); status != 201 {
-		t.Errorf("POST: %d %s", status, body)
-	}
-	p.Kill()
+	p := launch("1h")
+	must.Equal(t, must.Get[os.FileInfo](t)(os.Stat(socket)).Mode().Perm(), 0o660, "the socket's mode")
+	status, body := do("POST", `{"name":"Rex","categoryId":1}`)
+	must.Equal(t, status, 201, "POST: %s", body)
+	testkit.Eventually(t, time.Minute, "a second signal ends it at once", func() bool {
+		p.Signal(syscall.SIGTERM)
+		_, ended := p.Wait(100 * time.Millisecond)
+		return ended
+	})
 
-	p = launch() // the killed process has left its socket
+	p = launch("0s") // the killed process has left its socket
 	p.Signal(syscall.SIGHUP)
 	if status, body := do("GET", ""); status != 200 || strings.Count(body, "Rex") != 1 {
 		t.Errorf("GET: %d %s", status, body)
 	}
-	if code := p.Stop(); code != 0 {
-		t.Errorf("the exit code is %d", code)
-	}
+	_, metrics := testkit.Send(t, http.DefaultClient, "GET", "http://"+admin+"/metrics", "", "")
+	must.Equal(t, strings.Contains(metrics, "\npetgate_petsvc_usable_connections 3\n"), true, "3 connections for requests in %s", metrics)
+	must.Equal(t, p.Stop(), 0, "the exit code")
 	if _, err := os.Stat(socket); !os.IsNotExist(err) {
 		t.Errorf("the socket is left: %v", err)
 	}

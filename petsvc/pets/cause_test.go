@@ -22,6 +22,7 @@ func TestWrongDatabaseIsNamed(t *testing.T) {
 		r := launch(t, t.Context(), url, pets.Config{})
 		r.names(t, "tables such as invoices")
 		r.do(t, "GET", "/v1/pets", "").is(t, "GET", 503, "database_unavailable")
+		answerOf(t)(r.client.Get("http://pets/readyz")).is(t, "a gateway's check", 503, "")
 		if have, _, err := db.Schema(t.Context(), pets.Migrations); err != nil || have != 0 {
 			t.Errorf("the tables were created in the database of another application: %d, %v", have, err)
 		}

@@ -1,12 +1,20 @@
 package pets
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"log/slog"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/valyala/fasthttp"
+
 	"petgate/shared/api"
+	"petgate/shared/testkit/must"
 )
 
 func TestDecode(t *testing.T) {
@@ -119,4 +127,23 @@ func TestParseKey(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", c.line, got, err, c.want)
 		}
 	}
+}
+
+// A panic is answered with a 500 and logged, and a request that came too slowly with a 408. The log says once that the database is away.
+func TestFaultsOfTheServiceItself(t *testing.T) {
+	var text bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&text, nil))
+	s, rc := &Service{config: Config{Log: log}, metrics: newMetrics(prometheus.NewRegistry(), nil)}, &fasthttp.RequestCtx{}
+	rc.Request.SetRequestURI("/v1/pets")
+	rc.Request.Header.Set(requestIDHeader, "r-1")
+	s.handle(rc) // there is no store
+	must.Equal(t, fmt.Sprint(rc.Response.StatusCode(), strings.Contains(string(rc.Response.Body()), `"internal"`)), "500 true", "the answer")
+	must.Equal(t, strings.Contains(text.String(), "panic: ") && strings.Contains(text.String(), "requestId=r-1"), true, "logged: %s", &text)
+	s.handleUnreadable(rc, os.ErrDeadlineExceeded)
+	must.Equal(t, fmt.Sprint(rc.Response.StatusCode(), strings.Contains(string(rc.Response.Body()), `"request_timeout"`)), "408 true", "the answer")
+	of := store{log: log, life: t.Context()}
+	for _, err := range []error{errors.New("away"), errors.New("away"), nil, nil, nil} {
+		of.report(err)
+	}
+	must.Equal(t, strings.Count(text.String(), "database is unavailable")*10+strings.Count(text.String(), "database is available"), 11, "%s", &text)
 }

@@ -62,9 +62,7 @@ func TestSpans(t *testing.T) {
 			away++
 			continue
 		}
-		if s.Status != nil {
-			t.Errorf("%v", s)
-		}
+		must.Equal(t, s.Status == nil, true, "%v has no status", s)
 		for _, a := range s.Attributes { // the status is the only number
 			if n := a.Value.GetIntValue(); n != 0 {
 				outcome += fmt.Sprintf(" %s=%d", a.Key, n)
@@ -79,7 +77,5 @@ func TestSpans(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if n := strings.Count(log.String(), `"traceId":"`+gatewaysTrace+`"`); n != len(want)+away {
-		t.Errorf("%d lines of the access log have the trace: %s", n, &log)
-	}
+	must.Equal(t, strings.Count(log.String(), `"traceId":"`+gatewaysTrace+`"`), len(want)+away, "lines with the trace in %s", &log)
 }
