@@ -2,8 +2,11 @@ package database_test
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +14,8 @@ import (
 	"testing"
 	"testing/fstest"
 	"time"
+
+	"github.com/lib/pq"
 
 	"petgate/shared/database"
 	"petgate/shared/testkit"
@@ -56,9 +61,7 @@ func TestOpenOrCreate(t *testing.T) {
 		t.Errorf("Open made a file: %v", err)
 	}
 	open(t, "sqlite:"+path)
-	if got := must.Get[os.FileInfo](t)(os.Stat(path)).Mode().Perm(); got != 0o600 {
-		t.Errorf("the file's mode is %o", got)
-	}
+	must.Equal(t, must.Get[os.FileInfo](t)(os.Stat(path)).Mode().Perm(), 0o600, "the file's mode")
 	must.Get[*database.DB](t)(database.Open("sqlite:" + path)).Close()
 }
 
@@ -69,9 +72,7 @@ func TestRedact(t *testing.T) {
 		"postgres://u:p w@db/pets": "(not a URL)",
 		"sqlite:var/petgate.db":    "sqlite:var/petgate.db",
 	} {
-		if got := database.Redact(url); got != want {
-			t.Errorf("Redact(%q) = %q, want %q", url, got, want)
-		}
+		must.Equal(t, database.Redact(url), want, "Redact(%q)", url)
 	}
 }
 
@@ -112,8 +113,24 @@ func TestErrorClasses(t *testing.T) {
 		}
 		f("a transaction in a read-only database", err, false, false, true)
 	})
-	for _, err := range []error{nil, errors.New("other"), context.Canceled} {
+	for _, err := range []error{nil, errors.New("other"), context.Canceled, &pq.Error{Code: "22012"}} {
 		f("no failure of a database", err, false, false, false)
+	}
+	for _, err := range []error{
+		driver.ErrBadConn, io.EOF, io.ErrUnexpectedEOF, sql.ErrConnDone, context.DeadlineExceeded, &pq.Error{Code: "08006"}, &pq.Error{Code: "58030"},
+	} {
+		f("a lost connection or a failing disk", err, true, false, false)
+	}
+}
+
+// A statement has 5 s, and an idle transaction 10 s. A patient connection has no limits.
+func TestLimitsOfPostgres(t *testing.T) {
+	url, patient := testkit.Postgres(t), must.Get[*database.DB](t)(database.OpenPatient(testkit.Postgres(t), false))
+	defer patient.Close()
+	for db, want := range map[*database.DB]string{open(t, url): "5s 10s", patient: "0 0"} {
+		var got string
+		must.Do(t, db.Get(&got, `SELECT concat_ws(' ', current_setting('statement_timeout'), current_setting('idle_in_transaction_session_timeout'))`))
+		must.Equal(t, got, want, "the limits")
 	}
 }
 
@@ -121,13 +138,11 @@ func TestErrorClasses(t *testing.T) {
 func TestRun(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		db := open(t, url)
-		n, err := db.Run(t.Context(), db, database.Statement{Query: `SELECT 1`}, database.Statement{
+		n := must.Get[int64](t)(db.Run(t.Context(), db, database.Statement{Query: `SELECT 1`}, database.Statement{
 			Query: `SELECT CAST(LENGTH($10) -$1 + $9 AS BIGINT) WHERE $2 + $3 + $4 + $5 + $6 + $7 + $8 > 0`,
 			Args:  []any{-20, 2, 3, 4, 5, 6, 7, 8, int64(900), `$1's \`},
-		})
-		if err != nil || n != 926 {
-			t.Errorf("%d, %v", n, err)
-		}
+		}, database.Statement{Query: `SELECT 2`}))
+		must.Equal(t, n, 926, "the largest number")
 	})
 }
 
@@ -222,9 +237,8 @@ func TestProgramsMigrateTogether(t *testing.T) {
 		}
 		programs.Wait()
 		var count int
-		if err := open(t, url).Get(&count, `SELECT COUNT(*) FROM notes`); err != nil || count != 1 {
-			t.Errorf("%d notes, %v", count, err)
-		}
+		must.Do(t, open(t, url).Get(&count, `SELECT COUNT(*) FROM notes`))
+		must.Equal(t, count, 1, "notes")
 	})
 }
 
@@ -263,7 +277,6 @@ func TestReadThenWriteTransactionsNeverFailBusy(t *testing.T) {
 	}
 	running.Wait()
 	var n int
-	if err := open(t, url).Get(&n, `SELECT n FROM counter`); err != nil || n != writers*rounds {
-		t.Errorf("counted %d of %d, %v", n, writers*rounds, err)
-	}
+	must.Do(t, open(t, url).Get(&n, `SELECT n FROM counter`))
+	must.Equal(t, n, writers*rounds, "counted")
 }

@@ -33,9 +33,7 @@ func TestCure(t *testing.T) {
 		if !database.IsUnavailable(err) {
 			t.Errorf("%s: %v is not unavailable", name, err)
 		}
-		if got := database.NeedsOperator(err); got != needsOperator {
-			t.Errorf("%s: %v: needs an operator: %t", name, err, got)
-		}
+		must.Equal(t, database.NeedsOperator(err), needsOperator, "%s: %v: needs an operator", name, err)
 	}
 	server := testkit.StartPostgres(t)
 	files := testkit.NewAuthority(t).SaveServer(2, time.Now().Add(-time.Minute))
@@ -116,9 +114,9 @@ func TestCure(t *testing.T) {
 	} {
 		f("error "+string(code), &pq.Error{Code: code}, cure, false)
 	}
-	for _, code := range []pqerror.Code{"25006", "42501", "53100"} { // read-only, denied, full
-		if !database.NeedsOperator(&pq.Error{Code: code}) {
-			t.Errorf("error %s needs no operator", code)
+	for code, cure := range map[pqerror.Code]string{"25006": "accepts no writes", "42501": "roles.sql", "53100": "make room"} {
+		if err := (&pq.Error{Code: code}); !database.NeedsOperator(err) || !strings.Contains(database.Cure(err), cure) {
+			t.Errorf("error %s needs no operator, or has the cure %q", code, database.Cure(err))
 		}
 	}
 	if cure := database.Cure(nil); cure != "" || database.NeedsOperator(nil) {
@@ -143,12 +141,9 @@ func TestConnectionsToAReplacedFileEnd(t *testing.T) {
 	if err := db.CheckFile(); err == nil || !strings.Contains(err.Error(), "was replaced") {
 		t.Errorf("the replaced file: %v", err)
 	}
-	_ = busy.Close() // it goes back to the pool
-	if err := db.CheckFile(); err != nil {
-		t.Errorf("the new file: %v", err)
-	}
+	_ = busy.Close()           // it goes back to the pool
+	must.Do(t, db.CheckFile()) // the new file
 	var n int
-	if err := db.Get(&n, `SELECT COUNT(*) FROM notes`); err != nil || n != 0 {
-		t.Errorf("%d notes in the new file, %v: the old file is still in use", n, err)
-	}
+	must.Do(t, db.Get(&n, `SELECT COUNT(*) FROM notes`))
+	must.Equal(t, n, 0, "notes in the new file: the old file must not be in use")
 }
