@@ -118,9 +118,7 @@ func TestAppendStringSaysWhatItWasGiven(t *testing.T) {
 			t.Fatalf("%q: a string and bytes are encoded differently", in)
 		}
 		var out string
-		if err := json.Unmarshal(encoded[1:], &out); err != nil {
-			t.Fatalf("%q became %s: %v", in, encoded, err)
-		}
+		must.Do(t, json.Unmarshal(encoded[1:], &out))
 		if want := strings.ToValidUTF8(in, ""); !strings.Contains(in, "\ufffd") && strings.ReplaceAll(out, "\ufffd", "") != want {
 			t.Fatalf("%q came back as %q", in, out)
 		}

@@ -202,10 +202,7 @@ func TestLoadRefuses(t *testing.T) {
 // The gateway's own paths can be moved out of a document's way, also of the pets'.
 func TestOwnPrefix(t *testing.T) {
 	for name, text := range map[string]string{"pets": string(api.Pets().Source()), "another": describe("  /v1/quota: {get: {}}")} {
-		a, err := api.LoadWith(name, []byte(text), "/gateway")
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		a := must.Get[*api.API](t)(api.LoadWith(name, []byte(text), "/gateway"))
 		var own []string
 		for _, o := range a.Operations {
 			if o.ByGateway {

@@ -63,9 +63,7 @@ func TestPatterns(t *testing.T) {
 		both, onlyP, onlyQ := 0, 0, 0
 		for _, path := range paths {
 			inP, inQ := p.Matches(path), q.Matches(path)
-			if inP != matchesByTrying(string(p), path) {
-				t.Fatalf("%q matches %q: %t", p, path, inP)
-			}
+			must.Equal(t, inP, matchesByTrying(string(p), path), "%q matches %q", p, path)
 			switch {
 			case inP && inQ:
 				both++

@@ -235,7 +235,6 @@ func (a *Admin) Start(ln net.Listener) error {
 // isPublic reports whether other networks may reach a listener at addr. The unspecified address stands for all addresses of the
 // host.
 func isPublic(addr netip.Addr) bool {
-	addr = addr.Unmap()
 	return addr.IsUnspecified() || !addr.IsLoopback() && !addr.IsPrivate() && !addr.IsLinkLocalUnicast()
 }
 

@@ -46,9 +46,7 @@ func TestCertificateReload(t *testing.T) {
 			if len(found) != problems || problems > 0 && (!found[0].Serving || !strings.Contains(found[0].Detail, "the public port")) {
 				t.Errorf("%s: %+v, want %d problems", when, found, problems)
 			}
-			if got := value(t, registry, "petgate_certificate_expiry_timestamp_seconds"); got != float64(until.Unix()) {
-				t.Errorf("%s: valid until %f, want %d", when, got, until.Unix())
-			}
+			must.Equal(t, value(t, registry, "petgate_certificate_expiry_timestamp_seconds"), float64(until.Unix()), "%s: valid until", when)
 			if pair, err := c.Get(nil); err != nil || pair.Leaf.SerialNumber.Int64() != serial {
 				t.Errorf("%s: certificate %v, want %d: %v", when, pair.Leaf.SerialNumber, serial, err)
 			}
@@ -73,6 +71,9 @@ func TestCertificateReload(t *testing.T) {
 		must.Do(t, os.Rename(files.Cert+".away", files.Cert))
 		time.Sleep(service.LookEvery)
 		serves("the file is back", 4, renewed, 0)
+		later := testkit.NewAuthority(t).SaveServer(5, renewed.Add(day))
+		watched.Watch("admin", must.Get[*service.Certificate](t)(service.LoadCertificate(later.Cert, later.Key, quiet)), "")
+		must.Equal(t, watched.FirstEnd().Time().Unix(), renewed.Unix(), "the end of the certificate that ends first")
 	})
 }
 
@@ -134,9 +135,7 @@ func TestCertificateIsReportedEachHour(t *testing.T) {
 			if n := strings.Count(out.String(), "level="+c.level+` msg="`+c.want); c.want != "" && n != 4 || c.want == "" && out.Len() > 0 {
 				t.Errorf("%s: %d lines in three hours:\n%s", c.name, n, &out)
 			}
-			if got := value(t, registry, "petgate_certificate_invalid"); got != c.invalid {
-				t.Errorf("%s: petgate_certificate_invalid is %f", c.name, got)
-			}
+			must.Equal(t, value(t, registry, "petgate_certificate_invalid"), c.invalid, "%s: petgate_certificate_invalid", c.name)
 			out.Reset()
 			save(-time.Hour, 60*day)
 			time.Sleep(2 * time.Hour)
@@ -183,9 +182,7 @@ func TestAdminTLS(t *testing.T) {
 			status = response.StatusCode
 			response.Body.Close()
 		}
-		if status != want {
-			t.Errorf("%s: %d, want %d", url, status, want)
-		}
+		must.Equal(t, status, want, "%s", url)
 	}
 	none := &tls.Certificate{}
 	withoutCA := settings

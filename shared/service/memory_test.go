@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
+
+	"petgate/shared/testkit/must"
 )
 
 func TestLimitMemory(t *testing.T) {
@@ -27,9 +29,7 @@ func TestLimitMemory(t *testing.T) {
 	tenGB := memlimit.Limit(10_000_000_000)
 	t.Setenv("GOMEMLIMIT", "1GiB")
 	f(tenGB, before, "")
-	if err := os.Unsetenv("GOMEMLIMIT"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Unsetenv("GOMEMLIMIT"))
 	f(func() (uint64, error) { return 0, memlimit.ErrNoLimit }, before, "")
 	f(func() (uint64, error) { return 0, memlimit.ErrNoCgroup }, before, "")
 	f(tenGB, 8_000_000_000, "limitBytes=8000000000")

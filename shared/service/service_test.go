@@ -38,9 +38,8 @@ func TestAdminPort(t *testing.T) {
 	for path, want := range map[string]int{
 		"/healthz": 200, "/readyz": 503, "/metrics": 200, "/debug/pprof/": 200, "/debug/pprof/goroutine": 200, "/": 404, "/favicon.ico": 204,
 	} {
-		if code, body := get(a, path); code != want {
-			t.Errorf("%s: %d, want %d\n%s", path, code, want, body)
-		}
+		code, body := get(a, path)
+		must.Equal(t, code, want, "%s: %s", path, body)
 		if code, _ := get(service.NewAdmin(quiet, service.Settings{}, ""), path); strings.Contains(path, "pprof") && code != 404 {
 			t.Errorf("%s without profiles: %d", path, code)
 		}
@@ -77,9 +76,7 @@ func TestAdminAnswersToKnownHostsOnly(t *testing.T) {
 		r.Host = host
 		w := httptest.NewRecorder()
 		a.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, local)))
-		if w.Code != want {
-			t.Errorf("Host %q: %d, want %d", host, w.Code, want)
-		}
+		must.Equal(t, w.Code, want, "Host %q", host)
 		if want == 421 && !strings.Contains(w.Body.String(), "--admin-hosts") {
 			t.Errorf("Host %q: the answer names no cure: %s", host, w.Body.String())
 		}
@@ -90,10 +87,9 @@ func TestAdminWarnsOfAPublicAddress(t *testing.T) {
 	for address, want := range map[string]bool{
 		"0.0.0.0": true, "::": true, "203.0.113.5": true, "2001:db8::1": true,
 		"127.0.0.1": false, "::1": false, "10.1.2.3": false, "192.168.1.1": false, "fd00::1": false,
+		"169.254.1.1": false, "fe80::1": false, "::ffff:10.1.2.3": false, "::ffff:203.0.113.5": true,
 	} {
-		if got := service.IsPublic(netip.MustParseAddr(address)); got != want {
-			t.Errorf("%s is public: %t", address, got)
-		}
+		must.Equal(t, service.IsPublic(netip.MustParseAddr(address)), want, "%s is public", address)
 	}
 	withCA := saved(testkit.NewAuthority(t).SaveServer(2, time.Now().Add(time.Hour)))
 	withoutCA := withCA
@@ -108,9 +104,8 @@ func TestAdminWarnsOfAPublicAddress(t *testing.T) {
 		}
 		must.Do(t, err)
 		a.Close()
-		if got := strings.Contains(out.String(), "public address"); got != want {
-			t.Errorf("%s with %+v: warned: %t", address, settings, got)
-		}
+		must.Equal(t, strings.Contains(out.String(), "public address"), want, "%s with %+v: warned", address, settings)
+		must.Equal(t, strings.Contains(out.String(), "certificate of the admin port expires"), settings.Cert != "", "the certificate's end is logged")
 	}
 	f("127.0.0.1:0", service.AdminTLS{}, false)
 	f("0.0.0.0:0", service.AdminTLS{}, true)
@@ -135,14 +130,10 @@ func TestAdminRefusesOtherOrigins(t *testing.T) {
 	}
 	f(http.MethodPost, "Sec-Fetch-Site", "cross-site", 403)
 	f(http.MethodDelete, "Origin", "https://evil.example", 403)
-	if changes != 0 {
-		t.Errorf("%d refused requests were carried out", changes)
-	}
+	must.Equal(t, changes, 0, "refused requests that were carried out")
 	f(http.MethodPost, "Sec-Fetch-Site", "same-origin", 200)
 	f(http.MethodPost, "User-Agent", "curl", 200)
-	if changes != 2 {
-		t.Errorf("%d of 2 requests were carried out", changes)
-	}
+	must.Equal(t, changes, 2, "requests that were carried out")
 }
 
 // server is a Public that only records what happened, and when.
@@ -215,9 +206,7 @@ func TestDrain(t *testing.T) {
 			if err := <-result; !errors.Is(err, wantErr) {
 				t.Errorf("%s: Run() = %v, want %v", name, err, wantErr)
 			}
-			if got := strings.Join(s.events, ", "); got != want {
-				t.Errorf("%s: %s, want %s", name, got, want)
-			}
+			must.Equal(t, strings.Join(s.events, ", "), want, "%s", name)
 		})
 	}
 	f("behind a load balancer", 5*time.Second, time.Second, nil, "drain 5s, drain 6s, shutdown 6s")
@@ -238,9 +227,7 @@ func TestServeFails(t *testing.T) {
 
 func TestRun(t *testing.T) {
 	service.ForceOnlyAfter(time.Hour) // the signals below may reach the process at any time
-	if code := service.Run(quiet, func(context.Context) error { return errors.New("no") }); code != 1 {
-		t.Errorf("exit code after an error: %d", code)
-	}
+	must.Equal(t, service.Run(quiet, func(context.Context) error { return errors.New("no") }), 1, "exit code after an error")
 	code := service.Run(quiet, func(ctx context.Context) error {
 		if err := syscall.Kill(syscall.Getpid(), syscall.SIGTERM); err != nil {
 			return err
@@ -252,9 +239,7 @@ func TestRun(t *testing.T) {
 	for range 100 {
 		must.Do(t, syscall.Kill(syscall.Getpid(), syscall.SIGTERM))
 	}
-	if code != 0 {
-		t.Errorf("exit code after SIGTERM: %d", code)
-	}
+	must.Equal(t, code, 0, "exit code after SIGTERM")
 }
 
 func TestListen(t *testing.T) {
@@ -279,9 +264,7 @@ func TestListenUnix(t *testing.T) {
 	ln.(*net.UnixListener).SetUnlinkOnClose(false) // as after kill -9
 	_ = ln.Close()
 	ln, err = service.Listen("unix:"+path, "--listen")
-	if err != nil {
-		t.Fatalf("a socket left behind: %v", err)
-	}
+	must.Do(t, err) // there is a socket left behind
 	_ = ln.Close()
 	must.Do(t, os.WriteFile(path, []byte("not a socket"), 0o600))
 	if _, err := service.Listen("unix:"+path, "--listen"); err == nil {
@@ -307,13 +290,18 @@ func TestSocketsOfSystemd(t *testing.T) {
 
 func TestLogIsJSON(t *testing.T) {
 	var out bytes.Buffer
-	service.NewLog(&out, false, slog.LevelInfo, "prog").Info("hello\nworld", "n", 1)
+	defer func(zone *time.Location) { time.Local = zone }(time.Local)
+	time.Local = time.FixedZone("east", 3600)
+	log := service.NewLog(&out, false, slog.LevelWarn, "prog")
+	log.Info("hidden")
+	log.Warn("hello\nworld", "n", 1)
 	var line struct {
 		Time, Msg, Program string
 		N                  int
 	}
 	err := json.Unmarshal(out.Bytes(), &line)
-	if _, timeErr := time.Parse("2006-01-02T15:04:05.000Z", line.Time); err != nil || timeErr != nil ||
+	at, timeErr := time.Parse("2006-01-02T15:04:05.000Z", line.Time)
+	if err != nil || timeErr != nil || time.Since(at).Abs() > time.Minute ||
 		line.Msg != "hello\nworld" || line.Program != "prog" || line.N != 1 {
 		t.Errorf("%s: %v, %v", &out, err, timeErr)
 	}

@@ -103,17 +103,17 @@ func TestEveryProblemIsNamed(t *testing.T) {
 	t.Setenv("TEST_DATABASE_FILE", "")
 	t.Setenv("TEST_PROXIES", "")
 	t.Setenv("TEST_BAN_AFTER", "-1")
-	if _, _, _, _, errs := load(); errs != "prog: TEST_BAN_AFTER (--ban-after) is \"-1\": it must not be negative\n" {
-		t.Errorf("one problem: %q", errs)
-	}
+	f([]string{"--drain-delay=-1s"}, `TEST_DRAIN_DELAY (--drain-delay) is "-1s": it must not be negative`, `TEST_BAN_AFTER (--ban-after) is "-1"`)
+	_, _, _, _, errs := load()
+	must.Equal(t, errs, "prog: TEST_BAN_AFTER (--ban-after) is \"-1\": it must not be negative\n", "one problem")
 }
 
 func TestSecretFromFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
-	must.Do(t, os.WriteFile(path, []byte("postgres://u:pw@h/d\n"), 0o600))
+	must.Do(t, os.WriteFile(path, []byte("postgres://u:pw@h/d \r\n"), 0o600))
 	t.Setenv("TEST_DATABASE_FILE", path)
 	s, _, done, _, errs := load()
-	if done || string(s.Database) != "postgres://u:pw@h/d" || strings.Contains(s.Database.String(), "pw") {
+	if done || string(s.Database) != "postgres://u:pw@h/d " || strings.Contains(s.Database.String(), "pw") {
 		t.Errorf("%q prints as %v: %s", string(s.Database), s.Database, errs)
 	}
 	t.Setenv("TEST_DATABASE_FILE", path+"x")
@@ -124,9 +124,7 @@ func TestSecretFromFile(t *testing.T) {
 
 func TestUnknownVariables(t *testing.T) {
 	environ := []string{"TEST_LISTEN=:1", "TEST_DRAIN_DELAY=1s", "TEST_DATABASE_FILE=/x", "OTHER_LISTN=1", "PATH=/bin", "TEST_SERVICE_HOST=a", "TEST_PORT_80_TCP=b"}
-	if names := service.Unknown(&settings{}, []string{"TEST_"}, environ); names != nil {
-		t.Errorf("good variables: %q", names)
-	}
+	must.Equal(t, len(service.Unknown(&settings{}, []string{"TEST_"}, environ)), 0, "unknown variables among good ones")
 	names := service.Unknown(&settings{}, []string{"TEST_", "OTHER_"}, append(environ, "TEST_LISTN=hunter2", "TEST_LISTEN_FILE=/x"))
 	if !slices.Equal(names, []string{"OTHER_LISTN", "TEST_LISTN", "TEST_LISTEN_FILE"}) {
 		t.Errorf("misspelt variables: %q", names)

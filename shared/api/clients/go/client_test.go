@@ -361,9 +361,7 @@ func TestListPetsFollowsTheLinks(t *testing.T) {
 		limit := 2
 		pets := 0
 		for _, err := range client.ListPets(t.Context(), &petgate.ListPetsParams{Limit: &limit}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			pets++
 		}
 		var targets []string
