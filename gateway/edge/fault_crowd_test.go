@@ -189,8 +189,9 @@ func TestAllStrangersMakeRoom(t *testing.T) {
 			}
 			return c
 		},
-		"heads":  func(r *rig, _ int) *rawClient { return r.say(t, "GET / HTTP/1.1\r\n") },
-		"bodies": func(r *rig, _ int) *rawClient { return r.say(t, body) },
+		"heads":      func(r *rig, _ int) *rawClient { return r.say(t, "GET / HTTP/1.1\r\n") },
+		"long heads": func(r *rig, _ int) *rawClient { return r.say(t, "GET / HTTP/1.1\r\nX: "+repeat("a", 600)) },
+		"bodies":     func(r *rig, _ int) *rawClient { return r.say(t, body) },
 		"unread pages": func(r *rig, n int) *rawClient {
 			c := r.say(t, keyless("GET /docs HTTP/1.1"))
 			if _, err := c.in.Peek(1); err != nil { // the response has begun

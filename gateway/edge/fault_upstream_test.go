@@ -87,7 +87,7 @@ var faults = []fault{
 	{
 		name: "hop-by-hop fields",
 		says: says("Content-Length: 2", "Connection: X-Hop", "X-Hop: evil", "Keep-Alive: evil", "Proxy-Connection: evil",
-			"Upgrade: evil", "TE: evil", "Trailer: X-evil", "Proxy-Authenticate: evil") + "[]", want: "200 []",
+			"Upgrade: evil", "TE: evil", "Trailer: X-evil", "Proxy-Authenticate: evil", "Proxy-Authentication-Info: evil") + "[]", want: "200 []",
 	},
 	{
 		name: "401, which is about the gateway",
@@ -102,7 +102,7 @@ var long = repeat("a", 100_000)
 
 // events is the head of a stream of events.
 func events(field string) string {
-	return rawBare("HTTP/1.1 200 OK", "Content-Type: text/event-stream", field)
+	return rawBare("HTTP/1.1 200 OK", "Content-Type: text/event-stream; charset=utf-8", field)
 }
 
 // Deadlines of an exchange. Where a deadline has to pass, it is so long that no other exchange fails on a busy machine. Elsewhere it is

@@ -115,7 +115,7 @@ var fields = slices.Concat(
 	),
 	alike(
 		"fields for the gateway itself", "9110 7.6.1, 7.8, 10.1", ok, one(rawGet),
-		"Proxy-Authorization: Basic evil", "TE: trailers, evil", "Connection: Upgrade\r\nUpgrade: evil\r\nSec-WebSocket-Version: 13",
+		"Proxy-Authorization: Basic evil", "TE: trailers, evil\r\nHTTP2-Settings: evil", "Connection: Upgrade\r\nUpgrade: evil\r\nSec-WebSocket-Version: 13",
 		"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c-evil\r\nHTTP2-Settings: evil", "Upgrade: evil", "Expect: 100-continue",
 	),
 	alike(
@@ -127,12 +127,13 @@ var fields = slices.Concat(
 		"forwarding fields", "7239 8.1", ok, one(rawGet),
 		"X-Forwarded-For: evil\r\nX-Forwarded-Proto: evil\r\nX-Forwarded-Host: evil\r\nForwarded: for=evil",
 		"X-Forwarded-Port: evil\r\nX-Real-IP: evil\r\nX-Forwarded-Server: evil", "X_Forwarded_For: evil",
-		"True-Client-IP: evil\r\nX-Client-IP: evil\r\nCF-Connecting-IP: evil", "Fastly-Client-IP: evil\r\nX-Cluster-Client-IP: evil",
+		"True-Client-IP: evil\r\nX-Client-IP: evil\r\nCF-Connecting-IP: evil", "Fastly-Client-IP: evil\r\nX-Cluster-Client-IP: evil", "Forwarded-For: evil\r\nClient-IP: evil\r\nX-Original-Host: evil\r\nX-Remote-IP: evil",
+		"CF-Connecting-IPv6: evil\r\nFly-Client-IP: evil\r\nX-AppEngine-User-IP: evil", "X-Azure-ClientIP: evil\r\nX-Azure-SocketIP: evil",
 		"X-Forwarded: evil\r\nX-Remote-Addr: evil\r\nX-Envoy-External-Address: evil", "x-original-forwarded-for: evil\r\nX-Host: evil",
 	),
 	alike(
 		"fields that replace the method or the target", "9110 9.1", ok, one(rawGet),
-		"X-HTTP-Method-Override: evil\r\nX-HTTP-Method: evil\r\nX-Method-Override: evil", "X-Original-URL: /evil\r\nX-Rewrite-URL: /evil",
+		"X-HTTP-Method-Override: evil\r\nX-HTTP-Method: evil\r\nX-Method-Override: evil", "X-Original-URL: /evil\r\nX-Rewrite-URL: /evil\r\nX-Original-URI: /evil\r\nX-Original-Method: evil",
 		"X-Gateway-Secret: evil",
 	),
 	alike(

@@ -49,7 +49,7 @@ Link: </v1/pets>; rel="successor-version"
 X-Stability: beta
 
 []`, func(s *setup) {
-		sunsetAt(time.Date(2030, 12, 5, 0, 0, 0, 0, time.UTC))(s)
+		sunsetAt(time.Date(2030, 12, 5, 1, 0, 0, 0, time.FixedZone("", 3600)))(s)
 		s.changeEntries(func(e *directory.Entry) { e.GraceEndsAt = instant.Of(now.Add(time.Hour)) })
 		take := s.take
 		s.take = func(a quotas.Request) (quota.Verdict, error) {

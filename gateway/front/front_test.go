@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"petgate/gateway/http1"
 	"petgate/shared/testkit"
@@ -50,8 +51,8 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 	if change != nil {
 		change(&cfg)
 	}
-	ln := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
-	r.Server, r.address = New(cfg), ln.Addr().String()
+	ln := must.Get[net.Listener](t)(net.Listen("tcp", ":0")) // for IPv4 and IPv6
+	r.Server, r.address = New(cfg), fmt.Sprintf("127.0.0.1:%d", ln.Addr().(*net.TCPAddr).Port)
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if err := r.Serve(ln); err != nil {
@@ -65,9 +66,7 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 			t.Errorf("Shutdown: %v", err)
 		}
 		serving.Wait()
-		if used := limits.Bodies.Used() + limits.Heads.Used(); used != 0 {
-			t.Errorf("%d bytes are not given back", used)
-		}
+		must.Equal(t, limits.Bodies.Used()+limits.Heads.Used(), 0, "bytes that are not given back")
 	})
 	return r
 }
@@ -76,6 +75,9 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 func echo(c *Call) {
 	if c.Err == nil && !c.Body.IsComplete() {
 		c.Err = c.Conn.ReadBody(&c.Request, &c.Body, 1<<20)
+	}
+	if peer := c.Conn.Peer.String(); peer != "127.0.0.1" {
+		panic("the peer is " + peer)
 	}
 	c.Response.Status = http.StatusOK
 	c.Response.Body = fmt.Appendf(nil, "%s %s %d", c.Request.Method, c.Request.Target, len(c.Body.Bytes))
@@ -146,9 +148,7 @@ func TestResponses(t *testing.T) {
 		} else if got.Close {
 			text += ", close"
 		}
-		if text += ": " + body; text != want {
-			t.Errorf("%q: got %s, want %s", request, text, want)
-		}
+		must.Equal(t, text+": "+body, want, "%q", request)
 		if _, _, err := c.ask(get()); (err == nil) != !got.Close {
 			t.Errorf("%q: the next request: %v", request, err)
 		}
@@ -168,6 +168,9 @@ func TestShutdownWaitsForWhatHasBegun(t *testing.T) {
 		t.Fatalf("%q, %v", line, err)
 	}
 	testkit.Eventually(t, patience, "three connections", func() bool { return r.held.Load() == 3 })
+	over, end := context.WithCancel(t.Context())
+	end()
+	must.Equal(t, r.Shutdown(over), context.Canceled, "a shutdown without time")
 	ended := make(chan error, 1)
 	go func() { ended <- r.Shutdown(t.Context()) }()
 	if n, err := idle.in.Read(make([]byte, 1)); err != io.EOF {
@@ -180,9 +183,7 @@ func TestShutdownWaitsForWhatHasBegun(t *testing.T) {
 	if got, body, err := sending.ask("{}"); err != nil || !got.Close || body != "POST /a?b 2" {
 		t.Errorf("what had begun: %v %s, %v", got, body, err)
 	}
-	if err := <-ended; err != nil {
-		t.Errorf("Shutdown: %v", err)
-	}
+	must.Do(t, <-ended)
 }
 
 // Clients that send requests ahead, again and again, lose no response to a shutdown: each gets whole responses, and then the end of
@@ -332,6 +333,7 @@ func TestTooManyToRefuse(t *testing.T) {
 	if got, body, err := r.dial(t).ask(get()); err != nil || got.StatusCode != http.StatusBadRequest || body != errTooManyConns.Error() {
 		t.Errorf("within the bound: %q, %v", body, err)
 	}
+	must.Equal(t, testutil.ToFloat64(r.shed), 2, "connections that are counted")
 }
 
 // A panic ends its connection, and nothing else. The memory for the body is given back.

@@ -130,7 +130,6 @@ func (c *Conn) Await() error {
 	c.reader.shrink()
 	err := c.awaitHead()
 	if err == io.EOF {
-		c.move(arriving, idle) // an empty line has arrived
 		c.reader.drop()
 	}
 	return err

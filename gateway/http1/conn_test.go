@@ -1,10 +1,15 @@
 package http1
 
 import (
+	"errors"
 	"io"
+	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"petgate/shared/testkit/must"
 )
 
 // Another goroutine may close an idle connection or abandon one at any moment. If Begin came first, the request is served. Otherwise
@@ -29,12 +34,8 @@ func TestClosedByOthers(t *testing.T) {
 			t.Helper()
 			c, _ := newConn(request, request)
 			prepare(c)
-			if got := leave(c); got != want {
-				t.Errorf("%s: %s: %t, want %t", when, how, got, want)
-			}
-			if served := serve(c) == nil; served != (isServed && !want) {
-				t.Errorf("%s: %s: the next request is served: %t", when, how, served)
-			}
+			must.Equal(t, leave(c), want, "%s: %s", when, how)
+			must.Equal(t, serve(c) == nil, isServed && !want, "%s: %s: the next request is served", when, how)
 		}
 		try("ended", func(c *Conn) bool { c.CloseIdle(); return c.is(ending) }, isClosed)
 		try("abandoned", (*Conn).Abandon, isAbandoned)
@@ -55,16 +56,12 @@ func TestBuffersShareABudget(t *testing.T) {
 	isFreed := false
 	free := func() bool { return isFreed }
 	var held []*[]byte
-	for range 3 {
-		held = append(held, p.get(free))
+	for range 3 { // half of the budget, and what exceeds it
+		held = append(held, p.get(nil))
 	}
-	if p.get(nil) != nil {
-		t.Error("trailers take more than half")
-	}
+	must.Equal(t, p.get(nil) == nil, true, "trailers leave half")
 	held = append(held, p.get(free))
-	if p.get(free) != nil {
-		t.Error("a fifth buffer was given")
-	}
+	must.Equal(t, p.get(free) == nil, true, "a fifth buffer is refused")
 	isFreed = true
 	if held = append(held, p.get(free)); held[4] == nil {
 		t.Error("no buffer although one is about to return")
@@ -72,9 +69,39 @@ func TestBuffersShareABudget(t *testing.T) {
 	for _, b := range held {
 		p.put(b)
 	}
-	if n := limits.Heads.Used(); n != 0 {
-		t.Errorf("%d bytes are still taken", n)
-	}
+	must.Equal(t, limits.Heads.Used(), 0, "bytes that are still taken")
+}
+
+// Each phase of a request has its time: until it begins, the head, the body, each further part of a long body, the response and its parts.
+func TestTimeouts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, client := net.Pipe()
+		var sending sync.WaitGroup
+		defer sending.Wait()
+		defer near.Close()
+		var c Conn
+		c.Init(near, &Settings{Limits: testLimits, Timeouts: Timeouts{Read: 4 * time.Second, Write: 5 * time.Second, Idle: 75 * time.Second}}, nil)
+		sending.Go(func() {
+			for _, said := range []string{"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n", "\r\n", "hello", "bye!"} {
+				time.Sleep(3 * time.Second)
+				_, _ = client.Write([]byte(said))
+			}
+			time.Sleep(70 * time.Second)
+			_, _ = client.Write([]byte("GET"))
+			_, _ = io.Copy(io.Discard, client)
+		})
+		var q Request
+		var b Body
+		must.Do(t, errors.Join(c.Await(), c.ReadHead(&q, &b), c.ReadBody(&q, &b, 5), c.ReadPart(&b)))
+		must.Equal(t, string(b.Bytes), "bye!", "the last part")
+		must.Equal(t, c.Begin(), true, "begins")
+		c.Next(time.Now())
+		replied := time.Now()
+		must.Equal(t, KindOf(c.Await()), TimedOut, "the second head")
+		must.Equal(t, time.Since(replied), 74*time.Second, "idle, and then waiting for the head")
+		c.Continue()
+		must.Get[int](t)(c.Write([]byte("a part")))
+	})
 }
 
 // halfClosable is a stream that can also be closed for writing only. unread says that the client has sent something.

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -61,9 +60,7 @@ func TestJudge(t *testing.T) {
 		for _, r := range results {
 			p.judge(p.hosts[r.of], r.err)
 		}
-		if got := p.ejected(); !slices.Equal(got, []bool{firstIsOut, secondIsOut}) {
-			t.Errorf("%s: out are %v", name, got)
-		}
+		must.Equal(t, fmt.Sprint(p.ejected()), fmt.Sprint([]bool{firstIsOut, secondIsOut}), "%s: out are", name)
 		if n := len(log.Lines()); n != wantLines || n > 0 && !strings.Contains(log.String(), results[0].err.Error()) {
 			t.Errorf("%s: %d lines, want %d: %s", name, n, wantLines, log.String())
 		}
@@ -78,9 +75,7 @@ func TestJudge(t *testing.T) {
 				want = append(want, fmt.Sprintf("the check of host-%d:80 fails since %s: %v; %s", i, s.since.UTC().Format(time.RFC3339), s.cause, effect))
 			}
 		}
-		if got := p.Problems(); !slices.Equal(got, want) {
-			t.Errorf("%s: the problems are %q, want %q", name, got, want)
-		}
+		must.Equal(t, strings.Join(p.Problems(), "\n"), strings.Join(want, "\n"), "%s: the problems", name)
 	}
 	f("all is well", 0, false, false, result{0, nil}, result{1, nil})
 	f("a refused connection takes out at once, and is logged once", 1, true, false, result{0, errDown}, result{0, errDown})
@@ -105,9 +100,7 @@ func TestChecksAndRequests(t *testing.T) {
 		a, b := p.hosts[0], p.hosts[1]
 		want := func(when string, isOut ...bool) {
 			t.Helper()
-			if got := p.ejected(); !slices.Equal(got, isOut) {
-				t.Errorf("%s: out are %v, want %v", when, got, isOut)
-			}
+			must.Equal(t, fmt.Sprint(p.ejected()), fmt.Sprint(isOut), "%s: out are", when)
 		}
 		a.eject()
 		p.judge(a, nil)
@@ -145,9 +138,7 @@ func TestChecksAndRequests(t *testing.T) {
 		p.judge(a, errDown)
 		p.hosts[2].eject()
 		for range 20 {
-			if got := p.pick(0, time.Now().UnixMilli()); got != p.hosts[2] {
-				t.Fatalf("all are out: %s was picked, although its checks fail", got.address)
-			}
+			must.Equal(t, p.pick(0, time.Now().UnixMilli()).address, p.hosts[2].address, "all are out, two by checks")
 		}
 	})
 }
@@ -175,9 +166,7 @@ func TestWatch(t *testing.T) {
 		if len(at) != 50 || !differ {
 			t.Errorf("%d checks, with different pauses: %v", len(at), differ)
 		}
-		if n := p.hosts[0].checkFailures.Load(); n != 49 {
-			t.Errorf("%d failures: the check that was interrupted must not count", n)
-		}
+		must.Equal(t, p.hosts[0].checkFailures.Load(), 49, "failures: the check that was interrupted does not count")
 	})
 }
 

@@ -56,17 +56,13 @@ func TestSlotsAreShared(t *testing.T) {
 			least, most := served[0], 0
 			for tenant, n := range served {
 				least, most = min(least, n), max(most, n)
-				if refused[tenant] > 0 {
-					t.Errorf("%s: tenant %d was refused %d times", name, tenant, refused[tenant])
-				}
+				must.Equal(t, refused[tenant], 0, "%s: refused of tenant %d", name, tenant)
 			}
 			t.Logf("%s: %d to %d requests were served for a tenant", name, least, most)
 			if least == 0 || float64(most)/float64(least) > 1.1 {
 				t.Errorf("%s: unequal: %v", name, served)
 			}
-			if len(p.held)+len(p.waiting)+p.hosts[0].inFlight > 0 {
-				t.Errorf("%s: not given back: %v, %d wait", name, p.held, len(p.waiting))
-			}
+			must.Equal(t, len(p.held)+len(p.waiting)+p.hosts[0].inFlight, 0, "%s: what is not given back", name)
 		})
 	}
 }

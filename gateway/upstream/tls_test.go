@@ -66,9 +66,7 @@ func TestCertificates(t *testing.T) {
 				t.Errorf("%s: %v, want %v", name, err, want)
 			}
 		}
-		if checked := p.hosts[0].probe(t.Context()); (checked == nil) != (want == nil) {
-			t.Errorf("%s: the check: %v", name, checked)
-		}
+		must.Equal(t, p.hosts[0].probe(t.Context()) == nil, want == nil, "%s: the check succeeds", name)
 		problems := p.Problems()
 		if isNamed := len(problems) == 1 && strings.HasPrefix(problems[0], s.Listener.Addr().String()+": "); isNamed != errors.Is(want, ErrUntrusted) {
 			t.Errorf("%s: %q", name, problems)
@@ -144,8 +142,6 @@ func TestConnectionsOverTLS(t *testing.T) {
 	p := newPool(t, io.Discard, func(c *Config) { c.URLs, c.TLS = []string{"https://" + ln.Addr().String()}, trusting(t, ours) })
 	for n := range 10 {
 		must.Do(t, p.ask(1, false))
-		if did := <-resumed; did != (n > 0) {
-			t.Errorf("connection %d: resumed: %t", n, did)
-		}
+		must.Equal(t, <-resumed, n > 0, "connection %d is resumed", n)
 	}
 }

@@ -187,9 +187,7 @@ func TestErrorSaysWhetherItWasSent(t *testing.T) {
 		t.Helper()
 		s := newInstance(t, ok)
 		p := newPool(t, io.Discard, nil, s)
-		if err := p.ask(1, true); err != nil {
-			t.Errorf("%s: the first request: %v", name, err)
-		}
+		must.Do(t, p.ask(1, true))
 		s.answerWith(answers...) // the next request is the second one of its connection, or the first one of a new connection
 		if isDown {
 			_ = s.ln.Close()
@@ -218,9 +216,7 @@ func TestDeadConnectionIsCounted(t *testing.T) {
 		p := newPool(t, &log, nil, s)
 		for range failuresToEject {
 			p.CloseIdle()
-			if err := p.ask(1, true); err != nil {
-				t.Fatalf("%s: the first request: %v", name, err)
-			}
+			must.Do(t, p.ask(1, true))
 			_ = p.ask(1, mayRepeat)
 		}
 		if stats := p.Stats(time.Now())[0]; stats.Failures != want || stats.Ejections != 0 || p.retries.Load() != failuresToEject-want {
@@ -281,19 +277,13 @@ func TestFullInstance(t *testing.T) {
 		defer p.mu.Unlock()
 		return p.hosts[0].inFlight == 4
 	})
-	if err := p.ask(3, false); err != nil {
-		t.Errorf("to the other instance: %v", err)
-	}
+	must.Do(t, p.ask(3, false))
 	p.judge(p.hosts[1], nil)
 	p.hosts[1].eject()
-	if err := p.ask(3, false); !errors.Is(err, ErrOverloaded) {
-		t.Errorf("the other instance has failed requests: %v", err)
-	}
+	must.Equal(t, p.ask(3, false), ErrOverloaded, "the other instance has failed requests")
 	p.judge(p.hosts[1], errIll)
 	out.answerWith(forbidden)
-	if err := p.ask(3, false); !errors.Is(err, ErrRefused) {
-		t.Errorf("the other instance does not accept the gateway: %v", err)
-	}
+	must.Equal(t, p.ask(3, false), ErrRefused, "the other instance does not accept the gateway")
 	_ = out.ln.Close()
 	p.CloseIdle()
 	if err := p.ask(3, false); !errors.Is(err, ErrUnreachable) {
@@ -323,20 +313,14 @@ func TestEjection(t *testing.T) {
 			}
 			return failed
 		}
-		if failed := ask(50); failed != 0 {
-			t.Errorf("%s: %d of 50 failed although both are well", name, failed)
-		}
+		must.Equal(t, ask(50), 0, "%s: failed although both are well", name)
 		ill.answerWith(c.answer)
 		if failed := ask(50); failed > c.failedMax {
 			t.Errorf("%s: %d of 50 failed, want at most %d", name, failed, c.failedMax)
 		}
 		problems := strings.Join(p.Problems(), "\n")
-		if strings.Contains(problems, ill.ln.Addr().String()+" responded with 401") != (name == "refuses") {
-			t.Errorf("%s: %s", name, problems)
-		}
-		if strings.Contains(problems, "the last requests to "+ill.ln.Addr().String()+" failed") != (name == "fails") {
-			t.Errorf("%s: %s", name, problems)
-		}
+		must.Equal(t, strings.Contains(problems, ill.ln.Addr().String()+" responded with 401"), name == "refuses", "%s: %s", name, problems)
+		must.Equal(t, strings.Contains(problems, "the last requests to "+ill.ln.Addr().String()+" failed"), name == "fails", "%s: %s", name, problems)
 		wantFailures := map[string]bool{"fails": true, "refuses": true}[name]
 		if stats := p.Stats(time.Now()); !stats[0].IsEjected || stats[1].IsEjected || stats[0].Ejections == 0 || stats[1].Ejections != 0 ||
 			stats[0].Failures > 0 != wantFailures || stats[1].Failures != 0 {
@@ -380,9 +364,7 @@ func TestRareFailures(t *testing.T) {
 	for range 2 * failuresToEject {
 		for _, answer := range []string{forbidden, ok} {
 			in.answerWith(answer)
-			if err := p.ask(1, false); (err == nil) != (answer == ok) {
-				t.Errorf("%q: %v", answer, err)
-			}
+			must.Equal(t, p.ask(1, false) == nil, answer == ok, "%q", answer)
 		}
 	}
 	stats := p.Stats(time.Now())[0]
@@ -509,9 +491,7 @@ func TestLongBodyIsSentToOneInstance(t *testing.T) {
 	r := &Request{Source: &twoParts{}, Body: []byte("a"), HasMore: true, IsChunked: true, At: time.Now()}
 	must.Do(t, p.Enter(r))
 	defer r.Leave()
-	if err := p.Send(r, &http1.Response{}); !errors.Is(err, ErrRefused) {
-		t.Errorf("the response ended with %v", err)
-	}
+	must.Equal(t, p.Send(r, &http1.Response{}), ErrRefused, "the response")
 	_, first := refusing.seen()
 	if _, second := other.seen(); first != 1 || second != 0 {
 		t.Errorf("%d requests arrived, and %d at the other instance", first, second)

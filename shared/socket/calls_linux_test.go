@@ -51,7 +51,5 @@ func TestACallIsBounded(t *testing.T) {
 		}
 		total += n
 	}
-	if err := <-sent; err != nil {
-		t.Error(err)
-	}
+	must.Do(t, <-sent)
 }

@@ -92,9 +92,7 @@ func TestBytesArriveBothWaysAtOnce(t *testing.T) {
 			t.Error("other bytes arrived than were sent")
 		}
 		for range 2 {
-			if err := <-failed; err != nil {
-				t.Error(err)
-			}
+			must.Do(t, <-failed)
 		}
 	})
 }
@@ -146,9 +144,7 @@ func TestEnds(t *testing.T) {
 		if _, err := near.Write([]byte{1}); !errors.Is(err, syscall.EPIPE) {
 			t.Errorf("write: %v", err)
 		}
-		if err := near.Check(); !errors.Is(err, socket.ErrStale) {
-			t.Errorf("check: %v", err)
-		}
+		must.Equal(t, near.Check(), socket.ErrStale, "check")
 	})
 	t.Run("closed here", func(t *testing.T) {
 		near, _ := pair(t, "tcp")
@@ -161,7 +157,7 @@ func TestEnds(t *testing.T) {
 		if err := <-ended; !errors.Is(err, net.ErrClosed) {
 			t.Errorf("the read under way: %v", err)
 		}
-		if _, err := near.Write([]byte{1}); !errors.Is(err, net.ErrClosed) {
+		if _, err := near.Write([]byte{1}); !errors.Is(err, net.ErrClosed) || near.Check() == nil || !near.HasEnded() {
 			t.Errorf("write: %v", err)
 		}
 	})
@@ -176,17 +172,14 @@ func TestEnds(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	near, far := pair(t, "tcp")
-	if err := near.Check(); err != nil {
-		t.Fatalf("a quiet connection: %v", err)
-	}
+	must.Do(t, near.Check())
 	must.Get[int](t)(far.Write([]byte{1}))
 	awaitStale(t, near)
+	must.Equal(t, near.HasEnded(), false, "has ended, with data")
 	if n, err := near.Read(make([]byte, 8)); n != 1 || err != nil {
 		t.Fatalf("Check has taken what it found: %d, %v", n, err)
 	}
-	if err := near.Check(); err != nil {
-		t.Errorf("quiet again: %v", err)
-	}
+	must.Do(t, near.Check())
 	far.Close()
 	awaitStale(t, near)
 }

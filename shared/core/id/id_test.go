@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"petgate/shared/core/id"
+	"petgate/shared/testkit/must"
 )
 
 // An ID is the same after it was a text or a column.
@@ -40,19 +41,13 @@ func TestParseRefuses(t *testing.T) {
 		}
 	}
 	for _, column := range []any{nil, int64(1), "ten_0123456789abcdef"} {
-		if err := new(id.Key).Scan(column); err == nil {
-			t.Errorf("%v is read as a key's ID", column)
-		}
+		must.Equal(t, new(id.Key).Scan(column) != nil, true, "%v is refused", column)
 	}
 }
 
 func TestAppendToAllocatesNothing(t *testing.T) {
 	var key id.Key
 	dst := make([]byte, 0, 64)
-	if n := testing.AllocsPerRun(100, func() { dst = key.AppendTo(dst[:0]) }); n != 0 {
-		t.Errorf("AppendTo allocates %v times", n)
-	}
-	if got, want := string(dst), id.KeyPrefix+strings.Repeat("0", 16); got != want {
-		t.Errorf("AppendTo = %q, want %q", got, want)
-	}
+	must.Equal(t, testing.AllocsPerRun(100, func() { dst = key.AppendTo(dst[:0]) }), 0, "allocations")
+	must.Equal(t, string(dst), id.KeyPrefix+strings.Repeat("0", 16), "the text")
 }
