@@ -46,9 +46,7 @@ func TestRoundTrip(t *testing.T) {
 		without := s.keyadmin("export").stdout
 		empty := newMigrated(t, testkit.SQLite(t))
 		empty.ok("apply", s.file(without), "--yes")
-		if got := empty.keyadmin("export").stdout; got != without {
-			t.Errorf("exported again:\n%s\nwant:\n%s", got, without)
-		}
+		must.Equal(t, empty.keyadmin("export").stdout, without, "exported again")
 
 		s.ok("key", "create", "acme", "--name", "ci: main", "--allow", "10.0.0.0/8", "--allow", "2001:db8::/32", "--minute", "3",
 			"--expires", "2026-06-01T00:00:00.5Z") // the document has whole seconds
@@ -90,9 +88,7 @@ func TestRoundTrip(t *testing.T) {
 		}
 		empty = newMigrated(t, testkit.SQLite(t))
 		empty.want(exitDone, "Left out: 2 keys. A key that does not exist cannot be created", "apply", s.file(with), "--yes")
-		if got := empty.keyadmin("export").stdout; got != without {
-			t.Errorf("exported again, keys left out:\n%s\nwant:\n%s", got, without)
-		}
+		must.Equal(t, empty.keyadmin("export").stdout, without, "exported again, keys left out")
 	})
 }
 

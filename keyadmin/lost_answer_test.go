@@ -158,8 +158,7 @@ func TestCommitFails(t *testing.T) {
 	}
 	for _, args := range l.changing() {
 		before := l.lastEvent()
-		if code, _ := l.judge(quoted(args), l.run(args), before); code != exitFailed {
-			t.Errorf("%s: exit %d", quoted(args), code)
-		}
+		code, _ := l.judge(quoted(args), l.run(args), before)
+		must.Equal(t, code, exitFailed, "exit of %s", quoted(args))
 	}
 }

@@ -168,9 +168,7 @@ func TestBars(t *testing.T) {
 	barsOf(rows, time.Hour, 60).write(&got, 60)
 	must.Equal(t, got.String(), want, "bars")
 	for got, want := range map[string]string{share(999, 0): "-", share(999, 1000): "99 %", listed(nil): "none", listed([]string{"a", "b"}): "a, b"} {
-		if got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		must.Equal(t, got, want, "a text")
 	}
 	for limits, want := range map[plan.Limits]string{
 		{Minute: 60}: "3,600 in each hour", {Minute: 60, Day: 3600}: "3,600 in each hour", {Minute: 60, Day: 3599}: "3,599 in each day", {}: "",

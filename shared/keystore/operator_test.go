@@ -62,9 +62,8 @@ func atOnce(t *testing.T, send func() (token string, err error)) {
 			}
 		})
 	}
-	if group.Wait(); made.Load() != 1 {
-		t.Errorf("%d were told that they made a key", made.Load())
-	}
+	group.Wait()
+	must.Equal(t, made.Load(), 1, "those who were told that they made a key")
 }
 
 // However often and however many at once send a request, it is carried out once, and all can make its token.

@@ -135,9 +135,8 @@ func TestFindEvents(t *testing.T) {
 				}
 			}
 		}
-		if later := must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{Actor: "bob"}, 4))); len(later) != 1 {
-			t.Errorf("after the one before the last: %v", later)
-		}
+		later := must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{Actor: "bob"}, 4)))
+		must.Equal(t, len(later), 1, "events after the one before the last")
 		all := kinds(keystore.EventFilter{})
 		if len(all) < 5 || all[0] != "key.revoked" {
 			t.Errorf("all events are %v", all)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"petgate/shared/keystore"
+	"petgate/shared/testkit/must"
 )
 
 // Of limits that refuse a call until the same time, the longest of the tenant's is told, and then the longest of the key's.
@@ -14,9 +15,8 @@ func TestRefusal(t *testing.T) {
 	var f figures
 	for _, at := range []int{3, 4, 0, 1, 2} { // in policyTexts: each is told rather than those before it
 		*f.each()[at] = &PolicyUse{RetryAt: 7}
-		if _, got := f.refusal(); got != at {
-			t.Errorf("%s is told, want %s", policyTexts[got].name, policyTexts[at].name)
-		}
+		_, got := f.refusal()
+		must.Equal(t, policyTexts[got].name, policyTexts[at].name, "the one that is told")
 	}
 }
 

@@ -51,9 +51,7 @@ func TestDecideEveryPairOfStates(t *testing.T) {
 			k, tenant, call := sound()
 			first.enter(&k, &tenant)
 			second.enter(&k, &tenant)
-			if got := access.Decide(k, tenant, call); got != first.reason {
-				t.Errorf("%s and %s: refused as %s", first.reason, second.reason, got)
-			}
+			must.Equal(t, access.Decide(k, tenant, call), first.reason, "%s and %s", first.reason, second.reason)
 		}
 	}
 	if names != "allowed, other environment, revoked, disabled, expired, replaced, banned, address not allowed, tenant suspended, quota not set" {
