@@ -156,7 +156,11 @@ func TestRefusalAnswersTheQueue(t *testing.T) {
 		l.records.Take(instant.Of(time.Now()), &store.Demand{Request: a.Request, Want: 1})
 		var all sync.WaitGroup
 		for range 500 {
-			all.Go(func() { mustTake(t, l, a) })
+			all.Go(func() {
+				if v := mustTake(t, l, a); v.Violated() != quota.Minute {
+					t.Errorf("%+v does not say why", v)
+				}
+			})
 		}
 		synctest.Wait()
 		close(l.open)

@@ -4,16 +4,22 @@ import (
 	"context"
 	_ "embed"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/redis/go-redis/v9"
 
 	"petgate/gateway/quotas/store"
@@ -93,6 +99,54 @@ func TestBatcherOfAServerThatLeaves(t *testing.T) {
 	must.Equal(t, r.batcher(q.Tenant).down.Load(), true, "whether a new server waits until it is told what this gateway knows")
 	if r.servers.first.fail(errDown); r.batcher(q.Tenant) != r.servers.first {
 		t.Error("a cluster that has never answered is asked for each request")
+	}
+}
+
+// Each trip is counted by its outcome, with its requests and tenants. The second one is of three requests of two tenants.
+func TestTripsAreCounted(t *testing.T) {
+	for want, faults := range map[string][2]error{ // of the trip, and of one tenant's record
+		"[2 0 0 0 0 0 4 3]": {},
+		"[2 0 0 0 1 0 4 3]": {nil, store.ErrRecord},
+		"[1 1 0 0 0 1 4 3]": {reply("OOM")},
+		"[1 0 1 3 0 1 4 3]": {&net.OpError{Op: "read", Err: context.DeadlineExceeded}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			first := make(chan bool)
+			r := newOver(storeFunc(func(_ int64, demands []store.Demand, results []store.Result) error {
+				if <-first; len(demands) == 1 {
+					return nil
+				}
+				results[slices.IndexFunc(demands, func(d store.Demand) bool { return d.Tenant == tenantNo(2) })].Err = faults[1]
+				results[0].Verdict = quota.Verdict{Granted: 2, Usages: [quota.Policies]quota.Usage{{Limit: 60, Used: 10, ResetAt: 1}}}
+				return faults[0]
+			}), noLedger{})
+			defer r.Close()
+			var all sync.WaitGroup
+			var verdicts [4]quota.Verdict
+			for i, n := range []int{9, 1, 1, 2} {
+				all.Go(func() {
+					c := callOf(tenantNo(n), 60, 100)
+					c.Cost = 5
+					verdicts[i], _ = r.Take(c)
+				})
+				synctest.Wait()
+			}
+			close(first)
+			all.Wait()
+			if faults[0] == nil {
+				must.Equal(t, verdicts[1].Usages[0].Used, 5, "what the first of two requests sees as used")
+				must.Equal(t, verdicts[2].Usages[0].Used, 10, "what the second one sees as used")
+			}
+			var requests, tenants dto.Metric
+			m := r.cfg.Metrics
+			must.Do(t, errors.Join(m.batchRequests.Write(&requests), m.batchTenants.Write(&tenants)))
+			got := []float64{}
+			for _, c := range []prometheus.Collector{m.tripOK, m.tripFailed, m.tripUnsure, m.timeouts, m.recordErrors, m.serversDown} {
+				got = append(got, testutil.ToFloat64(c))
+			}
+			got = append(got, requests.GetHistogram().GetSampleSum(), tenants.GetHistogram().GetSampleSum())
+			must.Equal(t, fmt.Sprint(got), want, "trips by outcome, timeouts, record errors, servers down, requests, tenants")
+		})
 	}
 }
 

@@ -55,6 +55,14 @@ func TestConnect(t *testing.T) {
 	}
 }
 
+// The first URL has the credentials of a cluster.
+func TestConnectToACluster(t *testing.T) {
+	client := must.Get[redis.UniversalClient](t)(connect("rediss://u:p@localhost:1,rediss://localhost:2", time.Second))
+	defer client.Close()
+	o := client.(*redis.ClusterClient).Options()
+	must.Equal(t, o.Username+" "+o.Password, "u p", "the credentials")
+}
+
 // reply is an error that Redis sent.
 type reply string
 
