@@ -168,9 +168,7 @@ func TestQuotasSurviveARestart(t *testing.T) {
 			expect(t, r.url+"/v1/pets", token, http.StatusOK)
 		}
 		r.end(t)
-		if n := strings.Count(r.accessLog.String(), `"status":200`); n != 3 {
-			t.Errorf("the access log of a gateway that has ended has %d requests, want 3", n)
-		}
+		must.Equal(t, strings.Count(r.accessLog.String(), `"status":200`), 3, "requests in the access log of a gateway that has ended")
 
 		r = start(t, url, nil)
 		r.awaitReady(t)
@@ -246,6 +244,7 @@ func TestWithRedis(t *testing.T) {
 	})
 	wants := []string{
 		`"environment":"live"`, `"console":true`, `"redis-prefix":"` + prefix + `"`, `"id":"createPet","scopes":["pets:write"]`, `"version":"7.`,
+		`"auth-failures-per-minute":"120","ban-after":"30","ban-for":"1m0s","ban-max":"1h0m0s","body-bytes-max":"`, `"directory-max-age":"0s"`,
 		`"maxmemoryPolicy":"noeviction","appendOnly":false,"skewMillis":0`, `"mode":"shared"`,
 	}
 	var body string
@@ -287,9 +286,7 @@ func TestSeveralGatewaysWithoutRedis(t *testing.T) {
 		return !strings.Contains(body, "REDIS_URL")
 	})
 	first.end(t)
-	if n := strings.Count(first.log.String(), "set REDIS_URL"); n != 1 {
-		t.Errorf("%d warnings, want 1:\n%s", n, &first.log)
-	}
+	must.Equal(t, strings.Count(first.log.String(), "set REDIS_URL"), 1, "warnings in\n%s", &first.log)
 }
 
 // A gateway that restarts while its database is unavailable knows its keys from the snapshot, but not the saved quotas. It answers

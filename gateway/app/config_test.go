@@ -56,12 +56,18 @@ func TestProblems(t *testing.T) {
 		"GATEWAY_AUTH_FAILURES_PER_MINUTE": "-1", "GATEWAY_DIRECTORY_MAX_AGE": "1s", "GATEWAY_DRAIN_LIMIT": "0s",
 		"GATEWAY_BODY_BYTES_MAX": "-1", "GATEWAY_UPSTREAM_SECRET": "a\nb",
 		"GATEWAY_CORS_ORIGINS": "https://app.example,https://App.example:443/",
+		"GATEWAY_READ_TIMEOUT": "0s", "GATEWAY_IDLE_TIMEOUT": "0s", "GATEWAY_UPSTREAM_TIMEOUT": "0s", "GATEWAY_CONCURRENCY_MAX": "0",
+		"GATEWAY_CONNECTIONS_MAX": "0", "GATEWAY_UPSTREAM_CONNS_PER_TENANT": "0", "GATEWAY_RESPONSE_BYTES_MAX": "-1",
+		"GATEWAY_DATABASE_CONNECTIONS": "0",
 	},
 		"DATABASE_URL", "REDIS_URL: number 2", `GATEWAY_LISTEN (--listen) is "8080"`, `GATEWAY_UPSTREAMS (--upstreams) is "[ftp://x]"`,
 		`GATEWAY_BODY_BYTES_MAX (--body-bytes-max) is "-1": it must be positive`, "GATEWAY_UPSTREAM_SECRET: ", "staging", "--ban-after", "--ban-max",
 		`"https://App.example:443/" is not as browsers send it: use https://app.example`,
 		"GATEWAY_TRUSTED_PROXIES", "GATEWAY_LIMITS_ON_OUTAGE", "--tls-cert", "--auth-failures-per-minute",
-		"--directory-max-age", "--drain-limit")
+		"--directory-max-age", "--drain-limit", "--read-timeout", "--idle-timeout", "--upstream-timeout", "--concurrency-max",
+		"--connections-max", "--upstream-conns-per-tenant", "--response-bytes-max", "--database-connections")
+	f("just too much", map[string]string{"GATEWAY_BAN_AFTER": "65536", "GATEWAY_DATABASE_CONNECTIONS": "101", "GATEWAY_TLS_NAME": "a.example"},
+		"use 0 to 65535", "use 1 to 100", "it needs --tls-cert")
 
 	f("an unknown option for Redis", map[string]string{"REDIS_URL": "redis://:hunter2@a:1?master_name=b"}, "REDIS_URL: number 1")
 	f("Redis behind Sentinel", map[string]string{"REDIS_URL": "redis+sentinel://:hunter2@a:1,b:2/pets"})

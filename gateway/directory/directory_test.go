@@ -152,9 +152,7 @@ func TestSignsOff(t *testing.T) {
 			d.Count(Usage{Tenant: tenant.ID, Key: key.ID, Operation: "listPets", Outcome: "ok", Charged: true, Metered: true, At: at})
 		}
 		must.Do(t, d.stop())
-		if gateways := registered(t, store); len(gateways) != 0 {
-			t.Errorf("after a clean exit: %+v", gateways)
-		}
+		must.Equal(t, len(registered(t, store)), 0, "gateways after a clean exit")
 		rows, err := store.Usage(t.Context(), tenant.ID, 0)
 		if want := []keystore.UsageRow{
 			{Tenant: tenant.ID, Key: key.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: hour.Add(-time.Hour), Requests: 1},
@@ -190,9 +188,7 @@ func TestTwoProcessesWithOneID(t *testing.T) {
 		if err := start(t, store, Config{}).Ready(); err != nil {
 			t.Errorf("after the first one has signed off: %v", err)
 		}
-		if gateways := registered(t, store); len(gateways) != 1 {
-			t.Errorf("%+v", gateways)
-		}
+		must.Equal(t, len(registered(t, store)), 1, "gateways")
 	})
 }
 

@@ -88,9 +88,7 @@ func TestOutageChangesNothingForWhatIsLoaded(t *testing.T) {
 		rows, err := store.Usage(t.Context(), tenant.ID, 0)
 		return err == nil && len(rows) == 1 && rows[0].Requests == 1
 	})
-	if n := strings.Count(d.log.String(), "cannot follow"); n != 1 {
-		t.Errorf("the outage was logged %d times, want once:\n%s", n, d.log)
-	}
+	must.Equal(t, strings.Count(d.log.String(), "cannot follow"), 1, "how often the outage was logged, in\n%s", d.log)
 }
 
 func TestLostNotificationIsMadeUpForByThePoll(t *testing.T) {

@@ -87,16 +87,19 @@ func TestSnapshotThatCannotBeRemoved(t *testing.T) {
 		must.Do(t, os.RemoveAll(path))
 		must.Do(t, os.MkdirAll(obstacle, 0o700))
 		d.stop()
-		if gateways := registered(t, store); len(gateways) != 1 {
-			t.Errorf("signed off with a snapshot that is still there: %+v", gateways)
-		}
+		must.Equal(t, len(registered(t, store)), 1, "gateways, one with a snapshot that is still there")
 	})
 }
 
-// A snapshot that cannot be written is reported until one is written.
+// A snapshot that cannot be written is reported until one is written. That usage cannot be kept is logged once.
 func TestSnapshotThatCannotBeWritten(t *testing.T) {
-	path := snapshotPath(t)
-	d := opened(t, openStore(t, testkit.SQLite(t)), Config{Snapshot: path})
+	path, log := snapshotPath(t), &testkit.Output{}
+	d := opened(t, openStore(t, testkit.SQLite(t)), Config{Snapshot: path, Log: slog.New(slog.NewTextHandler(log, nil))})
+	d.Count(Usage{Outcome: "ok"})
+	must.Do(t, os.MkdirAll(filepath.Join(path+".usage", "file"), 0o700))
+	if d.keepUsage(false) == nil || d.keepUsage(true) == nil || strings.Count(log.String(), "usage that waits for the database is only in memory") != 1 {
+		t.Errorf("usage is kept in a directory, or its loss is not logged once:\n%s", log)
+	}
 	defer d.snapshot.Close()
 	must.Do(t, os.Remove(path))
 	must.Do(t, os.MkdirAll(filepath.Join(path, "file"), 0o700))
@@ -166,14 +169,10 @@ func TestLateSignOff(t *testing.T) {
 	late, cancel := context.WithCancel(t.Context())
 	cancel()
 	d.signOff(late, "")
-	if gateways := registered(t, store); len(gateways) != 1 {
-		t.Errorf("after a late sign-off: gateways %+v", gateways)
-	}
+	must.Equal(t, len(registered(t, store)), 1, "gateways after a late sign-off")
 	must.Get[os.FileInfo](t)(os.Stat(path))
 	must.Do(t, d.stop())
-	if gateways := registered(t, store); len(gateways) != 0 {
-		t.Errorf("after the sign-off: gateways %+v", gateways)
-	}
+	must.Equal(t, len(registered(t, store)), 0, "gateways after the sign-off")
 }
 
 // What a load or a tail has read is in the snapshot when it ends. A heartbeat confirms it only afterwards, because the process may be
@@ -206,7 +205,7 @@ func TestChangesAreInTheSnapshotFirst(t *testing.T) {
 }
 
 // A ban is imposed by a request. It does not wait for the follower, which may be applying many changes. While it is not in the database, it
-// outlasts a load, and a shorter ban from the database. If it gets longer while it is written, it is written again.
+// outlasts a load, and a shorter ban from the database. If it gets longer while it is written, it is written again. The sign-off writes it, too.
 func TestUnwrittenBanHolds(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.SQLite(t))
@@ -238,4 +237,8 @@ func TestUnwrittenBanHolds(t *testing.T) {
 	if bans, err := store.FindBans(t.Context(), id.Tenant{}, "", 99); err != nil || len(bans) != 1 || bans[0].Until != until+60_000 {
 		t.Errorf("a ban that got longer while it was written: %+v, %v", bans, err)
 	}
+	d.Ban(key.ID, until+120_000, "32 strikes")
+	d.SignOff("")
+	bans := must.Get[[]keystore.NamedBan](t)(store.FindBans(t.Context(), id.Tenant{}, "", 99))
+	must.Equal(t, bans[0].Until, until+120_000, "the end of the ban after the sign-off")
 }

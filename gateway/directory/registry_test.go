@@ -25,12 +25,13 @@ func TestRestoredDatabaseEndsNoGateway(t *testing.T) {
 	} {
 		t.Run(lost.what, func(t *testing.T) {
 			eachStore(t, func(t *testing.T, db *database.DB, store *keystore.Store) {
-				d := start(t, store, Config{})
+				d := start(t, store, Config{Document: keystore.Document{Title: "Pets"}})
+				eventually(t, "it is described", func() bool { return registered(t, store)[0].Document.Title == "Pets" })
 				execute(t, db, lost.statement)
 				execute(t, db, "UPDATE gateway_registry SET generation = 1")
 				eventually(t, "it has registered again", func() bool {
 					return slices.ContainsFunc(registered(t, store), func(g keystore.Gateway) bool {
-						return g.Incarnation == d.self.Load().Incarnation && g.Generation > 1
+						return g.Incarnation == d.self.Load().Incarnation && g.Generation > 1 && g.Document.Title == "Pets"
 					})
 				})
 				tenant, _, _ := fixture(t, store)
@@ -76,9 +77,7 @@ func TestReplacedProcessIsWaitedFor(t *testing.T) {
 		t.Errorf("run: %v", err)
 	}
 	eventually(t, "the second one is ready", func() bool { return second.Ready() == nil && second.Fresh(instant.Of(time.Now())) })
-	if n := removals(); n != 1 {
-		t.Errorf("the removal was logged %d times, want once:\n%s", n, second.log)
-	}
+	must.Equal(t, removals(), 1, "how often the removal was logged, in\n%s", second.log)
 }
 
 // After an outage of the database, the silence of other gateways counts from its end: they may need longer to come back.

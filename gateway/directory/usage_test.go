@@ -3,6 +3,7 @@ package directory
 import (
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -355,4 +356,14 @@ func TestUsageOfAnEarlierProcessDisplacesNone(t *testing.T) {
 	must.Do(t, os.WriteFile(path+".usage", kept, 0o600))
 	opened(t, store, Config{Snapshot: path}).SignOff("")
 	must.Equal(t, rowsOf(t, store, tenant), 1, "requests are stored")
+	// One that is damaged is named, and does not stay.
+	must.Do(t, os.WriteFile(path+".usage", kept[:len(kept)/2], 0o600))
+	log := &testkit.Output{}
+	damaged := opened(t, store, Config{Snapshot: path, Log: slog.New(slog.NewTextHandler(log, nil))})
+	must.Do(t, damaged.drainUsage(t.Context(), false))
+	must.Equal(t, strings.Count(log.String(), "usage of an earlier process is lost"), 1, "complaints about a damaged file, in %s", log)
+	if _, err := os.Stat(path + ".usage"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the damaged file is still there: %v", err)
+	}
+	damaged.SignOff("")
 }

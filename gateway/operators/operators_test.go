@@ -130,9 +130,7 @@ func TestDocument(t *testing.T) {
 			}
 		}
 	}
-	if n != len(calls) {
-		t.Errorf("%d operations, want %d", n, len(calls))
-	}
+	must.Equal(t, n, len(calls), "operations")
 	s := newSite(t, testkit.SQLite(t))
 	if got := s.as("", "GET /openapi.json", ""); got.status != 200 || got.text != string(text) {
 		t.Errorf("the document is served as %d\n%s", got.status, got.text)
@@ -309,9 +307,7 @@ func TestUsageExport(t *testing.T) {
 		}
 		return events
 	}
-	if events := read("/usage/export"); len(events) != 12 {
-		t.Errorf("%d events, want 12: %+v", len(events), events)
-	}
+	must.Equal(t, len(read("/usage/export")), 12, "events")
 	add(hour, 2, "getPet", false)
 	add(hour, 3, "listPets", true)
 	all := read("/usage/export")

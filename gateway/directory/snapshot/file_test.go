@@ -18,7 +18,7 @@ import (
 
 func open(t *testing.T) *File {
 	t.Helper()
-	f := must.Get[*File](t)(Open(filepath.Join(t.TempDir(), "snapshot"), "gw-1", "a"))
+	f := must.Get[*File](t)(Open(filepath.Join(t.TempDir(), "var", "snapshot"), "gw-1", "a"))
 	t.Cleanup(f.Close)
 	return f
 }
@@ -78,6 +78,8 @@ func TestOutdated(t *testing.T) {
 		to.Ban(keystore.BanRow{Key: id.Key{1}, Notice: string(make([]byte, changedBytesMin))})
 	}))
 	wants(true, "many changes")
+	must.Do(t, f.Replace(Head{}, ban(1)))
+	wants(false, "another new file")
 }
 
 // The file has all fields of the head and of each row, and a row has nothing of the row before.
