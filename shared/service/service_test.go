@@ -106,6 +106,8 @@ func TestAdminWarnsOfAPublicAddress(t *testing.T) {
 		a.Close()
 		must.Equal(t, strings.Contains(out.String(), "public address"), want, "%s with %+v: warned", address, settings)
 		must.Equal(t, strings.Contains(out.String(), "certificate of the admin port expires"), settings.Cert != "", "the certificate's end is logged")
+		_, body := get(a, "/readyz")
+		must.Equal(t, strings.Contains(body, `"name":"certificate"`), settings.Cert != "", "the certificate's end is in %s", body)
 	}
 	f("127.0.0.1:0", service.AdminTLS{}, false)
 	f("0.0.0.0:0", service.AdminTLS{}, true)
