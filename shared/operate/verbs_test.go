@@ -449,6 +449,9 @@ func TestRefusedLimits(t *testing.T) {
 		}
 	}
 	done(t, o, operate.MoveTenant{TenantRef: small, Plan: "tiny"}) // it is on it
+	done(t, o, operate.UpdateKey{KeyRef: few, Expires: operate.Moment{Period: operate.Period(time.Hour)}})
+	is, _ := done(t, o, operate.UpdateKey{KeyRef: few, NoExpires: true}).View.(operate.KeyView)
+	must.Equal(t, is.Name+is.ExpiresAt, "few", "a key whose expiry was removed")
 }
 
 // Each argument alone is a change.
