@@ -165,9 +165,8 @@ func TestStatementHangs(t *testing.T) {
 		}
 		close(released)
 		synctest.Wait()
-		if _, problem := u.ask(t, 3, ""); problem.Kind != 0 {
-			t.Errorf("afterwards: %v", problem)
-		}
+		_, problem := u.ask(t, 3, "")
+		must.Equal(t, problem.Kind, 0, "the problem afterwards")
 	})
 }
 

@@ -325,9 +325,8 @@ func TestTenantHasAShareOfConnections(t *testing.T) {
 				want = "503 overloaded"
 			}
 			got := clients[i].ask(t, rawGet())
-			if got.expect(t, name, want); strings.Contains(got.Body, "your account") != (want != "200") {
-				t.Errorf("%s: connection %d got %s", name, i, got.Body)
-			}
+			got.expect(t, name, want)
+			must.Equal(t, strings.Contains(got.Body, "your account"), want != "200", "%s: whether connection %d got %s", name, i, got.Body)
 		}
 		r.ask(t, rawBearer(readerToken)).expect(t, name+": another tenant", "200")
 		clients[0].close()

@@ -149,12 +149,10 @@ func TestEveryRefusal(t *testing.T) {
 		slow.send(t, r.dial(t), rawSlow)
 		must.Equal(t, r.metric(t, "petgate_gateway_requests_in_flight"), 1, "how many requests are being served")
 		got := r.ask(t, second)
-		if got.expect(t, code, "503 "+code); got.Closes != closes {
-			t.Errorf("%s: closes: %t", code, got.Closes)
-		}
-		if slow.end(t, 1); r.admitted.Load() != 1 {
-			t.Errorf("%s: %d were charged", code, r.admitted.Load())
-		}
+		got.expect(t, code, "503 "+code)
+		must.Equal(t, got.Closes, closes, "whether %s closes", code)
+		slow.end(t, 1)
+		must.Equal(t, r.admitted.Load(), 1, "how many were charged, beside %s", code)
 	}
 	crowded("overloaded", rawGet(), true, func(s *setup) { s.ConcurrencyMax = 1 })
 	crowded("overloaded", "", true, func(s *setup) { s.ConnectionsMax = 1 })

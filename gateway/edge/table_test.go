@@ -71,9 +71,7 @@ func TestDocumentListsEveryCode(t *testing.T) {
 		}
 	}
 	for _, name := range Codes() {
-		if !listed[fmt.Sprint(code.StatusOf(name), " ", name)] {
-			t.Errorf("%d %s is not in x-codes of the document", code.StatusOf(name), name)
-		}
+		must.Equal(t, listed[fmt.Sprint(code.StatusOf(name), " ", name)], true, "whether x-codes of the document have %s", name)
 	}
 	for entry := range listed {
 		status, name, _ := strings.Cut(entry, " ")

@@ -205,9 +205,7 @@ func TestWhoWaitsIsNotBanned(t *testing.T) {
 		case f.place == newConnections || f.place == behindProxy:
 			f.workers = min(f.workers, max(ban.Product.After, int(f.limit)))
 		}
-		if after := f.run(drawRandom(t)); after != noBan {
-			t.Fatalf("%+v: banned %v after the first 429", f, after)
-		}
+		must.Equal(t, f.run(drawRandom(t)), noBan, "after which time it is banned: %+v", f)
 	})
 }
 

@@ -80,9 +80,7 @@ func TestBatcherOfAServerThatLeaves(t *testing.T) {
 	old := r.batcher(q.Tenant)
 	take := func() {
 		t.Helper()
-		if outcome := old.take(&q, new(quota.Verdict)); outcome != Decided {
-			t.Errorf("outcome %d", outcome)
-		}
+		must.Equal(t, old.take(&q, new(quota.Verdict)), Decided, "the outcome")
 	}
 	take()
 	testkit.Eventually(t, 20*time.Second, "it has a batch and watch", func() bool { return running() == was+2 })
@@ -359,7 +357,5 @@ func TestEarlierGatewaysBesideThisOne(t *testing.T) {
 			t.Fatalf("seed %d, step %d, earlier version: %v: %d granted, want %d; %d in this month", seed, number, isEarlier, granted, ruled.Granted, inMonth)
 		}
 	}
-	if refused == 0 {
-		t.Error("no month was used up")
-	}
+	must.Equal(t, refused > 0, true, "whether a month was used up")
 }
