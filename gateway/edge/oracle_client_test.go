@@ -75,7 +75,8 @@ func readAnswer(in *bufio.Reader, toHead func(in *bufio.Reader) bool) (a answer,
 	}
 	a.Body, err = readContent(in, a.Fields["content-length"], a.Fields["transfer-encoding"], fmt.Sprint(a.Fields))
 	a.Code = codeOf(a)
-	if isLong := len(a.Body) >= http1.PartBytesMax || strings.HasPrefix(a.field("content-type"), "text/event-stream"); err == nil && a.Fields["transfer-encoding"] != nil && !isLong {
+	isLong := len(a.Body) >= http1.PartBytesMax || strings.HasPrefix(a.field("content-type"), "text/event-stream")
+	if err == nil && a.Fields["transfer-encoding"] != nil && !isLong {
 		return a, malformed("%d bytes in chunks", len(a.Body))
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {

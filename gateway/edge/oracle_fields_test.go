@@ -127,13 +127,15 @@ var fields = slices.Concat(
 		"forwarding fields", "7239 8.1", ok, one(rawGet),
 		"X-Forwarded-For: evil\r\nX-Forwarded-Proto: evil\r\nX-Forwarded-Host: evil\r\nForwarded: for=evil",
 		"X-Forwarded-Port: evil\r\nX-Real-IP: evil\r\nX-Forwarded-Server: evil", "X_Forwarded_For: evil",
-		"True-Client-IP: evil\r\nX-Client-IP: evil\r\nCF-Connecting-IP: evil", "Fastly-Client-IP: evil\r\nX-Cluster-Client-IP: evil", "Forwarded-For: evil\r\nClient-IP: evil\r\nX-Original-Host: evil\r\nX-Remote-IP: evil",
+		"True-Client-IP: evil\r\nX-Client-IP: evil\r\nCF-Connecting-IP: evil", "Fastly-Client-IP: evil\r\nX-Cluster-Client-IP: evil",
+		"Forwarded-For: evil\r\nClient-IP: evil\r\nX-Original-Host: evil\r\nX-Remote-IP: evil",
 		"CF-Connecting-IPv6: evil\r\nFly-Client-IP: evil\r\nX-AppEngine-User-IP: evil", "X-Azure-ClientIP: evil\r\nX-Azure-SocketIP: evil",
 		"X-Forwarded: evil\r\nX-Remote-Addr: evil\r\nX-Envoy-External-Address: evil", "x-original-forwarded-for: evil\r\nX-Host: evil",
 	),
 	alike(
 		"fields that replace the method or the target", "9110 9.1", ok, one(rawGet),
-		"X-HTTP-Method-Override: evil\r\nX-HTTP-Method: evil\r\nX-Method-Override: evil", "X-Original-URL: /evil\r\nX-Rewrite-URL: /evil\r\nX-Original-URI: /evil\r\nX-Original-Method: evil",
+		"X-HTTP-Method-Override: evil\r\nX-HTTP-Method: evil\r\nX-Method-Override: evil", "X-Original-URL: /evil\r\nX-Rewrite-URL: /evil",
+		"X-Original-URI: /evil\r\nX-Original-Method: evil",
 		"X-Gateway-Secret: evil",
 	),
 	alike(

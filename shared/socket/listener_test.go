@@ -57,7 +57,8 @@ func TestListenerGoesOn(t *testing.T) {
 		if failures < 10 || failures > 30 {
 			t.Errorf("%d failures in %v: the waits do not grow to %v", failures, outage, acceptWaitMax)
 		}
-		if lines := strings.Count(log.String(), "\n"); lines < 5 || lines > 11 || strings.Count(log.String(), "ulimit -n") != lines || strings.Count(log.String(), "listen=:0") != lines {
+		count := func(text string) int { return strings.Count(log.String(), text) }
+		if lines := count("\n"); lines < 5 || lines > 11 || count("ulimit -n") != lines || count("listen=:0") != lines {
 			t.Errorf("%d lines logged in %v, want about one a second, with the cure", lines, outage)
 		}
 		f.end = net.ErrClosed
