@@ -79,5 +79,6 @@ func inTime[V any](ctx context.Context, ask func() (V, error)) (answer V, err er
 		if answer, err = ask(); !isTimeout(err) || ctx.Err() != nil {
 			return answer, err
 		}
+		time.Sleep(time.Millisecond) // a pool whose dials fail repeats their last error at once
 	}
 }
