@@ -117,6 +117,8 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		used := []keystore.UsageRow{
 			{Tenant: globex.ID, Key: untouched.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: 3_600_000, Requests: 1, LastAt: c.millis()},
 			{Tenant: globex.ID, Key: untouched.ID, Outcome: "key_banned", Hour: 3_600_000, Requests: 1, LastAt: c.millis() + 1},
+			{Tenant: acme.ID, Key: rotated.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: 3_600_000, Requests: 1, LastAt: c.millis()},
+			{Tenant: acme.ID, Key: revoked.ID, Outcome: "invalid_key", Hour: 3_600_000, Requests: 1, LastAt: c.millis()},
 		}
 		add(t, s, g, 1, used)
 
