@@ -91,6 +91,7 @@ func TestBegin(t *testing.T) {
 	f("a trusted flag unsamples", all, droppedField, true, false, true, false)
 	f("a trusted caller with no valid trace", none, "evil", true, false, false, false)
 	f("a trusted trace passes a program without traces", nil, sampledField, true, true, true, true)
+	f("a client's flag does not sample in a program without traces", nil, sampledField, false, false, true, false)
 }
 
 // The highest ID is sampled at every ratio above 0. A client that sends it is sampled no more than others: here once in 10¹².
