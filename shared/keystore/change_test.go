@@ -123,9 +123,21 @@ func TestCancelledChange(t *testing.T) {
 	holder := must.Get[*sqlx.Conn](t)(db.Connx(t.Context()))
 	defer holder.Close()
 	must.Get[sql.Result](t)(holder.ExecContext(t.Context(), `SELECT pg_advisory_lock(123581046915073), pg_advisory_lock(123581046915074)`)) // the writers', and that of usage
-	givenUp := func() context.Context {
+	waits := func() (n int) {
+		if err := db.Get(&n, `SELECT count(*) FROM pg_locks WHERE NOT granted AND database =
+			(SELECT oid FROM pg_database WHERE datname = current_database())`); err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	givenUp := func() context.Context { // when it waits for a lock
+		testkit.Eventually(t, time.Minute, "nobody waits", func() bool { return waits() == 0 })
 		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(100*time.Millisecond, cancel)
+		go func() {
+			defer cancel()
+			for waits() == 0 && !t.Failed() {
+			}
+		}()
 		return ctx
 	}
 	refused(t, context.Canceled)(s.Suspend(givenUp(), tenant.ID))
