@@ -388,7 +388,9 @@ func TestManyKeys(t *testing.T) {
 		known.setTenant(&keystore.TenantRow{ID: massTenant(i), Plan: "pro"})
 	}
 	for i := range keys {
-		known.setKey(&keystore.KeyRow{ID: massKey(i), Hash: mass("hash", i), Tenant: massTenant(i % tenants), Scopes: "pets:read pets:write", Name: "default"})
+		known.setKey(&keystore.KeyRow{
+			ID: massKey(i), Hash: mass("hash", i), Tenant: massTenant(i % tenants), Scopes: "pets:read pets:write", Limits: plan.Limits{Minute: 9},
+		})
 	}
 	must.Do(t, d.takeSnapshot())
 	read := newState(&d.versions, d.cfg.Environment)
@@ -402,7 +404,7 @@ func TestManyKeys(t *testing.T) {
 		for i := range keys {
 			hash := apikey.Hash(mass("hash", i))
 			ref, found := s.findHash(&hash)
-			if !found || s.entry(ref).Key != massKey(i) || s.entry(ref).Tenant != massTenant(i%tenants) || !s.entry(ref).Limits.IsSet() {
+			if e := s.entry(ref); !found || e.Key != massKey(i) || e.Tenant != massTenant(i%tenants) || !e.Limits.IsSet() || e.KeyLimits.Minute != 9 {
 				t.Fatalf("%s: key %d is not found, or is another one", what, i)
 			}
 			unknown := bogus(uint64(i))
