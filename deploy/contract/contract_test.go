@@ -111,8 +111,9 @@ var refusals = []refusal{
 // good sends a request with a key that may make it.
 func good(r request) func(*system) request {
 	return func(s *system) request {
-		r.token = s.good.Token
-		return r
+		mine := r // each database's test has a system of its own
+		mine.token = s.good.Token
+		return mine
 	}
 }
 
