@@ -106,7 +106,7 @@ func TestServesOnSocket(t *testing.T) {
 		return ended
 	})
 
-	p = launch("0s") // the killed process has left its socket
+	p = launch("0s") // the process that the second signal ended has left its socket
 	p.Signal(syscall.SIGHUP)
 	if status, body := do("GET", ""); status != 200 || strings.Count(body, "Rex") != 1 {
 		t.Errorf("GET: %d %s", status, body)

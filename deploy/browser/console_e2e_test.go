@@ -7,11 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"petgate/shared/testkit/must"
-
 	"github.com/chromedp/chromedp"
 
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // visitor is an operator at the console.

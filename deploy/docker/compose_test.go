@@ -174,7 +174,7 @@ func TestPublishedPorts(t *testing.T) {
 		t.Error(diff)
 	}
 	trusted, proxy := services["gateway-1"].Environment["GATEWAY_TRUSTED_PROXIES"], services["haproxy"].Networks["default"]["ipv4_address"]
-	must.Equal(t, trusted, proxy+"/32", "whom gateways believe which client sent a request")
+	must.Equal(t, trusted, proxy+"/32", "the proxies that gateways believe")
 	console := services["console"]
 	if !strings.HasPrefix(console.Environment["GATEWAY_LISTEN"], "127.") || !slices.Equal(console.Profiles, []string{"console"}) {
 		t.Errorf("the console serves clients on %s, with the profiles %v", console.Environment["GATEWAY_LISTEN"], console.Profiles)

@@ -225,7 +225,7 @@ func TestRollingGateways(t *testing.T) {
 	for name, load := range loads {
 		load.end()
 		load.faultless(t)
-		must.Equal(t, load.stored(t, s.Fleet), 0, "%s: pets are stored without an answer", name)
+		must.Equal(t, load.stored(t, s.Fleet), 0, "%s: pets that are stored without an answer", name)
 		t.Logf("figure: rolling restart of the gateways behind haproxy and of two pet services, under load by %s: %d of %d requests failed, slowest %v; "+
 			"%d pets created, each stored once", name, len(load.wrong), load.total(), load.slowest.Round(time.Millisecond), load.counts[201])
 	}

@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"petgate/shared/testkit/must"
-
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 // TestRestartBySystemd restarts the only gateway and the only pet service under load. The test plays systemd, which keeps their
@@ -57,7 +56,7 @@ func TestRestartBySystemd(t *testing.T) {
 	load.least(t, 10_000)
 	load.end()
 	load.faultless(t)
-	must.Equal(t, load.stored(t, f), 0, "pets are stored without an answer")
+	must.Equal(t, load.stored(t, f), 0, "pets that are stored without an answer")
 	t.Logf("figure: %d restarts of the only gateway and the only pet service under load, with sockets of systemd: %d of %d requests "+
 		"failed; away for %v, slowest %v", 4, len(load.wrong), load.total(), longest.Round(time.Millisecond),
 		load.slowest.Round(time.Millisecond))

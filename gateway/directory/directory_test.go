@@ -318,7 +318,7 @@ func TestPassesPlansOn(t *testing.T) {
 	store := openStore(t, testkit.SQLite(t))
 	var passed atomic.Pointer[[]keystore.Plan]
 	start(t, store, Config{PlansChanged: func(plans []keystore.Plan) { passed.Store(&plans) }})
-	must.Equal(t, len(*passed.Load()), 4, "plans are loaded")
+	must.Equal(t, len(*passed.Load()), 4, "plans that are loaded")
 	gold := keystore.Plan{Name: "gold", Limits: plan.Limits{Minute: 7, Day: 70}}
 	confirmed(t, store)(store.CreatePlan(t.Context(), gold))
 	if plans := *passed.Load(); len(plans) != 5 || !slices.Contains(plans, gold) {

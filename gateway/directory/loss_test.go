@@ -87,7 +87,7 @@ func TestSnapshotThatCannotBeRemoved(t *testing.T) {
 		must.Do(t, os.RemoveAll(path))
 		must.Do(t, os.MkdirAll(obstacle, 0o700))
 		d.stop()
-		must.Equal(t, len(registered(t, store)), 1, "gateways, one with a snapshot that is still there")
+		must.Equal(t, len(registered(t, store)), 1, "gateways after a sign-off that could not remove the snapshot")
 	})
 }
 

@@ -68,9 +68,9 @@ func TestUsageThrough(t *testing.T) {
 		if err := d.sync(t.Context()); err == nil {
 			t.Error("a forgotten gateway is not told to register again")
 		}
-		must.Equal(t, published(), before, "usage that is not stored is published: up to")
+		must.Equal(t, published(), before, "up to when usage is published, although nothing more was stored")
 		flush(3*time.Second, nil)
-		must.Equal(t, rowsOf(t, store, tenant), 7, "requests are stored")
+		must.Equal(t, rowsOf(t, store, tenant), 7, "requests that are stored")
 		if again := published(); again <= before {
 			t.Errorf("stored up to %v, as before", again)
 		}
@@ -111,7 +111,7 @@ func TestDroppedUsageIsAGap(t *testing.T) {
 		through := d.usage.through.Load()
 		must.Do(t, d.drainUsage(t.Context(), false))
 		d.usage.through.Store(through) // as it was registered
-		must.Equal(t, rowsOf(t, store, tenant), 1, "requests are stored")
+		must.Equal(t, rowsOf(t, store, tenant), 1, "requests that are stored")
 		gaps("after it could write again", keystore.GapDropped)
 		d.Count(request)
 		must.Do(t, d.drainUsage(t.Context(), false))
@@ -355,7 +355,7 @@ func TestUsageOfAnEarlierProcessDisplacesNone(t *testing.T) {
 	must.Do(t, second.stop())
 	must.Do(t, os.WriteFile(path+".usage", kept, 0o600))
 	opened(t, store, Config{Snapshot: path}).SignOff("")
-	must.Equal(t, rowsOf(t, store, tenant), 1, "requests are stored")
+	must.Equal(t, rowsOf(t, store, tenant), 1, "requests that are stored")
 	// One that is damaged is named, and does not stay.
 	must.Do(t, os.WriteFile(path+".usage", kept[:len(kept)/2], 0o600))
 	log := &testkit.Output{}

@@ -96,7 +96,7 @@ func TestDroppedLinesAreCounted(t *testing.T) {
 		testkit.Eventually(t, time.Minute, "the line is counted", func() bool { return testutil.ToFloat64(dropped) == float64(n+1) })
 	}
 	l.close()
-	must.Equal(t, strings.Count(log.String(), "broken pipe"), 1, "how often it is logged")
+	must.Equal(t, strings.Count(log.String(), "broken pipe"), 1, "how often it is logged, in\n%s", &log)
 	_, _ = l.lines.Write([]byte("{}\n"))
 	must.Equal(t, testutil.ToFloat64(dropped), 3, "how many lines are counted")
 }

@@ -326,7 +326,7 @@ func TestTenantHasAShareOfConnections(t *testing.T) {
 			}
 			got := clients[i].ask(t, rawGet())
 			got.expect(t, name, want)
-			must.Equal(t, strings.Contains(got.Body, "your account"), want != "200", "%s: whether connection %d got %s", name, i, got.Body)
+			must.Equal(t, strings.Contains(got.Body, "your account"), want != "200", "%s: whether the answer to connection %d blames its account: %s", name, i, got.Body)
 		}
 		r.ask(t, rawBearer(readerToken)).expect(t, name+": another tenant", "200")
 		clients[0].close()

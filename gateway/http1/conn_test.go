@@ -94,7 +94,7 @@ func TestTimeouts(t *testing.T) {
 		var b Body
 		must.Do(t, errors.Join(c.Await(), c.ReadHead(&q, &b), c.ReadBody(&q, &b, 5), c.ReadPart(&b)))
 		must.Equal(t, string(b.Bytes), "bye!", "the last part")
-		must.Equal(t, c.Begin(), true, "begins")
+		must.Equal(t, c.Begin(), true, "whether the request may have a response")
 		c.Next(time.Now())
 		replied := time.Now()
 		must.Equal(t, KindOf(c.Await()), TimedOut, "the second head")

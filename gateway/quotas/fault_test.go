@@ -84,7 +84,7 @@ func btoi(b bool) int {
 func TestHealth(t *testing.T) {
 	server := testkit.StartRedis(t, "--maxmemory-policy", "allkeys-lru")
 	log := new(testkit.Output)
-	l := openQuotas(t, Config{RedisURL: server.URL, Budget: 50 * time.Millisecond, Log: slog.New(slog.NewJSONHandler(log, nil))})
+	l := openQuotas(t, Config{RedisURL: server.URL, Budget: 500 * time.Millisecond, Log: slog.New(slog.NewJSONHandler(log, nil))})
 	for range 3 {
 		if got := l.Health(background); len(got) != 1 || !strings.Contains(got[0].Error(), "allkeys-lru") {
 			t.Errorf("an evicting Redis: %q", got)
@@ -94,7 +94,7 @@ func TestHealth(t *testing.T) {
 		t.Errorf("log: %q", lines)
 	}
 	must.Do(t, dial(t, server.URL).ConfigSet(background, "maxmemory-policy", "noeviction").Err())
-	must.Do(t, dial(t, server.URL).Do(background, "CLIENT", "PAUSE", 150, "ALL").Err())
+	must.Do(t, dial(t, server.URL).Do(background, "CLIENT", "PAUSE", 1600, "ALL").Err())
 	if got := l.Health(background); len(got) != 0 {
 		t.Errorf("a Redis that answers after three budgets: %q", got)
 	}

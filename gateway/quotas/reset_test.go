@@ -5,14 +5,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"petgate/shared/testkit/must"
-
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/keystore"
+	"petgate/shared/testkit/must"
 )
 
 // since returns the request as it is after a reset at this instant.

@@ -138,7 +138,7 @@ func TestChecksAndRequests(t *testing.T) {
 		p.judge(a, errDown)
 		p.hosts[2].eject()
 		for range 20 {
-			must.Equal(t, p.pick(0, time.Now().UnixMilli()).address, p.hosts[2].address, "all are out, two by checks")
+			must.Equal(t, p.pick(0, time.Now().UnixMilli()).address, p.hosts[2].address, "the instance that is picked when all are out, two of them by checks")
 		}
 	})
 }

@@ -48,9 +48,9 @@ func FuzzParseDuration(f *testing.F) {
 // What ends after a period ends with a whole second, and not too early.
 func TestPeriodEndsWithASecond(t *testing.T) {
 	t.Parallel()
-	for now, want := range map[instant.Millis]instant.Millis{1000: 2000, 1001: 3000, 1999: 3000} {
-		if got, err := (Moment{Period: Period(time.Second)}).After(now); err != nil || got != want {
-			t.Errorf("a second after %d: %d, %v, want %d", now, got, err, want)
+	for at, want := range map[instant.Millis]instant.Millis{1000: 2000, 1001: 3000, 1999: 3000} {
+		if got, err := (Moment{Period: Period(time.Second)}).After(at); err != nil || got != want {
+			t.Errorf("a second after %d: %d, %v, want %d", at, got, err, want)
 		}
 	}
 	if got, err := (Moment{At: 1000}).After(1000); err == nil {

@@ -175,7 +175,7 @@ func TestCheck(t *testing.T) {
 	must.Do(t, near.Check())
 	must.Get[int](t)(far.Write([]byte{1}))
 	awaitStale(t, near)
-	must.Equal(t, near.HasEnded(), false, "has ended, with data")
+	must.Equal(t, near.HasEnded(), false, "whether a connection with unread data has ended")
 	if n, err := near.Read(make([]byte, 8)); n != 1 || err != nil {
 		t.Fatalf("Check has taken what it found: %d, %v", n, err)
 	}

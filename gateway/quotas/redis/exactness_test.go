@@ -70,7 +70,7 @@ func TestExactness(t *testing.T) {
 	sum := admitted.Load()
 	for n := range used {
 		key := "petgate:{" + tenantNo(n).String() + "}"
-		must.Equal(t, used[n].Load(), r.used[key], "the units that tenant %d was admitted, beside those that Redis charged", n)
+		must.Equal(t, used[n].Load(), r.used[key], "units of tenant %d that were admitted; Redis charged what is wanted", n)
 	}
 	windows := time.Duration(r.last-r.first) * time.Millisecond / rule.Window()
 	t.Logf("figure: exactness, brief windows: %d requests of %d tenants at %d gateways, %d admitted, over %d windows and %d "+

@@ -1,7 +1,10 @@
 // Package must ends a test whose preparation fails, or whose result is not the wanted one.
 package must
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // T is a test: testing.TB, or that of rapid.
 type T interface {
@@ -13,8 +16,20 @@ type T interface {
 func Equal[V comparable](t T, got, want V, format string, args ...any) {
 	if got != want {
 		t.Helper()
-		t.Fatal(fmt.Sprintf("%s: %#v, want %#v", fmt.Sprintf(format, args...), got, want))
+		t.Fatal(fmt.Sprintf("%s: %s, want %s", fmt.Sprintf(format, args...), shown(got), shown(want)))
 	}
+}
+
+// shown quotes a text of one line. Other values are as they print themselves.
+func shown(value any) string {
+	text, isText := value.(string)
+	switch {
+	case isText && strings.Contains(text, "\n"):
+		return "\n" + text
+	case isText:
+		return fmt.Sprintf("%q", text)
+	}
+	return fmt.Sprintf("%+v", value)
 }
 
 // Do ends the test if there is an error.
