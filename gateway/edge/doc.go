@@ -18,6 +18,6 @@
 //
 // # Time and memory
 //
-// Everything in responses follows the injected clock. Deadlines of I/O follow the machine's clock. Exchanges are kept with the Calls of
-// package front. An exchange begins when the head of its request has been read, and ends when its response is written.
+// Everything in responses follows the injected clock. Deadlines of I/O follow the machine's clock, and are up to 50 ms late. Exchanges are
+// kept with the Calls of package front. An exchange begins when the head of its request has been read, and ends when its response is written.
 package edge

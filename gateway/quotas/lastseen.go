@@ -1,9 +1,11 @@
 package quotas
 
 import (
+	"sync/atomic"
 	"time"
 
 	"petgate/gateway/quotas/store"
+	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
@@ -24,6 +26,7 @@ const (
 type lastSeen struct {
 	rule    quota.Rule
 	records *sharded.Map[store.Name, snapshot]
+	refused [256]atomic.Int64 // by the first byte of a tenant's ID: when the last refusal ends
 }
 
 // snapshot is one decision. It must not exceed 128 bytes: a map stores larger values behind a pointer.
@@ -42,10 +45,15 @@ type snapshot struct {
 }
 
 func newLastSeen(rule quota.Rule) *lastSeen {
-	return &lastSeen{rule, sharded.New[store.Name, snapshot](lastSeenMax, func(n store.Name) byte { return n.Tenant[0] })}
+	return &lastSeen{rule: rule, records: sharded.New[store.Name, snapshot](lastSeenMax, func(n store.Name) byte { return n.Tenant[0] })}
 }
 
 func (k *lastSeen) get(n store.Name) snapshot { return k.records.Get(n) }
+
+// mayRefuse is false if no refusal of the tenant is remembered that holds at now.
+func (k *lastSeen) mayRefuse(t id.Tenant, now instant.Millis) bool {
+	return int64(now) < k.refused[t[0]].Load()
+}
 
 // refusal returns the remembered refusal that still holds for a, if there is one.
 func (k *lastSeen) refusal(a store.Request, now instant.Millis) (v quota.Verdict, ok bool) {
@@ -75,6 +83,9 @@ func (k *lastSeen) store(a store.Request, sentAt, answeredAt instant.Millis, v *
 	defer s.Unlock()
 	if old := s.Entries[a.Name]; old.sentAt <= f.sentAt || f.hasMore(&old) {
 		s.Put(a.Name, f, nil)
+		if last := &k.refused[a.Tenant[0]]; int64(f.refuseUntil) > last.Load() {
+			last.Store(int64(f.refuseUntil))
+		}
 	}
 }
 

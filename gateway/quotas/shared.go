@@ -192,8 +192,11 @@ func (s *Shared) peekHere(c *Request) quota.Verdict {
 }
 
 // Refusal implements redis.Ledger.
-func (s *Shared) Refusal(c *Request, now instant.Millis) (quota.Verdict, bool) {
-	v, isRefused := s.seen.refusal(c.Request, now)
+func (s *Shared) Refusal(c *Request, now instant.Millis) (v quota.Verdict, isRefused bool) {
+	if !s.seen.mayRefuse(c.Tenant, now) {
+		return v, false
+	}
+	v, isRefused = s.seen.refusal(c.Request, now)
 	if !c.IsCapped() {
 		return v, isRefused
 	}

@@ -41,9 +41,13 @@ func (b *below) Read(p []byte) (int, error) {
 	return b.Conn.Read(p)
 }
 
+// deadlineSlack is how late a timeout may be noticed.
+const deadlineSlack = 50 * time.Millisecond
+
 // newConn returns a connection over dialed. With TLS, the handshake follows.
 func newConn(dialed net.Conn, h *host) *conn {
 	c := &conn{below: &below{Conn: socket.New(dialed)}, host: h}
+	c.below.Slack = deadlineSlack
 	if c.Conn = c.below.Conn; h.tls != nil {
 		c.Conn = tls.Client(c.below, h.tls)
 	}
@@ -121,10 +125,7 @@ func isTimeout(err error) bool {
 // further. That response is valid, but the connection is not used again. If the response is long, carry reads its beginning, and both
 // bodies go on.
 func (c *conn) carry(request *Request, response *http1.Response) error {
-	if err := c.check(); err != nil {
-		return err
-	}
-	if _, err := c.Write(request.Source.Head(c.host.name)); err != nil {
+	if err := c.begin(request); err != nil {
 		return err
 	}
 	if len(request.Body) == 0 {
@@ -137,6 +138,19 @@ func (c *conn) carry(request *Request, response *http1.Response) error {
 		return nil
 	}
 	return c.endSending(request, response, err)
+}
+
+// begin sends the head of a request, unless the connection is closed or has data.
+func (c *conn) begin(request *Request) error {
+	head := request.Source.Head(c.host.name)
+	if len(request.Body) == 0 && c.host.tls == nil {
+		return c.below.Ask(head)
+	}
+	if err := c.check(); err != nil {
+		return err
+	}
+	_, err := c.Write(head)
+	return err
 }
 
 // endSending ends the sending of the body, of which the rest is not needed. err is why the response cannot be read; nil: it was.

@@ -15,8 +15,7 @@ func TestCallsAllocateNothing(t *testing.T) {
 	go func() { _, _ = io.Copy(far, far) }()
 	out, in := []byte("question"), make([]byte, 64)
 	if n := testing.AllocsPerRun(100, func() {
-		must.Do(t, near.Check())
-		must.Get[int](t)(near.Write(out))
+		must.Do(t, near.Ask(out))
 		must.Get[int](t)(near.Read(in))
 	}); n > 0 {
 		t.Errorf("%v allocations", n)

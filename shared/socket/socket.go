@@ -4,7 +4,8 @@
 // A socket of package net never blocks in the kernel: if a call cannot continue, it returns, and the goroutine waits for the poller.
 // Package net still announces every call to the scheduler as one that may block. The scheduler's monitor then checks every 20 µs.
 // On a machine with more work than cores, a thread may lose its core during a call, and the monitor starts another thread. A Conn
-// makes the same calls unannounced. Each copies at most 64 KiB.
+// makes the same calls unannounced. Each copies at most 64 KiB. A Conn also needs no call that finds no data yet (see Ask), and seldom moves a
+// timer of the runtime (see Slack).
 package socket
 
 import (
@@ -12,7 +13,9 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"syscall"
+	"time"
 )
 
 // ErrStale says that an idle connection was closed by its peer, or that the peer has sent something on it.
@@ -22,17 +25,23 @@ var ErrStale = errors.New("socket: the idle connection was closed, or its peer s
 const callBytesMax = 64 << 10
 
 // Conn is a connection of package net with calls of its own. Its errors and deadlines are those of package net. Only one goroutine
-// at a time may call Read or Check, and only one may call Write. Any goroutine may close it and set deadlines.
+// at a time may call Read, Check or Ask, and only one may call Write or Ask. Any goroutine may close it and set deadlines.
 type Conn struct {
 	net.Conn
+	// Slack is how late deadlines may be: one that is late enough is kept when a later request sets its own. It must not change once
+	// the connection is used.
+	Slack time.Duration
+
 	raw     syscall.RawConn
+	reads   deadline
+	writes  deadline
 	reading transfer
 	writing transfer
 	isStale bool // the result of the last peek
 	isEnded bool // also
 
 	// The callbacks of raw. They are made once, because a closure would cost an allocation in each call.
-	read, write, peek func(fd uintptr) (done bool)
+	read, write, ask, peek func(fd uintptr) (done bool)
 }
 
 // transfer is a read or a write in progress.
@@ -48,7 +57,7 @@ func New(c net.Conn) *Conn {
 	if socket, ok := c.(syscall.Conn); ok {
 		s.raw, _ = socket.SyscallConn()
 	}
-	s.read, s.write, s.peek = s.tryRead, s.tryWrite, s.tryPeek
+	s.read, s.write, s.ask, s.peek = s.tryRead, s.tryWrite, s.tryAsk, s.tryPeek
 	return s
 }
 
@@ -87,6 +96,31 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return t.n, err
 }
 
+// Ask writes all of p, a request, and waits until its response begins or the connection ends. Read would look for the response at once, in
+// vain. If the connection is closed or has data before, Ask writes nothing and returns ErrStale. A request for which the kernel has no room
+// at once is only written.
+func (c *Conn) Ask(p []byte) error {
+	if c.raw == nil || len(p) == 0 {
+		_, err := c.Write(p)
+		return err
+	}
+	c.writing = transfer{bytes: p}
+	err := c.raw.Read(c.ask)
+	t := c.writing
+	c.writing = transfer{}
+	switch {
+	case err != nil:
+		return err
+	case c.isStale:
+		return ErrStale
+	case t.errno != 0:
+		return c.wrap("write", t.errno)
+	case len(t.bytes) > 0: // the kernel had no room for it
+		_, err = c.Write(t.bytes)
+	}
+	return err
+}
+
 // Check returns ErrStale if the connection is closed or has data. It does not wait.
 func (c *Conn) Check() error {
 	if c.raw == nil {
@@ -103,6 +137,40 @@ func (c *Conn) Check() error {
 
 // HasEnded reports whether the peer has closed the connection, and all that it has sent was read. It does not wait.
 func (c *Conn) HasEnded() bool { return c.raw != nil && (c.raw.Read(c.peek) != nil || c.isEnded) }
+
+// deadline is that of one direction.
+type deadline struct {
+	sync.Mutex
+	at time.Time
+}
+
+// move has set change the deadline, unless the last one is late enough.
+func (d *deadline) move(at time.Time, slack time.Duration, set func(time.Time) error) error {
+	d.Lock()
+	defer d.Unlock()
+	if late := d.at.Sub(at); late >= 0 && late <= slack {
+		return nil
+	}
+	if d.at = at; !at.IsZero() {
+		d.at = at.Add(slack)
+	}
+	return set(d.at)
+}
+
+// SetReadDeadline sets the deadline of reads, late by at most Slack.
+func (c *Conn) SetReadDeadline(at time.Time) error {
+	return c.reads.move(at, c.Slack, c.Conn.SetReadDeadline)
+}
+
+// SetWriteDeadline sets the deadline of writes, late by at most Slack.
+func (c *Conn) SetWriteDeadline(at time.Time) error {
+	return c.writes.move(at, c.Slack, c.Conn.SetWriteDeadline)
+}
+
+// SetDeadline sets both deadlines.
+func (c *Conn) SetDeadline(at time.Time) error {
+	return errors.Join(c.SetReadDeadline(at), c.SetWriteDeadline(at))
+}
 
 // CloseWrite closes the sending side, if the connection has one.
 func (c *Conn) CloseWrite() error {
@@ -144,6 +212,18 @@ func (c *Conn) tryWrite(fd uintptr) bool {
 		t.bytes = t.bytes[n:]
 	}
 	return true
+}
+
+// tryAsk is called again when there is data. It looks for data before it writes, as the poller reports only what arrives after a
+// callback has found nothing.
+func (c *Conn) tryAsk(fd uintptr) bool {
+	if len(c.writing.bytes) == 0 {
+		return true
+	}
+	if c.tryPeek(fd); !c.isStale {
+		c.tryWrite(fd)
+	}
+	return len(c.writing.bytes) > 0 // Ask goes on
 }
 
 func (c *Conn) tryPeek(fd uintptr) bool {

@@ -97,6 +97,45 @@ func TestBytesArriveBothWaysAtOnce(t *testing.T) {
 	})
 }
 
+// A response that arrives before the goroutine waits for it must be found: the poller reports it only once.
+func TestAsk(t *testing.T) {
+	forEach(t, func(t *testing.T, near *socket.Conn, far net.Conn) {
+		go func() { _, _ = io.Copy(far, far) }()
+		must.Do(t, near.SetDeadline(time.Now().Add(time.Minute)))
+		in := make([]byte, 2)
+		for i := range 20_000 {
+			must.Do(t, near.Ask([]byte{byte(i)}))
+			if n, err := near.Read(in); n != 1 || err != nil || in[0] != byte(i) {
+				t.Fatalf("request %d: %v, %v", i, in[:n], err)
+			}
+		}
+		must.Do(t, near.Ask(nil))
+	})
+}
+
+func TestAskWritesAll(t *testing.T) {
+	forEach(t, func(t *testing.T, near *socket.Conn, far net.Conn) {
+		request, got := random(t, manyBytes), make([]byte, manyBytes)
+		failed := make(chan error, 1)
+		go func() { failed <- near.Ask(request) }()
+		must.Get[int](t)(io.ReadFull(far, got))
+		must.Equal(t, bytes.Equal(got, request), true, "whether the request has arrived")
+		far.Close()
+		must.Do(t, <-failed)
+	})
+}
+
+// Data that arrived before the request is not its response.
+func TestAskOnAStaleConnectionWritesNothing(t *testing.T) {
+	near, far := pair(t, "tcp")
+	must.Get[int](t)(far.Write([]byte{1}))
+	awaitStale(t, near)
+	must.Equal(t, near.Ask([]byte{2}), socket.ErrStale, "ask")
+	must.Get[int](t)(near.Read(make([]byte, 1)))
+	must.Do(t, near.CloseWrite())
+	must.Equal(t, len(must.Get[[]byte](t)(io.ReadAll(far))), 0, "the bytes that were sent")
+}
+
 func TestDeadlines(t *testing.T) {
 	near, far := pair(t, "tcp")
 	go func() { _, _ = io.Copy(io.Discard, io.LimitReader(far, 1)) }()
@@ -108,6 +147,7 @@ func expectDeadlines(t *testing.T, near *socket.Conn) {
 	t.Helper()
 	for name, call := range map[string]func() error{
 		"read":  func() error { _, err := near.Read(make([]byte, 1)); return err },
+		"ask":   func() error { return near.Ask(make([]byte, 1)) },
 		"write": func() error { _, err := near.Write(make([]byte, manyBytes)); return err },
 	} {
 		must.Do(t, near.SetDeadline(time.Now().Add(20*time.Millisecond)))
@@ -122,6 +162,35 @@ func expectDeadlines(t *testing.T, near *socket.Conn) {
 		case <-time.After(10 * time.Second):
 			t.Fatalf("%s: the thread blocks", name)
 		}
+	}
+}
+
+// setRead notes the read deadlines that it gets.
+type setRead struct {
+	net.Conn
+	at    time.Time
+	count int
+}
+
+func (s *setRead) SetReadDeadline(at time.Time) error {
+	s.at, s.count = at, s.count+1
+	return nil
+}
+
+func TestSlack(t *testing.T) {
+	const slack = time.Second
+	var set setRead
+	c, now := socket.New(&set), time.Unix(1, 0)
+	c.Slack = slack
+	for range 10_000 {
+		now = now.Add(time.Millisecond)
+		must.Do(t, c.SetReadDeadline(now))
+		must.Equal(t, !set.at.Before(now) && !set.at.After(now.Add(slack)), true, "whether %v is in time for %v", set.at, now)
+	}
+	must.Equal(t, set.count, 10, "changes in 10 s")
+	for _, at := range []time.Time{now.Add(-time.Hour), {}, now} {
+		must.Do(t, c.SetReadDeadline(at))
+		must.Equal(t, set.at.IsZero() == at.IsZero() && set.at.Sub(at) <= slack, true, "whether %v is in time for %v", set.at, at)
 	}
 }
 
@@ -145,6 +214,7 @@ func TestEnds(t *testing.T) {
 			t.Errorf("write: %v", err)
 		}
 		must.Equal(t, near.Check(), socket.ErrStale, "check")
+		must.Equal(t, near.Ask(in), socket.ErrStale, "ask")
 	})
 	t.Run("closed here", func(t *testing.T) {
 		near, _ := pair(t, "tcp")
@@ -160,6 +230,15 @@ func TestEnds(t *testing.T) {
 		if _, err := near.Write([]byte{1}); !errors.Is(err, net.ErrClosed) || near.Check() == nil || !near.HasEnded() {
 			t.Errorf("write: %v", err)
 		}
+	})
+	t.Run("after a request", func(t *testing.T) {
+		near, far := pair(t, "tcp")
+		go func() {
+			_, _ = far.Read(make([]byte, 1))
+			far.Close()
+		}()
+		must.Do(t, near.Ask(in))
+		must.Equal(t, near.HasEnded(), true, "whether the connection has ended")
 	})
 	t.Run("half", func(t *testing.T) {
 		near, far := pair(t, "tcp")
