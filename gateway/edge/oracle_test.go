@@ -214,7 +214,7 @@ func TestOracle(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, func(s *setup) {
 				if slices.ContainsFunc(attacks, func(a attack) bool { return strings.Contains(a.want, "request_timeout") }) {
-					s.ReadTimeout = 500 * time.Millisecond
+					s.ReadTimeout = 2 * time.Second
 				}
 			})
 			for _, a := range attacks {

@@ -69,7 +69,7 @@ func (x *exchange) Next() ([]byte, error) {
 		wait, most = time.Second, x.edge.cfg.IdleTimeout
 	}
 	err := upstream.ErrTimeout
-	for silent := time.Duration(0); silent < most && errors.Is(err, upstream.ErrTimeout); silent += wait {
+	for began := time.Now(); errors.Is(err, upstream.ErrTimeout) && time.Since(began) < most; {
 		err = x.sending.Next(&x.response, wait)
 		if r := x.edge.standing(x); r.isRefused() && r.reason != keyBanned {
 			x.refusal = r

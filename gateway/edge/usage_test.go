@@ -129,7 +129,7 @@ func TestUsageOfRequests(t *testing.T) {
 func TestRefusalsOfASizeNameTheKey(t *testing.T) {
 	var counted []directory.Usage
 	r := newRig(t, func(s *setup) {
-		s.ReadTimeout = time.Second
+		s.ReadTimeout = 3 * time.Second
 		s.count = func(u directory.Usage) { counted = append(counted, u) }
 	})
 	known := entryOf(token)

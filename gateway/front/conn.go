@@ -35,9 +35,6 @@ type Conn struct {
 // hold up to some megabytes.
 const sendBufferBytes = 128 << 10
 
-// deadlineSlack is how late a timeout may be noticed.
-const deadlineSlack = 50 * time.Millisecond
-
 func (s *Server) newConn(accepted *socket.Conn) *Conn {
 	c := &Conn{server: s, acceptedAt: time.Now()}
 	if peer, ok := accepted.RemoteAddr().(*net.TCPAddr); ok {
@@ -46,7 +43,7 @@ func (s *Server) newConn(accepted *socket.Conn) *Conn {
 	if tcp, ok := accepted.Conn.(*net.TCPConn); ok {
 		_ = tcp.SetWriteBuffer(sendBufferBytes)
 	}
-	accepted.Slack = deadlineSlack
+	accepted.Slack = socket.UsualSlack
 	c.held = &heldConn{Conn: accepted, client: c}
 	conn := net.Conn(c.held)
 	if s.cfg.TLS != nil {

@@ -26,7 +26,7 @@ const (
 type lastSeen struct {
 	rule    quota.Rule
 	records *sharded.Map[store.Name, snapshot]
-	refused [256]atomic.Int64 // by the first byte of a tenant's ID: when the last refusal ends
+	refused [256]atomic.Int64 // by the first byte of a tenant's ID, which also decides the shard: when the last refusal ends
 }
 
 // snapshot is one decision. It must not exceed 128 bytes: a map stores larger values behind a pointer.
@@ -50,7 +50,7 @@ func newLastSeen(rule quota.Rule) *lastSeen {
 
 func (k *lastSeen) get(n store.Name) snapshot { return k.records.Get(n) }
 
-// mayRefuse is false if no refusal of the tenant is remembered that holds at now.
+// mayRefuse is false if no refusal of the tenant is remembered that holds at now, and usually true if there is one.
 func (k *lastSeen) mayRefuse(t id.Tenant, now instant.Millis) bool {
 	return int64(now) < k.refused[t[0]].Load()
 }

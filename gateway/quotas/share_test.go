@@ -193,6 +193,10 @@ func TestLastSeen(t *testing.T) {
 			t.Errorf("at %d: the refusal is repeated: %t", c.now, ok)
 		}
 	}
+	other := a
+	other.Tenant[1]++ // the first byte is that of a
+	k.store(other, 1500, 1500, &quota.Verdict{At: 401_500}, false)
+	must.Equal(t, k.mayRefuse(a.Tenant, 1999) && !k.mayRefuse(a.Tenant, 2000), true, "whether the refusal holds for a second, also after another's admission")
 	fits, lowered := a, a
 	fits.Cost, lowered.Limits.Minute = 2, 5
 	if v, low := k.verdict(fits, 2000), k.verdict(lowered, 2000); v.Usages[quota.Minute].RetryAt != 0 || low.Usages[quota.Minute].Remaining != 0 {

@@ -41,13 +41,10 @@ func (b *below) Read(p []byte) (int, error) {
 	return b.Conn.Read(p)
 }
 
-// deadlineSlack is how late a timeout may be noticed.
-const deadlineSlack = 50 * time.Millisecond
-
 // newConn returns a connection over dialed. With TLS, the handshake follows.
 func newConn(dialed net.Conn, h *host) *conn {
 	c := &conn{below: &below{Conn: socket.New(dialed)}, host: h}
-	c.below.Slack = deadlineSlack
+	c.below.Slack = socket.UsualSlack
 	if c.Conn = c.below.Conn; h.tls != nil {
 		c.Conn = tls.Client(c.below, h.tls)
 	}

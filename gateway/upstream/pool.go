@@ -187,7 +187,7 @@ func (p *Pool) Send(request *Request, response *http1.Response) error {
 	}
 }
 
-// Next replaces the part of the response's body that has been read by the next one. It waits for at most timeout, and returns ErrTimeout if
+// Next replaces the part of the response's body that has been read by the next one. It waits for the timeout, and returns ErrTimeout if
 // nothing has arrived: then it may be called again. After the last part, the request has no slot.
 func (r *Request) Next(response *http1.Response, timeout time.Duration) error {
 	c := r.conn

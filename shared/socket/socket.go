@@ -21,15 +21,19 @@ import (
 // ErrStale says that an idle connection was closed by its peer, or that the peer has sent something on it.
 var ErrStale = errors.New("socket: the idle connection was closed, or its peer sent something on it")
 
+// UsualSlack is the Slack of connections whose timeouts are seconds.
+const UsualSlack = 50 * time.Millisecond
+
 // callBytesMax limits one quiet call: the goroutine cannot be preempted while the kernel copies.
 const callBytesMax = 64 << 10
 
 // Conn is a connection of package net with calls of its own. Its errors and deadlines are those of package net. Only one goroutine
-// at a time may call Read, Check or Ask, and only one may call Write or Ask. Any goroutine may close it and set deadlines.
+// at a time may call Read, Check or Ask, and only one may call Write or Ask. Any goroutine may close it and set deadlines, which are late by
+// up to Slack.
 type Conn struct {
 	net.Conn
-	// Slack is how late deadlines may be: one that is late enough is kept when a later request sets its own. It must not change once
-	// the connection is used.
+	// Slack is how much later than asked a deadline is set. It then stays while it is not too early for the next ones. It must not
+	// change when the connection is in use.
 	Slack time.Duration
 
 	raw     syscall.RawConn
@@ -96,9 +100,9 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return t.n, err
 }
 
-// Ask writes all of p, a request, and waits until its response begins or the connection ends. Read would look for the response at once, in
-// vain. If the connection is closed or has data before, Ask writes nothing and returns ErrStale. A request for which the kernel has no room
-// at once is only written.
+// Ask writes all of p, a request, and waits until its response may be read: a Read without Ask would first look for it in vain. If the
+// connection is closed or has data before, Ask writes nothing and returns ErrStale. Its deadline is that of reads. If the kernel has no room
+// for all of p at once, Ask is like Write.
 func (c *Conn) Ask(p []byte) error {
 	if c.raw == nil || len(p) == 0 {
 		_, err := c.Write(p)
@@ -144,30 +148,34 @@ type deadline struct {
 	at time.Time
 }
 
-// move has set change the deadline, unless the last one is late enough.
+// move has set change the deadline, unless the last one suits at too.
 func (d *deadline) move(at time.Time, slack time.Duration, set func(time.Time) error) error {
 	d.Lock()
 	defer d.Unlock()
 	if late := d.at.Sub(at); late >= 0 && late <= slack {
 		return nil
 	}
-	if d.at = at; !at.IsZero() {
-		d.at = at.Add(slack)
+	if !at.IsZero() {
+		at = at.Add(slack)
 	}
-	return set(d.at)
+	err := set(at)
+	if err == nil {
+		d.at = at
+	}
+	return err
 }
 
-// SetReadDeadline sets the deadline of reads, late by at most Slack.
+// SetReadDeadline sets the deadline of reads. If the last one stays, there is no error.
 func (c *Conn) SetReadDeadline(at time.Time) error {
 	return c.reads.move(at, c.Slack, c.Conn.SetReadDeadline)
 }
 
-// SetWriteDeadline sets the deadline of writes, late by at most Slack.
+// SetWriteDeadline sets that of writes.
 func (c *Conn) SetWriteDeadline(at time.Time) error {
 	return c.writes.move(at, c.Slack, c.Conn.SetWriteDeadline)
 }
 
-// SetDeadline sets both deadlines.
+// SetDeadline sets both.
 func (c *Conn) SetDeadline(at time.Time) error {
 	return errors.Join(c.SetReadDeadline(at), c.SetWriteDeadline(at))
 }
@@ -214,8 +222,8 @@ func (c *Conn) tryWrite(fd uintptr) bool {
 	return true
 }
 
-// tryAsk is called again when there is data. It looks for data before it writes, as the poller reports only what arrives after a
-// callback has found nothing.
+// tryAsk is called again when the poller reports data. It looks for data before it writes: what arrived before the call may never be
+// reported.
 func (c *Conn) tryAsk(fd uintptr) bool {
 	if len(c.writing.bytes) == 0 {
 		return true
