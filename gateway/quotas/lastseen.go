@@ -50,7 +50,7 @@ func newLastSeen(rule quota.Rule) *lastSeen {
 
 func (k *lastSeen) get(n store.Name) snapshot { return k.records.Get(n) }
 
-// mayRefuse is false if no refusal of the tenant is remembered that holds at now, and usually true if there is one.
+// mayRefuse is true if a refusal of the tenant is remembered that holds at now. Another tenant's refusal may make it true as well.
 func (k *lastSeen) mayRefuse(t id.Tenant, now instant.Millis) bool {
 	return int64(now) < k.refused[t[0]].Load()
 }
