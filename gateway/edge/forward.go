@@ -69,11 +69,7 @@ func (e *Edge) appendRequest(dst []byte, x *exchange, host string) []byte {
 	} else {
 		dst = append(dst, host...)
 	}
-	dst = append(dst, "\r\n"...)
-	for _, f := range q.Fields {
-		dst = append(append(dst, f.Name...), ':', ' ')
-		dst = append(append(dst, f.Value...), '\r', '\n')
-	}
+	dst = http1.AppendFields(append(dst, "\r\n"...), q.Fields)
 	dst = append(append(dst, "X-Request-Id: "...), x.id...)
 	if !x.isOpen {
 		dst = x.entry.Tenant.AppendTo(append(dst, "\r\nX-Tenant-Id: "...))

@@ -34,7 +34,6 @@ func TestAnswers(t *testing.T) {
 	}
 	f(rawStart("GET /v1/pets/7 HTTP/1.1", id), `
 HTTP/1.1 200 OK
-Content-Type: application/json
 Content-Length: 2
 X-RateLimit-Limit: 60
 X-RateLimit-Remaining: 59
@@ -47,6 +46,7 @@ Deprecation: @1767225600
 Sunset: Thu, 05 Dec 2030 00:00:00 GMT
 Link: </v1/pets>; rel="successor-version"
 X-Stability: beta
+Content-Type: application/json
 
 []`, func(s *setup) {
 		sunsetAt(time.Date(2030, 12, 5, 1, 0, 0, 0, time.FixedZone("", 3600)))(s)
@@ -62,7 +62,6 @@ X-Stability: beta
 	})
 	f(rawKey("Authorization: Bearer "+usedUpToken, id), `
 HTTP/1.1 429 Too Many Requests
-Content-Type: application/json
 Content-Length: 227
 X-RateLimit-Limit: 1
 X-RateLimit-Remaining: 0
@@ -70,13 +69,13 @@ X-RateLimit-Reset: 1780315261
 RateLimit-Policy: "minute";q=1;w=60, "day";q=1000;w=86400
 RateLimit: "minute";r=0;t=61, "day";r=999;t=43200
 X-Request-Id: golden-answer
+Content-Type: application/json
 Retry-After: 61
 
 {"code":"minute_quota_exceeded","message":"the quota of this minute is used up: wait for Retry-After",`+
 		`"status":429,"details":{"policy":"minute","plan":"free","limit":1,"used":1,"resetAt":"2026-06-01T12:01:01Z","retryAfter":61}}`, nil)
 	f(rawKey(id), `
 HTTP/1.1 401 Unauthorized
-Content-Type: application/json
 Content-Length: 104
 X-RateLimit-Limit: 120
 X-RateLimit-Remaining: 119
@@ -84,6 +83,7 @@ X-RateLimit-Reset: 1780315201
 RateLimit-Policy: "failed-attempts";q=120;w=60
 RateLimit: "failed-attempts";r=119;t=1
 X-Request-Id: golden-answer
+Content-Type: application/json
 WWW-Authenticate: Bearer realm="petgate"
 
 {"code":"missing_api_key","message":"send your API key as Authorization: Bearer <API_KEY>","status":401}`, nil)

@@ -24,7 +24,7 @@ type Call struct {
 	MadeAt   time.Time // when the response was made: the handler sets it
 	Own      Own       // what the handler keeps with a Call; nil until it sets it
 
-	head fasthttp.ResponseHeader // what fasthttp writes
+	head fasthttp.ResponseHeader // what fasthttp writes: the status, the date and the framing
 }
 
 // Own is a handler's own part of a Call. The handler finds it in a later Call again.
@@ -87,12 +87,8 @@ func (c *Call) write(closes bool) error {
 		length = from.Length
 	}
 	h := &c.head
-	h.DisableNormalizing() // names are written unchanged
 	h.SetNoDefaultContentType(true)
 	h.SetStatusCode(from.Status)
-	for _, f := range from.Fields {
-		h.AddBytesKV(f.Name, f.Value)
-	}
 	switch {
 	case closes:
 		h.SetConnectionClose()
@@ -109,9 +105,9 @@ func (c *Call) write(closes bool) error {
 	default: // the end of the connection is the end of the body
 		h.SetContentLength(-2)
 	}
-	if err := h.Write(w); err != nil {
-		return err
-	}
+	head := h.AppendBytes(w.AvailableBuffer())
+	head = http1.AppendFields(head[:len(head)-len("\r\n")], from.Fields) // before the empty line
+	_, _ = w.Write(append(head, "\r\n"...))                              // Flush returns the error
 	if c.IsHead() {
 		return w.Flush()
 	}

@@ -50,3 +50,12 @@ func (l *FieldList) AddText(name, text []byte) {
 
 // AddInt adds a field with a number.
 func (l *FieldList) AddInt(name []byte, n int64) { l.AddText(name, strconv.AppendInt(l.Text, n, 10)) }
+
+// AppendFields appends fields as the lines of a head, unchanged.
+func AppendFields(dst []byte, fields []Field) []byte {
+	for _, f := range fields {
+		dst = append(append(dst, f.Name...), ':', ' ')
+		dst = append(append(dst, f.Value...), crlf...)
+	}
+	return dst
+}

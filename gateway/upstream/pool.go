@@ -62,6 +62,7 @@ type Request struct {
 	MayRepeat bool   // it may be sent twice; not if HasMore
 	At        time.Time
 
+	share   *share        // its tenant's
 	on      *host         // where it has a slot; nil: nowhere
 	granted chan struct{} // closed when it has got a slot that it waited for
 	conn    *conn         // on which the rest of its response arrives; nil: nothing arrives
@@ -107,9 +108,10 @@ func New(cfg Config) (*Pool, error) {
 	if n := len(cfg.URLs); n == 0 || n > hostsMax {
 		return nil, fmt.Errorf("there are %d upstreams: give 1 to %d", n, hostsMax)
 	}
-	p := &Pool{cfg: cfg, slots: slots{held: map[id.Tenant]int{}, waiting: map[id.Tenant][]*Request{}}, limits: http1.Limits{
+	p := &Pool{cfg: cfg, limits: http1.Limits{
 		FieldBytesMax: cfg.HeaderBytesMax, FieldsMax: cfg.HeaderBytesMax, BodyBytesMax: cfg.BodyBytesMax, BodyStepBytes: bodyStepBytes,
 	}}
+	p.shares.Init(0)
 	var wrong []error
 	for i, text := range cfg.URLs {
 		network, address, u, err := parseURL(text)

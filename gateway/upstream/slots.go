@@ -2,10 +2,10 @@ package upstream
 
 import (
 	"slices"
-	"sync"
 	"time"
 
 	"petgate/shared/core/id"
+	"petgate/shared/sharded"
 )
 
 // slotWait is how long a request waits for a slot.
@@ -15,11 +15,27 @@ const slotWait = 100 * time.Millisecond
 // another tenant's requests, which may be slow.
 const reservedPart = 10
 
-// slots counts the requests that the instances have, and gives slots to those that wait. mu also guards host.inFlight.
+// slots counts the requests that the instances have, and gives slots to those that wait. The lock of shares guards the rest too, and
+// host.inFlight.
 type slots struct {
-	mu      sync.Mutex
-	held    map[id.Tenant]int        // how many slots each tenant has, without zeros
-	waiting map[id.Tenant][]*Request // in their order, without empty lists
+	shares  sharded.Shard[id.Tenant, *share] // of tenants with requests, and of some whose requests have left
+	waiting []*share                         // those with requests that wait
+}
+
+// share is what a tenant has of the slots.
+type share struct {
+	held  int        // slots
+	queue []*Request // that wait, in their order
+}
+
+// of returns the share of a tenant. The caller holds the lock.
+func (s *slots) of(t id.Tenant) *share {
+	if known := s.shares.Entries[t]; known != nil {
+		return known
+	}
+	added := &share{}
+	s.shares.Put(t, added, func(_ id.Tenant, old *share) bool { return old.held == 0 && len(old.queue) == 0 })
+	return added
 }
 
 // Enter takes a slot at an instance, in which Send sends the request. If there is none, it waits for up to 100 ms, and then returns
@@ -35,8 +51,8 @@ func (p *Pool) Enter(r *Request) error {
 		return nil
 	case <-timer.C:
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.shares.Lock()
+	defer p.shares.Unlock()
 	if r.on != nil {
 		return nil
 	}
@@ -46,26 +62,35 @@ func (p *Pool) Enter(r *Request) error {
 
 // enter takes a slot, or else lets the request wait. As many requests of one tenant wait as there are slots.
 func (p *Pool) enter(r *Request) (isIn bool, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.shares.Lock()
+	defer p.shares.Unlock()
+	r.share = p.of(r.Tenant)
 	if p.take(r, 0) {
 		return true, nil
 	}
-	if len(p.waiting[r.Tenant]) >= p.cfg.ConnsMax*len(p.hosts) {
+	switch len(r.share.queue) {
+	case p.cfg.ConnsMax * len(p.hosts):
 		return false, ErrOverloaded
+	case 0:
+		p.waiting = append(p.waiting, r.share)
 	}
 	r.granted = make(chan struct{})
-	p.waiting[r.Tenant] = append(p.waiting[r.Tenant], r)
+	r.share.queue = append(r.share.queue, r)
 	return false, nil
 }
 
 // quit ends a request's wait.
 func (p *Pool) quit(r *Request) {
-	line := p.waiting[r.Tenant]
-	at := slices.Index(line, r)
-	if p.waiting[r.Tenant] = slices.Delete(line, at, at+1); len(line) == 1 {
-		delete(p.waiting, r.Tenant)
+	remove(&r.share.queue, r)
+	if len(r.share.queue) == 0 {
+		remove(&p.waiting, r.share)
 	}
+}
+
+// remove removes v from a list that has it.
+func remove[T comparable](list *[]T, v T) {
+	at := slices.Index(*list, v)
+	*list = slices.Delete(*list, at, at+1)
 }
 
 // Leave gives the request's slot back, if it has one. It ends a response that is still arriving.
@@ -75,16 +100,16 @@ func (r *Request) Leave() {
 	}
 	r.drop()
 	p := r.on.pool
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.shares.Lock()
+	defer p.shares.Unlock()
 	p.free(r)
 	p.grant()
 }
 
 // move takes the request from its instance to one that was not tried yet, if that has a slot. It does not wait.
 func (p *Pool) move(r *Request, tried uint64) (moved bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.shares.Lock()
+	defer p.shares.Unlock()
 	p.free(r)
 	moved = p.take(r, tried)
 	p.grant()
@@ -96,9 +121,9 @@ func (p *Pool) move(r *Request, tried uint64) (moved bool) {
 func (p *Pool) take(r *Request, tried uint64) bool {
 	now := r.At.UnixMilli()
 	for h := p.pick(tried, now); h != nil; h = p.pick(tried, now) {
-		if p.hasRoom(h, r.Tenant, now) {
+		if p.hasRoom(h, r.share, now) {
 			h.inFlight++
-			p.held[r.Tenant]++
+			r.share.held++
 			r.on = h
 			return true
 		}
@@ -109,7 +134,7 @@ func (p *Pool) take(r *Request, tried uint64) bool {
 
 // hasRoom reports whether the tenant may have one more slot of the instance. When only the reserved ones are left, a tenant that holds
 // TenantConnsMax for each instance that is in gets no more.
-func (p *Pool) hasRoom(h *host, t id.Tenant, now int64) bool {
+func (p *Pool) hasRoom(h *host, tenant *share, now int64) bool {
 	most := p.cfg.ConnsMax
 	if h.inFlight < most-(most+reservedPart-1)/reservedPart {
 		return true
@@ -120,28 +145,19 @@ func (p *Pool) hasRoom(h *host, t id.Tenant, now int64) bool {
 			in++
 		}
 	}
-	return h.inFlight < most && p.held[t] < p.cfg.TenantConnsMax*max(1, in)
+	return h.inFlight < most && tenant.held < p.cfg.TenantConnsMax*max(1, in)
 }
 
 func (p *Pool) free(r *Request) {
 	r.on.inFlight--
+	r.share.held--
 	r.on = nil
-	if held := p.held[r.Tenant]; held > 1 {
-		p.held[r.Tenant] = held - 1
-	} else {
-		delete(p.held, r.Tenant)
-	}
 }
 
-// grant gives free slots to requests that wait. Of tenants that hold equally many, any may be the next.
+// grant gives free slots to requests that wait. Of tenants that hold equally many, the one that has waited for longest is the next.
 func (p *Pool) grant() {
 	for len(p.waiting) > 0 {
-		var next *Request
-		for tenant, line := range p.waiting {
-			if next == nil || p.held[tenant] < p.held[next.Tenant] {
-				next = line[0]
-			}
-		}
+		next := slices.MinFunc(p.waiting, func(a, b *share) int { return a.held - b.held }).queue[0]
 		if !p.take(next, 0) {
 			return // nor is there a slot for a tenant that holds more
 		}

@@ -62,7 +62,11 @@ func TestSlotsAreShared(t *testing.T) {
 			if least == 0 || float64(most)/float64(least) > 1.1 {
 				t.Errorf("%s: unequal: %v", name, served)
 			}
-			must.Equal(t, len(p.held)+len(p.waiting)+p.hosts[0].inFlight, 0, "%s: what is not given back", name)
+			left := len(p.waiting) + p.hosts[0].inFlight
+			for _, one := range p.shares.Entries {
+				left += one.held + len(one.queue)
+			}
+			must.Equal(t, left, 0, "%s: what is not given back", name)
 		})
 	}
 }
@@ -99,7 +103,7 @@ func TestNewcomerFindsASlot(t *testing.T) {
 	})
 }
 
-// What one tenant gets when slots are scarce counts only instances that are in.
+// What one tenant gets when slots are scarce counts only instances that are in. Tenants are known as long as they have requests.
 func TestSlotsOfAnInstanceThatIsOut(t *testing.T) {
 	p := newPool(t, io.Discard, func(c *Config) { c.ConnsMax, c.TenantConnsMax, c.URLs = 20, 4, []string{"unix:/none", "unix:/other"} })
 	must.Equal(t, p.hosts[0].name, "localhost", "the Host over a socket")
@@ -110,4 +114,14 @@ func TestSlotsOfAnInstanceThatIsOut(t *testing.T) {
 			t.Errorf("request %d: %t, %v", n+1, isIn, err)
 		}
 	}
+	waits := &Request{} // the reserved slots are for two tenants before its own
+	for tenant := range byte(3) {
+		waits = &Request{Tenant: id.Tenant{2, tenant}, At: time.Now()}
+		_, _ = p.enter(waits)
+	}
+	for n := range 1000 {
+		p.of(id.Tenant{3, byte(n), byte(n >> 8)})
+	}
+	must.Equal(t, len(p.shares.Entries) < 200, true, "whether tenants without requests are forgotten")
+	must.Equal(t, p.shares.Entries[id.Tenant{1}] != nil && p.shares.Entries[waits.Tenant] == waits.share, true, "whether tenants with requests are known")
 }

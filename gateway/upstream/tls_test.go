@@ -71,12 +71,8 @@ func TestCertificates(t *testing.T) {
 		if isNamed := len(problems) == 1 && strings.HasPrefix(problems[0], s.Listener.Addr().String()+": "); isNamed != errors.Is(want, ErrUntrusted) {
 			t.Errorf("%s: %q", name, problems)
 		}
-		if want == nil != (requests == 4) || want != nil && requests > 0 {
-			t.Errorf("%s: %d requests arrived", name, requests)
-		}
-		if stats := p.Stats(time.Now())[0]; stats.Open != map[bool]int64{true: 1}[want == nil] {
-			t.Errorf("%s: %+v", name, stats)
-		}
+		must.Equal(t, requests, map[bool]int{true: 4}[want == nil], "%s: requests that arrived", name)
+		must.Equal(t, p.Stats(time.Now())[0].Open, map[bool]int64{true: 1}[want == nil], "%s: open connections", name)
 	}
 	f("valid", issued(ours, valid), tls.VersionTLS13, nil)
 	f("expired", issued(ours, expired), tls.VersionTLS13, ErrUntrusted)
@@ -116,9 +112,8 @@ func TestNothingIsSentInClear(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, requests := s.seen(); requests > 0 {
-		t.Errorf("%d requests arrived", requests)
-	}
+	_, requests := s.seen()
+	must.Equal(t, requests, 0, "requests that arrived")
 }
 
 // A further connection resumes the session. A connection on which the instance has sent a response without a request is not used again,

@@ -238,9 +238,8 @@ func TestIdleConnectionsAreSwept(t *testing.T) {
 		p := newPool(t, io.Discard, change, s)
 		must.Do(t, p.ask(1, true))
 		must.Do(t, p.ask(1, true))
-		if dials, _ := s.seen(); (dials == 1) != (change == nil) {
-			t.Errorf("%s: %d dials for two requests", name, dials)
-		}
+		dials, _ := s.seen()
+		must.Equal(t, dials == 1, change == nil, "%s: two requests over one connection", name)
 		h := p.hosts[0]
 		idle := func() int { h.mu.Lock(); defer h.mu.Unlock(); return len(h.idle) }
 		use := func(before time.Duration) {
@@ -275,8 +274,8 @@ func TestFullInstance(t *testing.T) {
 		go func() { done <- p.ask(n/2, false) }()
 	}
 	testkit.Eventually(t, patience, "no free slot", func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
+		p.shares.Lock()
+		defer p.shares.Unlock()
 		return p.hosts[0].inFlight == 4
 	})
 	must.Do(t, p.ask(3, false))
@@ -394,9 +393,7 @@ func TestInstanceThatHangsUp(t *testing.T) {
 				t.Error("a response came from nowhere")
 			}
 		}
-		if n := len(dials); n > requests {
-			t.Errorf("%d dials for %d requests", n, requests)
-		}
+		must.Equal(t, len(dials) <= requests, true, "at most a dial for each request")
 	}
 }
 

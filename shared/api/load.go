@@ -343,8 +343,11 @@ func (l *loading) extend(o *Operation, extensions map[string]any) {
 	o.DeprecatedAt, o.SunsetAt = instant("x-deprecated-at"), instant("x-sunset")
 	o.IsDeprecated = o.IsDeprecated || !o.DeprecatedAt.IsZero()
 	o.Successor = text("x-successor", "use a path or a URL", func(text string) bool {
+		if strings.ContainsAny(text, "<>\"") || strings.ContainsFunc(text, unicode.IsControl) { // it becomes a field
+			return false
+		}
 		u, err := url.Parse(text)
-		return err == nil && u.String() == text && !strings.ContainsAny(text, "<>\"") || templateOf(text)
+		return err == nil && u.String() == text || templateOf(text)
 	})
 	o.Stability = text("x-stability", "use experimental or beta", func(text string) bool { return text == "experimental" || text == "beta" })
 	o.ByGateway = text("x-answered-by", "use gateway", func(text string) bool { return text == "gateway" }) != ""

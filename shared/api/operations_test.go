@@ -156,7 +156,7 @@ func TestLoadRefuses(t *testing.T) {
 		},
 		"extensions": {
 			describe("  /a:\n    get: {x-scope: Pets}\n    put: {x-scope: [a]}\n    post: {x-public: 'yes'}\n    patch: {x-public: true, x-scope: a}\n" +
-				"    delete: {x-sunset: soon}\n    head: {x-stability: shaky}\n    options: {x-successor: \"/a\\r\\nX: y\"}\n    trace: {}\n  /b: {get: {x-scope: " + many + "}, put: {x-upstream: A}}\n" +
+				"    delete: {x-sunset: soon}\n    head: {x-stability: shaky}\n    options: {x-successor: \"/{a\\r\\nX: y}\"}\n    trace: {}\n  /b: {get: {x-scope: " + many + "}, put: {x-upstream: A}}\n" +
 				"  /c:\n    get: {x-cost: 0}\n    put: {x-cost: 1001}\n    post: {x-cost: 1.5}\n    patch: {x-cost: '5'}\n    delete: {x-public: true, x-cost: 1}\n" +
 				"    head: {x-public: true, x-cost: many}\n    options: {x-successor: '/a?b=<c>'}"),
 			[]string{

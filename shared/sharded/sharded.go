@@ -19,7 +19,7 @@ type Map[K comparable, V any] struct {
 	shards [shards]Shard[K, V]
 }
 
-// Shard is a part of a Map. Its lock guards its entries.
+// Shard is a part of a Map, or stands alone. Its lock guards its entries.
 type Shard[K comparable, V any] struct {
 	sync.Mutex
 	Entries map[K]V // new keys are added by Put
@@ -33,11 +33,13 @@ type Shard[K comparable, V any] struct {
 func New[K comparable, V any](max int, hash func(K) byte) *Map[K, V] {
 	m := &Map[K, V]{hash: hash}
 	for i := range m.shards {
-		s := &m.shards[i]
-		s.Entries, s.max, s.sweepAt = make(map[K]V), (max+shards-1)/shards, sweepFrom
+		m.shards[i].Init((max + shards - 1) / shards)
 	}
 	return m
 }
+
+// Init prepares a shard that belongs to no Map. At most max entries are kept; 0 = no bound.
+func (s *Shard[K, V]) Init(max int) { s.Entries, s.max, s.sweepAt = make(map[K]V), max, sweepFrom }
 
 // Lock returns the shard of k, locked. The caller unlocks it.
 func (m *Map[K, V]) Lock(k K) *Shard[K, V] {
