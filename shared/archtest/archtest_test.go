@@ -74,7 +74,7 @@ var rules = []rule{
 	{
 		why: "gateway/upstream knows HTTP and sockets, and nothing of keys, limits or the edge",
 		of:  "./gateway/upstream", forbids: "./... github.com/...",
-		allows: "./gateway/http1 ./gateway/share ./shared/socket ./shared/core/id github.com/prometheus/client_golang/prometheus",
+		allows: "./gateway/http1 ./shared/socket ./shared/sharded ./shared/core/id github.com/prometheus/client_golang/prometheus",
 	},
 	{
 		why: "the rooms beside gateway/edge get facts and return values: they know no connection and no stage",
