@@ -107,9 +107,7 @@ func TestFirstLook(t *testing.T) {
 			t.Errorf("the welcome lacks %q:\n%s", want, l.Stdout)
 		}
 	}
-	if n := strings.Count(l.Stdout.String(), "    curl "); n != 3 {
-		t.Errorf("the welcome has %d curl lines, want 3", n)
-	}
+	must.Equal(t, strings.Count(l.Stdout.String(), "    curl "), 3, "the curl lines of the welcome")
 
 	if _, pets := l.want(t, 200, token, "GET", "/v1/pets", ""); !strings.HasPrefix(pets, "[{") {
 		t.Errorf("the first pets: %s", pets)

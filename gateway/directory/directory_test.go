@@ -218,9 +218,8 @@ func TestBanHoldsAtOnceAndIsWritten(t *testing.T) {
 		until := instant.Of(time.Now().Add(time.Minute))
 		d.Ban(key.ID, until, "30 strikes")
 		d.Ban(key.ID, until-1000, "a shorter one")
-		if e, _ := d.Lookup(hash); e.BannedUntil != until {
-			t.Errorf("banned until %d here, want %d", e.BannedUntil, until)
-		}
+		e, _ := d.Lookup(hash)
+		must.Equal(t, e.BannedUntil, until, "the end of the ban here")
 		eventually(t, "the ban arrives elsewhere", func() bool { e, _ := other.Lookup(hash); return e.BannedUntil == until && e.BanIsAutomatic })
 		bans, err := store.FindBans(t.Context(), id.Tenant{}, "", 99)
 		if err != nil || len(bans) != 1 || bans[0].By != "gw-1" || bans[0].Reason != "30 strikes" {

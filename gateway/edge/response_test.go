@@ -100,9 +100,7 @@ func TestBanIsExplained(t *testing.T) {
 	} {
 		want := `{"code":"key_banned","message":"` + c.message + `","status":429,"details":{"policy":"ban","plan":"free",` +
 			`"resetAt":"2026-06-01T12:01:00Z","retryAfter":60,"ban":` + c.ban + `}}`
-		if got := client.ask(t, rawKey("Authorization: Bearer "+c.token)); got.Body != want {
-			t.Errorf("%s\nwant %s", got.Body, want)
-		}
+		must.Equal(t, client.ask(t, rawKey("Authorization: Bearer "+c.token)).Body, want, "the answer to a banned key")
 	}
 }
 
@@ -154,6 +152,15 @@ func TestRetryAfterOfTheUpstream(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Fields of the upstream reach the client as they are, however long they are.
+func TestFieldsOfTheUpstream(t *testing.T) {
+	fields := "content-type: a/b\r\nContent-Type: c/d\r\nSet-Cookie: e=f\r\nX-Empty: \r\nX-Long: " + strings.Repeat("x", 10_000) + "\r\n"
+	r := newRig(t, nil)
+	r.upstream.Answer(saying("HTTP/1.1 200 OK\r\n" + fields + "Content-Length: 0\r\n\r\n"))
+	out := must.Get[[]byte](t)(r.play([]byte(rawGet())))
+	must.Equal(t, strings.HasSuffix(string(out), "\r\n"+fields+"\r\n"), true, "whether %q ends with the fields", out)
 }
 
 // A response to HEAD has the Content-Length that the upstream sent, or none.

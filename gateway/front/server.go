@@ -4,10 +4,10 @@
 //	──────           ────                                      ───────
 //	   ── bytes ──►   1 http1 reads the request, strictly
 //	                  2 the Call has it            ──────────►  3 makes the Response
-//	   ◄── bytes ──   4 fasthttp writes the response  ◄───────
+//	   ◄── bytes ──   4 it writes the response     ◄───────
 //
-// fasthttp does not read what clients send: its parser is tolerant on purpose, and a difference between two parsers allows request
-// smuggling.
+// fasthttp writes the status, date and framing of responses. It does not read what clients send: its parser is tolerant on purpose,
+// and a difference between two parsers allows request smuggling.
 //
 // When connections or the memory for heads run out, some connections must leave: see crowd.
 package front

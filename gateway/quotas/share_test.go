@@ -272,9 +272,7 @@ func TestMemorySurvivesARestart(t *testing.T) {
 			for range use {
 				mustTake(t, l, a)
 			}
-			if v := l.Known(a); v.Usages[quota.Minute].Used != want {
-				t.Errorf("%d used, want %d", v.Usages[quota.Minute].Used, want)
-			}
+			must.Equal(t, l.Known(a).Usages[quota.Minute].Used, want, "used")
 			must.Equal(t, l.Mode(), modeMemory, "mode")
 			must.Do(t, l.Close(background))
 		}

@@ -34,7 +34,7 @@ type host struct {
 	bit              uint64      // of this host in a set of hosts
 	pool             *Pool
 
-	inFlight int                   // requests; the lock of slots guards it
+	inFlight int                   // requests; the lock of slots.shares guards it
 	failures atomic.Int64          // in a row, since the last ejection
 	outUntil atomic.Int64          // Unix ms, by the machine's clock: until then others are preferred; or untilChecked
 	trouble  atomic.Pointer[error] // why requests fail: a 401, a bad certificate, or the failure that ejected it; nil: they do not

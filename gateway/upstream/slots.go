@@ -154,14 +154,19 @@ func (p *Pool) free(r *Request) {
 	r.on = nil
 }
 
-// grant gives free slots to requests that wait. Of tenants that hold equally many, the one that has waited for longest is the next.
+// grant gives free slots to requests that wait. Of tenants that hold equally many, the next is the one that was given none for longest.
 func (p *Pool) grant() {
 	for len(p.waiting) > 0 {
-		next := slices.MinFunc(p.waiting, func(a, b *share) int { return a.held - b.held }).queue[0]
-		if !p.take(next, 0) {
+		next := slices.MinFunc(p.waiting, func(a, b *share) int { return a.held - b.held })
+		r := next.queue[0]
+		if !p.take(r, 0) {
 			return // nor is there a slot for a tenant that holds more
 		}
-		p.quit(next)
-		close(next.granted)
+		p.quit(r)
+		if len(next.queue) > 0 {
+			remove(&p.waiting, next)
+			p.waiting = append(p.waiting, next)
+		}
+		close(r.granted)
 	}
 }

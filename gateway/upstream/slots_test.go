@@ -3,6 +3,7 @@ package upstream
 import (
 	"errors"
 	"io"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -23,7 +24,7 @@ func crowd(p *Pool, clients []int, serving time.Duration) (served, refused []int
 		for range n {
 			running.Go(func() {
 				for time.Now().Before(until) {
-					r := &Request{Tenant: id.Tenant{byte(tenant)}, At: time.Now()}
+					r := &Request{Tenant: id.Tenant{byte(tenant), byte(tenant >> 8)}, At: time.Now()}
 					err := p.Enter(r)
 					counts := served
 					if err != nil {
@@ -49,7 +50,9 @@ func TestSlotsAreShared(t *testing.T) {
 	for i := range many {
 		many[i] = 60 + 15*i
 	}
-	for name, clients := range map[string][]int{"one tenant": {400}, "one tenant, more than it gets": {900}, "20 tenants": many} {
+	for name, clients := range map[string][]int{
+		"one tenant": {400}, "one tenant, more than it gets": {900}, "20 tenants": many, "more tenants than slots": slices.Repeat([]int{4}, 700),
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPool(t, io.Discard, func(c *Config) { c.ConnsMax, c.TenantConnsMax, c.URLs = 512, 128, []string{"unix:/none"} })
 			served, refused := crowd(p, clients, 5*time.Millisecond)
@@ -123,5 +126,5 @@ func TestSlotsOfAnInstanceThatIsOut(t *testing.T) {
 		p.of(id.Tenant{3, byte(n), byte(n >> 8)})
 	}
 	must.Equal(t, len(p.shares.Entries) < 200, true, "whether tenants without requests are forgotten")
-	must.Equal(t, p.shares.Entries[id.Tenant{1}] != nil && p.shares.Entries[waits.Tenant] == waits.share, true, "whether tenants with requests are known")
+	must.Equal(t, p.shares.Entries[id.Tenant{}] != nil && p.shares.Entries[waits.Tenant] == waits.share, true, "whether tenants with requests are known")
 }

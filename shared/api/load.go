@@ -203,6 +203,7 @@ func (l *loading) resolves(reference string) bool {
 
 // operations reads the operations, and makes the paths of the document complete.
 func (l *loading) operations(doc *openapi3.T) (all []Operation) {
+	const methodLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ-" // of all registered methods; they become a field
 	l.prefix = l.serverPath(doc)
 	complete := openapi3.NewPaths()
 	scopes := map[string]bool{}
@@ -241,7 +242,7 @@ func (l *loading) operations(doc *openapi3.T) (all []Operation) {
 			}
 			complete.Set(path, item)
 			switch first, taken := names[o.ID]; {
-			case method == http.MethodTrace || method == http.MethodConnect:
+			case method == http.MethodTrace || method == http.MethodConnect || strings.Trim(strings.ToUpper(method), methodLetters) != "":
 				l.refuse(l.placeOf(o), "the gateway does not forward %s: remove the operation", method)
 			case taken:
 				l.refuse(l.placeOf(o), "operationId %q is also that of %s: give each operation its own", o.ID, first)

@@ -123,6 +123,7 @@ func TestLoadRefuses(t *testing.T) {
 		"a path twice":    {describe("  /a: {get: {}}\n  /a: {post: {}}"), []string{`line 5: mapping key "/a" already defined at line 4`}},
 		"twice in JSON":   {"{\"openapi\": \"3.0.0\",\n\"paths\": {\"/a\": {\"get\": {}},\n\"/a\": {}}}", []string{`line 3: duplicate object member name "/a"`}},
 		"the same path":   {describe("  /a/{x}: {get: {}}\n  /a/{y}: {get: {}, post: {}}"), []string{"line 5: GET /a/{y}: it is the same path as /a/{x}, and a request could mean either"}},
+		"no method":       {describe("  /a: {additionalOperations: {\"FOO\\r\\nX: y\": {operationId: a}}}"), []string{"FOO\r\nX: y /a: the gateway does not forward FOO"}},
 		"for the gateway": {describe("  /a: {get: {x-answered-by: gateway}}"), []string{"line 4: GET /a: x-answered-by is for the gateway's own operations"}},
 		"two problems": {
 			describe("  a: {get: {}}\n  /b?c=d: {get: {}}\n  /{}: {get: {}}\n  /ü: {get: {}}\n  /a//b: {get: {}}\n  /a/../b: {get: {}}\n  /a/./b: {get: {}}"),
@@ -156,13 +157,13 @@ func TestLoadRefuses(t *testing.T) {
 		},
 		"extensions": {
 			describe("  /a:\n    get: {x-scope: Pets}\n    put: {x-scope: [a]}\n    post: {x-public: 'yes'}\n    patch: {x-public: true, x-scope: a}\n" +
-				"    delete: {x-sunset: soon}\n    head: {x-stability: shaky}\n    options: {x-successor: \"/{a\\r\\nX: y}\"}\n    trace: {}\n  /b: {get: {x-scope: " + many + "}, put: {x-upstream: A}}\n" +
+				"    delete: {x-sunset: soon}\n    head: {x-stability: shaky}\n    options: {x-successor: \"/{a\\r\\nX: y}\"}\n    trace: {}\n  /b: {get: {x-scope: " + many + "}, put: {x-upstream: A}, post: {x-successor: '/{a\"b}'}}\n" +
 				"  /c:\n    get: {x-cost: 0}\n    put: {x-cost: 1001}\n    post: {x-cost: 1.5}\n    patch: {x-cost: '5'}\n    delete: {x-public: true, x-cost: 1}\n" +
 				"    head: {x-public: true, x-cost: many}\n    options: {x-successor: '/a?b=<c>'}"),
 			[]string{
 				"line 5: GET /a: x-scope is Pets", "line 6: PUT /a: x-scope is [a]", "line 7: POST /a: x-public is yes", "line 8: PATCH /a: it has x-public and x-scope",
 				"line 9: DELETE /a: x-sunset is soon", "line 10: HEAD /a: x-stability", "line 11: OPTIONS /a: x-successor", "line 12: TRACE /a: the gateway does not forward TRACE",
-				"line 13: GET /b: x-scope", "line 13: PUT /b: x-upstream",
+				"line 13: GET /b: x-scope", "line 13: PUT /b: x-upstream", "line 13: POST /b: x-successor",
 				"line 15: GET /c: x-cost is 0: use 1 to 1000", "line 16: PUT /c: x-cost is 1001", "line 17: POST /c: x-cost is 1.5", "line 18: PATCH /c: x-cost is 5",
 				"line 19: DELETE /c: x-cost is 1: a public operation", "line 20: HEAD /c: x-cost is many", "line 21: OPTIONS /c: x-successor",
 			},

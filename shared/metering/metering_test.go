@@ -130,9 +130,7 @@ func TestExportIsTheSameAgain(t *testing.T) {
 			}
 		}
 		u.stored(u.hour(0))
-		if again := export(); again != first {
-			t.Errorf("exported again:\n%s\nwant\n%s", again, first)
-		}
+		must.Equal(t, export(), first, "exported again")
 		u.use(u.tenants[1], u.hour(4), "listPets", 3)
 		u.use(u.tenants[1], u.hour(4), "listPets", 4)
 		u.use(u.tenants[0], u.hour(2), "listPets", 4) // not of these hours
@@ -141,9 +139,7 @@ func TestExportIsTheSameAgain(t *testing.T) {
 		if !found || strings.Count(late, "\n") != 1 || !strings.Contains(late, `"requests":7,"charged":7,"start":"2026-03-01T08:00:00Z","correction":4,"units":14`) {
 			t.Errorf("late usage makes\n%s", late)
 		}
-		if again := export(); again != withLate {
-			t.Errorf("with the correction, exported again:\n%s\nwant\n%s", again, withLate)
-		}
+		must.Equal(t, export(), withLate, "exported again with the correction")
 		u.use(u.tenants[1], u.hour(4), "listPets", 1)
 		if last := export(); strings.Count(last, "\n") != strings.Count(withLate, "\n")+1 || !strings.HasPrefix(last, withLate) {
 			t.Errorf("a second correction changes the first one:\n%s\nwant\n%s", last, withLate)
@@ -167,9 +163,7 @@ func TestExportIsTheSameAgain(t *testing.T) {
 					got += fmt.Sprintf("%s,%s,%s,%s,%d,%d,%d,%d\r\n", v.ID, v.Start, v.TenantID, v.Operation, v.Correction, v.Requests, v.Charged, v.Units)
 				}
 			}
-			if got != want {
-				t.Errorf("in pages of %d:\n%s\nwant\n%s", n+1, got, want)
-			}
+			must.Equal(t, got, want, "in pages of %d", n+1)
 		}
 		// A part of an hour counts as the hour, and a page after an event of an earlier hour begins with the first event.
 		u.exec(`UPDATE usage_hours SET hour = $1 WHERE hour = $2`, u.hour(5), u.hour(3))
@@ -203,9 +197,7 @@ func TestFormats(t *testing.T) {
 			`"subject":"TEN","time":"2026-03-01T10:00:00Z","datacontenttype":"application/json",` +
 			`"data":{"operation":"","requests":3,"charged":0,"start":"2026-03-01T09:00:00Z","correction":1,"units":0}}]`,
 	} {
-		if got := strings.ReplaceAll(string(format.body(events)), tenant, "TEN"); got != want {
-			t.Errorf("%s:\n%s\nwant\n%s", format, got, want)
-		}
+		must.Equal(t, strings.ReplaceAll(string(format.body(events)), tenant, "TEN"), want, "%s", format)
 	}
 	var f Format
 	if err := f.UnmarshalText([]byte("xml")); err == nil || err.Error() != `"xml" is not a format: use cloudevents or csv` {

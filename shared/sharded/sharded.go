@@ -38,7 +38,7 @@ func New[K comparable, V any](max int, hash func(K) byte) *Map[K, V] {
 	return m
 }
 
-// Init prepares a shard that belongs to no Map. At most max entries are kept; 0 = no bound.
+// Init prepares an empty shard. At most max entries are kept; 0 = no bound.
 func (s *Shard[K, V]) Init(max int) { s.Entries, s.max, s.sweepAt = make(map[K]V), max, sweepFrom }
 
 // Lock returns the shard of k, locked. The caller unlocks it.

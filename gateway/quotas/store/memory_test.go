@@ -66,9 +66,7 @@ func TestDumpAndLoad(t *testing.T) {
 	}
 	must.Do(t, after.Load(changed))
 	for d, want := range map[*Demand]int64{{Request: request(tenant(3), 10, 20)}: 3, {Request: reset}: 1, {Request: request(tenant(2), 10, 20)}: 3} {
-		if v := take(t, after, *d); v.Usages[quota.Day].Used != want {
-			t.Errorf("%+v: %d used after another restart, want %d", d.Name, v.Usages[quota.Day].Used, want)
-		}
+		must.Equal(t, take(t, after, *d).Usages[quota.Day].Used, want, "%+v: used after another restart", d.Name)
 	}
 }
 
