@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// arrivals loads a site at a fixed rate, whether it keeps up or not. Requests arrive at random instants, independent of each other
-// (a Poisson process). The first connection that is free sends the next request. Latency counts from the arrival, so it includes the
-// wait for a connection.
+// arrivals loads a site at a fixed rate, whether it keeps up or not. Requests arrive at random
+// instants, independent of each other (a Poisson process). The first connection that is free sends
+// the next request. Latency counts from the arrival, so it includes the wait for a connection.
 func arrivals(ctx context.Context, o *site, t traffic) (summary, error) {
 	tokens, err := readTokens(t.keysPath)
 	if err != nil {
@@ -38,7 +38,9 @@ func arrivals(ctx context.Context, o *site, t traffic) (summary, error) {
 	runtime.LockOSThread() // a thread that sleeps by itself wakes up within 0.1 ms, Go's timers within 1 ms
 	defer runtime.UnlockOSThread()
 	for at := began; ctx.Err() == nil && len(plan) < cap(plan); plan <- at {
-		if at = at.Add(time.Duration(rand.ExpFloat64() / t.perSecond * float64(time.Second))); at.Sub(began) >= t.duration {
+		if at = at.Add(time.Duration(rand.ExpFloat64() / t.perSecond * float64(time.Second))); at.Sub(
+			began,
+		) >= t.duration {
 			break
 		}
 		sleepUntil(at)
@@ -81,14 +83,17 @@ func (c *client) serve(plan <-chan time.Time, tokens []string) {
 			continue
 		}
 		var head []byte
-		if head, c.err = c.exchange(requestText(tokens[rand.IntN(len(tokens))], ""), buffer); !bytes.HasPrefix(head, []byte(success)) {
+		if head, c.err = c.exchange(requestText(tokens[rand.IntN(len(tokens))], ""), buffer); !bytes.HasPrefix(
+			head, []byte(success),
+		) {
 			c.refused++
 		}
 		c.took = append(c.took, time.Since(at))
 	}
 }
 
-// exchange makes a request and returns the head of the response, which has a length and fits into the buffer.
+// exchange makes a request and returns the head of the response, which has a length and fits into
+// the buffer.
 func (c *client) exchange(request, buffer []byte) ([]byte, error) {
 	if _, err := c.Write(request); err != nil {
 		return nil, err

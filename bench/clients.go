@@ -23,7 +23,8 @@ import (
 
 // A client that wrk cannot be: it keeps connections without a request.
 
-// createCertificate writes a self-signed certificate with an ECDSA key on P-256, which all servers use.
+// createCertificate writes a self-signed certificate with an ECDSA key on P-256, which all servers
+// use.
 func (l *lab) createCertificate() error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -50,8 +51,8 @@ func (l *lab) createCertificate() error {
 	)
 }
 
-// clientTLS trusts the lab's certificate. The key exchange is X25519 for all servers: OpenSSL 3.0 does not have the hybrid one
-// (X25519MLKEM768) that Go prefers.
+// clientTLS trusts the lab's certificate. The key exchange is X25519 for all servers: OpenSSL 3.0
+// does not have the hybrid one (X25519MLKEM768) that Go prefers.
 func (l *lab) clientTLS() (*tls.Config, error) {
 	text, err := os.ReadFile(l.certificate)
 	if err != nil {
@@ -85,11 +86,13 @@ func readTokens(path string) ([]string, error) {
 const success = "HTTP/1.1 200 "
 
 func requestText(token, fields string) []byte {
-	return []byte("GET /v1/pets?limit=20 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + token + "\r\n" + fields + "\r\n")
+	return []byte(
+		"GET /v1/pets?limit=20 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + token + "\r\n" + fields + "\r\n",
+	)
 }
 
-// idle measures the memory of connections that have made one request each and are open. It starts the system for that, because
-// memory that a run under load has taken would hide it.
+// idle measures the memory of connections that have made one request each and are open. It starts
+// the system for that, because memory that a run under load has taken would hide it.
 func (l *lab) idle(ctx context.Context, s system, as setup, t traffic) (run Run, err error) {
 	config, err := l.clientTLS()
 	if err != nil {

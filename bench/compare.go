@@ -27,11 +27,13 @@ var comparedRows = []system{
 // comparedKeys are fewer than keyCount: keyadmin starts twice for each.
 const comparedKeys = 200
 
-// countingRun is how long system calls are counted. Counting slows the gateway, so its processor time is taken in another run.
+// countingRun is how long system calls are counted. Counting slows the gateway, so its processor
+// time is taken in another run.
 const countingRun = time.Second
 
-// compare runs the gateways of two revisions in turns. Each revision has a database, a Redis and keys of its own, because
-// their schemas and their records may differ. The side that goes first changes with each round.
+// compare runs the gateways of two revisions in turns. Each revision has a database, a Redis and
+// keys of its own, because their schemas and their records may differ. The side that goes first
+// changes with each round.
 func compare(ctx context.Context, l *lab, p *program) (turn, error) {
 	sites := map[string]*site{}
 	labs := map[string]*lab{}
@@ -87,7 +89,8 @@ func (p *program) comparedLoads() (loads []load) {
 	return loads
 }
 
-// openSide makes a lab with the programs in bin. It shares only the upstream, the database server and the certificate with l.
+// openSide makes a lab with the programs in bin. It shares only the upstream, the database server
+// and the certificate with l.
 func (l *lab) openSide(ctx context.Context, name, bin string) (*lab, error) {
 	side := newLab(filepath.Join(l.dir, name), bin)
 	side.upstreamAddr = l.upstreamAddr
@@ -108,7 +111,8 @@ func (l *lab) openSide(ctx context.Context, name, bin string) (*lab, error) {
 	return side, side.issueKeys(ctx)
 }
 
-// issueKeys creates the keys with the side's own keyadmin: bench itself knows the schema of one revision only.
+// issueKeys creates the keys with the side's own keyadmin: bench itself knows the schema of one
+// revision only.
 func (l *lab) issueKeys(ctx context.Context) error {
 	const most = "1000000000"
 	for _, args := range [][]string{{"migrate"}, {"plan", "create", "bench", "--minute", most, "--day", most}} {
@@ -144,8 +148,8 @@ func (l *lab) keyadmin(ctx context.Context, args ...string) (string, error) {
 	return string(stdout), nil
 }
 
-// countSystemCalls returns the gateway's system calls per request, or 0 if perf cannot count them here: it needs Debian's
-// linux-perf and the right to trace the kernel.
+// countSystemCalls returns the gateway's system calls per request, or 0 if perf cannot count them
+// here: it needs Debian's linux-perf and the right to trace the kernel.
 func (l *lab) countSystemCalls(ctx context.Context, o *site, t traffic) (float64, error) {
 	report := filepath.Join(l.dir, "perf")
 	pid := strconv.Itoa(o.process.cmd.Process.Pid)
@@ -187,20 +191,24 @@ var comparedFigures = []struct {
 	{"memory of the gateway, MB", func(r Run) float64 { return r.ResidentMB }},
 }
 
-// writeComparison writes a table for each compared row and load. Figures that are always 0 are left out.
+// writeComparison writes a table for each compared row and load. Figures that are always 0 are left
+// out.
 func (r Result) writeComparison(b *strings.Builder) {
 	for _, row := range comparedRows {
 		for _, at := range r.rowsOf("compare: "+row.name, 0) {
 			if at.system != before {
 				continue
 			}
-			fmt.Fprintf(b, "### Petgate, %s, %s\n\n| median (least–most) | before | after | after ÷ before |\n|---|---|---|---|\n", row.name, at.load)
+			fmt.Fprintf(b,
+				"### Petgate, %s, %s\n\n| median (least–most) | before | after | after ÷ before |\n|---|---|---|---|\n",
+				row.name, at.load)
 			old := r.runs(at)
 			at.system = after
 			current := r.runs(at)
 			for _, f := range comparedFigures {
 				if over(old, f.of).max > 0 || over(current, f.of).max > 0 {
-					fmt.Fprintf(b, "| %s | %v | %v | %v |\n", f.name, over(old, f.of), over(current, f.of), ratio(current, old, f.of))
+					fmt.Fprintf(b, "| %s | %v | %v | %v |\n", f.name, over(old, f.of), over(current, f.of),
+						ratio(current, old, f.of))
 				}
 			}
 			b.WriteByte('\n')

@@ -18,8 +18,8 @@ import (
 // keyCount is the number of keys that the load draws from. Each belongs to its own tenant.
 const keyCount = 1000
 
-// createKeys stores the tenants and their keys. No run reaches their limits. Two further tenants have a limit of
-// one request, so that all their later requests are refused.
+// createKeys stores the tenants and their keys. No run reaches their limits. Two further tenants
+// have a limit of one request, so that all their later requests are refused.
 func (l *lab) createKeys(ctx context.Context) error {
 	db, err := database.Open(l.postgres.url)
 	if err != nil {
@@ -32,7 +32,8 @@ func (l *lab) createKeys(ctx context.Context) error {
 	store := keystore.New(db, time.Now, rand.Reader, "bench")
 	var tokens []string
 	for i := range keyCount {
-		token, err := newKey(ctx, store, fmt.Sprintf("tenant-%d", i), plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax})
+		token, err := newKey(ctx, store, fmt.Sprintf("tenant-%d", i),
+			plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax})
 		if err != nil {
 			return err
 		}

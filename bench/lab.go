@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// lab holds what all rows share: the upstream, the servers, the keys and the location of the programs.
+// lab holds what all rows share: the upstream, the servers, the keys and the location of the
+// programs.
 type lab struct {
 	dir          string
 	bin          string
@@ -190,14 +191,17 @@ type Run struct {
 // micros is the processor time per request, of the gateway and of Redis.
 func (r Run) micros() float64 { return r.GatewayMicros + r.RedisMicros }
 
-// run loads sites of one system at the same time with wrk, each with the given number of connections.
-func (l *lab) run(ctx context.Context, name string, connections int, duration time.Duration, keysPath string, sites ...*site) (Run, error) {
+// run loads sites of one system at the same time with wrk, each with the given number of
+// connections.
+func (l *lab) run(
+	ctx context.Context, name string, connections int, duration time.Duration, keysPath string, sites ...*site,
+) (Run, error) {
 	t := traffic{connections: connections, duration: duration, keysPath: keysPath}
 	return l.measure(ctx, name, t, sites...)
 }
 
-// measure takes the figures of sites of one system that are loaded at the same time. Latency is taken from the site that
-// finished last.
+// measure takes the figures of sites of one system that are loaded at the same time. Latency is
+// taken from the site that finished last.
 func (l *lab) measure(ctx context.Context, name string, t traffic, sites ...*site) (Run, error) {
 	cpu := func() (sum time.Duration) {
 		for _, o := range sites {
@@ -239,13 +243,16 @@ func (l *lab) measure(ctx context.Context, name string, t traffic, sites ...*sit
 		return Run{}, err
 	}
 	n := float64(run.Requests)
-	run.GatewayMicros, run.PostgresShare = float64(gatewayTook.Microseconds())/n, postgresTook.Seconds()/t.duration.Seconds()
+	run.GatewayMicros, run.PostgresShare = float64(
+		gatewayTook.Microseconds(),
+	)/n, postgresTook.Seconds()/t.duration.Seconds()
 	if sites[0].redis {
 		run.RedisMicros, run.RedisCalls = float64(redisTook.Microseconds())/n, float64(calls-callsBefore)/n
 	}
 	for _, o := range sites {
 		run.ResidentMB += float64(o.process.resident()) / 1e6
 	}
-	log.Printf("c=%-4d %-40s %7.0f req/s  %5.1f µs, %5.1f of them Redis", run.Connections, run.System, run.PerSecond, run.micros(), run.RedisMicros)
+	log.Printf("c=%-4d %-40s %7.0f req/s  %5.1f µs, %5.1f of them Redis", run.Connections, run.System, run.PerSecond,
+		run.micros(), run.RedisMicros)
 	return run, nil
 }

@@ -1,10 +1,12 @@
-// Bench measures the gateway next to other proxies, and the pet service next to its database. It prints all tables, and writes a summary
-// with a plot to docs/performance.md. With -before it compares the gateways of two revisions instead.
+// Bench measures the gateway next to other proxies, and the pet service next to its database. It
+// prints all tables, and writes a summary with a plot to docs/performance.md. With -before it
+// compares the gateways of two revisions instead.
 //
-// All gateways and proxies have the same upstream; those that check keys serve the same 1,000 keys. All of them run all
-// the time and take turns under load, one short run each in every round. A change in the machine's speed therefore
-// affects all of them alike, and ratios are taken within a round. Most comparisons are of processor time, because a busy
-// machine distorts it less than throughput or latency.
+// All gateways and proxies have the same upstream; those that check keys serve the same 1,000 keys.
+// All of them run all the time and take turns under load, one short run each in every round. A
+// change in the machine's speed therefore affects all of them alike, and ratios are taken within a
+// round. Most comparisons are of processor time, because a busy machine distorts it less than
+// throughput or latency.
 //
 // The other proxies come from Debian's packages; bench/run installs them.
 package main
@@ -28,12 +30,16 @@ func main() {
 	var p program
 	var connections, only, sections string
 	flag.IntVar(&p.rounds, "rounds", 5, "number of rounds; the tables show medians over them")
-	flag.DurationVar(&p.duration, "duration", 2*time.Second, "length of one run, in whole seconds; those at a fixed rate have lengths of their own")
-	flag.StringVar(&connections, "connections", "1,32,128", "numbers of client connections of the main table and of -before, separated by commas")
-	flag.StringVar(&only, "only", "", "regular expression: rows of the main table and of -before to run; the first row of the main table always runs")
+	flag.DurationVar(&p.duration, "duration", 2*time.Second,
+		"length of one run, in whole seconds; those at a fixed rate have lengths of their own")
+	flag.StringVar(&connections, "connections", "1,32,128",
+		"numbers of client connections of the main table and of -before, separated by commas")
+	flag.StringVar(&only, "only", "",
+		"regular expression: rows of the main table and of -before to run; the first row of the main table always runs")
 	flag.StringVar(&sections, "sections", "", "regular expression: sections to run; "+sectionNames())
 	flag.StringVar(&p.bin, "bin", "bin", "directory of the built programs")
-	flag.StringVar(&p.before, "before", "", "compare with the gateway and keyadmin of another revision in this directory, and measure nothing else")
+	flag.StringVar(&p.before, "before", "",
+		"compare with the gateway and keyadmin of another revision in this directory, and measure nothing else")
 	docs := flag.String("docs", "", "write the summary and its plot to performance.md in this directory")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -132,7 +138,13 @@ func (p *program) measure(ctx context.Context) (Result, error) {
 			return Result{}, err
 		}
 	}
-	result := Result{At: time.Now().UTC(), Machine: machine(), Rounds: p.rounds, Duration: p.duration.String(), Notes: l.notes}
+	result := Result{
+		At:       time.Now().UTC(),
+		Machine:  machine(),
+		Rounds:   p.rounds,
+		Duration: p.duration.String(),
+		Notes:    l.notes,
+	}
 	var turns []turn
 	for _, s := range p.sections {
 		t, err := s.open(ctx, l, p)

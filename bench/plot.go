@@ -57,7 +57,8 @@ func newCanvas(id string, height float64, title string) *plot.Canvas {
 func (r Result) plotCPU() string {
 	const gatewayColor, redisColor = "#4878a8", "#d08050"
 	rows := r.systems("gateways")
-	c := newCanvas("cpu", float64(60+lineStep*len(rows)), fmt.Sprintf("CPU µs per request, %d connections: the gateway's (blue) and Redis's (orange)", manyConnections))
+	c := newCanvas("cpu", float64(60+lineStep*len(rows)),
+		fmt.Sprintf("CPU µs per request, %d connections: the gateway's (blue) and Redis's (orange)", manyConnections))
 	var most float64
 	for _, name := range rows {
 		most = max(most, over(r.of("gateways", name, manyConnections), Run.micros).median)

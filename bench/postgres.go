@@ -52,13 +52,14 @@ func openPostgres(ctx context.Context, l *lab) (*postgres, error) {
 			return nil, err
 		}
 	}
-	initdb := exec.CommandContext(ctx, filepath.Join(bin, "initdb"), "-N", "-A", "trust", "-E", "UTF8", "--locale=C", "-U", "postgres", "-D", data)
+	initdb := exec.CommandContext(ctx, filepath.Join(bin, "initdb"), "-N", "-A", "trust", "-E", "UTF8", "--locale=C",
+		"-U", "postgres", "-D", data)
 	initdb.Dir, initdb.SysProcAttr = "/", &syscall.SysProcAttr{Credential: owner}
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("initdb: %w\n%s", err, out)
 	}
-	s.process, err = launch(nil, nil, owner, filepath.Join(bin, "postgres"), "-D", data, "-p", port,
-		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "max_connections=400")
+	s.process, err = launch(nil, nil, owner, filepath.Join(bin, "postgres"), "-D", data, "-p", port, "-c",
+		"listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "max_connections=400")
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +98,9 @@ func (s *postgres) seed(ctx context.Context) error {
 		err = db.Migrate(ctx, pets.Migrations)
 	}
 	if err == nil {
-		_, err = db.Exec(`INSERT INTO pets (name, category_id, status) SELECT 'Smokey', n % 4 + 1, 'available' FROM generate_series(1, 30) AS n`)
+		_, err = db.Exec(
+			`INSERT INTO pets (name, category_id, status) SELECT 'Smokey', n % 4 + 1, 'available' FROM generate_series(1, 30) AS n`,
+		)
 	}
 	if err == nil {
 		_, err = db.Exec(`VACUUM ANALYZE pets`)
@@ -105,7 +108,8 @@ func (s *postgres) seed(ctx context.Context) error {
 	return err
 }
 
-// The pet service's queries with pgbench's variables. A list reads one row more than a page, to know whether there is a next page.
+// The pet service's queries with pgbench's variables. A list reads one row more than a page, to
+// know whether there is a next page.
 const (
 	listQuery = "SELECT id, name, category_id, status FROM pets WHERE id > :after ORDER BY id LIMIT :rows;\n"
 	getQuery  = "SELECT id, name, category_id, status FROM pets WHERE id = :id;\n"
@@ -113,15 +117,19 @@ const (
 
 var tps = regexp.MustCompile(`(?m)^tps = ([0-9.]+) \(without`)
 
-// pgbench returns how often per second the server answers a query to a client that ignores the rows.
-func (s *postgres) pgbench(ctx context.Context, l *lab, query string, connections int, duration time.Duration) (perSecond float64, err error) {
+// pgbench returns how often per second the server answers a query to a client that ignores the
+// rows.
+func (s *postgres) pgbench(
+	ctx context.Context, l *lab, query string, connections int, duration time.Duration,
+) (perSecond float64, err error) {
 	script := filepath.Join(l.dir, "query.sql")
 	if err := os.WriteFile(script, []byte(query), 0o644); err != nil {
 		return 0, err
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "pgbench"), "-n", "-M", "prepared", "-h", "127.0.0.1", "-p", s.port,
-		"-U", "postgres", "-c", strconv.Itoa(connections), "-j", "1", "-T", fmt.Sprintf("%.0f", duration.Seconds()), "-f", script,
-		"-D", "after=-9223372036854775808", "-D", "rows=21", "-D", "id=5", "postgres")
+	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "pgbench"), "-n", "-M", "prepared", "-h", "127.0.0.1", "-p",
+		s.port, "-U", "postgres", "-c", strconv.Itoa(connections), "-j", "1", "-T",
+		fmt.Sprintf("%.0f", duration.Seconds()), "-f", script, "-D", "after=-9223372036854775808", "-D", "rows=21",
+		"-D", "id=5", "postgres")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return 0, fmt.Errorf("pgbench: %w\n%s", err, out)

@@ -22,8 +22,8 @@ type process struct {
 	log  *bytes.Buffer
 }
 
-// launch starts a program as owner; nil is the current user. Its standard output goes to a file, or with its standard error to
-// the log. On Linux the program ends when bench does.
+// launch starts a program as owner; nil is the current user. Its standard output goes to a file, or
+// with its standard error to the log. On Linux the program ends when bench does.
 func launch(stdout *os.File, env []string, owner *syscall.Credential, name string, args ...string) (*process, error) {
 	p := &process{name: filepath.Base(name), cmd: exec.Command(name, args...), log: new(bytes.Buffer)}
 	p.cmd.Env = append(os.Environ(), env...)
@@ -81,7 +81,8 @@ func childrenOf(pid int) []int {
 	return pids
 }
 
-// raiseDescriptors raises the limit of this process, which its children inherit, to the highest that is allowed.
+// raiseDescriptors raises the limit of this process, which its children inherit, to the highest
+// that is allowed.
 func raiseDescriptors() (uint64, error) {
 	var limit syscall.Rlimit
 	err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit)

@@ -10,7 +10,8 @@ import (
 // endWithParent has the kernel kill the process when bench ends, even if bench is killed.
 func endWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
-// cpuOf is the processor time of a process, by the clock that the kernel has for it (clock_getcpuclockid(3)). 0: it has ended.
+// cpuOf is the processor time of a process, by the clock that the kernel has for it
+// (clock_getcpuclockid(3)). 0: it has ended.
 func cpuOf(pid int) time.Duration {
 	var used unix.Timespec
 	_ = unix.ClockGettime(int32(^pid<<3|2), &used)

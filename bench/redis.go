@@ -40,7 +40,8 @@ func (l *lab) startRedis(ctx context.Context) (*store, error) {
 		return nil, err
 	}
 	socket := filepath.Join(dir, "socket")
-	p, err := l.launch(nil, "redis-server", "--port", port, "--bind", host, "--unixsocket", socket, "--save", "", "--dir", dir)
+	p, err := l.launch(nil, "redis-server", "--port", port, "--bind", host, "--unixsocket", socket, "--save", "",
+		"--dir", dir)
 	if err != nil {
 		return nil, err
 	}
@@ -52,8 +53,8 @@ func (l *lab) startRedis(ctx context.Context) (*store, error) {
 	return &store{addr, socket, p}, nil
 }
 
-// calls counts the calls of functions and scripts that the server has received since it started. Commands that a script runs are not
-// counted: a call is a trip.
+// calls counts the calls of functions and scripts that the server has received since it started.
+// Commands that a script runs are not counted: a call is a trip.
 func (s *store) calls() (int64, error) {
 	text, err := redisCommand(s.addr, "INFO", "commandstats")
 	if err != nil {

@@ -48,7 +48,8 @@ func (r Result) of(section, system string, connections int) []Run {
 func (r Result) rowsOf(section string, connections int) (rows []row) {
 	for _, run := range r.Runs {
 		at := row{run.Section, run.Load, run.System, connections}
-		if run.Section == section && (connections == 0 || run.Connections == connections) && !slices.Contains(rows, at) {
+		if run.Section == section && (connections == 0 || run.Connections == connections) &&
+			!slices.Contains(rows, at) {
 			rows = append(rows, at)
 		}
 	}

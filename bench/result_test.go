@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// drifting is a result from a machine that is ten times slower in its second round. Ratios taken within a round do not
-// show that; a ratio of medians would.
+// drifting is a result from a machine that is ten times slower in its second round. Ratios taken
+// within a round do not show that; a ratio of medians would.
 func drifting() Result {
 	run := func(section, system string, round, connections int, micros float64) Run {
 		return Run{
@@ -31,7 +31,8 @@ func drifting() Result {
 
 func TestRatiosAreTakenWithinARound(t *testing.T) {
 	r := drifting()
-	got := ratio(r.of("gateways", petgateRedis, manyConnections), r.of("gateways", nginxPlain, manyConnections), Run.micros)
+	got := ratio(r.of("gateways", petgateRedis, manyConnections), r.of("gateways", nginxPlain, manyConnections),
+		Run.micros)
 	if want := (spread{1.5, 1.5, 1.5}); got != want {
 		t.Errorf("ratio %+v, want %+v", got, want)
 	}
@@ -57,7 +58,9 @@ func TestPageKeepsWhatPeopleWrote(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := string(text); !strings.HasPrefix(s, "before\n"+markBegin) || !strings.HasSuffix(s, markEnd+"after\n") ||
-		strings.Contains(s, "old") || strings.Count(s, "### Saturation, 128 connections") != 1 || !strings.Contains(s, "| 30.0 | 1.50 (1.50–1.50) |") {
+		strings.Contains(
+			s, "old",
+		) || strings.Count(s, "### Saturation, 128 connections") != 1 || !strings.Contains(s, "| 30.0 | 1.50 (1.50–1.50) |") {
 		t.Errorf("the page is\n%s", s)
 	}
 	file, err := os.Open(filepath.Join(dir, cpuPlot))

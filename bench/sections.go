@@ -73,7 +73,8 @@ func refusals(ctx context.Context, l *lab, p *program) (turn, error) {
 	if l.redis[alone], err = l.startRedis(ctx); err != nil {
 		return nil, err
 	}
-	lenient, err := l.open(ctx, system{start: petgate("redis", "GATEWAY_BAN_AFTER=0"), redis: true}, setup{redis: alone})
+	lenient, err := l.open(ctx, system{start: petgate("redis", "GATEWAY_BAN_AFTER=0"), redis: true},
+		setup{redis: alone})
 	return func(ctx context.Context) (runs []Run, err error) {
 		for _, row := range []struct {
 			name string
@@ -92,8 +93,8 @@ func refusals(ctx context.Context, l *lab, p *program) (turn, error) {
 	}, err
 }
 
-// petService compares lists over HTTP with pgbench on as many database connections, and the whole chain with the pet
-// service alone.
+// petService compares lists over HTTP with pgbench on as many database connections, and the whole
+// chain with the pet service alone.
 func petService(ctx context.Context, l *lab, p *program) (turn, error) {
 	service, err := l.open(ctx, system{name: petsvcRow, start: petsvc}, setup{})
 	if err != nil {
@@ -121,7 +122,8 @@ func petService(ctx context.Context, l *lab, p *program) (turn, error) {
 		} {
 			run := Run{System: of.name, Connections: of.clients}
 			if of.query == "" {
-				run, err = l.measure(ctx, of.name, traffic{connections: of.clients, duration: p.duration, path: of.path}, service)
+				run, err = l.measure(ctx, of.name,
+					traffic{connections: of.clients, duration: p.duration, path: of.path}, service)
 			} else {
 				before := l.postgres.process.cpu()
 				run.PerSecond, err = l.postgres.pgbench(ctx, l, of.query, of.clients, p.duration)

@@ -28,9 +28,21 @@ const suiteDuration = time.Second
 
 // openLoop are the loads that a gateway usually has: far below saturation.
 var openLoop = []load{
-	{name: "1,000 requests/s", as: setup{hasLog: true}, traffic: traffic{connections: someConnections, perSecond: 1000, duration: 2 * time.Second}},
-	{name: "4,000 requests/s", as: setup{hasLog: true}, traffic: traffic{connections: someConnections, perSecond: 4000}},
-	{name: "8,000 requests/s", as: setup{hasLog: true}, traffic: traffic{connections: someConnections, perSecond: 8000}},
+	{
+		name:    "1,000 requests/s",
+		as:      setup{hasLog: true},
+		traffic: traffic{connections: someConnections, perSecond: 1000, duration: 2 * time.Second},
+	},
+	{
+		name:    "4,000 requests/s",
+		as:      setup{hasLog: true},
+		traffic: traffic{connections: someConnections, perSecond: 4000},
+	},
+	{
+		name:    "8,000 requests/s",
+		as:      setup{hasLog: true},
+		traffic: traffic{connections: someConnections, perSecond: 8000},
+	},
 }
 
 // The suites, in the order of the page.
@@ -54,7 +66,11 @@ func (s suite) open(ctx context.Context, l *lab, _ *program) (turn, error) {
 	for _, load := range s.loads {
 		load.traffic.keysPath, load.traffic.duration = l.keysPath, cmp.Or(load.traffic.duration, suiteDuration)
 		if need := descriptorsFor(load.traffic.connections); need > l.descriptors {
-			l.note(s.name, fmt.Sprintf("Left out: %s. It needs %d descriptors, and the limit is %d.", load.name, need, l.descriptors))
+			l.note(
+				s.name,
+				fmt.Sprintf("Left out: %s. It needs %d descriptors, and the limit is %d.", load.name, need,
+					l.descriptors),
+			)
 			continue
 		}
 		for _, system := range s.systems {
@@ -95,5 +111,6 @@ func (p pair) measure(ctx context.Context, l *lab) (Run, error) {
 	return l.measure(ctx, p.system.name, p.traffic, p.site)
 }
 
-// descriptorsFor is what a proxy needs: one for each client and one for each upstream connection, and some for itself.
+// descriptorsFor is what a proxy needs: one for each client and one for each upstream connection,
+// and some for itself.
 func descriptorsFor(connections int) uint64 { return 2*uint64(connections) + 500 }

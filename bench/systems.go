@@ -34,7 +34,11 @@ var (
 	inRedis   = system{name: petgateRedis, start: petgate("redis"), redis: true}
 	bySocket  = system{name: petgateRedis + ", by a Unix socket", start: petgate("unix"), redis: true}
 	oneThread = system{name: petgateRedis + ", one thread", start: petgate("redis", "GOMAXPROCS=1"), redis: true}
-	luaRedis  = system{name: nginxLuaRedis, start: peer("nginx", "nginx-lua-redis.conf", "-e", "stderr", "-c"), redis: true}
+	luaRedis  = system{
+		name:  nginxLuaRedis,
+		start: peer("nginx", "nginx-lua-redis.conf", "-e", "stderr", "-c"),
+		redis: true,
+	}
 )
 
 // The rows of the main table. Ratios are to the first one.
@@ -94,8 +98,8 @@ func bare(l *lab, listen string, _ setup) (*process, error) {
 	return l.launch(nil, l.binary("bare"), "-listen", listen, "-upstream", l.upstreamAddr)
 }
 
-// openLog opens the file for the access log of the program that listens on this address; nil: it writes none. Some programs inherit the
-// file as their standard output; others open it by its name.
+// openLog opens the file for the access log of the program that listens on this address; nil: it
+// writes none. Some programs inherit the file as their standard output; others open it by its name.
 func (l *lab) openLog(as setup, listen string) (*os.File, error) {
 	if !as.hasLog {
 		return nil, nil
@@ -103,12 +107,14 @@ func (l *lab) openLog(as setup, listen string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(l.dir, listen+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 }
 
-// policyOff is the gateway's request path without directory and quotas: every stage runs, but nothing is looked up or counted.
+// policyOff is the gateway's request path without directory and quotas: every stage runs, but
+// nothing is looked up or counted.
 func policyOff(l *lab, listen string, _ setup) (*process, error) {
 	return l.launch(nil, l.binary("policyoff"), "-listen", listen, "-upstream", "http://"+l.upstreamAddr)
 }
 
-// petgate starts the product's gateway with quotas in "redis", in Redis by its "unix" socket, or in "memory". settings are added to its environment.
+// petgate starts the product's gateway with quotas in "redis", in Redis by its "unix" socket, or in
+// "memory". settings are added to its environment.
 func petgate(quotas string, settings ...string) func(*lab, string, setup) (*process, error) {
 	return func(l *lab, listen string, as setup) (*process, error) {
 		admin, err := freeAddress()

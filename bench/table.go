@@ -7,16 +7,22 @@ import (
 	"strings"
 )
 
-// tables formats the result as Markdown: medians over the rounds, and for ratios also the least and the most.
+// tables formats the result as Markdown: medians over the rounds, and for ratios also the least and
+// the most.
 func (r Result) tables() string {
 	var b strings.Builder
 	r.writeMachine(&b)
 	r.writeFigures(&b, 0, math.MaxInt)
 	for _, connections := range r.connections("gateways") {
-		r.writeTable(&b, fmt.Sprintf("Connections: %d", connections), r.rowsOf("gateways", connections), append(loadColumns,
-			ratioTo(nginxPlain, Run.micros, func(at row) row { at.system = nginxPlain; return at }),
-			ratioTo(policyIsOff, Run.micros, func(at row) row { at.system = policyIsOff; return at }),
-			callsColumn, memoryColumn))
+		r.writeTable(
+			&b,
+			fmt.Sprintf("Connections: %d", connections),
+			r.rowsOf("gateways", connections),
+			append(loadColumns,
+				ratioTo(nginxPlain, Run.micros, func(at row) row { at.system = nginxPlain; return at }),
+				ratioTo(policyIsOff, Run.micros, func(at row) row { at.system = policyIsOff; return at }),
+				callsColumn, memoryColumn),
+		)
 	}
 	var requests, refused int64
 	for _, run := range r.Runs {
@@ -25,15 +31,18 @@ func (r Result) tables() string {
 		}
 	}
 	if requests > 0 {
-		fmt.Fprintf(&b, "Requests in these tables: %d. Responses with a status other than 200: %d.\n\n", requests, refused)
+		fmt.Fprintf(&b, "Requests in these tables: %d. Responses with a status other than 200: %d.\n\n", requests,
+			refused)
 	}
 	for _, s := range suites {
 		r.writeTable(&b, s.title, r.rowsOf(s.name, 0), append(loadColumns,
 			ratioTo(s.base+", same load", Run.micros, func(at row) row { at.system = s.base; return at }),
 			callsColumn, refusedColumn, idleColumn), r.Notes[s.name]...)
 	}
-	r.writeSmall(&b, "refusals", fmt.Sprintf("Refused requests, %s, %d connections", petgateRedis, manyConnections), admitted)
-	r.writeSmall(&b, "pets", fmt.Sprintf("The pet service, %d connections to Postgres", databaseConnections), pgbenchRow)
+	r.writeSmall(&b, "refusals", fmt.Sprintf("Refused requests, %s, %d connections", petgateRedis, manyConnections),
+		admitted)
+	r.writeSmall(&b, "pets", fmt.Sprintf("The pet service, %d connections to Postgres", databaseConnections),
+		pgbenchRow)
 	r.writeComparison(&b)
 	return b.String()
 }
@@ -50,17 +59,25 @@ func (r Result) summary() string {
 		callsColumn,
 	})
 	r.writeFigures(&b, briefFrom, briefTo)
-	r.writeTable(&b, fmt.Sprintf("Saturation, %d connections, with an access log", manyConnections), r.rowsOf("gateways", manyConnections), []column{
-		loadColumns[0], loadColumns[1], loadColumns[2], loadColumns[4], loadColumns[5],
-		ratioTo(nginxPlain, Run.micros, func(at row) row { at.system = nginxPlain; return at }),
-	})
-	b.WriteString("### Saturation, few and many connections\n\n| connections | " + petgateRedis + ": req/s | p50 µs | CPU µs per request | " +
-		nginxLuaRedis + ": req/s | p50 µs | CPU µs per request | CPU, Petgate ÷ " + nginxLuaRedis + " |\n|---|---|---|---|---|---|---|---|\n")
+	r.writeTable(
+		&b,
+		fmt.Sprintf("Saturation, %d connections, with an access log", manyConnections),
+		r.rowsOf("gateways", manyConnections),
+		[]column{
+			loadColumns[0], loadColumns[1], loadColumns[2], loadColumns[4], loadColumns[5],
+			ratioTo(nginxPlain, Run.micros, func(at row) row { at.system = nginxPlain; return at }),
+		},
+	)
+	b.WriteString(
+		"### Saturation, few and many connections\n\n| connections | " + petgateRedis + ": req/s | p50 µs | CPU µs per request | " +
+			nginxLuaRedis + ": req/s | p50 µs | CPU µs per request | CPU, Petgate ÷ " + nginxLuaRedis + " |\n|---|---|---|---|---|---|---|---|\n",
+	)
 	for _, connections := range r.connections("gateways") {
 		ours, peer := r.of("gateways", petgateRedis, connections), r.of("gateways", nginxLuaRedis, connections)
 		fmt.Fprintf(&b, "| %d |", connections)
 		for _, runs := range [][]Run{ours, peer} {
-			fmt.Fprintf(&b, " %.0f | %.0f | %.1f |", over(runs, perSecond).median, over(runs, latency(p50)).median, over(runs, Run.micros).median)
+			fmt.Fprintf(&b, " %.0f | %.0f | %.1f |", over(runs, perSecond).median, over(runs, latency(p50)).median,
+				over(runs, Run.micros).median)
 		}
 		fmt.Fprintf(&b, " %v |\n", ratio(ours, peer, Run.micros))
 	}
@@ -69,10 +86,23 @@ func (r Result) summary() string {
 
 func (r Result) writeMachine(b *strings.Builder) {
 	m := r.Machine
-	fmt.Fprintf(b, "Machine: %s, %s cores, %s, Linux %s, shared by all programs. nginx %s, haproxy %s, Redis %s, Go %s. Taken %s at commit %s: "+
-		"%d rounds of %s.\n\n",
-		m["cpu"], m["cores"], m["memory"], m["kernel"], m["nginx"], m["haproxy"], m["redis"], m["go"],
-		r.At.Format("2006-01-02"), m["commit"], r.Rounds, r.Duration)
+	fmt.Fprintf(
+		b,
+		"Machine: %s, %s cores, %s, Linux %s, shared by all programs. nginx %s, haproxy %s, Redis %s, Go %s. Taken %s at commit %s: "+
+			"%d rounds of %s.\n\n",
+		m["cpu"],
+		m["cores"],
+		m["memory"],
+		m["kernel"],
+		m["nginx"],
+		m["haproxy"],
+		m["redis"],
+		m["go"],
+		r.At.Format("2006-01-02"),
+		m["commit"],
+		r.Rounds,
+		r.Duration,
+	)
 }
 
 // column is a figure of each row of a table.
@@ -113,11 +143,13 @@ var (
 	}
 	callsColumn   = median("Redis calls per request", "%.3f", redisCalled)
 	memoryColumn  = median("MB", "%.0f", func(r Run) float64 { return r.ResidentMB })
-	refusedColumn = median("% not 2xx", "%.2f", func(r Run) float64 { return 100 * float64(r.Refused) / float64(max(1, r.Requests)) })
-	idleColumn    = median("kB per connection", "%.1f", func(r Run) float64 { return r.IdleKB })
+	refusedColumn = median("% not 2xx", "%.2f",
+		func(r Run) float64 { return 100 * float64(r.Refused) / float64(max(1, r.Requests)) })
+	idleColumn = median("kB per connection", "%.1f", func(r Run) float64 { return r.IdleKB })
 )
 
-// writeTable writes the rows that were measured, and notes below them. Columns that are always 0 are left out.
+// writeTable writes the rows that were measured, and notes below them. Columns that are always 0
+// are left out.
 func (r Result) writeTable(b *strings.Builder, title string, rows []row, columns []column, notes ...string) {
 	if len(rows) == 0 {
 		return
@@ -204,15 +236,30 @@ func (r Result) writeFigures(b *strings.Builder, from, to int) {
 		{"the same ÷ " + haproxyTables, ratio(ours, row(haproxyTables), Run.micros)},
 		{"Redis calls per admitted request", over(ours, redisCalled)},
 		{"CPU of a request over its quota ÷ an admitted one", ratio(refused(overQuota), refused(admitted), Run.micros)},
-		{"Redis calls per second, after the first, for one tenant over its quota", over(refused(overQuota), furtherCallsPerSecond)},
+		{
+			"Redis calls per second, after the first, for one tenant over its quota",
+			over(refused(overQuota), furtherCallsPerSecond),
+		},
 		{"CPU of a banned key's request ÷ an admitted one", ratio(refused(banned), refused(admitted), Run.micros)},
 		{"CPU of a request without a key ÷ an admitted one", ratio(refused(keyless), refused(admitted), Run.micros)},
-		{fmt.Sprintf("p99 with %d connections ÷ %s", someConnections, nginxPlain), ratio(some(petgateRedis), some(nginxPlain), latency(p99))},
+		{
+			fmt.Sprintf("p99 with %d connections ÷ %s", someConnections, nginxPlain),
+			ratio(some(petgateRedis), some(nginxPlain), latency(p99)),
+		},
 		{"the same for p99.9", ratio(some(petgateRedis), some(nginxPlain), latency(p999))},
-		{"lists of 20 per second from petsvc, 8 clients, ÷ pgbench, 8 connections", ratio(pets(petsvcFewRow), pets(pgbenchRow), perSecond)},
+		{
+			"lists of 20 per second from petsvc, 8 clients, ÷ pgbench, 8 connections",
+			ratio(pets(petsvcFewRow), pets(pgbenchRow), perSecond),
+		},
 		{"the same with 32 clients", ratio(pets(petsvcRow), pets(pgbenchRow), perSecond)},
-		{"pets by id per second from petsvc, 8 clients, ÷ pgbench, 8 connections", ratio(pets(petsvcGetRow), pets(pgbenchGetRow), perSecond)},
-		{"lists through a gateway, quotas in memory, ÷ directly from petsvc, 32 clients", ratio(pets(chainRow), pets(petsvcRow), perSecond)},
+		{
+			"pets by id per second from petsvc, 8 clients, ÷ pgbench, 8 connections",
+			ratio(pets(petsvcGetRow), pets(pgbenchGetRow), perSecond),
+		},
+		{
+			"lists through a gateway, quotas in memory, ÷ directly from petsvc, 32 clients",
+			ratio(pets(chainRow), pets(petsvcRow), perSecond),
+		},
 		{"the same with quotas in Redis", ratio(pets(chainRedisRow), pets(petsvcRow), perSecond)},
 	}
 	for _, f := range figures[from:min(to, len(figures))] {

@@ -51,8 +51,8 @@ func wrk(ctx context.Context, o *site, t traffic, wrapper ...string) (summary, e
 	if o.as.tls {
 		scheme = "https://"
 	}
-	args := append(wrapper, "wrk", "-t1", fmt.Sprintf("-c%d", t.connections), fmt.Sprintf("-d%.0fs", t.duration.Seconds()),
-		"--timeout", "10s", "-s", "bench/load.lua", scheme+o.listen)
+	args := append(wrapper, "wrk", "-t1", fmt.Sprintf("-c%d", t.connections),
+		fmt.Sprintf("-d%.0fs", t.duration.Seconds()), "--timeout", "10s", "-s", "bench/load.lua", scheme+o.listen)
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Env = os.Environ()
 	for name, value := range map[string]string{"KEYS": t.keysPath, "PATH_QUERY": t.path} {

@@ -32,7 +32,8 @@ func newMachine(t *testing.T) machine {
 	return m
 }
 
-// fake puts a shell script into PATH. In the body of the script, `install NAME` makes a command of that name exist.
+// fake puts a shell script into PATH. In the body of the script, `install NAME` makes a command of
+// that name exist.
 func (m machine) fake(t *testing.T, name, body string) {
 	t.Helper()
 	script := "#!/bin/sh\ninstall() { echo '#!/bin/sh' >" + m.path + "/$1; chmod 755 " + m.path + "/$1; }\n" + body + "\n"
@@ -83,11 +84,13 @@ func TestServices(t *testing.T) {
 	const installs = `case "$*" in *install*redis*) install redis-server ;; esac`
 	f("everything is there", map[string]string{"redis-server": ""}, nil, 0, "redis: none\n", "")
 	f("URLs", nil, []string{"TEST_REDIS_URL=redis://r", "TEST_DATABASE_URL=postgres://p"}, 0, "redis: redis://r\n", "")
-	f("apt as root", map[string]string{"id": "echo 0", "apt-get": installs}, nil, 0, "redis: none\n", "about to install redis-server with apt-get, as root")
+	f("apt as root", map[string]string{"id": "echo 0", "apt-get": installs}, nil, 0, "redis: none\n",
+		"about to install redis-server with apt-get, as root")
 	f("apt by sudo", map[string]string{
 		"sudo": `[ "$1" = -n ] || exit 1; shift; exec "$@"`, "apt-get": installs, "true": "",
 	}, nil, 0, "redis: none\n", "about to install redis-server with apt-get, as root")
-	f("brew", map[string]string{"brew": installs}, nil, 0, "redis: none\n", "about to install redis-server (Debian's names) with brew")
+	f("brew", map[string]string{"brew": installs}, nil, 0, "redis: none\n",
+		"about to install redis-server (Debian's names) with brew")
 	f("apt fails, Docker engine", map[string]string{
 		"id": "echo 0", "apt-get": "exit 1", "docker": `[ "$1" != port ] || echo 127.0.0.1:49153`,
 	}, nil, 0, "redis: redis://127.0.0.1:49153\n", "about to start containers")
@@ -110,7 +113,11 @@ func TestServices(t *testing.T) {
 func TestServicesAreDisabled(t *testing.T) {
 	m := newMachine(t)
 	m.fake(t, "id", "echo 0")
-	m.fake(t, "apt-get", `case "$*" in *install*redis*) "$POLICY_RC_D" || echo "policy: $?" >`+m.path+`/calls; install redis-server ;; esac`)
+	m.fake(
+		t,
+		"apt-get",
+		`case "$*" in *install*redis*) "$POLICY_RC_D" || echo "policy: $?" >`+m.path+`/calls; install redis-server ;; esac`,
+	)
 	m.fake(t, "update-rc.d", `echo "update-rc.d $*" >>`+m.path+`/calls`)
 	m.fake(t, "deb-systemd-helper", `echo "deb-systemd-helper $*" >>`+m.path+`/calls`)
 	if code, _, errs := m.run(t, nil); code != 0 {
@@ -140,7 +147,8 @@ func TestServicesAfterASignal(t *testing.T) {
 			var said testkit.Output
 			cmd.Stdout, cmd.Stderr = &said, &said
 			must.Do(t, cmd.Start())
-			testkit.Eventually(t, 20*time.Second, "packages are being installed", func() bool { return m.has("installing") })
+			testkit.Eventually(t, 20*time.Second, "packages are being installed",
+				func() bool { return m.has("installing") })
 			if !m.has("policy-rc.d") {
 				t.Error("services would be started")
 			}
@@ -150,7 +158,8 @@ func TestServicesAfterASignal(t *testing.T) {
 			}
 			logs, _ := filepath.Glob(filepath.Join(m.path, "tmp.*"))
 			if m.has("policy-rc.d") || len(logs) > 0 || strings.Contains(said.String(), "never") {
-				t.Errorf("policy-rc.d is left behind: %t, logs: %v, said:\n%s", m.has("policy-rc.d"), logs, said.String())
+				t.Errorf("policy-rc.d is left behind: %t, logs: %v, said:\n%s", m.has("policy-rc.d"), logs,
+					said.String())
 			}
 		})
 	}

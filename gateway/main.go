@@ -1,4 +1,5 @@
-// Command gateway checks API keys and quotas in front of an API. `gateway --help` lists its settings.
+// Command gateway checks API keys and quotas in front of an API. `gateway --help` lists its
+// settings.
 package main
 
 import (

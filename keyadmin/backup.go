@@ -36,7 +36,8 @@ func (s signing) key() ([]byte, error) {
 		return nil, fmt.Errorf("read --key-file: %w", err)
 	}
 	if key = bytes.TrimSpace(key); len(key) < signingBytesMin {
-		return nil, fmt.Errorf("--key-file: %s has %d bytes, which can be guessed: openssl rand -hex 32 > %[1]s", s.KeyFile, len(key))
+		return nil, fmt.Errorf("--key-file: %s has %d bytes, which can be guessed: openssl rand -hex 32 > %[1]s",
+			s.KeyFile, len(key))
 	}
 	return key, nil
 }
@@ -86,16 +87,18 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 	if a.asData() {
 		return a.print(backupView{
 			File: c.File, TakenAt: h.TakenAt.String(), Schema: h.Schema, LastEvent: int64(h.LastEvent),
-			Tables: operate.ViewsOf(h.Tables, func(t keystore.BackupTable) tableView { return tableView{t.Name, t.Sum.Rows, t.Sum.Digest.String()} }),
+			Tables: operate.ViewsOf(h.Tables,
+				func(t keystore.BackupTable) tableView { return tableView{t.Name, t.Sum.Rows, t.Sum.Digest.String()} }),
 		}, table{})
 	}
-	a.note("Backed up %s, %s and %s to %s.", operate.Plural(int(h.Rows("tenants")), "tenant"), operate.Plural(int(h.Rows("tenant_keys")), "key"),
-		operate.Plural(int(h.Rows("events")), "change"), c.File)
+	a.note("Backed up %s, %s and %s to %s.", operate.Plural(int(h.Rows("tenants")), "tenant"),
+		operate.Plural(int(h.Rows("tenant_keys")), "key"), operate.Plural(int(h.Rows("events")), "change"), c.File)
 	return nil
 }
 
-// writeFile writes a file that appears only when it is complete and on the disk. Its owner alone may read it. A file that has
-// appeared meanwhile stays, and the error wraps fs.ErrExist. An error says whether the file was written.
+// writeFile writes a file that appears only when it is complete and on the disk. Its owner alone
+// may read it. A file that has appeared meanwhile stays, and the error wraps fs.ErrExist. An error
+// says whether the file was written.
 func writeFile(path string, write func(*os.File) error) error {
 	// A name of its own: another backup may be written to the same path at this moment.
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
@@ -114,7 +117,8 @@ func writeFile(path string, write func(*os.File) error) error {
 		return fmt.Errorf("%s was written and is complete. A later step failed: %w", path, err)
 	}
 	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, fs.ErrPermission) {
-		err = fmt.Errorf("%w: its file system may have no hard links, so write the file to another one, and copy it", err)
+		err = fmt.Errorf("%w: its file system may have no hard links, so write the file to another one, and copy it",
+			err)
 	}
 	return fmt.Errorf("%w. Nothing was written", err)
 }
@@ -180,7 +184,13 @@ func (c *restoreCommand) Run(ctx context.Context, a *app) error {
 	if c.DryRun {
 		a.note("The backup is good: %s.", contents(backup))
 	}
-	v := restoreView{TakenAt: backup.TakenAt.String(), Live: restore.Live, Newer: []newerView{}, Lost: []keystore.LostChanges{}, Restored: !c.DryRun}
+	v := restoreView{
+		TakenAt:  backup.TakenAt.String(),
+		Live:     restore.Live,
+		Newer:    []newerView{},
+		Lost:     []keystore.LostChanges{},
+		Restored: !c.DryRun,
+	}
 	v.Lost = append(v.Lost, restore.Lost...)
 	t := table{head: []string{"REFUSAL", "TENANT", "KEY", "NAME", "AT"}, spare: []string{"AT", "NAME"}}
 	for _, n := range restore.Newer {
@@ -189,7 +199,12 @@ func (c *restoreCommand) Run(ctx context.Context, a *app) error {
 			one.KeyID, one.At = n.Key.String(), n.At.String()
 		}
 		v.Newer = append(v.Newer, one)
-		t.rows = append(t.rows, []string{n.Kind, n.TenantName, operate.OrDash(one.KeyID), operate.OrDash(n.KeyName), operate.OrDash(one.At)})
+		t.rows = append(
+			t.rows,
+			[]string{
+				n.Kind, n.TenantName, operate.OrDash(one.KeyID), operate.OrDash(n.KeyName), operate.OrDash(one.At),
+			},
+		)
 	}
 	if c.DryRun || !a.asData() {
 		if err := a.print(v, t); err != nil {
@@ -222,8 +237,8 @@ func (c *restoreCommand) Run(ctx context.Context, a *app) error {
 	return err
 }
 
-// openForRestore opens the database and, unless it only looks, creates missing tables for a backup that fits them. empty: there are no
-// tables, and it only looks.
+// openForRestore opens the database and, unless it only looks, creates missing tables for a backup
+// that fits them. empty: there are no tables, and it only looks.
 func (a *app) openForRestore(ctx context.Context, b keystore.Backup, look bool) (empty bool, err error) {
 	if err := a.openWith(patient(!look)); err != nil {
 		return false, err
@@ -251,8 +266,8 @@ func (a *app) openForRestore(ctx context.Context, b keystore.Backup, look bool) 
 
 // contents describes a backup.
 func contents(b keystore.Backup) string {
-	return fmt.Sprintf("%s and %s as of %s", operate.Plural(int(b.Rows("tenants")), "tenant"), operate.Plural(int(b.Rows("tenant_keys")), "key"),
-		b.TakenAt.String())
+	return fmt.Sprintf("%s and %s as of %s", operate.Plural(int(b.Rows("tenants")), "tenant"),
+		operate.Plural(int(b.Rows("tenant_keys")), "key"), b.TakenAt.String())
 }
 
 // noteLost says what a restore loses, and what it makes again.
@@ -268,11 +283,15 @@ func (a *app) noteLost(r *keystore.Restore, loseNewer bool) {
 	for _, l := range r.Lost {
 		kinds = append(kinds, count(l.Number)+" "+l.Kind)
 	}
-	a.note("The backup lacks these changes: %s. The restore loses them, and their record in the audit log.", strings.Join(kinds, ", "))
+	a.note("The backup lacks these changes: %s. The restore loses them, and their record in the audit log.",
+		strings.Join(kinds, ", "))
 	switch n := operate.Plural(len(r.Newer), "refusal"); {
 	case len(r.Newer) == 0:
 	case loseNewer:
-		a.note("It loses the %s in the list too. Gateways that run impose bans again (`keyadmin ban lift`) and keep the rest in force (`keyadmin gateway lost`).", n)
+		a.note(
+			"It loses the %s in the list too. Gateways that run impose bans again (`keyadmin ban lift`) and keep the rest in force (`keyadmin gateway lost`).",
+			n,
+		)
 	default:
 		a.note("It makes the %s in the list again.", n)
 	}
@@ -281,6 +300,8 @@ func (a *app) noteLost(r *keystore.Restore, loseNewer bool) {
 // noteKept says that gateways refuse what the restored database does not.
 func (a *app) noteKept(ctx context.Context) {
 	if lost, err := a.operator.Store.LostRefusals(ctx); err == nil && len(lost) > 0 {
-		a.note("Refusals that gateways keep in force, although the database lacks them: %d. See `keyadmin gateway lost`.", len(lost))
+		a.note(
+			"Refusals that gateways keep in force, although the database lacks them: %d. See `keyadmin gateway lost`.",
+			len(lost))
 	}
 }

@@ -19,7 +19,13 @@ func (c *banList) Run(ctx context.Context, a *app, operator operate.Operator) er
 		head: []string{"KEY", "TENANT", "NAME", "UNTIL", "BY", "REASON"}, spare: []string{"NAME", "BY"},
 		none: "No key is banned.",
 	}
-	return printList(a, &c.limiting, rowsOf(ctx, operator, operate.FindBans{}, c.rows(a)), t, func(v operate.BanView) []string {
-		return []string{v.KeyID, v.Tenant, v.Key, v.Until, v.By, operate.OrDash(v.Reason)}
-	})
+	return printList(
+		a,
+		&c.limiting,
+		rowsOf(ctx, operator, operate.FindBans{}, c.rows(a)),
+		t,
+		func(v operate.BanView) []string {
+			return []string{v.KeyID, v.Tenant, v.Key, v.Until, v.By, operate.OrDash(v.Reason)}
+		},
+	)
 }

@@ -60,8 +60,9 @@ func limitOf(limits plan.Limits, period time.Duration) string {
 	return ""
 }
 
-// barsOf draws hours added up by hour or day: a row for each period, the oldest first. Between the first and the last one, periods without
-// requests have rows too. A request that is neither charged nor refused, a report of the quota, is left out.
+// barsOf draws hours added up by hour or day: a row for each period, the oldest first. Between the
+// first and the last one, periods without requests have rows too. A request that is neither charged
+// nor refused, a report of the quota, is left out.
 func barsOf(rows []keystore.UsageRow, period time.Duration, width int) table {
 	t := table{head: []string{operate.Either(period == time.Hour, "HOUR (UTC)", "DAY (UTC)"), "CHARGED", "REFUSED"}}
 	first, last, highest := rows[0].Hour.Truncate(period), rows[0].Hour.Truncate(period), int64(1)
@@ -79,7 +80,8 @@ func barsOf(rows []keystore.UsageRow, period time.Duration, width int) table {
 		highest = max(highest, charged[at]+refused[at])
 	}
 	for at := first; at <= last; at = at.Add(period) {
-		t.rows = append(t.rows, []string{at.String(), fmt.Sprintf("%7s", count(charged[at])), fmt.Sprintf("%7s", count(refused[at]))})
+		t.rows = append(t.rows,
+			[]string{at.String(), fmt.Sprintf("%7s", count(charged[at])), fmt.Sprintf("%7s", count(refused[at]))})
 	}
 	widths, _ := t.sizes()
 	long := max(int64(width-total(widths)-len(gap)), barsWidthMin)
@@ -87,7 +89,8 @@ func barsOf(rows []keystore.UsageRow, period time.Duration, width int) table {
 	signs := func(n int64) int { return int((n*(long-1) + highest - 1) / highest) }
 	t.head = append(t.head, "")
 	for i, at := 0, first; at <= last; i, at = i+1, at.Add(period) {
-		t.rows[i] = append(t.rows[i], strings.Repeat(chargedSign, signs(charged[at]))+strings.Repeat(refusedSign, signs(refused[at])))
+		t.rows[i] = append(t.rows[i],
+			strings.Repeat(chargedSign, signs(charged[at]))+strings.Repeat(refusedSign, signs(refused[at])))
 	}
 	return t
 }

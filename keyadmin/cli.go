@@ -123,7 +123,8 @@ func (a *app) run(args []string) error {
 	return explainMissing(parsed.Run(a))
 }
 
-// parse reads the command line into a.cli. It returns nil when it has printed the help or the version.
+// parse reads the command line into a.cli. It returns nil when it has printed the help or the
+// version.
 func (a *app) parse(args []string) (*kong.Context, error) {
 	if len(args) > 0 && args[0] == "help" {
 		args = append(args[1:len(args):len(args)], "--help")
@@ -194,14 +195,17 @@ var (
 	operatorToken = regexp.MustCompile(`(?i)pto_[0-9a-z]{20}`)
 )
 
-// checkNoSecrets refuses arguments that contain a token or a password, without repeating them. Every user of the machine can read arguments
-// with ps.
+// checkNoSecrets refuses arguments that contain a token or a password, without repeating them.
+// Every user of the machine can read arguments with ps.
 func checkNoSecrets(args []string) error {
 	for i, arg := range args {
 		switch {
 		case passwords.MatchString(arg):
-			return usageErrorf("argument %d contains a password. Every user of this machine can read it with ps; it is "+
-				"not repeated here.\nPut the URL into $DATABASE_URL or into a file for --database-url-file.", i+1)
+			return usageErrorf(
+				"argument %d contains a password. Every user of this machine can read it with ps; it is "+
+					"not repeated here.\nPut the URL into $DATABASE_URL or into a file for --database-url-file.",
+				i+1,
+			)
 		case apikey.IsIn([]byte(strings.ToLower(arg))) || operatorToken.MatchString(arg):
 			return usageErrorf("argument %d looks like a token. Every user of this machine can read it with ps; it is "+
 				"not repeated here.\nTokens are read from standard input: keyadmin key whoami < FILE\n"+
@@ -220,8 +224,8 @@ func environment(environ []string) map[string]string {
 	return env
 }
 
-// databaseURL returns the database's URL: --database-url-file takes precedence over the environment. There is no flag for the
-// URL itself, because it may contain a password.
+// databaseURL returns the database's URL: --database-url-file takes precedence over the
+// environment. There is no flag for the URL itself, because it may contain a password.
 func (a *app) databaseURL() (string, error) {
 	if a.cli.DatabaseURLFile == "" {
 		return string(a.cli.DatabaseURL), nil
@@ -237,13 +241,14 @@ func (a *app) databaseURL() (string, error) {
 	return url, nil
 }
 
-// usageErrorf is a mistake in the command line that the checks of single flags and arguments do not find: exit 2, nothing was
-// tried.
+// usageErrorf is a mistake in the command line that the checks of single flags and arguments do not
+// find: exit 2, nothing was tried.
 func usageErrorf(format string, args ...any) error {
 	return &service.UsageError{Program: "keyadmin", Problems: []string{fmt.Sprintf(format, args...)}}
 }
 
-// actor is the name of the user in the audit log. Cron and containers often set none of the variables.
+// actor is the name of the user in the audit log. Cron and containers often set none of the
+// variables.
 func (a *app) actor() string {
 	for _, name := range []string{"SUDO_USER", "USER", "LOGNAME"} {
 		if user := a.env[name]; user != "" {
@@ -263,7 +268,8 @@ const (
 	adminKeyVariable  = "KEYADMIN_ADMIN_KEY"
 )
 
-// withAdminTLS returns a context with which operate.AskAdmin uses the certificates that the environment names.
+// withAdminTLS returns a context with which operate.AskAdmin uses the certificates that the
+// environment names.
 func withAdminTLS(ctx context.Context, env map[string]string) (context.Context, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if path := env[adminCAVariable]; path != "" {

@@ -24,7 +24,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// Every command has a help text with an example. Its arguments and flags are in the golden file: scripts rely on them.
+// Every command has a help text with an example. Its arguments and flags are in the golden file:
+// scripts rely on them.
 func TestHelp(t *testing.T) {
 	s := newShell(t, testkit.SQLite(t))
 	parser := must.Get[*kong.Kong](t)(kong.New(&cli{}, kong.Name("keyadmin"), kong.Vars{"version": "-"}))
@@ -86,7 +87,8 @@ func TestSecretsAreNoArguments(t *testing.T) {
 		{"tenant", "list", "--database-url=postgres://root:hunter2@db/petgate"},
 	} {
 		r := s.want(exitUsage, "it is not repeated here", args...)
-		if said := strings.ToLower(r.stdout + r.stderr); strings.Contains(said, strings.ToLower(token[9:15])) || strings.Contains(said, "hunter2") {
+		if said := strings.ToLower(r.stdout + r.stderr); strings.Contains(said, strings.ToLower(token[9:15])) ||
+			strings.Contains(said, "hunter2") {
 			t.Errorf("keyadmin repeats a secret:\n%s%s", r.stdout, r.stderr)
 		}
 	}
@@ -134,7 +136,8 @@ func TestDatabaseErrors(t *testing.T) {
 		{"nobody there", "postgres://root:hunter2@127.0.0.1:1/petgate?sslmode=disable", exitFailed, "check that it is running"},
 	} {
 		s := newShell(t, c.url)
-		if r := s.want(c.code, c.want, "tenant", "list"); r.stdout != "" || strings.Contains(r.stderr, "operate.") || strings.Contains(r.stderr, "hunt") {
+		if r := s.want(c.code, c.want, "tenant", "list"); r.stdout != "" || strings.Contains(r.stderr, "operate.") ||
+			strings.Contains(r.stderr, "hunt") {
 			t.Errorf("%s: standard output %q, standard error %q", c.name, r.stdout, r.stderr)
 		}
 		if path, ok := strings.CutPrefix(c.url, "sqlite:"); ok && c.name == "missing file" {
@@ -161,8 +164,8 @@ func TestActor(t *testing.T) {
 	}
 }
 
-// At a terminal, a command that takes something away goes on only if the answer is yes. TestVerbs of package operate has the questions, and
-// TestWrongCalls those for which a script needs --yes.
+// At a terminal, a command that takes something away goes on only if the answer is yes. TestVerbs
+// of package operate has the questions, and TestWrongCalls those for which a script needs --yes.
 func TestQuestions(t *testing.T) {
 	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
@@ -170,7 +173,10 @@ func TestQuestions(t *testing.T) {
 	s.terminal = true
 	before := s.events()
 	for _, s.stdin = range []string{"", "\n", "n\n", "no\n", "yesterday\n", "\x04"} {
-		if r := s.want(exitFailed, "keyadmin: not confirmed; nothing was changed\n", "tenant", "suspend", "acme"); !strings.Contains(r.stderr, "[y/N] ") || s.events() != before {
+		if r := s.want(exitFailed, "keyadmin: not confirmed; nothing was changed\n", "tenant", "suspend", "acme"); !strings.Contains(
+			r.stderr, "[y/N] ",
+		) ||
+			s.events() != before {
 			t.Errorf("answered %q: %d events\n%s", s.stdin, s.events()-before, r.stderr)
 		}
 	}
@@ -178,7 +184,9 @@ func TestQuestions(t *testing.T) {
 	if s.ok("tenant", "suspend", "acme", "-o", "json"); s.events() != before+1 {
 		t.Error("answered yes, it changed nothing")
 	}
-	if r := s.want(exitDone, "\n\nThis token is not stored and will not be shown again: copy it now.\n", "key", "create", "acme"); !apikey.IsIn([]byte(r.stdout)) {
+	if r := s.want(exitDone, "\n\nThis token is not stored and will not be shown again: copy it now.\n", "key", "create", "acme"); !apikey.IsIn(
+		[]byte(r.stdout),
+	) {
 		t.Errorf("instead of a token: %q", r.stdout)
 	}
 }
@@ -188,7 +196,8 @@ type fleetOf []keystore.Gateway
 
 func (f fleetOf) Gateways(context.Context) ([]keystore.Gateway, error) { return f, nil }
 
-// A change that is not confirmed ends with 3, and what to do about it are commands of keyadmin. TestWait of package operate has the waiting.
+// A change that is not confirmed ends with 3, and what to do about it are commands of keyadmin.
+// TestWait of package operate has the waiting.
 func TestConfirm(t *testing.T) {
 	t.Parallel()
 	const laggards = "done, but confirmed by only 0 of 1 gateways after 0 ms:\n  gw-1, "
@@ -209,7 +218,9 @@ func TestConfirm(t *testing.T) {
 	} {
 		var said bytes.Buffer
 		a := &app{stdio: stdio{Err: &said, Clock: func() time.Time { return time.UnixMilli(0) }, Sleep: operate.Sleep}}
-		code := a.report(a.confirm(t.Context(), fleetOf{c.gateway}, 7, "may still accept this key", operate.Delay{Given: true}))
+		code := a.report(
+			a.confirm(t.Context(), fleetOf{c.gateway}, 7, "may still accept this key", operate.Delay{Given: true}),
+		)
 		if code != c.code || said.String() != c.want {
 			t.Errorf("exit %d: %s\nwant %s", code, said.String(), c.want)
 		}
@@ -252,7 +263,9 @@ func TestBinary(t *testing.T) {
 		})
 		p.Signal(os.Interrupt)
 		must.Equal(t, p.ExitCode(t), int(exitUnconfirmed), "exit code after an interrupt")
-		if got := p.Stderr.String(); !strings.Contains(got, "gw-1 (10.0.0.5), still starting, may still accept this key") {
+		if got := p.Stderr.String(); !strings.Contains(
+			got, "gw-1 (10.0.0.5), still starting, may still accept this key",
+		) {
 			t.Errorf("after an interrupt it says:\n%s", got)
 		}
 		want(3, "", "key", "revoke", key.ID, "-y", "--wait", "0")
@@ -261,7 +274,8 @@ func TestBinary(t *testing.T) {
 	})
 }
 
-// candidatesOf completes the last of the words and returns the candidates without their descriptions.
+// candidatesOf completes the last of the words and returns the candidates without their
+// descriptions.
 func candidatesOf(s *shell, words ...string) string {
 	s.t.Helper()
 	r := s.keyadmin(append([]string{completeCommand}, words...)...)
@@ -313,7 +327,14 @@ func TestCompletionInBash(t *testing.T) {
 		"keyadmin ten": "tenant", "keyadmin tenant sho": "show", "keyadmin plan list --out": "--output", "keyadmin backup file --key-": "--key-file",
 		"keyadmin plan ": "list create update delete",
 	} {
-		cmd := exec.Command("bash", "--norc", "-c", `source <(keyadmin completion bash) && read -ra COMP_WORDS <<<"$1" && [[ $1 == *" " ]] && COMP_WORDS+=(""); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _keyadmin && echo "${COMPREPLY[*]}"`, "bash", line)
+		cmd := exec.Command(
+			"bash",
+			"--norc",
+			"-c",
+			`source <(keyadmin completion bash) && read -ra COMP_WORDS <<<"$1" && [[ $1 == *" " ]] && COMP_WORDS+=(""); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _keyadmin && echo "${COMPREPLY[*]}"`,
+			"bash",
+			line,
+		)
 		cmd.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH")}
 		if got, err := cmd.CombinedOutput(); err != nil || strings.TrimSpace(string(got)) != want {
 			t.Errorf("%s: %s, %v, want %s", line, got, err, want)

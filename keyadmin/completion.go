@@ -23,8 +23,9 @@ func (c *completionCommand) Run(a *app) error {
 	return nil
 }
 
-// completeCommand is not in the help: the scripts call it with the words after keyadmin, of which the last one is to be completed. It
-// prints a candidate on each line, followed by a tab and a description. Where there is none, the shell completes the names of files.
+// completeCommand is not in the help: the scripts call it with the words after keyadmin, of which
+// the last one is to be completed. It prints a candidate on each line, followed by a tab and a
+// description. Where there is none, the shell completes the names of files.
 const completeCommand = "__complete"
 
 // completionScripts ask keyadmin at each Tab.

@@ -59,7 +59,9 @@ func badArguments(arguments any) (bad service.BadSettings) {
 	return bad
 }
 
-func (a *app) change(ctx context.Context, operator operate.Operator, of operate.Preparer, sure asking, waits waiting) error {
+func (a *app) change(
+	ctx context.Context, operator operate.Operator, of operate.Preparer, sure asking, waits waiting,
+) error {
 	op, err := of.Prepare(ctx, operator)
 	if err != nil {
 		return err
@@ -67,7 +69,8 @@ func (a *app) change(ctx context.Context, operator operate.Operator, of operate.
 	return a.carryOut(ctx, op, sure, waits)
 }
 
-// carryOut asks, makes the change, says and prints what was changed, and waits for the gateways, in this order.
+// carryOut asks, makes the change, says and prints what was changed, and waits for the gateways, in
+// this order.
 func (a *app) carryOut(ctx context.Context, op operate.Operation, sure asking, waits waiting) error {
 	if op.Question != "" && (a.atTerminal() || !op.Harmless) {
 		if err := a.ask(sure.Yes, op.Question); err != nil {
@@ -83,7 +86,8 @@ func (a *app) carryOut(ctx context.Context, op operate.Operation, sure asking, w
 	if err != nil {
 		return err
 	}
-	// The change is made. From here on, an interrupt only ends the wait: the gateways that have not confirmed must still be named.
+	// The change is made. From here on, an interrupt only ends the wait: the gateways that have not
+	// confirmed must still be named.
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if text := strings.TrimSpace(r.Done + r.Hint); text != "" {
@@ -109,9 +113,11 @@ type unconfirmedError struct{ text string }
 
 func (e unconfirmedError) Error() string { return e.text }
 
-// confirm waits until every registered gateway has applied a change. keyadmin also waits if nothing had to change: the command may
-// repeat an earlier one that was not confirmed.
-func (a *app) confirm(ctx context.Context, r operate.Registry, change keystore.Change, laggard string, wait operate.Delay) error {
+// confirm waits until every registered gateway has applied a change. keyadmin also waits if nothing
+// had to change: the command may repeat an earlier one that was not confirmed.
+func (a *app) confirm(
+	ctx context.Context, r operate.Registry, change keystore.Change, laggard string, wait operate.Delay,
+) error {
 	p := operate.Wait(ctx, r, change, wait.Or(operate.UsualWait), a.Clock, a.Sleep)
 	text := p.Text(laggard)
 	switch {
@@ -122,15 +128,17 @@ func (a *app) confirm(ctx context.Context, r operate.Registry, change keystore.C
 		return unconfirmedError{text}
 	}
 	return unconfirmedError{text + "\n" + p.Advice(func(fenced time.Duration) string {
-		return ": repeat the command with --wait " + (fenced + time.Second).Round(time.Second).String() + " to see the change confirmed."
+		return ": repeat the command with --wait " + (fenced + time.Second).Round(
+			time.Second,
+		).String() + " to see the change confirmed."
 	}, "; check the LAG column of `keyadmin gateway list`.")}
 }
 
 // errDeclined is returned when the operator does not confirm.
 var errDeclined = errors.New("not confirmed; nothing was changed")
 
-// unknown says how to find out whether a change was made, after its answer was lost. It prints the token that the change may have stored:
-// otherwise it would be lost.
+// unknown says how to find out whether a change was made, after its answer was lost. It prints the
+// token that the change may have stored: otherwise it would be lost.
 func (a *app) unknown(r operate.Outcome, err *keystore.UnknownError) error {
 	look := "keyadmin audit --since 1h --kind " + err.Kind
 	switch {

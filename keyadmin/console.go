@@ -33,7 +33,8 @@ func (c *consoleCommand) BadSettings() service.BadSettings {
 	bad.Require(time.Duration(c.TTL) <= sessionMax, "ttl", "use 1s to 7d")
 	_, _, err := net.SplitHostPort(c.At)
 	bad.Require(c.At == "" || err == nil, "at", "use host:port")
-	bad.Require(!c.EndSessions || !c.ReadOnly && c.Gateway == "" && c.At == "", "end-sessions", "it cannot be combined with flags for a link")
+	bad.Require(!c.EndSessions || !c.ReadOnly && c.Gateway == "" && c.At == "", "end-sessions",
+		"it cannot be combined with flags for a link")
 	return bad
 }
 
@@ -68,11 +69,13 @@ func (c *consoleCommand) Run(ctx context.Context, a *app, operator operate.Opera
 	page := operate.AdminURL(g, "/console/login")
 	page.Host = cmp.Or(c.At, page.Host)
 	view := consoleView{URL: page.String() + "#" + code, Gateway: g.ID, ReadOnly: c.ReadOnly}
-	a.note("The link works once, within a minute. The session lasts %s and acts as %s.", operate.Span(time.Duration(c.TTL)), a.actor())
+	a.note("The link works once, within a minute. The session lasts %s and acts as %s.",
+		operate.Span(time.Duration(c.TTL)), a.actor())
 	return a.printSecret(view, view.URL)
 }
 
-// gateway returns the gateway that shows the console: the one that is named, or the first live one that serves it.
+// gateway returns the gateway that shows the console: the one that is named, or the first live one
+// that serves it.
 func (c *consoleCommand) gateway(ctx context.Context, a *app) (keystore.Gateway, error) {
 	gateways, views, err := a.operator.ViewGateways(ctx)
 	if err != nil {
@@ -96,7 +99,8 @@ func (c *consoleCommand) gateway(ctx context.Context, a *app) (keystore.Gateway,
 			return answer.Gateway, nil
 		}
 		if answer.Err != nil {
-			text += fmt.Sprintf("\n  %s does not answer: %s", operate.GatewayName(answer.Gateway), operate.Printable(answer.Err.Error()))
+			text += fmt.Sprintf("\n  %s does not answer: %s", operate.GatewayName(answer.Gateway),
+				operate.Printable(answer.Err.Error()))
 		}
 	}
 	return keystore.Gateway{}, errors.New(text)

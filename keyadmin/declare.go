@@ -70,7 +70,9 @@ func (c *applyCommand) Run(ctx context.Context, a *app) error {
 	}
 	op, made := operate.Operation{Laggard: "may not know these changes yet"}, shown
 	if shown.lessens {
-		op.Question = "Apply " + operate.Plural(shown.edits.Len(), "change") + "? Some lower a limit, suspend a tenant, or end or disable a key."
+		op.Question = "Apply " + operate.Plural(
+			shown.edits.Len(), "change",
+		) + "? Some lower a limit, suspend a tenant, or end or disable a key."
 	}
 	op.Change = func(ctx context.Context) (r operate.Outcome, err error) {
 		r.Change, err = a.operator.Store.Apply(ctx, func(now keystore.State) (keystore.Edits, error) {
@@ -79,7 +81,9 @@ func (c *applyCommand) Run(ctx context.Context, a *app) error {
 				return keystore.Edits{}, err
 			}
 			if !c.Yes && !slices.Equal(made.views, shown.views) {
-				return keystore.Edits{}, errors.New("the database has changed since the changes were listed. Nothing was changed: repeat the command")
+				return keystore.Edits{}, errors.New(
+					"the database has changed since the changes were listed. Nothing was changed: repeat the command",
+				)
 			}
 			return made.edits, nil
 		})
@@ -147,7 +151,11 @@ type changes struct {
 
 // printChanges lists changes on standard output and what is left out on standard error.
 func (a *app) printChanges(c changes) error {
-	t := table{head: []string{"ACTION", "KIND", "NAME", "KEY", "CHANGE"}, spare: []string{"KIND"}, none: "There is nothing to change."}
+	t := table{
+		head:  []string{"ACTION", "KIND", "NAME", "KEY", "CHANGE"},
+		spare: []string{"KIND"},
+		none:  "There is nothing to change.",
+	}
 	err := printViews(a, c.views, t, func(v changeView) []string {
 		return []string{v.Action, v.Kind, v.Name, operate.OrDash(v.KeyID), v.Change}
 	})
@@ -155,8 +163,11 @@ func (a *app) printChanges(c changes) error {
 		return err
 	}
 	if len(c.left) > 0 {
-		a.note("Left out: %s. A key that does not exist cannot be created without its token, and a key that has ended cannot be changed. "+
-			"A new one: keyadmin key create TENANT", operate.Plural(len(c.left), "key"))
+		a.note(
+			"Left out: %s. A key that does not exist cannot be created without its token, and a key that has ended cannot be changed. "+
+				"A new one: keyadmin key create TENANT",
+			operate.Plural(len(c.left), "key"),
+		)
 		for _, key := range c.left[:min(len(c.left), problemsMax)] {
 			a.note("  %s", key)
 		}
@@ -164,7 +175,8 @@ func (a *app) printChanges(c changes) error {
 	return nil
 }
 
-// compare finds what a document changes in a state. Its error names everything in the document that does not fit the state.
+// compare finds what a document changes in a state. Its error names everything in the document that
+// does not fit the state.
 func (a *app) compare(d document, file string, state keystore.State, prune bool) (changes, error) {
 	c := comparison{
 		now: a.now(), problems: problems{file: file}, plansBefore: operate.Plans{}, plans: operate.Plans{}, tenants: map[string]bool{},
@@ -220,7 +232,9 @@ func (c *comparison) comparePlans(d document, state keystore.State) {
 	for _, p := range d.Plans {
 		before, exists := c.plansBefore[string(p.Name)]
 		after := before
-		after.Name, after.Limits, after.Test = string(p.Name), p.NewLimits.Limits(), plan.Limits{Minute: int64(p.TestMinute)}
+		after.Name, after.Limits, after.Test = string(p.Name), p.NewLimits.Limits(), plan.Limits{
+			Minute: int64(p.TestMinute),
+		}
 		c.plans[after.Name] = after
 		if after.Limits != before.Limits || after.Test != before.Test {
 			c.checkLimits(p.At, after.Limits, after.InForce(plan.Limits{}, apikey.Test))
@@ -278,7 +292,8 @@ func (c *comparison) compareTenant(t documentTenant, was keystore.Tenant, exists
 	if exists {
 		after, before := c.plans.Owner(is), c.plansBefore.Owner(was)
 		c.lessens = c.lessens || after.IsLess(before) || is.Suspended && !was.Suspended
-		if moved := operate.MovedLimits(before.Limits, inForce); moved != "" && moved != operate.MovedLimits(was.Override, is.Override) {
+		if moved := operate.MovedLimits(before.Limits, inForce); moved != "" &&
+			moved != operate.MovedLimits(was.Override, is.Override) {
 			text += ", in force: " + moved
 		}
 	}
@@ -316,7 +331,10 @@ func (c *comparison) compareKey(t documentTenant, k documentKey, of keystore.Ten
 		c.add(k.At, "%v", err)
 		return
 	}
-	is.Name, is.Scopes, is.Allow, is.Limits = string(k.Name), scopes, operate.Prefixes(k.Allow), operate.NewLimits{Minute: k.Minute, Day: k.Day}.Limits()
+	is.Name, is.Scopes, is.Allow, is.Limits = string(k.Name), scopes, operate.Prefixes(k.Allow), operate.NewLimits{
+		Minute: k.Minute,
+		Day:    k.Day,
+	}.Limits()
 	if is.Limits != was.Limits {
 		c.checkLimits(k.At, is.Limits)
 	}

@@ -35,8 +35,8 @@ tenants:
   - {name: Zoë, plan: pro}
 `
 
-// An empty database to which an exported document is applied gives the same export. The database that the document comes from is
-// not changed by it.
+// An empty database to which an exported document is applied gives the same export. The database
+// that the document comes from is not changed by it.
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
@@ -48,13 +48,16 @@ func TestRoundTrip(t *testing.T) {
 		empty.ok("apply", s.file(without), "--yes")
 		must.Equal(t, empty.keyadmin("export").stdout, without, "exported again")
 
-		s.ok("key", "create", "acme", "--name", "ci: main", "--allow", "10.0.0.0/8", "--allow", "2001:db8::/32", "--minute", "3",
-			"--expires", "2026-06-01T00:00:00.5Z") // the document has whole seconds
+		s.ok(
+			"key", "create", "acme", "--name", "ci: main", "--allow", "10.0.0.0/8", "--allow", "2001:db8::/32",
+			"--minute", "3", "--expires", "2026-06-01T00:00:00.5Z",
+		) // the document has whole seconds
 		s.ok("key", "create", "acme", "--test", "--scope", "pets:read", "--name", "revoked")
 		s.ok("key", "revoke", keyID(s, "acme"), "--yes")
 		s.ok("key", "create", "acme", "--test", "--scope", "pets:read")
 		with := s.keyadmin("export").stdout
-		if strings.Contains(with, "revoked") || strings.Count(with, "- id: key_") != 2 || strings.Contains(with, "ptg_") {
+		if strings.Contains(with, "revoked") || strings.Count(with, "- id: key_") != 2 ||
+			strings.Contains(with, "ptg_") {
 			t.Errorf("export:\n%s", with)
 		}
 		before := s.events()
@@ -66,7 +69,9 @@ func TestRoundTrip(t *testing.T) {
 		s.want(exitUsage, "--yes", "apply", lower)
 		s.ok("apply", lower, "--yes")
 		keys := must.Get[[]keystore.Key](t)(keystore.Collect(s.store().Keys(t.Context(), tenantID(s, "acme"))))
-		if !slices.ContainsFunc(keys, func(k keystore.Key) bool { return k.Limits.Minute == 2 && k.ExpiresAt%1000 == 500 }) {
+		if !slices.ContainsFunc(
+			keys, func(k keystore.Key) bool { return k.Limits.Minute == 2 && k.ExpiresAt%1000 == 500 },
+		) {
 			t.Errorf("after another change, an expiry has lost its fraction of a second: %+v", keys)
 		}
 		s.ok("key", "disable", key, "--yes")
@@ -75,7 +80,8 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("export:\n%s", disabled)
 		}
 		for _, c := range []struct{ document, change, status string }{{with, "enabled", "active"}, {disabled, "disabled", "disabled"}, {disabled, "", "disabled"}} {
-			if r := s.keyadmin("apply", s.file(c.document), "--yes"); !strings.Contains(r.stdout, c.change) || (r.stdout == "") != (c.change == "") {
+			if r := s.keyadmin("apply", s.file(c.document), "--yes"); !strings.Contains(r.stdout, c.change) ||
+				(r.stdout == "") != (c.change == "") {
 				t.Errorf("to be %s: %s", c.change, r.stdout)
 			}
 			if shown := s.keyadmin("key", "show", key).stdout; !strings.Contains(shown, "Status         "+c.status) {
@@ -87,7 +93,8 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("a disabled key is not revoked: %+v", r)
 		}
 		empty = newMigrated(t, testkit.SQLite(t))
-		empty.want(exitDone, "Left out: 2 keys. A key that does not exist cannot be created", "apply", s.file(with), "--yes")
+		empty.want(exitDone, "Left out: 2 keys. A key that does not exist cannot be created", "apply", s.file(with),
+			"--yes")
 		must.Equal(t, empty.keyadmin("export").stdout, without, "exported again, keys left out")
 	})
 }
@@ -142,15 +149,18 @@ func TestBadDocuments(t *testing.T) {
 	s.golden("bad_documents")
 }
 
-// everyChange writes a document that creates and changes records of every kind, and returns its path.
+// everyChange writes a document that creates and changes records of every kind, and returns its
+// path.
 func (s *shell) everyChange() string {
 	s.t.Helper()
 	s.ok("tenant", "create", "acme")
 	s.ok("tenant", "create", "extra")
 	s.ok("key", "create", "acme")
 	s.ok("tenant", "suspend", "extra", "--yes")
-	return s.file(strings.Replace(stated, "{name: acme, plan: team}", "{name: acme, plan: team, keys: [{id: "+keyID(s, "acme")+
-		", name: build, scopes: [\"pets:read\"]}]}", 1) + "  - {name: extra, plan: free}\n")
+	return s.file(
+		strings.Replace(stated, "{name: acme, plan: team}", "{name: acme, plan: team, keys: [{id: "+keyID(s, "acme")+
+			", name: build, scopes: [\"pets:read\"]}]}", 1) + "  - {name: extra, plan: free}\n",
+	)
 }
 
 // If any statement of apply fails, either all changes are made or none.
@@ -182,10 +192,13 @@ func TestApplyFailsAnywhere(t *testing.T) {
 	})
 }
 
-// plantFaults lets as many writes succeed as faults.remaining says. The next one fails. Every row counts as a write.
+// plantFaults lets as many writes succeed as faults.remaining says. The next one fails. Every row
+// counts as a write.
 func plantFaults(t *testing.T, db *database.DB) {
 	t.Helper()
-	statements := []string{`CREATE TABLE faults (remaining INT CHECK (remaining >= 0))`, `INSERT INTO faults VALUES (1000000)`}
+	statements := []string{
+		`CREATE TABLE faults (remaining INT CHECK (remaining >= 0))`, `INSERT INTO faults VALUES (1000000)`,
+	}
 	if db.Dialect() == database.Postgres {
 		statements = append(statements, `CREATE FUNCTION count_down() RETURNS trigger LANGUAGE plpgsql AS
 			$$ BEGIN UPDATE faults SET remaining = remaining - 1; RETURN COALESCE(NEW, OLD); END $$`)
@@ -197,12 +210,14 @@ func plantFaults(t *testing.T, db *database.DB) {
 	plantTriggers(t, db, statements, body)
 }
 
-// plantTriggers executes statements, and then creates a trigger with this body for every write of apply and restore.
+// plantTriggers executes statements, and then creates a trigger with this body for every write of
+// apply and restore.
 func plantTriggers(t *testing.T, db *database.DB, statements []string, body string) {
 	t.Helper()
 	for _, table := range []string{"plans", "tenants", "tenant_keys", "events", "lost_refusals"} {
 		for _, verb := range []string{"INSERT", "UPDATE", "DELETE"} {
-			statements = append(statements, fmt.Sprintf("CREATE TRIGGER %s_%s BEFORE %s ON %s %s", table, verb, verb, table, body))
+			statements = append(statements,
+				fmt.Sprintf("CREATE TRIGGER %s_%s BEFORE %s ON %s %s", table, verb, verb, table, body))
 		}
 	}
 	for _, statement := range statements {
@@ -212,7 +227,8 @@ func plantTriggers(t *testing.T, db *database.DB, statements []string, body stri
 	}
 }
 
-// With --yes, apply lists what it does, also if another writer changes the database meanwhile. Without, it then does nothing.
+// With --yes, apply lists what it does, also if another writer changes the database meanwhile.
+// Without, it then does nothing.
 func TestApplySaysWhatItDid(t *testing.T) {
 	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
@@ -226,7 +242,10 @@ func TestApplySaysWhatItDid(t *testing.T) {
 			s.onClock = nil
 			other.ok("tenant", "set-plan", "acme", meanwhile, "--yes")
 		}
-		if r := s.want(code, stderr, append([]string{"apply", path}, args...)...); !strings.Contains(r.stdout, stdout) || stdout == "" && r.stdout != "" {
+		if r := s.want(code, stderr, append([]string{"apply", path}, args...)...); !strings.Contains(
+			r.stdout, stdout,
+		) ||
+			stdout == "" && r.stdout != "" {
 			t.Errorf("%s and %s meanwhile: %q", before, meanwhile, r.stdout)
 		}
 	}
@@ -235,7 +254,8 @@ func TestApplySaysWhatItDid(t *testing.T) {
 	f("pro", "business", "", "Nothing was changed: repeat the command", exitFailed)
 }
 
-// A document that lessens something in use is applied only with --yes. Each one begins with what the one before has left.
+// A document that lessens something in use is applied only with --yes. Each one begins with what
+// the one before has left.
 func TestApplyAsks(t *testing.T) {
 	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
@@ -261,7 +281,8 @@ func TestApplyAsks(t *testing.T) {
 	s.golden("apply_asks")
 }
 
-// A document cannot set a limit below the cost of an operation. TestRefusedLimits of package operate has the commands.
+// A document cannot set a limit below the cost of an operation. TestRefusedLimits of package
+// operate has the commands.
 func TestApplyAndCosts(t *testing.T) {
 	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))

@@ -32,7 +32,12 @@ func (doctorCommand) Run(ctx context.Context, a *app) error {
 	d := doctor{app: a}
 	d.examine(ctx)
 	slices.SortStableFunc(d.findings, func(a, b finding) int { return cmp.Compare(a.Part, b.Part) })
-	t := table{head: []string{"PART", "PROBLEM", "CURE"}, none: "Nothing is wrong: the database is current, and " + operate.Plural(d.answered, "gateway") + " without a problem."}
+	t := table{
+		head: []string{"PART", "PROBLEM", "CURE"},
+		none: "Nothing is wrong: the database is current, and " + operate.Plural(
+			d.answered, "gateway",
+		) + " without a problem.",
+	}
 	err := printViews(a, d.findings, t, func(f finding) []string { return []string{f.Part, f.Problem, f.Cure} })
 	if err == nil && len(d.findings) > 0 {
 		err = errUnhealthy
@@ -70,12 +75,14 @@ func (d *doctor) examine(ctx context.Context) {
 	gateways, err := store.Gateways(ctx)
 	last, lastErr := store.LastEvent(ctx)
 	if err = cmp.Or(err, lastErr); err != nil {
-		d.find("database", err.Error(), "let the role in the URL of the database read the tables, as in deploy/docker/roles.sql")
+		d.find("database", err.Error(),
+			"let the role in the URL of the database read the tables, as in deploy/docker/roles.sql")
 		return
 	}
 	lost, err := store.LostRefusals(ctx)
 	if err == nil && len(lost) > 0 {
-		d.find("database", operate.Plural(len(lost), "refusal")+" that gateways keep in force: the database has lost the changes",
+		d.find("database",
+			operate.Plural(len(lost), "refusal")+" that gateways keep in force: the database has lost the changes",
 			"repeat each change, or end it: `keyadmin gateway lost` lists them")
 	}
 	if len(gateways) == 0 {
@@ -138,14 +145,17 @@ func (d *doctor) examineRows(gateways []keystore.Gateway, last keystore.Change) 
 			if d.recent() {
 				continue
 			}
-			d.find(name, fmt.Sprintf("it has yet to apply %s", operate.Plural(int(last-g.Applied), "change")), "look for errors in its log")
+			d.find(name, fmt.Sprintf("it has yet to apply %s", operate.Plural(int(last-g.Applied), "change")),
+				"look for errors in its log")
 		}
 	}
 }
 
-// recent reports whether the last change was made a moment ago, so that gateways may still be applying it.
+// recent reports whether the last change was made a moment ago, so that gateways may still be
+// applying it.
 func (d *doctor) recent() bool {
-	events, err := d.app.operator.Store.FindEvents(context.Background(), keystore.EventFilter{Since: d.app.now().Add(-lagMax)}, 0, 1)
+	events, err := d.app.operator.Store.FindEvents(context.Background(),
+		keystore.EventFilter{Since: d.app.now().Add(-lagMax)}, 0, 1)
 	return err == nil && len(events) > 0
 }
 
@@ -171,7 +181,8 @@ func (d *doctor) examineAnswers(ctx context.Context, gateways []keystore.Gateway
 	d.answered = len(answered)
 }
 
-// findProblem adds a problem of a gateway. If other problems have the same cause, such as a full disk, it is one finding of all gateways.
+// findProblem adds a problem of a gateway. If other problems have the same cause, such as a full
+// disk, it is one finding of all gateways.
 func (d *doctor) findProblem(gateway string, p service.Problem) {
 	_, cure, hasCause := strings.Cut(p.Cure, ": ")
 	if !hasCause {
@@ -196,15 +207,19 @@ func (d *doctor) findProblem(gateway string, p service.Problem) {
 func (d *doctor) examineRedis(gateway string, s operate.RedisServer) {
 	part := "redis"
 	if s.Error != "" {
-		d.find(part, fmt.Sprintf("%s does not answer gateway %s: %s", cmp.Or(s.Address, "the cluster"), gateway, s.Error), service.CureOf("quotas"))
+		d.find(part,
+			fmt.Sprintf("%s does not answer gateway %s: %s", cmp.Or(s.Address, "the cluster"), gateway, s.Error),
+			service.CureOf("quotas"))
 		return
 	}
 	major, _, _ := strings.Cut(s.Version, ".")
 	if n, err := strconv.Atoi(major); err != nil || n < redisVersionMin {
-		d.find(part, fmt.Sprintf("%s has version %s", s.Address, cmp.Or(s.Version, "unknown")), "use Redis 7 or newer: older ones are not tested")
+		d.find(part, fmt.Sprintf("%s has version %s", s.Address, cmp.Or(s.Version, "unknown")),
+			"use Redis 7 or newer: older ones are not tested")
 	}
 	if s.Policy != "noeviction" {
-		d.find(part, fmt.Sprintf("%s may drop quotas when its memory is full: maxmemory-policy %s", s.Address, s.Policy),
+		d.find(part,
+			fmt.Sprintf("%s may drop quotas when its memory is full: maxmemory-policy %s", s.Address, s.Policy),
 			"redis-cli CONFIG SET maxmemory-policy noeviction, and the same in redis.conf")
 	}
 	if !s.AppendOnly {
@@ -212,7 +227,12 @@ func (d *doctor) examineRedis(gateway string, s operate.RedisServer) {
 			"redis-cli CONFIG SET appendonly yes, and the same in redis.conf")
 	}
 	if skew := time.Duration(s.SkewMillis) * time.Millisecond; skew.Abs() > clockSkewMax {
-		d.find(part, fmt.Sprintf("the clock of %s differs by %s from that of gateway %s", s.Address, skew.Abs().Round(100*time.Millisecond), gateway), service.CureOf("clock"))
+		d.find(
+			part,
+			fmt.Sprintf("the clock of %s differs by %s from that of gateway %s", s.Address,
+				skew.Abs().Round(100*time.Millisecond), gateway),
+			service.CureOf("clock"),
+		)
 	}
 }
 
@@ -238,10 +258,12 @@ func (d *doctor) compareGateways(answered []operate.About) {
 			}
 		}
 		compare("their versions differ: ", "finish the upgrade", func(g operate.About) string { return g.Version })
-		compare("they serve different documents: ", "give all gateways the same file as GATEWAY_API, and send them SIGHUP",
+		compare("they serve different documents: ",
+			"give all gateways the same file as GATEWAY_API, and send them SIGHUP",
 			func(g operate.About) string { return operate.Printable(g.Gateway.Document.String()) })
 		for _, setting := range sortedKeys(group[0].Settings) {
-			compare(operate.Either(setting == "redis-url", "REDIS_URL", "--"+setting)+" differs: ", "give all gateways the same value", func(g operate.About) string { return g.Settings[setting] })
+			compare(operate.Either(setting == "redis-url", "REDIS_URL", "--"+setting)+" differs: ",
+				"give all gateways the same value", func(g operate.About) string { return g.Settings[setting] })
 		}
 	}
 }

@@ -31,7 +31,9 @@ type station struct {
 func newStation(t *testing.T) *station {
 	s := &station{about: operate.About{
 		Version: "v1", Environment: "live", Mode: "shared", Settings: map[string]string{"redis-prefix": "petgate:", "redis-url": "", "ban-after": "30"},
-		Redis: []operate.RedisServer{{Address: "10.0.0.9:6379", Version: "7.0.15", Policy: "noeviction", AppendOnly: true}},
+		Redis: []operate.RedisServer{
+			{Address: "10.0.0.9:6379", Version: "7.0.15", Policy: "noeviction", AppendOnly: true},
+		},
 	}}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var answer any = s.about
@@ -59,7 +61,8 @@ func (s *shell) doctor() (found []finding, code exitCode) {
 	return found, r.code
 }
 
-// Doctor finds each planted fault, names a cure, and ends with 1. On a healthy system it finds nothing.
+// Doctor finds each planted fault, names a cure, and ends with 1. On a healthy system it finds
+// nothing.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	type plant func(*shell, *station, *station)
@@ -142,21 +145,24 @@ func TestDoctor(t *testing.T) {
 			s.gateway(store, "gw-2", two.url).follow()
 			c.plant(s, one, two)
 			if c.part == "" {
-				s.want(exitDone, "Nothing is wrong: the database is current, and 2 gateways without a problem.", "doctor")
+				s.want(exitDone, "Nothing is wrong: the database is current, and 2 gateways without a problem.",
+					"doctor")
 				return
 			}
 			found, code := s.doctor()
 			isHit := func(f finding) bool {
 				return f.Part == c.part && strings.Contains(f.Problem+": "+f.Cure, c.want) && f.Cure != ""
 			}
-			if !slices.ContainsFunc(found, isHit) || code != exitFailed || len(found) > 2 || len(slices.Compact(slices.Clone(found))) < len(found) {
+			if !slices.ContainsFunc(found, isHit) || code != exitFailed || len(found) > 2 ||
+				len(slices.Compact(slices.Clone(found))) < len(found) {
 				t.Errorf("exit %d, want 1 and %s: %s in %+v", code, c.part, c.want, found)
 			}
 		})
 	}
 }
 
-// A problem that carries its cause gets that cure, not the one for its name. One cause is one finding, with all gateways that have it.
+// A problem that carries its cause gets that cure, not the one for its name. One cause is one
+// finding, with all gateways that have it.
 func TestDoctorFindsTheCause(t *testing.T) {
 	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
@@ -172,7 +178,10 @@ func TestDoctorFindsTheCause(t *testing.T) {
 		{Name: "quotas", Detail: "Redis does not answer", Cure: service.CureOf("quotas")},
 		{Name: "quotas", Detail: "it may evict", Cure: service.CureOf("quotas")},
 	}
-	two.problems = []service.Problem{{Name: "database", Detail: "not read for 4s: " + full + ": code 13", Cure: full}, {Name: "clock", Detail: "it is late"}}
+	two.problems = []service.Problem{
+		{Name: "database", Detail: "not read for 4s: " + full + ": code 13", Cure: full},
+		{Name: "clock", Detail: "it is late"},
+	}
 	found, _ := s.doctor()
 	want := []finding{
 		{"gw-1", "quotas: Redis does not answer", service.CureOf("quotas")},
@@ -188,7 +197,9 @@ func TestDoctorFindsTheCause(t *testing.T) {
 // hold takes the writers' lock in a session of its own, until the test ends.
 func hold(t *testing.T, s *shell) (pid int) {
 	t.Helper()
-	session := must.Get[*dbsql.DB](t)(dbsql.Open("postgres", s.env[0][len("DATABASE_URL="):]+"&application_name=intruder"))
+	session := must.Get[*dbsql.DB](t)(
+		dbsql.Open("postgres", s.env[0][len("DATABASE_URL="):]+"&application_name=intruder"),
+	)
 	session.SetMaxOpenConns(1)
 	t.Cleanup(func() { session.Close() })
 	must.Do(t, session.QueryRow(`SELECT pg_backend_pid() FROM pg_advisory_lock(123581046915073)`).Scan(&pid))
@@ -206,7 +217,8 @@ func TestHeldLockIsNamed(t *testing.T) {
 	for _, change := range [][]string{
 		{"tenant", "suspend", "acme", "--yes"}, {"key", "create", "acme"}, {"tenant", "set-plan", "acme", "pro"}, {"console", "--end-sessions", "--yes"},
 	} {
-		if r := s.keyadmin(change...); r.code == exitDone || !strings.Contains(r.stderr, "application intruder") || !strings.Contains(r.stderr, cure) {
+		if r := s.keyadmin(change...); r.code == exitDone || !strings.Contains(r.stderr, "application intruder") ||
+			!strings.Contains(r.stderr, cure) {
 			t.Errorf("%v: exit %d: %s", change, r.code, r.stderr)
 		}
 	}
@@ -215,5 +227,6 @@ func TestHeldLockIsNamed(t *testing.T) {
 		return strings.Contains(out, "application intruder") && strings.Contains(out, cure)
 	})
 	must.Get[dbsql.Result](t)(s.open().Exec(`SELECT pg_terminate_backend($1)`, pid))
-	testkit.Eventually(t, time.Minute, "the cure helps", func() bool { return s.keyadmin("tenant", "suspend", "acme", "--yes").code == exitDone })
+	testkit.Eventually(t, time.Minute, "the cure helps",
+		func() bool { return s.keyadmin("tenant", "suspend", "acme", "--yes").code == exitDone })
 }

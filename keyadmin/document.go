@@ -28,7 +28,8 @@ const documentHead = `# Plans, tenants and keys of Petgate, as written by: keyad
 # keeps its keys. Tokens are not part of it.
 `
 
-// What the document has of each record, in the order of the file. It is written from these types and read into them.
+// What the document has of each record, in the order of the file. It is written from these types
+// and read into them.
 type (
 	document struct {
 		Version documentVersion  `yaml:"version" required:""`
@@ -102,7 +103,8 @@ func (e *expiry) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q is not a time: use 2026-12-31 or 2026-12-31T18:00:00Z", text)
 }
 
-// documentWriter writes a state as YAML, some rows at a time. The same state always gives the same bytes, on every database.
+// documentWriter writes a state as YAML, some rows at a time. The same state always gives the same
+// bytes, on every database.
 type documentWriter struct {
 	to      io.Writer
 	now     instant.Millis
@@ -111,14 +113,17 @@ type documentWriter struct {
 	any     bool             // whether a tenant was written
 }
 
-// documentRows is how many tenants and keys are written at once; a tenant is always written with all its keys.
+// documentRows is how many tenants and keys are written at once; a tenant is always written with
+// all its keys.
 const documentRows = 1000
 
 func (d *documentWriter) plans(plans []keystore.Plan) error {
 	head := document{Version: version, Plans: []documentPlan{}}
 	for _, p := range plans {
 		head.Plans = append(head.Plans, documentPlan{
-			Name: operate.PlanName(p.Name), NewLimits: operate.NewLimitsOf(p.Limits), TestMinute: operate.Limit(p.Test.Minute),
+			Name: operate.PlanName(
+				p.Name,
+			), NewLimits: operate.NewLimitsOf(p.Limits), TestMinute: operate.Limit(p.Test.Minute),
 		})
 	}
 	// The databases sort the names of plans differently.
@@ -146,7 +151,9 @@ func (d *documentWriter) key(k keystore.Key) error {
 		return nil
 	}
 	one := documentKey{
-		ID: operate.KeyID{Key: k.ID}, Name: operate.Name(k.Name), Environment: keyEnvironment{k.Environment}, Expires: expiry(k.ExpiresAt),
+		ID: operate.KeyID{
+			Key: k.ID,
+		}, Name: operate.Name(k.Name), Environment: keyEnvironment{k.Environment}, Expires: expiry(k.ExpiresAt),
 		Minute: operate.Limit(k.Limits.Minute), Day: operate.Limit(k.Limits.Day), Disabled: k.DisabledAt() != 0,
 		Scopes: operate.ViewsOf(k.Scopes.Names(), func(s string) operate.Scope { return operate.Scope(s) }),
 		Allow:  operate.ViewsOf(k.Allow, func(b netip.Prefix) operate.Block { return operate.Block{Prefix: b} }),
@@ -216,10 +223,12 @@ func (p *problems) err() error {
 	if n := len(p.list) - problemsMax; n > 0 {
 		more = fmt.Sprintf("\n  and %d more", n)
 	}
-	return usageErrorf("the file cannot be applied. Nothing was changed.\n  %s%s", strings.Join(p.list[:min(len(p.list), problemsMax)], "\n  "), more)
+	return usageErrorf("the file cannot be applied. Nothing was changed.\n  %s%s",
+		strings.Join(p.list[:min(len(p.list), problemsMax)], "\n  "), more)
 }
 
-// readDocument reads a file with one YAML document. Its error names every problem with its line and member.
+// readDocument reads a file with one YAML document. Its error names every problem with its line and
+// member.
 func readDocument(file string, text []byte) (d document, err error) {
 	var root, second yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
@@ -238,17 +247,20 @@ func readDocument(file string, text []byte) (d document, err error) {
 	}
 	r := reader{problems{file: file}}
 	if len(second.Content) > 0 {
-		r.add(place{second.Line, "document"}, "a file has one document, and a second one begins here: write it to another file")
+		r.add(place{second.Line, "document"},
+			"a file has one document, and a second one begins here: write it to another file")
 	}
 	r.value(root.Content[0], place{root.Content[0].Line, "document"}, reflect.ValueOf(&d).Elem())
 	r.check(d)
 	return d, r.err()
 }
 
-// reader reads the nodes of a YAML document. The library's own decoder does not name members in its errors.
+// reader reads the nodes of a YAML document. The library's own decoder does not name members in its
+// errors.
 type reader struct{ problems }
 
-// value reads a node. A text is read in the same way as the value of a flag is read on the command line.
+// value reads a node. A text is read in the same way as the value of a flag is read on the command
+// line.
 func (r *reader) value(n *yaml.Node, at place, to reflect.Value) {
 	text, isText := to.Addr().Interface().(encoding.TextUnmarshaler)
 	switch {
@@ -324,7 +336,9 @@ func (r *reader) mapping(n *yaml.Node, at place, to reflect.Value) {
 }
 
 // missingWays say more about members that are missing. Only keys have IDs.
-var missingWays = map[string]string{"id": ": only keys that exist can be named here. `keyadmin key create` creates one and shows its ID"}
+var missingWays = map[string]string{
+	"id": ": only keys that exist can be named here. `keyadmin key create` creates one and shows its ID",
+}
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 

@@ -38,7 +38,11 @@ func (gatewayList) Run(ctx context.Context, a *app, operator operate.Operator) e
 		none:  "No gateway is registered.",
 	}
 	return printViews(a, views, t, func(v operate.GatewayView) []string {
-		return []string{v.ID, operate.OrDash(v.AdminAddress), v.State, count(v.Lag), operate.Span(time.Duration(max(v.AgeMillis, 0))*time.Millisecond) + " ago", operate.OrDash(operate.Printable(v.Document.String()))}
+		return []string{
+			v.ID, operate.OrDash(v.AdminAddress), v.State, count(v.Lag),
+			operate.Span(time.Duration(max(v.AgeMillis, 0))*time.Millisecond) + " ago",
+			operate.OrDash(operate.Printable(v.Document.String())),
+		}
 	})
 }
 

@@ -37,7 +37,9 @@ func TestMigrate(t *testing.T) {
 // unknownToken is well formed, but belongs to no key.
 func unknownToken(s *shell) string {
 	s.t.Helper()
-	return must.Get[string](s.t)(apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), rand.NewChaCha8([32]byte{1})))
+	return must.Get[string](s.t)(
+		apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), rand.NewChaCha8([32]byte{1})),
+	)
 }
 
 // keyID finds the ID of the tenant's newest key.
@@ -96,7 +98,8 @@ func TestKeysThatExpire(t *testing.T) {
 	s := newMigrated(t, testkit.SQLite(t))
 	s.ok("tenant", "create", "acme")
 	for _, name := range []string{"late", "disable", "revoke", "rotate", "next", "last"} {
-		s.ok("key", "create", "acme", "--name", name, "--expires", map[bool]string{true: "2026-04-02", false: "2026-04-01"}[name == "late"])
+		s.ok("key", "create", "acme", "--name", name, "--expires",
+			map[bool]string{true: "2026-04-02", false: "2026-04-01"}[name == "late"])
 		if name == "disable" || name == "revoke" {
 			s.ok("key", name, keyID(s, "acme"), "-y")
 		}
@@ -105,14 +108,17 @@ func TestKeysThatExpire(t *testing.T) {
 		}
 	}
 	s.ok("key", "create", "acme", "--name", "eternal")
-	if r := s.keyadmin("key", "list", "--expiring", "2026-04-01", "-o", "csv"); !strings.Contains(r.stdout, ",next,") || !strings.Contains(r.stdout, ",last,") || strings.Count(r.stdout, "\n") != 3 {
+	if r := s.keyadmin("key", "list", "--expiring", "2026-04-01", "-o", "csv"); !strings.Contains(r.stdout, ",next,") ||
+		!strings.Contains(r.stdout, ",last,") ||
+		strings.Count(r.stdout, "\n") != 3 {
 		t.Errorf("%s\nwant last and next", r.stdout)
 	}
 	s.want(exitDone, "No key expires until 2026-03-31T00:00:00Z.", "key", "list", "--expiring", "2026-03-31")
 }
 
-// A session has the table of each command, and its JSON and CSV where they are more than the members of TestFields. What the database is does
-// not matter. What verbs ask and say is in TestVerbs of package operate.
+// A session has the table of each command, and its JSON and CSV where they are more than the
+// members of TestFields. What the database is does not matter. What verbs ask and say is in
+// TestVerbs of package operate.
 func TestSession(t *testing.T) {
 	t.Parallel()
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
@@ -137,7 +143,8 @@ func TestSession(t *testing.T) {
 		s.ok("plan", "list")
 		token := s.ok("key", "create", "acme", "--name", "ci")
 		first := keyID(s, "acme")
-		s.ok("key", "create", "acme", "--scope", "pets:read", "--allow", "203.0.113.0/24", "--allow", "2001:db8::1", "--expires", "90d", "--test", "-o", "json")
+		s.ok("key", "create", "acme", "--scope", "pets:read", "--allow", "203.0.113.0/24", "--allow", "2001:db8::1",
+			"--expires", "90d", "--test", "-o", "json")
 		from(" \n\t"+token+" \r\nmore", "key", "whoami")
 		from(unknownToken(s), "key", "whoami")
 		s.ok("key", "rotate", first, "--grace", "36h")
@@ -159,24 +166,61 @@ func TestSession(t *testing.T) {
 		must.Do(t, err)
 		admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/about" {
-				fmt.Fprint(w, `{"operations":[{"id":"listPets"},{"id":"getPet","deprecatedAt":1767225600000,"sunsetAt":1772755200000,"successor":"/v1/pets"}]}`)
+				fmt.Fprint(
+					w,
+					`{"operations":[{"id":"listPets"},{"id":"getPet","deprecatedAt":1767225600000,"sunsetAt":1772755200000,"successor":"/v1/pets"}]}`,
+				)
 				return
 			}
-			fmt.Fprint(w, `{"environment":"live","mode":"shared","minute":{"limit":60,"used":3,"remaining":57,"resetAt":1772366450250},`+
-				`"day":{"limit":1000,"used":1000,"resetAt":1772409600000,"retryAt":1772409600000}}`)
+			fmt.Fprint(
+				w,
+				`{"environment":"live","mode":"shared","minute":{"limit":60,"used":3,"remaining":57,"resetAt":1772366450250},`+
+					`"day":{"limit":1000,"used":1000,"resetAt":1772409600000,"retryAt":1772409600000}}`,
+			)
 		}))
 		t.Cleanup(admin.Close)
 		g := s.gateway(store, "gw-1", strings.TrimPrefix(admin.URL, "http://"))
 		g.follow()
-		must.Do(t, store.DescribeGateway(t.Context(), g.Registration, keystore.Document{Hash: "0123456789ab", Title: "Orders", Version: "7", Scopes: []string{"pets:read", "pets:write"}}))
+		must.Do(
+			t,
+			store.DescribeGateway(
+				t.Context(),
+				g.Registration,
+				keystore.Document{
+					Hash:    "0123456789ab",
+					Title:   "Orders",
+					Version: "7",
+					Scopes:  []string{"pets:read", "pets:write"},
+				},
+			),
+		)
 		s.gateway(store, "gw-2", "10.0.0.5:9090")
 		hour := func(ago int) instant.Millis {
 			return instant.Of(s.now.Truncate(time.Hour).Add(-time.Duration(ago) * time.Hour))
 		}
 		must.Do(t, store.AddUsage(t.Context(), g.Registration, 1, []keystore.UsageRow{
-			{Tenant: tenant, Key: key, Operation: "listPets", Outcome: "ok", Charged: true, Hour: hour(1), Requests: 1234567, LastAt: instant.Of(s.now)},
+			{
+				Tenant:    tenant,
+				Key:       key,
+				Operation: "listPets",
+				Outcome:   "ok",
+				Charged:   true,
+				Hour:      hour(1),
+				Requests:  1234567,
+				LastAt:    instant.Of(s.now),
+			},
 			{Tenant: tenant, Key: key, Operation: "getPet", Outcome: "ok", Charged: true, Hour: hour(2), Requests: 3, MoreUnits: 12},
-			{Tenant: tenant, Key: key, Operation: "createPet", Outcome: "ok", Charged: true, IsTest: true, Hour: hour(2), Requests: 9, MoreUnits: 90},
+			{
+				Tenant:    tenant,
+				Key:       key,
+				Operation: "createPet",
+				Outcome:   "ok",
+				Charged:   true,
+				IsTest:    true,
+				Hour:      hour(2),
+				Requests:  9,
+				MoreUnits: 90,
+			},
 			{Tenant: tenant, Key: key, Operation: "getPet", Outcome: "ok", Charged: true, Hour: hour(170), Requests: 2},
 			{Tenant: tenant, Key: key, Outcome: "minute_quota_exceeded", Hour: hour(2), Requests: 4, LastAt: hour(0)},
 		}, []keystore.UsageMinutes{{Tenant: tenant, Hour: hour(1), Attempts: [60]int64{7: 1234560, 58: 7}}, {Tenant: tenant, Hour: hour(2), Attempts: [60]int64{59: 8}}, {Tenant: tenant, Hour: hour(3), Attempts: [60]int64{5: 3, 6: 3}, IsTest: true}}))
@@ -194,7 +238,12 @@ func TestSession(t *testing.T) {
 		s.ok("key", "show", first)
 		s.keyadmin("key", "create", "acme", "--wait", "100ms")
 		_, err = store.ReportLost(t.Context(), []keystore.LostRefusal{
-			{Kind: keystore.LostRevocation, Tenant: tenant, Key: key, At: instant.Of(s.now)}, {Kind: keystore.LostSuspension, Tenant: tenant},
+			{
+				Kind:   keystore.LostRevocation,
+				Tenant: tenant,
+				Key:    key,
+				At:     instant.Of(s.now),
+			}, {Kind: keystore.LostSuspension, Tenant: tenant},
 		})
 		must.Do(t, err)
 		s.ok("gateway", "list")
@@ -222,8 +271,13 @@ func TestSession(t *testing.T) {
 		from(stated, "diff", "-")
 		from(stated, "apply", "-", "--yes")
 		from(stated, "apply", "-", "--yes")
-		changed := strings.Replace(stated, "{name: acme, plan: team}", "{name: acme, plan: bespoke, keys: [{id: "+second+
-			", name: build, scopes: [\"pets:read\"], allow: [10.0.0.0/8]}, {id: key_0000000000000000, name: gone, scopes: [\"pets:read\"]}]}", 1)
+		changed := strings.Replace(
+			stated,
+			"{name: acme, plan: team}",
+			"{name: acme, plan: bespoke, keys: [{id: "+second+
+				", name: build, scopes: [\"pets:read\"], allow: [10.0.0.0/8]}, {id: key_0000000000000000, name: gone, scopes: [\"pets:read\"]}]}",
+			1,
+		)
 		changed = strings.Replace(changed, "minute: 120, day: 4000", "minute: 100, day: 4000", 1)
 		from(changed, "apply", "-", "--dry-run", "--prune", "--yes")
 		from(changed, "apply", "-", "--prune", "--yes", "-o", "json")

@@ -29,8 +29,9 @@ func init() {
 	}
 }
 
-// shell runs commands against one database and records their output. Only Sleep moves its clock. The IDs and tokens that a command makes
-// depend on its arguments alone, and on how often it was run before: they stay the same when other commands come between.
+// shell runs commands against one database and records their output. Only Sleep moves its clock.
+// The IDs and tokens that a command makes depend on its arguments alone, and on how often it was
+// run before: they stay the same when other commands come between.
 type shell struct {
 	t        *testing.T
 	terminal bool
@@ -141,7 +142,8 @@ func (s *shell) want(code exitCode, stderr string, args ...string) result {
 	s.t.Helper()
 	r := s.keyadmin(args...)
 	if r.code != code || !strings.Contains(r.stderr, stderr) {
-		s.t.Errorf("keyadmin %s: exit %d, want %d and %q on standard error:\n%s", quoted(args), r.code, code, stderr, r.stderr)
+		s.t.Errorf("keyadmin %s: exit %d, want %d and %q on standard error:\n%s", quoted(args), r.code, code, stderr,
+			r.stderr)
 	}
 	return r
 }
@@ -169,7 +171,8 @@ func marked(stream, text string) string {
 	return out.String()
 }
 
-// What differs from run to run: the test's directory and server, and what the database's own clock says.
+// What differs from run to run: the test's directory and server, and what the database's own clock
+// says.
 var unstable = []struct {
 	pattern *regexp.Regexp
 	text    string
@@ -227,10 +230,13 @@ func (s *shell) store() *keystore.Store {
 // events counts the changes so far.
 func (s *shell) events() int {
 	s.t.Helper()
-	return len(must.Get[[]keystore.Event](s.t)(keystore.Collect(s.store().Events(s.t.Context(), keystore.EventFilter{}, 0))))
+	return len(
+		must.Get[[]keystore.Event](s.t)(keystore.Collect(s.store().Events(s.t.Context(), keystore.EventFilter{}, 0))),
+	)
 }
 
-// gateway is the part of a gateway that keyadmin can see: a registration that reports what it has applied.
+// gateway is the part of a gateway that keyadmin can see: a registration that reports what it has
+// applied.
 type gateway struct {
 	shell *shell
 	store *keystore.Store
@@ -247,8 +253,9 @@ func (s *shell) gateway(store *keystore.Store, id, address string) *gateway {
 	return g
 }
 
-// keepSeen makes the database see, until a while from now, what it has seen in the last 50 s. The gateways of a test report only when the test
-// says so: on a busy machine, they would be silent before the command has looked. The database has the clock of this host.
+// keepSeen makes the database see, until a while from now, what it has seen in the last 50 s. The
+// gateways of a test report only when the test says so: on a busy machine, they would be silent
+// before the command has looked. The database has the clock of this host.
 func (s *shell) keepSeen() {
 	s.t.Helper()
 	if s.registry == nil {

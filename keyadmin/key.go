@@ -72,7 +72,10 @@ func (c *keyList) Run(ctx context.Context, a *app, operator operate.Operator) er
 		return usageErrorf("--expiring: %v", err)
 	}
 	t := table{
-		head:  []string{"ID", "TENANT", "NAME", "HINT", "ENV", "SCOPES", "ALLOWED FROM", "OWN LIMITS", "STATUS", "EXPIRES", "LAST USED", "LAST REFUSED"},
+		head: []string{
+			"ID", "TENANT", "NAME", "HINT", "ENV", "SCOPES", "ALLOWED FROM", "OWN LIMITS", "STATUS", "EXPIRES",
+			"LAST USED", "LAST REFUSED",
+		},
 		spare: []string{"LAST REFUSED", "HINT", "OWN LIMITS", "ALLOWED FROM", "ENV", "SCOPES", "LAST USED", "EXPIRES"},
 		none:  "There are no keys. The first: `keyadmin key create TENANT`",
 	}
@@ -83,7 +86,8 @@ func (c *keyList) Run(ctx context.Context, a *app, operator operate.Operator) er
 		all := rowsOf(ctx, operator, find, 0)
 		keys = func(yield func(operate.KeyView, error) bool) {
 			for v, err := range all {
-				isMeant := v.ExpiresAt != "" && v.ExpiresAt <= expiring.String() && !slices.Contains([]string{"revoked", "disabled", "expired", "rotated"}, v.Status)
+				isMeant := v.ExpiresAt != "" && v.ExpiresAt <= expiring.String() &&
+					!slices.Contains([]string{"revoked", "disabled", "expired", "rotated"}, v.Status)
 				if (err != nil || isMeant) && !yield(v, err) {
 					return
 				}
@@ -93,7 +97,9 @@ func (c *keyList) Run(ctx context.Context, a *app, operator operate.Operator) er
 	return printList(a, &c.limiting, keys, t, func(v operate.KeyView) []string {
 		return []string{
 			v.ID, v.Tenant, v.Name, v.Hint, v.Environment, strings.Join(v.Scopes, " "), operate.Anywhere(v.Allow),
-			operate.OrDash(v.OwnLimits()), v.Status, operate.Never(v.ExpiresAt), operate.Never(v.LastUsedAt), operate.Never(v.LastRefusedAt),
+			operate.OrDash(
+				v.OwnLimits(),
+			), v.Status, operate.Never(v.ExpiresAt), operate.Never(v.LastUsedAt), operate.Never(v.LastRefusedAt),
 		}
 	})
 }

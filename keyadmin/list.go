@@ -47,7 +47,8 @@ func (l *limiting) rows(a *app) int {
 // pageRows is how many rows of a list are read at most at once.
 const pageRows = 1000
 
-// rowsOf lists what a finder finds, page by page. n is how many rows are wanted; 0: it is not known.
+// rowsOf lists what a finder finds, page by page. n is how many rows are wanted; 0: it is not
+// known.
 func rowsOf[V any](ctx context.Context, o operate.Operator, f operate.Finder[V], n int) iter.Seq2[V, error] {
 	size := min(cmp.Or(n, pageRows)+1, pageRows)
 	return func(yield func(V, error) bool) {
@@ -89,7 +90,8 @@ func printViews[V any](a *app, views []V, t table, cells func(V) []string) error
 	return a.print(append([]V{}, views...), t)
 }
 
-// printList prints the rows of a list that are wanted: as data, each as soon as it is read, or as the table t with these cells.
+// printList prints the rows of a list that are wanted: as data, each as soon as it is read, or as
+// the table t with these cells.
 func printList[V any](a *app, l *limiting, list iter.Seq2[V, error], t table, cells func(V) []string) error {
 	list = first(l, l.rows(a), list)
 	if a.asData() {
@@ -108,7 +110,8 @@ func printList[V any](a *app, l *limiting, list iter.Seq2[V, error], t table, ce
 	return err
 }
 
-// buffered passes f a writer to standard output. If f fails, what is still in the buffer is not written.
+// buffered passes f a writer to standard output. If f fails, what is still in the buffer is not
+// written.
 func (a *app) buffered(f func(io.Writer) error) error {
 	out := bufio.NewWriterSize(output{a.Out}, 64<<10)
 	if err := f(out); err != nil {

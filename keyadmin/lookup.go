@@ -13,7 +13,8 @@ import (
 	"petgate/shared/operate"
 )
 
-// open opens the database if the command line is valid. Otherwise it returns the usage error before anything is tried.
+// open opens the database if the command line is valid. Otherwise it returns the usage error before
+// anything is tried.
 func (a *app) open(ctx context.Context) error {
 	if err := a.openWith(database.Open); err != nil {
 		return err
@@ -35,7 +36,8 @@ func (a *app) openWith(open func(url string) (*database.DB, error)) error {
 	return nil
 }
 
-// explainOpen turns an invalid URL into a usage error, and adds the full path to the error of a missing file.
+// explainOpen turns an invalid URL into a usage error, and adds the full path to the error of a
+// missing file.
 func explainOpen(url string, err error) error {
 	if errors.Is(err, database.ErrURL) {
 		return usageErrorf("%v", err)
@@ -49,8 +51,8 @@ func explainOpen(url string, err error) error {
 	return err
 }
 
-// reference is an argument that may be left out: a tenant's ID or name, or a key's ID. An empty argument is not left out: it is
-// mostly a variable of a shell that is not set.
+// reference is an argument that may be left out: a tenant's ID or name, or a key's ID. An empty
+// argument is not left out: it is mostly a variable of a shell that is not set.
 type reference string
 
 func (r *reference) UnmarshalText(text []byte) error {

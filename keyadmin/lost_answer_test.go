@@ -16,7 +16,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// lostAnswers runs commands that change something in a shell whose database fails, and looks in the database at what they have done.
+// lostAnswers runs commands that change something in a shell whose database fails, and looks in the
+// database at what they have done.
 type lostAnswers struct {
 	*shell
 	store  *keystore.Store // does not fail
@@ -26,7 +27,8 @@ type lostAnswers struct {
 
 var tokens = regexp.MustCompile(`ptg_live_\w+`)
 
-// changing are commands that change something, each in another way: a new record, an edit, a record of its own, and two keys at once.
+// changing are commands that change something, each in another way: a new record, an edit, a record
+// of its own, and two keys at once.
 func (l *lostAnswers) changing() [][]string {
 	tenant, key := l.tenant.Name, l.key.String()
 	return [][]string{
@@ -54,7 +56,8 @@ func (l *lostAnswers) lastEvent() keystore.Change {
 	return must.Get[keystore.Change](l.t)(l.store.LastEvent(l.t.Context()))
 }
 
-// judge checks what a command said against what it has done. It returns its exit code, and whether the change was made.
+// judge checks what a command said against what it has done. It returns its exit code, and whether
+// the change was made.
 func (l *lostAnswers) judge(name string, r result, before keystore.Change) (exitCode, bool) {
 	l.t.Helper()
 	made, found := l.lastEvent() > before, tokens.FindAllString(r.stdout, -1)
@@ -71,14 +74,16 @@ func (l *lostAnswers) judge(name string, r result, before keystore.Change) (exit
 	case exitUnconfirmed:
 		_, look, isUnknown := strings.Cut(r.stderr, "lists the change if it was made: keyadmin ")
 		look, _, _ = strings.Cut(look, "\n")
-		if !isUnknown && !made || isUnknown && made != strings.Contains(l.keyadmin(strings.Fields(look)...).stdout, "keyadmin:anna") {
+		if !isUnknown && !made ||
+			isUnknown && made != strings.Contains(l.keyadmin(strings.Fields(look)...).stdout, "keyadmin:anna") {
 			l.t.Error(said)
 		}
 	default:
 		l.t.Error(said)
 	}
 	wants := 0
-	if isSecret := strings.HasPrefix(name, "key create") || strings.HasPrefix(name, "key rotate"); isSecret && r.code != exitFailed {
+	if isSecret := strings.HasPrefix(name, "key create") || strings.HasPrefix(name, "key rotate"); isSecret &&
+		r.code != exitFailed {
 		wants = 1
 	}
 	if len(found) != wants {
@@ -93,7 +98,8 @@ func (l *lostAnswers) judge(name string, r result, before keystore.Change) (exit
 	return r.code, made
 }
 
-// However the connection to PostgreSQL breaks, what a command says about its change is true, and no token is lost or shown in vain.
+// However the connection to PostgreSQL breaks, what a command says about its change is true, and no
+// token is lost or shown in vain.
 func TestConnectionBreaksAnywhere(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -123,7 +129,8 @@ func TestConnectionBreaksAnywhere(t *testing.T) {
 						proxy.Restore(t)
 						code, made := l.judge(quoted(args), r, before)
 						if !mode.ForEver && code == exitUnconfirmed {
-							t.Errorf("%s: the database can be asked, but the outcome is unknown:\n%s", quoted(args), r.stderr)
+							t.Errorf("%s: the database can be asked, but the outcome is unknown:\n%s", quoted(args),
+								r.stderr)
 						}
 						if !isCut {
 							break

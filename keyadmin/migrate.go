@@ -24,7 +24,8 @@ func (migrateCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if have > want {
-		return fmt.Errorf("the database has schema %d, but this keyadmin knows schemas up to %d: use a newer keyadmin", have, want)
+		return fmt.Errorf("the database has schema %d, but this keyadmin knows schemas up to %d: use a newer keyadmin",
+			have, want)
 	}
 	if err := a.db.Migrate(ctx, keystore.Migrations); err != nil {
 		return err

@@ -41,7 +41,8 @@ func (c *operatorCreate) Run(ctx context.Context, a *app, operator operate.Opera
 	if err != nil {
 		return usageErrorf("--expires: %v", err)
 	}
-	token, made, err := operator.Store.CreateOperator(ctx, keystore.OperatorToken{Name: string(c.Name), Role: c.Role, ExpiresAt: expiresAt})
+	token, made, err := operator.Store.CreateOperator(ctx,
+		keystore.OperatorToken{Name: string(c.Name), Role: c.Role, ExpiresAt: expiresAt})
 	if err != nil {
 		return err
 	}
@@ -58,7 +59,11 @@ func (operatorList) Run(ctx context.Context, a *app, operator operate.Operator) 
 	if err != nil {
 		return err
 	}
-	t := table{head: []string{"NAME", "ROLE", "STATUS", "CREATED", "EXPIRES"}, spare: []string{"CREATED"}, none: "The operators' API has no tokens. The first: `keyadmin operator create NAME --role read`"}
+	t := table{
+		head:  []string{"NAME", "ROLE", "STATUS", "CREATED", "EXPIRES"},
+		spare: []string{"CREATED"},
+		none:  "The operators' API has no tokens. The first: `keyadmin operator create NAME --role read`",
+	}
 	return printViews(a, operate.ViewsOf(operators, a.viewOperator), t, func(v operatorView) []string {
 		return []string{v.Name, string(v.Role), v.Status, v.CreatedAt, operate.Never(v.ExpiresAt)}
 	})

@@ -53,7 +53,8 @@ func system() stdio {
 	}
 }
 
-// readSecret reads a line without echoing it. An interrupt restores the echo before it ends the process.
+// readSecret reads a line without echoing it. An interrupt restores the echo before it ends the
+// process.
 func readSecret() ([]byte, error) {
 	stdin := int(os.Stdin.Fd())
 	state, err := term.GetState(stdin)
@@ -79,7 +80,8 @@ func (a *app) note(format string, args ...any) {
 	fmt.Fprintln(a.Err, a.asCalled(fmt.Sprintf(format, args...)))
 }
 
-// calls are the places where texts name a command: in quotes, after a colon, at the beginning of help, and in its examples.
+// calls are the places where texts name a command: in quotes, after a colon, at the beginning of
+// help, and in its examples.
 var calls = regexp.MustCompile("(?m)([`\"]|: |^    (?:[^#\\s][^\\n]*?[ (])?)keyadmin ")
 
 // asCalled replaces keyadmin in the commands of a text by the name by which it was called, so that they work when they are pasted.
@@ -133,7 +135,8 @@ func (a *app) print(data any, t table) error {
 		return fmt.Errorf("write output: %w", err)
 	}
 	if len(omitted) > 0 {
-		a.note("The terminal is too narrow for: %s. A wider one, -o json and -o csv show everything.", strings.Join(omitted, ", "))
+		a.note("The terminal is too narrow for: %s. A wider one, -o json and -o csv show everything.",
+			strings.Join(omitted, ", "))
 	}
 	return nil
 }
@@ -171,7 +174,8 @@ func (a *app) ask(yes bool, question string) error {
 		return nil
 	}
 	if !a.atTerminal() {
-		return usageErrorf("%s\nThere is no terminal to ask at: add --yes to the command. Nothing was changed.", question)
+		return usageErrorf("%s\nThere is no terminal to ask at: add --yes to the command. Nothing was changed.",
+			question)
 	}
 	fmt.Fprintf(a.Err, "%s [y/N] ", operate.Printable(question))
 	answer, err := bufio.NewReader(a.In).ReadString('\n')

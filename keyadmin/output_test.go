@@ -22,7 +22,10 @@ import (
 func TestTable(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	table{head: []string{"NAME", "N"}, rows: [][]string{{"é", "1"}, {"日本語の会社", "4"}, {"a\x1b[31m\nb", "22"}, {"\u202eevil", "3"}}}.write(&out, 0)
+	table{
+		head: []string{"NAME", "N"},
+		rows: [][]string{{"é", "1"}, {"日本語の会社", "4"}, {"a\x1b[31m\nb", "22"}, {"\u202eevil", "3"}},
+	}.write(&out, 0)
 	want := "NAME          N\n" +
 		"é             1\n" +
 		"日本語の会社  4\n" +
@@ -71,19 +74,26 @@ type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
-// Tables fit the terminal, and each knows what it leaves out. Without a terminal they have their own width.
+// Tables fit the terminal, and each knows what it leaves out. Without a terminal they have their
+// own width.
 func TestWidths(t *testing.T) {
 	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
 	s.ok("tenant", "create", "a tenant with a long name")
-	s.ok("key", "create", "a tenant with a long name", "--name", "one-word-without-any-space-that-is-as-long-as-names-may-become")
+	s.ok("key", "create", "a tenant with a long name", "--name",
+		"one-word-without-any-space-that-is-as-long-as-names-may-become")
 	key := keyID(s, "a tenant with a long name")
 	s.ok("ban", "add", key, "--for", "1h", "--reason", "it scrapes all pets, and its owner does not answer", "--yes")
 	store := s.store()
-	must.Get[keystore.Change](t)(store.ReportLost(t.Context(), []keystore.LostRefusal{{Kind: keystore.LostSuspension, Tenant: tenantID(s, "a tenant with a long name")}}))
+	must.Get[keystore.Change](t)(
+		store.ReportLost(t.Context(),
+			[]keystore.LostRefusal{{Kind: keystore.LostSuspension, Tenant: tenantID(s, "a tenant with a long name")}}),
+	)
 	g := s.gateway(store, "gw-1.example.com", "10.0.0.5:9090")
 	tenant := tenantID(s, "a tenant with a long name")
-	used := []keystore.UsageRow{{Tenant: tenant, Key: must.Get[id.Key](t)(id.ParseKey(key)), Outcome: "ok", Hour: instant.Of(s.now), Requests: 1}}
+	used := []keystore.UsageRow{
+		{Tenant: tenant, Key: must.Get[id.Key](t)(id.ParseKey(key)), Outcome: "ok", Hour: instant.Of(s.now), Requests: 1},
+	}
 	must.Do(t, store.AddUsage(t.Context(), g.Registration, 1, used, nil))
 	s.terminal = true
 	for _, s.width = range []int{80, 40} { // at 40, every table has to be narrowed
@@ -101,7 +111,8 @@ func TestWidths(t *testing.T) {
 	s.width, s.env = 200, append(s.env[:2:2], "COLUMNS=60")
 	for _, s.terminal = range []bool{true, false} {
 		got := s.keyadmin("plan", "list")
-		if strings.Contains(got.stdout, "CREATED") == s.terminal || strings.Contains(got.stderr, "is too narrow for: CREATED. ") != s.terminal {
+		if strings.Contains(got.stdout, "CREATED") == s.terminal ||
+			strings.Contains(got.stderr, "is too narrow for: CREATED. ") != s.terminal {
 			t.Errorf("with COLUMNS=60, on a terminal: %t:\n%+v", s.terminal, got)
 		}
 	}
@@ -122,13 +133,16 @@ func TestLongLists(t *testing.T) {
 		s.terminal = true
 		for limit, want := range map[string]string{"": "There are more: --limit 0 shows all.\n", "-n30": "", "-n31": ""} {
 			r := s.keyadmin(strings.Fields("tenant list " + limit)...)
-			must.Equal(t, strings.Count(r.stdout, "\n"), 1+min(n+1, map[bool]int{true: 31, false: 30}[limit == "-n31"]), "lines of %d tenants with %q", n+1, limit)
-			must.Equal(t, r.stderr, map[bool]string{true: want}[n+1 > rowsOnTerminal], "what is said of %d tenants with %q", n+1, limit)
+			must.Equal(t, strings.Count(r.stdout, "\n"), 1+min(n+1, map[bool]int{true: 31, false: 30}[limit == "-n31"]),
+				"lines of %d tenants with %q", n+1, limit)
+			must.Equal(t, r.stderr, map[bool]string{true: want}[n+1 > rowsOnTerminal],
+				"what is said of %d tenants with %q", n+1, limit)
 		}
 	}
 }
 
-// A table goes through three steps until it fits: columns left out, cells broken at spaces, words cut.
+// A table goes through three steps until it fits: columns left out, cells broken at spaces, words
+// cut.
 func TestFit(t *testing.T) {
 	t.Parallel()
 	wide := table{
@@ -147,15 +161,23 @@ func TestFit(t *testing.T) {
 	golden.Check(t, "fit", all.String())
 }
 
-// Charged and refused requests can be told apart without colour, and a few of them have a sign, too. Bars fit the width.
+// Charged and refused requests can be told apart without colour, and a few of them have a sign,
+// too. Bars fit the width.
 func TestBars(t *testing.T) {
 	t.Parallel()
 	hour := instant.Of(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))
 	row := func(n time.Duration, outcome string, requests int64) keystore.UsageRow {
-		return keystore.UsageRow{Hour: hour.Add(n * time.Hour), Outcome: outcome, Charged: outcome == "ok", Requests: requests}
+		return keystore.UsageRow{
+			Hour:     hour.Add(n * time.Hour),
+			Outcome:  outcome,
+			Charged:  outcome == "ok",
+			Requests: requests,
+		}
 	}
 	rows := []keystore.UsageRow{
-		row(0, "ok", 1), row(1, "minute_quota_exceeded", 1), row(1, "report", 9), row(3, "ok", 3600), row(3, "key_banned", 2400), row(4, "ok", 5999), row(4, "key_banned", 1),
+		row(
+			0, "ok", 1,
+		), row(1, "minute_quota_exceeded", 1), row(1, "report", 9), row(3, "ok", 3600), row(3, "key_banned", 2400), row(4, "ok", 5999), row(4, "key_banned", 1),
 	}
 	const want = `HOUR (UTC)            CHARGED  REFUSED
 2026-03-01T09:00:00Z        1        0  █

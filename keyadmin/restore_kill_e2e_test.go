@@ -63,21 +63,25 @@ func plantHolds(t *testing.T, url string, db *database.DB) holds {
 	body := `BEGIN UPDATE holds SET remaining = remaining - 1; SELECT hold() WHERE (SELECT remaining FROM holds) = 0; END`
 	if db.Dialect() == database.Postgres {
 		body = "FOR EACH ROW EXECUTE FUNCTION count_down()"
-		statements = append(statements, fmt.Sprintf(`CREATE FUNCTION count_down() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		statements = append(
+			statements,
+			fmt.Sprintf(`CREATE FUNCTION count_down() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 			IF current_setting('application_name') = 'held' THEN
 				UPDATE holds SET remaining = remaining - 1;
 				IF (SELECT remaining FROM holds) = 0 THEN PERFORM pg_advisory_xact_lock(%d); END IF;
 			END IF;
-			RETURN COALESCE(NEW, OLD); END $$`, holdLock))
+			RETURN COALESCE(NEW, OLD); END $$`, holdLock),
+		)
 		// Carried out by COMMIT.
-		statements = append(statements, `CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON events DEFERRABLE INITIALLY DEFERRED `+body)
+		statements = append(statements,
+			`CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON events DEFERRABLE INITIALLY DEFERRED `+body)
 	}
 	plantTriggers(t, db, statements, body)
 	return holds{t, db, url}
 }
 
-// kill runs keyadmin until its nth write, and kills the process. It returns false and the exit code if the process has
-// ended before.
+// kill runs keyadmin until its nth write, and kills the process. It returns false and the exit code
+// if the process has ended before.
 func (h holds) kill(n int, args ...string) (killed bool, code int) {
 	h.t.Helper()
 	must.Get[sql.Result](h.t)(h.db.Exec(`UPDATE holds SET remaining = $1`, n))
@@ -106,7 +110,8 @@ func (h holds) kill(n int, args ...string) (killed bool, code int) {
 
 func (h holds) isHeld(p *testkit.Process) (is bool) {
 	if h.db.Dialect() == database.Postgres {
-		err := h.db.GetContext(h.t.Context(), &is, `SELECT EXISTS (SELECT 1 FROM pg_locks WHERE objid = $1 AND NOT granted)`, holdLock)
+		err := h.db.GetContext(h.t.Context(), &is,
+			`SELECT EXISTS (SELECT 1 FROM pg_locks WHERE objid = $1 AND NOT granted)`, holdLock)
 		return err == nil && is
 	}
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID()) + "/stat")
@@ -118,13 +123,15 @@ func (h holds) isHeld(p *testkit.Process) (is bool) {
 func (h holds) awaitEnd() {
 	h.t.Helper()
 	testkit.Eventually(h.t, time.Minute, "the server ends the transaction", func() (is bool) {
-		err := h.db.GetContext(h.t.Context(), &is, `SELECT NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE application_name = 'held')`)
+		err := h.db.GetContext(h.t.Context(), &is,
+			`SELECT NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE application_name = 'held')`)
 		return err == nil && is
 	})
 }
 
-// Keyadmin is killed at every write of restore, and for PostgreSQL during COMMIT too. Either the database is as it was, or it is
-// restored. The backup stays good, and the key that was revoked after the backup is never accepted.
+// Keyadmin is killed at every write of restore, and for PostgreSQL during COMMIT too. Either the
+// database is as it was, or it is restored. The backup stays good, and the key that was revoked
+// after the backup is never accepted.
 func TestRestoreIsKilledAnywhere(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		s := newMigrated(t, url)

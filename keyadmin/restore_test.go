@@ -39,7 +39,8 @@ func TestBackupFile(t *testing.T) {
 	s.golden("backup_file")
 }
 
-// Two backups that are written to one path at the same time do not touch each other's unfinished files.
+// Two backups that are written to one path at the same time do not touch each other's unfinished
+// files.
 func TestBackupsOfOnePath(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "backup")
@@ -70,12 +71,15 @@ func TestBackupsOfOnePath(t *testing.T) {
 	}
 }
 
-// A backup of a later version leaves an empty database empty: the program of its version would refuse tables of this one.
+// A backup of a later version leaves an empty database empty: the program of its version would
+// refuse tables of this one.
 func TestRestoreOfALaterVersion(t *testing.T) {
 	t.Parallel()
 	from := newMigrated(t, testkit.SQLite(t))
 	db := from.open()
-	must.Get[sql.Result](t)(db.Exec("INSERT INTO " + keystore.Migrations.Table + " (version_id, is_applied) VALUES (999, true)"))
+	must.Get[sql.Result](t)(
+		db.Exec("INSERT INTO " + keystore.Migrations.Table + " (version_id, is_applied) VALUES (999, true)"),
+	)
 	path := filepath.Join(t.TempDir(), "backup")
 	must.Do(t, writeFile(path, func(file *os.File) error {
 		_, err := keystore.New(db, nil, nil, "ada").WriteBackup(t.Context(), file, nil)
@@ -85,7 +89,8 @@ func TestRestoreOfALaterVersion(t *testing.T) {
 	for _, flags := range [][]string{{"--dry-run"}, {}} {
 		s.want(exitFailed, "schema 999", append([]string{"restore", path}, flags...)...)
 		var tables int
-		if err := s.open().Get(&tables, `SELECT COUNT(*) FROM pg_tables WHERE schemaname = ANY (current_schemas(false))`); err != nil || tables != 0 {
+		if err := s.open().Get(&tables, `SELECT COUNT(*) FROM pg_tables WHERE schemaname = ANY (current_schemas(false))`); err != nil ||
+			tables != 0 {
 			t.Errorf("%v: there are %d tables, %v", flags, tables, err)
 		}
 	}
@@ -115,7 +120,10 @@ func TestRestoreCreatesTables(t *testing.T) {
 		// A late gateway has reported before what it keeps.
 		store := s.store()
 		s.gateway(store, "gw-1", "10.0.0.1:9090")
-		must.Get[keystore.Change](t)(store.ReportLost(t.Context(), []keystore.LostRefusal{{Kind: keystore.LostSuspension, Tenant: tenantID(s, "acme")}}))
+		must.Get[keystore.Change](t)(
+			store.ReportLost(t.Context(),
+				[]keystore.LostRefusal{{Kind: keystore.LostSuspension, Tenant: tenantID(s, "acme")}}),
+		)
 		s.want(exitUnconfirmed, "the database lacks them: 1.", "restore", path, "--yes", "--wait", "0")
 	})
 }
@@ -149,7 +157,8 @@ func TestBackupWithAKey(t *testing.T) {
 	s.ok("backup", path, "--key-file", key)
 	s.ok("restore", path, "--dry-run", "--key-file", key)
 	s.want(exitDone, "was written with --key-file", "restore", path, "--dry-run")
-	s.want(exitFailed, "it was not written with this key, or it was changed since", "restore", path, "--key-file", key+"2")
+	s.want(exitFailed, "it was not written with this key, or it was changed since", "restore", path, "--key-file",
+		key+"2")
 	s.golden("backup_key")
 }
 

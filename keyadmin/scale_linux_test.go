@@ -29,7 +29,8 @@ const (
 	scaleEvents  = 500_000
 )
 
-// A list needs memory for the rows that it shows, not for all rows of the database: keyadmin may run beside a gateway.
+// A list needs memory for the rows that it shows, not for all rows of the database: keyadmin may
+// run beside a gateway.
 func TestScale(t *testing.T) {
 	program := testkit.Build(t, "petgate/keyadmin")
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
@@ -55,7 +56,8 @@ func TestScale(t *testing.T) {
 			var said scaleOutput
 			peak, cpu := measured(t, program, url, &said, test.args...)
 			what := strings.Join(test.args, " ")
-			t.Logf("figure: %s with %d keys: %d MB, %v of CPU time, %d lines", what, scaleKeys, peak/megabyte, cpu.Round(time.Millisecond), said.lines)
+			t.Logf("figure: %s with %d keys: %d MB, %v of CPU time, %d lines", what, scaleKeys, peak/megabyte,
+				cpu.Round(time.Millisecond), said.lines)
 			if said.lines < test.lines || !bytes.Contains(said.begin, []byte(test.contains)) {
 				t.Errorf("%s prints %d lines, want %d: %.300s", what, said.lines, test.lines, said.begin)
 			}
@@ -83,8 +85,8 @@ func (o *scaleOutput) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// measured runs a command and returns the most memory that it had resident, and its CPU time. The system's own figure of the memory is
-// not used: a new process begins with that of its parent.
+// measured runs a command and returns the most memory that it had resident, and its CPU time. The
+// system's own figure of the memory is not used: a new process begins with that of its parent.
 func measured(t *testing.T, program, url string, out io.Writer, args ...string) (peak int64, cpu time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

@@ -21,7 +21,8 @@ type table struct {
 // gap separates two columns.
 const gap = "  "
 
-// write writes the table in a width; 0: as wide as it is. Cells are broken at spaces, and a word that is still too wide is cut.
+// write writes the table in a width; 0: as wide as it is. Cells are broken at spaces, and a word
+// that is still too wide is cut.
 func (t table) write(w *bytes.Buffer, width int) {
 	lines := t.rows
 	if t.head != nil {
@@ -49,10 +50,12 @@ func (t table) write(w *bytes.Buffer, width int) {
 	}
 }
 
-// legibleWidth is the width below which a column is narrowed only when no other column can be left out.
+// legibleWidth is the width below which a column is narrowed only when no other column can be left
+// out.
 const legibleWidth = 14
 
-// fit leaves out columns until the others are legible in a width. It returns the rest of the table, and what it left out. 0: no limit.
+// fit leaves out columns until the others are legible in a width. It returns the rest of the table,
+// and what it left out. 0: no limit.
 func (t table) fit(width int) (fitting table, omitted []string) {
 	if natural, _ := t.sizes(); width == 0 || t.head == nil || total(natural) <= width {
 		return t, nil
@@ -79,8 +82,8 @@ func total(widths []int) int {
 	return sum
 }
 
-// sizes returns the widths of the columns if no cell is broken, and if all are broken at each space. Names at the beginning of rows are not
-// broken.
+// sizes returns the widths of the columns if no cell is broken, and if all are broken at each
+// space. Names at the beginning of rows are not broken.
 func (t table) sizes() (natural, least []int) {
 	for _, line := range append([][]string{t.head}, t.rows...) {
 		for i, cell := range line {
@@ -99,7 +102,8 @@ func (t table) sizes() (natural, least []int) {
 	return natural, least
 }
 
-// widths shares a width among the columns; 0: there is no limit. It cuts words only if it must, and never in the first column, which has IDs.
+// widths shares a width among the columns; 0: there is no limit. It cuts words only if it must, and
+// never in the first column, which has IDs.
 func (t table) widths(width int) []int {
 	natural, least := t.sizes()
 	if width == 0 {
@@ -112,7 +116,8 @@ func (t table) widths(width int) []int {
 	return narrowed(narrowed(natural, least, width), shortest, width)
 }
 
-// narrowed makes the widest column narrower until the columns fit a width, but none narrower than least says.
+// narrowed makes the widest column narrower until the columns fit a width, but none narrower than
+// least says.
 func narrowed(widths, least []int, width int) []int {
 	for total(widths) > width {
 		widest := -1
@@ -129,7 +134,8 @@ func narrowed(widths, least []int, width int) []int {
 	return widths
 }
 
-// wrap breaks text at spaces into lines of at most the given number of characters. A longer word is a line of its own.
+// wrap breaks text at spaces into lines of at most the given number of characters. A longer word is
+// a line of its own.
 func wrap(text string, width int) []string {
 	if textWidth(text) <= width {
 		return []string{text}
@@ -155,5 +161,6 @@ func (t table) without(head string) table {
 	return t
 }
 
-// textWidth is how many columns of a terminal a text takes that is printable: characters of East Asian scripts take two.
+// textWidth is how many columns of a terminal a text takes that is printable: characters of East
+// Asian scripts take two.
 func textWidth(text string) int { return ansi.StringWidth(operate.Printable(text)) }

@@ -29,9 +29,15 @@ func (c *tenantList) Run(ctx context.Context, a *app, operator operate.Operator)
 		spare: []string{"CREATED", "ID", "PER MONTH", "PER DAY"},
 		none:  "There are no tenants. The first: `keyadmin tenant create NAME`",
 	}
-	return printList(a, &c.limiting, rowsOf(ctx, operator, operate.FindTenants{}, c.rows(a)), t, func(v operate.TenantView) []string {
-		return slices.Concat([]string{v.ID, v.Name, v.Plan}, v.LimitTexts(), []string{v.Status(), v.CreatedAt})
-	})
+	return printList(
+		a,
+		&c.limiting,
+		rowsOf(ctx, operator, operate.FindTenants{}, c.rows(a)),
+		t,
+		func(v operate.TenantView) []string {
+			return slices.Concat([]string{v.ID, v.Name, v.Plan}, v.LimitTexts(), []string{v.Status(), v.CreatedAt})
+		},
+	)
 }
 
 type tenantShow struct{ operate.TenantRef }
@@ -46,6 +52,7 @@ func (c *tenantShow) Run(ctx context.Context, a *app, operator operate.Operator)
 	for i, text := range v.LimitTexts() {
 		sheet.rows = append(sheet.rows, []string{"Requests per " + plan.Policies[i], text})
 	}
-	sheet.rows = append(sheet.rows, []string{"Month begins on", fmt.Sprintf("day %d, UTC", v.MonthStarts)}, []string{"Status", v.Status()}, []string{"Created", v.CreatedAt})
+	sheet.rows = append(sheet.rows, []string{"Month begins on", fmt.Sprintf("day %d, UTC", v.MonthStarts)},
+		[]string{"Status", v.Status()}, []string{"Created", v.CreatedAt})
 	return a.print(v, sheet)
 }

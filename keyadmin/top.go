@@ -26,13 +26,15 @@ const (
 	topEvery = 2 * time.Second
 	topRows  = 30 // tenants that are shown
 
-	// askTenants is how many tenants a gateway is asked for: more than are shown, because each gateway has its own order.
+	// askTenants is how many tenants a gateway is asked for: more than are shown, because each
+	// gateway has its own order.
 	askTenants = 1000
 
 	clearScreen = "\x1b[H\x1b[2J"
 )
 
-// readWithin is how long the database has to answer in a refresh. A variable, because tests have to pass on a busy machine.
+// readWithin is how long the database has to answer in a refresh. A variable, because tests have to
+// pass on a busy machine.
 var readWithin = time.Second
 
 // topView is one refresh, as JSON; scripts rely on its fields. A rate is missing after a pause.
@@ -76,7 +78,8 @@ type topTenant struct {
 	MonthShare        float64 `json:"monthShare"`
 }
 
-// watch follows all registered gateways from refresh to refresh. What the database does not tell stays as it was.
+// watch follows all registered gateways from refresh to refresh. What the database does not tell
+// stays as it was.
 type watch struct {
 	app      *app
 	figures  operate.Watch
@@ -85,7 +88,8 @@ type watch struct {
 	names    map[string]string // of tenants, by ID
 }
 
-// Run prints refreshes until a signal ends it. The first refresh has no rates yet, so it is not printed.
+// Run prints refreshes until a signal ends it. The first refresh has no rates yet, so it is not
+// printed.
 func (c *topCommand) Run(ctx context.Context, a *app, _ operate.Operator) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -107,7 +111,8 @@ func (c *topCommand) Run(ctx context.Context, a *app, _ operate.Operator) error 
 	return nil
 }
 
-// refresh asks the database and then all gateways at once, each for at most a second, and returns the view, the busiest tenants first.
+// refresh asks the database and then all gateways at once, each for at most a second, and returns
+// the view, the busiest tenants first.
 func (w *watch) refresh(ctx context.Context) topView {
 	err := w.read(ctx)
 	v := w.view(w.figures.Ask(ctx, w.gateways, askTenants))
@@ -200,7 +205,8 @@ func shareUsed(used, limit int64) float64 {
 // hundredths rounds, for people who read JSON.
 func hundredths(x float64) float64 { return math.Round(x*100) / 100 }
 
-// printTop prints one refresh: tables, an object, or a line of CSV for each tenant. Without once, it takes the place of the one before.
+// printTop prints one refresh: tables, an object, or a line of CSV for each tenant. Without once,
+// it takes the place of the one before.
 func (a *app) printTop(v topView, once bool) error {
 	type row struct {
 		At string `json:"at"`
@@ -244,7 +250,8 @@ func (v *topView) problems() []string {
 	case len(v.Gateways) == 0 && v.Problem == "":
 		problems = append(problems, "No gateway is registered.")
 	case away != nil:
-		problems = append(problems, "! Redis is away from "+strings.Join(away, ", ")+": MINUTE, DAY and MONTH show what one gateway knows")
+		problems = append(problems,
+			"! Redis is away from "+strings.Join(away, ", ")+": MINUTE, DAY and MONTH show what one gateway knows")
 	}
 	return operate.ViewsOf(problems, operate.Printable)
 }
@@ -252,7 +259,10 @@ func (v *topView) problems() []string {
 // topLines draws a refresh.
 func (a *app) topLines(v topView) []string {
 	width := a.width()
-	lines := []string{fmt.Sprintf("%s  %s req/s  %s refused/s  tenants %s", v.At, rate(v.rate), rate(v.refused), count(int64(v.Active)))}
+	lines := []string{
+		fmt.Sprintf("%s  %s req/s  %s refused/s  tenants %s", v.At, rate(v.rate), rate(v.refused),
+			count(int64(v.Active))),
+	}
 	lines = append(lines, v.problems()...)
 	add := func(t table) {
 		var text bytes.Buffer
@@ -266,7 +276,10 @@ func (a *app) topLines(v topView) []string {
 		}
 		return rate(*x)
 	}
-	gateways := table{head: []string{"GATEWAY", "REQ/S", "REFUSED/S", "P50", "P99", "COUNTED"}, spare: []string{"COUNTED", "P50", "REFUSED/S"}}
+	gateways := table{
+		head:  []string{"GATEWAY", "REQ/S", "REFUSED/S", "P50", "P99", "COUNTED"},
+		spare: []string{"COUNTED", "P50", "REFUSED/S"},
+	}
 	for _, g := range v.Gateways {
 		if g.Error == "" {
 			gateways.rows = append(gateways.rows, []string{

@@ -114,8 +114,11 @@ func (a *app) printUsage(views []operate.UsageView, g operate.Grouping) error {
 	})
 }
 
-// showMinutes prints the attempts of a tenant by minute. It leaves out minutes before kept, which may be deleted.
-func (a *app) showMinutes(ctx context.Context, t operate.Owner, in apikey.Environment, since, until, kept instant.Millis) error {
+// showMinutes prints the attempts of a tenant by minute. It leaves out minutes before kept, which
+// may be deleted.
+func (a *app) showMinutes(
+	ctx context.Context, t operate.Owner, in apikey.Environment, since, until, kept instant.Millis,
+) error {
 	isCut := since < kept
 	since = max(since, kept)
 	views, err := a.operator.Minutes(ctx, t.ID, in, since, until)
@@ -136,8 +139,8 @@ func (a *app) showMinutes(ctx context.Context, t operate.Owner, in apikey.Enviro
 	}
 	text := fmt.Sprintf("%s attempts with %s keys of tenant %s %s.", count(sum), in, t.Name, between(since, until))
 	if sum > 0 {
-		text += fmt.Sprintf(" The busiest minute: %s with %s. Limit per minute: %s.", busiest.Start, count(busiest.Attempts),
-			operate.LimitText(t.LimitsIn(in).Minute, t.Override.Minute))
+		text += fmt.Sprintf(" The busiest minute: %s with %s. Limit per minute: %s.", busiest.Start,
+			count(busiest.Attempts), operate.LimitText(t.LimitsIn(in).Minute, t.Override.Minute))
 	}
 	if isCut {
 		text += " Older minutes are not kept: use --by hour or --by day."
@@ -164,12 +167,17 @@ func (c *usageTop) Run(ctx context.Context, a *app, _ operate.Operator) error {
 		return err
 	}
 	t := table{
-		head: []string{"TENANT", "PLAN", "REQUESTS", "CHARGED", "UNITS", "DAY LIMIT", "BUSIEST DAY"}, spare: []string{"PLAN", "DAY LIMIT", "REQUESTS", "CHARGED"},
+		head: []string{
+			"TENANT", "PLAN", "REQUESTS", "CHARGED", "UNITS", "DAY LIMIT", "BUSIEST DAY",
+		}, spare: []string{"PLAN", "DAY LIMIT", "REQUESTS", "CHARGED"},
 		none: "No requests " + between(since, until) + ".",
 	}
 	return printViews(a, views, t, func(v operate.TopView) []string {
 		limit := v.Owner.Limits.Day
-		return []string{v.Tenant, v.Plan, count(v.Requests), count(v.Charged), count(v.Units), operate.LimitText(limit, 0), share(v.BusiestDay, limit)}
+		return []string{
+			v.Tenant, v.Plan, count(v.Requests), count(v.Charged), count(v.Units), operate.LimitText(limit, 0),
+			share(v.BusiestDay, limit),
+		}
 	})
 }
 
@@ -189,11 +197,16 @@ func (usageDeprecated) Run(ctx context.Context, a *app, operator operate.Operato
 		return err
 	}
 	t := table{
-		head: []string{"OPERATION", "TENANT", "KEY", "NAME", "LAST 7 DAYS", "TREND", "ENDS IN"}, spare: []string{"KEY", "NAME"},
-		none: fmt.Sprintf("No key has called a deprecated operation since %s. Deprecated: %s.", a.now().Add(-14*day), listed(operations)),
+		head: []string{
+			"OPERATION", "TENANT", "KEY", "NAME", "LAST 7 DAYS", "TREND", "ENDS IN",
+		}, spare: []string{"KEY", "NAME"},
+		none: fmt.Sprintf("No key has called a deprecated operation since %s. Deprecated: %s.", a.now().Add(-14*day),
+			listed(operations)),
 	}
 	return printViews(a, views, t, func(v operate.DeprecatedView) []string {
-		return []string{v.Operation, v.Tenant, v.Key, operate.OrDash(v.KeyName), count(v.Requests), v.Trend(), v.EndsIn()}
+		return []string{
+			v.Operation, v.Tenant, v.Key, operate.OrDash(v.KeyName), count(v.Requests), v.Trend(), v.EndsIn(),
+		}
 	})
 }
 

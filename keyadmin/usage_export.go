@@ -64,7 +64,8 @@ func (c *usageExport) Run(ctx context.Context, a *app, operator operate.Operator
 	if err := e.Write(ctx, io.MultiWriter(a.Out, sum)); err != nil {
 		return err
 	}
-	a.note("%s of %s to %s: %s. SHA-256 %x", operate.Plural(e.Events, "event"), e.Since, max(e.Since, e.Until), sumsText(e), sum.Sum(nil))
+	a.note("%s of %s to %s: %s. SHA-256 %x", operate.Plural(e.Events, "event"), e.Since, max(e.Since, e.Until),
+		sumsText(e), sum.Sum(nil))
 	return nil
 }
 
@@ -88,12 +89,15 @@ func (c *usageExport) receiver(ctx context.Context, a *app) (*metering.Receiver,
 func (c *usageExport) send(ctx context.Context, a *app, e *metering.Export, r *metering.Receiver) error {
 	err := r.Send(ctx, e)
 	if err != nil {
-		return fmt.Errorf("%w\n%s has got every hour before %s. Repeat the command to continue", err, c.To, r.Cursor.Hour)
+		return fmt.Errorf("%w\n%s has got every hour before %s. Repeat the command to continue", err, c.To,
+			r.Cursor.Hour)
 	}
-	a.note("Sent %s: %s. %s has got every hour before %s.", operate.Plural(e.Events, "event"), sumsText(e), c.To, r.Cursor.Hour)
+	a.note("Sent %s: %s. %s has got every hour before %s.", operate.Plural(e.Events, "event"), sumsText(e), c.To,
+		r.Cursor.Hour)
 	return nil
 }
 
 func sumsText(e *metering.Export) string {
-	return fmt.Sprintf("%s with live keys, %s charged, %s", operate.Plural(e.Requests, "request"), count(e.Charged), operate.Plural(e.Units, "unit"))
+	return fmt.Sprintf("%s with live keys, %s charged, %s", operate.Plural(e.Requests, "request"), count(e.Charged),
+		operate.Plural(e.Units, "unit"))
 }

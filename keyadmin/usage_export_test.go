@@ -22,7 +22,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// useHours stores usage of two tenants in each of the last five hours. A gateway has stored everything before the hour that began an hour ago.
+// useHours stores usage of two tenants in each of the last five hours. A gateway has stored
+// everything before the hour that began an hour ago.
 func useHours(s *shell) (use func(tenant string, ago int, requests int64)) {
 	s.t.Helper()
 	s.ok("tenant", "create", "acme")
@@ -37,7 +38,9 @@ func useHours(s *shell) (use func(tenant string, ago int, requests int64)) {
 		s.t.Helper()
 		t := must.Get[keystore.Tenant](s.t)(store.Tenant(s.t.Context(), tenant))
 		batch++
-		rows := []keystore.UsageRow{{Tenant: t.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: hour(ago), Requests: requests, MoreUnits: requests}}
+		rows := []keystore.UsageRow{
+			{Tenant: t.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: hour(ago), Requests: requests, MoreUnits: requests},
+		}
 		must.Do(s.t, store.AddUsage(s.t.Context(), g.Registration, batch, rows, nil))
 	}
 	for n, name := range []string{"acme", "globex"} {
@@ -77,7 +80,8 @@ func TestUsageExportTo(t *testing.T) {
 	status := http.StatusOK
 	meter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		want := map[string]string{"/": "Bearer secret"}[r.URL.Path] // a receiver at /open has no token
-		if r.Header.Get("Authorization") != want || r.Header.Get("Content-Type") != "text/csv; charset=utf-8; header=present" {
+		if r.Header.Get("Authorization") != want ||
+			r.Header.Get("Content-Type") != "text/csv; charset=utf-8; header=present" {
 			t.Errorf("%v", r.Header)
 		}
 		w.WriteHeader(status)
@@ -88,25 +92,41 @@ func TestUsageExportTo(t *testing.T) {
 	must.Do(t, os.WriteFile(token, []byte("secret\n"), 0o600))
 	export := func(code exitCode, says string, more ...string) {
 		t.Helper()
-		s.want(code, says, append([]string{"usage", "export", "--format", "csv", "--to", meter.URL, "--token-file", token}, more...)...)
+		s.want(
+			code,
+			says,
+			append(
+				[]string{"usage", "export", "--format", "csv", "--to", meter.URL, "--token-file", token},
+				more...)...)
 	}
-	export(exitDone, "Sent 6 events: 189 requests with live keys, 189 charged, 378 units. "+meter.URL+" has got every hour before 2026-03-01T11:00:00Z.", "--since", "1d")
+	export(
+		exitDone,
+		"Sent 6 events: 189 requests with live keys, 189 charged, 378 units. "+meter.URL+" has got every hour before 2026-03-01T11:00:00Z.",
+		"--since",
+		"1d",
+	)
 	export(exitDone, "Sent 0 events")
-	export(exitDone, "Sent 0 events", "--until", "30d") // before the default of --since, which a receiver with a cursor ignores
+	export(
+		exitDone, "Sent 0 events", "--until", "30d",
+	) // before the default of --since, which a receiver with a cursor ignores
 	use("globex", 3, 7)
 	status = http.StatusForbidden
-	export(exitFailed, "403 Forbidden: \n"+meter.URL+" has got every hour before 2026-03-01T11:00:00Z. Repeat the command to continue")
+	export(exitFailed,
+		"403 Forbidden: \n"+meter.URL+" has got every hour before 2026-03-01T11:00:00Z. Repeat the command to continue")
 	status = http.StatusServiceUnavailable
 	s.onSleep = func() { status = http.StatusOK }
-	export(exitDone, "503 Service Unavailable: : next try in 1 s\nSent 1 event: 7 requests with live keys, 7 charged, 14 units.")
-	s.want(exitDone, "No hour since 2026-03-01T11:00:00Z is closed.", "usage", "export", "--format", "csv", "--since", "1h")
+	export(exitDone,
+		"503 Service Unavailable: : next try in 1 s\nSent 1 event: 7 requests with live keys, 7 charged, 14 units.")
+	s.want(exitDone, "No hour since 2026-03-01T11:00:00Z is closed.", "usage", "export", "--format", "csv", "--since",
+		"1h")
 	const noon = "2026-03-01T12:00:00Z"
 	s.want(exitDone, "0 events of "+noon+" to "+noon, "usage", "export", "--format", "csv", "--since", noon)
 	s.golden("export-to")
 	s.want(exitDone, "Sent 7 events: 196 requests", "usage", "export", "--format", "csv", "--to", meter.URL+"/open")
 }
 
-// Whatever table is away, a list says so or is the same, and a list that cannot be written is a failure.
+// Whatever table is away, a list says so or is the same, and a list that cannot be written is a
+// failure.
 func TestListsWithoutATable(t *testing.T) {
 	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
@@ -142,7 +162,8 @@ func TestListsWithoutATable(t *testing.T) {
 	}
 }
 
-// busyGateway stands for a gateway's /live. Each answer is a second after the one before and has the given requests more.
+// busyGateway stands for a gateway's /live. Each answer is a second after the one before and has
+// the given requests more.
 type busyGateway struct {
 	mu     sync.Mutex
 	answer operate.Live
@@ -173,17 +194,20 @@ func (g *busyGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // start serves g and registers it as a gateway.
 func (g *busyGateway) start(s *shell, store *keystore.Store, name string, tenants ...string) {
 	s.t.Helper()
-	g.answer.Mode, g.answer.Since, g.answer.Within, g.answer.Took = "shared", 1, []float64{0.0005, 0.001, 0.01}, make([]uint64, 3)
+	g.answer.Mode, g.answer.Since, g.answer.Within, g.answer.Took = "shared", 1, []float64{0.0005, 0.001, 0.01}, make(
+		[]uint64, 3)
 	g.answer.Active, g.answer.Bans = len(tenants)+2, 4
 	for _, tenant := range tenants {
-		g.answer.Tenants = append(g.answer.Tenants, operate.LiveTenant{ID: tenant, Plan: "free", Limits: plan.Limits{Minute: 60, Day: 1000, Month: 5000}})
+		g.answer.Tenants = append(g.answer.Tenants,
+			operate.LiveTenant{ID: tenant, Plan: "free", Limits: plan.Limits{Minute: 60, Day: 1000, Month: 5000}})
 	}
 	server := httptest.NewServer(g)
 	s.t.Cleanup(server.Close)
 	s.gateway(store, name, strings.TrimPrefix(server.URL, "http://")).follow()
 }
 
-// watched is a shell whose database has two tenants, and two gateways that answer and two that do not.
+// watched is a shell whose database has two tenants, and two gateways that answer and two that do
+// not.
 func watched(t *testing.T) (s *shell, one, two *busyGateway) {
 	s = newMigrated(t, testkit.SQLite(t))
 	acme, globex := s.ok("tenant", "create", "acme"), s.ok("tenant", "create", "globex")
@@ -211,7 +235,8 @@ func TestTopOnce(t *testing.T) {
 	s.golden("top")
 }
 
-// On a terminal, the screen is cleared before each refresh, which is no longer or wider than the terminal and shows what is wrong.
+// On a terminal, the screen is cleared before each refresh, which is no longer or wider than the
+// terminal and shows what is wrong.
 func TestTopOnATerminal(t *testing.T) {
 	t.Parallel()
 	s, _, _ := watched(t)
@@ -227,10 +252,15 @@ func TestTopOnATerminal(t *testing.T) {
 	}
 }
 
-// A gateway that is without Redis is named, and no text of a gateway moves the cursor. CSV, too, says that the database cannot be read.
+// A gateway that is without Redis is named, and no text of a gateway moves the cursor. CSV, too,
+// says that the database cannot be read.
 func TestTopLines(t *testing.T) {
 	t.Parallel()
-	v := topView{Problem: "The database is away.", Gateways: []topGateway{{ID: "gw-5", Mode: "outage"}}, Tenants: []topTenant{{Tenant: "\x1b[31mred", MinuteShare: 0.5}}}
+	v := topView{
+		Problem:  "The database is away.",
+		Gateways: []topGateway{{ID: "gw-5", Mode: "outage"}},
+		Tenants:  []topTenant{{Tenant: "\x1b[31mred", MinuteShare: 0.5}},
+	}
 	var said strings.Builder
 	a := &app{stdio: stdio{Out: io.Discard, Err: &said}, cli: &cli{Output: "csv"}}
 	if must.Do(t, a.printTop(v, true)); !strings.HasPrefix(said.String(), v.Problem+"\n") {

@@ -9,7 +9,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// Each wrong call gets an answer that names the problem and what to do instead, and changes nothing.
+// Each wrong call gets an answer that names the problem and what to do instead, and changes
+// nothing.
 func TestWrongCalls(t *testing.T) {
 	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
@@ -18,7 +19,8 @@ func TestWrongCalls(t *testing.T) {
 	key := keyID(s, "little")
 	before := s.events()
 	s.briefs = &strings.Builder{}
-	newShell(t, "sqlite:/nowhere/at/all.db").want(exitUsage, "2 problems", "usage", "show", "acme", "--by", "month", "--since", "never")
+	newShell(t, "sqlite:/nowhere/at/all.db").want(exitUsage, "2 problems", "usage", "show", "acme", "--by", "month",
+		"--since", "never")
 	for _, c := range []struct {
 		args string // KEY is a key's ID, '' an empty argument
 		code exitCode
@@ -128,7 +130,8 @@ func TestWrongCalls(t *testing.T) {
 	s.golden("wrong_calls")
 }
 
-// Commands in messages call keyadmin by the path that the operator used, so that they work when they are pasted.
+// Commands in messages call keyadmin by the path that the operator used, so that they work when
+// they are pasted.
 func TestCommandsAsCalled(t *testing.T) {
 	t.Parallel()
 	s := newMigrated(t, testkit.SQLite(t))
@@ -138,7 +141,8 @@ func TestCommandsAsCalled(t *testing.T) {
 	s.want(exitUsage, `Run "bin/keyadmin tenant --help" for usage.`, "tenant", "lst")
 	s.env[0] = "DATABASE_URL=sqlite:none.db"
 	s.want(exitFailed, "`bin/keyadmin migrate` creates it", "tenant", "list")
-	if found, _ := s.doctor(); !strings.Contains(found[0].Problem+found[0].Cure, "creates it. The path is relative") || !strings.HasSuffix(found[0].Cure, "`bin/keyadmin migrate`") {
+	if found, _ := s.doctor(); !strings.Contains(found[0].Problem+found[0].Cure, "creates it. The path is relative") ||
+		!strings.HasSuffix(found[0].Cure, "`bin/keyadmin migrate`") {
 		t.Errorf("doctor finds %+v", found)
 	}
 	for _, want := range []string{"Usage: bin/keyadmin key create <tenant>", "    (umask 077; bin/keyadmin key create acme --name ci > ci.token)"} {

@@ -1,5 +1,5 @@
-// Petsvc is the pet service: it lists, adds and gets pets. Clients reach it only through the gateway: protect it by the
-// network or by the gateway's secret.
+// Petsvc is the pet service: it lists, adds and gets pets. Clients reach it only through the
+// gateway: protect it by the network or by the gateway's secret.
 package main
 
 import (
@@ -22,7 +22,8 @@ func main() {
 		func(ctx context.Context, log *slog.Logger) error { return run(ctx, c, log) })
 }
 
-// run serves until ctx ends. While the database is unavailable, petsvc is not ready, but keeps running.
+// run serves until ctx ends. While the database is unavailable, petsvc is not ready, but keeps
+// running.
 func run(ctx context.Context, c config, log *slog.Logger) error {
 	ports, err := service.OpenPorts(&c, "PETSVC_")
 	if err != nil {

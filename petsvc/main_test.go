@@ -56,7 +56,8 @@ func TestRefusesToStart(t *testing.T) {
 	}
 }
 
-// petsvc listens on a Unix socket and reads its secrets from files. It is ended by a second signal, started again, sent SIGHUP, and stopped.
+// petsvc listens on a Unix socket and reads its secrets from files. It is ended by a second signal,
+// started again, sent SIGHUP, and stopped.
 func TestServesOnSocket(t *testing.T) {
 	dir := t.TempDir()
 	url := testkit.SQLite(t)
@@ -112,7 +113,8 @@ func TestServesOnSocket(t *testing.T) {
 		t.Errorf("GET: %d %s", status, body)
 	}
 	_, metrics := testkit.Send(t, http.DefaultClient, "GET", "http://"+admin+"/metrics", "", "")
-	must.Equal(t, strings.Contains(metrics, "\npetgate_petsvc_usable_connections 3\n"), true, "3 connections for requests in %s", metrics)
+	must.Equal(t, strings.Contains(metrics, "\npetgate_petsvc_usable_connections 3\n"), true,
+		"3 connections for requests in %s", metrics)
 	must.Equal(t, p.Stop(), 0, "the exit code")
 	if _, err := os.Stat(socket); !os.IsNotExist(err) {
 		t.Errorf("the socket is left: %v", err)

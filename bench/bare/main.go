@@ -1,5 +1,5 @@
-// Bare is a plain proxy on fasthttp's server and client, without any policy. It shows what that library and the kernel
-// cost.
+// Bare is a plain proxy on fasthttp's server and client, without any policy. It shows what that
+// library and the kernel cost.
 package main
 
 import (

@@ -1,5 +1,6 @@
-// Policyoff is the gateway's own request path without a directory and without quotas. Every stage runs, but every
-// well-formed key is accepted and nothing is counted. The difference to the gateway is what the policy costs.
+// Policyoff is the gateway's own request path without a directory and without quotas. Every stage
+// runs, but every well-formed key is accepted and nothing is counted. The difference to the gateway
+// is what the policy costs.
 package main
 
 import (
@@ -31,7 +32,10 @@ type off struct{}
 var verdict = quota.Verdict{
 	Granted: 1,
 	Usages: [quota.Policies]quota.Usage{
-		quota.Minute: {Limit: plan.LimitMax, Remaining: plan.LimitMax}, quota.Day: {Limit: plan.LimitMax, Remaining: plan.LimitMax},
+		quota.Minute: {
+			Limit:     plan.LimitMax,
+			Remaining: plan.LimitMax,
+		}, quota.Day: {Limit: plan.LimitMax, Remaining: plan.LimitMax},
 	},
 }
 

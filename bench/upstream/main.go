@@ -1,5 +1,5 @@
-// Upstream is the origin behind every measured gateway. It answers each request with the same 1.2 kB of JSON at the least
-// cost, so the figures show the gateways.
+// Upstream is the origin behind every measured gateway. It answers each request with the same 1.2
+// kB of JSON at the least cost, so the figures show the gateways.
 package main
 
 import (
@@ -11,7 +11,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// body is a list of 20 pets in 1.2 kB, about as large as the pet service's list of the default length.
+// body is a list of 20 pets in 1.2 kB, about as large as the pet service's list of the default
+// length.
 func body() []byte {
 	pets := make([]string, 20)
 	for i := range pets {

@@ -1,13 +1,15 @@
 //go:build e2e
 
-// Package browser_test opens the pages of the built programs in Chromium: what a reader sees, does and hears.
+// Package browser_test opens the pages of the built programs in Chromium: what a reader sees, does
+// and hears.
 //
-// The browser resolves no name and reaches this host only. A test fails if a page asks another origin, reports a breach of its
-// Content-Security-Policy, or logs an error. With SCREENSHOTS set to a directory, the tests also write pictures of every state
-// into it.
+// The browser resolves no name and reaches this host only. A test fails if a page asks another
+// origin, reports a breach of its Content-Security-Policy, or logs an error. With SCREENSHOTS set
+// to a directory, the tests also write pictures of every state into it.
 //
-// testdata/axe.min.js.gz is axe-core 4.14.1 (https://github.com/dequelabs/axe-core), which checks pages for accessibility. It
-// is compressed but otherwise unchanged. Its licence, MPL-2.0, is beside it. It is only used by these tests.
+// testdata/axe.min.js.gz is axe-core 4.14.1 (https://github.com/dequelabs/axe-core), which checks
+// pages for accessibility. It is compressed but otherwise unchanged. Its licence, MPL-2.0, is
+// beside it. It is only used by these tests.
 package browser_test
 
 import (
@@ -147,8 +149,8 @@ func (b *tab) observe(event any, origins []string) {
 			complain("a request left the origin: %s", url)
 		}
 	case *log.EventEntryAdded:
-		// The browser logs each response of 400 and above; the page shows them on purpose. The console has 503 while the
-		// database is slow.
+		// The browser logs each response of 400 and above; the page shows them on purpose. The
+		// console has 503 while the database is slow.
 		isStatus := e.Entry.Source == log.EntrySourceNetwork && (strings.Contains(e.Entry.Text, "responded with a status of 4") ||
 			strings.Contains(e.Entry.Text, "responded with a status of 503") && strings.Contains(e.Entry.URL, "/console/"))
 		if (e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning) && !isStatus {
@@ -195,7 +197,8 @@ func run[T any](b *tab, action chromedp.Action[T]) T {
 // call sends a command of the browser's protocol.
 func call[P, R any](b *tab, command cdp.Command[P, R], parameters P) R {
 	b.t.Helper()
-	return run(b, func(ctx context.Context, t *chromedp.Target) (R, error) { return cdp.Call(ctx, t, command, parameters) })
+	return run(b,
+		func(ctx context.Context, t *chromedp.Target) (R, error) { return cdp.Call(ctx, t, command, parameters) })
 }
 
 // text returns what the element shows.
@@ -250,12 +253,17 @@ func (b *tab) as(l look) {
 	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
 		Width: l.width, Height: l.height, DeviceScaleFactor: 1, Mobile: l.width < 600,
 	})
-	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: l.media, Features: []*emulation.MediaFeature{
-		{Name: "prefers-color-scheme", Value: l.scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
-	}})
+	call(
+		b,
+		emulation.SetEmulatedMedia,
+		emulation.SetEmulatedMediaParams{Media: l.media, Features: []*emulation.MediaFeature{
+			{Name: "prefers-color-scheme", Value: l.scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
+		}},
+	)
 }
 
-// check looks at the page in every way: it must be accessible and must not need to be scrolled sideways.
+// check looks at the page in every way: it must be accessible and must not need to be scrolled
+// sideways.
 func (b *tab) check(state string) {
 	b.t.Helper()
 	b.checkAs(state, looks...)
@@ -266,7 +274,8 @@ func (b *tab) checkAs(state string, looks ...look) {
 	for _, l := range looks {
 		b.as(l)
 		if width := evaluate[int64](b, "document.documentElement.scrollWidth"); width > l.width {
-			b.t.Errorf("%s, %s: the page is %d pixels wide, %d more than the window", state, l.name, width, width-l.width)
+			b.t.Errorf("%s, %s: the page is %d pixels wide, %d more than the window", state, l.name, width,
+				width-l.width)
 		}
 		b.photograph(state, l)
 		if evaluate[bool](b, `"prefix" in document.body.dataset`) { // the documentation
@@ -323,16 +332,19 @@ var axe = sync.OnceValues(func() (string, error) {
 	return string(source), err
 })
 
-// violations returns what axe-core finds by the rules of WCAG 2.2 A and AA and its own best practices. The tool is evaluated by
-// the debugger, so it is not subject to the page's policy.
+// violations returns what axe-core finds by the rules of WCAG 2.2 A and AA and its own best
+// practices. The tool is evaluated by the debugger, so it is not subject to the page's policy.
 func (b *tab) violations() (found []string) {
 	b.t.Helper()
 	source := must.Get[string](b.t)(axe())
 	if !evaluate[bool](b, "typeof axe === 'object'") {
 		evaluate[bool](b, source+"; true")
 	}
-	report := evaluate[string](b, `axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}).then((r) =>
-		JSON.stringify({passes: r.passes.length, violations: r.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + n.target + ": " + n.failureSummary))}))`)
+	report := evaluate[string](
+		b,
+		`axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}).then((r) =>
+		JSON.stringify({passes: r.passes.length, violations: r.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + n.target + ": " + n.failureSummary))}))`,
+	)
 	var result struct {
 		Passes     int
 		Violations []string

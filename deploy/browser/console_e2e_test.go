@@ -20,12 +20,14 @@ type visitor struct {
 	console string // the address of its first page
 }
 
-// press clicks an element wherever it is: a layout that changes meanwhile cannot make the click miss it.
+// press clicks an element wherever it is: a layout that changes meanwhile cannot make the click
+// miss it.
 func press(selector string) chromedp.Action[chromedp.Void] {
 	return chromedp.Evaluate[chromedp.Void](fmt.Sprintf("document.querySelector(%q).click()", selector))
 }
 
-// open opens a page, with everything that is folded. It asks again for a page that could not be read.
+// open opens a page, with everything that is folded. It asks again for a page that could not be
+// read.
 func (v visitor) open(path string) {
 	v.t.Helper()
 	testkit.Eventually(v.t, patience, "/console/"+path+" can be read", func() bool {
@@ -37,14 +39,16 @@ func (v visitor) open(path string) {
 	evaluate[bool](v.tab, "document.querySelectorAll('details').forEach((d) => { d.open = true; }), true")
 }
 
-// glance looks at the page in light, in dark and on a phone: it must be accessible, and must not need to be scrolled sideways.
+// glance looks at the page in light, in dark and on a phone: it must be accessible, and must not
+// need to be scrolled sideways.
 func (v visitor) glance(state string) {
 	v.t.Helper()
-	v.checkAs(state, looks[0], looks[1], look{name: "1024", width: 1024, height: 768, scheme: "light"}, look{name: "360", width: 360, height: 740, scheme: "light"})
+	v.checkAs(state, looks[0], looks[1], look{name: "1024", width: 1024, height: 768, scheme: "light"},
+		look{name: "360", width: 360, height: 740, scheme: "light"})
 }
 
-// send fills in fields of a form, in pairs, sends it, and answers yes if the console asks. The page must then say what was done. When send
-// returns, the gateway has applied it.
+// send fills in fields of a form, in pairs, sends it, and answers yes if the console asks. The page
+// must then say what was done. When send returns, the gateway has applied it.
 func (v visitor) send(form string, says string, fields ...string) {
 	v.t.Helper()
 	at := "form[method=post][action='" + form + "'] "
@@ -67,7 +71,8 @@ func (v visitor) send(form string, says string, fields ...string) {
 	})
 }
 
-// What an operator does with the mouse: the link of keyadmin, a tenant, its key, its first request in a plot, a ban and its end, a revocation.
+// What an operator does with the mouse: the link of keyadmin, a tenant, its key, its first request
+// in a plot, a ban and its end, a revocation.
 func testConsole(t *testing.T, s site) {
 	gateway := s.Gateways[0]
 	v := visitor{newTab(t, s.browser, gateway.Admin), s, gateway.Admin + "/console/"}
@@ -76,7 +81,8 @@ func testConsole(t *testing.T, s site) {
 	v.check("8-console-sign-in")
 	link := strings.TrimSpace(s.MustKeyadmin("console"))
 	_, code, _ := strings.Cut(link, "#")
-	// The link only fills in the form: otherwise another page could sign this browser in with a code of its own.
+	// The link only fills in the form: otherwise another page could sign this browser in with a
+	// code of its own.
 	v.do(chromedp.Navigate(link))
 	filled := evaluate[string](v.tab, `new Promise(done => {
 		const look = () => {
@@ -116,10 +122,15 @@ func testConsole(t *testing.T, s site) {
 	key := evaluate[string](v.tab, "location.pathname.split('/').pop()")
 
 	gateway.Want(t, token, 200, "")
-	testkit.Eventually(t, patience, "a plot of the first request", func() bool { // gateways write usage every few seconds
-		v.open(tenant + "?usage=24h")
-		return evaluate[bool](v.tab, "!!document.querySelector('#usage svg')")
-	})
+	testkit.Eventually(
+		t,
+		patience,
+		"a plot of the first request",
+		func() bool { // gateways write usage every few seconds
+			v.open(tenant + "?usage=24h")
+			return evaluate[bool](v.tab, "!!document.querySelector('#usage svg')")
+		},
+	)
 	v.glance("console-tenant")
 	v.open(tenant + "?usage=400d")
 	v.checkAs("console-tenant-400d", looks[0])
@@ -139,7 +150,8 @@ func testConsole(t *testing.T, s site) {
 	v.send("/console/keys/"+key+"/revoke", "Revoked key")
 	gateway.Want(t, token, 401, "invalid_api_key")
 
-	// While figures are read for the first time, the overview loads itself again. Other pages do not.
+	// While figures are read for the first time, the overview loads itself again. Other pages do
+	// not.
 	testkit.Eventually(t, patience, "the overview has its figures", func() bool {
 		return evaluate[bool](v.tab, `fetch("/console/").then((overview) => !overview.headers.has("Refresh"))`)
 	})

@@ -29,8 +29,9 @@ var documentLooks = []look{
 	{name: "print", width: 794, height: 1123, scheme: "light", media: "print"},
 }
 
-// The documentation of the pets, of a document with everything that is hard to show, and of one with 300 operations: accessible, no
-// word broken, one text width, one scroll bar, and the contents with all operations at every width.
+// The documentation of the pets, of a document with everything that is hard to show, and of one
+// with 300 operations: accessible, no word broken, one text width, one scroll bar, and the contents
+// with all operations at every width.
 func TestDocumentationOfAnyDocument(t *testing.T) {
 	hard := must.Get[[]byte](t)(os.ReadFile("../../gateway/portal/testdata/hard.yaml"))
 	browser := startBrowser(t)
@@ -68,7 +69,8 @@ func TestDocumentationOfAnyDocument(t *testing.T) {
 			if c.page != portal.Home {
 				b.do(chromedp.Click(chromedp.CSS(`nav details > p a`)))
 				testkit.Eventually(t, patience, "the page of all operations, with its contents open", func() bool {
-					return evaluate[bool](b, `location.pathname === "/docs" && document.readyState === "complete" && (contents.open = true)`)
+					return evaluate[bool](b,
+						`location.pathname === "/docs" && document.readyState === "complete" && (contents.open = true)`)
 				})
 			}
 			b.do(chromedp.SendKeys(chromedp.CSS("#search"), "thing 29"))
@@ -76,9 +78,17 @@ func TestDocumentationOfAnyDocument(t *testing.T) {
 				t.Errorf("the search finds %d operations, want 13", found)
 			}
 			b.do(chromedp.Click(chromedp.CSS(`nav .group li:not([hidden]) a`)))
-			testkit.Eventually(t, patience, "the first result leads to its operation, perhaps on another page", func() bool {
-				return evaluate[bool](b, `location.hash === "#getThing29" && Boolean(document.getElementById("getThing29")?.checkVisibility())`)
-			})
+			testkit.Eventually(
+				t,
+				patience,
+				"the first result leads to its operation, perhaps on another page",
+				func() bool {
+					return evaluate[bool](
+						b,
+						`location.hash === "#getThing29" && Boolean(document.getElementById("getThing29")?.checkVisibility())`,
+					)
+				},
+			)
 		})
 	}
 }
@@ -87,7 +97,12 @@ func TestDocumentationOfAnyDocument(t *testing.T) {
 func servePages(t *testing.T, a *api.API) *httptest.Server {
 	t.Helper()
 	p := portal.New(portal.Config{API: a, Environment: apikey.Live, Bans: ban.Product})
-	all := p.Pages([]portal.Plan{{Name: "free", Limits: plan.Limits{Minute: 60, Day: 1000}}, {Name: "a-plan-with-a-name-of-forty-characters-in", Limits: plan.Limits{Minute: 1_000_000_000, Day: 1_000_000_000}}})
+	all := p.Pages(
+		[]portal.Plan{
+			{Name: "free", Limits: plan.Limits{Minute: 60, Day: 1000}},
+			{Name: "a-plan-with-a-name-of-forty-characters-in", Limits: plan.Limits{Minute: 1_000_000_000, Day: 1_000_000_000}},
+		},
+	)
 	byPath := map[string]portal.Page{}
 	for _, one := range all {
 		byPath[one.Path] = one
@@ -99,7 +114,8 @@ func servePages(t *testing.T, a *api.API) *httptest.Server {
 			return
 		}
 		w.Header().Set("Content-Type", one.Type)
-		w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'")
+		w.Header().Set("Content-Security-Policy",
+			"default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'")
 		_, _ = w.Write(one.Content().Body)
 	}))
 	t.Cleanup(s.Close)
@@ -110,20 +126,27 @@ func servePages(t *testing.T, a *api.API) *httptest.Server {
 func manyOperations(n int) []byte {
 	text := []byte("openapi: 3.0.3\ninfo: {title: Things, version: '1'}\npaths:\n")
 	for i := range n {
-		text = fmt.Appendf(text, "  /v1/things%[1]d/{id}: {get: {operationId: getThing%[1]d, summary: Get thing %[1]d, tags: [part %[2]d],\n"+
-			"    parameters: [{name: id, in: path, required: true, schema: {type: integer}}], responses: {'200': {description: The thing.,\n"+
-			"    content: {application/json: {schema: {type: object, properties: {id: {type: integer}}}}}}}}}\n", i, i/60)
+		text = fmt.Appendf(
+			text,
+			"  /v1/things%[1]d/{id}: {get: {operationId: getThing%[1]d, summary: Get thing %[1]d, tags: [part %[2]d],\n"+
+				"    parameters: [{name: id, in: path, required: true, schema: {type: integer}}], responses: {'200': {description: The thing.,\n"+
+				"    content: {application/json: {schema: {type: object, properties: {id: {type: integer}}}}}}}}}\n",
+			i,
+			i/60,
+		)
 	}
 	return text
 }
 
-// wordsOfText are words that may break at hyphens, slashes, dots and brackets. wholeWords break nowhere: ban.added, key_…, keyadmin:anna.
+// wordsOfText are words that may break at hyphens, slashes, dots and brackets. wholeWords break
+// nowhere: ban.added, key_…, keyadmin:anna.
 const (
 	wordsOfText = `/[^\s\-\/.,[\]{}_]+/g`
 	wholeWords  = `/\S+/g`
 )
 
-// brokenWords returns the words that do not fit into a line of their place: a cell, a heading, a name.
+// brokenWords returns the words that do not fit into a line of their place: a cell, a heading, a
+// name.
 func (b *tab) brokenWords(words string) []string {
 	b.t.Helper()
 	return evaluate[[]string](b, `(() => {
@@ -147,13 +170,19 @@ func (b *tab) brokenWords(words string) []string {
 // scrollBars returns what has a scroll bar of its own for longer content, besides the page.
 func (b *tab) scrollBars() []string {
 	b.t.Helper()
-	return evaluate[[]string](b, `[...document.querySelectorAll("main *")].filter((e) => e.tagName !== "TEXTAREA" && e.scrollHeight > e.clientHeight + 1 &&
-		["auto", "scroll"].includes(getComputedStyle(e).overflowY)).map((e) => e.tagName + "." + e.className)`)
+	return evaluate[[]string](
+		b,
+		`[...document.querySelectorAll("main *")].filter((e) => e.tagName !== "TEXTAREA" && e.scrollHeight > e.clientHeight + 1 &&
+		["auto", "scroll"].includes(getComputedStyle(e).overflowY)).map((e) => e.tagName + "." + e.className)`,
+	)
 }
 
 // textWidths returns the right edges of the columns of text: one, if all have the same width.
 func (b *tab) textWidths() []int {
 	b.t.Helper()
-	return evaluate[[]int](b, `[...new Set([...document.querySelectorAll("main :is(section > dl, article > dl, .split > div:first-child, section > .scroll)")]
-		.filter((e) => e.checkVisibility()).map((e) => Math.round(e.getBoundingClientRect().right)))]`)
+	return evaluate[[]int](
+		b,
+		`[...new Set([...document.querySelectorAll("main :is(section > dl, article > dl, .split > div:first-child, section > .scroll)")]
+		.filter((e) => e.checkVisibility()).map((e) => Math.round(e.getBoundingClientRect().right)))]`,
+	)
 }

@@ -28,8 +28,8 @@ const (
 	keyField chromedp.CSS = "#key-field"
 )
 
-// testPortal does what a new customer does: reads, pastes a key, calls until a limit is used up, waits as long as the page
-// says, calls again.
+// testPortal does what a new customer does: reads, pastes a key, calls until a limit is used up,
+// waits as long as the page says, calls again.
 func testPortal(t *testing.T, s site) {
 	key := s.NewTenant("acme", "--minute", "3", "--day", "1000")
 	gateway := s.Gateways[0]
@@ -65,7 +65,8 @@ func testPortal(t *testing.T, s site) {
 		t.Errorf("with a key that is wrong, the page sent %q", asked)
 	}
 
-	b.enter(keyField, must.Get[string](t)(apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), rand.Reader)))
+	b.enter(keyField,
+		must.Get[string](t)(apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), rand.Reader)))
 	b.awaitText(patience, "#key-state", "The key is not accepted: the API key is unknown.")
 	b.do(chromedp.Click(chromedp.CSS("#key-forget")))
 
@@ -73,13 +74,18 @@ func testPortal(t *testing.T, s site) {
 	b.awaitText(patience, "#key-hint", "ptg_live_…"+key.Token[43:])
 	b.awaitText(patience, "#key-state", "The key is valid, on the plan free.")
 	b.awaitText(patience, "#key .meters", "3 of 3 left this minute")
-	if asked := b.asked("/v1/"); !slices.Equal(asked, []string{"GET " + gateway.URL + "/v1/quota", "GET " + gateway.URL + "/v1/quota"}) {
+	if asked := b.asked("/v1/"); !slices.Equal(
+		asked, []string{"GET " + gateway.URL + "/v1/quota", "GET " + gateway.URL + "/v1/quota"},
+	) {
 		t.Errorf("to check two keys, the page sent %q", asked)
 	}
 	leaked := func(when string) {
 		t.Helper()
-		places := evaluate[string](b, `[document.documentElement.outerHTML, ...[...document.querySelectorAll("input, textarea")].map((e) => e.value), location.href, document.cookie,
-			JSON.stringify(localStorage), JSON.stringify(sessionStorage), JSON.stringify(history.state), window.name].join("\n")`)
+		places := evaluate[string](
+			b,
+			`[document.documentElement.outerHTML, ...[...document.querySelectorAll("input, textarea")].map((e) => e.value), location.href, document.cookie,
+			JSON.stringify(localStorage), JSON.stringify(sessionStorage), JSON.stringify(history.state), window.name].join("\n")`,
+		)
 		if strings.Contains(places, key.Token) {
 			t.Errorf("%s: the key is in the page, a field, a storage or the address", when)
 		}
@@ -168,12 +174,17 @@ func testPortal(t *testing.T, s site) {
 	}
 	leaked("after it was forgotten")
 
-	t.Logf("figure: portal: 429 with a countdown of %d s; sent again after %v and answered with 200; 4 states accessible in %d looks",
-		wait, waited.Round(time.Second), len(looks))
+	t.Logf(
+		"figure: portal: 429 with a countdown of %d s; sent again after %v and answered with 200; 4 states accessible in %d looks",
+		wait,
+		waited.Round(time.Second),
+		len(looks),
+	)
 }
 
-// If a reader leaves the page and comes back, the page has no key. The browser may show the same page again without loading it.
-// chromedp does not notice that, so the test looks at the page with scripts.
+// If a reader leaves the page and comes back, the page has no key. The browser may show the same
+// page again without loading it. chromedp does not notice that, so the test looks at the page with
+// scripts.
 func testPortalForgetsWhenLeft(t *testing.T, s site) {
 	key := s.NewTenant("leaver", fleet.Unlimited...)
 	gateway := s.Gateways[0]
@@ -183,7 +194,9 @@ func testPortalForgetsWhenLeft(t *testing.T, s site) {
 	b.do(chromedp.Navigate(gateway.URL + "/llms.txt"))
 	evaluate[string](b, `history.back(); ""`)
 	testkit.Eventually(t, patience, "the page is back and has no key", func() bool {
-		return evaluate[string](b, `(document.querySelector("#key-hint") || {textContent: "absent"}).textContent + location.pathname`) == "/docs"
+		return evaluate[string](
+			b, `(document.querySelector("#key-hint") || {textContent: "absent"}).textContent + location.pathname`,
+		) == "/docs"
 	})
 	b.asked("")
 	if says := evaluate[string](b, `document.querySelector("#listPets .send").click(), document.querySelector("#listPets .state").textContent`); says != "Paste your API key first." {
@@ -216,10 +229,12 @@ func testPortalByKeyboard(t *testing.T, s site) {
 	b.do(chromedp.KeyEvent(kb.Enter))
 	b.awaitText(patience, "#createPet .fields", "idempotent-replayed")
 	b.do(chromedp.Focus(sendList))
-	must.Equal(t, evaluate[string](b, `getComputedStyle(document.activeElement).outlineStyle`), "solid", "the focus is drawn as")
+	must.Equal(t, evaluate[string](b, `getComputedStyle(document.activeElement).outlineStyle`), "solid",
+		"the focus is drawn as")
 }
 
-// Without scripts, the page has nothing that does not work. The tests of gateway/portal compare what it says.
+// Without scripts, the page has nothing that does not work. The tests of gateway/portal compare
+// what it says.
 func testPortalWithoutScript(t *testing.T, s site) {
 	gateway := s.Gateways[0]
 	b := newTab(t, s.browser, gateway.URL)
@@ -239,9 +254,11 @@ func testPortalWithoutScript(t *testing.T, s site) {
 	}
 }
 
-// The page says of a valid key whether it can be used now. For a key that cannot, it shows no meter and sends nothing.
+// The page says of a valid key whether it can be used now. For a key that cannot, it shows no meter
+// and sends nothing.
 func testPortalKnowsWhatAKeyCanDo(t *testing.T, s site) {
-	banned, suspended, away := s.NewTenant("banned"), s.NewTenant("suspended"), s.NewKey("banned", "--allow", "192.0.2.0/24")
+	banned, suspended, away := s.NewTenant("banned"), s.NewTenant("suspended"), s.NewKey("banned", "--allow",
+		"192.0.2.0/24")
 	good := s.NewTenant("good", fleet.Unlimited...)
 	s.MustKeyadmin("ban", "add", banned.ID, "--for", "10m", "--reason", "a test", "--yes")
 	s.MustKeyadmin("tenant", "suspend", "suspended", "--yes")
@@ -299,7 +316,8 @@ func testPortalKnowsWhatAKeyCanDo(t *testing.T, s site) {
 	use(good, "The key is valid, on the plan", true)
 
 	// A key that asks for its quota too often can still make other calls.
-	evaluate[string](b, `(() => { for (let n = 0; n < 30; n++) document.querySelector("#getQuota .send").click(); return "" })()`)
+	evaluate[string](b,
+		`(() => { for (let n = 0; n < 30; n++) document.querySelector("#getQuota .send").click(); return "" })()`)
 	b.awaitText(patience, "#getQuota .state", "Ask for the quota at most once a second.")
 	must.Equal(t, b.text(sendList), "Send", "after many questions for the quota, the button says")
 
@@ -313,8 +331,12 @@ func testPortalKnowsWhatAKeyCanDo(t *testing.T, s site) {
 	b.do(chromedp.Click(chromedp.CSS("#createPet .send")))
 	b.awaitText(patience, "#createPet .state", "A header has characters that cannot be sent.")
 
-	// A shorter wait does not end a longer one. A call that was in progress can have such a response.
-	evaluate[string](b, `block(document.querySelector("#createPet .state"), 100, "First."), block(document.querySelector("#listPets .state"), 1, "Second."), ""`)
+	// A shorter wait does not end a longer one. A call that was in progress can have such a
+	// response.
+	evaluate[string](
+		b,
+		`block(document.querySelector("#createPet .state"), 100, "First."), block(document.querySelector("#listPets .state"), 1, "Second."), ""`,
+	)
 	if n := waits(); n < 95 {
 		t.Errorf("after waits of 100 s and of 1 s, the button says %q", b.text(sendList))
 	}

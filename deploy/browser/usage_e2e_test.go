@@ -18,7 +18,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// The page draws the usage of the account whose key it has, with the figures in a table. Without the scope it says what to do.
+// The page draws the usage of the account whose key it has, with the figures in a table. Without
+// the scope it says what to do.
 func testPortalDrawsUsage(t *testing.T, s site) {
 	without := s.NewTenant("meter", fleet.Unlimited...)
 	key := s.NewKey("meter", "--scope", "pets:read", "--scope", "usage:read")
@@ -71,7 +72,9 @@ func testPortalDrawsUsage(t *testing.T, s site) {
 			t.Errorf("nothing is drawn as %s", part)
 		}
 	}
-	if said := evaluate[string](b, `document.querySelector(".picture svg").getAttribute("aria-label")`); !strings.HasSuffix(said, " refused, 500 failed; at most 4,100 in a day.") {
+	if said := evaluate[string](b, `document.querySelector(".picture svg").getAttribute("aria-label")`); !strings.HasSuffix(
+		said, " refused, 500 failed; at most 4,100 in a day.",
+	) {
 		t.Errorf("the drawing says %q", said)
 	}
 	b.check("7-usage")
@@ -82,5 +85,6 @@ func testPortalDrawsUsage(t *testing.T, s site) {
 		t.Errorf("the table of 24 hours has %d rows", n)
 	}
 	b.do(chromedp.Click(chromedp.CSS("#key-forget")))
-	must.Equal(t, drawn("svg, #usage-drawing tbody tr"), 0, "parts of the key's usage that are left after it was forgotten")
+	must.Equal(t, drawn("svg, #usage-drawing tbody tr"), 0,
+		"parts of the key's usage that are left after it was forgotten")
 }

@@ -12,8 +12,9 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// Both clients list 500 pets in pages of 5 with a free key, which may send 60 requests a minute. The program of docs/api.md is
-// refused because its key is banned. No client sends a request before Retry-After is over.
+// Both clients list 500 pets in pages of 5 with a free key, which may send 60 requests a minute.
+// The program of docs/api.md is refused because its key is banned. No client sends a request before
+// Retry-After is over.
 func TestClientsWaitForRetryAfter(t *testing.T) {
 	t.Parallel()
 	const pets = 500
@@ -54,11 +55,13 @@ func TestClientsWaitForRetryAfter(t *testing.T) {
 			if name == "documented" {
 				f.MustKeyadmin("ban", "add", key.ID, "--for", "10s", "--reason", "a test", "--yes")
 			}
-			if n := list(front.URL, key.Token); n < pets || n > pets+2 { // the program of the page stores one pet, and prints it
+			if n := list(front.URL, key.Token); n < pets ||
+				n > pets+2 { // the program of the page stores one pet, and prints it
 				t.Errorf("%d pets are listed, want %d", n, pets)
 			}
 			if front.refused == 0 || front.early != 0 {
-				t.Errorf("%d requests refused, %d early: want a refusal, and no request that is early", front.refused, front.early)
+				t.Errorf("%d requests refused, %d early: want a refusal, and no request that is early", front.refused,
+					front.early)
 			}
 			t.Logf("figure: client %s: %d pets in %d requests, %d refused, %d sent before Retry-After was over",
 				name, pets, front.requests, front.refused, front.early)

@@ -23,7 +23,8 @@ import (
 
 const sources = "../../shared/api/clients/typescript"
 
-// node returns a command that runs a program in TypeScript. Not every Node reads TypeScript itself, so esbuild strips the types.
+// node returns a command that runs a program in TypeScript. Not every Node reads TypeScript itself,
+// so esbuild strips the types.
 func node(t *testing.T, source string, flags ...string) *exec.Cmd {
 	t.Helper()
 	for _, name := range []string{"nodejs", "esbuild"} {
@@ -32,7 +33,8 @@ func node(t *testing.T, source string, flags ...string) *exec.Cmd {
 		}
 	}
 	out := filepath.Join(t.TempDir(), "program.test.mjs")
-	bundle := exec.Command("esbuild", "--bundle", "--log-level=warning", "--platform=node", "--format=esm", "--outfile="+out, source)
+	bundle := exec.Command("esbuild", "--bundle", "--log-level=warning", "--platform=node", "--format=esm",
+		"--outfile="+out, source)
 	if text, err := bundle.CombinedOutput(); err != nil || len(text) > 0 {
 		t.Fatalf("esbuild %s: %v\n%s", source, err, text)
 	}
@@ -100,7 +102,8 @@ func startFront(t *testing.T, gateway string) *front {
 		ModifyResponse: func(response *http.Response) error { // it runs before the client gets the response
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && response.StatusCode == http.StatusTooManyRequests {
+			if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil &&
+				response.StatusCode == http.StatusTooManyRequests {
 				f.refused++
 				f.notBefore = time.Now().Add(time.Duration(seconds) * time.Second)
 			}

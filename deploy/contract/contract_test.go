@@ -1,4 +1,5 @@
-// Package contract_test drives the built programs over sockets and checks every response against the OpenAPI document.
+// Package contract_test drives the built programs over sockets and checks every response against
+// the OpenAPI document.
 package contract_test
 
 import (
@@ -99,7 +100,11 @@ var refusals = []refusal{
 	{code: "invalid_parameter", only: "listPets", request: good(request{query: "?limit=101"})},
 	{code: "invalid_request", only: "createPet", request: good(request{body: `{"name":"Rex"}`})},
 	{code: "unsupported_media_type", only: "createPet", request: good(request{header: []string{"Content-Type: text/plain"}})},
-	{code: "idempotency_key_reused", only: "createPet", request: good(request{header: []string{"Idempotency-Key: used"}, body: `{"name":"Another","categoryId":1}`})},
+	{
+		code:    "idempotency_key_reused",
+		only:    "createPet",
+		request: good(request{header: []string{"Idempotency-Key: used"}, body: `{"name":"Another","categoryId":1}`}),
+	},
 	{code: "request_in_progress", base: (*system).faulty, only: "createPet", request: fault("409")},
 	{code: "internal", pets: true, base: (*system).faulty, request: fault("500")},
 	{code: "upstream_failed", pets: true, base: (*system).faulty, request: fault("garbage")},
@@ -137,7 +142,8 @@ func TestEveryAnswerIsInTheDocument(t *testing.T) {
 	})
 }
 
-// successes requests every operation with success. The first one stores the pet that the others find; the second one repeats it.
+// successes requests every operation with success. The first one stores the pet that the others
+// find; the second one repeats it.
 func (s *system) successes(t *testing.T) []answer {
 	t.Helper()
 	var answers []answer
@@ -162,7 +168,13 @@ func (s *system) successes(t *testing.T) []answer {
 func (s *system) refusals(t *testing.T) []answer {
 	t.Helper()
 	testkit.Eventually(t, time.Minute, "the short-lived key expires", func() bool {
-		return send(t, s.gateway(), "expiry", operations[0], request{token: s.expired.Token}).status == http.StatusUnauthorized
+		return send(
+			t,
+			s.gateway(),
+			"expiry",
+			operations[0],
+			request{token: s.expired.Token},
+		).status == http.StatusUnauthorized
 	})
 	var answers []answer
 	for _, r := range refusals {
@@ -195,7 +207,12 @@ func (s *system) refusals(t *testing.T) []answer {
 // gone requests the deprecated operation at a gateway whose document says that it has ended.
 func (s *system) gone(t *testing.T) answer {
 	t.Helper()
-	ended := strings.NewReplacer("x-deprecated-at: '2026-", "x-deprecated-at: '2020-", "x-sunset: '2030-", "x-sunset: '2021-").Replace(string(api.Pets().Source()))
+	ended := strings.NewReplacer(
+		"x-deprecated-at: '2026-",
+		"x-deprecated-at: '2020-",
+		"x-sunset: '2030-",
+		"x-sunset: '2021-",
+	).Replace(string(api.Pets().Source()))
 	gateway := s.AddGateway("GATEWAY_API=" + write(t, filepath.Join(t.TempDir(), "ended.yaml"), ended))
 	a := send(t, gateway.URL, "after the end of", operations[2], request{token: s.good.Token})
 	if a.status != http.StatusGone || a.code != "operation_removed" {
@@ -208,11 +225,18 @@ func (s *system) gone(t *testing.T) answer {
 func (s *system) awaitUpstream(t *testing.T) {
 	t.Helper()
 	testkit.Eventually(t, 20*time.Second, "the upstream is back", func() bool {
-		return send(t, s.faulty(), "success behind", operations[0], request{token: s.good.Token}).status == http.StatusOK
+		return send(
+			t,
+			s.faulty(),
+			"success behind",
+			operations[0],
+			request{token: s.good.Token},
+		).status == http.StatusOK
 	})
 }
 
-// failedAttempts sends well-formed tokens without a key, until the gateway tells the address to wait.
+// failedAttempts sends well-formed tokens without a key, until the gateway tells the address to
+// wait.
 func (s *system) failedAttempts(t *testing.T) []answer {
 	t.Helper()
 	var answers []answer
@@ -233,8 +257,8 @@ func (s *system) failedAttempts(t *testing.T) []answer {
 	return answers
 }
 
-// reports asks for the quota with keys whose other requests are refused. Then it asks with one key until that is refused as too
-// frequent.
+// reports asks for the quota with keys whose other requests are refused. Then it asks with one key
+// until that is refused as too frequent.
 func (s *system) reports(t *testing.T) []answer {
 	t.Helper()
 	var answers []answer
@@ -263,7 +287,8 @@ func (s *system) overloaded(t *testing.T) []answer {
 			hung := make(chan struct{})
 			go func() {
 				defer close(hung)
-				send(t, s.faulty(), "occupy the only slot", operations[0], request{token: s.good.Token, query: "?fault=hang"})
+				send(t, s.faulty(), "occupy the only slot", operations[0],
+					request{token: s.good.Token, query: "?fault=hang"})
 			}()
 			for {
 				select {
@@ -283,7 +308,8 @@ func (s *system) overloaded(t *testing.T) []answer {
 	return answers
 }
 
-// A call uses its key if it is charged, also if its answer is a refusal. What is refused before that is shown apart.
+// A call uses its key if it is charged, also if its answer is a refusal. What is refused before
+// that is shown apart.
 func TestLastUse(t *testing.T) {
 	t.Parallel()
 	f := fleet.Start(t, fleet.Spec{Gateways: 1, Upstreams: fleet.FixedUpstream(t)})
@@ -331,7 +357,9 @@ func TestLastUse(t *testing.T) {
 			t.Errorf("after %s, %q: used %t, refused %t", call.target, call.code, used, refused)
 		}
 	}
-	if a := f.Gateways[0].MustAsk(t, disabled.Token); !strings.Contains(a.Body, "the API key is disabled: ask your contact to enable it") {
+	if a := f.Gateways[0].MustAsk(t, disabled.Token); !strings.Contains(
+		a.Body, "the API key is disabled: ask your contact to enable it",
+	) {
 		t.Error(a.Body)
 	}
 	f.MustKeyadmin("key", "enable", disabled.ID)

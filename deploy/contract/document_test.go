@@ -63,8 +63,8 @@ func loadDocument(t testing.TB) *openapi3.T {
 	return doc
 }
 
-// validate returns how a response differs from the document: an undeclared status or header, a missing or ill-formed header,
-// or a body that the document does not describe.
+// validate returns how a response differs from the document: an undeclared status or header, a
+// missing or ill-formed header, or a body that the document does not describe.
 func validate(doc *openapi3.T, a answer) error {
 	item := doc.Paths.Find(a.operation.path)
 	described := item.GetOperation(a.operation.method)
@@ -79,10 +79,12 @@ func validate(doc *openapi3.T, a answer) error {
 			declared = declared || http.CanonicalHeaderKey(documented) == name
 		}
 		if !declared {
-			undeclared = append(undeclared, fmt.Errorf("%s %d does not declare header %s", a.operation.id, a.status, name))
+			undeclared = append(undeclared,
+				fmt.Errorf("%s %d does not declare header %s", a.operation.id, a.status, name))
 		}
 	}
-	request, err := http.NewRequest(a.operation.method, "http://localhost"+a.operation.target, bytes.NewBufferString(a.operation.body))
+	request, err := http.NewRequest(a.operation.method, "http://localhost"+a.operation.target,
+		bytes.NewBufferString(a.operation.body))
 	if err != nil {
 		return err
 	}
@@ -104,7 +106,8 @@ func validate(doc *openapi3.T, a answer) error {
 	return errors.Join(append(undeclared, openapi3filter.ValidateResponse(context.Background(), input))...)
 }
 
-// checkAnswers checks every response against the document. Each status that the document declares has to be among them.
+// checkAnswers checks every response against the document. Each status that the document declares
+// has to be among them.
 func checkAnswers(t *testing.T, answers []answer) {
 	t.Helper()
 	doc := loadDocument(t)
@@ -116,7 +119,9 @@ func checkAnswers(t *testing.T, answers []answer) {
 	for _, o := range operations {
 		for status := range doc.Paths.Find(o.path).GetOperation(o.method).Responses.Map() {
 			onlyByABug := (o.id == report.id || o.id == usage.id) && status == "500"
-			if !onlyByABug && !slices.ContainsFunc(answers, func(a answer) bool { return a.operation.id == o.id && fmt.Sprint(a.status) == status }) {
+			if !onlyByABug &&
+				!slices.ContainsFunc(answers,
+					func(a answer) bool { return a.operation.id == o.id && fmt.Sprint(a.status) == status }) {
 				t.Errorf("%s: no answer has the status %s", o.id, status)
 			}
 		}
@@ -143,7 +148,14 @@ func send(t testing.TB, base, what string, o operation, r request) answer {
 	if err != nil {
 		t.Fatalf("%s %s: %v", what, o.id, err)
 	}
-	return answer{what: what + " " + o.id, operation: o, status: reply.Status, code: reply.Code(), header: reply.Header, body: []byte(reply.Body)}
+	return answer{
+		what:      what + " " + o.id,
+		operation: o,
+		status:    reply.Status,
+		code:      reply.Code(),
+		header:    reply.Header,
+		body:      []byte(reply.Body),
+	}
 }
 
 // text is the request as it is sent.

@@ -21,8 +21,9 @@ func write(t *testing.T, path, text string) string {
 	return path
 }
 
-// The page of the documentation is enough: its commands get the clients, its examples in shell and Go do what they say, and its plans are
-// those in force when a change of them is confirmed. The programs of the other pages in shell and Go wait for the end of a ban.
+// The page of the documentation is enough: its commands get the clients, its examples in shell and
+// Go do what they say, and its plans are those in force when a change of them is confirmed. The
+// programs of the other pages in shell and Go wait for the end of a ban.
 func TestThePageIsEnough(t *testing.T) {
 	t.Parallel()
 	f := fleet.Start(t, fleet.Spec{Database: testkit.SQLite(t), Gateways: 1})
@@ -69,15 +70,21 @@ func TestThePageIsEnough(t *testing.T) {
 	}
 	write(t, filepath.Join(dir, "go.mod"), "module example.com/pets\n\ngo 1.26\n")
 	var program strings.Builder
-	program.WriteString("package main\n\nimport (\n\t\"context\"\n\t\"fmt\"\n\t\"os\"\n\n\t\"example.com/pets/petgate\"\n)\n\n" +
-		"func main() {\n\tfor _, example := range []func(context.Context) error{")
+	program.WriteString(
+		"package main\n\nimport (\n\t\"context\"\n\t\"fmt\"\n\t\"os\"\n\n\t\"example.com/pets/petgate\"\n)\n\n" +
+			"func main() {\n\tfor _, example := range []func(context.Context) error{",
+	)
 	programs := examples(`class="go"`)
 	for _, example := range programs {
 		program.WriteString("func(ctx context.Context) error {\n" + example + "\nreturn nil\n},\n")
 	}
-	program.WriteString("} {\n\t\tif err := example(context.Background()); err != nil {\n\t\t\tpanic(err)\n\t\t}\n\t}\n}\n")
+	program.WriteString(
+		"} {\n\t\tif err := example(context.Background()); err != nil {\n\t\t\tpanic(err)\n\t\t}\n\t}\n}\n",
+	)
 	write(t, filepath.Join(dir, "main.go"), program.String())
-	if out := run("go", "run", "."); len(programs) != len(operations) || !strings.Contains(out, "stored 2\n") || !strings.Contains(out, "Rex") || !strings.Contains(out, "minute ") {
+	if out := run("go", "run", "."); len(programs) != len(operations) || !strings.Contains(out, "stored 2\n") ||
+		!strings.Contains(out, "Rex") ||
+		!strings.Contains(out, "minute ") {
 		t.Errorf("the %d examples in Go write\n%s", len(programs), out)
 	}
 
@@ -94,7 +101,8 @@ func TestThePageIsEnough(t *testing.T) {
 		token = k.Token
 		f.MustKeyadmin("ban", "add", k.ID, "--for", banned.String(), "--reason", "a test", "--yes")
 		f.Gateways[0].Want(t, token, 429, "key_banned")
-		if out, took := run(command[0], command[1:]...), time.Since(began); !strings.Contains(out, "Rex") || took < banned {
+		if out, took := run(command[0], command[1:]...), time.Since(began); !strings.Contains(out, "Rex") ||
+			took < banned {
 			t.Errorf("%s: after %v:\n%s", page, took, out)
 		}
 	}
@@ -110,7 +118,8 @@ func TestThePageIsEnough(t *testing.T) {
 	}
 	f.MustKeyadmin("plan", "update", "pro", "--minute", "301")
 	f.MustKeyadmin("plan", "create", "gold", "--minute", "7", "--day", "70")
-	if shown := page(); !strings.Contains(shown, row("pro", "301", "10,000")) || !strings.Contains(shown, row("gold", "7", "70")) {
+	if shown := page(); !strings.Contains(shown, row("pro", "301", "10,000")) ||
+		!strings.Contains(shown, row("gold", "7", "70")) {
 		t.Error("the page does not have the plans of confirmed changes")
 	}
 }

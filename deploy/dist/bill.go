@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// object is an object of an SPDX 2.3 document (https://spdx.github.io/spdx-spec/v2.3/). Its members are written in the order of their names.
+// object is an object of an SPDX 2.3 document (https://spdx.github.io/spdx-spec/v2.3/). Its members
+// are written in the order of their names.
 type object map[string]any
 
 const (
@@ -20,7 +21,8 @@ const (
 	standardName = "stdlib"
 )
 
-// bill returns the software bill of materials of an archive: the product and the modules that its programs are made of.
+// bill returns the software bill of materials of an archive: the product and the modules that its
+// programs are made of.
 func (r *release) bill(archive string, sum string, modules map[string]module) ([]byte, error) {
 	product := object{
 		"SPDXID": productID, "name": "petgate", "versionInfo": r.version, "downloadLocation": notStated, "filesAnalyzed": false,
@@ -34,15 +36,24 @@ func (r *release) bill(archive string, sum string, modules map[string]module) ([
 		packages = append(packages, object{
 			"SPDXID": id, "name": path, "versionInfo": m.version, "downloadLocation": notStated, "filesAnalyzed": false,
 			"licenseConcluded": m.license, "licenseDeclared": m.license, "copyrightText": notStated,
-			"externalRefs": []object{{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": "pkg:golang/" + path + "@" + m.version}},
+			"externalRefs": []object{
+				{
+					"referenceCategory": "PACKAGE-MANAGER",
+					"referenceType":     "purl",
+					"referenceLocator":  "pkg:golang/" + path + "@" + m.version,
+				},
+			},
 		})
 		relationships = append(relationships, relation(productID, "DEPENDS_ON", id))
 	}
 	text, err := json.MarshalIndent(object{
 		"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": documentID, "name": archive,
 		"documentNamespace": fmt.Sprintf("https://petgate.example/spdx/%s-%s", archive, sum),
-		"creationInfo":      object{"created": r.created.Format(time.RFC3339), "creators": []string{"Tool: petgate-dist-" + r.version}},
-		"packages":          packages, "relationships": relationships,
+		"creationInfo": object{
+			"created":  r.created.Format(time.RFC3339),
+			"creators": []string{"Tool: petgate-dist-" + r.version},
+		},
+		"packages": packages, "relationships": relationships,
 	}, "", "  ")
 	return append(text, '\n'), err
 }

@@ -31,8 +31,8 @@ func output(t *testing.T, dir, name string, args ...string) string {
 	return string(out)
 }
 
-// TestDist builds the release of this machine's system in two directories, with different settings of the go command, and looks at
-// the result.
+// TestDist builds the release of this machine's system in two directories, with different settings
+// of the go command, and looks at the result.
 func TestDist(t *testing.T) {
 	system := runtime.GOOS + "/" + runtime.GOARCH
 	var sums []string
@@ -80,19 +80,22 @@ func TestDist(t *testing.T) {
 		t.Errorf("a unit of systemd: %v", err)
 	}
 	link, links := regexp.MustCompile(`\]\(([^:)#]+)[)#]`), 0
-	err = filepath.WalkDir(filepath.Join(unpacked, "share/doc/petgate"), func(path string, _ os.DirEntry, err error) error {
-		if err != nil || filepath.Ext(path) != ".md" || strings.Contains(path, "third-party") {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		for _, match := range link.FindAllSubmatch(text, -1) {
-			links++
-			if _, err := os.Stat(filepath.Join(filepath.Dir(path), string(match[1]))); err != nil {
-				t.Errorf("%s links to what the archive does not have: %v", path, err)
+	err = filepath.WalkDir(
+		filepath.Join(unpacked, "share/doc/petgate"),
+		func(path string, _ os.DirEntry, err error) error {
+			if err != nil || filepath.Ext(path) != ".md" || strings.Contains(path, "third-party") {
+				return err
 			}
-		}
-		return err
-	})
+			text, err := os.ReadFile(path)
+			for _, match := range link.FindAllSubmatch(text, -1) {
+				links++
+				if _, err := os.Stat(filepath.Join(filepath.Dir(path), string(match[1]))); err != nil {
+					t.Errorf("%s links to what the archive does not have: %v", path, err)
+				}
+			}
+			return err
+		},
+	)
 	if err != nil || links < 100 {
 		t.Errorf("%d links were checked: %v", links, err)
 	}
@@ -108,8 +111,9 @@ type bill struct {
 	}
 }
 
-// checkModules compares the bill and the notices with what `go version -m` lists of the programs: the bill has every module, with its
-// licence, and no other, and the notices have the text of each licence.
+// checkModules compares the bill and the notices with what `go version -m` lists of the programs:
+// the bill has every module, with its licence, and no other, and the notices have the text of each
+// licence.
 func checkModules(t *testing.T, d bill, dir, listed string) {
 	t.Helper()
 	release := regexp.MustCompile(`: go([0-9.]+)\n`).FindStringSubmatch(listed)

@@ -1,10 +1,12 @@
-// Command dist writes what a release consists of: an archive for each system, with an SPDX document of its contents beside it, and
-// SHA256SUMS. `make dist` runs it.
+// Command dist writes what a release consists of: an archive for each system, with an SPDX document
+// of its contents beside it, and SHA256SUMS. `make dist` runs it.
 //
-// The files depend on the source, the version and the Go release alone. Two builds in different directories give equal files, so
-// anybody can check an archive. Their times are SOURCE_DATE_EPOCH (reproducible-builds.org), or 1970.
+// The files depend on the source, the version and the Go release alone. Two builds in different
+// directories give equal files, so anybody can check an archive. Their times are SOURCE_DATE_EPOCH
+// (reproducible-builds.org), or 1970.
 //
-// With --notices, it only writes the licences of what the programs are made of. The images have them too.
+// With --notices, it only writes the licences of what the programs are made of. The images have
+// them too.
 package main
 
 import (
@@ -31,8 +33,8 @@ import (
 // programs are what an archive has in bin/.
 var programs = []string{"gateway", "petsvc", "keyadmin"}
 
-// pages are what people read, and what the pages link to. They keep their paths, below share/doc/petgate. The archive is laid out for
-// /usr/local.
+// pages are what people read, and what the pages link to. They keep their paths, below
+// share/doc/petgate. The archive is laid out for /usr/local.
 const pages = "LICENSE *.md docs/*.* docs/adr/*.md bench/README.md deploy/docker/roles.sql deploy/grafana/*.json deploy/haproxy/* " +
 	"deploy/kubernetes/*.json deploy/kubernetes/*/*.yaml deploy/kubernetes/*/*/*.yaml deploy/prometheus/*.yml shared/api/openapi.yaml " +
 	"shared/api/clients/*/README.md shared/api/clients/*/*.ts shared/api/clients/go/client.go shared/api/clients/go/error.go " +
@@ -114,13 +116,17 @@ func run(out, targets string) error {
 	return os.WriteFile(filepath.Join(out, "SHA256SUMS"), []byte(strings.Join(r.sums, "")), 0o644)
 }
 
-// build builds the programs for a system, unless it has done so before, and returns their directory.
+// build builds the programs for a system, unless it has done so before, and returns their
+// directory.
 func (r *release) build(t target) (dir string, err error) {
 	dir = filepath.Join(r.work, t.os+"-"+t.arch)
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
-	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X petgate/shared/service.version=" + r.version, "-o", dir + "/"}
+	args := []string{
+		"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X petgate/shared/service.version=" + r.version,
+		"-o", dir + "/",
+	}
 	for _, program := range programs {
 		args = append(args, "./"+program)
 	}
@@ -132,15 +138,15 @@ func (r *release) build(t target) (dir string, err error) {
 	return dir, nil
 }
 
-// environ is the environment of the go command: other settings of the developer must not change the result. GOFLAGS is not empty: the go
-// command would then take what `go env -w` has set.
+// environ is the environment of the go command: other settings of the developer must not change the
+// result. GOFLAGS is not empty: the go command would then take what `go env -w` has set.
 func (t target) environ() []string {
 	return append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0", "GOFLAGS=-trimpath", "GOEXPERIMENT=", "GOFIPS140=off",
 		"GOAMD64=v1", "GOARM64=v8.0", "GOOS="+t.os, "GOARCH="+t.arch)
 }
 
-// sharedFiles returns the files that are the same for all systems. keyadmin itself writes its completions, so it is built for this
-// machine first.
+// sharedFiles returns the files that are the same for all systems. keyadmin itself writes its
+// completions, so it is built for this machine first.
 func (r *release) sharedFiles() (files, error) {
 	dir, err := r.build(target{runtime.GOOS, runtime.GOARCH})
 	if err != nil {
@@ -220,7 +226,8 @@ type file struct {
 	mode    fs.FileMode
 }
 
-// archive returns the files as a tar.gz below one directory. It has them in the order of their names, as root's, with one time.
+// archive returns the files as a tar.gz below one directory. It has them in the order of their
+// names, as root's, with one time.
 func (f files) archive(directory string, modified time.Time) ([]byte, error) {
 	var buf bytes.Buffer
 	zipped := gzip.NewWriter(&buf)

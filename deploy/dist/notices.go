@@ -34,12 +34,17 @@ type module struct {
 	license string // an SPDX expression
 }
 
-// noticesOf collects the texts of all modules that a system's programs are made of, and of Go's standard library. A directory of a module may
-// have a licence of its own.
+// noticesOf collects the texts of all modules that a system's programs are made of, and of Go's
+// standard library. A directory of a module may have a licence of its own.
 func noticesOf(t target) (notices, error) {
 	n := notices{files{}, map[string]module{}}
-	args := []string{"list", "-deps", "-f", "{{if .Standard}}" + standardName + "\t" + strings.TrimPrefix(runtime.Version(), "go") +
-		"\t{{.Root}}\t{{.Root}}{{else}}{{with .Module}}{{if not .Main}}{{.Path}}\t{{.Version}}\t{{.Dir}}\t{{end}}{{end}}{{.Dir}}{{end}}"}
+	args := []string{
+		"list",
+		"-deps",
+		"-f",
+		"{{if .Standard}}" + standardName + "\t" + strings.TrimPrefix(runtime.Version(), "go") +
+			"\t{{.Root}}\t{{.Root}}{{else}}{{with .Module}}{{if not .Main}}{{.Path}}\t{{.Version}}\t{{.Dir}}\t{{end}}{{end}}{{.Dir}}{{end}}",
+	}
 	for _, program := range programs {
 		args = append(args, "./"+program)
 	}
@@ -94,7 +99,8 @@ func (n notices) add(path, version, root, dir string) error {
 	return nil
 }
 
-// coveredMin is how much of a file must be the text of licences, in percent, so that they are all that it grants.
+// coveredMin is how much of a file must be the text of licences, in percent, so that they are all
+// that it grants.
 const coveredMin = 80
 
 // licenseOf returns the SPDX expression of a licence's text.

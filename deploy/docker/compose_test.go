@@ -23,7 +23,8 @@ import (
 	"petgate/shared/trace"
 )
 
-// program returns which of our programs a service runs, by its image. It is empty for other programs.
+// program returns which of our programs a service runs, by its image. It is empty for other
+// programs.
 func program(image string) string {
 	name, ours := strings.CutPrefix(image, "petgate-")
 	if !ours {
@@ -72,7 +73,8 @@ var (
 	secretName = regexp.MustCompile(`(?m)^  ([A-Z][A-Z0-9_]+)$`)
 )
 
-// declared returns the environment names that a program's settings declare: its help is written from them.
+// declared returns the environment names that a program's settings declare: its help is written
+// from them.
 func declared(t *testing.T, program string) []string {
 	t.Helper()
 	p := testkit.Start(t, testkit.Build(t, "petgate/"+program), nil, "--help")
@@ -122,7 +124,8 @@ func TestHealthChecksProbe(t *testing.T) {
 			continue
 		}
 		checked++
-		if want := []string{"CMD", program(s.Image), "--probe"}; s.Healthcheck == nil || !slices.Equal(s.Healthcheck.Test, want) {
+		if want := []string{"CMD", program(s.Image), "--probe"}; s.Healthcheck == nil ||
+			!slices.Equal(s.Healthcheck.Test, want) {
 			t.Errorf("%s has the health check %+v, want %v", name, s.Healthcheck, want)
 		}
 	}
@@ -154,8 +157,8 @@ func TestGracePeriods(t *testing.T) {
 	}
 }
 
-// One service is public, if PUBLISH says so. The console has keyadmin's rights, and those that observe ask for no password: they are published on
-// the loopback address.
+// One service is public, if PUBLISH says so. The console has keyadmin's rights, and those that
+// observe ask for no password: they are published on the loopback address.
 func TestPublishedPorts(t *testing.T) {
 	published, pinned := map[string][]string{}, regexp.MustCompile(`:v?\d+\.\d+\.\d+$`)
 	services := load(t).Services
@@ -176,8 +179,10 @@ func TestPublishedPorts(t *testing.T) {
 	trusted, proxy := services["gateway-1"].Environment["GATEWAY_TRUSTED_PROXIES"], services["haproxy"].Networks["default"]["ipv4_address"]
 	must.Equal(t, trusted, proxy+"/32", "the proxies that gateways believe")
 	console := services["console"]
-	if !strings.HasPrefix(console.Environment["GATEWAY_LISTEN"], "127.") || !slices.Equal(console.Profiles, []string{"console"}) {
-		t.Errorf("the console serves clients on %s, with the profiles %v", console.Environment["GATEWAY_LISTEN"], console.Profiles)
+	if !strings.HasPrefix(console.Environment["GATEWAY_LISTEN"], "127.") ||
+		!slices.Equal(console.Profiles, []string{"console"}) {
+		t.Errorf("the console serves clients on %s, with the profiles %v", console.Environment["GATEWAY_LISTEN"],
+			console.Profiles)
 	}
 }
 
@@ -204,7 +209,8 @@ func TestImagesAreBuiltByTheMakefilesLine(t *testing.T) {
 			continue
 		}
 		built[s.Image]++
-		if program(s.Image) != s.Build.Target || s.Build.Dockerfile != "deploy/docker/Dockerfile" || s.Build.Context != "." ||
+		if program(s.Image) != s.Build.Target || s.Build.Dockerfile != "deploy/docker/Dockerfile" ||
+			s.Build.Context != "." ||
 			!strings.Contains(dockerfile, " AS "+s.Build.Target+"\n") {
 			t.Errorf("%s is built from %+v, which does not exist", name, *s.Build)
 		}
@@ -223,12 +229,14 @@ func TestImagesAreBuiltByTheMakefilesLine(t *testing.T) {
 			}
 		}
 	}
-	if !strings.Contains(dockerfile, "\nFROM scratch AS base\n") || !strings.Contains(dockerfile, "\nUSER 10001:10001\n") {
+	if !strings.Contains(dockerfile, "\nFROM scratch AS base\n") ||
+		!strings.Contains(dockerfile, "\nUSER 10001:10001\n") {
 		t.Error("the images have more than the programs, or run as root")
 	}
 }
 
-// With --wait, a service that runs once would count as failed when it ends, unless another service waits for it.
+// With --wait, a service that runs once would count as failed when it ends, unless another service
+// waits for it.
 func TestOneShotsAreWaitedFor(t *testing.T) {
 	services := load(t).Services
 	for _, name := range []string{"secrets", "migrate", "roles"} {
@@ -262,22 +270,26 @@ func TestDataIsKept(t *testing.T) {
 			}
 		}
 		for variable, value := range s.Environment {
-			if strings.HasSuffix(variable, "PASSWORD") || strings.HasSuffix(variable, "SECRET") || strings.Contains(value, "@") {
+			if strings.HasSuffix(variable, "PASSWORD") || strings.HasSuffix(variable, "SECRET") ||
+				strings.Contains(value, "@") {
 				t.Errorf("%s publishes a secret: %s", name, variable)
 			}
 		}
 	}
 }
 
-// An attacker who controls a service gets only the secrets of this service: it mounts a volume of its own, which has only the
-// files that it reads. When the script that generates the secrets runs again, it gives each reader the same files.
+// An attacker who controls a service gets only the secrets of this service: it mounts a volume of
+// its own, which has only the files that it reads. When the script that generates the secrets runs
+// again, it gives each reader the same files.
 func TestEachServiceSeesItsOwnSecrets(t *testing.T) {
 	services, dir := load(t).Services, t.TempDir()
 	for _, sub := range []string{"secrets", "readers/postgres", "readers/redis", "readers/gateway", "readers/petsvc", "readers/keyadmin", "readers/owner", "readers/console"} {
 		must.Do(t, os.MkdirAll(filepath.Join(dir, sub), 0o700))
 	}
 	entrypoint := services["secrets"].Entrypoint
-	script := strings.NewReplacer("$$", "$", " /secrets", " "+dir+"/secrets", " /readers", " "+dir+"/readers").Replace(entrypoint[2])
+	script := strings.NewReplacer("$$", "$", " /secrets", " "+dir+"/secrets", " /readers", " "+dir+"/readers").Replace(
+		entrypoint[2],
+	)
 	given, texts := map[string][]string{}, map[string]string{} // by reader, and by reader and file
 	for range 2 {
 		if out, err := exec.Command(entrypoint[0], entrypoint[1], script).CombinedOutput(); err != nil {
@@ -294,14 +306,21 @@ func TestEachServiceSeesItsOwnSecrets(t *testing.T) {
 		}
 	}
 	password := strings.TrimSpace(texts["owner/gateway_password"])
-	if want := "postgres://gateway:" + password + "@postgres:5432/petgate?sslmode=disable\n"; len(password) != 48 || texts["gateway/gateway_database_url"] != want {
+	if want := "postgres://gateway:" + password + "@postgres:5432/petgate?sslmode=disable\n"; len(password) != 48 ||
+		texts["gateway/gateway_database_url"] != want {
 		t.Errorf("the gateway's URL is %q, want %q", texts["gateway/gateway_database_url"], want)
 	}
-	if pets := texts["petsvc/petsvc_database_url"]; !strings.HasSuffix(pets, "@postgres:5432/pets?sslmode=disable\n") { // a database of their own
+	if pets := texts["petsvc/petsvc_database_url"]; !strings.HasSuffix(
+		pets, "@postgres:5432/pets?sslmode=disable\n",
+	) { // a database of their own
 		t.Errorf("the pet service's URL is %q", pets)
 	}
 	inText := regexp.MustCompile(`/run/petgate/(\w+)`)
-	readers := map[string]string{"migrate": "owner", "roles": "owner", "console": "console"} // owner: the superuser's, for services that run once and listen to nothing
+	readers := map[string]string{
+		"migrate": "owner",
+		"roles":   "owner",
+		"console": "console",
+	} // owner: the superuser's, for services that run once and listen to nothing
 	reads := make(map[string][]string)
 	for name, s := range services {
 		if name == "secrets" {
@@ -322,7 +341,8 @@ func TestEachServiceSeesItsOwnSecrets(t *testing.T) {
 			}
 		}
 		for _, mount := range s.Volumes {
-			if volume, _, _ := strings.Cut(mount, ":"); strings.HasSuffix(volume, "secrets") && mount != reader+"-secrets:/run/petgate:ro" {
+			if volume, _, _ := strings.Cut(mount, ":"); strings.HasSuffix(volume, "secrets") &&
+				mount != reader+"-secrets:/run/petgate:ro" {
 				t.Errorf("%s mounts %s", name, mount)
 			}
 		}
@@ -339,7 +359,8 @@ func TestEachServiceSeesItsOwnSecrets(t *testing.T) {
 // isObserver reports whether a service runs only with the profile observe.
 func isObserver(profiles []string) bool { return slices.Equal(profiles, []string{"observe"}) }
 
-// Prometheus scrapes each admin port of the compose file but the console's, and keeps its data for the objectives.
+// Prometheus scrapes each admin port of the compose file but the console's, and keeps its data for
+// the objectives.
 func TestPrometheusScrapesEachProgram(t *testing.T) {
 	var config struct {
 		Jobs []struct {

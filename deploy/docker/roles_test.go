@@ -43,8 +43,9 @@ func TestRoles(t *testing.T) {
 	bin := must.Get[string](t)(testkit.PostgresBin())
 	create := func() {
 		t.Helper()
-		shell(t, filepath.Join(bin, "psql"), "--quiet", "--set=ON_ERROR_STOP=1", "--set=gateway_password=gateway secret",
-			"--set=petsvc_password=petsvc secret", "--set=keyadmin_password=keyadmin secret", "--file=roles.sql", owner)
+		shell(t, filepath.Join(bin, "psql"), "--quiet", "--set=ON_ERROR_STOP=1",
+			"--set=gateway_password=gateway secret", "--set=petsvc_password=petsvc secret",
+			"--set=keyadmin_password=keyadmin secret", "--file=roles.sql", owner)
 	}
 	create()
 	create()
@@ -64,15 +65,26 @@ func TestRoles(t *testing.T) {
 	must.Do(t, execute(t, owner, `DELETE FROM gateways`))
 	create()
 
-	// The pets of an earlier version stay where they are, until they are moved as docs/upgrade.md says.
+	// The pets of an earlier version stay where they are, until they are moved as docs/upgrade.md
+	// says.
 	f.Database = roles["keyadmin"]
 	shared := f.AddPets("DATABASE_URL=" + roles["petsvc"])
-	if reply := shared.Client().Must(t, fleet.Request("GET /v1/pets", "", "")); !strings.Contains(reply.Body, "from before") {
+	if reply := shared.Client().Must(t, fleet.Request("GET /v1/pets", "", "")); !strings.Contains(
+		reply.Body, "from before",
+	) {
 		t.Errorf("the pets from before are not found: %v", reply)
 	}
 	shared.Stop()
-	shell(t, "sh", "-euc", `"$0/pg_dump" --schema=petsvc --file="$3" "$1" && "$0/psql" --quiet --set=ON_ERROR_STOP=1 --single-transaction --file="$3" "$2"`,
-		bin, owner, as("", "pets"), filepath.Join(t.TempDir(), "pets.sql"))
+	shell(
+		t,
+		"sh",
+		"-euc",
+		`"$0/pg_dump" --schema=petsvc --file="$3" "$1" && "$0/psql" --quiet --set=ON_ERROR_STOP=1 --single-transaction --file="$3" "$2"`,
+		bin,
+		owner,
+		as("", "pets"),
+		filepath.Join(t.TempDir(), "pets.sql"),
+	)
 	must.Do(t, execute(t, owner, `DROP SCHEMA petsvc CASCADE`))
 	create()
 
@@ -94,14 +106,24 @@ func TestRoles(t *testing.T) {
 	f.MustKeyadmin("tenant", "resume", "acme")
 	f.MustKeyadmin("key", "update", key.ID, "--name", "renamed")
 	state := filepath.Join(t.TempDir(), "petgate.yaml")
-	must.Do(t, os.WriteFile(state, []byte("version: 1\ntenants:\n- {name: acme, plan: pro, minute: 1000000, day: 1000000}\n- {name: new, plan: free}\n"), 0o600))
+	must.Do(
+		t,
+		os.WriteFile(
+			state,
+			[]byte(
+				"version: 1\ntenants:\n- {name: acme, plan: pro, minute: 1000000, day: 1000000}\n- {name: new, plan: free}\n",
+			),
+			0o600,
+		),
+	)
 	f.MustKeyadmin("apply", state, "--yes")
 	f.MustKeyadmin("key", "rotate", key.ID, "--grace", "1h", "--yes")
 	f.MustKeyadmin("usage", "reset", "acme", "--yes")
 	f.MustKeyadmin("gateway", "list")
 	f.MustKeyadmin("doctor")
 	deaf := f.NewTenant("deaf", "--minute", "1")
-	testkit.Eventually(t, fleet.ReplyWithin, "the gateway bans a key", func() bool { return gateway.Ask(deaf.Token).Code() == "key_banned" })
+	testkit.Eventually(t, fleet.ReplyWithin, "the gateway bans a key",
+		func() bool { return gateway.Ask(deaf.Token).Code() == "key_banned" })
 	testkit.Eventually(t, fleet.ReplyWithin, "the ban is in the database", func() bool {
 		return strings.Contains(f.MustKeyadmin("ban", "list"), deaf.ID)
 	})
@@ -112,7 +134,8 @@ func TestRoles(t *testing.T) {
 	f.MustKeyadmin("ban", "lift", deaf.ID)
 	operator := strings.TrimSpace(f.MustKeyadmin("operator", "create", "ci", "--role", "keys"))
 	for range 2 {
-		response, _ := testkit.Send(t, http.DefaultClient, http.MethodPost, gateway.Admin+"/api/v1/keys", operator, `{"tenant":"acme"}`, "Idempotency-Key", "1")
+		response, _ := testkit.Send(t, http.DefaultClient, http.MethodPost, gateway.Admin+"/api/v1/keys", operator,
+			`{"tenant":"acme"}`, "Idempotency-Key", "1")
 		if response.StatusCode != http.StatusCreated {
 			t.Errorf("a key by the operators' API: %d", response.StatusCode)
 		}
@@ -125,10 +148,12 @@ func TestRoles(t *testing.T) {
 		_, code, _ := strings.Cut(strings.TrimSpace(f.MustKeyadmin("console", "--gateway", to.ID)), "#")
 		return code
 	}
-	if status, page := signIn(t, lacking, invite(lacking)); status != http.StatusServiceUnavailable || !strings.Contains(page, "GATEWAY_CONSOLE_DATABASE_URL") {
+	if status, page := signIn(t, lacking, invite(lacking)); status != http.StatusServiceUnavailable ||
+		!strings.Contains(page, "GATEWAY_CONSOLE_DATABASE_URL") {
 		t.Errorf("the console with the gateway's role: %d\n%s", status, page)
 	}
-	if status, page := signIn(t, gateway, invite(gateway)); status != http.StatusOK || !strings.Contains(page, "Latest changes") {
+	if status, page := signIn(t, gateway, invite(gateway)); status != http.StatusOK ||
+		!strings.Contains(page, "Latest changes") {
 		t.Errorf("the console with keyadmin's role: %d\n%s", status, page)
 	}
 	lacking.Stop()
@@ -138,14 +163,16 @@ func TestRoles(t *testing.T) {
 		}
 	}
 
-	// What a gateway does when it leaves in an outage of Redis, and another one takes over its requests.
+	// What a gateway does when it leaves in an outage of Redis, and another one takes over its
+	// requests.
 	db := must.Get[*database.DB](t)(database.Open(roles["gateway"]))
 	defer db.Close()
 	store, taken := keystore.New(db, nil, nil, "gw-1"), 0
 	if err := store.SignOff(t.Context(), keystore.Registration{ID: "gw-1", Incarnation: "a", Unreported: "requests"}); err != nil {
 		t.Error(err)
 	}
-	if err := store.TakeUnreported(t.Context(), func(texts []string) error { taken = len(texts); return nil }); err != nil || taken != 1 {
+	if err := store.TakeUnreported(t.Context(), func(texts []string) error { taken = len(texts); return nil }); err != nil ||
+		taken != 1 {
 		t.Errorf("%d texts are taken: %v", taken, err)
 	}
 
@@ -167,12 +194,14 @@ func TestRoles(t *testing.T) {
 		`gateway_add_minutes('[{"tenantId":"ten_0000000000000000","hour":0,"attempts":"x"}]', 'gw')`,
 		`gateway_upsert_quotas('[{"name":"x","record":"00"}]', 1)`,
 	} {
-		if err := execute(t, roles["gateway"], "SELECT "+call); err == nil || !strings.Contains(err.Error(), "violates") {
+		if err := execute(t, roles["gateway"], "SELECT "+call); err == nil ||
+			!strings.Contains(err.Error(), "violates") {
 			t.Errorf("%s: %v, want it refused", call, err)
 		}
 	}
 
-	// What the gateway's role writes, it writes in its own name, and an operator's ban is not shortened.
+	// What the gateway's role writes, it writes in its own name, and an operator's ban is not
+	// shortened.
 	f.MustKeyadmin("ban", "add", deaf.ID, "--for", "2h", "--reason", "abuse", "--yes")
 	for _, until := range []string{"1", "1900000000000"} { // the operator's ban ends later than the first and earlier than the second
 		if err := execute(t, roles["gateway"], `SELECT gateway_ban('keyadmin:ada', 'uuid', '`+deaf.ID+`', `+until+`, 'mine', 1)`); err != nil {
@@ -182,7 +211,8 @@ func TestRoles(t *testing.T) {
 			t.Errorf("after a ban until %s:\n%s", until, bans)
 		}
 	}
-	if log := f.MustKeyadmin("audit", "-o", "json"); !strings.Contains(log, `"gateway:keyadmin:ada"`) || strings.Contains(log, `"keyadmin:ada"`) {
+	if log := f.MustKeyadmin("audit", "-o", "json"); !strings.Contains(log, `"gateway:keyadmin:ada"`) ||
+		strings.Contains(log, `"keyadmin:ada"`) {
 		t.Errorf("the audit log does not name the role:\n%s", log)
 	}
 
@@ -227,12 +257,15 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// signIn sends the code of a link to a gateway's console. It returns the page to which the console leads.
+// signIn sends the code of a link to a gateway's console. It returns the page to which the console
+// leads.
 func signIn(t *testing.T, gateway *fleet.Program, code string) (status int, page string) {
 	t.Helper()
 	jar, _ := cookiejar.New(nil) // it never fails without options
 	browser := http.Client{Jar: jar}
-	response := must.Get[*http.Response](t)(browser.PostForm(gateway.Admin+"/console/login", url.Values{"code": {code}}))
+	response := must.Get[*http.Response](t)(
+		browser.PostForm(gateway.Admin+"/console/login", url.Values{"code": {code}}),
+	)
 	defer response.Body.Close()
 	return response.StatusCode, string(must.Get[[]byte](t)(io.ReadAll(response.Body)))
 }

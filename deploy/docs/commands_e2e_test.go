@@ -16,8 +16,9 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// prepare is what the pages say must be there, in bash. It runs in namespaces of its own: the directories of the system and the ports are
-// those of a new host. today has the date that the pages show.
+// prepare is what the pages say must be there, in bash. It runs in namespaces of its own: the
+// directories of the system and the ports are those of a new host. today has the date that the
+// pages show.
 const prepare = `
 set -euo pipefail
 mount -t tmpfs none "$SCRATCH"
@@ -30,11 +31,13 @@ cd "$PETGATE"
 ready() { for _ in $(seq 3000); do "$@" && return; sleep 0.1; done; echo "not ready: $*"; exit 1; }
 `
 
-// The commands of the pages are executed as they are written, from top to bottom, each block in a shell of its own.
+// The commands of the pages are executed as they are written, from top to bottom, each block in a
+// shell of its own.
 func TestCommands(t *testing.T) {
 	all, ran := pages(t), map[string]bool{}
 	tree := t.TempDir()
-	copying := exec.Command("sh", "-c", `tar -C ../.. --exclude=./.git --exclude=./var --exclude=./bin --exclude=./dist -c . | tar -C "$0" -x`, tree)
+	copying := exec.Command("sh", "-c",
+		`tar -C ../.. --exclude=./.git --exclude=./var --exclude=./bin --exclude=./dist -c . | tar -C "$0" -x`, tree)
 	if out, err := copying.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -46,7 +49,9 @@ func TestCommands(t *testing.T) {
 		t.Helper()
 		postgres := testkit.StartPostgres(t)
 		at := must.Get[*url.URL](t)(url.Parse(postgres.URL))
-		socket := must.Get[[]byte](t)(exec.Command("psql", "-Atc", "SHOW unix_socket_directories", postgres.URL).Output())
+		socket := must.Get[[]byte](t)(
+			exec.Command("psql", "-Atc", "SHOW unix_socket_directories", postgres.URL).Output(),
+		)
 		text := prepare + script
 		for _, page := range pages {
 			ran[page] = true
@@ -55,7 +60,8 @@ func TestCommands(t *testing.T) {
 					continue
 				}
 				in := `"$(mktemp -d)" && ln -s "$PETGATE"/* .`
-				if strings.Contains(b.text, "make ") || strings.Contains(b.text, "bin/keyadmin") || page == "README.md" {
+				if strings.Contains(b.text, "make ") || strings.Contains(b.text, "bin/keyadmin") ||
+					page == "README.md" {
 					in = `"$PETGATE"`
 				}
 				end := "\n)\n"
@@ -67,16 +73,28 @@ func TestCommands(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
-		cmd := exec.CommandContext(ctx, "unshare", append(strings.Fields(namespaces), "--kill-child", "bash", "-c", text+"kill -TERM -1 || true\nwait || true\necho everything was run")...)
-		cmd.Env = append(os.Environ(), "PATH="+path, "PETGATE="+tree, "PETGATE_URL=http://127.0.0.1:8080", "SCRATCH="+t.TempDir(), "USER=anna", "HOME="+os.Getenv("HOME"),
-			"PGSOCKET="+strings.TrimSpace(string(socket))+"/.s.PGSQL."+at.Port(), "PGHOST="+at.Hostname(), "PGPORT="+at.Port(), "PGUSER=postgres", "PGSSLMODE=disable")
+		cmd := exec.CommandContext(
+			ctx,
+			"unshare",
+			append(
+				strings.Fields(namespaces),
+				"--kill-child",
+				"bash",
+				"-c",
+				text+"kill -TERM -1 || true\nwait || true\necho everything was run",
+			)...)
+		cmd.Env = append(os.Environ(), "PATH="+path, "PETGATE="+tree, "PETGATE_URL=http://127.0.0.1:8080",
+			"SCRATCH="+t.TempDir(), "USER=anna", "HOME="+os.Getenv("HOME"),
+			"PGSOCKET="+strings.TrimSpace(string(socket))+"/.s.PGSQL."+at.Port(), "PGHOST="+at.Hostname(),
+			"PGPORT="+at.Port(), "PGUSER=postgres", "PGSSLMODE=disable")
 		out, err := cmd.CombinedOutput()
 		t.Logf("%s", out)
 		if err != nil || !strings.Contains(string(out), "everything was run") {
 			t.Fatalf("%s: %v", pages, err)
 		}
 	}
-	run("--map-root-user --mount --net --pid --fork", `ip link set lo up`+"\n", "README.md", "docs/api.md", "shared/api/clients/go/README.md", "shared/api/clients/typescript/README.md")
+	run("--map-root-user --mount --net --pid --fork", `ip link set lo up`+"\n", "README.md", "docs/api.md",
+		"shared/api/clients/go/README.md", "shared/api/clients/typescript/README.md")
 	run("--map-root-user --mount --pid --fork", `
 export DATABASE_URL="sqlite:$PETGATE/var/petgate.db"
 for role in petgate petsvc; do psql -qc "CREATE ROLE $role LOGIN" postgres; done
@@ -91,7 +109,8 @@ printf '#!/bin/sh\necho y | script -qefc "%s $*" /dev/null\n' "$(command -v keya
 chmod +x "$SCRATCH/today/keyadmin" && hash -r
 psql -qc 'CREATE SCHEMA petsvc; CREATE TABLE petsvc.pets (id bigint)' petgate
 `, "docs/backup.md", "CHANGELOG.md")
-	run("--map-root-user --mount --net --pid --fork", "ip link set lo up; rm -r var; cp shared/api/openapi.yaml .\n", "docs/your-api.md")
+	run("--map-root-user --mount --net --pid --fork", "ip link set lo up; rm -r var; cp shared/api/openapi.yaml .\n",
+		"docs/your-api.md")
 	run("--map-root-user --mount --net --pid --fork", "ip link set lo up; rm -rf var\n", "docs/operators-api.md")
 	run("--map-root-user --mount --net --pid --fork", ". deploy/docs/testdata/newhost\n", "docs/day-one.md")
 	for path, text := range all {

@@ -19,10 +19,13 @@ var (
 	fenced  = regexp.MustCompile("(?ms)^(?: *<!-- ([^\n]*) -->\n+)?( *)```(\\w+)\n(.*?)^ *```$")
 	runBy   = regexp.MustCompile(`^run by (Test\w+)$`)
 	loose   = regexp.MustCompile(`(?m)^\n {4,}(\S+ [^\n]*)`)
-	program = regexp.MustCompile(`^(curl|docker|export|gateway|go|keyadmin|make|mkdir|petsvc|psql|redis-cli|systemctl) `)
+	program = regexp.MustCompile(
+		`^(curl|docker|export|gateway|go|keyadmin|make|mkdir|petsvc|psql|redis-cli|systemctl) `,
+	)
 )
 
-// commands returns the blocks of a page that a reader executes or gives to a program: all with a language other than that of answers.
+// commands returns the blocks of a page that a reader executes or gives to a program: all with a
+// language other than that of answers.
 func commands(text string) (found []block) {
 	for _, match := range fenced.FindAllStringSubmatch(text, -1) {
 		if match[3] != "json" {
@@ -37,7 +40,8 @@ func (b block) isRun() bool {
 	return b.marker == "" && slices.Contains([]string{"sh", "bash"}, b.language)
 }
 
-// Every block of commands is executed by TestCommands, or a comment above it names the test that uses it, or says why none does.
+// Every block of commands is executed by TestCommands, or a comment above it names the test that
+// uses it, or says why none does.
 func TestEveryBlockIsRunOrSaysWhyNot(t *testing.T) {
 	all, defined, checked := pages(t), definedTests(t), 0
 	for path, text := range all {
@@ -51,7 +55,8 @@ func TestEveryBlockIsRunOrSaysWhyNot(t *testing.T) {
 				}
 			case isNot && len(strings.Fields(reason)) >= 3, b.isRun():
 			default:
-				t.Errorf("%s: mark this block with <!-- run by TestName --> or <!-- not run: why -->, not with %q:\n%s", path, b.marker, b.text)
+				t.Errorf("%s: mark this block with <!-- run by TestName --> or <!-- not run: why -->, not with %q:\n%s",
+					path, b.marker, b.text)
 			}
 		}
 		for _, match := range loose.FindAllStringSubmatch(text, -1) {
@@ -152,7 +157,8 @@ func TestEveryCommandHasItsCall(t *testing.T) {
 	}
 	page := read(t, "../../docs/operators-api.md")
 	for command := range local {
-		if noun, _, _ := strings.Cut(command, " "); !strings.Contains(page, "`"+command+"`") && !strings.Contains(page, "`"+noun+"`") {
+		if noun, _, _ := strings.Cut(command, " "); !strings.Contains(page, "`"+command+"`") &&
+			!strings.Contains(page, "`"+noun+"`") {
 			t.Errorf("docs/operators-api.md does not say that `%s` has no call", command)
 		}
 	}

@@ -38,7 +38,8 @@ func read(t *testing.T, path string) string {
 	return string(must.Get[[]byte](t)(os.ReadFile(path)))
 }
 
-// hasHeading reports whether a page has a heading that a link with this fragment leads to, by the rule of GitHub.
+// hasHeading reports whether a page has a heading that a link with this fragment leads to, by the
+// rule of GitHub.
 func hasHeading(page, fragment string) bool {
 	for _, match := range heading.FindAllStringSubmatch(page, -1) {
 		if slug := strings.ReplaceAll(notSlug.ReplaceAllString(strings.ToLower(match[1]), ""), " ", "-"); slug == fragment {
@@ -73,7 +74,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestInstallNamesWhatIsNeeded compares docs/install.md with the secrets and components that the deployments use.
+// TestInstallNamesWhatIsNeeded compares docs/install.md with the secrets and components that the
+// deployments use.
 func TestInstallNamesWhatIsNeeded(t *testing.T) {
 	page, checked := read(t, "../../docs/install.md"), 0
 	for pattern, name := range map[string]*regexp.Regexp{
@@ -115,7 +117,8 @@ func definedTests(t *testing.T) map[string]bool {
 	return defined
 }
 
-// Every row of docs/faults.md names the tests that would fail if it were not true. Every test that a page names exists.
+// Every row of docs/faults.md names the tests that would fail if it were not true. Every test that
+// a page names exists.
 func TestFaultsNameTheirTests(t *testing.T) {
 	defined, rows := definedTests(t), 0
 	for line := range strings.Lines(read(t, "../../docs/faults.md")) {

@@ -41,11 +41,16 @@ func exposed(t *testing.T) *describing {
 	t.Helper()
 	db := must.Get[*database.DB](t)(database.OpenOrCreate(testkit.SQLite(t)))
 	defer db.Close()
-	found, log := &describing{Registry: prometheus.NewRegistry(), labels: make(map[string][]string)}, slog.New(slog.DiscardHandler)
+	found, log := &describing{
+		Registry: prometheus.NewRegistry(),
+		labels:   make(map[string][]string),
+	}, slog.New(slog.DiscardHandler)
 	if _, err := directory.Open(t.Context(), keystore.New(db, nil, nil, "test"), directory.Config{GatewayID: "test", Metrics: found}); err != nil {
 		t.Fatal(err)
 	}
-	defer must.Get[quotas.Quotas](t)(quotas.Open(t.Context(), quotas.Config{Metrics: found, Log: log})).Close(t.Context())
+	defer must.Get[quotas.Quotas](t)(quotas.Open(t.Context(), quotas.Config{Metrics: found, Log: log})).Close(
+		t.Context(),
+	)
 	operations := api.Pets().Operations
 	cfg := edge.Config{
 		Environment: apikey.Live, Upstreams: []string{"http://127.0.0.1:1"}, UpstreamTimeout: time.Second, ReadTimeout: time.Second,
@@ -107,14 +112,16 @@ func (d *describing) MustRegister(all ...prometheus.Collector) {
 	}
 }
 
-// What the tests look at in an expression. That it is valid is tested by promtool, and that Prometheus evaluates it, in deploy/prometheus.
+// What the tests look at in an expression. That it is valid is tested by promtool, and that
+// Prometheus evaluates it, in deploy/prometheus.
 var (
 	selectors = regexp.MustCompile(`\b(petgate_\w+|job:[\w:]+)\b(?:{([^}]*)})?`)
 	matchers  = regexp.MustCompile(`(\w+)(?:=~|!~|!=|=)"([^"]*)"`)
 	part      = regexp.MustCompile(`_(bucket|sum|count)$`)
 )
 
-// series has the labels of every time series of the programs and of the rules. The values of a label are known if the programs fix them.
+// series has the labels of every time series of the programs and of the rules. The values of a
+// label are known if the programs fix them.
 type series map[string]map[string][]string
 
 // existing returns the series that Prometheus has from the programs, and those of the rules.
@@ -149,7 +156,8 @@ func existing(t *testing.T, all []rule) series {
 	return s
 }
 
-// check reports each name in a text that is not there: of a series, of a label, or of a label's value.
+// check reports each name in a text that is not there: of a series, of a label, or of a label's
+// value.
 func (s series) check(t *testing.T, where, text string) {
 	t.Helper()
 	for _, match := range selectors.FindAllStringSubmatch(text, -1) {
@@ -188,7 +196,8 @@ func TestDashboard(t *testing.T) {
 		t.Errorf("%d panels", len(dashboard.Panels))
 	}
 	for _, p := range dashboard.Panels {
-		if p.Type != "row" && (p.Title == "" || p.Description == "" || p.Datasource.UID != "${datasource}" || len(p.Targets) == 0) {
+		if p.Type != "row" &&
+			(p.Title == "" || p.Description == "" || p.Datasource.UID != "${datasource}" || len(p.Targets) == 0) {
 			t.Errorf("%s has no title, no description, no queries or the data source %s", p.Title, p.Datasource.UID)
 		}
 		for _, target := range p.Targets {
@@ -211,7 +220,9 @@ func TestConfig(t *testing.T) {
 		path := testkit.Build(t, "petgate/"+program)
 		p := testkit.Start(t, path, nil, "--help")
 		must.Equal(t, p.ExitCode(t), 0, "%s --help: exit code", program)
-		help[program] = strings.ReplaceAll(strings.TrimSpace(p.Stdout.String()), path, program) // keyadmin names itself as it was called
+		help[program] = strings.ReplaceAll(
+			strings.TrimSpace(p.Stdout.String()), path, program,
+		) // keyadmin names itself as it was called
 	}
 	petsvc, same := withoutFlags(help["petsvc"], func(f string) bool {
 		return strings.Contains(unfolded(help["gateway"]), unfolded(strings.ReplaceAll(f, "PETSVC_", "GATEWAY_")))

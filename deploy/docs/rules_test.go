@@ -41,8 +41,8 @@ func loadRules(t *testing.T) (all []rule) {
 	return all
 }
 
-// TestRules checks the names in each rule, and that each alert says what to do, is on the page, and has a test that expects it. That the tests
-// pass is tested beside the rules.
+// TestRules checks the names in each rule, and that each alert says what to do, is on the page, and
+// has a test that expects it. That the tests pass is tested beside the rules.
 func TestRules(t *testing.T) {
 	all := loadRules(t)
 	known := existing(t, all)
@@ -77,7 +77,9 @@ func TestRules(t *testing.T) {
 		if r.Annotations["summary"] == "" || r.Annotations["runbook"] == "" {
 			t.Errorf("%s has no summary or no runbook: %v", r.Alert, r.Annotations)
 		}
-		if row := regexp.MustCompile("(?m)^\\| `" + r.Labels["severity"] + "`: .*`" + r.Alert + "`"); !row.MatchString(page) {
+		if row := regexp.MustCompile("(?m)^\\| `" + r.Labels["severity"] + "`: .*`" + r.Alert + "`"); !row.MatchString(
+			page,
+		) {
 			t.Errorf("docs/alerts.md does not have %s with severity %q", r.Alert, r.Labels["severity"])
 		}
 		if !strings.Contains(expected, `alertname="`+r.Alert+`"`) {
@@ -91,7 +93,9 @@ func TestRules(t *testing.T) {
 // TestObjectives compares the tables of docs/alerts.md with the rules.
 func TestObjectives(t *testing.T) {
 	page := read(t, "../../docs/alerts.md")
-	burns := regexp.MustCompile(`job:(\w+):ratio_rate(\w+) > ([\d.]+) \* ([\d.]+) and job:(\w+):ratio_rate(\w+) > ([\d.]+) \* ([\d.]+)`)
+	burns := regexp.MustCompile(
+		`job:(\w+):ratio_rate(\w+) > ([\d.]+) \* ([\d.]+) and job:(\w+):ratio_rate(\w+) > ([\d.]+) \* ([\d.]+)`,
+	)
 	checked := 0
 	for _, r := range loadRules(t) {
 		for _, m := range burns.FindAllStringSubmatch(r.Expr, -1) {
@@ -101,7 +105,9 @@ func TestObjectives(t *testing.T) {
 			if err1 != nil || err2 != nil || m[1] != m[5] || m[3] != m[7] || m[4] != m[8] {
 				t.Errorf("%s compares different things: %s", r.Alert, m[0])
 			}
-			limits := fmt.Sprintf(map[string]string{"petgate_failed": `%.4g %% \| \S+ %%`, "petgate_alone": `\S+ %% \| %.4g %%`}[m[1]], 100*factor*budget)
+			limits := fmt.Sprintf(
+				map[string]string{"petgate_failed": `%.4g %% \| \S+ %%`, "petgate_alone": `\S+ %% \| %.4g %%`}[m[1]],
+				100*factor*budget)
 			for _, text := range []string{
 				fmt.Sprintf(`\| %s and %s \| %s \| %s \| %s \|`, m[2], m[6], m[3], limits, r.Labels["severity"]),
 				fmt.Sprintf(`\*\*%.6g %%\*\*`, 100-100*budget),

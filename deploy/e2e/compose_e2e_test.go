@@ -17,13 +17,14 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// TestComposeUpgrade starts the compose file's services as README.md says, and upgrades them as docs/upgrade.md says, on a real Docker
-// engine, with requests through the one published port all the time. The engine has a network namespace of its own, so the test runs
-// once more inside.
+// TestComposeUpgrade starts the compose file's services as README.md says, and upgrades them as
+// docs/upgrade.md says, on a real Docker engine, with requests through the one published port all
+// the time. The engine has a network namespace of its own, so the test runs once more inside.
 func TestComposeUpgrade(t *testing.T) {
 	const inside = "PETGATE_TEST_ENGINE"
 	if os.Getenv(inside) == "" {
-		self := exec.Command("testdata/engine", t.TempDir(), os.Args[0], "-test.run=^TestComposeUpgrade$", "-test.v", "-test.timeout=15m")
+		self := exec.Command("testdata/engine", t.TempDir(), os.Args[0], "-test.run=^TestComposeUpgrade$", "-test.v",
+			"-test.timeout=15m")
 		self.Env = append(os.Environ(), inside+"=yes")
 		out, err := self.CombinedOutput()
 		var exit *exec.ExitError
@@ -50,13 +51,21 @@ func TestComposeUpgrade(t *testing.T) {
 		c.Stderr = &errs
 		out, err := c.Output()
 		if err != nil {
-			logs, _ := exec.Command("docker", "compose", "--project-directory", "../..", "logs", "--tail=20").CombinedOutput()
+			logs, _ := exec.Command(
+				"docker",
+				"compose",
+				"--project-directory",
+				"../..",
+				"logs",
+				"--tail=20",
+			).CombinedOutput()
 			t.Fatalf("%s %s: %v\n%s%s\n%s", name, args, err, out, &errs, logs)
 		}
 		return string(out)
 	}
 	containers := func() string {
-		return run("", "docker", "compose", "--profile", "console", "ps", "--format", "{{.Service}} {{.ID}}", "--orphans=false")
+		return run("", "docker", "compose", "--profile", "console", "ps", "--format", "{{.Service}} {{.ID}}",
+			"--orphans=false")
 	}
 	page := must.Get[[]byte](t)(os.ReadFile("../../README.md"))
 	block := regexp.MustCompile("run by TestComposeUpgrade -->\n```sh\n([^`]+)```").FindSubmatch(page)
@@ -64,7 +73,8 @@ func TestComposeUpgrade(t *testing.T) {
 	if token == "" {
 		t.Fatal("keyadmin printed no key")
 	}
-	run("", "docker", append(strings.Fields("compose run --rm keyadmin tenant set-quota demo"), fleet.Unlimited[2:]...)...)
+	run("", "docker",
+		append(strings.Fields("compose run --rm keyadmin tenant set-quota demo"), fleet.Unlimited[2:]...)...)
 	run("one", "docker", "compose", "--profile", "console", "up", "--wait")
 	before := containers()
 
@@ -79,16 +89,26 @@ func TestComposeUpgrade(t *testing.T) {
 
 	for line := range strings.Lines(containers()) {
 		service, _, _ := strings.Cut(line, " ")
-		if kept := service == "postgres" || service == "redis" || service == "haproxy"; strings.Contains(before, line) != kept {
+		if kept := service == "postgres" || service == "redis" || service == "haproxy"; strings.Contains(
+			before, line,
+		) != kept {
 			t.Errorf("%s is the same container: %v, want %v", service, !kept, kept)
 		}
 	}
 	for _, service := range []string{"petsvc-1", "petsvc-2", "gateway-1", "gateway-2", "console"} {
 		program, _, _ := strings.Cut(strings.Replace(service, "console", "gateway", 1), "-")
-		if version := run("", "docker", "compose", "exec", "-T", service, program, "--version"); !strings.Contains(version, "two") {
+		if version := run("", "docker", "compose", "exec", "-T", service, program, "--version"); !strings.Contains(
+			version, "two",
+		) {
 			t.Errorf("%s has the version %s", service, version)
 		}
 	}
-	t.Logf("figure: upgrade of the compose file's two pet services, two gateways and console on a Docker engine, under load through the one "+
-		"port: %d of %d requests failed in %v, slowest %v", len(load.wrong), load.total(), took.Round(time.Second), load.slowest.Round(time.Millisecond))
+	t.Logf(
+		"figure: upgrade of the compose file's two pet services, two gateways and console on a Docker engine, under load through the one "+
+			"port: %d of %d requests failed in %v, slowest %v",
+		len(load.wrong),
+		load.total(),
+		took.Round(time.Second),
+		load.slowest.Round(time.Millisecond),
+	)
 }

@@ -21,15 +21,16 @@ func throughProxy(t testing.TB, database string) (*testkit.Proxy, string) {
 	return proxy, "DATABASE_URL=" + u.String()
 }
 
-// wantUnconfirmed runs a command that must report one gateway as unconfirmed. On a busy machine, another gateway may be late too: it
-// repeats the command until only the laggard is named.
+// wantUnconfirmed runs a command that must report one gateway as unconfirmed. On a busy machine,
+// another gateway may be late too: it repeats the command until only the laggard is named.
 func wantUnconfirmed(t *testing.T, f *fleet.Fleet, laggard *fleet.Program, args ...string) {
 	t.Helper()
 	testkit.Eventually(t, fleet.ReplyWithin, "only "+laggard.ID+" is named", func() bool {
 		done := f.Keyadmin(args...)
 		if done.Code != 3 || !strings.Contains(done.Stderr, laggard.ID+" (127.0.0.1), ") ||
 			!strings.Contains(done.Stderr, "may still accept this key") {
-			t.Fatalf("keyadmin %s: exit code %d, want 3 and %s named\n%s", strings.Join(args, " "), done.Code, laggard.ID, done.Stderr)
+			t.Fatalf("keyadmin %s: exit code %d, want 3 and %s named\n%s", strings.Join(args, " "), done.Code,
+				laggard.ID, done.Stderr)
 		}
 		return !slices.ContainsFunc(f.Gateways, func(g *fleet.Program) bool {
 			return g != laggard && strings.Contains(done.Stderr, g.ID+" ")
@@ -37,7 +38,8 @@ func wantUnconfirmed(t *testing.T, f *fleet.Fleet, laggard *fleet.Program, args 
 	})
 }
 
-// A gateway that does not apply a revocation is named, and the gateway that applies it refuses. A repeated command waits again.
+// A gateway that does not apply a revocation is named, and the gateway that applies it refuses. A
+// repeated command waits again.
 func TestRevocationWithALaggard(t *testing.T) {
 	t.Parallel()
 	redis, prefix := testkit.Redis(t)
@@ -48,14 +50,15 @@ func TestRevocationWithALaggard(t *testing.T) {
 	well, cut := f.Gateways[0], f.AddGateway(through)
 	unreported, partitioned, restarted := f.NewTenant("acme", fleet.Unlimited...), f.NewKey("acme"), f.NewKey("acme")
 
-	// keyadmin is killed after the change and before the confirmation: the change is made all the same, and the same command
-	// confirms it.
+	// keyadmin is killed after the change and before the confirmation: the change is made all the
+	// same, and the same command confirms it.
 	t.Run("keyadmin is killed", func(t *testing.T) {
 		cut.Want(t, unreported.Token, 200, "")
 		cut.Pause(t)
 		command := testkit.Start(t, testkit.Build(t, "petgate/keyadmin"), []string{"DATABASE_URL=" + f.Database},
 			"key", "revoke", unreported.ID, "--yes", "--wait", "60s")
-		testkit.Eventually(t, fleet.ReplyWithin, "the change is made", func() bool { return well.Ask(unreported.Token).Status == 401 })
+		testkit.Eventually(t, fleet.ReplyWithin, "the change is made",
+			func() bool { return well.Ask(unreported.Token).Status == 401 })
 		command.Kill()
 		wantUnconfirmed(t, f, cut, "key", "revoke", unreported.ID, "--yes", "--wait", "500ms")
 		cut.Resume()
@@ -84,7 +87,8 @@ func TestRevocationWithALaggard(t *testing.T) {
 	})
 }
 
-// With a maximum age, a gateway that is cut off refuses all requests after that age, and keyadmin relies on that.
+// With a maximum age, a gateway that is cut off refuses all requests after that age, and keyadmin
+// relies on that.
 func TestRevocationFencesAPartitionedGateway(t *testing.T) {
 	t.Parallel()
 	redis, prefix := testkit.Redis(t)
@@ -93,7 +97,8 @@ func TestRevocationFencesAPartitionedGateway(t *testing.T) {
 	g := f.AddGateway(through, "GATEWAY_DIRECTORY_MAX_AGE=2s")
 	key := f.NewTenant("acme", fleet.Unlimited...)
 	// On a busy machine, its directory may be too old for a moment.
-	testkit.Eventually(t, fleet.ReplyWithin, "it accepts the key", func() bool { return g.MustAsk(t, key.Token).Status == 200 })
+	testkit.Eventually(t, fleet.ReplyWithin, "it accepts the key",
+		func() bool { return g.MustAsk(t, key.Token).Status == 200 })
 
 	l := fleet.StartLoad(t, key.Token, 2, 5*time.Millisecond, g)
 	proxy.BlackHole()

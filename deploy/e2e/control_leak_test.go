@@ -26,7 +26,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// fragmentLen is how much of a secret counts as a leak: more than a token's hint, and too much to be chance.
+// fragmentLen is how much of a secret counts as a leak: more than a token's hint, and too much to
+// be chance.
 const fragmentLen = 8
 
 // secretOf is a token's random part, with its checksum.
@@ -56,7 +57,8 @@ func (m *media) add(where, text string) {
 	m.texts[where] += text + "\n"
 }
 
-// recordingProxy passes everything on to target. It keeps what it receives, except the request line, which is the client's.
+// recordingProxy passes everything on to target. It keeps what it receives, except the request
+// line, which is the client's.
 func (m *media) recordingProxy(target string) string {
 	m.t.Helper()
 	proxy := httputil.NewSingleHostReverseProxy(must.Get[*url.URL](m.t)(url.Parse(target)))
@@ -106,8 +108,8 @@ func (m *media) call(g *fleet.Program, methodAndTarget, token string, lines ...s
 	return a
 }
 
-// visitConsole opens a session of a gateway's console, looks at pages and ends it. It keeps the pages, and returns the code of the link
-// and the session's token.
+// visitConsole opens a session of a gateway's console, looks at pages and ends it. It keeps the
+// pages, and returns the code of the link and the session's token.
 func (m *media) visitConsole(f *fleet.Fleet, g *fleet.Program) (secrets []string) {
 	m.t.Helper()
 	done := f.Keyadmin("console")
@@ -170,8 +172,8 @@ func (m *media) addRedis(server string) {
 	}
 }
 
-// wantTree checks that a collector gets the whole tree of a request that the proxy samples: proxy, gateway, pet service. The metrics name its
-// trace. A request that nobody samples has none.
+// wantTree checks that a collector gets the whole tree of a request that the proxy samples: proxy,
+// gateway, pet service. The metrics name its trace. A request that nobody samples has none.
 func wantTree(t *testing.T, collector *testkit.Collector, gateway, pets *fleet.Program, token string) {
 	t.Helper()
 	gateway.MustAsk(t, token)
@@ -181,21 +183,26 @@ func wantTree(t *testing.T, collector *testkit.Collector, gateway, pets *fleet.P
 		said[one.Service+": "+one.Name] = one
 	}
 	ofGateway, ofPets := said["gateway: GET /v1/pets"], said["petsvc: GET /v1/pets"]
-	if len(said) != 2 || fmt.Sprintf("%x", ofGateway.ParentSpanId) != proxysSpan || !bytes.Equal(ofPets.ParentSpanId, ofGateway.SpanId) {
+	if len(said) != 2 || fmt.Sprintf("%x", ofGateway.ParentSpanId) != proxysSpan ||
+		!bytes.Equal(ofPets.ParentSpanId, ofGateway.SpanId) {
 		t.Errorf("the spans are no tree: %+v", said)
 	}
 	for _, p := range []*fleet.Program{gateway, pets} {
 		const exemplar, openMetrics = `# {trace_id="` + proxysTrace + `"}`, "application/openmetrics-text; version=1.0.0"
-		_, open := testkit.Send(t, http.DefaultClient, http.MethodGet, p.Admin+"/metrics", "", "", "Accept", openMetrics)
+		_, open := testkit.Send(t, http.DefaultClient, http.MethodGet, p.Admin+"/metrics", "", "", "Accept",
+			openMetrics)
 		if plain := p.AdminPage(t, "/metrics"); !strings.Contains(open, exemplar) || strings.Contains(plain, exemplar) {
-			t.Errorf("%s: an exemplar in OpenMetrics: %t, in text: %t", p.URL, strings.Contains(open, exemplar), strings.Contains(plain, exemplar))
+			t.Errorf("%s: an exemplar in OpenMetrics: %t, in text: %t", p.URL, strings.Contains(open, exemplar),
+				strings.Contains(plain, exemplar))
 		}
 	}
 }
 
-// A token is printed once, on standard output, by the command that creates it. Its client sends it. Nothing else that the
-// product prints, stores or passes on contains the token or a part of it. The same holds for the console's codes and tokens. To test the search, a planted token enters every
-// medium in names and IDs that operators and clients choose. The search must find it in all of them.
+// A token is printed once, on standard output, by the command that creates it. Its client sends it.
+// Nothing else that the product prints, stores or passes on contains the token or a part of it. The
+// same holds for the console's codes and tokens. To test the search, a planted token enters every
+// medium in names and IDs that operators and clients choose. The search must find it in all of
+// them.
 func TestTokensDoNotLeak(t *testing.T) {
 	t.Parallel()
 	m := &media{t: t, texts: map[string]string{}}
@@ -214,17 +221,23 @@ func TestTokensDoNotLeak(t *testing.T) {
 		},
 	})
 	f.Pets = f.AddPets(traced...)
-	g := f.AddGateway(append(traced, "GATEWAY_UPSTREAMS="+m.recordingProxy(f.Pets.URL), "GATEWAY_TRUSTED_PROXIES=127.0.0.1/32")...)
+	g := f.AddGateway(
+		append(traced, "GATEWAY_UPSTREAMS="+m.recordingProxy(f.Pets.URL), "GATEWAY_TRUSTED_PROXIES=127.0.0.1/32")...)
 	// Another gateway, whose ID is the planted token: for its command line and its snapshot.
 	admin := "127.0.0.1:" + strconv.Itoa(testkit.FreePort(t))
-	other := &fleet.Program{Admin: "http://" + admin, Process: testkit.Start(t, testkit.Build(t, "petgate/gateway"), []string{
-		"DATABASE_URL=" + f.Database, "REDIS_URL=" + server.URL, "GATEWAY_DRAIN_DELAY=0s",
-		"GATEWAY_SNAPSHOT=" + filepath.Join(snapshots, "other"),
-	}, "--id", secret, "--listen", "127.0.0.1:0", "--admin-listen", admin)}
+	other := &fleet.Program{
+		Admin: "http://" + admin,
+		Process: testkit.Start(t, testkit.Build(t, "petgate/gateway"), []string{
+			"DATABASE_URL=" + f.Database, "REDIS_URL=" + server.URL, "GATEWAY_DRAIN_DELAY=0s",
+			"GATEWAY_SNAPSHOT=" + filepath.Join(snapshots, "other"),
+		}, "--id", secret, "--listen", "127.0.0.1:0", "--admin-listen", admin),
+	}
 	other.AwaitReady(t)
 
 	// The life of some keys.
-	tenant := strings.Fields(m.keyadmin(f, "", "tenant", "create", secret, "--minute", "20", "--day", "100", "-o", "json"))
+	tenant := strings.Fields(
+		m.keyadmin(f, "", "tenant", "create", secret, "--minute", "20", "--day", "100", "-o", "json"),
+	)
 	m.keyadmin(f, "", "tenant", "create", "spent", "--minute", "1")
 	live := m.mint(f, "key", "create", secret)
 	reader := m.mint(f, "key", "create", secret, "--scope", "pets:read", "--name", "reader", "--expires", "1h")
@@ -308,7 +321,8 @@ func TestTokensDoNotLeak(t *testing.T) {
 	m.add("error texts", f.Keyadmin("tenant", "show", secret+"x").Stderr)
 	m.add("metrics", g.AdminPage(t, "/metrics")+g.AdminPage(t, "/about")+f.Pets.AdminPage(t, "/metrics"))
 	m.add("metrics", secret) // likewise
-	m.add("/quota", g.AdminPage(t, "/quota/"+between(strings.Join(tenant, " "), `"id": "`, `"`))+g.AdminPage(t, "/quota/"+secret))
+	m.add("/quota",
+		g.AdminPage(t, "/quota/"+between(strings.Join(tenant, " "), `"id": "`, `"`))+g.AdminPage(t, "/quota/"+secret))
 	for _, profile := range []string{"cmdline", "goroutine?debug=2", "heap?debug=1", "allocs?debug=1"} {
 		m.add("/debug/pprof", g.AdminPage(t, "/debug/pprof/"+profile)+other.AdminPage(t, "/debug/pprof/"+profile))
 	}

@@ -48,7 +48,8 @@ func misspell(token string) string {
 	return token[:len(token)-1] + string(last)
 }
 
-// flood sends n requests, pipelined, over a few connections, and returns how many answers had each status.
+// flood sends n requests, pipelined, over a few connections, and returns how many answers had each
+// status.
 func flood(t testing.TB, p *fleet.Program, n int, token func() string) map[int]int {
 	t.Helper()
 	const connections, depth = 8, 50
@@ -63,7 +64,9 @@ func flood(t testing.TB, p *fleet.Program, n int, token func() string) map[int]i
 			for range n / connections / depth {
 				var batch strings.Builder
 				for range depth {
-					batch.WriteString("GET /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + token() + "\r\n\r\n")
+					batch.WriteString(
+						"GET /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + token() + "\r\n\r\n",
+					)
 				}
 				if err := c.Send(batch.String()); err != nil {
 					t.Error(err)
@@ -104,18 +107,27 @@ func seed(t testing.TB, url string) {
 	id := func(prefix, hash string) string {
 		text := "'" + prefix + "'"
 		for i := range 16 {
-			text += fmt.Sprintf(" || substr('0123456789abcdefghjkmnpqrstvwxyz', 1 + get_byte(%s, %d) %% 32, 1)", hash, i)
+			text += fmt.Sprintf(" || substr('0123456789abcdefghjkmnpqrstvwxyz', 1 + get_byte(%s, %d) %% 32, 1)", hash,
+				i)
 		}
 		return text
 	}
 	// With OFFSET, Postgres computes the hashes once a row.
-	hashes := fmt.Sprintf(`FROM (SELECT n, sha256(CAST('key ' || n AS bytea)) AS h, sha256(CAST('tenant ' || n %% %d AS bytea)) AS th
-		FROM generate_series(0, $1 - 1) AS r(n) OFFSET 0) AS rows`, massTenants)
+	hashes := fmt.Sprintf(
+		`FROM (SELECT n, sha256(CAST('key ' || n AS bytea)) AS h, sha256(CAST('tenant ' || n %% %d AS bytea)) AS th
+		FROM generate_series(0, $1 - 1) AS r(n) OFFSET 0) AS rows`,
+		massTenants,
+	)
 	_, err := db.Exec(`INSERT INTO tenants (id, name, plan, minute_limit, day_limit, suspended, created_at)
 		SELECT `+id("ten_", "th")+`, 'tenant ' || n, 'pro', 0, 0, false, 1 `+hashes, massTenants)
 	must.Do(t, err)
-	_, err = db.Exec(`INSERT INTO tenant_keys (id, tenant_id, hash, name, hint, environment, scopes, allow_list, created_at, expires_at, revoked_at, grace_ends_at, replaced_by, last_used_at)
-		SELECT `+id("key_", "h")+`, `+id("ten_", "th")+`, h, 'default', 'abcd', 'live', 'pets:read pets:write', '', 1, 0, 0, 0, '', 0 `+hashes, massKeys)
+	_, err = db.Exec(
+		`INSERT INTO tenant_keys (id, tenant_id, hash, name, hint, environment, scopes, allow_list, created_at, expires_at, revoked_at, grace_ends_at, replaced_by, last_used_at)
+		SELECT `+id("key_", "h")+`, `+id(
+			"ten_", "th",
+		)+`, h, 'default', 'abcd', 'live', 'pets:read pets:write', '', 1, 0, 0, 0, '', 0 `+hashes,
+		massKeys,
+	)
 	must.Do(t, err)
 }
 
@@ -133,7 +145,8 @@ func TestManyKeysAndUnknownTokens(t *testing.T) {
 	seed(t, f.Database)
 	transactions := func() (n int) {
 		t.Helper()
-		must.Do(t, db.Get(&n, `SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()`))
+		must.Do(t,
+			db.Get(&n, `SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()`))
 		return n
 	}
 
@@ -162,20 +175,26 @@ func TestManyKeysAndUnknownTokens(t *testing.T) {
 
 	t.Logf("figure: a gateway with %d keys of %d tenants: ready after %v (%v of CPU), resident %d MB, %d MB at work",
 		massKeys+1, massTenants+1, loaded.Round(10*time.Millisecond), cpu, rss/megabyte, atWork/megabyte)
-	t.Logf("figure: %d unknown tokens in %v: %d transactions of the database in that time, %+.1f MB live and %+.1f MB resident",
-		massBogus, took.Round(100*time.Millisecond), queries, float64(grown)/megabyte, float64(resident)/megabyte)
+	t.Logf(
+		"figure: %d unknown tokens in %v: %d transactions of the database in that time, %+.1f MB live and %+.1f MB resident",
+		massBogus,
+		took.Round(100*time.Millisecond),
+		queries,
+		float64(grown)/megabyte,
+		float64(resident)/megabyte,
+	)
 	if cpu > massLoadCPUMax || max(rss, atWork) > massResidentMax {
-		t.Errorf("ready after %v of CPU, resident %d MB and %d MB at work; want at most %v and %d MB", cpu, rss/megabyte,
-			atWork/megabyte, massLoadCPUMax, massResidentMax/megabyte)
+		t.Errorf("ready after %v of CPU, resident %d MB and %d MB at work; want at most %v and %d MB", cpu,
+			rss/megabyte, atWork/megabyte, massLoadCPUMax, massResidentMax/megabyte)
 	}
 	if allowed := int(took.Seconds()+2) * idleTransactionsMax; queries > allowed || grown > bogusGrowthMax {
-		t.Errorf("unknown tokens: %d transactions, want at most %d; %d MB, want at most %d", queries, allowed, grown/megabyte,
-			bogusGrowthMax/megabyte)
+		t.Errorf("unknown tokens: %d transactions, want at most %d; %d MB, want at most %d", queries, allowed,
+			grown/megabyte, bogusGrowthMax/megabyte)
 	}
 }
 
-// liveBytes returns how much memory a gateway cannot do without: what a collection leaves. The resident memory also depends on
-// the time until the next collection.
+// liveBytes returns how much memory a gateway cannot do without: what a collection leaves. The
+// resident memory also depends on the time until the next collection.
 func liveBytes(t testing.TB, g *fleet.Program) int64 {
 	t.Helper()
 	g.AdminPage(t, "/debug/pprof/heap?gc=1")

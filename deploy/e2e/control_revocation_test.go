@@ -16,11 +16,13 @@ var revocations = testkit.Size(4, 20)
 // confirmation is how keyadmin says that all gateways have applied a change.
 const confirmation = "confirmed by 3 of 3 gateways"
 
-// revoke revokes a key by keyadmin, or by the operators' API of a gateway if there is an operator's token.
+// revoke revokes a key by keyadmin, or by the operators' API of a gateway if there is an operator's
+// token.
 func revoke(t *testing.T, f *fleet.Fleet, key fleet.Key, operator string) {
 	t.Helper()
 	if operator == "" {
-		if done := f.Keyadmin("key", "revoke", key.ID, "--yes", "--wait", "20s"); done.Code != 0 || !strings.Contains(done.Stderr, confirmation) {
+		if done := f.Keyadmin("key", "revoke", key.ID, "--yes", "--wait", "20s"); done.Code != 0 ||
+			!strings.Contains(done.Stderr, confirmation) {
 			t.Fatalf("keyadmin key revoke: exit code %d\n%s", done.Code, done.Stderr)
 		}
 		return
@@ -38,8 +40,8 @@ func callAPI(t *testing.T, g *fleet.Program, token, methodAndPath, body string) 
 	return response.StatusCode, text
 }
 
-// revokeUnderLoad revokes keys one after the other while all gateways get requests with them. It returns how long each
-// revocation took. No request that starts after it may be answered 200.
+// revokeUnderLoad revokes keys one after the other while all gateways get requests with them. It
+// returns how long each revocation took. No request that starts after it may be answered 200.
 func revokeUnderLoad(t *testing.T, f *fleet.Fleet, keys []fleet.Key, operator string) []time.Duration {
 	t.Helper()
 	l := fleet.StartLoad(t, keys[0].Token, 2, 4*time.Millisecond, f.Gateways...)
@@ -53,11 +55,13 @@ func revokeUnderLoad(t *testing.T, f *fleet.Fleet, keys []fleet.Key, operator st
 		took[i] = over.Sub(begun).Round(time.Millisecond)
 		l.Await(t, key.Token, 401, 5, over)
 		for _, s := range l.Take() {
-			if s.Status != 200 && s.Status != 401 || s.Status == 401 && s.Token != key.Token && s.Token != keys[max(i-1, 0)].Token {
+			if s.Status != 200 && s.Status != 401 ||
+				s.Status == 401 && s.Token != key.Token && s.Token != keys[max(i-1, 0)].Token {
 				t.Errorf("%s answers %v", s.Gateway.ID, s.Reply)
 			}
 			if s.Token == key.Token && s.Status == 200 && s.Started.After(over) {
-				t.Errorf("%s answers 200 to a request begun %v after the revocation was confirmed", s.Gateway.ID, s.Started.Sub(over))
+				t.Errorf("%s answers 200 to a request begun %v after the revocation was confirmed", s.Gateway.ID,
+					s.Started.Sub(over))
 			}
 		}
 	}
@@ -66,8 +70,8 @@ func revokeUnderLoad(t *testing.T, f *fleet.Fleet, keys []fleet.Key, operator st
 	return took
 }
 
-// A confirmed revocation holds at every gateway, whether keyadmin or the operators' API makes it. The API says what keyadmin says, and names
-// the gateway that has not confirmed a change.
+// A confirmed revocation holds at every gateway, whether keyadmin or the operators' API makes it.
+// The API says what keyadmin says, and names the gateway that has not confirmed a change.
 func TestRevocation(t *testing.T) {
 	t.Parallel()
 	redis, prefix := testkit.Redis(t)
@@ -83,8 +87,13 @@ func TestRevocation(t *testing.T) {
 			keys = append(keys, f.NewKey("acme"))
 		}
 		took := revokeUnderLoad(t, f, keys, operator)
-		t.Logf("figure: %d revocations under load %s, 3 gateways on Postgres: confirmed in %v (median), %v (worst); no 200 afterwards",
-			n, what, took[n/2], slices.Max(took))
+		t.Logf(
+			"figure: %d revocations under load %s, 3 gateways on Postgres: confirmed in %v (median), %v (worst); no 200 afterwards",
+			n,
+			what,
+			took[n/2],
+			slices.Max(took),
+		)
 	}
 	round("by keyadmin", revocations, "")
 	round("by the operators' API", revocations, operator)
@@ -99,13 +108,16 @@ func TestRevocation(t *testing.T) {
 		}
 	}
 	for _, g := range f.Gateways {
-		if said := g.Stdout.String() + g.Stderr.String() + g.AdminPage(t, "/metrics") + g.AdminPage(t, "/about"); strings.Contains(said, "pto_") {
+		if said := g.Stdout.String() + g.Stderr.String() + g.AdminPage(t, "/metrics") + g.AdminPage(t, "/about"); strings.Contains(
+			said, "pto_",
+		) {
 			t.Errorf("%s tells an operator's token", g.ID)
 		}
 	}
 	f.Gateways[2].Kill()
 	status, text := callAPI(t, f.Gateways[0], operator, "POST /keys?wait=1s", `{"tenant":"acme"}`)
-	if status != http.StatusAccepted || !strings.Contains(text, `"unconfirmed": ["gw-3 (127.0.0.1)"]`) || !strings.Contains(text, `"token"`) {
+	if status != http.StatusAccepted || !strings.Contains(text, `"unconfirmed": ["gw-3 (127.0.0.1)"]`) ||
+		!strings.Contains(text, `"token"`) {
 		t.Errorf("without gw-3: %d %s", status, text)
 	}
 }

@@ -54,7 +54,9 @@ func attacks(t *testing.T) []attack {
 
 // body sends a body, and waits for the end of the connection.
 func body(size int) func(net.Conn) {
-	head, most := fmt.Sprintf("POST /v1/pets HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n", size), make([]byte, size)
+	head, most := fmt.Sprintf(
+		"POST /v1/pets HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n", size,
+	), make([]byte, size)
 	return func(c net.Conn) {
 		_, _ = io.WriteString(c, head)
 		_, _ = c.Write(most) // fails if the server has ended the connection
@@ -105,7 +107,8 @@ func runAttack(a attack, address string) {
 // attackWaitMax is what half of the requests of a client with a key may take beside an attack.
 const attackWaitMax = 500 * time.Millisecond
 
-// Strangers who attack do not keep a client with a key out. The test measures how long that client waits beside each attack.
+// Strangers who attack do not keep a client with a key out. The test measures how long that client
+// waits beside each attack.
 func TestAttackBesideATenant(t *testing.T) {
 	if address := os.Getenv(addressVariable); address != "" {
 		for _, a := range attacks(t) {
@@ -160,7 +163,8 @@ func (w waits) String() string {
 // replyWithin is the time-out of a client with a key.
 const replyWithin = 5 * time.Second
 
-// visit sends 50 requests a second, whether earlier ones have a response or not. Each has a connection of its own.
+// visit sends 50 requests a second, whether earlier ones have a response or not. Each has a
+// connection of its own.
 func visit(address, token string, isTLS bool, lasting time.Duration) (w waits) {
 	const every = 20 * time.Millisecond
 	var all sync.WaitGroup

@@ -47,13 +47,18 @@ type balancer struct {
 func newBalancer(t *testing.T) *balancer {
 	t.Helper()
 	files := testkit.NewAuthority(t).SaveServer(1, time.Now().Add(time.Hour))
-	b := &balancer{address: "127.0.0.1:" + strconv.Itoa(testkit.FreePort(t)), roots: x509.NewCertPool(), pem: filepath.Join(t.TempDir(), "both.pem")}
+	b := &balancer{
+		address: "127.0.0.1:" + strconv.Itoa(testkit.FreePort(t)),
+		roots:   x509.NewCertPool(),
+		pem:     filepath.Join(t.TempDir(), "both.pem"),
+	}
 	b.roots.AppendCertsFromPEM([]byte(read(t, files.CA)))
 	writeFile(t, b.pem, read(t, files.Cert)+read(t, files.Key))
 	return b
 }
 
-// run runs the program on a configuration in which each of some texts is replaced. All of them have to be there.
+// run runs the program on a configuration in which each of some texts is replaced. All of them have
+// to be there.
 func (b *balancer) run(t *testing.T, program, config string, changes []string, args ...string) {
 	t.Helper()
 	for i := 0; i < len(changes); i += 2 {
@@ -95,7 +100,8 @@ func (b *balancer) runNginx(t *testing.T, gateways []*fleet.Program) {
 // nginxConfig returns a whole configuration, which needs no directory of the system.
 func nginxConfig(t *testing.T, http string) string {
 	dir := t.TempDir()
-	text := fmt.Sprintf("daemon off;\nmaster_process off;\npid %s/pid;\nerror_log stderr;\nevents {}\nhttp {\naccess_log off;\n", dir)
+	text := fmt.Sprintf(
+		"daemon off;\nmaster_process off;\npid %s/pid;\nerror_log stderr;\nevents {}\nhttp {\naccess_log off;\n", dir)
 	for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
 		text += fmt.Sprintf("%s_temp_path %s/%s;\n", kind, dir, kind)
 	}
@@ -142,7 +148,8 @@ func (b *balancer) client(t *testing.T, from string) *http2Client {
 	return c
 }
 
-// do lists pets, or adds one if there is a name. A response by another protocol than HTTP/2 is an error.
+// do lists pets, or adds one if there is a name. A response by another protocol than HTTP/2 is an
+// error.
 func (c *http2Client) do(token, name string, fields ...string) (fleet.Reply, error) {
 	method, body := http.MethodGet, ""
 	if name != "" {
@@ -171,7 +178,8 @@ func (c *http2Client) do(token, name string, fields ...string) (fleet.Reply, err
 
 // traffic sends load on all streams.
 func (c *http2Client) traffic(token string, group int) *traffic {
-	return newTraffic(streams, 250*time.Millisecond, group, func(_ int, name string, fields ...string) (fleet.Reply, error) { return c.do(token, name, fields...) })
+	return newTraffic(streams, 250*time.Millisecond, group,
+		func(_ int, name string, fields ...string) (fleet.Reply, error) { return c.do(token, name, fields...) })
 }
 
 // balanced is two gateways behind balancers that have the configurations of the documentation.
@@ -181,13 +189,21 @@ type balanced struct {
 	free, office fleet.Key            // office calls from 127.0.0.2 only
 }
 
-// TestRollingGateways sends requests through haproxy and nginx, with HTTP/1.1 and HTTP/2: allow-lists see the address of the
-// client, and each of the gateways and pet services restarts under load.
+// TestRollingGateways sends requests through haproxy and nginx, with HTTP/1.1 and HTTP/2:
+// allow-lists see the address of the client, and each of the gateways and pet services restarts
+// under load.
 func TestRollingGateways(t *testing.T) {
 	t.Parallel()
 	url, prefix := testkit.Redis(t)
 	s := &balanced{balancers: map[string]*balancer{"haproxy": newBalancer(t), "nginx": newBalancer(t)}}
-	s.Fleet = fleet.Start(t, fleet.Spec{Redis: url, RedisPrefix: prefix, GatewayEnv: []string{"GATEWAY_TRUSTED_PROXIES=127.0.0.1/32", "GATEWAY_DRAIN_DELAY=5s"}})
+	s.Fleet = fleet.Start(
+		t,
+		fleet.Spec{
+			Redis:       url,
+			RedisPrefix: prefix,
+			GatewayEnv:  []string{"GATEWAY_TRUSTED_PROXIES=127.0.0.1/32", "GATEWAY_DRAIN_DELAY=5s"},
+		},
+	)
 	pets := []*fleet.Program{s.AddPets("PETSVC_DRAIN_DELAY=5s"), s.AddPets("PETSVC_DRAIN_DELAY=5s")}
 	for range 2 {
 		s.AddGateway("GATEWAY_UPSTREAMS=" + pets[0].URL + "," + pets[1].URL)
@@ -198,7 +214,8 @@ func TestRollingGateways(t *testing.T) {
 	clients := map[string]*http2Client{}
 	for name, b := range s.balancers {
 		clients[name] = b.client(t, "127.0.0.1")
-		testkit.Eventually(t, fleet.ReplyWithin, name+" serves", func() bool { got, _ := clients[name].do(s.free.Token, ""); return got.Status == 200 })
+		testkit.Eventually(t, fleet.ReplyWithin, name+" serves",
+			func() bool { got, _ := clients[name].do(s.free.Token, ""); return got.Status == 200 })
 	}
 	s.decideByAddress(t)
 
@@ -216,7 +233,8 @@ func TestRollingGateways(t *testing.T) {
 	}
 	lists.end()
 	lists.faultless(t)
-	t.Logf("figure: rolling restart of two gateways behind nginx, %d HTTP/2 streams: %d of %d GETs lost", streams, len(lists.wrong), lists.total())
+	t.Logf("figure: rolling restart of two gateways behind nginx, %d HTTP/2 streams: %d of %d GETs lost", streams,
+		len(lists.wrong), lists.total())
 	for _, p := range pets {
 		loads["HTTP/1.1"].more(t, 250)
 		restart(t, p)
@@ -226,16 +244,25 @@ func TestRollingGateways(t *testing.T) {
 		load.end()
 		load.faultless(t)
 		must.Equal(t, load.stored(t, s.Fleet), 0, "%s: pets that are stored without an answer", name)
-		t.Logf("figure: rolling restart of the gateways behind haproxy and of two pet services, under load by %s: %d of %d requests failed, slowest %v; "+
-			"%d pets created, each stored once", name, len(load.wrong), load.total(), load.slowest.Round(time.Millisecond), load.counts[201])
+		t.Logf(
+			"figure: rolling restart of the gateways behind haproxy and of two pet services, under load by %s: %d of %d requests failed, slowest %v; "+
+				"%d pets created, each stored once",
+			name,
+			len(load.wrong),
+			load.total(),
+			load.slowest.Round(time.Millisecond),
+			load.counts[201],
+		)
 	}
-	must.Equal(t, clients["haproxy"].dials.Load()-before, 0, "connections to haproxy that the HTTP/2 client opened meanwhile")
+	must.Equal(t, clients["haproxy"].dials.Load()-before, 0,
+		"connections to haproxy that the HTTP/2 client opened meanwhile")
 }
 
 // asker is a way to list pets from an address.
 type asker func(token, _ string, fields ...string) (fleet.Reply, error)
 
-// decideByAddress calls from two addresses with a key for one of them, some of the time with forged fields.
+// decideByAddress calls from two addresses with a key for one of them, some of the time with forged
+// fields.
 func (s *balanced) decideByAddress(t *testing.T) {
 	inside := s.NewKey("acme", "--allow", "127.0.0.1/32") // where the balancers are
 	cases := 0
@@ -269,5 +296,8 @@ func (s *balanced) decideByAddress(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("figure: allow-lists behind haproxy and nginx: %d calls with honest and forged addresses, each decided by the true one", cases)
+	t.Logf(
+		"figure: allow-lists behind haproxy and nginx: %d calls with honest and forged addresses, each decided by the true one",
+		cases,
+	)
 }

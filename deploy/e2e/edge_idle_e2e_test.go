@@ -17,16 +17,17 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// What a connection may cost in resident memory of the process. An idle connection keeps the stack of its last request, which is 4 kB,
-// and 3 kB more. With a few more bytes on the way to the deepest call, a stack is 8 kB. If all connections were active at the same time,
-// some requests had to dial, which needs 8 kB.
+// What a connection may cost in resident memory of the process. An idle connection keeps the stack
+// of its last request, which is 4 kB, and 3 kB more. With a few more bytes on the way to the
+// deepest call, a stack is 8 kB. If all connections were active at the same time, some requests had
+// to dial, which needs 8 kB.
 const (
 	bytesPerIdleMax   = 8 << 10
 	bytesPerActiveMax = 11 << 10
 )
 
-// TestIdleProcessConnections opens connections with one request each; each request is alone in its call to Redis. Then all of them send
-// a request at the same time.
+// TestIdleProcessConnections opens connections with one request each; each request is alone in its
+// call to Redis. Then all of them send a request at the same time.
 func TestIdleProcessConnections(t *testing.T) {
 	const clients = 10_000
 	needDescriptors(t, clients+1000)
@@ -68,14 +69,19 @@ func TestIdleProcessConnections(t *testing.T) {
 	}
 	again := (resident(t, gateway) - before) / clients
 	if served == 0 || again > bytesPerActiveMax {
-		t.Errorf("after all connections sent a request at the same time, and %d were served: %d bytes of resident memory for each", served, again)
+		t.Errorf(
+			"after all connections sent a request at the same time, and %d were served: %d bytes of resident memory for each",
+			served,
+			again,
+		)
 	}
 	t.Logf("figure: %d idle connections at a gateway process: %d bytes of resident memory each; "+
 		"%d bytes each after all of them sent a request at the same time, and %d were served", clients, each, again, served)
 }
 
-// resident is the memory of a process when collections free no more. Each collection shrinks stacks by half. Free memory that has yet
-// to return to the kernel, which happens in the background, does not count.
+// resident is the memory of a process when collections free no more. Each collection shrinks stacks
+// by half. Free memory that has yet to return to the kernel, which happens in the background, does
+// not count.
 func resident(t *testing.T, p *fleet.Program) int64 {
 	t.Helper()
 	look := time.NewTicker(250 * time.Millisecond)
@@ -92,7 +98,8 @@ func resident(t *testing.T, p *fleet.Program) int64 {
 	}
 }
 
-// needDescriptors makes room for n descriptors, here and in the processes that are started from here.
+// needDescriptors makes room for n descriptors, here and in the processes that are started from
+// here.
 func needDescriptors(t *testing.T, n uint64) {
 	t.Helper()
 	var limit syscall.Rlimit
@@ -100,8 +107,8 @@ func needDescriptors(t *testing.T, n uint64) {
 	if limit.Cur < n {
 		limit = syscall.Rlimit{Cur: n, Max: max(n, limit.Max)}
 	}
-	// The limit is set even if it is high enough: Go raises its own soft limit at the start. Children would get the old limit if
-	// it were not set here.
+	// The limit is set even if it is high enough: Go raises its own soft limit at the start.
+	// Children would get the old limit if it were not set here.
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatalf("this test needs %d file descriptors: ulimit -n %d (%v)", n, n, err)
 	}
@@ -123,7 +130,9 @@ func TestStreams(t *testing.T) {
 	zeros := must.Get[*os.File](t)(os.Open("/dev/zero"))
 	defer zeros.Close()
 	pass := func(size int64) {
-		r := must.Get[*http.Request](t)(http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL+"/v1/pets", io.LimitReader(zeros, size)))
+		r := must.Get[*http.Request](t)(
+			http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL+"/v1/pets", io.LimitReader(zeros, size)),
+		)
 		r.Header.Set("Authorization", "Bearer "+token)
 		got, err := http.DefaultClient.Do(r)
 		if err != nil {

@@ -13,12 +13,13 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// TestRestartBySystemd restarts the only gateway and the only pet service under load. The test plays systemd, which keeps their
-// sockets: connections wait in the kernel for the next process.
+// TestRestartBySystemd restarts the only gateway and the only pet service under load. The test
+// plays systemd, which keeps their sockets: connections wait in the kernel for the next process.
 func TestRestartBySystemd(t *testing.T) {
 	t.Parallel()
 	short := "DRAIN_DELAY=10ms" // the requests of connections that are open get responses
-	f := fleet.Start(t, fleet.Spec{Gateways: 1, GatewayEnv: []string{"GATEWAY_" + short}, PetsEnv: []string{"PETSVC_" + short}})
+	f := fleet.Start(t,
+		fleet.Spec{Gateways: 1, GatewayEnv: []string{"GATEWAY_" + short}, PetsEnv: []string{"PETSVC_" + short}})
 	key := f.NewTenant("acme", fleet.Unlimited...)
 	programs := []*fleet.Program{f.Pets, f.Gateways[0]}
 	for _, p := range programs {
@@ -57,7 +58,13 @@ func TestRestartBySystemd(t *testing.T) {
 	load.end()
 	load.faultless(t)
 	must.Equal(t, load.stored(t, f), 0, "pets that are stored without an answer")
-	t.Logf("figure: %d restarts of the only gateway and the only pet service under load, with sockets of systemd: %d of %d requests "+
-		"failed; away for %v, slowest %v", 4, len(load.wrong), load.total(), longest.Round(time.Millisecond),
-		load.slowest.Round(time.Millisecond))
+	t.Logf(
+		"figure: %d restarts of the only gateway and the only pet service under load, with sockets of systemd: %d of %d requests "+
+			"failed; away for %v, slowest %v",
+		4,
+		len(load.wrong),
+		load.total(),
+		longest.Round(time.Millisecond),
+		load.slowest.Round(time.Millisecond),
+	)
 }

@@ -16,8 +16,9 @@ func writeFile(t *testing.T, path, text string) {
 	must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
-// TestTLS renews the certificate of a running gateway. New connections get the new one, and old ones live on. /readyz and the
-// metric of the alerts say that one has expired, and nothing once a good one is there.
+// TestTLS renews the certificate of a running gateway. New connections get the new one, and old
+// ones live on. /readyz and the metric of the alerts say that one has expired, and nothing once a
+// good one is there.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	inAMonth := time.Now().Add(30 * 24 * time.Hour)
@@ -64,5 +65,7 @@ func TestTLS(t *testing.T) {
 	if visit(old); old.Conn != before {
 		t.Error("the connection from before the renewal was closed")
 	}
-	t.Log("figure: renewed certificates are served without a restart, one that has expired is reported, and old connections live on")
+	t.Log(
+		"figure: renewed certificates are served without a restart, one that has expired is reported, and old connections live on",
+	)
 }

@@ -14,8 +14,9 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// traffic is constant load by workers that list pets and add some. They give every pet a different name. Half of the workers give each
-// POST an Idempotency-Key, and repeat it until it is answered 201.
+// traffic is constant load by workers that list pets and add some. They give every pet a different
+// name. Half of the workers give each POST an Idempotency-Key, and repeat it until it is answered
+// 201.
 type traffic struct {
 	stop    chan struct{}
 	done    sync.WaitGroup
@@ -36,19 +37,26 @@ const (
 // startTraffic sends load, each worker by a client like this one. Every second request adds a pet.
 func startTraffic(token string, client fleet.Client) *traffic {
 	clients := slices.Repeat([]fleet.Client{client}, trafficWorkers)
-	l := newTraffic(trafficWorkers, trafficPace, 2, func(worker int, name string, fields ...string) (fleet.Reply, error) {
-		if name == "" {
-			return clients[worker].Do(fleet.GetPets(token))
-		}
-		return clients[worker].Do(fleet.PostPet(token, name, fields...))
-	})
+	l := newTraffic(
+		trafficWorkers,
+		trafficPace,
+		2,
+		func(worker int, name string, fields ...string) (fleet.Reply, error) {
+			if name == "" {
+				return clients[worker].Do(fleet.GetPets(token))
+			}
+			return clients[worker].Do(fleet.PostPet(token, name, fields...))
+		},
+	)
 	l.clients = clients
 	return l
 }
 
-// newTraffic starts workers. Of their requests, one in each group of the given size adds a pet; none if it is 0. ask adds a pet, or
-// lists pets if there is no name.
-func newTraffic(workers int, pace time.Duration, group int, ask func(worker int, name string, fields ...string) (fleet.Reply, error)) *traffic {
+// newTraffic starts workers. Of their requests, one in each group of the given size adds a pet;
+// none if it is 0. ask adds a pet, or lists pets if there is no name.
+func newTraffic(
+	workers int, pace time.Duration, group int, ask func(worker int, name string, fields ...string) (fleet.Reply, error),
+) *traffic {
 	l := &traffic{stop: make(chan struct{}), counts: make(map[int]int), created: make(map[string]bool)}
 	for worker := range workers {
 		l.done.Go(func() {
@@ -143,8 +151,8 @@ func (l *traffic) faultless(t testing.TB) {
 	}
 }
 
-// stored compares the responses with the database. It returns how many pets are stored although their requests got no 201:
-// if a response was lost, the client cannot know that the pet is stored.
+// stored compares the responses with the database. It returns how many pets are stored although
+// their requests got no 201: if a response was lost, the client cannot know that the pet is stored.
 func (l *traffic) stored(t testing.TB, f *fleet.Fleet) (unanswered int) {
 	t.Helper()
 	rows := petRows(t, f)

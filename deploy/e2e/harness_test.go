@@ -1,13 +1,15 @@
 // Package e2e_test drives the built programs: several processes, real servers, faults.
 //
-// `make test` runs the tests of the files without a build tag, in reduced size, beside other packages. `make e2e` builds with
-// the tag e2e: it runs the same tests in full size, and those of the files named *_e2e_test.go, which take too long for daily use.
-// `make e2e` prints the lines of a test that begin with "figure:". A test that judges a time or what something costs runs alone, if
-// shared/testkit/figures names it.
+// `make test` runs the tests of the files without a build tag, in reduced size, beside other
+// packages. `make e2e` builds with the tag e2e: it runs the same tests in full size, and those of
+// the files named *_e2e_test.go, which take too long for daily use. `make e2e` prints the lines of
+// a test that begin with "figure:". A test that judges a time or what something costs runs alone,
+// if shared/testkit/figures names it.
 //
-// The harness is shared/testkit (processes, servers, proxies), shared/testkit/fleet (gateways, their clients and load), and this
-// file. A file's prefix says what it tests: control_ the keys and their directory, quota_ the limits,
-// edge_ the request path, process_ a program's standard output and error, speed_ the instructions of a request.
+// The harness is shared/testkit (processes, servers, proxies), shared/testkit/fleet (gateways,
+// their clients and load), and this file. A file's prefix says what it tests: control_ the keys and
+// their directory, quota_ the limits, edge_ the request path, process_ a program's standard output
+// and error, speed_ the instructions of a request.
 package e2e_test
 
 import (

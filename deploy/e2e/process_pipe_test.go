@@ -10,8 +10,9 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// `gateway | head -n 1`, a log shipper that restarts or hangs: the reader of standard output and standard error ends, or reads nothing. The
-// programs continue to serve, and end when they are told to.
+// `gateway | head -n 1`, a log shipper that restarts or hangs: the reader of standard output and
+// standard error ends, or reads nothing. The programs continue to serve, and end when they are told
+// to.
 func TestReaderOfTheLogsHoldsUpNothing(t *testing.T) {
 	t.Parallel()
 	f := fleet.Start(t, fleet.Spec{

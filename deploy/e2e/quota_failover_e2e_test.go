@@ -16,7 +16,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// refusing is a fleet that admits only what Redis has counted, with clients of some tenants at each gateway.
+// refusing is a fleet that admits only what Redis has counted, with clients of some tenants at each
+// gateway.
 type refusing struct {
 	*quotaSite
 	began time.Time
@@ -31,9 +32,13 @@ const (
 )
 
 func startRefusing(t *testing.T, redis string) *refusing {
-	r := &refusing{quotaSite: openQuotaSite(t, fleet.Spec{Redis: redis, Gateways: 3}, "GATEWAY_BAN_AFTER=0", "GATEWAY_LIMITS_ON_OUTAGE=refuse")}
+	r := &refusing{
+		quotaSite: openQuotaSite(t, fleet.Spec{Redis: redis, Gateways: 3}, "GATEWAY_BAN_AFTER=0",
+			"GATEWAY_LIMITS_ON_OUTAGE=refuse"),
+	}
 	for n := range failOverTenants {
-		r.keys = append(r.keys, r.NewTenant(fmt.Sprint("t", n), "--minute", fmt.Sprint(failOverLimit), "--day", "100000"))
+		r.keys = append(r.keys,
+			r.NewTenant(fmt.Sprint("t", n), "--minute", fmt.Sprint(failOverLimit), "--day", "100000"))
 	}
 	r.began = time.Now()
 	for _, key := range r.keys {
@@ -45,7 +50,8 @@ func startRefusing(t *testing.T, redis string) *refusing {
 	return r
 }
 
-// await waits until each gateway decides for all tenants: they are admitted, or their limits are used up.
+// await waits until each gateway decides for all tenants: they are admitted, or their limits are
+// used up.
 func (r *refusing) await() {
 	r.t.Helper()
 	testkit.Eventually(r.t, 5*time.Second, "Redis decides at each gateway", func() bool {
@@ -64,8 +70,9 @@ func (r *refusing) await() {
 	})
 }
 
-// judge waits until all limits are used up. No tenant got more than its limit, or less by more than Redis may have charged to requests
-// that were refused. It returns how many requests of each tenant were refused because Redis did not decide.
+// judge waits until all limits are used up. No tenant got more than its limit, or less by more than
+// Redis may have charged to requests that were refused. It returns how many requests of each tenant
+// were refused because Redis did not decide.
 func (r *refusing) judge() (refused []int) {
 	r.t.Helper()
 	for n, l := range r.loads {
@@ -73,7 +80,8 @@ func (r *refusing) judge() (refused []int) {
 		l.End()
 		refused = append(refused, l.Count(503)+r.asked[n].refused)
 		if all := l.Count(200) + r.asked[n].admitted; all > failOverLimit || all < failOverLimit-refused[n] {
-			r.t.Errorf("tenant %d: %d admitted, limit %d; %d were refused without Redis", n, all, failOverLimit, refused[n])
+			r.t.Errorf("tenant %d: %d admitted, limit %d; %d were refused without Redis", n, all, failOverLimit,
+				refused[n])
 		}
 	}
 	if took := time.Since(r.began); took > 59*time.Second {
@@ -82,7 +90,8 @@ func (r *refusing) judge() (refused []int) {
 	return refused
 }
 
-// failOver kills a master. It returns when its replica had taken over, and how much later Redis decided again.
+// failOver kills a master. It returns when its replica had taken over, and how much later Redis
+// decided again.
 func (r *refusing) failOver(master, replica *testkit.Server) (over, again time.Duration) {
 	r.t.Helper()
 	c := redis.NewClient(&redis.Options{Addr: replica.Addr})
@@ -97,7 +106,8 @@ func (r *refusing) failOver(master, replica *testkit.Server) (over, again time.D
 	return over.Round(time.Millisecond), (time.Since(began) - over).Round(time.Millisecond)
 }
 
-// One of three masters of a cluster is killed, and its replica takes over. Its tenants are refused until then, the others are not.
+// One of three masters of a cluster is killed, and its replica takes over. Its tenants are refused
+// until then, the others are not.
 func TestGatewaysAndAClusterFailOver(t *testing.T) {
 	t.Parallel()
 	servers := testkit.RedisClusterOf(t, 3, 3, "--cluster-require-full-coverage", "no")
@@ -116,9 +126,17 @@ func TestGatewaysAndAClusterFailOver(t *testing.T) {
 	for n, refused := range r.judge() {
 		sums[affected[n]] += refused
 	}
-	t.Logf("figure: a master of a cluster is killed; its replica takes over after %v, and %v later Redis decides at each of %d gateways. "+
-		"Refused meanwhile: %d requests of its %d tenants, %d of the %d others",
-		over, again, len(r.Gateways), sums[true], counts[true], sums[false], counts[false])
+	t.Logf(
+		"figure: a master of a cluster is killed; its replica takes over after %v, and %v later Redis decides at each of %d gateways. "+
+			"Refused meanwhile: %d requests of its %d tenants, %d of the %d others",
+		over,
+		again,
+		len(r.Gateways),
+		sums[true],
+		counts[true],
+		sums[false],
+		counts[false],
+	)
 	switch {
 	case counts[true] == 0 || counts[false] == 0:
 		t.Logf("%d of %d tenants are on the master: this run shows less", counts[true], failOverTenants)
@@ -146,6 +164,10 @@ func TestGatewaysAndASentinelFailOver(t *testing.T) {
 	}
 	over, again := r.failOver(master, second)
 	r.judge()
-	t.Logf("figure: Sentinel promotes a replica %v after its master is killed, and %v later Redis decides at each of %d gateways",
-		over, again, len(r.Gateways))
+	t.Logf(
+		"figure: Sentinel promotes a replica %v after its master is killed, and %v later Redis decides at each of %d gateways",
+		over,
+		again,
+		len(r.Gateways),
+	)
 }

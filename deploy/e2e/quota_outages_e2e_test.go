@@ -18,7 +18,8 @@ type quotaSite struct {
 	t *testing.T
 }
 
-// openQuotaSite starts gateways with an upstream that always answers, on SQLite unless the spec has a database.
+// openQuotaSite starts gateways with an upstream that always answers, on SQLite unless the spec has
+// a database.
 func openQuotaSite(t *testing.T, spec fleet.Spec, env ...string) *quotaSite {
 	t.Helper()
 	if spec.Database == "" {
@@ -55,14 +56,16 @@ func live(f *fleet.Fleet) (n int) {
 	return n
 }
 
-// Redis and Postgres are down for longer than the 3 s after which a gateway is silent, and Postgres comes back first. A gateway
-// that reports again before the others still divides the limit by all six, although the others are silent. Otherwise the shares
-// would exceed the limit: the first gateway would take the whole limit, the second one half of it, and so on.
+// Redis and Postgres are down for longer than the 3 s after which a gateway is silent, and Postgres
+// comes back first. A gateway that reports again before the others still divides the limit by all
+// six, although the others are silent. Otherwise the shares would exceed the limit: the first
+// gateway would take the whole limit, the second one half of it, and so on.
 func TestOutageOfRedisAndPostgres(t *testing.T) {
 	t.Parallel()
 	const limit, gateways, away = 600, 6, 5 * time.Second
 	postgres, redis := testkit.StartPostgres(t), testkit.StartRedis(t)
-	s := openQuotaSite(t, fleet.Spec{Database: postgres.URL, Redis: redis.URL, Gateways: gateways}, "GATEWAY_BAN_AFTER=0")
+	s := openQuotaSite(t, fleet.Spec{Database: postgres.URL, Redis: redis.URL, Gateways: gateways},
+		"GATEWAY_BAN_AFTER=0")
 	roomy := s.NewTenant("roomy", fleet.Unlimited...)
 
 	f := func(name string, pause, resume func(t *testing.T)) {
@@ -81,12 +84,14 @@ func TestOutageOfRedisAndPostgres(t *testing.T) {
 			began := time.Now()
 			postgres.Start(t)
 			resume(t)
-			testkit.Eventually(t, fleet.ReplyWithin, "all gateways report", func() bool { return live(s.Fleet) == gateways })
+			testkit.Eventually(t, fleet.ReplyWithin, "all gateways report",
+				func() bool { return live(s.Fleet) == gateways })
 			<-time.After(2 * time.Second) // two more reports of each
 			if !s.inMode("outage") {
 				t.Error("Redis is down, and some gateway is not in an outage")
 			}
-			// Only the requests of one window are judged. On a slow machine, the gateways may have a new one before Redis is back.
+			// Only the requests of one window are judged. On a slow machine, the gateways may have
+			// a new one before Redis is back.
 			window := func() []fleet.Shot { return l.Between(began.Add(-time.Second), began.Add(59*time.Second)) }
 			var shares, refused map[*fleet.Program]int
 			testkit.Eventually(t, fleet.ReplyWithin, "each gateway has admitted its share", func() bool {

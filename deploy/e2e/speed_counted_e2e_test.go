@@ -33,7 +33,8 @@ import (
 	"petgate/shared/testkit/steps"
 )
 
-// countedVariable makes this test a gateway whose instructions are counted. Its value is a countedConfig.
+// countedVariable makes this test a gateway whose instructions are counted. Its value is a
+// countedConfig.
 const countedVariable = "TEST_COUNTED_GATEWAY"
 
 // countedConfig has the settings of a gateway whose instructions are counted.
@@ -55,8 +56,8 @@ func runCounted(t *testing.T, config string) {
 	})
 }
 
-// serveCounted serves the listener that it inherits with the request path of a gateway. Unlike app.Run, it does nothing beside that:
-// it does not follow the database, and saves nothing.
+// serveCounted serves the listener that it inherits with the request path of a gateway. Unlike
+// app.Run, it does nothing beside that: it does not follow the database, and saves nothing.
 func serveCounted(config string) error {
 	var cfg countedConfig
 	if err := json.Unmarshal([]byte(config), &cfg); err != nil {
@@ -68,7 +69,8 @@ func serveCounted(config string) error {
 		return err
 	}
 	log, metrics := slog.New(slog.NewTextHandler(os.Stderr, nil)), prometheus.NewRegistry()
-	keys, err := directory.Open(ctx, keystore.New(db, nil, nil, "counted"), directory.Config{GatewayID: fmt.Sprint("counted-", os.Getpid()), Log: log, Metrics: metrics})
+	keys, err := directory.Open(ctx, keystore.New(db, nil, nil, "counted"),
+		directory.Config{GatewayID: fmt.Sprint("counted-", os.Getpid()), Log: log, Metrics: metrics})
 	if err != nil {
 		return err
 	}
@@ -149,7 +151,8 @@ func startCounted(t *testing.T, cfg countedConfig) *countedGateway {
 	text := must.Get[[]byte](t)(json.Marshal(cfg))
 	path := must.Get[string](t)(os.Executable())
 	g := &countedGateway{addr: ln.Addr().String(), isTLS: cfg.TLS}
-	g.Program = steps.Start(t, path, []string{"-test.run=^TestInstructions$"}, []string{countedVariable + "=" + string(text)}, file)
+	g.Program = steps.Start(t, path, []string{"-test.run=^TestInstructions$"},
+		[]string{countedVariable + "=" + string(text)}, file)
 	go g.serveUpstream(t, upstream)
 	if target != "" {
 		go g.relay(t, redis, target)
@@ -177,7 +180,8 @@ func (g *countedGateway) serveUpstream(t *testing.T, ln net.Listener) {
 
 func (g *countedGateway) answer(t *testing.T, c net.Conn) {
 	defer c.Close()
-	response := "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1200\r\n\r\n" + strings.Repeat("x", 1200)
+	response := "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1200\r\n\r\n" + strings.Repeat(
+		"x", 1200)
 	request := make([]byte, 4096)
 	for {
 		if _, err := c.Read(request); err != nil { // the gateway writes a request in one piece

@@ -18,25 +18,29 @@ import (
 	"petgate/shared/testkit/steps"
 )
 
-var update = flag.Bool("update", false, "record what a request costs, as is done at a release, instead of comparing with the record")
+var update = flag.Bool("update", false,
+	"record what a request costs, as is done at a release, instead of comparing with the record")
 
 const (
 	recordPath    = "testdata/instructions.txt"
 	recordCommand = "go test -tags e2e -run TestInstructions ./deploy/e2e -update"
 
-	// instructionsGrowthMax is by how many percent a request may grow until the next release: small additions add up.
+	// instructionsGrowthMax is by how many percent a request may grow until the next release: small
+	// additions add up.
 	instructionsGrowthMax = 10.0
 
 	instructionCounts = 2
 
-	// Requests before the first count: they fill pools and buffers, which then seldom grow, and let stacks grow.
+	// Requests before the first count: they fill pools and buffers, which then seldom grow, and let
+	// stacks grow.
 	instructionWarmUps = 40
 
 	functionsShown = 25
 )
 
-// What the gateway executes for a request: instructions, allocations and system calls. They are counted, not timed, so even small
-// additions show on a busy machine. With -v, the test prints which functions execute them.
+// What the gateway executes for a request: instructions, allocations and system calls. They are
+// counted, not timed, so even small additions show on a busy machine. With -v, the test prints
+// which functions execute them.
 func TestInstructions(t *testing.T) {
 	if config := os.Getenv(countedVariable); config != "" {
 		runCounted(t, config)
@@ -63,20 +67,28 @@ func TestInstructions(t *testing.T) {
 	path := must.Get[string](t)(os.Executable())
 	recorded := readRecord(t)
 	next := &bytes.Buffer{}
-	fmt.Fprintf(next, "# Instructions, allocations and system calls of a request, written by: %s\n%s\n", recordCommand, platform())
+	fmt.Fprintf(next, "# Instructions, allocations and system calls of a request, written by: %s\n%s\n", recordCommand,
+		platform())
 	for _, row := range rows {
 		row.config.Database = f.Database
 		cost := must.Get[steps.Cost](t)(countInstructions(t, row.config, row.request, row.status).Cost(path))
 		fmt.Fprintf(next, "%d %d %d %s\n", cost.Steps, cost.Allocations, cost.SystemCalls, row.name)
-		t.Logf("figure: %s: %d instructions, %d allocations and %d system calls a request", row.name, cost.Steps, cost.Allocations, cost.SystemCalls)
+		t.Logf("figure: %s: %d instructions, %d allocations and %d system calls a request", row.name, cost.Steps,
+			cost.Allocations, cost.SystemCalls)
 		for _, share := range cost.Functions[:min(functionsShown, len(cost.Functions))] {
 			t.Logf("%7d %s", share.Steps, share.Function)
 		}
 		was, judged := recorded[row.name]
 		most := int(float64(was.Steps) * (1 + instructionsGrowthMax/100))
-		if judged && !*update && (cost.Steps > most || cost.Allocations > was.Allocations || cost.SystemCalls > was.SystemCalls) {
-			t.Errorf("%s: more than at the last release: want at most %d instructions, %d allocations and %d system calls. With -v, the test prints the functions",
-				row.name, most, was.Allocations, was.SystemCalls)
+		if judged && !*update &&
+			(cost.Steps > most || cost.Allocations > was.Allocations || cost.SystemCalls > was.SystemCalls) {
+			t.Errorf(
+				"%s: more than at the last release: want at most %d instructions, %d allocations and %d system calls. With -v, the test prints the functions",
+				row.name,
+				most,
+				was.Allocations,
+				was.SystemCalls,
+			)
 		}
 	}
 	if *update && !t.Failed() {
@@ -84,7 +96,8 @@ func TestInstructions(t *testing.T) {
 	}
 }
 
-// platform is what the counts depend on, besides the code of this repository. The version of Go includes experiments (GOEXPERIMENT).
+// platform is what the counts depend on, besides the code of this repository. The version of Go
+// includes experiments (GOEXPERIMENT).
 func platform() string {
 	name := fmt.Sprintf("%s %s/%s", runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	if build, known := debug.ReadBuildInfo(); known {
@@ -113,14 +126,16 @@ func readRecord(t *testing.T) map[string]steps.Cost {
 		case n == 3:
 			recorded[strings.SplitN(line, " ", 4)[3]] = cost
 		case line != platform():
-			t.Logf("figure: instructions are not judged: they are recorded for %s, and this is %s; record them: %s", line, platform(), recordCommand)
+			t.Logf("figure: instructions are not judged: they are recorded for %s, and this is %s; record them: %s",
+				line, platform(), recordCommand)
 			return nil
 		}
 	}
 	return recorded
 }
 
-// countInstructions returns the least of several counts. A count is larger if a map grows, or random numbers are made in advance.
+// countInstructions returns the least of several counts. A count is larger if a map grows, or
+// random numbers are made in advance.
 func countInstructions(t *testing.T, cfg countedConfig, request string, status int) (least steps.Profile) {
 	t.Helper()
 	g := startCounted(t, cfg)

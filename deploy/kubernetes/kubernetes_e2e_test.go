@@ -95,7 +95,8 @@ func (p *probe) notices() time.Duration {
 // render returns the objects of a kustomization. Unknown kinds and fields are errors.
 func render(t *testing.T, path string) []byte {
 	t.Helper()
-	cmd := exec.Command("go", "run", "-C", "../../shared/testkit/render", ".", filepath.Join("../../../deploy/kubernetes", path))
+	cmd := exec.Command("go", "run", "-C", "../../shared/testkit/render", ".",
+		filepath.Join("../../../deploy/kubernetes", path))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -165,13 +166,17 @@ func checkDeployment(t *testing.T, what, program string, deployment, config *obj
 	for path, probes := range map[string][]*probe{"/healthz": {c.StartupProbe, c.LivenessProbe}, "/readyz": {c.ReadinessProbe}} {
 		for _, p := range probes {
 			if p.HTTPGet.Path != path || p.HTTPGet.Port != "admin" {
-				t.Errorf("%s: a probe gets %s at the port %s, want %s at admin", what, p.HTTPGet.Path, p.HTTPGet.Port, path)
+				t.Errorf("%s: a probe gets %s at the port %s, want %s at admin", what, p.HTTPGet.Path, p.HTTPGet.Port,
+					path)
 			}
 		}
 	}
 
 	prefix := strings.ToUpper(program) + "_"
-	settings := service.Settings{DrainDelay: duration(t, config, prefix+"DRAIN_DELAY"), DrainLimit: duration(t, config, prefix+"DRAIN_LIMIT")}
+	settings := service.Settings{
+		DrainDelay: duration(t, config, prefix+"DRAIN_DELAY"),
+		DrainLimit: duration(t, config, prefix+"DRAIN_LIMIT"),
+	}
 	least := settings.DrainMax() + trace.CloseMax
 	if program == "gateway" {
 		least = settings.DrainMax() + app.SignOffMax
@@ -180,7 +185,8 @@ func checkDeployment(t *testing.T, what, program string, deployment, config *obj
 		t.Errorf("%s: killed after %v, and may need %v to drain and end", what, grace, least)
 	}
 	if notices := c.ReadinessProbe.notices(); notices >= settings.DrainDelay {
-		t.Errorf("%s: the readiness probe may take %v, which is not less than the drain delay %v", what, notices, settings.DrainDelay)
+		t.Errorf("%s: the readiness probe may take %v, which is not less than the drain delay %v", what, notices,
+			settings.DrainDelay)
 	}
 	checkSettings(t, what, program, c, config)
 }
@@ -238,7 +244,8 @@ func checkSettings(t *testing.T, what, program string, c container, config *obje
 	}
 }
 
-// checkSafe checks that a pod has no more rights than its program needs, and no user of its own: some clusters choose the user.
+// checkSafe checks that a pod has no more rights than its program needs, and no user of its own:
+// some clusters choose the user.
 func checkSafe(t *testing.T, what string, spec podSpec) {
 	t.Helper()
 	got := must.Get[[]byte](t)(json.Marshal([]any{spec.SecurityContext, spec.Containers[0].SecurityContext}))
@@ -261,7 +268,8 @@ func checkSafe(t *testing.T, what string, spec podSpec) {
 
 func checkBudget(t *testing.T, path string, all []object, deployment *object) {
 	t.Helper()
-	budget, srv := named(all, "PodDisruptionBudget", deployment.Metadata.Name), named(all, "Service", deployment.Metadata.Name)
+	budget, srv := named(all, "PodDisruptionBudget", deployment.Metadata.Name), named(all, "Service",
+		deployment.Metadata.Name)
 	if budget == nil || budget.Spec.MaxUnavailable == nil || *budget.Spec.MaxUnavailable != 1 || srv == nil {
 		t.Fatalf("%s: %s has no Service, or its pods may all be evicted at a time", path, deployment.Metadata.Name)
 	}
@@ -277,13 +285,15 @@ func checkBudget(t *testing.T, path string, all []object, deployment *object) {
 		}
 		for name, value := range inner.MatchLabels {
 			if labels[name] != value {
-				t.Errorf("%s: %s selects %s=%s, and its pods have %v", path, deployment.Metadata.Name, name, value, labels)
+				t.Errorf("%s: %s selects %s=%s, and its pods have %v", path, deployment.Metadata.Name, name, value,
+					labels)
 			}
 		}
 	}
 }
 
-// checkNetwork checks that every pod is closed, and that an admin port is open to named pods or namespaces only.
+// checkNetwork checks that every pod is closed, and that an admin port is open to named pods or
+// namespaces only.
 func checkNetwork(t *testing.T, path string, all []object) {
 	t.Helper()
 	closed := named(all, "NetworkPolicy", "petgate-closed")
@@ -294,7 +304,8 @@ func checkNetwork(t *testing.T, path string, all []object) {
 	observed := false
 	for _, o := range all {
 		if o.Kind == "Deployment" || o.Kind == "Job" {
-			if got := o.Spec.Template.Metadata.Labels[partOf]; got != closed.Spec.PodSelector.MatchLabels[partOf] || got == "" {
+			if got := o.Spec.Template.Metadata.Labels[partOf]; got != closed.Spec.PodSelector.MatchLabels[partOf] ||
+				got == "" {
 				t.Errorf("%s: %s is not closed: %s=%s", path, o.Metadata.Name, partOf, got)
 			}
 		}

@@ -47,7 +47,8 @@ func seedPets(ctx context.Context, db *database.DB) error {
 	}
 	for i, name := range strings.Fields(sampleNames) {
 		status := []pets.Status{pets.Available, pets.Available, pets.Pending, pets.Available, pets.Sold}[i%5]
-		_, err := tx.ExecContext(ctx, `INSERT INTO pets (name, category_id, status) VALUES ($1, $2, $3)`, name, i%4+1, string(status))
+		_, err := tx.ExecContext(ctx, `INSERT INTO pets (name, category_id, status) VALUES ($1, $2, $3)`, name, i%4+1,
+			string(status))
 		if err != nil {
 			return fmt.Errorf("seed: %w", err)
 		}
@@ -62,8 +63,8 @@ type demoKey struct {
 	limits plan.Limits
 }
 
-// keepDemoKey returns the key of the last start, from the file with its token. If that key cannot be used any longer, keepDemoKey
-// makes a new one.
+// keepDemoKey returns the key of the last start, from the file with its token. If that key cannot
+// be used any longer, keepDemoKey makes a new one.
 func keepDemoKey(ctx context.Context, store *keystore.Store, cfg *app.Config) (demoKey, error) {
 	scopes, err := apikey.ParseScopes(append(cfg.Document().Scopes(), apikey.UsageRead))
 	if err != nil {
@@ -81,26 +82,35 @@ func keepDemoKey(ctx context.Context, store *keystore.Store, cfg *app.Config) (d
 		return demoKey{}, err
 	}
 	key := demoKey{plan: tenant.Plan, limits: plan.Effective(terms.Limits, tenant.Override)}
-	spec := keystore.KeySpec{Tenant: tenant.ID, Name: demo, Environment: cfg.Environment, Scopes: scopes, Prefix: cfg.KeyPrefix}
+	spec := keystore.KeySpec{
+		Tenant:      tenant.ID,
+		Name:        demo,
+		Environment: cfg.Environment,
+		Scopes:      scopes,
+		Prefix:      cfg.KeyPrefix,
+	}
 	if key.token = keptToken(ctx, store, spec); key.token == "" {
 		key.token, err = replaceDemoKey(ctx, store, spec)
 	}
 	return key, err
 }
 
-// keptToken returns the token in the file, or "" if it is not the token of such a key that this gateway admits.
+// keptToken returns the token in the file, or "" if it is not the token of such a key that this
+// gateway admits.
 func keptToken(ctx context.Context, store *keystore.Store, spec keystore.KeySpec) string {
 	text, _ := os.ReadFile(tokenPath)
 	token := strings.TrimSpace(string(text))
 	k, err := store.KeyByToken(ctx, token)
-	if err != nil || k.Tenant != spec.Tenant || k.Environment != spec.Environment || k.Scopes != spec.Scopes || !k.InUse(instant.Of(time.Now())) {
+	if err != nil || k.Tenant != spec.Tenant || k.Environment != spec.Environment || k.Scopes != spec.Scopes ||
+		!k.InUse(instant.Of(time.Now())) {
 		return ""
 	}
 	return token
 }
 
-// replaceDemoKey makes a new key and writes its token to the file. It revokes the earlier keys of that name, whose tokens are lost
-// but may still be on screens. Keys with other names belong to the user and are kept.
+// replaceDemoKey makes a new key and writes its token to the file. It revokes the earlier keys of
+// that name, whose tokens are lost but may still be on screens. Keys with other names belong to the
+// user and are kept.
 func replaceDemoKey(ctx context.Context, store *keystore.Store, spec keystore.KeySpec) (token string, err error) {
 	keys, err := keystore.Collect(store.Keys(ctx, spec.Tenant))
 	if err != nil {
@@ -121,7 +131,8 @@ func replaceDemoKey(ctx context.Context, store *keystore.Store, spec keystore.Ke
 	return token, durable.Write(tokenPath, []byte(token+"\n"))
 }
 
-// asks returns what the user can ask first of an API, in words and as commands that begin with curl.
+// asks returns what the user can ask first of an API, in words and as commands that begin with
+// curl.
 func asks(a *api.API, curl, public string) (title, commands string) {
 	var own, first string
 	for _, o := range a.Operations {

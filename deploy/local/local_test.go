@@ -22,7 +22,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// startWithin includes a build of keyadmin, which takes minutes on a busy machine that has not compiled it before.
+// startWithin includes a build of keyadmin, which takes minutes on a busy machine that has not
+// compiled it before.
 const startWithin = 10 * time.Minute
 
 // local is a copy of the product that runs on ports of its own.
@@ -39,7 +40,9 @@ func newLocal(t *testing.T) *local {
 	testkit.CopySource(t, filepath.Join("..", ".."), l.dir)
 	public, admin := "127.0.0.1:"+strconv.Itoa(testkit.FreePort(t)), "127.0.0.1:"+strconv.Itoa(testkit.FreePort(t))
 	l.url, l.admin = "http://"+public, "http://"+admin
-	l.env = []string{"GATEWAY_LISTEN=" + public, "GATEWAY_ADMIN_LISTEN=" + admin, "DATABASE_URL=postgres://nobody@nowhere/nothing"}
+	l.env = []string{
+		"GATEWAY_LISTEN=" + public, "GATEWAY_ADMIN_LISTEN=" + admin, "DATABASE_URL=postgres://nobody@nowhere/nothing",
+	}
 	// The copy's keyadmin is built from the existing caches.
 	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOFLAGS", "GOPROXY"} {
 		value := must.Get[[]byte](t)(exec.Command("go", "env", name).Output())
@@ -78,7 +81,8 @@ func (l *local) token(t *testing.T) string {
 // want sends a request that must get this status.
 func (l *local) want(t *testing.T, status int, token, method, path, body string) (header http.Header, answer string) {
 	t.Helper()
-	response, answer := testkit.Send(t, http.DefaultClient, method, l.url+path, token, body, "Content-Type", "application/json")
+	response, answer := testkit.Send(t, http.DefaultClient, method, l.url+path, token, body, "Content-Type",
+		"application/json")
 	if response.StatusCode != status {
 		t.Fatalf("%s %s: %d, want %d: %s", method, path, response.StatusCode, status, answer)
 	}
@@ -122,7 +126,8 @@ func TestFirstLook(t *testing.T) {
 		t.Errorf("exit code after Ctrl-C: %d\n%s", code, l.Stderr)
 	}
 
-	// A second run keeps the pets, the quota and the key, which works as soon as the gateway is ready.
+	// A second run keeps the pets, the quota and the key, which works as soon as the gateway is
+	// ready.
 	l.startReady(t)
 	if kept := l.token(t); kept != token {
 		t.Error("the second run replaced the demo key")
@@ -189,10 +194,13 @@ func TestFirstLook(t *testing.T) {
 	l.Signal(syscall.SIGINT)
 	l.ExitCode(t)
 	files := testkit.NewAuthority(t).SaveServer(2, time.Now().Add(time.Hour))
-	l.env = append(l.env, "GATEWAY_DOCS=false", "GATEWAY_ADMIN_TLS_CERT="+files.Cert, "GATEWAY_ADMIN_TLS_KEY="+files.Key)
+	l.env = append(l.env, "GATEWAY_DOCS=false", "GATEWAY_ADMIN_TLS_CERT="+files.Cert,
+		"GATEWAY_ADMIN_TLS_KEY="+files.Key)
 	l.start(t)
-	if said := l.Stdout.String(); !strings.Contains(said, l.admin+"/console/login#") || !strings.Contains(said, "plan pro (300 requests per minute, 10000 per day)") {
-		t.Errorf("with TLS for the admin port and another plan, the welcome does not name %s or the limits:\n%s", l.admin, said)
+	if said := l.Stdout.String(); !strings.Contains(said, l.admin+"/console/login#") ||
+		!strings.Contains(said, "plan pro (300 requests per minute, 10000 per day)") {
+		t.Errorf("with TLS for the admin port and another plan, the welcome does not name %s or the limits:\n%s",
+			l.admin, said)
 	}
 	if strings.Contains(l.Stdout.String(), "/docs") {
 		t.Errorf("the welcome names pages that are not served:\n%s", l.Stdout)
@@ -212,17 +220,28 @@ func (l *local) startReady(t *testing.T) {
 	})
 }
 
-// What the start prints works for a service and a document of its own. The commands of docs/your-api.md are run by deploy/docs.
+// What the start prints works for a service and a document of its own. The commands of
+// docs/your-api.md are run by deploy/docs.
 func TestOwnAPI(t *testing.T) {
 	testkit.HearHangups(t)
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, r.Method+" "+r.URL.Path+" for "+r.Header.Get("X-Tenant-Id")+r.Header.Get("Authorization"))
+		_, _ = io.WriteString(w,
+			r.Method+" "+r.URL.Path+" for "+r.Header.Get("X-Tenant-Id")+r.Header.Get("Authorization"))
 	}))
 	t.Cleanup(service.Close)
 	l := newLocal(t)
 	document := filepath.Join(t.TempDir(), "openapi.yaml")
-	must.Do(t, os.WriteFile(document, []byte("openapi: 3.1.0\ninfo: {title: Orders, version: '1'}\nservers: [{url: https://example.com/shop}]\npaths:\n"+
-		"  /orders: {get: {operationId: listOrders}, post: {operationId: addOrder}}\n  /orders/{id}: {get: {operationId: getOrder}}\n"), 0o600))
+	must.Do(
+		t,
+		os.WriteFile(
+			document,
+			[]byte(
+				"openapi: 3.1.0\ninfo: {title: Orders, version: '1'}\nservers: [{url: https://example.com/shop}]\npaths:\n"+
+					"  /orders: {get: {operationId: listOrders}, post: {operationId: addOrder}}\n  /orders/{id}: {get: {operationId: getOrder}}\n",
+			),
+			0o600,
+		),
+	)
 	l.Process = testkit.Start(t, l.binary, l.env, "--api", document, "--upstreams", service.URL, "--key-prefix", "acme")
 	l.awaitWelcome(t, startWithin)
 	lines := regexp.MustCompile(`(?m)^    (curl .*)$`).FindAllStringSubmatch(l.Stdout.String(), -1)
@@ -231,7 +250,9 @@ func TestOwnAPI(t *testing.T) {
 	}
 	for i, want := range []string{"GET /shop/orders for ten_", "GET /shop/orders/1 for ten_", `"plan":"free"`} {
 		got, err := exec.CommandContext(t.Context(), "sh", "-c", lines[i][1]).CombinedOutput() // in l.dir
-		if text := string(got); err != nil || !strings.Contains(text, "HTTP/1.1 200 OK") || !strings.Contains(text, want) || strings.Contains(text, "acme_") {
+		if text := string(got); err != nil || !strings.Contains(text, "HTTP/1.1 200 OK") ||
+			!strings.Contains(text, want) ||
+			strings.Contains(text, "acme_") {
 			t.Errorf("%s: %v\n%s\nwant %s", lines[i][1], err, text, want)
 		}
 	}
@@ -257,7 +278,8 @@ func TestOwnAPI(t *testing.T) {
 // The help has the settings that this command uses, and none of those that it sets itself.
 func TestHelp(t *testing.T) {
 	var help, problems bytes.Buffer
-	if code, done := service.Load(&settings{}, "local", about, []string{"--help"}, &help, &problems); code != 0 || !done {
+	if code, done := service.Load(&settings{}, "local", about, []string{"--help"}, &help, &problems); code != 0 ||
+		!done {
 		t.Fatalf("exit code %d: %s", code, &problems)
 	}
 	for text, want := range map[string]bool{
@@ -268,6 +290,8 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%q in the help: %t, want %t\n%s", text, !want, want, &help)
 		}
 	}
-	_, done := service.Load(&settings{}, "local", about, []string{"--upstreams", "http://127.0.0.1:1"}, &help, &problems)
-	must.Equal(t, done && strings.Contains(problems.String(), "it needs --api"), true, "upstreams without a document: %s", &problems)
+	_, done := service.Load(&settings{}, "local", about, []string{"--upstreams", "http://127.0.0.1:1"}, &help,
+		&problems)
+	must.Equal(t, done && strings.Contains(problems.String(), "it needs --api"), true,
+		"upstreams without a document: %s", &problems)
 }

@@ -1,8 +1,9 @@
-// Command local runs the whole product in one process, for a first look and for development: gateway, pet service, SQLite and
-// quotas in process. It needs only the Go command.
+// Command local runs the whole product in one process, for a first look and for development:
+// gateway, pet service, SQLite and quotas in process. It needs only the Go command.
 //
-// Its data is in the directory var of the module, with the key of the tenant demo. It has the settings of the gateway, except for
-// the database, Redis, the console, TLS on the admin port and the drain delay.
+// Its data is in the directory var of the module, with the key of the tenant demo. It has the
+// settings of the gateway, except for the database, Redis, the console, TLS on the admin port and
+// the drain delay.
 package main
 
 import (
@@ -36,10 +37,12 @@ const (
 	socketPath   = "var/petsvc.sock" // relative, so it is short in any source tree
 	accessPath   = "var/access.log"
 
-	// connectionsMax is enough for one machine, and needs no higher limit of open files than most systems have.
+	// connectionsMax is enough for one machine, and needs no higher limit of open files than most
+	// systems have.
 	connectionsMax = 4096
 
-	// petsWithin is how long the pet service waits for its requests after the gateway has drained. There should be none.
+	// petsWithin is how long the pet service waits for its requests after the gateway has drained.
+	// There should be none.
 	petsWithin = 5 * time.Second
 )
 
@@ -49,7 +52,8 @@ const about = "The whole product in one process. It has settings of the gateway;
 // settings are those of the gateway.
 type settings struct{ app.Config }
 
-// Fixed names the settings that run sets itself, and those that have no effect without Redis and Postgres.
+// Fixed names the settings that run sets itself, and those that have no effect without Redis and
+// Postgres.
 func (settings) Fixed() []string {
 	return []string{
 		"database-url", "database-connections", "redis-url", "redis-prefix", "limits-on-outage", "drain-delay",
@@ -60,7 +64,8 @@ func (settings) Fixed() []string {
 // BadSettings checks the values.
 func (s *settings) BadSettings() service.BadSettings {
 	bad := s.Config.BadSettings()
-	bad.Require(s.API != "" || slices.Equal(s.Upstreams, []string{defaultUpstream}), "upstreams", "it needs --api: without a document, the pet service is behind the gateway")
+	bad.Require(s.API != "" || slices.Equal(s.Upstreams, []string{defaultUpstream}), "upstreams",
+		"it needs --api: without a document, the pet service is behind the gateway")
 	return bad
 }
 
@@ -94,8 +99,8 @@ func explain(err error) error {
 	return err
 }
 
-// untilHangup returns a context that also ends with SIGHUP: the terminal was closed. If SIGHUP is ignored, as with nohup, it stays
-// ignored.
+// untilHangup returns a context that also ends with SIGHUP: the terminal was closed. If SIGHUP is
+// ignored, as with nohup, it stays ignored.
 func untilHangup(ctx context.Context) (context.Context, context.CancelFunc) {
 	if signal.Ignored(syscall.SIGHUP) {
 		return context.WithCancel(ctx)
@@ -108,7 +113,8 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger) error {
 	if text, _ := os.ReadFile("go.mod"); !bytes.HasPrefix(text, []byte("module petgate\n")) {
 		return errors.New("run this in the root of the source tree of petgate")
 	}
-	// The socket comes first, also without pets: nothing of another process of this command may be touched.
+	// The socket comes first, also without pets: nothing of another process of this command may be
+	// touched.
 	if err := os.MkdirAll("var", 0o755); err != nil {
 		return err
 	}
@@ -122,7 +128,8 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger) error {
 	}
 	ports, err := service.OpenPorts(&cfg, "GATEWAY_")
 	if err != nil {
-		return fmt.Errorf("%w\nWith other ports: make run ARGS=\"--listen 127.0.0.1:8180 --admin-listen 127.0.0.1:9190\"", err)
+		return fmt.Errorf(
+			"%w\nWith other ports: make run ARGS=\"--listen 127.0.0.1:8180 --admin-listen 127.0.0.1:9190\"", err)
 	}
 	db, err := database.OpenOrCreate(databaseURL)
 	if err != nil {
@@ -172,9 +179,15 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger) error {
 	return nil
 }
 
-// await builds keyadmin, waits until everything is ready, and prints the welcome. It returns early if ctx or the gateway ends.
+// await builds keyadmin, waits until everything is ready, and prints the welcome. It returns early
+// if ctx or the gateway ends.
 func await(
-	ctx context.Context, cfg app.Config, ports service.Ports, key demoKey, invite func() (string, error), gateway chan error,
+	ctx context.Context,
+	cfg app.Config,
+	ports service.Ports,
+	key demoKey,
+	invite func() (string, error),
+	gateway chan error,
 ) error {
 	fmt.Println("Compiling keyadmin for the second terminal …")
 	if err := buildKeyadmin(ctx); err != nil && ctx.Err() == nil {
@@ -212,8 +225,8 @@ func actor() string {
 	return "local"
 }
 
-// buildKeyadmin builds keyadmin for the second terminal, with the flags of `go run`, which has compiled most of it. It gets the
-// version of this program, and does not need git.
+// buildKeyadmin builds keyadmin for the second terminal, with the flags of `go run`, which has
+// compiled most of it. It gets the version of this program, and does not need git.
 func buildKeyadmin(ctx context.Context) error {
 	version := "-ldflags=-X petgate/shared/service.version=" + service.Version()
 	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", version, "-o", "bin/", "./keyadmin")
@@ -224,8 +237,11 @@ func buildKeyadmin(ctx context.Context) error {
 }
 
 // servePets serves the pet service on a socket until stop is called.
-func servePets(ctx context.Context, socket net.Listener, db *database.DB, bodyBytesMax int, log *slog.Logger) (stop func()) {
-	server := pets.Open(ctx, db, pets.Config{Queue: 64, BodyBytesMax: bodyBytesMax, Log: log, Metrics: prometheus.NewRegistry()})
+func servePets(
+	ctx context.Context, socket net.Listener, db *database.DB, bodyBytesMax int, log *slog.Logger,
+) (stop func()) {
+	server := pets.Open(ctx, db,
+		pets.Config{Queue: 64, BodyBytesMax: bodyBytesMax, Log: log, Metrics: prometheus.NewRegistry()})
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(socket) }()
 	return func() {

@@ -1,6 +1,7 @@
 //go:build e2e
 
-// Package prometheus_test runs Prometheus and promtool on the files of this directory and of deploy/grafana.
+// Package prometheus_test runs Prometheus and promtool on the files of this directory and of
+// deploy/grafana.
 package prometheus_test
 
 import (
@@ -21,7 +22,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// promtool runs promtool with standard input, and returns what it says. It must say so with exit code 0.
+// promtool runs promtool with standard input, and returns what it says. It must say so with exit
+// code 0.
 func promtool(t *testing.T, stdin []byte, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("promtool", args...)
@@ -61,7 +63,8 @@ type server struct {
 	url string
 }
 
-// start starts Prometheus with the configuration of this directory. Only targets and intervals are changed.
+// start starts Prometheus with the configuration of this directory. Only targets and intervals are
+// changed.
 func start(t *testing.T, f *fleet.Fleet) server {
 	t.Helper()
 	dir, port := t.TempDir(), strconv.Itoa(testkit.FreePort(t))
@@ -75,12 +78,19 @@ func start(t *testing.T, f *fleet.Fleet) server {
 		}
 		config = strings.ReplaceAll(config, was, is)
 	}
-	rules := strings.NewReplacer("interval: 15s", "interval: 1s", "interval: 30s", "interval: 1s", "interval: 1m", "interval: 1s").Replace(read(t, "rules.yml"))
+	rules := strings.NewReplacer(
+		"interval: 15s",
+		"interval: 1s",
+		"interval: 30s",
+		"interval: 1s",
+		"interval: 1m",
+		"interval: 1s",
+	).Replace(read(t, "rules.yml"))
 	for name, text := range map[string]string{"prometheus.yml": config, "rules.yml": rules} {
 		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	p := testkit.Start(t, "prometheus", nil, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
-		"--web.listen-address=127.0.0.1:"+port, "--log.level=warn")
+	p := testkit.Start(t, "prometheus", nil, "--config.file="+filepath.Join(dir, "prometheus.yml"),
+		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address=127.0.0.1:"+port, "--log.level=warn")
 	return server{p, "http://127.0.0.1:" + port}
 }
 
@@ -116,7 +126,8 @@ func (s server) await(t *testing.T, expr, want string) {
 	})
 }
 
-// TestScrape lets Prometheus read two gateways and a pet service, and evaluate all rules and all expressions of the dashboard.
+// TestScrape lets Prometheus read two gateways and a pet service, and evaluate all rules and all
+// expressions of the dashboard.
 func TestScrape(t *testing.T) {
 	redis := testkit.StartRedis(t)
 	f := fleet.Start(t, fleet.Spec{Gateways: 2, Redis: redis.URL})
@@ -170,8 +181,11 @@ func TestScrape(t *testing.T) {
 	f.Gateways[1].Kill()
 	s.await(t, "job:petgate_gateways_unconfirmed:count", "1")
 	s.await(t, `count by (alertname) (ALERTS{alertname=~"PetgateDown|PetgateGatewaysUnconfirmed"})`, "1 1")
-	t.Logf("figure: Prometheus evaluates %d groups of rules and %d expressions of the dashboard on two gateways and a pet service, without a warning",
-		len(rules.Data.Groups), expressions)
+	t.Logf(
+		"figure: Prometheus evaluates %d groups of rules and %d expressions of the dashboard on two gateways and a pet service, without a warning",
+		len(rules.Data.Groups),
+		expressions,
+	)
 }
 
 // dashboard evaluates each expression of the dashboard, and returns how many there are.

@@ -36,10 +36,15 @@ type shot struct {
 }
 
 func (r *run) newTenant(name string, limit int) *tenant {
-	return &tenant{name: name, limit: limit, Key: r.NewTenant(name, "--minute", fmt.Sprint(limit), "--day", fmt.Sprint(plenty))}
+	return &tenant{
+		name:  name,
+		limit: limit,
+		Key:   r.NewTenant(name, "--minute", fmt.Sprint(limit), "--day", fmt.Sprint(plenty)),
+	}
 }
 
-// uncharged are the refusals by which a gateway charges nothing. With any other answer, the request was charged.
+// uncharged are the refusals by which a gateway charges nothing. With any other answer, the request
+// was charged.
 var uncharged = map[string]bool{
 	"invalid_api_key": true, "too_many_failed_attempts": true, "key_banned": true, "directory_unavailable": true,
 	"minute_quota_exceeded": true, "limits_degraded": true, "limits_unavailable": true,
@@ -66,8 +71,9 @@ func (r *run) get(c *fleet.Client, g *gateway, of *tenant) fleet.Reply {
 	return r.send(c, g, of, fleet.GetPets(of.Token))
 }
 
-// judgeStatus finds the answers with 5xx that no page promises. A gateway fails no request because of Redis, unless it is told to refuse;
-// none because of Postgres, unless it was stopped and has not read it since, or has a maximum age; and the others only because of a pet service.
+// judgeStatus finds the answers with 5xx that no page promises. A gateway fails no request because
+// of Redis, unless it is told to refuse; none because of Postgres, unless it was stopped and has
+// not read it since, or has a maximum age; and the others only because of a pet service.
 func (r *run) judgeStatus(g *gateway, from time.Duration, reply fleet.Reply) {
 	code, blind := reply.Code(), false
 	r.locked(func() {
@@ -183,11 +189,16 @@ func (r *run) try(p *pet, g *gateway) bool {
 	return reply.Status == 201
 }
 
-// post stores pets: each once, or with an Idempotency-Key again and again, sometimes twice at a time, until it is answered 201.
+// post stores pets: each once, or with an Idempotency-Key again and again, sometimes twice at a
+// time, until it is answered 201.
 func (r *run) post(worker int) {
 	random := r.random(20 + worker)
 	for n := 0; r.pause(random, 100*time.Millisecond); n++ {
-		p := &pet{name: fmt.Sprintf("pet %d of worker %d", n, worker), again: random.IntN(3) > 0, locations: map[string]bool{}}
+		p := &pet{
+			name:      fmt.Sprintf("pet %d of worker %d", n, worker),
+			again:     random.IntN(3) > 0,
+			locations: map[string]bool{},
+		}
 		r.locked(func() { r.wanted = append(r.wanted, p) })
 		for {
 			var twin sync.WaitGroup

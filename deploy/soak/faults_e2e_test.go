@@ -29,7 +29,8 @@ type fault struct {
 	span // when it happened
 }
 
-// breakThings plays rounds of two faults each, which overlap. It returns how many rounds there were.
+// breakThings plays rounds of two faults each, which overlap. It returns how many rounds there
+// were.
 func (r *run) breakThings(lasting time.Duration) (rounds int) {
 	type step struct {
 		at time.Duration
@@ -44,7 +45,9 @@ func (r *run) breakThings(lasting time.Duration) (rounds int) {
 		}
 		long := length(random)
 		later := time.Duration(random.Int64N(int64(long)))
-		steps := []step{{0, &one, false}, {later, &other, false}, {long, &one, true}, {later + length(random), &other, true}}
+		steps := []step{
+			{0, &one, false}, {later, &other, false}, {long, &one, true}, {later + length(random), &other, true},
+		}
 		slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
 		began := r.now()
 		for _, s := range steps {
@@ -66,7 +69,8 @@ func (r *run) breakThings(lasting time.Duration) (rounds int) {
 	return rounds
 }
 
-// length draws how long a fault lasts: mostly less than what a gateway waits for anything, sometimes seconds.
+// length draws how long a fault lasts: mostly less than what a gateway waits for anything,
+// sometimes seconds.
 func length(random *rand.Rand) time.Duration {
 	if random.IntN(3) > 0 {
 		return time.Duration(50+random.IntN(400)) * time.Millisecond
@@ -74,8 +78,8 @@ func length(random *rand.Rand) time.Duration {
 	return time.Duration(500+random.IntN(5000)) * time.Millisecond
 }
 
-// echo is how long after a fault requests may still fail because of it: an upstream is left out for 3 s, and the pet service waits for a
-// silent database for up to 6 s.
+// echo is how long after a fault requests may still fail because of it: an upstream is left out for
+// 3 s, and the pet service waits for a silent database for up to 6 s.
 const echo = 10 * time.Second
 
 // faultsIn counts the faults of that time of which is is true.
@@ -93,7 +97,8 @@ func (r *run) faultsIn(from, to time.Duration, is func(f *fault) bool) (n int) {
 // forgets is the fault that Redis loses its data.
 const forgets = "Redis forgets"
 
-// draw draws a fault: a kind, and then one of that kind. Odd seeds have only kinds because of which no request may fail.
+// draw draws a fault: a kind, and then one of that kind. Odd seeds have only kinds because of which
+// no request may fail.
 func (r *run) draw(random *rand.Rand) fault {
 	g, p := r.gateways[random.IntN(len(r.gateways))], r.pets[random.IntN(len(r.pets))]
 	kinds := [][]fault{
@@ -108,7 +113,12 @@ func (r *run) draw(random *rand.Rand) fault {
 		},
 		append(
 			outages("Redis", r.t, r.redis),
-			fault{name: "Redis is full", on: r.redis, begin: r.command("CONFIG", "SET", "maxmemory", 1), end: r.command("CONFIG", "SET", "maxmemory", 0)},
+			fault{
+				name:  "Redis is full",
+				on:    r.redis,
+				begin: r.command("CONFIG", "SET", "maxmemory", 1),
+				end:   r.command("CONFIG", "SET", "maxmemory", 0),
+			},
 			fault{name: forgets, on: r.redis, begin: r.command("FLUSHALL"), end: func() {}},
 		),
 		r.breaks("Redis from "+g.ID, g.redis),
@@ -158,8 +168,8 @@ func failing(all []fault) []fault {
 	return all
 }
 
-// noteStalls notes as a fault when Postgres commits late. If nothing is broken, the machine is too busy: a pet service refuses requests
-// when it has had no answer for a second.
+// noteStalls notes as a fault when Postgres commits late. If nothing is broken, the machine is too
+// busy: a pet service refuses requests when it has had no answer for a second.
 func (r *run) noteStalls() {
 	if _, err := r.db.Exec(`CREATE TABLE soak_beats (at BIGINT)`); err != nil {
 		r.t.Error(err)
@@ -186,7 +196,8 @@ func (r *run) startCut(g *gateway) {
 	g.Launch(r.t)
 }
 
-// endCut connects a gateway with Postgres again, when it has had the time to accept a key that its snapshot should not have.
+// endCut connects a gateway with Postgres again, when it has had the time to accept a key that its
+// snapshot should not have.
 func (r *run) endCut(g *gateway) {
 	probes := func() (n int) {
 		r.locked(func() { n = r.probes })

@@ -61,7 +61,8 @@ func (r *run) keyadmin(args ...string) fleet.Result {
 	done := r.Keyadmin(args...)
 	r.locked(func() { r.commands[fmt.Sprintf("%s %s %d", args[0], args[1], done.Code)]++ })
 	if done.Code != 0 {
-		r.t.Logf("%v: keyadmin %s %s: exit code %d: %s", r.now().Round(time.Millisecond), args[0], args[1], done.Code, done.Stderr)
+		r.t.Logf("%v: keyadmin %s %s: exit code %d: %s", r.now().Round(time.Millisecond), args[0], args[1], done.Code,
+			done.Stderr)
 	}
 	return done
 }
@@ -124,15 +125,18 @@ func (r *run) probe(n int, g *gateway) {
 		var now keyState
 		r.locked(func() { now = *k; r.probes++ })
 		if reply.Status != 0 && !uncharged[reply.Code()] && now.ended > 0 && begun > now.ended {
-			r.fail("confirmed", "%s accepts %s, %v after %s was confirmed: %v", g.ID, k.ID, begun-now.ended, now.by, reply)
+			r.fail("confirmed", "%s accepts %s, %v after %s was confirmed: %v", g.ID, k.ID, begun-now.ended, now.by,
+				reply)
 		}
 		if reply.Status == 401 && now.works > 0 && begun > now.works {
-			r.fail("confirmed", "%s refuses %s, %v after %s was confirmed: %v", g.ID, k.ID, begun-now.works, now.by, reply)
+			r.fail("confirmed", "%s refuses %s, %v after %s was confirmed: %v", g.ID, k.ID, begun-now.works, now.by,
+				reply)
 		}
 	}
 }
 
-// judgeKeys tries every key at every gateway after all faults: a change that was made but not confirmed holds now too.
+// judgeKeys tries every key at every gateway after all faults: a change that was made but not
+// confirmed holds now too.
 func (r *run) judgeKeys() {
 	for _, k := range r.keys {
 		for _, g := range r.gateways {

@@ -1,13 +1,16 @@
 //go:build e2e
 
-// Package soak_test plays random faults on the built programs: three gateways, two pet services, Redis and Postgres, under clients at
-// their limits and an operator who makes changes. It judges only what clients, keyadmin and the tables say.
+// Package soak_test plays random faults on the built programs: three gateways, two pet services,
+// Redis and Postgres, under clients at their limits and an operator who makes changes. It judges
+// only what clients, keyadmin and the tables say.
 //
-// A seed decides which faults come in which order and for how long. A slow machine is one more fault, so no run is discarded: the
-// judgements are counts. `make soak` plays many seeds for minutes, `make e2e` one seed for some seconds.
+// A seed decides which faults come in which order and for how long. A slow machine is one more
+// fault, so no run is discarded: the judgements are counts. `make soak` plays many seeds for
+// minutes, `make e2e` one seed for some seconds.
 //
-// This file has the run and its judgements at the end, faults_e2e_test.go the faults, clients_e2e_test.go the load and
-// operator_e2e_test.go the changes. All instants are counted from the beginning of the run.
+// This file has the run and its judgements at the end, faults_e2e_test.go the faults,
+// clients_e2e_test.go the load and operator_e2e_test.go the changes. All instants are counted from
+// the beginning of the run.
 package soak_test
 
 import (
@@ -81,8 +84,9 @@ func (s span) touches(from, to time.Duration) bool { return s.from < to && s.to 
 // never is later than any run.
 const never = 24 * time.Hour
 
-// TestRandomFaults plays the seeds of SEEDS, numbers with spaces between them, with faults for DURATION each: with shares and with
-// refusals in an outage of Redis. `make soak SEEDS=…` repeats a seed that has failed.
+// TestRandomFaults plays the seeds of SEEDS, numbers with spaces between them, with faults for
+// DURATION each: with shares and with refusals in an outage of Redis. `make soak SEEDS=…` repeats a
+// seed that has failed.
 func TestRandomFaults(t *testing.T) {
 	t.Parallel()
 	lasting, err := time.ParseDuration(cmp.Or(os.Getenv("DURATION"), "25s"))
@@ -118,17 +122,36 @@ func play(t *testing.T, seed uint64, mode string, lasting time.Duration) {
 	r.judgePets()
 	r.judgeKeys()
 	r.judgeRest()
-	t.Logf("figure: seed %d, %s: %d rounds of two faults, recovered in %d attempts (%v); at most %.2f limits in a window, %.2f "+
-		"after a loss of counts; %d of %d last windows exact; %d requests charged, the usage of %d of them may be lost; %d pets; %d keys, tried %d times; commands with "+
-		"exit codes %v; 5xx %v; failed judgements %v", seed, mode, rounds, attempts, took.Round(10*time.Millisecond), worst[0], worst[1], exact,
-		len(r.greedy), charged, r.unstored, len(r.wanted), len(r.keys), r.probes, r.commands, r.errors5xx, r.broken)
+	t.Logf(
+		"figure: seed %d, %s: %d rounds of two faults, recovered in %d attempts (%v); at most %.2f limits in a window, %.2f "+
+			"after a loss of counts; %d of %d last windows exact; %d requests charged, the usage of %d of them may be lost; %d pets; %d keys, tried %d times; commands with "+
+			"exit codes %v; 5xx %v; failed judgements %v",
+		seed,
+		mode,
+		rounds,
+		attempts,
+		took.Round(10*time.Millisecond),
+		worst[0],
+		worst[1],
+		exact,
+		len(r.greedy),
+		charged,
+		r.unstored,
+		len(r.wanted),
+		len(r.keys),
+		r.probes,
+		r.commands,
+		r.errors5xx,
+		r.broken,
+	)
 }
 
 func open(t *testing.T, seed uint64, mode string) *run {
 	r := &run{
 		t: t, seed: seed, refuse: mode == "refuse", stop: make(chan struct{}), began: time.Now(),
 		broken: map[string]int{}, errors5xx: map[string]int{}, commands: map[string]int{},
-		// A killed Redis has all that it answered: it writes before it answers, and never puts a write off to wait for the disk.
+		// A killed Redis has all that it answered: it writes before it answers, and never puts a
+		// write off to wait for the disk.
 		redis: testkit.StartRedis(t, "--appendonly", "yes", "--appendfsync", "no"), postgres: testkit.StartPostgres(t),
 	}
 	r.Fleet = fleet.Start(t, fleet.Spec{Database: r.postgres.URL, GatewayEnv: []string{
@@ -179,11 +202,12 @@ func (r *run) programs() (all []*program) {
 	return append(all, r.pets...)
 }
 
-// latency is how far Redis is away, one way. With half a millisecond, a gateway has several batches under way.
+// latency is how far Redis is away, one way. With half a millisecond, a gateway has several batches
+// under way.
 func (r *run) latency() time.Duration { return time.Duration(r.seed/2%2) * time.Millisecond / 2 }
 
-// maxAge is after how long without Postgres a gateway refuses everything. Then keyadmin does not wait for it: a change is confirmed
-// although the gateway does not know it. 0 is never.
+// maxAge is after how long without Postgres a gateway refuses everything. Then keyadmin does not
+// wait for it: a change is confirmed although the gateway does not know it. 0 is never.
 func (r *run) maxAge() time.Duration {
 	if r.seed%3 == 0 {
 		return 3 * time.Second
@@ -211,11 +235,13 @@ func (r *run) fail(kind, format string, args ...any) {
 	})
 }
 
-// recoveryAttempts is within how many attempts the fleet has recovered, each of them with a process of keyadmin: five seconds on a
-// machine that has nothing else to do, and longer on a slow one, which is as slow for keyadmin.
+// recoveryAttempts is within how many attempts the fleet has recovered, each of them with a process
+// of keyadmin: five seconds on a machine that has nothing else to do, and longer on a slow one,
+// which is as slow for keyadmin.
 const recoveryAttempts = 50
 
-// recover waits, when all faults are over, until every gateway serves, Redis decides, and a change is confirmed.
+// recover waits, when all faults are over, until every gateway serves, Redis decides, and a change
+// is confirmed.
 func (r *run) recover() (attempts int, took time.Duration) {
 	over, problem := r.now(), "no attempt"
 	for ; problem != ""; attempts++ {
@@ -254,8 +280,9 @@ func (r *run) problem() string {
 	return ""
 }
 
-// closingWindows resets every greedy tenant when the load has ended, and asks for more than its limit within a few seconds. It returns how
-// many tenants got exactly their limit. judgeWindows finds those that got more.
+// closingWindows resets every greedy tenant when the load has ended, and asks for more than its
+// limit within a few seconds. It returns how many tenants got exactly their limit. judgeWindows
+// finds those that got more.
 func (r *run) closingWindows() (exact int) {
 	for _, one := range r.greedy {
 		if done := r.reset(one); done.Code != 0 {
@@ -274,8 +301,9 @@ func (r *run) closingWindows() (exact int) {
 			})
 		}
 		clients.Wait()
-		// Doubtful are requests that Redis may have charged although they were refused, that it may have charged twice, because a share
-		// admitted them when the answer was lost, and that a share refused.
+		// Doubtful are requests that Redis may have charged although they were refused, that it may
+		// have charged twice, because a share admitted them when the answer was lost, and that a
+		// share refused.
 		admitted, doubtful := 0, r.decidedAlone()-alone
 		for _, s := range one.shots[from:] {
 			if s.admitted {
@@ -288,7 +316,8 @@ func (r *run) closingWindows() (exact int) {
 			exact++
 		}
 		if admitted < one.limit-doubtful {
-			r.fail("exactness", "after all faults %s got %d of limit %d; %d requests are doubtful", one.name, admitted, one.limit, doubtful)
+			r.fail("exactness", "after all faults %s got %d of limit %d; %d requests are doubtful", one.name, admitted,
+				one.limit, doubtful)
 		}
 	}
 	return exact
@@ -302,10 +331,12 @@ func (r *run) decidedAlone() (n int) {
 	return n
 }
 
-// judgeWindows counts what clients saw admitted within 60 s. It returns the most, in limits: without and with a loss of counts.
+// judgeWindows counts what clients saw admitted within 60 s. It returns the most, in limits:
+// without and with a loss of counts.
 //
-// Twice the limit in an outage is a promise with conditions (decision 5), which these faults do not keep: gateways restart between two
-// outages of a window, and some are cut off from Redis for longer than others. No seed has shown more so far.
+// Twice the limit in an outage is a promise with conditions (decision 5), which these faults do not
+// keep: gateways restart between two outages of a window, and some are cut off from Redis for
+// longer than others. No seed has shown more so far.
 func (r *run) judgeWindows() (worst [2]float64) {
 	for _, one := range append(slices.Clone(r.greedy), r.spaced) {
 		admitted := slices.DeleteFunc(slices.Clone(one.shots), func(s shot) bool { return !s.admitted })
@@ -329,7 +360,8 @@ func (r *run) judgeWindows() (worst [2]float64) {
 			limit := one.limit * (1 + resets)
 			worst[min(losses, 1)] = max(worst[min(losses, 1)], float64(n)/float64(limit))
 			if n > bound*limit {
-				r.fail("quota", "%s: %d admitted in the minute from %v, limit %d, %d resets", one.name, n, first.from.Round(time.Millisecond), one.limit, resets)
+				r.fail("quota", "%s: %d admitted in the minute from %v, limit %d, %d resets", one.name, n,
+					first.from.Round(time.Millisecond), one.limit, resets)
 				break
 			}
 		}
@@ -337,12 +369,12 @@ func (r *run) judgeWindows() (worst [2]float64) {
 	return worst
 }
 
-// storedWithin is how long before its end a gateway may have counted usage that is not in the database: twice the time between two
-// writes, for a slow machine.
+// storedWithin is how long before its end a gateway may have counted usage that is not in the
+// database: twice the time between two writes, for a slow machine.
 const storedWithin = 6 * time.Second
 
-// isUnstored reports whether the usage of a request may be lost: its gateway was killed soon after it, or ended while it could not reach
-// the database, or soon after that.
+// isUnstored reports whether the usage of a request may be lost: its gateway was killed soon after
+// it, or ended while it could not reach the database, or soon after that.
 func (r *run) isUnstored(s shot) bool {
 	return slices.ContainsFunc(r.happened, func(end *fault) bool {
 		if end.on != s.gateway || !end.kills && !end.stops || s.from > end.to {
@@ -361,7 +393,8 @@ func (r *run) isUnstored(s shot) bool {
 	})
 }
 
-// judgeUsage compares the stored usage of each key with what clients saw. It returns how many requests they saw charged.
+// judgeUsage compares the stored usage of each key with what clients saw. It returns how many
+// requests they saw charged.
 func (r *run) judgeUsage() (charged int) {
 	type sums struct{ seen, unknown, unstored int }
 	keys := map[string]sums{}
@@ -383,16 +416,20 @@ func (r *run) judgeUsage() (charged int) {
 		charged, r.unstored = charged+sum.seen+sum.unstored, r.unstored+sum.unstored
 		stored := 0
 		if !testkit.Await(fleet.ReplyWithin, func() bool {
-			err := r.db.Get(&stored, `SELECT COALESCE(SUM(requests), 0) FROM usage_hours WHERE key_id = $1 AND charged`, key)
+			err := r.db.Get(&stored, `SELECT COALESCE(SUM(requests), 0) FROM usage_hours WHERE key_id = $1 AND charged`,
+				key)
 			return err == nil && stored >= sum.seen
 		}) || stored > sum.seen+sum.unstored+sum.unknown {
-			r.fail("usage", "%s: %d stored; clients saw %d admitted, %d more that may be lost, and %d without an answer", key, stored, sum.seen, sum.unstored, sum.unknown)
+			r.fail("usage",
+				"%s: %d stored; clients saw %d admitted, %d more that may be lost, and %d without an answer", key,
+				stored, sum.seen, sum.unstored, sum.unknown)
 		}
 	}
 	return charged
 }
 
-// What a program may hold more at rest than before the load: connections that it keeps, and what its caches and pools have grown by.
+// What a program may hold more at rest than before the load: connections that it keeps, and what
+// its caches and pools have grown by.
 var growthMax = [3]float64{20, 20, 8 << 20}
 
 // judgeRest finds goroutines, descriptors and memory that the faults have left behind.
@@ -401,9 +438,11 @@ func (r *run) judgeRest() {
 		var now [3]float64
 		if !testkit.Await(fleet.ReplyWithin, func() bool {
 			now = p.holds()
-			return now[0] <= p.atRest[0]+growthMax[0] && now[1] <= p.atRest[1]+growthMax[1] && now[2] <= p.atRest[2]+growthMax[2]
+			return now[0] <= p.atRest[0]+growthMax[0] && now[1] <= p.atRest[1]+growthMax[1] &&
+				now[2] <= p.atRest[2]+growthMax[2]
 		}) {
-			r.fail("growth", "%s: goroutines, descriptors and bytes at rest %v, before the load %v", cmp.Or(p.ID, "a pet service"), now, p.atRest)
+			r.fail("growth", "%s: goroutines, descriptors and bytes at rest %v, before the load %v",
+				cmp.Or(p.ID, "a pet service"), now, p.atRest)
 		}
 	}
 }

@@ -14,7 +14,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// exposureMax is the highest score of `systemd-analyze security` that passes. 10 is no protection at all.
+// exposureMax is the highest score of `systemd-analyze security` that passes. 10 is no protection
+// at all.
 const exposureMax = 1.5
 
 func analyze(t *testing.T, args ...string) string {

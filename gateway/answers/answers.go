@@ -1,11 +1,13 @@
-// Package answers makes the responses that the gateway makes itself, except refusals: pages of the documentation, answers to CORS
-// preflights, reports of a quota and statements of usage. It also has the fields with which all responses show limits. It gets facts and
-// returns values. It knows no connection and no stage.
+// Package answers makes the responses that the gateway makes itself, except refusals: pages of the
+// documentation, answers to CORS preflights, reports of a quota and statements of usage. It also
+// has the fields with which all responses show limits. It gets facts and returns values. It knows
+// no connection and no stage.
 package answers
 
 import "petgate/gateway/http1"
 
-// Answer is a response without the fields that every response has. Requests share answers, so nothing in it may be changed.
+// Answer is a response without the fields that every response has. Requests share answers, so
+// nothing in it may be changed.
 type Answer struct {
 	Outcome string // in one word, for metrics and the access log
 	Status  int
@@ -32,7 +34,8 @@ func fieldsOf(list ...string) (fields []http1.Field) {
 	return fields
 }
 
-// IsOurs reports whether only the gateway sets a response field. The upstream's field of that name is not copied.
+// IsOurs reports whether only the gateway sets a response field. The upstream's field of that name
+// is not copied.
 func IsOurs(name []byte) bool {
 	return http1.EqualFold(name[:min(len(name), len(limitPrefix))], limitPrefix) ||
 		http1.EqualFold(name[:min(len(name), len(corsPrefix))], corsPrefix) || ours.Of(name)
@@ -45,6 +48,7 @@ const (
 
 var ours = func() (n http1.Names[bool]) {
 	n.Add(true, "x-gateway-secret") // of an upstream that returns what it gets: it is for upstreams only
-	n.Add(true, "ratelimit", "ratelimit-policy", "x-request-id", "x-request-cost", "x-key-expires", "x-stability", "deprecation", "sunset", "date", "server")
+	n.Add(true, "ratelimit", "ratelimit-policy", "x-request-id", "x-request-cost", "x-key-expires", "x-stability",
+		"deprecation", "sunset", "date", "server")
 	return n
 }()

@@ -44,18 +44,24 @@ const (
 	asksMethod    = "Access-Control-Request-Method: GET"
 )
 
-// A preflight of an allowed origin is answered, and no other one. Responses to allowed origins, and only to these, can be read by their
-// scripts, and caches tell the origins apart.
+// A preflight of an allowed origin is answered, and no other one. Responses to allowed origins, and
+// only to these, can be read by their scripts, and caches tell the origins apart.
 func TestPreflight(t *testing.T) {
 	some := []string{"https://other.example", "https://app.example"}
-	answer := &Answer{Outcome: "preflight", Status: 204, Fields: fieldsOf("Access-Control-Allow-Methods", "GET, HEAD, POST",
-		"Access-Control-Allow-Headers", "Authorization, Content-Type, Idempotency-Key, X-Request-Id",
-		"Access-Control-Max-Age", "600", "Vary", "Access-Control-Request-Method, Access-Control-Request-Headers")}
+	answer := &Answer{
+		Outcome: "preflight",
+		Status:  204,
+		Fields: fieldsOf("Access-Control-Allow-Methods", "GET, HEAD, POST",
+			"Access-Control-Allow-Headers", "Authorization, Content-Type, Idempotency-Key, X-Request-Id",
+			"Access-Control-Max-Age", "600", "Vary", "Access-Control-Request-Method, Access-Control-Request-Headers"),
+	}
 	f := func(origins []string, want *Answer, readableBy, vary, line string, fields ...string) {
 		t.Helper()
 		c, q := NewCORS(origins, []string{"GET", "HEAD", "POST"}), request(t, line, fields...)
 		of := c.Fields(q)
-		if got := c.Preflight(q); !reflect.DeepEqual(got, want) || field(of, "Access-Control-Allow-Origin") != readableBy || field(of, "Vary") != vary {
+		if got := c.Preflight(q); !reflect.DeepEqual(got, want) ||
+			field(of, "Access-Control-Allow-Origin") != readableBy ||
+			field(of, "Vary") != vary {
 			t.Errorf("%q: %s %q: got %+v, want %+v; the fields are %v", origins, line, fields, got, want, of)
 		}
 	}
@@ -76,7 +82,8 @@ func TestPreflight(t *testing.T) {
 func TestExposedFieldsAreThoseOfTheDocument(t *testing.T) {
 	got := NewCORS([]string{"*"}, nil).Fields(request(t, "GET /"))
 	exposed := strings.Split(field(got, "Access-Control-Expose-Headers"), ", ")
-	must.Equal(t, slices.Contains(exposed, "X-Request-Cost"), true, "X-Request-Cost, of documents with costs, is exposed")
+	must.Equal(t, slices.Contains(exposed, "X-Request-Cost"), true,
+		"X-Request-Cost, of documents with costs, is exposed")
 	for path, item := range api.Pets().Document.Paths.Map() {
 		for method, operation := range item.Operations() {
 			for status, response := range operation.Responses.Map() {
@@ -123,7 +130,8 @@ func TestPages(t *testing.T) {
 	f := func(line string, status int, body, encoding string, fields ...string) {
 		t.Helper()
 		got := pages.Find(request(t, line, fields...))
-		if got == nil || got.Outcome != "page" || got.Status != status || string(got.Body) != body || field(got.Fields, "Content-Encoding") != encoding {
+		if got == nil || got.Outcome != "page" || got.Status != status || string(got.Body) != body ||
+			field(got.Fields, "Content-Encoding") != encoding {
 			t.Errorf("%s %q: got %v, want %d %q", line, fields, got, status, body)
 		}
 	}
@@ -156,7 +164,8 @@ func TestPages(t *testing.T) {
 	}
 	pages.Set([]portal.Page{page("/own/docs", "text/html", portal.Content{Body: []byte("another page")})})
 	f("GET /own/docs", 200, "another page", "")
-	if got := pages.Find(request(t, "GET /", "Accept: text/html")); got == nil || field(got.Fields, "Location") != "own/docs" {
+	if got := pages.Find(request(t, "GET /", "Accept: text/html")); got == nil ||
+		field(got.Fields, "Location") != "own/docs" {
 		t.Errorf("/ leads to %v", got)
 	}
 	must.Equal(t, pages.Has("/docs"), false, "whether a page stays when pages are replaced")

@@ -13,14 +13,15 @@ import (
 // anyOrigin lets the scripts of every origin read responses.
 const anyOrigin = "*"
 
-// CheckOrigin returns an error if an allowed origin is neither "*" nor written as browsers write the Origin field (RFC 6454,
-// section 6.2): only then can it be compared byte for byte.
+// CheckOrigin returns an error if an allowed origin is neither "*" nor written as browsers write
+// the Origin field (RFC 6454, section 6.2): only then can it be compared byte for byte.
 func CheckOrigin(origin string) error {
 	if origin == anyOrigin {
 		return nil
 	}
 	u, err := url.Parse(origin)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || strings.Contains(u.Host, anyOrigin) {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||
+		strings.Contains(u.Host, anyOrigin) {
 		return fmt.Errorf("%q is not an origin: use https://host, https://host:port or *", origin)
 	}
 	host := strings.ToLower(u.Host)
@@ -33,13 +34,15 @@ func CheckOrigin(origin string) error {
 	return nil
 }
 
-// exposed are the response fields that scripts of other origins may read, besides those that they may always read.
+// exposed are the response fields that scripts of other origins may read, besides those that they
+// may always read.
 const exposed = "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, RateLimit-Policy, RateLimit, Retry-After, X-Request-Id, " +
 	"X-Request-Cost, X-Key-Expires, X-Stability, Deprecation, Sunset, Link, Location, Allow, WWW-Authenticate, " +
 	"Idempotent-Replayed, Vary"
 
-// CORS decides which origins' scripts may read responses (the CORS protocol of the Fetch standard). It never allows
-// credentials: an API key is not sent by the browser but by the script, in Authorization.
+// CORS decides which origins' scripts may read responses (the CORS protocol of the Fetch standard).
+// It never allows credentials: an API key is not sent by the browser but by the script, in
+// Authorization.
 type CORS struct {
 	allowed   map[string][]http1.Field // by origin: the fields of responses to it; without "*"
 	others    []http1.Field            // of responses to all other requests
@@ -68,7 +71,8 @@ func NewCORS(origins, methods []string) *CORS {
 	case c.isAny:
 		c.others = readable(anyOrigin)
 	case len(origins) > 0:
-		// Also if the request has no Origin: a cache must not use this response for a request that has one.
+		// Also if the request has no Origin: a cache must not use this response for a request that
+		// has one.
 		c.others = fieldsOf("Vary", "Origin")
 		for _, origin := range origins {
 			c.allowed[origin] = append(readable(origin), c.others...)
@@ -77,7 +81,8 @@ func NewCORS(origins, methods []string) *CORS {
 	return c
 }
 
-// Fields returns the fields with which scripts of an allowed origin can read the response to q, whatever it is.
+// Fields returns the fields with which scripts of an allowed origin can read the response to q,
+// whatever it is.
 func (c *CORS) Fields(q *http1.Request) []http1.Field {
 	if len(c.allowed) > 0 {
 		if fields, isAllowed := c.allowed[string(q.Field("origin"))]; isAllowed {
@@ -87,8 +92,8 @@ func (c *CORS) Fields(q *http1.Request) []http1.Field {
 	return c.others
 }
 
-// Preflight returns the answer to a preflight of an allowed origin, or nil. It is the same for every path: a script whose real
-// request has a wrong path can read the 404.
+// Preflight returns the answer to a preflight of an allowed origin, or nil. It is the same for
+// every path: a script whose real request has a wrong path can read the 404.
 func (c *CORS) Preflight(q *http1.Request) *Answer {
 	if string(q.Method) != http.MethodOptions || len(q.Field("access-control-request-method")) == 0 {
 		return nil

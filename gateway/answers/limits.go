@@ -33,8 +33,8 @@ type Limits struct {
 	Attempts    quota.Usage    // the state of the address's failed attempts, without a key
 }
 
-// Add adds the fields of the limits to a response's. It fills in the details of a 429, and returns the seconds after which a refused
-// client may try again.
+// Add adds the fields of the limits to a response's. It fills in the details of a 429, and returns
+// the seconds after which a refused client may try again.
 func (l *Limits) Add(to *http1.FieldList, limited *api.Limited) (wait int64) {
 	var all [quota.Policies + 1]limit // set in place: copies would cost as much as the rest
 	shown, tight := 1, &all[0]
@@ -50,8 +50,9 @@ func (l *Limits) Add(to *http1.FieldList, limited *api.Limited) (wait int64) {
 	return max(1, seconds(tight.release))
 }
 
-// choose sets the limits of a key, and returns how many are shown, and the tight one: the policy that refuses. If none does, it is
-// the one with the fewest units remaining; of equals, the tenant's before the key's, and the longer.
+// choose sets the limits of a key, and returns how many are shown, and the tight one: the policy
+// that refuses. If none does, it is the one with the fewest units remaining; of equals, the
+// tenant's before the key's, and the longer.
 func (l *Limits) choose(all *[quota.Policies + 1]limit) (shown int, tight *limit) {
 	v, banned := l.Verdict, max(l.BanEndsAt.Sub(l.Now), 0)
 	least, refuses := int64(math.MaxInt64), v.Violated()
@@ -100,7 +101,8 @@ type limit struct {
 	release time.Duration // until it admits more
 }
 
-// set sets the state of a policy at an instant of the clock that decides. A ban admits nothing until it ends, whatever is left.
+// set sets the state of a policy at an instant of the clock that decides. A ban admits nothing
+// until it ends, whatever is left.
 func (p *limit) set(item string, window int64, u *quota.Usage, at instant.Millis, banned time.Duration) {
 	p.item, p.window = item, window
 	p.limit, p.used, p.remaining, p.resetAt, p.release = u.Limit, u.Used, u.Remaining, u.ResetAt, u.ReleaseAt.Sub(at)
@@ -115,8 +117,9 @@ func (p *limit) set(item string, window int64, u *quota.Usage, at instant.Millis
 	}
 }
 
-// describe writes the state of policies: of all of them in the fields of the IETF draft (draft-ietf-httpapi-ratelimit-headers), and of
-// the tight one in the older fields and in the details of a 429.
+// describe writes the state of policies: of all of them in the fields of the IETF draft
+// (draft-ietf-httpapi-ratelimit-headers), and of the tight one in the older fields and in the
+// details of a 429.
 func (l *Limits) describe(to *http1.FieldList, all []limit, tight *limit, limited *api.Limited) {
 	resetAt := max(tight.resetAt, l.Now)
 	to.AddInt(nameLimit, tight.limit)
@@ -139,13 +142,15 @@ func (l *Limits) describe(to *http1.FieldList, all []limit, tight *limit, limite
 	limited.Policy, limited.Limit, limited.Used, limited.ResetAt = name, tight.limit, tight.used, resetAt
 }
 
-// addList adds a field whose items were appended to the text, without the comma before the first one.
+// addList adds a field whose items were appended to the text, without the comma before the first
+// one.
 func addList(to *http1.FieldList, name, text []byte) {
 	to.Add(name, text[len(to.Text)+len(", "):])
 	to.Text = text
 }
 
-// RetryAfter returns the seconds of a Retry-After with seconds or a date (RFC 9110, section 10.2.3), or else 0.
+// RetryAfter returns the seconds of a Retry-After with seconds or a date (RFC 9110, section
+// 10.2.3), or else 0.
 func RetryAfter(value []byte, now instant.Millis) int64 {
 	if n, ok := http1.ParseDigits(value); ok {
 		return n
@@ -156,6 +161,6 @@ func RetryAfter(value []byte, now instant.Millis) int64 {
 	return 0
 }
 
-// seconds rounds up: a client that waits too long is admitted, but one that comes too early is refused. A negative wait
-// gives 0.
+// seconds rounds up: a client that waits too long is admitted, but one that comes too early is
+// refused. A negative wait gives 0.
 func seconds(wait time.Duration) int64 { return int64((max(wait, 0) + time.Second - 1) / time.Second) }

@@ -8,8 +8,8 @@ import (
 	"petgate/gateway/http1"
 )
 
-// hasETag reports whether If-None-Match has this ETag, or "*". It compares weakly, as RFC 9110, section 13.1.2,
-// demands.
+// hasETag reports whether If-None-Match has this ETag, or "*". It compares weakly, as RFC 9110,
+// section 13.1.2, demands.
 func hasETag(q *http1.Request, etag string) bool {
 	strong := strings.TrimPrefix(etag, "W/")
 	for _, f := range q.Fields {
@@ -26,8 +26,9 @@ func hasETag(q *http1.Request, etag string) bool {
 	return false
 }
 
-// weight returns the weight of a media type or a coding that a field lists by its name (RFC 9110, section 12.4.2). It is 0 without such a
-// name. Wildcards do not count: they are in almost every request, and say little about what the client can use.
+// weight returns the weight of a media type or a coding that a field lists by its name (RFC 9110,
+// section 12.4.2). It is 0 without such a name. Wildcards do not count: they are in almost every
+// request, and say little about what the client can use.
 func weight(q *http1.Request, field, want string) (weight float64) {
 	for _, f := range q.Fields {
 		if !http1.EqualFold(f.Name, field) {

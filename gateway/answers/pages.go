@@ -12,19 +12,26 @@ import (
 // PageMethods are the methods of a page.
 const PageMethods = "GET, HEAD"
 
-// pageFields are the fields of all pages of the documentation. A page may load its own stylesheet and script and call the API
-// where it came from, and nothing else. Nothing may frame it.
+// pageFields are the fields of all pages of the documentation. A page may load its own stylesheet
+// and script and call the API where it came from, and nothing else. Nothing may frame it.
 var pageFields = fieldsOf(
-	"Cache-Control", "no-cache",
-	"Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "+
+	"Cache-Control",
+	"no-cache",
+	"Content-Security-Policy",
+	"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "+
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-	"Cross-Origin-Opener-Policy", "same-origin",
-	"Referrer-Policy", "no-referrer",
-	"X-Content-Type-Options", "nosniff",
-	"Vary", "Accept-Encoding",
+	"Cross-Origin-Opener-Policy",
+	"same-origin",
+	"Referrer-Policy",
+	"no-referrer",
+	"X-Content-Type-Options",
+	"nosniff",
+	"Vary",
+	"Accept-Encoding",
 )
 
-// Pages are the documentation. They need no key and cost no quota. The zero Pages have none. They may be replaced at any time.
+// Pages are the documentation. They need no key and cost no quota. The zero Pages have none. They
+// may be replaced at any time.
 type Pages struct{ now atomic.Pointer[pages] }
 
 type pages struct {
@@ -32,7 +39,8 @@ type pages struct {
 	home   *Answer // the redirect from "/"
 }
 
-// Set replaces the pages. They are found by their exact path. The first one is the home page; there must be one.
+// Set replaces the pages. They are found by their exact path. The first one is the home page; there
+// must be one.
 func (p *Pages) Set(all []portal.Page) {
 	next := &pages{byPath: map[string]portal.Page{}}
 	for _, one := range all {
@@ -41,7 +49,8 @@ func (p *Pages) Set(all []portal.Page) {
 	// A relative reference also works behind a proxy that removes a prefix from paths.
 	next.home = &Answer{
 		Outcome: outcomePage, Status: http.StatusFound,
-		Fields: fieldsOf("Location", strings.TrimPrefix(all[0].Path, "/"), "Cache-Control", "no-cache", "Vary", "Accept"),
+		Fields: fieldsOf("Location", strings.TrimPrefix(all[0].Path, "/"), "Cache-Control", "no-cache", "Vary",
+			"Accept"),
 	}
 	p.now.Store(next)
 }
@@ -52,8 +61,8 @@ func (p *Pages) Has(path string) bool {
 	return now != nil && now.byPath[path].Content != nil
 }
 
-// Find returns the answer to a request for a page, or nil. It is 304 if the client has the page already (RFC 9110, section 13.1.2). The first
-// request for a page waits until it is written.
+// Find returns the answer to a request for a page, or nil. It is 304 if the client has the page
+// already (RFC 9110, section 13.1.2). The first request for a page waits until it is written.
 func (p *Pages) Find(q *http1.Request) *Answer {
 	now := p.now.Load()
 	if m := string(q.Method); now == nil || m != http.MethodGet && m != http.MethodHead {
@@ -67,7 +76,10 @@ func (p *Pages) Find(q *http1.Request) *Answer {
 		return nil
 	}
 	content := one.Content()
-	a := &Answer{outcomePage, http.StatusOK, append(fieldsOf("Content-Type", one.Type, "ETag", content.ETag), pageFields...), content.Body}
+	a := &Answer{
+		outcomePage, http.StatusOK, append(fieldsOf("Content-Type", one.Type, "ETag", content.ETag), pageFields...),
+		content.Body,
+	}
 	switch {
 	case hasETag(q, content.ETag):
 		a.Status, a.Body = http.StatusNotModified, nil

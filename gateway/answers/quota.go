@@ -44,7 +44,8 @@ type Quota struct {
 
 var jsonFields = fieldsOf("Content-Type", "application/json")
 
-// Report returns the answer to a request for the quota. Its figures are those of the rate-limit headers.
+// Report returns the answer to a request for the quota. Its figures are those of the rate-limit
+// headers.
 func (q *Quota) Report() *Answer {
 	e := q.Entry
 	r := report{
@@ -134,7 +135,8 @@ func encode(body any) []byte {
 	return text
 }
 
-// Polls limits the reports of each key. The number of records is bounded; a key whose record was dropped may ask again at once.
+// Polls limits the reports of each key. The number of records is bounded; a key whose record was
+// dropped may ask again at once.
 type Polls struct {
 	freeAt *sharded.Map[id.Key, instant.Millis] // when the key has its whole burst again
 }

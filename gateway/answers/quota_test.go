@@ -21,7 +21,9 @@ func TestReport(t *testing.T) {
 	at := instant.Of(now)
 	q := Quota{
 		Entry: &directory.Entry{
-			Key: id.Key{7}, Tenant: id.Tenant{8}, Name: `"ci"`, Environment: apikey.Live, Scopes: "pets:read", Terms: directory.Terms{Plan: "free"},
+			Key: id.Key{
+				7,
+			}, Tenant: id.Tenant{8}, Name: `"ci"`, Environment: apikey.Live, Scopes: "pets:read", Terms: directory.Terms{Plan: "free"},
 			Allow: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
 		},
 		Hint: "abcd", Now: at,
@@ -55,13 +57,22 @@ func TestReport(t *testing.T) {
 	// Only policies that are set are reported, a month with its own length.
 	q.Entry.MonthStarts = 15
 	q.Verdict.Usages = [quota.Policies]quota.Usage{
-		quota.Month:  {Limit: 5000, Used: 60, Remaining: 4940, ResetAt: instant.Of(time.Date(2026, 6, 15, 0, 0, 0, 0, time.UTC))},
+		quota.Month: {
+			Limit:     5000,
+			Used:      60,
+			Remaining: 4940,
+			ResetAt:   instant.Of(time.Date(2026, 6, 15, 0, 0, 0, 0, time.UTC)),
+		},
 		quota.KeyDay: {Limit: 9, Used: 9, ResetAt: at + 43_200_000, RetryAt: at + 43_200_000},
 	}
 	q.Now = at + 30_000 // the ban ends now
 	got := string(q.Report().Body)
 	if want := `"policies":[{"name":"month","limit":5000,"used":60,"remaining":4940,"window":2678400,"resetAt":"2026-06-15T00:00:00Z","nextAt":null},` +
-		`{"name":"key-day","limit":9,"used":9,"remaining":0,"window":86400,"resetAt":"2026-06-02T00:00:00Z","nextAt":"2026-06-02T00:00:31Z"}]`; !strings.Contains(got, want) || !strings.Contains(got, `"ban":null`) {
+		`{"name":"key-day","limit":9,"used":9,"remaining":0,"window":86400,"resetAt":"2026-06-02T00:00:00Z","nextAt":"2026-06-02T00:00:31Z"}]`; !strings.Contains(
+		got,
+		want,
+	) ||
+		!strings.Contains(got, `"ban":null`) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

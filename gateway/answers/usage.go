@@ -23,14 +23,18 @@ import (
 
 // Statements has the usage of tenants.
 type Statements interface {
-	// Statement returns a tenant's usage by period, which is an hour or a UTC day, beginning with the period of since: that of its live
-	// keys, or of its test keys. It returns at most rowsMax rows. It may ask a database, until ctx ends.
-	Statement(ctx context.Context, t id.Tenant, since instant.Millis, period time.Duration, isTest bool, rowsMax int) (keystore.Statement, error)
+	// Statement returns a tenant's usage by period, which is an hour or a UTC day, beginning with
+	// the period of since: that of its live keys, or of its test keys. It returns at most rowsMax
+	// rows. It may ask a database, until ctx ends.
+	Statement(
+		ctx context.Context, t id.Tenant, since instant.Millis, period time.Duration, isTest bool, rowsMax int,
+	) (keystore.Statement, error)
 }
 
 const (
-	// statementsMax is how many statements are read and written at a time. Meanwhile, they hold about 10 MB together. A finished statement
-	// has up to 2 MB and does not count: the client's connection holds it until it is sent or the write timeout passes.
+	// statementsMax is how many statements are read and written at a time. Meanwhile, they hold
+	// about 10 MB together. A finished statement has up to 2 MB and does not count: the client's
+	// connection holds it until it is sent or the write timeout passes.
 	statementsMax = 2
 
 	// tenantStatementsMax is how many of these one tenant has.
@@ -42,7 +46,8 @@ const (
 	// rowsMax bounds the answer: a row has up to 200 bytes.
 	rowsMax = 10_000
 
-	// logEvery is how often a failure is logged at most: clients may ask again and again while the database is away.
+	// logEvery is how often a failure is logged at most: clients may ask again and again while the
+	// database is away.
 	logEvery = time.Minute
 )
 
@@ -115,7 +120,10 @@ func (a *Ask) Read(q *http1.Request) Problem {
 	a.isCSV = weight(q, "accept", "text/csv") > weight(q, "accept", "application/json")
 	parameters, err := url.ParseQuery(string(q.Target[min(len(q.Path)+1, len(q.Target)):]))
 	if err != nil { // http1 has checked the encoding
-		return Problem{Kind: InvalidParameter, Message: "the query has a semicolon, which separates parameters for some programs: write %3B"}
+		return Problem{
+			Kind:    InvalidParameter,
+			Message: "the query has a semicolon, which separates parameters for some programs: write %3B",
+		}
 	}
 	if by := parameters["by"]; len(by) > 0 {
 		if a.period = periods[by[0]]; len(by) > 1 || a.period == 0 {
@@ -150,11 +158,14 @@ func parseSince(value string) time.Duration {
 	return time.Duration(n) * map[byte]time.Duration{'h': hour, 'd': day}[value[digits]]
 }
 
-// Statement answers a request for usage. A goroutine of its own reads the statement: the client waits statementWithin at most, even if
-// the database does not answer for longer.
+// Statement answers a request for usage. A goroutine of its own reads the statement: the client
+// waits statementWithin at most, even if the database does not answer for longer.
 func (u *Usage) Statement(ask Ask) (*Answer, Problem) {
 	if !u.tenants.Take(ask.Tenant) {
-		return nil, Problem{Kind: Overloaded, Message: "another request for the usage of your account is being answered: try again"}
+		return nil, Problem{
+			Kind:    Overloaded,
+			Message: "another request for the usage of your account is being answered: try again",
+		}
 	}
 	if u.running.Add(1) > statementsMax {
 		u.end(ask.Tenant)
@@ -213,13 +224,14 @@ var (
 // unavailable logs why there is no statement.
 func (u *Usage) unavailable(ask Ask, err error) Problem {
 	u.failures.Do(func() {
-		u.log.Warn("the usage of a tenant cannot be read", "tenant", ask.Tenant.String(), "requestId", ask.RequestID, "error", err)
+		u.log.Warn("the usage of a tenant cannot be read", "tenant", ask.Tenant.String(), "requestId", ask.RequestID,
+			"error", err)
 	})
 	return Problem{Kind: Unavailable}
 }
 
-// jsonOf writes a statement as JSON. Instants are rounded down to a second: what is complete through an instant is complete before it,
-// too.
+// jsonOf writes a statement as JSON. Instants are rounded down to a second: what is complete
+// through an instant is complete before it, too.
 func jsonOf(s keystore.Statement, ask Ask) []byte {
 	type row struct {
 		Start     string `json:"start"`
@@ -246,7 +258,8 @@ func jsonOf(s keystore.Statement, ask Ask) []byte {
 	}{by, ask.Now.Add(-ask.since).Truncate(ask.period).String(), s.CompleteThrough.Time().Format(time.RFC3339), rows})
 }
 
-// csvOf writes a statement as CSV (RFC 4180). Its column complete says whether the period of the row is complete.
+// csvOf writes a statement as CSV (RFC 4180). Its column complete says whether the period of the
+// row is complete.
 func csvOf(s keystore.Statement, ask Ask) []byte {
 	var text bytes.Buffer
 	w := csv.NewWriter(&text)

@@ -30,15 +30,26 @@ type asked struct {
 	rowsMax int
 }
 
-func (f fakeStatements) Statement(ctx context.Context, t id.Tenant, since instant.Millis, period time.Duration, isTest bool, rowsMax int) (keystore.Statement, error) {
+func (f fakeStatements) Statement(
+	ctx context.Context, t id.Tenant, since instant.Millis, period time.Duration, isTest bool, rowsMax int,
+) (keystore.Statement, error) {
 	return f(ctx, asked{t, since, period, isTest, rowsMax})
 }
 
-// twoRows is a statement whose second row is of a day that is not complete. The first one's is complete just then.
+// twoRows is a statement whose second row is of a day that is not complete. The first one's is
+// complete just then.
 func twoRows(context.Context, asked) (keystore.Statement, error) {
 	today := instant.Of(now).Truncate(day)
 	return keystore.Statement{CompleteThrough: instant.Of(now) - 2001, Rows: []keystore.StatementRow{
-		{Start: (instant.Of(now) - 2001).Add(-day), Key: id.Key{7}, Operation: "listPets", Outcome: "ok", Requests: 12, Charged: 11, Units: 55},
+		{
+			Start:     (instant.Of(now) - 2001).Add(-day),
+			Key:       id.Key{7},
+			Operation: "listPets",
+			Outcome:   "ok",
+			Requests:  12,
+			Charged:   11,
+			Units:     55,
+		},
 		{Start: today, Key: id.Key{7}, Outcome: "key_banned", Requests: 3},
 	}}, nil
 }
@@ -71,7 +82,8 @@ func TestStatement(t *testing.T) {
 		"text/csv;q=0.7, application/json;q=0.75": asJSON,
 	} {
 		got, problem := newUsage(twoRows).ask(t, 1, "", "Other: text/csv", "Accept: "+accept)
-		if problem.Kind != 0 || string(got.Body) != text[want] || field(got.Fields, "Content-Type") != want || field(got.Fields, "Vary") != "Accept" {
+		if problem.Kind != 0 || string(got.Body) != text[want] || field(got.Fields, "Content-Type") != want ||
+			field(got.Fields, "Vary") != "Accept" {
 			t.Errorf("%q: %v, %v", accept, got, problem)
 		}
 	}
@@ -123,7 +135,8 @@ func TestStatementIsBounded(t *testing.T) {
 		return keystore.Statement{Rows: make([]keystore.StatementRow, rows)}, nil
 	})
 	u.within = time.Minute
-	if got, problem := u.ask(t, 1, ""); problem.Kind != 0 || strings.Count(string(got.Body), `"start"`) != rows || len(got.Body) > rows*200 {
+	if got, problem := u.ask(t, 1, ""); problem.Kind != 0 || strings.Count(string(got.Body), `"start"`) != rows ||
+		len(got.Body) > rows*200 {
 		t.Errorf("%v, %v", problem, got)
 	}
 	rows++
@@ -132,8 +145,8 @@ func TestStatementIsBounded(t *testing.T) {
 	}
 }
 
-// While a database hangs, two requests wait for it at most, only one of a tenant, and none for longer than two seconds. What hangs
-// still counts when its client has gone.
+// While a database hangs, two requests wait for it at most, only one of a tenant, and none for
+// longer than two seconds. What hangs still counts when its client has gone.
 func TestStatementHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		released := make(chan struct{})
@@ -171,7 +184,8 @@ func TestStatementHangs(t *testing.T) {
 	})
 }
 
-// If the usage cannot be read, the log says why, once in a minute. A driver that panics is a failure, too.
+// If the usage cannot be read, the log says why, once in a minute. A driver that panics is a
+// failure, too.
 func TestStatementFails(t *testing.T) {
 	log := &testkit.Output{}
 	failing := func(context.Context, asked) (keystore.Statement, error) {
@@ -179,7 +193,8 @@ func TestStatementFails(t *testing.T) {
 	}
 	u := NewUsage(fakeStatements(failing), slog.New(slog.NewTextHandler(log, nil)))
 	for range 3 {
-		if _, problem := u.Statement(Ask{RequestID: "r"}); problem.Kind != Unavailable || strings.Count(log.String(), "requestId=r error=planted") != 1 {
+		if _, problem := u.Statement(Ask{RequestID: "r"}); problem.Kind != Unavailable ||
+			strings.Count(log.String(), "requestId=r error=planted") != 1 {
 			t.Errorf("%v; the log has %s", problem, log)
 		}
 	}

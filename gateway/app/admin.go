@@ -34,7 +34,13 @@ func (g *gateway) serveAbout(w http.ResponseWriter, r *http.Request) {
 	}
 	for _, o := range g.api.Load().Operations {
 		gone := !o.SunsetAt.IsZero() && !now.Before(o.SunsetAt)
-		described := operate.AboutOperation{ID: o.ID, Scopes: strings.Fields(o.Scope), Gone: gone, IsDeprecated: o.IsDeprecated, Successor: o.Successor}
+		described := operate.AboutOperation{
+			ID:           o.ID,
+			Scopes:       strings.Fields(o.Scope),
+			Gone:         gone,
+			IsDeprecated: o.IsDeprecated,
+			Successor:    o.Successor,
+		}
 		if !o.DeprecatedAt.IsZero() {
 			described.DeprecatedAt = instant.Of(o.DeprecatedAt)
 		}
@@ -48,7 +54,8 @@ func (g *gateway) serveAbout(w http.ResponseWriter, r *http.Request) {
 	}); ok {
 		ctx, cancel := context.WithTimeout(r.Context(), aboutWithin)
 		defer cancel()
-		answer.Redis = operate.ViewsOf(shared.Servers(ctx), func(s redis.Server) operate.RedisServer { return operate.RedisServer(s) })
+		answer.Redis = operate.ViewsOf(shared.Servers(ctx),
+			func(s redis.Server) operate.RedisServer { return operate.RedisServer(s) })
 	}
 	answer.NowMillis = instant.Of(time.Now())
 	service.WriteJSON(w, http.StatusOK, answer)
@@ -76,15 +83,24 @@ func report(u quota.Usage) *operate.PolicyUse {
 	if u.Limit == 0 {
 		return nil
 	}
-	return &operate.PolicyUse{Limit: u.Limit, Used: u.Used, Remaining: u.Remaining, ResetAt: u.ResetAt, RetryAt: u.RetryAt}
+	return &operate.PolicyUse{
+		Limit:     u.Limit,
+		Used:      u.Used,
+		Remaining: u.Remaining,
+		ResetAt:   u.ResetAt,
+		RetryAt:   u.RetryAt,
+	}
 }
 
 // errUnknownTenant means that this gateway does not know a tenant.
 var errUnknownTenant = errors.New("this gateway does not know the tenant")
 
-// peek reads the terms of a tenant, and how much of its limits it has used. If a key of the tenant is given, also how much of the key's own
-// limits is used. It charges nothing. cost is that of the request in question.
-func (g *gateway) peek(ctx context.Context, tenant id.Tenant, key id.Key, cost int64) (terms directory.Terms, used quota.Verdict, err error) {
+// peek reads the terms of a tenant, and how much of its limits it has used. If a key of the tenant
+// is given, also how much of the key's own limits is used. It charges nothing. cost is that of the
+// request in question.
+func (g *gateway) peek(
+	ctx context.Context, tenant id.Tenant, key id.Key, cost int64,
+) (terms directory.Terms, used quota.Verdict, err error) {
 	terms, isKnown := g.keys.Terms(tenant)
 	if !isKnown {
 		return terms, used, fmt.Errorf("%w %s", errUnknownTenant, tenant)
@@ -107,8 +123,8 @@ func (g *gateway) ask(tenant id.Tenant, terms *directory.Terms) (q quotas.Reques
 	return q
 }
 
-// serveQuota serves GET /quota/{tenant}?key=ID&cost=N: the usage of a tenant and, with key, that of the key's own limits, and when a request
-// of this cost is admitted. It charges nothing.
+// serveQuota serves GET /quota/{tenant}?key=ID&cost=N: the usage of a tenant and, with key, that of
+// the key's own limits, and when a request of this cost is admitted. It charges nothing.
 func (g *gateway) serveQuota(w http.ResponseWriter, r *http.Request) {
 	tenant, err := id.ParseTenant(r.PathValue("tenant"))
 	if err != nil {
@@ -137,7 +153,9 @@ func (g *gateway) serveQuota(w http.ResponseWriter, r *http.Request) {
 			Environment: g.cfg.Environment.String(), Tenant: tenant, Plan: terms.Plan, Limits: terms.Limits, Mode: g.limits.Mode(),
 			Degraded: used.Degraded, Refuses: used.Degraded && g.cfg.LimitsOnOutage == quotas.Refuse,
 		}
-		answer.Minute, answer.Day, answer.Month = report(used.Usages[quota.Minute]), report(used.Usages[quota.Day]), report(used.Usages[quota.Month])
+		answer.Minute, answer.Day, answer.Month = report(used.Usages[quota.Minute]), report(
+			used.Usages[quota.Day],
+		), report(used.Usages[quota.Month])
 		answer.KeyMinute, answer.KeyDay = report(used.Usages[quota.KeyMinute]), report(used.Usages[quota.KeyDay])
 		service.WriteJSON(w, http.StatusOK, answer)
 	}
@@ -167,7 +185,9 @@ func (g *gateway) serveLive(w http.ResponseWriter, r *http.Request) {
 	answer := operate.Live{
 		ID: g.self, Environment: g.cfg.Environment.String(), Mode: g.limits.Mode(), Since: int64(instant.Of(seen.Since)),
 		Version: service.Version(), CertificateEnds: g.admin.Certificates.FirstEnd(),
-		Elapsed: now.Sub(seen.Since).Milliseconds(), Requests: seen.Requests, Refused: seen.Refused, Bans: g.public.Bans(),
+		Elapsed: now.Sub(
+			seen.Since,
+		).Milliseconds(), Requests: seen.Requests, Refused: seen.Refused, Bans: g.public.Bans(),
 		Active: seen.Active, Tenants: make([]operate.LiveTenant, len(seen.Tenants)),
 	}
 	answer.Within, answer.Took = g.public.Latencies()

@@ -1,8 +1,10 @@
-// Package app assembles a gateway from its settings: the directory of keys, the quotas, the edge and the admin port.
+// Package app assembles a gateway from its settings: the directory of keys, the quotas, the edge
+// and the admin port.
 //
-// A gateway starts even if the database or Redis is unavailable. Without the database it serves from its snapshot; without
-// Redis it admits its share of the limits. If it cannot serve, /readyz says why. It exits only for problems that do not
-// end by themselves: a port in use, an invalid setting, a missing SQLite file.
+// A gateway starts even if the database or Redis is unavailable. Without the database it serves
+// from its snapshot; without Redis it admits its share of the limits. If it cannot serve, /readyz
+// says why. It exits only for problems that do not end by themselves: a port in use, an invalid
+// setting, a missing SQLite file.
 package app
 
 import (
@@ -35,16 +37,18 @@ import (
 // settleWithin bounds the last save of quotas to the database, after the last response.
 const settleWithin = 5 * time.Second
 
-// SignOffMax is the longest time that a gateway needs after the drain, even if the collector and the database fall silent: it exports its
-// last spans (trace.CloseMax), saves quotas, writes its last usage and signs off. The save and the sign-off each begin statements for 5 s.
-// A statement without an answer takes 6 s and ends its step. So all take at most 2 + 5 + 6 + 6 s. A supervisor must wait for
-// service.Settings.DrainMax plus this.
+// SignOffMax is the longest time that a gateway needs after the drain, even if the collector and
+// the database fall silent: it exports its last spans (trace.CloseMax), saves quotas, writes its
+// last usage and signs off. The save and the sign-off each begin statements for 5 s. A statement
+// without an answer takes 6 s and ends its step. So all take at most 2 + 5 + 6 + 6 s. A supervisor
+// must wait for service.Settings.DrainMax plus this.
 const SignOffMax = 20 * time.Second
 
 // statementConnections are the connections to Postgres for statements of usage.
 const statementConnections = 2
 
-// healthWithin bounds the Redis calls of /readyz. It is shorter than the second that a Kubernetes probe waits.
+// healthWithin bounds the Redis calls of /readyz. It is shorter than the second that a Kubernetes
+// probe waits.
 const healthWithin = 500 * time.Millisecond
 
 // gateway is what Run opens, in three steps.
@@ -74,8 +78,8 @@ func (g *gateway) close() (err error) {
 	return err
 }
 
-// Run runs a gateway on its ports until ctx ends, then drains it and closes the ports. It writes a line to accessLog for each
-// request, unless the settings turn that off.
+// Run runs a gateway on its ports until ctx ends, then drains it and closes the ports. It writes a
+// line to accessLog for each request, unless the settings turn that off.
 func Run(ctx context.Context, cfg Config, ports service.Ports, log *slog.Logger, accessLog io.Writer) (err error) {
 	defer ports.Public.Close()
 	if cfg.document == nil { // the settings were not checked
@@ -83,7 +87,12 @@ func Run(ctx context.Context, cfg Config, ports service.Ports, log *slog.Logger,
 			return errors.Join(err, ports.Admin.Close())
 		}
 	}
-	g := &gateway{cfg: cfg, log: log, self: cfg.gatewayID(), admin: service.NewAdmin(log, cfg.Settings, cfg.AdminListen)}
+	g := &gateway{
+		cfg:   cfg,
+		log:   log,
+		self:  cfg.gatewayID(),
+		admin: service.NewAdmin(log, cfg.Settings, cfg.AdminListen),
+	}
 	if err := g.admin.Start(ports.Admin); err != nil {
 		return errors.Join(err, ports.Admin.Close())
 	}
@@ -110,9 +119,10 @@ func Run(ctx context.Context, cfg Config, ports service.Ports, log *slog.Logger,
 	}.Run(ctx)
 }
 
-// openStores opens the database, the directory and the quotas. The directory signs off last, when no more keys are accepted: it
-// also writes the usage of the last requests. If it ends by itself, another process has taken this gateway's ID: end then drains
-// the gateway, and close returns that error.
+// openStores opens the database, the directory and the quotas. The directory signs off last, when
+// no more keys are accepted: it also writes the usage of the last requests. If it ends by itself,
+// another process has taken this gateway's ID: end then drains the gateway, and close returns that
+// error.
 func (g *gateway) openStores(ctx context.Context, end context.CancelFunc, address string) error {
 	cfg := &g.cfg
 	var err error
@@ -121,7 +131,9 @@ func (g *gateway) openStores(ctx context.Context, end context.CancelFunc, addres
 	}
 	g.keys, err = directory.Open(ctx, g.store, directory.Config{
 		GatewayID: g.self, Environment: cfg.Environment, AdminAddress: address, Snapshot: cfg.Snapshot,
-		Document: cfg.describe(cfg.document), MaxAge: cfg.DirectoryMaxAge, LongestRequest: cfg.UpstreamTimeout, Log: g.log, Metrics: g.admin.Metrics, Loaded: tuneCollector,
+		Document: cfg.describe(
+			cfg.document,
+		), MaxAge: cfg.DirectoryMaxAge, LongestRequest: cfg.UpstreamTimeout, Log: g.log, Metrics: g.admin.Metrics, Loaded: tuneCollector,
 		PlansChanged: g.docs.change,
 		GatewaysChanged: func(was, is int) {
 			if cfg.RedisURL == "" && was == 1 {
@@ -155,8 +167,8 @@ func (g *gateway) openStores(ctx context.Context, end context.CancelFunc, addres
 	return nil
 }
 
-// openStore opens a pool of connections to a database. It connects when it is asked for the first time. Each use has a pool of its own, so
-// that none delays another.
+// openStore opens a pool of connections to a database. It connects when it is asked for the first
+// time. Each use has a pool of its own, so that none delays another.
 func (g *gateway) openStore(url service.Secret, connections int) (*keystore.Store, error) {
 	db, err := database.Open(string(url))
 	if err != nil {
@@ -213,7 +225,9 @@ func (g *gateway) openPublic(accessLog io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	tracer, err := trace.Open(trace.Config{Settings: cfg.Traces, Program: "gateway", Instance: g.self, Log: g.log, Metrics: g.admin.Metrics})
+	tracer, err := trace.Open(
+		trace.Config{Settings: cfg.Traces, Program: "gateway", Instance: g.self, Log: g.log, Metrics: g.admin.Metrics},
+	)
 	if err != nil {
 		return err
 	}
@@ -267,7 +281,8 @@ func (g *gateway) problems() (found []service.Problem) {
 		}
 	}
 	if err := g.badDocument.Load(); err != nil {
-		add("document", fmt.Errorf("%s was read again and cannot be served, so the one before is: %w", g.cfg.API, *err), true)
+		add("document", fmt.Errorf("%s was read again and cannot be served, so the one before is: %w", g.cfg.API, *err),
+			true)
 	}
 	for _, detail := range g.public.Upstreams().Problems() {
 		add("upstream", errors.New(detail), true)
@@ -275,7 +290,8 @@ func (g *gateway) problems() (found []service.Problem) {
 	return found
 }
 
-// ReachableAdmin returns the address of the admin port for other hosts. With TLS, it begins with https://.
+// ReachableAdmin returns the address of the admin port for other hosts. With TLS, it begins with
+// https://.
 func (c *Config) ReachableAdmin(listener net.Addr) string {
 	if c.AdminTLS.Cert != "" {
 		return "https://" + reachable(listener)
@@ -283,8 +299,8 @@ func (c *Config) ReachableAdmin(listener net.Addr) string {
 	return reachable(listener)
 }
 
-// reachable returns the address at which other hosts reach a listener. For a listener on all addresses it has the host's
-// name.
+// reachable returns the address at which other hosts reach a listener. For a listener on all
+// addresses it has the host's name.
 func reachable(address net.Addr) string {
 	tcp, isTCP := address.(*net.TCPAddr)
 	host, err := os.Hostname()
@@ -296,11 +312,15 @@ func reachable(address net.Addr) string {
 
 // apart describes the problem of several gateways that each keep quotas in process.
 func apart(gateways int) string {
-	return fmt.Sprintf("%d gateways are registered and this one keeps quotas in process: a tenant may use its whole limit at each; "+
-		"set REDIS_URL to one Redis for all", gateways)
+	return fmt.Sprintf(
+		"%d gateways are registered and this one keeps quotas in process: a tenant may use its whole limit at each; "+
+			"set REDIS_URL to one Redis for all",
+		gateways,
+	)
 }
 
-// background runs f. stop cancels f's context and waits until f has returned. It may be called again.
+// background runs f. stop cancels f's context and waits until f has returned. It may be called
+// again.
 func background(f func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

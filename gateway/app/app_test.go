@@ -96,7 +96,8 @@ func get(t *testing.T, url, token string) (*http.Response, string) {
 	return testkit.Send(t, http.DefaultClient, http.MethodGet, url, token, "")
 }
 
-// expect compares a response with its status and with texts that its body has, and returns the body.
+// expect compares a response with its status and with texts that its body has, and returns the
+// body.
 func expect(t *testing.T, url, token string, status int, texts ...string) (body string) {
 	t.Helper()
 	response, body := get(t, url, token)
@@ -168,7 +169,8 @@ func TestQuotasSurviveARestart(t *testing.T) {
 			expect(t, r.url+"/v1/pets", token, http.StatusOK)
 		}
 		r.end(t)
-		must.Equal(t, strings.Count(r.accessLog.String(), `"status":200`), 3, "requests in the access log of a gateway that has ended")
+		must.Equal(t, strings.Count(r.accessLog.String(), `"status":200`), 3,
+			"requests in the access log of a gateway that has ended")
 
 		r = start(t, url, nil)
 		r.awaitReady(t)
@@ -188,8 +190,10 @@ func TestQuotasSurviveARestart(t *testing.T) {
 		decoder.DisallowUnknownFields()
 		must.Do(t, decoder.Decode(&report))
 		if report.Environment != "live" || report.Tenant != tenant || report.Plan != "free" || report.Mode != "memory" || report.Degraded || report.Refuses || report.Limits.Minute != 60 ||
-			report.Minute.Used != 3 || report.Minute.Remaining != 57 || report.Day.Used != 3 || report.Day.Limit != 1000 ||
-			report.Day.ResetAt%1000 != 0 || report.Minute.RetryAt != 0 {
+			report.Minute.Used != 3 || report.Minute.Remaining != 57 || report.Day.Used != 3 ||
+			report.Day.Limit != 1000 ||
+			report.Day.ResetAt%1000 != 0 ||
+			report.Minute.RetryAt != 0 {
 			t.Errorf("after the restart: %s", body)
 		}
 		body = expect(t, quota+"?cost=58", "", http.StatusOK)
@@ -203,12 +207,14 @@ func TestQuotasSurviveARestart(t *testing.T) {
 		} {
 			expect(t, url, "", want)
 		}
-		capped, token, _, err := keystore.New(db, nil, nil, "test").CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant, Limits: plan.Limits{Minute: 1}})
+		capped, token, _, err := keystore.New(db, nil, nil, "test").CreateKey(t.Context(),
+			keystore.KeySpec{Tenant: tenant, Limits: plan.Limits{Minute: 1}})
 		must.Do(t, err)
 		testkit.Eventually(t, readyWithin, "the key's own limit refuses, and the report says so", func() bool {
 			response, _ := get(t, r.url+"/v1/pets", token)
 			_, body := get(t, quota+"?key="+capped.ID.String(), "")
-			return response.StatusCode == http.StatusTooManyRequests && strings.Contains(body, `"keyMinute":{"limit":1,"used":1,"remaining":0,`)
+			return response.StatusCode == http.StatusTooManyRequests &&
+				strings.Contains(body, `"keyMinute":{"limit":1,"used":1,"remaining":0,`)
 		})
 		r.end(t)
 	})
@@ -222,7 +228,9 @@ func TestWithRedis(t *testing.T) {
 	var gateways []*running
 	for n := range 2 {
 		r := start(t, databaseURL, func(cfg *app.Config) {
-			cfg.RedisURL, cfg.RedisPrefix, cfg.ID, cfg.Console = service.Secret(redisURL), prefix, "gw-"+strconv.Itoa(n), true
+			cfg.RedisURL, cfg.RedisPrefix, cfg.ID, cfg.Console = service.Secret(redisURL), prefix, "gw-"+strconv.Itoa(
+				n,
+			), true
 		})
 		r.awaitReady(t)
 		expect(t, r.url+"/v1/pets", token, http.StatusOK)
@@ -231,7 +239,8 @@ func TestWithRedis(t *testing.T) {
 	}
 	used := func() int {
 		var report struct{ Day struct{ Used int } }
-		must.Do(t, json.Unmarshal([]byte(expect(t, gateways[1].admin+"/quota/"+tenant.String(), "", http.StatusOK)), &report))
+		must.Do(t,
+			json.Unmarshal([]byte(expect(t, gateways[1].admin+"/quota/"+tenant.String(), "", http.StatusOK)), &report))
 		return report.Day.Used
 	}
 	// A gateway counts alone for a moment if this machine stops Redis for longer than the budget.
@@ -289,8 +298,9 @@ func TestSeveralGatewaysWithoutRedis(t *testing.T) {
 	must.Equal(t, strings.Count(first.log.String(), "set REDIS_URL"), 1, "warnings in\n%s", &first.log)
 }
 
-// A gateway that restarts while its database is unavailable knows its keys from the snapshot, but not the saved quotas. It answers
-// 503 at once, so that no tenant gets a second limit in the same minute.
+// A gateway that restarts while its database is unavailable knows its keys from the snapshot, but
+// not the saved quotas. It answers 503 at once, so that no tenant gets a second limit in the same
+// minute.
 func TestRestartWithoutTheSavedQuotas(t *testing.T) {
 	db, databaseURL, proxy := behindProxy(t)
 	_, token := newKey(t, db)
@@ -339,7 +349,8 @@ func TestServingIsLoggedWithItsPlaces(t *testing.T) {
 			cfg.RedisURL, cfg.Upstreams = service.Secret(redisURL), []string{"unix:/run/pets.sock"}
 			cfg.Docs = true
 		})
-		testkit.Eventually(t, readyWithin, "it serves", func() bool { return strings.Contains(r.log.String(), `"msg":"serving"`) })
+		testkit.Eventually(t, readyWithin, "it serves",
+			func() bool { return strings.Contains(r.log.String(), `"msg":"serving"`) })
 		r.end(t)
 		if log := r.log.String(); strings.Contains(log, "hunter2") || !hasAll(log, []string{
 			`"quotas":` + quotas, `"upstreams":["unix:/run/pets.sock"]`, `"adminAddress":"` + strings.TrimPrefix(r.admin, "http://") + `"`,
@@ -368,7 +379,8 @@ func TestAdminAddressIsReachableFromElsewhere(t *testing.T) {
 }
 
 func TestWhatNoWaitingCures(t *testing.T) {
-	if err := start(t, testkit.SQLite(t), nil).awaitEnd(t); err == nil || !strings.Contains(err.Error(), "keyadmin migrate") {
+	if err := start(t, testkit.SQLite(t), nil).awaitEnd(t); err == nil ||
+		!strings.Contains(err.Error(), "keyadmin migrate") {
 		t.Errorf("without a database file: %v", err)
 	}
 	busy := httptest.NewServer(http.NotFoundHandler())
@@ -380,19 +392,23 @@ func TestWhatNoWaitingCures(t *testing.T) {
 		" --listen, --admin-listen": {Listen: address, AdminListen: address},
 	} {
 		_, err := service.OpenPorts(&cfg, "GATEWAY_")
-		if err == nil || !strings.Contains(err.Error(), address+" is in use") || !hasAll(err.Error(), strings.Split(settings, ",")) {
+		if err == nil || !strings.Contains(err.Error(), address+" is in use") ||
+			!hasAll(err.Error(), strings.Split(settings, ",")) {
 			t.Errorf("a busy%s: %v", settings, err)
 		}
 	}
 }
 
-// A process whose gateway ID was taken ends its gateway with an error, so that its supervisor notices.
+// A process whose gateway ID was taken ends its gateway with an error, so that its supervisor
+// notices.
 func TestDisplacedGatewayEnds(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		store := keystore.New(testkit.Open(t, url, keystore.Migrations), nil, nil, "test")
 		first := start(t, url, nil)
 		first.awaitReady(t)
-		must.Get[int64](t)(store.Register(t.Context(), keystore.Registration{ID: "gw-test", Incarnation: "another"}, nil))
+		must.Get[int64](t)(
+			store.Register(t.Context(), keystore.Registration{ID: "gw-test", Incarnation: "another"}, nil),
+		)
 		if err := first.awaitEnd(t); !errors.Is(err, keystore.ErrDisplaced) {
 			t.Errorf("Run() = %v", err)
 		}
@@ -440,11 +456,15 @@ func TestLive(t *testing.T) {
 		now.ElapsedMillis < before.ElapsedMillis || now.Requests-before.Requests != 61 || now.Refused != 1 || now.Bans != 0 || now.Active != 1 {
 		t.Errorf("GET /live before: %+v, now: %+v", before, now)
 	}
-	if last := len(now.Took) - 1; last < 1 || len(now.WithinSeconds) != len(now.Took) || now.Took[last]-before.Took[last] != 62 || now.Took[0] > now.Took[last] {
+	if last := len(now.Took) - 1; last < 1 || len(now.WithinSeconds) != len(now.Took) ||
+		now.Took[last]-before.Took[last] != 62 ||
+		now.Took[0] > now.Took[last] {
 		t.Errorf("latencies before: %v, now: %v within %v", before.Took, now.Took, now.WithinSeconds)
 	}
 	if len(now.Tenants) != 1 || now.Tenants[0].ID != tenant.String() || now.Tenants[0].Plan != "free" || now.Tenants[0].Limits.Minute != 60 ||
-		now.Tenants[0].Requests != 61 || now.Tenants[0].Refused != 1 || now.Tenants[0].MinuteUsed != 60 || now.Tenants[0].DayUsed != 60 || now.Tenants[0].MonthUsed != 60 {
+		now.Tenants[0].Requests != 61 || now.Tenants[0].Refused != 1 || now.Tenants[0].MinuteUsed != 60 ||
+		now.Tenants[0].DayUsed != 60 ||
+		now.Tenants[0].MonthUsed != 60 {
 		t.Errorf("GET /live: %+v", now.Tenants)
 	}
 	if none := live("?n=0"); none.Requests != 61 || none.Active != 1 || none.Tenants == nil || len(none.Tenants) != 0 {
@@ -463,12 +483,14 @@ func newAccountant(t *testing.T, db *database.DB) (tenant id.Tenant, key keystor
 	store := keystore.New(db, nil, nil, "test")
 	_, _, err := store.SetQuota(t.Context(), tenant, plan.Limits{Minute: 1_000_000, Day: 1_000_000}, 0)
 	must.Do(t, err)
-	key, token, _, err = store.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant, Scopes: "pets:read pets:write usage:read"})
+	key, token, _, err = store.CreateKey(t.Context(),
+		keystore.KeySpec{Tenant: tenant, Scopes: "pets:read pets:write usage:read"})
 	must.Do(t, err)
 	return tenant, key, token
 }
 
-// awaitUsage reads the usage. On a busy machine, the database may take longer than the gateway waits for it.
+// awaitUsage reads the usage. On a busy machine, the database may take longer than the gateway
+// waits for it.
 func (r *running) awaitUsage(t *testing.T, query, token string) (body string) {
 	t.Helper()
 	testkit.Eventually(t, readyWithin, "usage can be read", func() bool {
@@ -479,16 +501,28 @@ func (r *running) awaitUsage(t *testing.T, query, token string) (body string) {
 	return body
 }
 
-// A customer reads what another gateway has stored. The response is complete through the instant that all gateways have stored. A database that
-// fails is no business of the tenant's.
+// A customer reads what another gateway has stored. The response is complete through the instant
+// that all gateways have stored. A database that fails is no business of the tenant's.
 func TestStatement(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		db := testkit.Open(t, url, keystore.Migrations)
 		tenant, key, token := newAccountant(t, db)
 		today := instant.Of(time.Now()).Truncate(24 * time.Hour)
-		store, other := keystore.New(db, nil, nil, "gw-other"), keystore.Registration{ID: "gw-other", Incarnation: "a", UsageThrough: today}
+		store, other := keystore.New(db, nil, nil, "gw-other"), keystore.Registration{
+			ID:           "gw-other",
+			Incarnation:  "a",
+			UsageThrough: today,
+		}
 		other.Generation = must.Get[int64](t)(store.Register(t.Context(), other, nil))
-		row := keystore.UsageRow{Tenant: tenant, Key: key.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: today.Add(-48 * time.Hour), Requests: 42}
+		row := keystore.UsageRow{
+			Tenant:    tenant,
+			Key:       key.ID,
+			Operation: "listPets",
+			Outcome:   "ok",
+			Charged:   true,
+			Hour:      today.Add(-48 * time.Hour),
+			Requests:  42,
+		}
 		must.Do(t, store.AddUsage(t.Context(), other, 1, []keystore.UsageRow{row}, nil))
 		r := start(t, url, nil)
 		r.awaitReady(t)
@@ -500,7 +534,9 @@ func TestStatement(t *testing.T) {
 			t.Errorf("%s\nwant %q", body, want)
 		}
 		must.Get[sql.Result](t)(db.Exec(`ALTER TABLE usage_hours RENAME TO elsewhere`))
-		if body := expect(t, r.url+"/v1/usage", token, http.StatusServiceUnavailable, `"usage_unavailable"`); strings.Contains(body, "usage_hours") {
+		if body := expect(t, r.url+"/v1/usage", token, http.StatusServiceUnavailable, `"usage_unavailable"`); strings.Contains(
+			body, "usage_hours",
+		) {
 			t.Errorf("the client is told of a table: %s", body)
 		}
 		expect(t, r.url+"/v1/pets", token, http.StatusOK)

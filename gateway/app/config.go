@@ -82,8 +82,8 @@ func (c *Config) Written() []string { return []string{c.Snapshot} }
 // headerNames matches the name of a field, or none, and another one after a space.
 var headerNames = regexp.MustCompile(`^[A-Za-z0-9-]* [A-Za-z0-9-]+$`)
 
-// maxAgeMin leaves room for one read of the database that comes late. A gateway with a shorter maximum age would refuse requests
-// although nothing is wrong.
+// maxAgeMin leaves room for one read of the database that comes late. A gateway with a shorter
+// maximum age would refuse requests although nothing is wrong.
 const maxAgeMin = 2 * time.Second
 
 // BadSettings checks the values.
@@ -111,8 +111,11 @@ func (c *Config) BadSettings() service.BadSettings {
 	bad.Require(c.BanAfter >= 0 && c.BanAfter <= 65535, "ban-after", "use 0 to 65535")
 	bad.Require(c.BanMax >= c.BanFor, "ban-max", "it must not be shorter than --ban-for")
 	bad.RequirePorts(c.Listen, c.AdminListen)
-	bad.Require(!c.OperatorsAPI || c.AdminTLS.Cert != "" || service.IsLoopback(c.AdminListen), "operators-api",
-		"tokens would cross the network in plain text: set --admin-tls-cert and --admin-tls-key, or use a loopback address for --admin-listen")
+	bad.Require(
+		!c.OperatorsAPI || c.AdminTLS.Cert != "" || service.IsLoopback(c.AdminListen),
+		"operators-api",
+		"tokens would cross the network in plain text: set --admin-tls-cert and --admin-tls-key, or use a loopback address for --admin-listen",
+	)
 	if c.UpstreamHealthPath != "" {
 		check("upstream-health-path", upstream.CheckPath(c.UpstreamHealthPath))
 	}
@@ -120,8 +123,8 @@ func (c *Config) BadSettings() service.BadSettings {
 	bad.Require(c.BodiesBytesMax >= part, "bodies-bytes-max", "it must be at least %d, the memory for one body", part)
 	bad.Require(c.ResponseBytesMax >= 0, "response-bytes-max", "it must not be negative")
 	check("database-url", database.CheckURL(string(c.DatabaseURL)))
-	bad.Require(c.ConsoleUserHeader == "" || len(c.ConsoleProxies) > 0 && len(c.ConsoleGroups) > 0, "console-user-header",
-		"it needs --console-proxies and --console-groups")
+	bad.Require(c.ConsoleUserHeader == "" || len(c.ConsoleProxies) > 0 && len(c.ConsoleGroups) > 0,
+		"console-user-header", "it needs --console-proxies and --console-groups")
 	bad.Require(headerNames.MatchString(c.ConsoleUserHeader+" "+c.ConsoleGroupHeader), "console-user-header",
 		"use names of header fields for it and for --console-groups-header, such as X-Forwarded-User")
 	if c.ConsoleDatabaseURL != "" {
@@ -147,9 +150,11 @@ func (c *Config) BadSettings() service.BadSettings {
 		_, err := service.ReadAuthorities(c.UpstreamCA)
 		check("upstream-ca", err)
 	}
-	bad.Require(http1.IsHost([]byte(c.UpstreamHost)), "upstream-host", "use keep, upstream or a host name, with a port if needed")
+	bad.Require(http1.IsHost([]byte(c.UpstreamHost)), "upstream-host",
+		"use keep, upstream or a host name, with a port if needed")
 	secret := string(c.UpstreamSecret)
-	bad.Require(http1.IsValue([]byte(secret)) && strings.TrimSpace(secret) == secret, "upstream-secret", "it has characters that a header field cannot have")
+	bad.Require(http1.IsValue([]byte(secret)) && strings.TrimSpace(secret) == secret, "upstream-secret",
+		"it has characters that a header field cannot have")
 	c.Traces.Check(&bad)
 	for _, origin := range c.CORSOrigins {
 		check("cors-origins", answers.CheckOrigin(origin))
@@ -175,7 +180,8 @@ func (c *Config) quotas() []string {
 	return places
 }
 
-// gatewayID returns the gateway's name. Hosts of one name need the setting: the second gateway of a name does not start.
+// gatewayID returns the gateway's name. Hosts of one name need the setting: the second gateway of a
+// name does not start.
 func (c *Config) gatewayID() string {
 	host, err := os.Hostname()
 	if err != nil {

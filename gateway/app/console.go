@@ -13,18 +13,22 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// The connections to Postgres of the console and the operators' API. They are their own, so that neither delays the directory. Changes do
-// not wait for what is read: a slow page does not delay a revocation.
+// The connections to Postgres of the console and the operators' API. They are their own, so that
+// neither delays the directory. Changes do not wait for what is read: a slow page does not delay a
+// revocation.
 const (
 	readConnections   = 2
 	changeConnections = 1
 )
 
-// serveOperators adds the operators' console and API to the admin port. The console's page says how to turn it on if it is off.
+// serveOperators adds the operators' console and API to the admin port. The console's page says how
+// to turn it on if it is off.
 func (g *gateway) serveOperators(address string) error {
 	if !g.cfg.Console {
 		g.admin.Handle(console.Home, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, "This gateway does not serve the console. Start it with --console, or set GATEWAY_CONSOLE=true.", http.StatusNotFound)
+			http.Error(w,
+				"This gateway does not serve the console. Start it with --console, or set GATEWAY_CONSOLE=true.",
+				http.StatusNotFound)
 		}))
 	}
 	if !g.cfg.Console && !g.cfg.OperatorsAPI {

@@ -44,7 +44,8 @@ func TestWrongDatabaseIsNamed(t *testing.T) {
 	<-r.ended // with an error: the quotas could not be saved
 }
 
-// A database file that is removed or replaced is named. The gateway serves what it has loaded, and follows the file that comes.
+// A database file that is removed or replaced is named. The gateway serves what it has loaded, and
+// follows the file that comes.
 func TestRemovedDatabaseIsNamed(t *testing.T) {
 	url := testkit.SQLite(t)
 	path := strings.TrimPrefix(url, "sqlite:")

@@ -9,7 +9,8 @@ import (
 	"petgate/shared/keystore"
 )
 
-// docs is the documentation. It says which plans are in force, so it is replaced when one changes, before the gateway confirms the change.
+// docs is the documentation. It says which plans are in force, so it is replaced when one changes,
+// before the gateway confirms the change.
 type docs struct {
 	pages answers.Pages
 

@@ -111,7 +111,14 @@ func yes(is bool) string {
 
 // describe returns what other programs learn about a document and the keys.
 func (c *Config) describe(a *api.API) keystore.Document {
-	return keystore.Document{Hash: a.Hash, Title: a.Title, Version: a.Version, Scopes: a.Scopes(), KeyPrefix: c.KeyPrefix, Costs: a.Costs()}
+	return keystore.Document{
+		Hash:      a.Hash,
+		Title:     a.Title,
+		Version:   a.Version,
+		Scopes:    a.Scopes(),
+		KeyPrefix: c.KeyPrefix,
+		Costs:     a.Costs(),
+	}
 }
 
 // followDocument reads the document again at each SIGHUP until ctx ends.
@@ -143,7 +150,8 @@ func (g *gateway) reload() {
 	}
 	if err != nil {
 		kept := g.cfg.describe(g.api.Load())
-		g.log.Error("the document cannot be served, so the gateway keeps the one before", "path", g.cfg.API, "document", kept.String(), "error", err)
+		g.log.Error("the document cannot be served, so the gateway keeps the one before", "path", g.cfg.API, "document",
+			kept.String(), "error", err)
 		g.badDocument.Store(&err)
 		return
 	}
@@ -158,6 +166,14 @@ func (g *gateway) reload() {
 // showDocs replaces the documentation, if there is to be one.
 func (g *gateway) showDocs(a *api.API) {
 	if g.cfg.Docs {
-		g.docs.show(portal.Config{API: a, Title: g.cfg.DocsTitle, Environment: g.cfg.Environment, KeyPrefix: g.cfg.KeyPrefix, Bans: g.cfg.edge().BanRule})
+		g.docs.show(
+			portal.Config{
+				API:         a,
+				Title:       g.cfg.DocsTitle,
+				Environment: g.cfg.Environment,
+				KeyPrefix:   g.cfg.KeyPrefix,
+				Bans:        g.cfg.edge().BanRule,
+			},
+		)
 	}
 }

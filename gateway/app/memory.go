@@ -10,14 +10,16 @@ const (
 	keyBytes    = 96 + 2*8 // a record and its entries in two indexes
 	tenantBytes = 120
 
-	// How much the process may allocate, in addition to a large directory, before the garbage collector runs.
+	// How much the process may allocate, in addition to a large directory, before the garbage
+	// collector runs.
 	headroomBytes = 40 << 20
 	gcPercentMin  = 20
 )
 
-// tuneCollector keeps the process small after the directory was loaded. A load leaves more garbage than data, so the memory is
-// returned to the system at once. Most of the directory is records of keys, which stay for a long time and hold no pointers, so a
-// collection is cheap. It therefore runs earlier than by Go's default, which lets the heap grow to twice its size. If GOGC is set,
+// tuneCollector keeps the process small after the directory was loaded. A load leaves more garbage
+// than data, so the memory is returned to the system at once. Most of the directory is records of
+// keys, which stay for a long time and hold no pointers, so a collection is cheap. It therefore
+// runs earlier than by Go's default, which lets the heap grow to twice its size. If GOGC is set,
 // the operator decides. Package service sets the memory limit.
 func tuneCollector(keys, tenants int) {
 	if os.Getenv("GOGC") == "" {

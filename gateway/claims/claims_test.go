@@ -40,7 +40,8 @@ func TestClientAddress(t *testing.T) {
 	f("10.0.0.1", "203.0.113.9\n198.51.100.1\n10.0.0.2", "198.51.100.1")
 }
 
-// A request ID is kept if it has a good length and only harmless characters. Only a trusted proxy may say which protocol its client used.
+// A request ID is kept if it has a good length and only harmless characters. Only a trusted proxy
+// may say which protocol its client used.
 func TestRequestIDAndProtocol(t *testing.T) {
 	for id, isKept := range map[string]bool{
 		"aZ09-_78": true, "1234567": false, strings.Repeat("a", 64): true, strings.Repeat("a", 65): false, "12345678.": false, "ptg_live_0123abcD": false,

@@ -58,7 +58,8 @@ func banList(v *visit, bans []operate.BanView) list {
 			quoted(view.Notice),
 		}
 		if v.session.Role.Allows(keystore.RoleKeys) {
-			row = append(row, cell{Text: "Lift", Post: keyPath(view.KeyID) + "/lift", Label: "Lift the ban of " + view.KeyID})
+			row = append(row,
+				cell{Text: "Lift", Post: keyPath(view.KeyID) + "/lift", Label: "Lift the ban of " + view.KeyID})
 		}
 		l.Rows = append(l.Rows, row)
 	}

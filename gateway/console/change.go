@@ -28,7 +28,8 @@ const (
 	notesFor = 10 * time.Minute
 )
 
-// form is a form that changes something. The names of its fields are those of the arguments' JSON members.
+// form is a form that changes something. The names of its fields are those of the arguments' JSON
+// members.
 type form struct {
 	path      string        // below Home
 	verb      string        // of the button that answers its question
@@ -104,7 +105,8 @@ func (f form) read(r *http.Request) (operate.Preparer, error) {
 	return arguments, nil
 }
 
-// readArguments reads arguments from the path of a request and from its fields. Empty fields are not given. A formError names all mistakes.
+// readArguments reads arguments from the path of a request and from its fields. Empty fields are
+// not given. A formError names all mistakes.
 func readArguments[A any](r *http.Request, given url.Values, arguments A) (A, error) {
 	into := reflect.New(reflect.TypeOf(arguments)).Elem()
 	texts, bad := url.Values{}, []string(nil)
@@ -135,11 +137,13 @@ func readArguments[A any](r *http.Request, given url.Values, arguments A) (A, er
 
 // whenEmptied has the argument and the value that an emptied field of a key's terms stands for.
 var whenEmptied = map[string][2]string{
-	"expires": {"noExpires", "true"}, "allow": {"allowAny", "true"}, "minute": {"minute", "none"}, "day": {"day", "none"}, "scopes": {"scopes", ""},
+	"expires": {
+		"noExpires", "true",
+	}, "allow": {"allowAny", "true"}, "minute": {"minute", "none"}, "day": {"day", "none"}, "scopes": {"scopes", ""},
 }
 
-// changedTerms returns the terms of a key that differ from what the page showed, which hidden fields repeat. The others stay as they are
-// now: another person may have changed them since.
+// changedTerms returns the terms of a key that differ from what the page showed, which hidden
+// fields repeat. The others stay as they are now: another person may have changed them since.
 func changedTerms(sent url.Values) url.Values {
 	// Browsers send CRLF.
 	lines := func(values []string) []string {
@@ -169,20 +173,24 @@ func limitFields(id, hint string) (fields []limitField) {
 	return fields
 }
 
-// changing serves forms. The person is asked before something ends. Afterwards the browser is sent to a page that says what was done, and
-// how many gateways have confirmed it in what time. If another gateway serves that page, the page is complete without its note. Only the page
-// with a new token is the response itself: a token is in no address and is kept nowhere. The field once makes sure that loading such a page again
-// does not create another key.
+// changing serves forms. The person is asked before something ends. Afterwards the browser is sent
+// to a page that says what was done, and how many gateways have confirmed it in what time. If
+// another gateway serves that page, the page is complete without its note. Only the page with a new
+// token is the response itself: a token is in no address and is kept nowhere. The field once makes
+// sure that loading such a page again does not create another key.
 func (c *Console) changing(f form) handler {
 	return func(w http.ResponseWriter, r *http.Request, v *visit) error {
 		v.form = formPath(r)
 		if err := r.ParseForm(); err != nil {
-			return c.say(w, v, http.StatusBadRequest, "This form cannot be read", "Nothing was changed: "+err.Error()+".")
+			return c.say(w, v, http.StatusBadRequest, "This form cannot be read",
+				"Nothing was changed: "+err.Error()+".")
 		}
 		if hasToken(r.PostForm) {
-			return c.say(w, v, http.StatusBadRequest, "No field of this form is for a token", "Nothing was changed. "+tokenPasted)
+			return c.say(w, v, http.StatusBadRequest, "No field of this form is for a token",
+				"Nothing was changed. "+tokenPasted)
 		}
-		// Not the context of the request: a browser that goes away must not leave the outcome unknown.
+		// Not the context of the request: a browser that goes away must not leave the outcome
+		// unknown.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeWithin)
 		defer cancel()
 		arguments, err := f.read(r)
@@ -197,13 +205,15 @@ func (c *Console) changing(f form) handler {
 			return err
 		}
 		if op.Question != "" && r.PostForm.Get("sure") != "yes" {
-			return c.show(w, v, http.StatusOK, "question", f.verb, question{op.Question, f.verb, r.URL.Path, v.form, r.PostForm})
+			return c.show(w, v, http.StatusOK, "question", f.verb,
+				question{op.Question, f.verb, r.URL.Path, v.form, r.PostForm})
 		}
 		outcome, err := op.Change(ctx)
 		var unknown *keystore.UnknownError
 		switch {
 		case errors.Is(err, keystore.ErrRepeated):
-			return c.show(w, v, http.StatusConflict, "message", "This form was sent before", message{Text: sentBefore, Back: v.form})
+			return c.show(w, v, http.StatusConflict, "message", "This form was sent before",
+				message{Text: sentBefore, Back: v.form})
 		case errors.As(err, &unknown):
 			return c.showUnknown(w, v, outcome, unknown)
 		case err != nil:
@@ -244,23 +254,31 @@ const (
 		"the change if it was made; if it has not, repeat the change. The error: "
 )
 
-// showUnknown says that a change may have been made, and where to look. It shows the token that the change may have stored: otherwise
-// it would be lost.
-func (c *Console) showUnknown(w http.ResponseWriter, v *visit, outcome operate.Outcome, err *keystore.UnknownError) error {
+// showUnknown says that a change may have been made, and where to look. It shows the token that the
+// change may have stored: otherwise it would be lost.
+func (c *Console) showUnknown(
+	w http.ResponseWriter, v *visit, outcome operate.Outcome, err *keystore.UnknownError,
+) error {
 	const title = "The change may have been made"
 	c.cfg.Log.Warn("console: it is not known whether a change was made", "kind", err.Kind, "error", err)
 	if made, isMade := outcome.NewKey(); isMade {
-		n := note{Done: title + ".", Confirmed: notKnown + err.Error(), Cure: "The token below is valid only if the change was made."}
+		n := note{
+			Done:      title + ".",
+			Confirmed: notKnown + err.Error(),
+			Cure:      "The token below is valid only if the change was made.",
+		}
 		return c.show(w, v, http.StatusServiceUnavailable, "token", title, tokenPage{n, made})
 	}
 	look := url.Values{"kind": {err.Kind}}
 	if !err.Key.IsZero() {
 		look.Set("key", err.Key.String())
 	}
-	return c.show(w, v, http.StatusServiceUnavailable, "message", title, message{Text: notKnown + err.Error(), Back: Home + "audit?" + look.Encode()})
+	return c.show(w, v, http.StatusServiceUnavailable, "message", title,
+		message{Text: notKnown + err.Error(), Back: Home + "audit?" + look.Encode()})
 }
 
-// formPath returns the path of the page with the form that a request sends: forms are sent to their page or to a path below it.
+// formPath returns the path of the page with the form that a request sends: forms are sent to their
+// page or to a path below it.
 func formPath(r *http.Request) string {
 	if at := r.URL.EscapedPath(); path.Dir(at)+"/" != Home {
 		return path.Dir(at)
@@ -268,7 +286,8 @@ func formPath(r *http.Request) string {
 	return r.URL.EscapedPath()
 }
 
-// question is the page that asks before something ends. Its form repeats the fields of the form before.
+// question is the page that asks before something ends. Its form repeats the fields of the form
+// before.
 type question struct {
 	Text, Verb, Path, Back string
 	Fields                 url.Values
@@ -297,7 +316,8 @@ func (c *Console) confirm(ctx context.Context, op operate.Operation, outcome ope
 	if n.IsConfirmed || progress.Err != nil {
 		return n
 	}
-	n.Cure = progress.Advice(func(fenced time.Duration) string { return ", in at most " + operate.Span(fenced) + "." }, ": the overview shows their lag.")
+	n.Cure = progress.Advice(func(fenced time.Duration) string { return ", in at most " + operate.Span(fenced) + "." },
+		": the overview shows their lag.")
 	return n
 }
 

@@ -43,10 +43,16 @@ func formCases(t keystore.Tenant, k, other keystore.Key) []formCase {
 	}
 	return []formCase{
 		{"/console/plans", f("name", "team", "minute", "120", "day", "4000"), "", "Created plan team", keystore.PlanCreated},
-		{"/console/plans/update", f("plan", "free", "day", "500"), "Lower plan free for its 1 tenant", "Changed plan free for its 1 tenant", keystore.PlanUpdated},
+		{
+			"/console/plans/update", f("plan", "free", "day", "500"), "Lower plan free for its 1 tenant",
+			"Changed plan free for its 1 tenant", keystore.PlanUpdated,
+		},
 		{"/console/tenants", f("name", "globex", "plan", "team"), "", "Created tenant globex on plan team.", keystore.TenantCreated},
 		{tenant + "/plan", f("plan", "team"), "", "Tenant acme moved from plan free to team", keystore.TenantPlanSet},
-		{tenant + "/plan", f("plan", "enterprise"), "which has no limits", "Tenant acme moved from plan team to enterprise", keystore.TenantPlanSet},
+		{
+			tenant + "/plan", f("plan", "enterprise"), "which has no limits",
+			"Tenant acme moved from plan team to enterprise", keystore.TenantPlanSet,
+		},
 		{tenant + "/limits", f("minute", "7", "day", "700"), "", "Changed the limits of tenant acme", keystore.TenantQuotaSet},
 		{tenant + "/clear-limits", f(), "Remove the limits of tenant acme", "Changed the limits of tenant acme", keystore.TenantQuotaSet},
 		{tenant + "/suspend", f(), "Suspend tenant acme?", "Suspended tenant acme.", keystore.TenantSuspended},
@@ -97,13 +103,16 @@ func (s *site) lastEvent() keystore.Event {
 	return events[0]
 }
 
-// Every form does what it says, asks first if something ends, and changes nothing for those who may not change anything.
+// Every form does what it says, asks first if something ends, and changes nothing for those who may
+// not change anything.
 func TestForms(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, databaseURL string) {
 		s := newSiteOn(t, databaseURL)
 		tenant, keys, _ := s.populated()
 		b, reader := s.signIn(keystore.ConsoleInvitation{}), s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
-		empty := must.First[keystore.Tenant](t)(s.operator.CreateTenant(t.Context(), keystore.TenantSpec{Name: "empty", Plan: "business"}))
+		empty := must.First[keystore.Tenant](t)(
+			s.operator.CreateTenant(t.Context(), keystore.TenantSpec{Name: "empty", Plan: "business"}),
+		)
 		ended := "/console/tenants/" + empty.ID.String() + "/delete"
 		var served []string
 		for _, f := range append(formCases(tenant, keys[0], keys[1]), formCase{ended, nil, "It cannot be undone", "Deleted tenant empty.", keystore.TenantDeleted}) {
@@ -123,11 +132,13 @@ func TestForms(t *testing.T) {
 			} {
 				if status, header, _ := s.send(refused.b, "POST", f.path, sure, refused.fields...); status != refused.status ||
 					status == 303 && !strings.HasPrefix(header.Get("Location"), "/console/login") {
-					t.Errorf("%s %s: %d to %q, want %d", f.path, refused.what, status, header.Get("Location"), refused.status)
+					t.Errorf("%s %s: %d to %q, want %d", f.path, refused.what, status, header.Get("Location"),
+						refused.status)
 				}
 			}
 			if f.asks != "" {
-				if status, _, page := s.send(b, "POST", f.path, "x=&"+f.fields.Encode()); status != 200 || !strings.Contains(page, f.asks) {
+				if status, _, page := s.send(b, "POST", f.path, "x=&"+f.fields.Encode()); status != 200 ||
+					!strings.Contains(page, f.asks) {
 					t.Errorf("%s does not ask %q: %d\n%s", f.path, f.asks, status, page)
 				}
 			}
@@ -143,14 +154,16 @@ func TestForms(t *testing.T) {
 				t.Errorf("%s: %d, want %q and %q in\n%s", f.path, status, f.done, confirmed, page)
 			}
 			if event := s.lastEvent(); event.Kind != f.kind || event.Actor != "keyadmin:alice" {
-				t.Errorf("%s: the event is %s by %s, want %s by keyadmin:alice", f.path, event.Kind, event.Actor, f.kind)
+				t.Errorf("%s: the event is %s by %s, want %s by keyadmin:alice", f.path, event.Kind, event.Actor,
+					f.kind)
 			}
 		}
 		for _, route := range s.console.routes {
 			path, isPost := strings.CutPrefix(route, "POST ")
 			path = strings.NewReplacer("{tenant}", tenant.ID.String(), "{key}", keys[0].ID.String()).Replace(path)
 			another := strings.Replace(path, keys[0].ID.String(), keys[1].ID.String(), 1)
-			if isPost && !slices.Contains(served, path) && !slices.Contains(served, another) && !slices.Contains(otherForms, path) {
+			if isPost && !slices.Contains(served, path) && !slices.Contains(served, another) &&
+				!slices.Contains(otherForms, path) {
 				t.Errorf("no test sends the form %s", path)
 			}
 		}
@@ -207,7 +220,8 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// A gateway that has not applied the change is named with the cure, and the page does not wait for one that has been silent for long.
+// A gateway that has not applied the change is named with the cure, and the page does not wait for
+// one that has been silent for long.
 func TestUnconfirmed(t *testing.T) {
 	s := newSite(t)
 	tenant, _, _ := s.populated()
@@ -216,9 +230,11 @@ func TestUnconfirmed(t *testing.T) {
 	must.Get[sql.Result](t)(s.migrated().Exec(`UPDATE gateways SET seen_at = 1`))
 	b := s.signIn(keystore.ConsoleInvitation{})
 	_, header, _ := s.send(b, "POST", "/console/tenants/"+tenant.ID.String()+"/suspend", "sure=yes")
-	s.wants(b, header.Get("Location"), 200, "Suspended tenant acme.", "confirmed by only 0 of 1 gateways", "gw-7 (10.0.0.7)",
-		"may still serve this tenant", "keyadmin gateway forget")
-	s.wants(s.signIn(keystore.ConsoleInvitation{}), header.Get("Location"), 200, "!gw-7 (10.0.0.7)") // another session does not see the note
+	s.wants(b, header.Get("Location"), 200, "Suspended tenant acme.", "confirmed by only 0 of 1 gateways",
+		"gw-7 (10.0.0.7)", "may still serve this tenant", "keyadmin gateway forget")
+	s.wants(
+		s.signIn(keystore.ConsoleInvitation{}), header.Get("Location"), 200, "!gw-7 (10.0.0.7)",
+	) // another session does not see the note
 }
 
 // No GET changes anything: neither of the pages, nor to the addresses of forms.
@@ -267,7 +283,8 @@ func rowsOf(t *testing.T, db *database.DB) string {
 
 var tokenInPage = regexp.MustCompile(`ptg_(?:live|test)_[0-9A-Za-z]{38}`)
 
-// A token is in the page that creates it and nowhere else: not in another page, an address, the log or the database.
+// A token is in the page that creates it and nowhere else: not in another page, an address, the log
+// or the database.
 func TestTokenIsShownOnce(t *testing.T) {
 	s := newSite(t)
 	tenant, keys, tokens := s.populated()
@@ -278,7 +295,8 @@ func TestTokenIsShownOnce(t *testing.T) {
 	} {
 		status, header, page := s.send(b, "POST", f.path, f.body)
 		found := tokenInPage.FindAllString(page, -1)
-		if status != 200 || len(found) != 1 || header.Get("Cache-Control") != "no-store" || header.Get("Location") != "" {
+		if status != 200 || len(found) != 1 || header.Get("Cache-Control") != "no-store" ||
+			header.Get("Location") != "" {
 			t.Fatalf("%s: %d with the tokens %v and the header %v", f.path, status, found, header)
 		}
 		tokens = append(tokens, found[0])
@@ -307,7 +325,8 @@ func TestTokenIsShownOnce(t *testing.T) {
 	}
 }
 
-// Loading the page with a new token again creates no second key. A form that had a mistake can be sent again.
+// Loading the page with a new token again creates no second key. A form that had a mistake can be
+// sent again.
 func TestFormIsCarriedOutOnce(t *testing.T) {
 	s := newSite(t)
 	tenant, _, _ := s.populated()
@@ -362,9 +381,16 @@ func TestLists(t *testing.T) {
 		s.wants(b, "/console/bans?tenant=none", 404)
 		var edits keystore.Edits
 		for i := range 120 {
-			edits.Tenants = append(edits.Tenants, keystore.Edit[keystore.Tenant]{After: keystore.Tenant{Name: fmt.Sprintf("tenant-%03d", i), Plan: "free"}})
+			edits.Tenants = append(
+				edits.Tenants,
+				keystore.Edit[keystore.Tenant]{
+					After: keystore.Tenant{Name: fmt.Sprintf("tenant-%03d", i), Plan: "free"},
+				},
+			)
 		}
-		must.Get[keystore.Change](t)(s.operator.Apply(t.Context(), func(keystore.State) (keystore.Edits, error) { return edits, nil }))
+		must.Get[keystore.Change](t)(
+			s.operator.Apply(t.Context(), func(keystore.State) (keystore.Edits, error) { return edits, nil }),
+		)
 		name := regexp.MustCompile(`>tenant-(\d+)<`)
 		if seen, pages := s.walk(b, "/console/tenants", name); pages != 3 || len(seen) != 120 {
 			t.Errorf("%d tenants in %d pages, want 120 in 3", len(seen), pages)
@@ -381,18 +407,21 @@ func TestLists(t *testing.T) {
 			must.First[keystore.Ban](t)(s.operator.AddBan(t.Context(), ban))
 		}
 		s.wants(b, "/console/bans", 200, "51 keys are banned.")
-		if seen, pages := s.walk(b, "/console/bans", regexp.MustCompile(`data-title="Key"><a href="([^"]+)"`)); pages != 2 || len(seen) != pageRows+1 {
+		if seen, pages := s.walk(b, "/console/bans", regexp.MustCompile(`data-title="Key"><a href="([^"]+)"`)); pages != 2 ||
+			len(seen) != pageRows+1 {
 			t.Errorf("%d bans in %d pages, want 51 in 2", len(seen), pages)
 		}
 		event := regexp.MustCompile(`data-title="Event" class="number">(\d+)<`)
 		if seen, _ := s.walk(b, "/console/audit", event); len(seen) != int(s.lastEvent().ID) {
 			t.Errorf("the audit log has %d events, want %d", len(seen), s.lastEvent().ID)
 		}
-		s.wants(b, "/console/tenants?search=%3Cnobody%3E", 200, "No tenant has “&lt;nobody&gt;” in its name", "0 of 120 tenants.")
+		s.wants(b, "/console/tenants?search=%3Cnobody%3E", 200, "No tenant has “&lt;nobody&gt;” in its name",
+			"0 of 120 tenants.")
 	})
 }
 
-// A form changes only what its sender has changed. It does not undo what another person has done since its page was opened.
+// A form changes only what its sender has changed. It does not undo what another person has done
+// since its page was opened.
 func TestTwoPeopleChangeAKey(t *testing.T) {
 	s := newSite(t)
 	_, keys, _ := s.populated()
@@ -425,7 +454,8 @@ func TestTwoPeopleChangeAKey(t *testing.T) {
 		t.Errorf("the form has undone another change: %+v", k)
 	}
 	_, _, page = s.send(b, "GET", at, "")
-	k = send(page, url.Values{"allow": {block.String() + "\r\n::/0"}, "scopes": {"pets:read"}, "minute": {"7"}, "day": {"70"}})
+	k = send(page,
+		url.Values{"allow": {block.String() + "\r\n::/0"}, "scopes": {"pets:read"}, "minute": {"7"}, "day": {"70"}})
 	if k.Scopes == keys[0].Scopes || len(k.Allow) != 2 || k.Limits != (plan.Limits{Minute: 7, Day: 70}) {
 		t.Errorf("with other scopes and limits: %+v", k)
 	}
@@ -436,7 +466,8 @@ func TestTwoPeopleChangeAKey(t *testing.T) {
 	}
 }
 
-// A token that somebody pastes into a wrong field or into an address is in no page, no log and not in the database.
+// A token that somebody pastes into a wrong field or into an address is in no page, no log and not
+// in the database.
 func TestPastedToken(t *testing.T) {
 	s := newSite(t)
 	tenant, keys, tokens := s.populated()

@@ -1,13 +1,16 @@
-// Package console is the operators' console: pages on the admin port that show gateways, tenants, keys, plans and bans, and forms that
-// change them. A form does what the command of keyadmin does, by the same function of shared/operate: it asks before something ends,
-// and says how many gateways have confirmed the change. Lists are read page by page.
+// Package console is the operators' console: pages on the admin port that show gateways, tenants,
+// keys, plans and bans, and forms that change them. A form does what the command of keyadmin does,
+// by the same function of shared/operate: it asks before something ends, and says how many gateways
+// have confirmed the change. Lists are read page by page.
 //
-// It has no passwords: an identity proxy signs people in, or `keyadmin console` does. `keyadmin console` writes an invitation to the database and prints a link with a code, which opens one
-// session. So the console is for people who can use the database. The events of a session have the name of the person who asked for
-// the link. The code is in the fragment of the link, which browsers do not send: it is in no log and in no referrer.
+// It has no passwords: an identity proxy signs people in, or `keyadmin console` does. `keyadmin
+// console` writes an invitation to the database and prints a link with a code, which opens one
+// session. So the console is for people who can use the database. The events of a session have the
+// name of the person who asked for the link. The code is in the fragment of the link, which
+// browsers do not send: it is in no log and in no referrer.
 //
-// Pages are complete without the script. No GET changes anything. A session that is read-only can send no form but the one that
-// ends it.
+// Pages are complete without the script. No GET changes anything. A session that is read-only can
+// send no form but the one that ends it.
 package console
 
 import (
@@ -59,12 +62,13 @@ type Config struct {
 	Proxies  Proxies
 	AdminTLS *tls.Config // for the admin ports of gateways that use TLS; nil: the system's authorities
 
-	// Quota returns how much of its limits a tenant has used, and charges nothing. ErrUnknownTenant: this gateway does not know the tenant
-	// yet.
+	// Quota returns how much of its limits a tenant has used, and charges nothing.
+	// ErrUnknownTenant: this gateway does not know the tenant yet.
 	Quota func(context.Context, id.Tenant) (quota.Verdict, error)
 }
 
-// ErrUnknownTenant is the error of Config.Quota for a tenant that this gateway does not know. Other tenants may have an answer.
+// ErrUnknownTenant is the error of Config.Quota for a tenant that this gateway does not know. Other
+// tenants may have an answer.
 var ErrUnknownTenant = errors.New("unknown tenant")
 
 // Console serves the pages. It is safe for concurrent use.
@@ -94,7 +98,14 @@ func New(cfg Config) (*Console, error) {
 	cfg.Forms.Seek(changeWithin - databaseWithin)
 	c := &Console{cfg: cfg, mux: http.NewServeMux(), pages: map[string]*template.Template{}}
 	c.ctx, c.end = context.WithCancel(operate.WithAdminTLS(context.Background(), cfg.AdminTLS))
-	c.watch = watch{store: cfg.Store, every: liveEvery, clock: cfg.Clock, ctx: c.ctx, own: cfg.Problems, self: cfg.Gateway}
+	c.watch = watch{
+		store: cfg.Store,
+		every: liveEvery,
+		clock: cfg.Clock,
+		ctx:   c.ctx,
+		own:   cfg.Problems,
+		self:  cfg.Gateway,
+	}
 	turn := new(sync.Mutex)
 	c.hours.read, c.near.read, c.expiring.read = c.readHours, c.readNearest, c.readExpiring
 	c.hours.turn, c.near.turn, c.expiring.turn = turn, turn, turn
@@ -106,7 +117,8 @@ func New(cfg Config) (*Console, error) {
 		"login", "overview", "rankings", "message", "question", "token",
 		"tenants", "tenant", "key", "plans", "bans", "audit", "gateways", "explain",
 	} {
-		page, err := template.New("frame.html").Funcs(template.FuncMap{"limitFields": limitFields}).ParseFS(assets, "assets/frame.html", "assets/parts.html", "assets/usage.html", "assets/"+name+".html")
+		page, err := template.New("frame.html").Funcs(template.FuncMap{"limitFields": limitFields}).ParseFS(assets,
+			"assets/frame.html", "assets/parts.html", "assets/usage.html", "assets/"+name+".html")
 		if err != nil {
 			return nil, err
 		}
@@ -147,7 +159,8 @@ func (c *Console) Close() { c.end() }
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", contentSecurityPolicy)
-	// Not no-referrer: browsers then send "Origin: null" with forms, and the admin port refuses those as foreign.
+	// Not no-referrer: browsers then send "Origin: null" with forms, and the admin port refuses
+	// those as foreign.
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
@@ -159,7 +172,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mux.ServeHTTP(w, r)
 }
 
-// serveAssets adds the stylesheets and the script. The first stylesheet is the one of the documentation, so both look alike.
+// serveAssets adds the stylesheets and the script. The first stylesheet is the one of the
+// documentation, so both look alike.
 func (c *Console) serveAssets() error {
 	files := map[string][]byte{"petgate.css": portal.Stylesheet(), "plot.css": []byte(plot.Stylesheet)}
 	var err error
@@ -209,7 +223,8 @@ var sections = []section{
 // sectionOf names the section of pages that have no entry of their own.
 var sectionOf = map[string]string{"tenant": "tenants", "key": "tenants", "token": "tenants"}
 
-// show writes a page. Its template gets the view. The error is always nil: handlers return what it returns.
+// show writes a page. Its template gets the view. The error is always nil: handlers return what it
+// returns.
 func (c *Console) show(w http.ResponseWriter, v *visit, status int, name, title string, page any) error {
 	shown := view{Name: name, Title: title, Gateway: c.cfg.Gateway, Page: page}
 	if v != nil {
@@ -263,13 +278,25 @@ func (c *Console) fail(w http.ResponseWriter, v *visit, err error) {
 		refused(sentence("already exists: " + operate.Reason(err, keystore.ErrExists)))
 	case database.IsDenied(err):
 		c.cfg.Log.Warn("console: its database role lacks a right", "error", err)
-		_ = c.say(w, v, http.StatusServiceUnavailable, "The console's database role may not do this",
+		_ = c.say(
+			w,
+			v,
+			http.StatusServiceUnavailable,
+			"The console's database role may not do this",
 			"Set GATEWAY_CONSOLE_DATABASE_URL to the URL of keyadmin's role, and restart the gateway. If it is set, run roles.sql again, as "+
-				"after every upgrade.")
+				"after every upgrade.",
+		)
 	case v != nil && v.hasLeft(): // which cancels what was asked of the database
 	default:
 		c.cfg.Log.Warn("console: the database cannot be used", "error", err)
-		_ = c.say(w, v, http.StatusServiceUnavailable, "The database cannot be used",
-			operate.Either(v != nil && v.form != "", "Nothing was changed. ", "")+"Try again in a moment. If this stays, `keyadmin doctor` finds the cause. The error: "+err.Error())
+		_ = c.say(
+			w,
+			v,
+			http.StatusServiceUnavailable,
+			"The database cannot be used",
+			operate.Either(
+				v != nil && v.form != "", "Nothing was changed. ", "",
+			)+"Try again in a moment. If this stays, `keyadmin doctor` finds the cause. The error: "+err.Error(),
+		)
 	}
 }

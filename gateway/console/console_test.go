@@ -100,7 +100,9 @@ func asBrowser(c *http.Client) *http.Client {
 }
 
 // send sends a request. A body makes it a form. Header fields follow in pairs.
-func (s *site) send(b *http.Client, method, path, body string, fields ...string) (status int, header http.Header, page string) {
+func (s *site) send(
+	b *http.Client, method, path, body string, fields ...string,
+) (status int, header http.Header, page string) {
 	s.Helper()
 	if body != "" {
 		fields = append(fields, "Content-Type", "application/x-www-form-urlencoded")
@@ -113,7 +115,8 @@ func (s *site) send(b *http.Client, method, path, body string, fields ...string)
 func (s *site) signIn(i keystore.ConsoleInvitation) *http.Client {
 	s.Helper()
 	b := browser()
-	if status, header, _ := s.send(b, "POST", "/console/login", "code="+s.code(i)); status != 303 || header.Get("Location") != "/console/" {
+	if status, header, _ := s.send(b, "POST", "/console/login", "code="+s.code(i)); status != 303 ||
+		header.Get("Location") != "/console/" {
 		s.Fatalf("signing in: %d to %q", status, header.Get("Location"))
 	}
 	return b
@@ -141,7 +144,8 @@ func TestLinkOpensOneSession(t *testing.T) {
 		t.Errorf("the cookie %q has the attributes %q", cookie, attributes)
 	}
 	status, _, page := s.send(first, "GET", "/console/", "")
-	if status != 200 || !strings.Contains(page, "keyadmin:alice") || !strings.Contains(page, "Redis &lt;does&gt; not answer") {
+	if status != 200 || !strings.Contains(page, "keyadmin:alice") ||
+		!strings.Contains(page, "Redis &lt;does&gt; not answer") {
 		t.Errorf("the overview: %d\n%s", status, page)
 	}
 	stolen, _, err := s.operator.InviteToConsole(t.Context(), keystore.ConsoleInvitation{
@@ -162,7 +166,8 @@ func TestLinkOpensOneSession(t *testing.T) {
 		t.Errorf("the log has the code, or not who has signed in:\n%s", log)
 	}
 	events, err := s.operator.FindEvents(t.Context(), keystore.EventFilter{}, 0, 2)
-	if err != nil || len(events) != 2 || events[1].Kind != keystore.ConsoleOpened || events[0].Actor != "keyadmin:alice" {
+	if err != nil || len(events) != 2 || events[1].Kind != keystore.ConsoleOpened ||
+		events[0].Actor != "keyadmin:alice" {
 		t.Errorf("the events are %+v, %v", events, err)
 	}
 }
@@ -222,7 +227,8 @@ func TestNoSession(t *testing.T) {
 	s.wants(browser(), "/console/login?ended", 200, "Your session has ended.")
 	b := s.signIn(keystore.ConsoleInvitation{})
 	must.Get[int64](t)(s.operator.EndConsoles(t.Context()))
-	if status, header, _ := s.send(b, "GET", "/console/", ""); status != 303 || header.Get("Location") != "/console/login?ended" {
+	if status, header, _ := s.send(b, "GET", "/console/", ""); status != 303 ||
+		header.Get("Location") != "/console/login?ended" {
 		t.Errorf("a session whose row is removed: %d to %q", status, header.Get("Location"))
 	}
 }
@@ -244,8 +250,8 @@ func TestSignOut(t *testing.T) {
 	}
 }
 
-// After a restore, the console uses the new file: not the connections to the removed one, whose sessions and events would
-// be lost.
+// After a restore, the console uses the new file: not the connections to the removed one, whose
+// sessions and events would be lost.
 func TestRestoredDatabase(t *testing.T) {
 	s := newSite(t)
 	b := s.signIn(keystore.ConsoleInvitation{})
@@ -258,11 +264,13 @@ func TestRestoredDatabase(t *testing.T) {
 	if status, _, page := s.send(b, "GET", "/console/", ""); status != 503 || !strings.Contains(page, "was removed") {
 		t.Errorf("without its file: %d\n%s", status, page)
 	}
-	if status, _, page := s.send(browser(), "POST", "/console/login", "code=x"); status != 503 || !strings.Contains(page, "was removed") {
+	if status, _, page := s.send(browser(), "POST", "/console/login", "code=x"); status != 503 ||
+		!strings.Contains(page, "was removed") {
 		t.Errorf("signing in without the file: %d\n%s", status, page)
 	}
 	s.operator = keystore.New(s.migrated(), nil, nil, "keyadmin:alice")
-	if status, header, _ := s.send(b, "GET", "/console/", ""); status != 303 || header.Get("Location") != "/console/login?ended" {
+	if status, header, _ := s.send(b, "GET", "/console/", ""); status != 303 ||
+		header.Get("Location") != "/console/login?ended" {
 		t.Errorf("a session that the new file does not have: %d to %q", status, header.Get("Location"))
 	}
 	if status, _, _ := s.send(s.signIn(keystore.ConsoleInvitation{}), "GET", "/console/", ""); status != 200 {
@@ -276,10 +284,12 @@ func TestHeaders(t *testing.T) {
 	tenant, keys, _ := s.populated()
 	b := s.signIn(keystore.ConsoleInvitation{})
 	check := func(what string, header http.Header) {
-		if policy := header.Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
+		if policy := header.Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'none'") ||
+			strings.Contains(policy, "unsafe") {
 			t.Errorf("%s: Content-Security-Policy %q", what, policy)
 		}
-		if header.Get("X-Content-Type-Options") != "nosniff" || header.Get("Cache-Control") == "" || header.Get("Referrer-Policy") != "same-origin" {
+		if header.Get("X-Content-Type-Options") != "nosniff" || header.Get("Cache-Control") == "" ||
+			header.Get("Referrer-Policy") != "same-origin" {
 			t.Errorf("%s: %v", what, header)
 		}
 	}
@@ -330,14 +340,19 @@ func (s *site) proxied(from, method, path, form string, fields ...string) (statu
 	return w.Code, w.Body.String()
 }
 
-// A person whom an identity proxy names needs no link. Only the proxy is believed, and the groups decide what the person may do.
+// A person whom an identity proxy names needs no link. Only the proxy is believed, and the groups
+// decide what the person may do.
 func TestIdentityProxy(t *testing.T) {
 	s := newSite(t)
 	tenant, keys, _ := s.populated()
 	const proxy, user, groups = "10.1.0.7:4000", "X-Forwarded-User", "X-Forwarded-Groups"
 	s.console.cfg.Proxies = Proxies{
 		From: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}, UserHeader: user, GroupsHeader: groups,
-		Roles: map[string]keystore.Role{"staff": keystore.RoleRead, "support": keystore.RoleKeys, "platform": keystore.RoleAdmin},
+		Roles: map[string]keystore.Role{
+			"staff":    keystore.RoleRead,
+			"support":  keystore.RoleKeys,
+			"platform": keystore.RoleAdmin,
+		},
 	}
 	for _, test := range []struct {
 		what, from string
@@ -355,7 +370,8 @@ func TestIdentityProxy(t *testing.T) {
 		{"an empty name", proxy, []string{user, " ", groups, "platform"}, 403, "name you once"},
 		{"no group with a role", proxy, []string{user, "eve", groups, "sales"}, 403, "none of the groups of eve"},
 	} {
-		if status, body := s.proxied(test.from, "GET", Home, "", test.fields...); status != test.status || !strings.Contains(body, test.text) {
+		if status, body := s.proxied(test.from, "GET", Home, "", test.fields...); status != test.status ||
+			!strings.Contains(body, test.text) {
 			t.Errorf("%s: %d, want %d and %q in\n%s", test.what, status, test.status, test.text, body)
 		}
 	}
@@ -367,7 +383,8 @@ func TestIdentityProxy(t *testing.T) {
 	if e := s.lastEvent(); e.Actor != "console:anna@example.com" || e.Kind != "tenant.suspended" {
 		t.Errorf("the change is %s by %s", e.Kind, e.Actor)
 	}
-	if status, body := s.proxied(proxy, "GET", Home+"audit?actor=anna@example.com", "", admin...); status != 200 || !strings.Contains(body, ">tenant.suspended<") {
+	if status, body := s.proxied(proxy, "GET", Home+"audit?actor=anna@example.com", "", admin...); status != 200 ||
+		!strings.Contains(body, ">tenant.suspended<") {
 		t.Errorf("the audit log by the name alone: %d\n%s", status, body)
 	}
 	if status, _ := s.proxied(proxy, "POST", tenantPath(tenant.ID.String())+"/resume", "sure=yes", append(admin, "Origin", "https://evil.example")...); status != 403 {
@@ -376,7 +393,10 @@ func TestIdentityProxy(t *testing.T) {
 
 	// Every form needs at least the role that its kind of change needs.
 	const ofKeys = "|bans|keys/K/update|keys/K/rotate|keys/K/revoke|keys/K/ban|keys/K/lift|keys/K/disable|keys/K/enable|tenants/T/keys|"
-	forms, says := 0, map[string]string{"staff": "This session is read-only", "support": "This session may only change keys and bans"}
+	forms, says := 0, map[string]string{
+		"staff":   "This session is read-only",
+		"support": "This session may only change keys and bans",
+	}
 	for _, route := range s.console.routes {
 		path, isForm := strings.CutPrefix(route, "POST "+Home)
 		if !isForm || path == "login" || path == "logout" {
@@ -384,16 +404,20 @@ func TestIdentityProxy(t *testing.T) {
 		}
 		forms++
 		name := strings.NewReplacer("{tenant}", "T", "{key}", "K").Replace(path)
-		at := strings.NewReplacer("{tenant}", url.PathEscape(tenant.ID.String()), "{key}", keys[0].ID.String()).Replace(Home + path)
+		at := strings.NewReplacer("{tenant}", url.PathEscape(tenant.ID.String()), "{key}", keys[0].ID.String()).Replace(
+			Home + path,
+		)
 		for group, mayBe := range map[string]bool{"staff": false, "support": strings.Contains(ofKeys, "|"+name+"|"), "platform": true} {
 			status, body := s.proxied(proxy, "POST", at, "", user, "bob", groups, group)
-			if isRefused := status == http.StatusForbidden; isRefused == mayBe || isRefused && !strings.Contains(body, says[group]) {
+			if isRefused := status == http.StatusForbidden; isRefused == mayBe ||
+				isRefused && !strings.Contains(body, says[group]) {
 				t.Errorf("%s of %s: %d\n%s", name, group, status, body)
 			}
 		}
 	}
 	s.proxied(proxy, "POST", Home+"bans", "key="+keys[1].ID.String()+"&for=1h&reason=scraping&sure=yes", admin...)
-	if status, body := s.proxied(proxy, "GET", Home+"bans", "", user, "bob", groups, "support"); status != 200 || !strings.Contains(body, ">Lift<") {
+	if status, body := s.proxied(proxy, "GET", Home+"bans", "", user, "bob", groups, "support"); status != 200 ||
+		!strings.Contains(body, ">Lift<") {
 		t.Errorf("those who may change keys cannot lift a ban: %d\n%s", status, body)
 	}
 	if forms < 14 {

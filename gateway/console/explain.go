@@ -27,7 +27,8 @@ func (c *Console) explain(w http.ResponseWriter, r *http.Request, v *visit) erro
 	if page.Key == "" {
 		return show(http.StatusOK)
 	}
-	call, err := readArguments(r, url.Values{"key": {page.Key}, "from": {page.From}, "operation": {page.Operation}}, operate.NextCall{})
+	call, err := readArguments(r, url.Values{"key": {page.Key}, "from": {page.From}, "operation": {page.Operation}},
+		operate.NextCall{})
 	var e operate.Explanation
 	if err == nil {
 		e, err = call.Explain(operate.WithAdminTLS(r.Context(), c.cfg.AdminTLS), v.operator)
@@ -58,5 +59,6 @@ func (c *Console) cannotAsk(w http.ResponseWriter, v *visit, err error) error {
 	if errors.Is(err, keystore.ErrNotFound) || errors.Is(err, keystore.ErrUnavailable) || database.IsDenied(err) {
 		return err
 	}
-	return c.say(w, v, http.StatusServiceUnavailable, "There is no answer", "The page of gateways shows which of them are silent. The error: "+err.Error()+".")
+	return c.say(w, v, http.StatusServiceUnavailable, "There is no answer",
+		"The page of gateways shows which of them are silent. The error: "+err.Error()+".")
 }

@@ -10,7 +10,8 @@ import (
 var (
 	// figuresWithin is how long a page waits for figures that are being read.
 	figuresWithin = 60 * time.Millisecond
-	// Figures are read again after figuresFor, or after dutyCycle times as long as the reading took, if that is longer.
+	// Figures are read again after figuresFor, or after dutyCycle times as long as the reading
+	// took, if that is longer.
 	figuresFor = 5 * time.Second
 	dutyCycle  = time.Duration(20)
 )
@@ -18,8 +19,9 @@ var (
 // figuresMax bounds a reading.
 const figuresMax = 2 * time.Minute
 
-// figures are values that may take longer to read than a page may wait, such as sums over many tenants. They are read in the background
-// when a page asks for them, by one reading at a time. It is safe for concurrent use.
+// figures are values that may take longer to read than a page may wait, such as sums over many
+// tenants. They are read in the background when a page asks for them, by one reading at a time. It
+// is safe for concurrent use.
 type figures[T any] struct {
 	read func(context.Context) (T, error)
 	turn *sync.Mutex // held while figures are read: only one reading at a time asks the database
@@ -33,8 +35,9 @@ type figures[T any] struct {
 	reading chan struct{} // closed at the end of the present reading; nil: there is none
 }
 
-// look returns the figures and when they were read; zero: they are still being read for the first time, or cannot be read, as the error
-// says. It waits until patience ends at most. The context of a reading is ctx.
+// look returns the figures and when they were read; zero: they are still being read for the first
+// time, or cannot be read, as the error says. It waits until patience ends at most. The context of
+// a reading is ctx.
 func (f *figures[T]) look(ctx, patience context.Context) (value T, known time.Time, err error) {
 	f.mu.Lock()
 	if f.reading == nil && time.Since(f.began) >= max(figuresFor, dutyCycle*f.took) {

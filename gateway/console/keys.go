@@ -78,7 +78,8 @@ func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) erro
 	}}
 	page.Usage = c.usageOf(r.Context(), v.operator, t.ID, k.ID, r.URL.Query().Get("usage"), plan.Limits{})
 	if view.ReplacedBy != "" {
-		page.Sheet.Rows = append(page.Sheet.Rows, []cell{{Text: "Replaced by"}, {Text: view.ReplacedBy, Link: keyPath(view.ReplacedBy)}})
+		page.Sheet.Rows = append(page.Sheet.Rows,
+			[]cell{{Text: "Replaced by"}, {Text: view.ReplacedBy, Link: keyPath(view.ReplacedBy)}})
 	}
 	if page.IsBanned {
 		page.Sheet.Rows = append(page.Sheet.Rows, []cell{{Text: "Banned by"}, {Text: ban.By}},

@@ -33,8 +33,8 @@ type list struct {
 // IsMany reports whether the columns need a wide window.
 func (l list) IsMany() bool { return len(l.Columns) > 6 }
 
-// column is the title of a column. That of a column with numbers begins with #, that of a column with sentences with ~: only those are
-// broken into lines.
+// column is the title of a column. That of a column with numbers begins with #, that of a column
+// with sentences with ~: only those are broken into lines.
 type column string
 
 // Title returns the title for people.
@@ -42,10 +42,12 @@ func (c column) Title() string { return strings.TrimLeft(string(c), "#~") }
 
 // Class returns the class of the column's cells.
 func (c column) Class() string {
-	return operate.Either(strings.HasPrefix(string(c), "#"), "number", operate.Either(strings.HasPrefix(string(c), "~"), "text", ""))
+	return operate.Either(strings.HasPrefix(string(c), "#"), "number",
+		operate.Either(strings.HasPrefix(string(c), "~"), "text", ""))
 }
 
-// ClassOf returns the class of one of the column's cells. A narrow page leaves out those that have nothing to say.
+// ClassOf returns the class of one of the column's cells. A narrow page leaves out those that have
+// nothing to say.
 func (c column) ClassOf(one cell) string {
 	return strings.TrimSpace(operate.Either(one.Text == "-", "none ", "") + c.Class())
 }
@@ -63,7 +65,8 @@ type cell struct {
 	Label string // of the button, for screen readers
 }
 
-// word is a part of a cell's text. A whole one, such as an instant or an address, is not broken at its hyphens.
+// word is a part of a cell's text. A whole one, such as an instant or an address, is not broken at
+// its hyphens.
 type word struct {
 	Text    string
 	IsWhole bool
@@ -110,7 +113,8 @@ func partOf(n, most int64) int64 {
 	return max(1, min(n*100/most, 100))
 }
 
-// when is a cell with an instant as people say it: 3 min ago, in 9 days. never is its text for the zero instant.
+// when is a cell with an instant as people say it: 3 min ago, in 9 days. never is its text for the
+// zero instant.
 func (v *visit) when(at instant.Millis, never string) cell {
 	if at == 0 {
 		return cell{Text: never}
@@ -137,7 +141,8 @@ func (v *visit) whenText(text, never string) cell {
 	return v.when(0, never)
 }
 
-// quoted marks a text that a person has written: without quotes, it could look like a part of the page. Empty: a dash.
+// quoted marks a text that a person has written: without quotes, it could look like a part of the
+// page. Empty: a dash.
 func quoted(text string) cell {
 	if text == "" {
 		return cell{Text: "-"}
@@ -155,7 +160,8 @@ func find[V any, A operate.Finder[V]](r *http.Request, v *visit, arguments A) (A
 	return of, page, err
 }
 
-// address returns the address of a request with another value of a member of its query. An empty value removes the member.
+// address returns the address of a request with another value of a member of its query. An empty
+// value removes the member.
 func address(r *http.Request, member, value string) string {
 	query := r.URL.Query()
 	query.Del("done")
@@ -165,7 +171,8 @@ func address(r *http.Request, member, value string) string {
 	return (&url.URL{Path: r.URL.Path, RawQuery: query.Encode()}).String()
 }
 
-// paged adds the addresses of the other pages to a list. after is the query's member that begins the next page; empty: there is none.
+// paged adds the addresses of the other pages to a list. after is the query's member that begins
+// the next page; empty: there is none.
 func (l list) paged(r *http.Request, after string) list {
 	if r.URL.Query().Get("after") != "" {
 		l.First = address(r, "after", "")

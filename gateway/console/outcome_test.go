@@ -25,11 +25,13 @@ func proxied(t *testing.T) (*site, *testkit.Proxy, *keystore.Store) {
 	return newSiteOn(t, u.String()), proxy, direct
 }
 
-// However the connection to the database breaks, the page says the truth about the change. No token is lost or shown in vain, and the
-// same form does not make the change again.
+// However the connection to the database breaks, the page says the truth about the change. No token
+// is lost or shown in vain, and the same form does not make the change again.
 func TestFormsKnowTheirOutcome(t *testing.T) {
 	s, proxy, direct := proxied(t)
-	tenant := must.First[keystore.Tenant](t)(direct.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "free"}))
+	tenant := must.First[keystore.Tenant](t)(
+		direct.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "free"}),
+	)
 	b := s.signIn(keystore.ConsoleInvitation{})
 	keys := func() int {
 		return len(must.Get[[]keystore.Key](t)(keystore.Collect(direct.Keys(t.Context(), tenant.ID))))
@@ -73,7 +75,8 @@ func TestFormsKnowTheirOutcome(t *testing.T) {
 	}
 }
 
-// While the database is away, a session that it has confirmed before shows live figures, and forms are closed.
+// While the database is away, a session that it has confirmed before shows live figures, and forms
+// are closed.
 func TestConsoleWithoutDatabase(t *testing.T) {
 	s, proxy, _ := proxied(t)
 	b, unknown := s.signIn(keystore.ConsoleInvitation{}), s.signIn(keystore.ConsoleInvitation{})
@@ -100,7 +103,8 @@ func TestConsoleWithoutDatabase(t *testing.T) {
 			}
 		}
 	}
-	f(b, "GET", Home, 200, "The database is away", `data-title="Gateway"><span class="whole">gw-2</span></th>`, ">50.0<", "Sign out")
+	f(b, "GET", Home, 200, "The database is away", `data-title="Gateway"><span class="whole">gw-2</span></th>`,
+		">50.0<", "Sign out")
 	f(b, "GET", Home+"tenants", 503, "The database cannot be used", "Sign out")
 	f(b, "POST", Home+"tenants", 503, "Forms are closed", "Nothing was changed")
 	f(unknown, "GET", Home, 503, "The database cannot be used")

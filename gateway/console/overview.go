@@ -67,7 +67,8 @@ func (p *overviewPage) read(ctx context.Context, v *visit) (err error) {
 	if err != nil {
 		return err
 	}
-	events := slices.DeleteFunc(latest.Views, func(e operate.EventView) bool { return strings.HasPrefix(e.Kind, "console.") })
+	events := slices.DeleteFunc(latest.Views,
+		func(e operate.EventView) bool { return strings.HasPrefix(e.Kind, "console.") })
 	p.Events = eventList(v, events[:min(len(events), eventsShown)])
 	p.Events.Caption = "Latest changes"
 	p.Events.None, p.Events.Cure = "Nothing was changed so far.", "The page of tenants creates the first tenant."
@@ -134,7 +135,9 @@ func problemOf(err error, known time.Time) string {
 	case known.IsZero():
 		return "The requests cannot be added up: " + err.Error() + "."
 	}
-	return "The requests cannot be added up now. These figures are of " + known.UTC().Format("15:04:05 UTC") + ". The error: " + err.Error() + "."
+	return "The requests cannot be added up now. These figures are of " + known.UTC().Format(
+		"15:04:05 UTC",
+	) + ". The error: " + err.Error() + "."
 }
 
 // change compares the closed hours of today with the same hours of the day before.

@@ -25,17 +25,28 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// The figures of the overview and of the rankings are those of the stored usage, which keyadmin usage prints: for all, for each tenant, and for
-// each reason of a refusal.
+// The figures of the overview and of the rankings are those of the stored usage, which keyadmin
+// usage prints: for all, for each tenant, and for each reason of a refusal.
 func TestOverviewIsTheUsage(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		s := newSiteOn(t, url)
 		now := instant.Of(time.Now())
 		clock := now.Truncate(time.Hour).Add(30 * time.Minute)
 		s.console.cfg.Clock = clock.Time
-		names, odd := map[id.Tenant]string{}, map[string]int64{"tenant-00": 99, "tenant-01": 100, "tenant-02": 0, "tenant-04": 951}
+		names, odd := map[id.Tenant]string{}, map[string]int64{
+			"tenant-00": 99,
+			"tenant-01": 100,
+			"tenant-02": 0,
+			"tenant-04": 951,
+		}
 		s.console.cfg.Quota = func(_ context.Context, tenant id.Tenant) (v quota.Verdict, err error) {
-			v.Usages[quota.Minute], v.Usages[quota.Day] = quota.Usage{Limit: 60, Used: 5}, quota.Usage{Limit: 1000, Used: 950}
+			v.Usages[quota.Minute], v.Usages[quota.Day] = quota.Usage{
+				Limit: 60,
+				Used:  5,
+			}, quota.Usage{
+				Limit: 1000,
+				Used:  950,
+			}
 			if used, isOdd := odd[names[tenant]]; isOdd {
 				v.Usages[quota.Day].Used = used
 			}
@@ -46,7 +57,10 @@ func TestOverviewIsTheUsage(t *testing.T) {
 		want := map[string]int64{} // requests of 24 hours by outcome
 		var closed [2]int64        // requests in the 23 hours before this one, and in the same hours of the day before
 		for i := range 12 {
-			made := must.First[keystore.Tenant](t)(s.operator.CreateTenant(t.Context(), keystore.TenantSpec{Name: fmt.Sprintf("tenant-%02d", i), Plan: "free"}))
+			made := must.First[keystore.Tenant](t)(
+				s.operator.CreateTenant(t.Context(),
+					keystore.TenantSpec{Name: fmt.Sprintf("tenant-%02d", i), Plan: "free"}),
+			)
 			names[made.ID] = made.Name
 			for h := range 49 { // the last 24 hours, the 24 before, and an hour that is too old
 				for _, outcome := range []string{"ok", "minute_quota_exceeded", "upstream_timeout", "report"} {
@@ -67,8 +81,19 @@ func TestOverviewIsTheUsage(t *testing.T) {
 		quiet := must.First[keystore.Tenant](t)(s.operator.CreateTenant(t.Context(), keystore.TenantSpec{
 			Name: "a quiet tenant", Plan: "pro", Override: plan.Limits{Month: 1000}, MonthStarts: uint8(min(clock.Add(-3*day).Time().Day(), 28)),
 		}))
-		idle := must.First[keystore.Tenant](t)(s.operator.CreateTenant(t.Context(), keystore.TenantSpec{Name: "idle", Plan: "free"}))
-		rows = append(rows, keystore.UsageRow{Tenant: quiet.ID, Outcome: "ok", Charged: true, Hour: clock.Add(-50 * time.Hour).Truncate(time.Hour), Requests: 950})
+		idle := must.First[keystore.Tenant](t)(
+			s.operator.CreateTenant(t.Context(), keystore.TenantSpec{Name: "idle", Plan: "free"}),
+		)
+		rows = append(
+			rows,
+			keystore.UsageRow{
+				Tenant:   quiet.ID,
+				Outcome:  "ok",
+				Charged:  true,
+				Hour:     clock.Add(-50 * time.Hour).Truncate(time.Hour),
+				Requests: 950,
+			},
+		)
 		must.Do(t, s.operator.AddUsage(t.Context(), r, 1, rows, nil))
 		b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
 		status, _, page := s.send(b, "GET", Home, "")
@@ -83,7 +108,8 @@ func TestOverviewIsTheUsage(t *testing.T) {
 			t.Errorf("the overview lacks %q:\n%s", trend, page)
 		}
 		for outcome, n := range want {
-			isShown := strings.Contains(page, `outcome=`+outcome+`">`) && strings.Contains(page, "</svg>"+humanize.Comma(n)+"</span>")
+			isShown := strings.Contains(page, `outcome=`+outcome+`">`) &&
+				strings.Contains(page, "</svg>"+humanize.Comma(n)+"</span>")
 			if isWanted := outcome != "ok" && outcome != "report"; isShown != isWanted {
 				t.Errorf("outcome %s with %d requests is among the refusals: %t", outcome, n, isShown)
 			}
@@ -95,7 +121,9 @@ func TestOverviewIsTheUsage(t *testing.T) {
 		s.console.watch.tenants = []string{idle.ID.String()} // it has no usage yet, but a gateway says that it is busy
 		text := func(n nearest) string { return fmt.Sprint(n.Name, " ", n.policy, n.percent()) }
 		near := operate.ViewsOf(must.Get[[]nearest](t)(s.console.readNearest(t.Context())), text)
-		if at := len(near) - 1; at != 11 || near[0] != "tenant-04 day95" || near[1] != "a quiet tenant day95" || near[2] != "idle day95" || near[at] != "tenant-01 day10" {
+		if at := len(near) - 1; at != 11 || near[0] != "tenant-04 day95" || near[1] != "a quiet tenant day95" ||
+			near[2] != "idle day95" ||
+			near[at] != "tenant-01 day10" {
 			t.Errorf("nearest to a limit are %q", near)
 		}
 		for i, want := range []string{"03-02T11:00 03-04T10:30", "03-02T00:00 03-03T00:00", "02-24T00:00 03-04T10:30"} {
@@ -104,7 +132,9 @@ func TestOverviewIsTheUsage(t *testing.T) {
 		}
 		since, until := rankingPeriods[0].of(clock)
 		top := must.Get[[]keystore.TenantUsage](t)(s.operator.TopUsage(t.Context(), since, until, tenantsTop))
-		found := regexp.MustCompile(`(?s)data-title="Tenant"><a href="/console/tenants/(ten_\w+)">[^<]*</a></th><td[^>]*>free</td><td[^>]*><span class="figure"><svg.*?</svg>([\d,]+)</span></td><td[^>]*>([\d,]+)<`).FindAllStringSubmatch(page, -1)
+		found := regexp.MustCompile(
+			`(?s)data-title="Tenant"><a href="/console/tenants/(ten_\w+)">[^<]*</a></th><td[^>]*>free</td><td[^>]*><span class="figure"><svg.*?</svg>([\d,]+)</span></td><td[^>]*>([\d,]+)<`,
+		).FindAllStringSubmatch(page, -1)
 		if len(found) != tenantsTop {
 			t.Fatalf("%d busiest tenants:\n%s", len(found), page)
 		}
@@ -133,17 +163,29 @@ func TestRankingsArePending(t *testing.T) {
 	s := newSite(t)
 	tenant, _, _ := s.populated()
 	must.Do(t, s.operator.AddUsage(t.Context(), s.gateway("gw-8"), 1, []keystore.UsageRow{
-		{Tenant: tenant.ID, Operation: "getPet", Outcome: "ok", Charged: true, Hour: instant.Of(time.Now()).Truncate(time.Hour), Requests: 12},
+		{
+			Tenant:    tenant.ID,
+			Operation: "getPet",
+			Outcome:   "ok",
+			Charged:   true,
+			Hour:      instant.Of(time.Now()).Truncate(time.Hour),
+			Requests:  12,
+		},
 	}, nil))
 	b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
 	known := make(chan struct{})
 	s.console.cfg.Quota = func(context.Context, id.Tenant) (v quota.Verdict, err error) { <-known; return v, nil }
 	before := figuresWithin
 	figuresWithin = time.Second
-	testkit.Eventually(t, 20*time.Second, "a page has the rankings that are known, and will be read again", func() bool {
-		_, header, page := s.send(b, "GET", Home+"rankings", "")
-		return header.Get("Refresh") != "" && strings.Contains(page, ">12<")
-	})
+	testkit.Eventually(
+		t,
+		20*time.Second,
+		"a page has the rankings that are known, and will be read again",
+		func() bool {
+			_, header, page := s.send(b, "GET", Home+"rankings", "")
+			return header.Get("Refresh") != "" && strings.Contains(page, ">12<")
+		},
+	)
 	figuresWithin = before
 	close(known)
 	if _, header, _ := s.send(b, "GET", Home+"rankings", ""); header.Get("Refresh") != "" {
@@ -151,12 +193,19 @@ func TestRankingsArePending(t *testing.T) {
 	}
 }
 
-// busy registers a gateway whose /live has 50 more requests, of which 10 are refused, in every second of its own clock.
+// busy registers a gateway whose /live has 50 more requests, of which 10 are refused, in every
+// second of its own clock.
 func (s *site) busy(id string) {
 	s.Helper()
 	var mu sync.Mutex
 	ends := instant.Of(time.Now().Add(50 * time.Hour))
-	answer := operate.Live{Mode: "shared", CertificateEnds: ends, Since: 1, Within: []float64{0.001, 0.01}, Took: make([]uint64, 2)}
+	answer := operate.Live{
+		Mode:            "shared",
+		CertificateEnds: ends,
+		Since:           1,
+		Within:          []float64{0.001, 0.01},
+		Took:            make([]uint64, 2),
+	}
 	s.register(id, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -197,8 +246,8 @@ func TestLiveFigures(t *testing.T) {
 		const rates = `class="number">50.0</td><td role="cell" data-title="Refused/s" class="number">10.0</td>`
 		return strings.Count(parts.Gateways, rates) == 2 && strings.HasPrefix(parts.Now, "100.0<")
 	})
-	s.checkPage("the gateways", 200, 200, parts.Gateways, `data-title="Gateway"><span class="whole">gw-2</span></th>`, "1.00 ms", "9.82 ms",
-		"in Redis", "expires in 2 d", `data-title="Gateway"><span class="whole">gw-3</span></th>`)
+	s.checkPage("the gateways", 200, 200, parts.Gateways, `data-title="Gateway"><span class="whole">gw-2</span></th>`,
+		"1.00 ms", "9.82 ms", "in Redis", "expires in 2 d", `data-title="Gateway"><span class="whole">gw-3</span></th>`)
 	s.checkPage("the problems", 200, 200, parts.Problems, // one of several gateways has one row
 		`<p class="notice"><strong>Warning, gw-1, gw-2, gw-4:</strong> quotas: Redis &lt;does&gt; not answer</p>`,
 		`<p class="notice severe"><strong>Problem, gw-2, gw-4:</strong> directory: it is too old</p>`,

@@ -25,7 +25,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// gateway registers a gateway whose admin port knows one deprecated operation and a tenant that has used 7 of 10 requests.
+// gateway registers a gateway whose admin port knows one deprecated operation and a tenant that has
+// used 7 of 10 requests.
 func (s *site) gateway(id string) keystore.Registration {
 	s.Helper()
 	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -38,7 +39,8 @@ func (s *site) gateway(id string) keystore.Registration {
 			}})
 		case strings.HasPrefix(r.URL.Path, "/quota/"):
 			policy := map[string]int64{"limit": 10, "used": 7, "remaining": 3}
-			service.WriteJSON(w, http.StatusOK, map[string]any{"environment": "live", "mode": "shared", "minute": policy, "day": policy})
+			service.WriteJSON(w, http.StatusOK,
+				map[string]any{"environment": "live", "mode": "shared", "minute": policy, "day": policy})
 		default:
 			http.NotFound(w, r)
 		}
@@ -49,7 +51,8 @@ func (s *site) gateway(id string) keystore.Registration {
 	return r
 }
 
-// wants checks the status of a page, and that it contains and lacks texts. Those that it must lack begin with an exclamation mark.
+// wants checks the status of a page, and that it contains and lacks texts. Those that it must lack
+// begin with an exclamation mark.
 func (s *site) wants(b *http.Client, path string, status int, texts ...string) {
 	s.Helper()
 	got, _, page := s.send(b, "GET", path, "")
@@ -72,19 +75,24 @@ func TestAudit(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, databaseURL string) {
 		s := newSiteOn(t, databaseURL)
 		tenant, keys, _ := s.populated()
-		gone := must.First[keystore.Tenant](t)(s.operator.CreateTenant(t.Context(), keystore.TenantSpec{Name: "gone", Plan: "free"}))
+		gone := must.First[keystore.Tenant](t)(
+			s.operator.CreateTenant(t.Context(), keystore.TenantSpec{Name: "gone", Plan: "free"}),
+		)
 		must.First[keystore.Tenant](t)(s.operator.DeleteTenant(t.Context(), gone.ID))
 		must.First[keystore.Key](t)(s.operator.As("keyadmin:bob").RevokeKey(t.Context(), keys[0].ID))
 		b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
 		key := keys[0].ID.String()
-		s.wants(b, "/console/audit", 200, "tenant.created", "key.revoked", `<a href="/console/tenants/`+tenant.ID.String()+`">acme</a>`,
-			`<a href="/console/keys/`+key+`">`, tenantPath(gone.ID.String())+`">`+gone.ID.String()+"<", `!href="/console/keys/"`)
+		s.wants(b, "/console/audit", 200, "tenant.created", "key.revoked",
+			`<a href="/console/tenants/`+tenant.ID.String()+`">acme</a>`, `<a href="/console/keys/`+key+`">`,
+			tenantPath(gone.ID.String())+`">`+gone.ID.String()+"<", `!href="/console/keys/"`)
 		_, header, _ := s.send(b, "GET", "/console/tenants?search=+"+key, "")
 		must.Equal(t, header.Get("Location"), keyPath(key), "where the search for a key leads")
 		s.wants(b, "/console/audit?actor=bob", 200, "key.revoked", `!data-title="Kind">key.created<`, `value="bob"`)
-		s.wants(b, "/console/audit?tenant=acme&kind=key", 200, "key.revoked", "key.created", `!data-title="Kind">tenant.created<`, "<option selected>key</option>")
+		s.wants(b, "/console/audit?tenant=acme&kind=key", 200, "key.revoked", "key.created",
+			`!data-title="Kind">tenant.created<`, "<option selected>key</option>")
 		s.wants(b, "/console/audit?key="+key+"&since=1h", 200, "key.revoked", "!"+keys[1].ID.String())
-		s.wants(b, "/console/audit?since=2099-01-01", 200, "There are no such changes. Clear a field, or look further back.")
+		s.wants(b, "/console/audit?since=2099-01-01", 200,
+			"There are no such changes. Clear a field, or look further back.")
 		s.wants(b, "/console/audit?since=soon", 400, "neither a duration nor a date")
 		s.wants(b, "/console/audit?kind=ke", 400, "is not a kind of change")
 		s.wants(b, "/console/audit?key=x", 400, "Key: ")
@@ -100,10 +108,12 @@ func TestGateways(t *testing.T) {
 	s.gateway("gw-8")
 	s.wants(b, "/console/gateways", 200, ">gw-8</span></th>", "!gateway forget", "!has lost")
 	tenant, _, _ := s.populated()
-	must.Get[keystore.Change](t)(s.operator.ReportLost(t.Context(), []keystore.LostRefusal{{Kind: keystore.LostSuspension, Tenant: tenant.ID}}))
+	must.Get[keystore.Change](t)(
+		s.operator.ReportLost(t.Context(), []keystore.LostRefusal{{Kind: keystore.LostSuspension, Tenant: tenant.ID}}),
+	)
 	must.Get[sql.Result](t)(s.migrated().Exec(`UPDATE gateways SET seen_at = seen_at - 60000`))
-	s.wants(b, "/console/gateways", 200, `<span class="tag warn">silent</span>`, "gw-8:</strong> not seen for", "keyadmin gateway forget gw-8",
-		"keep in force: 1.")
+	s.wants(b, "/console/gateways", 200, `<span class="tag warn">silent</span>`, "gw-8:</strong> not seen for",
+		"keyadmin gateway forget gw-8", "keep in force: 1.")
 }
 
 // The page explains by the ID of a key.
@@ -116,8 +126,10 @@ func TestExplain(t *testing.T) {
 	s.gateway("gw-8")
 	before := s.lastEvent().ID
 	s.wants(reader, "/console/explain", 200, "!It would")
-	s.wants(reader, "/console/explain?key="+key, 200, "It would pass", "7 of 10 used, 3 remaining", "by all gateways together")
-	s.wants(reader, "/console/explain?key="+key+"&from=+203.0.113.5&operation=createPet+", 200, "passes from 203.0.113.5")
+	s.wants(reader, "/console/explain?key="+key, 200, "It would pass", "7 of 10 used, 3 remaining",
+		"by all gateways together")
+	s.wants(reader, "/console/explain?key="+key+"&from=+203.0.113.5&operation=createPet+", 200,
+		"passes from 203.0.113.5")
 	s.wants(reader, "/console/explain?key="+key+"&operation=nothing", 400, "nothing")
 	s.wants(reader, "/console/explain?key="+key+"&from=here", 400, "use 203.0.113.5")
 	s.wants(reader, "/console/explain?key=x", 400, "Key: ")
@@ -127,15 +139,18 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// The list and the page of a tenant show how much it has used, of both limits. A tenant that the gateway does not know yet hides
-// nothing of the others. After another failure, no other tenant is asked for.
+// The list and the page of a tenant show how much it has used, of both limits. A tenant that the
+// gateway does not know yet hides nothing of the others. After another failure, no other tenant is
+// asked for.
 func TestUseOfQuotas(t *testing.T) {
 	s := newSite(t)
 	b := s.signIn(keystore.ConsoleInvitation{})
 	ids := map[id.Tenant]string{}
 	var last keystore.Tenant
 	for _, name := range []string{"a", "b", "c"} {
-		made := must.First[keystore.Tenant](t)(s.operator.CreateTenant(t.Context(), keystore.TenantSpec{Name: name, Plan: "free"}))
+		made := must.First[keystore.Tenant](t)(
+			s.operator.CreateTenant(t.Context(), keystore.TenantSpec{Name: name, Plan: "free"}),
+		)
 		ids[made.ID], last = name, made
 	}
 	var unknown error
@@ -165,12 +180,14 @@ func TestUseOfQuotas(t *testing.T) {
 	s.wants(b, tenantPath(last.ID.String()), 200, "The requests cannot be read: ", "New key",
 		"30 of 60 (50 %)", "200 of 1,000 (20 %)", "!Redis is away")
 	isAway = true
-	s.wants(b, tenantPath(last.ID.String()), 200, "30 of 60 (50 %)", "Redis is away: this gateway admits 9 more of its share.")
+	s.wants(b, tenantPath(last.ID.String()), 200, "30 of 60 (50 %)",
+		"Redis is away: this gateway admits 9 more of its share.")
 }
 
-// What a person sees who creates plans, tenants, and keys in every state, and what one sees who may only look. A line is the path of a page, or,
-// after a plus, that of a form and its fields. {acme} is the ID of a tenant, and {acme/used} that of its key. The address of a link stands before
-// its text.
+// What a person sees who creates plans, tenants, and keys in every state, and what one sees who may
+// only look. A line is the path of a page, or, after a plus, that of a form and its fields. {acme}
+// is the ID of a tenant, and {acme/used} that of its key. The address of a link stands before its
+// text.
 func TestEveryPage(t *testing.T) {
 	s, now := newSite(t), at.Add(-8*day)
 	clock := func() time.Time { return now }
@@ -178,7 +195,11 @@ func TestEveryPage(t *testing.T) {
 	s.operator, s.console.cfg.Store, s.console.cfg.Forms, s.console.watch.store = store, store, store, store
 	s.console.cfg.Clock, s.console.watch.clock = clock, clock
 	s.console.cfg.Quota = func(context.Context, id.Tenant) (v quota.Verdict, err error) {
-		return quota.Verdict{Usages: [...]quota.Usage{{Limit: 1000, Used: 790}, {Limit: 21_000, Used: 21_000}, {Limit: 300_000, Used: 240_000}, {}, {}}}, nil
+		return quota.Verdict{
+			Usages: [...]quota.Usage{
+				{Limit: 1000, Used: 790}, {Limit: 21_000, Used: 21_000}, {Limit: 300_000, Used: 240_000}, {}, {},
+			},
+		}, nil
 	}
 	named := regexp.MustCompile(`\{(\w+)/?(\w*)\}`)
 	idOf := func(text string) string {
@@ -193,8 +214,12 @@ func TestEveryPage(t *testing.T) {
 		return found
 	}
 	seen, tag := &strings.Builder{}, regexp.MustCompile(`^[^>]*>|<[^>]*>`)
-	cells, actions := regexp.MustCompile(`</(?:td|th|dt)><`), regexp.MustCompile(`<form method="post" action="([^"]*)"|<a href="(?:/console/)?([^"]*)"|<button[^>]* aria-label="([^"]*)"`)
-	current, unstable := regexp.MustCompile(`aria-current="(page|true)">[^<]*</a>`), regexp.MustCompile(`(?s)<svg.*?</svg>|<nav.*?</nav>|<summary>.*?</summary>|<form[^>]*class.*?</form>|as of [\d:]+ UTC|ends <span class="whole">[^<]*`)
+	cells, actions := regexp.MustCompile(`</(?:td|th|dt)><`), regexp.MustCompile(
+		`<form method="post" action="([^"]*)"|<a href="(?:/console/)?([^"]*)"|<button[^>]* aria-label="([^"]*)"`,
+	)
+	current, unstable := regexp.MustCompile(`aria-current="(page|true)">[^<]*</a>`), regexp.MustCompile(
+		`(?s)<svg.*?</svg>|<nav.*?</nav>|<summary>.*?</summary>|<form[^>]*class.*?</form>|as of [\d:]+ UTC|ends <span class="whole">[^<]*`,
+	)
 	see := func(b *http.Client, lines string) {
 		for line := range strings.FieldsSeq(lines) {
 			now = now.Add(time.Minute)
@@ -209,7 +234,9 @@ func TestEveryPage(t *testing.T) {
 			}
 			fmt.Fprintln(seen, "#", line, status, current.FindString(page))
 			_, page, _ = strings.Cut(page, "<main")
-			page = cells.ReplaceAllString(unstable.ReplaceAllString(actions.ReplaceAllString(page, "$1$2$3 $0"), ""), " | <") // one line for a row
+			page = cells.ReplaceAllString(
+				unstable.ReplaceAllString(actions.ReplaceAllString(page, "$1$2$3 $0"), ""), " | <",
+			) // one line for a row
 			for text := range strings.Lines(html.UnescapeString(tag.ReplaceAllString(page, ""))) {
 				if text = strings.Trim(text, " |\n"); text != "" {
 					fmt.Fprintln(seen, text)
@@ -241,13 +268,21 @@ func TestEveryPage(t *testing.T) {
 		}
 	}
 	must.Do(t, store.AddUsage(t.Context(), s.gateway("gw-8"), 1, []keystore.UsageRow{
-		row(0, "ok", "listPets", 3000), row(time.Hour, "minute_quota_exceeded", "", 40), row(time.Hour, "upstream_timeout", "getPet", 5), row(2*time.Hour, "key_banned", "", 70),
+		row(
+			0, "ok", "listPets", 3000,
+		), row(time.Hour, "minute_quota_exceeded", "", 40), row(time.Hour, "upstream_timeout", "getPet", 5), row(2*time.Hour, "key_banned", "", 70),
 		row(27*time.Hour, "ok", "getPet", 600),
 	}, []keystore.UsageMinutes{{Tenant: acme.ID, Hour: instant.Of(at).Truncate(time.Hour), Attempts: [60]int64{8: 80, 9: 90}}}))
-	must.Get[sql.Result](t)(s.db.Exec(`UPDATE gateways SET seen_at = seen_at + 3600000`)) // it stays live on a slow machine, too
-	see(b, `? rankings?period=7d tenants plans bans audit gateways tenants/{acme} tenants/{acme}?usage=3h tenants/{bare} tenants/{bare}?usage=3h
+	must.Get[sql.Result](t)(
+		s.db.Exec(`UPDATE gateways SET seen_at = seen_at + 3600000`),
+	) // it stays live on a slow machine, too
+	see(
+		b,
+		`? rankings?period=7d tenants plans bans audit gateways tenants/{acme} tenants/{acme}?usage=3h tenants/{bare} tenants/{bare}?usage=3h
 		keys/{acme/used} keys/{acme/old} keys/{acme/off} keys/{acme/bad} keys/{acme/turned} keys/{acme/over} keys/{acme/late} keys/x explain?key={acme/used}&from=203.0.113.5 explain?key={acme/old}
-		keys/{acme/used}?usage=400d`)
-	see(s.signIn(keystore.ConsoleInvitation{ReadOnly: true, Lasts: 30 * day}), "keys/{acme/late} tenants/{bare} tenants?search=nothing plans bans")
+		keys/{acme/used}?usage=400d`,
+	)
+	see(s.signIn(keystore.ConsoleInvitation{ReadOnly: true, Lasts: 30 * day}),
+		"keys/{acme/late} tenants/{bare} tenants?search=nothing plans bans")
 	golden.Check(t, "pages", seen.String(), `127\.0\.0\.1:\d+`, `ptg_\w+`, `done=\w+`)
 }

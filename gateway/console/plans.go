@@ -34,8 +34,14 @@ func (c *Console) showPlans(w http.ResponseWriter, r *http.Request, v *visit) er
 			page.Unused = append(page.Unused, p.Name)
 		}
 		limits := operate.ViewsOf(operate.ViewPlan(p).LimitTexts(), func(text string) cell { return cell{Text: text} })
-		page.List.Rows = append(page.List.Rows, append(append([]cell{{Text: p.Name}}, limits...),
-			cell{Text: humanize.Comma(int64(tenants[p.Name])), Link: tenantsPath + "?plan=" + p.Name}, v.when(p.CreatedAt, "built in")))
+		page.List.Rows = append(page.List.Rows, append(
+			append([]cell{{Text: p.Name}}, limits...),
+			cell{
+				Text: humanize.Comma(int64(tenants[p.Name])),
+				Link: tenantsPath + "?plan=" + p.Name,
+			},
+			v.when(p.CreatedAt, "built in"),
+		))
 	}
 	return c.show(w, v, http.StatusOK, "plans", "Plans", page)
 }

@@ -25,8 +25,9 @@ type Proxies struct {
 // errNotAdmitted is the error for a person whom a proxy names and who may not use the console.
 var errNotAdmitted = errors.New("you may not use the console")
 
-// session returns the session of the person whom a proxy names in a request. There is none, with http.ErrNoCookie, if no proxy has sent the
-// request, or if it names nobody. The session is as long as the request: the proxy decides each time.
+// session returns the session of the person whom a proxy names in a request. There is none, with
+// http.ErrNoCookie, if no proxy has sent the request, or if it names nobody. The session is as long
+// as the request: the proxy decides each time.
 func (p Proxies) session(r *http.Request) (s keystore.ConsoleSession, err error) {
 	users := r.Header.Values(p.UserHeader)
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
@@ -35,7 +36,8 @@ func (p Proxies) session(r *http.Request) (s keystore.ConsoleSession, err error)
 	}
 	user := strings.TrimSpace(users[0])
 	if err := keystore.CheckText(user, keystore.NameRunesMax); err != nil || len(users) > 1 {
-		return s, fmt.Errorf("%w: the proxy must name you once, in %s, by a name of one line", errNotAdmitted, p.UserHeader)
+		return s, fmt.Errorf("%w: the proxy must name you once, in %s, by a name of one line", errNotAdmitted,
+			p.UserHeader)
 	}
 	sum := sha256.Sum256([]byte(user))
 	s = keystore.ConsoleSession{ID: "user-" + hex.EncodeToString(sum[:16]), Actor: keystore.ConsoleActor + user}
@@ -45,7 +47,8 @@ func (p Proxies) session(r *http.Request) (s keystore.ConsoleSession, err error)
 		}
 	}
 	if s.Role == "" {
-		return s, fmt.Errorf("%w: none of the groups of %s has a role in --console-groups", errNotAdmitted, operate.Printable(user))
+		return s, fmt.Errorf("%w: none of the groups of %s has a role in --console-groups", errNotAdmitted,
+			operate.Printable(user))
 	}
 	return s, nil
 }

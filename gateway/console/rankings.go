@@ -80,8 +80,8 @@ type nearest struct {
 
 func (n nearest) percent() int64 { return n.Used * 100 / max(n.Limit, 1) }
 
-// readNearest reads the tenants that have used the largest part of a limit. The database knows who was charged most today and
-// this month, and the gateways who is busy now; the quotas decide.
+// readNearest reads the tenants that have used the largest part of a limit. The database knows who
+// was charged most today and this month, and the gateways who is busy now; the quotas decide.
 func (c *Console) readNearest(ctx context.Context) (found []nearest, err error) {
 	tenants, err := c.cfg.Store.NearestToLimit(ctx, instant.Of(c.cfg.Clock()), rankedRows)
 	if err != nil {
@@ -139,7 +139,9 @@ func (c *Console) showRankings(w http.ResponseWriter, r *http.Request, v *visit)
 }
 
 // rankingLists returns the first n rows of each ranking.
-func (c *Console) rankingLists(patience context.Context, v *visit, period rankingPeriod, n int, outcome string) rankingLists {
+func (c *Console) rankingLists(
+	patience context.Context, v *visit, period rankingPeriod, n int, outcome string,
+) rankingLists {
 	found, known, err := c.rankings[period.Name].look(c.ctx, patience)
 	near, nearKnown, nearErr := c.near.look(c.ctx, patience)
 	lists := rankingLists{
@@ -163,12 +165,17 @@ func (c *Console) rankingLists(patience context.Context, v *visit, period rankin
 	}
 	for _, u := range found.busiest[:min(n, len(found.busiest))] {
 		lists.Busiest.Rows = append(lists.Busiest.Rows, []cell{
-			name(u.Tenant), {Text: operate.OrDash(found.owners[u.Tenant].Plan)}, bar(u.Charged, found.busiest[0].Charged), number(u.Requests - u.Charged),
+			name(
+				u.Tenant,
+			), {Text: operate.OrDash(found.owners[u.Tenant].Plan)}, bar(u.Charged, found.busiest[0].Charged), number(u.Requests - u.Charged),
 		})
 	}
 	for _, t := range near[:min(n, len(near))] {
 		lists.Nearest.Rows = append(lists.Nearest.Rows, []cell{
-			{Text: t.Name, Link: tenantPath(t.ID.String())}, {Text: t.policy}, number(t.Used), number(t.Limit), sharePart(t.Usage),
+			{
+				Text: t.Name,
+				Link: tenantPath(t.ID.String()),
+			}, {Text: t.policy}, number(t.Used), number(t.Limit), sharePart(t.Usage),
 		})
 	}
 	var most int64
@@ -177,7 +184,8 @@ func (c *Console) rankingLists(patience context.Context, v *visit, period rankin
 			continue
 		}
 		most = max(most, u.Requests)
-		lists.Refused.Rows = append(lists.Refused.Rows, []cell{name(u.Tenant), {Text: u.Outcome}, {Text: plot.Outcomes[classOf(u.Outcome)]}, bar(u.Requests, most)})
+		lists.Refused.Rows = append(lists.Refused.Rows,
+			[]cell{name(u.Tenant), {Text: u.Outcome}, {Text: plot.Outcomes[classOf(u.Outcome)]}, bar(u.Requests, most)})
 	}
 	return lists
 }

@@ -67,11 +67,16 @@ func TestPagesAtScale(t *testing.T) {
 			{"explain", "Ask with"},
 		} {
 			var page string
-			testkit.Eventually(t, 2*time.Minute, test.path+" is complete", func() bool { // the sums over all tenants are read in the background
-				_, header, body := s.send(b, "GET", Home+test.path, "")
-				page = body
-				return header.Get("Refresh") == "" && strings.Contains(body, test.want)
-			})
+			testkit.Eventually(
+				t,
+				2*time.Minute,
+				test.path+" is complete",
+				func() bool { // the sums over all tenants are read in the background
+					_, header, body := s.send(b, "GET", Home+test.path, "")
+					page = body
+					return header.Get("Refresh") == "" && strings.Contains(body, test.want)
+				},
+			)
 			var took []time.Duration
 			for first := time.Now(); len(took) < 9 || slices.Min(took) > pageWithin && time.Since(first) < 15*time.Second; { // a busy machine makes some of them slow
 				began := time.Now()
@@ -81,8 +86,8 @@ func TestPagesAtScale(t *testing.T) {
 				}
 			}
 			slices.Sort(took)
-			t.Logf("figure: the console's page /%s at %d tenants and %d keys: %v, at best %v", test.path, scaleTenants, scaleKeys,
-				took[len(took)/2].Round(time.Millisecond), took[0].Round(time.Millisecond))
+			t.Logf("figure: the console's page /%s at %d tenants and %d keys: %v, at best %v", test.path, scaleTenants,
+				scaleKeys, took[len(took)/2].Round(time.Millisecond), took[0].Round(time.Millisecond))
 			if took[0] > pageWithin {
 				t.Errorf("/%s takes %v", test.path, took)
 			}
@@ -105,9 +110,19 @@ func fillScale(t *testing.T, url string) {
 	ofTenant := func(n string) string { return "'ten_' || " + hex(n) }
 	active := fmt.Sprintf("(n %% %d) * 7 + 77", scaleActive)
 	usage := func(outcome, operation string, every, requests int) string {
-		return fmt.Sprintf(`INSERT INTO usage_hours (tenant_id, hour, operation, correction, charged, key_id, outcome, requests)
+		return fmt.Sprintf(
+			`INSERT INTO usage_hours (tenant_id, hour, operation, correction, charged, key_id, outcome, requests)
 			SELECT %s, %d - CAST(n / %d AS BIGINT) * 3600000, '%s', 0, %t, 'key_' || %s, '%s', %d + n %% 97%s`,
-			ofTenant(active), hour, scaleActive/every, operation, outcome == "ok", hex(active), outcome, requests, from(48*scaleActive/every))
+			ofTenant(active),
+			hour,
+			scaleActive/every,
+			operation,
+			outcome == "ok",
+			hex(active),
+			outcome,
+			requests,
+			from(48*scaleActive/every),
+		)
 	}
 	for _, statement := range []string{
 		`INSERT INTO tenants (id, name, plan, minute_limit, day_limit, suspended, created_at)

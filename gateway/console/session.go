@@ -26,14 +26,15 @@ type visit struct {
 	form     string           // the path of the page with the form that was sent; empty: none was
 }
 
-// ifMay returns a sentence about a form of the page. A session that may not send the form does not see it.
+// ifMay returns a sentence about a form of the page. A session that may not send the form does not
+// see it.
 func (v *visit) ifMay(role keystore.Role, sentence string) string {
 	return operate.Either(v.session.Role.Allows(role), sentence, "")
 }
 
-// cookieName returns the name of the cookie with a session's token. A browser has one set of cookies for all ports of a host (RFC 6265,
-// section 8.5), so the name has the port: two consoles may be forwarded to one host. The prefix makes browsers refuse a cookie that
-// came without TLS.
+// cookieName returns the name of the cookie with a session's token. A browser has one set of
+// cookies for all ports of a host (RFC 6265, section 8.5), so the name has the port: two consoles
+// may be forwarded to one host. The prefix makes browsers refuse a cookie that came without TLS.
 func cookieName(r *http.Request) string {
 	name := "petgate-console"
 	if _, port, err := net.SplitHostPort(r.Host); err == nil {
@@ -45,11 +46,13 @@ func cookieName(r *http.Request) string {
 	return name
 }
 
-// setCookie sets the cookie of a session, which the browser forgets when it closes, or removes it if token is empty. The session ends
-// in the database.
+// setCookie sets the cookie of a session, which the browser forgets when it closes, or removes it
+// if token is empty. The session ends in the database.
 func setCookie(w http.ResponseWriter, r *http.Request, token string) {
 	cookie := http.Cookie{
-		Name: cookieName(r), Value: token, Path: "/console", HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode,
+		Name: cookieName(
+			r,
+		), Value: token, Path: "/console", HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode,
 	}
 	if token == "" {
 		cookie.MaxAge = -1
@@ -66,9 +69,12 @@ func checkFile(store *keystore.Store) error {
 // rememberedWithin is how long the database has to confirm a session that it has confirmed before.
 const rememberedWithin = time.Second
 
-// sessionOf returns the open session of a request: that of an identity proxy, or that of the cookie. If the database is away, it is the one that the database has confirmed before: that is
+// sessionOf returns the open session of a request: that of an identity proxy, or that of the
+// cookie. If the database is away, it is the one that the database has confirmed before: that is
 // enough for reading. Errors: http.ErrNoCookie, or keystore.ErrNotFound if the session has ended.
-func (c *Console) sessionOf(ctx context.Context, store *keystore.Store, r *http.Request) (session keystore.ConsoleSession, err error) {
+func (c *Console) sessionOf(
+	ctx context.Context, store *keystore.Store, r *http.Request,
+) (session keystore.ConsoleSession, err error) {
 	if session, err = c.cfg.Proxies.session(r); !errors.Is(err, http.ErrNoCookie) {
 		return session, err
 	}
@@ -102,7 +108,8 @@ func (c *Console) sessionOf(ctx context.Context, store *keystore.Store, r *http.
 // handler serves a request of an open session.
 type handler func(http.ResponseWriter, *http.Request, *visit) error
 
-// inSession serves requests of an open session that has a role. It sends those without a session to the page that opens one.
+// inSession serves requests of an open session that has a role. It sends those without a session to
+// the page that opens one.
 func (c *Console) inSession(role keystore.Role, serve handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		store := c.cfg.Store
@@ -125,8 +132,13 @@ func (c *Console) inSession(role keystore.Role, serve handler) http.HandlerFunc 
 			return
 		case errors.Is(err, keystore.ErrUnavailable) && !isRead(r):
 			c.cfg.Log.Warn("console: the database cannot be used", "error", err)
-			_ = c.say(w, nil, http.StatusServiceUnavailable, "Forms are closed",
-				"Nothing was changed. The database is away; the overview shows what the gateways do. The error: "+err.Error())
+			_ = c.say(
+				w,
+				nil,
+				http.StatusServiceUnavailable,
+				"Forms are closed",
+				"Nothing was changed. The database is away; the overview shows what the gateways do. The error: "+err.Error(),
+			)
 			return
 		case err != nil:
 			c.fail(w, nil, err)
@@ -141,12 +153,19 @@ func (c *Console) inSession(role keystore.Role, serve handler) http.HandlerFunc 
 		}
 		switch {
 		case !session.Role.Allows(role):
-			err = c.say(w, v, http.StatusForbidden, operate.Either(v.session.Role == keystore.RoleRead, "This session is read-only", "This session may only change keys and bans"),
-				"Nothing was changed. For a session that may do more, run keyadmin console without --read-only, or have the identity provider put you into another group.")
+			err = c.say(
+				w,
+				v,
+				http.StatusForbidden,
+				operate.Either(v.session.Role == keystore.RoleRead, "This session is read-only",
+					"This session may only change keys and bans"),
+				"Nothing was changed. For a session that may do more, run keyadmin console without --read-only, or have the identity provider put you into another group.",
+			)
 		case hasToken(url.Values{"": {r.URL.Path}}) || hasToken(r.URL.Query()):
 			err = c.say(w, v, http.StatusBadRequest, "An address must not have a token", tokenPasted)
 		case !utf8.ValidString(r.URL.Path) || strings.Contains(r.URL.Path, "\x00"):
-			err = c.say(w, v, http.StatusBadRequest, "This address cannot be read", "It contains bytes that are not text.")
+			err = c.say(w, v, http.StatusBadRequest, "This address cannot be read",
+				"It contains bytes that are not text.")
 		default:
 			err = serve(w, r, v)
 		}
@@ -170,7 +189,8 @@ func isRead(r *http.Request) bool { return r.Method == http.MethodGet || r.Metho
 // hasLeft reports whether the browser has gone without waiting for the response.
 func hasLeft(r *http.Request) bool { return errors.Is(r.Context().Err(), context.Canceled) }
 
-// toLogin answers a request without an open session. The script gets an error: it would take the login page for figures.
+// toLogin answers a request without an open session. The script gets an error: it would take the
+// login page for figures.
 func toLogin(w http.ResponseWriter, r *http.Request, query string) {
 	if r.URL.Path == livePath {
 		http.Error(w, "There is no open session.", http.StatusUnauthorized)
@@ -203,13 +223,20 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) error {
 	}
 	token, session, err := c.cfg.Forms.OpenConsole(r.Context(), r.PostFormValue("code"), c.cfg.Address)
 	if errors.Is(err, keystore.ErrNotFound) {
-		return c.show(w, nil, http.StatusForbidden, "login", "Sign in",
-			"This code cannot be used. A code works once, within a minute, and only at the gateway of its link. Get a new link with keyadmin console.")
+		return c.show(
+			w,
+			nil,
+			http.StatusForbidden,
+			"login",
+			"Sign in",
+			"This code cannot be used. A code works once, within a minute, and only at the gateway of its link. Get a new link with keyadmin console.",
+		)
 	}
 	if err != nil {
 		return err
 	}
-	c.cfg.Log.Info("console: session opened", "session", session.ID, "actor", session.Actor, "until", session.EndsAt.String())
+	c.cfg.Log.Info("console: session opened", "session", session.ID, "actor", session.Actor, "until",
+		session.EndsAt.String())
 	setCookie(w, r, token)
 	http.Redirect(w, r, Home, http.StatusSeeOther)
 	return nil

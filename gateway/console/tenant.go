@@ -83,11 +83,15 @@ func (c *Console) tenantSheet(ctx context.Context, v *visit, t operate.Owner) (s
 		{{Text: "Status"}, tenantStatus(view)},
 		{{Text: "Plan"}, {Text: view.Plan, Link: tenantsPath + "?plan=" + url.QueryEscape(view.Plan)}},
 	}}
-	titles := [...]string{"Used, last 60 s", "Used today (UTC)", fmt.Sprintf("Used this month (from day %d, UTC)", view.MonthStarts)}
-	for i, limit := range view.LimitTexts() {
-		sheet.Rows = append(sheet.Rows, []cell{{Text: "Requests per " + plan.Policies[i]}, {Text: limit}}, []cell{{Text: titles[i]}, usedPart(use.Usages[i])})
+	titles := [...]string{
+		"Used, last 60 s", "Used today (UTC)", fmt.Sprintf("Used this month (from day %d, UTC)", view.MonthStarts),
 	}
-	sheet.Rows = append(sheet.Rows, []cell{{Text: "Created"}, v.when(t.CreatedAt, "-")}, []cell{{Text: "ID"}, {Text: view.ID}})
+	for i, limit := range view.LimitTexts() {
+		sheet.Rows = append(sheet.Rows, []cell{{Text: "Requests per " + plan.Policies[i]}, {Text: limit}},
+			[]cell{{Text: titles[i]}, usedPart(use.Usages[i])})
+	}
+	sheet.Rows = append(sheet.Rows, []cell{{Text: "Created"}, v.when(t.CreatedAt, "-")},
+		[]cell{{Text: "ID"}, {Text: view.ID}})
 	return sheet, used
 }
 

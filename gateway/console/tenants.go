@@ -69,14 +69,18 @@ func (c *Console) showTenants(w http.ResponseWriter, r *http.Request, v *visit) 
 func (c *Console) tenantList(ctx context.Context, v *visit, tenants []operate.TenantView) list {
 	l := list{
 		Caption: "Tenants",
-		Columns: []column{"Name", "Plan", "Status", "#Per minute", "#Used now", "#Per day", "#Used today", "#Per month", "#Used this month", "Created"},
-		None:    "There are no tenants.", Cure: operate.Either(v.session.Role.Allows(keystore.RoleAdmin), "Create the first one above, or run", "To create one, run"), Command: "keyadmin tenant create NAME",
+		Columns: []column{
+			"Name", "Plan", "Status", "#Per minute", "#Used now", "#Per day", "#Used today", "#Per month",
+			"#Used this month", "Created",
+		},
+		None: "There are no tenants.", Cure: operate.Either(v.session.Role.Allows(keystore.RoleAdmin), "Create the first one above, or run", "To create one, run"), Command: "keyadmin tenant create NAME",
 	}
 	canAsk := true
 	for _, t := range tenants {
 		var use quota.Verdict
 		if canAsk {
-			// If the quotas cannot be read for one tenant, they are not asked for the others: each question could take its whole time.
+			// If the quotas cannot be read for one tenant, they are not asked for the others: each
+			// question could take its whole time.
 			var err error
 			use, err = c.cfg.Quota(ctx, t.Owner.ID)
 			canAsk = err == nil || errors.Is(err, ErrUnknownTenant)
@@ -98,7 +102,8 @@ func (c *Console) tenantList(ctx context.Context, v *visit, tenants []operate.Te
 	return l
 }
 
-// sharePart is a cell with the used part of a limit in per cent. It is a dash without a limit, or if the use is not known.
+// sharePart is a cell with the used part of a limit in per cent. It is a dash without a limit, or
+// if the use is not known.
 func sharePart(u quota.Usage) cell {
 	if u.Limit <= 0 {
 		return cell{Text: "-"}

@@ -19,7 +19,8 @@ import (
 	"petgate/shared/plot"
 )
 
-// usagePart is what template "usage" shows: the requests of a tenant in one span of time, in a drawing with the table behind it.
+// usagePart is what template "usage" shows: the requests of a tenant in one span of time, in a
+// drawing with the table behind it.
 type usagePart struct {
 	Spans    []usageSpan
 	Drawing  *drawing // nil: there were no requests
@@ -65,15 +66,19 @@ type drawing struct {
 // unknownOperation is the name of requests that were refused before their operation was known.
 const unknownOperation = "no operation"
 
-// The widths of drawings. The stylesheet shows the narrow one on a telephone: a wide one would have to be scrolled or have small letters.
+// The widths of drawings. The stylesheet shows the narrow one on a telephone: a wide one would have
+// to be scrolled or have small letters.
 const (
 	wideWidth   = 880
 	narrowWidth = 328
 )
 
-// usageOf reads the requests with a tenant's live keys, or with one of its keys if key is not zero, in the span with the given name; with an unknown name, in
-// the usual span. limits are the tenant's; they may be unset. Attempts by minute are not kept for each key.
-func (c *Console) usageOf(ctx context.Context, o operate.Operator, tenant id.Tenant, key id.Key, name string, limits plan.Limits) (part usagePart) {
+// usageOf reads the requests with a tenant's live keys, or with one of its keys if key is not zero,
+// in the span with the given name; with an unknown name, in the usual span. limits are the
+// tenant's; they may be unset. Attempts by minute are not kept for each key.
+func (c *Console) usageOf(
+	ctx context.Context, o operate.Operator, tenant id.Tenant, key id.Key, name string, limits plan.Limits,
+) (part usagePart) {
 	part.Spans = slices.Clone(usageSpans)
 	if !key.IsZero() {
 		part.Spans = part.Spans[usualSpan:]
@@ -122,11 +127,19 @@ func (c *Console) usageOf(ctx context.Context, o operate.Operator, tenant id.Ten
 
 // outcomeList returns numbers of requests by outcome, the most frequent first.
 func outcomeList(caption string, totals map[string]int64) list {
-	l := list{Caption: caption, Columns: []column{"Outcome", "Is", "#Requests"}, None: "No request was refused or failed."}
-	most := slices.SortedFunc(maps.Keys(totals), func(a, b string) int { return cmp.Or(cmp.Compare(totals[b], totals[a]), cmp.Compare(a, b)) })
+	l := list{
+		Caption: caption,
+		Columns: []column{"Outcome", "Is", "#Requests"},
+		None:    "No request was refused or failed.",
+	}
+	most := slices.SortedFunc(maps.Keys(totals),
+		func(a, b string) int { return cmp.Or(cmp.Compare(totals[b], totals[a]), cmp.Compare(a, b)) })
 	for _, outcome := range most {
 		l.Rows = append(l.Rows, []cell{
-			{Text: outcome, Link: rankingsPath + "?outcome=" + outcome}, {Text: plot.Outcomes[classOf(outcome)]}, bar(totals[outcome], totals[most[0]]),
+			{
+				Text: outcome,
+				Link: rankingsPath + "?outcome=" + outcome,
+			}, {Text: plot.Outcomes[classOf(outcome)]}, bar(totals[outcome], totals[most[0]]),
 		})
 	}
 	return l
@@ -135,7 +148,8 @@ func outcomeList(caption string, totals map[string]int64) list {
 // refusalsShown is how many rows the list of refusals has.
 const refusalsShown = 8
 
-// refusalList returns the latest periods in which requests were refused or failed. rows are in the order of time.
+// refusalList returns the latest periods in which requests were refused or failed. rows are in the
+// order of time.
 func refusalList(span usageSpan, rows []keystore.PeriodUsage) list {
 	l := list{
 		Caption: "Latest refusals and failures", Columns: []column{"Since (UTC)", "Outcome", "Operation", "#Requests"},
@@ -155,14 +169,17 @@ func refusalList(span usageSpan, rows []keystore.PeriodUsage) list {
 }
 
 // attemptsSince returns the attempts with a tenant's live keys by minute.
-func attemptsSince(ctx context.Context, o operate.Operator, tenant id.Tenant, since instant.Millis) ([]keystore.PeriodUsage, error) {
+func attemptsSince(
+	ctx context.Context, o operate.Operator, tenant id.Tenant, since instant.Millis,
+) ([]keystore.PeriodUsage, error) {
 	minutes, err := o.Minutes(ctx, tenant, apikey.Live, since, math.MaxInt64)
 	return operate.ViewsOf(minutes, func(m operate.MinuteView) keystore.PeriodUsage {
 		return keystore.PeriodUsage{Start: m.At, Requests: m.Attempts}
 	}), err
 }
 
-// starts returns the starts of the span's bars. The last bar is the present one. Weeks begin on Monday.
+// starts returns the starts of the span's bars. The last bar is the present one. Weeks begin on
+// Monday.
 func (s usageSpan) starts(now instant.Millis) []instant.Millis {
 	last := now.Truncate(min(s.length, day))
 	if s.length > day {
@@ -176,7 +193,8 @@ func (s usageSpan) starts(now instant.Millis) []instant.Millis {
 	return starts
 }
 
-// limit returns the limit of a bar's period. 0: it has none. Attempts may be above it: those that are refused count too.
+// limit returns the limit of a bar's period. 0: it has none. Attempts may be above it: those that
+// are refused count too.
 func (s usageSpan) limit(limits plan.Limits) int64 {
 	switch s.length {
 	case day:
@@ -192,7 +210,9 @@ func (s usageSpan) limit(limits plan.Limits) int64 {
 }
 
 // plot adds up rows by bar and series: plot.Outcomes, or the only one.
-func (s usageSpan) plot(id, title string, starts []instant.Millis, rows []keystore.PeriodUsage, series []string) plot.Usage {
+func (s usageSpan) plot(
+	id, title string, starts []instant.Millis, rows []keystore.PeriodUsage, series []string,
+) plot.Usage {
 	u := plot.Usage{ID: id, Title: title, Period: s.period, Width: wideWidth, Series: series}
 	for _, start := range starts {
 		at := start.Time().UTC()
@@ -223,7 +243,8 @@ func drawn(u plot.Usage) *drawing {
 	}
 	for _, bar := range slices.Backward(u.Bars) {
 		if bar.Sum() > 0 {
-			figures.Rows = append(figures.Rows, append([]cell{{Text: bar.Name}}, operate.ViewsOf(bar.Counts, number)...))
+			figures.Rows = append(figures.Rows,
+				append([]cell{{Text: bar.Name}}, operate.ViewsOf(bar.Counts, number)...))
 		}
 	}
 	return &drawing{u, [2]template.HTML{template.HTML(u.SVG()), template.HTML(narrow.SVG())}, figures}

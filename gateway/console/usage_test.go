@@ -25,8 +25,12 @@ func used(t *testing.T, rows ...keystore.UsageRow) (*Console, id.Tenant) {
 	s.console.cfg.Clock = func() time.Time { return at }
 	store := keystore.New(s.db, s.console.cfg.Clock, nil, "gw-1")
 	s.console.cfg.Store = store
-	must.First[keystore.Plan](t)(store.CreatePlan(t.Context(), keystore.Plan{Name: "small", Limits: plan.Limits{Minute: 10, Day: 10_000}}))
-	tenant := must.First[keystore.Tenant](t)(store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "small"}))
+	must.First[keystore.Plan](t)(
+		store.CreatePlan(t.Context(), keystore.Plan{Name: "small", Limits: plan.Limits{Minute: 10, Day: 10_000}}),
+	)
+	tenant := must.First[keystore.Tenant](t)(
+		store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "small"}),
+	)
 	for i := range rows {
 		rows[i].Tenant = tenant.ID
 	}
@@ -40,19 +44,56 @@ func hourOf(t *testing.T, text string) instant.Millis {
 	return instant.Of(must.Get[time.Time](t)(time.Parse("2006-01-02 15:04", text)))
 }
 
-// Each span has all its bars, the present one last, and every request is in exactly one bar of each drawing.
+// Each span has all its bars, the present one last, and every request is in exactly one bar of each
+// drawing.
 func TestUsageOfSpans(t *testing.T) {
 	c, tenant := used(
 		t,
-		keystore.UsageRow{Operation: "listPets", Outcome: "ok", Charged: true, Hour: hourOf(t, "2026-03-03 10:00"), Requests: 1000},
-		keystore.UsageRow{Operation: "createPet", Outcome: "upstream_failed", Charged: true, Hour: hourOf(t, "2026-03-03 10:00"), Requests: 20},
+		keystore.UsageRow{
+			Operation: "listPets",
+			Outcome:   "ok",
+			Charged:   true,
+			Hour:      hourOf(t, "2026-03-03 10:00"),
+			Requests:  1000,
+		},
+		keystore.UsageRow{
+			Operation: "createPet",
+			Outcome:   "upstream_failed",
+			Charged:   true,
+			Hour:      hourOf(t, "2026-03-03 10:00"),
+			Requests:  20,
+		},
 		keystore.UsageRow{Outcome: "minute_quota_exceeded", Hour: hourOf(t, "2026-03-02 11:00"), Requests: 20},
 		keystore.UsageRow{Outcome: "minute_quota_exceeded", Hour: hourOf(t, "2026-03-02 09:00"), Requests: 5},
 		keystore.UsageRow{Operation: "getQuota", Outcome: "report", Hour: hourOf(t, "2026-03-02 12:00"), Requests: 500},
-		keystore.UsageRow{Operation: "listPets", Outcome: "ok", Charged: true, Hour: hourOf(t, "2026-03-02 10:00"), Requests: 300}, // before 24 h
-		keystore.UsageRow{Operation: "getPet", Outcome: "ok", Charged: true, Hour: hourOf(t, "2026-03-01 23:00"), Requests: 4},     // a Sunday
-		keystore.UsageRow{Operation: "listPets", Outcome: "ok", Charged: true, Hour: hourOf(t, "2025-03-01 00:00"), Requests: 60},
-		keystore.UsageRow{Operation: "listPets", Outcome: "ok", Charged: true, Hour: hourOf(t, "2026-03-03 11:00"), Requests: 2}, // a clock is ahead
+		keystore.UsageRow{
+			Operation: "listPets",
+			Outcome:   "ok",
+			Charged:   true,
+			Hour:      hourOf(t, "2026-03-02 10:00"),
+			Requests:  300,
+		}, // before 24 h
+		keystore.UsageRow{
+			Operation: "getPet",
+			Outcome:   "ok",
+			Charged:   true,
+			Hour:      hourOf(t, "2026-03-01 23:00"),
+			Requests:  4,
+		}, // a Sunday
+		keystore.UsageRow{
+			Operation: "listPets",
+			Outcome:   "ok",
+			Charged:   true,
+			Hour:      hourOf(t, "2025-03-01 00:00"),
+			Requests:  60,
+		},
+		keystore.UsageRow{
+			Operation: "listPets",
+			Outcome:   "ok",
+			Charged:   true,
+			Hour:      hourOf(t, "2026-03-03 11:00"),
+			Requests:  2,
+		}, // a clock is ahead
 	)
 	for _, test := range []struct {
 		span, limit, bar, last string
@@ -69,14 +110,16 @@ func TestUsageOfSpans(t *testing.T) {
 			{"the week of 2026-03-02", "1,302", "25", "20"}, {"the week of 2026-02-23", "4", "0", "0"}, {"the week of 2025-02-24", "60", "0", "0"},
 		}, [][]string{{"3 Mar", "upstream_failed", "createPet", "20"}, {"2 Mar", "minute_quota_exceeded", "no operation", "25"}}},
 	} {
-		part := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, id.Key{}, test.span, plan.Limits{Minute: 10, Day: 10_000})
+		part := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, id.Key{}, test.span,
+			plan.Limits{Minute: 10, Day: 10_000})
 		if part.Problem != "" || part.Drawing == nil {
 			t.Fatalf("%s: %v", test.span, part.Problem)
 		}
 		isRow := func(row []cell, want []string) bool {
 			return slices.EqualFunc(row, want, func(c cell, text string) bool { return c.Text == text })
 		}
-		if of := part.Drawing.Figures; !slices.EqualFunc(of.Rows, test.outcomes, isRow) || of.Columns[0] != column(test.bar+" (UTC)") ||
+		if of := part.Drawing.Figures; !slices.EqualFunc(of.Rows, test.outcomes, isRow) ||
+			of.Columns[0] != column(test.bar+" (UTC)") ||
 			part.Drawing.Bars[len(part.Drawing.Bars)-1].Label != test.last {
 			t.Errorf("%s by outcome: %v, want %v", test.span, of, test.outcomes)
 		}
@@ -84,7 +127,8 @@ func TestUsageOfSpans(t *testing.T) {
 			t.Errorf("%s, refusals: %v, want %v", test.span, rows, test.refusals)
 		}
 		svg := string(part.Drawing.SVGs[0])
-		if hasLimit := strings.Contains(svg, ">limit "); hasLimit != (test.limit != "") || !strings.Contains(svg, test.limit) {
+		if hasLimit := strings.Contains(svg, ">limit "); hasLimit != (test.limit != "") ||
+			!strings.Contains(svg, test.limit) {
 			t.Errorf("%s has a limit: %t, want %q", test.span, hasLimit, test.limit)
 		}
 	}
@@ -93,24 +137,30 @@ func TestUsageOfSpans(t *testing.T) {
 	for _, row := range part.Outcomes.Rows {
 		outcomes = append(outcomes, fmt.Sprint(row[0].Text, row[2].Text, row[2].Bar))
 	}
-	if part.Problem != "" || !part.Spans[usualSpan].Chosen || !slices.Equal(outcomes, []string{"ok1,002100", "minute_quota_exceeded201", "upstream_failed201"}) {
+	if part.Problem != "" || !part.Spans[usualSpan].Chosen ||
+		!slices.Equal(outcomes, []string{"ok1,002100", "minute_quota_exceeded201", "upstream_failed201"}) {
 		t.Errorf("without a known span: %+v, outcomes %q, %v", part.Spans[usualSpan], outcomes, part.Problem)
 	}
 	if ofKey := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, id.Key{1}, "3h", plan.Limits{}); len(ofKey.Spans) != 3 ||
-		ofKey.Spans[0].Name != "24h" || !ofKey.Spans[0].Chosen || ofKey.Drawing != nil {
+		ofKey.Spans[0].Name != "24h" ||
+		!ofKey.Spans[0].Chosen ||
+		ofKey.Drawing != nil {
 		t.Errorf("of a key that was not used: %+v", ofKey)
 	}
 	hours := usageSpans[usualSpan]
 	for limits, want := range map[plan.Limits]int64{{Minute: 10, Day: 600}: 600, {Minute: 10, Day: 599}: 0, {Minute: 10}: 600, {Day: 600}: 0} {
 		must.Equal(t, hours.limit(limits), want, "the limit of an hour, of %+v", limits)
 	}
-	if rows := refusalList(hours, slices.Repeat([]keystore.PeriodUsage{{Outcome: "key_banned"}}, refusalsShown+1)).Rows; len(rows) != refusalsShown {
+	if rows := refusalList(hours, slices.Repeat([]keystore.PeriodUsage{{Outcome: "key_banned"}}, refusalsShown+1)).Rows; len(
+		rows,
+	) != refusalsShown {
 		t.Errorf("%d refusals are shown", len(rows))
 	}
-	(&site{T: t}).checkPage("the page", 200, 200, rendered(t, c, part),
-		`aria-labelledby="usage-outcome-title usage-outcome-desc"`, "<summary>Requests by outcome: figures</summary>", `href="?usage=400d#usage"`,
-		`</span> 10:00 UTC</th><td role="cell" data-title="served" class="number">1,002</td>`,
-		"!<style", "!style=") // the policy of the page forbids an inline style
+	(&site{T: t}).checkPage(
+		"the page", 200, 200, rendered(t, c, part), `aria-labelledby="usage-outcome-title usage-outcome-desc"`,
+		"<summary>Requests by outcome: figures</summary>", `href="?usage=400d#usage"`,
+		`</span> 10:00 UTC</th><td role="cell" data-title="served" class="number">1,002</td>`, "!<style", "!style=",
+	) // the policy of the page forbids an inline style
 }
 
 func rendered(t *testing.T, c *Console, part usagePart) string {
@@ -126,11 +176,14 @@ func TestMinutes(t *testing.T) {
 	for i, id := range []string{"gw-2", "gw-3"} {
 		gateway := keystore.Registration{ID: id, Incarnation: "a"}
 		must.Get[int64](t)(c.cfg.Store.Register(t.Context(), gateway, nil))
-		hours := []keystore.UsageMinutes{{Tenant: tenant, Hour: hourOf(t, "2026-03-03 10:00")}, {Tenant: tenant, Hour: hourOf(t, "2026-03-03 07:00")}}
+		hours := []keystore.UsageMinutes{
+			{Tenant: tenant, Hour: hourOf(t, "2026-03-03 10:00")}, {Tenant: tenant, Hour: hourOf(t, "2026-03-03 07:00")},
+		}
 		hours[0].Attempts[29], hours[1].Attempts[30], hours[1].Attempts[31] = int64(1000+i), 40, 2
 		must.Do(t, c.cfg.Store.AddUsage(t.Context(), gateway, 1, nil, hours))
 	}
-	part := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, id.Key{}, "3h", plan.Limits{Minute: 600, Day: 10_000})
+	part := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, id.Key{}, "3h",
+		plan.Limits{Minute: 600, Day: 10_000})
 	if last := part.Drawing.Bars[179]; last.Label != "10:30" {
 		t.Errorf("the last minute is %+v", last)
 	}

@@ -39,8 +39,8 @@ func (c *Console) live(w http.ResponseWriter, _ *http.Request, _ *visit) error {
 	return nil
 }
 
-// watch knows what all registered gateways do now. All pages share what it finds, so the gateways and the database are asked at
-// most once in half of liveEvery, however many look.
+// watch knows what all registered gateways do now. All pages share what it finds, so the gateways
+// and the database are asked at most once in half of liveEvery, however many look.
 type watch struct {
 	store *keystore.Store
 	every time.Duration
@@ -71,7 +71,8 @@ type problemRow struct {
 	Severe bool // a gateway does not serve, or is not known to serve
 }
 
-// look returns what the gateways do now. Those who wait while the gateways are asked share the answer.
+// look returns what the gateways do now. Those who wait while the gateways are asked share the
+// answer.
 func (w *watch) look() overviewLive {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,16 +107,30 @@ func certificateText(l operate.Live, now time.Time) string {
 func (w *watch) refresh(now time.Time) {
 	ctx, cancel := context.WithTimeout(w.ctx, databaseWithin)
 	defer cancel()
-	seen := overviewLive{At: now.UTC().Format("15:04:05 UTC"), Rate: "-", Gateways: list{ID: "live-gateways", Caption: "What each gateway does now", None: "No gateway is registered.", Columns: []column{
-		"Gateway", "State", "#Requests/s", "#Refused/s", "#p50", "#p99", "Quotas", "#Lag (events)", "Version", "Document", "Certificate",
-	}}}
+	seen := overviewLive{
+		At:   now.UTC().Format("15:04:05 UTC"),
+		Rate: "-",
+		Gateways: list{
+			ID:      "live-gateways",
+			Caption: "What each gateway does now",
+			None:    "No gateway is registered.",
+			Columns: []column{
+				"Gateway", "State", "#Requests/s", "#Refused/s", "#p50", "#p99", "Quotas", "#Lag (events)", "Version", "Document", "Certificate",
+			},
+		},
+	}
 	found := problems{}
 	for _, p := range w.own() {
 		found.add(w.self, p)
 	}
 	gateways, views, err := operate.Operator{Store: w.store}.ViewGateways(ctx)
 	if err != nil {
-		found.add("", service.Problem{Detail: "The database cannot be read. These are the gateways that were registered before: " + err.Error()})
+		found.add(
+			"",
+			service.Problem{
+				Detail: "The database cannot be read. These are the gateways that were registered before: " + err.Error(),
+			},
+		)
 		gateways, views = w.known, make([]operate.GatewayView, len(w.known))
 	}
 	w.known = gateways
@@ -138,7 +153,9 @@ func (w *watch) refresh(now time.Time) {
 	w.tenants = slices.Collect(maps.Keys(operate.SumTenants(figures)))
 	for i, f := range figures {
 		name, state := f.Gateway.ID, views[i].State
-		stateCell, lag, rate, refusedRate := status(operate.OrDash(state), state == keystore.GatewayLive || err != nil), "-", "-", "-"
+		stateCell, lag, rate, refusedRate := status(
+			operate.OrDash(state), state == keystore.GatewayLive || err != nil,
+		), "-", "-", "-"
 		if err == nil {
 			lag = fmt.Sprint(views[i].Lag)
 			if problem, cure := operate.GatewayTrouble(f.Gateway, state); problem != "" {

@@ -17,9 +17,10 @@ const (
 	pendingBansMax   = 1 << 16 // bans whose rows are not written yet
 )
 
-// Ban bans a key until an instant: at this gateway at once, and at the others when the row of the ban has been written. A
-// background task tries to write the row until it succeeds. If pendingBansMax rows are waiting, the ban holds at this gateway only, and
-// is counted as unwritten. A longer ban of the key stays in force.
+// Ban bans a key until an instant: at this gateway at once, and at the others when the row of the
+// ban has been written. A background task tries to write the row until it succeeds. If
+// pendingBansMax rows are waiting, the ban holds at this gateway only, and is counted as unwritten.
+// A longer ban of the key stays in force.
 func (d *Directory) Ban(k id.Key, until instant.Millis, reason string) {
 	d.bansMu.Lock()
 	defer d.bansMu.Unlock()
@@ -48,7 +49,8 @@ func (d *Directory) wakeBanWriter() {
 	}
 }
 
-// writeBans writes the rows of the bans imposed here, at most banRowsPerSecond a second, and as many in one burst.
+// writeBans writes the rows of the bans imposed here, at most banRowsPerSecond a second, and as
+// many in one burst.
 func (d *Directory) writeBans(ctx context.Context) {
 	retry, rows := retryMin, rate.NewLimiter(banRowsPerSecond, banRowsPerSecond)
 	for {
@@ -68,7 +70,8 @@ func (d *Directory) writeBans(ctx context.Context) {
 	}
 }
 
-// drainBans writes the rows of pending bans while may returns true, and reports whether all are written.
+// drainBans writes the rows of pending bans while may returns true, and reports whether all are
+// written.
 func (d *Directory) drainBans(ctx context.Context, may func() bool) bool {
 	for {
 		ban, left := d.nextBan()

@@ -54,7 +54,7 @@ func TestWhatAChangeCosts(t *testing.T) {
 				once()
 			}
 		})
-		t.Logf("figure: %d gateways: a change costs Postgres %.1f ms of processor time and is confirmed after %.0f ms", n,
-			cost.Seconds()*1000/(2*pairs), waited.Seconds()*1000/(2*pairs))
+		t.Logf("figure: %d gateways: a change costs Postgres %.1f ms of processor time and is confirmed after %.0f ms",
+			n, cost.Seconds()*1000/(2*pairs), waited.Seconds()*1000/(2*pairs))
 	}
 }

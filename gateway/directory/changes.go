@@ -19,8 +19,8 @@ func (c *changes) rows() keystore.Rows {
 	}
 }
 
-// pass passes the rows to the functions in to, plans first: rows can be newer than their events, so the tenant of an earlier event may
-// have the plan of a later one.
+// pass passes the rows to the functions in to, plans first: rows can be newer than their events, so
+// the tenant of an earlier event may have the plan of a later one.
 func (c *changes) pass(to keystore.Rows) {
 	for _, p := range c.plans {
 		to.Plan(p)

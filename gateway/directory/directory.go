@@ -1,14 +1,18 @@
-// Package directory has all tenants, plans, keys and bans in memory and follows the changes in the database. No request waits
-// for the database, an unknown key costs no query, and an outage of the database changes nothing for loaded keys.
+// Package directory has all tenants, plans, keys and bans in memory and follows the changes in the
+// database. No request waits for the database, an unknown key costs no query, and an outage of the
+// database changes nothing for loaded keys.
 //
-// A gateway first registers and then loads, so every change made after its registration waits for its confirmation. It then follows the
-// events: it reads new events, applies them to the records in memory, and confirms the last applied event with a heartbeat. A notification
-// wakes it; without one it polls once a second. If the database no longer has the last applied event, it is an older copy of itself, as
-// after a failover or a restore. Then everything is loaded again, and refusals that the copy has lost stay in force.
+// A gateway first registers and then loads, so every change made after its registration waits for
+// its confirmation. It then follows the events: it reads new events, applies them to the records in
+// memory, and confirms the last applied event with a heartbeat. A notification wakes it; without
+// one it polls once a second. If the database no longer has the last applied event, it is an older
+// copy of itself, as after a failover or a restore. Then everything is loaded again, and refusals
+// that the copy has lost stay in force.
 //
-// A file with hashes but no tokens lets a restarted gateway serve while the database is unreachable: see package snapshot. It holds
-// every change that the gateway has confirmed. It is removed before the gateway signs off, because changes do not wait for a gateway
-// that has signed off.
+// A file with hashes but no tokens lets a restarted gateway serve while the database is
+// unreachable: see package snapshot. It holds every change that the gateway has confirmed. It is
+// removed before the gateway signs off, because changes do not wait for a gateway that has signed
+// off.
 //
 // Lookups take no lock and allocate nothing. All methods are safe for concurrent use.
 package directory
@@ -42,26 +46,27 @@ type Config struct {
 	Snapshot     string             // the snapshot's path; empty: none
 	MaxAge       time.Duration      // refuse everything this long after the last contact with the database; 0: never
 	Document     keystore.Document  // of the API that the gateway serves
-	// LongestRequest is the longest time from a request's quota decision to its count. The usage of an hour is complete this
-	// time and a minute after its end.
+	// LongestRequest is the longest time from a request's quota decision to its count. The usage of
+	// an hour is complete this time and a minute after its end.
 	LongestRequest time.Duration
 	Log            *slog.Logger // nil: none
 	Metrics        prometheus.Registerer
 	Clock          func() time.Time // nil: the system's
 
-	// GatewaysChanged is called by Open or Run when the number of registered gateways has changed. May be nil.
+	// GatewaysChanged is called by Open or Run when the number of registered gateways has changed.
+	// May be nil.
 	GatewaysChanged func(was, is int)
 
-	// PlansChanged is called by Open or Run with all plans after they were loaded, and after a change of one, before that is confirmed. It
-	// may be nil.
+	// PlansChanged is called by Open or Run with all plans after they were loaded, and after a
+	// change of one, before that is confirmed. It may be nil.
 	PlansChanged func([]keystore.Plan)
 
 	// Loaded is called after a full load, with the numbers of records. May be nil.
 	Loaded func(keys, tenants int)
 }
 
-// Entry is the part of a key and its tenant that the request path needs. It is a copy and may be kept. Allow is shared and must
-// not be changed. A time of 0 means never.
+// Entry is the part of a key and its tenant that the request path needs. It is a copy and may be
+// kept. Allow is shared and must not be changed. A time of 0 means never.
 type Entry struct {
 	Key         id.Key
 	Tenant      id.Tenant
@@ -115,9 +120,10 @@ type Directory struct {
 	metrics  *metrics
 }
 
-// Open registers the gateway and loads everything. If the database is unavailable, it reads the snapshot. Without a snapshot, the
-// directory is not Fresh until Run has loaded it; Ready says why. If another process with this ID lives, Open returns
-// keystore.ErrDisplaced after some seconds. Otherwise it fails only if a retry cannot help.
+// Open registers the gateway and loads everything. If the database is unavailable, it reads the
+// snapshot. Without a snapshot, the directory is not Fresh until Run has loaded it; Ready says why.
+// If another process with this ID lives, Open returns keystore.ErrDisplaced after some seconds.
+// Otherwise it fails only if a retry cannot help.
 func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, error) {
 	if cfg.GatewayID == "" {
 		return nil, errors.New("directory: a gateway needs an ID: set GATEWAY_ID")
@@ -227,8 +233,8 @@ func (d *Directory) Terms(t id.Tenant) (_ Terms, known bool) {
 	return s.tenants.at(ref).terms.Load().in(s.environment), true
 }
 
-// Fresh reports whether the directory may be used at now: it was loaded, and the last contact with the database is within MaxAge.
-// After another process has taken this gateway's ID, it stays false.
+// Fresh reports whether the directory may be used at now: it was loaded, and the last contact with
+// the database is within MaxAge. After another process has taken this gateway's ID, it stays false.
 func (d *Directory) Fresh(now instant.Millis) bool {
 	seen, maxAge := d.seen.Load(), d.maxAge.Load()
 	return seen != nil && (maxAge == 0 || d.age(seen, now).Milliseconds() <= maxAge)
@@ -252,7 +258,10 @@ func (d *Directory) Ready() error {
 	case seen == nil: // for a moment only: fault is about to change too
 		return errors.New("directory: not loaded")
 	case fault != nil && d.isFailing():
-		return fmt.Errorf("directory: the database is available, but cannot be followed, so keys that were revoked may be accepted: %w", *fault)
+		return fmt.Errorf(
+			"directory: the database is available, but cannot be followed, so keys that were revoked may be accepted: %w",
+			*fault,
+		)
 	case !d.Fresh(now):
 		return fmt.Errorf("directory: stale: the last contact with the database was %s ago, the maximum is %s",
 			d.age(seen, now).Truncate(time.Millisecond), time.Duration(d.maxAge.Load())*time.Millisecond)
@@ -268,7 +277,8 @@ func (d *Directory) isFailing() bool {
 	return since != nil && d.cfg.Clock().Sub(*since) > failingMax
 }
 
-// Behind returns an error if the gateway serves what it loaded earlier because it cannot follow the database.
+// Behind returns an error if the gateway serves what it loaded earlier because it cannot follow the
+// database.
 func (d *Directory) Behind() error {
 	fault, seen := d.fault.Load(), d.seen.Load()
 	if fault == nil || seen == nil || d.Ready() != nil {

@@ -46,7 +46,8 @@ func applied(t testing.TB, store *keystore.Store, c keystore.Change) bool {
 	return len(gateways) > 0
 }
 
-// confirm waits until a change, which must succeed, is confirmed. confirmed is for calls that also return what they changed.
+// confirm waits until a change, which must succeed, is confirmed. confirmed is for calls that also
+// return what they changed.
 func confirm(t testing.TB, store *keystore.Store) func(c keystore.Change, err error) {
 	return func(c keystore.Change, err error) {
 		t.Helper()
@@ -97,10 +98,14 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 		}
 		changed("plan set", true, func(e *Entry) { e.Plan, e.Limits = "pro", plan.Limits{Minute: 300, Day: 10_000} })(
 			store.SetTerms(ctx, tenant.ID, "pro", plan.Limits{}))
-		changed("quota set", true, func(e *Entry) { e.Limits.Minute = 7 })(store.SetQuota(ctx, tenant.ID, plan.Limits{Minute: 7}, 0))
+		changed("quota set", true, func(e *Entry) { e.Limits.Minute = 7 })(
+			store.SetQuota(ctx, tenant.ID, plan.Limits{Minute: 7}, 0),
+		)
 		changed("plan updated", true, func(e *Entry) { e.Limits.Day = 80 })(
 			store.UpdatePlan(ctx, "pro", plan.Limits{Minute: 8, Day: 80}, plan.Limits{}))
-		changed("quota cleared", true, func(e *Entry) { e.Limits.Minute = 8 })(store.SetQuota(ctx, tenant.ID, plan.NoLimits, 0))
+		changed("quota cleared", true, func(e *Entry) { e.Limits.Minute = 8 })(
+			store.SetQuota(ctx, tenant.ID, plan.NoLimits, 0),
+		)
 		changed("suspended", false, func(e *Entry) { e.Suspended = true })(store.Suspend(ctx, tenant.ID))
 		changed("resumed", false, func(e *Entry) { e.Suspended = false })(store.Resume(ctx, tenant.ID))
 
@@ -112,14 +117,18 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 		check("ban lifted", false)
 		allow := keystore.Prefixes{netip.MustParsePrefix("10.0.0.0/8")}
 		changed("key updated", false, func(e *Entry) { e.Scopes, e.Allow, e.ExpiresAt = "pets:read", allow, until })(
-			store.UpdateKey(ctx, key.ID, func(k *keystore.Key) { k.Scopes, k.Allow, k.ExpiresAt = "pets:read", allow, until }))
+			store.UpdateKey(ctx, key.ID,
+				func(k *keystore.Key) { k.Scopes, k.Allow, k.ExpiresAt = "pets:read", allow, until }),
+		)
 
 		fresh, token, c, err := store.RotateKey(ctx, key.ID, until)
 		changed("rotated", false, func(e *Entry) { e.GraceEndsAt, e.ReplacedBy = until, fresh.ID })(fresh, c, err)
 		if e, ok := d.Lookup(apikey.Sum([]byte(token))); !ok || e.Key != fresh.ID || e.Tenant != tenant.ID {
 			t.Errorf("the new key: %t %+v", ok, e)
 		}
-		changed("grace shortened", false, func(e *Entry) { e.GraceEndsAt = until - 60_000 })(store.ShortenGrace(ctx, key.ID, until-60_000))
+		changed("grace shortened", false, func(e *Entry) { e.GraceEndsAt = until - 60_000 })(
+			store.ShortenGrace(ctx, key.ID, until-60_000),
+		)
 		now := func(e *Entry) { e.RevokedAt = must.Get[keystore.Key](t)(store.Key(ctx, key.ID)).RevokedAt }
 		changed("disabled", false, now)(store.DisableKey(ctx, key.ID))
 		changed("enabled", false, func(e *Entry) { e.RevokedAt = 0 })(store.EnableKey(ctx, key.ID))
@@ -149,7 +158,17 @@ func TestSignsOff(t *testing.T) {
 		tenant, key, _ := fixture(t, store)
 		hour := instant.Of(time.Now()).Truncate(time.Hour)
 		for _, at := range []instant.Millis{hour - 1, hour, hour} {
-			d.Count(Usage{Tenant: tenant.ID, Key: key.ID, Operation: "listPets", Outcome: "ok", Charged: true, Metered: true, At: at})
+			d.Count(
+				Usage{
+					Tenant:    tenant.ID,
+					Key:       key.ID,
+					Operation: "listPets",
+					Outcome:   "ok",
+					Charged:   true,
+					Metered:   true,
+					At:        at,
+				},
+			)
 		}
 		must.Do(t, d.stop())
 		must.Equal(t, len(registered(t, store)), 0, "gateways after a clean exit")
@@ -176,7 +195,8 @@ func TestTwoProcessesWithOneID(t *testing.T) {
 		_, _, hash := fixture(t, store)
 		first.await(t, hash)
 		living := fmt.Sprintf("process %d on host", os.Getpid())
-		if _, err := Open(t.Context(), store, Config{GatewayID: "gw-1"}); !errors.Is(err, keystore.ErrDisplaced) || !strings.Contains(err.Error(), living) {
+		if _, err := Open(t.Context(), store, Config{GatewayID: "gw-1"}); !errors.Is(err, keystore.ErrDisplaced) ||
+			!strings.Contains(err.Error(), living) {
 			t.Errorf("the second one: %v, want the words %q", err, living)
 		}
 		if err := first.Ready(); err != nil {
@@ -192,7 +212,8 @@ func TestTwoProcessesWithOneID(t *testing.T) {
 	})
 }
 
-// A gateway that the database has not seen for a long time still gets its share of the limits: it may be serving.
+// A gateway that the database has not seen for a long time still gets its share of the limits: it
+// may be serving.
 func TestSilentGatewaysAreCounted(t *testing.T) {
 	t.Parallel()
 	store, proxied, proxy := behindProxy(t)
@@ -220,7 +241,8 @@ func TestBanHoldsAtOnceAndIsWritten(t *testing.T) {
 		d.Ban(key.ID, until-1000, "a shorter one")
 		e, _ := d.Lookup(hash)
 		must.Equal(t, e.BannedUntil, until, "the end of the ban here")
-		eventually(t, "the ban arrives elsewhere", func() bool { e, _ := other.Lookup(hash); return e.BannedUntil == until && e.BanIsAutomatic })
+		eventually(t, "the ban arrives elsewhere",
+			func() bool { e, _ := other.Lookup(hash); return e.BannedUntil == until && e.BanIsAutomatic })
 		bans, err := store.FindBans(t.Context(), id.Tenant{}, "", 99)
 		if err != nil || len(bans) != 1 || bans[0].By != "gw-1" || bans[0].Reason != "30 strikes" {
 			t.Errorf("bans: %+v, %v", bans, err)
@@ -229,13 +251,15 @@ func TestBanHoldsAtOnceAndIsWritten(t *testing.T) {
 		if e, _ := d.Lookup(hash); e.BannedUntil != 0 {
 			t.Error("the lifted ban holds where it was imposed")
 		}
-		if events, err := keystore.Collect(store.Events(t.Context(), keystore.EventFilter{}, 0)); err != nil || len(events) != 4 {
+		if events, err := keystore.Collect(store.Events(t.Context(), keystore.EventFilter{}, 0)); err != nil ||
+			len(events) != 4 {
 			t.Errorf("%d events, want 4: the ban is one change; %v", len(events), err)
 		}
 	})
 }
 
-// Many bans at once hold at once, and are written slowly. None is lost but those for which there is no room: they are counted.
+// Many bans at once hold at once, and are written slowly. None is lost but those for which there is
+// no room: they are counted.
 func TestManyBansAreWrittenSlowly(t *testing.T) {
 	t.Parallel()
 	const keys = 4 * banRowsPerSecond
@@ -262,8 +286,13 @@ func TestManyBansAreWrittenSlowly(t *testing.T) {
 		t.Errorf("the one too many: banned until %d, %d are pending", e.BannedUntil, len(d.pending))
 	}
 	must.Equal(t, testutil.ToFloat64(d.metrics.unwrittenBans), 1, "bans that are counted as unwritten")
-	maps.DeleteFunc(d.pending, func(k id.Key, _ keystore.Ban) bool { _, ours := hashes[k]; return !ours && k != massKey(keys) })
-	d.pending[last.ID] = keystore.Ban{Key: last.ID, Until: 1, Automatic: true} // it has ended meanwhile: no row is written of it either
+	maps.DeleteFunc(d.pending,
+		func(k id.Key, _ keystore.Ban) bool { _, ours := hashes[k]; return !ours && k != massKey(keys) })
+	d.pending[last.ID] = keystore.Ban{
+		Key:       last.ID,
+		Until:     1,
+		Automatic: true,
+	} // it has ended meanwhile: no row is written of it either
 
 	began := time.Now()
 	ctx, stop := context.WithCancel(t.Context())
@@ -325,15 +354,20 @@ func TestPassesPlansOn(t *testing.T) {
 	}
 }
 
-// A look-up has the limits of the tenant in this gateway's environment, the start of its month, and the key's own limits: after a load,
-// after changes that are followed, and from the snapshot.
+// A look-up has the limits of the tenant in this gateway's environment, the start of its month, and
+// the key's own limits: after a load, after changes that are followed, and from the snapshot.
 func TestLimitsOfAKey(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, _ *database.DB, store *keystore.Store) {
 		ctx, ok := t.Context(), made(t)
-		gold := keystore.Plan{Name: "gold", Limits: plan.Limits{Minute: 600, Month: 3_000_000}, Test: plan.Limits{Minute: 60}}
+		gold := keystore.Plan{
+			Name:   "gold",
+			Limits: plan.Limits{Minute: 600, Month: 3_000_000},
+			Test:   plan.Limits{Minute: 60},
+		}
 		ok(store.CreatePlan(ctx, gold))
-		acme, _, err := store.CreateTenant(ctx, keystore.TenantSpec{Name: "acme", Plan: "free", Override: plan.Limits{Day: 9_000}, MonthStarts: 3})
+		acme, _, err := store.CreateTenant(ctx,
+			keystore.TenantSpec{Name: "acme", Plan: "free", Override: plan.Limits{Day: 9_000}, MonthStarts: 3})
 		must.Do(t, err)
 		key, token, _, err := store.CreateKey(ctx, keystore.KeySpec{Tenant: acme.ID, Limits: plan.Limits{Minute: 10}})
 		must.Do(t, err)
@@ -343,9 +377,11 @@ func TestLimitsOfAKey(t *testing.T) {
 			t.Helper()
 			got, _ := d.Lookup(apikey.Sum([]byte(token)))
 			if got.Limits != limits || got.MonthStarts != monthStarts || got.KeyLimits != own {
-				t.Errorf("%s: %+v, start %d, own %+v; want %+v, %d, %+v", when, got.Limits, got.MonthStarts, got.KeyLimits, limits, monthStarts, own)
+				t.Errorf("%s: %+v, start %d, own %+v; want %+v, %d, %+v", when, got.Limits, got.MonthStarts,
+					got.KeyLimits, limits, monthStarts, own)
 			}
-			if terms, _ := d.Terms(acme.ID); terms.Limits != got.Limits || terms.MonthStarts != got.MonthStarts || terms.Version != got.Version {
+			if terms, _ := d.Terms(acme.ID); terms.Limits != got.Limits || terms.MonthStarts != got.MonthStarts ||
+				terms.Version != got.Version {
 				t.Errorf("%s: the terms are %+v, the entry is %+v", when, terms, got)
 			}
 		}
@@ -356,8 +392,10 @@ func TestLimitsOfAKey(t *testing.T) {
 		ok(store.UpdateKey(ctx, key.ID, func(k *keystore.Key) { k.Limits = plan.Limits{Minute: 20, Day: 200} }))
 		synced(t, live)
 		synced(t, test)
-		check("followed", live, plan.Limits{Minute: 700, Day: 9_000, Month: 3_000_000}, 15, plan.Limits{Minute: 20, Day: 200})
-		check("for tests", test, plan.Limits{Minute: 60, Day: 9_000, Month: 3_000_000}, 15, plan.Limits{Minute: 20, Day: 200})
+		check("followed", live, plan.Limits{Minute: 700, Day: 9_000, Month: 3_000_000}, 15,
+			plan.Limits{Minute: 20, Day: 200})
+		check("for tests", test, plan.Limits{Minute: 60, Day: 9_000, Month: 3_000_000}, 15,
+			plan.Limits{Minute: 20, Day: 200})
 		if after, _ := live.Lookup(apikey.Sum([]byte(token))); after.Version == before.Version {
 			t.Error("the version has not changed with the limits")
 		}
@@ -366,17 +404,20 @@ func TestLimitsOfAKey(t *testing.T) {
 			t.Fatal(err, read.err)
 		}
 		test.state.Store(read)
-		check("from the snapshot", test, plan.Limits{Minute: 60, Day: 9_000, Month: 3_000_000}, 15, plan.Limits{Minute: 20, Day: 200})
+		check("from the snapshot", test, plan.Limits{Minute: 60, Day: 9_000, Month: 3_000_000}, 15,
+			plan.Limits{Minute: 20, Day: 200})
 		before, _ = live.Lookup(apikey.Sum([]byte(token)))
 		ok(store.SetQuota(ctx, acme.ID, plan.Limits{}, 16))
 		synced(t, live)
-		if after, _ := live.Lookup(apikey.Sum([]byte(token))); after.MonthStarts != 16 || after.Version == before.Version {
+		if after, _ := live.Lookup(apikey.Sum([]byte(token))); after.MonthStarts != 16 ||
+			after.Version == before.Version {
 			t.Errorf("the start of the month is %d, and the version is %d as before", after.MonthStarts, after.Version)
 		}
 	})
 }
 
-// Of many keys, each is found by its hash and no other is, also from a snapshot with many frames. A test in deploy/e2e loads a million keys.
+// Of many keys, each is found by its hash and no other is, also from a snapshot with many frames. A
+// test in deploy/e2e loads a million keys.
 func TestManyKeys(t *testing.T) {
 	t.Parallel()
 	const tenants, keys = 500, 5_000
@@ -388,7 +429,9 @@ func TestManyKeys(t *testing.T) {
 	}
 	for i := range keys {
 		known.setKey(&keystore.KeyRow{
-			ID: massKey(i), Hash: mass("hash", i), Tenant: massTenant(i % tenants), Scopes: "pets:read pets:write", Limits: plan.Limits{Minute: 9},
+			ID: massKey(
+				i,
+			), Hash: mass("hash", i), Tenant: massTenant(i % tenants), Scopes: "pets:read pets:write", Limits: plan.Limits{Minute: 9},
 		})
 	}
 	must.Do(t, d.takeSnapshot())
@@ -403,7 +446,9 @@ func TestManyKeys(t *testing.T) {
 		for i := range keys {
 			hash := apikey.Hash(mass("hash", i))
 			ref, found := s.findHash(&hash)
-			if e := s.entry(ref); !found || e.Key != massKey(i) || e.Tenant != massTenant(i%tenants) || !e.Limits.IsSet() || e.KeyLimits.Minute != 9 {
+			if e := s.entry(ref); !found || e.Key != massKey(i) || e.Tenant != massTenant(i%tenants) ||
+				!e.Limits.IsSet() ||
+				e.KeyLimits.Minute != 9 {
 				t.Fatalf("%s: key %d is not found, or is another one", what, i)
 			}
 			unknown := bogus(uint64(i))

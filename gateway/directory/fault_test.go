@@ -79,7 +79,8 @@ func TestOutageChangesNothingForWhatIsLoaded(t *testing.T) {
 		return file.read() == nil && len(file.left) == 1 && !file.left[0].Ended
 	})
 	proxy.Restore(t)
-	eventually(t, "it follows again", func() bool { _, ok := d.Lookup(late); return ok && d.Fresh(now()) && d.Ready() == nil })
+	eventually(t, "it follows again",
+		func() bool { _, ok := d.Lookup(late); return ok && d.Fresh(now()) && d.Ready() == nil })
 	eventually(t, "the ban is written", func() bool {
 		bans, err := store.FindBans(t.Context(), id.Tenant{}, "", 99)
 		return err == nil && len(bans) == 1
@@ -101,10 +102,12 @@ func TestLostNotificationIsMadeUpForByThePoll(t *testing.T) {
 
 	// An event as another writer would make it, but without a notification.
 	execute(t, direct, `UPDATE tenants SET suspended = true`)
-	execute(t, direct, `INSERT INTO events VALUES (3, 'quiet', 1, 'test', 'tenant.suspended', $1, '', '', '', '')`, tenant.ID.String())
+	execute(t, direct, `INSERT INTO events VALUES (3, 'quiet', 1, 'test', 'tenant.suspended', $1, '', '', '', '')`,
+		tenant.ID.String())
 	begun := time.Now()
 	testkit.Eventually(t, time.Minute, "the poll finds it", func() bool { return applied(t, store, 3) })
-	t.Logf("figure: without its notification a change was confirmed after %v", time.Since(begun).Round(time.Millisecond))
+	t.Logf("figure: without its notification a change was confirmed after %v",
+		time.Since(begun).Round(time.Millisecond))
 	wantSame(t, d.Directory, store)
 }
 
@@ -139,7 +142,8 @@ func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 	if e, ok := again.Lookup(revokedHash); !ok || e.RevokedAt == 0 {
 		t.Errorf("a revocation that was confirmed is forgotten: %t %+v", ok, e)
 	}
-	if e, ok := again.Lookup(lateHash); !ok || e.BannedUntil != until || e.BanNotice != "unpaid" || e.Plan != "pro" || e.Limits.Minute != 300 {
+	if e, ok := again.Lookup(lateHash); !ok || e.BannedUntil != until || e.BanNotice != "unpaid" || e.Plan != "pro" ||
+		e.Limits.Minute != 300 {
 		t.Errorf("from the snapshot: %t %+v", ok, e)
 	}
 	if e, ok := again.Lookup(liftedHash); !ok || e.BannedUntil != 0 {
@@ -147,7 +151,8 @@ func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 	}
 	second := start(t, proxied, Config{Snapshot: path})
 	const inUse = "another process uses this snapshot"
-	if second.Ready() == nil || second.Unkept() == nil || again.Unkept() != nil || !strings.Contains(second.log.String(), inUse) {
+	if second.Ready() == nil || second.Unkept() == nil || again.Unkept() != nil ||
+		!strings.Contains(second.log.String(), inUse) {
 		t.Errorf("two processes use one snapshot; log %s", second.log)
 	} else if err := second.Unkept(); !strings.Contains(err.Error(), inUse) {
 		t.Errorf("the problem does not say why there is no snapshot: %v", err)
@@ -158,7 +163,8 @@ func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 		t.Error("the snapshot holds a token")
 	}
 	stranger := start(t, proxied, Config{Snapshot: copied, GatewayID: "gw-2"})
-	if _, ok := stranger.Lookup(lateHash); ok || stranger.Ready() == nil || !strings.Contains(stranger.log.String(), "gw-1") {
+	if _, ok := stranger.Lookup(lateHash); ok || stranger.Ready() == nil ||
+		!strings.Contains(stranger.log.String(), "gw-1") {
 		t.Errorf("another gateway uses the snapshot: %t; log %s", ok, stranger.log)
 	}
 	stranger.stop()
@@ -168,15 +174,18 @@ func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 	eventually(t, "it follows again", func() bool { _, ok := again.Lookup(lastHash); return ok })
 	wantSame(t, again.Directory, store)
 
-	// After the sign-off changes do not wait for this gateway. With a snapshot, it would accept keys that all others refuse.
+	// After the sign-off changes do not wait for this gateway. With a snapshot, it would accept
+	// keys that all others refuse.
 	must.Do(t, again.stop())
-	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 1 || left[0].Name() != filepath.Base(path)+".lock" {
+	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 1 ||
+		left[0].Name() != filepath.Base(path)+".lock" {
 		t.Errorf("left after signing off: %v, %v", left, err)
 	}
 }
 
-// Operators see the maximum age with which a gateway last registered. A restarted gateway keeps to it until it has registered
-// again, even if its new maximum age is longer, and from then on to the new one, also if it has to serve from its snapshot.
+// Operators see the maximum age with which a gateway last registered. A restarted gateway keeps to
+// it until it has registered again, even if its new maximum age is longer, and from then on to the
+// new one, also if it has to serve from its snapshot.
 func TestMaxAgeOutlivesARestart(t *testing.T) {
 	t.Parallel()
 	store, proxied, proxy := behindProxy(t)
@@ -190,7 +199,8 @@ func TestMaxAgeOutlivesARestart(t *testing.T) {
 	for configured, want := range map[time.Duration]time.Duration{0: maxAge, time.Hour: maxAge, time.Second: time.Second} {
 		again := start(t, proxied, Config{Snapshot: path, MaxAge: configured})
 		if is := again.maxAge.Load(); is != want.Milliseconds() || again.Fresh(instant.Of(time.Now().Add(want))) {
-			t.Errorf("restarted with a maximal age of %v, it relies for %d ms on what it read before, want %v", configured, is, want)
+			t.Errorf("restarted with a maximal age of %v, it relies for %d ms on what it read before, want %v",
+				configured, is, want)
 		}
 		if again.Gateways() != 2 || again.seen.Load().UnixMilli() != d.seen.Load().UnixMilli() {
 			t.Errorf("%d gateways as of %v, want 2 as of %v", again.Gateways(), again.seen.Load(), d.seen.Load())
@@ -205,7 +215,8 @@ func TestMaxAgeOutlivesARestart(t *testing.T) {
 	again.cfg.PlansChanged = func(plans []keystore.Plan) { passed = len(plans) }
 	again.restore()
 	if passed == 0 || again.follower.loaded || !again.Fresh(instant.Of(time.Now().Add(30*time.Minute))) {
-		t.Errorf("it has registered anew; loaded %t, maximum age %d ms, %d plans", again.follower.loaded, again.maxAge.Load(), passed)
+		t.Errorf("it has registered anew; loaded %t, maximum age %d ms, %d plans", again.follower.loaded,
+			again.maxAge.Load(), passed)
 	}
 	later := time.Now().Add(time.Minute)
 	again.seen.Store(&later)
@@ -221,7 +232,8 @@ func TestMaxAgeOutlivesARestart(t *testing.T) {
 	again.SignOff("")
 }
 
-// The database fails right after the first load. The gateway serves what it has loaded: the old snapshot is gone.
+// The database fails right after the first load. The gateway serves what it has loaded: the old
+// snapshot is gone.
 func TestOutageAfterTheFirstLoad(t *testing.T) {
 	t.Parallel()
 	store, proxied, proxy := behindProxy(t)
@@ -269,8 +281,9 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 	}
 }
 
-// The file of a SQLite database is removed, and then replaced by a backup from before the gateway started. The gateway notices both:
-// it does not go on with the old file, in which operators change nothing.
+// The file of a SQLite database is removed, and then replaced by a backup from before the gateway
+// started. The gateway notices both: it does not go on with the old file, in which operators change
+// nothing.
 func TestSQLiteFileIsReplaced(t *testing.T) {
 	t.Parallel()
 	url := testkit.SQLite(t)
@@ -304,7 +317,8 @@ func TestSQLiteFileIsReplaced(t *testing.T) {
 	eventually(t, "it reports that it follows", func() bool { return d.Behind() == nil })
 }
 
-// The database accepts no writes, for example because its file system is read-only. This is an outage, which ends by itself.
+// The database accepts no writes, for example because its file system is read-only. This is an
+// outage, which ends by itself.
 func TestReadOnlyDatabaseIsAnOutage(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, db *database.DB, store *keystore.Store) {
@@ -351,10 +365,15 @@ func unchecked(t *testing.T, db *database.DB) {
 		execute(t, db, `DROP TRIGGER events_form; DROP TRIGGER tenant_keys_environment`)
 		return
 	}
-	execute(t, db, `ALTER TABLE events DROP CONSTRAINT events_form; ALTER TABLE tenant_keys DROP CONSTRAINT tenant_keys_environment`)
+	execute(
+		t,
+		db,
+		`ALTER TABLE events DROP CONSTRAINT events_form; ALTER TABLE tenant_keys DROP CONSTRAINT tenant_keys_environment`,
+	)
 }
 
-// An event that cannot be read does not stop the gateway from following: the changes after it are applied and confirmed.
+// An event that cannot be read does not stop the gateway from following: the changes after it are
+// applied and confirmed.
 func TestUnreadableEventIsPassed(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, db *database.DB, store *keystore.Store) {
@@ -362,19 +381,23 @@ func TestUnreadableEventIsPassed(t *testing.T) {
 		d := start(t, store, Config{})
 		unchecked(t, db)
 		for _, id := range []string{"not-an-id", "ten_", "ten_uuuuuuuuuuuuuuuu"} {
-			execute(t, db, `INSERT INTO events SELECT MAX(id) + 1, 'poison', 0, 'x', 'x', $1, 'neither', '', '', '' FROM events`, id)
+			execute(t, db,
+				`INSERT INTO events SELECT MAX(id) + 1, 'poison', 0, 'x', 'x', $1, 'neither', '', '', '' FROM events`,
+				id)
 		}
 		confirmed(t, store)(store.RevokeKey(t.Context(), key.ID))
 		if e, _ := d.Lookup(hash); e.RevokedAt == 0 || d.Ready() != nil {
 			t.Errorf("after the revocation: %+v, ready: %v", e, d.Ready())
 		}
-		if log := d.log.String(); !strings.Contains(log, "level=ERROR") || !strings.Contains(log, "an event cannot be read") {
+		if log := d.log.String(); !strings.Contains(log, "level=ERROR") ||
+			!strings.Contains(log, "an event cannot be read") {
 			t.Errorf("the log does not name it:\n%s", log)
 		}
 	})
 }
 
-// A gateway that cannot follow a database that is there is soon not ready: it may accept keys that were revoked.
+// A gateway that cannot follow a database that is there is soon not ready: it may accept keys that
+// were revoked.
 func TestFailingToFollowEndsReadiness(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, db *database.DB, store *keystore.Store) {
@@ -389,7 +412,8 @@ func TestFailingToFollowEndsReadiness(t *testing.T) {
 		unchecked(t, db)
 		execute(t, db, `UPDATE tenant_keys SET environment = 'evil'`)
 		made(t)(store.Suspend(t.Context(), tenant.ID))
-		execute(t, db, `INSERT INTO events SELECT MAX(id) + 1, 'late', 0, 'x', 'key.updated', $1, $2, '', '', '' FROM events`,
+		execute(t, db,
+			`INSERT INTO events SELECT MAX(id) + 1, 'late', 0, 'x', 'key.updated', $1, $2, '', '', '' FROM events`,
 			tenant.ID.String(), key.ID.String())
 		if err := sync(0); err != nil || d.Behind() == nil {
 			t.Errorf("at once: ready %v, behind %v", err, d.Behind())

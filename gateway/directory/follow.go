@@ -21,7 +21,8 @@ const (
 	tailEvents = 1000 // read at a time
 )
 
-// follower is the directory's progress in the log of events. Only the goroutine that calls sync uses it.
+// follower is the directory's progress in the log of events. Only the goroutine that calls sync
+// uses it.
 type follower struct {
 	registered   bool
 	registeredAt time.Time         // when that began
@@ -33,8 +34,9 @@ type follower struct {
 	complaints   rate.Sometimes // about a snapshot that cannot be removed
 }
 
-// Run follows the events until ctx ends. It returns keystore.ErrDisplaced if another process has taken this gateway's ID:
-// Fresh then stays false, and the process should exit. SignOff is called after Run.
+// Run follows the events until ctx ends. It returns keystore.ErrDisplaced if another process has
+// taken this gateway's ID: Fresh then stays false, and the process should exit. SignOff is called
+// after Run.
 func (d *Directory) Run(ctx context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var others sync.WaitGroup
@@ -51,7 +53,8 @@ func (d *Directory) Run(ctx context.Context) error {
 func (d *Directory) follow(ctx context.Context) error {
 	wake := d.store.Listen()
 	defer wake.Close()
-	// ctx itself is not used: a cancelled statement costs a connection, and every statement ends within seconds anyway.
+	// ctx itself is not used: a cancelled statement costs a connection, and every statement ends
+	// within seconds anyway.
 	work := context.WithoutCancel(ctx)
 	keep := time.NewTicker(keepEvery)
 	defer keep.Stop()
@@ -78,7 +81,8 @@ func (d *Directory) follow(ctx context.Context) error {
 	return nil
 }
 
-// sync does all steps that bring the directory up to date with the database. It stops at the first step that fails.
+// sync does all steps that bring the directory up to date with the database. It stops at the first
+// step that fails.
 func (d *Directory) sync(ctx context.Context) error {
 	f := &d.follower
 	if err := d.store.CheckFile(); err != nil {
@@ -127,7 +131,8 @@ func (f *follower) noteRewind(err error) {
 	}
 }
 
-// checkRewind checks whether the database still has the last event of the state in memory, which may come from a snapshot.
+// checkRewind checks whether the database still has the last event of the state in memory, which
+// may come from a snapshot.
 func (d *Directory) checkRewind(ctx context.Context) error {
 	f, at := &d.follower, d.position.Load()
 	if f.rewound || at.Last == 0 {
@@ -175,7 +180,8 @@ func (d *Directory) load(ctx context.Context) error {
 		d.seen.Store(&f.registeredAt)
 	}
 	d.loaded(next)
-	// The snapshot comes before the heartbeat that confirms the load: if this process is killed, the next one may start without the database.
+	// The snapshot comes before the heartbeat that confirms the load: if this process is killed,
+	// the next one may start without the database.
 	if d.takeSnapshot() != nil {
 		_ = d.snapshot.Remove() // it lacks what was loaded; confirmable tries again
 	}
@@ -192,8 +198,8 @@ func wait(ctx context.Context, pause time.Duration) bool {
 	}
 }
 
-// tail applies the next events and returns how many there were. If the database was restored or an event cannot be read, it loads
-// everything and returns 0.
+// tail applies the next events and returns how many there were. If the database was restored or an
+// event cannot be read, it loads everything and returns 0.
 func (d *Directory) tail(ctx context.Context) (int, error) {
 	s, at := d.state.Load(), d.position.Load()
 	// Everything is read before anything is applied, so that no lock is held during database calls.
@@ -204,12 +210,13 @@ func (d *Directory) tail(ctx context.Context) (int, error) {
 	}
 	if i := slices.IndexFunc(events, func(e keystore.EventRow) bool { return e.Err != nil }); i >= 0 {
 		d.metrics.unreadable.Inc()
-		d.cfg.Log.Error("directory: an event cannot be read, so everything is loaded, and the events after it are followed", "event",
-			int64(events[i].ID), "error", events[i].Err)
+		d.cfg.Log.Error(
+			"directory: an event cannot be read, so everything is loaded, and the events after it are followed",
+			"event", int64(events[i].ID), "error", events[i].Err)
 		return 0, d.load(ctx)
 	}
-	// Earlier events may have come with rows that the restore has undone, and no event will say so. The database still has all that this
-	// process has confirmed, so it has lost no refusal.
+	// Earlier events may have come with rows that the restore has undone, and no event will say so.
+	// The database still has all that this process has confirmed, so it has lost no refusal.
 	if slices.ContainsFunc(events, func(e keystore.EventRow) bool { return e.Kind == keystore.Restored }) {
 		return 0, d.load(ctx)
 	}
@@ -237,7 +244,8 @@ func (d *Directory) tail(ctx context.Context) (int, error) {
 	return len(events), nil
 }
 
-// setBan applies a ban from the database. A longer ban that was imposed here and is not in the database yet stays in force.
+// setBan applies a ban from the database. A longer ban that was imposed here and is not in the
+// database yet stays in force.
 func (d *Directory) setBan(b keystore.BanRow) {
 	d.bansMu.Lock()
 	defer d.bansMu.Unlock()
@@ -247,7 +255,8 @@ func (d *Directory) setBan(b keystore.BanRow) {
 	d.state.Load().setBan(b)
 }
 
-// report logs once when following the database starts to fail or works again. It keeps the error for Ready.
+// report logs once when following the database starts to fail or works again. It keeps the error
+// for Ready.
 func (d *Directory) report(err error) {
 	f := &d.follower
 	was := d.fault.Load()
@@ -260,8 +269,8 @@ func (d *Directory) report(err error) {
 	case err == nil:
 		d.fault.Store(nil)
 		if !f.healthy {
-			d.cfg.Log.Info("directory: follows the database", "event", int64(d.position.Load().Last), "keys", d.state.Load().keys.len,
-				"tenants", d.state.Load().tenants.len)
+			d.cfg.Log.Info("directory: follows the database", "event", int64(d.position.Load().Last), "keys",
+				d.state.Load().keys.len, "tenants", d.state.Load().tenants.len)
 		}
 	case errors.Is(err, keystore.ErrDisplaced):
 		d.seen.Store(nil)
@@ -271,7 +280,9 @@ func (d *Directory) report(err error) {
 		case d.seen.Load() == nil:
 			d.cfg.Log.Error("directory: cannot load from the database, so no key is known", "error", err)
 		case errors.Is(err, keystore.ErrRewound):
-			d.cfg.Log.Warn("directory: the database is an older copy, as after a restore or a fail-over: everything is loaded again")
+			d.cfg.Log.Warn(
+				"directory: the database is an older copy, as after a restore or a fail-over: everything is loaded again",
+			)
 		default:
 			d.cfg.Log.Warn("directory: cannot follow the database; what is loaded stays in force", "error", err)
 		}
@@ -282,7 +293,8 @@ func (d *Directory) report(err error) {
 	f.healthy = err == nil
 }
 
-// kindOf returns the error in the list below that err is or wraps, or nil. An operator handles each of these errors differently.
+// kindOf returns the error in the list below that err is or wraps, or nil. An operator handles each
+// of these errors differently.
 func kindOf(err error) error {
 	for _, kind := range []error{keystore.ErrUnavailable, keystore.ErrSchema, keystore.ErrRewound, keystore.ErrNotFound} {
 		if errors.Is(err, kind) {

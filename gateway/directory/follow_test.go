@@ -27,7 +27,8 @@ import (
 // changesMade are attempts: one in nine finds nothing to change.
 var changesMade = testkit.Size[int64](400, 4_000)
 
-// Many change the database at a time. A gateway that follows from the first change on and those that start meanwhile have every row.
+// Many change the database at a time. A gateway that follows from the first change on and those
+// that start meanwhile have every row.
 func TestNoEventIsSkipped(t *testing.T) {
 	const writers, late = 8, 5
 	eachStore(t, func(t *testing.T, _ *database.DB, store *keystore.Store) {
@@ -48,7 +49,8 @@ func TestNoEventIsSkipped(t *testing.T) {
 			})
 		}
 		for n := range int64(late) {
-			testkit.Eventually(t, 2*time.Minute, "the writers go on", func() bool { return made.Load() >= (n+1)*changesMade/(late+1) })
+			testkit.Eventually(t, 2*time.Minute, "the writers go on",
+				func() bool { return made.Load() >= (n+1)*changesMade/(late+1) })
 			gateways = append(gateways, start(t, store, Config{GatewayID: fmt.Sprint("late-", n)}))
 		}
 		must.Do(t, working.Wait())
@@ -62,7 +64,8 @@ func TestNoEventIsSkipped(t *testing.T) {
 		if n := int64(len(events)); n < changesMade/2 {
 			t.Errorf("only %d events", n)
 		}
-		t.Logf("figure: %d writers made %d events in %v while %d gateways started; no row differs", writers, len(events), took.Round(time.Millisecond), late)
+		t.Logf("figure: %d writers made %d events in %v while %d gateways started; no row differs", writers,
+			len(events), took.Round(time.Millisecond), late)
 	})
 }
 
@@ -105,7 +108,9 @@ func (w *writer) change() error {
 		}
 		return unlessConflict(err)
 	case 4:
-		return failed(w.store.SetTerms(ctx, tenant, []string{"free", "pro", "business"}[w.random.IntN(3)], plan.Limits{}))
+		return failed(
+			w.store.SetTerms(ctx, tenant, []string{"free", "pro", "business"}[w.random.IntN(3)], plan.Limits{}),
+		)
 	case 5:
 		return failed(w.store.SetQuota(ctx, tenant, limits, 0))
 	case 6:
@@ -123,7 +128,8 @@ func (w *writer) change() error {
 		return failed(w.store.UpdatePlan(ctx, "pro", limits, plan.Limits{}))
 	case 12:
 		made := keystore.Plan{Name: fmt.Sprint(w.name, w.count), Limits: limits}
-		return cmp.Or(failed(w.store.CreatePlan(ctx, made)), failed(w.store.SetTerms(ctx, tenant, made.Name, plan.Limits{})))
+		return cmp.Or(failed(w.store.CreatePlan(ctx, made)),
+			failed(w.store.SetTerms(ctx, tenant, made.Name, plan.Limits{})))
 	}
 	return unlessConflict(failed(w.store.UpdateKey(ctx, key, func(k *keystore.Key) {
 		k.Name = fmt.Sprint("name ", w.random.IntN(3))

@@ -20,7 +20,8 @@ func (d *Directory) restore() {
 		err = next.err
 	}
 	if errors.Is(err, fs.ErrNotExist) { // as after a clean exit
-		d.cfg.Log.Warn("directory: there is no snapshot; no key is known until the database has been read", "path", d.cfg.Snapshot)
+		d.cfg.Log.Warn("directory: there is no snapshot; no key is known until the database has been read", "path",
+			d.cfg.Snapshot)
 		return
 	}
 	if err != nil {
@@ -31,22 +32,25 @@ func (d *Directory) restore() {
 	d.position.Store(&head.Position)
 	d.loaded(next)
 	d.gateways.Store(head.Gateways)
-	// Until this process has registered, the shorter of two maximum ages applies: its own and that of the earlier process. The
-	// database still has the latter, and keyadmin relies on it.
-	if configured := d.maxAge.Load(); !d.follower.registered && head.MaxAge > 0 && (configured == 0 || head.MaxAge < configured) {
+	// Until this process has registered, the shorter of two maximum ages applies: its own and that
+	// of the earlier process. The database still has the latter, and keyadmin relies on it.
+	if configured := d.maxAge.Load(); !d.follower.registered && head.MaxAge > 0 &&
+		(configured == 0 || head.MaxAge < configured) {
 		d.maxAge.Store(head.MaxAge)
 	}
 	seen := time.UnixMilli(head.Seen)
 	d.seen.Store(&seen)
-	d.cfg.Log.Warn("directory: serving from the snapshot", "path", d.cfg.Snapshot, "keys", next.keys.len, "asOf", seen.UTC())
+	d.cfg.Log.Warn("directory: serving from the snapshot", "path", d.cfg.Snapshot, "keys", next.keys.len, "asOf",
+		seen.UTC())
 }
 
-// confirmable returns the last event that may be confirmed. With a file that is older than the confirmed changes, a restarted gateway
-// would admit a revoked key.
+// confirmable returns the last event that may be confirmed. With a file that is older than the
+// confirmed changes, a restarted gateway would admit a revoked key.
 func (d *Directory) confirmable() snapshot.Position {
 	if err := d.snapshot.Clean(); err != nil {
 		d.follower.complaints.Do(func() {
-			d.cfg.Log.Error("directory: no change is confirmed until the old snapshot is removed; make its directory writable",
+			d.cfg.Log.Error(
+				"directory: no change is confirmed until the old snapshot is removed; make its directory writable",
 				"path", d.cfg.Snapshot, "error", err)
 		})
 		return d.follower.confirmed
@@ -70,8 +74,8 @@ func (d *Directory) head() snapshot.Head {
 	return h
 }
 
-// renewSnapshot takes a new snapshot when many changes have been appended to the last one, or if that could not be written. Otherwise it
-// notes the last contact with the database.
+// renewSnapshot takes a new snapshot when many changes have been appended to the last one, or if
+// that could not be written. Otherwise it notes the last contact with the database.
 func (d *Directory) renewSnapshot() {
 	if d.snapshot.IsOutdated() {
 		_ = d.takeSnapshot() // the next call tries again
@@ -87,7 +91,8 @@ func (d *Directory) takeSnapshot() error {
 	}
 	err := d.snapshot.Replace(d.head(), d.state.Load().pass)
 	if err != nil {
-		d.cfg.Log.Error("directory: cannot write the snapshot; trying again in a minute", "path", d.cfg.Snapshot, "error", err)
+		d.cfg.Log.Error("directory: cannot write the snapshot; trying again in a minute", "path", d.cfg.Snapshot,
+			"error", err)
 		d.unkept.Store(&err)
 		return err
 	}

@@ -11,13 +11,16 @@ import (
 )
 
 const (
-	// WatchedFor is how long after the last question requests are still counted. It is longer than the pause between two questions.
+	// WatchedFor is how long after the last question requests are still counted. It is longer than
+	// the pause between two questions.
 	WatchedFor = 90 * time.Second
-	// rankedOver is how long a tenant counts as active after its last request: at least this, and less than twice as long.
+	// rankedOver is how long a tenant counts as active after its last request: at least this, and
+	// less than twice as long.
 	rankedOver = 10 * time.Second
 )
 
-// live adds up the requests of each tenant while somebody watches. Requests do no extra work: it sums the usage counters.
+// live adds up the requests of each tenant while somebody watches. Requests do no extra work: it
+// sums the usage counters.
 type live struct {
 	since    time.Time // when the counting began; zero: nobody watches
 	askedAt  time.Time
@@ -55,7 +58,8 @@ type Activity struct {
 	Tenants  []TenantActivity
 }
 
-// TenantActivity is what one tenant does, and the limits that it has now. A tenant that is no longer known has none.
+// TenantActivity is what one tenant does, and the limits that it has now. A tenant that is no
+// longer known has none.
 type TenantActivity struct {
 	Tenant   id.Tenant
 	Since    time.Time // when the tenant's counts began; they begin again after a while without requests
@@ -64,8 +68,9 @@ type TenantActivity struct {
 	Terms
 }
 
-// Activity returns the activity of all tenants and the counts of the n most active ones. The first call begins to count; the
-// counting ends 90 s after the last call. now must have a monotonic reading.
+// Activity returns the activity of all tenants and the counts of the n most active ones. The first
+// call begins to count; the counting ends 90 s after the last call. now must have a monotonic
+// reading.
 func (d *Directory) Activity(now time.Time, n int) Activity {
 	type active struct {
 		tenant id.Tenant

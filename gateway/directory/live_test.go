@@ -9,7 +9,8 @@ import (
 	"petgate/shared/testkit"
 )
 
-// Counts of a watcher only grow, whether the requests are still in the shards or were collected for the database.
+// Counts of a watcher only grow, whether the requests are still in the shards or were collected for
+// the database.
 func TestActivity(t *testing.T) {
 	store := openStore(t, testkit.SQLite(t))
 	acme, key, _ := fixture(t, store)
@@ -17,7 +18,14 @@ func TestActivity(t *testing.T) {
 	quiet := massTenant(1)
 	count := func(tenant id.Tenant, outcome string, n int) {
 		for range n {
-			d.Count(Usage{Tenant: tenant, Key: key.ID, Outcome: outcome, Charged: outcome == "ok" || outcome == "upstream_timeout"})
+			d.Count(
+				Usage{
+					Tenant:  tenant,
+					Key:     key.ID,
+					Outcome: outcome,
+					Charged: outcome == "ok" || outcome == "upstream_timeout",
+				},
+			)
 		}
 	}
 	now := time.Now()
@@ -41,7 +49,8 @@ func TestActivity(t *testing.T) {
 		for i := range got.Tenants {
 			since[got.Tenants[i].Tenant], got.Tenants[i].Since = got.Tenants[i].Since, time.Time{}
 		}
-		if got.Since != want.Since || got.Requests != want.Requests || got.Refused != want.Refused || got.Active != want.Active ||
+		if got.Since != want.Since || got.Requests != want.Requests || got.Refused != want.Refused ||
+			got.Active != want.Active ||
 			!slices.Equal(got.Tenants, want.Tenants) {
 			t.Errorf("%s: %+v, want %+v", when, got, want)
 		}

@@ -20,7 +20,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// The sign-off is carried out and its answer is lost. The gateway no longer counts, so its snapshot must not come back.
+// The sign-off is carried out and its answer is lost. The gateway no longer counts, so its snapshot
+// must not come back.
 func TestLostSignOffRevivesNoKey(t *testing.T) {
 	t.Parallel()
 	db, proxied, proxy := proxiedDB(t)
@@ -59,7 +60,8 @@ func TestLostSignOffRevivesNoKey(t *testing.T) {
 	eventually(t, "it loads", func() bool { e, ok := again.Lookup(hash); return ok && e.RevokedAt != 0 })
 }
 
-// An old snapshot that cannot be removed would let a revoked key through after a restart. So nothing is confirmed while it is there.
+// An old snapshot that cannot be removed would let a revoked key through after a restart. So
+// nothing is confirmed while it is there.
 func TestSnapshotThatCannotBeRemoved(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, _ *database.DB, store *keystore.Store) {
@@ -76,7 +78,8 @@ func TestSnapshotThatCannotBeRemoved(t *testing.T) {
 		}
 		d := run(t, idle, log)
 		c := made(t)(store.RevokeKey(t.Context(), key.ID))
-		eventually(t, "it is logged", func() bool { return strings.Contains(d.log.String(), "no change is confirmed until") })
+		eventually(t, "it is logged",
+			func() bool { return strings.Contains(d.log.String(), "no change is confirmed until") })
 		eventually(t, "the revocation is in force", func() bool { e, _ := d.Lookup(hash); return e.RevokedAt != 0 })
 		if applied(t, store, c) {
 			t.Error("the revocation is confirmed")
@@ -91,13 +94,16 @@ func TestSnapshotThatCannotBeRemoved(t *testing.T) {
 	})
 }
 
-// A snapshot that cannot be written is reported until one is written. That usage cannot be kept is logged once.
+// A snapshot that cannot be written is reported until one is written. That usage cannot be kept is
+// logged once.
 func TestSnapshotThatCannotBeWritten(t *testing.T) {
 	path, log := snapshotPath(t), &testkit.Output{}
-	d := opened(t, openStore(t, testkit.SQLite(t)), Config{Snapshot: path, Log: slog.New(slog.NewTextHandler(log, nil))})
+	d := opened(t, openStore(t, testkit.SQLite(t)),
+		Config{Snapshot: path, Log: slog.New(slog.NewTextHandler(log, nil))})
 	d.Count(Usage{Outcome: "ok"})
 	must.Do(t, os.MkdirAll(filepath.Join(path+".usage", "file"), 0o700))
-	if d.keepUsage(false) == nil || d.keepUsage(true) == nil || strings.Count(log.String(), "usage that waits for the database is only in memory") != 1 {
+	if d.keepUsage(false) == nil || d.keepUsage(true) == nil ||
+		strings.Count(log.String(), "usage that waits for the database is only in memory") != 1 {
 		t.Errorf("usage is kept in a directory, or its loss is not logged once:\n%s", log)
 	}
 	defer d.snapshot.Close()
@@ -111,8 +117,9 @@ func TestSnapshotThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// A process that cannot use its snapshot, here because another one has locked it, confirms changes that are not in the
-// file. It therefore removes the file, so that no later process starts from it. It never removes the file of another gateway.
+// A process that cannot use its snapshot, here because another one has locked it, confirms changes
+// that are not in the file. It therefore removes the file, so that no later process starts from it.
+// It never removes the file of another gateway.
 func TestSnapshotThatIsNotKeptIsRemoved(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -150,16 +157,20 @@ func TestUsageBacklogIsBounded(t *testing.T) {
 		d.Count(Usage{Tenant: id.Tenant(key), Key: key, Outcome: "ok", Metered: true, At: 1})
 		d.Count(Usage{Tenant: id.Tenant(key), Key: key, Outcome: "ok", Metered: true, At: 59_999})
 	}
-	must.Equal(t, d.usage.counts.Get(Usage{Outcome: "ok", Metered: true}), 2, "requests of a minute that are counted together")
+	must.Equal(t, d.usage.counts.Get(Usage{Outcome: "ok", Metered: true}), 2,
+		"requests of a minute that are counted together")
 	d.usage.collect(time.Now(), 8)
-	must.Equal(t, d.usage.Rows[keystore.UsageRow{Key: known.Key, Outcome: "ok"}], (usageSum{Requests: 2, LastAt: 8}), "a row that waited")
+	must.Equal(t, d.usage.Rows[keystore.UsageRow{Key: known.Key, Outcome: "ok"}], (usageSum{Requests: 2, LastAt: 8}),
+		"a row that waited")
 	must.Equal(t, len(d.usage.Rows), usageBacklogMax, "rows that wait")
 	must.Equal(t, testutil.ToFloat64(d.usage.dropped), 2*more, "requests dropped")
 	must.Equal(t, len(d.usage.Minutes), minutesBacklogMax, "tenants whose minutes wait")
-	must.Equal(t, testutil.ToFloat64(d.usage.droppedMinutes), 2*(usageBacklogMax+more-1-minutesBacklogMax), "attempts dropped")
+	must.Equal(t, testutil.ToFloat64(d.usage.droppedMinutes), 2*(usageBacklogMax+more-1-minutesBacklogMax),
+		"attempts dropped")
 }
 
-// A sign-off whose time is over changes nothing: the gateway stays registered and keeps its snapshot.
+// A sign-off whose time is over changes nothing: the gateway stays registered and keeps its
+// snapshot.
 func TestLateSignOff(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.SQLite(t))
@@ -175,8 +186,8 @@ func TestLateSignOff(t *testing.T) {
 	must.Equal(t, len(registered(t, store)), 0, "gateways after the sign-off")
 }
 
-// What a load or a tail has read is in the snapshot when it ends. A heartbeat confirms it only afterwards, because the process may be
-// killed at any moment.
+// What a load or a tail has read is in the snapshot when it ends. A heartbeat confirms it only
+// afterwards, because the process may be killed at any moment.
 func TestChangesAreInTheSnapshotFirst(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.SQLite(t))
@@ -204,8 +215,10 @@ func TestChangesAreInTheSnapshotFirst(t *testing.T) {
 	}
 }
 
-// A ban is imposed by a request. It does not wait for the follower, which may be applying many changes. While it is not in the database, it
-// outlasts a load, and a shorter ban from the database. If it gets longer while it is written, it is written again. The sign-off writes it, too.
+// A ban is imposed by a request. It does not wait for the follower, which may be applying many
+// changes. While it is not in the database, it outlasts a load, and a shorter ban from the
+// database. If it gets longer while it is written, it is written again. The sign-off writes it,
+// too.
 func TestUnwrittenBanHolds(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.SQLite(t))
@@ -234,7 +247,8 @@ func TestUnwrittenBanHolds(t *testing.T) {
 		d.Ban(key.ID, until+60_000, "31 strikes")
 		return true
 	})
-	if bans, err := store.FindBans(t.Context(), id.Tenant{}, "", 99); err != nil || len(bans) != 1 || bans[0].Until != until+60_000 {
+	if bans, err := store.FindBans(t.Context(), id.Tenant{}, "", 99); err != nil || len(bans) != 1 ||
+		bans[0].Until != until+60_000 {
 		t.Errorf("a ban that got longer while it was written: %+v, %v", bans, err)
 	}
 	d.Ban(key.ID, until+120_000, "32 strikes")

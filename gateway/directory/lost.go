@@ -10,7 +10,8 @@ import (
 	"petgate/shared/keystore"
 )
 
-// lost holds the refusals that the database has lost and that stay in force: see keystore.LostRefusal.
+// lost holds the refusals that the database has lost and that stay in force: see
+// keystore.LostRefusal.
 type lost struct {
 	revoked   map[id.Key]instant.Millis
 	rotated   map[id.Key]instant.Millis // ends of grace
@@ -18,7 +19,11 @@ type lost struct {
 }
 
 func newLost(refusals []keystore.LostRefusal) lost {
-	l := lost{revoked: map[id.Key]instant.Millis{}, rotated: map[id.Key]instant.Millis{}, suspended: map[id.Tenant]bool{}}
+	l := lost{
+		revoked:   map[id.Key]instant.Millis{},
+		rotated:   map[id.Key]instant.Millis{},
+		suspended: map[id.Tenant]bool{},
+	}
 	l.add(refusals)
 	return l
 }
@@ -36,7 +41,8 @@ func (l *lost) add(refusals []keystore.LostRefusal) {
 	}
 }
 
-// revokedAt returns when a key was revoked; 0: it was not; negative: it is disabled. inRow is what its row says.
+// revokedAt returns when a key was revoked; 0: it was not; negative: it is disabled. inRow is what
+// its row says.
 func (l *lost) revokedAt(key id.Key, inRow instant.Millis) instant.Millis {
 	if inRow > 0 {
 		return inRow
@@ -44,8 +50,8 @@ func (l *lost) revokedAt(key id.Key, inRow instant.Millis) instant.Millis {
 	return cmp.Or(l.revoked[key], inRow)
 }
 
-// graceEndsAt returns when the grace period of a replaced key ends; 0: the key was not replaced. inRow is what its row says. A grace period
-// never gets longer, so the earlier end counts.
+// graceEndsAt returns when the grace period of a replaced key ends; 0: the key was not replaced.
+// inRow is what its row says. A grace period never gets longer, so the earlier end counts.
 func (l *lost) graceEndsAt(key id.Key, inRow instant.Millis) instant.Millis {
 	if ends := l.rotated[key]; ends != 0 && (inRow == 0 || inRow > ends) {
 		return ends
@@ -59,12 +65,14 @@ func (l *lost) touched(events []keystore.EventRow) bool {
 		slices.ContainsFunc(events, func(e keystore.EventRow) bool { return e.Kind == keystore.RefusalLost })
 }
 
-// compare returns what s refuses and next does not; next was read from an older copy of the database. The caller must
-// impose the lost bans again. A key that next does not have is refused anyway.
+// compare returns what s refuses and next does not; next was read from an older copy of the
+// database. The caller must impose the lost bans again. A key that next does not have is refused
+// anyway.
 func (s *state) compare(next *state, now instant.Millis) (refusals []keystore.LostRefusal, bans []keystore.BanRow) {
 	for ref := range uint32(s.tenants.len) {
 		t := s.tenants.at(ref)
-		if at, known := next.findTenant(&t.id); known && t.terms.Load().Suspended && !next.tenants.at(at).terms.Load().Suspended {
+		if at, known := next.findTenant(&t.id); known && t.terms.Load().Suspended &&
+			!next.tenants.at(at).terms.Load().Suspended {
 			refusals = append(refusals, keystore.LostRefusal{Kind: keystore.LostSuspension, Tenant: t.id})
 		}
 	}
@@ -76,7 +84,8 @@ func (s *state) compare(next *state, now instant.Millis) (refusals []keystore.Lo
 		}
 		after, owner := next.keys.at(at), s.tenants.at(k.tenant).id
 		add := func(kind string, at int64) {
-			refusals = append(refusals, keystore.LostRefusal{Kind: kind, Tenant: owner, Key: k.id, At: instant.Millis(at)})
+			refusals = append(refusals,
+				keystore.LostRefusal{Kind: kind, Tenant: owner, Key: k.id, At: instant.Millis(at)})
 		}
 		if revoked, is := k.revokedAt.Load(), after.revokedAt.Load(); is == 0 && revoked != 0 || is < 0 && revoked > 0 {
 			add(keystore.LostRevocation, revoked)
@@ -110,13 +119,15 @@ func (s *state) force(refusals []keystore.LostRefusal) {
 	}
 }
 
-// keepLost makes next refuse everything that before refused. next was read from an older copy of the database. Refusals are
-// listed in the database, where an operator decides on them. Bans end by themselves, so they are imposed again.
+// keepLost makes next refuse everything that before refused. next was read from an older copy of
+// the database. Refusals are listed in the database, where an operator decides on them. Bans end by
+// themselves, so they are imposed again.
 func (d *Directory) keepLost(ctx context.Context, before, next *state) error {
 	now := instant.Of(d.cfg.Clock())
 	refusals, bans := before.compare(next, now)
 	for _, r := range refusals {
-		d.cfg.Log.Error("directory: the database has lost a refusal; it stays in force until an operator repeats or drops it",
+		d.cfg.Log.Error(
+			"directory: the database has lost a refusal; it stays in force until an operator repeats or drops it",
 			"kind", r.Kind, "tenant", r.Tenant, "key", r.Key)
 	}
 	if len(refusals) > 0 {

@@ -15,7 +15,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// rewind removes the events after last from the database, as if a fail-over had lost the latest commits.
+// rewind removes the events after last from the database, as if a fail-over had lost the latest
+// commits.
 func rewind(t *testing.T, db *database.DB, last keystore.Change, statements ...string) {
 	t.Helper()
 	tx, err := db.Begin()
@@ -28,7 +29,8 @@ func rewind(t *testing.T, db *database.DB, last keystore.Change, statements ...s
 	must.Do(t, tx.Commit())
 }
 
-// Refusals that the database has lost stay in force, also at a gateway that starts later, until an operator decides.
+// Refusals that the database has lost stay in force, also at a gateway that starts later, until an
+// operator decides.
 func TestRefusalsSurviveARewind(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, db *database.DB, store *keystore.Store) {
@@ -37,7 +39,9 @@ func TestRefusalsSurviveARewind(t *testing.T) {
 		rotated, rotatedHash := addKey(t, store, tenant.ID)
 		banned, bannedHash := addKey(t, store, tenant.ID)
 		struck, _ := addKey(t, store, tenant.ID)
-		other := must.First[keystore.Tenant](t)(store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "other", Plan: "free"}))
+		other := must.First[keystore.Tenant](t)(
+			store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "other", Plan: "free"}),
+		)
 		_, suspendedHash := addKey(t, store, other.ID)
 		last, err := store.LastEvent(t.Context())
 		confirm(t, store)(last, err)
@@ -57,7 +61,8 @@ func TestRefusalsSurviveARewind(t *testing.T) {
 			b, _ := d.Lookup(rotatedHash)
 			c, _ := d.Lookup(bannedHash)
 			s, _ := d.Lookup(suspendedHash)
-			return a.RevokedAt != 0 && b.GraceEndsAt == ends && c.BannedUntil == until && c.BanNotice == "unpaid" && s.Suspended
+			return a.RevokedAt != 0 && b.GraceEndsAt == ends && c.BannedUntil == until && c.BanNotice == "unpaid" &&
+				s.Suspended
 		}
 		for lost := 0; lost < 3; {
 			if !refusedBy(d) {
@@ -80,7 +85,8 @@ func TestRefusalsSurviveARewind(t *testing.T) {
 		})
 		confirm(t, store)(store.LastEvent(t.Context()))
 		if log := d.log.String(); strings.Count(log, "level=ERROR") != 5 || !strings.Contains(log, revoked.ID.String()) ||
-			!strings.Contains(log, rotated.ID.String()) || !strings.Contains(log, banned.ID.String()) || !strings.Contains(log, other.ID.String()) {
+			!strings.Contains(log, rotated.ID.String()) || !strings.Contains(log, banned.ID.String()) ||
+			!strings.Contains(log, other.ID.String()) {
 			t.Errorf("logged:\n%s", log)
 		}
 		late := start(t, store, Config{GatewayID: "gw-2"})
@@ -105,7 +111,8 @@ func TestRefusalsSurviveARewind(t *testing.T) {
 	})
 }
 
-// A gateway that was restarted from its snapshot also remembers refusals that the database has lost.
+// A gateway that was restarted from its snapshot also remembers refusals that the database has
+// lost.
 func TestRefusalsOfASnapshotSurviveARewind(t *testing.T) {
 	t.Parallel()
 	db, proxied, proxy := proxiedDB(t)
@@ -131,10 +138,13 @@ func TestRefusalsOfASnapshotSurviveARewind(t *testing.T) {
 		t.Errorf("let through: %t %+v", ok, e)
 	}
 
-	// A later change of the same key and tenant writes their rows to the snapshot. In the database, these rows lack the refusals.
+	// A later change of the same key and tenant writes their rows to the snapshot. In the database,
+	// these rows lack the refusals.
 	confirm(t, store)(store.LastEvent(t.Context()))
 	eventually(t, "the next snapshot is there", func() bool { _, err := os.Stat(path); return err == nil })
-	confirmed(t, store)(store.AddBan(t.Context(), keystore.Ban{Key: key.ID, Until: instant.Of(time.Now().Add(time.Hour))}))
+	confirmed(t, store)(
+		store.AddBan(t.Context(), keystore.Ban{Key: key.ID, Until: instant.Of(time.Now().Add(time.Hour))}),
+	)
 	proxy.Kill()
 	again.awaitOutage(t)
 	again.stop()
@@ -144,7 +154,8 @@ func TestRefusalsOfASnapshotSurviveARewind(t *testing.T) {
 	}
 }
 
-// Rows can be newer than the event that a gateway has applied. After a restore to a later event, they are read again.
+// Rows can be newer than the event that a gateway has applied. After a restore to a later event,
+// they are read again.
 func TestRestoreAheadOfTheGateway(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, db *database.DB, store *keystore.Store) {
@@ -173,7 +184,8 @@ func TestRestoreAheadOfTheGateway(t *testing.T) {
 		change := must.Get[keystore.Change](t)(restore.Commit(ctx, false, false))
 		synced(t, d)
 		if e, _ := d.Lookup(hash); e.Plan != "free" || e.Suspended || !applied(t, store, change) {
-			t.Errorf("after the restore: plan %q, suspended %t, confirmed %t", e.Plan, e.Suspended, applied(t, store, change))
+			t.Errorf("after the restore: plan %q, suspended %t, confirmed %t", e.Plan, e.Suspended,
+				applied(t, store, change))
 		}
 		if lost, err := store.LostRefusals(ctx); err != nil || len(lost) != 0 {
 			t.Errorf("refusals that an operator had ended are forced: %v, %v", lost, err)
@@ -181,7 +193,8 @@ func TestRestoreAheadOfTheGateway(t *testing.T) {
 	})
 }
 
-// What the database has lost is in force from the first request that sees the older copy, also where the copy's rows contradict it.
+// What the database has lost is in force from the first request that sees the older copy, also
+// where the copy's rows contradict it.
 func TestLostRefusalsAreInForceAtOnce(t *testing.T) {
 	t.Parallel()
 	var versions uint64
@@ -197,11 +210,14 @@ func TestLostRefusalsAreInForceAtOnce(t *testing.T) {
 		now, older instant.Millis
 		lost       int
 	}{{4, 0, 1}, {5, 0, 0}, {4, 3, 1}, {4, 5, 0}} {
-		known, older := read(keystore.KeyRow{RevokedAt: -5, GraceEndsAt: 9}, false), read(keystore.KeyRow{RevokedAt: -3, GraceEndsAt: 5}, false)
+		known, older := read(keystore.KeyRow{RevokedAt: -5, GraceEndsAt: 9}, false), read(
+			keystore.KeyRow{RevokedAt: -3, GraceEndsAt: 5}, false)
 		known.setBan(keystore.BanRow{Until: 5})
 		older.setBan(keystore.BanRow{Until: c.older})
-		if refusals, bans := known.compare(older, c.now); len(bans) != c.lost || len(refusals) > 0 { // the older copy refuses as much
-			t.Errorf("at %d, of a ban until 5 where the older copy has one until %d: lost %v, %v", c.now, c.older, bans, refusals)
+		if refusals, bans := known.compare(older, c.now); len(bans) != c.lost ||
+			len(refusals) > 0 { // the older copy refuses as much
+			t.Errorf("at %d, of a ban until 5 where the older copy has one until %d: lost %v, %v", c.now, c.older, bans,
+				refusals)
 		}
 	}
 	for n, c := range []struct{ known, older keystore.KeyRow }{
@@ -217,17 +233,21 @@ func TestLostRefusalsAreInForceAtOnce(t *testing.T) {
 		next.force(refusals)
 		want := before.entry(0)
 		for who, s := range map[string]*state{"this gateway": next, "one that loads later": read(c.older, false, refusals...)} {
-			if got := s.entry(0); got.Suspended != want.Suspended || got.RevokedAt != want.RevokedAt || got.GraceEndsAt != want.GraceEndsAt {
+			if got := s.entry(0); got.Suspended != want.Suspended || got.RevokedAt != want.RevokedAt ||
+				got.GraceEndsAt != want.GraceEndsAt {
 				t.Errorf("case %d, %s: suspended: %t, revoked at %d, want %d; the grace period ends at %d, want %d",
 					n, who, got.Suspended, got.RevokedAt, want.RevokedAt, got.GraceEndsAt, want.GraceEndsAt)
 			}
 		}
-		if one := newLost(refusals[:1]); !one.touched(nil) || next.lost.graceEndsAt(id.Key{}, 1) != 1 || n == 0 && one.revokedAt(id.Key{}, 9) != 9 {
-			t.Errorf("case %d: no event touches %v, or a later revocation or a shorter grace period does not count", n, refusals[0])
+		if one := newLost(refusals[:1]); !one.touched(nil) || next.lost.graceEndsAt(id.Key{}, 1) != 1 ||
+			n == 0 && one.revokedAt(id.Key{}, 9) != 9 {
+			t.Errorf("case %d: no event touches %v, or a later revocation or a shorter grace period does not count", n,
+				refusals[0])
 		}
 	}
 	none := newLost(nil)
-	if none.touched([]keystore.EventRow{{Kind: keystore.KeyRevoked}}) || !none.touched([]keystore.EventRow{{Kind: keystore.RefusalLost}}) {
+	if none.touched([]keystore.EventRow{{Kind: keystore.KeyRevoked}}) ||
+		!none.touched([]keystore.EventRow{{Kind: keystore.RefusalLost}}) {
 		t.Error("the list of lost refusals is read again after other events than its own")
 	}
 }

@@ -123,7 +123,9 @@ func registered(t testing.TB, store *keystore.Store) []keystore.Gateway {
 // fixture makes one tenant with one key.
 func fixture(t testing.TB, store *keystore.Store) (keystore.Tenant, keystore.Key, apikey.Hash) {
 	t.Helper()
-	tenant := must.First[keystore.Tenant](t)(store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "free"}))
+	tenant := must.First[keystore.Tenant](t)(
+		store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "free"}),
+	)
 	key, hash := addKey(t, store, tenant.ID)
 	return tenant, key, hash
 }
@@ -165,8 +167,8 @@ func differences(d *Directory, store *keystore.Store) (found []string) {
 	defer d.mu.Unlock()
 	s := d.state.Load()
 	if s.keys.len != len(keys) || s.tenants.len != len(tenants) || len(s.plans) != len(plans) {
-		note("the directory has %d keys, %d tenants, %d plans; the database %d, %d, %d", s.keys.len, s.tenants.len, len(s.plans),
-			len(keys), len(tenants), len(plans))
+		note("the directory has %d keys, %d tenants, %d plans; the database %d, %d, %d", s.keys.len, s.tenants.len,
+			len(s.plans), len(keys), len(tenants), len(plans))
 	}
 	limits := map[string]plan.Limits{}
 	for _, p := range plans {
@@ -182,7 +184,8 @@ func differences(d *Directory, store *keystore.Store) (found []string) {
 	suspended := map[id.Tenant]bool{}
 	for _, row := range tenants {
 		suspended[row.ID] = row.Suspended
-		if has, ok := d.Terms(row.ID); !ok || has.Plan != row.Plan || has.Limits != plan.Effective(limits[row.Plan], row.Override) {
+		if has, ok := d.Terms(row.ID); !ok || has.Plan != row.Plan ||
+			has.Limits != plan.Effective(limits[row.Plan], row.Override) {
 			note("tenant %s: directory %t %s %+v, database %+v", row.ID, ok, has.Plan, has.Limits, row)
 		}
 	}
@@ -190,7 +193,8 @@ func differences(d *Directory, store *keystore.Store) (found []string) {
 		e, ok := d.Key(k.ID)
 		if !ok || e.Tenant != k.Tenant || e.Environment != k.Environment || e.Scopes != k.Scopes || e.ExpiresAt != k.ExpiresAt ||
 			e.RevokedAt != k.RevokedAt || e.GraceEndsAt != k.GraceEndsAt || e.BannedUntil != bans[k.ID].Until || e.BanNotice != bans[k.ID].Notice || e.BanIsAutomatic != bans[k.ID].Automatic ||
-			e.Suspended != suspended[k.Tenant] || !slices.Equal(e.Allow, k.Allow) || e.Name != k.Name || e.ReplacedBy != k.ReplacedBy {
+			e.Suspended != suspended[k.Tenant] || !slices.Equal(e.Allow, k.Allow) || e.Name != k.Name ||
+			e.ReplacedBy != k.ReplacedBy {
 			note("key %s: directory %t %+v, database %+v, banned until %d", k.ID, ok, e, k, bans[k.ID].Until)
 		}
 	}

@@ -39,12 +39,17 @@ func newMetrics(reg prometheus.Registerer, d *Directory) *metrics {
 		return float64(d.gateways.Load())
 	})
 	const skew = "This host's clock minus the database's at the last heartbeat; a difference smaller than half of the round trip is 0."
-	gauge("petgate_gateway_directory_clock_skew_seconds", skew, func() float64 { return time.Duration(d.skew.Load()).Seconds() })
-	gauge("petgate_gateway_bans_pending", "Bans that this gateway imposed and has not yet written to the database.", func() float64 {
-		d.bansMu.Lock()
-		defer d.bansMu.Unlock()
-		return float64(len(d.pending))
-	})
+	gauge("petgate_gateway_directory_clock_skew_seconds", skew,
+		func() float64 { return time.Duration(d.skew.Load()).Seconds() })
+	gauge(
+		"petgate_gateway_bans_pending",
+		"Bans that this gateway imposed and has not yet written to the database.",
+		func() float64 {
+			d.bansMu.Lock()
+			defer d.bansMu.Unlock()
+			return float64(len(d.pending))
+		},
+	)
 	d.usage.dropped = counter("petgate_gateway_usage_dropped_requests_total",
 		"Requests that the usage lacks: the database was unavailable for too long.")
 	d.usage.droppedMinutes = counter("petgate_gateway_usage_dropped_attempts_total",
@@ -54,7 +59,9 @@ func newMetrics(reg prometheus.Registerer, d *Directory) *metrics {
 		events: counter("petgate_gateway_directory_events_total", "Events applied."),
 		unreadable: counter("petgate_gateway_directory_unreadable_events_total",
 			"Events that could not be read. Everything was loaded instead."),
-		unwrittenBans: counter("petgate_gateway_bans_unwritten_total",
-			"Bans that were not written to the database, because too many were waiting: they hold at this gateway only."),
+		unwrittenBans: counter(
+			"petgate_gateway_bans_unwritten_total",
+			"Bans that were not written to the database, because too many were waiting: they hold at this gateway only.",
+		),
 	}
 }

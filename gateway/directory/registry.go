@@ -19,11 +19,13 @@ const (
 
 	skewMax = time.Second // a larger difference from the database's clock is reported
 
-	// yieldFor is how long a process waits for another one that has its ID. One that was killed is silent by then.
+	// yieldFor is how long a process waits for another one that has its ID. One that was killed is
+	// silent by then.
 	yieldFor = keystore.SilentAfter + 2*time.Second
 )
 
-// registry is what the directory knows about the list of gateways. Only the goroutine that calls sync uses it.
+// registry is what the directory knows about the list of gateways. Only the goroutine that calls
+// sync uses it.
 type registry struct {
 	generation int64          // as of the last count
 	watch      keystore.Watch // of the silent gateways
@@ -31,7 +33,8 @@ type registry struct {
 	ended      []string // incarnations of this gateway's earlier processes that have certainly ended
 }
 
-// register adds this process to the list of gateways. It removes earlier processes of this gateway that have certainly ended.
+// register adds this process to the list of gateways. It removes earlier processes of this gateway
+// that have certainly ended.
 func (d *Directory) register(ctx context.Context) error {
 	begun := d.cfg.Clock()
 	if err := d.store.CheckSchema(ctx); err != nil {
@@ -57,8 +60,9 @@ func (d *Directory) register(ctx context.Context) error {
 	return nil
 }
 
-// yield waits until no other process that has this gateway's ID sends heartbeats, but for those that have certainly ended. If one still
-// does after yieldFor, it keeps the ID. A process that has registered before does not wait.
+// yield waits until no other process that has this gateway's ID sends heartbeats, but for those
+// that have certainly ended. If one still does after yieldFor, it keeps the ID. A process that has
+// registered before does not wait.
 func (d *Directory) yield(ctx context.Context, self keystore.Registration) error {
 	for began := time.Now(); self.Generation == 0; time.Sleep(pollEvery / 4) {
 		all, err := d.store.Gateways(ctx)
@@ -73,7 +77,8 @@ func (d *Directory) yield(ctx context.Context, self keystore.Registration) error
 			return nil
 		}
 		if time.Since(began) > yieldFor {
-			return fmt.Errorf("%w: it is %s, with the admin port %s", keystore.ErrDisplaced, processOf(all[i].Incarnation), all[i].AdminAddress)
+			return fmt.Errorf("%w: it is %s, with the admin port %s", keystore.ErrDisplaced,
+				processOf(all[i].Incarnation), all[i].AdminAddress)
 		}
 	}
 	return nil
@@ -92,7 +97,8 @@ func processOf(incarnation string) string {
 	return "process " + pid + " on host " + host
 }
 
-// Describe stores with the gateway's registration what it says of its document, with the next heartbeat.
+// Describe stores with the gateway's registration what it says of its document, with the next
+// heartbeat.
 func (d *Directory) Describe(document keystore.Document) {
 	d.document.Store(&document)
 	d.isDescribed.Store(false)
@@ -105,7 +111,8 @@ func (d *Directory) current() keystore.Registration {
 	return self
 }
 
-// heartbeat reports the confirmed event, and uses the answer to update the clock skew and the number of gateways.
+// heartbeat reports the confirmed event, and uses the answer to update the clock skew and the
+// number of gateways.
 func (d *Directory) heartbeat(ctx context.Context, confirmed snapshot.Position) error {
 	if !d.isDescribed.Swap(true) {
 		if err := d.store.DescribeGateway(ctx, d.current(), *d.document.Load()); err != nil {
@@ -144,8 +151,8 @@ func (d *Directory) counted(gateways int) {
 	}
 }
 
-// removeFenced removes gateways that have been silent for so long that they refuse every request. Changes then do not wait
-// for them, and they get no share of the limits.
+// removeFenced removes gateways that have been silent for so long that they refuse every request.
+// Changes then do not wait for them, and they get no share of the limits.
 func (d *Directory) removeFenced(ctx context.Context, now time.Time) error {
 	r := &d.registry
 	if last := d.seen.Load(); last != nil && now.Sub(*last) > keystore.SilentAfter {
@@ -169,15 +176,15 @@ func (d *Directory) removeFenced(ctx context.Context, now time.Time) error {
 			return err
 		}
 		if removed {
-			d.cfg.Log.Warn("directory: removed a silent gateway; its maximum age has passed, so it refuses every call", "gateway", g.ID,
-				"adminAddress", g.AdminAddress, "incarnation", g.Incarnation)
+			d.cfg.Log.Warn("directory: removed a silent gateway; its maximum age has passed, so it refuses every call",
+				"gateway", g.ID, "adminAddress", g.AdminAddress, "incarnation", g.Incarnation)
 		}
 	}
 	return nil
 }
 
-// measureSkew compares the clocks. The database read its clock at some time between asked and answered, so the result is
-// uncertain by half of that time.
+// measureSkew compares the clocks. The database read its clock at some time between asked and
+// answered, so the result is uncertain by half of that time.
 func (d *Directory) measureSkew(asked, answered time.Time, database instant.Millis) {
 	half := answered.Sub(asked) / 2
 	skew := asked.Add(half).Sub(database.Time())
@@ -188,7 +195,8 @@ func (d *Directory) measureSkew(asked, answered time.Time, database instant.Mill
 	}
 }
 
-// Skewed returns an error if this host's clock and the database's differed by more than a second at the last heartbeat.
+// Skewed returns an error if this host's clock and the database's differed by more than a second at
+// the last heartbeat.
 func (d *Directory) Skewed() error {
 	if skew := time.Duration(d.skew.Load()); skew.Abs() > skewMax {
 		return fmt.Errorf("%s", skewText(skew))
@@ -201,15 +209,20 @@ func skewText(skew time.Duration) string {
 	if skew < 0 {
 		direction = "behind"
 	}
-	return fmt.Sprintf("this host's clock is %s %s the database's. This gateway uses its own clock for expiry, grace periods and bans: check NTP on both hosts",
-		skew.Abs().Round(100*time.Millisecond), direction)
+	return fmt.Sprintf(
+		"this host's clock is %s %s the database's. This gateway uses its own clock for expiry, grace periods and bans: check NTP on both hosts",
+		skew.Abs().Round(100*time.Millisecond),
+		direction,
+	)
 }
 
-// Gateways returns how many gateway processes were registered when the database was last read, including this one; at
-// least 1. A gateway counts until it signs off, is forgotten or is fenced, even if it was not seen recently.
+// Gateways returns how many gateway processes were registered when the database was last read,
+// including this one; at least 1. A gateway counts until it signs off, is forgotten or is fenced,
+// even if it was not seen recently.
 func (d *Directory) Gateways() int { return int(d.gateways.Load()) }
 
-// Unreported returns the requests that gateways have left to the others, as of the same time as Gateways. The caller must not change it.
+// Unreported returns the requests that gateways have left to the others, as of the same time as
+// Gateways. The caller must not change it.
 func (d *Directory) Unreported() []string {
 	if texts := d.unreported.Load(); texts != nil {
 		return *texts

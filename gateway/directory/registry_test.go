@@ -15,7 +15,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// A database that was restored from a backup knows an earlier process of each gateway, or none. No gateway ends.
+// A database that was restored from a backup knows an earlier process of each gateway, or none. No
+// gateway ends.
 func TestRestoredDatabaseEndsNoGateway(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []struct{ what, statement string }{
@@ -26,12 +27,14 @@ func TestRestoredDatabaseEndsNoGateway(t *testing.T) {
 		t.Run(lost.what, func(t *testing.T) {
 			eachStore(t, func(t *testing.T, db *database.DB, store *keystore.Store) {
 				d := start(t, store, Config{Document: keystore.Document{Title: "Pets"}})
-				eventually(t, "it is described", func() bool { return registered(t, store)[0].Document.Title == "Pets" })
+				eventually(t, "it is described",
+					func() bool { return registered(t, store)[0].Document.Title == "Pets" })
 				execute(t, db, lost.statement)
 				execute(t, db, "UPDATE gateway_registry SET generation = 1")
 				eventually(t, "it has registered again", func() bool {
 					return slices.ContainsFunc(registered(t, store), func(g keystore.Gateway) bool {
-						return g.Incarnation == d.self.Load().Incarnation && g.Generation > 1 && g.Document.Title == "Pets"
+						return g.Incarnation == d.self.Load().Incarnation && g.Generation > 1 &&
+							g.Document.Title == "Pets"
 					})
 				})
 				tenant, _, _ := fixture(t, store)
@@ -45,8 +48,8 @@ func TestRestoredDatabaseEndsNoGateway(t *testing.T) {
 	}
 }
 
-// A process is cut off from the database, and a second process takes its ID. Changes wait for the first process until it
-// refuses everything.
+// A process is cut off from the database, and a second process takes its ID. Changes wait for the
+// first process until it refuses everything.
 func TestReplacedProcessIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	const maxAge = 2 * time.Second
@@ -66,26 +69,32 @@ func TestReplacedProcessIsWaitedFor(t *testing.T) {
 			t.Fatal("the revocation is confirmed while the first process accepts the key")
 		}
 	}
-	// The second one watches the first and removes it from the list, at its third search: that alone takes about 10 s.
+	// The second one watches the first and removes it from the list, at its third search: that
+	// alone takes about 10 s.
 	testkit.Eventually(t, 2*silentEvery+30*time.Second, "confirmed", func() bool { return applied(t, store, revoked) })
 	removals := func() int { return strings.Count(second.log.String(), "removed a silent gateway") }
 	eventually(t, "the removal is logged", func() bool { return removals() > 0 })
 	eventually(t, "both are counted, then one", func() bool { return second.Gateways() == 1 })
 	proxy.Restore(t)
-	eventually(t, "the first one learns that it was replaced", func() bool { return errors.Is(first.Ready(), keystore.ErrDisplaced) })
+	eventually(t, "the first one learns that it was replaced",
+		func() bool { return errors.Is(first.Ready(), keystore.ErrDisplaced) })
 	if err := first.stop(); !errors.Is(err, keystore.ErrDisplaced) {
 		t.Errorf("run: %v", err)
 	}
-	eventually(t, "the second one is ready", func() bool { return second.Ready() == nil && second.Fresh(instant.Of(time.Now())) })
+	eventually(t, "the second one is ready",
+		func() bool { return second.Ready() == nil && second.Fresh(instant.Of(time.Now())) })
 	must.Equal(t, removals(), 1, "how often the removal was logged, in\n%s", second.log)
 }
 
-// After an outage of the database, the silence of other gateways counts from its end: they may need longer to come back.
+// After an outage of the database, the silence of other gateways counts from its end: they may need
+// longer to come back.
 func TestSilenceInAnOutageDoesNotCount(t *testing.T) {
 	t.Parallel()
 	store, now := openStore(t, testkit.SQLite(t)), time.Now()
 	d := opened(t, store, Config{Clock: func() time.Time { return now }})
-	must.Get[int64](t)(store.Register(t.Context(), keystore.Registration{ID: "gw-2", Incarnation: "a", MaxAge: silentEvery}, nil))
+	must.Get[int64](t)(
+		store.Register(t.Context(), keystore.Registration{ID: "gw-2", Incarnation: "a", MaxAge: silentEvery}, nil),
+	)
 	for beat := range 20 {
 		if now = now.Add(time.Second); beat == 6 {
 			now = now.Add(time.Hour)
@@ -110,8 +119,8 @@ func TestKilledProcessIsReplacedAtOnce(t *testing.T) {
 	})
 }
 
-// What a gateway leaves is known as soon as it is not counted any more, and until another one has taken it. Without a database, it is
-// not left.
+// What a gateway leaves is known as soon as it is not counted any more, and until another one has
+// taken it. Without a database, it is not left.
 func TestRequestsAreLeft(t *testing.T) {
 	t.Parallel()
 	store, proxied, proxy := behindProxy(t)
@@ -139,15 +148,20 @@ func TestRequestsAreLeft(t *testing.T) {
 func TestClockSkewIsReported(t *testing.T) {
 	t.Parallel()
 	now, slow := time.Now(), &Directory{cfg: Config{Log: slog.New(slog.DiscardHandler)}}
-	slow.measureSkew(now, now.Add(4*time.Second), instant.Of(now)) // the database read its clock at some time in between
+	slow.measureSkew(
+		now, now.Add(4*time.Second), instant.Of(now),
+	) // the database read its clock at some time in between
 	must.Do(t, slow.Skewed())
 	eachStore(t, func(t *testing.T, _ *database.DB, store *keystore.Store) {
 		well := start(t, store, Config{})
-		ahead := start(t, store, Config{GatewayID: "gw-2", Clock: func() time.Time { return time.Now().Add(5 * time.Second) }})
-		behind := start(t, store, Config{GatewayID: "gw-3", Clock: func() time.Time { return time.Now().Add(-5 * time.Second) }})
+		ahead := start(t, store,
+			Config{GatewayID: "gw-2", Clock: func() time.Time { return time.Now().Add(5 * time.Second) }})
+		behind := start(t, store,
+			Config{GatewayID: "gw-3", Clock: func() time.Time { return time.Now().Add(-5 * time.Second) }})
 		must.Do(t, well.Skewed())
 		for d, want := range map[*running]string{ahead: "5s ahead of", behind: "5s behind"} {
-			// If this machine stops during a heartbeat, the measured skew is smaller. Each heartbeat measures anew.
+			// If this machine stops during a heartbeat, the measured skew is smaller. Each
+			// heartbeat measures anew.
 			eventually(t, "the report says "+want, func() bool {
 				err := d.Skewed()
 				return err != nil && strings.Contains(err.Error(), want) && strings.Contains(err.Error(), "NTP")

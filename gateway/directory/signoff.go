@@ -8,15 +8,18 @@ import (
 	"petgate/shared/keystore"
 )
 
-// signOffWithin bounds a sign-off. If the database is silent, its first statement is also the last one.
+// signOffWithin bounds a sign-off. If the database is silent, its first statement is also the last
+// one.
 const signOffWithin = 5 * time.Second
 
-// SignOff writes the remaining bans and usage, and signs off: after that, changes do not wait for this gateway. It is called
-// once, after Run, when the gateway accepts no more requests and its quotas are saved. Without a database it keeps both the
-// registration and the snapshot: the gateway still counts, and may serve again. It begins no statement after signOffWithin.
+// SignOff writes the remaining bans and usage, and signs off: after that, changes do not wait for
+// this gateway. It is called once, after Run, when the gateway accepts no more requests and its
+// quotas are saved. Without a database it keeps both the registration and the snapshot: the gateway
+// still counts, and may serve again. It begins no statement after signOffWithin.
 //
-// unreported has the requests that Redis has not got from this gateway; "": none. The same transaction hands them to the other gateways.
-// SignOff reports whether it has certainly signed off.
+// unreported has the requests that Redis has not got from this gateway; "": none. The same
+// transaction hands them to the other gateways. SignOff reports whether it has certainly signed
+// off.
 func (d *Directory) SignOff(unreported string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), signOffWithin)
 	defer cancel()
@@ -42,31 +45,44 @@ func (d *Directory) signOff(ctx context.Context, unreported string) bool {
 		d.leaveUsage(err)
 	}
 	if _, err := d.store.LastEvent(ctx); err != nil { // perhaps an outage that nothing noticed before
-		d.cfg.Log.Warn("directory: did not sign off; changes wait for this gateway until it starts again or is forgotten", "error", err)
+		d.cfg.Log.Warn(
+			"directory: did not sign off; changes wait for this gateway until it starts again or is forgotten", "error",
+			err)
 		d.record(nil)
 		return false
 	}
-	// Remove the snapshot first, and sign off only if it is certainly gone: confirmations do not wait for a gateway that has signed off, so
-	// a later start must not find the file. It must also be gone if SignOff returns an error, because SignOff may have succeeded.
+	// Remove the snapshot first, and sign off only if it is certainly gone: confirmations do not
+	// wait for a gateway that has signed off, so a later start must not find the file. It must also
+	// be gone if SignOff returns an error, because SignOff may have succeeded.
 	if err := d.snapshot.Remove(); err != nil {
-		d.cfg.Log.Error("directory: did not sign off, since the snapshot cannot be removed; changes wait for this gateway until it "+
-			"starts again or is forgotten", "path", d.cfg.Snapshot, "error", err)
+		d.cfg.Log.Error(
+			"directory: did not sign off, since the snapshot cannot be removed; changes wait for this gateway until it "+
+				"starts again or is forgotten",
+			"path",
+			d.cfg.Snapshot,
+			"error",
+			err,
+		)
 		return false
 	}
 	self := *d.self.Load()
 	self.Unreported = unreported
 	err := signOff(ctx, self)
 	if err != nil {
-		d.cfg.Log.Warn("directory: could not sign off; changes wait for this gateway until it starts again or is forgotten", "error", err)
+		d.cfg.Log.Warn(
+			"directory: could not sign off; changes wait for this gateway until it starts again or is forgotten",
+			"error", err)
 	}
 	return err == nil
 }
 
-// leaveUsage leaves the usage that the database has not taken to the next process. Until then, it is a gap.
+// leaveUsage leaves the usage that the database has not taken to the next process. Until then, it
+// is a gap.
 func (d *Directory) leaveUsage(cause error) {
 	if err := d.keepUsage(true); err != nil {
 		d.cfg.Log.Error("directory: the usage that waits for the database is lost", "error", errors.Join(cause, err))
 		return
 	}
-	d.cfg.Log.Warn("directory: usage was not stored; the next start of this gateway stores it", "path", d.usage.file.path, "error", cause)
+	d.cfg.Log.Warn("directory: usage was not stored; the next start of this gateway stores it", "path",
+		d.usage.file.path, "error", cause)
 }

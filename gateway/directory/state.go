@@ -14,9 +14,11 @@ import (
 	"petgate/shared/keystore"
 )
 
-// state is everything in memory: lists of records, and indexes into them. Records of keys have no pointers. Lookups take no lock. One
-// goroutine at a time makes changes, in place: a record is complete before an index refers to it, and fields that change later are atomic.
-// There are no shards with locks, because each lookup would then write to a lock's cache line, which all cores share.
+// state is everything in memory: lists of records, and indexes into them. Records of keys have no
+// pointers. Lookups take no lock. One goroutine at a time makes changes, in place: a record is
+// complete before an index refers to it, and fields that change later are atomic. There are no
+// shards with locks, because each lookup would then write to a lock's cache line, which all cores
+// share.
 type state struct {
 	keys   list[key]
 	byHash index
@@ -25,8 +27,8 @@ type state struct {
 	tenants  list[tenant]
 	byTenant index
 
-	// Values that few keys have, or that many keys share. Elements are never removed, so these lists grow with each change of
-	// a key until everything is loaded again.
+	// Values that few keys have, or that many keys share. Elements are never removed, so these
+	// lists grow with each change of a key until everything is loaded again.
 	rares    list[rare]
 	texts    list[string]      // names, and sets of scopes
 	textRefs map[string]uint32 // into texts; used only by the goroutine that makes changes
@@ -65,7 +67,8 @@ type rare struct {
 	limits    plan.Limits    // zero: none
 }
 
-// tenant is a tenant's record. Its changeable part is replaced as a whole, so plan, limits and version are always consistent.
+// tenant is a tenant's record. Its changeable part is replaced as a whole, so plan, limits and
+// version are always consistent.
 type tenant struct {
 	id    id.Tenant
 	terms atomic.Pointer[terms]
@@ -77,7 +80,8 @@ type terms struct {
 	version uint64 // of the tenant's own limits
 }
 
-// planRecord is a plan that its tenants share, so a change of the plan is one write for all of them.
+// planRecord is a plan that its tenants share, so a change of the plan is one write for all of
+// them.
 type planRecord struct {
 	name string
 	now  atomic.Pointer[planLimits]
@@ -88,7 +92,8 @@ type planLimits struct {
 	version uint64
 }
 
-// in returns the terms in an environment. Their version changes with the effective limits and with the start of the month.
+// in returns the terms in an environment. Their version changes with the effective limits and with
+// the start of the month.
 func (t *terms) in(environment apikey.Environment) Terms {
 	of := t.plan.now.Load()
 	in := Terms{t.Plan, of.InForce(t.Override, environment), t.MonthStarts, t.version, t.UsedSince}
@@ -99,7 +104,12 @@ func (t *terms) in(environment apikey.Environment) Terms {
 }
 
 func newState(versions *uint64, environment apikey.Environment) *state {
-	s := &state{plans: map[string]*planRecord{}, textRefs: map[string]uint32{}, environment: environment, versions: versions}
+	s := &state{
+		plans:       map[string]*planRecord{},
+		textRefs:    map[string]uint32{},
+		environment: environment,
+		versions:    versions,
+	}
 	s.expect(0, 0)
 	return s
 }
@@ -132,8 +142,8 @@ func (s *state) entry(ref uint32) Entry {
 	k := s.keys.at(ref)
 	t := s.tenants.at(k.tenant)
 	now := t.terms.Load()
-	// The expiry is read first, because setTerms stores it last. So a key that gets a later expiry and fewer scopes never
-	// passes with the new expiry and the old scopes.
+	// The expiry is read first, because setTerms stores it last. So a key that gets a later expiry
+	// and fewer scopes never passes with the new expiry and the old scopes.
 	expiresAt := instant.Millis(k.expiresAt.Load())
 	ban, rare := s.ban(k), s.rareOf(k)
 	return Entry{
@@ -155,13 +165,21 @@ func (s *state) rareOf(k *key) *rare {
 	return &noRare
 }
 
-// rows returns functions that apply the rows of a load or a snapshot to s. ban is called for every ban.
+// rows returns functions that apply the rows of a load or a snapshot to s. ban is called for every
+// ban.
 func (s *state) rows(ban func(keystore.BanRow)) keystore.Rows {
-	return keystore.Rows{Expect: s.expect, Lost: s.setLost, Plan: s.setPlan, Tenant: s.setTenant, Key: s.setKey, Ban: ban}
+	return keystore.Rows{
+		Expect: s.expect,
+		Lost:   s.setLost,
+		Plan:   s.setPlan,
+		Tenant: s.setTenant,
+		Key:    s.setKey,
+		Ban:    ban,
+	}
 }
 
-// pass passes all rows to the functions in to, which must not change them: look-ups read the same terms. Only the goroutine that makes
-// changes calls it.
+// pass passes all rows to the functions in to, which must not change them: look-ups read the same
+// terms. Only the goroutine that makes changes calls it.
 func (s *state) pass(to keystore.Rows) {
 	for _, p := range s.allPlans() {
 		to.Plan(p)
@@ -174,7 +192,9 @@ func (s *state) pass(to keystore.Rows) {
 		rare := s.rareOf(k)
 		to.Key(&keystore.KeyRow{
 			Hash: k.hash, ID: k.id, Tenant: s.tenants.at(k.tenant).id, Environment: apikey.Environment(k.environment),
-			Scopes: apikey.Scopes(*s.texts.at(k.scopes.Load())), Allow: rare.allow, Name: *s.texts.at(k.name.Load()), ReplacedBy: rare.successor,
+			Scopes: apikey.Scopes(
+				*s.texts.at(k.scopes.Load()),
+			), Allow: rare.allow, Name: *s.texts.at(k.name.Load()), ReplacedBy: rare.successor,
 			ExpiresAt: instant.Millis(k.expiresAt.Load()), RevokedAt: instant.Millis(k.revokedAt.Load()),
 			GraceEndsAt: instant.Millis(k.graceEndsAt.Load()), Limits: rare.limits,
 		})
@@ -210,7 +230,8 @@ func (s *state) nextVersion() uint64 {
 	return *s.versions
 }
 
-// setTenant applies a tenant's row. It adds a lost suspension to the row, so that a snapshot of the row has it too.
+// setTenant applies a tenant's row. It adds a lost suspension to the row, so that a snapshot of the
+// row has it too.
 func (s *state) setTenant(row *keystore.TenantRow) {
 	row.Suspended = row.Suspended || s.lost.suspended[row.ID]
 	record, known := s.plans[row.Plan]
@@ -235,10 +256,12 @@ func (s *state) setTenant(row *keystore.TenantRow) {
 	ref, t := s.tenants.add()
 	t.id = row.ID
 	t.terms.Store(next)
-	s.byTenant.insert(hashOfTenant(&row.ID), ref, func(ref uint32) uint64 { return hashOfTenant(&s.tenants.at(ref).id) })
+	s.byTenant.insert(hashOfTenant(&row.ID), ref,
+		func(ref uint32) uint64 { return hashOfTenant(&s.tenants.at(ref).id) })
 }
 
-// setKey applies a key's row. It adds a lost revocation or rotation to the row, so that a snapshot of the row has it too.
+// setKey applies a key's row. It adds a lost revocation or rotation to the row, so that a snapshot
+// of the row has it too.
 func (s *state) setKey(row *keystore.KeyRow) {
 	row.RevokedAt = s.lost.revokedAt(row.ID, row.RevokedAt)
 	row.GraceEndsAt = s.lost.graceEndsAt(row.ID, row.GraceEndsAt)
@@ -259,12 +282,13 @@ func (s *state) setKey(row *keystore.KeyRow) {
 	s.byHash.insert(hashOfHash(&row.Hash), ref, s.hashAt)
 }
 
-// setTerms sets the fields of k that can change. It sets one after the other, so a request at this moment may see only a part of
-// the change.
+// setTerms sets the fields of k that can change. It sets one after the other, so a request at this
+// moment may see only a part of the change.
 func (s *state) setTerms(k *key, row *keystore.KeyRow) {
 	k.scopes.Store(s.text(string(row.Scopes)))
 	k.name.Store(s.text(row.Name))
-	if now := s.rareOf(k); !slices.Equal(now.allow, row.Allow) || now.successor != row.ReplacedBy || now.limits != row.Limits {
+	if now := s.rareOf(k); !slices.Equal(now.allow, row.Allow) || now.successor != row.ReplacedBy ||
+		now.limits != row.Limits {
 		at, next := s.rares.add()
 		*next = rare{row.Allow, row.ReplacedBy, row.Limits}
 		k.rare.Store(at + 1)
@@ -296,8 +320,8 @@ func (s *state) ban(k *key) *keystore.BanRow {
 	return &noBan
 }
 
-// prolongBan sets a key's ban, unless the key is unknown or its ban does not end sooner. It reports whether it did. As for setBan,
-// Directory.bansMu must be held.
+// prolongBan sets a key's ban, unless the key is unknown or its ban does not end sooner. It reports
+// whether it did. As for setBan, Directory.bansMu must be held.
 func (s *state) prolongBan(b keystore.BanRow) bool {
 	ref, known := s.findKey(&b.Key)
 	if !known || s.ban(s.keys.at(ref)).Until >= b.Until {

@@ -4,8 +4,8 @@ import (
 	"sync/atomic"
 )
 
-// list is an array that grows in place. Its elements never move, so references stay valid. One goroutine at a time may
-// add; any number of goroutines may read, without locks.
+// list is an array that grows in place. Its elements never move, so references stay valid. One
+// goroutine at a time may add; any number of goroutines may read, without locks.
 type list[T any] struct {
 	chunks atomic.Pointer[[]*[chunkLen]T]
 	len    int // used only by the goroutine that adds
@@ -30,8 +30,9 @@ func (l *list[T]) add() (ref uint32, item *T) {
 
 func (l *list[T]) at(ref uint32) *T { return &(*l.chunks.Load())[ref/chunkLen][ref%chunkLen] }
 
-// index finds references by hash: open addressing with linear probing, in a table that is replaced when it is three quarters full. Elements
-// are never removed. One goroutine at a time may insert; any number of goroutines may search, without locks.
+// index finds references by hash: open addressing with linear probing, in a table that is replaced
+// when it is three quarters full. Elements are never removed. One goroutine at a time may insert;
+// any number of goroutines may search, without locks.
 type index struct {
 	slots atomic.Pointer[[]atomic.Uint32] // reference + 1; 0 is free. The length is a power of two
 	used  int                             // used only by the goroutine that inserts
@@ -62,8 +63,8 @@ func (x *index) find(hash uint64, same func(ref uint32) bool) (ref uint32, ok bo
 	}
 }
 
-// insert adds a new reference. Readers then see its element as it was when insert was called. When the table grows, hashOf returns
-// the hashes of the earlier references.
+// insert adds a new reference. Readers then see its element as it was when insert was called. When
+// the table grows, hashOf returns the hashes of the earlier references.
 func (x *index) insert(hash uint64, ref uint32, hashOf func(ref uint32) uint64) {
 	slots := *x.slots.Load()
 	if (x.used+1)*4 > len(slots)*3 {

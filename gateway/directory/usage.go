@@ -20,11 +20,13 @@ const (
 
 	// The largest number of rows that wait for the database, about 50 MB. Further rows are dropped.
 	usageBacklogMax = 200_000
-	// The largest number of tenants and hours whose minutes wait for the database, about 15 MB. Further minutes are dropped.
+	// The largest number of tenants and hours whose minutes wait for the database, about 15 MB.
+	// Further minutes are dropped.
 	minutesBacklogMax = 50_000
 
-	// usageSlack is how much later than planned a request may be counted: because of clocks that differ, and because minutes are
-	// written once a minute. What is even later is a correction of its hour.
+	// usageSlack is how much later than planned a request may be counted: because of clocks that
+	// differ, and because minutes are written once a minute. What is even later is a correction of
+	// its hour.
 	usageSlack = time.Minute
 )
 
@@ -38,8 +40,8 @@ type Usage struct {
 	Metered   bool   // the quota was asked, whatever it answered
 	Cost      uint16 // in units, at least 1 if Charged
 	IsTest    bool   // the key is a test key
-	// At is when the request was made. For a charged request, it is taken from the clock that decided on the quota, so the
-	// usage of a day equals what the quota has charged on that day.
+	// At is when the request was made. For a charged request, it is taken from the clock that
+	// decided on the quota, so the usage of a day equals what the quota has charged on that day.
 	At instant.Millis
 }
 
@@ -62,7 +64,8 @@ type usage struct {
 	live live
 }
 
-// unstored is what a process has counted and the database perhaps lacks. The file has it too, so its fields are exported.
+// unstored is what a process has counted and the database perhaps lacks. The file has it too, so
+// its fields are exported.
 type unstored struct {
 	Rows     map[keystore.UsageRow]usageSum // the keys have no numbers
 	Minutes  map[minutesSlot]*[60]int64
@@ -106,8 +109,9 @@ func (d *Directory) Count(request Usage) {
 	shard.Unlock()
 }
 
-// collect moves all counts out of the shards, into live and the backlog. Requests do not wait while it adds them up: it only swaps maps with
-// the lock of a shard. The caller holds the lock of the usage.
+// collect moves all counts out of the shards, into live and the backlog. Requests do not wait while
+// it adds them up: it only swaps maps with the lock of a shard. The caller holds the lock of the
+// usage.
 func (u *usage) collect(at time.Time, now instant.Millis) {
 	u.live.forget(at)
 	for shard := range u.counts.Shards() {
@@ -161,7 +165,8 @@ func (u *usage) add(request Usage, n int64, now instant.Millis) {
 	attempts[request.At.Sub(hour)/time.Minute] += n
 }
 
-// next returns the batch to send, or nil. It is the last batch again if that may not have been stored.
+// next returns the batch to send, or nil. It is the last batch again if that may not have been
+// stored.
 func (u *unstored) next(withMinutes bool) *usageBatch {
 	if u.Sent != nil || len(u.Rows) == 0 && (!withMinutes || len(u.Minutes) == 0) {
 		return u.Sent
@@ -192,7 +197,8 @@ func take[S comparable, V, R any](from map[S]V, row func(S, V) R) (rows []R) {
 	return rows
 }
 
-// Every few seconds, flushUsage writes what was counted. While the database does not take it, a file keeps it.
+// Every few seconds, flushUsage writes what was counted. While the database does not take it, a
+// file keeps it.
 func (d *Directory) flushUsage(ctx context.Context) {
 	failing := false
 	for wait(ctx, flushEvery) {
@@ -204,8 +210,8 @@ func (d *Directory) flushUsage(ctx context.Context) {
 	}
 }
 
-// drainUsage writes all counts, and the minutes if a new minute has begun or this is the last time. It keeps what it cannot write. One
-// goroutine calls it at a time.
+// drainUsage writes all counts, and the minutes if a new minute has begun or this is the last time.
+// It keeps what it cannot write. One goroutine calls it at a time.
 func (d *Directory) drainUsage(ctx context.Context, last bool) error {
 	u := &d.usage
 	u.mu.Lock()
@@ -225,18 +231,22 @@ func (d *Directory) drainUsage(ctx context.Context, last bool) error {
 	if withMinutes {
 		u.minutesAt = minute
 	}
-	// Not now minus settles: if the whole process was paused, requests that began before the pause may not be counted yet.
+	// Not now minus settles: if the whole process was paused, requests that began before the pause
+	// may not be counted yet.
 	u.through.Store(int64(collectedBefore.Add(-u.settles)))
 	return nil
 }
 
 // storeUsage stores what a process has counted, in batches.
-func (d *Directory) storeUsage(ctx context.Context, process keystore.Registration, from *unstored, withMinutes bool) error {
+func (d *Directory) storeUsage(
+	ctx context.Context, process keystore.Registration, from *unstored, withMinutes bool,
+) error {
 	u := &d.usage
 	for {
 		u.mu.Lock()
 		batch := from.next(withMinutes)
-		// Even before the first: the file must not have other requests under a number that the database knows, or they would count twice.
+		// Even before the first: the file must not have other requests under a number that the
+		// database knows, or they would count twice.
 		err := u.file.renew(d, batch != nil)
 		u.mu.Unlock()
 		if err != nil || batch == nil {

@@ -21,7 +21,8 @@ const (
 	keepUsageEvery = time.Second
 )
 
-// usageFile keeps usage beside the snapshot while the database does not take it. The next process of this gateway stores it.
+// usageFile keeps usage beside the snapshot while the database does not take it. The next process
+// of this gateway stores it.
 type usageFile struct {
 	path       string // empty: none is kept
 	exists     bool
@@ -71,8 +72,8 @@ func (f *usageFile) write(d *Directory, ended bool) error {
 	return durable.Write(f.path, content.Bytes())
 }
 
-// renew makes the file hold what waits now, or removes it if nothing else waits. If there is no file, it stays so. The lock of the usage
-// must be held.
+// renew makes the file hold what waits now, or removes it if nothing else waits. If there is no
+// file, it stays so. The lock of the usage must be held.
 func (f *usageFile) renew(d *Directory, waits bool) error {
 	if !f.exists {
 		return nil
@@ -95,7 +96,8 @@ func (f *usageFile) complain(d *Directory, err error) {
 	})
 }
 
-// keepUsage writes what waits for the database to the file. ended: this process counts no more requests.
+// keepUsage writes what waits for the database to the file. ended: this process counts no more
+// requests.
 func (d *Directory) keepUsage(ended bool) error {
 	u := &d.usage
 	u.mu.Lock()
@@ -121,8 +123,8 @@ func (d *Directory) renewUsageFile(ctx context.Context) {
 	}
 }
 
-// storeLeft stores what earlier processes have left, each under its own registration, so that a batch which had arrived does not count
-// twice. Register ends these registrations.
+// storeLeft stores what earlier processes have left, each under its own registration, so that a
+// batch which had arrived does not count twice. Register ends these registrations.
 func (d *Directory) storeLeft(ctx context.Context) error {
 	u := &d.usage
 	for len(u.file.left) > 0 {
@@ -139,7 +141,8 @@ func (d *Directory) storeLeft(ctx context.Context) error {
 		u.file.left = u.file.left[1:]
 		kept := u.file.renew(d, u.Sent != nil || len(u.Rows) > 0)
 		u.mu.Unlock()
-		// Only when the file is certainly without it: the database forgets which batches of the process it has.
+		// Only when the file is certainly without it: the database forgets which batches of the
+		// process it has.
 		if mine && err == nil && kept == nil && l.Ended {
 			if err := d.store.SignOff(ctx, l.Process); err != nil {
 				return err
@@ -169,6 +172,7 @@ func (d *Directory) storeLeftOf(ctx context.Context, l *leftUsage, mine bool) (e
 	if err := d.storeUsage(ctx, l.Process, &l.Unstored, true); err != nil {
 		return err
 	}
-	d.cfg.Log.Info("directory: stored the usage that an earlier process had kept in a file", "gateway", l.Process.ID, "asOf", l.Through.Time())
+	d.cfg.Log.Info("directory: stored the usage that an earlier process had kept in a file", "gateway", l.Process.ID,
+		"asOf", l.Through.Time())
 	return register(l.Through)
 }

@@ -17,8 +17,9 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// What a gateway publishes as stored lags behind by the longest request, a minute and one interval. It never passes usage that is
-// not stored, and after a pause of the process it waits for one more interval.
+// What a gateway publishes as stored lags behind by the longest request, a minute and one interval.
+// It never passes usage that is not stored, and after a pause of the process it waits for one more
+// interval.
 func TestUsageThrough(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, store *keystore.Store, other *running) {
@@ -58,7 +59,8 @@ func TestUsageThrough(t *testing.T) {
 			{3 * time.Second, 10*time.Minute + 6*time.Second},
 		} {
 			if flush(step.after, nil); published() != begun.Add(step.want-lag) {
-				t.Errorf("step %d: stored up to %v before the start, want %v", i+1, begun.Sub(published()), lag-step.want)
+				t.Errorf("step %d: stored up to %v before the start, want %v", i+1, begun.Sub(published()),
+					lag-step.want)
 			}
 		}
 		before := published()
@@ -77,8 +79,8 @@ func TestUsageThrough(t *testing.T) {
 	})
 }
 
-// Requests that were dropped because too many rows waited are a gap in the usage, before it is published that all is stored. The gap
-// stays when the gateway registers again or ends.
+// Requests that were dropped because too many rows waited are a gap in the usage, before it is
+// published that all is stored. The gap stays when the gateway registers again or ends.
 func TestDroppedUsageIsAGap(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, store *keystore.Store, other *running) {
@@ -94,7 +96,8 @@ func TestDroppedUsageIsAGap(t *testing.T) {
 			}
 			slices.SortFunc(found, func(a, b keystore.UsageGap) int { return strings.Compare(a.Cause, b.Cause) })
 			for i, g := range found {
-				if g.Gateway != "gw-1" || g.Cause != want[i] || g.Since != d.current().UsageThrough || g.NotedAt < g.SeenAt {
+				if g.Gateway != "gw-1" || g.Cause != want[i] || g.Since != d.current().UsageThrough ||
+					g.NotedAt < g.SeenAt {
 					t.Errorf("%s: %+v, want %s from %s on", when, g, want[i], d.current().UsageThrough)
 				}
 			}
@@ -134,8 +137,8 @@ func rowsOf(t *testing.T, store *keystore.Store, tenant keystore.Tenant) (reques
 	return requests
 }
 
-// Minutes are sent when a new minute has begun, and on the way out. A refused attempt counts; a request that never reached the quota
-// does not.
+// Minutes are sent when a new minute has begun, and on the way out. A refused attempt counts; a
+// request that never reached the quota does not.
 func TestMinutesAreSentOnceAMinute(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.SQLite(t))
@@ -170,17 +173,19 @@ func TestMinutesAreSentOnceAMinute(t *testing.T) {
 			t.Fatalf("step %d: %+v, %v", i+1, minutes, err)
 		}
 		if step.rows > 0 && (minutes[0].Attempts[59] != step.old || minutes[1].Attempts[0] != step.young) {
-			t.Errorf("step %d: %d and %d attempts, want %d and %d", i+1, minutes[0].Attempts[59], minutes[1].Attempts[0], step.old, step.young)
+			t.Errorf("step %d: %d and %d attempts, want %d and %d", i+1, minutes[0].Attempts[59],
+				minutes[1].Attempts[0], step.old, step.young)
 		}
 		stored, k := rowsOf(t, store, tenant), must.Get[keystore.Key](t)(store.Key(t.Context(), key.ID))
 		if used := now.Truncate(time.Minute); stored != calls || k.LastUsedAt != used || k.RefusedAt != used {
-			t.Errorf("step %d: %d requests are stored, want %d; the key is %+v, want both uses at %d", i+1, stored, calls, k, used)
+			t.Errorf("step %d: %d requests are stored, want %d; the key is %+v, want both uses at %d", i+1, stored,
+				calls, k, used)
 		}
 	}
 }
 
-// What a process has counted and not stored is stored by the next one, once, however the first one ended and whatever has happened to
-// its registration. Only a process that was killed leaves a gap.
+// What a process has counted and not stored is stored by the next one, once, however the first one
+// ended and whatever has happened to its registration. Only a process that was killed leaves a gap.
 func TestUsageOutlivesItsProcess(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, _ *database.DB, store *keystore.Store) {
@@ -194,7 +199,16 @@ func TestUsageOutlivesItsProcess(t *testing.T) {
 				want += n
 				for range n {
 					first.usage.collect(time.Now(), instant.Of(time.Now()))
-					call := Usage{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", Charged: true, Metered: true, Cost: 5, IsTest: true, At: instant.Of(time.Now())}
+					call := Usage{
+						Tenant:  tenant.ID,
+						Key:     key.ID,
+						Outcome: "ok",
+						Charged: true,
+						Metered: true,
+						Cost:    5,
+						IsTest:  true,
+						At:      instant.Of(time.Now()),
+					}
 					first.Count(call)
 					call.Outcome, call.Charged = "minute_quota_exceeded", false // it costs nothing
 					first.Count(call)
@@ -226,11 +240,14 @@ func TestUsageOutlivesItsProcess(t *testing.T) {
 				for _, row := range must.Get[[]keystore.UsageRow](t)(store.Usage(t.Context(), tenant.ID, 0)) {
 					_, cost := row.Taken()
 					if units += cost; !row.IsTest || !row.Charged && row.MoreUnits != 0 {
-						t.Errorf("%s, start %d: of a live key, or with units that were not taken: %+v", name, try+1, row)
+						t.Errorf("%s, start %d: of a live key, or with units that were not taken: %+v", name, try+1,
+							row)
 					}
 				}
-				if stored := rowsOf(t, store, tenant); err != nil || stored != 2*want || units != 5*want || attempts != 2*want {
-					t.Errorf("%s, start %d: %d requests, %d units and %d attempts stored, want %d, %v", name, try+1, stored, units, attempts, want, err)
+				if stored := rowsOf(t, store, tenant); err != nil || stored != 2*want || units != 5*want ||
+					attempts != 2*want {
+					t.Errorf("%s, start %d: %d requests, %d units and %d attempts stored, want %d, %v", name, try+1,
+						stored, units, attempts, want, err)
 				}
 				if _, err := os.Stat(path + ".usage"); !errors.Is(err, fs.ErrNotExist) {
 					t.Errorf("%s: the file is still there: %v", name, err)
@@ -275,8 +292,8 @@ func TestUsageOutlivesItsProcess(t *testing.T) {
 	})
 }
 
-// While the database takes batches again, the file and the database never have different requests under one number: the process may be
-// killed between two batches.
+// While the database takes batches again, the file and the database never have different requests
+// under one number: the process may be killed between two batches.
 func TestUsageFileFollowsTheBatches(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, db *database.DB, store *keystore.Store) {
@@ -285,7 +302,16 @@ func TestUsageFileFollowsTheBatches(t *testing.T) {
 		first := opened(t, store, Config{Snapshot: path})
 		const keys = 2*usageRowsMax + 10
 		for i := range keys {
-			first.Count(Usage{Tenant: tenant.ID, Key: massKey(i), Outcome: "ok", Charged: true, Metered: true, At: instant.Of(time.Now())})
+			first.Count(
+				Usage{
+					Tenant:  tenant.ID,
+					Key:     massKey(i),
+					Outcome: "ok",
+					Charged: true,
+					Metered: true,
+					At:      instant.Of(time.Now()),
+				},
+			)
 		}
 		must.Do(t, first.keepUsage(false))
 		refuse, allow := []string{
@@ -293,7 +319,9 @@ func TestUsageFileFollowsTheBatches(t *testing.T) {
 			"CREATE TRIGGER refuse BEFORE UPDATE ON gateways FOR EACH ROW WHEN (NEW.usage_batch = 2) EXECUTE FUNCTION refuse()",
 		}, "DROP TRIGGER refuse ON gateways"
 		if db.Dialect() == database.SQLite {
-			refuse = []string{"CREATE TRIGGER refuse BEFORE UPDATE ON gateways WHEN NEW.usage_batch = 2 BEGIN SELECT RAISE(ABORT, 'refused'); END"}
+			refuse = []string{
+				"CREATE TRIGGER refuse BEFORE UPDATE ON gateways WHEN NEW.usage_batch = 2 BEGIN SELECT RAISE(ABORT, 'refused'); END",
+			}
 			allow = "DROP TRIGGER refuse"
 		}
 		for _, statement := range refuse {
@@ -311,7 +339,8 @@ func TestUsageFileFollowsTheBatches(t *testing.T) {
 		kept := must.Get[[]byte](t)(os.ReadFile(path + ".usage"))
 		first.snapshot.Close()
 		losing := opened(t, store, Config{Snapshot: path}) // it cannot store the rest, for no outage
-		if gaps, err := store.UsageGaps(t.Context(), 0); err != nil || len(gaps) != 1 || len(losing.usage.file.left) != 0 {
+		if gaps, err := store.UsageGaps(t.Context(), 0); err != nil || len(gaps) != 1 ||
+			len(losing.usage.file.left) != 0 {
 			t.Errorf("the lost usage is no gap: %+v, %v", gaps, err)
 		}
 		losing.snapshot.Close()
@@ -319,33 +348,40 @@ func TestUsageFileFollowsTheBatches(t *testing.T) {
 		execute(t, db, allow)
 		next := opened(t, store, Config{Snapshot: path})
 		rows, err := store.Usage(t.Context(), tenant.ID, 0)
-		if err != nil || len(rows) != keys || slices.ContainsFunc(rows, func(r keystore.UsageRow) bool { return r.Requests != 1 }) {
+		if err != nil || len(rows) != keys ||
+			slices.ContainsFunc(rows, func(r keystore.UsageRow) bool { return r.Requests != 1 }) {
 			t.Errorf("usage of %d keys is stored, want one request of each of %d, %v", len(rows), keys, err)
 		}
 		next.SignOff("")
 	})
 }
 
-// A process that has usage of an earlier one to store does not displace the process that has its ID now, on another host.
+// A process that has usage of an earlier one to store does not displace the process that has its ID
+// now, on another host.
 func TestUsageOfAnEarlierProcessDisplacesNone(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.SQLite(t))
 	tenant, key, _ := fixture(t, store)
 	path := snapshotPath(t)
 	first := opened(t, store, Config{Snapshot: path})
-	first.Count(Usage{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", Charged: true, Metered: true, At: instant.Of(time.Now())})
+	first.Count(
+		Usage{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", Charged: true, Metered: true, At: instant.Of(time.Now())},
+	)
 	first.usage.collect(time.Now(), instant.Of(time.Now()))
 	first.usage.next(false) // the batch is under way, and nothing else waits
 	must.Do(t, first.keepUsage(false))
 	first.snapshot.Close()
 	second := start(t, store, Config{Snapshot: snapshotPath(t)})
-	if _, err := Open(t.Context(), store, Config{GatewayID: "gw-1", Snapshot: path}); !errors.Is(err, keystore.ErrDisplaced) {
+	if _, err := Open(t.Context(), store, Config{GatewayID: "gw-1", Snapshot: path}); !errors.Is(
+		err, keystore.ErrDisplaced,
+	) {
 		t.Errorf("open: %v, want %v", err, keystore.ErrDisplaced)
 	}
 	if err := second.Ready(); err != nil {
 		t.Errorf("the second one: %v", err)
 	}
-	// A gateway with another ID stores it too, and leaves the registration of that process as it is.
+	// A gateway with another ID stores it too, and leaves the registration of that process as it
+	// is.
 	kept := must.Get[[]byte](t)(os.ReadFile(path + ".usage"))
 	before := registered(t, store)[0].Generation
 	opened(t, store, Config{GatewayID: "gw-2", Snapshot: path}).SignOff("")
@@ -361,7 +397,8 @@ func TestUsageOfAnEarlierProcessDisplacesNone(t *testing.T) {
 	log := &testkit.Output{}
 	damaged := opened(t, store, Config{Snapshot: path, Log: slog.New(slog.NewTextHandler(log, nil))})
 	must.Do(t, damaged.drainUsage(t.Context(), false))
-	must.Equal(t, strings.Count(log.String(), "usage of an earlier process is lost"), 1, "complaints about a damaged file, in %s", log)
+	must.Equal(t, strings.Count(log.String(), "usage of an earlier process is lost"), 1,
+		"complaints about a damaged file, in %s", log)
 	if _, err := os.Stat(path + ".usage"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the damaged file is still there: %v", err)
 	}

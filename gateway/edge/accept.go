@@ -8,8 +8,9 @@ import (
 	"petgate/shared/trace"
 )
 
-// accept is the first stage, after http1 has read the request. It takes the fields that are for the gateway, gives the
-// request an ID, decides whether it is traced, finds the client's address, refuses a request that could not be read, and takes a slot (see enter).
+// accept is the first stage, after http1 has read the request. It takes the fields that are for the
+// gateway, gives the request an ID, decides whether it is traced, finds the client's address,
+// refuses a request that could not be read, and takes a slot (see enter).
 func (e *Edge) accept(x *exchange) refusal {
 	isSingle := x.claims.Take(&x.Request)
 	x.setID()
@@ -28,8 +29,9 @@ func (e *Edge) accept(x *exchange) refusal {
 	return e.enter(x)
 }
 
-// recognize looks for the key of a request that is refused for its size or its time. The refusal then counts for the tenant and shows
-// its limits. A token that is not a valid key changes nothing, and is not counted as a failed attempt.
+// recognize looks for the key of a request that is refused for its size or its time. The refusal
+// then counts for the tenant and shows its limits. A token that is not a valid key changes nothing,
+// and is not counted as a failed attempt.
 func (e *Edge) recognize(x *exchange) {
 	if e.identify(x).isRefused() || x.env != e.cfg.Environment || !e.deps.Directory.Fresh(x.now) {
 		return
@@ -47,7 +49,10 @@ func (e *Edge) unreadable(err error) refusal {
 	case http1.FieldsTooLarge:
 		return refusal{reason: headersTooLarge}
 	case http1.BodyTooLarge:
-		return refusal{reason: bodyTooLarge, message: fmt.Sprintf("the body is larger than %d bytes", e.cfg.BodyBytesMax)}
+		return refusal{
+			reason:  bodyTooLarge,
+			message: fmt.Sprintf("the body is larger than %d bytes", e.cfg.BodyBytesMax),
+		}
 	case http1.UnmetExpectation:
 		return refusal{reason: expectationFailed}
 	case http1.TimedOut:
@@ -59,7 +64,8 @@ func (e *Edge) unreadable(err error) refusal {
 	return refusal{reason: overloaded} // http1.Busy, or too many connections
 }
 
-// setID uses the client's request ID, or generates one. An ID only distinguishes requests, so a fast random generator is enough.
+// setID uses the client's request ID, or generates one. An ID only distinguishes requests, so a
+// fast random generator is enough.
 func (x *exchange) setID() {
 	if x.id = x.claims.RequestID(); x.id == nil {
 		x.id = trace.NewTraceID().AppendTo(x.idBuffer[:0])

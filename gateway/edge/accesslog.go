@@ -14,7 +14,8 @@ import (
 	"petgate/shared/lines"
 )
 
-// accessLog writes a line for each exchange in slog's JSON format. No exchange waits for it: see lines.Writer.
+// accessLog writes a line for each exchange in slog's JSON format. No exchange waits for it: see
+// lines.Writer.
 type accessLog struct {
 	lines *lines.Writer
 	log   *slog.Logger
@@ -22,17 +23,22 @@ type accessLog struct {
 	strangers *rate.Limiter // of the lines of refusals without a key
 }
 
-// strangersLinesMax is how many lines a second refusals without a key get: strangers could fill the disk. Metrics count all refusals.
+// strangersLinesMax is how many lines a second refusals without a key get: strangers could fill the
+// disk. Metrics count all refusals.
 const strangersLinesMax = 100
 
 func newAccessLog(to io.Writer, log *slog.Logger, dropped prometheus.Counter) *accessLog {
 	complaints := rate.Sometimes{Interval: time.Minute} // for example because the disk is full
-	return &accessLog{log: log, strangers: rate.NewLimiter(strangersLinesMax, strangersLinesMax), lines: lines.New(to, lines.Pause, func(n int, err error) {
-		dropped.Add(float64(n))
-		if err != nil {
-			complaints.Do(func() { log.Error("lines of the access log are lost", "error", err) })
-		}
-	})}
+	return &accessLog{
+		log:       log,
+		strangers: rate.NewLimiter(strangersLinesMax, strangersLinesMax),
+		lines: lines.New(to, lines.Pause, func(n int, err error) {
+			dropped.Add(float64(n))
+			if err != nil {
+				complaints.Do(func() { log.Error("lines of the access log are lost", "error", err) })
+			}
+		}),
+	}
 }
 
 // close writes the lines that are left.
@@ -63,8 +69,9 @@ func (x *exchange) loggedPath() []byte {
 	return path[:min(len(path), loggedPathBytesMax)]
 }
 
-// appendAccess appends the line. Everything that comes from a client is written as a JSON string. Clients sometimes put
-// secrets into wrong places, so the line has no query, and no method or path that seems to contain a token.
+// appendAccess appends the line. Everything that comes from a client is written as a JSON string.
+// Clients sometimes put secrets into wrong places, so the line has no query, and no method or path
+// that seems to contain a token.
 func appendAccess(dst []byte, x *exchange, took time.Duration) []byte {
 	dst = append(dst, `{"time":"`...)
 	dst = x.now.AppendTo(dst)

@@ -51,15 +51,16 @@ func TestLineIsLikeSlogs(t *testing.T) {
 		record := slog.NewRecord(x.now.Time(), slog.LevelInfo, "request", 0)
 		record.Add(want...)
 		var slogs bytes.Buffer
-		must.Do(t, service.NewLog(&slogs, false, slog.LevelInfo, "gateway").Handler().Handle(context.Background(), record))
+		must.Do(t,
+			service.NewLog(&slogs, false, slog.LevelInfo, "gateway").Handler().Handle(context.Background(), record))
 		if got := string(appendAccess(nil, x, took)); got != slogs.String() {
 			t.Errorf("%s:\n got %swant %s", name, got, slogs.String())
 		}
 	}
-	f("everything", func(*exchange) {},
-		"requestId", "00112233445566778899aabbccddeeff", "traceId", "01ab0000000000000000000000000000", "client", "192.0.2.7", "method", "GET",
-		"path", `/v1/pets/"7\`, "operation", "getPet", "tenant", "ten_0400000000000000", "key", "key_0800000000000000",
-		"status", 200, "outcome", "ok", "bytes", 12, "micros", 1234)
+	f("everything", func(*exchange) {}, "requestId", "00112233445566778899aabbccddeeff", "traceId",
+		"01ab0000000000000000000000000000", "client", "192.0.2.7", "method", "GET", "path", `/v1/pets/"7\`, "operation",
+		"getPet", "tenant", "ten_0400000000000000", "key", "key_0800000000000000", "status", 200, "outcome", "ok",
+		"bytes", 12, "micros", 1234)
 	f("a request that could not be read", func(x *exchange) {
 		x.trace.Sampled, x.isKnown, x.route = false, false, nil
 		x.Request.Method, x.Request.Path = nil, nil
@@ -93,7 +94,8 @@ func TestDroppedLinesAreCounted(t *testing.T) {
 	l := newAccessLog(gone{}, slog.New(slog.NewTextHandler(&log, nil)), dropped)
 	for n := range 2 {
 		_, _ = l.lines.Write([]byte("{}\n"))
-		testkit.Eventually(t, time.Minute, "the line is counted", func() bool { return testutil.ToFloat64(dropped) == float64(n+1) })
+		testkit.Eventually(t, time.Minute, "the line is counted",
+			func() bool { return testutil.ToFloat64(dropped) == float64(n+1) })
 	}
 	l.close()
 	must.Equal(t, strings.Count(log.String(), "broken pipe"), 1, "how often it is logged, in\n%s", &log)
@@ -105,7 +107,8 @@ func TestDroppedLinesAreCounted(t *testing.T) {
 func TestStrangersHaveFewLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log testkit.Output
-		l := newAccessLog(&log, slog.New(slog.DiscardHandler), prometheus.NewCounter(prometheus.CounterOpts{Name: "dropped"}))
+		l := newAccessLog(&log, slog.New(slog.DiscardHandler),
+			prometheus.NewCounter(prometheus.CounterOpts{Name: "dropped"}))
 		x := newLogged()
 		for n := range 8 * strangersLinesMax {
 			x.isKnown, x.refusal.reason = n%2 == 0, reason(n/2%2)
@@ -127,7 +130,9 @@ func TestLatencies(t *testing.T) {
 	x.route, x.trace.Sampled = nil, false
 	e.metrics.observe(x, 12*time.Second)
 	within, requests := e.Latencies()
-	if n := len(within); n != 16 || len(requests) != n || within[5] != .005 || requests[3] != 0 || requests[5] != 1 || requests[n-2] != 1 || requests[n-1] != 3 {
+	if n := len(within); n != 16 || len(requests) != n || within[5] != .005 || requests[3] != 0 || requests[5] != 1 ||
+		requests[n-2] != 1 ||
+		requests[n-1] != 3 {
 		t.Errorf("%v within %v", requests, within)
 	}
 }

@@ -20,9 +20,9 @@ import (
 	"petgate/shared/trace"
 )
 
-// How many allocations the whole process may make for one request. A path with parameters costs one, because the router takes it as a
-// string, and so does a refusal whose message counts strikes, for the message. The client and the upstream of these tests allocate
-// nothing.
+// How many allocations the whole process may make for one request. A path with parameters costs
+// one, because the router takes it as a string, and so does a refusal whose message counts strikes,
+// for the message. The client and the upstream of these tests allocate nothing.
 const (
 	admittedAllocsMax = 0
 	refusedAllocsMax  = 0
@@ -54,7 +54,8 @@ func TestAllocations(t *testing.T) {
 	f("unknown key", rawBearer(unknownToken), refusedAllocsMax)
 	f("no key", rawKey(), refusedAllocsMax)
 	f("in a client's trace", rawGet(sampledField), admittedAllocsMax)
-	f("a list in many lines", rawGet(repeat("X-Forwarded-For: 192.0.2.1\r\n", 79)+"X-Forwarded-For: 192.0.2.1"), joinedAllocsMax)
+	f("a list in many lines", rawGet(repeat("X-Forwarded-For: 192.0.2.1\r\n", 79)+"X-Forwarded-For: 192.0.2.1"),
+		joinedAllocsMax)
 	f("a path with a parameter", strings.Replace(rawGet(), "/v1/pets", "/v1/pets/1", 1), searchedAllocsMax)
 }
 
@@ -66,8 +67,8 @@ const (
 	largeBody    = 64 << 10
 )
 
-// largeAllocBytesMax is how many bytes the whole process may allocate for one request with a large body or a large answer: much less
-// than either of them has.
+// largeAllocBytesMax is how many bytes the whole process may allocate for one request with a large
+// body or a large answer: much less than either of them has.
 const largeAllocBytesMax = 16 << 10
 
 // The memory for large bodies and answers is used again, although most responses are small.
@@ -127,7 +128,9 @@ func answerQuietly(c net.Conn, sizes []int) {
 	defer c.Close()
 	answers := make([][]byte, len(sizes))
 	for i, size := range sizes {
-		answers[i] = fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", size, repeat("x", size))
+		answers[i] = fmt.Appendf(nil,
+			"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", size,
+			repeat("x", size))
 	}
 	buf := make([]byte, messageBytesMax)
 	for n := 0; readQuietly(c, buf) == nil; n++ {

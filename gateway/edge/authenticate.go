@@ -24,28 +24,31 @@ var refusals = [...]refusal{
 	access.QuotaNotSet:       {reason: quotaNotSet},
 }
 
-// authenticate finds the token's key and tenant, and refuses a key that is not valid. Everything is in memory, with one exception:
-// unknown tokens are counted by the guard, which may ask Redis.
+// authenticate finds the token's key and tenant, and refuses a key that is not valid. Everything is
+// in memory, with one exception: unknown tokens are counted by the guard, which may ask Redis.
 func (e *Edge) authenticate(x *exchange) refusal {
 	isOurs := x.env == e.cfg.Environment
 	if isOurs && !e.deps.Directory.Fresh(x.now) {
 		return refusal{reason: directoryUnavailable}
 	}
-	// A key of another environment is looked up for the access log and the usage. The entry is assigned straight to x: a copy on the
-	// stack would enlarge every idle connection.
+	// A key of another environment is looked up for the access log and the usage. The entry is
+	// assigned straight to x: a copy on the stack would enlarge every idle connection.
 	x.entry, x.isKnown = e.deps.Directory.Lookup(x.hash)
 	switch {
 	case !isOurs:
 		x.why = access.OtherEnvironment
-		return refusal{reason: invalidKey, message: "the API key is a " + x.env.String() + " key, and this gateway serves " + e.cfg.Environment.String() + " keys"}
+		return refusal{
+			reason:  invalidKey,
+			message: "the API key is a " + x.env.String() + " key, and this gateway serves " + e.cfg.Environment.String() + " keys",
+		}
 	case !x.isKnown:
 		return e.failed(x)
 	}
 	return e.judge(x)
 }
 
-// again refuses a key that ended, or lost the right to call, while its request waited: what an operator's command has confirmed holds
-// also for requests that have begun.
+// again refuses a key that ended, or lost the right to call, while its request waited: what an
+// operator's command has confirmed holds also for requests that have begun.
 func (e *Edge) again(x *exchange) refusal {
 	x.hasKey = false
 	if x.now = instant.Of(e.deps.Clock()); !e.deps.Directory.Fresh(x.now) {
@@ -72,7 +75,10 @@ func (e *Edge) judge(x *exchange) refusal {
 	}
 	x.hasKey = true
 	if !x.Conn.Admit(x.entry.Tenant, e.proxies.Has(x.Conn.Peer)) {
-		return refusal{reason: overloaded, message: "your account has too many connections: send more requests over fewer connections"}
+		return refusal{
+			reason:  overloaded,
+			message: "your account has too many connections: send more requests over fewer connections",
+		}
 	}
 	return refusal{}
 }

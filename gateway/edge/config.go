@@ -14,9 +14,9 @@ import (
 	"petgate/shared/service"
 )
 
-// Config is the configuration of an edge: the settings of the program that concern the public port, which have been checked, and fields
-// that only programs set. What has no default is required, except UpstreamSecret, UpstreamHealthPath, TrustedProxies, CORSOrigins, BanRule
-// and TLS.
+// Config is the configuration of an edge: the settings of the program that concern the public port,
+// which have been checked, and fields that only programs set. What has no default is required,
+// except UpstreamSecret, UpstreamHealthPath, TrustedProxies, CORSOrigins, BanRule and TLS.
 type Config struct {
 	Environment apikey.Environment `env:"GATEWAY_ENVIRONMENT" default:"live" placeholder:"live|test" help:"Environment of the keys that are accepted."`
 	KeyPrefix   string             `env:"GATEWAY_KEY_PREFIX" default:"ptg" placeholder:"LETTERS" help:"Prefix of the tokens of new keys, as in ptg_live_: 2 to 10 lower-case letters. keyadmin and the console use it too. Keys with other prefixes stay valid."`
@@ -45,18 +45,21 @@ type Config struct {
 	// UpstreamTLS has the authorities of upstreams with https. Nil: those of the system.
 	UpstreamTLS *tls.Config `kong:"-"`
 
-	// BanRule says when, and for how long, keys that ignore their refusals are banned. The zero rule bans no key.
+	// BanRule says when, and for how long, keys that ignore their refusals are banned. The zero
+	// rule bans no key.
 	BanRule ban.Rule `kong:"-"`
 
 	// UpstreamConnsMax is how many requests one upstream gets at a time. Default: 512.
 	UpstreamConnsMax int `kong:"-"`
 
-	// UpstreamDialTimeout is how long a new connection to an upstream may take, with the handshake of TLS. Default: 1 s.
+	// UpstreamDialTimeout is how long a new connection to an upstream may take, with the handshake
+	// of TLS. Default: 1 s.
 	UpstreamDialTimeout time.Duration `kong:"-"`
 
 	// UpstreamIdleTimeout is how long an unused connection to an upstream is kept. Default: 30 s.
 	//
-	// Danger: if the upstream closes unused connections earlier, a POST can be sent on a connection that is just being closed.
+	// Danger: if the upstream closes unused connections earlier, a POST can be sent on a connection
+	// that is just being closed.
 	UpstreamIdleTimeout time.Duration `kong:"-"`
 
 	// WriteTimeout limits the time in which a client must read a response. Default: 5 s.
@@ -65,8 +68,9 @@ type Config struct {
 	// TargetBytesMax and HeaderBytesMax bound the head of a request. Default: 8 KiB and 16 KiB.
 	TargetBytesMax, HeaderBytesMax int `kong:"-"`
 
-	// HeadsBytesMax bounds the memory for heads that do not fit a connection's own buffer of 512 bytes and are still arriving. Above it, each
-	// further head closes the connection whose head has been arriving for longest. Default: 64 MiB.
+	// HeadsBytesMax bounds the memory for heads that do not fit a connection's own buffer of 512
+	// bytes and are still arriving. Above it, each further head closes the connection whose head
+	// has been arriving for longest. Default: 64 MiB.
 	HeadsBytesMax int `kong:"-"`
 }
 
@@ -112,7 +116,8 @@ func (c *Config) upstreamHost() string {
 
 // Descriptors returns how many file descriptors clients and upstreams may need.
 func (c *Config) Descriptors() int {
-	return c.ConnectionsMax + front.RefusedMax + front.LingeringMax + len(c.Upstreams)*cmp.Or(c.UpstreamConnsMax, upstreamConnsMax)
+	return c.ConnectionsMax + front.RefusedMax + front.LingeringMax + len(c.Upstreams)*cmp.Or(c.UpstreamConnsMax,
+		upstreamConnsMax)
 }
 
 // http returns the settings of package http1.

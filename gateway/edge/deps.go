@@ -42,7 +42,8 @@ type Quotas interface {
 	Take(quotas.Request) (quota.Verdict, error)
 	// Known returns the last known figures, without I/O.
 	Known(r quotas.Request) quota.Verdict
-	// Current returns figures that are at most a second old and charges nothing. An error means that there are none.
+	// Current returns figures that are at most a second old and charges nothing. An error means
+	// that there are none.
 	Current(quotas.Request) (quota.Verdict, error)
 }
 
@@ -59,8 +60,8 @@ type Usage interface {
 	Count(request directory.Usage)
 }
 
-// Deps are the dependencies of an edge. All but AccessLog and Tracer are required; Statements only if Operations has
-// GET /v1/usage.
+// Deps are the dependencies of an edge. All but AccessLog and Tracer are required; Statements only
+// if Operations has GET /v1/usage.
 type Deps struct {
 	Directory  Directory
 	Quotas     Quotas

@@ -25,7 +25,11 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 		Timeout: cfg.UpstreamTimeout, DialTimeout: cfg.UpstreamDialTimeout, IdleTimeout: cfg.UpstreamIdleTimeout,
 		ConnsMax: cfg.UpstreamConnsMax, TenantConnsMax: cfg.TenantConnsMax,
 		HeaderBytesMax: upstreamHeaderBytesMax, BodyBytesMax: cfg.ResponseBytesMax, Log: deps.Log,
-		Check: upstream.Check{Path: cfg.UpstreamHealthPath, Timeout: upstreamHealthTimeout, Secret: string(cfg.UpstreamSecret)},
+		Check: upstream.Check{
+			Path:    cfg.UpstreamHealthPath,
+			Timeout: upstreamHealthTimeout,
+			Secret:  string(cfg.UpstreamSecret),
+		},
 	})
 	if err != nil {
 		return nil, err
@@ -100,8 +104,8 @@ func (e *Edge) serve(call *front.Call) {
 	e.writeResponse(x)
 }
 
-// decide runs the stages. Their order is fixed: the results of the earlier stages decide what a stage may spend. The first
-// refusal ends the request, and so does a page or a report.
+// decide runs the stages. Their order is fixed: the results of the earlier stages decide what a
+// stage may spend. The first refusal ends the request, and so does a page or a report.
 func (e *Edge) decide(x *exchange) refusal {
 	if r := e.accept(x); r.isRefused() {
 		return r
@@ -142,11 +146,12 @@ func (e *Edge) decide(x *exchange) refusal {
 // Serve serves ln until Shutdown, or until ln fails. It may be called for several listeners.
 func (e *Edge) Serve(ln net.Listener) error { return e.front.Serve(ln) }
 
-// Drain closes each connection after its next response. Listeners stay open, so that a load balancer can move away first.
+// Drain closes each connection after its next response. Listeners stay open, so that a load
+// balancer can move away first.
 func (e *Edge) Drain() { e.front.Drain() }
 
-// Shutdown closes the listeners and unused connections, waits until every request has its response, and stops what New
-// started. It stops waiting when ctx ends.
+// Shutdown closes the listeners and unused connections, waits until every request has its response,
+// and stops what New started. It stops waiting when ctx ends.
 func (e *Edge) Shutdown(ctx context.Context) error {
 	err := e.front.Shutdown(ctx)
 	e.upstreams.CloseIdle()

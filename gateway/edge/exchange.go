@@ -20,8 +20,8 @@ import (
 	"petgate/shared/trace"
 )
 
-// exchange is one request and its response. The stages use it to pass data to the next stage. It is kept with its Call, for later
-// requests.
+// exchange is one request and its response. The stages use it to pass data to the next stage. It is
+// kept with its Call, for later requests.
 type exchange struct {
 	*front.Call // At: durations and deadlines count from it
 	edge        *Edge

@@ -25,7 +25,8 @@ func (r *rig) promise(t *testing.T, head string) *rawClient {
 	return c
 }
 
-// isOpen reports whether the server has not closed the connection and has said nothing on it for some time.
+// isOpen reports whether the server has not closed the connection and has said nothing on it for
+// some time.
 func (c *rawClient) isOpen(t *testing.T, lasting time.Duration) bool {
 	t.Helper()
 	must.Do(t, c.conn.SetReadDeadline(time.Now().Add(lasting)))
@@ -90,8 +91,8 @@ func receive[T any](t *testing.T, from <-chan T, what string) (value T) {
 	return value
 }
 
-// A client without a key is refused when 16 KiB of its body are there, or when it waits for 100 (Continue): the rest of its body is
-// never asked for, and nothing is charged.
+// A client without a key is refused when 16 KiB of its body are there, or when it waits for 100
+// (Continue): the rest of its body is never asked for, and nothing is charged.
 func TestBodyWaitsForTheKey(t *testing.T) {
 	r := newRig(t, nil)
 	for name, start := range map[string]string{
@@ -111,8 +112,9 @@ func TestBodyWaitsForTheKey(t *testing.T) {
 	}
 }
 
-// A client that waits for 100 (Continue) gets the refusal instead, and is charged, if there is no such path or method, or if its key may
-// not call it. The connection ends, because the body may still come.
+// A client that waits for 100 (Continue) gets the refusal instead, and is charged, if there is no
+// such path or method, or if its key may not call it. The connection ends, because the body may
+// still come.
 func TestContinueWaitsForTheRoute(t *testing.T) {
 	r := newRig(t, sunsetAt(now))
 	const wait = "Expect: 100-continue"
@@ -129,12 +131,14 @@ func TestContinueWaitsForTheRoute(t *testing.T) {
 		}
 		got := client.next(t)
 		if got.expect(t, request, want); !got.Closes || r.admitted.Load() != before+1 || len(r.upstream.Seen()) > 0 {
-			t.Errorf("%s: closes: %t, %d were charged, or the upstream saw it", want, got.Closes, r.admitted.Load()-before)
+			t.Errorf("%s: closes: %t, %d were charged, or the upstream saw it", want, got.Closes,
+				r.admitted.Load()-before)
 		}
 	}
 }
 
-// A request whose body is still to come leaves its slot to others, and needs one again when the body is there.
+// A request whose body is still to come leaves its slot to others, and needs one again when the
+// body is there.
 func TestBodyThatIsToComeHoldsNoSlot(t *testing.T) {
 	r := newStreamRig(t, func(s *setup) { s.ConcurrencyMax = 1 })
 	slow, other := r.hold(t), r.dial(t)
@@ -168,11 +172,13 @@ func TestBodiesShareABudget(t *testing.T) {
 	r.ask(t, rawGet()).expect(t, "a request without a body", "200")
 	first.ask(t, "a").expect(t, "the first body", "201")
 	r.ask(t, request).expect(t, "afterwards", "201")
-	testkit.Eventually(t, patience, "all memory is given back, also what the refused body held", func() bool { return held() == 0 })
+	testkit.Eventually(t, patience, "all memory is given back, also what the refused body held",
+		func() bool { return held() == 0 })
 }
 
-// Strangers do not keep out a client with a key, whatever they do: keep the connections in front of the queue busy, never end their heads
-// or bodies, do not read a page, or fall silent. Those that have been silent for longest are closed, but never a client with a key.
+// Strangers do not keep out a client with a key, whatever they do: keep the connections in front of
+// the queue busy, never end their heads or bodies, do not read a page, or fall silent. Those that
+// have been silent for longest are closed, but never a client with a key.
 func TestAllStrangersMakeRoom(t *testing.T) {
 	const most = 200
 	body := keyless("POST /v1/pets HTTP/1.1", "Content-Length: 9") + "a"
@@ -202,7 +208,9 @@ func TestAllStrangersMakeRoom(t *testing.T) {
 	} {
 		r := newRig(t, func(s *setup) {
 			s.ConnectionsMax, s.WriteTimeout = most, patience
-			s.Pages = published(page("/docs", "text/plain", portal.Content{Body: make([]byte, 16<<20)})) // more than both kernels hold
+			s.Pages = published(
+				page("/docs", "text/plain", portal.Content{Body: make([]byte, 16<<20)}),
+			) // more than both kernels hold
 		})
 		slow, known := r.hold(t), r.dial(t)
 		slow.send(t, r.dial(t), rawSlow)
@@ -222,25 +230,31 @@ func TestAllStrangersMakeRoom(t *testing.T) {
 				t.Errorf("the stranger that was silent for longest is still there: %v", err)
 			}
 		}
-		if isFair := what != "heads" && what != "bodies"; !isFair && (strangers[0].isOpen(t, patience) || !strangers[len(strangers)-1].isOpen(t, moment)) {
+		if isFair := what != "heads" && what != "bodies"; !isFair &&
+			(strangers[0].isOpen(t, patience) || !strangers[len(strangers)-1].isOpen(t, moment)) {
 			t.Errorf("%s: the oldest request must make room, and the youngest must not", what)
 		}
 		for _, c := range strangers {
 			c.close()
 		}
 		testkit.Eventually(t, patience, "nothing held", func() bool {
-			return r.metric(t, "petgate_gateway_connections")+r.metric(t, "petgate_gateway_body_bytes") <= 3 // the clients with a key
+			return r.metric(t, "petgate_gateway_connections")+r.metric(
+				t, "petgate_gateway_body_bytes",
+			) <= 3 // the clients with a key
 		})
 	}
 }
 
-// When all connections have sent a key, each new one closes the one that has been idle for longest, and never a busy one, even
-// if its client reads slowly. But clients without a key get at most a tenth of the connections.
+// When all connections have sent a key, each new one closes the one that has been idle for longest,
+// and never a busy one, even if its client reads slowly. But clients without a key get at most a
+// tenth of the connections.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	const most = 40
 	r := newRig(t, func(s *setup) {
 		s.ConnectionsMax, s.UpstreamTimeout, s.WriteTimeout = most, patience, patience
-		s.Pages = published(page("/docs", "text/plain", portal.Content{Body: make([]byte, 16<<20)})) // more than both kernels hold
+		s.Pages = published(
+			page("/docs", "text/plain", portal.Content{Body: make([]byte, 16<<20)}),
+		) // more than both kernels hold
 	})
 	slow, known := r.hold(t), make([]*rawClient, most)
 	for i := range known {
@@ -262,7 +276,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		r.ask(t, rawKey()).expect(t, "a new client", "401 missing_api_key")
 	}
 	const closed = most/10 + 1 // the last stranger comes before the tenth is exceeded
-	if known[2].isOpen(t, patience) || known[closed+1].isOpen(t, patience) || !known[closed+2].isOpen(t, moment) || !known[most-1].isOpen(t, moment) {
+	if known[2].isOpen(t, patience) || known[closed+1].isOpen(t, patience) || !known[closed+2].isOpen(t, moment) ||
+		!known[most-1].isOpen(t, moment) {
 		t.Error("exactly the connections that were idle for longest must make room")
 	}
 	if n, err := known[1].in.Discard(16 << 20); err != nil {
@@ -271,7 +286,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	slow.end(t, 1)
 }
 
-// Long heads have a budget. Above it, the head that has been arriving for longest makes room for a new one.
+// Long heads have a budget. Above it, the head that has been arriving for longest makes room for a
+// new one.
 func TestLongHeadsHaveABudget(t *testing.T) {
 	const most = 10
 	const large = 8<<10 + 32<<10 + 500 // at least the size of a large buffer in this rig
@@ -296,11 +312,12 @@ func TestLongHeadsHaveABudget(t *testing.T) {
 	}
 }
 
-// One tenant gets nine tenths of an upstream's slots while no other one needs them, and not the last tenth. A request that gets none is
-// not charged.
+// One tenant gets nine tenths of an upstream's slots while no other one needs them, and not the
+// last tenth. A request that gets none is not charged.
 func TestTenantHasAShare(t *testing.T) {
 	const slots, share = 20, 18
-	r := newRig(t, func(s *setup) { s.UpstreamTimeout, s.UpstreamConnsMax, s.TenantConnsMax = patience, slots, slots/4 })
+	r := newRig(t,
+		func(s *setup) { s.UpstreamTimeout, s.UpstreamConnsMax, s.TenantConnsMax = patience, slots, slots/4 })
 	slow := r.hold(t)
 	for range share {
 		slow.send(t, r.dial(t), rawSlow)
@@ -312,7 +329,8 @@ func TestTenantHasAShare(t *testing.T) {
 	r.ask(t, rawGet()).expect(t, "afterwards", "200")
 }
 
-// One tenant gets nine tenths of the connections while no other one needs them. Those of a trusted proxy belong to no tenant.
+// One tenant gets nine tenths of the connections while no other one needs them. Those of a trusted
+// proxy belong to no tenant.
 func TestTenantHasAShareOfConnections(t *testing.T) {
 	const most = 40
 	for name, trusted := range map[string][]netip.Prefix{"direct": nil, "proxy": {loopback}} {
@@ -326,7 +344,8 @@ func TestTenantHasAShareOfConnections(t *testing.T) {
 			}
 			got := clients[i].ask(t, rawGet())
 			got.expect(t, name, want)
-			must.Equal(t, strings.Contains(got.Body, "your account"), want != "200", "%s: whether the answer to connection %d blames its account: %s", name, i, got.Body)
+			must.Equal(t, strings.Contains(got.Body, "your account"), want != "200",
+				"%s: whether the answer to connection %d blames its account: %s", name, i, got.Body)
 		}
 		r.ask(t, rawBearer(readerToken)).expect(t, name+": another tenant", "200")
 		clients[0].close()
@@ -335,8 +354,8 @@ func TestTenantHasAShareOfConnections(t *testing.T) {
 	}
 }
 
-// One tenant's large bodies get nine tenths of the memory for bodies while no other one needs it, also if none of them ever ends, and if
-// they pass through in parts.
+// One tenant's large bodies get nine tenths of the memory for bodies while no other one needs it,
+// also if none of them ever ends, and if they pass through in parts.
 func TestTenantHasAShareOfBodies(t *testing.T) {
 	for _, longest := range []int{bodyMax, 140_000} {
 		const most = 20
@@ -348,7 +367,8 @@ func TestTenantHasAShareOfBodies(t *testing.T) {
 			sending = append(sending, r.promise(t, upload))
 		}
 		got := r.ask(t, upload)
-		if got.expect(t, "one more body", "503 overloaded"); !strings.Contains(got.Body, "your account") || !got.Closes {
+		if got.expect(t, "one more body", "503 overloaded"); !strings.Contains(got.Body, "your account") ||
+			!got.Closes {
 			t.Errorf("one more body got %s, closes: %t", got.Body, got.Closes)
 		}
 		r.ask(t, rawGet()).expect(t, "a request without a body", "200")
@@ -361,7 +381,8 @@ func TestTenantHasAShareOfBodies(t *testing.T) {
 	}
 }
 
-// Many slow clients of a kind are gone in time, and an honest one is served throughout. What drips does not extend a timeout.
+// Many slow clients of a kind are gone in time, and an honest one is served throughout. What drips
+// does not extend a timeout.
 func TestSlowClients(t *testing.T) {
 	const large = 64 << 10
 	for name, kind := range map[string]struct {
@@ -391,7 +412,9 @@ func TestSlowClients(t *testing.T) {
 				must.Get[int](t)(io.WriteString(c, kind.begin))
 				clients = append(clients, c)
 			}
-			honest := r.dial(t) // connections are accepted in order, so the server has accepted all when this one is answered
+			honest := r.dial(
+				t,
+			) // connections are accepted in order, so the server has accepted all when this one is answered
 			honest.ask(t, rawGet())
 			testkit.Eventually(t, patience, "the slow clients are gone", func() bool {
 				for _, c := range clients {

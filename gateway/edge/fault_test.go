@@ -18,7 +18,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// A stage that panics costs its own exchange: a 500 by the contract and one line in each log. Everyone else is served.
+// A stage that panics costs its own exchange: a 500 by the contract and one line in each log.
+// Everyone else is served.
 func TestPanic(t *testing.T) {
 	for name, request := range map[string]string{
 		"lookup": rawGet(), "fresh": rawGet(), "fail": rawBearer(unknownToken), "take": rawGet(), "known": rawBearer(suspendedToken),
@@ -68,7 +69,8 @@ func (c change) lookup(isMade *atomic.Bool) func(apikey.Hash) (directory.Entry, 
 	}
 }
 
-// changes are what an operator may do to a key while its request is under way, and what the request gets.
+// changes are what an operator may do to a key while its request is under way, and what the request
+// gets.
 var changes = map[string]change{
 	"revoked":   {func(e *directory.Entry) bool { e.RevokedAt = instant.Of(now); return true }, "401 invalid_api_key"},
 	"rotated":   {func(e *directory.Entry) bool { e.GraceEndsAt = instant.Of(now); return true }, "401 invalid_api_key"},
@@ -77,8 +79,9 @@ var changes = map[string]change{
 	"deleted":   {func(e *directory.Entry) bool { *e = directory.Entry{}; return false }, "401 invalid_api_key"},
 }
 
-// A change that is confirmed while a body arrives, or while the quota is asked for more than a second, holds for the request. It is not sent,
-// and charged only if the quota was asked before. If a part of a long body has been sent, the upstream gets no end of the request.
+// A change that is confirmed while a body arrives, or while the quota is asked for more than a
+// second, holds for the request. It is not sent, and charged only if the quota was asked before. If
+// a part of a long body has been sent, the upstream gets no end of the request.
 func TestChangeWhileARequestIsUnderWay(t *testing.T) {
 	f := func(when, start, rest string, charged int64, hasBegun func(*rig, *rawClient) bool) {
 		for name, c := range changes {
@@ -103,11 +106,15 @@ func TestChangeWhileARequestIsUnderWay(t *testing.T) {
 				client.send(rest)
 				got := client.next(t)
 				got.expect(t, when, c.want)
-				if limits := got.field("ratelimit-policy"); strings.Contains(limits, "failed-attempts") != strings.HasPrefix(c.want, "401") {
+				if limits := got.field("ratelimit-policy"); strings.Contains(
+					limits, "failed-attempts",
+				) != strings.HasPrefix(c.want, "401") {
 					t.Errorf("the response shows the limits %s", limits) // only a valid key sees those of its tenant
 				}
-				if seen := r.upstream.Seen(); len(seen) > 0 || r.admitted.Load() != charged || len(rest) > bodyMax && !got.Closes {
-					t.Errorf("the upstream saw %q, %d were charged, the connection closes: %t", texts(seen), r.admitted.Load(), got.Closes)
+				if seen := r.upstream.Seen(); len(seen) > 0 || r.admitted.Load() != charged ||
+					len(rest) > bodyMax && !got.Closes {
+					t.Errorf("the upstream saw %q, %d were charged, the connection closes: %t", texts(seen),
+						r.admitted.Load(), got.Closes)
 				}
 			})
 		}
@@ -115,7 +122,8 @@ func TestChangeWhileARequestIsUnderWay(t *testing.T) {
 	length, chunked := rawPost("Content-Length: 30000"), rawPost("Transfer-Encoding: chunked")
 	isRead := func(r *rig, _ *rawClient) bool { return r.metric(t, "petgate_gateway_body_bytes") > 16<<10 } // more than without a key
 	f("a length", length+repeat("a", 20_000), repeat("a", 10_000), 0, isRead)
-	f("chunks", chunked+chunksOf(repeat("a", 20_000), 20_000), chunksOf(repeat("a", 10_000), 10_000)+"0\r\n\r\n", 0, isRead)
+	f("chunks", chunked+chunksOf(repeat("a", 20_000), 20_000), chunksOf(repeat("a", 10_000), 10_000)+"0\r\n\r\n", 0,
+		isRead)
 
 	isWanted := func(_ *rig, c *rawClient) bool { _, err := c.in.Peek(len("HTTP/1.1 100")); return err == nil }
 	f("an expected length", rawPost("Content-Length: 5", "Expect: 100-continue"), "hello", 0, isWanted)
@@ -129,7 +137,8 @@ func TestChangeWhileARequestIsUnderWay(t *testing.T) {
 	f("long chunks", chunked+chunksOf(half, 10_000), chunksOf(rest, 10_000)+"0\r\n\r\n", 1, isSent)
 }
 
-// secret is what no log, metric or upstream may hold: a good part of a token, wherever it comes from.
+// secret is what no log, metric or upstream may hold: a good part of a token, wherever it comes
+// from.
 var secret = regexp.MustCompile(`ptg_(live|test)_[0-9A-Za-z]{8}`)
 
 // findSecrets cuts tokens out of text, with what stands around them.
@@ -174,7 +183,8 @@ func checkLogLine(line string) error {
 	return nil
 }
 
-// A client cannot forge the access log: whatever it sends, its exchange is one line, which does not look like another exchange.
+// A client cannot forge the access log: whatever it sends, its exchange is one line, which does not
+// look like another exchange.
 func TestAccessLogCannotBeForged(t *testing.T) {
 	const forged = `","status":200,"key":"key_forged","x":"`
 	r, total := newRig(t, nil), 0
@@ -211,5 +221,6 @@ func TestAccessLogCannotBeForged(t *testing.T) {
 		must.Equal(t, len(findSecrets(string(out))), 0, "tokens in the answer to %s", name)
 	}
 	r.awaitLines(t, total)
-	must.Equal(t, strings.Contains(r.accessLog.String(), `"key":"key_forged"`), false, "whether a key is forged: %s", r.accessLog)
+	must.Equal(t, strings.Contains(r.accessLog.String(), `"key":"key_forged"`), false, "whether a key is forged: %s",
+		r.accessLog)
 }

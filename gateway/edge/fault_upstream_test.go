@@ -61,12 +61,26 @@ var faults = []fault{
 	{name: "closes at the beginning of long content", says: says("Content-Length: 100000"), cut: true},
 	{name: "closes in a chunk of long content", says: says("Transfer-Encoding: chunked") + "186a0\r\n" + long[:90_000], cut: true},
 	{name: "closes between chunks of long content", says: says("Transfer-Encoding: chunked") + "186a0\r\n" + long + "\r\n", cut: true},
-	{name: "closes before the last line of long content", says: says("Transfer-Encoding: chunked") + "186a0\r\n" + long + "\r\n0\r\n", cut: true},
-	{name: "hangs between chunks of long content", says: says("Transfer-Encoding: chunked") + "186a0\r\n" + long + "\r\n", hangs: true, want: "upstream_timeout", cut: true},
+	{
+		name: "closes before the last line of long content",
+		says: says("Transfer-Encoding: chunked") + "186a0\r\n" + long + "\r\n0\r\n",
+		cut:  true,
+	},
+	{
+		name:  "hangs between chunks of long content",
+		says:  says("Transfer-Encoding: chunked") + "186a0\r\n" + long + "\r\n",
+		hangs: true,
+		want:  "upstream_timeout",
+		cut:   true,
+	},
 	{name: "sends a wrong chunk in long content", says: says("Transfer-Encoding: chunked") + "186a0\r\n" + long + "evil", cut: true},
 	{name: "closes in a stream of events", says: events("Transfer-Encoding: chunked") + "6\r\ndata:", cut: true},
 	{name: "closes between two events", says: events("Transfer-Encoding: chunked") + "8\r\ndata: 1\n\r\n", cut: true},
-	{name: "chunks of too much content", says: says("Transfer-Encoding: chunked") + repeat("1000\r\n"+repeat("a", 4096)+"\r\n", 3*answerMax/4096), cut: true},
+	{
+		name: "chunks of too much content",
+		says: says("Transfer-Encoding: chunked") + repeat("1000\r\n"+repeat("a", 4096)+"\r\n", 3*answerMax/4096),
+		cut:  true,
+	},
 	{name: "too much content until it closes", says: says() + repeat("a", 3*answerMax), cut: true},
 	{name: "switches protocols unasked", says: "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: evil\r\n\r\n"},
 	{name: "interim responses without end", says: repeat("HTTP/1.1 103 Early Hints\r\nLink: evil\r\n\r\n", 10000)},
@@ -79,15 +93,21 @@ var faults = []fault{
 	{name: "a second response", says: says("Content-Length: 2") + "[]" + says("Content-Length: 4") + "evil", hangs: true, want: "200 []"},
 	{
 		name: "our own fields",
-		says: says("Content-Length: 2", "X-RateLimit-Limit: evil", "X-RateLimit-Remaining: evil", "X-RateLimit-Reset: evil",
-			"X-RateLimit-Used: evil", "RateLimit: evil", "RateLimit-Policy: evil", "X-Request-Id: evil", "X-Request-Cost: evil", "Retry-After: evil",
-			"X-Key-Expires: evil", "Deprecation: evil", "Sunset: evil", "X-Stability: evil", "Server: evil", "Date: evil", "X-Gateway-Secret: evil") + "[]",
+		says: says(
+			"Content-Length: 2", "X-RateLimit-Limit: evil", "X-RateLimit-Remaining: evil", "X-RateLimit-Reset: evil",
+			"X-RateLimit-Used: evil", "RateLimit: evil", "RateLimit-Policy: evil", "X-Request-Id: evil",
+			"X-Request-Cost: evil", "Retry-After: evil", "X-Key-Expires: evil", "Deprecation: evil", "Sunset: evil",
+			"X-Stability: evil", "Server: evil", "Date: evil", "X-Gateway-Secret: evil",
+		) + "[]",
 		want: "200 []",
 	},
 	{
 		name: "hop-by-hop fields",
-		says: says("Content-Length: 2", "Connection: X-Hop", "X-Hop: evil", "Keep-Alive: evil", "Proxy-Connection: evil",
-			"Upgrade: evil", "TE: evil", "Trailer: X-evil", "Proxy-Authenticate: evil", "Proxy-Authentication-Info: evil") + "[]", want: "200 []",
+		says: says(
+			"Content-Length: 2", "Connection: X-Hop", "X-Hop: evil", "Keep-Alive: evil", "Proxy-Connection: evil",
+			"Upgrade: evil", "TE: evil", "Trailer: X-evil", "Proxy-Authenticate: evil",
+			"Proxy-Authentication-Info: evil",
+		) + "[]", want: "200 []",
 	},
 	{
 		name: "401, which is about the gateway",
@@ -105,8 +125,9 @@ func events(field string) string {
 	return rawBare("HTTP/1.1 200 OK", "Content-Type: text/event-stream; charset=utf-8", field)
 }
 
-// Deadlines of an exchange. Where a deadline has to pass, it is so long that no other exchange fails on a busy machine. Elsewhere it is
-// longer than a client waits, so a gateway that waits for the deadline fails the test.
+// Deadlines of an exchange. Where a deadline has to pass, it is so long that no other exchange
+// fails on a busy machine. Elsewhere it is longer than a client waits, so a gateway that waits for
+// the deadline fails the test.
 const (
 	upstreamTimeout = 3 * time.Second
 	noTimeout       = 2 * patience
@@ -143,7 +164,8 @@ func rawKeyed(fields ...string) string {
 
 const keyField = "idempotency-KEY: one"
 
-// TestUpstreamFaults lets an upstream go wrong in every way, for GET and for POST, and asks twice more after each.
+// TestUpstreamFaults lets an upstream go wrong in every way, for GET and for POST, and asks twice
+// more after each.
 func TestUpstreamFaults(t *testing.T) {
 	for _, f := range faults {
 		if !f.isLate() {
@@ -210,10 +232,12 @@ func checkFault(t *testing.T, f fault, got answer) {
 		is = got.Code
 	}
 	must.Equal(t, is, want, "the answer")
-	must.Equal(t, strings.Contains(strings.ToLower(fmt.Sprint(got)), "evil"), false, "whether the client is told %v", got)
+	must.Equal(t, strings.Contains(strings.ToLower(fmt.Sprint(got)), "evil"), false, "whether the client is told %v",
+		got)
 }
 
-// checkOwnAnswers sends two requests when the upstream works again: each exchange gets the answer to its own request.
+// checkOwnAnswers sends two requests when the upstream works again: each exchange gets the answer
+// to its own request.
 func (r *rig) checkOwnAnswers(t *testing.T, client *rawClient) {
 	t.Helper()
 	r.upstream.Answer(echo)
@@ -225,7 +249,8 @@ func (r *rig) checkOwnAnswers(t *testing.T, client *rawClient) {
 	r.upstream.Seen()
 }
 
-// An upstream may send the content that a response to HEAD, or a 304, announces. If it comes late, no other client gets it.
+// An upstream may send the content that a response to HEAD, or a 304, announces. If it comes late,
+// no other client gets it.
 func TestLateContentReachesNobody(t *testing.T) {
 	late := says("X-Evil: evil", "Content-Length: 0")
 	for status, request := range map[string]string{"200 OK": strings.Replace(rawGet(), "GET", "HEAD", 1), "304 Not Modified": rawGet()} {
@@ -251,7 +276,8 @@ func echo(c net.Conn, r upstreamRequest) bool {
 	return saying(says("Content-Length: "+decimal(len(body)))+body)(c, r)
 }
 
-// An upstream may refuse a large body before it has all of it, and read no more: its response counts.
+// An upstream may refuse a large body before it has all of it, and read no more: its response
+// counts.
 func TestUpstreamRefusesEarly(t *testing.T) {
 	const size = 8 << 20 // more than the kernel keeps for a reader that does not read
 	ln := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
@@ -264,11 +290,14 @@ func TestUpstreamRefusesEarly(t *testing.T) {
 			}
 			defer c.Close() // when the test ends: until then it reads no more
 			_, _ = c.Read(make([]byte, 1024))
-			_, _ = io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
+			_, _ = io.WriteString(c,
+				"HTTP/1.1 413 Too Large\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
 		}
 	}()
 	r := newRig(t, func(s *setup) {
-		s.Upstreams, s.BodyBytesMax, s.UpstreamTimeout, s.ReadTimeout = []string{"http://" + ln.Addr().String()}, size, noTimeout, patience
+		s.Upstreams, s.BodyBytesMax, s.UpstreamTimeout, s.ReadTimeout = []string{
+			"http://" + ln.Addr().String(),
+		}, size, noTimeout, patience
 	})
 	for range 2 {
 		client := r.say(t, rawPost("Content-Length: "+decimal(size)))
@@ -294,8 +323,9 @@ func TestUpstreamTrickles(t *testing.T) {
 	r.ask(t, rawGet()).expect(t, "a trickle", "504 upstream_timeout")
 }
 
-// A connection may close while it idles in the pool. A GET then has a second attempt. A POST has one only with an
-// Idempotency-Key that the upstream gets, and whose operation knows such keys: without it, the upstream cannot know whether it has carried out the first one.
+// A connection may close while it idles in the pool. A GET then has a second attempt. A POST has
+// one only with an Idempotency-Key that the upstream gets, and whose operation knows such keys:
+// without it, the upstream cannot know whether it has carried out the first one.
 func TestWhatIsSentTwice(t *testing.T) {
 	r := newFaultRig(t, func(s *setup) {
 		s.with(api.Operation{ID: "sell", Method: "POST", Path: "/v1/sales", Scope: "pets:write"})

@@ -11,8 +11,8 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// finish ends an exchange: it writes metrics, access log and usage, each exactly once. serve defers it, so it also runs after a panic,
-// and makes the response a refusal.
+// finish ends an exchange: it writes metrics, access log and usage, each exactly once. serve defers
+// it, so it also runs after a panic, and makes the response a refusal.
 func (e *Edge) finish(x *exchange) {
 	if panicked := recover(); panicked != nil {
 		if x.id == nil { // accept was not reached
@@ -42,7 +42,8 @@ func (e *Edge) release(x *exchange) {
 	}
 }
 
-// conclude records how the exchange ended, when the whole response has arrived. A panic here does not change the response.
+// conclude records how the exchange ended, when the whole response has arrived. A panic here does
+// not change the response.
 func (e *Edge) conclude(x *exchange) {
 	defer e.logged(x)
 	e.metrics.observe(x, x.took)
@@ -79,8 +80,9 @@ func (e *Edge) account(x *exchange) {
 	e.deps.Usage.Count(counted)
 }
 
-// countedAt is when the request was made. For a charged request, it is the instant of the decision. If the deciding clock
-// has just stepped back over midnight, the quota still charges the later day. countedAt is then the start of that day.
+// countedAt is when the request was made. For a charged request, it is the instant of the decision.
+// If the deciding clock has just stepped back over midnight, the quota still charges the later day.
+// countedAt is then the start of that day.
 func (x *exchange) countedAt() instant.Millis {
 	if !x.isTaken {
 		return x.now

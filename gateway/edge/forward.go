@@ -13,7 +13,8 @@ import (
 	"petgate/shared/api"
 )
 
-// forward sends the request to the upstream at which meter took a slot, and reads its response, or the beginning of a long one.
+// forward sends the request to the upstream at which meter took a slot, and reads its response, or
+// the beginning of a long one.
 func (e *Edge) forward(x *exchange) refusal {
 	x.sending.Source, x.sending.IsHead = x, x.IsHead()
 	if x.Body.IsComplete() {
@@ -46,8 +47,8 @@ func (e *Edge) forward(x *exchange) refusal {
 	return cmp.Or(e.again(x), refusal{reason: upstreamFailed})
 }
 
-// mayRepeat reports whether the request may be sent twice: it changes nothing, or the service recognizes the second one by its
-// Idempotency-Key.
+// mayRepeat reports whether the request may be sent twice: it changes nothing, or the service
+// recognizes the second one by its Idempotency-Key.
 func (x *exchange) mayRepeat() bool {
 	isKey := func(f http1.Field) bool { return http1.EqualFold(f.Name, keyName) }
 	return x.route.Method == http.MethodGet || x.route.TakesKey && slices.ContainsFunc(x.Request.Fields, isKey)
@@ -55,11 +56,12 @@ func (x *exchange) mayRepeat() bool {
 
 var keyName = strings.ToLower(api.KeyHeader)
 
-// inlineBytesMax is the largest body that is copied behind the head, so that one system call sends both.
+// inlineBytesMax is the largest body that is copied behind the head, so that one system call sends
+// both.
 const inlineBytesMax = 16 << 10
 
-// appendRequest appends the request that the upstream gets. It is built only from what accept let through: the token,
-// hop-by-hop fields and all fields that claim an identity are already removed.
+// appendRequest appends the request that the upstream gets. It is built only from what accept let
+// through: the token, hop-by-hop fields and all fields that claim an identity are already removed.
 func (e *Edge) appendRequest(dst []byte, x *exchange, host string) []byte {
 	q := &x.Request
 	dst = append(append(dst, q.Method...), ' ')

@@ -5,8 +5,8 @@ import (
 	"petgate/shared/core/apikey"
 )
 
-// identify finds the token and checks its form and checksum (RFC 6750, section 2.1). Mistyped and invented tokens are refused
-// here, without a lookup, and are not counted as failed attempts.
+// identify finds the token and checks its form and checksum (RFC 6750, section 2.1). Mistyped and
+// invented tokens are refused here, without a lookup, and are not counted as failed attempts.
 func (e *Edge) identify(x *exchange) refusal {
 	token := x.claims.Token()
 	if len(token) == 0 {
@@ -16,7 +16,8 @@ func (e *Edge) identify(x *exchange) refusal {
 	if err != nil {
 		return refusal{reason: malformedKey, message: claims.Malformation(token, err, e.keysBegin())}
 	}
-	// Not in authenticate, whose frame is large: SHA-256 needs much stack, and an idle connection keeps the stack of its deepest call.
+	// Not in authenticate, whose frame is large: SHA-256 needs much stack, and an idle connection
+	// keeps the stack of its deepest call.
 	x.token, x.env, x.hash = token, env, apikey.Sum(token)
 	return refusal{}
 }

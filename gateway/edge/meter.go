@@ -12,9 +12,9 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// meter takes the cost of the request from all policies, or from none. It comes before route, so that probing for paths is not
-// free. The charge is never returned, whatever the response is. So it first takes a slot of the upstream: a request for which there is
-// none is not charged.
+// meter takes the cost of the request from all policies, or from none. It comes before route, so
+// that probing for paths is not free. The charge is never returned, whatever the response is. So it
+// first takes a slot of the upstream: a request for which there is none is not charged.
 func (e *Edge) meter(x *exchange) refusal {
 	if x.found == nil {
 		x.found = e.find(x)
@@ -78,7 +78,8 @@ func (e *Edge) exceeded(x *exchange) refusal {
 	if out.BannedUntil != 0 {
 		e.metrics.bans.Add(1)
 		e.deps.Directory.Ban(x.entry.Key, out.BannedUntil, banReason)
-		text = append(text, ". The API key sent too many requests without waiting. It is banned until Retry-After has passed"...)
+		text = append(text,
+			". The API key sent too many requests without waiting. It is banned until Retry-After has passed"...)
 	} else {
 		text = strconv.AppendInt(append(text, ". At most "...), int64(out.StrikesUntilBan), 10)
 		if out.StrikesUntilBan == 1 {
@@ -91,7 +92,8 @@ func (e *Edge) exceeded(x *exchange) refusal {
 	return r
 }
 
-// connection is what the request's connection was promised. It is nil if the connection is a proxy's.
+// connection is what the request's connection was promised. It is nil if the connection is a
+// proxy's.
 func (e *Edge) connection(x *exchange) *strikes.Connection {
 	if e.proxies.Has(x.Conn.Peer) {
 		return nil

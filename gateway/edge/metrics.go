@@ -13,8 +13,8 @@ import (
 	"petgate/shared/core/access"
 )
 
-// metrics are the metrics of the edge. No label has a tenant, a key, a path or a client's address, because we cannot limit their
-// number.
+// metrics are the metrics of the edge. No label has a tenant, a key, a path or a client's address,
+// because we cannot limit their number.
 type metrics struct {
 	requests [reasons]prometheus.Counter
 	own      map[string]prometheus.Counter // of what the gateway answers itself, by outcome
@@ -114,8 +114,8 @@ func (m *metrics) observe(x *exchange, took time.Duration) {
 	of.seconds.Observe(took.Seconds())
 }
 
-// Latencies returns how many requests since the start had a response within each of these times, in seconds. The last count is of all: it
-// includes those that took longer.
+// Latencies returns how many requests since the start had a response within each of these times, in
+// seconds. The last count is of all: it includes those that took longer.
 func (e *Edge) Latencies() (within []float64, requests []uint64) {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(e.metrics.seconds)

@@ -32,7 +32,8 @@ type answer struct {
 
 func (a answer) field(name string) string { return strings.Join(a.Fields[name], " AND ") }
 
-// expect compares the status, and the code of a refusal, with what is wanted, such as "200" or "503 overloaded".
+// expect compares the status, and the code of a refusal, with what is wanted, such as "200" or "503
+// overloaded".
 func (a answer) expect(t rapid.TB, what, want string) {
 	t.Helper()
 	must.Equal(t, strings.TrimSpace(fmt.Sprint(a.Status, " ", a.Code)), want, "%s, with %s", what, clip(a.Body))
@@ -43,8 +44,9 @@ var statusLine = regexp.MustCompile(`^HTTP/1\.1 ([1-5][0-9]{2}) [ -~]*$`)
 // errNoAnswer is the end of the connection between two responses.
 var errNoAnswer = errors.New("no answer")
 
-// readAnswer reads one response by the grammar of RFC 9112, and skips interim ones. An answer to HEAD may have a length but has no
-// content. toHead is called when the head has been read, and says whether this is an answer to HEAD.
+// readAnswer reads one response by the grammar of RFC 9112, and skips interim ones. An answer to
+// HEAD may have a length but has no content. toHead is called when the head has been read, and says
+// whether this is an answer to HEAD.
 func readAnswer(in *bufio.Reader, toHead func(in *bufio.Reader) bool) (a answer, err error) {
 	for {
 		if _, err := in.Peek(1); err != nil {
@@ -95,8 +97,8 @@ var errCut = errors.New("the body is not whole")
 func no(*bufio.Reader) bool  { return false }
 func yes(*bufio.Reader) bool { return true }
 
-// guess decides by the next byte, so the next read must not block. All content is JSON, so it never begins with the H of a status
-// line.
+// guess decides by the next byte, so the next read must not block. All content is JSON, so it never
+// begins with the H of a status line.
 func guess(in *bufio.Reader) bool {
 	next, _ := in.Peek(1)
 	return len(next) == 0 || next[0] == 'H'
@@ -132,8 +134,9 @@ func (a answer) checkFields() error {
 	return nil
 }
 
-// checkPolicies reads the structured fields (RFC 9651) with a parser that is not ours. The fields of a response agree: X-RateLimit-* are
-// those of the policy that binds first, and on a 429 of the gateway, Retry-After is when that policy admits again.
+// checkPolicies reads the structured fields (RFC 9651) with a parser that is not ours. The fields
+// of a response agree: X-RateLimit-* are those of the policy that binds first, and on a 429 of the
+// gateway, Retry-After is when that policy admits again.
 func (a answer) checkPolicies() error {
 	limits, err := policiesOf(a.Fields["ratelimit-policy"], "q", "w")
 	if err != nil {
@@ -151,7 +154,8 @@ func (a answer) checkPolicies() error {
 		least = min(least, s.first)
 	}
 	for i, s := range states {
-		isTight := s.first == least && a.field("x-ratelimit-remaining") == fmt.Sprint(s.first) && a.field("x-ratelimit-limit") == fmt.Sprint(limits[i].first)
+		isTight := s.first == least && a.field("x-ratelimit-remaining") == fmt.Sprint(s.first) &&
+			a.field("x-ratelimit-limit") == fmt.Sprint(limits[i].first)
 		if isTight && a.Status == 429 && strings.Contains(a.Body, `"details":`) {
 			wait := fmt.Sprint(s.second)
 			isTight = s.first == 0 && a.field("retry-after") == wait && strings.Contains(a.Body, `"retryAfter":`+wait)
@@ -201,8 +205,8 @@ func policiesOf(lines []string, first, second string) (items []policyItem, err e
 	return items, nil
 }
 
-// refusal reads the Error body of the gateway's own 4xx or 5xx and checks it against the contract. An answer to HEAD has no
-// body.
+// refusal reads the Error body of the gateway's own 4xx or 5xx and checks it against the contract.
+// An answer to HEAD has no body.
 func (a answer) refusal() error {
 	if a.Status < 400 {
 		return nil
@@ -216,7 +220,8 @@ func (a answer) refusal() error {
 	if a.Status == 405 != (a.field("allow") != "") {
 		return malformed("%d has Allow %q", a.Status, a.field("allow"))
 	}
-	if a.Body != "" && (a.Code == "" || !strings.Contains(a.Body, `"message":"`) || strings.Contains(a.Body, `"message":""`)) {
+	if a.Body != "" &&
+		(a.Code == "" || !strings.Contains(a.Body, `"message":"`) || strings.Contains(a.Body, `"message":""`)) {
 		return malformed("body %q of a %d", a.Body, a.Status)
 	}
 	return nil
@@ -234,7 +239,8 @@ func codeOf(a answer) string {
 	return body.Code
 }
 
-// ended reports whether err is the end of a connection, and not an error in the bytes that were read.
+// ended reports whether err is the end of a connection, and not an error in the bytes that were
+// read.
 func ended(err error) bool {
 	return errors.Is(err, errNoAnswer) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }

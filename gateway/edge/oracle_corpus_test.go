@@ -9,10 +9,11 @@ import (
 
 // attack is one input of the corpus: bytes on one connection, and the result that they must have.
 //
-// want lists verdicts, one for each request, separated by "; ". A verdict is either the code of a refusal or, for a request
-// that is admitted and routed, what the upstream must see of it: method, target and length of content. If two verdicts are
-// right, "|" separates them. "close" at the end says that the connection ends although no request was refused for its
-// framing. "gone" says that the client closes there, in the middle of a request. More bytes may follow the last verdict: they
+// want lists verdicts, one for each request, separated by "; ". A verdict is either the code of a
+// refusal or, for a request that is admitted and routed, what the upstream must see of it: method,
+// target and length of content. If two verdicts are right, "|" separates them. "close" at the end
+// says that the connection ends although no request was refused for its framing. "gone" says that
+// the client closes there, in the middle of a request. More bytes may follow the last verdict: they
 // must neither be answered nor reach the upstream.
 //
 // rfc names the section that decides. "ours" means that the gateway itself decides, and no RFC.
@@ -49,8 +50,8 @@ const (
 
 const helloChunks = "5\r\nhello\r\n0\r\n\r\n"
 
-// Tokens of the keys that every rig's directory knows, apart from unknownToken. They are the same in every run, so that
-// what a fuzzer finds can be played again.
+// Tokens of the keys that every rig's directory knows, apart from unknownToken. They are the same
+// in every run, so that what a fuzzer finds can be played again.
 var (
 	token          = mintToken(apikey.Live, 1)
 	testToken      = mintToken(apikey.Test, 2)

@@ -13,7 +13,8 @@ var credentials = slices.Concat(
 		{"no Authorization", "6750 3", "missing_api_key", keyless("GET /v1/pets HTTP/1.1")},
 		{
 			"key for other addresses and a forged forwarder", "7239 8.1", "address_not_allowed",
-			rawKey("Authorization: Bearer "+elsewhereToken, "X-Forwarded-For: 192.0.2.1", "Forwarded: for=192.0.2.1", "X-Real-IP: 192.0.2.1"),
+			rawKey("Authorization: Bearer "+elsewhereToken, "X-Forwarded-For: 192.0.2.1", "Forwarded: for=192.0.2.1",
+				"X-Real-IP: 192.0.2.1"),
 		},
 		{
 			"key that may not write", "6750 3.1", "insufficient_scope",
@@ -23,7 +24,9 @@ var credentials = slices.Concat(
 		{"token in the query", "6750 2.3", "missing_api_key", rawBare("GET /v1/pets?access_token="+token+" HTTP/1.1", "Host: a")},
 		{
 			"token in the content", "6750 2.2", "missing_api_key",
-			keyless("POST /v1/pets HTTP/1.1", "Content-Type: application/x-www-form-urlencoded", "Content-Length: 60") + "access_token=" + token,
+			keyless(
+				"POST /v1/pets HTTP/1.1", "Content-Type: application/x-www-form-urlencoded", "Content-Length: 60",
+			) + "access_token=" + token,
 		},
 		{
 			"unknown key to an unknown path", "9110 15.5.2", "invalid_api_key",
@@ -42,9 +45,22 @@ var credentials = slices.Concat(
 		"Authorization: Basic "+token, `Authorization: Digest username="a"`,
 	),
 	alike(
-		"what is no token", "6750 2.1", "malformed_api_key", rawBearer,
-		`"`+token+`"`, "token="+token, token+" evil", token+", Bearer "+token, "sk_live_4eC39HqLyjWDarjtT1zdp7dc", token[:46], token+"0",
-		mistyped(token), upper(token), token[:46]+"\xe9", "%70"+token[1:], repeat("a", 4096),
+		"what is no token",
+		"6750 2.1",
+		"malformed_api_key",
+		rawBearer,
+		`"`+token+`"`,
+		"token="+token,
+		token+" evil",
+		token+", Bearer "+token,
+		"sk_live_4eC39HqLyjWDarjtT1zdp7dc",
+		token[:46],
+		token+"0",
+		mistyped(token),
+		upper(token),
+		token[:46]+"\xe9",
+		"%70"+token[1:],
+		repeat("a", 4096),
 	),
 	alike(
 		"second Authorization", "9110 5.3", bad, one(rawGet),
@@ -56,12 +72,15 @@ var credentials = slices.Concat(
 	),
 )
 
-// fields has the fields that the gateway may forward, and those that it may not. What contains "evil" must not reach the
-// upstream; what contains "kept" must.
+// fields has the fields that the gateway may forward, and those that it may not. What contains
+// "evil" must not reach the upstream; what contains "kept" must.
 var fields = slices.Concat(
 	[]attack{
 		{"content fields", "9110 8", posted, rawPost("Content-Language: kept", "Content-Encoding: kept", "Content-Length: 5") + "hello"},
-		{"close and keep-alive in HTTP/1.0", "9112 9.6", "GET /v1/pets 0; close", rawStart("GET /v1/pets HTTP/1.0", "Connection: keep-alive, close")},
+		{
+			"close and keep-alive in HTTP/1.0", "9112 9.6", "GET /v1/pets 0; close",
+			rawStart("GET /v1/pets HTTP/1.0", "Connection: keep-alive, close"),
+		},
 		{"host stays behind", "ours", ok, rawHost("Host: pets.example")},
 		{"Expect in capitals", "9110 10.1.1", posted, rawPost("Expect: 100-Continue", "Content-Length: 5") + "hello"},
 		{"Expect and chunks", "9110 10.1.1", posted, rawPost("Expect: 100-continue", "Transfer-Encoding: chunked") + helloChunks},
@@ -75,9 +94,15 @@ var fields = slices.Concat(
 			"two expectations", "9110 10.1.1", "expectation_failed|bad_request",
 			rawPost("Expect: 100-continue", "Expect: evil", "Content-Length: 5") + "hello",
 		},
-		{"expectations in a list", "9110 10.1.1", "expectation_failed", rawPost("Expect: 100-continue, evil", "Content-Length: 5") + "hello"},
+		{
+			"expectations in a list", "9110 10.1.1", "expectation_failed",
+			rawPost("Expect: 100-continue, evil", "Content-Length: 5") + "hello",
+		},
 		{"Expect of too much", "9110 10.1.1", "body_too_large", rawPost("Expect: 100-continue", "Content-Length: "+decimal(bodyMax+1))},
-		{"Expect of broken chunks", "9110 10.1.1", bad, rawPost("Expect: 100-continue", "Transfer-Encoding: chunked") + "x\r\nhello\r\n0\r\n\r\n"},
+		{
+			"Expect of broken chunks", "9110 10.1.1", bad,
+			rawPost("Expect: 100-continue", "Transfer-Encoding: chunked") + "x\r\nhello\r\n0\r\n\r\n",
+		},
 		{"ninety fields", "6585 5", ok, rawGet(numbered("X-", 90)...)},
 		{"a thousand fields", "6585 5", "headers_too_large", rawGet(numbered("X-", 1000)...)},
 		{"field of 64 kB", "6585 5", "headers_too_large", rawGet("X: " + repeat("a", 64<<10))},
@@ -114,9 +139,16 @@ var fields = slices.Concat(
 		"Connection: Authorization", "Connection: Host", "Connection: ,;=\"evil", "Trailer: X-evil",
 	),
 	alike(
-		"fields for the gateway itself", "9110 7.6.1, 7.8, 10.1", ok, one(rawGet),
-		"Proxy-Authorization: Basic evil", "TE: trailers, evil\r\nHTTP2-Settings: evil", "Connection: Upgrade\r\nUpgrade: evil\r\nSec-WebSocket-Version: 13",
-		"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c-evil\r\nHTTP2-Settings: evil", "Upgrade: evil", "Expect: 100-continue",
+		"fields for the gateway itself",
+		"9110 7.6.1, 7.8, 10.1",
+		ok,
+		one(rawGet),
+		"Proxy-Authorization: Basic evil",
+		"TE: trailers, evil\r\nHTTP2-Settings: evil",
+		"Connection: Upgrade\r\nUpgrade: evil\r\nSec-WebSocket-Version: 13",
+		"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c-evil\r\nHTTP2-Settings: evil",
+		"Upgrade: evil",
+		"Expect: 100-continue",
 	),
 	alike(
 		"fields that only the gateway may set", "ours", ok, one(rawGet),

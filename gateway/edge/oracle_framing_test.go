@@ -2,22 +2,32 @@ package edge_test
 
 import "slices"
 
-// framing holds what decides where a request's content ends: Content-Length and Transfer-Encoding in every disguise.
+// framing holds what decides where a request's content ends: Content-Length and Transfer-Encoding
+// in every disguise.
 var framing = slices.Concat(
 	[]attack{
 		{"content of no bytes", "9112 6.2", "POST /v1/pets 0", rawPost("Content-Length: 0")},
 		{"POST without framing has no content", "9112 6.3", "POST /v1/pets 0", rawPost()},
 		{"one past int64", "9112 6.3", "bad_request|body_too_large", rawPost("Content-Length: 9223372036854775808") + "hello"},
 		{"wraps to five in uint32", "9112 6.3", "body_too_large", rawPost("Content-Length: 4294967301") + "hello"},
-		{"as much as is allowed", "9110 15.5.14", "POST /v1/pets " + decimal(bodyMax), rawPost("Content-Length: "+decimal(bodyMax)) + repeat("x", bodyMax)},
-		{"length in Content_Length frames nothing", "9112 6.3", "POST /v1/pets 0; bad_request", rawPost("Content_Length: 5") + "evil\r\n\r\n"},
+		{
+			"as much as is allowed", "9110 15.5.14", "POST /v1/pets " + decimal(bodyMax),
+			rawPost("Content-Length: "+decimal(bodyMax)) + repeat("x", bodyMax),
+		},
+		{
+			"length in Content_Length frames nothing", "9112 6.3", "POST /v1/pets 0; bad_request",
+			rawPost("Content_Length: 5") + "evil\r\n\r\n",
+		},
 		{"chunked in HTTP/1.0", "9112 6.1", bad, rawStart("POST /v1/pets HTTP/1.0", "Transfer-Encoding: chunked") + helloChunks},
 		{"length in HTTP/1.0", "9112 6.2", "POST /v1/pets 5; close", rawStart("POST /v1/pets HTTP/1.0", "Content-Length: 5") + "hello"},
 		{
 			"chunked named by Connection", "9110 7.6.1", "POST /v1/pets 5|bad_request",
 			rawPost("Transfer-Encoding: chunked", "Connection: Transfer-Encoding") + helloChunks,
 		},
-		{"length named by Connection", "9110 7.6.1", "POST /v1/pets 5|bad_request", rawPost("Content-Length: 5", "Connection: Content-Length") + "hello"},
+		{
+			"length named by Connection", "9110 7.6.1", "POST /v1/pets 5|bad_request",
+			rawPost("Content-Length: 5", "Connection: Content-Length") + "hello",
+		},
 	},
 	alike(
 		"length", "9110 8.6, 9112 5.1", posted, rawHello,
@@ -26,11 +36,28 @@ var framing = slices.Concat(
 		"TransferEncoding: chunked\r\nContent-Length: 5",
 	),
 	alike(
-		"length that is no number", "9110 8.6", bad, rawHello,
-		"Content-Length: 5\r\nContent-Length: 5", "Content-Length: 5, 5", "Content-Length: +5", "Content-Length: -5",
-		"Content-Length: 0x5", "Content-Length: 5.0", "Content-Length: 5e0", "Content-Length: 0 5", "Content-Length: 0_5",
-		`Content-Length: "5"`, "Content-Length:", "Content-Length: \t ", "Content-Length: \xef\xbc\x95", "Content-Length: \v5",
-		"Content-Length: 5\f", "Content-Length: 5\x00", "Content-Length: -0", "Content-Length: a",
+		"length that is no number",
+		"9110 8.6",
+		bad,
+		rawHello,
+		"Content-Length: 5\r\nContent-Length: 5",
+		"Content-Length: 5, 5",
+		"Content-Length: +5",
+		"Content-Length: -5",
+		"Content-Length: 0x5",
+		"Content-Length: 5.0",
+		"Content-Length: 5e0",
+		"Content-Length: 0 5",
+		"Content-Length: 0_5",
+		`Content-Length: "5"`,
+		"Content-Length:",
+		"Content-Length: \t ",
+		"Content-Length: \xef\xbc\x95",
+		"Content-Length: \v5",
+		"Content-Length: 5\f",
+		"Content-Length: 5\x00",
+		"Content-Length: -0",
+		"Content-Length: a",
 	),
 	alike(
 		"lengths that contradict each other, or a coding", "9112 6.1, 6.3", bad, rawHello,
@@ -43,8 +70,15 @@ var framing = slices.Concat(
 		"Content-Length:\r\n 5", "Content-Length: 0\r\n\t5", "Transfer-Encoding : chunked\r\nContent-Length: 5",
 	),
 	alike(
-		"chunks", "9112 7.1", posted, rawHelloChunks,
-		"Transfer-Encoding: chunked", "Transfer-Encoding: CHUNKED", "transfer-encoding: chunked", "Transfer-Encoding:\tchunked", "Transfer-Encoding: chunked \t ",
+		"chunks",
+		"9112 7.1",
+		posted,
+		rawHelloChunks,
+		"Transfer-Encoding: chunked",
+		"Transfer-Encoding: CHUNKED",
+		"transfer-encoding: chunked",
+		"Transfer-Encoding:\tchunked",
+		"Transfer-Encoding: chunked \t ",
 	),
 	alike(
 		"codings, or a coding and a length", "9112 6.1, 6.3", bad, rawHelloChunks,
@@ -55,10 +89,21 @@ var framing = slices.Concat(
 		"Transfer-Encoding: chunked,", "Transfer-Encoding: ,chunked",
 	),
 	alike(
-		"coding that is not chunked", "9112 7", bad, rawHelloChunks,
-		"Transfer-Encoding:", "Transfer-Encoding: identity", "Transfer-Encoding: gzip", "Transfer-Encoding: identity, chunked", "Transfer-Encoding: xchunked",
-		"Transfer-Encoding: chunkedx", "Transfer-Encoding: chunked;q=1", `Transfer-Encoding: "chunked"`, "Transfer-Encoding: \vchunked",
-		"Transfer-Encoding: chunked\x00", "Transfer-Encoding: chunked\xa0",
+		"coding that is not chunked",
+		"9112 7",
+		bad,
+		rawHelloChunks,
+		"Transfer-Encoding:",
+		"Transfer-Encoding: identity",
+		"Transfer-Encoding: gzip",
+		"Transfer-Encoding: identity, chunked",
+		"Transfer-Encoding: xchunked",
+		"Transfer-Encoding: chunkedx",
+		"Transfer-Encoding: chunked;q=1",
+		`Transfer-Encoding: "chunked"`,
+		"Transfer-Encoding: \vchunked",
+		"Transfer-Encoding: chunked\x00",
+		"Transfer-Encoding: chunked\xa0",
 	),
 	alike(
 		"coding on a line that is no field line", "9112 5", bad, rawHelloChunks,
@@ -77,10 +122,15 @@ var chunks = slices.Concat(
 		{"content that looks like the last chunk", "9112 7.1", "POST /v1/pets 9", rawChunked("9\r\n0\r\n\r\nevil\r\n0\r\n\r\n")},
 		{"size that wraps to five in uint32", "9112 7.1", "body_too_large", rawChunked("100000005\r\nhello\r\n0\r\n\r\n")},
 		{"one chunk that is too large", "9110 15.5.14", "body_too_large", rawChunked(hexadecimal(bodyMax+1) + "\r\n")},
-		{"second chunk that makes it too large", "9110 15.5.14", "body_too_large", rawChunked("5\r\nhello\r\n" + hexadecimal(bodyMax-4) + "\r\n")},
+		{
+			"second chunk that makes it too large", "9110 15.5.14", "body_too_large",
+			rawChunked("5\r\nhello\r\n" + hexadecimal(bodyMax-4) + "\r\n"),
+		},
 		{
 			"key only in the trailer", "9110 6.5.1", "missing_api_key|bad_request",
-			keyless("POST /v1/pets HTTP/1.1", "Transfer-Encoding: chunked") + "5\r\nhello\r\n0\r\n" + authorization + "\r\n\r\n",
+			keyless(
+				"POST /v1/pets HTTP/1.1", "Transfer-Encoding: chunked",
+			) + "5\r\nhello\r\n0\r\n" + authorization + "\r\n\r\n",
 		},
 	},
 	alike(

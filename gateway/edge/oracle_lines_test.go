@@ -2,7 +2,8 @@ package edge_test
 
 import "slices"
 
-// syntax holds what decides whether bytes are a request at all: line ends, control bytes, folding, names and versions.
+// syntax holds what decides whether bytes are a request at all: line ends, control bytes, folding,
+// names and versions.
 var syntax = slices.Concat(
 	[]attack{
 		{"LF after the request line", "9112 2.2", bad, "GET /v1/pets HTTP/1.1\nHost: a\r\n" + authorization + "\r\n\r\n"},

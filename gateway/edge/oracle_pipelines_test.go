@@ -28,13 +28,19 @@ var pipelines = slices.Concat(
 		{"HEAD, then GET", "9112 9.3.2", "HEAD /v1/pets 0; " + ok, rawStart("HEAD /v1/pets HTTP/1.1") + rawGet()},
 		{"refused HEAD, then GET", "9112 9.3.2", "no_such_route; " + ok, rawStart("HEAD /nowhere HTTP/1.1") + rawGet()},
 		{"GET with a length of zero, then GET", "9112 9.3.2", ok + "; " + ok, rawGet("Content-Length: 0") + rawGet()},
-		{"expected POST, then GET", "9110 10.1.1", posted + "; " + ok, rawPost("Expect: 100-continue", "Content-Length: 5") + "hello" + rawGet()},
+		{
+			"expected POST, then GET", "9110 10.1.1", posted + "; " + ok,
+			rawPost("Expect: 100-continue", "Content-Length: 5") + "hello" + rawGet(),
+		},
 		{
 			"two requests, the first length covers half of the second", "9112 6.2", "POST /v1/pets 40; bad_request",
 			rawPost("Content-Length: 40") + rawGet() + "\r\n",
 		},
 		{"one byte more than the length", "9112 6.2", posted + "; bad_request", rawPost("Content-Length: 5") + "hello\x00" + rawGet()},
-		{"empty line after content, as old browsers sent", "9112 2.2", posted + "; " + ok, rawPost("Content-Length: 5") + "hello\r\n" + rawGet()},
+		{
+			"empty line after content, as old browsers sent", "9112 2.2", posted + "; " + ok,
+			rawPost("Content-Length: 5") + "hello\r\n" + rawGet(),
+		},
 		{"empty line between requests", "9112 2.2", ok + "; " + ok, rawGet() + "\r\n" + rawGet()},
 		{"space between requests", "9112 2.2", ok + "; bad_request", rawGet() + " " + rawGet()},
 		{"NUL between requests", "9112 2.2", ok + "; bad_request", rawGet() + "\x00" + rawGet()},
@@ -51,11 +57,19 @@ var pipelines = slices.Concat(
 		{"bad chunk, then good", "9112 7.1", bad, rawChunked("5\r\nhello!\r\n") + rawGet()},
 		{"close, then good", "9112 9.6", "GET /v1/pets 0; close", rawGet("Connection: close") + rawGet()},
 		{"HTTP/1.0, then good", "9112 9.3", "GET /v1/pets 0; close", rawStart("GET /v1/pets HTTP/1.0") + rawGet()},
-		{"HTTP/1.0 kept alive, then good", "9112 9.3", ok + "; " + ok, rawStart("GET /v1/pets HTTP/1.0", "Connection: keep-alive") + rawGet()},
-		{"length wins, chunks smuggle", "9112 11.2", bad, rawPost("Content-Length: 6", "Transfer-Encoding: chunked") + "0\r\n\r\nG" + rawGet()},
+		{
+			"HTTP/1.0 kept alive, then good", "9112 9.3", ok + "; " + ok,
+			rawStart("GET /v1/pets HTTP/1.0", "Connection: keep-alive") + rawGet(),
+		},
+		{
+			"length wins, chunks smuggle", "9112 11.2", bad,
+			rawPost("Content-Length: 6", "Transfer-Encoding: chunked") + "0\r\n\r\nG" + rawGet(),
+		},
 		{
 			"chunks win, length smuggles", "9112 11.2", bad,
-			rawPost("Content-Length: 4", "Transfer-Encoding: chunked") + hexadecimal(len(rawGet())) + "\r\n" + rawGet() + "\r\n0\r\n\r\n",
+			rawPost("Content-Length: 4", "Transfer-Encoding: chunked") + hexadecimal(
+				len(rawGet()),
+			) + "\r\n" + rawGet() + "\r\n0\r\n\r\n",
 		},
 		{"two codings smuggle", "9112 11.2", bad, rawPost("Transfer-Encoding: chunked", "Transfer-encoding: x") + "0\r\n\r\n" + rawGet()},
 		{
@@ -66,7 +80,10 @@ var pipelines = slices.Concat(
 			"content of HEAD smuggles", "9112 11.2", "HEAD /v1/pets " + decimal(len(rawGet())) + "|bad_request",
 			rawStart("HEAD /v1/pets HTTP/1.1", "Content-Length: "+decimal(len(rawGet()))) + rawGet(),
 		},
-		{"chunks of GET smuggle", "9112 11.2", "GET /v1/pets 3|bad_request", rawGet("Transfer-Encoding: chunked") + "3\r\nabc\r\n0\r\n\r\n"},
+		{
+			"chunks of GET smuggle", "9112 11.2", "GET /v1/pets 3|bad_request",
+			rawGet("Transfer-Encoding: chunked") + "3\r\nabc\r\n0\r\n\r\n",
+		},
 		{"chunk size that wraps smuggles", "9112 11.2", "bad_request|body_too_large", rawChunked("100000000000000000\r\n") + rawGet()},
 		{"tunnel, then good", "9110 9.3.6", bad, rawStart("CONNECT a:80 HTTP/1.1") + rawGet()},
 		{

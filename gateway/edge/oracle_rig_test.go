@@ -38,8 +38,8 @@ import (
 // now is the time at which the clock of every rig starts.
 var now = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 
-// rig is one edge between a client that writes raw bytes and an upstream that reads raw bytes, with counts at both ends
-// and in between. It serves on a TCP socket and on pipes in memory.
+// rig is one edge between a client that writes raw bytes and an upstream that reads raw bytes, with
+// counts at both ends and in between. It serves on a TCP socket and on pipes in memory.
 type rig struct {
 	edge     *edge.Edge
 	address  string
@@ -77,7 +77,9 @@ func (f *fakes) Current(a quotas.Request) (quota.Verdict, error) {
 	return verdict(a.Limits, 0), f.current
 }
 
-func (f *fakes) Statement(_ context.Context, _ id.Tenant, _ instant.Millis, _ time.Duration, isTest bool, _ int) (keystore.Statement, error) {
+func (f *fakes) Statement(
+	_ context.Context, _ id.Tenant, _ instant.Millis, _ time.Duration, isTest bool, _ int,
+) (keystore.Statement, error) {
 	if f.fails("statement"); isTest {
 		return keystore.Statement{}, nil
 	}
@@ -131,7 +133,9 @@ var entries = func() map[apikey.Hash]directory.Entry {
 		{renamedToken, func(*directory.Entry) {}},
 	} {
 		e := directory.Entry{
-			Key: id.Key{byte(i + 1)}, Name: "ci", Tenant: id.Tenant{byte(i + 1)}, Environment: apikey.Live, Scopes: "pets:read pets:write usage:read",
+			Key: id.Key{
+				byte(i + 1),
+			}, Name: "ci", Tenant: id.Tenant{byte(i + 1)}, Environment: apikey.Live, Scopes: "pets:read pets:write usage:read",
 			Terms: directory.Terms{Plan: "free", Limits: plan.Limits{Minute: 60, Day: 1000}, Version: 1},
 		}
 		key.change(&e)
@@ -143,7 +147,8 @@ var entries = func() map[apikey.Hash]directory.Entry {
 // documentation replaces the portal's pages.
 var documentation = published(
 	page("/docs", "text/html", portal.Content{ETag: `W/"abc"`, Body: []byte("a page"), Gzip: []byte("compressed")}),
-	page("/openapi.yaml", "application/yaml", portal.Content{ETag: `W/"def"`, Body: []byte("a document"), Gzip: []byte("compressed")}),
+	page("/openapi.yaml", "application/yaml",
+		portal.Content{ETag: `W/"def"`, Body: []byte("a document"), Gzip: []byte("compressed")}),
 )
 
 func page(path, contentType string, content portal.Content) portal.Page {
@@ -175,7 +180,12 @@ func (f *fakes) changeEntries(change func(*directory.Entry)) {
 // newRig serves until the test ends. change may be nil.
 func newRig(t testing.TB, change func(*setup)) *rig {
 	t.Helper()
-	r := &rig{pipes: newPipeListener(), accessLog: &testkit.Output{}, log: &testkit.Output{}, registry: prometheus.NewRegistry()}
+	r := &rig{
+		pipes:     newPipeListener(),
+		accessLog: &testkit.Output{},
+		log:       &testkit.Output{},
+		registry:  prometheus.NewRegistry(),
+	}
 	f := &fakes{
 		lookup:    func(h apikey.Hash) (directory.Entry, bool) { e, found := entries[h]; return e, found },
 		ban:       func(id.Key, instant.Millis) { r.banned.Add(1) },
@@ -291,7 +301,12 @@ func verdict(limits plan.Limits, used int64) quota.Verdict {
 	return v
 }
 
-var guardState = authfailures.State{Limit: 120, Remaining: 119, ResetAt: instant.Of(now) + 500, ReleaseAt: instant.Of(now) + 500}
+var guardState = authfailures.State{
+	Limit:     120,
+	Remaining: 119,
+	ResetAt:   instant.Of(now) + 500,
+	ReleaseAt: instant.Of(now) + 500,
+}
 
 // pipeListener accepts connections made in memory.
 type pipeListener struct {
@@ -314,8 +329,8 @@ func (l pipeListener) Accept() (net.Conn, error) {
 func (l pipeListener) Close() error   { l.close(); return nil }
 func (l pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// wire is the server's end of a connection whose client sends everything at once, and then closes its half. The wire keeps what the server
-// sends, and the server never waits for the client.
+// wire is the server's end of a connection whose client sends everything at once, and then closes
+// its half. The wire keeps what the server sends, and the server never waits for the client.
 type wire struct {
 	net.Conn // of the addresses and the deadlines
 	in       io.Reader
@@ -328,8 +343,8 @@ func (w *wire) Read(p []byte) (int, error)  { return w.in.Read(p) }
 func (w *wire) Write(p []byte) (int, error) { return w.out.Write(p) }
 func (w *wire) Close() error                { w.close(); return nil }
 
-// play plays the pieces on a connection in memory, each of which is one read of the server, and returns all that was answered until the
-// server closed it.
+// play plays the pieces on a connection in memory, each of which is one read of the server, and
+// returns all that was answered until the server closed it.
 func (r *rig) play(pieces ...[]byte) ([]byte, error) {
 	w := &wire{}
 	w.Conn, _ = net.Pipe()

@@ -20,7 +20,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// Codes of refusals whose requests were admitted before, and codes after which the connection cannot be trusted any more.
+// Codes of refusals whose requests were admitted before, and codes after which the connection
+// cannot be trusted any more.
 const (
 	chargedCodes = "no_such_route method_not_allowed insufficient_scope"
 	closingCodes = "bad_request request_timeout body_too_large uri_too_long expectation_failed headers_too_large"
@@ -29,8 +30,8 @@ const (
 // canaryTarget is the target of a good request that is in no attack.
 const canaryTarget = "/v1/pets?canary"
 
-// verdictsOf turns responses and what the upstream saw into verdicts: each response that is not a refusal takes the next
-// request that the upstream saw.
+// verdictsOf turns responses and what the upstream saw into verdicts: each response that is not a
+// refusal takes the next request that the upstream saw.
 func verdictsOf(answers []answer, seen []upstreamRequest) (verdicts []string, err error) {
 	for _, a := range answers {
 		if err := a.refusal(); err != nil {
@@ -98,7 +99,8 @@ func (r *rig) check(a attack, answers []answer, seen []upstreamRequest, before i
 		return err
 	}
 	want := a.expects()
-	if want.clientEnds && len(got) == len(want.verdicts)+1 && agrees(got[len(want.verdicts)], "bad_request|request_timeout") {
+	if want.clientEnds && len(got) == len(want.verdicts)+1 &&
+		agrees(got[len(want.verdicts)], "bad_request|request_timeout") {
 		got = got[:len(want.verdicts)] // this refusal of the unfinished request may be sent or not
 	}
 	if !slices.EqualFunc(got, want.verdicts, agrees) {
@@ -115,8 +117,8 @@ func (r *rig) check(a attack, answers []answer, seen []upstreamRequest, before i
 	return nil
 }
 
-// checkCharged checks that exactly the requests that were admitted have been charged, and that a connection ends after what cannot be
-// trusted.
+// checkCharged checks that exactly the requests that were admitted have been charged, and that a
+// connection ends after what cannot be trusted.
 func (r *rig) checkCharged(verdicts []string, answers []answer, seen int, before int64) error {
 	admitted := seen
 	for i, v := range verdicts {
@@ -134,7 +136,8 @@ func (r *rig) checkCharged(verdicts []string, answers []answer, seen int, before
 	return nil
 }
 
-// checkUpstreamRequest checks that the request has nothing that must not be forwarded, and everything that must be.
+// checkUpstreamRequest checks that the request has nothing that must not be forwarded, and
+// everything that must be.
 func checkUpstreamRequest(a attack, s upstreamRequest) error {
 	head := strings.ToLower(strings.TrimPrefix(s.Head, s.Method+" "+s.Target))
 	for _, secret := range []string{"evil", "authorization", strings.ToLower(token[9:]), "expect:", "upgrade", "\nte:", "trailer"} {
@@ -147,7 +150,8 @@ func checkUpstreamRequest(a attack, s upstreamRequest) error {
 			return fmt.Errorf("%s is %q upstream", name, s.Fields[name])
 		}
 	}
-	if want, got := strings.Count(a.bytes, "kept"), strings.Count(head, "kept"); strings.Count(a.want, ";") == 0 && got != want {
+	if want, got := strings.Count(a.bytes, "kept"), strings.Count(head, "kept"); strings.Count(a.want, ";") == 0 &&
+		got != want {
 		return fmt.Errorf("%d of %d kept fields arrived: %q", got, want, s.Head)
 	}
 	return nil
@@ -159,8 +163,8 @@ func (r *rig) charged() int64 {
 	return r.admitted.Load()
 }
 
-// playSocket plays an attack on a real connection. It checks that the connection ends if the attack or the last answer
-// says so. Otherwise it checks that the connection serves one more request.
+// playSocket plays an attack on a real connection. It checks that the connection ends if the attack
+// or the last answer says so. Otherwise it checks that the connection serves one more request.
 func (r *rig) playSocket(t *testing.T, a attack) (answers []answer, seen []upstreamRequest, err error) {
 	want, c := a.expects(), r.say(t, "")
 	defer c.close()
@@ -205,7 +209,8 @@ func (r *rig) canary(c *rawClient) error {
 	return nil
 }
 
-// TestOracle plays the whole corpus on real connections. Package http1 shows that requests are read in one way, however they are split.
+// TestOracle plays the whole corpus on real connections. Package http1 shows that requests are read
+// in one way, however they are split.
 func TestOracle(t *testing.T) {
 	total := 0
 	for theme, attacks := range themes {
@@ -213,7 +218,9 @@ func TestOracle(t *testing.T) {
 		t.Run(theme, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, func(s *setup) {
-				if slices.ContainsFunc(attacks, func(a attack) bool { return strings.Contains(a.want, "request_timeout") }) {
+				if slices.ContainsFunc(
+					attacks, func(a attack) bool { return strings.Contains(a.want, "request_timeout") },
+				) {
 					s.ReadTimeout = 2 * time.Second
 				}
 			})
@@ -295,8 +302,9 @@ func (r *rig) trimLogs(t *testing.T) {
 	}
 }
 
-// checkCounts checks what has to be true of every input: each request has one verdict, exactly the admitted requests were charged,
-// the upstream saw no more requests than the input has valid keys, and no status is 5xx.
+// checkCounts checks what has to be true of every input: each request has one verdict, exactly the
+// admitted requests were charged, the upstream saw no more requests than the input has valid keys,
+// and no status is 5xx.
 func (r *rig) checkCounts(input []byte, answers []answer, before int64) error {
 	seen := r.upstream.Seen()
 	if err := r.upstream.Problem(); err != nil {
@@ -316,17 +324,18 @@ func (r *rig) checkCounts(input []byte, answers []answer, before int64) error {
 	return r.checkCharged(got, answers, len(seen), before)
 }
 
-// isCut reports whether a body broke off because the upstream's did. Only a long body and a stream of events reach the client before their
-// end.
+// isCut reports whether a body broke off because the upstream's did. Only a long body and a stream
+// of events reach the client before their end.
 func isCut(err error, said []byte) bool {
-	isLong := len(said) > http1.PartBytesMax || longLength.Match(said) || bytes.Contains(bytes.ToLower(said), []byte("text/event-stream"))
+	isLong := len(said) > http1.PartBytesMax || longLength.Match(said) ||
+		bytes.Contains(bytes.ToLower(said), []byte("text/event-stream"))
 	return errors.Is(err, errCut) && isLong
 }
 
 var longLength = regexp.MustCompile(`(?i)content-length:[ \t]*0*[1-9][0-9]{4,}`)
 
-// FuzzUpstream gives the forward path bytes that an upstream might send before it closes. The client gets a valid
-// answer, and the next exchange gets its own.
+// FuzzUpstream gives the forward path bytes that an upstream might send before it closes. The
+// client gets a valid answer, and the next exchange gets its own.
 func FuzzUpstream(f *testing.F) {
 	for _, fault := range faults {
 		if fault.says != "" && len(fault.says) <= 4<<10 {
@@ -360,7 +369,8 @@ func FuzzUpstream(f *testing.F) {
 		if seen := r.upstream.Seen(); len(seen) > 1 && post {
 			t.Fatalf("the upstream saw %q", texts(seen))
 		}
-		// The same, on a connection that is kept, with the second half late: it must not become another exchange's response.
+		// The same, on a connection that is kept, with the second half late: it must not become
+		// another exchange's response.
 		play(func(c net.Conn, q upstreamRequest) bool {
 			if q.Nth > 1 {
 				return plainAnswer(c, q)

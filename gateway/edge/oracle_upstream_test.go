@@ -16,8 +16,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// rawUpstream counts what really arrives. It shares no code with the gateway: it reads its socket by the grammar of
-// RFC 9112, and keeps what did not follow it as Problem.
+// rawUpstream counts what really arrives. It shares no code with the gateway: it reads its socket
+// by the grammar of RFC 9112, and keeps what did not follow it as Problem.
 type rawUpstream struct {
 	listener net.Listener
 

@@ -11,7 +11,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// pageAnswer is a response as net/http reads it. Pages lack the fields that readAnswer demands of every other response.
+// pageAnswer is a response as net/http reads it. Pages lack the fields that readAnswer demands of
+// every other response.
 type pageAnswer struct {
 	*http.Response
 	body string
@@ -36,7 +37,8 @@ func TestPages(t *testing.T) {
 	f := func(request string, status int, body string, fields ...string) {
 		t.Helper()
 		got := r.fetch(t, request)
-		if got.StatusCode != status || body != "*" && got.body != body || got.Header.Get("X-Request-Id") == "" || (got.Header.Get("RateLimit") != "") != (status == 401) {
+		if got.StatusCode != status || body != "*" && got.body != body || got.Header.Get("X-Request-Id") == "" ||
+			(got.Header.Get("RateLimit") != "") != (status == 401) {
 			t.Errorf("%q: got %d %q %v, want %d %q", request, got.StatusCode, got.body, got.Header, status, body)
 		}
 		for i := 0; i < len(fields); i += 2 {
@@ -44,12 +46,34 @@ func TestPages(t *testing.T) {
 		}
 	}
 	const docs = "GET /docs HTTP/1.1"
-	f(keyless(docs), 200, "a page", "Content-Type", "text/html", "ETag", `W/"abc"`, "Content-Length", "6", "Content-Encoding", "",
-		"Cache-Control", "no-cache", "Vary", "Accept-Encoding", "X-Content-Type-Options", "nosniff", "Referrer-Policy", "no-referrer",
-		"Cross-Origin-Opener-Policy", "same-origin", "Content-Security-Policy",
+	f(
+		keyless(docs),
+		200,
+		"a page",
+		"Content-Type",
+		"text/html",
+		"ETag",
+		`W/"abc"`,
+		"Content-Length",
+		"6",
+		"Content-Encoding",
+		"",
+		"Cache-Control",
+		"no-cache",
+		"Vary",
+		"Accept-Encoding",
+		"X-Content-Type-Options",
+		"nosniff",
+		"Referrer-Policy",
+		"no-referrer",
+		"Cross-Origin-Opener-Policy",
+		"same-origin",
+		"Content-Security-Policy",
 		"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; "+
-			"form-action 'none'; frame-ancestors 'none'")
-	f(keyless("HEAD /docs HTTP/1.1", "Accept-Encoding: gzip"), 200, "", "Content-Length", "10", "Content-Encoding", "gzip")
+			"form-action 'none'; frame-ancestors 'none'",
+	)
+	f(keyless("HEAD /docs HTTP/1.1", "Accept-Encoding: gzip"), 200, "", "Content-Length", "10", "Content-Encoding",
+		"gzip")
 	f(keyless(docs, "Authorization: Bearer "+bannedToken), 200, "a page")
 	f(keyless(docs, `If-None-Match: W/"abc"`), 304, "", "ETag", `W/"abc"`)
 	f(keyless("GET / HTTP/1.1", "Accept: text/html"), 302, "", "Location", "docs", "Vary", "Accept")
@@ -57,20 +81,24 @@ func TestPages(t *testing.T) {
 		f(keyless(line), 401, "*")
 	}
 	if r.takes.Load() != 0 || r.counted.Load() != 0 || len(r.upstream.Seen()) != 0 {
-		t.Errorf("pages took %d requests from quotas and counted %d, or the upstream saw some", r.takes.Load(), r.counted.Load())
+		t.Errorf("pages took %d requests from quotas and counted %d, or the upstream saw some", r.takes.Load(),
+			r.counted.Load())
 	}
 	testkit.Eventually(t, patience, "the access log", func() bool {
 		return strings.Contains(r.accessLog.String(), `"path":"/docs","status":200,"outcome":"page","bytes":6`)
 	})
-	testkit.Eventually(t, patience, "pages are counted", func() bool { return r.metric(t, "petgate_gateway_requests_total", "page") == 5 })
+	testkit.Eventually(t, patience, "pages are counted",
+		func() bool { return r.metric(t, "petgate_gateway_requests_total", "page") == 5 })
 	got := r.ask(t, rawStart("POST /docs HTTP/1.1"))
-	if got.expect(t, "with a key", "405 method_not_allowed"); got.field("allow") != "GET, HEAD" || r.admitted.Load() != 1 {
+	if got.expect(t, "with a key", "405 method_not_allowed"); got.field("allow") != "GET, HEAD" ||
+		r.admitted.Load() != 1 {
 		t.Errorf("with a key: got %v, charged %d", got.Fields, r.admitted.Load())
 	}
 }
 
-// Scripts of an allowed origin can read every response, also a refusal, whatever is wrong with the request. Scripts of another origin can
-// read none. The upstream's own answer about origins is not copied.
+// Scripts of an allowed origin can read every response, also a refusal, whatever is wrong with the
+// request. Scripts of another origin can read none. The upstream's own answer about origins is not
+// copied.
 func TestOriginsReadResponses(t *testing.T) {
 	requests := map[string]int{
 		keyless("OPTIONS /v1/pets/7 HTTP/1.1", "Access-Control-Request-Method: GET"): 204,
@@ -86,8 +114,12 @@ func TestOriginsReadResponses(t *testing.T) {
 	f := func(configured []string, field, origin string, varies bool) {
 		t.Helper()
 		r := newRig(t, func(s *setup) { s.CORSOrigins = configured })
-		r.upstream.Answer(saying(rawBare("HTTP/1.1 200 OK", "Access-Control-Allow-Origin: *", "access-control-allow-credentials: true",
-			"Access-Control-Expose-Headers: x", "Vary: Accept", "Content-Length: 0")))
+		r.upstream.Answer(
+			saying(
+				rawBare("HTTP/1.1 200 OK", "Access-Control-Allow-Origin: *", "access-control-allow-credentials: true",
+					"Access-Control-Expose-Headers: x", "Vary: Accept", "Content-Length: 0"),
+			),
+		)
 		want := []string{origin}
 		if origin == "" {
 			want = nil
@@ -106,7 +138,8 @@ func TestOriginsReadResponses(t *testing.T) {
 					got.Header.Get("Access-Control-Allow-Credentials") != "" ||
 					strings.Contains(got.Header.Get("Access-Control-Expose-Headers"), "Retry-After") != (want != nil) ||
 					slices.Contains(got.Header.Values("Vary"), "Origin") != varies {
-					t.Errorf("%q: got %d %v, want %d and the origin %q", request, got.StatusCode, got.Header, status, origin)
+					t.Errorf("%q: got %d %v, want %d and the origin %q", request, got.StatusCode, got.Header, status,
+						origin)
 				}
 			}
 		}

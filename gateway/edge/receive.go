@@ -6,10 +6,11 @@ import (
 	"petgate/gateway/http1"
 )
 
-// receive reads the rest of a large body, up to http1.PartBytesMax, after the key was checked. So a body without a valid key costs the
-// gateway at most front.EarlyBytesMax, and a client that waits for 100 (Continue) does not send a body that is refused anyway, also for its
-// path, its method or its scope. While the body arrives, the request holds no slot, so a slow client does not block others. When the memory
-// for bodies is scarce, a tenant gets only its share.
+// receive reads the rest of a large body, up to http1.PartBytesMax, after the key was checked. So a
+// body without a valid key costs the gateway at most front.EarlyBytesMax, and a client that waits
+// for 100 (Continue) does not send a body that is refused anyway, also for its path, its method or
+// its scope. While the body arrives, the request holds no slot, so a slow client does not block
+// others. When the memory for bodies is scarce, a tenant gets only its share.
 func (e *Edge) receive(x *exchange) refusal {
 	if x.Body.IsComplete() {
 		return refusal{}
@@ -23,7 +24,10 @@ func (e *Edge) receive(x *exchange) refusal {
 		}
 	}
 	if x.hasBody = e.bodies.Take(x.entry.Tenant); !x.hasBody {
-		return refusal{reason: overloaded, message: "your account sends too many large bodies at the same time: try again"}
+		return refusal{
+			reason:  overloaded,
+			message: "your account sends too many large bodies at the same time: try again",
+		}
 	}
 	e.leave(x)
 	if err := x.Conn.ReadBody(&x.Request, &x.Body, http1.PartBytesMax); err != nil {

@@ -51,8 +51,8 @@ const (
 	reasons // the number of reasons
 )
 
-// refusal is the verdict of a stage. The zero value lets the request pass. A stage that cannot decide refuses too, with a
-// reason whose status (5xx) says that the fault is ours.
+// refusal is the verdict of a stage. The zero value lets the request pass. A stage that cannot
+// decide refuses too, with a reason whose status (5xx) says that the fault is ours.
 type refusal struct {
 	reason  reason
 	message string // for the client; empty: the message in the table
@@ -60,7 +60,8 @@ type refusal struct {
 
 func (r refusal) isRefused() bool { return r.reason != none }
 
-// row describes a reason to clients and operators. The code's name is also the label in metrics and the outcome in the access log.
+// row describes a reason to clients and operators. The code's name is also the label in metrics and
+// the outcome in the access log.
 type row struct {
 	code.Code
 	stage      string

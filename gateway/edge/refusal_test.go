@@ -24,7 +24,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// deciding has the quotas decide on a tenant that has used so much of each limit. change completes their verdict.
+// deciding has the quotas decide on a tenant that has used so much of each limit. change completes
+// their verdict.
 func deciding(used int64, change func(*quota.Verdict)) func(*setup) {
 	return func(s *setup) {
 		s.take = func(a quotas.Request) (quota.Verdict, error) {
@@ -35,7 +36,8 @@ func deciding(used int64, change func(*quota.Verdict)) func(*setup) {
 	}
 }
 
-// Every row of the table is provoked over a connection, and has its status, its body, and the headers that every response has.
+// Every row of the table is provoked over a connection, and has its status, its body, and the
+// headers that every response has.
 func TestEveryRefusal(t *testing.T) {
 	provoked := map[string]bool{}
 	check := func(r *rig, got answer, code string, status int, charged bool) {
@@ -43,7 +45,8 @@ func TestEveryRefusal(t *testing.T) {
 		provoked[code] = true
 		got.expect(t, code, fmt.Sprint(status, " ", code))
 		hasDetails := strings.Contains(got.Body, `"details":{`)
-		if wasCharged := r.admitted.Load() > 0; wasCharged != charged || hasDetails != (status == 429 || code == "invalid_parameter") {
+		if wasCharged := r.admitted.Load() > 0; wasCharged != charged ||
+			hasDetails != (status == 429 || code == "invalid_parameter") {
 			t.Errorf("%s: charged: %t, want %t; %s", code, wasCharged, charged, got.Body)
 		}
 	}
@@ -69,7 +72,11 @@ func TestEveryRefusal(t *testing.T) {
 	f("invalid_api_key", 401, false, rawBearer(unknownToken), nil)
 	f("too_many_failed_attempts", 429, false, rawBearer(unknownToken), func(s *setup) {
 		s.attempts = func() (authfailures.State, bool) {
-			return authfailures.State{Limit: 120, ResetAt: instant.Of(now) + 60_000, ReleaseAt: instant.Of(now) + 500}, false
+			return authfailures.State{
+				Limit:     120,
+				ResetAt:   instant.Of(now) + 60_000,
+				ReleaseAt: instant.Of(now) + 500,
+			}, false
 		}
 	})
 	f("address_not_allowed", 403, false, rawBearer(elsewhereToken), nil)
@@ -80,7 +87,8 @@ func TestEveryRefusal(t *testing.T) {
 	f("invalid_api_key", 401, false, rawBearer(testToken), func(s *setup) { s.isStale = true })
 	f("minute_quota_exceeded", 429, false, rawBearer(usedUpToken), nil)
 	f("day_quota_exceeded", 429, false, rawGet(), deciding(1000, func(*quota.Verdict) {}))
-	f("month_quota_exceeded", 429, false, rawGet(), deciding(1, func(v *quota.Verdict) { *v = verdict(plan.Limits{Minute: 1, Month: 1}, 1) }))
+	f("month_quota_exceeded", 429, false, rawGet(),
+		deciding(1, func(v *quota.Verdict) { *v = verdict(plan.Limits{Minute: 1, Month: 1}, 1) }))
 	for _, limits := range []plan.Limits{{Minute: 9}, {Day: 9}} {
 		f("key_quota_exceeded", 429, false, rawGet(), deciding(0, func(v *quota.Verdict) {
 			own := verdict(limits, 9)
@@ -101,21 +109,25 @@ func TestEveryRefusal(t *testing.T) {
 	f("usage_unavailable", 503, true, rawUsage(""), func(s *setup) {
 		s.statement = func() (keystore.Statement, error) { return keystore.Statement{}, errors.New("planted") }
 	})
-	f("upstream_unreachable", 502, true, rawGet(), func(s *setup) { s.Upstreams = []string{"unix:/nowhere/petsvc.sock"} })
+	f("upstream_unreachable", 502, true, rawGet(),
+		func(s *setup) { s.Upstreams = []string{"unix:/nowhere/petsvc.sock"} })
 	f("upstream_certificate", 502, true, rawGet(), func(s *setup) {
 		secure := httptest.NewTLSServer(nil) // its authority is not known
 		t.Cleanup(secure.Close)
 		s.Upstreams = []string{secure.URL}
 	})
-	f("upstream_failed", 502, true, rawGet(), answering(noTimeout, func(net.Conn, upstreamRequest) bool { return false }))
-	f("upstream_refused", 502, true, rawGet(), answering(noTimeout, saying("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")))
-	f("upstream_timeout", 504, true, rawGet(), answering(time.Second, func(net.Conn, upstreamRequest) bool { return true }))
+	f("upstream_failed", 502, true, rawGet(),
+		answering(noTimeout, func(net.Conn, upstreamRequest) bool { return false }))
+	f("upstream_refused", 502, true, rawGet(),
+		answering(noTimeout, saying("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")))
+	f("upstream_timeout", 504, true, rawGet(),
+		answering(time.Second, func(net.Conn, upstreamRequest) bool { return true }))
 	f("internal", 500, false, rawGet(), func(s *setup) {
 		s.take = func(quotas.Request) (quota.Verdict, error) { panic("planted") }
 	})
 
-	// A client that sends nothing within the read timeout gets no response. On a busy machine this client can be so late: then it
-	// tries again.
+	// A client that sends nothing within the read timeout gets no response. On a busy machine this
+	// client can be so late: then it tries again.
 	hurried := newRig(t, func(s *setup) { s.ReadTimeout = 10 * time.Millisecond })
 	var late answer
 	testkit.Eventually(t, patience, "a request that does not end is answered", func() bool {
@@ -131,7 +143,9 @@ func TestEveryRefusal(t *testing.T) {
 	client := r.dial(t)
 	testkit.Eventually(t, patience, "a report is refused", func() bool {
 		got := client.ask(t, rawTarget("/v1/quota"))
-		if err := got.checkFields(); err != nil || got.Status == 429 && !strings.Contains(got.Body, `"details":{"policy":"quota-polling","plan":"free","limit":10,"used":10,`) {
+		if err := got.checkFields(); err != nil ||
+			got.Status == 429 &&
+				!strings.Contains(got.Body, `"details":{"policy":"quota-polling","plan":"free","limit":10,"used":10,`) {
 			t.Errorf("%v %s", err, got.Body)
 		}
 		return got.Code == "quota_polling"
@@ -158,7 +172,8 @@ func TestEveryRefusal(t *testing.T) {
 	crowded("overloaded", "", true, func(s *setup) { s.ConnectionsMax = 1 })
 	crowded("upstream_overloaded", rawGet(), false, func(s *setup) { s.UpstreamConnsMax = 1 })
 
-	// While one statement waits for the database, its tenant gets no other one, and other requests are served.
+	// While one statement waits for the database, its tenant gets no other one, and other requests
+	// are served.
 	arrived, released := make(chan bool), make(chan bool)
 	waiting := newRig(t, func(s *setup) {
 		s.statement = func() (keystore.Statement, error) {
@@ -179,7 +194,8 @@ func TestEveryRefusal(t *testing.T) {
 	}
 }
 
-// A message says what is wrong with the request and what its client has to change. It has nothing of a token.
+// A message says what is wrong with the request and what its client has to change. It has nothing
+// of a token.
 func TestMessages(t *testing.T) {
 	client := newRig(t, func(s *setup) {
 		s.changeEntries(func(e *directory.Entry) { e.GraceEndsAt = min(e.GraceEndsAt, instant.Of(now)) })
@@ -213,15 +229,17 @@ func TestMessages(t *testing.T) {
 		if !strings.Contains(got.Body, want) || apikey.IsIn([]byte(got.Body)) || got.field("x-key-expires") != "" {
 			t.Errorf("%q: %d %s, want %q", request, got.Status, got.Body, want)
 		}
-		if isInvalid := got.Code == "invalid_api_key"; isInvalid != strings.HasSuffix(got.field("www-authenticate"), `error="invalid_token"`) &&
+		if isInvalid := got.Code == "invalid_api_key"; isInvalid != strings.HasSuffix(
+			got.field("www-authenticate"), `error="invalid_token"`,
+		) &&
 			got.Code != "malformed_api_key" {
 			t.Errorf("%q: WWW-Authenticate is %q", request, got.field("www-authenticate"))
 		}
 	}
 }
 
-// Refusals by a share are not the client's fault: they never ban a key. Nor do those of a client that is admitted in between. The same number
-// of refusals by a limit bans it.
+// Refusals by a share are not the client's fault: they never ban a key. Nor do those of a client
+// that is admitted in between. The same number of refusals by a limit bans it.
 func TestRefusalOfAShareIsNoStrike(t *testing.T) {
 	for _, c := range []struct{ degraded, admitsOthers, bans bool }{{true, false, false}, {false, true, false}, {false, false, true}} {
 		var passed atomic.Int64
@@ -253,7 +271,8 @@ func TestFiguresOfAShare(t *testing.T) {
 	got := r.ask(t, rawGet())
 	got.expect(t, "admitted by a share", "200")
 	expectRemaining(t, got, 9, 4)
-	if limit, left := got.field("x-ratelimit-limit"), got.field("x-ratelimit-remaining"); limit != "1000" || left != "4" {
+	if limit, left := got.field("x-ratelimit-limit"), got.field("x-ratelimit-remaining"); limit != "1000" ||
+		left != "4" {
 		t.Errorf("limit %s, remaining %s", limit, left)
 	}
 }

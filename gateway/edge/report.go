@@ -9,15 +9,17 @@ import (
 	"petgate/shared/core/apikey"
 )
 
-// isReport reports whether the request asks how much of the quota is left. The gateway answers it itself.
+// isReport reports whether the request asks how much of the quota is left. The gateway answers it
+// itself.
 func (e *Edge) isReport(x *exchange) bool {
 	r := e.routes.Load().report
 	return r != nil && string(x.Request.Path) == r.Path &&
 		(string(x.Request.Method) == http.MethodGet || string(x.Request.Method) == http.MethodHead)
 }
 
-// report answers a request for the quota. It comes before authorize, because a key that is banned or whose account is suspended
-// may ask too, and learns that from the report. It charges nothing, so it has a limit of its own.
+// report answers a request for the quota. It comes before authorize, because a key that is banned
+// or whose account is suspended may ask too, and learns that from the report. It charges nothing,
+// so it has a limit of its own.
 //
 // A key that is used from an address outside its networks gets no report: it may be stolen.
 func (e *Edge) report(x *exchange) refusal {

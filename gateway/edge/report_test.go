@@ -58,7 +58,8 @@ func rawReport(token string) string {
 // readReport reads a report, and compares it with the headers of the same response.
 func readReport(t rapid.TB, got answer) (r report) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(got.Body), &r); err != nil || got.Status != 200 || len(r.Policies) != 2 && len(r.Policies) != 0 {
+	if err := json.Unmarshal([]byte(got.Body), &r); err != nil || got.Status != 200 ||
+		len(r.Policies) != 2 && len(r.Policies) != 0 {
 		t.Fatalf("%d %s: %v", got.Status, got.Body, err)
 	}
 	if len(r.Policies) == 0 { // without limits
@@ -106,7 +107,8 @@ func TestReport(t *testing.T) {
 	} {
 		got := client.ask(t, rawReport(token))
 		report := readReport(t, got)
-		if !check(report) || report.Key.Hint != token[len(token)-4:] || report.Plan != "free" || report.Tenant == "" || report.Degraded {
+		if !check(report) || report.Key.Hint != token[len(token)-4:] || report.Plan != "free" || report.Tenant == "" ||
+			report.Degraded {
 			t.Errorf("%s", got.Body)
 		}
 	}
@@ -115,7 +117,8 @@ func TestReport(t *testing.T) {
 	} {
 		client.ask(t, rawReport(token)).expect(t, "no report", want)
 	}
-	if got := client.ask(t, strings.Replace(rawReport(token), "GET", "HEAD", 1)); got.Status != 200 || got.Body != "" || got.field("content-length") == "0" {
+	if got := client.ask(t, strings.Replace(rawReport(token), "GET", "HEAD", 1)); got.Status != 200 || got.Body != "" ||
+		got.field("content-length") == "0" {
 		t.Errorf("HEAD: %d %v %s", got.Status, got.Fields, got.Body)
 	}
 	if n := r.admitted.Load(); n != 0 || len(r.upstream.Seen()) != 0 {
@@ -134,14 +137,17 @@ func TestReport(t *testing.T) {
 func TestReportWithoutQuotas(t *testing.T) {
 	r := newRig(t, func(s *setup) { s.current = errors.New("planted") })
 	got := r.ask(t, rawReport(token)).Body
-	isTold := strings.Contains(got, `"degraded":true`) && strings.Count(got, `"remaining":0`) == 2 && strings.Count(got, `"nextAt":null`) == 1
+	isTold := strings.Contains(got, `"degraded":true`) && strings.Count(got, `"remaining":0`) == 2 &&
+		strings.Count(got, `"nextAt":null`) == 1
 	must.Equal(t, isTold, true, "that nothing is left: %s", got)
 }
 
 // newQuotaRig returns a rig with real quotas, bans, and a clock.
 func newQuotaRig(t testing.TB, limits func(id.Key) plan.Limits, clock func() time.Time, change ...func(*setup)) *rig {
 	t.Helper()
-	q := must.Get[quotas.Quotas](t)(quotas.Open(t.Context(), quotas.Config{Clock: clock, Metrics: prometheus.NewRegistry()}))
+	q := must.Get[quotas.Quotas](t)(
+		quotas.Open(t.Context(), quotas.Config{Clock: clock, Metrics: prometheus.NewRegistry()}),
+	)
 	t.Cleanup(func() { must.Do(t, q.Close(context.Background())) })
 	var bans sync.Map // id.Key → instant.Millis
 	return newRig(t, func(s *setup) {
@@ -161,8 +167,8 @@ func newQuotaRig(t testing.TB, limits func(id.Key) plan.Limits, clock func() tim
 
 func entryOf(token string) directory.Entry { return entries[apikey.Sum([]byte(token))] }
 
-// strikeWeight is by how much a strike lowers strikesUntilBan, at most, if the minute's limit is 60: 60 strikes ban, but 30 do of
-// connections that were told.
+// strikeWeight is by how much a strike lowers strikesUntilBan, at most, if the minute's limit is
+// 60: 60 strikes ban, but 30 do of connections that were told.
 const strikeWeight = 2
 
 // expectNext compares a report with the next response. at is the time of both.
@@ -196,7 +202,8 @@ func expectNext(t rapid.TB, r report, next answer, at time.Time) {
 		must.Equal(t, body.Code, "key_banned", "the next response, while the key is banned until %v", nextAt)
 	case nextAt.Equal(at):
 		if next.Status != 200 && next.Status != 404 {
-			t.Fatalf("%d and %d remain; the next response is %d %s", minute.Remaining, day.Remaining, next.Status, next.Body)
+			t.Fatalf("%d and %d remain; the next response is %d %s", minute.Remaining, day.Remaining, next.Status,
+				next.Body)
 		}
 		expectRemaining(t, next, minute.Remaining-1, day.Remaining-1)
 		return
@@ -206,8 +213,10 @@ func expectNext(t rapid.TB, r report, next answer, at time.Time) {
 		}
 		return
 	default:
-		if next.Status != 429 || body.Details.StrikesUntilBan > left || body.Details.StrikesUntilBan < left-strikeWeight {
-			t.Fatalf("the next request is admitted at %v, %d strikes are left; the next response is %d %s", nextAt, left, next.Status, next.Body)
+		if next.Status != 429 || body.Details.StrikesUntilBan > left ||
+			body.Details.StrikesUntilBan < left-strikeWeight {
+			t.Fatalf("the next request is admitted at %v, %d strikes are left; the next response is %d %s", nextAt,
+				left, next.Status, next.Body)
 		}
 		expectRemaining(t, next, minute.Remaining, day.Remaining)
 	}
@@ -218,8 +227,8 @@ func expectNext(t rapid.TB, r report, next answer, at time.Time) {
 	}
 }
 
-// Whatever happened before, a report says what the next request will get: how many remain, when the next one is admitted, and how
-// many strikes are left.
+// Whatever happened before, a report says what the next request will get: how many remain, when the
+// next one is admitted, and how many strikes are left.
 func TestReportAgreesWithTheNextResponse(t *testing.T) {
 	var at atomic.Int64
 	clock := func() time.Time { return instant.Millis(at.Load()).Time() }
@@ -259,9 +268,9 @@ func TestReportAgreesWithTheNextResponse(t *testing.T) {
 	}
 }
 
-// A client that calls on after a 429 is banned within 60 s, with one connection or a new one for each request. It calls twice a second.
-// The first two refusals may cross the 429. Then 30 strikes ban it on one connection, and 40, as many as the limit, if its connections
-// say nothing about it.
+// A client that calls on after a 429 is banned within 60 s, with one connection or a new one for
+// each request. It calls twice a second. The first two refusals may cross the 429. Then 30 strikes
+// ban it on one connection, and 40, as many as the limit, if its connections say nothing about it.
 func TestClientThatIgnoresIsBanned(t *testing.T) {
 	f := func(name string, strikes int64, hangsUp bool, request string, trusted ...netip.Prefix) {
 		t.Helper()
@@ -287,7 +296,8 @@ func TestClientThatIgnoresIsBanned(t *testing.T) {
 			}
 		}
 		// A connection that has just been closed may still be open for the gateway.
-		if refused := (passed.Load() - told) / 500; refused < 2+strikes || refused > 2+strikes && !hangsUp || refused > 120 {
+		if refused := (passed.Load() - told) / 500; refused < 2+strikes || refused > 2+strikes && !hangsUp ||
+			refused > 120 {
 			t.Errorf("%s: banned after %d refusals, want 2 and %d", name, refused, strikes)
 		}
 	}

@@ -22,8 +22,8 @@ var (
 	valueJSON = []byte("application/json")
 )
 
-// writeResponse writes the page, the report, the refusal, the statement or the upstream's response, with the headers that every
-// response has. Only what needs no key has no rate-limit headers.
+// writeResponse writes the page, the report, the refusal, the statement or the upstream's response,
+// with the headers that every response has. Only what needs no key has no rate-limit headers.
 func (e *Edge) writeResponse(x *exchange) {
 	var wait int64
 	if x.answer == nil || x.hasKey {
@@ -101,8 +101,8 @@ func (x *exchange) copyResponse() {
 	}
 }
 
-// showLimits writes the state of the tenant's quotas. Without a key it writes the state of the address's failed
-// attempts. It returns the seconds after which a refused client may try again.
+// showLimits writes the state of the tenant's quotas. Without a key it writes the state of the
+// address's failed attempts. It returns the seconds after which a refused client may try again.
 func (x *exchange) showLimits() (wait int64) {
 	limits := answers.Limits{Now: x.now}
 	if x.hasKey {

@@ -89,7 +89,8 @@ WWW-Authenticate: Bearer realm="petgate"
 {"code":"missing_api_key","message":"send your API key as Authorization: Bearer <API_KEY>","status":401}`, nil)
 }
 
-// A refusal says whether the gateway or the operator has banned the key, and has the operator's words.
+// A refusal says whether the gateway or the operator has banned the key, and has the operator's
+// words.
 func TestBanIsExplained(t *testing.T) {
 	r := newRig(t, nil)
 	client := r.dial(t)
@@ -104,7 +105,8 @@ func TestBanIsExplained(t *testing.T) {
 	}
 }
 
-// The refusal that begins a ban says that no strikes are left. The ban is longer than another gateway's before it, but not for an operator's.
+// The refusal that begins a ban says that no strikes are left. The ban is longer than another
+// gateway's before it, but not for an operator's.
 func TestLastStrike(t *testing.T) {
 	lastStrike(t, true, "2026-06-01T12:04:02Z")
 	lastStrike(t, false, "2026-06-01T12:03:02Z")
@@ -129,7 +131,8 @@ func lastStrike(t *testing.T, isAutomatic bool, ends string) {
 		{". It is banned until Retry-After has passed", `"strikesUntilBan":0,"ban":{"kind":"automatic","endsAt":"` + ends + `"}}}`},
 	} {
 		got := client.ask(t, rawBearer(usedUpToken))
-		if got.Code != "minute_quota_exceeded" || !strings.HasSuffix(got.Body, c.details) || !strings.Contains(got.Body, c.message+`",`) {
+		if got.Code != "minute_quota_exceeded" || !strings.HasSuffix(got.Body, c.details) ||
+			!strings.Contains(got.Body, c.message+`",`) {
 			t.Errorf("%s, want %s and %s", got.Body, c.message, c.details)
 		}
 		elapsed.Add(int64(time.Second))
@@ -137,7 +140,8 @@ func lastStrike(t *testing.T, isAutomatic bool, ends string) {
 	must.Equal(t, r.metric(t, "petgate_gateway_bans_total"), 1, "how many bans are counted")
 }
 
-// A client that may try again gets Retry-After in seconds, in whichever form the upstream sent it (RFC 9110, section 10.2.3).
+// A client that may try again gets Retry-After in seconds, in whichever form the upstream sent it
+// (RFC 9110, section 10.2.3).
 func TestRetryAfterOfTheUpstream(t *testing.T) {
 	for said, want := range map[string]string{
 		"Retry-After: 7": "7", "Retry-After: Mon, 01 Jun 2026 12:00:30 GMT": "30", "Retry-After: Mon, 01 Jun 2026 11:00:00 GMT": "1",
@@ -156,7 +160,9 @@ func TestRetryAfterOfTheUpstream(t *testing.T) {
 
 // Fields of the upstream reach the client as they are, however long they are.
 func TestFieldsOfTheUpstream(t *testing.T) {
-	fields := "content-type: a/b\r\nContent-Type: c/d\r\nSet-Cookie: e=f\r\nX-Empty: \r\nX-Long: " + strings.Repeat("x", 10_000) + "\r\n"
+	fields := "content-type: a/b\r\nContent-Type: c/d\r\nSet-Cookie: e=f\r\nX-Empty: \r\nX-Long: " + strings.Repeat(
+		"x", 10_000,
+	) + "\r\n"
 	r := newRig(t, nil)
 	r.upstream.Answer(saying("HTTP/1.1 200 OK\r\n" + fields + "Content-Length: 0\r\n\r\n"))
 	out := must.Get[[]byte](t)(r.play([]byte(rawGet())))

@@ -48,7 +48,10 @@ func (e *Edge) route(x *exchange) refusal {
 		if x.allow == "" {
 			return refusal{reason: noSuchRoute, message: table.Nearby(x.Request.Method, path)}
 		}
-		return refusal{reason: methodNotAllowed, message: "the path does not have this method. Its methods are " + x.allow}
+		return refusal{
+			reason:  methodNotAllowed,
+			message: "the path does not have this method. Its methods are " + x.allow,
+		}
 	}
 	switch {
 	case x.route.IsRemoved(x.now):

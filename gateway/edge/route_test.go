@@ -43,7 +43,8 @@ func sunsetAt(end time.Time) func(*setup) {
 // with adds operations to a rig.
 func (s *setup) with(more ...api.Operation) { s.Operations = append(slices.Clone(operations), more...) }
 
-// Allow names the methods of a path. One that an upstream may decode to another operation's has no operation and no methods.
+// Allow names the methods of a path. One that an upstream may decode to another operation's has no
+// operation and no methods.
 func TestAllow(t *testing.T) {
 	r := newRig(t, func(s *setup) {
 		s.with(api.Operation{ID: "getBest", Method: "GET", Path: "/v1/pets/best", Scope: "pets:write"})
@@ -60,7 +61,8 @@ func TestAllow(t *testing.T) {
 	f("GET /v1/pets/b%65st HTTP/1.1", "404 no_such_route", "", "without percent-encoding")
 }
 
-// A request costs what its operation says. What is not forwarded costs one. The cost is charged from the key's own limits too.
+// A request costs what its operation says. What is not forwarded costs one. The cost is charged
+// from the key's own limits too.
 func TestCost(t *testing.T) {
 	var asked quotas.Request
 	var counted directory.Usage
@@ -90,14 +92,16 @@ func TestCost(t *testing.T) {
 	} {
 		got := client.ask(t, rawBare("GET "+c.target+" HTTP/1.1", "Host: a", "Authorization: Bearer "+c.key))
 		if got.Status != c.status || asked.Cost != c.cost || counted.Cost != uint16(c.cost) || got.field("x-request-cost") != c.told ||
-			asked.Cap.Minute != 9 || asked.Key == (id.Key{}) || asked.MonthStarts != 15 || asked.Since != 77 || asked.Version != 1 ||
+			asked.Cap.Minute != 9 || asked.Key == (id.Key{}) || asked.MonthStarts != 15 || asked.Since != 77 ||
+			asked.Version != 1 ||
 			!strings.Contains(got.field("ratelimit-policy"), `"month";q=9000;w=1555200`) {
 			t.Errorf("%+v: %d, asked %+v, told %q", c, got.Status, asked, got.field("x-request-cost"))
 		}
 	}
 }
 
-// An operation that needs no key is forwarded without a tenant and charged to nobody, with or without a key. Its neighbours need a key.
+// An operation that needs no key is forwarded without a tenant and charged to nobody, with or
+// without a key. Its neighbours need a key.
 func TestPublicOperation(t *testing.T) {
 	r := newRig(t, func(s *setup) {
 		s.BodyBytesMax = len(long)
@@ -116,7 +120,9 @@ func TestPublicOperation(t *testing.T) {
 	}
 	f(keyless("GET /health HTTP/1.1"), "200")
 	f(keyless("HEAD /health HTTP/1.1"), "200")
-	f(keyless("POST /reports/7 HTTP/1.1", "Content-Length: 16384")+repeat("a", 16<<10), "201") // the longest that is copied
+	f(
+		keyless("POST /reports/7 HTTP/1.1", "Content-Length: 16384")+repeat("a", 16<<10), "201",
+	) // the longest that is copied
 	f(keyless("GET /reports/7 HTTP/1.1"), "401 missing_api_key")
 	f(keyless("PUT /reports/7 HTTP/1.1", "Content-Length: 0"), "401 missing_api_key")
 	f(strings.Replace(rawTarget("/health"), token, unknownToken, 1), "200")
@@ -131,10 +137,12 @@ func TestPublicOperation(t *testing.T) {
 	r.upstream.Answer(saying(says("Content-Length: "+decimal(len(long))) + long))
 	f(keyless("GET /health HTTP/1.1"), "200")
 	r.awaitLines(t, 8)
-	must.Equal(t, strings.Contains(r.accessLog.String(), `"bytes":100000,`), true, "the length of a long response is logged")
+	must.Equal(t, strings.Contains(r.accessLog.String(), `"bytes":100000,`), true,
+		"the length of a long response is logged")
 }
 
-// All strangers together get the slots of one tenant, so a tenant still gets its own. A stranger who has tried too many keys is refused.
+// All strangers together get the slots of one tenant, so a tenant still gets its own. A stranger
+// who has tried too many keys is refused.
 func TestPublicOperationIsBounded(t *testing.T) {
 	var isGuessing atomic.Bool
 	r := newRig(t, func(s *setup) {
@@ -161,7 +169,8 @@ func TestPublicOperationIsBounded(t *testing.T) {
 	r.ask(t, rawGet()).expect(t, "a tenant at that address", "200")
 }
 
-// An operation goes to the service that it names, with the Host that the settings say. A service that is not there is refused at the start.
+// An operation goes to the service that it names, with the Host that the settings say. A service
+// that is not there is refused at the start.
 func TestServices(t *testing.T) {
 	orders := newRawUpstream(t)
 	pets := newRawUpstream(t)
@@ -184,27 +193,32 @@ func TestServices(t *testing.T) {
 		}
 		must.Equal(t, seen[0].Fields["host"][0], want, "the Host, as %q says", host)
 		must.Equal(t, strings.Join(seen[0].Fields["x-forwarded-host"], " AND "), "a", "X-Forwarded-Host")
-		must.Equal(t, strings.Join(ordered[0].Fields["content-length"], " AND "), "0", "the length of a POST without content")
+		must.Equal(t, strings.Join(ordered[0].Fields["content-length"], " AND "), "0",
+			"the length of a POST without content")
 	}
 	for _, upstreams := range [][]string{{pets.URL()}, {"orders=" + orders.URL()}} {
 		cfg := edge.Config{Upstreams: upstreams, BodyBytesMax: 1, BodiesBytesMax: 1}
-		_, err := edge.New(cfg, edge.Deps{Operations: operations, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
+		_, err := edge.New(cfg,
+			edge.Deps{Operations: operations, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
 		if err == nil || !strings.Contains(err.Error(), "there is no upstream") {
 			t.Errorf("%q: %v", upstreams, err)
 		}
 	}
 }
 
-// A request over TLS is one of HTTP/1.1, whatever else the client offers, and the upstream learns that it came over HTTPS.
+// A request over TLS is one of HTTP/1.1, whatever else the client offers, and the upstream learns
+// that it came over HTTPS.
 func TestTLS(t *testing.T) {
 	issued := testkit.NewAuthority(t).Issue(&x509.Certificate{SerialNumber: big.NewInt(2)}, time.Now().Add(time.Hour))
 	r := newRig(t, func(s *setup) { s.TLS = &tls.Config{Certificates: []tls.Certificate{issued}} })
-	conn, err := tls.Dial("tcp", r.address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}})
+	conn, err := tls.Dial("tcp", r.address,
+		&tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}})
 	must.Do(t, err)
 	client := &rawClient{conn: conn, in: bufio.NewReader(conn)}
 	defer client.close()
 	got, protocol := client.ask(t, rawGet()), conn.ConnectionState().NegotiatedProtocol
-	if seen := r.upstream.Seen(); got.Status != 200 || protocol != "http/1.1" || len(seen) != 1 || !slices.Equal(seen[0].Fields["x-forwarded-proto"], []string{"https"}) {
+	if seen := r.upstream.Seen(); got.Status != 200 || protocol != "http/1.1" || len(seen) != 1 ||
+		!slices.Equal(seen[0].Fields["x-forwarded-proto"], []string{"https"}) {
 		t.Errorf("got %d over %q, and the upstream saw %q", got.Status, protocol, seen)
 	}
 }
@@ -213,7 +227,9 @@ func TestTLS(t *testing.T) {
 func TestMetricsOfOperationsAndUpstreams(t *testing.T) {
 	upstream := newRawUpstream(t)
 	live, dead := strings.TrimPrefix(upstream.URL(), "http://"), "127.0.0.1:1"
-	r := newRig(t, func(s *setup) { s.Upstreams = []string{upstream.URL(), upstream.URL(), "http://" + dead} }) // one is named twice
+	r := newRig(
+		t, func(s *setup) { s.Upstreams = []string{upstream.URL(), upstream.URL(), "http://" + dead} },
+	) // one is named twice
 	client, asked := r.dial(t), 0
 	for asked == 0 || r.metric(t, "petgate_gateway_upstream_ejections_total", dead) == 0 {
 		if asked++; asked > 1000 {
@@ -243,8 +259,10 @@ func TestMetricsOfOperationsAndUpstreams(t *testing.T) {
 	} {
 		must.Equal(t, r.metric(t, "petgate_gateway_"+c.name, c.label), c.want, "%s %s", c.name, c.label)
 	}
-	open, idle := r.metric(t, "petgate_gateway_upstream_connections", live), r.metric(t, "petgate_gateway_upstream_idle_connections", live)
+	open, idle := r.metric(t, "petgate_gateway_upstream_connections", live), r.metric(t,
+		"petgate_gateway_upstream_idle_connections", live)
 	if failed := r.metric(t, "petgate_gateway_upstream_failures_total", dead); open == 0 || idle != open || failed < 3 {
-		t.Errorf("%v connections, %v of them idle, although no request runs; %v failures of the dead upstream", open, idle, failed)
+		t.Errorf("%v connections, %v of them idle, although no request runs; %v failures of the dead upstream", open,
+			idle, failed)
 	}
 }

@@ -1,6 +1,7 @@
 package edge
 
-// enter takes a slot. There are ConcurrencyMax slots, one for each request that is served at a time.
+// enter takes a slot. There are ConcurrencyMax slots, one for each request that is served at a
+// time.
 func (e *Edge) enter(x *exchange) refusal {
 	if e.inFlight.Add(1) > int64(e.cfg.ConcurrencyMax) {
 		e.inFlight.Add(-1)

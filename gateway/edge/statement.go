@@ -5,9 +5,15 @@ import (
 	"petgate/shared/core/apikey"
 )
 
-// statement answers a request for the tenant's usage. The request has passed all stages, and is charged like any other.
+// statement answers a request for the tenant's usage. The request has passed all stages, and is
+// charged like any other.
 func (e *Edge) statement(x *exchange) refusal {
-	ask := answers.Ask{Tenant: x.entry.Tenant, IsTest: x.entry.Environment == apikey.Test, Now: x.now, RequestID: string(x.id)}
+	ask := answers.Ask{
+		Tenant:    x.entry.Tenant,
+		IsTest:    x.entry.Environment == apikey.Test,
+		Now:       x.now,
+		RequestID: string(x.id),
+	}
 	problem := ask.Read(&x.Request)
 	if problem.Kind == 0 {
 		x.answer, problem = e.statements.Statement(ask)

@@ -9,8 +9,9 @@ import (
 	"petgate/shared/core/instant"
 )
 
-// An exchange is both an upstream.Source, for the request, and a front.Rest, for the response. So bodies of more than
-// http1.PartBytesMax pass through in parts: the gateway reads the next part when it has written the last one.
+// An exchange is both an upstream.Source, for the request, and a front.Rest, for the response. So
+// bodies of more than http1.PartBytesMax pass through in parts: the gateway reads the next part
+// when it has written the last one.
 
 // Head implements upstream.Source.
 func (x *exchange) Head(host string) []byte {
@@ -18,8 +19,9 @@ func (x *exchange) Head(host string) []byte {
 	return x.sent
 }
 
-// More implements upstream.Source. It fails if the key has lost the right to call: the upstream must not get the end of the request. It runs
-// beside the response, and changes nothing that the response reads.
+// More implements upstream.Source. It fails if the key has lost the right to call: the upstream
+// must not get the end of the request. It runs beside the response, and changes nothing that the
+// response reads.
 func (x *exchange) More() (part []byte, err error) {
 	defer func() {
 		if panicked := recover(); panicked != nil { // in a goroutine of its own it would end the process
@@ -50,16 +52,18 @@ var (
 	errPanicked = errors.New("edge: a panic")
 )
 
-// Stop implements upstream.Source. A client whose body has been read whole may send its next request.
+// Stop implements upstream.Source. A client whose body has been read whole may send its next
+// request.
 func (x *exchange) Stop() {
 	if !x.isWhole.Load() {
 		x.Conn.StopReading()
 	}
 }
 
-// Next implements front.Rest. The response ends with the key, but not with a ban: that is for further requests. A stream of events may be
-// silent for as long as a connection without a request. It has no end to wait for, so every second the gateway looks whether the key may
-// still call and the client still waits. It also ends when the gateway shuts down.
+// Next implements front.Rest. The response ends with the key, but not with a ban: that is for
+// further requests. A stream of events may be silent for as long as a connection without a request.
+// It has no end to wait for, so every second the gateway looks whether the key may still call and
+// the client still waits. It also ends when the gateway shuts down.
 func (x *exchange) Next() ([]byte, error) {
 	if x.response.Body.IsComplete() {
 		return nil, io.EOF
@@ -75,7 +79,8 @@ func (x *exchange) Next() ([]byte, error) {
 			x.refusal = r
 			return nil, errEnded
 		}
-		if isStream && (x.Conn.ServerEnds() || errors.Is(err, upstream.ErrTimeout) && !x.sending.IsSending() && x.Conn.Ends()) {
+		if isStream &&
+			(x.Conn.ServerEnds() || errors.Is(err, upstream.ErrTimeout) && !x.sending.IsSending() && x.Conn.Ends()) {
 			return nil, errEnded
 		}
 	}
@@ -94,7 +99,8 @@ func (x *exchange) End() {
 	x.edge.conclude(x)
 }
 
-// standing returns why the key of a request that is under way has lost the right to call. Unlike again, it changes nothing.
+// standing returns why the key of a request that is under way has lost the right to call. Unlike
+// again, it changes nothing.
 func (e *Edge) standing(x *exchange) refusal {
 	if x.isOpen {
 		return refusal{}

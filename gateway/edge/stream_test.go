@@ -39,8 +39,9 @@ func chunksOf(content string, size int) string {
 	return b.String()
 }
 
-// Each row is what a client sends. Long bodies arrive whole or not at all, each request has one verdict, and what was refused after its
-// beginning had gone to the upstream is charged and not seen.
+// Each row is what a client sends. Long bodies arrive whole or not at all, each request has one
+// verdict, and what was refused after its beginning had gone to the upstream is charged and not
+// seen.
 func TestOracleOfLongBodies(t *testing.T) {
 	t.Parallel()
 	content := namedBody("content ", streamed)
@@ -119,7 +120,8 @@ func openEvents(t *testing.T, r *rig) (*rawClient, *http.Response) {
 	return c, got
 }
 
-// Each event arrives before the upstream sends the next one. The end of the stream is the end of the response, and the connection stays.
+// Each event arrives before the upstream sends the next one. The end of the stream is the end of
+// the response, and the connection stays.
 func TestEventsPassAtOnce(t *testing.T) {
 	t.Parallel()
 	r, say, _ := eventRig(t, nil)
@@ -140,8 +142,8 @@ func TestEventsPassAtOnce(t *testing.T) {
 	c.ask(t, rawGet()).expect(t, "the next request", "200")
 }
 
-// A stream of events ends when its client goes away, when the gateway shuts down, and when its key ends: with the next event, or soon if
-// none comes. A ban does not end it.
+// A stream of events ends when its client goes away, when the gateway shuts down, and when its key
+// ends: with the next event, or soon if none comes. A ban does not end it.
 func TestEventsEnd(t *testing.T) {
 	t.Parallel()
 	for name, cutting := range map[string]func(*rig, *rawClient){
@@ -168,7 +170,8 @@ func TestEventsEnd(t *testing.T) {
 	}
 }
 
-// A panic while a body passes costs its own exchange: a 500, or the end of a response that has begun. It is logged, and others are served.
+// A panic while a body passes costs its own exchange: a 500, or the end of a response that has
+// begun. It is logged, and others are served.
 func TestPanicWhileALongBodyPasses(t *testing.T) {
 	t.Parallel()
 	for _, hasBegun := range []bool{false, true} {
@@ -191,10 +194,12 @@ func TestPanicWhileALongBodyPasses(t *testing.T) {
 		}
 		isBroken.Store(true)
 		c.send(repeat("a", streamed/2))
-		if got, err := readAnswer(c.in, no); hasBegun && err == nil || !hasBegun && (err != nil || got.Code != "internal") {
+		if got, err := readAnswer(c.in, no); hasBegun && err == nil ||
+			!hasBegun && (err != nil || got.Code != "internal") {
 			t.Errorf("the response has begun: %t: got %d %s %v", hasBegun, got.Status, got.Code, err)
 		}
-		testkit.Eventually(t, patience, "the panic is logged", func() bool { return strings.Contains(r.log.String(), "planted") })
+		testkit.Eventually(t, patience, "the panic is logged",
+			func() bool { return strings.Contains(r.log.String(), "planted") })
 		isBroken.Store(false)
 		r.ask(t, rawKey()).expect(t, "afterwards", "401 missing_api_key")
 	}
@@ -217,7 +222,8 @@ func TestShutdownEndsBusyEvents(t *testing.T) {
 	must.Do(t, r.edge.Shutdown(ctx))
 }
 
-// A client of HTTP/1.0, which keeps its connection, gets a long response until the end of the connection, and a reset if it breaks off.
+// A client of HTTP/1.0, which keeps its connection, gets a long response until the end of the
+// connection, and a reset if it breaks off.
 func TestLongResponseToAnOldClient(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]string{"whole": "0\r\n\r\n", "broken": ""} {
@@ -233,7 +239,8 @@ func TestLongResponseToAnOldClient(t *testing.T) {
 	}
 }
 
-// A client that does not read stops its upstream, and is cut in the time that a client has to take a response.
+// A client that does not read stops its upstream, and is cut in the time that a client has to take
+// a response.
 func TestSlowReaderStopsItsUpstream(t *testing.T) {
 	t.Parallel()
 	r := newStreamRig(t, func(s *setup) { s.WriteTimeout = time.Second })
@@ -252,7 +259,8 @@ func TestSlowReaderStopsItsUpstream(t *testing.T) {
 	if total := receive(t, sent, "the client is cut"); total > kernels {
 		t.Errorf("the upstream sent %d bytes to a client that reads nothing", total)
 	}
-	testkit.Eventually(t, patience, "nothing held", func() bool { return r.metric(t, "petgate_gateway_connections") == 0 })
+	testkit.Eventually(t, patience, "nothing held",
+		func() bool { return r.metric(t, "petgate_gateway_connections") == 0 })
 }
 
 // echoing returns an upstream that sends its response while it reads the request.
@@ -285,12 +293,14 @@ func TestBothBodiesPassAtOnce(t *testing.T) {
 // bodyClients read large bodies at the same time.
 var bodyClients = testkit.Size(3, 12)
 
-// edgeSizes are lengths of bodies at which the gateway takes a buffer of another kind, one byte less and one more.
+// edgeSizes are lengths of bodies at which the gateway takes a buffer of another kind, one byte
+// less and one more.
 var edgeSizes = []int{
 	1, 8<<10 - 1, 8 << 10, 64<<10 - 1, 64 << 10, 64<<10 + 1, 128<<10 - 1, 128 << 10, 128<<10 + 1, 256<<10 - 1, 256 << 10, 256<<10 + 1,
 }
 
-// framings are the ways in which the upstream of these tests ends a body. There is one more: cut, in the middle.
+// framings are the ways in which the upstream of these tests ends a body. There is one more: cut,
+// in the middle.
 var framings = []string{"length", "chunks", "close"}
 
 // askBody is a request for a body that no other request gets.
@@ -332,11 +342,14 @@ func answerBody(c net.Conn, r upstreamRequest) bool {
 	return err == nil && framing != "close" && framing != "cut"
 }
 
-// Every client gets exactly its own bodies, whether it sends its requests at once or one after the other, also if others go away in
-// the middle of a body, and if the upstream ends others there or sends more than it was asked for.
+// Every client gets exactly its own bodies, whether it sends its requests at once or one after the
+// other, also if others go away in the middle of a body, and if the upstream ends others there or
+// sends more than it was asked for.
 func TestLargeBodiesAreExact(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(s *setup) { s.UpstreamConnsMax, s.WriteTimeout = 128, time.Minute }) // a client waits while others read
+	r := newRig(
+		t, func(s *setup) { s.UpstreamConnsMax, s.WriteTimeout = 128, time.Minute },
+	) // a client waits while others read
 	r.upstream.Answer(answerBody)
 	var running sync.WaitGroup
 	for n := range bodyClients {
@@ -351,9 +364,12 @@ func TestLargeBodiesAreExact(t *testing.T) {
 				requests = append([]string{strings.Join(requests, "")}, make([]string, len(bodies)-1)...)
 			}
 			for i, want := range bodies {
-				got, err := client.try(requests[i]) // each has its time: a slow machine needs longer than that for all of them
+				got, err := client.try(
+					requests[i],
+				) // each has its time: a slow machine needs longer than that for all of them
 				if err != nil || got.Status != 200 || got.Body != want {
-					t.Errorf("client %d: got %d with %d bytes, %q, %v, want %d bytes, %q", n, got.Status, len(got.Body), clip(got.Body), err, len(want), clip(want))
+					t.Errorf("client %d: got %d with %d bytes, %q, %v, want %d bytes, %q", n, got.Status, len(got.Body),
+						clip(got.Body), err, len(want), clip(want))
 					return
 				}
 			}

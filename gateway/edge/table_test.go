@@ -23,7 +23,8 @@ func Codes() (codes []string) {
 	return codes
 }
 
-// stageOf returns the stage that refuses with a code, or an empty text if the gateway never sends it.
+// stageOf returns the stage that refuses with a code, or an empty text if the gateway never sends
+// it.
 func stageOf(code string) string {
 	for _, row := range table[none+1:] {
 		if row.Name == code {
@@ -44,7 +45,8 @@ func TestDocumentListsEveryCode(t *testing.T) {
 					Code       string
 					Operations []string
 				}
-				must.Do(t, json.Unmarshal(must.Get[[]byte](t)(json.Marshal(response.Value.Extensions["x-codes"])), &codes))
+				must.Do(t,
+					json.Unmarshal(must.Get[[]byte](t)(json.Marshal(response.Value.Extensions["x-codes"])), &codes))
 				for _, c := range codes {
 					listed[status+" "+c.Code] = true
 					// A report ends with the stage report. A statement takes the place of forward.
@@ -53,7 +55,9 @@ func TestDocumentListsEveryCode(t *testing.T) {
 					sends := c.Operations == nil || slices.Contains(c.Operations, operation.OperationID)
 					want := sends
 					switch stage := stageOf(c.Code); {
-					case c.Code == "address_not_allowed", c.Code == "invalid_parameter", c.Code == "no_such_route": // several stages or none
+					case c.Code == "address_not_allowed",
+						c.Code == "invalid_parameter",
+						c.Code == "no_such_route": // several stages or none
 					case stage == "report":
 						want = isReport
 					case stage == "forward", c.Code == "upstream_overloaded":
@@ -71,7 +75,8 @@ func TestDocumentListsEveryCode(t *testing.T) {
 		}
 	}
 	for _, name := range Codes() {
-		must.Equal(t, listed[fmt.Sprint(code.StatusOf(name), " ", name)], true, "whether x-codes of the document have %s", name)
+		must.Equal(t, listed[fmt.Sprint(code.StatusOf(name), " ", name)], true,
+			"whether x-codes of the document have %s", name)
 	}
 	for entry := range listed {
 		status, name, _ := strings.Cut(entry, " ")

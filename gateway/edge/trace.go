@@ -8,14 +8,20 @@ import (
 	"petgate/shared/trace"
 )
 
-// export ends the span of a sampled request. The query is not among its attributes, because clients sometimes put secrets there. A
-// request that was refused before its operation was known has the name of the operation too.
+// export ends the span of a sampled request. The query is not among its attributes, because clients
+// sometimes put secrets there. A request that was refused before its operation was known has the
+// name of the operation too.
 func (e *Edge) export(x *exchange, took time.Duration) {
 	span := e.deps.Tracer.Start(&x.trace, x.At)
 	if span == nil {
 		return
 	}
-	r := trace.Request{Method: string(x.Request.Method), ID: string(x.id), Outcome: x.outcome(), Status: x.Response.Status}
+	r := trace.Request{
+		Method:  string(x.Request.Method),
+		ID:      string(x.id),
+		Outcome: x.outcome(),
+		Status:  x.Response.Status,
+	}
 	if !trace.IsMethod(r.Method) && !apikey.IsIn(x.Request.Method) {
 		span.Set("http.request.method_original", r.Method)
 	}

@@ -30,7 +30,8 @@ type traced struct {
 	collector *testkit.Collector
 }
 
-// newTraced returns a rig with a sampler's ratio. The peer of its connections may be a trusted proxy.
+// newTraced returns a rig with a sampler's ratio. The peer of its connections may be a trusted
+// proxy.
 func newTraced(t *testing.T, ratio string, trusted bool) *traced {
 	t.Helper()
 	r := &traced{collector: testkit.StartCollector(t)}
@@ -53,7 +54,8 @@ func newTracer(t testing.TB, to *testkit.Collector, ratio string) *trace.Tracer 
 	return tracer
 }
 
-// spans ends the export and returns all spans, after n lines of the access log: a line is written after the span has ended.
+// spans ends the export and returns all spans, after n lines of the access log: a line is written
+// after the span has ended.
 func (r *traced) spans(t *testing.T, n int) []testkit.ExportedSpan {
 	t.Helper()
 	r.awaitLines(t, n)
@@ -61,7 +63,8 @@ func (r *traced) spans(t *testing.T, n int) []testkit.ExportedSpan {
 	return r.collector.Spans()
 }
 
-// The span of a request is the parent that the upstream gets. It has the caller's span as its parent, and what the access log has.
+// The span of a request is the parent that the upstream gets. It has the caller's span as its
+// parent, and what the access log has.
 func TestSpan(t *testing.T) {
 	r := newTraced(t, "1", false)
 	client := r.dial(t)
@@ -83,7 +86,10 @@ func TestSpan(t *testing.T) {
 		}
 		if i < len(seen) {
 			flags := []string{"03", "01"}[i] // an ID made here is random
-			if want := fmt.Sprintf("00-%x-%x-%s", s.TraceId, s.SpanId, flags); len(seen[i].Fields["traceparent"]) != 1 || seen[i].Fields["traceparent"][0] != want {
+			if want := fmt.Sprintf("00-%x-%x-%s", s.TraceId, s.SpanId, flags); len(
+				seen[i].Fields["traceparent"],
+			) != 1 ||
+				seen[i].Fields["traceparent"][0] != want {
 				t.Errorf("the upstream got %q, want %s", seen[i].Fields["traceparent"], want)
 			}
 		}
@@ -106,8 +112,8 @@ func TestSpan(t *testing.T) {
 	f(spans[2], usedUpToken, map[string]string{"petgate.operation": "", "petgate.outcome": "minute_quota_exceeded"})
 }
 
-// The names and the paths of spans are those of OpenTelemetry's conventions for HTTP servers, also if the request was refused. A path with
-// a token is withheld.
+// The names and the paths of spans are those of OpenTelemetry's conventions for HTTP servers, also
+// if the request was refused. A path with a token is withheld.
 func TestNamesOfSpans(t *testing.T) {
 	r := newTraced(t, "1", false)
 	cases := []struct{ request, name, method, original, route, path string }{
@@ -135,7 +141,8 @@ func TestNamesOfSpans(t *testing.T) {
 	}
 }
 
-// The fields tracestate of a request are one list (RFC 9110, section 5.3). Without a valid traceparent, it is not passed on.
+// The fields tracestate of a request are one list (RFC 9110, section 5.3). Without a valid
+// traceparent, it is not passed on.
 func TestStateIsJoined(t *testing.T) {
 	r := newRig(t, nil)
 	client := r.dial(t)
@@ -150,7 +157,8 @@ func TestStateIsJoined(t *testing.T) {
 		{[]string{sampledField, sampledField, "tracestate: a=1"}, ""},
 	} {
 		client.ask(t, rawGet(c.fields...))
-		must.Equal(t, strings.Join(r.upstream.Seen()[0].Fields["tracestate"], " AND "), c.want, "the state of %q", c.fields)
+		must.Equal(t, strings.Join(r.upstream.Seen()[0].Fields["tracestate"], " AND "), c.want, "the state of %q",
+			c.fields)
 	}
 }
 
@@ -168,7 +176,9 @@ func TestWhoSamples(t *testing.T) {
 			flags, want = "-01", 2
 		}
 		if len(spans) != want || len(seen) != 1 || !strings.HasSuffix(seen[0].Fields["traceparent"][0], flags) ||
-			!strings.Contains(seen[0].Head, "tracestate: kept=1") || strings.Contains(r.accessLog.String(), "traceId") != sampled ||
+			!strings.Contains(
+				seen[0].Head, "tracestate: kept=1",
+			) || strings.Contains(r.accessLog.String(), "traceId") != sampled ||
 			strings.Contains(fmt.Sprint(must.Get[[]*dto.MetricFamily](t)(r.registry.Gather())), "trace_id") != sampled {
 			t.Errorf("%s: %d spans, %v, %s", name, len(spans), seen, r.accessLog)
 		}

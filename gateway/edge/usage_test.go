@@ -17,15 +17,17 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// Around midnight, the charged requests of each day add up to what the quota has charged to that day, although the gateway's
-// clock differs from the quota's, and the quota's clock is set back over midnight once.
+// Around midnight, the charged requests of each day add up to what the quota has charged to that
+// day, although the gateway's clock differs from the quota's, and the quota's clock is set back
+// over midnight once.
 func TestUsageOfADayIsTheQuotasDay(t *testing.T) {
 	const day = 24 * time.Hour
 	midnight := now.Truncate(day).Add(day)
 	entry := entryOf(token)
 	for _, ahead := range []time.Duration{-3 * time.Second, 3 * time.Second} {
 		var clock atomic.Int64 // the quota's, in ms
-		limits, err := quotas.Open(t.Context(), quotas.Config{Clock: func() time.Time { return time.UnixMilli(clock.Load()) }})
+		limits, err := quotas.Open(t.Context(),
+			quotas.Config{Clock: func() time.Time { return time.UnixMilli(clock.Load()) }})
 		must.Do(t, err)
 		counted := map[instant.Millis]int64{} // charged requests by the start of their day
 		r := newRig(t, func(s *setup) {
@@ -60,14 +62,16 @@ func TestUsageOfADayIsTheQuotasDay(t *testing.T) {
 			charged[v.ResetAt.Add(-day)] = v.Used
 		}
 		before, after := instant.Of(midnight.Add(-day)), instant.Of(midnight)
-		if counted[before] != charged[before] || counted[after] != charged[after] || charged[before] == 0 || charged[before]+charged[after] != 60 {
+		if counted[before] != charged[before] || counted[after] != charged[after] || charged[before] == 0 ||
+			charged[before]+charged[after] != 60 {
 			t.Errorf("the gateway's clock %v ahead: counted %v, charged %v", ahead, counted, charged)
 		}
 		must.Do(t, limits.Close(t.Context()))
 	}
 }
 
-// A key that has ended is named in the access log, and its requests are counted. Its client learns nothing of this.
+// A key that has ended is named in the access log, and its requests are counted. Its client learns
+// nothing of this.
 func TestEndedKeysAreNamed(t *testing.T) {
 	r := newRig(t, nil)
 	client := r.dial(t)
@@ -79,7 +83,8 @@ func TestEndedKeysAreNamed(t *testing.T) {
 		got := client.ask(t, rawKey("Authorization: Bearer "+c.token))
 		testkit.Eventually(t, patience, "the access log has the line", func() bool { return r.accessLog.Len() > 0 })
 		line, key := r.accessLog.String(), entryOf(c.token).Key.String()
-		if strings.Contains(line, `"key":"`+key+`"`) != c.isNamed || strings.Contains(line, `"tenant":"ten_`) != c.isNamed {
+		if strings.Contains(line, `"key":"`+key+`"`) != c.isNamed ||
+			strings.Contains(line, `"tenant":"ten_`) != c.isNamed {
 			t.Errorf("the access log has %s", line)
 		}
 		got.expect(t, "a key that has ended", "401 invalid_api_key")
@@ -88,11 +93,13 @@ func TestEndedKeysAreNamed(t *testing.T) {
 		}
 	}
 	for why, want := range map[string]float64{"disabled": 0, "expired": 1, "other_environment": 1, "replaced": 0, "revoked": 1} {
-		must.Equal(t, r.metric(t, "petgate_gateway_ended_key_requests_total", why), want, "how many requests are counted as %s", why)
+		must.Equal(t, r.metric(t, "petgate_gateway_ended_key_requests_total", why), want,
+			"how many requests are counted as %s", why)
 	}
 }
 
-// A request that is refused before its operation is known has none, and one that never reaches the quota is not metered.
+// A request that is refused before its operation is known has none, and one that never reaches the
+// quota is not metered.
 func TestUsageOfRequests(t *testing.T) {
 	var counted []directory.Usage
 	r := newRig(t, func(s *setup) {
@@ -124,8 +131,8 @@ func TestUsageOfRequests(t *testing.T) {
 	}
 }
 
-// A request that is refused for its size or its time has the figures of its key, and counts for its tenant, if its head is whole. It
-// is not charged.
+// A request that is refused for its size or its time has the figures of its key, and counts for its
+// tenant, if its head is whole. It is not charged.
 func TestRefusalsOfASizeNameTheKey(t *testing.T) {
 	var counted []directory.Usage
 	r := newRig(t, func(s *setup) {
@@ -143,9 +150,12 @@ func TestRefusalsOfASizeNameTheKey(t *testing.T) {
 		if isNamed {
 			limit = "60"
 		}
-		if got.Code != code || got.field("x-ratelimit-limit") != limit || isLogged != isNamed || (len(counted) == 1) != isNamed ||
-			isNamed && (counted[0].Tenant != known.Tenant || counted[0].Outcome != code || counted[0].Charged || counted[0].Metered) {
-			t.Errorf("%.80q: got %d %s, limit %s; counted %+v; logged %s", request, got.Status, got.Code, got.field("x-ratelimit-limit"), counted, r.accessLog)
+		if got.Code != code || got.field("x-ratelimit-limit") != limit || isLogged != isNamed ||
+			(len(counted) == 1) != isNamed ||
+			isNamed &&
+				(counted[0].Tenant != known.Tenant || counted[0].Outcome != code || counted[0].Charged || counted[0].Metered) {
+			t.Errorf("%.80q: got %d %s, limit %s; counted %+v; logged %s", request, got.Status, got.Code,
+				got.field("x-ratelimit-limit"), counted, r.accessLog)
 		}
 	}
 	last := func(request string) string { return strings.Replace(request, authorization+"\r\n", "", 1) }
@@ -170,7 +180,9 @@ func TestRefusalsOfASizeNameTheKey(t *testing.T) {
 }
 
 func oneRow() (keystore.Statement, error) {
-	return keystore.Statement{Rows: []keystore.StatementRow{{Start: instant.Of(now), Key: id.Key{7}, Outcome: "key_banned", Requests: 3}}}, nil
+	return keystore.Statement{
+		Rows: []keystore.StatementRow{{Start: instant.Of(now), Key: id.Key{7}, Outcome: "key_banned", Requests: 3}},
+	}, nil
 }
 
 func rawUsage(query string, fields ...string) string {
@@ -190,7 +202,8 @@ func TestUsageOfTestKeys(t *testing.T) {
 		}
 	})
 	got := r.ask(t, strings.Replace(rawUsage(""), token, testToken, 1))
-	must.Equal(t, isAsked && isCounted && strings.Contains(got.Body, `"rows":[]`), true, "whether test keys have their own: %s", got.Body)
+	must.Equal(t, isAsked && isCounted && strings.Contains(got.Body, `"rows":[]`), true,
+		"whether test keys have their own: %s", got.Body)
 }
 
 // A statement is charged like any request, and the service sees nothing of it.
@@ -202,17 +215,24 @@ func TestStatement(t *testing.T) {
 		before := r.admitted.Load()
 		got := client.ask(t, request)
 		if err := got.checkFields(); got.Status != status || !strings.Contains(got.Body, want) || got.field("content-type") != contentType ||
-			got.field("x-stability") != "beta" || (got.field("vary") == "Accept") != (status == 200) || err != nil || r.admitted.Load() != before+1 {
-			t.Errorf("%d %v, %d charged, %v\n%s\nwant\n%s", got.Status, got.Fields, r.admitted.Load()-before, err, got.Body, want)
+			got.field("x-stability") != "beta" ||
+			(got.field("vary") == "Accept") != (status == 200) ||
+			err != nil ||
+			r.admitted.Load() != before+1 {
+			t.Errorf("%d %v, %d charged, %v\n%s\nwant\n%s", got.Status, got.Fields, r.admitted.Load()-before, err,
+				got.Body, want)
 		}
 	}
 	f(rawUsage(""), 200, "application/json", `"outcome":"key_banned"`)
 	f(rawUsage("", "Accept: text/csv"), 200, "text/csv; charset=utf-8; header=present", ",key_banned,3,")
 	f(strings.Replace(rawUsage(""), "GET", "HEAD", 1), 200, "application/json", "")
-	f(strings.Replace(rawUsage(""), token, readerToken, 1), 403, "application/json", "the API key needs the scope usage:read")
+	f(strings.Replace(rawUsage(""), token, readerToken, 1), 403, "application/json",
+		"the API key needs the scope usage:read")
 	f(rawUsage("?by=week"), 400, "application/json", `"details":{"parameter":"by"}`)
 	r.awaitLines(t, 5)
-	if lines := r.accessLog.String(); strings.Count(lines, `"operation":"getUsage"`) != 5 || strings.Count(lines, `"outcome":"ok"`) != 3 || len(r.upstream.Seen()) > 0 {
+	if lines := r.accessLog.String(); strings.Count(lines, `"operation":"getUsage"`) != 5 ||
+		strings.Count(lines, `"outcome":"ok"`) != 3 ||
+		len(r.upstream.Seen()) > 0 {
 		t.Errorf("the upstream got a request, or the access log has %s", lines)
 	}
 }

@@ -12,7 +12,8 @@ import (
 	"petgate/gateway/http1"
 )
 
-// Call is one request and its response. Calls are pooled: after the handler has returned, it must not use the Call.
+// Call is one request and its response. Calls are pooled: after the handler has returned, it must
+// not use the Call.
 type Call struct {
 	Request http1.Request
 	Body    http1.Body // of the request; the rest of a large one may be still to come (see Conn.ReadBody)
@@ -45,8 +46,9 @@ type Response struct {
 
 // Rest is the rest of a body that is written as it arrives.
 type Rest interface {
-	// Next returns the next part, which is unchanged until the next call. It returns io.EOF at the end. After another error the
-	// connection is cut, so that the client does not take the body for a whole one.
+	// Next returns the next part, which is unchanged until the next call. It returns io.EOF at the
+	// end. After another error the connection is cut, so that the client does not take the body for
+	// a whole one.
 	Next() ([]byte, error)
 	// End is called once, when the body is written or lost. The connection is not read until then.
 	End()
@@ -61,8 +63,9 @@ func (r *Response) Reset() {
 // IsHead reports whether the response has no content.
 func (c *Call) IsHead() bool { return string(c.Request.Method) == http.MethodHead }
 
-// isLast reports whether the request was read whole and is the last thing that the client sends. An old client may send a line end
-// after a body (RFC 9112, section 2.2): then its request is not the last thing.
+// isLast reports whether the request was read whole and is the last thing that the client sends. An
+// old client may send a line end after a body (RFC 9112, section 2.2): then its request is not the
+// last thing.
 func (c *Call) isLast() bool {
 	mayEndLine := c.Request.Version == 0 && c.Body.Size() > 0
 	return c.Err == nil && c.Request.Closes && c.Body.IsComplete() && !mayEndLine
@@ -74,7 +77,8 @@ const writeBufferBytes = 8 << 10
 // writers has buffers for responses that are being written: an idle connection has none.
 var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, writeBufferBytes) }}
 
-// write writes the response. If its body is still arriving, a client that takes no part for the time of a whole response is cut.
+// write writes the response. If its body is still arriving, a client that takes no part for the
+// time of a whole response is cut.
 func (c *Call) write(closes bool) error {
 	w := writers.Get().(*bufio.Writer)
 	w.Reset(c.Conn)

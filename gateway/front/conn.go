@@ -31,8 +31,8 @@ type Conn struct {
 	isUsed     atomic.Bool // a response was made
 }
 
-// sendBufferBytes is how much response data the kernel holds for a client that does not read. By default the kernel would
-// hold up to some megabytes.
+// sendBufferBytes is how much response data the kernel holds for a client that does not read. By
+// default the kernel would hold up to some megabytes.
 const sendBufferBytes = 128 << 10
 
 func (s *Server) newConn(accepted *socket.Conn) *Conn {
@@ -69,7 +69,8 @@ func (h *heldConn) Close() error {
 	return err
 }
 
-// Lingers gives back the connection's place: refused connections that linger must not take the places of others. Package http1 calls it.
+// Lingers gives back the connection's place: refused connections that linger must not take the
+// places of others. Package http1 calls it.
 func (c *Conn) Lingers() {
 	c.held.leaving.Do(func() {
 		s := c.server
@@ -81,8 +82,8 @@ func (c *Conn) Lingers() {
 	})
 }
 
-// serve is the life of the connection. Past the maximum of connections, it only refuses. A panic while a request is read ends only
-// this connection.
+// serve is the life of the connection. Past the maximum of connections, it only refuses. A panic
+// while a request is read ends only this connection.
 func (c *Conn) serve(isPastMax bool) {
 	defer func() {
 		c.leave()
@@ -137,11 +138,12 @@ func (c *Conn) free() {
 	}
 }
 
-// EarlyBytesMax is how much of a body is read before the handler is called. Most bodies are smaller. The handler reads the rest.
+// EarlyBytesMax is how much of a body is read before the handler is called. Most bodies are
+// smaller. The handler reads the rest.
 const EarlyBytesMax = 16 << 10
 
-// read blocks until the head of a request, and usually its body, has arrived. It returns false if the connection has ended. Until it
-// returns, the connection can be closed to make room.
+// read blocks until the head of a request, and usually its body, has arrived. It returns false if
+// the connection has ended. Until it returns, the connection can be closed to make room.
 func (c *Conn) read() bool {
 	err := c.Await()
 	c.endHead()
@@ -168,7 +170,9 @@ func (c *Conn) answer() bool {
 	c.isUsed.Store(true)
 	c.touch(call.MadeAt)
 	rest := call.Response.Rest
-	closes := call.Response.Closes || call.Request.Closes || call.Err != nil || !call.Body.IsComplete() || c.IsEnding() || s.draining.Load() ||
+	closes := call.Response.Closes || call.Request.Closes || call.Err != nil || !call.Body.IsComplete() ||
+		c.IsEnding() ||
+		s.draining.Load() ||
 		rest != nil && call.Response.Length < 0 && call.Request.Version == 0
 	if rest != nil {
 		return c.answerInParts(closes)
@@ -182,7 +186,8 @@ func (c *Conn) answer() bool {
 	return call.write(closes) == nil && !closes
 }
 
-// answerInParts writes a response whose body is still arriving. Meanwhile the connection counts as serving its request.
+// answerInParts writes a response whose body is still arriving. Meanwhile the connection counts as
+// serving its request.
 func (c *Conn) answerInParts(closes bool) bool {
 	call := c.call
 	if !closes { // the body of the request has been sent
@@ -204,7 +209,8 @@ func (c *Conn) answerInParts(closes bool) bool {
 	return !closes
 }
 
-// Ends reports whether the client has gone, or the server shuts down. It is for a time in which nothing is read.
+// Ends reports whether the client has gone, or the server shuts down. It is for a time in which
+// nothing is read.
 func (c *Conn) Ends() bool {
 	_ = c.held.SetReadDeadline(time.Time{})
 	return c.ServerEnds() || c.held.HasEnded()
@@ -221,7 +227,8 @@ func (h *heldConn) cut() {
 	_ = h.Close()
 }
 
-// newWithin is how long a connection without a request is not considered unused: its client may have just sent one.
+// newWithin is how long a connection without a request is not considered unused: its client may
+// have just sent one.
 const newWithin = 5 * time.Second
 
 // closeIdle closes the connection if no request has begun.

@@ -9,9 +9,10 @@ import (
 	"petgate/shared/core/id"
 )
 
-// crowd lists all connections. When connections or the memory for heads run out, it closes some, so that clients without a key
-// cannot block clients with one, and idle clients cannot block busy ones. It never closes a connection whose request is being
-// served, or whose client has a key and is getting a response.
+// crowd lists all connections. When connections or the memory for heads run out, it closes some, so
+// that clients without a key cannot block clients with one, and idle clients cannot block busy
+// ones. It never closes a connection whose request is being served, or whose client has a key and
+// is getting a response.
 type crowd struct {
 	mu        sync.Mutex
 	strangers list.List // have not sent a valid key; the one that has been silent for longest comes first
@@ -28,11 +29,12 @@ type place struct {
 	isGone  bool // the connection is closed and enters no queue again
 }
 
-// strangersPart is the part of the connections that is for strangers: a tenth. With less, clients with a key would have no time to
-// send it while connections are scarce.
+// strangersPart is the part of the connections that is for strangers: a tenth. With less, clients
+// with a key would have no time to send it while connections are scarce.
 const strangersPart = 10
 
-// makeRoom closes a connection for a new one if there are too many. held is the number of connections with the new one.
+// makeRoom closes a connection for a new one if there are too many. held is the number of
+// connections with the new one.
 func (w *crowd) makeRoom(held, most int64) bool {
 	if isCrowded(held, most) && w.strangersHeld() > most/strangersPart && w.evict(&w.strangers, &w.slow) {
 		return true
@@ -52,9 +54,10 @@ func (w *crowd) strangersHeld() int64 {
 // checkedMax bounds how many connections of a queue evict checks.
 const checkedMax = 64
 
-// evict closes one connection on which no request is being served: the first one that it finds, in the order of queues. It moves
-// the busy connections that it finds before that to the end of their queue, so that the next call checks other ones: busy
-// connections at the front do not protect the ones behind them.
+// evict closes one connection on which no request is being served: the first one that it finds, in
+// the order of queues. It moves the busy connections that it finds before that to the end of their
+// queue, so that the next call checks other ones: busy connections at the front do not protect the
+// ones behind them.
 func (w *crowd) evict(queues ...*list.List) bool {
 	c := w.abandon(queues)
 	if c == nil {
@@ -74,7 +77,8 @@ func (w *crowd) abandon(queues []*list.List) *Conn {
 				break
 			}
 			c := q.Front().Value.(*Conn)
-			if c.Abandon() || q == &w.strangers && c.AbandonReply() { // a stranger that reads no response would hold its place
+			if c.Abandon() ||
+				q == &w.strangers && c.AbandonReply() { // a stranger that reads no response would hold its place
 				return c
 			}
 			q.MoveToBack(c.place.element)
@@ -121,8 +125,8 @@ type membership struct {
 	movedAt time.Time // when it was last moved to the end of its queue
 }
 
-// moveEvery is how often a known connection moves to the end of its queue. If they moved with each request, busy connections
-// would wait for one another at the mutex.
+// moveEvery is how often a known connection moves to the end of its queue. If they moved with each
+// request, busy connections would wait for one another at the mutex.
 const moveEvery = time.Second
 
 // touch moves c to the end of its queue after a request.
@@ -155,9 +159,10 @@ func (c *Conn) endHead() {
 	}
 }
 
-// Admit records that c has sent a valid key. It returns false if connections are scarce and the key's tenant already holds its share
-// of them. A connection belongs to the tenant of its first key. isShared says that it carries requests of many tenants, as a proxy's
-// does: then it belongs to none.
+// Admit records that c has sent a valid key. It returns false if connections are scarce and the
+// key's tenant already holds its share of them. A connection belongs to the tenant of its first
+// key. isShared says that it carries requests of many tenants, as a proxy's does: then it belongs
+// to none.
 func (c *Conn) Admit(t id.Tenant, isShared bool) bool {
 	if c.isKnown {
 		return true

@@ -71,7 +71,8 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 	return r
 }
 
-// echo reads the rest of the body, and answers with the method, the target and the length of the body.
+// echo reads the rest of the body, and answers with the method, the target and the length of the
+// body.
 func echo(c *Call) {
 	if c.Err == nil && !c.Body.IsComplete() {
 		c.Err = c.Conn.ReadBody(&c.Request, &c.Body, 1<<20)
@@ -125,7 +126,8 @@ func get(lines ...string) string {
 
 func post(lines ...string) string { return strings.Replace(get(lines...), "GET", "POST", 1) }
 
-// What a connection does after a response, and what a response to HEAD has. The corpus of package edge has more.
+// What a connection does after a response, and what a response to HEAD has. The corpus of package
+// edge has more.
 func TestResponses(t *testing.T) {
 	r := newRig(t, nil)
 	for request, want := range map[string]string{
@@ -155,8 +157,8 @@ func TestResponses(t *testing.T) {
 	}
 }
 
-// A request that has begun to arrive when the server is shut down is still read and answered. A connection between two requests ends
-// at once, and a new one is waited for.
+// A request that has begun to arrive when the server is shut down is still read and answered. A
+// connection between two requests ends at once, and a new one is waited for.
 func TestShutdownWaitsForWhatHasBegun(t *testing.T) {
 	r := newRig(t, nil)
 	sending, idle, fresh := r.dial(t), r.dial(t), r.dial(t)
@@ -186,8 +188,8 @@ func TestShutdownWaitsForWhatHasBegun(t *testing.T) {
 	must.Do(t, <-ended)
 }
 
-// Clients that send requests ahead, again and again, lose no response to a shutdown: each gets whole responses, and then the end of
-// the connection. What came after the last one is not served.
+// Clients that send requests ahead, again and again, lose no response to a shutdown: each gets
+// whole responses, and then the end of the connection. What came after the last one is not served.
 func TestShutdownCutsNoPipeline(t *testing.T) {
 	const rounds, clients, ahead = 20, 12, 5
 	for range rounds {
@@ -200,7 +202,9 @@ func TestShutdownCutsNoPipeline(t *testing.T) {
 				defer c.Close()
 				for n := 0; ; n++ {
 					if n%ahead == 0 {
-						_, _ = io.WriteString(c, strings.Repeat(get(), ahead)) // fails if the server has ended the connection
+						_, _ = io.WriteString(
+							c, strings.Repeat(get(), ahead),
+						) // fails if the server has ended the connection
 					}
 					if _, err := c.in.Peek(1); err == io.EOF {
 						return
@@ -221,8 +225,8 @@ func TestShutdownCutsNoPipeline(t *testing.T) {
 	}
 }
 
-// A client that does not begin the TLS handshake is disconnected after the read timeout, also if its connection is above the
-// maximum and would only get a refusal.
+// A client that does not begin the TLS handshake is disconnected after the read timeout, also if
+// its connection is above the maximum and would only get a refusal.
 func TestSilentHandshake(t *testing.T) {
 	certified := httptest.NewTLSServer(nil)
 	certified.Close()
@@ -237,8 +241,9 @@ func TestSilentHandshake(t *testing.T) {
 	}
 }
 
-// A response, 100 (Continue), and the last response of a connection have the whole write timeout, also after a silence that is longer
-// than that. A server that stops for longer than the write timeout loses a response, so a few tries are allowed.
+// A response, 100 (Continue), and the last response of a connection have the whole write timeout,
+// also after a silence that is longer than that. A server that stops for longer than the write
+// timeout loses a response, so a few tries are allowed.
 func TestWriteAfterSilence(t *testing.T) {
 	const timeout = 50 * time.Millisecond
 	for name, c := range map[string]struct {
@@ -271,8 +276,8 @@ func TestWriteAfterSilence(t *testing.T) {
 	}
 }
 
-// A connection whose client still sends something after the last response lingers: a reset could reach the client before it has
-// read the response.
+// A connection whose client still sends something after the last response lingers: a reset could
+// reach the client before it has read the response.
 func TestRestAfterTheLastResponse(t *testing.T) {
 	r := newRig(t, nil)
 	for request, rest := range map[string]string{
@@ -294,18 +299,24 @@ func TestRestAfterTheLastResponse(t *testing.T) {
 			}
 			return nil
 		}
-		testkit.Eventually(t, patience, "a try that takes less than half of the second for which the server lingers", func() bool {
-			began := time.Now()
-			err := try()
-			if err != nil && time.Since(began) < time.Second/2 {
-				t.Fatalf("%q: %v", request, err)
-			}
-			return err == nil
-		})
+		testkit.Eventually(
+			t,
+			patience,
+			"a try that takes less than half of the second for which the server lingers",
+			func() bool {
+				began := time.Now()
+				err := try()
+				if err != nil && time.Since(began) < time.Second/2 {
+					t.Fatalf("%q: %v", request, err)
+				}
+				return err == nil
+			},
+		)
 	}
 }
 
-// Connections that linger after a refusal take no place from others, also if they are more than the connections that may be held.
+// Connections that linger after a refusal take no place from others, also if they are more than the
+// connections that may be held.
 func TestLingeringTakesNoPlace(t *testing.T) {
 	const most = 10
 	r := newRig(t, func(c *Config) { c.ConnectionsMax = most })
@@ -318,7 +329,8 @@ func TestLingeringTakesNoPlace(t *testing.T) {
 	})
 }
 
-// Past the connections that get a refusal, connections are closed without a response, and take no place.
+// Past the connections that get a refusal, connections are closed without a response, and take no
+// place.
 func TestTooManyToRefuse(t *testing.T) {
 	r := newRig(t, nil)
 	others := int64(r.cfg.ConnectionsMax + RefusedMax)
@@ -330,7 +342,8 @@ func TestTooManyToRefuse(t *testing.T) {
 		}
 	}
 	r.held.Add(-1)
-	if got, body, err := r.dial(t).ask(get()); err != nil || got.StatusCode != http.StatusBadRequest || body != errTooManyConns.Error() {
+	if got, body, err := r.dial(t).ask(get()); err != nil || got.StatusCode != http.StatusBadRequest ||
+		body != errTooManyConns.Error() {
 		t.Errorf("within the bound: %q, %v", body, err)
 	}
 	must.Equal(t, testutil.ToFloat64(r.shed), 2, "connections that are counted")

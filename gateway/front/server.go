@@ -1,4 +1,5 @@
-// Package front holds the connections of clients. For each request, it calls the handler with a Call, and it writes the response.
+// Package front holds the connections of clients. For each request, it calls the handler with a
+// Call, and it writes the response.
 //
 //	client           Conn                                      handler
 //	──────           ────                                      ───────
@@ -6,8 +7,8 @@
 //	                  2 the Call has it            ──────────►  3 makes the Response
 //	   ◄── bytes ──   4 it writes the response     ◄───────
 //
-// fasthttp writes the status, date and framing of responses. It does not read what clients send: its parser is tolerant on purpose,
-// and a difference between two parsers allows request smuggling.
+// fasthttp writes the status, date and framing of responses. It does not read what clients send:
+// its parser is tolerant on purpose, and a difference between two parsers allows request smuggling.
 //
 // When connections or the memory for heads run out, some connections must leave: see crowd.
 package front
@@ -40,13 +41,16 @@ type Config struct {
 	Metrics        prometheus.Registerer
 }
 
-// RefusedMax is how many connections past ConnectionsMax get a refusal. Further ones are closed without a response.
+// RefusedMax is how many connections past ConnectionsMax get a refusal. Further ones are closed
+// without a response.
 const RefusedMax = 1024
 
-// LingeringMax is how many connections linger, besides those that are held. Further ones are closed at once.
+// LingeringMax is how many connections linger, besides those that are held. Further ones are closed
+// at once.
 const LingeringMax = 256
 
-// errTooManyConns is the error of a Call whose request was not read: its connection is past ConnectionsMax.
+// errTooManyConns is the error of a Call whose request was not read: its connection is past
+// ConnectionsMax.
 var errTooManyConns = errors.New("front: too many connections")
 
 // Server serves clients. Its methods are safe for concurrent use.
@@ -87,8 +91,10 @@ func New(cfg Config) *Server {
 		make.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
 	}
 	gauge("petgate_gateway_connections", "Connections held by clients.", s.held.Load)
-	gauge("petgate_gateway_head_bytes", "Memory in use for heads that are arriving and have more than 512 bytes, in bytes.", s.http.Limits.Heads.Used)
-	gauge("petgate_gateway_body_bytes", "Memory in use for the bodies of requests, in bytes.", s.http.Limits.Bodies.Used)
+	gauge("petgate_gateway_head_bytes",
+		"Memory in use for heads that are arriving and have more than 512 bytes, in bytes.", s.http.Limits.Heads.Used)
+	gauge("petgate_gateway_body_bytes", "Memory in use for the bodies of requests, in bytes.",
+		s.http.Limits.Bodies.Used)
 	return s
 }
 
@@ -124,14 +130,15 @@ func (s *Server) Serve(ln net.Listener) error {
 	}
 }
 
-// Drain closes each connection after its next response. Listeners stay open, so that a load balancer can move away first.
+// Drain closes each connection after its next response. Listeners stay open, so that a load
+// balancer can move away first.
 func (s *Server) Drain() { s.draining.Store(true) }
 
 // shutdownEvery is how often Shutdown looks for connections that no longer serve a request.
 const shutdownEvery = 20 * time.Millisecond
 
-// Shutdown closes the listeners and unused connections, and waits until every request has its response. It stops waiting when ctx
-// ends.
+// Shutdown closes the listeners and unused connections, and waits until every request has its
+// response. It stops waiting when ctx ends.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Drain()
 	s.mu.Lock()

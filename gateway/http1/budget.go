@@ -2,7 +2,8 @@ package http1
 
 import "sync/atomic"
 
-// Budget limits what all connections together use for one purpose: bytes of memory, or places. Its methods are safe for concurrent use.
+// Budget limits what all connections together use for one purpose: bytes of memory, or places. Its
+// methods are safe for concurrent use.
 type Budget struct {
 	most int64
 	used atomic.Int64

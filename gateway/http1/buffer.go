@@ -10,8 +10,8 @@ type buffer struct {
 
 func (b *buffer) unused() []byte { return b.buf[b.start:b.end] }
 
-// room returns the free part of the buffer. It moves unused bytes to the front if needed. It returns nothing if they fill
-// the buffer.
+// room returns the free part of the buffer. It moves unused bytes to the front if needed. It
+// returns nothing if they fill the buffer.
 func (b *buffer) room() []byte {
 	if b.start == b.end {
 		b.start, b.end = 0, 0
@@ -39,7 +39,8 @@ const (
 	broken           // a line ends in a bare LF, which some recipients tolerate (RFC 9112, section 2.2) and others do not
 )
 
-// line takes a line and returns it without its CRLF. The search starts at scanned, which is 0 at first.
+// line takes a line and returns it without its CRLF. The search starts at scanned, which is 0 at
+// first.
 func (b *buffer) line(scanned *int) ([]byte, found) {
 	unused := b.unused()
 	end := bytes.IndexByte(unused[*scanned:], '\n')
@@ -54,7 +55,8 @@ func (b *buffer) line(scanned *int) ([]byte, found) {
 	return unused[:end-1], complete
 }
 
-// head takes all lines up to and including the first empty one. The search starts at scanned, which is 0 at first.
+// head takes all lines up to and including the first empty one. The search starts at scanned, which
+// is 0 at first.
 func (b *buffer) head(scanned *int) ([]byte, found) {
 	unused := b.unused()
 	for {

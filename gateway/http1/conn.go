@@ -22,8 +22,8 @@ type Settings struct {
 	Timeouts Timeouts
 	Buffers  *Buffers
 
-	// MakeRoom frees a large buffer when the budget for heads is used up, and reports whether it did. Conns call it from their
-	// own goroutines.
+	// MakeRoom frees a large buffer when the budget for heads is used up, and reports whether it
+	// did. Conns call it from their own goroutines.
 	MakeRoom func() bool
 
 	Lingering *Budget // how many connections may linger
@@ -37,10 +37,12 @@ type Owner interface {
 	Lingers()
 }
 
-// Conn is a client's connection, and the only reader of its bytes. For each request, the server calls Await, then ReadHead, then
-// ReadBody until the body is complete, and Next when the response has been made. Before it responds, it calls Begin.
+// Conn is a client's connection, and the only reader of its bytes. For each request, the server
+// calls Await, then ReadHead, then ReadBody until the body is complete, and Next when the response
+// has been made. Before it responds, it calls Begin.
 //
-// One goroutine at a time may use a Conn. Only CloseIdle, Abandon and AbandonReply may come from another one.
+// One goroutine at a time may use a Conn. Only CloseIdle, Abandon and AbandonReply may come from
+// another one.
 type Conn struct {
 	net.Conn
 	settings *Settings
@@ -65,8 +67,8 @@ const smallBytes = 512
 //	 ├──Abandon─────────────┴──Abandon──► closed ◄──AbandonReply── replying
 //	 └──CloseIdle──► ending
 //
-// A request is served or its connection is closed by another goroutine, never both: Begin, CloseIdle and Abandon leave the states
-// idle and arriving by one compare-and-swap.
+// A request is served or its connection is closed by another goroutine, never both: Begin,
+// CloseIdle and Abandon leave the states idle and arriving by one compare-and-swap.
 type connState uint32
 
 const (
@@ -78,9 +80,10 @@ const (
 	closed                    // closed by another goroutine before Begin
 )
 
-// A connection that the server ends lingers first: a close with unread bytes sends a reset, which can overtake the response (RFC
-// 9112, section 9.6). What is read and discarded meanwhile must not delay other clients. So there is a pause after each piece, and
-// nothing is read while more than half of the places for lingering connections are taken.
+// A connection that the server ends lingers first: a close with unread bytes sends a reset, which
+// can overtake the response (RFC 9112, section 9.6). What is read and discarded meanwhile must not
+// delay other clients. So there is a pause after each piece, and nothing is read while more than
+// half of the places for lingering connections are taken.
 const (
 	lingerTime  = time.Second
 	lingerBytes = 1 << 20
@@ -102,16 +105,18 @@ func (c *Conn) move(from, to connState) bool {
 	return c.state.CompareAndSwap(uint32(from), uint32(to))
 }
 
-// Abandon makes c unusable unless a request is served, and reports whether it did. Begin fails then. The caller closes the
-// connection below c, and does not wait for the client.
+// Abandon makes c unusable unless a request is served, and reports whether it did. Begin fails
+// then. The caller closes the connection below c, and does not wait for the client.
 func (c *Conn) Abandon() bool { return c.move(idle, closed) || c.move(arriving, closed) }
 
-// AbandonReply makes c unusable while its response is written, and reports whether it did. The client gets a part of the response,
-// so this is for clients that do not read. The caller closes the connection below c, as after Abandon.
+// AbandonReply makes c unusable while its response is written, and reports whether it did. The
+// client gets a part of the response, so this is for clients that do not read. The caller closes
+// the connection below c, as after Abandon.
 func (c *Conn) AbandonReply() bool { return c.move(replying, closed) }
 
-// Begin reports whether the request that has arrived, or could not be read, may have a response. Until the response is written,
-// c cannot be abandoned. If it was abandoned before, Begin returns false.
+// Begin reports whether the request that has arrived, or could not be read, may have a response.
+// Until the response is written, c cannot be abandoned. If it was abandoned before, Begin returns
+// false.
 func (c *Conn) Begin() bool {
 	if c.move(arriving, serving) || c.move(idle, serving) {
 		return true
@@ -120,8 +125,8 @@ func (c *Conn) Begin() bool {
 	return false
 }
 
-// Await blocks until the head of a request has arrived. It returns io.EOF if the connection ended or timed out before a request
-// began. It returns another error if the head cannot be read.
+// Await blocks until the head of a request has arrived. It returns io.EOF if the connection ended
+// or timed out before a request began. It returns another error if the head cannot be read.
 func (c *Conn) Await() error {
 	c.move(replying, idle)
 	if c.is(ending) {
@@ -180,8 +185,8 @@ func (c *Conn) unreadable(err error) error {
 	return err
 }
 
-// skipBlank skips one empty line before a request, which old clients send after a body (RFC 9112, section 2.2). It refuses
-// at once bytes that cannot begin a request.
+// skipBlank skips one empty line before a request, which old clients send after a body (RFC 9112,
+// section 2.2). It refuses at once bytes that cannot begin a request.
 func (c *Conn) skipBlank(hasBlank *bool) error {
 	r := &c.reader
 	if bytes.HasPrefix(r.unused(), crlf) && !*hasBlank {
@@ -210,8 +215,8 @@ func (c *Conn) ReadHead(q *Request, b *Body) error {
 
 const continueLine = "HTTP/1.1 100 Continue\r\n\r\n"
 
-// ReadBody reads the body until it is complete, or until it has pauseAt bytes, at most PartBytesMax, and more follow. It first sends 100 (Continue) to a
-// client that waits for it.
+// ReadBody reads the body until it is complete, or until it has pauseAt bytes, at most
+// PartBytesMax, and more follow. It first sends 100 (Continue) to a client that waits for it.
 func (c *Conn) ReadBody(q *Request, b *Body, pauseAt int) error {
 	if q.AwaitsContinue {
 		q.AwaitsContinue = false
@@ -226,8 +231,9 @@ func (c *Conn) ReadBody(q *Request, b *Body, pauseAt int) error {
 	return err
 }
 
-// ReadPart replaces the part of the body that has been read by the next one, which is full unless it is the last one. Each part may take as
-// long as a whole body. Another goroutine may write a response meanwhile.
+// ReadPart replaces the part of the body that has been read by the next one, which is full unless
+// it is the last one. Each part may take as long as a whole body. Another goroutine may write a
+// response meanwhile.
 func (c *Conn) ReadPart(b *Body) error {
 	if err := c.Conn.SetReadDeadline(time.Now().Add(c.settings.Timeouts.Read)); err != nil {
 		return failed(err)
@@ -240,7 +246,8 @@ func (c *Conn) ReadPart(b *Body) error {
 	return err
 }
 
-// StopReading ends ReadPart, and no more requests are read. It is for another goroutine than ReadPart's.
+// StopReading ends ReadPart, and no more requests are read. It is for another goroutine than
+// ReadPart's.
 func (c *Conn) StopReading() {
 	c.move(serving, ending)
 	_ = c.Conn.SetReadDeadline(time.Unix(1, 0))
@@ -257,9 +264,9 @@ func (c *Conn) Next(now time.Time) {
 	}
 }
 
-// Finish ends the connection after the current response, which was made at now: no more requests are read. Close lingers if the
-// client may have sent something after the request. isLast says that the request was read whole, and that the client has announced
-// that it is the last one.
+// Finish ends the connection after the current response, which was made at now: no more requests
+// are read. Close lingers if the client may have sent something after the request. isLast says that
+// the request was read whole, and that the client has announced that it is the last one.
 func (c *Conn) Finish(now time.Time, isLast bool) {
 	c.now, c.isLast = now, isLast && c.reader.Buffered() == 0
 	c.reader.drop()
@@ -283,15 +290,16 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// CloseIdle ends the connection if no part of a request has arrived since the last response. Await and Begin fail then, and their
-// caller closes the connection.
+// CloseIdle ends the connection if no part of a request has arrived since the last response. Await
+// and Begin fail then, and their caller closes the connection.
 func (c *Conn) CloseIdle() {
 	if c.move(idle, ending) {
 		_ = c.Conn.SetReadDeadline(time.Unix(1, 0)) // Await may be waiting
 	}
 }
 
-// Close closes the connection. If the server has ended it, it lingers first, unless nothing more can come.
+// Close closes the connection. If the server has ended it, it lingers first, unless nothing more
+// can come.
 func (c *Conn) Close() (err error) {
 	c.closing.Do(func() {
 		if c.is(ending) && !(c.isLast && c.isDrained()) {
@@ -321,7 +329,8 @@ var discarded = sync.Pool{New: func() any { return new([discardedBytes]byte) }}
 
 const discardedBytes = 128 << 10
 
-// linger ends the sending side, and waits for the end of the client's side. If all places are taken, it does nothing.
+// linger ends the sending side, and waits for the end of the client's side. If all places are
+// taken, it does nothing.
 func (c *Conn) linger() {
 	places := c.settings.Lingering
 	if !places.take(1) {

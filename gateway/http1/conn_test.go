@@ -12,8 +12,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// Another goroutine may close an idle connection or abandon one at any moment. If Begin came first, the request is served. Otherwise
-// no request is served.
+// Another goroutine may close an idle connection or abandon one at any moment. If Begin came first,
+// the request is served. Otherwise no request is served.
 func TestClosedByOthers(t *testing.T) {
 	const request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 	serve := func(c *Conn) error {
@@ -47,7 +47,8 @@ func TestClosedByOthers(t *testing.T) {
 	f("replying", func(c *Conn) { _ = serve(c); c.Next(time.Now()) }, false, false, true, true)
 }
 
-// Long heads share a budget. Above it, a head gets a buffer only if another head gives one up. Trailers may use only half of the budget.
+// Long heads share a budget. Above it, a head gets a buffer only if another head gives one up.
+// Trailers may use only half of the budget.
 func TestBuffersShareABudget(t *testing.T) {
 	limits := testLimits
 	size := NewBuffers(&limits).size
@@ -72,7 +73,8 @@ func TestBuffersShareABudget(t *testing.T) {
 	must.Equal(t, limits.Heads.Used(), 0, "bytes that are still taken")
 }
 
-// Each phase of a request has its time: until it begins, the head, the body, each further part of a long body, the response and its parts.
+// Each phase of a request has its time: until it begins, the head, the body, each further part of a
+// long body, the response and its parts.
 func TestTimeouts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, client := net.Pipe()
@@ -80,7 +82,14 @@ func TestTimeouts(t *testing.T) {
 		defer sending.Wait()
 		defer near.Close()
 		var c Conn
-		c.Init(near, &Settings{Limits: testLimits, Timeouts: Timeouts{Read: 4 * time.Second, Write: 5 * time.Second, Idle: 75 * time.Second}}, nil)
+		c.Init(
+			near,
+			&Settings{
+				Limits:   testLimits,
+				Timeouts: Timeouts{Read: 4 * time.Second, Write: 5 * time.Second, Idle: 75 * time.Second},
+			},
+			nil,
+		)
 		sending.Go(func() {
 			for _, said := range []string{"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n", "\r\n", "hello", "bye!"} {
 				time.Sleep(3 * time.Second)
@@ -105,7 +114,8 @@ func TestTimeouts(t *testing.T) {
 	})
 }
 
-// halfClosable is a stream that can also be closed for writing only. unread says that the client has sent something.
+// halfClosable is a stream that can also be closed for writing only. unread says that the client
+// has sent something.
 type halfClosable struct {
 	stream
 	unread               error
@@ -116,9 +126,10 @@ func (c *halfClosable) Close() error      { c.isClosed = true; return nil }
 func (c *halfClosable) CloseWrite() error { c.isHalfOpen = true; return nil }
 func (c *halfClosable) Check() error      { return c.unread }
 
-// A connection that ends with a response lingers, so that what the client has sent after the request does not cut the response off.
-// There is nothing to wait for if the client has announced its last request, and has sent nothing else. Lingering connections have
-// few places, and read only while half of these are free.
+// A connection that ends with a response lingers, so that what the client has sent after the
+// request does not cut the response off. There is nothing to wait for if the client has announced
+// its last request, and has sent nothing else. Lingering connections have few places, and read only
+// while half of these are free.
 func TestLingering(t *testing.T) {
 	const request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 	for _, f := range []struct {
@@ -161,8 +172,10 @@ func TestLingering(t *testing.T) {
 				want = lingerTime
 			}
 			began := time.Now()
-			if err := c.Close(); err != nil || !under.isClosed || under.isHalfOpen != f.lingers || places.Used() != int64(f.taken) {
-				t.Errorf("%s: %v, closed: %t, has lingered: %t, %d places", f.name, err, under.isClosed, under.isHalfOpen, places.Used())
+			if err := c.Close(); err != nil || !under.isClosed || under.isHalfOpen != f.lingers ||
+				places.Used() != int64(f.taken) {
+				t.Errorf("%s: %v, closed: %t, has lingered: %t, %d places", f.name, err, under.isClosed,
+					under.isHalfOpen, places.Used())
 			}
 			if took, isRead := time.Since(began), len(under.pieces) == 0; isRead != f.reads || took != want {
 				t.Errorf("%s: closed after %v, want %v; all was read: %t", f.name, took, want, isRead)

@@ -17,7 +17,8 @@ import (
 // testLimits are smaller than any product's: what exceeds them stays small.
 var testLimits = Limits{TargetBytesMax: 200, FieldBytesMax: 400, FieldsMax: 8, BodyBytesMax: 1000, BodyStepBytes: 16}
 
-// stream is a connection whose peer has sent everything, in the given pieces, and then closed its half.
+// stream is a connection whose peer has sent everything, in the given pieces, and then closed its
+// half.
 type stream struct {
 	net.Conn
 	pieces [][]byte
@@ -50,7 +51,8 @@ func newConn(sent ...string) (*Conn, *stream) {
 	return c, s
 }
 
-// readRequests says how the bytes are read: method, target and length of the body of each request, then how it ended.
+// readRequests says how the bytes are read: method, target and length of the body of each request,
+// then how it ended.
 func readRequests(pieces [][]byte, pauseAt int) string {
 	c, s := newConn()
 	s.pieces = pieces
@@ -96,12 +98,20 @@ const chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\
 // requests are streams of a client, and how they are read. The corpus of package edge has more.
 var requests = []struct{ name, bytes, read string }{
 	{"nothing", "", "end"},
-	{"one, with all characters of a target", "GET /-._~!$&'()*+,;=:@9/?/-._~!$&'()*+,;=:@9? HTTP/1.1\r\nHost: a\r\n\r\n", "GET /-._~!$&'()*+,;=:@9/?/-._~!$&'()*+,;=:@9? 0; end"},
+	{
+		"one, with all characters of a target",
+		"GET /-._~!$&'()*+,;=:@9/?/-._~!$&'()*+,;=:@9? HTTP/1.1\r\nHost: a\r\n\r\n",
+		"GET /-._~!$&'()*+,;=:@9/?/-._~!$&'()*+,;=:@9? 0; end",
+	},
 	{"two", "GET /a HTTP/1.1\r\nHost: a\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n", "GET /a 0; GET /b 0; end"},
 	{"an empty line first", "\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / 0; end"},
 	{"a length", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", "POST / 5; end"},
 	{"chunks", chunked + "3\r\nhel\r\n2;a=b\r\nlo\r\n0\r\nX: y\r\n\r\n", "POST / 5; end"},
-	{"a line end after a body", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n", "POST / 5; GET /b 0; end"},
+	{
+		"a line end after a body",
+		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n",
+		"POST / 5; GET /b 0; end",
+	},
 	{"a field", "GET / HTTP/1.1\r\nHost: a:65535\r\nX:  y z \r\n\r\n", "GET / 0 X=y z; end"},
 	{"a named field", "GET / HTTP/1.1\r\nHost: a\r\nY: z\r\nX: y\r\nConnection: x\r\n\r\n", "GET / 0 Y=z; end"},
 	{"close", "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET", "GET / 0; closes"},
@@ -109,13 +119,30 @@ var requests = []struct{ name, bytes, read string }{
 	{"a chunk line of 513 bytes", chunked + "5;" + strings.Repeat("a", 509) + "\r\nhello\r\n0\r\n\r\n", "a chunk line is too long"},
 	{"a long target", "GET /" + strings.Repeat("a", 200) + " HTTP/1.1\r\nHost: a\r\n\r\n", "the request target is too long"},
 	{"a target without end", "GET /" + strings.Repeat("a", 4000), "the request target is too long"},
-	{"a long field", "GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("a", 400) + "\r\n\r\n", "there are too many header fields, or they are too large"},
-	{"many fields", "GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X: y\r\n", 9) + "\r\n", "there are too many header fields, or they are too large"},
-	{"as many fields, and as large, as may be", "GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X:\r\n", 6) + "X:" + strings.Repeat("a", 379) + "\r\n\r\n", "GET / 0" + strings.Repeat(" X=", 7) + strings.Repeat("a", 379) + "; end"},
+	{
+		"a long field", "GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("a", 400) + "\r\n\r\n",
+		"there are too many header fields, or they are too large",
+	},
+	{
+		"many fields", "GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X: y\r\n", 9) + "\r\n",
+		"there are too many header fields, or they are too large",
+	},
+	{
+		"as many fields, and as large, as may be",
+		"GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X:\r\n", 6) + "X:" + strings.Repeat("a", 379) + "\r\n\r\n",
+		"GET / 0" + strings.Repeat(" X=", 7) + strings.Repeat("a", 379) + "; end",
+	},
 	{"a long body", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n", "the body is too large"},
 	{"the end in a head", "GET / HTTP/1.1\r\nHost", "the connection ended during the message"},
-	{"as many names in Connection as may be", "GET / HTTP/1.1\r\nHost: a\r\nConnection: " + strings.Repeat("x,", namedMax) + "\r\n\r\n", "GET / 0; end"},
-	{"too many names in Connection", "GET / HTTP/1.1\r\nHost: a\r\nConnection: " + strings.Repeat("x,", namedMax+1) + "\r\n\r\n", "there are too many header fields, or they are too large"},
+	{
+		"as many names in Connection as may be",
+		"GET / HTTP/1.1\r\nHost: a\r\nConnection: " + strings.Repeat("x,", namedMax) + "\r\n\r\n", "GET / 0; end",
+	},
+	{
+		"too many names in Connection",
+		"GET / HTTP/1.1\r\nHost: a\r\nConnection: " + strings.Repeat("x,", namedMax+1) + "\r\n\r\n",
+		"there are too many header fields, or they are too large",
+	},
 }
 
 // Requests are read in one way, however their bytes are split and however the body is read.
@@ -123,7 +150,8 @@ func TestRequests(t *testing.T) {
 	for _, c := range requests {
 		for _, size := range []int{len(c.bytes) + 1, 1, 2, 7, 100, 511, 512, 513} {
 			for _, pauseAt := range []int{1, 3, 1000} {
-				must.Equal(t, readRequests(pieces(c.bytes, size), pauseAt), c.read, "%s, in pieces of %d, pausing at %d", c.name, size, pauseAt)
+				must.Equal(t, readRequests(pieces(c.bytes, size), pauseAt), c.read,
+					"%s, in pieces of %d, pausing at %d", c.name, size, pauseAt)
 			}
 		}
 	}
@@ -160,8 +188,14 @@ var responses = []struct{ name, bytes, read string }{
 	{"304 with chunks", "HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n", `304 "" reusable: false`},
 	{"304", "HTTP/1.1 304 Not Modified\r\n\r\n", `304 "" reusable: true`},
 	{"a length in HTTP/1.0", "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n[]", `200 "[]" reusable: false`},
-	{"chunks in HTTP/1.0", "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "a message must not have both Transfer-Encoding and Content-Length"},
-	{"204 with chunks", "HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n", "a response that cannot have content has a length or a transfer coding"},
+	{
+		"chunks in HTTP/1.0", "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+		"a message must not have both Transfer-Encoding and Content-Length",
+	},
+	{
+		"204 with chunks", "HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n",
+		"a response that cannot have content has a length or a transfer coding",
+	},
 	{"a long body", "HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n", "the body is too large"},
 	{"a long head", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("a", 500), "there are too many header fields, or they are too large"},
 	{"nothing", "", "the connection ended during the message"},
@@ -199,7 +233,8 @@ func TestContinue(t *testing.T) {
 	f("", head+"hel", "lo")
 }
 
-// What is against the grammar is refused with the reason. A connection that times out has another kind than one that ends.
+// What is against the grammar is refused with the reason. A connection that times out has another
+// kind than one that ends.
 func TestReasons(t *testing.T) {
 	const host, te = " / HTTP/1.1\r\nHost: a\r\n", "Transfer-Encoding: chunked"
 	f := func(reason string, heads ...string) {
@@ -219,7 +254,8 @@ func TestReasons(t *testing.T) {
 	f("the query contains a character that must be percent-encoded", "GET /?\x80 HTTP/1.1")
 	f("the path contains a character that must be percent-encoded", "GET /\x80 HTTP/1.1")
 	f("the path contains an empty segment (//)", "GET //a HTTP/1.1", "GET /a//b HTTP/1.1", "GET /a// HTTP/1.1")
-	f("the path contains a dot segment", "GET /./ HTTP/1.1", "GET /a/.. HTTP/1.1", "GET /a/%2E HTTP/1.1", "GET /%2e. HTTP/1.1")
+	f("the path contains a dot segment", "GET /./ HTTP/1.1", "GET /a/.. HTTP/1.1", "GET /a/%2E HTTP/1.1",
+		"GET /%2e. HTTP/1.1")
 	f("a line does not end in CRLF", "GET / HTTP/1.1\nHost: a")
 	f("a header field is malformed", "GET"+host+" X: y", "GET"+host+"X : y", "GET"+host+"X: \x01", "GET"+host+"X")
 	f("there must be exactly one valid Host field",
@@ -229,7 +265,8 @@ func TestReasons(t *testing.T) {
 	f("the only supported Transfer-Encoding is chunked", "GET"+host+"Transfer-Encoding: gzip", "GET"+host+te+"\r\n"+te)
 	f("a message must not have both Transfer-Encoding and Content-Length", "GET"+host+te+"\r\nContent-Length: 5")
 	f("Transfer-Encoding is not allowed in HTTP/1.0", "GET / HTTP/1.0\r\n"+te)
-	f("the only supported expectation is 100-continue", "GET"+host+"Expect: 200-ok\r\nContent-Length: 2", "GET"+host+"Expect: 200-ok\r\nExpect: 100-continue")
+	f("the only supported expectation is 100-continue", "GET"+host+"Expect: 200-ok\r\nContent-Length: 2",
+		"GET"+host+"Expect: 200-ok\r\nExpect: 100-continue")
 	f("the size of a chunk is malformed", chunked+"g", chunked+"ffffffffffffffffff", chunked+"1;a=\x01\r\na")
 	f("a chunk is longer than its size", chunked+"1\r\nab")
 	f("a chunk line is too long", chunked+"1;"+strings.Repeat("a", 600))
@@ -271,7 +308,8 @@ func FuzzRequests(f *testing.F) {
 	f.Fuzz(func(t *testing.T, stream []byte, cut uint16, pauseAt uint8) {
 		at := min(int(cut), len(stream))
 		whole := readRequests(pieces(string(stream), len(stream)+1), 1000)
-		split := readRequests(append(pieces(string(stream[:at]), 512), pieces(string(stream[at:]), 3)...), 1+int(pauseAt))
+		split := readRequests(append(pieces(string(stream[:at]), 512), pieces(string(stream[at:]), 3)...),
+			1+int(pauseAt))
 		must.Equal(t, split, whole, "%q, split at %d", stream, at)
 	})
 }
@@ -285,8 +323,11 @@ func FuzzResponses(f *testing.F) {
 		at := min(int(cut), len(stream))
 		whole := readResponse(pieces(string(stream), len(stream)+1))
 		split := readResponse(append(pieces(string(stream[:at]), 4096), pieces(string(stream[at:]), 4096)...))
-		// Bytes behind the end are noticed if they came with it; those that come later are noticed before the next request.
-		if strings.TrimSuffix(strings.TrimSuffix(whole, "true"), "false") != strings.TrimSuffix(strings.TrimSuffix(split, "true"), "false") {
+		// Bytes behind the end are noticed if they came with it; those that come later are noticed
+		// before the next request.
+		if strings.TrimSuffix(strings.TrimSuffix(whole, "true"), "false") != strings.TrimSuffix(
+			strings.TrimSuffix(split, "true"), "false",
+		) {
 			t.Fatalf("%q is read as %q, and split at %d as %q", stream, whole, at, split)
 		}
 	})

@@ -1,7 +1,8 @@
 // Package http1 reads HTTP/1.1, from clients and from upstreams, by one grammar and one reader.
 //
-// The reader does what an RFC demands. Where an RFC leaves a choice, it takes the stricter one. If two parsers disagree about
-// where a message ends, they also disagree about where the next one begins, and an attacker can use the difference.
+// The reader does what an RFC demands. Where an RFC leaves a choice, it takes the stricter one. If
+// two parsers disagree about where a message ends, they also disagree about where the next one
+// begins, and an attacker can use the difference.
 //
 //	Conn      a client's connection: deadlines, buffers, 100 (Continue), a state
 //	Request   the head of a request

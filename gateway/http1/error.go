@@ -20,8 +20,8 @@ const (
 	Ended            // the connection ended or failed during the message
 )
 
-// Error says why a message cannot be read. After an Error, the start of the next message is unknown, so the connection
-// must be closed.
+// Error says why a message cannot be read. After an Error, the start of the next message is
+// unknown, so the connection must be closed.
 type Error struct {
 	Kind   Kind
 	Reason string // for the peer; it never contains what the peer sent

@@ -6,7 +6,8 @@ import "bytes"
 type Field struct {
 	Name, Value []byte
 
-	// IsNamed is true for a field that Connection lists: it is for one hop only (RFC 9110, section 7.6.1).
+	// IsNamed is true for a field that Connection lists: it is for one hop only (RFC 9110, section
+	// 7.6.1).
 	IsNamed bool
 }
 
@@ -26,8 +27,8 @@ const (
 // kinds has all fields that are not end-to-end.
 var kinds = func() (n Names[kind]) {
 	// RFC 9110, section 7.6.1, and fields that old programs treat as hop-by-hop.
-	n.Add(hopByHop, "keep-alive", "proxy-connection", "te", "trailer", "upgrade", "http2-settings", "proxy-authenticate",
-		"proxy-authorization", "proxy-authentication-info")
+	n.Add(hopByHop, "keep-alive", "proxy-connection", "te", "trailer", "upgrade", "http2-settings",
+		"proxy-authenticate", "proxy-authorization", "proxy-authentication-info")
 	n.Add(connection, "connection")
 	n.Add(contentLength, "content-length")
 	n.Add(transferCoding, "transfer-encoding")
@@ -83,9 +84,11 @@ type framing struct {
 // namedMax limits the names in Connection, because each is compared with each field.
 const namedMax = 16
 
-// read reads the lines of a head after its first one. own handles the fields that only requests or only responses have.
+// read reads the lines of a head after its first one. own handles the fields that only requests or
+// only responses have.
 //
-// If there are too many fields, or they are too large, it returns an error but still reads Authorization, because the refusal depends on it.
+// If there are too many fields, or they are too large, it returns an error but still reads
+// Authorization, because the refusal depends on it.
 func (f *fields) read(rest []byte, l *Limits, own func(kind, []byte) error) error {
 	isTooLarge := false
 	for {
@@ -124,7 +127,8 @@ func (f *fields) add(name, value []byte, own func(kind, []byte) error) error {
 	case connection:
 		return f.readConnection(value)
 	case contentLength:
-		// A list of equal lengths is refused too, although RFC 9112, section 6.3, allows a recipient to accept it.
+		// A list of equal lengths is refused too, although RFC 9112, section 6.3, allows a
+		// recipient to accept it.
 		n, ok := ParseDigits(value)
 		if !ok || f.hasLength {
 			return errLength
@@ -159,7 +163,8 @@ func (f *fields) readConnection(list []byte) error {
 	return nil
 }
 
-// Field returns the value of a field that is not hop-by-hop. It is nil if the field is absent or not the only one of its name.
+// Field returns the value of a field that is not hop-by-hop. It is nil if the field is absent or
+// not the only one of its name.
 func (f *fields) Field(name string) (value []byte) {
 	for _, one := range f.Fields {
 		if EqualFold(one.Name, name) {
@@ -172,7 +177,8 @@ func (f *fields) Field(name string) (value []byte) {
 	return value
 }
 
-// Length returns the value of Content-Length, also in a response to HEAD, or -1 if there is no Content-Length.
+// Length returns the value of Content-Length, also in a response to HEAD, or -1 if there is no
+// Content-Length.
 func (f *fields) Length() int64 {
 	if !f.hasLength {
 		return -1

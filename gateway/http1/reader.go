@@ -19,7 +19,8 @@ type Limits struct {
 	BodyStepBytes  int     // memory for a body grows in these steps as it arrives, not by the announced length
 }
 
-// Reader reads lines, heads and bodies from one side of a connection. It is for one goroutine at a time.
+// Reader reads lines, heads and bodies from one side of a connection. It is for one goroutine at a
+// time.
 type Reader struct {
 	buffer
 	from io.Reader
@@ -42,14 +43,16 @@ func NewBuffers(l *Limits) *Buffers {
 	return &Buffers{sync.Pool{New: func() any { b := make([]byte, size); return &b }}, size, l.Heads}
 }
 
-// get returns a buffer, or nil if the budget is used up and free cannot free one. Without free, it leaves half of the budget to
-// others. The freed buffer returns a little later, so the budget may be exceeded until then.
+// get returns a buffer, or nil if the budget is used up and free cannot free one. Without free, it
+// leaves half of the budget to others. The freed buffer returns a little later, so the budget may
+// be exceeded until then.
 func (p *Buffers) get(free func() bool) *[]byte {
 	if b := p.budget; b != nil {
 		if free == nil && b.IsTight() {
 			return nil
 		}
-		// The budget is taken before free is called: otherwise another head could take what free releases.
+		// The budget is taken before free is called: otherwise another head could take what free
+		// releases.
 		if b.used.Add(int64(p.size)) > b.most && (free == nil || !free()) {
 			b.used.Add(-int64(p.size))
 			return nil
@@ -65,7 +68,8 @@ func (p *Buffers) put(buffer *[]byte) {
 	}
 }
 
-// NewReader returns a Reader with a buffer of the given size. No line or head can be longer than that.
+// NewReader returns a Reader with a buffer of the given size. No line or head can be longer than
+// that.
 func NewReader(from io.Reader, size int) Reader {
 	b := make([]byte, size)
 	return Reader{buffer: buffer{buf: b}, from: from, small: b}
@@ -133,8 +137,8 @@ func (r *Reader) shrink() {
 	r.large = nil
 }
 
-// readLine reads a line of at most bytesMax including its CRLF, and returns it without the CRLF. The result does not depend on
-// packet boundaries. The line is valid until the next read.
+// readLine reads a line of at most bytesMax including its CRLF, and returns it without the CRLF.
+// The result does not depend on packet boundaries. The line is valid until the next read.
 func (r *Reader) readLine(bytesMax int, tooLong *Error) ([]byte, error) {
 	for scanned := 0; ; {
 		switch line, found := r.line(&scanned); {
@@ -153,7 +157,8 @@ func (r *Reader) readLine(bytesMax int, tooLong *Error) ([]byte, error) {
 
 var crlf = []byte("\r\n")
 
-// Body is the content of a message. It is read in parts of at most PartBytesMax, and in steps: each continues where the last one paused.
+// Body is the content of a message. It is read in parts of at most PartBytesMax, and in steps: each
+// continues where the last one paused.
 type Body struct {
 	Bytes []byte // the current part
 
@@ -336,8 +341,8 @@ func (r *Reader) readChunkLine(b *Body, l *Limits) error {
 	return nil
 }
 
-// readTrailer reads one trailer field, or the empty line after the last one. Trailer fields must not frame, route or authenticate
-// (RFC 9110, section 6.5.1).
+// readTrailer reads one trailer field, or the empty line after the last one. Trailer fields must
+// not frame, route or authenticate (RFC 9110, section 6.5.1).
 func (r *Reader) readTrailer(b *Body, l *Limits) error {
 	line, err := r.readLine(l.FieldBytesMax+len(crlf), errFieldsTooLarge)
 	if err != nil {

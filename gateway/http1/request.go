@@ -28,8 +28,9 @@ func (q *Request) Reset() {
 // methodBytesMax is longer than any registered method.
 const methodBytesMax = 32
 
-// Read parses a head: all lines up to and including the empty one. After an error, the request still has the fields before the
-// malformed one, or all fields if only the request line is malformed. The refusal needs them: for example, Origin.
+// Read parses a head: all lines up to and including the empty one. After an error, the request
+// still has the fields before the malformed one, or all fields if only the request line is
+// malformed. The refusal needs them: for example, Origin.
 func (q *Request) Read(head []byte, l *Limits) error {
 	q.head = append(q.head[:0], head...)
 	line, rest := cutLine(q.head)
@@ -43,7 +44,8 @@ func (q *Request) Read(head []byte, l *Limits) error {
 	return q.check(l)
 }
 
-// readRequestLine reads method, target and version, with one space between them (RFC 9112, section 3).
+// readRequestLine reads method, target and version, with one space between them (RFC 9112, section
+// 3).
 func (q *Request) readRequestLine(line []byte, l *Limits) error {
 	method, rest, ok := bytes.Cut(line, []byte{' '})
 	if !ok || len(method) == 0 || len(method) > methodBytesMax || !all(method, tokenByte) {
@@ -55,7 +57,8 @@ func (q *Request) readRequestLine(line []byte, l *Limits) error {
 	}
 	q.Method = method
 	const major = "HTTP/1."
-	if len(version) != len(major)+1 || string(version[:len(major)]) != major || version[len(major)] < '0' || version[len(major)] > '9' {
+	if len(version) != len(major)+1 || string(version[:len(major)]) != major || version[len(major)] < '0' ||
+		version[len(major)] > '9' {
 		return errVersion
 	}
 	if version[len(major)] > '0' {
@@ -89,8 +92,8 @@ func (q *Request) check(l *Limits) error {
 	case q.Version == 1 && !q.hasHost:
 		return errHost
 	case q.isChunked && q.hasLength:
-		// RFC 9112, section 6.1: a recipient that uses one field and a recipient that uses the other see different
-		// requests.
+		// RFC 9112, section 6.1: a recipient that uses one field and a recipient that uses the
+		// other see different requests.
 		return errLengthAndChunk
 	case q.isChunked && q.Version == 0:
 		return errOldCoding
@@ -99,7 +102,8 @@ func (q *Request) check(l *Limits) error {
 	case q.length > int64(l.BodyBytesMax):
 		return errBodyTooLarge
 	}
-	// RFC 9110, section 10.1.1: Expect from an HTTP/1.0 client is ignored. Without a body the client does not wait.
+	// RFC 9110, section 10.1.1: Expect from an HTTP/1.0 client is ignored. Without a body the
+	// client does not wait.
 	q.AwaitsContinue = q.AwaitsContinue && q.Version == 1 && (q.isChunked || q.length > 0)
 	return nil
 }

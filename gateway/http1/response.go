@@ -2,7 +2,8 @@ package http1
 
 import "bytes"
 
-// Response is an upstream's response. Its slices point into a copy of the head that the Response owns.
+// Response is an upstream's response. Its slices point into a copy of the head that the Response
+// owns.
 type Response struct {
 	outcome
 	Body Body
@@ -28,9 +29,9 @@ func (p *Response) Reset() {
 
 const interimMax = 8 // 1xx responses before the final one
 
-// ReadResponse reads the response to one request. It is as strict as for requests: if it finds the wrong end of a
-// response, the next response goes to the wrong client. Of a body that is longer than PartBytesMax, and of a stream of events, it reads what
-// has arrived; ReadPart reads the rest.
+// ReadResponse reads the response to one request. It is as strict as for requests: if it finds the
+// wrong end of a response, the next response goes to the wrong client. Of a body that is longer
+// than PartBytesMax, and of a stream of events, it reads what has arrived; ReadPart reads the rest.
 func (r *Reader) ReadResponse(p *Response, l *Limits, isHead bool) error {
 	for range interimMax {
 		head, err := r.readResponseHead()
@@ -51,7 +52,8 @@ func (r *Reader) ReadResponse(p *Response, l *Limits, isHead bool) error {
 	return errInterim
 }
 
-// readResponseHead reads up to the empty line. It refuses at once bytes that cannot begin a status line.
+// readResponseHead reads up to the empty line. It refuses at once bytes that cannot begin a status
+// line.
 func (r *Reader) readResponseHead() ([]byte, error) {
 	for scanned := 0; ; {
 		start := r.unused()
@@ -92,8 +94,8 @@ func (p *Response) read(head []byte, l *Limits) error {
 	case p.isChunked && (p.hasLength || p.isOld):
 		return errLengthAndChunk
 	case p.Status == 204 && (p.isChunked || p.length > 0):
-		// A 204 must have no Content-Length (RFC 9110, section 8.6) and no Transfer-Encoding (RFC 9112, section 6.1). The following
-		// bytes would be read as the next response.
+		// A 204 must have no Content-Length (RFC 9110, section 8.6) and no Transfer-Encoding (RFC
+		// 9112, section 6.1). The following bytes would be read as the next response.
 		return errNoBody
 	}
 	p.IsLast = p.closes
@@ -106,7 +108,8 @@ func (r *Reader) readContent(p *Response, l *Limits, isHead bool) error {
 	b := &p.Body
 	switch {
 	case isHead || p.Status == 204 || p.Status == 304:
-		// Some upstreams send the content that such a head announces. It may arrive after the next request was sent.
+		// Some upstreams send the content that such a head announces. It may arrive after the next
+		// request was sent.
 		p.IsReusable = p.IsReusable && p.length <= 0 && !p.isChunked
 	case p.length > int64(l.BodyBytesMax):
 		return errBodyTooLarge
@@ -122,15 +125,16 @@ func (r *Reader) readContent(p *Response, l *Limits, isHead bool) error {
 	return p.settle(r, r.readBody(b, l, pause{PartBytesMax, waiting}))
 }
 
-// IsEventStream reports whether the content is a stream of server-sent events. Each event counts as soon as it has arrived.
+// IsEventStream reports whether the content is a stream of server-sent events. Each event counts as
+// soon as it has arrived.
 func (p *Response) IsEventStream() bool {
 	const mediaType = "text/event-stream"
 	value := p.Field("content-type")
 	return len(value) >= len(mediaType) && EqualFold(value[:len(mediaType)], mediaType)
 }
 
-// ReadPart replaces the part of the body that has been read by the next one: what has arrived, and nothing only at the end of the body. It
-// may be called again if it timed out.
+// ReadPart replaces the part of the body that has been read by the next one: what has arrived, and
+// nothing only at the end of the body. It may be called again if it timed out.
 func (r *Reader) ReadPart(p *Response, l *Limits) error {
 	return p.settle(r, r.readPart(&p.Body, l, 1))
 }

@@ -13,8 +13,8 @@ func (q *Request) readTarget(target []byte) error {
 		return errConnect
 	case target[0] == '/':
 	default:
-		// Absolute form, which a server must accept (section 3.2.2). The host is not used, but it must be valid, because
-		// other programs read userinfo in front of it as credentials.
+		// Absolute form, which a server must accept (section 3.2.2). The host is not used, but it
+		// must be valid, because other programs read userinfo in front of it as credentials.
 		scheme, rest, ok := bytes.Cut(target, []byte("://"))
 		if !ok || !EqualFold(scheme, "http") && !EqualFold(scheme, "https") {
 			return errTarget
@@ -41,8 +41,8 @@ func (q *Request) readTarget(target []byte) error {
 
 const hostBytesMax = 255 // no domain name is longer (RFC 1035, section 2.3.4)
 
-// IsHost reports whether authority is a host and optionally a port (RFC 9110, section 7.2): a name, an IPv4 address, or an
-// IPv6 address in brackets. Userinfo is not allowed.
+// IsHost reports whether authority is a host and optionally a port (RFC 9110, section 7.2): a name,
+// an IPv4 address, or an IPv6 address in brackets. Userinfo is not allowed.
 func IsHost(authority []byte) bool {
 	if len(authority) > hostBytesMax {
 		return false
@@ -75,13 +75,15 @@ func IsHost(authority []byte) bool {
 // Why checkPath refuses a path.
 var (
 	errPathBytes    = malformed("the path contains a character that must be percent-encoded")
-	errPathEncoding = malformed("the path contains an invalid percent-encoding, or an encoded slash, backslash or control character")
-	errPathEmpty    = malformed("the path contains an empty segment (//)")
-	errPathDots     = malformed("the path contains a dot segment")
+	errPathEncoding = malformed(
+		"the path contains an invalid percent-encoding, or an encoded slash, backslash or control character",
+	)
+	errPathEmpty = malformed("the path contains an empty segment (//)")
+	errPathDots  = malformed("the path contains a dot segment")
 )
 
-// checkPath refuses a path that the upstream could change by decoding it, merging slashes or resolving dot segments. The
-// upstream must see the path that was matched here.
+// checkPath refuses a path that the upstream could change by decoding it, merging slashes or
+// resolving dot segments. The upstream must see the path that was matched here.
 func checkPath(path []byte) error {
 	segment := 1 // the start of the current segment
 	for i := 0; ; i++ {
@@ -110,7 +112,8 @@ func checkPath(path []byte) error {
 	}
 }
 
-// isDots reports whether a segment is "." or "..", also if encoded. It ignores parameters, as some servers do.
+// isDots reports whether a segment is "." or "..", also if encoded. It ignores parameters, as some
+// servers do.
 func isDots(segment []byte) bool {
 	if len(segment) == 0 || segment[0] != '.' && segment[0] != '%' {
 		return false

@@ -14,7 +14,9 @@ type PartWriter struct {
 // Write writes a part, with what is buffered before it.
 func (w *PartWriter) Write(part []byte) error {
 	if w.IsChunked && len(part) > 0 {
-		_, _ = w.To.Write(append(strconv.AppendUint(w.To.AvailableBuffer(), uint64(len(part)), 16), crlf...)) // Flush returns the error
+		_, _ = w.To.Write(
+			append(strconv.AppendUint(w.To.AvailableBuffer(), uint64(len(part)), 16), crlf...),
+		) // Flush returns the error
 	}
 	_, _ = w.To.Write(part)
 	if w.IsChunked && len(part) > 0 {
@@ -31,7 +33,8 @@ func (w *PartWriter) End() error {
 	return w.To.Flush()
 }
 
-// FieldList has the fields of a message that is being made. It is used again, so that they allocate nothing.
+// FieldList has the fields of a message that is being made. It is used again, so that they allocate
+// nothing.
 type FieldList struct {
 	Fields []Field
 	Text   []byte // the values that were made for them

@@ -27,7 +27,8 @@ var flags, capital = regexp.MustCompile("`[^`]*`|--[a-z-]+"), regexp.MustCompile
 func (c *call) inFields(text string) string {
 	return flags.ReplaceAllStringFunc(text, func(flag string) string {
 		for _, f := range c.fields() {
-			dashed := capital.ReplaceAllStringFunc(f.Name, func(letter string) string { return "-" + strings.ToLower(letter) })
+			dashed := capital.ReplaceAllStringFunc(f.Name,
+				func(letter string) string { return "-" + strings.ToLower(letter) })
 			if flag == "--"+cmp.Or(f.Tag.Get("name"), dashed) {
 				return f.Name
 			}
@@ -120,14 +121,26 @@ func (v *visit) read(r *http.Request, c *call, body []byte, into reflect.Value) 
 		for name, all := range texts {
 			isToken := name == tokenField && c.hasBody()
 			if slices.ContainsFunc(all, func(text string) bool { return !isToken && operate.HasToken(text) }) {
-				bad = append(bad, operate.Mistake{Name: name, Text: "it has a token, which is not repeated here: use an ID. If the token was in the address of a call, replace its key"})
+				bad = append(
+					bad,
+					operate.Mistake{
+						Name: name,
+						Text: "it has a token, which is not repeated here: use an ID. If the token was in the address of a call, replace its key",
+					},
+				)
 				delete(texts, name)
 			}
 		}
 	}
 	for name := range given {
 		if !slices.Contains(names, name) {
-			bad = append(bad, operate.Mistake{Name: name, Text: "there is no such field: the fields are " + strings.Join(names, ", ")})
+			bad = append(
+				bad,
+				operate.Mistake{
+					Name: name,
+					Text: "there is no such field: the fields are " + strings.Join(names, ", "),
+				},
+			)
 		}
 	}
 	with := common{}

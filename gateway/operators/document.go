@@ -17,13 +17,19 @@ import (
 // object is a JSON object.
 type object = map[string]any
 
-// Document returns the OpenAPI document of all calls. Each has x-keyadmin, the command that does the same, and x-role.
+// Document returns the OpenAPI document of all calls. Each has x-keyadmin, the command that does
+// the same, and x-role.
 func Document() []byte {
 	schemas := object{"Error": object{
 		"type": "object", "required": []string{"code", "message", "status"},
 		"properties": object{
-			"code": object{"type": "string", "description": "For programs."}, "message": object{"type": "string", "description": "What is wrong and what to do, for people."},
-			"status": object{"type": "integer"}, "details": object{"type": "object", "properties": object{"field": object{"type": "string", "description": "The argument that is wrong."}}},
+			"code": object{
+				"type":        "string",
+				"description": "For programs.",
+			}, "message": object{"type": "string", "description": "What is wrong and what to do, for people."},
+			"status": object{
+				"type": "integer",
+			}, "details": object{"type": "object", "properties": object{"field": object{"type": "string", "description": "The argument that is wrong."}}},
 		},
 	}}
 	paths := object{}
@@ -44,7 +50,10 @@ func Document() []byte {
 			"description": "What keyadmin does, for programs. A list has a header Link with the address of its next page. Errors say what is wrong and what to do.",
 		},
 		"servers": []object{{"url": "/"}}, "security": []object{{"operator": []string{}}}, "paths": paths,
-		"components": object{"schemas": schemas, "securitySchemes": object{"operator": object{"type": "http", "scheme": "bearer"}}},
+		"components": object{
+			"schemas":         schemas,
+			"securitySchemes": object{"operator": object{"type": "http", "scheme": "bearer"}},
+		},
 	})
 	if err != nil {
 		panic("bug: the document of the operators' API: " + err.Error())
@@ -57,7 +66,9 @@ var wordBreak = regexp.MustCompile(`[^a-zA-Z]+`)
 // operation describes a call.
 func (c *call) operation(schemas object) object {
 	o := object{
-		"operationId": strings.Trim(wordBreak.ReplaceAllString(strings.ToLower(c.method)+c.path, "_"), "_"), "tags": []string{strings.Split(c.path, "/")[1]},
+		"operationId": strings.Trim(
+			wordBreak.ReplaceAllString(strings.ToLower(c.method)+c.path, "_"), "_",
+		), "tags": []string{strings.Split(c.path, "/")[1]},
 		"summary": c.summary, "x-keyadmin": c.verb, "x-role": c.role,
 	}
 	var parameters []object
@@ -105,13 +116,19 @@ func (c *call) operation(schemas object) object {
 	status := max(c.status, http.StatusOK)
 	responses := object{
 		strconv.Itoa(status): object{"description": http.StatusText(status), "content": jsonOf(result)},
-		"default":            object{"description": "An error", "content": jsonOf(object{"$ref": "#/components/schemas/Error"})},
+		"default": object{
+			"description": "An error",
+			"content":     jsonOf(object{"$ref": "#/components/schemas/Error"}),
+		},
 	}
 	if c.changes {
 		unconfirmed := object{"type": "object", "properties": object{"unconfirmed": object{
 			"type": "array", "items": object{"type": "string"}, "description": "Gateways that may not have applied the change.",
 		}}}
-		responses["202"] = object{"description": "Done, and not confirmed by all gateways", "content": jsonOf(object{"allOf": []object{result, unconfirmed}})}
+		responses["202"] = object{
+			"description": "Done, and not confirmed by all gateways",
+			"content":     jsonOf(object{"allOf": []object{result, unconfirmed}}),
+		}
 	}
 	o["responses"] = responses
 	return o

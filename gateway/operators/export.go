@@ -11,7 +11,8 @@ import (
 	"petgate/shared/operate"
 )
 
-// usageExport seals hours, like the command. That changes only how later usage of them is counted: as corrections.
+// usageExport seals hours, like the command. That changes only how later usage of them is counted:
+// as corrections.
 var usageExport = call{
 	method: get, path: "/usage/export", verb: "usage export", role: read, pages: true,
 	summary:   "Export the usage of live keys in closed hours, for billing: an event for each tenant, operation and hour, and their corrections.",
@@ -52,7 +53,9 @@ func exportUsage(_ *API, _ *http.Request, v *visit, arguments any) (answer, erro
 		text, _ := json.Marshal(last) // numbers and texts: it cannot fail
 		made.next = base64.RawURLEncoding.EncodeToString(text)
 	}
-	made.body = ExportView{e.Since.String(), max(e.Since, e.Until).String(), append([]string{}, missing...), operate.ViewsOf(rows, e.View)}
+	made.body = ExportView{
+		e.Since.String(), max(e.Since, e.Until).String(), append([]string{}, missing...), operate.ViewsOf(rows, e.View),
+	}
 	return made, err
 }
 

@@ -27,7 +27,8 @@ func invalid(bad ...operate.Mistake) error {
 		return nil
 	}
 	slices.SortStableFunc(bad, func(a, b operate.Mistake) int { return strings.Compare(a.Name, b.Name) })
-	texts := operate.ViewsOf(bad, func(m operate.Mistake) string { return strings.TrimPrefix(m.Name+": "+m.Text, ": ") })
+	texts := operate.ViewsOf(bad,
+		func(m operate.Mistake) string { return strings.TrimPrefix(m.Name+": "+m.Text, ": ") })
 	return failure{http.StatusBadRequest, "invalid_request", strings.Join(texts, "; "), bad[0].Name}
 }
 
@@ -84,13 +85,28 @@ func (a *API) failureOf(err error) failure {
 		return f
 	case errors.As(err, &unknown):
 		a.cfg.Log.Warn("operators: it is not known whether a change was made", "kind", unknown.Kind, "error", err)
-		return failure{http.StatusServiceUnavailable, "outcome_unknown", "the change may have been made: the answer to its commit was lost. With an Idempotency-Key, " +
-			"send the same request again; without one, look for " + unknown.Kind + " in the audit log first", ""}
+		return failure{
+			http.StatusServiceUnavailable,
+			"outcome_unknown",
+			"the change may have been made: the answer to its commit was lost. With an Idempotency-Key, " +
+				"send the same request again; without one, look for " + unknown.Kind + " in the audit log first",
+			"",
+		}
 	case database.IsDenied(err):
 		a.cfg.Log.Warn("operators: its database role lacks a right", "error", err)
-		return failure{http.StatusServiceUnavailable, "database_unavailable", "the API's database role may not do this: set GATEWAY_CONSOLE_DATABASE_URL to the URL " +
-			"of keyadmin's role. If it is set, run roles.sql again, as after every upgrade", ""}
+		return failure{
+			http.StatusServiceUnavailable,
+			"database_unavailable",
+			"the API's database role may not do this: set GATEWAY_CONSOLE_DATABASE_URL to the URL " +
+				"of keyadmin's role. If it is set, run roles.sql again, as after every upgrade",
+			"",
+		}
 	}
 	a.cfg.Log.Warn("operators: the database cannot be used", "error", err)
-	return failure{http.StatusServiceUnavailable, "database_unavailable", "nothing was changed: " + err.Error() + ". Try again in a moment; `keyadmin doctor` finds the cause if this stays", ""}
+	return failure{
+		http.StatusServiceUnavailable,
+		"database_unavailable",
+		"nothing was changed: " + err.Error() + ". Try again in a moment; `keyadmin doctor` finds the cause if this stays",
+		"",
+	}
 }

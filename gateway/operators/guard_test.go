@@ -21,17 +21,31 @@ func TestRoles(t *testing.T) {
 	s := newSite(t, testkit.SQLite(t))
 	for i := range calls {
 		c := &calls[i]
-		path := strings.NewReplacer("{key}", "key_0123456789abcdef", "{tenant}", "none", "{plan}", "none", "{gateway}", "none", "{id}", "none").Replace(c.path)
+		path := strings.NewReplacer(
+			"{key}",
+			"key_0123456789abcdef",
+			"{tenant}",
+			"none",
+			"{plan}",
+			"none",
+			"{gateway}",
+			"none",
+			"{id}",
+			"none",
+		).Replace(c.path)
 		for _, role := range append(keystore.Roles, "") {
 			got := s.as(s.tokens[role], c.method+" "+path, "")
 			want := role.Allows(c.role)
 			switch {
-			case role == "" && got.status != 401, role != "" && want == (got.status == 403), got.status == 404 && strings.Contains(got.text, "no_such_route"):
+			case role == "" && got.status != 401,
+				role != "" && want == (got.status == 403),
+				got.status == 404 && strings.Contains(got.text, "no_such_route"):
 				t.Errorf("%s %s as %q: %d %s", c.method, path, role, got.status, got.text)
 			}
 		}
 	}
-	if got := s.as(s.tokens[read], "POST /tenants", `{"name":"x"}`); got.status != 403 || !strings.Contains(got.text, "this call needs the role admin; operator prog-read has the role read") {
+	if got := s.as(s.tokens[read], "POST /tenants", `{"name":"x"}`); got.status != 403 ||
+		!strings.Contains(got.text, "this call needs the role admin; operator prog-read has the role read") {
 		t.Errorf("%+v", got)
 	}
 	if got := s.want(200, "", "GET /tenants", ""); got.text != "[]\n" {
@@ -43,10 +57,16 @@ func TestRoles(t *testing.T) {
 func TestForeignRequests(t *testing.T) {
 	s := newSite(t, testkit.SQLite(t))
 	key := s.newKey().member("token")
-	invitation := must.Get[string](t)(first(s.store.InviteToConsole(t.Context(), keystore.ConsoleInvitation{Address: "a", Valid: time.Minute, Lasts: time.Minute})))
+	invitation := must.Get[string](t)(
+		first(
+			s.store.InviteToConsole(t.Context(),
+				keystore.ConsoleInvitation{Address: "a", Valid: time.Minute, Lasts: time.Minute}),
+		),
+	)
 	session := must.First[string](t)(s.store.OpenConsole(t.Context(), invitation, "a"))
 	good := s.tokens[admin]
-	revoked, _, err := s.store.CreateOperator(t.Context(), keystore.OperatorToken{Name: "short", Role: admin, ExpiresAt: 1 << 50})
+	revoked, _, err := s.store.CreateOperator(t.Context(),
+		keystore.OperatorToken{Name: "short", Role: admin, ExpiresAt: 1 << 50})
 	must.Do(t, err)
 	if got := s.as(revoked, "GET /tenants", ""); got.status != 200 {
 		t.Errorf("before its end, a token gets %d", got.status)
@@ -86,7 +106,8 @@ func TestForeignRequests(t *testing.T) {
 
 func first[A, B any](a A, _ B, err error) (A, error) { return a, err }
 
-// An address that tries unknown tokens is refused. A program whose token is valid, and that has used it before, is not.
+// An address that tries unknown tokens is refused. A program whose token is valid, and that has
+// used it before, is not.
 func TestFailuresAreLimited(t *testing.T) {
 	s := newSite(t, testkit.SQLite(t))
 	s.want(200, "", "GET /tenants", "")
@@ -94,7 +115,8 @@ func TestFailuresAreLimited(t *testing.T) {
 	for i := range 80 {
 		got := s.as(fmt.Sprintf("pto_%038d", i), "GET /tenants", "")
 		statuses[got.status]++
-		if got.status == 429 && (got.header.Get("Retry-After") == "" || !strings.Contains(got.text, "too_many_failed_attempts")) {
+		if got.status == 429 &&
+			(got.header.Get("Retry-After") == "" || !strings.Contains(got.text, "too_many_failed_attempts")) {
 			t.Errorf("%+v", got)
 		}
 	}
@@ -111,7 +133,8 @@ func TestFailuresAreLimited(t *testing.T) {
 	}
 }
 
-// A request with an Idempotency-Key is carried out once. Its answer can be had again, with the token.
+// A request with an Idempotency-Key is carried out once. Its answer can be had again, with the
+// token.
 func TestRepeatedRequests(t *testing.T) {
 	s := newSite(t, testkit.SQLite(t))
 	id := s.newKey().member("id")
@@ -135,7 +158,9 @@ func TestRepeatedRequests(t *testing.T) {
 		made := s.want(c.status, "", c.call, c.body, once...)
 		before := events()
 		again := s.want(c.status, "", c.call, c.body, once...)
-		if again.text != made.text || made.header.Get("Idempotent-Replayed") != "" || again.header.Get("Idempotent-Replayed") != "true" || events() != before {
+		if again.text != made.text || made.header.Get("Idempotent-Replayed") != "" ||
+			again.header.Get("Idempotent-Replayed") != "true" ||
+			events() != before {
 			t.Errorf("%s: at first\n%s\nand again\n%s", c.call, made.text, again.text)
 		}
 		s.want(422, `"code":"idempotency_key_reused"`, "POST /tenants", `{"name":"other"}`, once...)
@@ -143,9 +168,13 @@ func TestRepeatedRequests(t *testing.T) {
 			t.Errorf("%s: another operator gets the answer: %s", c.call, other.text)
 		}
 	}
-	s.want(422, `"code":"idempotency_key_reused"`, "POST /tenants/acme/resume", "", "Idempotency-Key", "3") // of suspend, with the same body
-	s.want(400, "Idempotency-Key must be one text", "POST /tenants", `{"name":"z"}`, "Idempotency-Key", strings.Repeat("x", 256))
-	s.want(400, "Idempotency-Key must be one text", "POST /tenants", `{"name":"z"}`, "Idempotency-Key", "a", "Idempotency-Key", "b")
+	s.want(
+		422, `"code":"idempotency_key_reused"`, "POST /tenants/acme/resume", "", "Idempotency-Key", "3",
+	) // of suspend, with the same body
+	s.want(400, "Idempotency-Key must be one text", "POST /tenants", `{"name":"z"}`, "Idempotency-Key",
+		strings.Repeat("x", 256))
+	s.want(400, "Idempotency-Key must be one text", "POST /tenants", `{"name":"z"}`, "Idempotency-Key", "a",
+		"Idempotency-Key", "b")
 }
 
 // lossy loses every second answer after the request was carried out.
@@ -167,7 +196,8 @@ func (l *lossy) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// Each of many requests makes one key, although half of the answers are lost and the requests are sent again.
+// Each of many requests makes one key, although half of the answers are lost and the requests are
+// sent again.
 func TestLostAnswersMakeNoSecondKey(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, databaseURL string) {
 		n := 300
@@ -184,9 +214,13 @@ func TestLostAnswersMakeNoSecondKey(t *testing.T) {
 			group.Go(func() {
 				for i := range next {
 					for tokens[i] == "" {
-						r, err := http.NewRequestWithContext(t.Context(), "POST", s.url+Root+"/keys", strings.NewReader(`{"tenant":"acme","name":"n`+fmt.Sprint(i)+`"}`))
+						r, err := http.NewRequestWithContext(t.Context(), "POST", s.url+Root+"/keys",
+							strings.NewReader(`{"tenant":"acme","name":"n`+fmt.Sprint(i)+`"}`))
 						must.Do(t, err)
-						r.Header = http.Header{"Authorization": {"Bearer " + s.tokens[keys]}, "Idempotency-Key": {fmt.Sprint("create ", i)}}
+						r.Header = http.Header{
+							"Authorization":   {"Bearer " + s.tokens[keys]},
+							"Idempotency-Key": {fmt.Sprint("create ", i)},
+						}
 						response, err := client.Do(r)
 						if err != nil {
 							continue
@@ -196,7 +230,8 @@ func TestLostAnswersMakeNoSecondKey(t *testing.T) {
 						if response.StatusCode == http.StatusServiceUnavailable { // the database is slow, because the machine is busy
 							continue
 						}
-						if tokens[i] = (reply{text: string(text)}).member("token"); response.StatusCode != 201 || tokens[i] == "" {
+						if tokens[i] = (reply{text: string(text)}).member("token"); response.StatusCode != 201 ||
+							tokens[i] == "" {
 							t.Errorf("%d %s", response.StatusCode, text)
 							return
 						}

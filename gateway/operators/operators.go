@@ -1,15 +1,18 @@
-// Package operators is the operators' API: what keyadmin does, as HTTP calls on the admin port for programs. One table of all calls
-// gives the handlers, the OpenAPI document and who may call what. A call does what the command does, by the same function of
-// shared/operate, and answers with the JSON that keyadmin -o json prints.
+// Package operators is the operators' API: what keyadmin does, as HTTP calls on the admin port for
+// programs. One table of all calls gives the handlers, the OpenAPI document and who may call what.
+// A call does what the command does, by the same function of shared/operate, and answers with the
+// JSON that keyadmin -o json prints.
 //
-// A program identifies itself with a token that `keyadmin operator create` prints. The token is looked up for every call, so its end holds
-// at once. It is never a cookie, and what a browser sends is refused: no page can make a call. A change waits until all gateways have
-// applied it.
+// A program identifies itself with a token that `keyadmin operator create` prints. The token is
+// looked up for every call, so its end holds at once. It is never a cookie, and what a browser
+// sends is refused: no page can make a call. A change waits until all gateways have applied it.
 //
-// A POST with an Idempotency-Key is carried out once, however often it is sent. The token of a new key is made from three things: the
-// operator's token and the Idempotency-Key, which the database does not have, and a salt, which it keeps for a day. So a repeated call
-// can return the token, although only its hash is stored. A POST that finds nothing to change, such as a second suspension, is not noted: if it
-// is repeated when there is something to change, it is carried out then, for the first time.
+// A POST with an Idempotency-Key is carried out once, however often it is sent. The token of a new
+// key is made from three things: the operator's token and the Idempotency-Key, which the database
+// does not have, and a salt, which it keeps for a day. So a repeated call can return the token,
+// although only its hash is stored. A POST that finds nothing to change, such as a second
+// suspension, is not noted: if it is repeated when there is something to change, it is carried out
+// then, for the first time.
 package operators
 
 import (
@@ -97,7 +100,13 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	for name := range r.Header {
 		if name == "Cookie" || name == "Origin" || strings.HasPrefix(name, "Sec-Fetch-") {
-			a.fail(w, failure{http.StatusForbidden, "browser_refused", "this is the request of a browser, by its header " + name + ": only programs may call the API", ""})
+			a.fail(
+				w,
+				failure{
+					http.StatusForbidden, "browser_refused",
+					"this is the request of a browser, by its header " + name + ": only programs may call the API", "",
+				},
+			)
 			return
 		}
 	}
@@ -106,7 +115,13 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *API) noSuchCall(w http.ResponseWriter, r *http.Request) {
-	a.fail(w, failure{http.StatusNotFound, "no_such_route", "the API has no call " + r.Method + " of this path: " + Root + "/openapi.json describes all calls", ""})
+	a.fail(
+		w,
+		failure{
+			http.StatusNotFound, "no_such_route",
+			"the API has no call " + r.Method + " of this path: " + Root + "/openapi.json describes all calls", "",
+		},
+	)
 }
 
 // visit is a call by a known operator.
@@ -145,7 +160,14 @@ func (a *API) handler(c *call) http.HandlerFunc {
 		v.ctx = ctx
 		o, err := a.authenticate(v, w, r, store)
 		if err == nil && !o.Role.Allows(c.role) {
-			err = failure{http.StatusForbidden, "insufficient_role", "this call needs the role " + string(c.role) + "; operator " + o.Name + " has the role " + string(o.Role), ""}
+			err = failure{
+				http.StatusForbidden,
+				"insufficient_role",
+				"this call needs the role " + string(c.role) + "; operator " + o.Name + " has the role " + string(
+					o.Role,
+				),
+				"",
+			}
 		}
 		if err == nil {
 			v.operator = operate.Operator{Store: store.As("operator:" + o.Name), Clock: a.cfg.Clock}
@@ -194,7 +216,8 @@ func (m answer) write(w http.ResponseWriter, r *http.Request, c *call) error {
 	if m.laggards != nil {
 		status = http.StatusAccepted
 		names, _ := json.Marshal(m.laggards) // texts: it cannot fail
-		text = append(append(append(bytes.TrimSuffix(text, []byte("\n}\n")), ",\n  \"unconfirmed\": "...), names...), "\n}\n"...)
+		text = append(append(append(bytes.TrimSuffix(text, []byte("\n}\n")), ",\n  \"unconfirmed\": "...), names...),
+			"\n}\n"...)
 	}
 	if m.next != "" {
 		query := r.URL.Query()
@@ -212,7 +235,8 @@ func (m answer) write(w http.ResponseWriter, r *http.Request, c *call) error {
 
 var bearerForm = regexp.MustCompile(`^(?i:bearer) +(pto_[0-9A-Za-z]{38})$`)
 
-// bearer returns the token of a request; empty: it has none, or more than one, or another kind of token.
+// bearer returns the token of a request; empty: it has none, or more than one, or another kind of
+// token.
 func bearer(r *http.Request) string {
 	fields := r.Header.Values("Authorization")
 	if len(fields) != 1 {
@@ -224,9 +248,17 @@ func bearer(r *http.Request) string {
 	return ""
 }
 
-// authenticate finds the operator of a request. A token that was valid before is looked up even if its address has tried too many.
-func (a *API) authenticate(v *visit, w http.ResponseWriter, r *http.Request, store *keystore.Store) (o keystore.OperatorToken, err error) {
-	unknown := failure{http.StatusUnauthorized, "invalid_token", "this call needs the header Authorization: Bearer with the token of an operator, which `keyadmin operator create` prints", ""}
+// authenticate finds the operator of a request. A token that was valid before is looked up even if
+// its address has tried too many.
+func (a *API) authenticate(
+	v *visit, w http.ResponseWriter, r *http.Request, store *keystore.Store,
+) (o keystore.OperatorToken, err error) {
+	unknown := failure{
+		http.StatusUnauthorized,
+		"invalid_token",
+		"this call needs the header Authorization: Bearer with the token of an operator, which `keyadmin operator create` prints",
+		"",
+	}
 	if v.token == "" {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="petgate operators"`)
 		return o, unknown
@@ -261,12 +293,18 @@ func (a *API) authenticate(v *visit, w http.ResponseWriter, r *http.Request, sto
 
 func (a *API) tooMany(w http.ResponseWriter, s authfailures.State) error {
 	w.Header().Set("Retry-After", strconv.FormatInt(max(1, (s.ReleaseAt-instant.Of(a.cfg.Clock())).Seconds()), 10))
-	return failure{http.StatusTooManyRequests, "too_many_failed_attempts", "this address has tried too many unknown tokens: wait for as long as Retry-After says", ""}
+	return failure{
+		http.StatusTooManyRequests,
+		"too_many_failed_attempts",
+		"this address has tried too many unknown tokens: wait for as long as Retry-After says",
+		"",
+	}
 }
 
 // confirm waits until all gateways have applied a change, and answers.
 func (a *API) confirm(r *http.Request, v *visit, change keystore.Change, view any) answer {
-	progress := operate.Wait(r.Context(), v.operator.Store, change, v.wait.Or(operate.UsualWait), a.cfg.Clock, operate.Sleep)
+	progress := operate.Wait(r.Context(), v.operator.Store, change, v.wait.Or(operate.UsualWait), a.cfg.Clock,
+		operate.Sleep)
 	made := answer{body: view}
 	if !progress.IsConfirmed() {
 		made.laggards = []string{}
@@ -285,12 +323,19 @@ func (v *visit) setOnce(r *http.Request, c *call, body []byte) error {
 	}
 	v.key = keys[0]
 	if len(keys) > 1 || v.key == "" || len(v.key) > 255 {
-		return failure{http.StatusBadRequest, "invalid_request", "Idempotency-Key must be one text of 1 to 255 characters", "Idempotency-Key"}
+		return failure{
+			http.StatusBadRequest, "invalid_request", "Idempotency-Key must be one text of 1 to 255 characters",
+			"Idempotency-Key",
+		}
 	}
 	id := hmac.New(sha256.New, []byte(v.token))
 	id.Write([]byte("request " + v.key))
 	asked := sha256.Sum256(slices.Concat([]byte(r.Method+" "+r.URL.EscapedPath()+"\n"), body))
-	v.once = &keystore.Request{ID: hex.EncodeToString(id.Sum(nil)), Body: hex.EncodeToString(asked[:]), Salt: rand.Text()}
+	v.once = &keystore.Request{
+		ID:   hex.EncodeToString(id.Sum(nil)),
+		Body: hex.EncodeToString(asked[:]),
+		Salt: rand.Text(),
+	}
 	err := v.findOnce()
 	if errors.Is(err, keystore.ErrNotFound) {
 		if err = v.derive(); err == nil {
@@ -307,7 +352,12 @@ func (v *visit) findOnce() error {
 		return err
 	}
 	if found.Body != v.once.Body {
-		return failure{http.StatusUnprocessableEntity, "idempotency_key_reused", "another request had this Idempotency-Key: use a new one", "Idempotency-Key"}
+		return failure{
+			http.StatusUnprocessableEntity,
+			"idempotency_key_reused",
+			"another request had this Idempotency-Key: use a new one",
+			"Idempotency-Key",
+		}
 	}
 	v.once = &found
 	return v.derive()
@@ -357,7 +407,12 @@ func (v *visit) changed(e keystore.Event) (any, error) {
 			return nil, err
 		}
 		view, err := v.withToken(fresh)
-		return operate.RotationView{KeyView: view, Replaces: k.ID.String(), OldGraceEndsAt: k.GraceEndsAt.String(), Repeated: view.Token == ""}, err
+		return operate.RotationView{
+			KeyView:        view,
+			Replaces:       k.ID.String(),
+			OldGraceEndsAt: k.GraceEndsAt.String(),
+			Repeated:       view.Token == "",
+		}, err
 	case !e.Tenant.IsZero():
 		t, err := v.operator.Tenant(v.ctx, e.Tenant.String())
 		return t.View(), err
@@ -365,7 +420,10 @@ func (v *visit) changed(e keystore.Event) (any, error) {
 		p, err := v.operator.Store.Plan(v.ctx, e.Plan)
 		return operate.ViewPlan(p), err
 	}
-	return nil, failure{http.StatusConflict, "conflict", "this request was carried out, and its change is no longer in the audit log", ""}
+	return nil, failure{
+		http.StatusConflict, "conflict", "this request was carried out, and its change is no longer in the audit log",
+		"",
+	}
 }
 
 // withToken returns the view of a key, with its token if this request has made it.

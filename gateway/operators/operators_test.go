@@ -50,14 +50,17 @@ func newSite(t *testing.T, databaseURL string) *site {
 	clock := func() time.Time { return s.now }
 	s.store = keystore.New(db, clock, nil, "keyadmin:alice")
 	for _, role := range keystore.Roles {
-		token, _, err := s.store.CreateOperator(t.Context(), keystore.OperatorToken{Name: "prog-" + string(role), Role: role})
+		token, _, err := s.store.CreateOperator(t.Context(),
+			keystore.OperatorToken{Name: "prog-" + string(role), Role: role})
 		must.Do(t, err)
 		s.tokens[role] = token
 	}
 	log := slog.New(slog.NewTextHandler(s.log, nil))
 	admin := service.NewAdmin(log, service.Settings{}, "")
 	admin.Handle(Root+"/", New(Config{
-		Store: keystore.New(db, clock, nil, "gw-1"), Changes: keystore.New(db, clock, nil, "gw-1"), Failures: 60, Log: log, Clock: clock,
+		Store: keystore.New(
+			db, clock, nil, "gw-1",
+		), Changes: keystore.New(db, clock, nil, "gw-1"), Failures: 60, Log: log, Clock: clock,
 	}))
 	server := httptest.NewServer(admin)
 	t.Cleanup(server.Close)
@@ -237,7 +240,8 @@ func TestCalls(t *testing.T) {
 		got := s.want(c.status, c.part, c.call, c.body)
 		var text bytes.Buffer
 		must.Do(t, json.Compact(&text, []byte(got.text)))
-		fmt.Fprintln(said, c.call, got.header["Content-Type"], got.header["Cache-Control"], got.header["Retry-After"], text.String())
+		fmt.Fprintln(said, c.call, got.header["Content-Type"], got.header["Cache-Control"], got.header["Retry-After"],
+			text.String())
 		if strings.Contains(c.call, "/rotate") {
 			fresh = got.member("token")
 		}
@@ -246,7 +250,9 @@ func TestCalls(t *testing.T) {
 		fmt.Fprintln(said, c.role, "may", c.method, c.path+map[bool]string{true: "?confirm=true"}[c.asks])
 	}
 	golden.Check(t, "calls", said.String(), `(ten|key|ptg_live)_[0-9A-Za-z]{16,}`, `"hint":"\w+"`)
-	if s.store.CheckFile() != nil || !strings.HasPrefix(fresh, "ptg_live_") || strings.Contains(s.log.String(), "ptg_") || strings.Contains(s.log.String(), "pto_") {
+	if s.store.CheckFile() != nil || !strings.HasPrefix(fresh, "ptg_live_") ||
+		strings.Contains(s.log.String(), "ptg_") ||
+		strings.Contains(s.log.String(), "pto_") {
 		t.Errorf("the new token is %q; the log:\n%s", fresh, s.log)
 	}
 }
@@ -270,7 +276,8 @@ func TestPages(t *testing.T) {
 			paged = append(paged, rows...)
 			next = got.next()
 		}
-		if a, b := must.Get[[]byte](t)(json.Marshal(all)), must.Get[[]byte](t)(json.Marshal(paged)); len(all) < 5 || !bytes.Equal(a, b) {
+		if a, b := must.Get[[]byte](t)(json.Marshal(all)), must.Get[[]byte](t)(json.Marshal(paged)); len(all) < 5 ||
+			!bytes.Equal(a, b) {
 			t.Errorf("%s: at once %d rows\n%s\nby pages %d\n%s", path, len(all), a, len(paged), b)
 		}
 	}
@@ -286,7 +293,9 @@ func TestUsageExport(t *testing.T) {
 	add := func(at instant.Millis, tenant byte, operation string, isTest bool) {
 		batch++
 		must.Do(t, s.store.AddUsage(t.Context(), g, batch, []keystore.UsageRow{{
-			Tenant: id.Tenant{tenant}, Operation: operation, Outcome: "ok", Charged: true, IsTest: isTest, Hour: at, Requests: 2, MoreUnits: 8,
+			Tenant: id.Tenant{
+				tenant,
+			}, Operation: operation, Outcome: "ok", Charged: true, IsTest: isTest, Hour: at, Requests: 2, MoreUnits: 8,
 		}}, nil))
 	}
 	for ago := range 3 { // the last one is open
@@ -311,7 +320,8 @@ func TestUsageExport(t *testing.T) {
 	add(hour, 2, "getPet", false)
 	add(hour, 3, "listPets", true)
 	all := read("/usage/export")
-	if last := all[len(all)-1]; len(all) != 13 || last.Correction == 0 || last.Requests != 2 || last.Charged != 2 || last.Units != 10 {
+	if last := all[len(all)-1]; len(all) != 13 || last.Correction == 0 || last.Requests != 2 || last.Charged != 2 ||
+		last.Units != 10 {
 		t.Errorf("%d events, the last one is %+v", len(all), last)
 	}
 	for _, limit := range []string{"1", "2", "5", "13"} {
@@ -320,7 +330,8 @@ func TestUsageExport(t *testing.T) {
 		}
 	}
 	later := read("/usage/export?since=2h") // moves on while pages are read: the page before ended in an earlier hour
-	if paged := read(s.want(200, "", "GET /usage/export?limit=5", "").next() + "&since=2h"); len(later) != 6 || !slices.Equal(paged, later) {
+	if paged := read(s.want(200, "", "GET /usage/export?limit=5", "").next() + "&since=2h"); len(later) != 6 ||
+		!slices.Equal(paged, later) {
 		t.Errorf("after a page of an earlier hour: %+v, want %+v", paged, later)
 	}
 	s.want(200, `"events": []`, "GET /usage/export?since=1h", "")
@@ -329,8 +340,8 @@ func TestUsageExport(t *testing.T) {
 	}
 }
 
-// Who calls a deprecated operation is known as soon as one gateway says which they are. Silent gateways are asked after the others: each of
-// these would cost the whole time that a call has.
+// Who calls a deprecated operation is known as soon as one gateway says which they are. Silent
+// gateways are asked after the others: each of these would cost the whole time that a call has.
 func TestDeprecated(t *testing.T) {
 	s := newSite(t, testkit.SQLite(t))
 	key := must.Get[id.Key](t)(id.ParseKey(s.newKey().member("id")))

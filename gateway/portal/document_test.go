@@ -32,8 +32,9 @@ var (
 	identity  = regexp.MustCompile(` id="([^"]*)"`)
 )
 
-// checkPages checks what holds for the pages of each document: every operation is on a page, every reference leads to a page and an
-// element, no ID is there twice, nothing of the document is markup, and nothing is inline that the policy of the pages forbids.
+// checkPages checks what holds for the pages of each document: every operation is on a page, every
+// reference leads to a page and an element, no ID is there twice, nothing of the document is
+// markup, and nothing is inline that the policy of the pages forbids.
 func checkPages(t rapid.TB, a *api.API, all map[string]portal.Page) {
 	t.Helper()
 	ids := map[string]bool{}
@@ -118,10 +119,13 @@ func TestOwnPrefix(t *testing.T) {
 		a := must.Get[*api.API](t)(api.LoadWith("prefixed", document.Source(), "/own/part"))
 		all := pages(t, portal.Config{API: a})
 		checkPages(t, a, all)
-		if page := string(all["/own/part/docs"].Content().Body); !strings.Contains(page, `data-root="../../" data-quota="/own/part/quota"`) {
+		if page := string(all["/own/part/docs"].Content().Body); !strings.Contains(
+			page, `data-root="../../" data-quota="/own/part/quota"`,
+		) {
 			t.Error("the page does not refer to the root of the API")
 		}
-		if len(document.Operations) > 50 && !strings.Contains(string(all["/own/part/docs/part0"].Content().Body), `data-root="../../../"`) {
+		if len(document.Operations) > 50 &&
+			!strings.Contains(string(all["/own/part/docs/part0"].Content().Body), `data-root="../../../"`) {
 			t.Error("the page of a group does not refer to the root of the API")
 		}
 	}
@@ -133,9 +137,20 @@ func large(t testing.TB, n, group int, isLinked bool) *api.API {
 	paths := map[string]any{}
 	for i := range n {
 		paths[fmt.Sprintf("/v1/part%d/thing%d/{id}", i/group, i)] = map[string]any{"get": map[string]any{
-			"operationId": fmt.Sprintf("getThing%d", i), "summary": fmt.Sprintf("Get thing %d", i), "description": strings.Repeat("What it does. ", 20),
+			"operationId": fmt.Sprintf(
+				"getThing%d", i,
+			), "summary": fmt.Sprintf("Get thing %d", i), "description": strings.Repeat("What it does. ", 20),
 			"parameters": []any{map[string]any{"name": "id", "in": "path", "required": true, "schema": map[string]any{"type": "integer"}}},
-			"responses":  map[string]any{"200": map[string]any{"description": "It.", "content": map[string]any{"application/json": map[string]any{"schema": map[string]any{"$ref": fmt.Sprintf("#/components/schemas/Thing%d", i/10)}}}}},
+			"responses": map[string]any{
+				"200": map[string]any{
+					"description": "It.",
+					"content": map[string]any{
+						"application/json": map[string]any{
+							"schema": map[string]any{"$ref": fmt.Sprintf("#/components/schemas/Thing%d", i/10)},
+						},
+					},
+				},
+			},
 		}}
 	}
 	schemas := map[string]any{}
@@ -143,12 +158,21 @@ func large(t testing.TB, n, group int, isLinked bool) *api.API {
 		members := map[string]any{"id": map[string]any{"type": "integer"}, "name": map[string]any{"type": "string"}}
 		if isLinked {
 			for _, to := range []int{i + 1, 2 * i} {
-				members[fmt.Sprintf("to%d", to)] = map[string]any{"$ref": fmt.Sprintf("#/components/schemas/Thing%d", to%(n/10+1))}
+				members[fmt.Sprintf("to%d", to)] = map[string]any{
+					"$ref": fmt.Sprintf("#/components/schemas/Thing%d", to%(n/10+1)),
+				}
 			}
 		}
 		schemas[fmt.Sprintf("Thing%d", i)] = map[string]any{"type": "object", "properties": members}
 	}
-	text, err := json.Marshal(map[string]any{"openapi": "3.0.3", "info": map[string]any{"title": "Large", "version": "1"}, "paths": paths, "components": map[string]any{"schemas": schemas}})
+	text, err := json.Marshal(
+		map[string]any{
+			"openapi":    "3.0.3",
+			"info":       map[string]any{"title": "Large", "version": "1"},
+			"paths":      paths,
+			"components": map[string]any{"schemas": schemas},
+		},
+	)
 	must.Do(t, err)
 	return must.Get[*api.API](t)(api.Load("large.json", text))
 }
@@ -165,7 +189,13 @@ func TestLargeDocument(t *testing.T) {
 	}
 	took := time.Since(began)
 	checkPages(t, a, all)
-	t.Logf("figure: the documentation of 300 operations: %d pages, the largest of %d bytes compressed, %d kB in all, written in %v", len(all), largest, sum/1000, took)
+	t.Logf(
+		"figure: the documentation of 300 operations: %d pages, the largest of %d bytes compressed, %d kB in all, written in %v",
+		len(all),
+		largest,
+		sum/1000,
+		took,
+	)
 	if largest > pageMax {
 		t.Errorf("a page has %d bytes", largest)
 	}
@@ -211,13 +241,17 @@ func TestManyGroups(t *testing.T) {
 
 // A document that is loaded has pages, whatever it is.
 func FuzzDocument(f *testing.F) {
-	name := rapid.SampledFrom([]string{"A", "B", "a-b", "Ünder", "x y", "limits", "", "<i>", "getQuota", "operations", "key-field"})
+	name := rapid.SampledFrom(
+		[]string{"A", "B", "a-b", "Ünder", "x y", "limits", "", "<i>", "getQuota", "operations", "key-field"},
+	)
 	text := rapid.OneOf(name, rapid.String())
 	var schemaOf func(depth int) *rapid.Generator[any]
 	schemaOf = func(depth int) *rapid.Generator[any] {
 		return rapid.Custom(func(t *rapid.T) any {
 			if depth == 0 || rapid.IntRange(0, 3).Draw(t, "kind") == 0 {
-				return map[string]any{"$ref": "#/components/schemas/" + rapid.SampledFrom([]string{"A", "B"}).Draw(t, "ref")}
+				return map[string]any{
+					"$ref": "#/components/schemas/" + rapid.SampledFrom([]string{"A", "B"}).Draw(t, "ref"),
+				}
 			}
 			s := map[string]any{}
 			inner := schemaOf(depth - 1)
@@ -226,7 +260,16 @@ func FuzzDocument(f *testing.F) {
 					s[key] = g.Draw(t, key)
 				}
 			}
-			add("type", rapid.SampledFrom([]any{"object", "array", "string", "integer", "number", "boolean", []string{"string", "null"}, []string{"object", "array"}}))
+			add(
+				"type",
+				rapid.SampledFrom(
+					[]any{
+						"object", "array", "string", "integer", "number", "boolean",
+						[]string{"string", "null"},
+						[]string{"object", "array"},
+					},
+				),
+			)
 			add("properties", rapid.Map(rapid.MapOf(name, inner), func(m map[string]any) any { return m }))
 			for _, list := range []string{"allOf", "anyOf", "oneOf"} {
 				add(list, rapid.Map(rapid.SliceOfN(inner, 1, 3), func(m []any) any { return m }))
@@ -242,21 +285,47 @@ func FuzzDocument(f *testing.F) {
 		})
 	}
 	schema := schemaOf(3)
-	media := rapid.Map(rapid.MapOfN(rapid.SampledFrom([]string{"application/json", "text/csv", "multipart/form-data", "application/x-www-form-urlencoded", "image/png", "a/b+json", "*/*"}),
-		rapid.Map(schema, func(s any) any { return map[string]any{"schema": s} }), 0, 2), func(m map[string]any) any { return m })
+	media := rapid.Map(
+		rapid.MapOfN(
+			rapid.SampledFrom(
+				[]string{
+					"application/json", "text/csv", "multipart/form-data", "application/x-www-form-urlencoded",
+					"image/png", "a/b+json", "*/*",
+				},
+			),
+			rapid.Map(schema, func(s any) any { return map[string]any{"schema": s} }),
+			0,
+			2,
+		),
+		func(m map[string]any) any { return m },
+	)
 	response := rapid.Custom(func(t *rapid.T) any {
 		return map[string]any{"description": text.Draw(t, "description"), "content": media.Draw(t, "content")}
 	})
 	operation := rapid.Custom(func(t *rapid.T) any {
 		o := map[string]any{
-			"summary": text.Draw(t, "summary"), "description": text.Draw(t, "description"), "tags": rapid.SliceOfN(name, 0, 2).Draw(t, "tags"),
-			"responses": rapid.MapOfN(rapid.SampledFrom([]string{"200", "default", "404", "5XX", "204"}), response, 1, 3).Draw(t, "responses"),
+			"summary": text.Draw(
+				t, "summary",
+			), "description": text.Draw(t, "description"), "tags": rapid.SliceOfN(name, 0, 2).Draw(t, "tags"),
+			"responses": rapid.MapOfN(
+				rapid.SampledFrom([]string{"200", "default", "404", "5XX", "204"}),
+				response,
+				1,
+				3,
+			).Draw(t, "responses"),
 		}
 		if rapid.Bool().Draw(t, "body") {
 			o["requestBody"] = map[string]any{"content": media.Draw(t, "body")}
 		}
 		if rapid.Bool().Draw(t, "parameters") {
-			o["parameters"] = []any{map[string]any{"name": "q", "in": "query", "schema": schema.Draw(t, "schema"), "required": rapid.Bool().Draw(t, "required")}}
+			o["parameters"] = []any{
+				map[string]any{
+					"name":     "q",
+					"in":       "query",
+					"schema":   schema.Draw(t, "schema"),
+					"required": rapid.Bool().Draw(t, "required"),
+				},
+			}
 		}
 		return o
 	})
@@ -268,10 +337,17 @@ func FuzzDocument(f *testing.F) {
 	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) {
 		paths := map[string]any{}
 		for i := range rapid.SampledFrom([]int{1, 2, 3, 17, 60}).Draw(t, "paths") {
-			paths[fmt.Sprintf("/p%d", i)] = map[string]any{strings.ToLower(rapid.SampledFrom([]string{http.MethodGet, http.MethodPost, http.MethodHead, http.MethodPatch}).Draw(t, "method")): operation.Draw(t, "operation")}
+			paths[fmt.Sprintf("/p%d", i)] = map[string]any{
+				strings.ToLower(rapid.SampledFrom([]string{http.MethodGet, http.MethodPost, http.MethodHead, http.MethodPatch}).Draw(t, "method")): operation.Draw(
+					t,
+					"operation",
+				),
+			}
 		}
 		text, err := json.Marshal(map[string]any{
-			"openapi": rapid.SampledFrom([]string{"3.0.3", "3.1.0"}).Draw(t, "version"), "info": map[string]any{"title": name.Draw(t, "title"), "version": "1"},
+			"openapi": rapid.SampledFrom([]string{"3.0.3", "3.1.0"}).Draw(
+				t, "version",
+			), "info": map[string]any{"title": name.Draw(t, "title"), "version": "1"},
 			"tags": []any{map[string]any{"name": name.Draw(t, "tag")}}, "paths": paths,
 			"components": map[string]any{"schemas": map[string]any{"A": schema.Draw(t, "A"), "B": schema.Draw(t, "B")}},
 		})

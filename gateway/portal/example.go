@@ -20,8 +20,8 @@ type (
 	object []pair
 )
 
-// exampleOf returns the example of a body: the document's own, or one that is made up from the schema. isRequest says which members
-// belong to it. ok is false if there is none.
+// exampleOf returns the example of a body: the document's own, or one that is made up from the
+// schema. isRequest says which members belong to it. ok is false if there is none.
 func exampleOf(media *openapi3.MediaType, isRequest bool) (value any, ok bool) {
 	if media.Example != nil {
 		return ordered(media.Example, media.Schema, depthMax), true
@@ -38,7 +38,8 @@ func exampleOf(media *openapi3.MediaType, isRequest bool) (value any, ok bool) {
 	return made.of(media.Schema, depthMax), true
 }
 
-// ordered returns a value of the document with the members of its objects in the order of their schemas.
+// ordered returns a value of the document with the members of its objects in the order of their
+// schemas.
 func ordered(value any, ref *openapi3.SchemaRef, depth int) any {
 	s := &openapi3.Schema{}
 	if !isEmpty(ref) && depth > 0 {

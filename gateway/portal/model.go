@@ -89,7 +89,8 @@ func (o *operation) Ends() string { return o.SunsetAt.UTC().Format("2 January 20
 
 // IsTryable reports whether the page can send the operation's requests.
 func (o *operation) IsTryable() bool {
-	return o.Method != http.MethodTrace && o.Method != http.MethodConnect && (o.Body == nil || o.Body.IsText && o.Method != http.MethodGet)
+	return o.Method != http.MethodTrace && o.Method != http.MethodConnect &&
+		(o.Body == nil || o.Body.IsText && o.Method != http.MethodGet)
 }
 
 type parameter struct {
@@ -148,7 +149,9 @@ const operationsMax = 50
 func newModel(cfg Config) *model {
 	doc := cfg.API.Document
 	m := &model{
-		Title: cmp.Or(cfg.Title, cfg.API.Title), Version: cfg.API.Version, Prefix: apikey.Beginning(cmp.Or(cfg.KeyPrefix, apikey.DefaultPrefix), cfg.Environment),
+		Title: cmp.Or(
+			cfg.Title, cfg.API.Title,
+		), Version: cfg.API.Version, Prefix: apikey.Beginning(cmp.Or(cfg.KeyPrefix, apikey.DefaultPrefix), cfg.Environment),
 		Bans: cfg.Bans, doc: doc, ids: map[string]bool{},
 	}
 	if doc.Info != nil {
@@ -212,16 +215,23 @@ func (m *model) id(text string) string {
 
 var notID = regexp.MustCompile(`[^A-Za-z0-9]+`)
 
-// readGateway reads what the gateway answers itself, whatever API is behind it. The pets' document describes it.
+// readGateway reads what the gateway answers itself, whatever API is behind it. The pets' document
+// describes it.
 func (m *model) readGateway(pets *api.API) {
 	own := pets.Document.Components
 	isOwn := func(operation string) bool {
-		return slices.ContainsFunc(pets.Operations, func(o api.Operation) bool { return o.ID == operation && o.ByGateway })
+		return slices.ContainsFunc(pets.Operations,
+			func(o api.Operation) bool { return o.ID == operation && o.ByGateway })
 	}
 	for _, r := range own.Responses {
 		codes := codesOf(r.Value)
 		number := code.StatusOf(codes[0].Name)
-		s := status{Status: number, Text: http.StatusText(number), Description: *r.Value.Description, Headers: ownHeaders(r.Value)}
+		s := status{
+			Status:      number,
+			Text:        http.StatusText(number),
+			Description: *r.Value.Description,
+			Headers:     ownHeaders(r.Value),
+		}
 		always := response{Status: strconv.Itoa(number), Class: strconv.Itoa(number / 100)}
 		for _, c := range codes {
 			if m.IsForeign && c.By == "service" && !slices.ContainsFunc(c.Operations, isOwn) {
@@ -273,7 +283,8 @@ func (m *model) readGateway(pets *api.API) {
 	}
 }
 
-// ownHeaders returns the headers that only this response describes. It omits those that it shares with other responses.
+// ownHeaders returns the headers that only this response describes. It omits those that it shares
+// with other responses.
 func ownHeaders(r *openapi3.Response) (own []header) {
 	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
 		if h := r.Headers[name]; h != nil && h.Value != nil && h.Ref == "" {
@@ -303,7 +314,9 @@ func (m *model) newOperation(o api.Operation, item *openapi3.PathItem, described
 		if ref != nil && ref.Value != nil {
 			q, schema := newParameter(ref.Value)
 			one.schemas = append(one.schemas, schema)
-			one.Parameters = append(slices.DeleteFunc(one.Parameters, func(p parameter) bool { return p.Name == q.Name && p.In == q.In }), q)
+			one.Parameters = append(
+				slices.DeleteFunc(one.Parameters, func(p parameter) bool { return p.Name == q.Name && p.In == q.In }),
+				q)
 		}
 	}
 	one.setTarget()
@@ -339,11 +352,23 @@ func newParameter(p *openapi3.Parameter) (parameter, *openapi3.SchemaRef) {
 	if _, content := mediaOf(p.Content); content != nil {
 		media = content
 	}
-	q := parameter{In: p.In, member: member{Name: p.Name, Description: p.Description, Type: kindOf(media.Schema, depthMax), IsRequired: p.Required}}
-	if !isEmpty(media.Schema) {
-		q.Rules, q.Options, q.IsInt = rulesOf(media.Schema.Value), optionsOf(media.Schema.Value), media.Schema.Value.Type.Is("integer")
+	q := parameter{
+		In: p.In,
+		member: member{
+			Name:        p.Name,
+			Description: p.Description,
+			Type:        kindOf(media.Schema, depthMax),
+			IsRequired:  p.Required,
+		},
 	}
-	value, _ := exampleOf(&openapi3.MediaType{Schema: media.Schema, Example: cmp.Or(p.Example, media.Example), Examples: p.Examples}, true)
+	if !isEmpty(media.Schema) {
+		q.Rules, q.Options, q.IsInt = rulesOf(media.Schema.Value), optionsOf(
+			media.Schema.Value,
+		), media.Schema.Value.Type.Is("integer")
+	}
+	value, _ := exampleOf(
+		&openapi3.MediaType{Schema: media.Schema, Example: cmp.Or(p.Example, media.Example), Examples: p.Examples},
+		true)
 	switch v := value.(type) {
 	case string:
 		q.Example = v
@@ -480,7 +505,9 @@ func (m *model) group(all []*operation) {
 			for n, part := range slices.Collect(slices.Chunk(g.Operations, operationsMax)) {
 				one := *g
 				if one.Operations = part; n > 0 {
-					one.Name, one.ID, one.Description = fmt.Sprintf("%s, part %d", g.Name, n+1), m.id(fmt.Sprintf("%s-%d", g.ID, n+1)), ""
+					one.Name, one.ID, one.Description = fmt.Sprintf("%s, part %d", g.Name, n+1), m.id(
+						fmt.Sprintf("%s-%d", g.ID, n+1),
+					), ""
 				}
 				pages = append(pages, &one)
 			}
@@ -500,7 +527,11 @@ func (m *model) groupByTag(all []*operation) {
 	byName := map[string]*group{}
 	add := func(name, description string) *group {
 		if byName[name] == nil {
-			byName[name] = &group{Name: name, Description: strings.TrimSpace(description), ID: m.id(strings.ToLower(name))}
+			byName[name] = &group{
+				Name:        name,
+				Description: strings.TrimSpace(description),
+				ID:          m.id(strings.ToLower(name)),
+			}
 			m.Groups = append(m.Groups, byName[name])
 		}
 		return byName[name]
@@ -522,7 +553,8 @@ func (m *model) groupByTag(all []*operation) {
 	m.Groups = slices.DeleteFunc(m.Groups, func(g *group) bool { return len(g.Operations) == 0 })
 }
 
-// firstSegment returns the first segment of a path that says something: not a version or a parameter.
+// firstSegment returns the first segment of a path that says something: not a version or a
+// parameter.
 func firstSegment(path string) string {
 	for segment := range strings.SplitSeq(path, "/") {
 		if segment != "" && !version.MatchString(segment) && !strings.Contains(segment, "{") {

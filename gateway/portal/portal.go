@@ -1,13 +1,15 @@
-// Package portal writes the documentation for the API's consumers: a page for people, the OpenAPI document, and text for
-// programs that read text. Everything is made from the API's document, whatever it has: what it lacks is left out, or made up from its
-// schemas. The portal does no I/O and serves nothing: it returns bytes, and package edge sends them.
+// Package portal writes the documentation for the API's consumers: a page for people, the OpenAPI
+// document, and text for programs that read text. Everything is made from the API's document,
+// whatever it has: what it lacks is left out, or made up from its schemas. The portal does no I/O
+// and serves nothing: it returns bytes, and package edge sends them.
 //
-// A page is written at its first request. The pages of a document with thousands of schemas have hundreds of megabytes: written at the
-// start, they would delay the gateway, and most would never be read.
+// A page is written at its first request. The pages of a document with thousands of schemas have
+// hundreds of megabytes: written at the start, they would delay the gateway, and most would never
+// be read.
 //
-// The page is complete without its script. The script adds a place to try the operations. It keeps the key in one variable,
-// and calls nothing but the API from which the page came. All references are relative, so that the page also works behind a
-// proxy that removes a prefix from paths.
+// The page is complete without its script. The script adds a place to try the operations. It keeps
+// the key in one variable, and calls nothing but the API from which the page came. All references
+// are relative, so that the page also works behind a proxy that removes a prefix from paths.
 package portal
 
 import (
@@ -101,8 +103,13 @@ var (
 		"prose": prose, "inline": inline, "plain": plain, "short": short, "code": codeBlock, "shell": shell, "escaped": escaped.Replace, "goText": goText, "quote": quote,
 		"json": jsonLiterals.format, "python": pythonLiterals.format,
 	}
-	pageTexts = template.Must(template.New("").Funcs(functions).Option("missingkey=error").ParseFS(assets, "assets/*.html"))
-	texts     = texttemplate.Must(texttemplate.New("").Funcs(texttemplate.FuncMap(functions)).Option("missingkey=error").ParseFS(assets, "assets/*.md", "assets/*.txt"))
+	pageTexts = template.Must(
+		template.New("").Funcs(functions).Option("missingkey=error").ParseFS(assets, "assets/*.html"),
+	)
+	texts = texttemplate.Must(
+		texttemplate.New("").Funcs(texttemplate.FuncMap(functions)).Option("missingkey=error").ParseFS(assets,
+			"assets/*.md", "assets/*.txt"),
+	)
 )
 
 // short returns a duration without units that are zero, as in 1m or 1h30m.
@@ -135,7 +142,9 @@ func New(cfg Config) *Portal {
 		add(f[0], f[1], func() []byte { return read(assets, "assets/"+f[2]) })
 	}
 	add("/openapi.yaml", "application/yaml", cfg.API.Source)
-	add("/openapi.json", "application/json", func() []byte { return possible(json.Marshal(cfg.API.Document)) }) // it was read from JSON, or could be
+	add(
+		"/openapi.json", "application/json", func() []byte { return possible(json.Marshal(cfg.API.Document)) },
+	) // it was read from JSON, or could be
 	if !p.m.IsForeign {
 		for _, name := range possible(fs.Glob(clients.Files, "*/*")) {
 			add(Home+"/"+path.Base(name), plainType, func() []byte { return read(clients.Files, name) })
@@ -143,7 +152,8 @@ func New(cfg Config) *Portal {
 	}
 	if p.m.IsSplit {
 		for _, g := range p.m.Groups {
-			p.fixed = append(p.fixed, pages(Home+"/"+g.ID, "group.md", func() *view { return newView(p.m, Home+"/"+g.ID, []*group{g}) })...)
+			p.fixed = append(p.fixed,
+				pages(Home+"/"+g.ID, "group.md", func() *view { return newView(p.m, Home+"/"+g.ID, []*group{g}) })...)
 		}
 	}
 	return p
@@ -152,7 +162,9 @@ func New(cfg Config) *Portal {
 // Pages returns all pages. The first one is for people.
 func (p *Portal) Pages(plans []Plan) []Page {
 	sorted := slices.SortedFunc(slices.Values(plans), func(a, b Plan) int {
-		return cmp.Or(cmp.Compare(uint64(a.Minute-1), uint64(b.Minute-1)), cmp.Compare(a.Name, b.Name)) // those without limits last
+		return cmp.Or(
+			cmp.Compare(uint64(a.Minute-1), uint64(b.Minute-1)), cmp.Compare(a.Name, b.Name),
+		) // those without limits last
 	})
 	home := func() *view {
 		v := newView(p.m, Home, p.m.Groups)
@@ -185,7 +197,13 @@ type view struct {
 type period struct{ Policy, Text string }
 
 func newView(m *model, path string, groups []*group) *view {
-	v := &view{model: m, Path: path, Root: strings.Repeat("../", strings.Count(path, "/")-1), Shown: groups, Schemas: m.Schemas}
+	v := &view{
+		model:   m,
+		Path:    path,
+		Root:    strings.Repeat("../", strings.Count(path, "/")-1),
+		Shown:   groups,
+		Schemas: m.Schemas,
+	}
 	if !m.IsSplit {
 		return v
 	}
@@ -199,7 +217,8 @@ func newView(m *model, path string, groups []*group) *view {
 		}
 	}
 	shown := references(roots)
-	v.Schemas = slices.DeleteFunc(slices.Clone(m.Schemas), func(s schema) bool { return !shown[s.Name] && (path != Home || s.Name != m.Error) })
+	v.Schemas = slices.DeleteFunc(slices.Clone(m.Schemas),
+		func(s schema) bool { return !shown[s.Name] && (path != Home || s.Name != m.Error) })
 	return v
 }
 
@@ -211,8 +230,9 @@ func (v *view) Home() string {
 	return v.Root + Home[1:]
 }
 
-// Listed returns the groups in the contents of the page: all on the first page, and on a group's page that one. If each page listed all, the
-// pages together would grow with the square of the document.
+// Listed returns the groups in the contents of the page: all on the first page, and on a group's
+// page that one. If each page listed all, the pages together would grow with the square of the
+// document.
 func (v *view) Listed() []*group {
 	if v.Path == Home {
 		return v.Groups
@@ -231,7 +251,8 @@ func (v *view) To(o *operation) string {
 	return v.Root + o.Page[1:] + "#" + o.Anchor
 }
 
-// First returns the operation of the first example: one without parameters in its path, if there is one.
+// First returns the operation of the first example: one without parameters in its path, if there is
+// one.
 func (v *view) First() *operation {
 	all := v.All()
 	return all[max(0, slices.IndexFunc(all, func(o *operation) bool { return o.Method == "GET" && !strings.Contains(o.Path, "{") }))]
@@ -268,10 +289,12 @@ func read(files embed.FS, name string) []byte { return possible(files.ReadFile(n
 // Guide executes a template of assets/guide.md.
 func (v *view) Guide(name string) string { return string(written(texts, name, v)) }
 
-// Stylesheet returns the stylesheet of the documentation. The operators' console begins with it, so that both look alike.
+// Stylesheet returns the stylesheet of the documentation. The operators' console begins with it, so
+// that both look alike.
 func Stylesheet() []byte { return read(assets, "assets/petgate.css") }
 
-// writing lets one page be written at a time, so that a client that asks for all leaves processors to other requests.
+// writing lets one page be written at a time, so that a client that asks for all leaves processors
+// to other requests.
 var writing sync.Mutex
 
 func newPage(path, contentType string, text func() []byte) Page {
@@ -284,6 +307,10 @@ func newPage(path, contentType string, text func() []byte) Page {
 		_, _ = w.Write(body) // a buffer takes everything
 		_ = w.Close()
 		sum := sha256.Sum256(body)
-		return Content{ETag: `W/"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`, Body: body, Gzip: compressed.Bytes()}
+		return Content{
+			ETag: `W/"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`,
+			Body: body,
+			Gzip: compressed.Bytes(),
+		}
 	})}
 }

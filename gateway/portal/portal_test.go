@@ -70,7 +70,8 @@ func TestPages(t *testing.T) {
 	types := map[string]string{}
 	for path, p := range all {
 		types[path] = p.Type
-		if p.Content().ETag != again[path].Content().ETag || !regexp.MustCompile(`^W/"[\w-]{16}"$`).MatchString(p.Content().ETag) {
+		if p.Content().ETag != again[path].Content().ETag ||
+			!regexp.MustCompile(`^W/"[\w-]{16}"$`).MatchString(p.Content().ETag) {
 			t.Errorf("%s: the ETags of two starts are %s and %s", path, p.Content().ETag, again[path].Content().ETag)
 		}
 		r := must.Get[*gzip.Reader](t)(gzip.NewReader(bytes.NewReader(p.Content().Gzip)))
@@ -94,7 +95,8 @@ func TestSize(t *testing.T) {
 	for _, path := range []string{"/docs", "/docs/petgate.css", "/docs/petgate.js"} {
 		sum += len(all[path].Content().Gzip)
 	}
-	t.Logf("script: %d bytes; page, stylesheet and script, compressed: %d bytes", len(all["/docs/petgate.js"].Content().Body), sum)
+	t.Logf("script: %d bytes; page, stylesheet and script, compressed: %d bytes",
+		len(all["/docs/petgate.js"].Content().Body), sum)
 	if n := len(all["/docs/petgate.js"].Content().Body); n > scriptMax {
 		t.Errorf("the script has %d bytes, want at most %d", n, scriptMax)
 	}
@@ -103,7 +105,8 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// Both texts have everything that the document has: operations, parameters, members, statuses, codes, headers, plans.
+// Both texts have everything that the document has: operations, parameters, members, statuses,
+// codes, headers, plans.
 func TestDocsAreComplete(t *testing.T) {
 	doc := api.Pets().Document
 	var want []string
@@ -131,7 +134,8 @@ func TestDocsAreComplete(t *testing.T) {
 			want = append(want, option.(string))
 		}
 	}
-	want = append(want, "pets:read", "pets:write", "free", "300", "100,000", "as agreed", "5 December 2030", "ptg_live_")
+	want = append(want, "pets:read", "pets:write", "free", "300", "100,000", "as agreed", "5 December 2030",
+		"ptg_live_")
 	all := pages(t, portal.Config{})
 	for _, path := range []string{"/docs", "/docs.md"} {
 		text := string(all[path].Content().Body)
@@ -177,11 +181,14 @@ func TestSnippets(t *testing.T) {
 }
 
 func TestDocumentAsJSON(t *testing.T) {
-	doc := must.Get[*openapi3.T](t)(openapi3.NewLoader().LoadFromData(pages(t, portal.Config{})["/openapi.json"].Content().Body))
+	doc := must.Get[*openapi3.T](t)(
+		openapi3.NewLoader().LoadFromData(pages(t, portal.Config{})["/openapi.json"].Content().Body),
+	)
 	must.Do(t, doc.Validate(t.Context()))
 }
 
-// What readers of each page look for first. Texts that a page must not have begin with an exclamation mark.
+// What readers of each page look for first. Texts that a page must not have begin with an
+// exclamation mark.
 func TestTextsOfThePages(t *testing.T) {
 	all := pages(t, portal.Config{Environment: apikey.Test})
 	const (
@@ -204,14 +211,17 @@ func TestTextsOfThePages(t *testing.T) {
 		"/openapi.yaml": {replaced},
 	} {
 		for _, text := range texts {
-			if lacked, isLacked := strings.CutPrefix(text, "!"); isLacked == strings.Contains(string(all[path].Content().Body), lacked) {
+			if lacked, isLacked := strings.CutPrefix(text, "!"); isLacked == strings.Contains(
+				string(all[path].Content().Body), lacked,
+			) {
 				t.Errorf("%s has %q: %t", path, lacked, !isLacked)
 			}
 		}
 	}
 }
 
-// The reference lists only the codes that an operation can be answered with: first its own, then those that other operations have too.
+// The reference lists only the codes that an operation can be answered with: first its own, then
+// those that other operations have too.
 func TestCodesOfAnOperation(t *testing.T) {
 	all := pages(t, portal.Config{})
 	_, operation, _ := strings.Cut(string(all["/docs.md"].Content().Body), "`GET /v1/quota`\n")
@@ -248,7 +258,8 @@ func TestCodesOfAnOperation(t *testing.T) {
 	}
 }
 
-// Each operation shows an answer, which is the example of the document: the contract tests compare that with what the system sends.
+// Each operation shows an answer, which is the example of the document: the contract tests compare
+// that with what the system sends.
 func TestExamples(t *testing.T) {
 	all := pages(t, portal.Config{})
 	for id, want := range map[string]string{
@@ -258,7 +269,8 @@ func TestExamples(t *testing.T) {
 		"getQuota":  "Response 200\n{\n  \"plan\": \"free\",\n  \"tenant\": \"ten_",
 		"getUsage":  "Response 200\n{\n  \"by\": \"day\",",
 	} {
-		_, operation, _ := strings.Cut(string(all["/docs"].Content().Body), `<article class="operation split" id="`+id+`"`)
+		_, operation, _ := strings.Cut(string(all["/docs"].Content().Body),
+			`<article class="operation split" id="`+id+`"`)
 		operation, _, _ = strings.Cut(operation, "</article>")
 		_, shown, _ := strings.Cut(operation, `<p class="title">`)
 		shown = html.UnescapeString(regexp.MustCompile(`</p><pre[^>]*><code>`).ReplaceAllString(shown, "\n"))
@@ -276,13 +288,23 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// The plans on the pages are those that are passed, in the order of their limits. Only the pages with plans change.
+// The plans on the pages are those that are passed, in the order of their limits. Only the pages
+// with plans change.
 func TestPlansAndBansInForce(t *testing.T) {
 	rule := ban.Product
 	rule.For, rule.Max = 90*time.Second, 2*time.Hour
 	p := portal.New(portal.Config{API: api.Pets(), Environment: apikey.Live, Bans: rule})
 	before := written(t, p, plans)
-	after := written(t, p, append([]portal.Plan{{Name: "gold", Limits: plan.Limits{Minute: 301, Day: 7}}, {Name: "half", Limits: plan.Limits{Minute: 5, Month: 5000}}}, plans[:2]...))
+	after := written(
+		t,
+		p,
+		append(
+			[]portal.Plan{
+				{Name: "gold", Limits: plan.Limits{Minute: 301, Day: 7}},
+				{Name: "half", Limits: plan.Limits{Minute: 5, Month: 5000}},
+			},
+			plans[:2]...),
+	)
 	for path, one := range after {
 		if changed := one.Content().ETag != before[path].Content().ETag; changed != (path == "/docs" || path == "/docs.md") {
 			t.Errorf("%s has changed: %t", path, changed)
@@ -290,10 +312,14 @@ func TestPlansAndBansInForce(t *testing.T) {
 	}
 	const want = "| requests in a month |\n|---|---|---|---|\n| half | 5 | no limit | 5,000 |\n| pro | 300 | 10,000 | no limit |\n| gold | 301 | 7 | no limit |\n" +
 		"| enterprise | as agreed | as agreed | as agreed |\n\n"
-	if text := string(after["/docs.md"].Content().Body); !strings.Contains(text, want) || strings.Contains(text, "| free |") || strings.Contains(string(before["/docs.md"].Content().Body), "in a month |") {
+	if text := string(after["/docs.md"].Content().Body); !strings.Contains(text, want) ||
+		strings.Contains(text, "| free |") ||
+		strings.Contains(string(before["/docs.md"].Content().Body), "in a month |") {
 		t.Errorf("the plans are not %q in\n%s", want, text)
 	}
-	if row := `<tr><th scope="row">gold</th><td class="number">301</td><td class="number">7</td><td class="number">no limit</td></tr>`; !strings.Contains(string(after["/docs"].Content().Body), row) {
+	if row := `<tr><th scope="row">gold</th><td class="number">301</td><td class="number">7</td><td class="number">no limit</td></tr>`; !strings.Contains(
+		string(after["/docs"].Content().Body), row,
+	) {
 		t.Errorf("the page does not have %s", row)
 	}
 	const banned = "is banned: for 1m30s the first time, then for longer, up to 2h."

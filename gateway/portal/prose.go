@@ -19,12 +19,16 @@ var link = regexp.MustCompile(`\[([^\]]*)\]\((#[\w-]+)\)`)
 // plain returns a Markdown text without its links to elements of the page.
 func plain(text string) string { return link.ReplaceAllString(text, "$1") }
 
-// tag matches the tags of HTML that documents use for text. Others may be meant as text, such as <id>.
-var tag = regexp.MustCompile(`(?i)</?(?:p|br|b|i|em|strong|code|pre|ul|ol|li|a|div|span|table|thead|tbody|tr|td|th|h[1-6]|img|sup|sub|small|font)(?:\s[^<>]*)?/?>`)
+// tag matches the tags of HTML that documents use for text. Others may be meant as text, such as
+// <id>.
+var tag = regexp.MustCompile(
+	`(?i)</?(?:p|br|b|i|em|strong|code|pre|ul|ol|li|a|div|span|table|thead|tbody|tr|td|th|h[1-6]|img|sup|sub|small|font)(?:\s[^<>]*)?/?>`,
+)
 
-// markdown writes CommonMark as HTML. Texts are somebody else's: HTML in them is shown, not used. A page has its own headings and loads no
-// image from elsewhere.
-var markdown = goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(nodes{}, 1))))
+// markdown writes CommonMark as HTML. Texts are somebody else's: HTML in them is shown, not used. A
+// page has its own headings and loads no image from elsewhere.
+var markdown = goldmark.New(goldmark.WithExtensions(extension.Table),
+	goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(nodes{}, 1))))
 
 type nodes struct{}
 
@@ -41,20 +45,26 @@ func (nodes) RegisterFuncs(to renderer.NodeRendererFuncRegisterer) {
 	}
 	to.Register(ast.KindHeading, around("<p><strong>", "</strong></p>\n"))
 	to.Register(ast.KindImage, around("<em>", "</em>"))
-	to.Register(ast.KindRawHTML, func(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
-		if entering {
-			template.HTMLEscape(w, n.(*ast.RawHTML).Segments.Value(source))
-		}
-		return ast.WalkSkipChildren, nil
-	})
-	to.Register(ast.KindHTMLBlock, func(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
-		if entering {
-			w.WriteString("<p>")
-			template.HTMLEscape(w, n.Lines().Value(source))
-			w.WriteString("</p>\n")
-		}
-		return ast.WalkContinue, nil
-	})
+	to.Register(
+		ast.KindRawHTML,
+		func(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
+			if entering {
+				template.HTMLEscape(w, n.(*ast.RawHTML).Segments.Value(source))
+			}
+			return ast.WalkSkipChildren, nil
+		},
+	)
+	to.Register(
+		ast.KindHTMLBlock,
+		func(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
+			if entering {
+				w.WriteString("<p>")
+				template.HTMLEscape(w, n.Lines().Value(source))
+				w.WriteString("</p>\n")
+			}
+			return ast.WalkContinue, nil
+		},
+	)
 }
 
 // prose returns a text of the document as HTML.

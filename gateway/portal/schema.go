@@ -10,7 +10,8 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 )
 
-// A document may have schemas that contain themselves, and examples of any size. These are the bounds of what is shown.
+// A document may have schemas that contain themselves, and examples of any size. These are the
+// bounds of what is shown.
 const (
 	depthMax   = 6   // of members of members, and of a value that is made up
 	membersMax = 200 // of one object
@@ -48,7 +49,8 @@ type schema struct {
 
 const schemaPath = "#/components/schemas/"
 
-// nameOf returns the name of the schema that ref refers to, or "" if it stands here. A reference to a part of a schema has none.
+// nameOf returns the name of the schema that ref refers to, or "" if it stands here. A reference to
+// a part of a schema has none.
 func nameOf(ref *openapi3.SchemaRef) string {
 	if name, found := strings.CutPrefix(ref.Ref, schemaPath); found && !strings.Contains(name, "/") {
 		return name
@@ -100,13 +102,19 @@ func isObject(s *openapi3.Schema) bool {
 }
 
 func newSchema(name string, s *openapi3.Schema) schema {
-	one := schema{Name: name, Description: s.Description, Type: kindOf(&openapi3.SchemaRef{Value: s}, depthMax), Options: optionsOf(s)}
+	one := schema{
+		Name:        name,
+		Description: s.Description,
+		Type:        kindOf(&openapi3.SchemaRef{Value: s}, depthMax),
+		Options:     optionsOf(s),
+	}
 	one.Members = appendMembers(nil, "", s, depthMax)
 	return one
 }
 
-// appendMembers appends the members of an object, also those of the schemas that it consists of. Members of objects that have no name
-// follow with their path, as in address.street and items[].price.
+// appendMembers appends the members of an object, also those of the schemas that it consists of.
+// Members of objects that have no name follow with their path, as in address.street and
+// items[].price.
 func appendMembers(to []member, path string, s *openapi3.Schema, depth int) []member {
 	names, properties, required := propertiesOf(s, depth)
 	for _, name := range names {
@@ -125,15 +133,16 @@ func appendMembers(to []member, path string, s *openapi3.Schema, depth int) []me
 		for !isEmpty(inner) && nameOf(inner) == "" && inner.Value.Type.Is("array") && len(below) < 200 {
 			inner, below = inner.Value.Items, strings.TrimSuffix(below, ".")+"[]."
 		}
-		if !isEmpty(inner) && nameOf(inner) == "" && depth > 1 && !(len(inner.Value.AllOf) == 1 && nameOf(inner.Value.AllOf[0]) != "") {
+		if !isEmpty(inner) && nameOf(inner) == "" && depth > 1 &&
+			!(len(inner.Value.AllOf) == 1 && nameOf(inner.Value.AllOf[0]) != "") {
 			to = appendMembers(to, below, inner.Value, depth-1)
 		}
 	}
 	return to
 }
 
-// propertiesOf returns the properties of an object and of the schemas that it consists of, with their names in the order of the document's
-// lists of required ones, then by name.
+// propertiesOf returns the properties of an object and of the schemas that it consists of, with
+// their names in the order of the document's lists of required ones, then by name.
 func propertiesOf(s *openapi3.Schema, depth int) (names []string, properties openapi3.Schemas, required []string) {
 	properties = maps.Clone(s.Properties)
 	required = slices.Clone(s.Required)
@@ -154,7 +163,8 @@ func propertiesOf(s *openapi3.Schema, depth int) (names []string, properties ope
 		}
 		return len(required)
 	}
-	names = slices.SortedFunc(maps.Keys(properties), func(a, b string) int { return cmp.Or(place(a)-place(b), cmp.Compare(a, b)) })
+	names = slices.SortedFunc(maps.Keys(properties),
+		func(a, b string) int { return cmp.Or(place(a)-place(b), cmp.Compare(a, b)) })
 	return names, properties, required
 }
 
@@ -194,7 +204,8 @@ func rulesOf(s *openapi3.Schema) string {
 	return strings.Join(rules, "; ")
 }
 
-// references returns the names of the schemas that some schemas refer to, and of those that these refer to.
+// references returns the names of the schemas that some schemas refer to, and of those that these
+// refer to.
 func references(roots []*openapi3.SchemaRef) map[string]bool {
 	found, seen := map[string]bool{}, map[*openapi3.Schema]bool{}
 	var visit func(*openapi3.SchemaRef)

@@ -14,9 +14,12 @@ import (
 // snippet is an example of a call in one language. Language is the name of its template, too.
 type snippet struct{ Language, Name, Text string }
 
-var languages = []snippet{{"curl", "curl", ""}, {"go", "Go", ""}, {"typescript", "TypeScript", ""}, {"python", "Python", ""}}
+var languages = []snippet{
+	{"curl", "curl", ""}, {"go", "Go", ""}, {"typescript", "TypeScript", ""}, {"python", "Python", ""},
+}
 
-// snippets returns examples of a call of o. samples are the document's own, as x-codeSamples; they replace those that are made here.
+// snippets returns examples of a call of o. samples are the document's own, as x-codeSamples; they
+// replace those that are made here.
 func snippets(o *operation, samples any) []snippet {
 	all := slices.Clone(languages)
 	if o.Body != nil && !o.Body.IsText {
@@ -63,9 +66,11 @@ func (o *operation) Sent() (fields []sent) {
 	return fields
 }
 
-// NeedsMethod reports whether curl must be told the method: it takes a call with a body for a POST, and others for a GET.
+// NeedsMethod reports whether curl must be told the method: it takes a call with a body for a POST,
+// and others for a GET.
 func (o *operation) NeedsMethod() bool {
-	return o.Method != http.MethodGet && (o.Body == nil || o.Method != http.MethodPost) || o.Method == http.MethodGet && o.Body != nil
+	return o.Method != http.MethodGet && (o.Body == nil || o.Method != http.MethodPost) ||
+		o.Method == http.MethodGet && o.Body != nil
 }
 
 // shell quotes a text for a shell.

@@ -37,7 +37,8 @@ func newGated(t *testing.T) *gated {
 	return g
 }
 
-// Requests that arrive while a batch is under way form the next batch, with one demand for each tenant. Each request gets its own verdict.
+// Requests that arrive while a batch is under way form the next batch, with one demand for each
+// tenant. Each request gets its own verdict.
 func TestBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newGated(t)
@@ -59,7 +60,8 @@ func TestBatch(t *testing.T) {
 					return
 				}
 				used[v.Usages[quota.Minute].Used]++
-				if v.Usages[quota.Day].Used != v.Usages[quota.Minute].Used || (v.RetryAt() != 0) != (v.Usages[quota.Minute].Used == 5) {
+				if v.Usages[quota.Day].Used != v.Usages[quota.Minute].Used ||
+					(v.RetryAt() != 0) != (v.Usages[quota.Minute].Used == 5) {
 					t.Errorf("verdict %+v", v)
 				}
 			})
@@ -82,8 +84,8 @@ func TestBatch(t *testing.T) {
 	})
 }
 
-// Redis is asked once a second about a flood of refused requests. It is asked earlier if the version or the limits have changed,
-// or at the instant that the refusal promised.
+// Redis is asked once a second about a flood of refused requests. It is asked earlier if the
+// version or the limits have changed, or at the instant that the refusal promised.
 func TestRememberedRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := func() time.Time { return time.Now().Add(-2 * time.Minute) } // of Redis
@@ -105,8 +107,9 @@ func TestRememberedRefusal(t *testing.T) {
 		}
 		must.Equal(t, len(log), 10, "calls in 10 s")
 
-		// The month starts on another day. Then a new version with the same limits: they were changed and changed back. Then other limits
-		// with the same version: the new version is late.
+		// The month starts on another day. Then a new version with the same limits: they were
+		// changed and changed back. Then other limits with the same version: the new version is
+		// late.
 		moved, again, upgraded := a, a, a
 		moved.MonthStarts, again.MonthStarts, again.Version = 15, 15, 2
 		upgraded.MonthStarts, upgraded.Version, upgraded.Limits.Minute = 15, 2, 300
@@ -127,8 +130,8 @@ func TestRememberedRefusal(t *testing.T) {
 	})
 }
 
-// After a slow trip, the instant of a remembered refusal is not ahead of the clock that decides. Otherwise a client would be
-// told to wait for too short a time.
+// After a slow trip, the instant of a remembered refusal is not ahead of the clock that decides.
+// Otherwise a client would be told to wait for too short a time.
 func TestRememberedRefusalAfterSlowTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := newMemory(quota.Product, time.Now)
@@ -148,7 +151,8 @@ func TestRememberedRefusalAfterSlowTrip(t *testing.T) {
 	})
 }
 
-// Requests that gather while a refusal is fetched are refused by the same answer. Redis is not asked again.
+// Requests that gather while a refusal is fetched are refused by the same answer. Redis is not
+// asked again.
 func TestRefusalAnswersTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newGated(t)
@@ -167,14 +171,16 @@ func TestRefusalAnswersTheQueue(t *testing.T) {
 		all.Wait()
 		mustTake(t, l, a)
 		asked, remembered := testutil.ToFloat64(l.metrics.refused), testutil.ToFloat64(l.metrics.remembered)
-		if len(l.log) != 1 || asked < 1 || remembered < 1 || asked+remembered != 501 { // requests that came in time for the call are in it
+		if len(l.log) != 1 || asked < 1 || remembered < 1 ||
+			asked+remembered != 501 { // requests that came in time for the call are in it
 			t.Errorf("%d calls for one refusal, %v refused by it, and %v remembered", len(l.log), asked, remembered)
 		}
 	})
 }
 
-// If Redis falls silent, the batch under way waits for the budget. The requests in the queue are then decided together with it,
-// and later requests do not wait. Probes find out when Redis is back.
+// If Redis falls silent, the batch under way waits for the budget. The requests in the queue are
+// then decided together with it, and later requests do not wait. Probes find out when Redis is
+// back.
 func TestBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := newMemory(quota.Product, time.Now)
@@ -214,14 +220,17 @@ func TestBreaker(t *testing.T) {
 			t.Errorf("%d probes in a minute", n)
 		}
 		hole.Store(false)
-		time.Sleep(260 * time.Millisecond) // 100 ms until the next probe is answered, and 150 ms in which the other gateways notice too
+		time.Sleep(
+			260 * time.Millisecond,
+		) // 100 ms until the next probe is answered, and 150 ms in which the other gateways notice too
 		if l.Mode() != modeShared {
 			t.Error("an outage goes on after Redis is back")
 		}
 	})
 }
 
-// Each tenant's requests are decided in the order of their arrival, and under their own limits if these change while requests wait.
+// Each tenant's requests are decided in the order of their arrival, and under their own limits if
+// these change while requests wait.
 func TestBatchesKeepTheOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(1, 1))
@@ -241,7 +250,8 @@ func TestBatchesKeepTheOrder(t *testing.T) {
 			want := arrived[n]
 			all.Go(func() {
 				limit := int64(1000 + i/300)
-				if v := mustTake(t, l, asking(n, limit)); v.Granted != 1 || v.Usages[quota.Minute].Used != want || v.Usages[quota.Minute].Limit != limit {
+				if v := mustTake(t, l, asking(n, limit)); v.Granted != 1 || v.Usages[quota.Minute].Used != want ||
+					v.Usages[quota.Minute].Limit != limit {
 					t.Errorf("request %d of tenant %d: %+v", want, n, v)
 				}
 			})
@@ -272,8 +282,8 @@ func TestCloseWithABatchUnderWay(t *testing.T) {
 	})
 }
 
-// A batch has at most 256 tenants. Redis gets the whole budget for each batch, however long the queue is. Requests that waited for longer
-// than the budget are still decided by Redis.
+// A batch has at most 256 tenants. Redis gets the whole budget for each batch, however long the
+// queue is. Requests that waited for longer than the budget are still decided by Redis.
 func TestALongQueueIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := newMemory(quota.Product, time.Now)
@@ -330,8 +340,8 @@ func TestAskerGone(t *testing.T) {
 	must.Equal(t, l.Mode(), modeShared, "mode")
 }
 
-// A refusal is remembered for what was asked: the key with its own limits, and the cost. Other requests of the tenant are still decided.
-// Test keys have counts of their own.
+// A refusal is remembered for what was asked: the key with its own limits, and the cost. Other
+// requests of the tenant are still decided. Test keys have counts of their own.
 func TestRefusalsAreOfACall(t *testing.T) {
 	local := openQuotas(t, Config{})
 	shared := newFake(t, Config{}, newMemory(quota.Product, time.Now).Decide)
@@ -345,14 +355,19 @@ func TestRefusalsAreOfACall(t *testing.T) {
 				t.Helper()
 				a.Cost = cost
 				v := mustTake(t, l, a)
-				if v.Granted != granted || v.Usages[quota.Minute].Used != used || v.Usages[quota.KeyMinute].Used != usedOwn || v.Violated() != binds {
-					t.Errorf("%+v, it binds %v; want %d granted, %d used, %d by the key, %v", v, v.Violated(), granted, used, usedOwn, binds)
+				if v.Granted != granted || v.Usages[quota.Minute].Used != used ||
+					v.Usages[quota.KeyMinute].Used != usedOwn ||
+					v.Violated() != binds {
+					t.Errorf("%+v, it binds %v; want %d granted, %d used, %d by the key, %v", v, v.Violated(), granted,
+						used, usedOwn, binds)
 				}
 				v.Granted = 0
-				if known := l.Known(a); known.Violated() != binds || known.Usages[quota.KeyMinute].Limit != a.Cap.Minute {
+				if known := l.Known(a); known.Violated() != binds ||
+					known.Usages[quota.KeyMinute].Limit != a.Cap.Minute {
 					t.Errorf("then %+v is known", known)
 				}
-				if now, err := l.Current(a); err != nil || now.Usages[quota.Minute].Used != used || now.Usages[quota.KeyMinute].Used != usedOwn {
+				if now, err := l.Current(a); err != nil || now.Usages[quota.Minute].Used != used ||
+					now.Usages[quota.KeyMinute].Used != usedOwn {
 					t.Errorf("then %+v is current: %v", now, err)
 				}
 			}

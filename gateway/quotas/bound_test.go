@@ -30,19 +30,25 @@ type step struct {
 	pause   time.Duration
 }
 
-var events = []string{"ask", "down", "up", "forget", "lose a reply", "restart", "kill", "leave", "register", "recover in vain"}
+var events = []string{
+	"ask", "down", "up", "forget", "lose a reply", "restart", "kill", "leave", "register", "recover in vain",
+}
 
-// Whatever happens to Redis and the gateways, no window, day or month admits more than twice the limit, under the conditions of decision 5:
+// Whatever happens to Redis and the gateways, no window, day or month admits more than twice the
+// limit, under the conditions of decision 5:
 //
 //   - The number of registered gateways may be too large and may change, but is not larger than the limit.
 //   - Redis forgets at most once in a window. No gateway restarts in the same window.
 //   - A restarted gateway finds its file.
 //
-// A kill may add one request. Further faults in the same window may add a limit each: see limits. Histories are around a midnight, which
-// may begin a month.
+// A kill may add one request. Further faults in the same window may add a limit each: see limits.
+// Histories are around a midnight, which may begin a month.
 func TestOutageBound(t *testing.T) {
-	if seed, checks := flag.Lookup("rapid.seed"), flag.Lookup("rapid.checks"); !testkit.FullSize && seed.Value.String() == "0" {
-		_, _ = seed.Value.Set("1"), checks.Value.Set("120") // in its full size, the test tries other histories each time
+	if seed, checks := flag.Lookup("rapid.seed"), flag.Lookup("rapid.checks"); !testkit.FullSize &&
+		seed.Value.String() == "0" {
+		_, _ = seed.Value.Set("1"), checks.Value.Set(
+			"120",
+		) // in its full size, the test tries other histories each time
 		defer func() { _, _ = seed.Value.Set("0"), checks.Value.Set("100") }()
 	}
 	dir, runs, worst := t.TempDir(), 0, [boundTenants]float64{}
@@ -51,12 +57,19 @@ func TestOutageBound(t *testing.T) {
 		limit := gateways + rapid.SampledFrom([]int{0, 0, 1, 2, 5, 20}).Draw(rt, "more than gateways")
 		history := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
 			return step{
-				event: rapid.SampledFrom(events).Draw(rt, "event"), gateway: rapid.IntRange(0, gateways-1).Draw(rt, "gateway"),
-				count: rapid.IntRange(1, 2*limit).Draw(rt, "count"), flood: rapid.IntRange(0, gateways).Draw(rt, "flood"),
-				pause: rapid.SampledFrom([]time.Duration{0, 0, 100 * time.Millisecond, 1200 * time.Millisecond, 20 * time.Second}).Draw(rt, "pause"),
+				event: rapid.SampledFrom(events).Draw(
+					rt, "event",
+				), gateway: rapid.IntRange(0, gateways-1).Draw(rt, "gateway"),
+				count: rapid.IntRange(1, 2*limit).Draw(
+					rt, "count",
+				), flood: rapid.IntRange(0, gateways).Draw(rt, "flood"),
+				pause: rapid.SampledFrom(
+					[]time.Duration{0, 0, 100 * time.Millisecond, 1200 * time.Millisecond, 20 * time.Second},
+				).Draw(rt, "pause"),
 			}
 		}), 1, 40).Draw(rt, "history")
-		untilMidnight := rapid.SampledFrom([]time.Duration{time.Second, time.Minute, 12 * time.Hour}).Draw(rt, "until midnight")
+		untilMidnight := rapid.SampledFrom([]time.Duration{time.Second, time.Minute, 12 * time.Hour}).Draw(rt,
+			"until midnight")
 		monthStarts := rapid.Uint8Range(1, 2).Draw(rt, "the month starts") // it is the first of January
 		files, fault := filepath.Join(dir, strconv.Itoa(runs)), ""
 		synctest.Test(t, func(t *testing.T) {
@@ -76,7 +89,8 @@ func TestOutageBound(t *testing.T) {
 			rt.Fatal(fault)
 		}
 	})
-	t.Logf("figure: %d histories of faults: at most %.2f limits admitted in a minute, a month, and a day of a key", runs, worst)
+	t.Logf("figure: %d histories of faults: at most %.2f limits admitted in a minute, a month, and a day of a key",
+		runs, worst)
 }
 
 // model is a site that counts what it admits.
@@ -97,8 +111,9 @@ type model struct {
 	worst       [boundTenants]float64
 }
 
-// boundTenants is how many tenants ask at the same time. The first one has a limit of the minute, the second one of
-// the month, with requests that cost one unit or two, and the third one a key with a limit of the day.
+// boundTenants is how many tenants ask at the same time. The first one has a limit of the minute,
+// the second one of the month, with requests that cost one unit or two, and the third one a key
+// with a limit of the day.
 const boundTenants = 3
 
 func (m *model) asking(tenant, n int) Request {
@@ -125,16 +140,17 @@ func (m *model) began(tenant int) time.Time {
 	return midnight
 }
 
-// lasts is how much longer than a window the effects of a fault may last: a slice, and a second, because an outage lasts up to 0.3 s
-// longer at a gateway than at Redis.
+// lasts is how much longer than a window the effects of a fault may last: a slice, and a second,
+// because an outage lasts up to 0.3 s longer at a gateway than at Redis.
 const lasts = 250*time.Millisecond + time.Second
 
 // window is the longest time between two faults whose effects on a minute can add up.
 const window = time.Minute + lasts
 
-// limits is how many limits may be admitted since an instant: two, one more if Redis lost its counts and there was another outage, one more
-// if it lost them in an outage that a gateway did not notice, and one more for each further outage after which a gateway was
-// restarted. It is 0 if there is no bound: Redis lost its counts twice, or once when a gateway was restarted too.
+// limits is how many limits may be admitted since an instant: two, one more if Redis lost its
+// counts and there was another outage, one more if it lost them in an outage that a gateway did not
+// notice, and one more for each further outage after which a gateway was restarted. It is 0 if
+// there is no bound: Redis lost its counts twice, or once when a gateway was restarted too.
 func (m *model) limits(began time.Time) int64 {
 	began = began.Add(-lasts)
 	outages, limits := len(since(m.outages, began)), 2
@@ -185,7 +201,8 @@ func (m *model) do(s step) (fault string) {
 		m.server.fail(nil)
 		if m.down {
 			m.down, m.outages = false, append(m.outages, now)
-			m.missed = m.forgotDown && slices.ContainsFunc(m.gateways, func(g *Shared) bool { return g.Mode() != modeOutage })
+			m.missed = m.forgotDown &&
+				slices.ContainsFunc(m.gateways, func(g *Shared) bool { return g.Mode() != modeOutage })
 		}
 	case "recover in vain":
 		if m.down {
@@ -235,7 +252,8 @@ func (m *model) do(s step) (fault string) {
 			m.worst[i] = max(m.worst[i], float64(n-kills)/float64(m.limit))
 		}
 		if limits > 0 && n > limits*m.limit+kills {
-			return fmt.Sprintf("tenant %d: %d units admitted with a limit of %d, %d gateways and %d kills; at most %d limits wanted",
+			return fmt.Sprintf(
+				"tenant %d: %d units admitted with a limit of %d, %d gateways and %d kills; at most %d limits wanted",
 				i, n, m.limit, len(m.gateways), kills, limits)
 		}
 	}
@@ -263,9 +281,10 @@ func (m *model) ask(g *Shared, requests int) {
 	all.Wait()
 }
 
-// A gateway that asks nothing during an outage does not notice it. If Redis loses its counts in that outage, this gateway asks the
-// empty Redis at once, while the others still report what they know. That adds one limit. A gateway that leaves and comes back knows the
-// use of its minute, also after midnight. Use that was only reported before midnight counts in the month.
+// A gateway that asks nothing during an outage does not notice it. If Redis loses its counts in
+// that outage, this gateway asks the empty Redis at once, while the others still report what they
+// know. That adds one limit. A gateway that leaves and comes back knows the use of its minute, also
+// after midnight. Use that was only reported before midnight counts in the month.
 func TestRareHistories(t *testing.T) {
 	f := func(name string, tenant int, isMissed bool, most int, history ...step) {
 		files := t.TempDir()
@@ -287,13 +306,46 @@ func TestRareHistories(t *testing.T) {
 	}
 	f("Redis lost its counts in an outage that a gateway did not notice", 0, true, 7,
 		step{event: "ask", count: 2}, step{event: "down"}, step{event: "forget", flood: 2}, step{event: "up", flood: 3})
-	f("a gateway left before midnight and came back after it", 0, false, 6,
-		step{event: "ask", flood: 1}, step{event: "down", flood: 2, pause: 1200 * time.Millisecond}, step{event: "leave", gateway: 1}, step{event: "ask", flood: 3})
-	f("a gateway left, came back, and was restarted on the next day", 1, false, 3,
-		step{event: "down", flood: 3, pause: 1200 * time.Millisecond}, step{event: "leave", gateway: 1, pause: 2 * time.Minute},
-		step{event: "restart", gateway: 1, flood: 1})
-	f("a month's use was only reported before midnight", 1, false, 3,
-		step{event: "down", flood: 3}, step{event: "recover in vain"}, step{event: "down", pause: 20 * time.Second}, step{event: "up", flood: 3}, step{event: "down", flood: 3})
+	f(
+		"a gateway left before midnight and came back after it",
+		0,
+		false,
+		6,
+		step{
+			event: "ask",
+			flood: 1,
+		},
+		step{event: "down", flood: 2, pause: 1200 * time.Millisecond},
+		step{event: "leave", gateway: 1},
+		step{event: "ask", flood: 3},
+	)
+	f(
+		"a gateway left, came back, and was restarted on the next day",
+		1,
+		false,
+		3,
+		step{
+			event: "down",
+			flood: 3,
+			pause: 1200 * time.Millisecond,
+		},
+		step{event: "leave", gateway: 1, pause: 2 * time.Minute},
+		step{event: "restart", gateway: 1, flood: 1},
+	)
+	f(
+		"a month's use was only reported before midnight",
+		1,
+		false,
+		3,
+		step{
+			event: "down",
+			flood: 3,
+		},
+		step{event: "recover in vain"},
+		step{event: "down", pause: 20 * time.Second},
+		step{event: "up", flood: 3},
+		step{event: "down", flood: 3},
+	)
 }
 
 // since drops the instants before that one.

@@ -15,9 +15,10 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// Current asks Redis at most once a second, and not within a second after a decision of this gateway. It charges nothing. If it finds that
-// nothing is left, requests are refused without another call. If Redis has no figures of a tenant, Current returns those on which this
-// gateway decides.
+// Current asks Redis at most once a second, and not within a second after a decision of this
+// gateway. It charges nothing. If it finds that nothing is left, requests are refused without
+// another call. If Redis has no figures of a tenant, Current returns those on which this gateway
+// decides.
 func TestCurrentAsksOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := newMemory(quota.Product, time.Now)
@@ -37,7 +38,10 @@ func TestCurrentAsksOnceASecond(t *testing.T) {
 			t.Helper()
 			calls = 0
 			for range callers {
-				if v, err := here.Current(ask); err != nil || v.Usages[quota.Minute].Used != used || v.Usages[quota.Day].Used != used || v.Granted != 0 || v.Degraded {
+				if v, err := here.Current(ask); err != nil || v.Usages[quota.Minute].Used != used ||
+					v.Usages[quota.Day].Used != used ||
+					v.Granted != 0 ||
+					v.Degraded {
 					t.Errorf("%s: %+v, %v; want %d used", what, v, err, used)
 				}
 			}
@@ -69,7 +73,8 @@ func TestCurrentAsksOnceASecond(t *testing.T) {
 	})
 }
 
-// Without Redis, Current and Known return the figures on which this gateway decides. If it decides nothing, they admit nothing.
+// Without Redis, Current and Known return the figures on which this gateway decides. If it decides
+// nothing, they admit nothing.
 func TestCurrentWithoutRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := newMemory(quota.Product, time.Now)
@@ -87,18 +92,23 @@ func TestCurrentWithoutRedis(t *testing.T) {
 		down = true
 		time.Sleep(time.Second)
 		v, err := shares.Current(ask)
-		if next := mustTake(t, shares, ask); err != nil || !v.Degraded || next.Granted != 1 || next.Usages[quota.Minute].Remaining != v.Usages[quota.Minute].Remaining-1 || shares.Known(ask) != withoutGrant(next) {
+		if next := mustTake(t, shares, ask); err != nil || !v.Degraded || next.Granted != 1 ||
+			next.Usages[quota.Minute].Remaining != v.Usages[quota.Minute].Remaining-1 ||
+			shares.Known(ask) != withoutGrant(next) {
 			t.Errorf("%+v, %v; then %+v", v, err, next)
 		}
 		v, err = refuses.Current(ask)
-		if err != nil || !v.Degraded || v.Usages[quota.Minute].Used != 1 || v.Usages[quota.Minute].Remaining != 0 || v.RetryAt() != v.At+1000 || refuses.Known(ask) != v ||
+		if err != nil || !v.Degraded || v.Usages[quota.Minute].Used != 1 || v.Usages[quota.Minute].Remaining != 0 ||
+			v.RetryAt() != v.At+1000 ||
+			refuses.Known(ask) != v ||
 			testutil.ToFloat64(refuses.metrics.mode.WithLabelValues(modeOutage)) != 1 {
 			t.Errorf("with refuse: %+v, %v", v, err)
 		}
 		if peeked, err := refuses.Peek(background, ask); err != nil || peeked != v {
 			t.Errorf("with refuse, Peek: %+v, %v", peeked, err)
 		}
-		if _, err := refuses.Take(ask); !errors.Is(err, ErrUndecided) || testutil.ToFloat64(refuses.metrics.undecided) != 1 {
+		if _, err := refuses.Take(ask); !errors.Is(err, ErrUndecided) ||
+			testutil.ToFloat64(refuses.metrics.undecided) != 1 {
 			t.Errorf("with refuse, Take: %v, or it is not counted", err)
 		}
 	})
@@ -109,7 +119,8 @@ func withoutGrant(v quota.Verdict) quota.Verdict {
 	return v
 }
 
-// A trip of Current that is sent after that of a request, but decided and answered before it, does not hide the request.
+// A trip of Current that is sent after that of a request, but decided and answered before it, does
+// not hide the request.
 func TestCurrentOvertakesARequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := newMemory(quota.Product, time.Now)

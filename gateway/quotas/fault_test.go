@@ -19,8 +19,8 @@ import (
 // brief is a rule with windows that are short enough for a test to wait for.
 var brief = quota.Rule{Slice: 25 * time.Millisecond, Slices: 20, Day: 24 * time.Hour}
 
-// During and after every fault of a real Redis, requests are decided: by the share while Redis is down, then by Redis again. Each outage is
-// logged. TestOutageBound counts what is admitted.
+// During and after every fault of a real Redis, requests are decided: by the share while Redis is
+// down, then by Redis again. Each outage is logged. TestOutageBound counts what is admitted.
 func TestFaults(t *testing.T) {
 	f := func(name string, down bool, start, end func(t *testing.T, s *testkit.Server, p *testkit.Proxy)) {
 		t.Run(name, func(t *testing.T) {
@@ -33,7 +33,8 @@ func TestFaults(t *testing.T) {
 			}
 			l := openQuotas(t, cfg)
 			// Before Redis has answered, a slow machine may refuse: the share is 1 then.
-			testkit.Eventually(t, time.Minute, "Redis decides", func() bool { return !mustTake(t, l, asking(1, 100_000)).Degraded })
+			testkit.Eventually(t, time.Minute, "Redis decides",
+				func() bool { return !mustTake(t, l, asking(1, 100_000)).Degraded })
 			isDegraded := func() bool {
 				v := mustTake(t, l, asking(1, 100_000))
 				if v.Granted != 1 {
@@ -52,7 +53,8 @@ func TestFaults(t *testing.T) {
 			}
 			end(t, server, proxy)
 			testkit.Eventually(t, 20*time.Second, "Redis decides again", func() bool { return !isDegraded() })
-			must.Equal(t, strings.Contains(log.String(), "quotas are decided without Redis"), down, "an outage is logged")
+			must.Equal(t, strings.Contains(log.String(), "quotas are decided without Redis"), down,
+				"an outage is logged")
 		})
 	}
 	none := func(*testing.T, *testkit.Server, *testkit.Proxy) {}
@@ -84,13 +86,15 @@ func btoi(b bool) int {
 func TestHealth(t *testing.T) {
 	server := testkit.StartRedis(t, "--maxmemory-policy", "allkeys-lru")
 	log := new(testkit.Output)
-	l := openQuotas(t, Config{RedisURL: server.URL, Budget: 500 * time.Millisecond, Log: slog.New(slog.NewJSONHandler(log, nil))})
+	l := openQuotas(t,
+		Config{RedisURL: server.URL, Budget: 500 * time.Millisecond, Log: slog.New(slog.NewJSONHandler(log, nil))})
 	for range 3 {
 		if got := l.Health(background); len(got) != 1 || !strings.Contains(got[0].Error(), "allkeys-lru") {
 			t.Errorf("an evicting Redis: %q", got)
 		}
 	}
-	if lines := log.Lines(); len(lines) != 1 || !strings.Contains(lines[0], `"level":"ERROR"`) || !strings.Contains(lines[0], "allkeys-lru") {
+	if lines := log.Lines(); len(lines) != 1 || !strings.Contains(lines[0], `"level":"ERROR"`) ||
+		!strings.Contains(lines[0], "allkeys-lru") {
 		t.Errorf("log: %q", lines)
 	}
 	must.Do(t, dial(t, server.URL).ConfigSet(background, "maxmemory-policy", "noeviction").Err())
@@ -105,8 +109,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// If Redis is not there when the gateway starts, this is an outage. An invalid URL is an error, whose text does not contain the
-// secrets of the URL.
+// If Redis is not there when the gateway starts, this is an outage. An invalid URL is an error,
+// whose text does not contain the secrets of the URL.
 func TestOpen(t *testing.T) {
 	l := openQuotas(t, Config{RedisURL: fmt.Sprintf("redis://127.0.0.1:%d", testkit.FreePort(t))})
 	must.Equal(t, l.Mode(), modeOutage, "mode without a Redis")
@@ -121,7 +125,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// A panic in a trip is a failed trip: all requests that wait for it are decided without Redis, and later trips work.
+// A panic in a trip is a failed trip: all requests that wait for it are decided without Redis, and
+// later trips work.
 func TestAPanicInATripIsAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := newMemory(quota.Product, time.Now)
@@ -151,8 +156,8 @@ func TestAPanicInATripIsAnOutage(t *testing.T) {
 	})
 }
 
-// A wrong password in REDIS_URL is named, and the gateway is not ready before Redis has accepted it once. If the password changes
-// later, the gateway stays ready.
+// A wrong password in REDIS_URL is named, and the gateway is not ready before Redis has accepted it
+// once. If the password changes later, the gateway stays ready.
 func TestRefusedPasswordIsNamed(t *testing.T) {
 	server := testkit.StartRedis(t)
 	admin := dial(t, server.URL)
@@ -163,12 +168,20 @@ func TestRefusedPasswordIsNamed(t *testing.T) {
 	do("ACL", "SETUSER", "petgate", "on", ">right", "~*", "+@all")
 	var log testkit.Output
 	const wrong = "wrong-5nCq"
-	l := openQuotas(t, Config{RedisURL: "redis://petgate:" + wrong + "@" + server.Addr, Budget: redisBudget, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	l := openQuotas(
+		t,
+		Config{
+			RedisURL: "redis://petgate:" + wrong + "@" + server.Addr,
+			Budget:   redisBudget,
+			Log:      slog.New(slog.NewTextHandler(&log, nil)),
+		},
+	)
 	named := func(l Quotas, isReady bool) {
 		t.Helper()
 		testkit.Eventually(t, time.Minute, "the cause is named", func() bool {
 			problems := fmt.Sprint(l.Health(background))
-			return strings.Contains(problems, "refuses the user or the password: correct REDIS_URL") && (l.Ready() == nil) == isReady
+			return strings.Contains(problems, "refuses the user or the password: correct REDIS_URL") &&
+				(l.Ready() == nil) == isReady
 		})
 	}
 	named(l, false)
@@ -183,7 +196,8 @@ func TestRefusedPasswordIsNamed(t *testing.T) {
 	}
 	healthy := func() {
 		t.Helper()
-		testkit.Eventually(t, time.Minute, "Redis decides", func() bool { return l.Ready() == nil && len(l.Health(background)) == 0 })
+		testkit.Eventually(t, time.Minute, "Redis decides",
+			func() bool { return l.Ready() == nil && len(l.Health(background)) == 0 })
 	}
 	do("ACL", "SETUSER", "petgate", ">"+wrong)
 	healthy()

@@ -16,9 +16,9 @@ import (
 // fleetEvery is how often the other gateways are looked at.
 const fleetEvery = time.Second
 
-// fleet is what this gateway knows of the others, for its shares. What a gateway admitted still counts after it has left. For the minute,
-// shares divide by the largest number of gateways of the last window. For the day and the month, a gateway that leaves writes down
-// what Redis has not got.
+// fleet is what this gateway knows of the others, for its shares. What a gateway admitted still
+// counts after it has left. For the minute, shares divide by the largest number of gateways of the
+// last window. For the day and the month, a gateway that leaves writes down what Redis has not got.
 type fleet struct {
 	largest atomic.Int64                             // number of gateways
 	left    atomic.Pointer[map[store.Name]quota.Use] // admitted by gateways that have left; Redis has not got it
@@ -54,7 +54,8 @@ func (s *Shared) watch(closing context.Context) {
 	}
 }
 
-// followLeavers reads what gateways have left. While Redis decides, it takes that over and reports it.
+// followLeavers reads what gateways have left. While Redis decides, it takes that over and reports
+// it.
 func (s *Shared) followLeavers(ctx context.Context) {
 	f, texts := s.fleet, s.config.Leavers.Unreported()
 	if !slices.Equal(f.texts, texts) {
@@ -80,7 +81,8 @@ func (s *Shared) followLeavers(ctx context.Context) {
 	s.redis.Resume()
 }
 
-// decides reports whether Redis decides. It asks Redis, because a gateway without requests may not have noticed an outage.
+// decides reports whether Redis decides. It asks Redis, because a gateway without requests may not
+// have noticed an outage.
 func (s *Shared) decides(ctx context.Context) bool {
 	for n := range *s.fleet.left.Load() {
 		_, err := s.peek(ctx, store.Request{Name: n})
@@ -89,8 +91,9 @@ func (s *Shared) decides(ctx context.Context) bool {
 	return !s.redis.IsDown()
 }
 
-// takeOver turns requests that gateways have left into unreported requests of this one. They are in the file before the database drops them. A
-// process that is killed between the two leaves them in both, and they are reported twice.
+// takeOver turns requests that gateways have left into unreported requests of this one. They are in
+// the file before the database drops them. A process that is killed between the two leaves them in
+// both, and they are reported twice.
 func (s *Shared) takeOver(texts []string) error {
 	texts = slices.DeleteFunc(texts, func(text string) bool { return s.fleet.taken[text] })
 	records := s.readAll(texts)
@@ -103,7 +106,8 @@ func (s *Shared) takeOver(texts []string) error {
 		for _, one := range r.Unreported {
 			s.share.restore(one, min(r.SavedAt, s.redisNow()), true)
 		}
-		s.config.Log.Info("this gateway reports to Redis what another one has left", "gateway", r.Gateway, "tenants", len(r.Unreported))
+		s.config.Log.Info("this gateway reports to Redis what another one has left", "gateway", r.Gateway, "tenants",
+			len(r.Unreported))
 	}
 	if s.fleet.taken == nil {
 		s.fleet.taken = map[string]bool{}
@@ -127,9 +131,10 @@ func (s *Shared) readAll(texts []string) (all []outageRecord) {
 	return all
 }
 
-// Leave is called once, after Close. It calls signOff with the requests that Redis has not got, as a text for the other gateways; "" if
-// there are none. If signOff returns true, another gateway will report them. Otherwise, or if this process is killed before signOff
-// succeeds, the next start of this gateway does it, from the file.
+// Leave is called once, after Close. It calls signOff with the requests that Redis has not got, as
+// a text for the other gateways; "" if there are none. If signOff returns true, another gateway
+// will report them. Otherwise, or if this process is killed before signOff succeeds, the next start
+// of this gateway does it, from the file.
 func (s *Shared) Leave(signOff func(unreported string) bool) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -139,8 +144,13 @@ func (s *Shared) Leave(signOff func(unreported string) bool) {
 	case err != nil || len(r.Unreported) == 0:
 		signOff("")
 	case !signOff(string(text)):
-		s.config.Log.Warn("Redis has not got all requests of an outage: only the next start of this gateway reports them, from the file",
-			"tenants", len(r.Unreported), "path", s.config.OutageFile)
+		s.config.Log.Warn(
+			"Redis has not got all requests of an outage: only the next start of this gateway reports them, from the file",
+			"tenants",
+			len(r.Unreported),
+			"path",
+			s.config.OutageFile,
+		)
 	default:
 		// The next start has to know that its shares are used up.
 		r.Left, r.Unreported = append(r.Left, r.Unreported...), nil

@@ -14,8 +14,9 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// Gateways leave one after the other while Redis is down, as when a fleet scales in, and get requests until they leave. All their shares
-// together are at most one limit, of the minute, of the day and of the month. When Redis is back, it is charged with all of them.
+// Gateways leave one after the other while Redis is down, as when a fleet scales in, and get
+// requests until they leave. All their shares together are at most one limit, of the minute, of the
+// day and of the month. When Redis is back, it is charged with all of them.
 func TestGatewaysLeaveInAnOutage(t *testing.T) {
 	f := func(policy string, pause time.Duration, gateways int, used int64, all bool) {
 		t.Helper()
@@ -47,8 +48,16 @@ func TestGatewaysLeaveInAnOutage(t *testing.T) {
 					time.Sleep(pause)
 				}
 			}
-			t.Logf("figure: %d gateways leave one after the other in an outage, %d used before, asked until they leave or all: %t: "+
-				"their shares admitted %d of the %s's limit of %d", gateways, used, all, shares, policy, limit)
+			t.Logf(
+				"figure: %d gateways leave one after the other in an outage, %d used before, asked until they leave or all: %t: "+
+					"their shares admitted %d of the %s's limit of %d",
+				gateways,
+				used,
+				all,
+				shares,
+				policy,
+				limit,
+			)
 			most := int64(limit)
 			if used == limit {
 				most += int64(gateways) // the smallest share of each that knows the use
@@ -82,7 +91,8 @@ func TestGatewaysLeaveInAnOutage(t *testing.T) {
 	f("month", 2*time.Minute, 6, 0, false)
 }
 
-// What a gateway left is reported once, whatever fails or is killed on the way; or twice if the database has it and a file too.
+// What a gateway left is reported once, whatever fails or is killed on the way; or twice if the
+// database has it and a file too.
 func TestWhatAGatewayLeftIsReported(t *testing.T) {
 	const share = 40 // of each of three gateways
 	f := func(name string, want int64, do func(s *site)) {
@@ -176,14 +186,17 @@ func TestWhatAGatewayLeftIsReported(t *testing.T) {
 	})
 }
 
-// What a gateway left counts until its minute, day or month ends, for the others and for its own next process. Then its file is gone. What is
-// admitted after a midnight is told and charged without what was admitted before.
+// What a gateway left counts until its minute, day or month ends, for the others and for its own
+// next process. Then its file is gone. What is admitted after a midnight is told and charged
+// without what was admitted before.
 func TestWhatWasLeftEnds(t *testing.T) {
 	const untilMidnight = 90 * time.Second
 	f := func(limits plan.Limits, cost int64, days int, left time.Duration, other, more, later int64) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
-			time.Sleep(time.Duration(days)*24*time.Hour - untilMidnight) // before there are gateways, a day costs no work
+			time.Sleep(
+				time.Duration(days)*24*time.Hour - untilMidnight,
+			) // before there are gateways, a day costs no work
 			s, r := newSiteWithFiles(t, 2, t.TempDir()), asking(1, 0)
 			r.Limits, r.Cost = limits, cost
 			time.Sleep(untilMidnight - left)
@@ -195,19 +208,22 @@ func TestWhatWasLeftEnds(t *testing.T) {
 			time.Sleep(left) // it is 2 s after midnight
 			s.start(0)
 			if n := s.use(r, s.gateways[0]); used*cost != 60 || before*cost != other || n != later {
-				t.Errorf("%+v: %d left, %d admitted by the other one, %d by the next process; want 60, %d and %d", limits, used*cost, before*cost, n, other, later)
+				t.Errorf("%+v: %d left, %d admitted by the other one, %d by the next process; want 60, %d and %d",
+					limits, used*cost, before*cost, n, other, later)
 			}
 			v := mustTake(t, s.gateways[1], r)
 			if n := s.use(r, s.gateways[1]) + v.Granted; n != more || v.Usages[quota.Day].Used != v.Granted*cost ||
 				limits.Month != 0 && v.Usages[quota.Month].Used != v.Granted*cost+int64(90*btoi(more == 0)) {
-				t.Errorf("%+v: %d more admitted by the other one, want %d; the first after midnight: %+v", limits, n, more, v)
+				t.Errorf("%+v: %d more admitted by the other one, want %d; the first after midnight: %+v", limits, n,
+					more, v)
 			}
 			s.back()
 			time.Sleep(saveEvery)
 			whole := (used + before + later + more) * cost
 			now := must.Get[quota.Verdict](t)(s.gateways[0].Peek(background, r))
 			_, err := os.Stat(s.file(0))
-			if u := now.Usages; (err == nil) != (more == 0) || u[quota.Day].Used != (later+more)*cost || limits.Minute != 0 && u[quota.Minute].Used != whole ||
+			if u := now.Usages; (err == nil) != (more == 0) || u[quota.Day].Used != (later+more)*cost ||
+				limits.Minute != 0 && u[quota.Minute].Used != whole ||
 				limits.Month != 0 && days == 1 && u[quota.Month].Used != whole {
 				t.Errorf("%+v: afterwards %+v; the file of what was left: %v", limits, now, err)
 			}
@@ -219,7 +235,8 @@ func TestWhatWasLeftEnds(t *testing.T) {
 	f(plan.Limits{Month: 120}, 2, 31, 80*time.Second, 30, 30, 0)
 }
 
-// The clocks of the gateways' hosts step while Redis is down. Their shares last as long as without the steps.
+// The clocks of the gateways' hosts step while Redis is down. Their shares last as long as without
+// the steps.
 func TestClocksOfGatewaysStepInAnOutage(t *testing.T) {
 	for _, step := range []time.Duration{-time.Hour, 61 * time.Second, 25 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -239,7 +256,8 @@ func TestClocksOfGatewaysStepInAnOutage(t *testing.T) {
 			}
 			s.back()
 			problems := fmt.Sprint(s.gateways[1].Health(background))
-			if v := mustTake(t, s.gateways[1], r); v.Degraded || v.Usages[quota.Minute].Used != 100 || v.Usages[quota.Day].Used != 100 ||
+			if v := mustTake(t, s.gateways[1], r); v.Degraded || v.Usages[quota.Minute].Used != 100 ||
+				v.Usages[quota.Day].Used != 100 ||
 				!strings.Contains(problems, skewProblem(-3*step).Error()) {
 				t.Errorf("three steps of %v: afterwards %+v; %s", step, v, problems)
 			}

@@ -13,23 +13,26 @@ import (
 )
 
 const (
-	// rememberFor is how long a refusal is repeated without asking Redis again. So a flood of refused requests costs Redis
-	// one call a second, and a quota that was raised without this gateway's knowledge is noticed within a second.
+	// rememberFor is how long a refusal is repeated without asking Redis again. So a flood of
+	// refused requests costs Redis one call a second, and a quota that was raised without this
+	// gateway's knowledge is noticed within a second.
 	rememberFor = time.Second
-	// lastSeenMax bounds the remembered tenants, at about 200 bytes each. A tenant that was forgotten here counts as new
-	// here; Redis still has its record.
+	// lastSeenMax bounds the remembered tenants, at about 200 bytes each. A tenant that was
+	// forgotten here counts as new here; Redis still has its record.
 	lastSeenMax = 1 << 18
 )
 
-// lastSeen keeps the last decision on each record. It is used for the headers of requests that are not metered, to repeat
-// refusals without asking Redis, and to restore the use of the day and the month in a Redis that has lost it. It is safe for concurrent use.
+// lastSeen keeps the last decision on each record. It is used for the headers of requests that are
+// not metered, to repeat refusals without asking Redis, and to restore the use of the day and the
+// month in a Redis that has lost it. It is safe for concurrent use.
 type lastSeen struct {
 	rule    quota.Rule
 	records *sharded.Map[store.Name, snapshot]
 	refused [256]atomic.Int64 // by the first byte of a tenant's ID, which also decides the shard: when the last refusal ends
 }
 
-// snapshot is one decision. It must not exceed 128 bytes: a map stores larger values behind a pointer.
+// snapshot is one decision. It must not exceed 128 bytes: a map stores larger values behind a
+// pointer.
 type snapshot struct {
 	version     uint64
 	at          instant.Millis // when it was decided, or a little before, by the deciding clock; 0 = never
@@ -45,12 +48,16 @@ type snapshot struct {
 }
 
 func newLastSeen(rule quota.Rule) *lastSeen {
-	return &lastSeen{rule: rule, records: sharded.New[store.Name, snapshot](lastSeenMax, func(n store.Name) byte { return n.Tenant[0] })}
+	return &lastSeen{
+		rule:    rule,
+		records: sharded.New[store.Name, snapshot](lastSeenMax, func(n store.Name) byte { return n.Tenant[0] }),
+	}
 }
 
 func (k *lastSeen) get(n store.Name) snapshot { return k.records.Get(n) }
 
-// mayRefuse is true if a refusal of the tenant is remembered that holds at now. Another tenant's refusal may make it true as well.
+// mayRefuse is true if a refusal of the tenant is remembered that holds at now. Another tenant's
+// refusal may make it true as well.
 func (k *lastSeen) mayRefuse(t id.Tenant, now instant.Millis) bool {
 	return int64(now) < k.refused[t[0]].Load()
 }
@@ -64,19 +71,23 @@ func (k *lastSeen) refusal(a store.Request, now instant.Millis) (v quota.Verdict
 	return k.verdict(a, now), true
 }
 
-// store remembers the verdict of a trip that was sent and answered at these instants, unless that of a later decision is known: a tenant may
-// be in two trips. Of two that overlap, the one with more use was decided later, whichever was sent first. refused says that some of the
-// tenant's requests were not admitted.
+// store remembers the verdict of a trip that was sent and answered at these instants, unless that
+// of a later decision is known: a tenant may be in two trips. Of two that overlap, the one with
+// more use was decided later, whichever was sent first. refused says that some of the tenant's
+// requests were not admitted.
 func (k *lastSeen) store(a store.Request, sentAt, answeredAt instant.Millis, v *quota.Verdict, refused bool) {
 	minute := &v.Usages[quota.Minute]
 	f := snapshot{
 		version: a.Version, sentAt: sentAt, limits: a.Limits, monthStarts: a.MonthStarts, cost: uint16(a.Cost),
 		use: k.rule.UseOf(v), resetAt: minute.ResetAt, releaseAt: minute.ReleaseAt, retryAt: minute.RetryAt,
-		// This assumes that Redis decided just before the answer arrived. Instants derived from it are then never too early.
+		// This assumes that Redis decided just before the answer arrived. Instants derived from it
+		// are then never too early.
 		at: v.At - max(0, answeredAt-sentAt),
 	}
-	if retryAt := v.RetryAt(); refused && retryAt != 0 { // otherwise this record admits, and the other of key and tenant refused
-		// Counted from when the trip was sent, so that Redis is asked again one second after it, or at RetryAt if that is earlier.
+	if retryAt := v.RetryAt(); refused &&
+		retryAt != 0 { // otherwise this record admits, and the other of key and tenant refused
+		// Counted from when the trip was sent, so that Redis is asked again one second after it, or
+		// at RetryAt if that is earlier.
 		f.refuseUntil = sentAt.Add(min(rememberFor, retryAt.Sub(v.At)))
 	}
 	s := k.records.Lock(a.Name)
@@ -89,7 +100,8 @@ func (k *lastSeen) store(a store.Request, sentAt, answeredAt instant.Millis, v *
 	}
 }
 
-// verdict returns the known use at now, under the limits of a. It leaves out use that has been released since.
+// verdict returns the known use at now, under the limits of a. It leaves out use that has been
+// released since.
 func (k *lastSeen) verdict(a store.Request, now instant.Millis) quota.Verdict {
 	f := k.get(a.Name)
 	if f.at == 0 {
@@ -137,5 +149,6 @@ func (f *snapshot) known(now instant.Millis) quota.Use {
 // hasPeriod reports whether the day or the month of the use still runs at now.
 func (f *snapshot) hasPeriod(now instant.Millis, day time.Duration) bool {
 	today := int64(f.decidingAt(now)) / day.Milliseconds()
-	return f.use.Day.Used > 0 && f.use.Day.Ends > today || f.limits.Month != 0 && f.use.Month.Used > 0 && f.use.Month.Ends > today
+	return f.use.Day.Used > 0 && f.use.Day.Ends > today ||
+		f.limits.Month != 0 && f.use.Month.Used > 0 && f.use.Month.Ends > today
 }

@@ -12,7 +12,8 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// Local decides in this process, which is exact for one gateway. Its records survive a restart if there is a Saver.
+// Local decides in this process, which is exact for one gateway. Its records survive a restart if
+// there is a Saver.
 type Local struct {
 	config  Config
 	metrics *metrics
@@ -27,7 +28,11 @@ type Local struct {
 const loadEvery = 500 * time.Millisecond
 
 func openLocal(ctx context.Context, cfg Config) *Local {
-	l := &Local{config: cfg, metrics: newMetrics(cfg.Metrics, func() time.Duration { return 0 }), records: store.NewMemory(cfg.Rule, cfg.Clock)}
+	l := &Local{
+		config:  cfg,
+		metrics: newMetrics(cfg.Metrics, func() time.Duration { return 0 }),
+		records: store.NewMemory(cfg.Rule, cfg.Clock),
+	}
 	l.metrics.setMode(modeMemory)
 	if cfg.Saver == nil {
 		l.loaded.Store(true)
@@ -63,7 +68,8 @@ func (l *Local) load(ctx context.Context) error {
 	return nil
 }
 
-// save saves the records that changed since the last save. Only the goroutine that saves calls it, and Close after that.
+// save saves the records that changed since the last save. Only the goroutine that saves calls it,
+// and Close after that.
 func (l *Local) save(ctx context.Context) error {
 	changed, mark := l.records.Dump(l.saved)
 	if len(changed) > 0 {
@@ -78,7 +84,8 @@ func (l *Local) save(ctx context.Context) error {
 	return nil
 }
 
-// Ready returns an error while no request can be decided. Without the saved records every tenant would start with unused limits.
+// Ready returns an error while no request can be decided. Without the saved records every tenant
+// would start with unused limits.
 func (l *Local) Ready() error {
 	if !l.loaded.Load() {
 		return errors.New("the saved quotas are not loaded yet")

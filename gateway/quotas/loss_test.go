@@ -34,7 +34,8 @@ type site struct {
 
 func newSite(t *testing.T, gateways int) *site { return newSiteWithFiles(t, gateways, "") }
 
-// newSiteWithFiles is newSite with outage files in this directory, which the gateways keep over a restart.
+// newSiteWithFiles is newSite with outage files in this directory, which the gateways keep over a
+// restart.
 func newSiteWithFiles(t *testing.T, gateways int, files string) *site {
 	s := &site{
 		t: t, server: &flaky{records: newMemory(quota.Product, time.Now)},
@@ -170,8 +171,9 @@ func (s *site) recoverInVain() {
 	time.Sleep(300 * time.Millisecond) // until all recoveries have ended
 }
 
-// Redis admits a whole limit through one gateway, goes down, loses its counts, and comes back. Before it grants anything, it is
-// charged with what all gateways admitted during the outage and with the use that the first gateway knows.
+// Redis admits a whole limit through one gateway, goes down, loses its counts, and comes back.
+// Before it grants anything, it is charged with what all gateways admitted during the outage and
+// with the use that the first gateway knows.
 func TestLossDuringAnOutage(t *testing.T) {
 	for _, gateways := range []int{3, 10} {
 		t.Run(fmt.Sprint(gateways), func(t *testing.T) {
@@ -184,7 +186,8 @@ func TestLossDuringAnOutage(t *testing.T) {
 				admitted += s.use(r, s.gateways...)
 				s.back()
 				admitted += s.use(r, s.gateways...)
-				t.Logf("figure: %d gateways, counts lost in an outage: %d admitted in a window of %d", gateways, admitted, r.Limits.Minute)
+				t.Logf("figure: %d gateways, counts lost in an outage: %d admitted in a window of %d", gateways,
+					admitted, r.Limits.Minute)
 				if time.Since(began) > time.Minute || admitted > 2*r.Limits.Minute {
 					t.Errorf("%d admitted in %v, the limit is %d", admitted, time.Since(began), r.Limits.Minute)
 				}
@@ -196,7 +199,8 @@ func TestLossDuringAnOutage(t *testing.T) {
 	}
 }
 
-// Gateways that are restarted several times during an outage use their shares only once: their files say what they admitted.
+// Gateways that are restarted several times during an outage use their shares only once: their
+// files say what they admitted.
 func TestRestartsDuringAnOutage(t *testing.T) {
 	f := func(name, files string, most int64) {
 		synctest.Test(t, func(t *testing.T) {
@@ -213,7 +217,8 @@ func TestRestartsDuringAnOutage(t *testing.T) {
 			}
 			s.back()
 			admitted += s.use(r, s.gateways...)
-			t.Logf("figure: %d restarts in an outage, %s: %d admitted in a window of %d", restarts, name, admitted, r.Limits.Minute)
+			t.Logf("figure: %d restarts in an outage, %s: %d admitted in a window of %d", restarts, name, admitted,
+				r.Limits.Minute)
 			if admitted > most {
 				t.Errorf("%s: %d admitted, at most %d wanted", name, admitted, most)
 			}
@@ -224,8 +229,9 @@ func TestRestartsDuringAnOutage(t *testing.T) {
 	f("without files", "", used+others+last+30)
 }
 
-// The clock of Redis is set while Redis is down. A step forward releases what Redis has counted, so the window admits the limit
-// again. After a step back, the use counts from the new time on. Then every window admits the limit as before.
+// The clock of Redis is set while Redis is down. A step forward releases what Redis has counted, so
+// the window admits the limit again. After a step back, the use counts from the new time on. Then
+// every window admits the limit as before.
 func TestClockOfRedisStepsInAnOutage(t *testing.T) {
 	for _, step := range []time.Duration{-25 * time.Hour, -time.Hour, -3 * time.Second, 3 * time.Second, 2 * time.Minute, 25 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -238,10 +244,16 @@ func TestClockOfRedisStepsInAnOutage(t *testing.T) {
 			stepped.Store(int64(step))
 			s.back()
 			after := s.use(r, s.gateways...)
-			t.Logf("figure: the clock of Redis steps by %v in an outage: %d admitted in a window of %d, %d of them afterwards",
-				step, before+during+after, r.Limits.Minute, after)
+			t.Logf(
+				"figure: the clock of Redis steps by %v in an outage: %d admitted in a window of %d, %d of them afterwards",
+				step,
+				before+during+after,
+				r.Limits.Minute,
+				after,
+			)
 			if before+during+after > 2*r.Limits.Minute {
-				t.Errorf("a step of %v: %d admitted before it, %d in the outage, %d after it", step, before, during, after)
+				t.Errorf("a step of %v: %d admitted before it, %d in the outage, %d after it", step, before, during,
+					after)
 			}
 			time.Sleep(2 * time.Minute)
 			must.Equal(t, s.use(r, s.gateways...), r.Limits.Minute, "a step of %v: admitted in a later window", step)
@@ -249,8 +261,8 @@ func TestClockOfRedisStepsInAnOutage(t *testing.T) {
 	}
 }
 
-// The gateways have used up their shares. From the moment when Redis answers until it decides again, no share grows: each
-// gateway knows only which of its own requests are charged.
+// The gateways have used up their shares. From the moment when Redis answers until it decides
+// again, no share grows: each gateway knows only which of its own requests are charged.
 func TestSharesDoNotGrowDuringARecovery(t *testing.T) {
 	f := func(name string, loseReply bool, twice int64) {
 		synctest.Test(t, func(t *testing.T) {
@@ -273,13 +285,17 @@ func TestSharesDoNotGrowDuringARecovery(t *testing.T) {
 			s.decide = s.server.Decide
 			admitted += s.use(r, s.gateways...)
 			s.server.fail(nil)
-			time.Sleep(5 * time.Millisecond) // then no request below is under way at the instant when Redis decides again
+			time.Sleep(
+				5 * time.Millisecond,
+			) // then no request below is under way at the instant when Redis decides again
 			for range 100 {
 				admitted += s.use(r, s.gateways...)
 				time.Sleep(10 * time.Millisecond)
 			}
-			if v := mustTake(t, s.gateways[0], r); v.Degraded || admitted != r.Limits.Minute || v.Usages[quota.Minute].Used != admitted+twice {
-				t.Errorf("%s: %d admitted of %d until Redis decided again; then %+v", name, admitted, r.Limits.Minute, v)
+			if v := mustTake(t, s.gateways[0], r); v.Degraded || admitted != r.Limits.Minute ||
+				v.Usages[quota.Minute].Used != admitted+twice {
+				t.Errorf("%s: %d admitted of %d until Redis decided again; then %+v", name, admitted, r.Limits.Minute,
+					v)
 			}
 		})
 	}
@@ -287,8 +303,9 @@ func TestSharesDoNotGrowDuringARecovery(t *testing.T) {
 	f("the first batch is executed, and not answered", true, 6)
 }
 
-// Redis loses its counts in an outage. A gateway tells Redis what it knows of the window before Redis decides again, although no
-// request of that tenant comes to that gateway. When the window is over, it tells the day's use alone.
+// Redis loses its counts in an outage. A gateway tells Redis what it knows of the window before
+// Redis decides again, although no request of that tenant comes to that gateway. When the window is
+// over, it tells the day's use alone.
 func TestKnownUseIsToldBeforeRedisDecides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, r := newSite(t, 2), asking(1, 100)
@@ -312,8 +329,8 @@ func TestKnownUseIsToldBeforeRedisDecides(t *testing.T) {
 	})
 }
 
-// Redis answers until it has been charged with the shares, and fails before it decides. The shares grow, but the window admits at
-// most two limits, and each request is charged once.
+// Redis answers until it has been charged with the shares, and fails before it decides. The shares
+// grow, but the window admits at most two limits, and each request is charged once.
 func TestSharesAfterAFailedRecovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, r := newSite(t, 6), asking(1, 600)
@@ -324,9 +341,11 @@ func TestSharesAfterAFailedRecovery(t *testing.T) {
 			s.recoverInVain()
 			admitted += s.use(r, s.gateways...)
 		}
-		t.Logf("figure: 3 recoveries fail: %d admitted in a window of %d, %d of them before", admitted, r.Limits.Minute, first)
+		t.Logf("figure: 3 recoveries fail: %d admitted in a window of %d, %d of them before", admitted, r.Limits.Minute,
+			first)
 		if first != r.Limits.Minute || admitted == first || admitted > 2*r.Limits.Minute {
-			t.Errorf("%d admitted, %d of them before the first recovery; the limit is %d", admitted, first, r.Limits.Minute)
+			t.Errorf("%d admitted, %d of them before the first recovery; the limit is %d", admitted, first,
+				r.Limits.Minute)
 		}
 		s.back()
 		if v := mustTake(t, s.gateways[0], r); v.Degraded || v.Granted != 0 || v.Usages[quota.Day].Used != admitted {

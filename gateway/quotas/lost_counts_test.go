@@ -59,8 +59,9 @@ func flush(t *testing.T, urls ...string) {
 	}
 }
 
-// Redis loses its counts, and no connection breaks or only for a moment. The gateways notice, although they have other requests or
-// none, and tell what they know of all tenants: of the window, and of the day. There is no outage.
+// Redis loses its counts, and no connection breaks or only for a moment. The gateways notice,
+// although they have other requests or none, and tell what they know of all tenants: of the window,
+// and of the day. There is no outage.
 func TestLostCountsAreTold(t *testing.T) {
 	const limit = 60
 	f := func(name string, rule quota.Rule, isBusy bool, start func(t *testing.T) (urls string, lose func())) {
@@ -113,8 +114,8 @@ func TestLostCountsAreTold(t *testing.T) {
 	})
 }
 
-// Redis loses its counts in an outage. The recovery tells the window's use; what is known of the day is told after it, although all
-// gateways have requests of other tenants only.
+// Redis loses its counts in an outage. The recovery tells the window's use; what is known of the
+// day is told after it, although all gateways have requests of other tenants only.
 func TestDayIsToldAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	const limit = 60
@@ -127,7 +128,8 @@ func TestDayIsToldAfterAnOutage(t *testing.T) {
 	defer keepBusy(t, fleet)()
 	<-time.After(brief.Window() + brief.Slice)
 	proxy.Kill()
-	testkit.Eventually(t, 20*time.Second, "an outage", func() bool { return fleet[0].Mode() == modeOutage && fleet[1].Mode() == modeOutage })
+	testkit.Eventually(t, 20*time.Second, "an outage",
+		func() bool { return fleet[0].Mode() == modeOutage && fleet[1].Mode() == modeOutage })
 	flush(t, server.URL)
 	proxy.Restore(t)
 	testkit.Eventually(t, 20*time.Second, "the day's use is told", func() bool {
@@ -147,8 +149,8 @@ func TestUnaskedServerIsUnheard(t *testing.T) {
 	})
 }
 
-// partial decides each tenant of a batch alone, as Redis Cluster does. fault says whether a call for a tenant is executed, and how it fails;
-// tells: the call has unreported requests only.
+// partial decides each tenant of a batch alone, as Redis Cluster does. fault says whether a call
+// for a tenant is executed, and how it fails; tells: the call has unreported requests only.
 type partial struct {
 	*Shared
 	mu    sync.Mutex
@@ -156,7 +158,9 @@ type partial struct {
 }
 
 func newPartial(t *testing.T) *partial {
-	records, p := newMemory(quota.Product, time.Now), &partial{fault: func(byte, bool) (bool, error) { return true, nil }}
+	records, p := newMemory(quota.Product, time.Now), &partial{
+		fault: func(byte, bool) (bool, error) { return true, nil },
+	}
 	p.Shared = newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 		time.Sleep(time.Millisecond) // other requests gather
 		p.mu.Lock()
@@ -185,12 +189,14 @@ func (p *partial) set(fault func(tenant byte, tells bool) (executed bool, err er
 	p.fault = fault
 }
 
-// charged checks that Redis decides again, and how many requests it has charged to the tenants 1 and 2.
+// charged checks that Redis decides again, and how many requests it has charged to the tenants 1
+// and 2.
 func (p *partial) charged(t *testing.T, want ...int64) {
 	t.Helper()
 	time.Sleep(2 * time.Second)
 	for i, n := range want {
-		if v := mustTake(t, p, asking(i+1, 60)); v.Degraded || v.Usages[quota.Minute].Used != n+1 || v.Usages[quota.Day].Used != n+1 {
+		if v := mustTake(t, p, asking(i+1, 60)); v.Degraded || v.Usages[quota.Minute].Used != n+1 ||
+			v.Usages[quota.Day].Used != n+1 {
 			t.Errorf("tenant %d: %+v, want %d used before", i+1, v, n)
 		}
 	}
@@ -199,8 +205,9 @@ func (p *partial) charged(t *testing.T, want ...int64) {
 	}
 }
 
-// Of a batch with two tenants, Redis does not answer for one, or for both. The server is then down, and the gateway decides that tenant's
-// request. It is charged as one of the gateway, and once more if Redis has executed its call.
+// Of a batch with two tenants, Redis does not answer for one, or for both. The server is then down,
+// and the gateway decides that tenant's request. It is charged as one of the gateway, and once more
+// if Redis has executed its call.
 func TestUnansweredBatch(t *testing.T) {
 	f := func(isWhole, executed bool, fault error) {
 		synctest.Test(t, func(t *testing.T) {
@@ -233,8 +240,9 @@ func TestUnansweredBatch(t *testing.T) {
 	f(true, false, errRefused)
 }
 
-// A gateway reports to Redis the requests of two tenants. Redis does not answer for one of them; or for both, and then fails again for one of
-// the demands that are sent again. Nothing is charged twice.
+// A gateway reports to Redis the requests of two tenants. Redis does not answer for one of them; or
+// for both, and then fails again for one of the demands that are sent again. Nothing is charged
+// twice.
 func TestAPartOfTheReportIsLost(t *testing.T) {
 	for _, executed := range []bool{true, false} {
 		for _, again := range []error{nil, errTimeout, errRefused} {
@@ -269,9 +277,10 @@ func TestAPartOfTheReportIsLost(t *testing.T) {
 	}
 }
 
-// A busy slot moves to another node. The move stops half-way: one record of the slot has moved, another one has not, a third is new. Then it
-// is finished, and at last no node serves the slot: a request waits for the budget. Redis keeps deciding, but for then, and the other tenants
-// notice nothing.
+// A busy slot moves to another node. The move stops half-way: one record of the slot has moved,
+// another one has not, a third is new. Then it is finished, and at last no node serves the slot: a
+// request waits for the budget. Redis keeps deciding, but for then, and the other tenants notice
+// nothing.
 func TestInterruptedReshard(t *testing.T) {
 	t.Parallel()
 	servers := testkit.RedisClusterOf(t, 3, 0, "--cluster-require-full-coverage", "no")
@@ -308,7 +317,8 @@ func TestInterruptedReshard(t *testing.T) {
 				used[since]++
 				isDegraded, n, took := take(instant.Millis(since))
 				if isDegraded || n != used[since] {
-					t.Fatalf("%s, record %d: degraded %t, %d used, want %d; log %s", when, since, isDegraded, n, used[since], log)
+					t.Fatalf("%s, record %d: degraded %t, %d used, want %d; log %s", when, since, isDegraded, n,
+						used[since], log)
 				}
 				waited, slowest = waited+took, max(slowest, took)
 			}
@@ -350,8 +360,13 @@ func TestInterruptedReshard(t *testing.T) {
 	})
 	stop()
 	all.Wait()
-	t.Logf("figure: a slot moves: a request of that slot waits for %v at most, and for %v, the budget here, if no node serves the slot; %d of %d requests of others were decided without Redis",
-		slowest.Round(time.Millisecond), unserved.Round(time.Millisecond), degraded.Load(), requests.Load())
+	t.Logf(
+		"figure: a slot moves: a request of that slot waits for %v at most, and for %v, the budget here, if no node serves the slot; %d of %d requests of others were decided without Redis",
+		slowest.Round(time.Millisecond),
+		unserved.Round(time.Millisecond),
+		degraded.Load(),
+		requests.Load(),
+	)
 	if degraded.Load() > 0 || strings.Contains(log.String(), "without Redis") {
 		t.Errorf("%d requests of other tenants were decided without Redis; log %s", degraded.Load(), log)
 	}

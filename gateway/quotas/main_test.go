@@ -48,8 +48,8 @@ type reply string
 func (r reply) Error() string { return string(r) }
 func (reply) RedisError()     {}
 
-// fakeStore is a store that decides by a function of the test. It remembers which batches reported requests of a record, so that they are
-// charged once, as take.lua does.
+// fakeStore is a store that decides by a function of the test. It remembers which batches reported
+// requests of a record, so that they are charged once, as take.lua does.
 type fakeStore struct {
 	losses   func() int // how often Redis has lost its data; nil: never
 	onDecide func(ctx context.Context, demands []store.Demand, results []store.Result) error
@@ -64,7 +64,9 @@ type report struct {
 	batch  int64
 }
 
-func (f *fakeStore) DecideBatch(ctx context.Context, number int64, demands []store.Demand, results []store.Result) error {
+func (f *fakeStore) DecideBatch(
+	ctx context.Context, number int64, demands []store.Demand, results []store.Result,
+) error {
 	asked := slices.Clone(demands)
 	f.mu.Lock()
 	if f.losses != nil {
@@ -92,7 +94,8 @@ func (f *fakeStore) DecideBatch(ctx context.Context, number int64, demands []sto
 	return err
 }
 
-// newFake returns quotas that use a fakeStore with this function. They are closed when the test ends.
+// newFake returns quotas that use a fakeStore with this function. They are closed when the test
+// ends.
 func newFake(t testing.TB, cfg Config, onDecide func(context.Context, []store.Demand, []store.Result) error) *Shared {
 	return newFakeOver(t, new(fakeStore), cfg, onDecide)
 }
@@ -119,7 +122,13 @@ var errTimeout = fmt.Errorf("read: %w", context.DeadlineExceeded)
 var errRefused = reply("OOM command not allowed when used memory > 'maxmemory'")
 
 func asking(n int, minute int64) Request {
-	r := Request{Request: store.Request{Name: store.Name{Tenant: tenant(n)}, Version: 1, Limits: plan.Limits{Minute: minute, Day: 100_000}}}
+	r := Request{
+		Request: store.Request{
+			Name:    store.Name{Tenant: tenant(n)},
+			Version: 1,
+			Limits:  plan.Limits{Minute: minute, Day: 100_000},
+		},
+	}
 	return r
 }
 

@@ -13,14 +13,16 @@ import (
 	"petgate/shared/durable"
 )
 
-// outageRecord is what Redis still has to get from this gateway: requests that it admitted during an outage. A file keeps
-// it over a restart, in JSON. The restarted process reports it to Redis and counts it as use of its own share.
+// outageRecord is what Redis still has to get from this gateway: requests that it admitted during
+// an outage. A file keeps it over a restart, in JSON. The restarted process reports it to Redis and
+// counts it as use of its own share.
 type outageRecord struct {
 	Gateway    string         `json:"gateway"` // whose record it is
 	SavedAt    instant.Millis `json:"savedAt"` // by the clock of Redis; the use of the window counts from here
 	Ahead      int64          `json:"ahead"`   // ms: the clock of Redis minus the host's
 	Unreported []entry        `json:"debts"`
-	// Left is what other gateways report since this gateway signed off. It only counts as use of its shares.
+	// Left is what other gateways report since this gateway signed off. It only counts as use of
+	// its shares.
 	Left []entry `json:"left,omitempty"`
 }
 
@@ -39,7 +41,8 @@ func readRecord(path, gateway string) (r outageRecord, err error) {
 	return r, nil
 }
 
-// write replaces the file, or removes it if there is nothing to keep. A reader never sees half a file.
+// write replaces the file, or removes it if there is nothing to keep. A reader never sees half a
+// file.
 func (s *Shared) write(r *outageRecord) error {
 	path := s.config.OutageFile
 	if path == "" {
@@ -55,8 +58,8 @@ func (s *Shared) write(r *outageRecord) error {
 	return durable.Write(path, text)
 }
 
-// restore loads the record from before a restart. A file that cannot be used is ignored: this process then knows nothing of
-// its earlier use, as after a first start.
+// restore loads the record from before a restart. A file that cannot be used is ignored: this
+// process then knows nothing of its earlier use, as after a first start.
 func (s *Shared) restore() {
 	path := s.config.OutageFile
 	if path == "" {
@@ -68,8 +71,13 @@ func (s *Shared) restore() {
 	}
 	s.saved = -1 // the first save replaces or removes the file
 	if err != nil {
-		s.config.Log.Error("the record of an outage is ignored: what this gateway admitted before its restart is not reported to Redis",
-			"path", path, "error", err)
+		s.config.Log.Error(
+			"the record of an outage is ignored: what this gateway admitted before its restart is not reported to Redis",
+			"path",
+			path,
+			"error",
+			err,
+		)
 		return
 	}
 	s.redis.Continue(time.Duration(r.Ahead) * time.Millisecond)
@@ -79,7 +87,8 @@ func (s *Shared) restore() {
 		s.share.restore(one, at, true)
 	}
 	today, minuteEnds := int64(now)/s.config.Rule.Day.Milliseconds(), at.Add(s.config.Rule.Window()+s.config.Rule.Slice)
-	s.left = slices.DeleteFunc(r.Left, func(one entry) bool { return minuteEnds <= now && one.Day != today && one.MonthEnds <= today })
+	s.left = slices.DeleteFunc(r.Left,
+		func(one entry) bool { return minuteEnds <= now && one.Day != today && one.MonthEnds <= today })
 	for _, one := range s.left {
 		s.share.restore(one, at, false)
 	}
@@ -93,7 +102,8 @@ func (s *Shared) save() error {
 	return s.saveWith()
 }
 
-// saveWith is save for a caller that holds writing. more is what this gateway is about to take over.
+// saveWith is save for a caller that holds writing. more is what this gateway is about to take
+// over.
 func (s *Shared) saveWith(more ...outageRecord) error {
 	mark := s.share.changes.Load()
 	if s.config.OutageFile == "" || mark == s.saved && len(more) == 0 {

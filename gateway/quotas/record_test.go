@@ -13,7 +13,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// What a gateway admitted in an outage still counts as its use after a restart, and is charged when Redis is back.
+// What a gateway admitted in an outage still counts as its use after a restart, and is charged when
+// Redis is back.
 func TestUnreportedRequestsSurviveARestart(t *testing.T) {
 	files := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -38,7 +39,8 @@ func TestUnreportedRequestsSurviveARestart(t *testing.T) {
 		// Redis is back before the gateway.
 		mustTake(t, s.gateways[0], r)
 		s.server.fail(errRefused)
-		must.Equal(t, s.use(asking(2, 100), s.gateways[1]), 33, "admitted by a process that has reported to Redis since it started")
+		must.Equal(t, s.use(asking(2, 100), s.gateways[1]), 33,
+			"admitted by a process that has reported to Redis since it started")
 		admitted := s.use(r, s.gateways[0])
 		must.Do(t, s.gateways[0].Close(background))
 		s.server.fail(nil)
@@ -60,7 +62,8 @@ func TestUnreportedRequestsSurviveARestart(t *testing.T) {
 	})
 }
 
-// A gateway that is killed loses the last second of its record. For a tenant that is not in the record, it then admits one more request.
+// A gateway that is killed loses the last second of its record. For a tenant that is not in the
+// record, it then admits one more request.
 func TestKilledInAnOutage(t *testing.T) {
 	files := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -86,7 +89,8 @@ func TestKilledInAnOutage(t *testing.T) {
 	})
 }
 
-// A host's clock that is set back between two processes does not make the use of a record last longer.
+// A host's clock that is set back between two processes does not make the use of a record last
+// longer.
 func TestRecordOfALaterClock(t *testing.T) {
 	files := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -115,7 +119,9 @@ func TestOutageFileThatCannotBeWritten(t *testing.T) {
 			}
 			s.use(asking(1, 100), s.gateways[0])
 			time.Sleep(saveEvery * 3 / 2)
-			if problems := fmt.Sprint(s.gateways[0].Health(background)); strings.Contains(problems, "cannot be saved") == isWritable {
+			if problems := fmt.Sprint(s.gateways[0].Health(background)); strings.Contains(
+				problems, "cannot be saved",
+			) == isWritable {
 				t.Errorf("writable: %t; problems: %s", isWritable, problems)
 			}
 		}
@@ -138,7 +144,8 @@ func TestUnusableOutageFile(t *testing.T) {
 			must.Do(t, os.WriteFile(s.file(0), spoil(text), 0o600))
 			s.start(0)
 			must.Equal(t, s.use(r, s.gateways[0]), 1, "%s: admitted", name)
-			if log := s.logs.String(); strings.Count(log, "level=ERROR") != 1 || !strings.Contains(log, "record of an outage is ignored") {
+			if log := s.logs.String(); strings.Count(log, "level=ERROR") != 1 ||
+				!strings.Contains(log, "record of an outage is ignored") {
 				t.Errorf("%s: log:\n%s", name, log)
 			}
 		})

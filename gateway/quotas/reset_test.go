@@ -22,7 +22,8 @@ func resetAt(r Request, at instant.Millis) Request {
 
 func wantUsed(t *testing.T, l Quotas, r Request, want int64) {
 	t.Helper()
-	if v, err := l.Peek(background, r); err != nil || v.Usages[quota.Minute].Used != want || v.Usages[quota.Day].Used != want {
+	if v, err := l.Peek(background, r); err != nil || v.Usages[quota.Minute].Used != want ||
+		v.Usages[quota.Day].Used != want {
 		t.Errorf("since %d: %+v, %v; want %d used", r.Since, v, err, want)
 	}
 	if v := l.Known(r); v.Usages[quota.Minute].Used != want || v.Usages[quota.Day].Used != want {
@@ -30,8 +31,9 @@ func wantUsed(t *testing.T, l Quotas, r Request, want int64) {
 	}
 }
 
-// Every gateway takes up a reset at its own time. After it, it admits the whole limit once, together with the others. A gateway that
-// has not taken it up charges what was used before, and its remembered refusals are not those of the new use.
+// Every gateway takes up a reset at its own time. After it, it admits the whole limit once,
+// together with the others. A gateway that has not taken it up charges what was used before, and
+// its remembered refusals are not those of the new use.
 func TestReset(t *testing.T) {
 	late := openShared(t, Config{})
 	first := openQuotas(t, Config{RedisURL: late.config.RedisURL, Prefix: late.config.Prefix, Budget: redisBudget})
@@ -45,7 +47,8 @@ func TestReset(t *testing.T) {
 	wantUsed(t, first, resetAt(a, 8), 0) // another reset
 }
 
-// A reset while Redis is down holds at once, and over restarts and the recovery. Each record is charged with its own use.
+// A reset while Redis is down holds at once, and over restarts and the recovery. Each record is
+// charged with its own use.
 func TestResetDuringAnOutage(t *testing.T) {
 	files := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -60,7 +63,8 @@ func TestResetDuringAnOutage(t *testing.T) {
 		after := s.use(reset, s.gateways[0])
 		s.restart(0)
 		if more := s.use(reset, s.gateways[0]); before != 20 || after != 50 || more != 0 {
-			t.Errorf("in the outage %d of the 40 left were admitted, %d of 100 after the reset, and %d after a restart", before, after, more)
+			t.Errorf("in the outage %d of the 40 left were admitted, %d of 100 after the reset, and %d after a restart",
+				before, after, more)
 		}
 		s.back()
 		for _, g := range s.gateways {

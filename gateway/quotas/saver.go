@@ -10,8 +10,8 @@ import (
 	"petgate/shared/keystore"
 )
 
-// saveEvery is how often in-process quotas, or the record of an outage, are saved. If a save takes long, the next one
-// comes later: see keepSaving. A killed process loses what it has not saved yet.
+// saveEvery is how often in-process quotas, or the record of an outage, are saved. If a save takes
+// long, the next one comes later: see keepSaving. A killed process loses what it has not saved yet.
 const saveEvery = time.Second
 
 // Saver keeps the quota records of a process that decides without Redis.
@@ -22,8 +22,9 @@ type Saver interface {
 	LoadQuotas(ctx context.Context) ([]keystore.QuotaRecord, error)
 }
 
-// keepSaving saves what has changed until closing ends. What could not be saved is saved with the next second's changes. A save that takes
-// long, because an outage has very many tenants, is followed by a longer pause: it uses at most a twentieth of a processor.
+// keepSaving saves what has changed until closing ends. What could not be saved is saved with the
+// next second's changes. A save that takes long, because an outage has very many tenants, is
+// followed by a longer pause: it uses at most a twentieth of a processor.
 func keepSaving(closing context.Context, log *slog.Logger, save func() error) {
 	failing := false
 	for pause := saveEvery; wait(closing, pause); {

@@ -12,21 +12,25 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// localShare decides while Redis does not answer. This gateway admits its share of what was left of each limit at its last
-// decision on the tenant. It counts this in its own windows, and remembers what it admitted until Redis has charged it.
+// localShare decides while Redis does not answer. This gateway admits its share of what was left of
+// each limit at its last decision on the tenant. It counts this in its own windows, and remembers
+// what it admitted until Redis has charged it.
 //
 // The share of a policy depends on what was known when Redis stopped answering:
 //
 //	max(1, charged + ⌊(limit − known use) ÷ gateways⌋)
 //
-// Known use is what Redis last told, and what gateways that left have admitted. It counts until the end of its window, day or month; then
-// the share is limit ÷ gateways. Charged is what this gateway admitted in an earlier outage of the same window, day or month and Redis has
-// counted since. It is part of both the known use and the use here, and must not be counted against the tenant twice. The number of
-// gateways is that of fleet. A process that Redis has never answered has the smallest share, 1: it does not know what was admitted before.
+// Known use is what Redis last told, and what gateways that left have admitted. It counts until the
+// end of its window, day or month; then the share is limit ÷ gateways. Charged is what this gateway
+// admitted in an earlier outage of the same window, day or month and Redis has counted since. It is
+// part of both the known use and the use here, and must not be counted against the tenant twice.
+// The number of gateways is that of fleet. A process that Redis has never answered has the smallest
+// share, 1: it does not know what was admitted before.
 //
-// Until Redis decides again, the shares of all gateways add up to at most one limit. With what Redis admitted before, every
-// window admits at most two limits. If Redis fails again before it decides, what it has charged counts at once: the shares grow,
-// and together with what was charged they may exceed one limit. Two limits are enough then too, because a share grows only by a part
+// Until Redis decides again, the shares of all gateways add up to at most one limit. With what
+// Redis admitted before, every window admits at most two limits. If Redis fails again before it
+// decides, what it has charged counts at once: the shares grow, and together with what was charged
+// they may exceed one limit. Two limits are enough then too, because a share grows only by a part
 // of what Redis has left of the limit. Decision 5 states the four conditions of this bound.
 //
 // It is safe for concurrent use. One lock is enough: a decision here takes a microsecond.
@@ -68,9 +72,12 @@ func newLocalShare(memory *store.Memory, now func(id.Tenant) instant.Millis) *lo
 	return &localShare{memory: memory, now: now, unreported: make(map[store.Name]unreported)}
 }
 
-// admit decides one request if want is 1. If it is 0, admit returns the figures on which it would decide. known returns the last known
-// use of a record. The use in the verdict is the known use and what this gateway has admitted since. A key's own limits have shares too.
-func (o *localShare) admit(c *store.Call, want int64, known func(store.Request) quota.Verdict, gateways int64) quota.Verdict {
+// admit decides one request if want is 1. If it is 0, admit returns the figures on which it would
+// decide. known returns the last known use of a record. The use in the verdict is the known use and
+// what this gateway has admitted since. A key's own limits have shares too.
+func (o *localShare) admit(
+	c *store.Call, want int64, known func(store.Request) quota.Verdict, gateways int64,
+) quota.Verdict {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := o.now(c.Tenant)
@@ -94,9 +101,16 @@ type question struct {
 }
 
 // ask returns the question to a share. The caller must hold mu.
-func (o *localShare) ask(r store.Request, want int64, known func(store.Request) quota.Verdict, gateways int64, now instant.Millis) question {
+func (o *localShare) ask(
+	r store.Request, want int64, known func(store.Request) quota.Verdict, gateways int64, now instant.Millis,
+) question {
 	here := o.memory.Take(now, &store.Demand{Request: r})
-	a := question{demand: store.Demand{Request: r, Want: want}, limits: r.Limits, last: known(r), own: o.unreported[r.Name]}
+	a := question{
+		demand: store.Demand{Request: r, Want: want},
+		limits: r.Limits,
+		last:   known(r),
+		own:    o.unreported[r.Name],
+	}
 	use := o.memory.UseOf(&here)
 	a.own.lapse(use)
 	open := a.own.all()
@@ -108,7 +122,8 @@ func (o *localShare) ask(r store.Request, want int64, known func(store.Request) 
 	return a
 }
 
-// record remembers what a share has granted, and turns its verdict into that of the whole limits. The caller must hold mu.
+// record remembers what a share has granted, and turns its verdict into that of the whole limits.
+// The caller must hold mu.
 func (o *localShare) record(a *question, v quota.Verdict) quota.Verdict {
 	if v.Granted == 1 {
 		units, use := max(1, a.demand.Cost), o.memory.UseOf(&v)
@@ -136,7 +151,8 @@ func (o *localShare) record(a *question, v quota.Verdict) quota.Verdict {
 	return v
 }
 
-// shareOf returns how much of a limit one gateway may admit in its own window or period. 0: the policy is not set.
+// shareOf returns how much of a limit one gateway may admit in its own window or period. 0: the
+// policy is not set.
 func shareOf(limit, known, charged, gateways int64) int64 {
 	if limit == 0 {
 		return 0
@@ -144,8 +160,8 @@ func shareOf(limit, known, charged, gateways int64) int64 {
 	return max(1, max(0, charged)+max(0, limit-known)/gateways)
 }
 
-// collect returns the unreported use of a tenant that no demand carries. The caller puts it into a demand, and passes that demand's
-// outcome to settled.
+// collect returns the unreported use of a tenant that no demand carries. The caller puts it into a
+// demand, and passes that demand's outcome to settled.
 func (o *localShare) collect(t store.Name) quota.Use {
 	if o.size.Load() == 0 {
 		return quota.Use{}
@@ -204,10 +220,15 @@ func (e *entry) name() store.Name {
 }
 
 func (e *entry) use() quota.Use {
-	return quota.Use{Minute: e.Minute, Day: quota.Period{Ends: e.Day + 1, Used: e.DayUsed}, Month: quota.Period{Ends: e.MonthEnds, Used: e.MonthUsed}}
+	return quota.Use{
+		Minute: e.Minute,
+		Day:    quota.Period{Ends: e.Day + 1, Used: e.DayUsed},
+		Month:  quota.Period{Ends: e.MonthEnds, Used: e.MonthUsed},
+	}
 }
 
-// entries returns the unreported use of all tenants. It locks once for each, so that decisions continue meanwhile.
+// entries returns the unreported use of all tenants. It locks once for each, so that decisions
+// continue meanwhile.
 func (o *localShare) entries() (all []entry) {
 	for _, t := range o.tenants(false) {
 		o.mu.Lock()
@@ -222,9 +243,10 @@ func (o *localShare) entries() (all []entry) {
 	return all
 }
 
-// restore counts requests from before a restart, or of a gateway that has left, as use of the share here, and as unreported unless
-// another gateway reports them. The use in the window is dated at the instant of the save, which is later than the use itself. So
-// the share is not admitted again too early.
+// restore counts requests from before a restart, or of a gateway that has left, as use of the share
+// here, and as unreported unless another gateway reports them. The use in the window is dated at
+// the instant of the save, which is later than the use itself. So the share is not admitted again
+// too early.
 func (o *localShare) restore(e entry, savedAt instant.Millis, isUnreported bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -263,7 +285,11 @@ func (o *localShare) set(t store.Name, u unreported) {
 
 // plus adds more to spent. If their days or months differ, the use of the later one remains.
 func plus(spent, more quota.Use) quota.Use {
-	return quota.Use{Minute: spent.Minute + more.Minute, Day: later(spent.Day, more.Day), Month: later(spent.Month, more.Month)}
+	return quota.Use{
+		Minute: spent.Minute + more.Minute,
+		Day:    later(spent.Day, more.Day),
+		Month:  later(spent.Month, more.Month),
+	}
 }
 
 func later(a, b quota.Period) quota.Period {

@@ -59,7 +59,8 @@ func (f *flaky) use(clock func() time.Time) {
 	f.losses++
 }
 
-// What was admitted without Redis is charged once: with the tenant's first decision after Redis is back.
+// What was admitted without Redis is charged once: with the tenant's first decision after Redis is
+// back.
 func TestMergeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &flaky{records: newMemory(quota.Product, time.Now)}
@@ -75,10 +76,12 @@ func TestMergeBack(t *testing.T) {
 		for range 100 {
 			v := mustTake(t, l, a)
 			admitted += int(v.Granted)
-			if v.Usages[quota.Minute].Limit != 60 || v.Usages[quota.Minute].Used != int64(20+admitted) || v.Usages[quota.Minute].Remaining != int64(20-admitted) {
+			if v.Usages[quota.Minute].Limit != 60 || v.Usages[quota.Minute].Used != int64(20+admitted) ||
+				v.Usages[quota.Minute].Remaining != int64(20-admitted) {
 				t.Fatalf("during the outage, after %d: %+v", admitted, v)
 			}
-			if u := v.Usages[quota.Minute]; u.ReleaseAt != before.ReleaseAt || u.ResetAt != before.ResetAt.Add(10*time.Second) {
+			if u := v.Usages[quota.Minute]; u.ReleaseAt != before.ReleaseAt ||
+				u.ResetAt != before.ResetAt.Add(10*time.Second) {
 				t.Fatalf("during the outage: %+v, before %+v", u, before)
 			}
 			if !v.Degraded || v.Granted == 0 && v.RetryAt() != v.At+1000 {
@@ -111,14 +114,16 @@ func TestMergeBack(t *testing.T) {
 		}
 		count, mode := testutil.ToFloat64, l.metrics.mode.WithLabelValues
 		if m := l.metrics; count(m.admitted) != 20+2+1 || count(m.localAdmitted) != 20+9+30 || count(m.localRefused) != 80+91+70 ||
-			count(mode(modeShared)) != 1 || count(mode(modeOutage)) != 0 {
-			t.Errorf("counted: %v, %v and %v; the mode is %v", count(m.admitted), count(m.localAdmitted), count(m.localRefused), count(mode(modeShared)))
+			count(mode(modeShared)) != 1 ||
+			count(mode(modeOutage)) != 0 {
+			t.Errorf("counted: %v, %v and %v; the mode is %v", count(m.admitted), count(m.localAdmitted),
+				count(m.localRefused), count(mode(modeShared)))
 		}
 	})
 }
 
-// A Redis that has lost its counts learns the use of the window from a call of Current too. That call restores the day's use, so
-// later calls cannot notice the loss.
+// A Redis that has lost its counts learns the use of the window from a call of Current too. That
+// call restores the day's use, so later calls cannot notice the loss.
 func TestReportOfAFlushedRedisGivesNoSecondMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &flaky{records: newMemory(quota.Product, time.Now)}
@@ -142,14 +147,16 @@ func TestKnown(t *testing.T) {
 		a := asking(1, 3)
 		now := func() instant.Millis { return instant.Of(time.Now()) }
 		if v := l.Known(a); v.At != now() || v.Usages[quota.Minute].Limit != 3 || v.Usages[quota.Minute].Remaining != 3 ||
-			v.Usages[quota.Day].Remaining != 100_000 || v.RetryAt() != 0 || v.Usages[quota.Minute].ResetAt < now() || v.Usages[quota.Day].ResetAt <= now() {
+			v.Usages[quota.Day].Remaining != 100_000 || v.RetryAt() != 0 || v.Usages[quota.Minute].ResetAt < now() ||
+			v.Usages[quota.Day].ResetAt <= now() {
 			t.Errorf("nothing known: %+v", v)
 		}
 		for range 4 {
 			mustTake(t, l, a)
 		}
 		v := l.Known(a)
-		if v.At != now()+7000 || v.Usages[quota.Minute].Used != 3 || v.Violated() != quota.Minute || v.Usages[quota.Day].Used != 3 {
+		if v.At != now()+7000 || v.Usages[quota.Minute].Used != 3 || v.Violated() != quota.Minute ||
+			v.Usages[quota.Day].Used != 3 {
 			t.Errorf("after a refusal: %+v", v)
 		}
 		upgraded := a
@@ -168,15 +175,28 @@ func TestKnown(t *testing.T) {
 	})
 }
 
-// What was last seen holds until the instants that the verdict named, to the millisecond. The clock that decides is 400 s ahead.
+// What was last seen holds until the instants that the verdict named, to the millisecond. The clock
+// that decides is 400 s ahead.
 func TestLastSeen(t *testing.T) {
 	const day = 24 * 60 * 60 * 1000
 	k, a := newLastSeen(quota.Product), asking(1, 10).Request
 	a.Limits.Month, a.Cost = 1000, 3
 	seen := func(sentAt instant.Millis, used int64, days instant.Millis, retryAt instant.Millis) {
 		v := quota.Verdict{At: sentAt + 400_000}
-		v.Usages[quota.Minute] = quota.Usage{Limit: 10, Used: used, ResetAt: 460_000, ReleaseAt: 420_000, RetryAt: retryAt}
-		v.Usages[quota.Day], v.Usages[quota.Month] = quota.Usage{Used: used, ResetAt: days * day}, quota.Usage{Used: used + 1, ResetAt: 31 * day}
+		v.Usages[quota.Minute] = quota.Usage{
+			Limit:     10,
+			Used:      used,
+			ResetAt:   460_000,
+			ReleaseAt: 420_000,
+			RetryAt:   retryAt,
+		}
+		v.Usages[quota.Day], v.Usages[quota.Month] = quota.Usage{
+			Used:    used,
+			ResetAt: days * day,
+		}, quota.Usage{
+			Used:    used + 1,
+			ResetAt: 31 * day,
+		}
 		k.store(a, sentAt, sentAt, &v, true)
 	}
 	seen(1000, 8, 1, 440_000)
@@ -186,7 +206,8 @@ func TestLastSeen(t *testing.T) {
 		v := k.verdict(a, c.now)
 		got, known := v.Usages[quota.Minute], k.get(a.Name)
 		if got.Used != int64(c.used) || got.Remaining != int64(c.remaining) || got.ReleaseAt != c.releaseAt || got.RetryAt != c.retryAt ||
-			v.Usages[quota.Day].Used != 8 || v.Usages[quota.Month].Used != 9 || known.known(c.now).Minute != int64(c.used) {
+			v.Usages[quota.Day].Used != 8 || v.Usages[quota.Month].Used != 9 ||
+			known.known(c.now).Minute != int64(c.used) {
 			t.Errorf("at %d: %+v", c.now, v)
 		}
 		if _, ok := k.refusal(a, c.now); ok != (c.now < 2000) {
@@ -196,10 +217,12 @@ func TestLastSeen(t *testing.T) {
 	other := a
 	other.Tenant[1]++ // the first byte is that of a
 	k.store(other, 1500, 1500, &quota.Verdict{At: 401_500}, false)
-	must.Equal(t, k.mayRefuse(a.Tenant, 1999) && !k.mayRefuse(a.Tenant, 2000), true, "whether the refusal holds for a second, also after another's admission")
+	must.Equal(t, k.mayRefuse(a.Tenant, 1999) && !k.mayRefuse(a.Tenant, 2000), true,
+		"whether the refusal holds for a second, also after another's admission")
 	fits, lowered := a, a
 	fits.Cost, lowered.Limits.Minute = 2, 5
-	if v, low := k.verdict(fits, 2000), k.verdict(lowered, 2000); v.Usages[quota.Minute].RetryAt != 0 || low.Usages[quota.Minute].Remaining != 0 {
+	if v, low := k.verdict(fits, 2000), k.verdict(lowered, 2000); v.Usages[quota.Minute].RetryAt != 0 ||
+		low.Usages[quota.Minute].Remaining != 0 {
 		t.Errorf("a request that fits: %+v; under a lower limit: %+v", v, low)
 	}
 	for _, c := range []struct {
@@ -310,7 +333,8 @@ func TestMemorySurvivesARestart(t *testing.T) {
 		if l.Close(background) == nil {
 			t.Error("Close hides that the last save failed")
 		}
-		// While the saved records cannot be loaded, nothing is decided: otherwise tenants would start with unused limits.
+		// While the saved records cannot be loaded, nothing is decided: otherwise tenants would
+		// start with unused limits.
 		l = must.Get[Quotas](t)(Open(background, Config{Saver: saver}))
 		if v, err := l.Peek(background, a); !errors.Is(err, ErrUndecided) {
 			t.Errorf("Peek before the load: %+v, %v", v, err)

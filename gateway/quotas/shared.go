@@ -20,7 +20,8 @@ import (
 	"petgate/shared/service"
 )
 
-// Shared decides in a Redis that all gateways share. While Redis does not answer, it decides by this gateway's share of the limits.
+// Shared decides in a Redis that all gateways share. While Redis does not answer, it decides by
+// this gateway's share of the limits.
 type Shared struct {
 	config   Config
 	metrics  *metrics
@@ -40,7 +41,13 @@ type Shared struct {
 
 // newShared returns quotas that are to be started.
 func newShared(cfg Config) *Shared {
-	s := &Shared{config: cfg, seen: newLastSeen(cfg.Rule), begin: instant.Of(cfg.Clock()), started: time.Now(), fleet: newFleet(cfg.Rule.Window())}
+	s := &Shared{
+		config:  cfg,
+		seen:    newLastSeen(cfg.Rule),
+		begin:   instant.Of(cfg.Clock()),
+		started: time.Now(),
+		fleet:   newFleet(cfg.Rule.Window()),
+	}
 	s.share = newLocalShare(store.NewMemory(cfg.Rule, nil), func(t id.Tenant) instant.Millis { return s.redis.Now(t) })
 	return s
 }
@@ -65,8 +72,8 @@ func (s *Shared) redisConfig() redis.Config {
 	}
 }
 
-// Take decides on one request. A request may wait for a call under way, and then waits for its own call. A call fails when Redis
-// has been silent for the budget.
+// Take decides on one request. A request may wait for a call under way, and then waits for its own
+// call. A call fails when Redis has been silent for the budget.
 func (s *Shared) Take(c Request) (quota.Verdict, error) {
 	if v, ok := s.Refusal(&c, s.now()); ok {
 		s.metrics.remembered.Inc()
@@ -95,8 +102,9 @@ func (s *Shared) takeHere(c *Request) (quota.Verdict, error) {
 	return v, nil
 }
 
-// gateways returns the number by which an outage divides a tenant's limits. A process that the tenant's Redis has never
-// answered does not know what was admitted, by others or by itself before a restart: it starts with the smallest share.
+// gateways returns the number by which an outage divides a tenant's limits. A process that the
+// tenant's Redis has never answered does not know what was admitted, by others or by itself before
+// a restart: it starts with the smallest share.
 func (s *Shared) gateways(t id.Tenant) int64 {
 	if !s.redis.HasHeard(t) {
 		return math.MaxInt64
@@ -104,8 +112,8 @@ func (s *Shared) gateways(t id.Tenant) int64 {
 	return max(s.fleet.largest.Load(), s.config.liveGateways())
 }
 
-// Known returns the last known figures under the request's limits, without I/O. Without figures, the whole limits are left. In an
-// outage they are those on which this gateway decides.
+// Known returns the last known figures under the request's limits, without I/O. Without figures,
+// the whole limits are left. In an outage they are those on which this gateway decides.
 func (s *Shared) Known(c Request) quota.Verdict {
 	if s.redis.IsDownFor(c.Tenant) {
 		return s.peekHere(&c)
@@ -123,7 +131,8 @@ func both(c *Request, figures func(store.Request) quota.Verdict) quota.Verdict {
 	return v
 }
 
-// knownEverywhere is the last known use of a record plus the requests of gateways that have left, if Redis has not got them.
+// knownEverywhere is the last known use of a record plus the requests of gateways that have left,
+// if Redis has not got them.
 func (s *Shared) knownEverywhere(r store.Request) quota.Verdict {
 	v := s.seen.verdict(r, s.now())
 	left, known := s.fleet.leftOf(r.Name), s.config.Rule.UseOf(&v)
@@ -136,8 +145,9 @@ func (s *Shared) knownEverywhere(r store.Request) quota.Verdict {
 	return v
 }
 
-// Current returns figures at most a second old, and charges nothing. They are those of the last decision here, if that is recent.
-// Otherwise it asks Redis and remembers the answer like a decision.
+// Current returns figures at most a second old, and charges nothing. They are those of the last
+// decision here, if that is recent. Otherwise it asks Redis and remembers the answer like a
+// decision.
 func (s *Shared) Current(c Request) (quota.Verdict, error) {
 	return s.figures(&c, func(r store.Request) (v quota.Verdict, err error) {
 		asked := s.now()
@@ -156,7 +166,8 @@ func (s *Shared) Peek(ctx context.Context, c Request) (quota.Verdict, error) {
 	return s.figures(&c, func(r store.Request) (quota.Verdict, error) { return s.peek(ctx, r) }), nil
 }
 
-// figures returns what ask says of the records of a request. If Redis has no figures, they are those on which this gateway decides.
+// figures returns what ask says of the records of a request. If Redis has no figures, they are
+// those on which this gateway decides.
 func (s *Shared) figures(c *Request, ask func(store.Request) (quota.Verdict, error)) quota.Verdict {
 	if s.redis.IsDownFor(c.Tenant) {
 		return s.peekHere(c)
@@ -180,7 +191,8 @@ func (s *Shared) peek(ctx context.Context, r store.Request) (quota.Verdict, erro
 	return s.redis.Peek(ctx, d)
 }
 
-// peekHere returns the figures on which this gateway decides without Redis. With Refuse, it admits nothing.
+// peekHere returns the figures on which this gateway decides without Redis. With Refuse, it admits
+// nothing.
 func (s *Shared) peekHere(c *Request) quota.Verdict {
 	if s.config.OnOutage == Refuse {
 		return Undecided(both(c, s.knownEverywhere))
@@ -269,9 +281,10 @@ func (s *Shared) changed(down bool, cause error) {
 		"error", redis.Explain(cause))
 }
 
-// Ready returns an error if Redis refuses the credentials of this gateway and has never answered it: then REDIS_URL is wrong, and a
-// gateway with the right one should get the requests. In an outage, requests are decided by shares, or refused if the operator chose
-// so, and the gateway stays ready.
+// Ready returns an error if Redis refuses the credentials of this gateway and has never answered
+// it: then REDIS_URL is wrong, and a gateway with the right one should get the requests. In an
+// outage, requests are decided by shares, or refused if the operator chose so, and the gateway
+// stays ready.
 func (s *Shared) Ready() error {
 	if cause := s.redis.Cause(); redis.IsRefused(cause) && !s.redis.HasAnswered() {
 		return redis.Explain(cause)
@@ -282,14 +295,16 @@ func (s *Shared) Ready() error {
 // skewMax is the difference of two clocks that Health reports.
 const skewMax = time.Second
 
-// Health returns the problems that an operator has to fix. It asks Redis for its eviction policy, because a Redis that
-// evicts records admits more than the limits.
+// Health returns the problems that an operator has to fix. It asks Redis for its eviction policy,
+// because a Redis that evicts records admits more than the limits.
 func (s *Shared) Health(ctx context.Context) (problems []error) {
 	if err := s.unsaved.Load(); err != nil {
 		problems = append(problems, unsavedProblem(*err))
 	}
 	if s.redis.IsDown() {
-		problem := errors.New("Redis does not answer: quotas are decided without it (" + string(s.config.OnOutage) + ")")
+		problem := errors.New(
+			"Redis does not answer: quotas are decided without it (" + string(s.config.OnOutage) + ")",
+		)
 		if cause := s.redis.Cause(); cause != nil {
 			problem = fmt.Errorf("%w: %w", problem, redis.Explain(cause))
 		}

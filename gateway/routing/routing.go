@@ -1,5 +1,5 @@
-// Package routing finds the operation of a request among those of a document. It gets a method and a path, and knows neither keys nor
-// upstreams.
+// Package routing finds the operation of a request among those of a document. It gets a method and
+// a path, and knows neither keys nor upstreams.
 package routing
 
 import (
@@ -46,14 +46,16 @@ type Table struct {
 // paths are the operations of one method.
 type paths struct {
 	fixed map[string]*Route // by path: the operations that have one path, which cannot be read in two ways
-	// router has the other paths with whole segments for parameters, without the slash at their end. A handler only stores the group of the
-	// path. The router's own responses (redirects, OPTIONS, 405 in plain text) are not used.
+	// router has the other paths with whole segments for parameters, without the slash at their
+	// end. A handler only stores the group of the path. The router's own responses (redirects,
+	// OPTIONS, 405 in plain text) are not used.
 	router *router.Router
 	sorted []*Route // the others, in the order of api.Pattern.Compare: the first one that matches a path serves it
 }
 
-// group is what the router finds. It is only where the search begins: fasthttp's router knows no parameter that is a part of a segment, and
-// in some trees it finds a wider path, or none: with /users/bob, /users/bill and /users/{id}, it does not find /users/b.
+// group is what the router finds. It is only where the search begins: fasthttp's router knows no
+// parameter that is a part of a segment, and in some trees it finds a wider path, or none: with
+// /users/bob, /users/bill and /users/{id}, it does not find /users/b.
 type group struct {
 	pattern api.Pattern
 	routes  []*Route // those that may have a path in common with it, or with it and a slash at its end, sorted
@@ -71,7 +73,9 @@ func New(operations []api.Operation) (*Table, error) {
 		t.add(o.Method, one)
 	}
 	for _, one := range t.Routes { // HEAD is answered like GET, if it is no operation of its own
-		if one.Method == http.MethodGet && !slices.ContainsFunc(t.Routes, func(o *Route) bool { return o.Method == http.MethodHead && o.pattern == one.pattern }) {
+		if one.Method == http.MethodGet &&
+			!slices.ContainsFunc(t.Routes,
+				func(o *Route) bool { return o.Method == http.MethodHead && o.pattern == one.pattern }) {
 			t.add(http.MethodHead, one)
 		}
 	}
@@ -136,7 +140,8 @@ func (p *paths) build(method string) {
 				found.routes = append(found.routes, one)
 			}
 		}
-		p.router.Handle(method, strings.ReplaceAll(whole, string(api.Star), "{p}"), func(rc *fasthttp.RequestCtx) { rc.SetUserValue(foundGroup, found) })
+		p.router.Handle(method, strings.ReplaceAll(whole, string(api.Star), "{p}"),
+			func(rc *fasthttp.RequestCtx) { rc.SetUserValue(foundGroup, found) })
 	}
 }
 
@@ -149,8 +154,9 @@ const foundGroup = "group"
 // carriers take a group from a handler to the caller.
 var carriers = sync.Pool{New: func() any { return new(fasthttp.RequestCtx) }}
 
-// Find returns the operation of a request, or nil. The path is matched byte for byte as it was sent. If the
-// decoded path belongs to another operation, Find returns nil: the upstream could carry out one that the key may not call.
+// Find returns the operation of a request, or nil. The path is matched byte for byte as it was
+// sent. If the decoded path belongs to another operation, Find returns nil: the upstream could
+// carry out one that the key may not call.
 func (t *Table) Find(method, path []byte) *Route {
 	found := t.match(method, path)
 	if isAmbiguous(path) {
@@ -166,7 +172,8 @@ func isAmbiguous(path []byte) bool {
 	return bytes.IndexByte(path, '%') >= 0 || bytes.IndexByte(path, ';') >= 0
 }
 
-// decoded returns a path as an upstream may read it: without percent-encoding and without parameters of segments, which some servers drop.
+// decoded returns a path as an upstream may read it: without percent-encoding and without
+// parameters of segments, which some servers drop.
 func decoded(path []byte) []byte {
 	segments := strings.Split(string(path), "/")
 	for i, s := range segments {
@@ -220,7 +227,8 @@ func (t *Table) Allowed(path string) string {
 	return strings.Join(methods, ", ")
 }
 
-// Nearby says what is wrong with a path that differs little from one that is served. It is empty for other paths.
+// Nearby says what is wrong with a path that differs little from one that is served. It is empty
+// for other paths.
 func (t *Table) Nearby(method []byte, path string) string {
 	if t.match(method, []byte(path)) != nil {
 		return "the path has two meanings, before and after decoding: send it without percent-encoding and without a semicolon"

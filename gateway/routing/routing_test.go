@@ -16,21 +16,24 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// narrowest is what Find must return for a path that nobody has encoded: of the operations that have it, the first one in the order of patterns.
+// narrowest is what Find must return for a path that nobody has encoded: of the operations that
+// have it, the first one in the order of patterns.
 func narrowest(operations []api.Operation, method, path string) (best *api.Operation) {
 	for i, o := range operations {
 		isMethod := o.Method == method || method == http.MethodHead && o.Method == http.MethodGet
 		if !isMethod || !o.Pattern().Matches(path) {
 			continue
 		}
-		if best == nil || o.Pattern().Compare(best.Pattern()) < 0 || best.Pattern() == o.Pattern() && o.Method == method {
+		if best == nil || o.Pattern().Compare(best.Pattern()) < 0 ||
+			best.Pattern() == o.Pattern() && o.Method == method {
 			best = &operations[i]
 		}
 	}
 	return best
 }
 
-// check compares what a document serves with its operations: a path of each template, and that path with something changed.
+// check compares what a document serves with its operations: a path of each template, and that path
+// with something changed.
 func check(t must.T, operations []api.Operation) {
 	t.Helper()
 	table := must.Get[*Table](t)(New(operations))
@@ -68,21 +71,27 @@ func corpus(t testing.TB) (documents map[string][]byte) {
 	return documents
 }
 
-// Templates that cross are served in the order of api.Pattern.Compare, whatever the tree of the router finds first.
+// Templates that cross are served in the order of api.Pattern.Compare, whatever the tree of the
+// router finds first.
 func TestRoutesThatCross(t *testing.T) {
 	segment := rapid.SampledFrom([]string{"b", "bi", "comments", "{x}", "{y}", "{x}.json", "a.{x}", "{x}:publish"})
 	path := rapid.Map(rapid.SliceOfN(segment, 1, 3), func(s []string) string { return "/" + strings.Join(s, "/") })
 	rapid.Check(t, func(t *rapid.T) {
 		operations := map[string]api.Operation{}
 		for _, path := range rapid.SliceOfN(path, 1, 12).Draw(t, "paths") {
-			o := api.Operation{ID: path, Method: rapid.SampledFrom([]string{http.MethodGet, http.MethodHead}).Draw(t, "method"), Path: path}
+			o := api.Operation{
+				ID:     path,
+				Method: rapid.SampledFrom([]string{http.MethodGet, http.MethodHead}).Draw(t, "method"),
+				Path:   path,
+			}
 			operations[o.Method+string(o.Pattern())] = o
 		}
 		check(t, slices.Collect(maps.Values(operations)))
 	})
 }
 
-// FuzzDocument: no document makes the gateway panic, and what it serves is what it says that it serves.
+// FuzzDocument: no document makes the gateway panic, and what it serves is what it says that it
+// serves.
 func FuzzDocument(f *testing.F) {
 	for _, data := range corpus(f) {
 		f.Add(data)
@@ -96,10 +105,14 @@ func FuzzDocument(f *testing.F) {
 	})
 }
 
-// A path that an upstream may read as another operation's is no operation's. A fixed path is matched as it was sent.
+// A path that an upstream may read as another operation's is no operation's. A fixed path is
+// matched as it was sent.
 func TestEncodedPaths(t *testing.T) {
-	a, err := api.Load("t", []byte("openapi: 3.0.0\ninfo: {title: T, version: '1'}\npaths:\n  /users/admin: {get: {operationId: admin}}\n"+
-		"  /users/{id}: {get: {operationId: user}}\n  /caf%c3%a9/%61: {get: {operationId: cafe}}\n  /caf%c3%a9/{x}: {get: {operationId: other}}\n  /files/{name}:drop: {get: {operationId: drop}}\n  /files/{name}: {get: {operationId: file}}\n"))
+	a, err := api.Load(
+		"t",
+		[]byte("openapi: 3.0.0\ninfo: {title: T, version: '1'}\npaths:\n  /users/admin: {get: {operationId: admin}}\n"+
+			"  /users/{id}: {get: {operationId: user}}\n  /caf%c3%a9/%61: {get: {operationId: cafe}}\n  /caf%c3%a9/{x}: {get: {operationId: other}}\n  /files/{name}:drop: {get: {operationId: drop}}\n  /files/{name}: {get: {operationId: file}}\n"),
+	)
 	must.Do(t, err)
 	table := must.Get[*Table](t)(New(a.Operations))
 	for path, want := range map[string]string{

@@ -1,4 +1,5 @@
-// Package share limits how much of something one tenant holds at a time, so that one tenant cannot keep the others out.
+// Package share limits how much of something one tenant holds at a time, so that one tenant cannot
+// keep the others out.
 package share
 
 import (
@@ -8,8 +9,9 @@ import (
 	"petgate/shared/sharded"
 )
 
-// Shares counts what each tenant holds of one thing. The last tenth is for tenants that hold less than an equal share: the
-// whole divided among the tenants that hold something and one more. The methods are safe for concurrent use.
+// Shares counts what each tenant holds of one thing. The last tenth is for tenants that hold less
+// than an equal share: the whole divided among the tenants that hold something and one more. The
+// methods are safe for concurrent use.
 type Shares struct {
 	max            int64
 	total, tenants atomic.Int64
@@ -21,10 +23,14 @@ const reservedPart = 10
 
 // New returns shares of max in all.
 func New(max int) *Shares {
-	return &Shares{max: int64(max), held: sharded.New[id.Tenant, int64](0, func(t id.Tenant) byte { return t[len(t)-1] })} // an ID is random
+	return &Shares{
+		max:  int64(max),
+		held: sharded.New[id.Tenant, int64](0, func(t id.Tenant) byte { return t[len(t)-1] }),
+	} // an ID is random
 }
 
-// Take takes one for the tenant, if the tenant may have one more. A tenant that holds nothing always gets one.
+// Take takes one for the tenant, if the tenant may have one more. A tenant that holds nothing
+// always gets one.
 func (s *Shares) Take(t id.Tenant) bool {
 	shard := s.held.Lock(t)
 	defer shard.Unlock()

@@ -7,10 +7,13 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// A tenant takes all but the last tenth. That is for tenants with less than an equal share, of those that hold something and one more.
+// A tenant takes all but the last tenth. That is for tenants with less than an equal share, of
+// those that hold something and one more.
 func TestShares(t *testing.T) {
 	s := New(21)
-	one, other, third, far := id.Tenant{1}, id.Tenant{2}, id.Tenant{3}, id.Tenant{len(id.Tenant{}) - 1: 7} // the first three are in one shard
+	one, other, third, far := id.Tenant{1}, id.Tenant{2}, id.Tenant{3}, id.Tenant{
+		len(id.Tenant{}) - 1: 7,
+	} // the first three are in one shard
 	f := func(tenant id.Tenant, times, want int) {
 		t.Helper()
 		got := 0

@@ -71,8 +71,9 @@ const (
 	noBan     = time.Duration(-1)
 )
 
-// run plays the fleet in virtual time, until its key is banned or the time is over. It returns how long after the first 429 the key
-// was banned: the first one of a worker that does not wait, if there is such a worker.
+// run plays the fleet in virtual time, until its key is banned or the time is over. It returns how
+// long after the first 429 the key was banned: the first one of a worker that does not wait, if
+// there is such a worker.
 func (f fleet) run(random *rand.Rand) time.Duration {
 	within := func(d time.Duration) instant.Millis { return instant.Millis(random.Int64N(d.Milliseconds() + 1)) }
 	noon, key := instant.Millis(1_800_000_000_000), id.Key{1}
@@ -115,7 +116,8 @@ func (f fleet) run(random *rand.Rand) time.Duration {
 			on = pool[gateway][random.IntN(len(pool[gateway]))]
 		case behindProxy:
 		}
-		verdict := quota.Product.Take(&used, now, quota.Demand{Limits: plan.Limits{Minute: f.limit, Day: 1 << 30}, Want: 1})
+		verdict := quota.Product.Take(&used, now,
+			quota.Demand{Limits: plan.Limits{Minute: f.limit, Day: 1 << 30}, Want: 1})
 		if verdict.Granted > 0 {
 			answered := now.Add(f.answer)
 			w.served, w.next = func() { gateways[gateway].Served(key, w.address, on, answered) }, answered
@@ -191,9 +193,10 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// A fleet in which every worker waits is never banned if the gateway can tell its workers apart, whatever their number, start and pace.
-// Workers that it cannot tell apart are not banned either, if there are no more of them than strikes that ban, or if they start
-// together at one gateway and share no connections.
+// A fleet in which every worker waits is never banned if the gateway can tell its workers apart,
+// whatever their number, start and pace. Workers that it cannot tell apart are not banned either,
+// if there are no more of them than strikes that ban, or if they start together at one gateway and
+// share no connections.
 func TestWhoWaitsIsNotBanned(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := drawFleet(t)
@@ -209,7 +212,8 @@ func TestWhoWaitsIsNotBanned(t *testing.T) {
 	})
 }
 
-// A client that does not wait is banned within 60 s, whatever connections it uses and however many others share its key and wait.
+// A client that does not wait is banned within 60 s, whatever connections it uses and however many
+// others share its key and wait.
 func TestWhoIgnoresIsBanned(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := drawFleet(t)
@@ -227,10 +231,15 @@ func drawFleet(t *rapid.T) fleet {
 		return time.Duration(rapid.Int64Range(0, most.Milliseconds()).Draw(t, what)) * time.Millisecond
 	}
 	return fleet{
-		place:   rapid.SampledFrom([]place{ownAddresses, keptConnections, newConnections, behindProxy, sharedPool}).Draw(t, "place"),
-		workers: rapid.SampledFrom([]int{1, 2, 7, 30, 60, 200, 1000}).Draw(t, "workers"), gateways: rapid.IntRange(1, 10).Draw(t, "gateways"),
+		place: rapid.SampledFrom([]place{ownAddresses, keptConnections, newConnections, behindProxy, sharedPool}).Draw(
+			t, "place"),
+		workers: rapid.SampledFrom([]int{1, 2, 7, 30, 60, 200, 1000}).Draw(
+			t, "workers",
+		), gateways: rapid.IntRange(1, 10).Draw(t, "gateways"),
 		limit: rapid.Int64Range(1, 60).Draw(t, "limit"), start: within(time.Minute, "start"),
-		answer: within(15*time.Second, "answer"), pause: within(5*time.Second, "pause"), late: within(2*time.Second, "late"),
+		answer: within(
+			15*time.Second, "answer",
+		), pause: within(5*time.Second, "pause"), late: within(2*time.Second, "late"),
 	}
 }
 
@@ -238,7 +247,8 @@ func drawRandom(t *rapid.T) *rand.Rand {
 	return rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 }
 
-// A ban that another gateway imposed makes the next one here longer. One that was imposed here is the same ban when it comes back.
+// A ban that another gateway imposed makes the next one here longer. One that was imposed here is
+// the same ban when it comes back.
 func TestBansOfOthersCount(t *testing.T) {
 	rule := ban.Product
 	rule.After = 1
@@ -264,7 +274,8 @@ func TestBansOfOthersCount(t *testing.T) {
 	f(time.Hour, time.Hour)
 }
 
-// What a connection was told about one key holds for that key only. It is not forgotten when another key is used.
+// What a connection was told about one key holds for that key only. It is not forgotten when
+// another key is used.
 func TestConnectionOfTwoKeys(t *testing.T) {
 	s, now := strikes.New(ban.Product), instant.Of(time.Now())
 	on := s.NewConnection()
@@ -278,8 +289,8 @@ func TestConnectionOfTwoKeys(t *testing.T) {
 	}
 }
 
-// What is left shrinks with each refusal, and is the whole rule again for a key that was never refused. Without a rule, there is
-// nothing to count.
+// What is left shrinks with each refusal, and is the whole rule again for a key that was never
+// refused. Without a rule, there is nothing to count.
 func TestLeft(t *testing.T) {
 	s, k, now := strikes.New(ban.Product), id.Key{1}, instant.Of(time.Now())
 	for range 3 {

@@ -1,4 +1,5 @@
-// Package strikes remembers who was refused by a quota and did not wait, and says when the key is banned.
+// Package strikes remembers who was refused by a quota and did not wait, and says when the key is
+// banned.
 package strikes
 
 import (
@@ -10,16 +11,18 @@ import (
 	"petgate/shared/sharded"
 )
 
-// Strikes has a small record for each key that this gateway refused, and for each address from which the key was used then. Its
-// methods are safe for concurrent use, but a Connection is not. If the rule bans no key, they do nothing.
+// Strikes has a small record for each key that this gateway refused, and for each address from
+// which the key was used then. Its methods are safe for concurrent use, but a Connection is not. If
+// the rule bans no key, they do nothing.
 type Strikes struct {
 	rule    ban.Rule
 	records *sharded.Map[id.Key, *record]
 	callers *sharded.Map[caller, *ban.Callers]
 }
 
-// recordsMax bounds the records of keys, and those of addresses. Only keys over their quota have any. If there are more, some records
-// are dropped, and those keys or addresses start again without strikes or promises.
+// recordsMax bounds the records of keys, and those of addresses. Only keys over their quota have
+// any. If there are more, some records are dropped, and those keys or addresses start again without
+// strikes or promises.
 const recordsMax = 1 << 18
 
 type record struct {
@@ -41,11 +44,13 @@ type Connection struct {
 
 // New returns strikes that follow this rule.
 func New(rule ban.Rule) *Strikes {
-	// A key's ID is random, so any of its bytes spreads keys evenly. The addresses of one key differ mostly in their last byte.
+	// A key's ID is random, so any of its bytes spreads keys evenly. The addresses of one key
+	// differ mostly in their last byte.
 	last := func(k id.Key) byte { return k[len(k)-1] }
 	return &Strikes{
 		rule, sharded.New[id.Key, *record](recordsMax, last),
-		sharded.New[caller, *ban.Callers](recordsMax, func(c caller) byte { a := c.address.As16(); return last(c.key) ^ a[15] }),
+		sharded.New[caller, *ban.Callers](recordsMax,
+			func(c caller) byte { a := c.address.As16(); return last(c.key) ^ a[15] }),
 	}
 }
 
@@ -64,7 +69,8 @@ type Refusal struct {
 	Now, Promised instant.Millis
 }
 
-// Refused records a refusal. Promised is the instant at which its Retry-After ends. It must not be called if strikes are not counted.
+// Refused records a refusal. Promised is the instant at which its Retry-After ends. It must not be
+// called if strikes are not counted.
 func (s *Strikes) Refused(r Refusal) ban.Outcome {
 	from := caller{r.Key, r.Address}
 	if r.On == nil { // treated as a connection that closes now
@@ -106,8 +112,9 @@ func (s *Strikes) withCallers(from caller, do func(*ban.Callers)) {
 	}
 }
 
-// Banned records a ban of k by any gateway, so that the next ban is longer. The length of this ban is not known here: Banned assumes
-// the shortest length in the schedule that reaches from now to until.
+// Banned records a ban of k by any gateway, so that the next ban is longer. The length of this ban
+// is not known here: Banned assumes the shortest length in the schedule that reaches from now to
+// until.
 func (s *Strikes) Banned(k id.Key, now, until instant.Millis) {
 	if !s.AreCounted() {
 		return
@@ -126,7 +133,8 @@ func (s *Strikes) Banned(k id.Key, now, until instant.Millis) {
 	s.rule.Banned(&rec.Record, until.Add(-length), until)
 }
 
-// record returns the record of k and creates it if there is none. The caller holds the shard's lock.
+// record returns the record of k and creates it if there is none. The caller holds the shard's
+// lock.
 func (s *Strikes) record(shard *sharded.Shard[id.Key, *record], k id.Key, now instant.Millis) *record {
 	rec := shard.Entries[k]
 	if rec == nil {
@@ -136,8 +144,8 @@ func (s *Strikes) record(shard *sharded.Shard[id.Key, *record], k id.Key, now in
 	return rec
 }
 
-// Left returns how many more strikes lead to a ban of k, at most; 0 if strikes are not counted. limit is how many requests the tenant
-// has in a minute.
+// Left returns how many more strikes lead to a ban of k, at most; 0 if strikes are not counted.
+// limit is how many requests the tenant has in a minute.
 func (s *Strikes) Left(k id.Key, limit int64, now instant.Millis) int {
 	if !s.AreCounted() {
 		return 0

@@ -13,15 +13,15 @@ import (
 	"petgate/gateway/http1"
 )
 
-// Active health: the pool asks each instance at intervals, on a connection of its own. A check that fails takes an instance out
-// until a check succeeds, with these exceptions:
+// Active health: the pool asks each instance at intervals, on a connection of its own. A check that
+// fails takes an instance out until a check succeeds, with these exceptions:
 //
 //   - A check without a valid response in time may mean that the instance is slow. Only three of them in a row take it out. A
 //     refused connection or a status other than 2xx takes it out at once.
 //   - Checks never take out the last instance. So a single slow instance, or a wrong path, stops no request.
 //
-// A check that succeeds brings back only an instance that a check took out. An ejection by requests lasts its time: checks may succeed
-// where requests fail.
+// A check that succeeds brings back only an instance that a check took out. An ejection by requests
+// lasts its time: checks may succeed where requests fail.
 
 // checkEvery is the time between two checks of an instance, ± 10 %.
 const checkEvery = time.Second
@@ -99,7 +99,8 @@ func (h *host) probe(ctx context.Context) error {
 	case response.Status == http.StatusUnauthorized:
 		return fmt.Errorf("GET %s %w 401: %s", check.Path, errResponded, refusedReason)
 	case response.Status/100 != 2:
-		return fmt.Errorf("GET %s %w %d: %.*q", check.Path, errResponded, response.Status, reasonRunesMax, response.Body.Bytes)
+		return fmt.Errorf("GET %s %w %d: %.*q", check.Path, errResponded, response.Status, reasonRunesMax,
+			response.Body.Bytes)
 	}
 	return nil
 }
@@ -112,7 +113,8 @@ const reasonRunesMax = 200
 
 // isCertain reports whether a failed check cannot be a matter of slowness.
 func isCertain(err error) bool {
-	return errors.Is(err, errResponded) || isCertificate(err) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT)
+	return errors.Is(err, errResponded) || isCertificate(err) || errors.Is(err, syscall.ECONNREFUSED) ||
+		errors.Is(err, syscall.ENOENT)
 }
 
 // judge applies the result of a check, and logs if that changes what the instance gets.
@@ -165,8 +167,8 @@ func (p *Pool) hasOther(h *host, now time.Time) bool {
 	return false
 }
 
-// Problems says what is wrong with instances, for people: they do not accept this gateway, their certificate is not valid, or their
-// checks fail.
+// Problems says what is wrong with instances, for people: they do not accept this gateway, their
+// certificate is not valid, or their checks fail.
 func (p *Pool) Problems() (found []string) {
 	add := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
 	p.checking.Lock()
@@ -187,7 +189,8 @@ func (p *Pool) Problems() (found []string) {
 			add("the last requests to %s failed, and none has succeeded since: the log says why", h.address)
 		}
 		if s.cause != nil {
-			add("the check of %s fails since %s: %v; %s", h.address, s.since.UTC().Format(time.RFC3339), s.cause, h.effect())
+			add("the check of %s fails since %s: %v; %s", h.address, s.since.UTC().Format(time.RFC3339), s.cause,
+				h.effect())
 		}
 	}
 	return found

@@ -72,13 +72,18 @@ func TestJudge(t *testing.T) {
 			}
 			if isOut || i == 1 && name == lastStays {
 				s := p.hosts[i].standing
-				want = append(want, fmt.Sprintf("the check of host-%d:80 fails since %s: %v; %s", i, s.since.UTC().Format(time.RFC3339), s.cause, effect))
+				want = append(
+					want,
+					fmt.Sprintf("the check of host-%d:80 fails since %s: %v; %s", i, s.since.UTC().Format(time.RFC3339),
+						s.cause, effect),
+				)
 			}
 		}
 		must.Equal(t, strings.Join(p.Problems(), "\n"), strings.Join(want, "\n"), "%s: the problems", name)
 	}
 	f("all is well", 0, false, false, result{0, nil}, result{1, nil})
-	f("a refused connection takes out at once, and is logged once", 1, true, false, result{0, errDown}, result{0, errDown})
+	f("a refused connection takes out at once, and is logged once", 1, true, false, result{0, errDown},
+		result{0, errDown})
 	f("so does a status", 1, true, false, result{0, errIll})
 	f("a missing socket does too", 1, true, false, result{0, syscall.ENOENT})
 	f("and a bad certificate", 1, true, false, result{0, &tls.CertificateVerificationError{Err: errLate}})
@@ -93,7 +98,8 @@ func TestJudge(t *testing.T) {
 		result{0, errDown}, result{1, errDown}, result{0, nil}, result{1, errDown})
 }
 
-// A check readmits no instance that requests have taken out, and requests readmit none that a check has taken out.
+// A check readmits no instance that requests have taken out, and requests readmit none that a check
+// has taken out.
 func TestChecksAndRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := checkedPool(t, io.Discard, 3)
@@ -138,12 +144,14 @@ func TestChecksAndRequests(t *testing.T) {
 		p.judge(a, errDown)
 		p.hosts[2].eject()
 		for range 20 {
-			must.Equal(t, p.pick(0, time.Now().UnixMilli()).address, p.hosts[2].address, "the instance that is picked when all are out, two of them by checks")
+			must.Equal(t, p.pick(0, time.Now().UnixMilli()).address, p.hosts[2].address,
+				"the instance that is picked when all are out, two of them by checks")
 		}
 	})
 }
 
-// The checks of an instance follow one another at the interval, give or take a tenth, and end with the context.
+// The checks of an instance follow one another at the interval, give or take a tenth, and end with
+// the context.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := checkedPool(t, io.Discard, 1)
@@ -170,7 +178,8 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// A check takes neither a slot nor a connection of the requests, carries the secret, and reads the status strictly.
+// A check takes neither a slot nor a connection of the requests, carries the secret, and reads the
+// status strictly.
 func TestProbe(t *testing.T) {
 	f := func(name, answer, wantCause string) {
 		t.Helper()
@@ -185,11 +194,17 @@ func TestProbe(t *testing.T) {
 		})
 		p := newPool(t, io.Discard, func(c *Config) {
 			within := map[bool]time.Duration{true: 250 * time.Millisecond, false: patience}[answer == hang]
-			c.URLs, c.ConnsMax, c.Timeout, c.Check = []string{url}, 0, 0, Check{Path: "/readyz?a=b", Timeout: within, Secret: "open sesame"}
+			c.URLs, c.ConnsMax, c.Timeout, c.Check = []string{url}, 0, 0, Check{
+				Path:    "/readyz?a=b",
+				Timeout: within,
+				Secret:  "open sesame",
+			}
 		})
 		must.Equal(t, fmt.Sprint(p.hosts[0].probe(t.Context())), wantCause, "%s", name)
 		r := <-got
-		if r.Method != "GET" || r.RequestURI != "/readyz?a=b" || r.Header.Get("X-Gateway-Secret") != "open sesame" || !r.Close || "http://"+r.Host != url {
+		if r.Method != "GET" || r.RequestURI != "/readyz?a=b" || r.Header.Get("X-Gateway-Secret") != "open sesame" ||
+			!r.Close ||
+			"http://"+r.Host != url {
 			t.Errorf("%s: the instance got %s %s %v", name, r.Method, r.RequestURI, r.Header)
 		}
 		if stats := p.Stats(time.Now())[0]; stats.Open != 0 || stats.Failures != 0 {
@@ -199,14 +214,19 @@ func TestProbe(t *testing.T) {
 	f("well", closing, "<nil>")
 	f("ill", failing, "GET /readyz?a=b responded with 500: \"{}\"")
 	f("elsewhere", "HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n", "GET /readyz?a=b responded with 302: \"\"")
-	f("it does not accept the gateway", forbidden, "GET /readyz?a=b responded with 401: it does not accept this gateway; set GATEWAY_UPSTREAM_SECRET "+
-		"to the secret that it expects, for petsvc its PETSVC_SECRET")
+	f(
+		"it does not accept the gateway",
+		forbidden,
+		"GET /readyz?a=b responded with 401: it does not accept this gateway; set GATEWAY_UPSTREAM_SECRET "+
+			"to the secret that it expects, for petsvc its PETSVC_SECRET",
+	)
 	f("malformed", "HTTP/1.1 2000 OK\r\n\r\n", "GET /readyz?a=b: http1: the status line is malformed")
 	f("dead", dead, "GET /readyz?a=b: http1: the connection ended during the message: EOF")
 	f("silent", hang, "no response to GET /readyz?a=b within 250ms")
 }
 
-// A URL has the port of its scheme, and is followed by nothing. The name of a service may come before it.
+// A URL has the port of its scheme, and is followed by nothing. The name of a service may come
+// before it.
 func TestURLs(t *testing.T) {
 	for text, want := range map[string]string{
 		"http://a": "tcp a:80", "https://a": "tcp a:443", "http://[::1]:1/": "tcp [::1]:1", "Or.d_e-r5=http://a:2": "Or.d_e-r5 tcp a:2", "unix:/s=t": "unix /s=t",

@@ -53,7 +53,8 @@ func newConn(dialed net.Conn, h *host) *conn {
 	return c
 }
 
-// Close closes the connection. It is called once. It does not end a TLS connection in form: that could wait for the instance.
+// Close closes the connection. It is called once. It does not end a TLS connection in form: that
+// could wait for the instance.
 func (c *conn) Close() error {
 	c.host.open.Add(-1)
 	return c.below.Close()
@@ -73,8 +74,8 @@ func (c *conn) reset(now time.Time) {
 	c.isStopped.Store(false)
 }
 
-// check returns socket.ErrStale if the connection is closed or has data of a response. It does not wait. Over TLS, it reads what the
-// instance has sent for the connection itself, such as tickets.
+// check returns socket.ErrStale if the connection is closed or has data of a response. It does not
+// wait. Over TLS, it reads what the instance has sent for the connection itself, such as tickets.
 func (c *conn) check() error {
 	if c.host.tls == nil {
 		return c.below.Check()
@@ -87,9 +88,10 @@ func (c *conn) check() error {
 	return nil
 }
 
-// exchange sends a request and reads its response. It sends nothing if the upstream has closed the connection, because a
-// POST would be lost. It also sends nothing if the upstream has sent bytes without a request, because they would be read
-// as the response. Its error wraps errStale, errDied or an error of Send.
+// exchange sends a request and reads its response. It sends nothing if the upstream has closed the
+// connection, because a POST would be lost. It also sends nothing if the upstream has sent bytes
+// without a request, because they would be read as the response. Its error wraps errStale, errDied
+// or an error of Send.
 func (c *conn) exchange(request *Request, response *http1.Response) error {
 	err, kind := c.carry(request, response), ErrBroken
 	switch {
@@ -118,9 +120,9 @@ func isTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// carry sends the body while it reads the response: an upstream may respond before it has the whole body, and then read no
-// further. That response is valid, but the connection is not used again. If the response is long, carry reads its beginning, and both
-// bodies go on.
+// carry sends the body while it reads the response: an upstream may respond before it has the whole
+// body, and then read no further. That response is valid, but the connection is not used again. If
+// the response is long, carry reads its beginning, and both bodies go on.
 func (c *conn) carry(request *Request, response *http1.Response) error {
 	if err := c.begin(request); err != nil {
 		return err
@@ -150,7 +152,8 @@ func (c *conn) begin(request *Request) error {
 	return err
 }
 
-// endSending ends the sending of the body, of which the rest is not needed. err is why the response cannot be read; nil: it was.
+// endSending ends the sending of the body, of which the rest is not needed. err is why the response
+// cannot be read; nil: it was.
 func (c *conn) endSending(request *Request, response *http1.Response, err error) error {
 	if request.sent == nil {
 		return err
@@ -171,7 +174,8 @@ func (c *conn) endSending(request *Request, response *http1.Response, err error)
 	return err
 }
 
-// send sends the body. If the source of a long one fails, the connection ends before the request does, and so does the exchange.
+// send sends the body. If the source of a long one fails, the connection ends before the request
+// does, and so does the exchange.
 func (c *conn) send(r *Request) error {
 	if !r.HasMore {
 		_, err := c.Conn.Write(r.Body)

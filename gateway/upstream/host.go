@@ -18,8 +18,9 @@ import (
 	"petgate/gateway/http1"
 )
 
-// Passive health: an instance that fails several times in a row gets no requests for a while, if there is another one. The same
-// holds for an instance that closes a connection after its response: it is about to stop, and requests sent to it could be lost.
+// Passive health: an instance that fails several times in a row gets no requests for a while, if
+// there is another one. The same holds for an instance that closes a connection after its response:
+// it is about to stop, and requests sent to it could be lost.
 const (
 	failuresToEject = 3
 	ejectedFor      = 3 * time.Second
@@ -50,8 +51,9 @@ type host struct {
 	sweep *time.Timer // runs while there are idle connections; nil: it does not run
 }
 
-// try makes one attempt and updates the instance's health and connections. mayRepeat reports whether another attempt follows if
-// the connection dies. Its error wraps errDied or an error of Send.
+// try makes one attempt and updates the instance's health and connections. mayRepeat reports
+// whether another attempt follows if the connection dies. Its error wraps errDied or an error of
+// Send.
 func (h *host) try(request *Request, response *http1.Response, deadline time.Time, mayRepeat bool) error {
 	err := h.attempt(request, response, deadline)
 	for errors.Is(err, errStale) {
@@ -75,7 +77,8 @@ func (h *host) try(request *Request, response *http1.Response, deadline time.Tim
 	return err
 }
 
-// attempt makes one exchange and keeps its connection if it can be used again. The request keeps it while its response arrives.
+// attempt makes one exchange and keeps its connection if it can be used again. The request keeps it
+// while its response arrives.
 func (h *host) attempt(request *Request, response *http1.Response, deadline time.Time) (err error) {
 	c, err := h.acquire(request.At, deadline)
 	switch {
@@ -182,8 +185,9 @@ func (h *host) release(c *conn, now time.Time) {
 // sweepEvery is how often idle connections are checked.
 const sweepEvery = time.Second
 
-// closeStale closes the idle connections that the instance has closed or that have been idle for too long. Without it they would
-// hold their descriptors until the next burst of requests. It does not check connections that were used since the last sweep.
+// closeStale closes the idle connections that the instance has closed or that have been idle for
+// too long. Without it they would hold their descriptors until the next burst of requests. It does
+// not check connections that were used since the last sweep.
 func (h *host) closeStale() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -202,8 +206,8 @@ func (h *host) closeStale() {
 	}
 }
 
-// succeeded ends an ejection by requests. If all instances are ejected, for example because they were restarted in turn, the first
-// instance that succeeds gets the requests again.
+// succeeded ends an ejection by requests. If all instances are ejected, for example because they
+// were restarted in turn, the first instance that succeeds gets the requests again.
 func (h *host) succeeded() {
 	if h.failures.Load() != 0 {
 		h.failures.Store(0)

@@ -48,7 +48,8 @@ var (
 	ErrCut         = errors.New("the body of the request broke off")
 )
 
-// refusedReason is what a 401 means, and its cure. Upstreams do not get the client's Authorization, so a 401 concerns the gateway.
+// refusedReason is what a 401 means, and its cure. Upstreams do not get the client's Authorization,
+// so a 401 concerns the gateway.
 const refusedReason = "it does not accept this gateway; set GATEWAY_UPSTREAM_SECRET to the secret that it expects, for petsvc its PETSVC_SECRET"
 
 // Request is a request to an upstream: the head, then Body, then what Source has more.
@@ -73,7 +74,8 @@ type Request struct {
 type Source interface {
 	// Head returns the head for an instance with this Host, and a short body.
 	Head(host string) []byte
-	// More returns the next part of a long body, or io.EOF after the last one. It is called in another goroutine than Send.
+	// More returns the next part of a long body, or io.EOF after the last one. It is called in
+	// another goroutine than Send.
 	More() ([]byte, error)
 	// Stop ends More, also if it waits.
 	Stop()
@@ -133,7 +135,8 @@ func New(cfg Config) (*Pool, error) {
 	return p, errors.Join(wrong...)
 }
 
-// bodyStepBytes is the step in which memory for a response grows. The announced length does not matter.
+// bodyStepBytes is the step in which memory for a response grows. The announced length does not
+// matter.
 const bodyStepBytes = 64 << 10
 
 // ports are those of a URL without one.
@@ -145,16 +148,20 @@ func parseURL(text string) (network, address string, u *url.URL, err error) {
 		return "unix", path, &url.URL{}, nil
 	}
 	u, err = url.Parse(text)
-	if err != nil || ports[u.Scheme] == "" || u.Hostname() == "" || u.User != nil || strings.Trim(u.Path, "/")+u.RawQuery+u.Fragment != "" {
-		return "", "", &url.URL{}, fmt.Errorf("%q is not an upstream: use http://host:port, https://host:port or unix:/path", text)
+	if err != nil || ports[u.Scheme] == "" || u.Hostname() == "" || u.User != nil ||
+		strings.Trim(u.Path, "/")+u.RawQuery+u.Fragment != "" {
+		return "", "", &url.URL{}, fmt.Errorf(
+			"%q is not an upstream: use http://host:port, https://host:port or unix:/path", text)
 	}
 	return "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), ports[u.Scheme])), u, nil
 }
 
-// Send sends a request that has a slot, and reads its response within the timeout, which counts from request.At. It sends a request a
-// second time only if MayRepeat, and if a connection that had served before ended without a byte of the response. If an instance cannot
-// be dialed, nothing was sent, and any request may go to the next instance that has a slot. The same holds for an instance that responds
-// with 401. If a second attempt gets a status of 500 or more, Send returns ErrBroken: the first one may have been carried out.
+// Send sends a request that has a slot, and reads its response within the timeout, which counts
+// from request.At. It sends a request a second time only if MayRepeat, and if a connection that had
+// served before ended without a byte of the response. If an instance cannot be dialed, nothing was
+// sent, and any request may go to the next instance that has a slot. The same holds for an instance
+// that responds with 401. If a second attempt gets a status of 500 or more, Send returns ErrBroken:
+// the first one may have been carried out.
 func (p *Pool) Send(request *Request, response *http1.Response) error {
 	deadline := request.At.Add(p.cfg.Timeout)
 	mayRepeat, tried, failure := request.MayRepeat, uint64(0), ErrUnreachable
@@ -189,8 +196,9 @@ func (p *Pool) Send(request *Request, response *http1.Response) error {
 	}
 }
 
-// Next replaces the part of the response's body that has been read by the next one. It waits for the timeout, and returns ErrTimeout if
-// nothing has arrived: then it may be called again. After the last part, the request has no slot.
+// Next replaces the part of the response's body that has been read by the next one. It waits for
+// the timeout, and returns ErrTimeout if nothing has arrived: then it may be called again. After
+// the last part, the request has no slot.
 func (r *Request) Next(response *http1.Response, timeout time.Duration) error {
 	c := r.conn
 	_ = c.SetReadDeadline(time.Now().Add(timeout)) // if the connection is closed, the read fails too
@@ -220,9 +228,9 @@ func (r *Request) Next(response *http1.Response, timeout time.Duration) error {
 // IsSending reports whether the body is still being sent.
 func (r *Request) IsSending() bool { return r.sent != nil }
 
-// pick returns the least loaded healthy instance that was not tried yet. If there is none, it returns the least loaded of those
-// that requests have ejected, or else of those that a check has taken out: that is better than a refusal. It returns nil if all
-// were tried.
+// pick returns the least loaded healthy instance that was not tried yet. If there is none, it
+// returns the least loaded of those that requests have ejected, or else of those that a check has
+// taken out: that is better than a refusal. It returns nil if all were tried.
 func (p *Pool) pick(tried uint64, now int64) *host {
 	var best *host
 	var bestLoad int

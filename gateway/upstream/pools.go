@@ -31,7 +31,8 @@ func CheckURL(text string) error {
 	return err
 }
 
-// NewPools returns the pools of cfg.URLs, each of which may have a name before it, as in orders=http://host:port. They connect to nothing yet.
+// NewPools returns the pools of cfg.URLs, each of which may have a name before it, as in
+// orders=http://host:port. They connect to nothing yet.
 func NewPools(cfg Config) (Pools, error) {
 	urls := map[string][]string{}
 	for _, text := range cfg.URLs {
@@ -78,7 +79,8 @@ func (p Pools) CloseIdle() {
 	}
 }
 
-// Check checks all instances until ctx ends, or returns at once if there is no path. It must be called at most once.
+// Check checks all instances until ctx ends, or returns at once if there is no path. It must be
+// called at most once.
 func (p Pools) Check(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, pool := range p {

@@ -11,12 +11,12 @@ import (
 // slotWait is how long a request waits for a slot.
 const slotWait = 100 * time.Millisecond
 
-// reservedPart is the part of an instance's slots that tenants with few requests find free: a tenth. So they need not wait for
-// another tenant's requests, which may be slow.
+// reservedPart is the part of an instance's slots that tenants with few requests find free: a
+// tenth. So they need not wait for another tenant's requests, which may be slow.
 const reservedPart = 10
 
-// slots counts the requests that the instances have, and gives slots to those that wait. The lock of shares guards the rest too, and
-// host.inFlight.
+// slots counts the requests that the instances have, and gives slots to those that wait. The lock
+// of shares guards the rest too, and host.inFlight.
 type slots struct {
 	shares  sharded.Shard[id.Tenant, *share] // of tenants with requests, and of some whose requests have left
 	waiting []*share                         // those with requests that wait
@@ -38,8 +38,9 @@ func (s *slots) of(t id.Tenant) *share {
 	return added
 }
 
-// Enter takes a slot at an instance, in which Send sends the request. If there is none, it waits for up to 100 ms, and then returns
-// ErrOverloaded. A slot that becomes free goes to the waiting tenant that holds the fewest.
+// Enter takes a slot at an instance, in which Send sends the request. If there is none, it waits
+// for up to 100 ms, and then returns ErrOverloaded. A slot that becomes free goes to the waiting
+// tenant that holds the fewest.
 func (p *Pool) Enter(r *Request) error {
 	if isIn, err := p.enter(r); isIn || err != nil {
 		return err
@@ -60,7 +61,8 @@ func (p *Pool) Enter(r *Request) error {
 	return ErrOverloaded
 }
 
-// enter takes a slot, or else lets the request wait. As many requests of one tenant wait as there are slots.
+// enter takes a slot, or else lets the request wait. As many requests of one tenant wait as there
+// are slots.
 func (p *Pool) enter(r *Request) (isIn bool, err error) {
 	p.shares.Lock()
 	defer p.shares.Unlock()
@@ -106,7 +108,8 @@ func (r *Request) Leave() {
 	p.grant()
 }
 
-// move takes the request from its instance to one that was not tried yet, if that has a slot. It does not wait.
+// move takes the request from its instance to one that was not tried yet, if that has a slot. It
+// does not wait.
 func (p *Pool) move(r *Request, tried uint64) (moved bool) {
 	p.shares.Lock()
 	defer p.shares.Unlock()
@@ -116,8 +119,8 @@ func (p *Pool) move(r *Request, tried uint64) (moved bool) {
 	return moved
 }
 
-// take takes a slot at the best instance that has one and was not tried yet. Instances that requests have ejected may hang: they
-// do not get a request only because the others are full.
+// take takes a slot at the best instance that has one and was not tried yet. Instances that
+// requests have ejected may hang: they do not get a request only because the others are full.
 func (p *Pool) take(r *Request, tried uint64) bool {
 	now := r.At.UnixMilli()
 	for h := p.pick(tried, now); h != nil; h = p.pick(tried, now) {
@@ -132,8 +135,8 @@ func (p *Pool) take(r *Request, tried uint64) bool {
 	return false
 }
 
-// hasRoom reports whether the tenant may have one more slot of the instance. When only the reserved ones are left, a tenant that holds
-// TenantConnsMax for each instance that is in gets no more.
+// hasRoom reports whether the tenant may have one more slot of the instance. When only the reserved
+// ones are left, a tenant that holds TenantConnsMax for each instance that is in gets no more.
 func (p *Pool) hasRoom(h *host, tenant *share, now int64) bool {
 	most := p.cfg.ConnsMax
 	if h.inFlight < most-(most+reservedPart-1)/reservedPart {
@@ -154,7 +157,8 @@ func (p *Pool) free(r *Request) {
 	r.on = nil
 }
 
-// grant gives free slots to requests that wait. Of tenants that hold equally many, the next is the one that was given none for longest.
+// grant gives free slots to requests that wait. Of tenants that hold equally many, the next is the
+// one that was given none for longest.
 func (p *Pool) grant() {
 	for len(p.waiting) > 0 {
 		next := slices.MinFunc(p.waiting, func(a, b *share) int { return a.held - b.held })

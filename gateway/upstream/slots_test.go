@@ -13,8 +13,9 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// crowd has one client for each connection, which sends one request after the other for a second. clients has the number of connections of
-// each tenant. A request takes serving. It returns how many requests of each tenant were served and how many were refused.
+// crowd has one client for each connection, which sends one request after the other for a second.
+// clients has the number of connections of each tenant. A request takes serving. It returns how
+// many requests of each tenant were served and how many were refused.
 func crowd(p *Pool, clients []int, serving time.Duration) (served, refused []int) {
 	served, refused = make([]int, len(clients)), make([]int, len(clients))
 	var mu sync.Mutex
@@ -44,7 +45,8 @@ func crowd(p *Pool, clients []int, serving time.Duration) (served, refused []int
 	return served, refused
 }
 
-// Slots that nobody else needs are one tenant's. When tenants wait for slots, they get equal shares, however many connections each has.
+// Slots that nobody else needs are one tenant's. When tenants wait for slots, they get equal
+// shares, however many connections each has.
 func TestSlotsAreShared(t *testing.T) {
 	many := make([]int, 20)
 	for i := range many {
@@ -54,7 +56,8 @@ func TestSlotsAreShared(t *testing.T) {
 		"one tenant": {400}, "one tenant, more than it gets": {900}, "20 tenants": many, "more tenants than slots": slices.Repeat([]int{4}, 700),
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			p := newPool(t, io.Discard, func(c *Config) { c.ConnsMax, c.TenantConnsMax, c.URLs = 512, 128, []string{"unix:/none"} })
+			p := newPool(t, io.Discard,
+				func(c *Config) { c.ConnsMax, c.TenantConnsMax, c.URLs = 512, 128, []string{"unix:/none"} })
 			served, refused := crowd(p, clients, 5*time.Millisecond)
 			least, most := served[0], 0
 			for tenant, n := range served {
@@ -74,11 +77,13 @@ func TestSlotsAreShared(t *testing.T) {
 	}
 }
 
-// A tenant that fills all slots that it can get with slow requests does not delay a newcomer. With reserved slots taken too, a request waits
-// for 100 ms, and as many requests of one tenant wait as there are slots.
+// A tenant that fills all slots that it can get with slow requests does not delay a newcomer. With
+// reserved slots taken too, a request waits for 100 ms, and as many requests of one tenant wait as
+// there are slots.
 func TestNewcomerFindsASlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPool(t, io.Discard, func(c *Config) { c.ConnsMax, c.TenantConnsMax, c.URLs = 20, 4, []string{"unix:/none"} })
+		p := newPool(t, io.Discard,
+			func(c *Config) { c.ConnsMax, c.TenantConnsMax, c.URLs = 20, 4, []string{"unix:/none"} })
 		f := func(tenant byte, n int, want error, within time.Duration) {
 			t.Helper()
 			var running sync.WaitGroup
@@ -86,7 +91,8 @@ func TestNewcomerFindsASlot(t *testing.T) {
 				running.Go(func() {
 					r := &Request{Tenant: id.Tenant{tenant}, At: time.Now()}
 					if err := p.Enter(r); !errors.Is(err, want) || time.Since(r.At) != within {
-						t.Errorf("tenant %d: %v after %v, want %v after %v", tenant, err, time.Since(r.At), want, within)
+						t.Errorf("tenant %d: %v after %v, want %v after %v", tenant, err, time.Since(r.At), want,
+							within)
 					}
 				})
 			}
@@ -106,9 +112,11 @@ func TestNewcomerFindsASlot(t *testing.T) {
 	})
 }
 
-// What one tenant gets when slots are scarce counts only instances that are in. Tenants are known as long as they have requests.
+// What one tenant gets when slots are scarce counts only instances that are in. Tenants are known
+// as long as they have requests.
 func TestSlotsOfAnInstanceThatIsOut(t *testing.T) {
-	p := newPool(t, io.Discard, func(c *Config) { c.ConnsMax, c.TenantConnsMax, c.URLs = 20, 4, []string{"unix:/none", "unix:/other"} })
+	p := newPool(t, io.Discard,
+		func(c *Config) { c.ConnsMax, c.TenantConnsMax, c.URLs = 20, 4, []string{"unix:/none", "unix:/other"} })
 	must.Equal(t, p.hosts[0].name, "localhost", "the Host over a socket")
 	p.hosts[0].eject()
 	for n := range 59 { // 14 of the first tenant, 4 of the second, and two reserved ones; 40 wait
@@ -126,5 +134,6 @@ func TestSlotsOfAnInstanceThatIsOut(t *testing.T) {
 		p.of(id.Tenant{3, byte(n), byte(n >> 8)})
 	}
 	must.Equal(t, len(p.shares.Entries) < 200, true, "whether tenants without requests are forgotten")
-	must.Equal(t, p.shares.Entries[id.Tenant{}] != nil && p.shares.Entries[waits.Tenant] == waits.share, true, "whether tenants with requests are known")
+	must.Equal(t, p.shares.Entries[id.Tenant{}] != nil && p.shares.Entries[waits.Tenant] == waits.share, true,
+		"whether tenants with requests are known")
 }

@@ -45,7 +45,8 @@ func secure(t *testing.T, config *tls.Config, handler http.HandlerFunc) *httptes
 	return s
 }
 
-// An instance with https gets requests only if its certificate is valid, from a trusted authority and for its name.
+// An instance with https gets requests only if its certificate is valid, from a trusted authority
+// and for its name.
 func TestCertificates(t *testing.T) {
 	ours, foreign := testkit.NewAuthority(t), testkit.NewAuthority(t)
 	valid, expired := time.Now().Add(time.Hour), time.Now().Add(-time.Minute)
@@ -68,7 +69,9 @@ func TestCertificates(t *testing.T) {
 		}
 		must.Equal(t, p.hosts[0].probe(t.Context()) == nil, want == nil, "%s: the check succeeds", name)
 		problems := p.Problems()
-		if isNamed := len(problems) == 1 && strings.HasPrefix(problems[0], s.Listener.Addr().String()+": "); isNamed != errors.Is(want, ErrUntrusted) {
+		if isNamed := len(problems) == 1 && strings.HasPrefix(problems[0], s.Listener.Addr().String()+": "); isNamed != errors.Is(
+			want, ErrUntrusted,
+		) {
 			t.Errorf("%s: %q", name, problems)
 		}
 		must.Equal(t, requests, map[bool]int{true: 4}[want == nil], "%s: requests that arrived", name)
@@ -87,7 +90,9 @@ func TestRenewedCertificate(t *testing.T) {
 	ours := testkit.NewAuthority(t)
 	var current atomic.Pointer[tls.Config]
 	current.Store(issued(ours, time.Now().Add(-time.Minute)))
-	s := secure(t, &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return current.Load(), nil }}, func(http.ResponseWriter, *http.Request) {})
+	s := secure(t,
+		&tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return current.Load(), nil }},
+		func(http.ResponseWriter, *http.Request) {})
 	p := newPool(t, io.Discard, func(c *Config) {
 		c.URLs, c.TLS, c.Check = []string{s.URL}, trusting(t, ours), Check{Path: "/", Timeout: patience}
 	})
@@ -116,8 +121,8 @@ func TestNothingIsSentInClear(t *testing.T) {
 	must.Equal(t, requests, 0, "requests that arrived")
 }
 
-// A further connection resumes the session. A connection on which the instance has sent a response without a request is not used again,
-// also if only package tls has read it.
+// A further connection resumes the session. A connection on which the instance has sent a response
+// without a request is not used again, also if only package tls has read it.
 func TestConnectionsOverTLS(t *testing.T) {
 	ours := testkit.NewAuthority(t)
 	ln := must.Get[net.Listener](t)(tls.Listen("tcp", "127.0.0.1:0", issued(ours, time.Now().Add(time.Hour))))
@@ -134,7 +139,8 @@ func TestConnectionsOverTLS(t *testing.T) {
 			}
 		}
 	})
-	p := newPool(t, io.Discard, func(c *Config) { c.URLs, c.TLS = []string{"https://" + ln.Addr().String()}, trusting(t, ours) })
+	p := newPool(t, io.Discard,
+		func(c *Config) { c.URLs, c.TLS = []string{"https://" + ln.Addr().String()}, trusting(t, ours) })
 	for n := range 10 {
 		must.Do(t, p.ask(1, false))
 		must.Equal(t, <-resumed, n > 0, "connection %d is resumed", n)

@@ -20,7 +20,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// patience is how long a test waits for something that must happen, and the time that an exchange may take.
+// patience is how long a test waits for something that must happen, and the time that an exchange
+// may take.
 const patience = time.Minute
 
 const (
@@ -75,7 +76,8 @@ func listen(t *testing.T) (ln net.Listener, url string) {
 	return ln, "http://" + ln.Addr().String()
 }
 
-// answerWith sets the answers to the first, second and so on request of a connection. The last one is for all further requests.
+// answerWith sets the answers to the first, second and so on request of a connection. The last one
+// is for all further requests.
 func (s *instance) answerWith(answers ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +157,8 @@ func (p *Pool) ask(tenant byte, mayRepeat bool) error {
 	return p.Send(r, &http1.Response{})
 }
 
-// Three requests to one instance: how the last one ends, and how many connections and requests the instance saw.
+// Three requests to one instance: how the last one ends, and how many connections and requests the
+// instance saw.
 func TestSend(t *testing.T) {
 	f := func(name string, mayRepeat bool, wantErr error, wantDials, wantRequests int, answers ...string) {
 		t.Helper()
@@ -169,7 +172,8 @@ func TestSend(t *testing.T) {
 			t.Errorf("%s: between requests: %+v", name, stats)
 		}
 		if dials, requests := s.seen(); !errors.Is(err, wantErr) || dials != wantDials || requests != wantRequests {
-			t.Errorf("%s: %v, %d dials, %d requests; want %v, %d, %d", name, err, dials, requests, wantErr, wantDials, wantRequests)
+			t.Errorf("%s: %v, %d dials, %d requests; want %v, %d, %d", name, err, dials, requests, wantErr, wantDials,
+				wantRequests)
 		}
 	}
 	f("connections are used again", false, nil, 1, 3, ok)
@@ -181,14 +185,16 @@ func TestSend(t *testing.T) {
 	f("a used connection dies: a POST has none", false, nil, 2, 3, ok, dead)
 }
 
-// The error says whether an instance may have carried out the request, also if a second attempt sent nothing or failed.
+// The error says whether an instance may have carried out the request, also if a second attempt
+// sent nothing or failed.
 func TestErrorSaysWhetherItWasSent(t *testing.T) {
 	f := func(name string, mayRepeat, isDown bool, want error, answers ...string) {
 		t.Helper()
 		s := newInstance(t, ok)
 		p := newPool(t, io.Discard, nil, s)
 		must.Do(t, p.ask(1, true))
-		s.answerWith(answers...) // the next request is the second one of its connection, or the first one of a new connection
+		s.answerWith(
+			answers...) // the next request is the second one of its connection, or the first one of a new connection
 		if isDown {
 			_ = s.ln.Close()
 		}
@@ -207,7 +213,8 @@ func TestErrorSaysWhetherItWasSent(t *testing.T) {
 	f("the instance fails", true, false, nil, failing)
 }
 
-// A used connection that dies is counted and logged if the request is not repeated. It does not eject the instance.
+// A used connection that dies is counted and logged if the request is not repeated. It does not
+// eject the instance.
 func TestDeadConnectionIsCounted(t *testing.T) {
 	f := func(name string, mayRepeat bool, want int64) {
 		t.Helper()
@@ -219,7 +226,8 @@ func TestDeadConnectionIsCounted(t *testing.T) {
 			must.Do(t, p.ask(1, true))
 			_ = p.ask(1, mayRepeat)
 		}
-		if stats := p.Stats(time.Now())[0]; stats.Failures != want || stats.Ejections != 0 || p.retries.Load() != failuresToEject-want {
+		if stats := p.Stats(time.Now())[0]; stats.Failures != want || stats.Ejections != 0 ||
+			p.retries.Load() != failuresToEject-want {
 			t.Errorf("%s: %+v, want %d failures, no ejection, and a second attempt of all others", name, stats, want)
 		}
 		if n := strings.Count(log.String(), s.ln.Addr().String()); (n > 0) != (want > 0) || n == failuresToEject {
@@ -230,8 +238,8 @@ func TestDeadConnectionIsCounted(t *testing.T) {
 	f("repeated", true, 0)
 }
 
-// Idle connections are closed if the instance has closed them or if they have been idle for too long, before they carry a request, and also
-// when no further request comes.
+// Idle connections are closed if the instance has closed them or if they have been idle for too
+// long, before they carry a request, and also when no further request comes.
 func TestIdleConnectionsAreSwept(t *testing.T) {
 	for name, change := range map[string]func(*Config){"closed": nil, "old": func(c *Config) { c.IdleTimeout = 0 }} {
 		s := newInstance(t, ok)
@@ -296,8 +304,8 @@ func TestFullInstance(t *testing.T) {
 	}
 }
 
-// An instance that fails, refuses the gateway or says that it closes gets no requests for a while, if there is another one. Then it
-// gets them again.
+// An instance that fails, refuses the gateway or says that it closes gets no requests for a while,
+// if there is another one. Then it gets them again.
 func TestEjection(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer    string
@@ -320,11 +328,14 @@ func TestEjection(t *testing.T) {
 			t.Errorf("%s: %d of 50 failed, want at most %d", name, failed, c.failedMax)
 		}
 		problems := strings.Join(p.Problems(), "\n")
-		must.Equal(t, strings.Contains(problems, ill.ln.Addr().String()+" responded with 401"), name == "refuses", "%s: %s", name, problems)
-		must.Equal(t, strings.Contains(problems, "the last requests to "+ill.ln.Addr().String()+" failed"), name == "fails", "%s: %s", name, problems)
+		must.Equal(t, strings.Contains(problems, ill.ln.Addr().String()+" responded with 401"), name == "refuses",
+			"%s: %s", name, problems)
+		must.Equal(t, strings.Contains(problems, "the last requests to "+ill.ln.Addr().String()+" failed"),
+			name == "fails", "%s: %s", name, problems)
 		wantFailures := map[string]bool{"fails": true, "refuses": true}[name]
 		if stats := p.Stats(time.Now()); !stats[0].IsEjected || stats[1].IsEjected || stats[0].Ejections == 0 || stats[1].Ejections != 0 ||
-			stats[0].Failures > 0 != wantFailures || stats[1].Failures != 0 {
+			stats[0].Failures > 0 != wantFailures ||
+			stats[1].Failures != 0 {
 			t.Errorf("%s: the first was not ejected, or the second was: %+v", name, stats)
 		}
 		if says := log.String(); name != "closes" && (!strings.Contains(says, ill.ln.Addr().String()) ||
@@ -352,7 +363,8 @@ func TestEjection(t *testing.T) {
 		well.answerWith(ok)
 		testkit.Eventually(t, patience, "a response although all are ejected", func() bool { return ask(1) == 0 })
 		p.judge(p.hosts[0], errIll)
-		if problems := p.Problems(); len(problems) != 1 || !strings.HasPrefix(problems[0], "the check of "+ill.ln.Addr().String()) {
+		if problems := p.Problems(); len(problems) != 1 ||
+			!strings.HasPrefix(problems[0], "the check of "+ill.ln.Addr().String()) {
 			t.Errorf("%s: requests and checks fail: %q", name, problems)
 		}
 	}
@@ -369,7 +381,8 @@ func TestRareFailures(t *testing.T) {
 		}
 	}
 	stats := p.Stats(time.Now())[0]
-	must.Equal(t, fmt.Sprint(stats.Failures, stats.Ejections), fmt.Sprint(2*failuresToEject, 0), "failures and ejections")
+	must.Equal(t, fmt.Sprint(stats.Failures, stats.Ejections), fmt.Sprint(2*failuresToEject, 0),
+		"failures and ejections")
 	in.answerWith(forbidden)
 	for range 2*failuresToEject - 1 { // the count begins again after an ejection
 		must.Equal(t, p.ask(1, false), ErrRefused, "an instance that does not accept the gateway")
@@ -410,7 +423,8 @@ func (h halfSent) More() ([]byte, error) {
 }
 func (halfSent) Stop() {}
 
-// A client that breaks off its request does not count as a failure of the instance, whether that is responding already or not.
+// A client that breaks off its request does not count as a failure of the instance, whether that is
+// responding already or not.
 func TestBrokenRequestEjectsNoInstance(t *testing.T) {
 	ln, url := listen(t)
 	var responds atomic.Bool
@@ -447,7 +461,8 @@ func TestBrokenRequestEjectsNoInstance(t *testing.T) {
 	}
 }
 
-// A connection is kept after a long response, unless the instance says that it is the last one. One that breaks off counts as a failure.
+// A connection is kept after a long response, unless the instance says that it is the last one. One
+// that breaks off counts as a failure.
 func TestConnectionAfterALongResponse(t *testing.T) {
 	for fields, kept := range map[string]int64{"Content-Length: 100000": 1, "Connection: close\r\nContent-Length: 100000": 0, "Content-Length: 100001": 0} {
 		s := newInstance(t, "HTTP/1.1 200 OK\r\n"+fields+"\r\n\r\n"+strings.Repeat("a", 100_000))
@@ -462,7 +477,8 @@ func TestConnectionAfterALongResponse(t *testing.T) {
 		}
 		r.Leave()
 		isBroken := fields == "Content-Length: 100001"
-		if s := p.Stats(time.Now())[0]; s.Idle != kept || s.Open != kept || (s.Failures == 1) != isBroken || (err == ErrBroken) != isBroken {
+		if s := p.Stats(time.Now())[0]; s.Idle != kept || s.Open != kept || (s.Failures == 1) != isBroken ||
+			(err == ErrBroken) != isBroken {
 			t.Errorf("after %q: %v, %+v", fields, err, s)
 		}
 	}
@@ -482,7 +498,8 @@ func (s *twoParts) More() ([]byte, error) {
 	return []byte("b"), nil
 }
 
-// An instance that responds with 401 to a long body has got parts of it, so no other instance gets the rest.
+// An instance that responds with 401 to a long body has got parts of it, so no other instance gets
+// the rest.
 func TestLongBodyIsSentToOneInstance(t *testing.T) {
 	refusing, other := newInstance(t, forbidden), newInstance(t, ok)
 	p := newPool(t, io.Discard, nil, refusing, other)

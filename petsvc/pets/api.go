@@ -1,9 +1,11 @@
-// Package pets is the pet service: listing, adding and getting pets over HTTP, stored in the database.
+// Package pets is the pet service: listing, adding and getting pets over HTTP, stored in the
+// database.
 //
-// It does not know API keys or limits: these belong to the gateway in front of it. It knows a tenant only by the ID that the
-// gateway sends, because each tenant has Idempotency-Keys of its own. An optional secret keeps other clients out. All responses
-// are JSON, also the errors that fasthttp would write as text. While the database is unavailable, read-only or too busy,
-// requests get a 503 with Retry-After, at once or after a short wait, and never a 500.
+// It does not know API keys or limits: these belong to the gateway in front of it. It knows a
+// tenant only by the ID that the gateway sends, because each tenant has Idempotency-Keys of its
+// own. An optional secret keeps other clients out. All responses are JSON, also the errors that
+// fasthttp would write as text. While the database is unavailable, read-only or too busy, requests
+// get a 503 with Retry-After, at once or after a short wait, and never a 500.
 //
 // A Service is safe for concurrent use.
 package pets
@@ -59,19 +61,22 @@ type Service struct {
 	draining atomic.Bool
 }
 
-// Open returns a service that uses db and its maximum of open connections. In the background it migrates db and watches
-// whether it is available; it need not be available yet. Open waits at most a second for it. Shutdown ends the watch. The caller
-// closes db. When ctx ends, the service serves as before, but responds to the gateway's checks that it is stopping.
+// Open returns a service that uses db and its maximum of open connections. In the background it
+// migrates db and watches whether it is available; it need not be available yet. Open waits at most
+// a second for it. Shutdown ends the watch. The caller closes db. When ctx ends, the service serves
+// as before, but responds to the gateway's checks that it is stopping.
 func Open(ctx context.Context, db *database.DB, config Config) *Service {
 	s := &Service{config: config, stopping: ctx, store: openStore(ctx, db, config.Queue, config.Log)}
 	s.metrics = newMetrics(config.Metrics, s.store)
 	s.server = &fasthttp.Server{ // its limits are wider than the gateway's
-		Handler:                      s.handle,
-		ErrorHandler:                 s.handleUnreadable,
-		Logger:                       slog.NewLogLogger(config.Log.Handler(), slog.LevelDebug),
-		Concurrency:                  1 << 20, // so high that it is never reached: fasthttp would refuse in plain text
-		ReadBufferSize:               headerBytesMax,
-		MaxRequestBodySize:           max(4<<20, config.BodyBytesMax), // a body up to this size is read whole, also if it is refused
+		Handler:        s.handle,
+		ErrorHandler:   s.handleUnreadable,
+		Logger:         slog.NewLogLogger(config.Log.Handler(), slog.LevelDebug),
+		Concurrency:    1 << 20, // so high that it is never reached: fasthttp would refuse in plain text
+		ReadBufferSize: headerBytesMax,
+		MaxRequestBodySize: max(
+			4<<20, config.BodyBytesMax,
+		), // a body up to this size is read whole, also if it is refused
 		ReadTimeout:                  30 * time.Second,
 		WriteTimeout:                 30 * time.Second,
 		IdleTimeout:                  2 * time.Minute, // longer than the gateway's: the side that sends requests has to close first
@@ -99,7 +104,8 @@ func (s *Service) Serve(ln net.Listener) error {
 // Drain adds Connection: close to every response from now on.
 func (s *Service) Drain() { s.draining.Store(true) }
 
-// Shutdown closes the listeners and idle connections and waits for requests in flight until ctx ends.
+// Shutdown closes the listeners and idle connections and waits for requests in flight until ctx
+// ends.
 func (s *Service) Shutdown(ctx context.Context) error {
 	s.Drain()
 	err := s.server.ShutdownWithContext(ctx)
@@ -128,13 +134,16 @@ func invalid(c code.Code, kind, name, text string) *api.Error {
 }
 
 var (
-	errInternal    = newRefusal(code.Internal, "internal error: the request may have been carried out; the error has been logged")
-	errStranger    = newRefusal(code.GatewayOnly, "this service serves only its gateway, which sends a secret: see PETSVC_SECRET")
+	errInternal = newRefusal(code.Internal,
+		"internal error: the request may have been carried out; the error has been logged")
+	errStranger = newRefusal(code.GatewayOnly,
+		"this service serves only its gateway, which sends a secret: see PETSVC_SECRET")
 	errNoSuchRoute = newRefusal(code.NoSuchRoute, "there is no such path")
 	errEncoded     = newRefusal(code.UnsupportedMediaType, "the body has a Content-Encoding: send it without one")
 	errMalformed   = newRefusal(code.BadRequest, "the request is not well-formed HTTP/1.1")
-	errLongHead    = newRefusal(code.HeadersTooLarge, fmt.Sprintf("the header section is larger than %d bytes", headerBytesMax))
-	errSlow        = newRefusal(code.RequestTimeout, "the request did not arrive in time")
+	errLongHead    = newRefusal(code.HeadersTooLarge,
+		fmt.Sprintf("the header section is larger than %d bytes", headerBytesMax))
+	errSlow = newRefusal(code.RequestTimeout, "the request did not arrive in time")
 )
 
 func tooLarge(max int) *api.Error {
@@ -143,7 +152,8 @@ func tooLarge(max int) *api.Error {
 
 // handle serves one request.
 func (s *Service) handle(rc *fasthttp.RequestCtx) {
-	if string(rc.Path()) == "/readyz" && s.isGateway(rc) { // neither counted nor logged: each gateway sends one a second
+	if string(rc.Path()) == "/readyz" &&
+		s.isGateway(rc) { // neither counted nor logged: each gateway sends one a second
 		s.serveReady(rc)
 		return
 	}
@@ -152,7 +162,8 @@ func (s *Service) handle(rc *fasthttp.RequestCtx) {
 	s.finish(rc, operation, outcome, err, began)
 }
 
-// serveReady responds to a gateway's check: with 200 if requests should come here, and with 503 if another instance is better.
+// serveReady responds to a gateway's check: with 200 if requests should come here, and with 503 if
+// another instance is better.
 func (s *Service) serveReady(rc *fasthttp.RequestCtx) {
 	cause := s.Health()
 	if s.stopping.Err() != nil {
@@ -167,8 +178,8 @@ func (s *Service) serveReady(rc *fasthttp.RequestCtx) {
 
 const listPath, petPrefix = "/v1/pets", "/v1/pets/"
 
-// route finds the operation of a request and serves it. It does not use fasthttp/router, which matches the path as it was sent: this
-// service also serves percent-encoded forms of its paths.
+// route finds the operation of a request and serves it. It does not use fasthttp/router, which
+// matches the path as it was sent: this service also serves percent-encoded forms of its paths.
 func (s *Service) route(rc *fasthttp.RequestCtx) (operation, outcome string, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -197,7 +208,8 @@ func (s *Service) route(rc *fasthttp.RequestCtx) (operation, outcome string, err
 	return "none", "", newRefusal(code.MethodNotAllowed, "this path does not have this method. Its methods are "+allow)
 }
 
-// finish refuses a request if there is an error. It counts, logs and traces every request, also one that fasthttp could not read.
+// finish refuses a request if there is an error. It counts, logs and traces every request, also one
+// that fasthttp could not read.
 func (s *Service) finish(rc *fasthttp.RequestCtx, operation, outcome string, err error, began time.Time) {
 	if err != nil {
 		outcome = s.refuse(rc, err)
@@ -207,7 +219,8 @@ func (s *Service) finish(rc *fasthttp.RequestCtx, operation, outcome string, err
 	}
 	took, method, id := time.Since(began), string(rc.Method()), string(rc.Request.Header.Peek(requestIDHeader))
 	status := rc.Response.StatusCode()
-	// Not the target: it may contain an API key by mistake. The gateway logs the path if that is safe.
+	// Not the target: it may contain an API key by mistake. The gateway logs the path if that is
+	// safe.
 	line := []any{
 		"requestId", id, "method", method, "operation", operation, "outcome", outcome,
 		"status", status, "bytes", len(rc.Response.Body()), "micros", took.Microseconds(),
@@ -225,7 +238,8 @@ func (s *Service) finish(rc *fasthttp.RequestCtx, operation, outcome string, err
 		}, began.Add(took))
 	}
 	s.metrics.requests.WithLabelValues(operation, outcome).Inc()
-	s.metrics.seconds.WithLabelValues(operation).(prometheus.ExemplarObserver).ObserveWithExemplar(took.Seconds(), exemplar)
+	s.metrics.seconds.WithLabelValues(operation).(prometheus.ExemplarObserver).ObserveWithExemplar(took.Seconds(),
+		exemplar)
 	if s.config.AccessLog != nil {
 		s.config.AccessLog.Info("request", line...)
 	}
@@ -235,10 +249,12 @@ func (s *Service) finish(rc *fasthttp.RequestCtx, operation, outcome string, err
 var routes = map[string]string{"listPets": listPath, "createPet": listPath, "getPet": petPrefix + "{petId}"}
 
 func (s *Service) isGateway(rc *fasthttp.RequestCtx) bool {
-	return s.config.Secret == "" || subtle.ConstantTimeCompare(rc.Request.Header.Peek("X-Gateway-Secret"), []byte(s.config.Secret)) == 1
+	return s.config.Secret == "" ||
+		subtle.ConstantTimeCompare(rc.Request.Header.Peek("X-Gateway-Secret"), []byte(s.config.Secret)) == 1
 }
 
-// handleUnreadable responds to bytes that fasthttp could not read as a request. fasthttp then closes the connection.
+// handleUnreadable responds to bytes that fasthttp could not read as a request. fasthttp then
+// closes the connection.
 func (s *Service) handleUnreadable(rc *fasthttp.RequestCtx, err error) {
 	cause := errMalformed
 	var tooSmall *fasthttp.ErrSmallBuffer
@@ -294,7 +310,8 @@ func (s *Service) create(rc *fasthttp.RequestCtx) (outcome string, err error) {
 		if err != nil {
 			return "", err
 		}
-		// The gateway sets X-Tenant-Id. A client without a gateway may send any name or none, as it may send any pet.
+		// The gateway sets X-Tenant-Id. A client without a gateway may send any name or none, as it
+		// may send any pet.
 		logical = newRequest(rc.Request.Header.Peek("X-Tenant-Id"), key, p)
 	}
 	id, isReplay, err := s.store.add(p, logical)
@@ -333,7 +350,8 @@ func (s *Service) get(rc *fasthttp.RequestCtx, text string) error {
 func (s *Service) refuse(rc *fasthttp.RequestCtx, err error) (outcome string) {
 	r, ok := errors.AsType[*api.Error](err)
 	if !ok {
-		s.config.Log.Error("request failed", "error", err.Error(), "requestId", string(rc.Request.Header.Peek(requestIDHeader)))
+		s.config.Log.Error("request failed", "error", err.Error(), "requestId",
+			string(rc.Request.Header.Peek(requestIDHeader)))
 		r = errInternal
 	}
 	switch r.Status {

@@ -33,7 +33,8 @@ func TestAddAndGet(t *testing.T) {
 		a := r.do(t, "POST", "/v1/pets", pet, "Content-Type: Application/JSON; charset=utf-8")
 		var got, want any
 		_ = json.Unmarshal([]byte(a.body), &got)
-		_ = json.Unmarshal([]byte(`{"id":1,"name":`+name+`,"categoryId":-9223372036854775808,"status":"available"}`), &want)
+		_ = json.Unmarshal([]byte(`{"id":1,"name":`+name+`,"categoryId":-9223372036854775808,"status":"available"}`),
+			&want)
 		if a.status != 201 || fmt.Sprint(got) != fmt.Sprint(want) || a.header.Get("Location") != "/v1/pets/1" {
 			t.Errorf("POST: %d %v %s", a.status, a.header, a.body)
 		}
@@ -46,7 +47,8 @@ func TestAddAndGet(t *testing.T) {
 			get.header.Del("Date")
 			head.header.Del("Date")
 			if head.body != "" || head.status != get.status || fmt.Sprint(head.header) != fmt.Sprint(get.header) {
-				t.Errorf("HEAD %s: %d %v %q; GET: %d %v", target, head.status, head.header, head.body, get.status, get.header)
+				t.Errorf("HEAD %s: %d %v %q; GET: %d %v", target, head.status, head.header, head.body, get.status,
+					get.header)
 			}
 		}
 		must.Equal(t, r.do(t, "GET", "/v1/pets/%31", "").body, a.body, "percent-encoded")
@@ -131,7 +133,12 @@ func TestRefusals(t *testing.T) {
 		{"GET", "/v1/pets/1", "", nil, 404, "pet_not_found", ""},
 		{"GET", "/v1/pets/9223372036854775807", "", nil, 404, "pet_not_found", ""},
 		{"GET", "/v1/pets/9223372036854775808", "", nil, 404, "pet_not_found", ""},
-		{"POST", "/v1/pets", rex, []string{"Content-Type: text/plain"}, 415, "unsupported_media_type", `Content-Type is \"text/plain\": send Content-Type: application/json`},
+		{
+			"POST", "/v1/pets", rex,
+			[]string{"Content-Type: text/plain"},
+			415, "unsupported_media_type",
+			`Content-Type is \"text/plain\": send Content-Type: application/json`,
+		},
 		{"POST", "/v1/pets", rex, []string{"Content-Type: application/json-patch+json"}, 415, "unsupported_media_type", "application/json"},
 		{"POST", "/v1/pets", rex, []string{"Content-Type: ;application/json"}, 415, "unsupported_media_type", "application/json"},
 		{"POST", "/v1/pets", rex, []string{"Content-Encoding: gzip"}, 415, "unsupported_media_type", "Content-Encoding"},
@@ -163,7 +170,8 @@ func TestRefusals(t *testing.T) {
 			if a.is(t, what, c.status, c.code); !strings.Contains(a.body, c.mentions) {
 				t.Errorf("%s: %s does not mention %q", what, a.body, c.mentions)
 			}
-			if allow := a.header.Get("Allow"); (c.status == 405) != (allow != "") || c.status == 405 && allow != c.mentions {
+			if allow := a.header.Get("Allow"); (c.status == 405) != (allow != "") ||
+				c.status == 405 && allow != c.mentions {
 				t.Errorf("%s %s: Allow: %s", c.method, c.target, allow)
 			}
 		}
@@ -175,7 +183,8 @@ func TestRefusals(t *testing.T) {
 func TestBodyBytesMax(t *testing.T) {
 	for size, want := range map[int]int{64<<10 + 1: 201, 5 << 20: 201, 3<<20 + 1: 413} {
 		r := start(t, testkit.SQLite(t), pets.Config{BodyBytesMax: size - want/413}) // for a 413, a byte less
-		a := r.do(t, "POST", "/v1/pets", `{"name":"Rex","categoryId":1}`+strings.Repeat(" ", size-29), "Content-Encoding: Identity")
+		a := r.do(t, "POST", "/v1/pets", `{"name":"Rex","categoryId":1}`+strings.Repeat(" ", size-29),
+			"Content-Encoding: Identity")
 		a.is(t, fmt.Sprint(size, " bytes"), want, map[int]string{413: "body_too_large"}[want])
 	}
 }
@@ -207,12 +216,13 @@ func TestUnreadableRequests(t *testing.T) {
 	}
 }
 
-// Only gateways that have the secret are served, and are told whether requests should come here. These checks are neither counted nor
-// logged.
+// Only gateways that have the secret are served, and are told whether requests should come here.
+// These checks are neither counted nor logged.
 func TestOnlyTheGatewayIsAnswered(t *testing.T) {
 	var log testkit.Output
 	ctx, stop := context.WithCancel(t.Context())
-	r := launch(t, ctx, testkit.SQLite(t), pets.Config{Secret: "open sesame", AccessLog: slog.New(slog.NewTextHandler(&log, nil))})
+	r := launch(t, ctx, testkit.SQLite(t),
+		pets.Config{Secret: "open sesame", AccessLog: slog.New(slog.NewTextHandler(&log, nil))})
 	testkit.Eventually(t, time.Minute, "the service is ready", r.isReady)
 	check := func(secret string, status int, body string) {
 		t.Helper()
@@ -229,15 +239,27 @@ func TestOnlyTheGatewayIsAnswered(t *testing.T) {
 		t.Errorf("the checks are logged: %s", log.String())
 	}
 	check("guessed", 401, "gateway_only")
-	r.do(t, "GET", "/v1/pets", "", "X-Gateway-Secret: open sesame").is(t, "a service that is stopping serves until it ends", 200, "")
+	r.do(t, "GET", "/v1/pets", "", "X-Gateway-Secret: open sesame").is(t,
+		"a service that is stopping serves until it ends", 200, "")
 	for _, header := range [][]string{nil, {"X-Gateway-Secret: "}, {"X-Gateway-Secret: open sesam"}, {"X-Gateway-Secret: open sesame!"}} {
-		r.do(t, "GET", "/v1/pets", "", header...).is(t, fmt.Sprint(header), 401, "gateway_only") // and with WWW-Authenticate, which the document requires
+		r.do(
+			t,
+			"GET",
+			"/v1/pets",
+			"",
+			header...).is(
+			t,
+			fmt.Sprint(header),
+			401,
+			"gateway_only",
+		) // and with WWW-Authenticate, which the document requires
 	}
 }
 
 func TestAccessLogAndMetricsUseTheSameWord(t *testing.T) {
 	var lines testkit.Output
-	r := start(t, testkit.SQLite(t), pets.Config{AccessLog: slog.New(slog.NewJSONHandler(&lines, nil)), Secret: "open sesame"})
+	r := start(t, testkit.SQLite(t),
+		pets.Config{AccessLog: slog.New(slog.NewJSONHandler(&lines, nil)), Secret: "open sesame"})
 	secret := "X-Gateway-Secret: open sesame"
 	r.do(t, "GET", "/v1/pets?limit=5", "", secret, "X-Request-Id: r-1")
 	r.do(t, "POST", "/v1/pets", `{"name":"Rex","categoryId":1}`, secret, "X-Request-Id: r-2")

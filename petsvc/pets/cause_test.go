@@ -14,7 +14,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// petsvc does not start on the tables of another application or of a later version. It says so, and changes nothing.
+// petsvc does not start on the tables of another application or of a later version. It says so, and
+// changes nothing.
 func TestWrongDatabaseIsNamed(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		db := testkit.Open(t, url)
@@ -42,7 +43,8 @@ func exec(t *testing.T, db *database.DB, statement string) {
 // names waits until the service is not ready for a cause.
 func (r *rig) names(t *testing.T, cause string) {
 	t.Helper()
-	testkit.Eventually(t, time.Minute, "not ready, because of "+cause, func() bool { return strings.Contains(fmt.Sprint(r.Health()), cause) })
+	testkit.Eventually(t, time.Minute, "not ready, because of "+cause,
+		func() bool { return strings.Contains(fmt.Sprint(r.Health()), cause) })
 }
 
 // The tables cannot be created. The reason and its cure are named once.
@@ -50,7 +52,8 @@ func TestFailedMigrationIsNamed(t *testing.T) {
 	const cure = "it accepts no writes"
 	r := launch(t, t.Context(), testkit.Postgres(t)+"&default_transaction_read_only=on", pets.Config{})
 	r.names(t, cure)
-	if reason := r.Health().Error(); strings.Count(reason, cure) != 1 || !strings.Contains(reason, "migrate pets_schema") {
+	if reason := r.Health().Error(); strings.Count(reason, cure) != 1 ||
+		!strings.Contains(reason, "migrate pets_schema") {
 		t.Error(reason)
 	}
 }

@@ -22,8 +22,8 @@ import (
 // patience is how long a condition may take on a busy machine.
 const patience = time.Minute
 
-// expectAway checks that every operation is refused with a 503. Of some tries, one takes no longer than within: a service that waits
-// takes longer in all of them, and a busy machine only in some.
+// expectAway checks that every operation is refused with a 503. Of some tries, one takes no longer
+// than within: a service that waits takes longer in all of them, and a busy machine only in some.
 func expectAway(t *testing.T, r *rig, within time.Duration, code string) {
 	t.Helper()
 	for _, c := range [][3]string{
@@ -31,7 +31,9 @@ func expectAway(t *testing.T, r *rig, within time.Duration, code string) {
 	} {
 		testkit.Eventually(t, patience, fmt.Sprintf("%s %s is refused within %v", c[0], c[1], within), func() bool {
 			began := time.Now()
-			r.do(t, c[0], c[1], c[2]).is(t, c[0]+" "+c[1], 503, code) // and with Retry-After, which the document requires
+			r.do(t, c[0], c[1], c[2]).is(
+				t, c[0]+" "+c[1], 503, code,
+			) // and with Retry-After, which the document requires
 			return time.Since(began) <= within
 		})
 	}
@@ -39,7 +41,8 @@ func expectAway(t *testing.T, r *rig, within time.Duration, code string) {
 
 func expectBack(t *testing.T, r *rig) {
 	t.Helper()
-	testkit.Eventually(t, patience, "requests succeed again", func() bool { return r.do(t, "GET", "/v1/pets", "").status == 200 && r.isUp(t) })
+	testkit.Eventually(t, patience, "requests succeed again",
+		func() bool { return r.do(t, "GET", "/v1/pets", "").status == 200 && r.isUp(t) })
 }
 
 // isUp reports whether the metric says that the database is available.
@@ -59,7 +62,9 @@ func TestDatabaseIsLost(t *testing.T) {
 	server := testkit.StartPostgres(t)
 	r := start(t, server.URL, pets.Config{})
 	r.add(t, "Rex", pets.Available)
-	exec(t, testkit.Open(t, server.URL), `INSERT INTO pets_schema (version_id, is_applied) VALUES (999, true)`) // programs are replaced one after the other
+	exec(
+		t, testkit.Open(t, server.URL), `INSERT INTO pets_schema (version_id, is_applied) VALUES (999, true)`,
+	) // programs are replaced one after the other
 	server.Kill(t)
 	testkit.Eventually(t, patience, "the loss is noticed", func() bool {
 		return r.do(t, "GET", "/v1/pets", "").status == 503 && !r.isReady() && !r.isUp(t)
@@ -89,7 +94,8 @@ func TestReadOnlyDatabase(t *testing.T) {
 	})
 }
 
-// If connections and queue are full, further requests are refused at once. Requests in the queue are refused after a second.
+// If connections and queue are full, further requests are refused at once. Requests in the queue
+// are refused after a second.
 func TestOverload(t *testing.T) {
 	const queue = 4
 	r := start(t, testkit.SQLite(t), pets.Config{Queue: queue})
@@ -119,14 +125,17 @@ func TestOverload(t *testing.T) {
 		for range queue {
 			running.Go(post)
 		}
-		if !testkit.Await(500*time.Millisecond, func() bool { return gathered(t, r, "petgate_petsvc_queue_requests") >= queue }) {
+		if !testkit.Await(
+			500*time.Millisecond, func() bool { return gathered(t, r, "petgate_petsvc_queue_requests") >= queue },
+		) {
 			return false
 		}
 		began := time.Now()
 		r.do(t, "GET", "/v1/pets", "").is(t, "with a full queue", 503, "overloaded")
 		return time.Since(began) <= 500*time.Millisecond
 	})
-	testkit.Eventually(t, patience, "the queue gives up", func() bool { return gathered(t, r, "petgate_petsvc_queue_requests") == 0 })
+	testkit.Eventually(t, patience, "the queue gives up",
+		func() bool { return gathered(t, r, "petgate_petsvc_queue_requests") == 0 })
 	must.Do(t, tx.Rollback())
 	running.Wait()
 	a := r.do(t, "GET", "/v1/pets", "")
@@ -144,14 +153,19 @@ func through(t *testing.T, direct string) (databaseURL string, proxy *testkit.Pr
 	return u.String(), proxy
 }
 
-// If the connection breaks during the commit, the code says that the pet may have been stored. Here, it was.
+// If the connection breaks during the commit, the code says that the pet may have been stored.
+// Here, it was.
 func TestOutcomeIsUnknown(t *testing.T) {
 	direct := testkit.Postgres(t)
 	proxied, proxy := through(t, direct)
 	r := start(t, proxied, pets.Config{})
 	db := testkit.Open(t, direct)
-	exec(t, db, `CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END';
-		CREATE CONSTRAINT TRIGGER linger AFTER INSERT ON pets DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION linger()`)
+	exec(
+		t,
+		db,
+		`CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END';
+		CREATE CONSTRAINT TRIGGER linger AFTER INSERT ON pets DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION linger()`,
+	)
 	holds := must.Get[*sql.Tx](t)(db.Begin())
 	defer holds.Rollback()
 	must.Get[sql.Result](t)(holds.Exec(`SELECT pg_advisory_xact_lock(1)`))
@@ -165,7 +179,8 @@ func TestOutcomeIsUnknown(t *testing.T) {
 	proxy.Reset()
 	(<-answered).is(t, "POST", 503, "outcome_unknown")
 	must.Do(t, holds.Rollback())
-	testkit.Eventually(t, patience, "the pet is stored", func() bool { return strings.Contains(r.do(t, "GET", "/v1/pets", "").body, "Rex") })
+	testkit.Eventually(t, patience, "the pet is stored",
+		func() bool { return strings.Contains(r.do(t, "GET", "/v1/pets", "").body, "Rex") })
 }
 
 func TestFileIsDeletedAndComesBack(t *testing.T) {
@@ -186,7 +201,8 @@ func TestFileIsDeletedAndComesBack(t *testing.T) {
 	})
 }
 
-// The first request waits until the state of the database is known, for at most a second. It is not refused in the meantime.
+// The first request waits until the state of the database is known, for at most a second. It is not
+// refused in the meantime.
 func TestFirstRequestsWaitForTheFirstLook(t *testing.T) {
 	for range 3 {
 		fresh := testkit.Postgres(t)

@@ -20,7 +20,8 @@ import (
 // post adds a pet for the tenant acme with an Idempotency-Key.
 func (r *rig) post(t testing.TB, key, name string) answer {
 	t.Helper()
-	return r.do(t, "POST", "/v1/pets", `{"name":"`+name+`","categoryId":1}`, "X-Tenant-Id: acme", "Idempotency-Key: "+key)
+	return r.do(t, "POST", "/v1/pets", `{"name":"`+name+`","categoryId":1}`, "X-Tenant-Id: acme",
+		"Idempotency-Key: "+key)
 }
 
 // expectRows checks how often each name is stored.
@@ -50,7 +51,8 @@ func expectReplay(t testing.TB, got, first answer) {
 	t.Helper()
 	if got.status != 201 || got.body != first.body || got.header.Get("Location") != first.header.Get("Location") ||
 		got.header.Get("Idempotent-Replayed") != "true" {
-		t.Errorf("the repetition got %d %v %s, want %s of %s", got.status, got.header, got.body, first.body, first.header.Get("Location"))
+		t.Errorf("the repetition got %d %v %s, want %s of %s", got.status, got.header, got.body, first.body,
+			first.header.Get("Location"))
 	}
 }
 
@@ -71,7 +73,8 @@ func TestIdempotencyKey(t *testing.T) {
 		for _, body := range []string{
 			`{"name":"Rexi","categoryId":1}`, `{"name":"Rex","categoryId":2}`, `{"name":"Rex","categoryId":1,"status":"sold"}`,
 		} {
-			r.do(t, "POST", "/v1/pets", body, "X-Tenant-Id: acme", "Idempotency-Key: one").is(t, body, 422, "idempotency_key_reused")
+			r.do(t, "POST", "/v1/pets", body, "X-Tenant-Id: acme", "Idempotency-Key: one").is(t, body, 422,
+				"idempotency_key_reused")
 		}
 		expectRows(t, r, map[string]int{"Rex": 1})
 
@@ -86,7 +89,8 @@ func TestIdempotencyKey(t *testing.T) {
 		expectRows(t, r, map[string]int{"Rex": 1, "Ben": 3})
 
 		// A request that fails keeps nothing.
-		r.do(t, "POST", "/v1/pets", `{"name":"Lola"}`, "X-Tenant-Id: acme", "Idempotency-Key: two").is(t, "an invalid pet", 400, "invalid_request")
+		r.do(t, "POST", "/v1/pets", `{"name":"Lola"}`, "X-Tenant-Id: acme", "Idempotency-Key: two").is(t,
+			"an invalid pet", 400, "invalid_request")
 		expectFirst(t, r.post(t, "two", "Lola"))
 
 		again := start(t, url, pets.Config{})
@@ -113,8 +117,8 @@ func TestIdempotencyKeyEnds(t *testing.T) {
 	})
 }
 
-// Pet services whose clocks differ agree on the age of a key: it is measured by the database's clock. The second service's database is
-// two days later.
+// Pet services whose clocks differ agree on the age of a key: it is measured by the database's
+// clock. The second service's database is two days later.
 func TestIdempotencyKeysAgeByTheDatabasesClock(t *testing.T) {
 	u := testkit.Postgres(t)
 	r := start(t, u, pets.Config{})
@@ -132,12 +136,13 @@ func TestRowsThatCannotBeRemoved(t *testing.T) {
 		CREATE TRIGGER keep BEFORE DELETE ON pet_requests BEGIN SELECT RAISE(ABORT, 'kept'); END`)
 	r := start(t, u, pets.Config{Log: slog.New(slog.NewTextHandler(log, nil))})
 	testkit.Eventually(t, patience, "the failure is logged", func() bool {
-		return strings.Contains(log.String(), "old Idempotency-Keys could not be removed") && gathered(t, r, "petgate_petsvc_busy_connections") == 0
+		return strings.Contains(log.String(), "old Idempotency-Keys could not be removed") &&
+			gathered(t, r, "petgate_petsvc_busy_connections") == 0
 	})
 }
 
-// While a request runs, another one with its key is refused: in the same process at once, without waiting for a connection, and in
-// another process when the first has stored its pet.
+// While a request runs, another one with its key is refused: in the same process at once, without
+// waiting for a connection, and in another process when the first has stored its pet.
 func TestRequestInProgress(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		if strings.HasPrefix(url, "postgres") {
@@ -162,8 +167,11 @@ func TestRequestInProgress(t *testing.T) {
 				return gathered(t, services[0], "petgate_petsvc_busy_connections") == 1
 			}
 			waiting := 0
-			must.Do(t, blocker.Get(&waiting, `SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'pets'::regclass
-				AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`))
+			must.Do(
+				t,
+				blocker.Get(&waiting, `SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'pets'::regclass
+				AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`),
+			)
 			return waiting == len(services)
 		})
 		var refused answer
@@ -189,9 +197,10 @@ func TestRequestInProgress(t *testing.T) {
 	})
 }
 
-// Two services, many clients, and connections to the database that break. Half of the clients have a key for each pet, and repeat the
-// request until it is answered 201: the pet is stored once, where the answer says. The others have no key and do not repeat: what was
-// answered 201 is stored once, with the code outcome_unknown once or not at all, and with any other code not at all.
+// Two services, many clients, and connections to the database that break. Half of the clients have
+// a key for each pet, and repeat the request until it is answered 201: the pet is stored once,
+// where the answer says. The others have no key and do not repeat: what was answered 201 is stored
+// once, with the code outcome_unknown once or not at all, and with any other code not at all.
 func TestPetsAreStoredOnceWhileConnectionsBreak(t *testing.T) {
 	proxied, proxy := through(t, testkit.Postgres(t))
 	services := []*rig{start(t, proxied, pets.Config{Queue: 100}), start(t, proxied, pets.Config{Queue: 100})}
@@ -240,12 +249,14 @@ func TestPetsAreStoredOnceWhileConnectionsBreak(t *testing.T) {
 	count := map[string]int{}
 	for _, row := range rows {
 		count[row.Name]++
-		if a, want := last[row.Name], fmt.Sprint("/v1/pets/", row.ID); a.status == 201 && a.header.Get("Location") != want {
+		if a, want := last[row.Name], fmt.Sprint("/v1/pets/", row.ID); a.status == 201 &&
+			a.header.Get("Location") != want {
 			t.Errorf("%s is stored as %s, the client knows %s", row.Name, want, a.header.Get("Location"))
 		}
 	}
 	for name, a := range last {
-		if n := count[name]; n > 1 || a.status == 201 && n != 1 || a.status != 201 && (a.status != 503 || a.code() != "outcome_unknown" && n != 0) {
+		if n := count[name]; n > 1 || a.status == 201 && n != 1 ||
+			a.status != 201 && (a.status != 503 || a.code() != "outcome_unknown" && n != 0) {
 			t.Errorf("%s was answered %d %s and is stored %d times", name, a.status, a.body, n)
 		}
 	}
@@ -263,9 +274,13 @@ func TestOldRequestsAreRemoved(t *testing.T) {
 		}
 		const rows, kept = 3500, 500
 		now := time.Now().UnixMilli()
-		exec(t, db, fmt.Sprintf(`WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < %d)
+		exec(
+			t,
+			db,
+			fmt.Sprintf(`WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < %d)
 			INSERT INTO pet_requests (id, fingerprint, pet_id, created_at)
-			SELECT %s, %[2]s, 1, CASE WHEN n <= %d THEN %d ELSE %d - n END FROM numbers`, rows, id, kept, now, now-24*time.Hour.Milliseconds()))
+			SELECT %s, %[2]s, 1, CASE WHEN n <= %d THEN %d ELSE %d - n END FROM numbers`, rows, id, kept, now, now-24*time.Hour.Milliseconds()),
+		)
 		start(t, url, pets.Config{})
 		testkit.Eventually(t, time.Minute, "the old rows are removed", func() bool {
 			var n int

@@ -5,7 +5,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics are the metrics of requests. An outcome is ok, created, replayed or the code of an error, as in the access log.
+// metrics are the metrics of requests. An outcome is ok, created, replayed or the code of an error,
+// as in the access log.
 type metrics struct {
 	requests       *prometheus.CounterVec
 	seconds        *prometheus.HistogramVec
@@ -24,9 +25,12 @@ func newMetrics(reg prometheus.Registerer, s *store) metrics {
 		}
 		return 1
 	})
-	gauge("petgate_petsvc_queue_requests", "Requests waiting for a connection to the database.", func() int { return max(0, int(s.admitted.Load())-len(s.slots)) })
-	gauge("petgate_petsvc_busy_connections", "Connections to the database in use by requests.", func() int { return len(s.slots) })
-	gauge("petgate_petsvc_usable_connections", "Connections to the database available to requests, in use or not.", func() int { return cap(s.slots) })
+	gauge("petgate_petsvc_queue_requests", "Requests waiting for a connection to the database.",
+		func() int { return max(0, int(s.admitted.Load())-len(s.slots)) })
+	gauge("petgate_petsvc_busy_connections", "Connections to the database in use by requests.",
+		func() int { return len(s.slots) })
+	gauge("petgate_petsvc_usable_connections", "Connections to the database available to requests, in use or not.",
+		func() int { return cap(s.slots) })
 	return metrics{
 		requests: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "petgate_petsvc_requests_total", Help: "Requests served, by operation and outcome.",

@@ -41,7 +41,8 @@ type Pet struct {
 	NewPet
 }
 
-// encode returns a pet or several as JSON. Bytes of another program's pets that are not UTF-8 become U+FFFD.
+// encode returns a pet or several as JSON. Bytes of another program's pets that are not UTF-8
+// become U+FFFD.
 func encode(value any) []byte {
 	text, err := json.Marshal(value, jsontext.AllowInvalidUTF8(true))
 	if err != nil {
@@ -61,8 +62,9 @@ var rules = map[string]string{
 	"status":     `must be "available", "pending" or "sold"`,
 }
 
-// decode reads a NewPet. The names of members match exactly, none is repeated, and text that is not Unicode is refused instead of
-// repaired, because a name is stored as it was sent. Members that a pet does not have are ignored.
+// decode reads a NewPet. The names of members match exactly, none is repeated, and text that is not
+// Unicode is refused instead of repaired, because a name is stored as it was sent. Members that a
+// pet does not have are ignored.
 func decode(body []byte) (NewPet, error) {
 	type sent struct { // a nil is missing or null
 		ID         jsontext.Value `json:"id"`
@@ -116,10 +118,12 @@ func undecodable(err error) error {
 	return invalidBody("must be one JSON object: the JSON " + what)
 }
 
-// isName reports whether a pet can have a name. JSON Schema counts a byte order mark as white space, Unicode does not.
+// isName reports whether a pet can have a name. JSON Schema counts a byte order mark as white
+// space, Unicode does not.
 func isName(name string) bool {
 	visible := func(r rune) bool { return !unicode.IsSpace(r) && r != '\uFEFF' }
-	return strings.ContainsFunc(name, visible) && !strings.ContainsFunc(name, unicode.IsControl) && utf8.RuneCountInString(name) <= nameMax
+	return strings.ContainsFunc(name, visible) && !strings.ContainsFunc(name, unicode.IsControl) &&
+		utf8.RuneCountInString(name) <= nameMax
 }
 
 // query holds the parameters of a list.
@@ -131,8 +135,8 @@ type query struct {
 
 const limitDefault, limitMax = 20, 100
 
-// parseQuery reads the parameters of a list. Unknown parameters are ignored, except names that are common for paging elsewhere. Known
-// ones must not be repeated or empty.
+// parseQuery reads the parameters of a list. Unknown parameters are ignored, except names that are
+// common for paging elsewhere. Known ones must not be repeated or empty.
 func parseQuery(args *fasthttp.Args) (query, error) {
 	q := query{limit: limitDefault, after: math.MinInt64}
 	for key, value := range args.All() {
@@ -141,7 +145,11 @@ func parseQuery(args *fasthttp.Args) (query, error) {
 		switch name {
 		case "limit":
 			q.limit, err = parseInteger(string(value))
-			isGood, rule = err == nil && q.limit >= 1 && q.limit <= limitMax, fmt.Sprintf("must be an integer from 1 to %d", limitMax)
+			isGood, rule = err == nil && q.limit >= 1 &&
+				q.limit <= limitMax, fmt.Sprintf(
+				"must be an integer from 1 to %d",
+				limitMax,
+			)
 		case "after":
 			q.after, err = parseInteger(string(value))
 			isGood, rule = err == nil, "must be the id of a pet: a 64-bit integer"

@@ -78,7 +78,8 @@ func TestDecode(t *testing.T) {
 			if place, ok := r.Details.(api.Named); ok {
 				member = place.Name
 			}
-			if r.Status != 400 || r.Code != "invalid_request" || member != "-" && !strings.Contains(r.Message, strconv.Quote(member)) {
+			if r.Status != 400 || r.Code != "invalid_request" ||
+				member != "-" && !strings.Contains(r.Message, strconv.Quote(member)) {
 				t.Errorf("%s: %+v", c.name, r)
 			}
 		}
@@ -129,23 +130,31 @@ func TestParseKey(t *testing.T) {
 	}
 }
 
-// A panic is answered with a 500 and logged, and a request that came too slowly with a 408. The log says once that the database
-// is away, and once that it is back.
+// A panic is answered with a 500 and logged, and a request that came too slowly with a 408. The log
+// says once that the database is away, and once that it is back.
 func TestFaultsOfTheServiceItself(t *testing.T) {
 	var text bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&text, nil))
-	s, rc := &Service{config: Config{Log: log}, metrics: newMetrics(prometheus.NewRegistry(), nil)}, &fasthttp.RequestCtx{}
+	s, rc := &Service{
+		config:  Config{Log: log},
+		metrics: newMetrics(prometheus.NewRegistry(), nil),
+	}, &fasthttp.RequestCtx{}
 	rc.Request.SetRequestURI("/v1/pets")
 	rc.Request.Header.Set(requestIDHeader, "r-1")
 	s.handle(rc) // there is no store
-	must.Equal(t, fmt.Sprint(rc.Response.StatusCode(), strings.Contains(string(rc.Response.Body()), `"internal"`)), "500 true", "the answer")
-	must.Equal(t, strings.Contains(text.String(), "panic: ") && strings.Contains(text.String(), "requestId=r-1"), true, "logged: %s", &text)
+	must.Equal(t, fmt.Sprint(rc.Response.StatusCode(), strings.Contains(string(rc.Response.Body()), `"internal"`)),
+		"500 true", "the answer")
+	must.Equal(t, strings.Contains(text.String(), "panic: ") && strings.Contains(text.String(), "requestId=r-1"), true,
+		"logged: %s", &text)
 	s.handleUnreadable(rc, os.ErrDeadlineExceeded)
-	must.Equal(t, fmt.Sprint(rc.Response.StatusCode(), strings.Contains(string(rc.Response.Body()), `"request_timeout"`)), "408 true", "the answer")
+	must.Equal(t,
+		fmt.Sprint(rc.Response.StatusCode(), strings.Contains(string(rc.Response.Body()), `"request_timeout"`)),
+		"408 true", "the answer")
 	of := store{log: log, life: t.Context()}
 	for _, err := range []error{errors.New("away"), errors.New("away"), nil, nil, nil} {
 		of.report(err)
 	}
-	away, back := strings.Count(text.String(), "database is unavailable"), strings.Count(text.String(), "database is available")
+	away, back := strings.Count(text.String(), "database is unavailable"), strings.Count(text.String(),
+		"database is available")
 	must.Equal(t, fmt.Sprint(away, back), "1 1", "lines about the loss and the return of the database, in %s", &text)
 }

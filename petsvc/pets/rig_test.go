@@ -28,8 +28,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// rig is a service on a database, reached over memory. It checks every response against the OpenAPI document before it
-// returns it.
+// rig is a service on a database, reached over memory. It checks every response against the OpenAPI
+// document before it returns it.
 type rig struct {
 	*pets.Service
 	db       *database.DB
@@ -66,7 +66,8 @@ func launch(t testing.TB, ctx context.Context, url string, config pets.Config) *
 		for _, o := range item.Operations() {
 			for _, response := range o.Responses.Map() {
 				for name, h := range response.Value.Headers { // the gateway adds the others
-					h.Value.Required = h.Value.Required && slices.Contains([]string{"Location", "Allow", "Retry-After", "WWW-Authenticate"}, name)
+					h.Value.Required = h.Value.Required &&
+						slices.Contains([]string{"Location", "Allow", "Retry-After", "WWW-Authenticate"}, name)
 				}
 			}
 		}
@@ -92,10 +93,12 @@ func launch(t testing.TB, ctx context.Context, url string, config pets.Config) *
 
 func (r *rig) isReady() bool { return r.Health() == nil }
 
-// takeOneConnection leaves the service one connection: what is set on it concerns all that the service does.
+// takeOneConnection leaves the service one connection: what is set on it concerns all that the
+// service does.
 func (r *rig) takeOneConnection(t *testing.T) {
 	r.db.SetMaxOpenConns(1)
-	testkit.Eventually(t, patience, "further connections are closed", func() bool { return r.db.Stats().OpenConnections == 1 })
+	testkit.Eventually(t, patience, "further connections are closed",
+		func() bool { return r.db.Stats().OpenConnections == 1 })
 }
 
 // answer is one response.
@@ -155,7 +158,9 @@ func (r *rig) check(t testing.TB, request *http.Request, a answer) {
 		operation = item.Get
 	}
 	if request.URL.Path != "/v1/pets" && (!isPet || id == "" || strings.Contains(id, "/")) {
-		operation = &openapi3.Operation{Responses: openapi3.NewResponses(openapi3.WithStatus(404, r.doc.Components.Responses["NotFound"]))}
+		operation = &openapi3.Operation{
+			Responses: openapi3.NewResponses(openapi3.WithStatus(404, r.doc.Components.Responses["NotFound"])),
+		}
 	}
 	response := operation.Responses.Status(a.status)
 	if response == nil {

@@ -28,7 +28,8 @@ const (
 	// A page of all pets. $1: it begins after this id, $2: number of rows.
 	listQuery = `SELECT id, name, category_id, status FROM pets WHERE id > $1 ORDER BY id LIMIT $2`
 
-	// A page of the pets with one status. $1: it begins after this id, $2: number of rows, $3: the status.
+	// A page of the pets with one status. $1: it begins after this id, $2: number of rows, $3: the
+	// status.
 	listByStatusQuery = `SELECT id, name, category_id, status FROM pets WHERE id > $1 AND status = $3 ORDER BY id LIMIT $2`
 
 	// One pet. $1: its id.
@@ -39,7 +40,8 @@ const (
 )
 
 const (
-	// A database that does not respond within this time is treated as unavailable: requests are refused, not held.
+	// A database that does not respond within this time is treated as unavailable: requests are
+	// refused, not held.
 	signOfLife = time.Second
 
 	// A request that waits longer than this for a connection is refused.
@@ -50,16 +52,25 @@ const (
 var (
 	errNotFound    = newRefusal(code.PetNotFound, "no pet has this id")
 	errOverloaded  = newRefusal(code.Overloaded, "too many requests are waiting; nothing was stored, try again")
-	errUnavailable = newRefusal(code.DatabaseUnavailable, "the database is unavailable at the moment; nothing was stored, try again")
-	errReadOnly    = newRefusal(code.DatabaseUnavailable, "the database is read-only at the moment; nothing was stored, try again later")
-	errFull        = newRefusal(code.DatabaseFull, "the database has no room; nothing was stored, and sending it again helps only after its operator "+
-		"has made room")
-	errUncertain = newRefusal(code.OutcomeUnknown, "the connection to the database broke while the pet was being stored: "+
-		"with an Idempotency-Key, send it again; without one, list the pets before you do")
+	errUnavailable = newRefusal(code.DatabaseUnavailable,
+		"the database is unavailable at the moment; nothing was stored, try again")
+	errReadOnly = newRefusal(code.DatabaseUnavailable,
+		"the database is read-only at the moment; nothing was stored, try again later")
+	errFull = newRefusal(
+		code.DatabaseFull,
+		"the database has no room; nothing was stored, and sending it again helps only after its operator "+
+			"has made room",
+	)
+	errUncertain = newRefusal(
+		code.OutcomeUnknown,
+		"the connection to the database broke while the pet was being stored: "+
+			"with an Idempotency-Key, send it again; without one, list the pets before you do",
+	)
 )
 
-// store keeps pets in the database. Only as many requests use the database at a time as there are connections; a bounded
-// number waits. While the database is unavailable, requests are refused at once.
+// store keeps pets in the database. Only as many requests use the database at a time as there are
+// connections; a bounded number waits. While the database is unavailable, requests are refused at
+// once.
 type store struct {
 	db         *database.DB
 	log        *slog.Logger
@@ -74,8 +85,8 @@ type store struct {
 	stop       context.CancelFunc
 }
 
-// openStore returns when the state of the database is known, or after signOfLife: a gateway sends requests as soon as it can connect, and
-// would get a 503 for each.
+// openStore returns when the state of the database is known, or after signOfLife: a gateway sends
+// requests as soon as it can connect, and would get a 503 for each.
 func openStore(ctx context.Context, db *database.DB, queue int, log *slog.Logger) *store {
 	s := &store{
 		db: db, log: log, queue: queue, statements: map[string]*sqlx.Stmt{}, complain: rate.Sometimes{Interval: time.Minute},
@@ -119,9 +130,10 @@ func (s *store) look() error {
 	return s.db.Check()
 }
 
-// migrate brings the tables to the version of this program. It does nothing while the database is available, and creates no tables in the
-// database of another application. At the start, it also refuses tables of a later version. A running petsvc continues with them, so that
-// programs can be replaced one after the other.
+// migrate brings the tables to the version of this program. It does nothing while the database is
+// available, and creates no tables in the database of another application. At the start, it also
+// refuses tables of a later version. A running petsvc continues with them, so that programs can be
+// replaced one after the other.
 func (s *store) migrate() error {
 	if s.fault.Load() == nil {
 		return nil
@@ -141,7 +153,8 @@ func (s *store) migrate() error {
 	return s.db.Migrate(s.life, Migrations)
 }
 
-// prepare prepares the statements of requests, which are then parsed and planned once. database/sql repeats it on every connection.
+// prepare prepares the statements of requests, which are then parsed and planned once. database/sql
+// repeats it on every connection.
 func (s *store) prepare() error {
 	for _, query := range []string{listQuery, listByStatusQuery, getQuery, insertQuery, earlierQuery, rememberQuery} {
 		if s.statements[query] != nil {
@@ -170,8 +183,9 @@ func (s *store) report(err error) {
 	}
 }
 
-// enter waits for a free connection; leave gives it back. A request that cannot be served soon is refused. In a longer
-// queue every request waits longer, until clients give up on requests that are still being served.
+// enter waits for a free connection; leave gives it back. A request that cannot be served soon is
+// refused. In a longer queue every request waits longer, until clients give up on requests that are
+// still being served.
 func (s *store) enter() error {
 	if s.fault.Load() != nil {
 		return errUnavailable
@@ -192,8 +206,8 @@ func (s *store) leave() {
 	<-s.slots
 }
 
-// failed says for what an error is refused; nil stays nil. It logs what an operator has to mend: a working connection does not show a full
-// disk or a damaged page.
+// failed says for what an error is refused; nil stays nil. It logs what an operator has to mend: a
+// working connection does not show a full disk or a damaged page.
 func (s *store) failed(doing string, err error) error {
 	if database.NeedsOperator(err) {
 		s.complain.Do(func() { s.log.Error("statements fail", "error", database.Explain(err).Error()) })
@@ -228,11 +242,11 @@ func (s *store) find(statement string, args ...any) (found []Pet, err error) {
 	return found, s.failed("find", s.statements[statement].Select(&found, args...))
 }
 
-// add stores a pet once or not at all, and returns its id. If the logical request r was carried out before, it is the id of that time.
-// Without an Idempotency-Key, r is nil.
+// add stores a pet once or not at all, and returns its id. If the logical request r was carried out
+// before, it is the id of that time. Without an Idempotency-Key, r is nil.
 //
-// add needs a transaction: outside of one, database/sql repeats a statement after a broken connection, although the statement may have
-// been executed.
+// add needs a transaction: outside of one, database/sql repeats a statement after a broken
+// connection, although the statement may have been executed.
 func (s *store) add(p NewPet, r *request) (id int64, isReplay bool, err error) {
 	if r != nil {
 		if _, found := s.running.LoadOrStore(r.id, nil); found {

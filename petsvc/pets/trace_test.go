@@ -29,9 +29,13 @@ func TestSpans(t *testing.T) {
 	var log testkit.Output
 	collector := testkit.StartCollector(t)
 	tracer := must.Get[*trace.Tracer](t)(trace.Open(trace.Config{
-		Settings: trace.Settings{Endpoint: collector.URL, Ratio: "0"}, Program: "petsvc", Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
+		Settings: trace.Settings{
+			Endpoint: collector.URL,
+			Ratio:    "0",
+		}, Program: "petsvc", Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	}))
-	r := start(t, testkit.SQLite(t), pets.Config{Secret: "s", Tracer: tracer, AccessLog: slog.New(slog.NewJSONHandler(&log, nil))})
+	r := start(t, testkit.SQLite(t),
+		pets.Config{Secret: "s", Tracer: tracer, AccessLog: slog.New(slog.NewJSONHandler(&log, nil))})
 	secret, asked := "X-Gateway-Secret: s", 0
 	ask := func(method, target, body string, header ...string) { // again if the database seemed to be away on a busy machine
 		testkit.Eventually(t, patience, "the database is available", func() bool {
@@ -54,7 +58,8 @@ func TestSpans(t *testing.T) {
 	var got []string
 	away := 0
 	for _, s := range collector.Spans() {
-		if fmt.Sprintf("%x", s.TraceId) != gatewaysTrace || s.Service != "petsvc" || fmt.Sprintf("%x", s.ParentSpanId) != gatewaysSpan {
+		if fmt.Sprintf("%x", s.TraceId) != gatewaysTrace || s.Service != "petsvc" ||
+			fmt.Sprintf("%x", s.ParentSpanId) != gatewaysSpan {
 			t.Errorf("%v", s)
 		}
 		outcome := s.Texts()["petgate.outcome"]
@@ -77,5 +82,6 @@ func TestSpans(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	must.Equal(t, strings.Count(log.String(), `"traceId":"`+gatewaysTrace+`"`), len(want)+away, "lines with the trace in %s", &log)
+	must.Equal(t, strings.Count(log.String(), `"traceId":"`+gatewaysTrace+`"`), len(want)+away,
+		"lines with the trace in %s", &log)
 }

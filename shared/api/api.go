@@ -1,7 +1,9 @@
-// Package api has what an OpenAPI document says of an API: its operations, and who may call them. The document of the pet service is a
-// part of the programs; a gateway can load any other. The package also has the body of every error.
+// Package api has what an OpenAPI document says of an API: its operations, and who may call them.
+// The document of the pet service is a part of the programs; a gateway can load any other. The
+// package also has the body of every error.
 //
-// The pets' document describes every status and header that the system sends; tests check the running system against it.
+// The pets' document describes every status and header that the system sends; tests check the
+// running system against it.
 package api
 
 import (
@@ -44,14 +46,17 @@ type Operation struct {
 	Stability    string    // experimental or beta; empty = stable
 	Cost         int64     // of a request, in units of the limits; 0: the document does not say, so it is 1
 
-	// TakesKey means that a request with the header KeyHeader may be sent again, whether the first one succeeded or not.
+	// TakesKey means that a request with the header KeyHeader may be sent again, whether the first
+	// one succeeded or not.
 	TakesKey bool
 }
 
-// IsReport reports whether the gateway itself answers the operation for every valid key. It then has no scope and is not charged.
+// IsReport reports whether the gateway itself answers the operation for every valid key. It then
+// has no scope and is not charged.
 func (o Operation) IsReport() bool { return o.ByGateway && o.Scope == "" }
 
-// KeyHeader names a request that a client may repeat (IETF draft-ietf-httpapi-idempotency-key-header).
+// KeyHeader names a request that a client may repeat (IETF
+// draft-ietf-httpapi-idempotency-key-header).
 const KeyHeader = "Idempotency-Key"
 
 // Scopes returns the scopes of the operations that upstreams serve, in the order of the operations.

@@ -27,14 +27,18 @@ func TestDocumentIsValid(t *testing.T) {
 	must.Equal(t, doc.Info.Version, "1.0.0", "the version")
 }
 
-// Every answer carries the rate-limit headers and a request ID, every 429 and 503 a Retry-After, every error an Error.
+// Every answer carries the rate-limit headers and a request ID, every 429 and 503 a Retry-After,
+// every error an Error.
 func TestDocumentKeepsItsPromises(t *testing.T) {
 	doc := load(t)
 	wantSchema := doc.Components.Schemas["Error"].Value
 	for path, item := range doc.Paths.Map() {
 		for method, operation := range item.Operations() {
 			for status, response := range operation.Responses.Map() {
-				want := []string{"X-Request-Id", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "RateLimit", "RateLimit-Policy"}
+				want := []string{
+					"X-Request-Id", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "RateLimit",
+					"RateLimit-Policy",
+				}
 				switch status {
 				case "401":
 					want = append(want, "WWW-Authenticate")
@@ -49,7 +53,8 @@ func TestDocumentKeepsItsPromises(t *testing.T) {
 					}
 				}
 				schema := response.Value.Content.Get("application/json").Schema.Value
-				must.Equal(t, schema == wantSchema, status >= "400", "%s %s: %s: the body is an Error", method, path, status)
+				must.Equal(t, schema == wantSchema, status >= "400", "%s %s: %s: the body is an Error", method, path,
+					status)
 			}
 		}
 	}
@@ -112,30 +117,38 @@ func TestErrorJSON(t *testing.T) {
 
 func TestAppendStringSaysWhatItWasGiven(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in := rapid.OneOf(rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) })).Draw(t, "in")
+		in := rapid.OneOf(
+			rapid.String(),
+			rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }),
+		).Draw(t, "in")
 		encoded := api.AppendString([]byte("x"), in)
 		if !bytes.Equal(encoded, api.AppendString([]byte("x"), []byte(in))) {
 			t.Fatalf("%q: a string and bytes are encoded differently", in)
 		}
 		var out string
 		must.Do(t, json.Unmarshal(encoded[1:], &out))
-		if want := strings.ToValidUTF8(in, ""); !strings.Contains(in, "\ufffd") && strings.ReplaceAll(out, "\ufffd", "") != want {
+		if want := strings.ToValidUTF8(in, ""); !strings.Contains(in, "\ufffd") &&
+			strings.ReplaceAll(out, "\ufffd", "") != want {
 			t.Fatalf("%q came back as %q", in, out)
 		}
 	})
 }
 
-// Each byte is encoded like the same byte in a text by itself, wherever it is: texts are read in pieces of eight bytes.
+// Each byte is encoded like the same byte in a text by itself, wherever it is: texts are read in
+// pieces of eight bytes.
 func TestAppendStringAtEachPlace(t *testing.T) {
 	for c := range 256 {
 		own := api.AppendString(nil, []byte{byte(c)})
 		own = own[1 : len(own)-1]
-		if isEscaped := len(own) > 1; isEscaped != (c < ' ' || c == '"' || c == '\\' || c >= 0x80) || !json.Valid(api.AppendString(nil, []byte{byte(c)})) {
+		if isEscaped := len(own) > 1; isEscaped != (c < ' ' || c == '"' || c == '\\' || c >= 0x80) ||
+			!json.Valid(api.AppendString(nil, []byte{byte(c)})) {
 			t.Errorf("%#02x is encoded as %s", c, own)
 		}
 		for at := range 20 {
 			before, after := strings.Repeat("a", at), strings.Repeat("!", 20-at)
-			got, want := string(api.AppendString(nil, before+string([]byte{byte(c)})+after)), `"`+before+string(own)+after+`"`
+			got, want := string(api.AppendString(nil, before+string([]byte{byte(c)})+after)), `"`+before+string(
+				own,
+			)+after+`"`
 			must.Equal(t, got, want, "%#02x after %d bytes", c, at)
 		}
 	}

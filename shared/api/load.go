@@ -31,12 +31,14 @@ const (
 	nameBytesMax     = 200 // of an operation
 )
 
-// Problems are all reasons why a document cannot be served. Each begins with its place: a line, or a method and a path.
+// Problems are all reasons why a document cannot be served. Each begins with its place: a line, or
+// a method and a path.
 type Problems []string
 
 func (p Problems) Error() string { return strings.Join(p, "; ") }
 
-// Load reads a document: OpenAPI 3.0 or 3.1, in YAML or JSON. It reads no other file and no URL. Its error is Problems.
+// Load reads a document: OpenAPI 3.0 or 3.1, in YAML or JSON. It reads no other file and no URL.
+// Its error is Problems.
 func Load(name string, data []byte) (*API, error) { return LoadWith(name, data, "") }
 
 // LoadWith is Load for a gateway whose own paths have a prefix.
@@ -47,7 +49,13 @@ func LoadWith(name string, data []byte, ownPrefix string) (*API, error) {
 		return nil, l.problems
 	}
 	sum := sha256.Sum256(data)
-	a := &API{Name: name, Hash: hex.EncodeToString(sum[:6]), Source: func() []byte { return data }, Document: doc, OwnPrefix: ownPrefix}
+	a := &API{
+		Name:      name,
+		Hash:      hex.EncodeToString(sum[:6]),
+		Source:    func() []byte { return data },
+		Document:  doc,
+		OwnPrefix: ownPrefix,
+	}
 	if doc.Info != nil {
 		a.Title, a.Version = doc.Info.Title, doc.Info.Version
 	}
@@ -78,8 +86,8 @@ func (l *loading) refuse(place, format string, args ...any) {
 	l.problems = append(l.problems, place+": "+fmt.Sprintf(format, args...))
 }
 
-// find follows names of members and numbers of items. It returns the line of the last one that is there, and the value of all of them; nil:
-// there is none.
+// find follows names of members and numbers of items. It returns the line of the last one that is
+// there, and the value of all of them; nil: there is none.
 func (l *loading) find(names ...string) (line int, value *yaml.Node) {
 	if l.root == nil {
 		l.root = new(yaml.Node)
@@ -120,7 +128,9 @@ func (l *loading) place(words string, names ...string) string {
 }
 
 // loaderPrefix matches what the loader says before the problem.
-var loaderPrefix = regexp.MustCompile(`^(?:(?:failed to unmarshal data|json error|error converting YAML to JSON|error unmarshaling JSON): )+`)
+var loaderPrefix = regexp.MustCompile(
+	`^(?:(?:failed to unmarshal data|json error|error converting YAML to JSON|error unmarshaling JSON): )+`,
+)
 
 // parse reads the document. It returns nil if it cannot be read.
 func (l *loading) parse() *openapi3.T {
@@ -132,7 +142,8 @@ func (l *loading) parse() *openapi3.T {
 	if isJSON {
 		_, err := jsontext.NewDecoder(bytes.NewReader(l.data)).ReadValue()
 		if twice, _ := errors.AsType[*jsontext.SyntacticError](err); errors.Is(err, jsontext.ErrDuplicateName) {
-			l.refuse(fmt.Sprintf("line %d", l.lineAt(int(twice.ByteOffset))), "%s: remove one of the two", strings.TrimPrefix(err.Error(), "jsontext: "))
+			l.refuse(fmt.Sprintf("line %d", l.lineAt(int(twice.ByteOffset))), "%s: remove one of the two",
+				strings.TrimPrefix(err.Error(), "jsontext: "))
 			return nil
 		}
 	}
@@ -166,7 +177,8 @@ func (l *loading) lineAt(offset int) int {
 	return 1 + bytes.Count(l.data[:min(offset, len(l.data))], []byte{'\n'})
 }
 
-// refuseReferences finds the references that the document does not resolve itself. Examples and values may have anything.
+// refuseReferences finds the references that the document does not resolve itself. Examples and
+// values may have anything.
 func (l *loading) refuseReferences(node *yaml.Node) {
 	if node.Kind != yaml.MappingNode {
 		for _, one := range node.Content {
@@ -181,7 +193,8 @@ func (l *loading) refuseReferences(node *yaml.Node) {
 		case key.Value != "$ref" || value.Kind != yaml.ScalarNode:
 			l.refuseReferences(value)
 		case !strings.HasPrefix(value.Value, "#"):
-			l.refuse(fmt.Sprintf("line %d", key.Line), "$ref %s is in another document, which is never read: copy it into this one", value.Value)
+			l.refuse(fmt.Sprintf("line %d", key.Line),
+				"$ref %s is in another document, which is never read: copy it into this one", value.Value)
 		case !l.resolves(value.Value):
 			l.refuse(fmt.Sprintf("line %d", key.Line), "$ref %s is not in the document", value.Value)
 		}
@@ -228,14 +241,17 @@ func (l *loading) operations(doc *openapi3.T) (all []Operation) {
 			described := methods[method]
 			described.Servers = nil
 			o := &Operation{
-				ID: cmp.Or(described.OperationID, method+" "+path), Method: method, Path: path, IsDeprecated: described.Deprecated,
+				ID: cmp.Or(
+					described.OperationID, method+" "+path,
+				), Method: method, Path: path, IsDeprecated: described.Deprecated,
 				TakesKey: takesKey(item.Parameters) || takesKey(described.Parameters),
 			}
 			before := len(l.problems)
 			l.extend(o, described.Extensions)
 			if o.ByGateway && !l.hasOwn {
 				if !own[o.ID] {
-					l.refuse(l.placeOf(o), "x-answered-by is for the gateway's own operations: remove it, and an upstream answers")
+					l.refuse(l.placeOf(o),
+						"x-answered-by is for the gateway's own operations: remove it, and an upstream answers")
 				}
 				item.SetOperation(method, nil) // it is described again, where it stands
 				continue
@@ -247,7 +263,12 @@ func (l *loading) operations(doc *openapi3.T) (all []Operation) {
 			case taken:
 				l.refuse(l.placeOf(o), "operationId %q is also that of %s: give each operation its own", o.ID, first)
 			case !isName(o.ID):
-				l.refuse(l.placeOf(o), "operationId %q is reserved, longer than %d bytes, or has characters that cannot be printed: choose another", o.ID, nameBytesMax)
+				l.refuse(
+					l.placeOf(o),
+					"operationId %q is reserved, longer than %d bytes, or has characters that cannot be printed: choose another",
+					o.ID,
+					nameBytesMax,
+				)
 			}
 			names[o.ID] = method + " " + o.Path
 			if scopes[o.Scope] = true; len(l.problems) == before {
@@ -277,9 +298,11 @@ func takesKey(parameters openapi3.Parameters) bool {
 	return parameters.GetByInAndName(openapi3.ParameterInHeader, KeyHeader) != nil
 }
 
-// isName reports whether an operation may have this name, which is shown in lists, logs and metrics.
+// isName reports whether an operation may have this name, which is shown in lists, logs and
+// metrics.
 func isName(id string) bool {
-	return id != "none" && len(id) <= nameBytesMax && !strings.ContainsFunc(id, func(r rune) bool { return !unicode.IsPrint(r) })
+	return id != "none" && len(id) <= nameBytesMax &&
+		!strings.ContainsFunc(id, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 // serverPath returns the path of the first server, which is in front of all paths.
@@ -297,23 +320,29 @@ func (l *loading) serverPath(doc *openapi3.T) string {
 	}
 	text = strings.TrimRight("/"+strings.TrimLeft(text, "/"), "/")
 	if p, wrong := pattern(text + "/"); wrong != "" || strings.Contains(string(p), string(Star)) {
-		l.refuse(l.place("servers", "servers"), "the path of the first server is %q: use a path without parameters, query and fragment", text)
+		l.refuse(l.place("servers", "servers"),
+			"the path of the first server is %q: use a path without parameters, query and fragment", text)
 		return ""
 	}
 	return text
 }
 
-// refuseClashes refuses operations between which a request could not choose, and those that stand in the gateway's own places.
+// refuseClashes refuses operations between which a request could not choose, and those that stand
+// in the gateway's own places.
 func (l *loading) refuseClashes(all []Operation) {
 	reserved := Reserved(l.ownPrefix)
 	taken := map[string]string{} // by method and pattern
 	for _, o := range all {
 		pattern := string(o.Pattern())
 		if !o.ByGateway && slices.ContainsFunc(reserved, func(r Pattern) bool { return r.Matches(pattern) }) {
-			l.refuse(l.placeOf(&o), "the gateway has a page or an operation of its own at this path: move those with GATEWAY_OWN_PREFIX or --own-prefix")
+			l.refuse(
+				l.placeOf(&o),
+				"the gateway has a page or an operation of its own at this path: move those with GATEWAY_OWN_PREFIX or --own-prefix",
+			)
 		}
 		if other := taken[o.Method+pattern]; other != "" {
-			l.refuse(l.placeOf(&o), "it is the same path as %s, and a request could mean either: remove one of the two", other)
+			l.refuse(l.placeOf(&o), "it is the same path as %s, and a request could mean either: remove one of the two",
+				other)
 		}
 		taken[o.Method+pattern] = o.Path
 	}
@@ -350,7 +379,8 @@ func (l *loading) extend(o *Operation, extensions map[string]any) {
 		u, err := url.Parse(text)
 		return err == nil && u.String() == text || templateOf(text)
 	})
-	o.Stability = text("x-stability", "use experimental or beta", func(text string) bool { return text == "experimental" || text == "beta" })
+	o.Stability = text("x-stability", "use experimental or beta",
+		func(text string) bool { return text == "experimental" || text == "beta" })
 	o.ByGateway = text("x-answered-by", "use gateway", func(text string) bool { return text == "gateway" }) != ""
 	if isPublic, isThere := extensions["x-public"]; isThere {
 		if o.IsPublic, isThere = isPublic.(bool); !isThere {

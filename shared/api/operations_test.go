@@ -56,7 +56,14 @@ paths:
 		{ID: "listOrders", Method: http.MethodGet, Path: "/shop/v2/orders", Scope: "read", Cost: 1000},
 		{ID: "countOrders", Method: http.MethodHead, Path: "/shop/v2/orders", Scope: "read", Cost: 1},
 		{ID: "askOrders", Method: http.MethodOptions, Path: "/shop/v2/orders", Scope: "write"},
-		{ID: "POST /shop/v2/orders", Method: http.MethodPost, Path: "/shop/v2/orders", Scope: "orders:write", Upstream: "orders", TakesKey: true},
+		{
+			ID:       "POST /shop/v2/orders",
+			Method:   http.MethodPost,
+			Path:     "/shop/v2/orders",
+			Scope:    "orders:write",
+			Upstream: "orders",
+			TakesKey: true,
+		},
 		{ID: "DELETE " + items, Method: http.MethodDelete, Path: items, Scope: "write", IsDeprecated: true, TakesKey: true},
 		{
 			ID: "PATCH " + items, Method: http.MethodPatch, Path: items, Scope: "write", IsDeprecated: true, TakesKey: true, Stability: "beta",
@@ -69,28 +76,35 @@ paths:
 		t.Error(diff)
 	}
 	must.Equal(t, fmt.Sprint(got.Costs()), "map[listOrders:1000]", "the costs")
-	if got.Title != "Orders" || got.Version != "7" || len(got.Hash) != 12 || strings.Join(got.Scopes(), " ") != "read write orders:write" {
+	if got.Title != "Orders" || got.Version != "7" || len(got.Hash) != 12 ||
+		strings.Join(got.Scopes(), " ") != "read write orders:write" {
 		t.Errorf("title %q, version %q, hash %q, scopes %q", got.Title, got.Version, got.Hash, got.Scopes())
 	}
 	if diff := cmp.Diff(got.Operations, must.Get[*api.API](t)(api.Load("again", got.Source())).Operations); diff != "" {
 		t.Errorf("the document that clients get has other operations: %s", diff)
 	}
-	if codes := fmt.Sprint(got.Document.Components.Schemas["PetgateErrorCode"].Value.Enum); !strings.Contains(codes, "upstream_failed") || strings.Contains(codes, "pet_not_found") {
+	if codes := fmt.Sprint(got.Document.Components.Schemas["PetgateErrorCode"].Value.Enum); !strings.Contains(
+		codes, "upstream_failed",
+	) ||
+		strings.Contains(codes, "pet_not_found") {
 		t.Errorf("the gateway's codes are %s", codes)
 	}
 	// What clients get says where the operations stand, and that they need the gateway's key.
 	shown := must.Get[*openapi3.T](t)(openapi3.NewLoader().LoadFromData(got.Source()))
-	if err := shown.Validate(t.Context(), openapi3.DisableExamplesValidation()); err != nil && !strings.Contains(err.Error(), "responses") {
+	if err := shown.Validate(t.Context(), openapi3.DisableExamplesValidation()); err != nil &&
+		!strings.Contains(err.Error(), "responses") {
 		t.Error(err)
 	}
 	for _, o := range got.Operations {
 		one := shown.Paths.Value(o.Path).GetOperation(o.Method)
-		if one == nil || (one.Security != nil) != o.IsPublic || one.Servers != nil || shown.Paths.Value(o.Path).Servers != nil {
+		if one == nil || (one.Security != nil) != o.IsPublic || one.Servers != nil ||
+			shown.Paths.Value(o.Path).Servers != nil {
 			t.Errorf("%s is described as %+v", o.ID, one)
 		}
 	}
 	must.Equal(t, shown.Components.SecuritySchemes["Petgatekey"] == nil, false, "the document lacks the gateway's key")
-	if len(shown.Security) != 1 || len(shown.Servers) != 1 || shown.Servers[0].URL != "/" || shown.Paths.Value("/v1/quota").Get.Responses.Value("200") == nil {
+	if len(shown.Security) != 1 || len(shown.Servers) != 1 || shown.Servers[0].URL != "/" ||
+		shown.Paths.Value("/v1/quota").Get.Responses.Value("200") == nil {
 		t.Errorf("the document: security %v, servers %+v", shown.Security, shown.Servers)
 	}
 }
@@ -185,7 +199,8 @@ func TestLoadRefuses(t *testing.T) {
 			continue
 		}
 		for _, p := range problems {
-			if !strings.HasPrefix(p, "the document: ") && !slices.ContainsFunc(ends, func(end string) bool { return strings.HasSuffix(p, end) }) {
+			if !strings.HasPrefix(p, "the document: ") &&
+				!slices.ContainsFunc(ends, func(end string) bool { return strings.HasSuffix(p, end) }) {
 				t.Errorf("%s: the end of %q is none of those", what, p)
 			}
 		}
@@ -210,11 +225,13 @@ func TestOwnPrefix(t *testing.T) {
 				own = append(own, o.Path)
 			}
 		}
-		if strings.Join(own, " ") != "/gateway/quota /gateway/usage" || !strings.Contains(string(a.Source()), "\n    /gateway/quota:\n") {
+		if strings.Join(own, " ") != "/gateway/quota /gateway/usage" ||
+			!strings.Contains(string(a.Source()), "\n    /gateway/quota:\n") {
 			t.Errorf("%s: the own operations stand at %s", name, own)
 		}
 	}
-	if _, err := api.LoadWith("t", []byte(describe("  /gateway/quota: {get: {}}")), "/gateway"); err == nil || !strings.Contains(err.Error(), "--own-prefix") {
+	if _, err := api.LoadWith("t", []byte(describe("  /gateway/quota: {get: {}}")), "/gateway"); err == nil ||
+		!strings.Contains(err.Error(), "--own-prefix") {
 		t.Errorf("an operation at a moved path: %v", err)
 	}
 	for prefix, isGood := range map[string]bool{"/a": true, "/a/b": true, "/a/": false, "a": false, "/{a}": false, "/%41": false, "/a?b": false} {
@@ -247,17 +264,26 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
-// A document with 1,000 operations is read in less than a second of processor time (the limit here is five times that), and takes less
-// than 30 MB.
+// A document with 1,000 operations is read in less than a second of processor time (the limit here
+// is five times that), and takes less than 30 MB.
 func TestThousandOperations(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("openapi: 3.0.3\ninfo: {title: Large, version: '1'}\npaths:\n")
 	for i := range 250 {
-		fmt.Fprintf(&b, "  /group%d/{id}/things:\n    parameters: [{name: id, in: path, required: true, schema: {type: string}}]\n", i)
+		fmt.Fprintf(&b,
+			"  /group%d/{id}/things:\n    parameters: [{name: id, in: path, required: true, schema: {type: string}}]\n",
+			i)
 		for _, method := range []string{"get", "put", "post", "delete"} {
-			fmt.Fprintf(&b, "    %s:\n      operationId: %s%d\n      x-scope: s%d\n      tags: [group%d]\n      summary: A summary of some words\n"+
-				"      responses: {'200': {description: OK, content: {application/json: {schema: {type: object, properties: {a: {type: string}, b: {type: array, items: {type: integer}}}}}}}}\n",
-				method, method, i, i%64, i)
+			fmt.Fprintf(
+				&b,
+				"    %s:\n      operationId: %s%d\n      x-scope: s%d\n      tags: [group%d]\n      summary: A summary of some words\n"+
+					"      responses: {'200': {description: OK, content: {application/json: {schema: {type: object, properties: {a: {type: string}, b: {type: array, items: {type: integer}}}}}}}}\n",
+				method,
+				method,
+				i,
+				i%64,
+				i,
+			)
 		}
 	}
 	heap := func() uint64 {

@@ -15,7 +15,8 @@ import (
 	"petgate/shared/api/code"
 )
 
-// ownPath returns where an own operation of the gateway stands that the pets' document has at the path.
+// ownPath returns where an own operation of the gateway stands that the pets' document has at the
+// path.
 func ownPath(prefix, path string) string {
 	if prefix == "" {
 		return path
@@ -37,8 +38,9 @@ var reference = regexp.MustCompile(`#/components/(\w+)/([\w-]+)`)
 // ownComponent begins the names of the components that addOwn adds to a document.
 const ownComponent = "Petgate"
 
-// addOwn adds the gateway's own operations to a document that does not have them. They are those of the pets' document, with the
-// components that they refer to. All operations then need the gateway's key, whatever the document says of other keys.
+// addOwn adds the gateway's own operations to a document that does not have them. They are those of
+// the pets' document, with the components that they refer to. All operations then need the
+// gateway's key, whatever the document says of other keys.
 func (l *loading) addOwn(a *API) {
 	var source struct {
 		Paths      map[string]json.RawMessage            `json:"paths"`
@@ -82,7 +84,9 @@ func (l *loading) addOwn(a *API) {
 	text, err = json.Marshal(own)
 	var from *openapi3.T
 	if err == nil {
-		from, err = openapi3.NewLoader().LoadFromData(reference.ReplaceAll(text, []byte("#/components/$1/"+ownComponent+"$2")))
+		from, err = openapi3.NewLoader().LoadFromData(
+			reference.ReplaceAll(text, []byte("#/components/$1/"+ownComponent+"$2")),
+		)
 	}
 	if err != nil {
 		panic("bug: " + err.Error())
@@ -132,7 +136,9 @@ func copyAll[M ~map[string]V, V any](to *M, from M) {
 
 // CheckPrefix returns an error if the gateway's own paths cannot have the prefix.
 func CheckPrefix(prefix string) error {
-	if p, wrong := pattern(prefix); wrong != "" || strings.Contains(string(p), string(Star)) || strings.HasSuffix(prefix, "/") || string(p) != prefix {
+	if p, wrong := pattern(prefix); wrong != "" || strings.Contains(string(p), string(Star)) ||
+		strings.HasSuffix(prefix, "/") ||
+		string(p) != prefix {
 		return fmt.Errorf("%q is not the beginning of a path: use /name", prefix)
 	}
 	return nil

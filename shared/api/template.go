@@ -36,8 +36,9 @@ func (p Pattern) Matches(path string) bool {
 	return at == len(p)
 }
 
-// Compare orders patterns: the first segment that differs decides. A fixed one comes first, then one with a parameter and other text, of which
-// that with more text comes first, then a parameter. So of two patterns that have a path in common, the narrower one comes first.
+// Compare orders patterns: the first segment that differs decides. A fixed one comes first, then
+// one with a parameter and other text, of which that with more text comes first, then a parameter.
+// So of two patterns that have a path in common, the narrower one comes first.
 func (p Pattern) Compare(q Pattern) int { return strings.Compare(p.rank(), q.rank()) }
 
 func (p Pattern) rank() string {
@@ -47,12 +48,15 @@ func (p Pattern) rank() string {
 		if parameters := strings.Count(segment, string(Star)); parameters > 0 {
 			place = 1 + max(0, 9999-len(segment)+parameters)
 		}
-		fmt.Fprintf(&b, "/%05d%s", place, strings.ReplaceAll(segment, string(Star), "\x7f")) // 0x7f sorts after all characters of paths
+		fmt.Fprintf(
+			&b, "/%05d%s", place, strings.ReplaceAll(segment, string(Star), "\x7f"),
+		) // 0x7f sorts after all characters of paths
 	}
 	return b.String()
 }
 
-// Meets reports whether two patterns have a path in common. It may say so wrongly of two that have other text beside a parameter.
+// Meets reports whether two patterns have a path in common. It may say so wrongly of two that have
+// other text beside a parameter.
 func (p Pattern) Meets(q Pattern) bool {
 	for rest, other, more, otherMore := string(p), string(q), true, true; more || otherMore; {
 		if more != otherMore {
@@ -69,8 +73,8 @@ func (p Pattern) Meets(q Pattern) bool {
 	return true
 }
 
-// Canonical returns a path in which no character is percent-encoded that may stand there as it is (RFC 3986, section 6.2.2). Its
-// percent-encoding must be valid.
+// Canonical returns a path in which no character is percent-encoded that may stand there as it is
+// (RFC 3986, section 6.2.2). Its percent-encoding must be valid.
 func Canonical(path string) string {
 	first, rest, isEncoded := strings.Cut(path, "%")
 	if !isEncoded {
@@ -80,7 +84,8 @@ func Canonical(path string) string {
 	b.WriteString(first)
 	for part := range strings.SplitSeq(rest, "%") {
 		plain, _ := url.PathUnescape("%" + part[:2])
-		if c := plain[0]; c < 0x80 && (unicode.IsLetter(rune(c)) || unicode.IsDigit(rune(c)) || strings.IndexByte("-._~!$&'()*+,;=:@", c) >= 0) {
+		if c := plain[0]; c < 0x80 &&
+			(unicode.IsLetter(rune(c)) || unicode.IsDigit(rune(c)) || strings.IndexByte("-._~!$&'()*+,;=:@", c) >= 0) {
 			b.WriteByte(c)
 		} else {
 			b.WriteString("%" + strings.ToUpper(part[:2]))
@@ -96,7 +101,8 @@ func (o Operation) Pattern() Pattern {
 	return p
 }
 
-// pattern reads a template of an OpenAPI document. The second result says what is wrong with it; empty: nothing.
+// pattern reads a template of an OpenAPI document. The second result says what is wrong with it;
+// empty: nothing.
 func pattern(template string) (p Pattern, wrong string) {
 	if !strings.HasPrefix(template, "/") {
 		return "", "the path does not begin with a slash"

@@ -55,8 +55,8 @@ func matchesByTrying(p, path string) bool {
 	return false
 }
 
-// Two patterns with a path in common have an order: the first segment that differs decides, and of those a fixed one comes first. So a
-// pattern that has only paths of the other one comes first.
+// Two patterns with a path in common have an order: the first segment that differs decides, and of
+// those a fixed one comes first. So a pattern that has only paths of the other one comes first.
 func TestPatterns(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, q := drawPattern(t, "p"), drawPattern(t, "q")
@@ -92,7 +92,8 @@ func TestPatterns(t *testing.T) {
 			want = isFixed
 		}
 		if !p.Meets(q) || !q.Meets(p) || isFirst != want {
-			t.Fatalf("%q and %q have %d paths in common, %d and %d for themselves; the first one comes first: %t", p, q, both, onlyP, onlyQ, isFirst)
+			t.Fatalf("%q and %q have %d paths in common, %d and %d for themselves; the first one comes first: %t", p, q,
+				both, onlyP, onlyQ, isFirst)
 		}
 	})
 }

@@ -1,4 +1,5 @@
-// Package archtest has the rules of the house: which package may import which, and how long a file may be.
+// Package archtest has the rules of the house: which package may import which, and how long a file
+// may be.
 package archtest
 
 import (
@@ -17,7 +18,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// rule forbids imports. It has lists of patterns: an import path, or the beginning of one followed by "...". "./" is this module.
+// rule forbids imports. It has lists of patterns: an import path, or the beginning of one followed
+// by "...". "./" is this module.
 type rule struct {
 	why     string
 	of      string // importers that it binds
@@ -27,7 +29,8 @@ type rule struct {
 	tests   bool   // it binds test files as well
 }
 
-// products are the delivered packages. bench is not one of them: it measures, and needs other imports.
+// products are the delivered packages. bench is not one of them: it measures, and needs other
+// imports.
 const (
 	products = "./gateway/... ./petsvc/... ./keyadmin/... ./shared/... ./deploy/..."
 	testkit  = "./shared/testkit/..."
@@ -101,7 +104,12 @@ var rules = []rule{
 		why: "a client can be copied out of the module: it imports the standard library alone",
 		of:  "./shared/api/clients/...", forbids: "./... github.com/... golang.org/...", allows: "./shared/api/clients/...",
 	},
-	{why: "the product hands its clients out, and does not use them", of: products, except: "./shared/api/clients/...", forbids: "./shared/api/clients/go"},
+	{
+		why:     "the product hands its clients out, and does not use them",
+		of:      products,
+		except:  "./shared/api/clients/...",
+		forbids: "./shared/api/clients/go",
+	},
 	{
 		why: "petsvc knows nothing of keys and limits",
 		of:  "./petsvc/...", forbids: "./shared/core/... ./shared/keystore ./shared/operate ./gateway/quotas/...", tests: true,
@@ -127,10 +135,13 @@ type listed struct {
 
 // matches reports whether a list of patterns has one for a path.
 func matches(path, patterns string) bool {
-	return slices.ContainsFunc(strings.Fields(strings.ReplaceAll(patterns, "./", "petgate/")), func(pattern string) bool {
-		start, isOpen := strings.CutSuffix(pattern, "...")
-		return path == strings.TrimSuffix(start, "/") || isOpen && strings.HasPrefix(path, start)
-	})
+	return slices.ContainsFunc(
+		strings.Fields(strings.ReplaceAll(patterns, "./", "petgate/")),
+		func(pattern string) bool {
+			start, isOpen := strings.CutSuffix(pattern, "...")
+			return path == strings.TrimSuffix(start, "/") || isOpen && strings.HasPrefix(path, start)
+		},
+	)
 }
 
 func list(t *testing.T) (packages []listed) {
@@ -183,7 +194,8 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// Import rules alone do not keep core pure: it may use package time for durations, but not its clock.
+// Import rules alone do not keep core pure: it may use package time for durations, but not its
+// clock.
 func TestFiles(t *testing.T) {
 	clock := regexp.MustCompile(`\btime\.(Now|Since|Until|After|Tick|Sleep|New)`)
 	for _, p := range list(t) {
@@ -192,7 +204,8 @@ func TestFiles(t *testing.T) {
 			if use := clock.Find(text); use != nil && matches(p.ImportPath, "./shared/core/...") {
 				t.Errorf("%s/%s uses %s", p.ImportPath, name, use)
 			}
-			if n := bytes.Count(text, []byte("\n")); n > linesMax && matches(p.ImportPath, products) && !strings.Contains(name, ".gen.") {
+			if n := bytes.Count(text, []byte("\n")); n > linesMax && matches(p.ImportPath, products) &&
+				!strings.Contains(name, ".gen.") {
 				t.Errorf("%s/%s has %d lines, more than %d", p.ImportPath, name, n, linesMax)
 			}
 		}

@@ -46,8 +46,8 @@ type conn struct {
 	files int64 // DB.files when it was opened
 }
 
-// BeginTx begins an ordinary transaction with a plain BEGIN. Lib/pq's BeginTx says READ WRITE, which would allow writes to
-// a database whose owner has set default_transaction_read_only.
+// BeginTx begins an ordinary transaction with a plain BEGIN. Lib/pq's BeginTx says READ WRITE,
+// which would allow writes to a database whose owner has set default_transaction_read_only.
 func (c *conn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx, error) {
 	if options == (driver.TxOptions{}) {
 		return c.Begin() // the only way to a plain BEGIN; database/sql itself ends the transaction with ctx
@@ -55,7 +55,8 @@ func (c *conn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx
 	return c.driverConn.BeginTx(ctx, options)
 }
 
-// isStale reports whether the connection's SQLite file was removed or replaced. What it writes would be lost.
+// isStale reports whether the connection's SQLite file was removed or replaced. What it writes
+// would be lost.
 func (c *conn) isStale() bool { return c.files != c.db.files.Load() }
 
 // IsValid keeps a stale connection out of the pool.
@@ -77,8 +78,9 @@ func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	return driver.ErrSkip
 }
 
-// Prepared runs a query that is prepared once on each connection. An unprepared one takes lib/pq two round trips, and the server plans it
-// each time. Not in a transaction: it may need a second connection.
+// Prepared runs a query that is prepared once on each connection. An unprepared one takes lib/pq
+// two round trips, and the server plans it each time. Not in a transaction: it may need a second
+// connection.
 func (d *DB) Prepared(ctx context.Context, query string, args ...any) (*sqlx.Rows, error) {
 	known, isKnown := d.prepared.Load(query)
 	if !isKnown {
@@ -93,8 +95,8 @@ func (d *DB) Prepared(ctx context.Context, query string, args ...any) (*sqlx.Row
 	return known.(*sqlx.Stmt).QueryxContext(ctx, args...)
 }
 
-// EachRow passes every row to f, as the driver has decoded it, and closes rows. f must not keep the slice. It is for many rows: StructScan
-// takes several times as long.
+// EachRow passes every row to f, as the driver has decoded it, and closes rows. f must not keep the
+// slice. It is for many rows: StructScan takes several times as long.
 func EachRow(rows *sqlx.Rows, f func(row []any) error) error {
 	defer rows.Close()
 	names, err := rows.Columns()
@@ -116,7 +118,8 @@ func EachRow(rows *sqlx.Rows, f func(row []any) error) error {
 	return rows.Err()
 }
 
-// BeginWith begins a transaction with a statement that has no arguments. The caller ends it on the connection.
+// BeginWith begins a transaction with a statement that has no arguments. The caller ends it on the
+// connection.
 func (d *DB) BeginWith(ctx context.Context, query string) (*sqlx.Conn, error) {
 	for tries := connectionsMax; ; tries-- { // idle connections may have broken
 		on, err := d.Connx(ctx)
@@ -147,7 +150,8 @@ type Statement struct {
 	Args  []any
 }
 
-// Run runs statements, on PostgreSQL in one round trip. It returns the largest number in their rows, which have one column.
+// Run runs statements, on PostgreSQL in one round trip. It returns the largest number in their
+// rows, which have one column.
 func (d *DB) Run(ctx context.Context, on sqlx.QueryerContext, all ...Statement) (largest int64, err error) {
 	if d.dialect == Postgres {
 		texts := make([]string, len(all))
@@ -178,8 +182,9 @@ func (d *DB) Run(ctx context.Context, on sqlx.QueryerContext, all ...Statement) 
 	return largest, nil
 }
 
-// Inline returns a statement for PostgreSQL with its arguments in its text, and any other as it is. Only a text without arguments can have
-// several statements, and only then does the server plan for the values themselves.
+// Inline returns a statement for PostgreSQL with its arguments in its text, and any other as it is.
+// Only a text without arguments can have several statements, and only then does the server plan for
+// the values themselves.
 func (d *DB) Inline(query string, args ...any) Statement {
 	if d.dialect != Postgres {
 		return Statement{query, args}

@@ -1,11 +1,12 @@
 // Package database opens Petgate's databases: PostgreSQL or SQLite behind one URL.
 //
-// Open does not connect. If the server is down, Open succeeds and statements fail, so a program can start and report that it is
-// not ready. Both databases use $1 placeholders, so one SQL text serves both where their SQL agrees.
+// Open does not connect. If the server is down, Open succeeds and statements fail, so a program can
+// start and report that it is not ready. Both databases use $1 placeholders, so one SQL text serves
+// both where their SQL agrees.
 //
-// Statements need no context that can be cancelled: with lib/pq such a context costs a goroutine per statement, and a
-// cancellation costs the connection. Instead, a PostgreSQL session has a statement_timeout, and a connection is closed if the
-// server is silent for about a second longer.
+// Statements need no context that can be cancelled: with lib/pq such a context costs a goroutine
+// per statement, and a cancellation costs the connection. Instead, a PostgreSQL session has a
+// statement_timeout, and a connection is closed if the server is silent for about a second longer.
 //
 // A *DB is safe for concurrent use. No error of this package contains a password.
 package database
@@ -52,22 +53,24 @@ var ErrURL = errors.New("invalid database URL")
 // ErrNoFile is wrapped by Open's error when the SQLite file does not exist.
 var ErrNoFile = errors.New("no such file: `keyadmin migrate` creates it")
 
-// The pool has enough connections to keep a server busy, and few enough for several processes on PostgreSQL's default of 100.
+// The pool has enough connections to keep a server busy, and few enough for several processes on
+// PostgreSQL's default of 100.
 const (
 	connectionsMax     = 16
 	connectionLifetime = 30 * time.Minute // so that the load is spread again after a fail-over
 )
 
-// Open opens the database that rawURL names: `postgres://user:password@host:port/name?sslmode=…` or `sqlite:PATH`,
-// whose file must exist. The PG… environment variables fill what a postgres URL leaves out. A statement_timeout in the
-// URL (in milliseconds, 5000 by default) bounds every statement of a pooled connection; a transaction that needs longer
-// begins with SET LOCAL statement_timeout.
+// Open opens the database that rawURL names: `postgres://user:password@host:port/name?sslmode=…` or
+// `sqlite:PATH`, whose file must exist. The PG… environment variables fill what a postgres URL
+// leaves out. A statement_timeout in the URL (in milliseconds, 5000 by default) bounds every
+// statement of a pooled connection; a transaction that needs longer begins with SET LOCAL
+// statement_timeout.
 func Open(rawURL string) (*DB, error) {
 	return open(rawURL, false, false)
 }
 
-// OpenPatient is like Open, or like OpenOrCreate if create is true, but no statement has a time limit. It is for commands that copy
-// whole tables, and that a person can interrupt.
+// OpenPatient is like Open, or like OpenOrCreate if create is true, but no statement has a time
+// limit. It is for commands that copy whole tables, and that a person can interrupt.
 func OpenPatient(rawURL string, create bool) (*DB, error) {
 	return open(rawURL, create, true)
 }
@@ -104,7 +107,8 @@ func open(rawURL string, create, patient bool) (*DB, error) {
 // Dialect says which database this is.
 func (d *DB) Dialect() Dialect { return d.dialect }
 
-// Check asks the database for a response. It may take as long as any statement. It fails if CheckFile does.
+// Check asks the database for a response. It may take as long as any statement. It fails if
+// CheckFile does.
 func (d *DB) Check() error {
 	if err := d.CheckFile(); err != nil {
 		return err
@@ -115,8 +119,9 @@ func (d *DB) Check() error {
 	return nil
 }
 
-// CheckFile fails if a SQLite file was removed, or replaced since the last check. Connections to the old file are not used again:
-// statements on them would still work, but their writes would be lost. It costs one system call, and nothing with PostgreSQL.
+// CheckFile fails if a SQLite file was removed, or replaced since the last check. Connections to
+// the old file are not used again: statements on them would still work, but their writes would be
+// lost. It costs one system call, and nothing with PostgreSQL.
 func (d *DB) CheckFile() error {
 	if d.dialect != SQLite {
 		return nil

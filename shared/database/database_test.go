@@ -54,7 +54,8 @@ func TestOpenRefuses(t *testing.T) {
 // Only OpenOrCreate makes a file, and its directory too.
 func TestOpenOrCreate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a ? directory %41 #", "petgate.db")
-	if _, err := database.Open("sqlite:" + path); !errors.Is(err, database.ErrNoFile) || !strings.Contains(err.Error(), "keyadmin migrate") {
+	if _, err := database.Open("sqlite:" + path); !errors.Is(err, database.ErrNoFile) ||
+		!strings.Contains(err.Error(), "keyadmin migrate") {
 		t.Errorf("Open of a missing file = %v", err)
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
@@ -80,7 +81,8 @@ func TestErrorClasses(t *testing.T) {
 	f := func(what string, err error, unavailable, unique, readOnly bool) {
 		t.Helper()
 		wrapped := fmt.Errorf("somebody: %w", err)
-		if database.IsUnavailable(wrapped) != unavailable || database.IsUnique(wrapped) != unique || database.IsReadOnly(wrapped) != readOnly {
+		if database.IsUnavailable(wrapped) != unavailable || database.IsUnique(wrapped) != unique ||
+			database.IsReadOnly(wrapped) != readOnly {
 			t.Errorf("%s: %v: unavailable %t, unique %t, read-only %t", what, err, database.IsUnavailable(wrapped),
 				database.IsUnique(wrapped), database.IsReadOnly(wrapped))
 		}
@@ -129,7 +131,13 @@ func TestLimitsOfPostgres(t *testing.T) {
 	defer patient.Close()
 	for db, want := range map[*database.DB]string{open(t, url): "5s 10s", patient: "0 0"} {
 		var got string
-		must.Do(t, db.Get(&got, `SELECT concat_ws(' ', current_setting('statement_timeout'), current_setting('idle_in_transaction_session_timeout'))`))
+		must.Do(
+			t,
+			db.Get(
+				&got,
+				`SELECT concat_ws(' ', current_setting('statement_timeout'), current_setting('idle_in_transaction_session_timeout'))`,
+			),
+		)
 		must.Equal(t, got, want, "the limits")
 	}
 }
@@ -214,8 +222,12 @@ func TestMigrate(t *testing.T) {
 		}
 		must.Do(t, db.Migrate(t.Context(), first)) // an older program beside a newer one
 		check(first, 2, 1)
-		must.Do(t, db.Migrate(t.Context(), migrations("letters_version", // another owner's
-			map[string]string{db.Dialect().String() + "/0001_letters.sql": "-- +goose Up\nCREATE TABLE letters (id BIGINT);\n"})))
+		must.Do(t, db.Migrate(t.Context(), migrations(
+			"letters_version", // another owner's
+			map[string]string{
+				db.Dialect().String() + "/0001_letters.sql": "-- +goose Up\nCREATE TABLE letters (id BIGINT);\n",
+			},
+		)))
 		exec(t, db, `INSERT INTO letters VALUES (1)`)
 	})
 }

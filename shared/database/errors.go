@@ -17,8 +17,9 @@ import (
 	"petgate/shared/certificate"
 )
 
-// IsUnavailable reports whether err means that the database cannot be reached, is damaged or cannot respond at the moment, so that
-// the same statement may succeed when this has changed. It is unknown whether the statement took effect.
+// IsUnavailable reports whether err means that the database cannot be reached, is damaged or cannot
+// respond at the moment, so that the same statement may succeed when this has changed. It is
+// unknown whether the statement took effect.
 func IsUnavailable(err error) bool {
 	var connecting *connectError
 	var file *fileError
@@ -54,8 +55,9 @@ func IsUnavailable(err error) bool {
 	return false
 }
 
-// NeedsOperator reports whether a statement failed for a cause that a working connection does not show and that does not end by
-// itself: a full disk, a damaged file, a missing right, a read-only database.
+// NeedsOperator reports whether a statement failed for a cause that a working connection does not
+// show and that does not end by itself: a full disk, a damaged file, a missing right, a read-only
+// database.
 func NeedsOperator(err error) bool {
 	switch sqliteCode(err) & 0xff {
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
@@ -64,7 +66,8 @@ func NeedsOperator(err error) bool {
 	return IsFull(err) || IsReadOnly(err) || IsDenied(err)
 }
 
-// IsAnswer reports whether PostgreSQL has answered a statement with this error, so the statement had no effect.
+// IsAnswer reports whether PostgreSQL has answered a statement with this error, so the statement
+// had no effect.
 func IsAnswer(err error) bool {
 	var p *pq.Error
 	return errors.As(err, &p)
@@ -107,7 +110,8 @@ func Cure(err error) string {
 	return ""
 }
 
-// Explain puts the cure of err before its text. It changes nothing if there is none, or if Explain has already put it there.
+// Explain puts the cure of err before its text. It changes nothing if there is none, or if Explain
+// has already put it there.
 func Explain(err error) error {
 	var before *explainedError
 	cure := Cure(err)
@@ -177,7 +181,8 @@ func IsForeignKey(err error) bool {
 	return pq.As(err, pqerror.ForeignKeyViolation) != nil || sqliteCode(err) == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY
 }
 
-// IsReadOnly reports whether err means that the database is read-only, such as a PostgreSQL standby or a write-protected file.
+// IsReadOnly reports whether err means that the database is read-only, such as a PostgreSQL standby
+// or a write-protected file.
 func IsReadOnly(err error) bool {
 	return pq.As(err, pqerror.ReadOnlySQLTransaction) != nil || sqliteCode(err)&0xff == sqlite3.SQLITE_READONLY
 }

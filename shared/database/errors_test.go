@@ -19,7 +19,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// Errors that an operator has to mend are named with a cure, and none of them looks like a mistake of the program.
+// Errors that an operator has to mend are named with a cure, and none of them looks like a mistake
+// of the program.
 func TestCure(t *testing.T) {
 	f := func(name string, err error, cure string, needsOperator bool) {
 		t.Helper()
@@ -41,7 +42,8 @@ func TestCure(t *testing.T) {
 	for name, path := range map[string]string{"server.crt": files.Cert, "server.key": files.Key} {
 		text := must.Get[[]byte](t)(os.ReadFile(path))
 		// Through the server, which accepts only a key file of its own user.
-		exec(t, owned, `COPY (SELECT UNNEST(STRING_TO_ARRAY('`+string(text)+`', E'\n'))) TO PROGRAM 'umask 077; cat >`+name+`'`)
+		exec(t, owned,
+			`COPY (SELECT UNNEST(STRING_TO_ARRAY('`+string(text)+`', E'\n'))) TO PROGRAM 'umask 077; cat >`+name+`'`)
 	}
 	exec(t, owned, `ALTER SYSTEM SET ssl = on`)
 	exec(t, owned, `SELECT pg_reload_conf()`)
@@ -124,7 +126,8 @@ func TestCure(t *testing.T) {
 	}
 }
 
-// A connection that was in use when the file was removed or replaced does not write to the old file afterwards.
+// A connection that was in use when the file was removed or replaced does not write to the old file
+// afterwards.
 func TestConnectionsToAReplacedFileEnd(t *testing.T) {
 	u := testkit.SQLite(t)
 	path := strings.TrimPrefix(u, "sqlite:")

@@ -20,8 +20,9 @@ const (
 	sqlitePoll = 200 * time.Millisecond
 )
 
-// Listener sends on C when the database may have changed. This is a hint: several changes may share a wake-up, there are
-// wake-ups without a change, and after a lost connection one wake-up stands for all changes that were missed.
+// Listener sends on C when the database may have changed. This is a hint: several changes may share
+// a wake-up, there are wake-ups without a change, and after a lost connection one wake-up stands
+// for all changes that were missed.
 type Listener struct {
 	C <-chan struct{} // is never closed
 
@@ -29,8 +30,9 @@ type Listener struct {
 	done chan struct{}
 }
 
-// Listen returns at once and connects in the background until Close. With PostgreSQL it has a connection of its own and wakes on
-// NOTIFY channel. SQLite has no channels: it wakes every 200 ms, whether there is a change or not.
+// Listen returns at once and connects in the background until Close. With PostgreSQL it has a
+// connection of its own and wakes on NOTIFY channel. SQLite has no channels: it wakes every 200 ms,
+// whether there is a change or not.
 func (d *DB) Listen(channel string) *Listener {
 	ctx, stop := context.WithCancel(context.Background())
 	wake := make(chan struct{}, 1)
@@ -58,21 +60,22 @@ func (d *DB) Listen(channel string) *Listener {
 	return l
 }
 
-// Close ends the connection and waits until all goroutines of the listener have ended, for at most about a second.
+// Close ends the connection and waits until all goroutines of the listener have ended, for at most
+// about a second.
 func (l *Listener) Close() {
 	l.stop()
 	<-l.done
 }
 
 func (d *DB) listenPostgres(ctx context.Context, channel string, notify func()) {
-	// The dialer's context closes the connection when ctx ends. This ends operations that wait for the server; Close alone would
-	// wait for them.
+	// The dialer's context closes the connection when ctx ends. This ends operations that wait for
+	// the server; Close alone would wait for them.
 	p := pq.NewDialListener(&dialer{ctx: ctx, silence: listenSilence}, d.dsn, reconnectMin, reconnectMax, nil)
 	background := make(chan struct{})
 	go func() {
 		defer close(background)
-		// Not in the loop below: a ping waits for its response, which may be queued behind notifications that the loop has to
-		// read.
+		// Not in the loop below: a ping waits for its response, which may be queued behind
+		// notifications that the loop has to read.
 		tick := time.NewTicker(listenPing)
 		defer tick.Stop()
 		listening := false

@@ -23,7 +23,8 @@ type Migrations struct {
 	Tables []string // whose rows are backed up, parents before children
 }
 
-// Migrate migrates the owner's tables to the current version. Programs that start together wait for one another.
+// Migrate migrates the owner's tables to the current version. Programs that start together wait for
+// one another.
 func (d *DB) Migrate(ctx context.Context, m Migrations) error {
 	return d.MigrateTo(ctx, m, math.MaxInt64)
 }
@@ -52,7 +53,8 @@ func (d *DB) migrate(ctx context.Context, m Migrations, version int64) error {
 	defer patient.Close()
 	name := fnv.New64a()
 	name.Write([]byte("petgate migrate " + m.Table))
-	locker, err := lock.NewPostgresSessionLocker(lock.WithLockID(int64(name.Sum64())), lock.WithLockTimeout(1, math.MaxInt32))
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockID(int64(name.Sum64())),
+		lock.WithLockTimeout(1, math.MaxInt32))
 	if err != nil {
 		return err
 	}
@@ -81,7 +83,8 @@ func (d *DB) provider(m Migrations, pool *sql.DB, options ...goose.ProviderOptio
 		goose.WithTableName(m.Table), goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))...)
 }
 
-// migrationFiles presents the files for both databases and the files for one database as one folder.
+// migrationFiles presents the files for both databases and the files for one database as one
+// folder.
 type migrationFiles struct {
 	fs.FS
 	own string // the folder for this database only; it may not exist
@@ -113,8 +116,8 @@ var tableExists = map[Dialect]string{
 	SQLite:   `SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = $1)`,
 }
 
-// Schema returns the version of the owner's tables (0: an empty database) and the version that this program needs. It changes
-// nothing.
+// Schema returns the version of the owner's tables (0: an empty database) and the version that this
+// program needs. It changes nothing.
 func (d *DB) Schema(ctx context.Context, m Migrations) (have, want int64, err error) {
 	p, err := d.provider(m, d.DB.DB)
 	if err != nil {
@@ -141,10 +144,14 @@ var foreignTables = map[Dialect]string{
 		AND NOT EXISTS (SELECT 1 FROM sqlite_master WHERE name IN ('keystore_schema', 'pets_schema')) ORDER BY name LIMIT 3`,
 }
 
-// ErrForeign means that the database has tables, but none of Petgate's: it is probably another application's.
-var ErrForeign = errors.New("none of Petgate's: correct DATABASE_URL, or create Petgate's tables beside them with `keyadmin migrate`")
+// ErrForeign means that the database has tables, but none of Petgate's: it is probably another
+// application's.
+var ErrForeign = errors.New(
+	"none of Petgate's: correct DATABASE_URL, or create Petgate's tables beside them with `keyadmin migrate`",
+)
 
-// CheckForeign returns an error that wraps ErrForeign and names some tables, if the database is another application's.
+// CheckForeign returns an error that wraps ErrForeign and names some tables, if the database is
+// another application's.
 func (d *DB) CheckForeign(ctx context.Context) error {
 	var tables []string
 	if err := d.SelectContext(ctx, &tables, foreignTables[d.dialect]); err != nil {

@@ -23,14 +23,16 @@ const (
 	// An abandoned transaction would hold the writers' lock without limit.
 	idleInTransactionTimeout = 10 * time.Second
 
-	// How much longer than its statement timeout a server may be silent. A working server reports the timeout earlier.
+	// How much longer than its statement timeout a server may be silent. A working server reports
+	// the timeout earlier.
 	silenceMargin = time.Second
 )
 
 func openPostgres(rawURL string, patient bool) (*DB, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		// The message leaves out err, because err quotes the part that did not parse, which may contain a password.
+		// The message leaves out err, because err quotes the part that did not parse, which may
+		// contain a password.
 		return nil, fmt.Errorf("%w: percent-encode special characters in the user name and password", ErrURL)
 	}
 	q := u.Query()
@@ -39,9 +41,11 @@ func openPostgres(rawURL string, patient bool) (*DB, error) {
 		"statement_timeout":                   strconv.FormatInt(statementTimeout.Milliseconds(), 10),
 		"idle_in_transaction_session_timeout": strconv.FormatInt(idleInTransactionTimeout.Milliseconds(), 10),
 		"fallback_application_name":           "petgate",
-		// Transactions that wait for one another's rows and locks would fail in any stricter one, which a database may have by default.
+		// Transactions that wait for one another's rows and locks would fail in any stricter one,
+		// which a database may have by default.
 		"default_transaction_isolation": "read committed",
-		// Statements of requests find rows by an index, so a new plan for each execution of a prepared statement is not needed.
+		// Statements of requests find rows by an index, so a new plan for each execution of a
+		// prepared statement is not needed.
 		"plan_cache_mode": "force_generic_plan",
 		// One round trip for a statement that is not prepared, not two.
 		"binary_parameters": "yes",
@@ -77,8 +81,8 @@ func openPostgres(rawURL string, patient bool) (*DB, error) {
 	return d, nil
 }
 
-// dialer opens connections that time out if the server is silent. A statement_timeout does not work if the server is frozen or
-// the network drops everything.
+// dialer opens connections that time out if the server is silent. A statement_timeout does not work
+// if the server is frozen or the network drops everything.
 type dialer struct {
 	ctx     context.Context // when it ends, no connections are opened, and those being opened fail
 	silence time.Duration   // 0: no limit
@@ -107,8 +111,8 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	return conn, nil
 }
 
-// idleTimeoutConn fails a read or write that makes no progress for longer than silence, and closes when its dialer's context
-// ends. One goroutine reads at a time.
+// idleTimeoutConn fails a read or write that makes no progress for longer than silence, and closes
+// when its dialer's context ends. One goroutine reads at a time.
 type idleTimeoutConn struct {
 	*socket.Conn
 	silence time.Duration

@@ -8,8 +8,8 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// Rows passes the rows of tables to f, table by table, parents before children. f must not keep the line. A database has rows, and so
-// has a file of lines.
+// Rows passes the rows of tables to f, table by table, parents before children. f must not keep the
+// line. A database has rows, and so has a file of lines.
 type Rows func(f func(t Table, line []byte) error) error
 
 // RowsOf returns the rows of tables in a database.
@@ -24,7 +24,8 @@ func RowsOf(ctx context.Context, q sqlx.QueryerContext, tables []Table) Rows {
 	}
 }
 
-// Pass passes all rows to f and returns the sums of the tables. One without rows has the zero value.
+// Pass passes all rows to f and returns the sums of the tables. One without rows has the zero
+// value.
 func (r Rows) Pass(f func(t Table, line []byte) error) (map[string]Sum, error) {
 	sums := map[string]Sum{}
 	err := r(func(t Table, line []byte) error {
@@ -36,7 +37,8 @@ func (r Rows) Pass(f func(t Table, line []byte) error) (map[string]Sum, error) {
 	return sums, err
 }
 
-// insertBytes is how much JSON one statement inserts: small against a process's memory, large against a round trip.
+// insertBytes is how much JSON one statement inserts: small against a process's memory, large
+// against a round trip.
 const insertBytes = 256 << 10
 
 // Insert inserts the rows of each table into the table whose name is prefix and the table's name.

@@ -20,8 +20,9 @@ const (
 	// SQLite has one writer at a time; more connections of a process would only wait for its lock.
 	sqliteConnectionsMax = 8
 
-	// SQLite's lock has no queue: a waiting writer tries again every 100 ms. Among processes that write without a pause, a try
-	// succeeds one time in twenty. In 5 s all 50 tries fail in 8 of 100 cases; in 30 s practically never.
+	// SQLite's lock has no queue: a waiting writer tries again every 100 ms. Among processes that
+	// write without a pause, a try succeeds one time in twenty. In 5 s all 50 tries fail in 8 of
+	// 100 cases; in 30 s practically never.
 	sqliteBusyTimeout = 30 * time.Second
 
 	fileLockRetry = 10 * time.Millisecond
@@ -33,8 +34,9 @@ func openSQLite(path string, create bool) (*DB, error) {
 	}
 	path = filepath.Clean(path)
 	d := &DB{dialect: SQLite, file: path}
-	// Write-ahead logging lets readers work during a write. A transaction takes the write lock when it begins. A transaction that
-	// reads first and writes later would fail with "busy" at once when another one has written in between, whatever the timeout.
+	// Write-ahead logging lets readers work during a write. A transaction takes the write lock when
+	// it begins. A transaction that reads first and writes later would fail with "busy" at once
+	// when another one has written in between, whatever the timeout.
 	d.dsn = fmt.Sprintf("file:%s?mode=rw&_busy_timeout=%d&_journal_mode=WAL&_foreign_keys=1&_txlock=immediate",
 		(&url.URL{Path: path}).EscapedPath(), sqliteBusyTimeout.Milliseconds())
 	c, err := sqlite.NewConnector(d.dsn)
@@ -93,8 +95,8 @@ func (e *fileError) Error() string {
 
 func (e *fileError) Unwrap() error { return e.err }
 
-// createFile creates an empty database. The first connection turns on write-ahead logging. If two connections do this together,
-// one fails with "busy" at once; the lock prevents it.
+// createFile creates an empty database. The first connection turns on write-ahead logging. If two
+// connections do this together, one fails with "busy" at once; the lock prevents it.
 func (d *DB) createFile() error {
 	if err := os.MkdirAll(filepath.Dir(d.file), 0o755); err != nil {
 		return err
@@ -117,8 +119,9 @@ func (d *DB) createFile() error {
 	return d.Ping()
 }
 
-// lockFile prevents other processes and goroutines from creating or migrating databases in the same directory until unlock. It
-// does not lock the file itself: SQLite has its own locks there, and closing any descriptor of the file would drop them.
+// lockFile prevents other processes and goroutines from creating or migrating databases in the same
+// directory until unlock. It does not lock the file itself: SQLite has its own locks there, and
+// closing any descriptor of the file would drop them.
 func (d *DB) lockFile(ctx context.Context) (unlock func(), err error) {
 	dir, err := os.Open(filepath.Dir(d.file))
 	if err != nil {

@@ -16,8 +16,9 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// Table is a table whose rows are read or written whole. A row is a line: a JSON array of the values in the order of the columns, with
-// bytes in hexadecimal. Both databases write the same line for the same row.
+// Table is a table whose rows are read or written whole. A row is a line: a JSON array of the
+// values in the order of the columns, with bytes in hexadecimal. Both databases write the same line
+// for the same row.
 type Table struct {
 	Name    string   `json:"name"`
 	Columns []Column `json:"columns"` // by name, because the order of a table's columns depends on its history
@@ -143,7 +144,8 @@ func (c Column) value(v any) (any, error) {
 	return nil, fmt.Errorf("the column %s is of the type %s and holds %T", c.Name, c.Kind, v)
 }
 
-// insertion is a statement that inserts lines of $1, a JSON array, into the table into, which has the columns of t.
+// insertion is a statement that inserts lines of $1, a JSON array, into the table into, which has
+// the columns of t.
 func (t Table) insertion(dialect Dialect, into string) string {
 	value := map[Kind]string{
 		Integer: "CAST(value->>%d AS BIGINT)", Text: "value->>%d", Bytes: "unhex(value->>%d)", Boolean: "CAST(value->>%d AS BOOLEAN)",
@@ -159,13 +161,15 @@ func (t Table) insertion(dialect Dialect, into string) string {
 	return fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM %s", into, t.Names(), strings.Join(values, ", "), source)
 }
 
-// Sum is the number of rows of a table, and a checksum that does not depend on their order. The zero value is that of no rows.
+// Sum is the number of rows of a table, and a checksum that does not depend on their order. The
+// zero value is that of no rows.
 type Sum struct {
 	Rows   int64  `json:"rows"`
 	Digest Digest `json:"sum"`
 }
 
-// Digest is the sum of the SHA-256 of lines, as four numbers of 64 bits. It finds faults, and does not withstand forgery.
+// Digest is the sum of the SHA-256 of lines, as four numbers of 64 bits. It finds faults, and does
+// not withstand forgery.
 type Digest [sha256.Size]byte
 
 // Add adds a row.
@@ -173,7 +177,8 @@ func (s *Sum) Add(line []byte) {
 	s.Rows++
 	hash := sha256.Sum256(line)
 	for i := 0; i < len(hash); i += 8 {
-		binary.BigEndian.PutUint64(s.Digest[i:], binary.BigEndian.Uint64(s.Digest[i:])+binary.BigEndian.Uint64(hash[i:]))
+		binary.BigEndian.PutUint64(s.Digest[i:],
+			binary.BigEndian.Uint64(s.Digest[i:])+binary.BigEndian.Uint64(hash[i:]))
 	}
 }
 

@@ -1,4 +1,5 @@
-// Package durable changes files so that a reader, a crash and a loss of power find either the old file or the new one, whole.
+// Package durable changes files so that a reader, a crash and a loss of power find either the old
+// file or the new one, whole.
 package durable
 
 import (
@@ -8,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// Write replaces the file at path with one that its owner alone may read, and creates its directory. Two processes must not
-// write the same path at once.
+// Write replaces the file at path with one that its owner alone may read, and creates its
+// directory. Two processes must not write the same path at once.
 func Write(path string, content []byte) error {
 	file, err := Create(path)
 	if err != nil {
@@ -22,7 +23,8 @@ func Write(path string, content []byte) error {
 	return Replace(file, path)
 }
 
-// Create opens an empty file beside path, to be given to Replace. An unfinished one of an earlier process is overwritten.
+// Create opens an empty file beside path, to be given to Replace. An unfinished one of an earlier
+// process is overwritten.
 func Create(path string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
@@ -30,8 +32,9 @@ func Create(path string) (*os.File, error) {
 	return os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 }
 
-// Replace gives a complete file the name path, in place of a file that has it. The file stays open. After an error the file is
-// gone, unless only the last step failed: then path may be the old file after a loss of power.
+// Replace gives a complete file the name path, in place of a file that has it. The file stays open.
+// After an error the file is gone, unless only the last step failed: then path may be the old file
+// after a loss of power.
 func Replace(file *os.File, path string) error {
 	err := file.Sync()
 	if err == nil {
@@ -43,8 +46,9 @@ func Replace(file *os.File, path string) error {
 	return syncDirectory(path)
 }
 
-// Publish gives a complete file the name path. If there is a file of that name, it stays, and the error wraps fs.ErrExist.
-// It needs a file system with hard links: only a link never replaces a file. The file's earlier name is gone afterwards.
+// Publish gives a complete file the name path. If there is a file of that name, it stays, and the
+// error wraps fs.ErrExist. It needs a file system with hard links: only a link never replaces a
+// file. The file's earlier name is gone afterwards.
 func Publish(file *os.File, path string) error {
 	err := file.Sync()
 	if err == nil {

@@ -33,7 +33,8 @@ func TestWriteAndRemove(t *testing.T) {
 	}
 	f(durable.Write(path, []byte("one")), "a one")
 	must.Equal(t, must.Get[os.FileInfo](t)(os.Stat(path)).Mode().Perm(), 0o600, "the file's mode")
-	f(os.WriteFile(path+".new", []byte("unfinished, and longer than the next"), 0o600), "a one", "a.new unfinished, and longer than the next")
+	f(os.WriteFile(path+".new", []byte("unfinished, and longer than the next"), 0o600), "a one",
+		"a.new unfinished, and longer than the next")
 	f(durable.Write(path, []byte("two")), "a two")
 	f(durable.Remove(path))
 	f(durable.Remove(path))                                        // again

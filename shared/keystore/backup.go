@@ -21,10 +21,12 @@ import (
 	"petgate/shared/database"
 )
 
-// A backup is a text file. Its first line is a BackupHeader in JSON, filled with spaces to headerBytes. Then come the rows of the tables,
-// in the order of the header, each as the line that database.Table writes. It has the hashes of keys, and no token.
+// A backup is a text file. Its first line is a BackupHeader in JSON, filled with spaces to
+// headerBytes. Then come the rows of the tables, in the order of the header, each as the line that
+// database.Table writes. It has the hashes of keys, and no token.
 
-// headerBytes is the length of the first line with its end. The sums in it are known only after the rows were written.
+// headerBytes is the length of the first line with its end. The sums in it are known only after the
+// rows were written.
 const headerBytes = 8192
 
 const (
@@ -79,8 +81,10 @@ func (h BackupHeader) Rows(table string) int64 {
 	return 0
 }
 
-// WriteBackup writes all that operators and gateways have stored, as it was at one instant, to a file that is empty. Gateways and
-// operators go on meanwhile. Not written: which gateways run, and sessions of the console. With a key, the file gets a MAC. The store's database is one of OpenPatient.
+// WriteBackup writes all that operators and gateways have stored, as it was at one instant, to a
+// file that is empty. Gateways and operators go on meanwhile. Not written: which gateways run, and
+// sessions of the console. With a key, the file gets a MAC. The store's database is one of
+// OpenPatient.
 func (s *Store) WriteBackup(ctx context.Context, file io.WriteSeeker, key []byte) (h BackupHeader, err error) {
 	defer failed("back up", &err)
 	h = BackupHeader{Magic: backupMagic, Version: backupVersion, TakenAt: s.now()}
@@ -137,7 +141,8 @@ type Backup struct {
 	rows database.Rows
 }
 
-// ReadBackup reads a whole file and checks its sums, and with a key its MAC. Errors: ErrNoBackup, or a failure to read.
+// ReadBackup reads a whole file and checks its sums, and with a key its MAC. Errors: ErrNoBackup,
+// or a failure to read.
 func ReadBackup(file io.ReadSeeker, key []byte) (Backup, error) {
 	var b Backup
 	b.rows = func(f func(database.Table, []byte) error) error { return b.readRows(file, f) }
@@ -153,7 +158,8 @@ func ReadBackup(file io.ReadSeeker, key []byte) (Backup, error) {
 	case err != nil || b.Magic != backupMagic:
 		return b, fmt.Errorf("%w: its first line is not the header of one", ErrNoBackup)
 	case b.Version != backupVersion:
-		return b, fmt.Errorf("%w: it has the form %d, this program knows the form %d", ErrNoBackup, b.Version, backupVersion)
+		return b, fmt.Errorf("%w: it has the form %d, this program knows the form %d", ErrNoBackup, b.Version,
+			backupVersion)
 	}
 	if b.sum() != b.Sum {
 		return b, fmt.Errorf("%w: its first line does not match its checksum", ErrNoBackup)
@@ -224,13 +230,17 @@ func (h BackupHeader) readRows(file io.ReadSeeker, f func(t database.Table, line
 	return nil
 }
 
-// CheckSchema says whether the backup has an earlier schema than this program. It returns ErrSchema if the backup has a later one. It
-// changes nothing.
+// CheckSchema says whether the backup has an earlier schema than this program. It returns ErrSchema
+// if the backup has a later one. It changes nothing.
 func (b Backup) CheckSchema(ctx context.Context, db *database.DB) (earlier bool, err error) {
 	_, known, err := db.Schema(ctx, Migrations)
 	if err == nil && b.Schema > known {
-		err = fmt.Errorf("%w: the backup has schema %d of the key tables, this keyadmin knows only %d: use the version that wrote it, or a later one",
-			ErrSchema, b.Schema, known)
+		err = fmt.Errorf(
+			"%w: the backup has schema %d of the key tables, this keyadmin knows only %d: use the version that wrote it, or a later one",
+			ErrSchema,
+			b.Schema,
+			known,
+		)
 	}
 	return b.Schema < known, err
 }
@@ -249,8 +259,9 @@ func (b Backup) fits(ctx context.Context, db *database.DB) error {
 	return nil
 }
 
-// upgrade changes the rows of a backup of an earlier schema as the later migrations would have. They run in a new SQLite database, from which
-// the rows are then read. Call remove, also after an error, to remove it.
+// upgrade changes the rows of a backup of an earlier schema as the later migrations would have.
+// They run in a new SQLite database, from which the rows are then read. Call remove, also after an
+// error, to remove it.
 func (b *Backup) upgrade(ctx context.Context) (remove func(), err error) {
 	dir, err := os.MkdirTemp("", "petgate-restore-")
 	if err != nil {

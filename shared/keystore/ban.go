@@ -34,8 +34,9 @@ func findBan(t *tx, key id.Key) (b storedBan, err error) {
 	return b, err
 }
 
-// AddBan bans a key and returns its ban: the earlier one if that is in force and does not end sooner, or if it is the same ban,
-// even if it was lifted. On PostgreSQL, an automatic ban is returned as it was given.
+// AddBan bans a key and returns its ban: the earlier one if that is in force and does not end
+// sooner, or if it is the same ban, even if it was lifted. On PostgreSQL, an automatic ban is
+// returned as it was given.
 func (s *Store) AddBan(ctx context.Context, ban Ban) (Ban, Change, error) {
 	change, err := s.write(ctx, "add ban", func(t *tx) error {
 		k, err := findKey(t.ctx, t, ban.Key)

@@ -15,8 +15,9 @@ import (
 	"petgate/shared/database"
 )
 
-// Every change of plans, tenants and keys is a row of a statement for many rows, with its events. Nobody else changes what was
-// read for them: one record is read with held, many under the writers' lock.
+// Every change of plans, tenants and keys is a row of a statement for many rows, with its events.
+// Nobody else changes what was read for them: one record is read with held, many under the writers'
+// lock.
 
 // Edit is one changed record. Without Before it is created.
 type Edit[T any] struct {
@@ -32,7 +33,9 @@ type changes struct {
 }
 
 // changeStatements are the statements in the order in which they run.
-var changeStatements = []string{insertPlans, updatePlans, insertTenants, updateTenants, resetUsage, insertKeys, updateKeys, deleteRefusals}
+var changeStatements = []string{
+	insertPlans, updatePlans, insertTenants, updateTenants, resetUsage, insertKeys, updateKeys, deleteRefusals,
+}
 
 func (c *changes) add(query string, row any) {
 	if c.rows == nil {
@@ -144,7 +147,8 @@ func (t *tx) tenant(e Edit[Tenant]) (err error) {
 		t.event(TenantSuspended, about, terms, is)
 	case was.Suspended && !is.Suspended:
 		t.event(TenantResumed, about, terms, is)
-		// If an earlier suspension was lost and repeated since, it leaves the list of lost refusals.
+		// If an earlier suspension was lost and repeated since, it leaves the list of lost
+		// refusals.
 		t.add(deleteRefusals, is)
 	}
 	t.needs = fmt.Sprintf("plan %q", is.Plan)
@@ -182,7 +186,8 @@ func rowOf(k Key) keyRow {
 	}
 }
 
-// key adds an event for the terms, and one for a rotation, or for the end, the pause or the return of the key.
+// key adds an event for the terms, and one for a rotation, or for the end, the pause or the return
+// of the key.
 func (t *tx) key(e Edit[Key]) error {
 	is := e.After
 	if e.Before == nil {
@@ -212,9 +217,11 @@ func (t *tx) key(e Edit[Key]) error {
 	return nil
 }
 
-// edit changes one record, which read returns. It returns the record and its event, or the last event if nothing has changed.
-func edit[T any](ctx context.Context, s *Store, op string, read func(sqlx.QueryerContext) (T, error), change func(is *T, t *tx) error,
-	add func(*tx, Edit[T]) error,
+// edit changes one record, which read returns. It returns the record and its event, or the last
+// event if nothing has changed.
+func edit[T any](
+	ctx context.Context, s *Store, op string, read func(sqlx.QueryerContext) (T, error),
+	change func(is *T, t *tx) error, add func(*tx, Edit[T]) error,
 ) (is T, c Change, err error) {
 	c, err = s.change(ctx, op, func(t *tx) error {
 		was, err := read(held{t})
@@ -229,8 +236,9 @@ func edit[T any](ctx context.Context, s *Store, op string, read func(sqlx.Querye
 	return is, c, err
 }
 
-// held reads a record that nobody else changes until the transaction ends. Until its turn, the transaction must not write: the
-// transaction that has the turn could wait for a row that was written with the same name.
+// held reads a record that nobody else changes until the transaction ends. Until its turn, the
+// transaction must not write: the transaction that has the turn could wait for a row that was
+// written with the same name.
 type held struct{ *tx }
 
 func (h held) QueryRowxContext(ctx context.Context, query string, args ...any) *sqlx.Row {

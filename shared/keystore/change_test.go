@@ -24,7 +24,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// Writers that change different parts of one record at once, in two processes, lose no change of one another.
+// Writers that change different parts of one record at once, in two processes, lose no change of
+// one another.
 func TestChangesOfOneRowAllHold(t *testing.T) {
 	const rounds = 10
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
@@ -53,7 +54,8 @@ func TestChangesOfOneRowAllHold(t *testing.T) {
 		})
 		write(func(n int) error { _, _, err := s.DisableKey(ctx, keys[n]); return err })
 		write(func(n int) error {
-			_, _, err := bob.UpdateKey(ctx, keys[n], func(k *keystore.Key) { k.ExpiresAt = instant.Of(time.Now().Add(time.Hour)) })
+			_, _, err := bob.UpdateKey(ctx, keys[n],
+				func(k *keystore.Key) { k.ExpiresAt = instant.Of(time.Now().Add(time.Hour)) })
 			return err
 		})
 		writers.Wait()
@@ -90,12 +92,17 @@ func TestApplyKeepsOthersOut(t *testing.T) {
 	})
 }
 
-// A change that waits for its turn has written no row: who has the turn may wait for a row with the same name, which would be a deadlock.
-// Whatever isolation a database has by default, it is no conflict.
+// A change that waits for its turn has written no row: who has the turn may wait for a row with the
+// same name, which would be a deadlock. Whatever isolation a database has by default, it is no
+// conflict.
 func TestResetsBesideTakenNames(t *testing.T) {
 	ctx := t.Context()
 	db := open(t, testkit.Postgres(t))
-	run(t, db, `DO 'BEGIN EXECUTE format(''ALTER DATABASE %I SET default_transaction_isolation = "repeatable read"'', current_database()); END'`)
+	run(
+		t,
+		db,
+		`DO 'BEGIN EXECUTE format(''ALTER DATABASE %I SET default_transaction_isolation = "repeatable read"'', current_database()); END'`,
+	)
 	db.SetMaxIdleConns(0) // new connections have the setting
 	s := keystore.New(db, nil, nil, "ada")
 	tenant := newTenant(t, s, "acme")
@@ -123,7 +130,9 @@ func TestCancelledChange(t *testing.T) {
 	tenant := newTenant(t, s, "acme")
 	holder := must.Get[*sqlx.Conn](t)(db.Connx(t.Context()))
 	defer holder.Close()
-	must.Get[sql.Result](t)(holder.ExecContext(t.Context(), `SELECT pg_advisory_lock(123581046915073), pg_advisory_lock(123581046915074)`)) // the writers', and that of usage
+	must.Get[sql.Result](t)(
+		holder.ExecContext(t.Context(), `SELECT pg_advisory_lock(123581046915073), pg_advisory_lock(123581046915074)`),
+	) // the writers', and that of usage
 	waits := func() (n int) {
 		if err := db.Get(&n, `SELECT count(*) FROM pg_locks WHERE NOT granted AND database =
 			(SELECT oid FROM pg_database WHERE datname = current_database())`); err != nil && t.Context().Err() == nil {
@@ -195,8 +204,16 @@ func writeMuch(t *testing.T, url, name string) {
 		key := keyOf(t, s, tenant.ID, "key")
 		must.First[keystore.Key](t)(s.RevokeKey(ctx, key.ID))
 		must.Get[keystore.Beat](t)(s.Heartbeat(ctx, gateway, 0, ""))
-		must.Do(t, s.AddUsage(ctx, gateway, int64(i+1), []keystore.UsageRow{{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", Requests: 1}}, nil))
-		must.Do(t, s.SaveQuotas(ctx, instant.Millis(i), []keystore.QuotaRecord{{QuotaName: keystore.QuotaName{Tenant: tenant.ID}, Record: []byte{1}}}))
+		must.Do(
+			t,
+			s.AddUsage(ctx, gateway, int64(i+1),
+				[]keystore.UsageRow{{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", Requests: 1}}, nil),
+		)
+		must.Do(
+			t,
+			s.SaveQuotas(ctx, instant.Millis(i),
+				[]keystore.QuotaRecord{{QuotaName: keystore.QuotaName{Tenant: tenant.ID}, Record: []byte{1}}}),
+		)
 	}
 }
 
@@ -211,7 +228,8 @@ func TestFourProcessesWriteAtOnce(t *testing.T) {
 		var processes sync.WaitGroup
 		for i := range writers {
 			process := exec.Command(os.Args[0], "-test.run=^TestFourProcessesWriteAtOnce$")
-			process.Env = append(os.Environ(), "KEYSTORE_TEST_WRITER_URL="+url, fmt.Sprintf("KEYSTORE_TEST_WRITER=w%d-", i))
+			process.Env = append(os.Environ(), "KEYSTORE_TEST_WRITER_URL="+url,
+				fmt.Sprintf("KEYSTORE_TEST_WRITER=w%d-", i))
 			processes.Go(func() {
 				if text, err := process.CombinedOutput(); err != nil {
 					t.Errorf("writer %d: %v: %s", i, err, text)

@@ -34,11 +34,20 @@ const ConsoleActor = "console:"
 
 // As returns a store whose events name another actor.
 func (s *Store) As(actor string) *Store {
-	return &Store{db: s.db, clock: s.clock, random: s.random, actor: actor, expand: s.expand, seeks: s.seeks, seekFor: s.seekFor}
+	return &Store{
+		db:      s.db,
+		clock:   s.clock,
+		random:  s.random,
+		actor:   actor,
+		expand:  s.expand,
+		seeks:   s.seeks,
+		seekFor: s.seekFor,
+	}
 }
 
-// InviteToConsole returns a code with which one browser can open a session in the name of this store's actor. The code is not
-// stored, only its SHA-256. Invitations and sessions that have ended are removed.
+// InviteToConsole returns a code with which one browser can open a session in the name of this
+// store's actor. The code is not stored, only its SHA-256. Invitations and sessions that have ended
+// are removed.
 func (s *Store) InviteToConsole(ctx context.Context, i ConsoleInvitation) (code string, c Change, err error) {
 	const op = "invite to the console"
 	if i.Valid < time.Millisecond || i.Lasts < time.Millisecond {
@@ -50,16 +59,20 @@ func (s *Store) InviteToConsole(ctx context.Context, i ConsoleInvitation) (code 
 			return err
 		}
 		t.event(ConsoleInvited, subject{}, nil, i)
-		return t.exec(insertInvitation, rand.Text(), secretSum(code), s.actor, i.ReadOnly, i.Address, i.Lasts.Milliseconds(), i.Valid.Milliseconds())
+		return t.exec(insertInvitation, rand.Text(), secretSum(code), s.actor, i.ReadOnly, i.Address,
+			i.Lasts.Milliseconds(), i.Valid.Milliseconds())
 	})
 	return code, c, err
 }
 
-// OpenConsole opens the session of an invitation at the admin port with an address, and returns the token of the session. A code
-// works once, and only at the address that its link leads to. Gateways write their addresses themselves: a false gateway that gets
-// the code of a link to it cannot use it elsewhere. The event has the actor of the invitation. Errors: ErrNotFound if there is no
-// such invitation for this address, if it has been used, or if it has ended.
-func (s *Store) OpenConsole(ctx context.Context, code, address string) (token string, session ConsoleSession, err error) {
+// OpenConsole opens the session of an invitation at the admin port with an address, and returns the
+// token of the session. A code works once, and only at the address that its link leads to. Gateways
+// write their addresses themselves: a false gateway that gets the code of a link to it cannot use
+// it elsewhere. The event has the actor of the invitation. Errors: ErrNotFound if there is no such
+// invitation for this address, if it has been used, or if it has ended.
+func (s *Store) OpenConsole(
+	ctx context.Context, code, address string,
+) (token string, session ConsoleSession, err error) {
 	const op, absent = "open a session of the console", "this code was used before, has expired, is for another gateway, or is wrong"
 	old := secretSum(strings.TrimSpace(code))
 	if err := get(ctx, s.db, &session, absent, s.expand.Replace(invitationBySecret), old, address); err != nil {
@@ -80,7 +93,8 @@ func (s *Store) OpenConsole(ctx context.Context, code, address string) (token st
 	return token, session, nil
 }
 
-// ConsoleSession returns the open session of a token. Errors: ErrNotFound if there is none, or if it has ended.
+// ConsoleSession returns the open session of a token. Errors: ErrNotFound if there is none, or if
+// it has ended.
 func (s *Store) ConsoleSession(ctx context.Context, token string) (session ConsoleSession, err error) {
 	err = get(ctx, s.db, &session, "this session has ended", s.expand.Replace(sessionBySecret), secretSum(token))
 	if session.Role = RoleAdmin; session.ReadOnly {

@@ -44,7 +44,8 @@ func TestConsoleSessions(t *testing.T) {
 		group.Wait()
 		token := *opened.Load()
 		session := must.Get[keystore.ConsoleSession](t)(s.ConsoleSession(t.Context(), token))
-		if left := time.Until(session.EndsAt.Time()); left < 50*time.Minute || left > 70*time.Minute || session.ID == "" {
+		if left := time.Until(session.EndsAt.Time()); left < 50*time.Minute || left > 70*time.Minute ||
+			session.ID == "" {
 			t.Errorf("the session ends in %v: %+v", left, session)
 		}
 		wantEqual(t, "the session", session, keystore.ConsoleSession{
@@ -63,11 +64,16 @@ func TestConsoleSessions(t *testing.T) {
 		}
 		refused(t, keystore.ErrNotFound, "has ended")(s.ConsoleSession(t.Context(), token))
 		for _, short := range []keystore.ConsoleInvitation{{Valid: time.Minute, Lasts: time.Millisecond - 1}, {Valid: time.Millisecond - 1, Lasts: time.Minute}} {
-			refused(t, keystore.ErrInvalid, "an invitation and a session last at least 1 ms")(alice.InviteToConsole(t.Context(), short))
-			code = must.First[string](t)(alice.InviteToConsole(t.Context(), keystore.ConsoleInvitation{Valid: time.Minute, Lasts: time.Hour}))
+			refused(t, keystore.ErrInvalid, "an invitation and a session last at least 1 ms")(
+				alice.InviteToConsole(t.Context(), short),
+			)
+			code = must.First[string](t)(
+				alice.InviteToConsole(t.Context(), keystore.ConsoleInvitation{Valid: time.Minute, Lasts: time.Hour}),
+			)
 		}
 		token = must.First[string](t)(s.OpenConsole(t.Context(), " "+code+"\n", ""))
-		wantEqual(t, "the role", must.Get[keystore.ConsoleSession](t)(s.ConsoleSession(t.Context(), token)).Role, keystore.RoleAdmin)
+		wantEqual(t, "the role", must.Get[keystore.ConsoleSession](t)(s.ConsoleSession(t.Context(), token)).Role,
+			keystore.RoleAdmin)
 		must.Do(t, alice.EndConsole(t.Context(), keystore.ConsoleSession{}))
 		for _, want := range []int64{2, 0} {
 			wantEqual(t, "ended sessions", must.Get[int64](t)(s.EndConsoles(t.Context())), want)
@@ -91,7 +97,9 @@ func TestConsoleSessionsEnd(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		invite := func(valid, lasts time.Duration) string {
 			t.Helper()
-			return must.First[string](t)(s.InviteToConsole(t.Context(), keystore.ConsoleInvitation{Valid: valid, Lasts: lasts}))
+			return must.First[string](t)(
+				s.InviteToConsole(t.Context(), keystore.ConsoleInvitation{Valid: valid, Lasts: lasts}),
+			)
 		}
 		testkit.Eventually(t, time.Minute, "a code of 1 ms does not work", func() bool {
 			_, _, err := s.OpenConsole(t.Context(), invite(time.Millisecond, time.Hour), "")

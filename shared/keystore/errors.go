@@ -20,8 +20,8 @@ var (
 	ErrForeign     = fmt.Errorf("%w: another application's", ErrSchema) // DATABASE_URL is probably wrong
 )
 
-// UnknownError means that a change may have been made: the connection broke at its commit, and since then the database could not be
-// asked. The rest describes the change's event.
+// UnknownError means that a change may have been made: the connection broke at its commit, and
+// since then the database could not be asked. The rest describes the change's event.
 type UnknownError struct {
 	Kind   string
 	Tenant id.Tenant
@@ -38,13 +38,16 @@ func IsUnknown(err error) bool {
 	return errors.As(err, &unknown)
 }
 
-// fail names the operation that failed. It hides the driver's errors: callers see ErrUnavailable with the driver's text.
+// fail names the operation that failed. It hides the driver's errors: callers see ErrUnavailable
+// with the driver's text.
 func fail(op string, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case database.IsUnavailable(err), database.IsReadOnly(err):
-		return &unavailableError{fmt.Sprintf("%s: %v: %v", op, ErrUnavailable, database.Explain(err)), database.Cure(err)}
+		return &unavailableError{
+			fmt.Sprintf("%s: %v: %v", op, ErrUnavailable, database.Explain(err)), database.Cure(err),
+		}
 	}
 	return fmt.Errorf("%s: %w", op, database.Explain(err))
 }

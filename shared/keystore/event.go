@@ -8,8 +8,8 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// HasEvent reports whether there is an event of that ID and UUID. If the event existed before and does not exist now, the database
-// is an older copy of itself.
+// HasEvent reports whether there is an event of that ID and UUID. If the event existed before and
+// does not exist now, the database is an older copy of itself.
 func (s *Store) HasEvent(ctx context.Context, c Change, uuid string) (known bool, err error) {
 	err = s.db.GetContext(ctx, &known, hasEvent, c, uuid)
 	return known, fail("find event", err)

@@ -19,13 +19,15 @@ import (
 	"petgate/shared/database"
 )
 
-// Gateways lists all registered gateway processes by ID, those of one ID in the order of their registration.
+// Gateways lists all registered gateway processes by ID, those of one ID in the order of their
+// registration.
 func (s *Store) Gateways(ctx context.Context) ([]Gateway, error) {
 	return list[Gateway](ctx, s, "list gateways", gatewaysByID)
 }
 
-// ForgetGateway removes a gateway process that will not come back, so that changes no longer wait for it. If several processes
-// have this ID, it removes the one that registered first. A process that still runs registers again, unless it was replaced.
+// ForgetGateway removes a gateway process that will not come back, so that changes no longer wait
+// for it. If several processes have this ID, it removes the one that registered first. A process
+// that still runs registers again, unless it was replaced.
 func (s *Store) ForgetGateway(ctx context.Context, gateway string) (Change, error) {
 	return s.write(ctx, "forget gateway", func(t *tx) error {
 		var processes []Gateway
@@ -46,7 +48,8 @@ func (s *Store) ForgetGateway(ctx context.Context, gateway string) (Change, erro
 	})
 }
 
-// Registration is one gateway process. After a restart the ID is the same, but the incarnation is new.
+// Registration is one gateway process. After a restart the ID is the same, but the incarnation is
+// new.
 type Registration struct {
 	ID           string
 	Incarnation  string // random
@@ -58,13 +61,17 @@ type Registration struct {
 }
 
 // ErrDisplaced means that another process has registered later with the same gateway ID.
-var ErrDisplaced = errors.New("another process has registered with this gateway ID: give each gateway its own GATEWAY_ID")
+var ErrDisplaced = errors.New(
+	"another process has registered with this gateway ID: give each gateway its own GATEWAY_ID",
+)
 
-// ErrRewound means that the last event that a gateway applied is missing: the database is an older copy.
+// ErrRewound means that the last event that a gateway applied is missing: the database is an older
+// copy.
 var ErrRewound = errors.New("the last event is missing: the database is an older copy")
 
-// Register adds a process that has applied nothing yet, and returns its generation, which is larger than all earlier ones. Changes
-// still wait for an earlier process with the same gateway ID until it signs off, unless its incarnation is one of the dead ones.
+// Register adds a process that has applied nothing yet, and returns its generation, which is larger
+// than all earlier ones. Changes still wait for an earlier process with the same gateway ID until
+// it signs off, unless its incarnation is one of the dead ones.
 func (s *Store) Register(ctx context.Context, r Registration, dead []string) (generation int64, err error) {
 	err = s.transact(ctx, "register gateway", func(t *tx) error {
 		if generation, err = t.grow(r.Generation); err != nil {
@@ -95,15 +102,17 @@ type Beat struct {
 	Now      instant.Millis // by the database's clock
 }
 
-// Heartbeat reports that the process lives, has applied all events up to c, whose UUID it gives, and has stored its usage up to
-// r.UsageThrough.
+// Heartbeat reports that the process lives, has applied all events up to c, whose UUID it gives,
+// and has stored its usage up to r.UsageThrough.
 //
-// ErrNotFound: the process has to register again, because it was forgotten or the database is a copy from before its registration.
-// ErrDisplaced: another process registered later. ErrRewound: the database is a copy from before c.
+// ErrNotFound: the process has to register again, because it was forgotten or the database is a
+// copy from before its registration. ErrDisplaced: another process registered later. ErrRewound:
+// the database is a copy from before c.
 func (s *Store) Heartbeat(ctx context.Context, r Registration, c Change, uuid string) (b Beat, err error) {
 	const op = "heartbeat"
 	known := false
-	rows, err := s.db.Prepared(ctx, s.expand.Replace(heartbeat), r.ID, r.Incarnation, r.Generation, c, uuid, r.UsageThrough)
+	rows, err := s.db.Prepared(ctx, s.expand.Replace(heartbeat), r.ID, r.Incarnation, r.Generation, c, uuid,
+		r.UsageThrough)
 	if err == nil {
 		err = database.EachRow(rows, func(row []any) error {
 			answer := columns{row: row}
@@ -120,8 +129,9 @@ func (s *Store) Heartbeat(ctx context.Context, r Registration, c Change, uuid st
 	return b, fail(op, ErrRewound)
 }
 
-// checkRegistration returns why the database does not have the registration of a process. Only a larger generation displaces it. If
-// the generation is smaller or equal, the database is a copy from before this registration.
+// checkRegistration returns why the database does not have the registration of a process. Only a
+// larger generation displaces it. If the generation is smaller or equal, the database is a copy
+// from before this registration.
 func (s *Store) checkRegistration(ctx context.Context, q sqlx.QueryerContext, r Registration) error {
 	var processes []Gateway
 	if err := sqlx.SelectContext(ctx, q, &processes, s.expand.Replace(gatewayByID), r.ID); err != nil {
@@ -140,7 +150,8 @@ func (s *Store) checkRegistration(ctx context.Context, q sqlx.QueryerContext, r 
 	return nil
 }
 
-// SignOff ends the registration of a process that has stored all its usage. From then on the process must not accept any key.
+// SignOff ends the registration of a process that has stored all its usage. From then on the
+// process must not accept any key.
 func (s *Store) SignOff(ctx context.Context, r Registration) error {
 	_, err := s.remove(ctx, "sign off", r, "", deleteProcess)
 	return err
@@ -152,18 +163,22 @@ func (s *Store) SignOffWithGap(ctx context.Context, r Registration) error {
 	return err
 }
 
-// RemoveFenced removes a process that a Watch calls fenced. It reports whether the process was still registered and had sent no
-// heartbeat since g was read. If the process still runs, it refuses everything until it has registered again.
+// RemoveFenced removes a process that a Watch calls fenced. It reports whether the process was
+// still registered and had sent no heartbeat since g was read. If the process still runs, it
+// refuses everything until it has registered again.
 func (s *Store) RemoveFenced(ctx context.Context, g Gateway) (bool, error) {
-	return s.remove(ctx, "remove fenced gateway", Registration{ID: g.ID, Incarnation: g.Incarnation}, GapFenced, deleteSilent, g.SeenAt, g.MaxAge)
+	return s.remove(ctx, "remove fenced gateway", Registration{ID: g.ID, Incarnation: g.Incarnation}, GapFenced,
+		deleteSilent, g.SeenAt, g.MaxAge)
 }
 
 // errNoProcess ends a removal that finds no such process.
 var errNoProcess = errors.New("no such process")
 
-// remove ends a process. It commits only if there was such a process, or one that leaves unreported requests. more are the parameters of
-// the statement after the ID and the incarnation.
-func (s *Store) remove(ctx context.Context, op string, r Registration, cause, query string, more ...any) (removed bool, err error) {
+// remove ends a process. It commits only if there was such a process, or one that leaves unreported
+// requests. more are the parameters of the statement after the ID and the incarnation.
+func (s *Store) remove(
+	ctx context.Context, op string, r Registration, cause, query string, more ...any,
+) (removed bool, err error) {
 	err = s.transact(ctx, op, func(t *tx) error {
 		if _, err := t.grow(r.Generation); err != nil {
 			return err
@@ -184,7 +199,8 @@ func (s *Store) remove(ctx context.Context, op string, r Registration, cause, qu
 	return removed && err == nil, err
 }
 
-// end deletes a process, if there is such a one. If there is a cause, it notes that the process may have kept usage that is not stored.
+// end deletes a process, if there is such a one. If there is a cause, it notes that the process may
+// have kept usage that is not stored.
 func (t *tx) end(r Registration, cause, query string, more ...any) (ended bool, err error) {
 	if cause != "" {
 		if err := t.exec(pruneGaps, t.store.now().Add(-usageKept)); err != nil {
@@ -197,13 +213,15 @@ func (t *tx) end(r Registration, cause, query string, more ...any) (ended bool, 
 	return t.affects(query, append([]any{r.ID, r.Incarnation}, more...)...)
 }
 
-// Unreported returns the requests that gateways have left to the others, one text for each gateway, and that none has taken yet.
+// Unreported returns the requests that gateways have left to the others, one text for each gateway,
+// and that none has taken yet.
 func (s *Store) Unreported(ctx context.Context) ([]string, error) {
 	return list[string](ctx, s, "read unreported requests", unreportedRequests)
 }
 
-// TakeUnreported removes what Unreported returns and passes it to keep. Each text has one taker: if keep returns an error, it stays. keep
-// is called before the commit, and a failed commit may have succeeded. So keep may get a text again, but none is lost.
+// TakeUnreported removes what Unreported returns and passes it to keep. Each text has one taker: if
+// keep returns an error, it stays. keep is called before the commit, and a failed commit may have
+// succeeded. So keep may get a text again, but none is lost.
 func (s *Store) TakeUnreported(ctx context.Context, keep func(texts []string) error) error {
 	return s.transact(ctx, "take unreported requests", func(t *tx) error {
 		var texts []string
@@ -217,7 +235,8 @@ func (s *Store) TakeUnreported(ctx context.Context, keep func(texts []string) er
 	})
 }
 
-// Gateway is a registered gateway process. Changes wait for it until it signs off, is forgotten, or is fenced.
+// Gateway is a registered gateway process. Changes wait for it until it signs off, is forgotten, or
+// is fenced.
 type Gateway struct {
 	ID           string         `db:"id" json:"id"`
 	Incarnation  string         `db:"incarnation" json:"-"` // the process's
@@ -285,8 +304,8 @@ func (s *Store) DescribeGateway(ctx context.Context, r Registration, d Document)
 	return fail("describe gateway", err)
 }
 
-// Scopes returns the scopes of the documents that the registered gateways serve, in order. If none says what it serves, they are those
-// of the pets, and isKnown is false.
+// Scopes returns the scopes of the documents that the registered gateways serve, in order. If none
+// says what it serves, they are those of the pets, and isKnown is false.
 func (s *Store) Scopes(ctx context.Context) (scopes apikey.Scopes, isKnown bool, err error) {
 	gateways, err := s.Gateways(ctx)
 	if err != nil {
@@ -353,15 +372,17 @@ func (g Gateway) State(last Change) string {
 // fenceMargin covers the rounding between a heartbeat and its row.
 const fenceMargin = time.Second
 
-// FenceAfter returns how long after its last heartbeat a process certainly refuses everything: its maximum age, a second, and a
-// thousandth for clocks that run at different speeds. Without a maximum age, it never does.
+// FenceAfter returns how long after its last heartbeat a process certainly refuses everything: its
+// maximum age, a second, and a thousandth for clocks that run at different speeds. Without a
+// maximum age, it never does.
 func (g Gateway) FenceAfter() time.Duration {
 	maxAge := time.Duration(g.MaxAge) * time.Millisecond
 	return maxAge + fenceMargin + maxAge/1000
 }
 
-// Watch finds the processes that refuse everything, because they have sent no heartbeat for longer than their maximum age.
-// It uses the watcher's own monotonic clock: the database's clock may be set, and after a fail-over it is a different clock.
+// Watch finds the processes that refuse everything, because they have sent no heartbeat for longer
+// than their maximum age. It uses the watcher's own monotonic clock: the database's clock may be
+// set, and after a fail-over it is a different clock.
 type Watch struct {
 	seen map[string]sighting // by incarnation
 }
@@ -371,8 +392,8 @@ type sighting struct {
 	since     time.Time // when this watch first saw that heartbeat
 }
 
-// Fenced reports whether g refuses everything. It decides by the heartbeats seen in this and earlier calls. now must have a
-// monotonic reading.
+// Fenced reports whether g refuses everything. It decides by the heartbeats seen in this and
+// earlier calls. now must have a monotonic reading.
 func (w *Watch) Fenced(g Gateway, now time.Time) bool {
 	if g.MaxAge <= 0 {
 		return false

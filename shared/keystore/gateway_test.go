@@ -32,7 +32,17 @@ func TestGateways(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		ctx := t.Context()
-		one := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a", AdminAddress: "10.0.0.1:9090", MaxAge: 7 * time.Second, UsageThrough: 5})
+		one := registered(
+			t,
+			s,
+			keystore.Registration{
+				ID:           "gw-1",
+				Incarnation:  "a",
+				AdminAddress: "10.0.0.1:9090",
+				MaxAge:       7 * time.Second,
+				UsageThrough: 5,
+			},
+		)
 		two := registered(t, s, keystore.Registration{ID: "gw-2", Incarnation: "b"})
 		beat, err := s.Heartbeat(ctx, one, 0, "")
 		if err != nil || beat.Registry != two.Generation || time.Since(beat.Now.Time()).Abs() > time.Minute {
@@ -50,13 +60,23 @@ func TestGateways(t *testing.T) {
 
 		all := gateways(t, s)
 		for i, g := range all { // by the database's clock
-			if now := g.SeenAt.Add(time.Duration(g.Age) * time.Millisecond).Time(); g.Age < 0 || g.RegisteredAt > g.SeenAt || time.Since(now).Abs() > time.Minute {
+			if now := g.SeenAt.Add(time.Duration(g.Age) * time.Millisecond).Time(); g.Age < 0 ||
+				g.RegisteredAt > g.SeenAt ||
+				time.Since(now).Abs() > time.Minute {
 				t.Errorf("seen and registered: %+v", g)
 			}
 			all[i].Age, all[i].SeenAt, all[i].RegisteredAt = 0, 0, 0
 		}
 		wantEqual(t, "gateways", all, []keystore.Gateway{
-			{ID: "gw-1", Incarnation: "a", Generation: one.Generation, AdminAddress: "10.0.0.1:9090", Applied: event.ID, MaxAge: 7000, UsageThrough: 5},
+			{
+				ID:           "gw-1",
+				Incarnation:  "a",
+				Generation:   one.Generation,
+				AdminAddress: "10.0.0.1:9090",
+				Applied:      event.ID,
+				MaxAge:       7000,
+				UsageThrough: 5,
+			},
 			{ID: "gw-2", Incarnation: "b", Generation: two.Generation},
 		})
 		for range 2 { // the second time as after a lost answer
@@ -115,7 +135,8 @@ func TestUnreportedRequests(t *testing.T) {
 		wantEqual(t, "taken", taken, all)
 		wantLeft()
 		// The others learn that all is taken, and learn nothing of what takes nothing.
-		wantEqual(t, "the registry's generation", must.Get[keystore.Beat](t)(s.Heartbeat(ctx, here, 0, "")).Registry, before+1)
+		wantEqual(t, "the registry's generation", must.Get[keystore.Beat](t)(s.Heartbeat(ctx, here, 0, "")).Registry,
+			before+1)
 	})
 }
 
@@ -153,7 +174,8 @@ func TestReplacedProcessesCount(t *testing.T) {
 			var found []string
 			for _, g := range gateways(t, s) {
 				found = append(found, g.Incarnation)
-				must.Equal(t, g.Replaced, g.Incarnation != incarnations[len(incarnations)-1], "%s: %s is replaced", what, g.Incarnation)
+				must.Equal(t, g.Replaced, g.Incarnation != incarnations[len(incarnations)-1], "%s: %s is replaced",
+					what, g.Incarnation)
 			}
 			wantEqual(t, what, found, incarnations)
 		}
@@ -179,7 +201,8 @@ func TestReplacedProcessesCount(t *testing.T) {
 	})
 }
 
-// A restored or failed-over database displaces no gateway: it has only smaller generations, or an equal one of another process.
+// A restored or failed-over database displaces no gateway: it has only smaller generations, or an
+// equal one of another process.
 func TestRestoredDatabaseDisplacesNobody(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		db := open(t, url)
@@ -232,7 +255,8 @@ func TestWatch(t *testing.T) {
 	wantEqual(t, "before the first event", keystore.Gateway{}.State(0), keystore.GatewayLive)
 }
 
-// The scopes of new keys are those of the documents that gateways serve, and the prefix is that of the gateway that registered last.
+// The scopes of new keys are those of the documents that gateways serve, and the prefix is that of
+// the gateway that registered last.
 func TestScopesOfGateways(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
@@ -248,7 +272,8 @@ func TestScopesOfGateways(t *testing.T) {
 			if err != nil || k.Scopes != want || !strings.HasPrefix(token, prefix+"_live_") {
 				t.Errorf("a new key has %q, %.10s, %v; want %q, %s", k.Scopes, token, err, want, prefix)
 			}
-			if _, token, _, err = s.RotateKey(ctx, k.ID, c.millis()+1000); err != nil || !strings.HasPrefix(token, prefix+"_live_") {
+			if _, token, _, err = s.RotateKey(ctx, k.ID, c.millis()+1000); err != nil ||
+				!strings.HasPrefix(token, prefix+"_live_") {
 				t.Errorf("after a rotation: %.10s, %v; want %s", token, err, prefix)
 			}
 		}
@@ -256,17 +281,28 @@ func TestScopesOfGateways(t *testing.T) {
 		one := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a"})
 		two := registered(t, s, keystore.Registration{ID: "gw-2", Incarnation: "b"})
 		f("pets:read pets:write", false) // an earlier version says nothing
-		document := keystore.Document{Hash: "0123456789ab", Title: `Orders "and" more`, Version: "7", Scopes: []string{"write", "orders:read"}}
+		document := keystore.Document{
+			Hash:    "0123456789ab",
+			Title:   `Orders "and" more`,
+			Version: "7",
+			Scopes:  []string{"write", "orders:read"},
+		}
 		must.Do(t, s.DescribeGateway(ctx, one, document))
 		f("orders:read write", true)
-		must.Do(t, s.DescribeGateway(ctx, two, keystore.Document{Hash: "ff", Scopes: []string{"read", "write"}, KeyPrefix: "acme"}))
+		must.Do(
+			t,
+			s.DescribeGateway(ctx, two,
+				keystore.Document{Hash: "ff", Scopes: []string{"read", "write"}, KeyPrefix: "acme"}),
+		)
 		prefix = "acme"
 		f("orders:read read write", true)
 		wantEqual(t, "document", gateways(t, s)[0].Document, document)
 		must.Do(t, s.SignOff(ctx, two))
 		prefix = apikey.DefaultPrefix
 		f("orders:read write", true)
-		if _, token := newKey(t, s, keystore.KeySpec{Tenant: tenant.ID, Prefix: "own"}); !strings.HasPrefix(token, "own_live_") {
+		if _, token := newKey(t, s, keystore.KeySpec{Tenant: tenant.ID, Prefix: "own"}); !strings.HasPrefix(
+			token, "own_live_",
+		) {
 			t.Errorf("a token with a prefix of its own: %.10s", token)
 		}
 	})

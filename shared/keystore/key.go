@@ -37,10 +37,12 @@ func findKey(ctx context.Context, q sqlx.QueryerContext, key id.Key) (k Key, err
 	return k, err
 }
 
-// petsScopes are the scopes of the pet service, which a gateway serves without a document of its own.
+// petsScopes are the scopes of the pet service, which a gateway serves without a document of its
+// own.
 const petsScopes apikey.Scopes = "pets:read pets:write"
 
-// CreateKey creates a key and returns its token, which is not stored and cannot be shown again. It returns them with an *UnknownError too.
+// CreateKey creates a key and returns its token, which is not stored and cannot be shown again. It
+// returns them with an *UnknownError too.
 func (s *Store) CreateKey(ctx context.Context, spec KeySpec) (k Key, token string, c Change, err error) {
 	const op = "create key"
 	if spec.Name == "" {
@@ -102,8 +104,8 @@ func (t *tx) mint(spec KeySpec) (k Key, token string, err error) {
 	return k, token, nil
 }
 
-// UpdateKey changes the name, the scopes, the allow-list, the expiry and the limits of a key; change changes nothing else. A key that has
-// ended cannot be changed: ErrConflict.
+// UpdateKey changes the name, the scopes, the allow-list, the expiry and the limits of a key;
+// change changes nothing else. A key that has ended cannot be changed: ErrConflict.
 func (s *Store) UpdateKey(ctx context.Context, key id.Key, change func(*Key)) (Key, Change, error) {
 	return s.editKey(ctx, "update key", key, func(k *Key, t *tx) error {
 		before := *k
@@ -136,7 +138,8 @@ func editable(before, after Key, now instant.Millis) error {
 }
 
 func sameTerms(a, b Key) bool {
-	return a.Name == b.Name && a.Scopes == b.Scopes && a.ExpiresAt == b.ExpiresAt && a.Limits == b.Limits && slices.Equal(a.Allow, b.Allow)
+	return a.Name == b.Name && a.Scopes == b.Scopes && a.ExpiresAt == b.ExpiresAt && a.Limits == b.Limits &&
+		slices.Equal(a.Allow, b.Allow)
 }
 
 // RevokeKey ends a key. Revoking it again changes nothing.
@@ -147,7 +150,8 @@ func (s *Store) RevokeKey(ctx context.Context, key id.Key) (Key, Change, error) 
 	})
 }
 
-// DisableKey makes gateways refuse a key until EnableKey. Errors: ErrConflict if the key was revoked.
+// DisableKey makes gateways refuse a key until EnableKey. Errors: ErrConflict if the key was
+// revoked.
 func (s *Store) DisableKey(ctx context.Context, key id.Key) (Key, Change, error) {
 	return s.editKey(ctx, "disable key", key, func(k *Key, t *tx) error {
 		if k.RevokedAt > 0 {
@@ -168,18 +172,22 @@ func (s *Store) EnableKey(ctx context.Context, key id.Key) (Key, Change, error) 
 	})
 }
 
-// RotateKey replaces a key by a new one with the same tenant, name, scopes, allow-list, limits and lifetime. Both are valid until
-// graceEndsAt, then only the new one. Without a grace period the old key is revoked. Repeated within the grace period, it
-// changes nothing and returns the new key without its token: ShortenGrace ends the old key earlier. It returns the new key and its
-// token with an *UnknownError too.
-func (s *Store) RotateKey(ctx context.Context, key id.Key, graceEndsAt instant.Millis) (fresh Key, token string, c Change, err error) {
+// RotateKey replaces a key by a new one with the same tenant, name, scopes, allow-list, limits and
+// lifetime. Both are valid until graceEndsAt, then only the new one. Without a grace period the old
+// key is revoked. Repeated within the grace period, it changes nothing and returns the new key
+// without its token: ShortenGrace ends the old key earlier. It returns the new key and its token
+// with an *UnknownError too.
+func (s *Store) RotateKey(
+	ctx context.Context, key id.Key, graceEndsAt instant.Millis,
+) (fresh Key, token string, c Change, err error) {
 	const op = "rotate key"
 	prefix, err := s.prefix(ctx)
 	if err != nil {
 		return Key{}, "", 0, err
 	}
 	old, c, err := s.editKey(ctx, op, key, func(old *Key, t *tx) error {
-		if err := rotatable(*old, t.at, graceEndsAt); err != nil || !old.ReplacedBy.IsZero() { // it is in its grace period
+		if err := rotatable(*old, t.at, graceEndsAt); err != nil ||
+			!old.ReplacedBy.IsZero() { // it is in its grace period
 			return err
 		}
 		spec := KeySpec{
@@ -209,9 +217,9 @@ func (k *Key) endGrace(at, now instant.Millis) {
 	}
 }
 
-// ShortenGrace lets the grace period of a rotated key end earlier, at graceEndsAt. If that is not in the future, the key is
-// revoked. A grace period never gets longer: if it ends before graceEndsAt, nothing changes. A key that was not rotated:
-// ErrConflict.
+// ShortenGrace lets the grace period of a rotated key end earlier, at graceEndsAt. If that is not
+// in the future, the key is revoked. A grace period never gets longer: if it ends before
+// graceEndsAt, nothing changes. A key that was not rotated: ErrConflict.
 func (s *Store) ShortenGrace(ctx context.Context, key id.Key, graceEndsAt instant.Millis) (Key, Change, error) {
 	return s.editKey(ctx, "shorten grace period", key, func(k *Key, t *tx) error {
 		if k.ReplacedBy.IsZero() {
@@ -224,7 +232,8 @@ func (s *Store) ShortenGrace(ctx context.Context, key id.Key, graceEndsAt instan
 	})
 }
 
-// rotatable returns an error for a key that is no longer valid. Bans and the tenant do not matter here.
+// rotatable returns an error for a key that is no longer valid. Bans and the tenant do not matter
+// here.
 func rotatable(k Key, now, graceEndsAt instant.Millis) error {
 	cure := "create another key"
 	if !k.ReplacedBy.IsZero() {

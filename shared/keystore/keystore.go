@@ -1,10 +1,13 @@
-// Package keystore keeps tenants, plans, keys, bans, gateways and events in SQL. No other package uses these tables.
+// Package keystore keeps tenants, plans, keys, bans, gateways and events in SQL. No other package
+// uses these tables.
 //
-// A write changes the state and adds its events in one transaction. It takes a lock before it draws an event's ID, so IDs
-// become visible in order, and a reader that follows the events never skips one. The lock is PostgreSQL's advisory
-// transaction lock, or SQLite's write lock, which a transaction takes when it begins.
+// A write changes the state and adds its events in one transaction. It takes a lock before it draws
+// an event's ID, so IDs become visible in order, and a reader that follows the events never skips
+// one. The lock is PostgreSQL's advisory transaction lock, or SQLite's write lock, which a
+// transaction takes when it begins.
 //
-// Only the SHA-256 of a token is stored. Events, errors and log lines contain neither the token nor the hash.
+// Only the SHA-256 of a token is stored. Events, errors and log lines contain neither the token nor
+// the hash.
 //
 // A Store is safe for concurrent use by goroutines and processes.
 package keystore
@@ -33,8 +36,8 @@ var migrations embed.FS
 // Migrations create the tables of this package.
 var Migrations = database.Migrations{
 	FS: migrations, Table: "keystore_schema",
-	// Not gateways, which are processes; not console_sessions and operators, which a copy must not let in again; not requests, which a copy
-	// would report or repeat.
+	// Not gateways, which are processes; not console_sessions and operators, which a copy must not
+	// let in again; not requests, which a copy would report or repeat.
 	Tables: []string{
 		"plans", "tenants", "tenant_keys", "bans", "events", "lost_refusals", "gateway_registry", "usage_hours", "usage_minutes",
 		"usage_ledger", "usage_exports", "usage_gaps", "quota_records",
@@ -43,8 +46,8 @@ var Migrations = database.Migrations{
 
 const channel = "petgate_events" // as in turnPostgres
 
-// Store reads and writes the key database. The times of gateways are by the database's clock, all other times by the store's
-// clock.
+// Store reads and writes the key database. The times of gateways are by the database's clock, all
+// other times by the store's clock.
 type Store struct {
 	db     *database.DB
 	clock  func() time.Time
@@ -60,12 +63,13 @@ type Store struct {
 	quotasPruned atomic.Int64 // when SaveQuotas last removed old records, in Unix ms
 }
 
-// Seek lets changes know their outcome if the connection breaks at their commit: they look for their event, once and then for up to
-// limit. If they cannot look in that time, their error is an *UnknownError. Call it before the store is used.
+// Seek lets changes know their outcome if the connection breaks at their commit: they look for
+// their event, once and then for up to limit. If they cannot look in that time, their error is an
+// *UnknownError. Call it before the store is used.
 func (s *Store) Seek(limit time.Duration) { s.seeks, s.seekFor = true, limit }
 
-// New returns a store on db. If clock or random is nil, the system's is used. actor is the actor in this store's events: an
-// operator's name or a gateway's ID.
+// New returns a store on db. If clock or random is nil, the system's is used. actor is the actor in
+// this store's events: an operator's name or a gateway's ID.
 func New(db *database.DB, clock func() time.Time, random io.Reader, actor string) *Store {
 	if clock == nil {
 		clock = time.Now
@@ -102,17 +106,24 @@ func expansion(dialect database.Dialect) expander {
 		)}
 	}
 	return expander{gatewayFunctions, strings.NewReplacer(
-		"{now}", `CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)`,
-		"{rows}", `json_array_elements(CAST($1 AS json)) AS r(value)`,
-		"{record}", `decode(value->>'record', 'hex')`,
-		"{hash}", `decode(value->>'hash', 'hex')`,
-		"{listed}", `= ANY (ARRAY(SELECT value->>'operation' FROM json_array_elements(CAST($1 AS json)) AS r(value)))`, // uses an index
-		"{escape}", "",
+		"{now}",
+		`CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)`,
+		"{rows}",
+		`json_array_elements(CAST($1 AS json)) AS r(value)`,
+		"{record}",
+		`decode(value->>'record', 'hex')`,
+		"{hash}",
+		`decode(value->>'hash', 'hex')`,
+		"{listed}",
+		`= ANY (ARRAY(SELECT value->>'operation' FROM json_array_elements(CAST($1 AS json)) AS r(value)))`, // uses an index
+		"{escape}",
+		"",
 	)}
 }
 
-// gatewayFunctions are the statements that PostgreSQL has as functions, so that the role of gateways needs no right to write to tables. A
-// function has the statement's text: who changes one adds a migration with a new function.
+// gatewayFunctions are the statements that PostgreSQL has as functions, so that the role of
+// gateways needs no right to write to tables. A function has the statement's text: who changes one
+// adds a migration with a new function.
 var gatewayFunctions = map[string]string{
 	growGeneration:  "gateway_grow_generation($1)",
 	register:        "gateway_register($1, $2, $3, $4, $5, $6)",
@@ -136,7 +147,8 @@ var gatewayFunctions = map[string]string{
 	pruneQuotas:     "gateway_prune_quotas($1)",
 }
 
-// CheckSchema returns an error that wraps ErrSchema if the tables have a different version than this program needs.
+// CheckSchema returns an error that wraps ErrSchema if the tables have a different version than
+// this program needs.
 func (s *Store) CheckSchema(ctx context.Context) error {
 	have, want, err := s.db.Schema(ctx, Migrations)
 	switch {
@@ -220,7 +232,8 @@ func (t *tx) rollback() {
 	}
 }
 
-// commit writes what is not written yet, and commits. isUnknown: it failed, and the transaction may have been committed.
+// commit writes what is not written yet, and commits. isUnknown: it failed, and the transaction may
+// have been committed.
 func (t *tx) commit() (isUnknown bool, err error) {
 	rest := t.statements(0)
 	if t.store.db.Dialect() == database.SQLite { // there, only the failure of the COMMIT itself says nothing
@@ -234,13 +247,14 @@ func (t *tx) commit() (isUnknown bool, err error) {
 	return !t.isOver && !database.IsAnswer(err), err
 }
 
-// write runs f in a transaction while no other transaction changes anything, and commits if f has made a change.
+// write runs f in a transaction while no other transaction changes anything, and commits if f has
+// made a change.
 func (s *Store) write(ctx context.Context, op string, f func(*tx) error) (Change, error) {
 	return s.writeUnder(ctx, op, lockPostgres, f)
 }
 
-// change is write for a change of one record that f reads with held, or of none. On PostgreSQL, others run at the same time: each waits
-// for its turn only at the end.
+// change is write for a change of one record that f reads with held, or of none. On PostgreSQL,
+// others run at the same time: each waits for its turn only at the end.
 func (s *Store) change(ctx context.Context, op string, f func(*tx) error) (Change, error) {
 	c, err := s.writeUnder(ctx, op, shareLockPostgres, f)
 	if s.request != nil && database.IsUnique(err) { // perhaps the same request was carried out meanwhile
@@ -290,8 +304,9 @@ func (t *tx) carryOut(op string, f func(*tx) error) (Change, error) {
 // seekEvery is the pause between two looks for an event.
 const seekEvery = 50 * time.Millisecond
 
-// settle returns the outcome of a transaction whose COMMIT has failed. The transaction had the writers' lock, or a share of it: once another
-// transaction has the lock alone, it sees how the first one ended.
+// settle returns the outcome of a transaction whose COMMIT has failed. The transaction had the
+// writers' lock, or a share of it: once another transaction has the lock alone, it sees how the
+// first one ended.
 func (t *tx) settle(op string, failed error) (Change, error) {
 	if !t.store.seeks {
 		return 0, failed
@@ -300,7 +315,8 @@ func (t *tx) settle(op string, failed error) (Change, error) {
 	ctx := context.WithoutCancel(t.ctx) // also if the caller has gone: its change must be known
 	for deadline := time.Now().Add(t.store.seekFor); ; time.Sleep(seekEvery) {
 		var made Change
-		_, err := look.write(ctx, op, func(now *tx) error { return now.GetContext(ctx, &made, eventByUUID, t.at, t.last.UUID) })
+		_, err := look.write(ctx, op,
+			func(now *tx) error { return now.GetContext(ctx, &made, eventByUUID, t.at, t.last.UUID) })
 		switch {
 		case err == nil && made > 0:
 			return made, nil

@@ -48,7 +48,8 @@ func eachStore(t *testing.T, f func(t *testing.T, s *keystore.Store, c *clock)) 
 	})
 }
 
-// refused returns a function that checks the error of a call: its kind, and that its text contains the given texts.
+// refused returns a function that checks the error of a call: its kind, and that its text contains
+// the given texts.
 func refused(t *testing.T, kind error, texts ...string) func(results ...any) {
 	return func(results ...any) {
 		t.Helper()
@@ -64,7 +65,8 @@ func refused(t *testing.T, kind error, texts ...string) func(results ...any) {
 	}
 }
 
-// did returns a function that checks that a call has succeeded, and the event with which it is in force.
+// did returns a function that checks that a call has succeeded, and the event with which it is in
+// force.
 func did(t *testing.T, want keystore.Change) func(results ...any) {
 	return func(results ...any) {
 		t.Helper()
@@ -98,7 +100,8 @@ func events(t *testing.T, s *keystore.Store) []keystore.Event {
 	return must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(t.Context(), keystore.EventFilter{}, 0)))
 }
 
-// wantEvents checks the kinds of all events. An event of a plan, a tenant or a key names it, and has before it what the event before left.
+// wantEvents checks the kinds of all events. An event of a plan, a tenant or a key names it, and
+// has before it what the event before left.
 func wantEvents(t *testing.T, s *keystore.Store, want ...string) {
 	t.Helper()
 	var kinds []string
@@ -110,7 +113,8 @@ func wantEvents(t *testing.T, s *keystore.Store, want ...string) {
 		kinds = append(kinds, e.Kind)
 		group, _, _ := strings.Cut(e.Kind, ".")
 		about := map[string]string{"plan": `{"name":"` + e.Plan, "tenant": `{"id":"` + e.Tenant.String(), "key": `{"id":"` + e.Key.String() + `","tenantId":"` + e.Tenant.String()}[group]
-		if about != "" && (e.Before != last[about] || e.Before == e.After || !strings.HasPrefix(e.Before+e.After, about+`"`)) {
+		if about != "" &&
+			(e.Before != last[about] || e.Before == e.After || !strings.HasPrefix(e.Before+e.After, about+`"`)) {
 			t.Errorf("event %d after %q: %+v", i+1, last[about], e)
 		}
 		last[about] = e.After
@@ -138,7 +142,8 @@ func TestNameOfATableIsTaken(t *testing.T) {
 	defer db.Close()
 	run(t, db, "CREATE TABLE events (id BIGINT)")
 	err := db.Migrate(t.Context(), keystore.Migrations)
-	if err == nil || !strings.Contains(err.Error(), `"events"`) || !strings.Contains(err.Error(), "create a database for Petgate alone") {
+	if err == nil || !strings.Contains(err.Error(), `"events"`) ||
+		!strings.Contains(err.Error(), "create a database for Petgate alone") {
 		t.Errorf("migrate beside a table events: %v", err)
 	}
 }
@@ -159,7 +164,9 @@ func TestPlans(t *testing.T) {
 		for _, p := range seeded {
 			row := "| " + p.Name + " | as agreed | as agreed |"
 			if p.Limits.IsSet() {
-				row = "| " + p.Name + " | " + humanize.Comma(p.Limits.Minute) + " | " + humanize.Comma(p.Limits.Day) + " |"
+				row = "| " + p.Name + " | " + humanize.Comma(p.Limits.Minute) + " | " + humanize.Comma(
+					p.Limits.Day,
+				) + " |"
 			}
 			if !strings.Contains(docs, row+"\n") {
 				t.Errorf("docs/api.md does not have %q", row)
@@ -169,8 +176,12 @@ func TestPlans(t *testing.T) {
 		refused(t, keystore.ErrExists, "gold", "update it")(s.CreatePlan(ctx, keystore.Plan{Name: "gold"}))
 		refused(t, keystore.ErrInvalid, "lower-case")(s.CreatePlan(ctx, keystore.Plan{Name: "Gold"}))
 		refused(t, keystore.ErrInvalid, "-2")(s.UpdatePlan(ctx, "gold", plan.Limits{Minute: -2}, plan.Limits{}))
-		refused(t, keystore.ErrInvalid, "for test keys", "-2")(s.UpdatePlan(ctx, "gold", plan.Limits{}, plan.Limits{Minute: -2}))
-		refused(t, keystore.ErrNotFound, "silver", "no plan")(s.UpdatePlan(ctx, "silver", plan.Limits{Minute: 1}, plan.Limits{}))
+		refused(t, keystore.ErrInvalid, "for test keys", "-2")(
+			s.UpdatePlan(ctx, "gold", plan.Limits{}, plan.Limits{Minute: -2}),
+		)
+		refused(t, keystore.ErrNotFound, "silver", "no plan")(
+			s.UpdatePlan(ctx, "silver", plan.Limits{Minute: 1}, plan.Limits{}),
+		)
 		for range 2 { // the second time changes nothing
 			did(t, 2)(s.UpdatePlan(ctx, "gold", plan.Limits{Day: 70}, plan.Limits{}))
 		}
@@ -199,7 +210,9 @@ func TestTenants(t *testing.T) {
 			refused(t, keystore.ErrInvalid, text)(s.CreateTenant(ctx, keystore.TenantSpec{Name: name, Plan: "free"}))
 			refused(t, keystore.ErrInvalid, text)(s.RenameTenant(ctx, tenant.ID, name))
 		}
-		refused(t, keystore.ErrExists, "acme ", "choose another name")(s.CreateTenant(ctx, keystore.TenantSpec{Name: name, Plan: "free"}))
+		refused(t, keystore.ErrExists, "acme ", "choose another name")(
+			s.CreateTenant(ctx, keystore.TenantSpec{Name: name, Plan: "free"}),
+		)
 		refused(t, keystore.ErrNotFound, "no plan")(s.CreateTenant(ctx, keystore.TenantSpec{Name: "b", Plan: "none"}))
 		refused(t, keystore.ErrNotFound, "nobody", "no tenant")(s.Tenant(ctx, "nobody"))
 		refused(t, keystore.ErrNotFound)(s.Suspend(ctx, id.Tenant{1}))
@@ -217,26 +230,43 @@ func TestTenants(t *testing.T) {
 			}
 		}
 		step(true, func(t *keystore.Tenant) { t.Plan = "pro" })(s.SetTerms(ctx, tenant.ID, "pro", plan.Limits{}))
-		step(true, func(t *keystore.Tenant) { t.Override.Minute, t.MonthStarts = 7, 5 })(s.SetQuota(ctx, tenant.ID, plan.Limits{Minute: 7}, 5))
+		step(true, func(t *keystore.Tenant) { t.Override.Minute, t.MonthStarts = 7, 5 })(
+			s.SetQuota(ctx, tenant.ID, plan.Limits{Minute: 7}, 5),
+		)
 		step(true, func(t *keystore.Tenant) { t.Override.Day = 9 })(s.SetQuota(ctx, tenant.ID, plan.Limits{Day: 9}, 0))
-		step(true, func(t *keystore.Tenant) { t.Override = plan.Limits{} })(s.SetQuota(ctx, tenant.ID, plan.NoLimits, 0))
+		step(true, func(t *keystore.Tenant) { t.Override = plan.Limits{} })(
+			s.SetQuota(ctx, tenant.ID, plan.NoLimits, 0),
+		)
 		step(true, func(t *keystore.Tenant) { t.Suspended = true })(s.Suspend(ctx, tenant.ID))
 		step(false, func(*keystore.Tenant) {})(s.Suspend(ctx, tenant.ID))
 		step(true, func(t *keystore.Tenant) { t.Suspended = false })(s.Resume(ctx, tenant.ID))
 		longest := strings.Repeat("ü", keystore.NameRunesMax)
 		step(true, func(t *keystore.Tenant) { t.Name = longest })(s.RenameTenant(ctx, tenant.ID, longest))
-		// A plan and limits of the tenant's own are set in one event, so there is no moment without a quota.
+		// A plan and limits of the tenant's own are set in one event, so there is no moment without
+		// a quota.
 		step(true, func(t *keystore.Tenant) { t.Plan, t.Override = "enterprise", plan.Limits{Minute: 5, Day: 50} })(
 			s.SetTerms(ctx, tenant.ID, "enterprise", plan.Limits{Minute: 5, Day: 50}))
 		refused(t, keystore.ErrNotFound, "nosuch")(s.SetTerms(ctx, tenant.ID, "nosuch", plan.Limits{}))
 		refused(t, keystore.ErrInvalid)(s.SetTerms(ctx, tenant.ID, "pro", plan.Limits{Minute: -2}))
-		wantEqual(t, "tenants", must.Get[[]keystore.Tenant](t)(s.FindTenants(ctx, keystore.TenantFilter{}, "", 999)), []keystore.Tenant{want})
-		wantEvents(t, s, keystore.TenantCreated, keystore.TenantPlanSet, keystore.TenantQuotaSet, keystore.TenantQuotaSet, keystore.TenantQuotaSet,
-			keystore.TenantSuspended, keystore.TenantResumed, keystore.TenantRenamed, keystore.TenantPlanSet)
+		wantEqual(t, "tenants", must.Get[[]keystore.Tenant](t)(s.FindTenants(ctx, keystore.TenantFilter{}, "", 999)),
+			[]keystore.Tenant{want})
+		wantEvents(t, s, keystore.TenantCreated, keystore.TenantPlanSet, keystore.TenantQuotaSet,
+			keystore.TenantQuotaSet, keystore.TenantQuotaSet, keystore.TenantSuspended, keystore.TenantResumed,
+			keystore.TenantRenamed, keystore.TenantPlanSet)
 		wantEqual(t, "the last event", events(t, s)[8].After, string(must.Get[[]byte](t)(json.Marshal(want))))
 		full := errors.New("no room")
-		refused(t, full)(s.PassState(ctx, keystore.StateRows{Plans: func([]keystore.Plan) error { return nil }, Tenant: func(keystore.Tenant) error { return full }}))
-		if later := must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{Since: c.millis() + 1}, 0))); len(later) != 0 {
+		refused(t, full)(
+			s.PassState(
+				ctx,
+				keystore.StateRows{
+					Plans:  func([]keystore.Plan) error { return nil },
+					Tenant: func(keystore.Tenant) error { return full },
+				},
+			),
+		)
+		if later := must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{Since: c.millis() + 1}, 0))); len(
+			later,
+		) != 0 {
 			t.Errorf("%d events after the last", len(later))
 		}
 		newTenant(t, s, "globex")
@@ -267,24 +297,37 @@ func TestKeys(t *testing.T) {
 		wantEqual(t, "allow-list", byToken.Allow, keystore.Prefixes{netip.MustParsePrefix("10.0.0.0/8"), spec.Allow[1]})
 		wantEqual(t, "by token", byToken, full)
 		for _, of := range []id.Tenant{tenant.ID, {}} {
-			wantEqual(t, "keys", must.Get[[]keystore.Key](t)(keystore.Collect(s.Keys(ctx, of))), []keystore.Key{plain, full})
+			wantEqual(t, "keys", must.Get[[]keystore.Key](t)(keystore.Collect(s.Keys(ctx, of))),
+				[]keystore.Key{plain, full})
 		}
 
 		refused(t, keystore.ErrInvalid, "38 characters")(s.KeyByToken(ctx, fullToken[:40]))
-		unknown, _ := apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), strings.NewReader(strings.Repeat("unknown!", 50)))
-		if _, err := s.KeyByToken(ctx, unknown); !errors.Is(err, keystore.ErrNotFound) || strings.Contains(err.Error(), unknown) {
+		unknown, _ := apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live),
+			strings.NewReader(strings.Repeat("unknown!", 50)))
+		if _, err := s.KeyByToken(ctx, unknown); !errors.Is(err, keystore.ErrNotFound) ||
+			strings.Contains(err.Error(), unknown) {
 			t.Errorf("an unknown token: %v", err)
 		}
 		refused(t, keystore.ErrNotFound, "no tenant")(s.CreateKey(ctx, keystore.KeySpec{Tenant: id.Tenant{1}}))
-		refused(t, keystore.ErrInvalid, "past")(s.CreateKey(ctx, keystore.KeySpec{Tenant: tenant.ID, ExpiresAt: c.millis()}))
-		refused(t, keystore.ErrInvalid, "the name of the key: ")(s.CreateKey(ctx, keystore.KeySpec{Tenant: tenant.ID, Name: " "}))
+		refused(t, keystore.ErrInvalid, "past")(
+			s.CreateKey(ctx, keystore.KeySpec{Tenant: tenant.ID, ExpiresAt: c.millis()}),
+		)
+		refused(t, keystore.ErrInvalid, "the name of the key: ")(
+			s.CreateKey(ctx, keystore.KeySpec{Tenant: tenant.ID, Name: " "}),
+		)
 		tight := plan.Limits{Minute: 60, Day: 59}
-		refused(t, keystore.ErrInvalid, "below the minute limit")(s.CreateKey(ctx, keystore.KeySpec{Tenant: tenant.ID, Limits: tight}))
-		refused(t, keystore.ErrInvalid, "below the minute limit")(s.UpdateKey(ctx, plain.ID, func(k *keystore.Key) { k.Limits = tight }))
+		refused(t, keystore.ErrInvalid, "below the minute limit")(
+			s.CreateKey(ctx, keystore.KeySpec{Tenant: tenant.ID, Limits: tight}),
+		)
+		refused(t, keystore.ErrInvalid, "below the minute limit")(
+			s.UpdateKey(ctx, plain.ID, func(k *keystore.Key) { k.Limits = tight }),
+		)
 
 		expiring := func(within time.Duration, n int, want ...keystore.Key) {
 			t.Helper()
-			wantEqual(t, "keys that expire", must.Get[[]keystore.Key](t)(keystore.Collect(s.KeysExpiring(ctx, within, n))), append([]keystore.Key{}, want...))
+			wantEqual(t, "keys that expire",
+				must.Get[[]keystore.Key](t)(keystore.Collect(s.KeysExpiring(ctx, within, n))),
+				append([]keystore.Key{}, want...))
 		}
 		expiring(998*time.Millisecond, 9) // it was created a millisecond ago
 		expiring(999*time.Millisecond, 9, full)
@@ -312,7 +355,8 @@ func TestDisable(t *testing.T) {
 		key, _ := newKey(t, s, keystore.KeySpec{Tenant: newTenant(t, s, "acme").ID})
 		enable := func(what string) {
 			t.Helper()
-			if got := must.First[keystore.Key](t)(s.EnableKey(ctx, key.ID)); got.RevokedAt != 0 || !got.InUse(c.millis()) {
+			if got := must.First[keystore.Key](t)(s.EnableKey(ctx, key.ID)); got.RevokedAt != 0 ||
+				!got.InUse(c.millis()) {
 				t.Errorf("%s: enabled: %+v", what, got)
 			}
 		}
@@ -325,28 +369,35 @@ func TestDisable(t *testing.T) {
 			}
 			c.now = c.now.Add(time.Minute)
 		}
-		refused(t, keystore.ErrConflict, "is disabled; enable it first")(s.RotateKey(ctx, key.ID, c.millis().Add(time.Hour)))
+		refused(t, keystore.ErrConflict, "is disabled; enable it first")(
+			s.RotateKey(ctx, key.ID, c.millis().Add(time.Hour)),
+		)
 		enable("once")
 
 		// The database lost the change, gateways reported it, and it was repeated.
 		lost := keystore.LostRefusal{Kind: keystore.LostRevocation, Tenant: key.Tenant, Key: key.ID, At: -at}
 		did(t, 5)(s.ReportLost(ctx, []keystore.LostRefusal{lost, lost})) // it is listed once
 		did(t, 6)(s.DisableKey(ctx, key.ID))
-		wantEqual(t, "what is left of it", must.Get[[]keystore.LostRefusal](t)(s.LostRefusals(ctx)), []keystore.LostRefusal{})
+		wantEqual(t, "what is left of it", must.Get[[]keystore.LostRefusal](t)(s.LostRefusals(ctx)),
+			[]keystore.LostRefusal{})
 		enable("a disabling that was lost")
-		wantEqual(t, "what stays in force", must.Get[[]keystore.LostRefusal](t)(s.LostRefusals(ctx)), []keystore.LostRefusal{})
+		wantEqual(t, "what stays in force", must.Get[[]keystore.LostRefusal](t)(s.LostRefusals(ctx)),
+			[]keystore.LostRefusal{})
 
 		did(t, 8)(s.DisableKey(ctx, key.ID))
 		did(t, 9)(s.UpdateKey(ctx, key.ID, func(k *keystore.Key) { k.Name = "paused" }))
-		must.Equal(t, must.First[keystore.Key](t)(s.RevokeKey(ctx, key.ID)).RevokedAt, c.millis(), "when it was revoked")
+		must.Equal(t, must.First[keystore.Key](t)(s.RevokeKey(ctx, key.ID)).RevokedAt, c.millis(),
+			"when it was revoked")
 		refused(t, keystore.ErrConflict, "was revoked")(s.EnableKey(ctx, key.ID))
 		refused(t, keystore.ErrConflict, "was revoked")(s.DisableKey(ctx, key.ID))
-		wantEvents(t, s, keystore.TenantCreated, keystore.KeyCreated, keystore.KeyDisabled, keystore.KeyEnabled, keystore.RefusalLost,
-			keystore.KeyDisabled, keystore.KeyEnabled, keystore.KeyDisabled, keystore.KeyUpdated, keystore.KeyRevoked)
+		wantEvents(t, s, keystore.TenantCreated, keystore.KeyCreated, keystore.KeyDisabled, keystore.KeyEnabled,
+			keystore.RefusalLost, keystore.KeyDisabled, keystore.KeyEnabled, keystore.KeyDisabled, keystore.KeyUpdated,
+			keystore.KeyRevoked)
 	})
 }
 
-// Each event of a change of many parts has the record as the event before left it, and the last one has it as it is stored.
+// Each event of a change of many parts has the record as the event before left it, and the last one
+// has it as it is stored.
 func TestEventsOfOneChange(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
@@ -358,7 +409,10 @@ func TestEventsOfOneChange(t *testing.T) {
 			must.Get[keystore.Change](t)(s.Apply(t.Context(), func(state keystore.State) (keystore.Edits, error) {
 				was, k := acme, key
 				change(&acme, &key)
-				return keystore.Edits{Tenants: append(made, keystore.Edit[keystore.Tenant]{Before: &was, After: acme}), Keys: []keystore.Edit[keystore.Key]{{Before: &k, After: key}}}, nil
+				return keystore.Edits{
+					Tenants: append(made, keystore.Edit[keystore.Tenant]{Before: &was, After: acme}),
+					Keys:    []keystore.Edit[keystore.Key]{{Before: &k, After: key}},
+				}, nil
 			}))
 		}
 		apply(func(a *keystore.Tenant, k *keystore.Key) {
@@ -369,11 +423,15 @@ func TestEventsOfOneChange(t *testing.T) {
 			a.Override, a.Suspended = plan.Limits{Minute: 7}, false
 			k.Name, k.RevokedAt, k.GraceEndsAt, k.ReplacedBy = "old", c.millis(), c.millis(), rotated.ID
 		})
-		wantEvents(t, s, keystore.TenantCreated, keystore.KeyCreated, keystore.KeyCreated,
-			keystore.TenantCreated, keystore.TenantSuspended, keystore.TenantRenamed, keystore.TenantPlanSet, keystore.TenantSuspended,
-			keystore.KeyUpdated, keystore.KeyDisabled, keystore.TenantQuotaSet, keystore.TenantResumed, keystore.KeyUpdated, keystore.KeyRotated)
+		wantEvents(t, s, keystore.TenantCreated, keystore.KeyCreated, keystore.KeyCreated, keystore.TenantCreated,
+			keystore.TenantSuspended, keystore.TenantRenamed, keystore.TenantPlanSet, keystore.TenantSuspended,
+			keystore.KeyUpdated, keystore.KeyDisabled, keystore.TenantQuotaSet, keystore.TenantResumed,
+			keystore.KeyUpdated, keystore.KeyRotated)
 		all := events(t, s)
-		stored := []any{must.Get[keystore.Tenant](t)(s.Tenant(t.Context(), "initech")), must.Get[keystore.Key](t)(s.Key(t.Context(), key.ID))}
+		stored := []any{
+			must.Get[keystore.Tenant](t)(s.Tenant(t.Context(), "initech")),
+			must.Get[keystore.Key](t)(s.Key(t.Context(), key.ID)),
+		}
 		wantEqual(t, "the records", []any{acme, key}, stored)
 		for i, at := range []int{11, 13} {
 			wantEqual(t, all[at].Kind, all[at].After, string(must.Get[[]byte](t)(json.Marshal(stored[i]))))
@@ -381,7 +439,8 @@ func TestEventsOfOneChange(t *testing.T) {
 	})
 }
 
-// A deleted tenant leaves its events and its usage. A backup from before brings its keys back as revoked.
+// A deleted tenant leaves its events and its usage. A backup from before brings its keys back as
+// revoked.
 func TestDeleteTenant(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
@@ -389,8 +448,15 @@ func TestDeleteTenant(t *testing.T) {
 		acme := newTenant(t, s, "acme")
 		key, _ := newKey(t, s, keystore.KeySpec{Tenant: acme.ID})
 		did(t, 3)(s.AddBan(ctx, keystore.Ban{Key: key.ID, Until: c.millis().Add(time.Hour), Reason: "test"}))
-		add(t, s, registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a"}), 1,
-			[]keystore.UsageRow{{Tenant: acme.ID, Key: key.ID, Outcome: "ok", Charged: true, Hour: c.millis().Truncate(time.Hour), Requests: 3}})
+		add(
+			t,
+			s,
+			registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a"}),
+			1,
+			[]keystore.UsageRow{
+				{Tenant: acme.ID, Key: key.ID, Outcome: "ok", Charged: true, Hour: c.millis().Truncate(time.Hour), Requests: 3},
+			},
+		)
 		b := backup(t, s)
 		did(t, 4)(s.DisableKey(ctx, key.ID))
 		refused(t, keystore.ErrConflict, "keys that have not ended: 1")(s.DeleteTenant(ctx, acme.ID))
@@ -406,12 +472,15 @@ func TestDeleteTenant(t *testing.T) {
 		fresh := rotate(t, s, keyOf(t, s, globex, "rotated").ID, c.millis()+1000)
 		must.First[keystore.Key](t)(s.RevokeKey(ctx, fresh.ID))
 		c.now = c.now.Add(999 * time.Millisecond)
-		refused(t, keystore.ErrConflict, "tenant globex has keys that have not ended: 2. Revoke them first")(s.DeleteTenant(ctx, globex))
+		refused(t, keystore.ErrConflict, "tenant globex has keys that have not ended: 2. Revoke them first")(
+			s.DeleteTenant(ctx, globex),
+		)
 		c.now = c.now.Add(time.Millisecond)
 		must.First[keystore.Tenant](t)(s.DeleteTenant(ctx, globex))
 
 		must.Get[keystore.Change](t)(prepare(t, s, b).Commit(ctx, false, false))
-		must.Equal(t, must.Get[keystore.Key](t)(s.Key(ctx, key.ID)).RevokedAt, c.millis(), "after a restore, when its key was revoked")
+		must.Equal(t, must.Get[keystore.Key](t)(s.Key(ctx, key.ID)).RevokedAt, c.millis(),
+			"after a restore, when its key was revoked")
 	})
 }
 
@@ -421,7 +490,8 @@ func wantNoSecret(t *testing.T, s *keystore.Store, tokens ...string) {
 		for _, token := range tokens {
 			hash := apikey.Sum([]byte(token))
 			text := string(e.Before) + string(e.After)
-			if strings.Contains(text, token[9:41]) || strings.Contains(text, string(hash[:])) || strings.Contains(text, "hash") {
+			if strings.Contains(text, token[9:41]) || strings.Contains(text, string(hash[:])) ||
+				strings.Contains(text, "hash") {
 				t.Errorf("event %d holds a secret: %s", e.ID, text)
 			}
 		}
@@ -457,7 +527,8 @@ func TestRotation(t *testing.T) {
 			t.Errorf("rotate again: token %q, change %d, %v", noToken, change, err)
 		}
 		wantEqual(t, "the new key after that", again, fresh)
-		wantEqual(t, "all keys after that", must.Get[[]keystore.Key](t)(keystore.Collect(s.Keys(ctx, id.Tenant{}))), []keystore.Key{was, fresh})
+		wantEqual(t, "all keys after that", must.Get[[]keystore.Key](t)(keystore.Collect(s.Keys(ctx, id.Tenant{}))),
+			[]keystore.Key{was, fresh})
 		c.now = graceEndsAt.Time()
 		refused(t, keystore.ErrConflict, fresh.ID.String())(s.RotateKey(ctx, old.ID, graceEndsAt+1000))
 		expiring := func() []keystore.Key {
@@ -466,14 +537,17 @@ func TestRotation(t *testing.T) {
 		wantEqual(t, "keys that expire", expiring(), []keystore.Key{fresh})
 		did(t, 5)(s.RevokeKey(ctx, fresh.ID))
 		wantEqual(t, "keys that expire after a revocation", expiring(), []keystore.Key{})
-		refused(t, keystore.ErrConflict, "was revoked at "+c.millis().String()+"; create another key")(s.RotateKey(ctx, fresh.ID, graceEndsAt+1000))
+		refused(t, keystore.ErrConflict, "was revoked at "+c.millis().String()+"; create another key")(
+			s.RotateKey(ctx, fresh.ID, graceEndsAt+1000),
+		)
 		short, _ := newKey(t, s, keystore.KeySpec{Tenant: tenant.ID, ExpiresAt: c.millis() + 1})
 		c.now = c.now.Add(time.Second)
 		refused(t, keystore.ErrConflict, "expired")(s.RotateKey(ctx, short.ID, graceEndsAt+1000))
 
 		leaked, _ := newKey(t, s, keystore.KeySpec{Tenant: tenant.ID})
 		fresh = rotate(t, s, leaked.ID, c.millis())
-		must.Equal(t, must.Get[keystore.Key](t)(s.Key(ctx, leaked.ID)).RevokedAt, c.millis(), "without a grace, when the old key was revoked")
+		must.Equal(t, must.Get[keystore.Key](t)(s.Key(ctx, leaked.ID)).RevokedAt, c.millis(),
+			"without a grace, when the old key was revoked")
 		refused(t, keystore.ErrConflict, fresh.ID.String())(s.RotateKey(ctx, leaked.ID, c.millis()))
 		refused(t, keystore.ErrInvalid, "a grace period needs an end")(s.RotateKey(ctx, fresh.ID, 0))
 		wantNoSecret(t, s, oldToken, token)
@@ -485,7 +559,14 @@ func TestBans(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		ctx := t.Context()
 		key, _ := newKey(t, s, keystore.KeySpec{Tenant: newTenant(t, s, "acme").ID})
-		imposed := keystore.Ban{Key: key.ID, Until: c.millis() + 60_000, Automatic: true, Reason: "30 strikes", By: "gw-1", ImposedAt: c.millis() - 5}
+		imposed := keystore.Ban{
+			Key:       key.ID,
+			Until:     c.millis() + 60_000,
+			Automatic: true,
+			Reason:    "30 strikes",
+			By:        "gw-1",
+			ImposedAt: c.millis() - 5,
+		}
 		ban := imposed
 		ban.Tenant = key.Tenant
 		add := func(what string, b, want keystore.Ban, wantChange keystore.Change) {
@@ -497,9 +578,18 @@ func TestBans(t *testing.T) {
 		add("a ban", imposed, ban, 3)
 		add("the same again", imposed, ban, 3)
 		add("one that is as long", keystore.Ban{Key: key.ID, Until: c.millis() + 60_000, Reason: "x"}, ban, 3)
-		longer := keystore.Ban{Key: key.ID, Tenant: key.Tenant, Until: c.millis() + 90_000, Reason: "abuse", Notice: "Stop.", By: "ada", ImposedAt: c.millis()}
+		longer := keystore.Ban{
+			Key:       key.ID,
+			Tenant:    key.Tenant,
+			Until:     c.millis() + 90_000,
+			Reason:    "abuse",
+			Notice:    "Stop.",
+			By:        "ada",
+			ImposedAt: c.millis(),
+		}
 		add("a longer one", keystore.Ban{Key: key.ID, Until: longer.Until, Reason: "abuse", Notice: "Stop."}, longer, 4)
-		wantEqual(t, "bans", must.Get[[]keystore.NamedBan](t)(s.FindBans(ctx, id.Tenant{}, "", 99)), []keystore.NamedBan{{Ban: longer, KeyName: key.Name, TenantName: "acme"}})
+		wantEqual(t, "bans", must.Get[[]keystore.NamedBan](t)(s.FindBans(ctx, id.Tenant{}, "", 99)),
+			[]keystore.NamedBan{{Ban: longer, KeyName: key.Name, TenantName: "acme"}})
 		wantEqual(t, "number of bans", must.Get[int](t)(s.CountBans(ctx)), 1)
 
 		for range 2 { // the second time changes nothing
@@ -534,7 +624,14 @@ func TestBans(t *testing.T) {
 		c.now = longer.Until.Time()
 		wantBans(0, 1)                    // the clock of a gateway may be ahead
 		did(t, 6)(s.LiftBan(ctx, key.ID)) // it has ended
-		late := keystore.Ban{Key: key.ID, Tenant: key.Tenant, Until: c.millis() - 1, Reason: "30 strikes", By: "gw-1", ImposedAt: c.millis() - 2}
+		late := keystore.Ban{
+			Key:       key.ID,
+			Tenant:    key.Tenant,
+			Until:     c.millis() - 1,
+			Reason:    "30 strikes",
+			By:        "gw-1",
+			ImposedAt: c.millis() - 2,
+		}
 		add("one that ended before it is stored", late, late, 7)
 		var history [][2]keystore.Ban // before and after
 		for _, e := range events(t, s)[2:] {
@@ -547,7 +644,8 @@ func TestBans(t *testing.T) {
 			}
 		}
 		none := keystore.Ban{}
-		wantEqual(t, "history", history, [][2]keystore.Ban{{none, ban}, {ban, longer}, {longer, none}, {none, others}, {none, late}})
+		wantEqual(t, "history", history,
+			[][2]keystore.Ban{{none, ban}, {ban, longer}, {longer, none}, {none, others}, {none, late}})
 	})
 }
 

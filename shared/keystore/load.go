@@ -14,7 +14,8 @@ import (
 	"petgate/shared/database"
 )
 
-// Rows receives the rows that a gateway keeps in memory. The arguments of a function are valid until it returns.
+// Rows receives the rows that a gateway keeps in memory. The arguments of a function are valid
+// until it returns.
 type Rows struct {
 	Expect func(tenants, keys int) // before a load: how many rows will follow
 	Lost   func([]LostRefusal)     // then, in a load: the lost refusals
@@ -58,11 +59,12 @@ type BanRow struct {
 	Notice    string
 }
 
-// endedBansLoaded is how long ago a ban may have ended that is still loaded: the gateway's clock may be ahead.
+// endedBansLoaded is how long ago a ban may have ended that is still loaded: the gateway's clock
+// may be ahead.
 const endedBansLoaded = time.Hour
 
-// Load reads everything in one snapshot: lost refusals, then plans, then tenants, then keys, then bans. It returns the last event of
-// the snapshot with its UUID.
+// Load reads everything in one snapshot: lost refusals, then plans, then tenants, then keys, then
+// bans. It returns the last event of the snapshot with its UUID.
 func (s *Store) Load(ctx context.Context, to Rows) (last Change, uuid string, err error) {
 	err = s.snapshot(ctx, func(q sqlx.QueryerContext) error {
 		var tenants, keys int
@@ -85,8 +87,10 @@ func (s *Store) Load(ctx context.Context, to Rows) (last Change, uuid string, er
 
 // snapshot runs f in a transaction that sees the database as it was at one instant.
 func (s *Store) snapshot(ctx context.Context, f func(sqlx.QueryerContext) error) error {
-	// Not ctx: lib/pq would keep it on the connection after this transaction, and panic in a later one.
-	t, err := s.db.BeginTxx(context.WithoutCancel(ctx), &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	// Not ctx: lib/pq would keep it on the connection after this transaction, and panic in a later
+	// one.
+	t, err := s.db.BeginTxx(context.WithoutCancel(ctx),
+		&sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
 		return err
 	}

@@ -19,8 +19,9 @@ const (
 	LostSuspension = "suspended"
 )
 
-// LostRefusal is a refusal that a gateway had applied and that the database has lost, because a fail-over or a restore replaced it
-// by an older copy. Gateways keep it in force until an operator repeats the change or drops it.
+// LostRefusal is a refusal that a gateway had applied and that the database has lost, because a
+// fail-over or a restore replaced it by an older copy. Gateways keep it in force until an operator
+// repeats the change or drops it.
 type LostRefusal struct {
 	Kind       string         `db:"kind" json:"kind"`
 	Tenant     id.Tenant      `db:"tenant_id" json:"tenantId"`
@@ -64,7 +65,8 @@ func (s *Store) ReportLost(ctx context.Context, lost []LostRefusal) (Change, err
 	})
 }
 
-// DropLost drops the lost refusals of a key or, without a key, the tenant's lost suspension. They are no longer in force.
+// DropLost drops the lost refusals of a key or, without a key, the tenant's lost suspension. They
+// are no longer in force.
 func (s *Store) DropLost(ctx context.Context, tenant id.Tenant, key id.Key) (Change, error) {
 	return s.write(ctx, "drop lost refusal", func(t *tx) error {
 		dropped, err := t.affects(deleteLost, tenant, key)

@@ -14,7 +14,8 @@ const (
 	NoticeRunesMax = 300 // of a text for a tenant
 )
 
-// CheckText checks a new text, which is printed on one line. Texts that are stored may be of an earlier version, which allowed more.
+// CheckText checks a new text, which is printed on one line. Texts that are stored may be of an
+// earlier version, which allowed more.
 func CheckText(text string, runesMax int) error {
 	switch {
 	case strings.TrimSpace(text) != text || text == "":

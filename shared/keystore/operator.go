@@ -49,8 +49,8 @@ type OperatorToken struct {
 // operatorPrefix begins every token of the operators' API.
 const operatorPrefix = "pto_"
 
-// CreateOperator creates a token of the operators' API. The token is not stored, only its SHA-256. Errors: ErrExists if the name has a
-// token, also one that has expired.
+// CreateOperator creates a token of the operators' API. The token is not stored, only its SHA-256.
+// Errors: ErrExists if the name has a token, also one that has expired.
 func (s *Store) CreateOperator(ctx context.Context, o OperatorToken) (token string, _ OperatorToken, err error) {
 	const op = "create operator"
 	if err := CheckText(o.Name, NameRunesMax); err != nil {
@@ -82,7 +82,8 @@ func (s *Store) Operators(ctx context.Context) ([]OperatorToken, error) {
 	return list[OperatorToken](ctx, s, "list operators", operatorsByName)
 }
 
-// OperatorByToken returns what a token may do. Errors: ErrNotFound if there is no such token, or if it has expired.
+// OperatorByToken returns what a token may do. Errors: ErrNotFound if there is no such token, or if
+// it has expired.
 func (s *Store) OperatorByToken(ctx context.Context, token string) (o OperatorToken, err error) {
 	err = get(ctx, s.db, &o, "there is no such token of an operator", operatorBySecret, secretSum(token), s.now())
 	return o, fail("find operator", err)
@@ -107,8 +108,9 @@ type Request struct {
 	Salt  string `db:"salt"`  // drawn for the first attempt
 	Event Change `db:"event"` // of the change; 0: it was not made
 
-	// Random and Prefix make the token of a new key. A repeated request makes the same token from them, unless the Prefix has
-	// changed: then it makes another one, with another hint. Store.Request sets Prefix.
+	// Random and Prefix make the token of a new key. A repeated request makes the same token from
+	// them, unless the Prefix has changed: then it makes another one, with another hint.
+	// Store.Request sets Prefix.
 	Random []byte `db:"-"`
 	Prefix string `db:"-"`
 }
@@ -119,15 +121,16 @@ const requestsKept = 24 * time.Hour
 // ErrRepeated means that a request was carried out before.
 var ErrRepeated = errors.New("this request was carried out before")
 
-// Once returns a store whose next change is that of a request. If the request was carried out before, nothing is changed: ErrRepeated.
+// Once returns a store whose next change is that of a request. If the request was carried out
+// before, nothing is changed: ErrRepeated.
 func (s *Store) Once(r Request) *Store {
 	once := s.As(s.actor)
 	once.request = &r
 	return once
 }
 
-// Request returns a request that was carried out within the last day, with its event, which is zero if a restore has removed it. Errors:
-// ErrNotFound.
+// Request returns a request that was carried out within the last day, with its event, which is zero
+// if a restore has removed it. Errors: ErrNotFound.
 func (s *Store) Request(ctx context.Context, id string) (r Request, e Event, err error) {
 	if err = get(ctx, s.db, &r, "there was no such request", requestByID, id); err == nil {
 		if r.Prefix, err = s.prefix(ctx); err != nil {

@@ -23,10 +23,15 @@ func TestOperators(t *testing.T) {
 		spec := keystore.OperatorToken{Name: "terraform", Role: keystore.RoleKeys, ExpiresAt: c.millis().Add(time.Hour)}
 		token, made, err := s.CreateOperator(t.Context(), spec)
 		must.Do(t, err)
-		wantEqual(t, "the operator of the token", must.Get[keystore.OperatorToken](t)(s.OperatorByToken(t.Context(), token)), made)
+		wantEqual(t, "the operator of the token",
+			must.Get[keystore.OperatorToken](t)(s.OperatorByToken(t.Context(), token)), made)
 		refused(t, keystore.ErrExists, "terraform")(s.CreateOperator(t.Context(), spec))
-		refused(t, keystore.ErrInvalid, "the name of the operator: ")(s.CreateOperator(t.Context(), keystore.OperatorToken{Name: " "}))
-		refused(t, keystore.ErrInvalid, "in the past")(s.CreateOperator(t.Context(), keystore.OperatorToken{Name: "a", ExpiresAt: c.millis()}))
+		refused(t, keystore.ErrInvalid, "the name of the operator: ")(
+			s.CreateOperator(t.Context(), keystore.OperatorToken{Name: " "}),
+		)
+		refused(t, keystore.ErrInvalid, "in the past")(
+			s.CreateOperator(t.Context(), keystore.OperatorToken{Name: "a", ExpiresAt: c.millis()}),
+		)
 		for _, wrong := range []string{"", token[1:], token + "x", strings.ToUpper(token)} {
 			refused(t, keystore.ErrNotFound)(s.OperatorByToken(t.Context(), wrong))
 		}
@@ -35,7 +40,8 @@ func TestOperators(t *testing.T) {
 		_, later, err := s.CreateOperator(t.Context(), keystore.OperatorToken{Name: "ansible", Role: keystore.RoleRead})
 		must.Do(t, err)
 		spec.CreatedAt = c.millis().Add(-time.Hour)
-		wantEqual(t, "those that are listed", must.Get[[]keystore.OperatorToken](t)(s.Operators(t.Context())), []keystore.OperatorToken{later, spec})
+		wantEqual(t, "those that are listed", must.Get[[]keystore.OperatorToken](t)(s.Operators(t.Context())),
+			[]keystore.OperatorToken{later, spec})
 		must.Get[keystore.OperatorToken](t)(s.RevokeOperator(t.Context(), "terraform"))
 		refused(t, keystore.ErrNotFound, "terraform")(s.RevokeOperator(t.Context(), "terraform"))
 		wantNoSecret(t, s, token)
@@ -47,7 +53,8 @@ func TestOperators(t *testing.T) {
 	})
 }
 
-// atOnce sends a request many times at once. It checks that one is told that it has made a key, and all others that it was made before.
+// atOnce sends a request many times at once. It checks that one is told that it has made a key, and
+// all others that it was made before.
 func atOnce(t *testing.T, send func() (token string, err error)) {
 	t.Helper()
 	var made atomic.Int64
@@ -66,7 +73,8 @@ func atOnce(t *testing.T, send func() (token string, err error)) {
 	must.Equal(t, made.Load(), 1, "those who were told that they made a key")
 }
 
-// However often and however many at once send a request, it is carried out once, and all can make its token.
+// However often and however many at once send a request, it is carried out once, and all can make
+// its token.
 func TestRequestIsCarriedOutOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		tenant := newTenant(t, s, "acme")
@@ -87,16 +95,19 @@ func TestRequestIsCarriedOutOnce(t *testing.T) {
 		refused(t, keystore.ErrNotFound)(s.Request(t.Context(), "another"))
 
 		c.now = c.now.Add(24 * time.Hour)
-		newKey(t, s.Once(keystore.Request{ID: "next", Random: bytes.Repeat([]byte{7}, 512)}), keystore.KeySpec{Tenant: tenant.ID})
+		newKey(t, s.Once(keystore.Request{ID: "next", Random: bytes.Repeat([]byte{7}, 512)}),
+			keystore.KeySpec{Tenant: tenant.ID})
 		refused(t, keystore.ErrRepeated)(s.Once(r).ResetUsage(t.Context(), tenant.ID))
 		c.now = c.now.Add(time.Millisecond) // then only the token tells that it was carried out
-		newKey(t, s.Once(keystore.Request{ID: "last", Random: bytes.Repeat([]byte{9}, 512)}), keystore.KeySpec{Tenant: tenant.ID})
+		newKey(t, s.Once(keystore.Request{ID: "last", Random: bytes.Repeat([]byte{9}, 512)}),
+			keystore.KeySpec{Tenant: tenant.ID})
 		refused(t, keystore.ErrNotFound)(s.Request(t.Context(), "id"))
 	})
 }
 
-// Rotations of one key that are one request wait for one another. Only the first finds a key to rotate: all others are told to look for what it
-// has made, not that the key was rotated or revoked.
+// Rotations of one key that are one request wait for one another. Only the first finds a key to
+// rotate: all others are told to look for what it has made, not that the key was rotated or
+// revoked.
 func TestRotationIsCarriedOutOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		tenant := newTenant(t, s, "acme")
@@ -104,7 +115,8 @@ func TestRotationIsCarriedOutOnce(t *testing.T) {
 			key := keyOf(t, s, tenant.ID, "key")
 			r := keystore.Request{ID: fmt.Sprint(round), Random: bytes.Repeat([]byte{byte(round), 60}, 256)}
 			atOnce(t, func() (string, error) {
-				_, token, _, err := s.Once(r).RotateKey(t.Context(), key.ID, c.millis().Add(time.Duration(round%2)*time.Hour))
+				_, token, _, err := s.Once(r).RotateKey(t.Context(), key.ID,
+					c.millis().Add(time.Duration(round%2)*time.Hour))
 				return token, err
 			})
 		}
@@ -119,7 +131,8 @@ func (f hooked) Read(p []byte) (int, error) {
 	return rand.Read(p)
 }
 
-// If the answer to the commit of a request is lost, the request is not taken for a repeated one: its change is looked for like any other.
+// If the answer to the commit of a request is lost, the request is not taken for a repeated one:
+// its change is looked for like any other.
 func TestRequestWhoseAnswerIsLost(t *testing.T) {
 	u := must.Get[*url.URL](t)(url.Parse(testkit.Postgres(t)))
 	direct := keystore.New(open(t, u.String()), nil, nil, "operator:anna")

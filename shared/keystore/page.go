@@ -19,8 +19,9 @@ import (
 	"petgate/shared/core/instant"
 )
 
-// rows yields the rows of a query as they are at one instant. It keeps none of them, so a list may have any length. A loop that ends
-// early still waits until PostgreSQL has sent the other rows: give its query a limit.
+// rows yields the rows of a query as they are at one instant. It keeps none of them, so a list may
+// have any length. A loop that ends early still waits until PostgreSQL has sent the other rows:
+// give its query a limit.
 func rows[T any](ctx context.Context, s *Store, op, query string, args ...any) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		err := s.snapshot(ctx, func(q sqlx.QueryerContext) error {
@@ -107,8 +108,8 @@ func (f TenantFilter) pattern() string {
 	return "%" + likeText.Replace(strings.Map(lower, f.Text)) + "%"
 }
 
-// FindTenants lists at most n tenants. after is the last one of the page before: its name or, with the newest first, its ID. In the text,
-// letters outside of ASCII must have the case of the name.
+// FindTenants lists at most n tenants. after is the last one of the page before: its name or, with
+// the newest first, its ID. In the text, letters outside of ASCII must have the case of the name.
 func (s *Store) FindTenants(ctx context.Context, f TenantFilter, after string, n int) ([]Tenant, error) {
 	const op = "find tenants"
 	if tenant, err := id.ParseTenant(f.Text); err == nil { // no name looks like an ID
@@ -170,8 +171,8 @@ func (s *Store) TenantsByPlan(ctx context.Context) (map[string]int, error) {
 	return counts, fail("count tenants", err)
 }
 
-// FindKeys lists at most n keys of a tenant, or of all if tenant is zero, the newest first. after is the last key of the page before. Errors:
-// ErrNotFound if that key does not exist.
+// FindKeys lists at most n keys of a tenant, or of all if tenant is zero, the newest first. after
+// is the last key of the page before. Errors: ErrNotFound if that key does not exist.
 func (s *Store) FindKeys(ctx context.Context, tenant id.Tenant, after id.Key, n int) ([]Key, error) {
 	last := Key{CreatedAt: math.MaxInt64}
 	if !after.IsZero() {
@@ -187,12 +188,14 @@ func (s *Store) FindKeys(ctx context.Context, tenant id.Tenant, after id.Key, n 
 	return list[Key](ctx, s, "find keys", query, args...)
 }
 
-// KeysExpiring lists at most n valid keys that expire within a time, the first to expire first. It reads all keys.
+// KeysExpiring lists at most n valid keys that expire within a time, the first to expire first. It
+// reads all keys.
 func (s *Store) KeysExpiring(ctx context.Context, within time.Duration, n int) iter.Seq2[Key, error] {
 	return rows[Key](ctx, s, "list the keys that expire", keysExpiring, s.now(), s.now().Add(within), n)
 }
 
-// rowsText returns rows with one member, for statements that read {rows}. The values are IDs or names.
+// rowsText returns rows with one member, for statements that read {rows}. The values are IDs or
+// names.
 func rowsText[T any](member string, values []T) string {
 	rows := make([]map[string]T, len(values))
 	for i, v := range values {
@@ -221,8 +224,9 @@ type NamedBan struct {
 // Cursor names the place of a ban in the order of FindBans: its end and its key.
 func (b NamedBan) Cursor() string { return fmt.Sprintf("%d.%s", b.Until, b.Key) }
 
-// FindBans lists at most n current bans, of one tenant or of all if tenant is zero, ordered by their end and their key. It begins after
-// the cursor after; empty: with the first. Errors: ErrNotFound if that is no cursor.
+// FindBans lists at most n current bans, of one tenant or of all if tenant is zero, ordered by
+// their end and their key. It begins after the cursor after; empty: with the first. Errors:
+// ErrNotFound if that is no cursor.
 func (s *Store) FindBans(ctx context.Context, tenant id.Tenant, after string, n int) ([]NamedBan, error) {
 	var until instant.Millis
 	var key id.Key

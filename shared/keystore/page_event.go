@@ -20,12 +20,14 @@ type EventFilter struct {
 	Kind   string // complete, or the part before its dot
 }
 
-// Events lists the events that the filter selects and that come after an event (0: all of them), the oldest first.
+// Events lists the events that the filter selects and that come after an event (0: all of them),
+// the oldest first.
 func (s *Store) Events(ctx context.Context, f EventFilter, after Change) iter.Seq2[Event, error] {
 	return rows[Event](ctx, s, "list events", eventsAfter, after, f.Since, f.Actor, f.Kind, f.Tenant, f.Key)
 }
 
-// FindEvents lists at most n events, the latest first. Before is the event that the page before ended with; 0: begin with the latest.
+// FindEvents lists at most n events, the latest first. Before is the event that the page before
+// ended with; 0: begin with the latest.
 func (s *Store) FindEvents(ctx context.Context, f EventFilter, before Change, n int) ([]Event, error) {
 	if before == 0 {
 		before = math.MaxInt64
@@ -37,7 +39,8 @@ func (s *Store) FindEvents(ctx context.Context, f EventFilter, before Change, n 
 	case !f.Tenant.IsZero():
 		query, args = eventsOfTenant, append(args, f.Tenant)
 	case f.Actor != "":
-		query, args = eventsOfAny("actor", 5), append(args, f.Actor, "keyadmin:"+f.Actor, "gateway:"+f.Actor, "operator:"+f.Actor, ConsoleActor+f.Actor)
+		query, args = eventsOfAny("actor", 5), append(args, f.Actor, "keyadmin:"+f.Actor, "gateway:"+f.Actor,
+			"operator:"+f.Actor, ConsoleActor+f.Actor)
 	case f.Kind != "":
 		kinds := f.kinds()
 		query, args = eventsOfAny("kind", len(kinds)), append(args, kinds...)
@@ -56,14 +59,23 @@ func (f EventFilter) kinds() []any {
 	return kinds
 }
 
-// eventsOfAny returns the statement for a page of the events of which a column has one of n values: $6 and so on. The index on the column
-// and the ID has the events of each value in the order of their IDs: so one page of each value is read, and the latest of them are kept. The conditions are on pairs, and the order
-// names the column: PostgreSQL would otherwise read all events by their ID until it has found enough of the value.
+// eventsOfAny returns the statement for a page of the events of which a column has one of n values:
+// $6 and so on. The index on the column and the ID has the events of each value in the order of
+// their IDs: so one page of each value is read, and the latest of them are kept. The conditions are
+// on pairs, and the order names the column: PostgreSQL would otherwise read all events by their ID
+// until it has found enough of the value.
 func eventsOfAny(column string, n int) string {
 	pages := make([]string, n)
 	for i := range pages {
-		pages[i] = fmt.Sprintf(`SELECT * FROM (%[1]s WHERE (%[2]s, id) < ($%[3]d, $1) AND (%[2]s, id) >= ($%[3]d, %[4]s)%[5]s
-			ORDER BY %[2]s DESC, id DESC LIMIT $5) AS of_%[3]d`, selectEvents, column, i+6, firstSince, isSelected)
+		pages[i] = fmt.Sprintf(
+			`SELECT * FROM (%[1]s WHERE (%[2]s, id) < ($%[3]d, $1) AND (%[2]s, id) >= ($%[3]d, %[4]s)%[5]s
+			ORDER BY %[2]s DESC, id DESC LIMIT $5) AS of_%[3]d`,
+			selectEvents,
+			column,
+			i+6,
+			firstSince,
+			isSelected,
+		)
 	}
 	return strings.Join(pages, " UNION ALL ") + latestFirst
 }

@@ -51,8 +51,11 @@ func TestFindTenants(t *testing.T) {
 					after = page[len(page)-1].ID.String()
 				}
 			}
-			isSorted := slices.IsSortedFunc(found, func(a, b keystore.Tenant) int { return -cmp.Compare(a.CreatedAt, b.CreatedAt) })
-			if counted, err := s.CountTenants(ctx, test.filter); err != nil || len(found) != test.want || counted != test.want || test.filter.IsNewestFirst && !isSorted {
+			isSorted := slices.IsSortedFunc(found,
+				func(a, b keystore.Tenant) int { return -cmp.Compare(a.CreatedAt, b.CreatedAt) })
+			if counted, err := s.CountTenants(ctx, test.filter); err != nil || len(found) != test.want ||
+				counted != test.want ||
+				test.filter.IsNewestFirst && !isSorted {
 				t.Errorf("%+v: %d counted, want %d: %v", test.filter, counted, test.want, found)
 			}
 		}
@@ -74,7 +77,9 @@ func TestFindKeysAndBans(t *testing.T) {
 				if i == 0 {
 					newest = k
 				}
-				must.First[keystore.Ban](t)(s.AddBan(ctx, keystore.Ban{Key: k.ID, Until: c.millis().Add(time.Hour), Reason: "test"}))
+				must.First[keystore.Ban](t)(
+					s.AddBan(ctx, keystore.Ban{Key: k.ID, Until: c.millis().Add(time.Hour), Reason: "test"}),
+				)
 			}
 		}
 		for tenant, want := range map[id.Tenant]int{{}: 6, tenants[0].ID: 3} {

@@ -39,7 +39,8 @@ func (s *Store) CreatePlan(ctx context.Context, p Plan) (Plan, Change, error) {
 	return p, change, err
 }
 
-// UpdatePlan changes a plan's limits for all its tenants, and those of test keys: see plan.Limits.Changed.
+// UpdatePlan changes a plan's limits for all its tenants, and those of test keys: see
+// plan.Limits.Changed.
 func (s *Store) UpdatePlan(ctx context.Context, name string, limits, test plan.Limits) (Plan, Change, error) {
 	read := func(q sqlx.QueryerContext) (Plan, error) { return findPlan(ctx, q, name) }
 	return edit(ctx, s, "update plan", read, func(p *Plan, _ *tx) error {

@@ -1,22 +1,27 @@
 package keystore
 
-// The statements. One text serves both databases. Placeholders stand for what differs: {now} is the database's clock in ms. {rows}
-// turns the parameter $1, a JSON array, into rows with one column named value. {record} is the field record of such a row, decoded
-// from hexadecimal, and {hash} is its field hash. {listed} says that the value before it is the field operation of
-// one of these rows. {escape} makes the backslash the character that escapes in a pattern, as it is in PostgreSQL.
+// The statements. One text serves both databases. Placeholders stand for what differs: {now} is the
+// database's clock in ms. {rows} turns the parameter $1, a JSON array, into rows with one column
+// named value. {record} is the field record of such a row, decoded from hexadecimal, and {hash} is
+// its field hash. {listed} says that the value before it is the field operation of one of these
+// rows. {escape} makes the backslash the character that escapes in a pattern, as it is in
+// PostgreSQL.
 
-// The writers' lock. The numbers of locks must not change: all writers of one database must use the same.
+// The writers' lock. The numbers of locks must not change: all writers of one database must use the
+// same.
 const lockPostgres = `SELECT pg_advisory_xact_lock(123581046915073)`
 
-// A change of one record shares the lock until its turn to draw an event's ID. From then until its commit, the database does not wait for
-// the program. The notification is sent when the transaction commits.
+// A change of one record shares the lock until its turn to draw an event's ID. From then until its
+// commit, the database does not wait for the program. The notification is sent when the transaction
+// commits.
 const (
 	shareLockPostgres = `SELECT pg_advisory_xact_lock_shared(123581046915073)`
 
 	turnPostgres = `SELECT 0 FROM pg_advisory_xact_lock(123581046915075), pg_notify('petgate_events', '')`
 )
 
-// Only one gateway at a time adds usage. Two of them could update the same rows in different orders and deadlock.
+// Only one gateway at a time adds usage. Two of them could update the same rows in different orders
+// and deadlock.
 const lockUsagePostgres = `SELECT pg_advisory_xact_lock(123581046915074)`
 
 // A full load may take longer than the statement timeout.
@@ -98,8 +103,8 @@ const (
 
 	countRows = `SELECT (SELECT COUNT(*) FROM tenants), (SELECT COUNT(*) FROM tenant_keys)`
 
-	// The events from $1 on, each with the current rows of its tenant, plan, key and ban, or NULL. Event $1 comes first, which
-	// shows that it still exists. The end of a lifted ban is 0.
+	// The events from $1 on, each with the current rows of its tenant, plan, key and ban, or NULL.
+	// Event $1 comes first, which shows that it still exists. The end of a lifted ban is 0.
 	tailEvents = `SELECT e.id, e.uuid, e.kind, e.tenant_id,
 			p.name, p.minute_limit, p.day_limit, p.month_limit, p.test_minute_limit,
 			t.id, t.plan, t.minute_limit, t.day_limit, t.month_limit, t.month_starts, t.suspended, t.usage_since,
@@ -115,7 +120,8 @@ const (
 		LEFT JOIN bans b ON b.key_id = e.key_id
 		ORDER BY e.id`
 
-	// $1: the last event read. The limit is a constant, so that the planner expects few rows and uses the indexes.
+	// $1: the last event read. The limit is a constant, so that the planner expects few rows and
+	// uses the indexes.
 	tailFew = tailEvents + `8` + tailJoins
 
 	// $1: the last event read, $2: number of rows.
@@ -123,13 +129,14 @@ const (
 )
 
 const (
-	// Makes the generation larger than before and larger than $1. It locks the row, so registrations and removals do not overlap.
+	// Makes the generation larger than before and larger than $1. It locks the row, so
+	// registrations and removals do not overlap.
 	growGeneration = `UPDATE gateway_registry SET generation = CASE WHEN generation > $1 THEN generation ELSE $1 END + 1
 		RETURNING generation`
 
-	// Committed before a gateway loads. From then on changes wait for the process. A process that was removed before continues with the
-	// number of its last batch. $1: ID, $2: incarnation, $3: generation, $4: address, $5: maximum age, $6: all that it did before
-	// this instant is stored.
+	// Committed before a gateway loads. From then on changes wait for the process. A process that
+	// was removed before continues with the number of its last batch. $1: ID, $2: incarnation, $3:
+	// generation, $4: address, $5: maximum age, $6: all that it did before this instant is stored.
 	register = `INSERT INTO gateways
 			(id, incarnation, generation, admin_address, applied_event, registered_at, seen_at, max_age, usage_batch, usage_through)
 		VALUES ($1, $2, $3, $4, 0, {now}, {now}, $5,
@@ -138,12 +145,13 @@ const (
 			applied_event = 0, registered_at = excluded.registered_at, seen_at = excluded.seen_at, max_age = excluded.max_age,
 			usage_through = excluded.usage_through`
 
-	// $1: ID, $2: incarnation, $3: generation, $4: last event applied, $5: that event's UUID ('' before the first),
-	// $6: all that it did before this instant is stored. Changes nothing if a fail-over has lost the event: its ID will be used
-	// again.
+	// $1: ID, $2: incarnation, $3: generation, $4: last event applied, $5: that event's UUID (''
+	// before the first), $6: all that it did before this instant is stored. Changes nothing if a
+	// fail-over has lost the event: its ID will be used again.
 	//
-	// Not with synchronous_commit = off: a gateway that has the answer serves for its maximum age, so a crash of the database must not
-	// take the heartbeat back. A watcher would fence the gateway too early.
+	// Not with synchronous_commit = off: a gateway that has the answer serves for its maximum age,
+	// so a crash of the database must not take the heartbeat back. A watcher would fence the
+	// gateway too early.
 	heartbeat = `UPDATE gateways SET applied_event = $4, seen_at = {now}, usage_through = $6
 		WHERE id = $1 AND incarnation = $2 AND generation = $3 AND COALESCE((SELECT uuid FROM events WHERE id = $4), '') = $5
 			AND NOT EXISTS (SELECT 1 FROM gateways s WHERE s.id = $1 AND s.generation > $3)
@@ -155,8 +163,8 @@ const (
 	// $1: ID, $2: incarnation.
 	deleteProcess = `DELETE FROM gateways WHERE id = $1 AND incarnation = $2`
 
-	// Deletes the process only if it has sent no heartbeat after $3. $1: ID, $2: incarnation, $3: its last heartbeat, $4: its
-	// maximum age.
+	// Deletes the process only if it has sent no heartbeat after $3. $1: ID, $2: incarnation, $3:
+	// its last heartbeat, $4: its maximum age.
 	deleteSilent = deleteProcess + ` AND seen_at = $3 AND max_age = $4`
 
 	selectGateways = `SELECT g.id, g.incarnation, g.generation, g.admin_address, g.applied_event, g.registered_at, g.seen_at,
@@ -176,11 +184,13 @@ const (
 )
 
 const (
-	// Claims a batch. Changes no row if the batch was added before. $1: gateway, $2: incarnation, $3: batch.
+	// Claims a batch. Changes no row if the batch was added before. $1: gateway, $2: incarnation,
+	// $3: batch.
 	claimUsage = `UPDATE gateways SET usage_batch = $3 WHERE id = $1 AND incarnation = $2 AND usage_batch < $3`
 
-	// $1: rows of UsageRow that differ in more than their numbers. What comes after its hour was sealed is a correction. Files of earlier
-	// gateways do not say what is a test; the keys do, unless their tenant was deleted.
+	// $1: rows of UsageRow that differ in more than their numbers. What comes after its hour was
+	// sealed is a correction. Files of earlier gateways do not say what is a test; the keys do,
+	// unless their tenant was deleted.
 	addUsage = `INSERT INTO usage_hours (tenant_id, hour, operation, correction, charged, key_id, outcome, requests, more_units, is_test)
 		SELECT value->>'tenantId', CAST(value->>'hour' AS BIGINT), value->>'operation',
 			CASE WHEN CAST(value->>'hour' AS BIGINT) < (SELECT through FROM usage_ledger) THEN (SELECT seal FROM usage_ledger) ELSE 0 END,
@@ -198,8 +208,9 @@ const (
 			COALESCE(CAST(value->>'test' AS BOOLEAN), false) FROM {rows} WHERE true
 		ON CONFLICT (tenant_id, hour, gateway) DO UPDATE SET attempts = usage_minutes.attempts || excluded.attempts`
 
-	// $1: rows of UsageRow. A request used its key if it was charged, or if its answer was free, as a report of the quota. Otherwise it was
-	// refused. Updates each of the two times at most once a minute, so that the row of a busy key is not rewritten every few seconds.
+	// $1: rows of UsageRow. A request used its key if it was charged, or if its answer was free, as
+	// a report of the quota. Otherwise it was refused. Updates each of the two times at most once a
+	// minute, so that the row of a busy key is not rewritten every few seconds.
 	touchKeys = `UPDATE tenant_keys SET last_used_at = CASE WHEN last_used_at < u.used_at THEN u.used_at ELSE last_used_at END,
 			last_refused_at = CASE WHEN last_refused_at < u.refused_at THEN u.refused_at ELSE last_refused_at END
 		FROM (SELECT key_id, MAX(CASE WHEN used THEN at ELSE 0 END) AS used_at, MAX(CASE WHEN used THEN 0 ELSE at END) AS refused_at
@@ -207,8 +218,8 @@ const (
 				CAST(value->>'charged' AS BOOLEAN) OR value->>'outcome' IN ('ok', 'report') AS used FROM {rows}) AS requests GROUP BY key_id) AS u
 		WHERE tenant_keys.id = u.key_id AND (last_used_at <= u.used_at - 60000 OR last_refused_at <= u.refused_at - 60000)`
 
-	// $1: rows with tenantId, $2: the first hour that is kept. 400 days are always kept, as in pruneGaps: a gateway in wrong hands cannot
-	// delete them.
+	// $1: rows with tenantId, $2: the first hour that is kept. 400 days are always kept, as in
+	// pruneGaps: a gateway in wrong hands cannot delete them.
 	pruneUsage = `DELETE FROM usage_hours WHERE tenant_id IN (SELECT value->>'tenantId' FROM {rows}) AND hour < $2 AND hour < {now} - 34560000000`
 
 	// $1: rows with tenantId, $2: the first hour that is kept. 34 days are always kept.
@@ -220,7 +231,8 @@ const (
 		FROM usage_hours WHERE tenant_id = $1 AND hour >= $2
 		GROUP BY hour, key_id, operation, outcome, charged, is_test ORDER BY hour, key_id, operation, outcome, charged`
 
-	// For plots. $1: tenant, $2: the first hour, $3: period in ms, $4: key, or '' for all live ones. Periods begin at multiples of $3.
+	// For plots. $1: tenant, $2: the first hour, $3: period in ms, $4: key, or '' for all live
+	// ones. Periods begin at multiples of $3.
 	usageByPeriod = `SELECT hour / $3 * $3 AS start, operation, outcome, CAST(SUM(requests) AS BIGINT) AS requests
 		FROM usage_hours WHERE tenant_id = $1 AND hour >= $2 AND ($4 = '' AND NOT is_test OR key_id = $4) GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`
 
@@ -228,7 +240,8 @@ const (
 	usageSums = `CAST(SUM(requests) AS BIGINT) AS requests, CAST(SUM(CASE WHEN charged THEN requests ELSE 0 END) AS BIGINT) AS charged,
 		CAST(SUM(CASE WHEN charged THEN requests + more_units ELSE 0 END) AS BIGINT) AS units`
 
-	// $1: tenant, $2: the first hour, $3: the length of a period in ms, $4: number of rows, $5: of test keys.
+	// $1: tenant, $2: the first hour, $3: the length of a period in ms, $4: number of rows, $5: of
+	// test keys.
 	statement = `SELECT hour / $3 * $3 AS start, key_id, operation, outcome, ` + usageSums + `
 		FROM usage_hours WHERE tenant_id = $1 AND hour >= $2 AND is_test = $5 GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4 LIMIT $4`
 
@@ -243,18 +256,21 @@ const (
 	usageOfAll = `SELECT hour AS start, outcome, CAST(SUM(requests) AS BIGINT) AS requests FROM usage_hours WHERE hour >= $1
 		GROUP BY hour, outcome ORDER BY hour, outcome`
 
-	// $1: the first hour, $2: the end, $3: number of rows. A report of the quota is neither served nor refused.
+	// $1: the first hour, $2: the end, $3: number of rows. A report of the quota is neither served
+	// nor refused.
 	refusedMost = `SELECT tenant_id, outcome, CAST(SUM(requests) AS BIGINT) AS requests FROM usage_hours
 		WHERE hour >= $1 AND hour < $2 AND outcome NOT IN ('ok', 'report') GROUP BY tenant_id, outcome ORDER BY 3 DESC, 1, 2 LIMIT $3`
 
-	// By the part of its limit per day that each tenant's live keys were charged today. $1: the first hour of the day, $2: number of rows.
+	// By the part of its limit per day that each tenant's live keys were charged today. $1: the
+	// first hour of the day, $2: number of rows.
 	nearestToDay = `SELECT u.tenant_id FROM
 			(SELECT tenant_id, SUM(requests + more_units) AS charged FROM usage_hours WHERE hour >= $1 AND charged AND NOT is_test GROUP BY tenant_id) AS u
 		JOIN tenants t ON t.id = u.tenant_id JOIN plans p ON p.name = t.plan WHERE t.day_limit > 0 OR p.day_limit > 0
 		ORDER BY u.charged * 1.0 / COALESCE(NULLIF(t.day_limit, 0), p.day_limit) DESC, 1 LIMIT $2`
 
-	// By the part of its limit per month that each tenant was charged in its month, since its last reset. $1: the day of the calendar month,
-	// $2, $3: the first hours of this calendar month and of the one before, $4: number of rows.
+	// By the part of its limit per month that each tenant was charged in its month, since its last
+	// reset. $1: the day of the calendar month, $2, $3: the first hours of this calendar month and
+	// of the one before, $4: number of rows.
 	nearestToMonth = `SELECT u.tenant_id FROM
 			(SELECT t.id, t.usage_since, COALESCE(NULLIF(t.month_limit, 0), p.month_limit) AS most,
 				CASE WHEN t.month_starts <= $1 THEN CAST($2 AS BIGINT) ELSE CAST($3 AS BIGINT) END
@@ -275,14 +291,16 @@ const (
 	// $1: tenant, $2: the first hour.
 	minutesOfTenant = `SELECT hour, gateway, attempts, is_test FROM usage_minutes WHERE tenant_id = $1 AND hour >= $2 ORDER BY hour, gateway`
 
-	// Notes that a process ended and may have kept usage that is not stored. $1: gateway, $2: incarnation, $3: cause.
+	// Notes that a process ended and may have kept usage that is not stored. $1: gateway, $2:
+	// incarnation, $3: cause.
 	noteGap = `INSERT INTO usage_gaps (gateway, incarnation, cause, since, seen_at, noted_at, usage_batch)
 		SELECT id, incarnation, $3, usage_through, seen_at, {now}, usage_batch FROM gateways WHERE id = $1 AND incarnation = $2
 		ON CONFLICT (gateway, incarnation) DO UPDATE SET cause = excluded.cause, since = excluded.since, seen_at = excluded.seen_at,
 			noted_at = excluded.noted_at, usage_batch = excluded.usage_batch`
 
-	// Notes that a process runs but has dropped usage. The row stays when the process registers again: what it dropped is not stored later.
-	// $1: gateway, $2: incarnation, $3: a name for the row in place of the incarnation, $4: cause.
+	// Notes that a process runs but has dropped usage. The row stays when the process registers
+	// again: what it dropped is not stored later. $1: gateway, $2: incarnation, $3: a name for the
+	// row in place of the incarnation, $4: cause.
 	noteDropped = `INSERT INTO usage_gaps (gateway, incarnation, cause, since, seen_at, noted_at, usage_batch)
 		SELECT id, $3, $4, usage_through, seen_at, {now}, 0 FROM gateways WHERE id = $1 AND incarnation = $2
 		ON CONFLICT (gateway, incarnation) DO UPDATE SET noted_at = excluded.noted_at`
@@ -383,9 +401,10 @@ const (
 			minute_limit = CAST(value->'limits'->>'minute' AS BIGINT), day_limit = CAST(value->'limits'->>'day' AS BIGINT)
 		FROM {rows} WHERE tenant_keys.id = value->>'id'`
 
-	// Draws the next IDs, which are larger than $4 too. The writers' lock must be held: if a larger ID were committed first, readers would
-	// skip these. A sequence is not used: it leaves gaps after a rollback, and after a fail-over it may repeat numbers too.
-	// $2: instant in ms, $3: actor.
+	// Draws the next IDs, which are larger than $4 too. The writers' lock must be held: if a larger
+	// ID were committed first, readers would skip these. A sequence is not used: it leaves gaps
+	// after a rollback, and after a fail-over it may repeat numbers too. $2: instant in ms, $3:
+	// actor.
 	insertEvents = `INSERT INTO events (id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json)
 		SELECT (SELECT COALESCE(MAX(id), 0) FROM (SELECT MAX(id) AS id FROM events UNION ALL SELECT CAST($4 AS BIGINT)) AS last) + CAST(value->>'n' AS BIGINT),
 			value->>'uuid', CAST($2 AS BIGINT), $3, value->>'kind',
@@ -393,7 +412,8 @@ const (
 		RETURNING id`
 )
 
-// What a gateway calls on PostgreSQL. See the functions' migration. $1: gateway, $2: the event's UUID, then the row.
+// What a gateway calls on PostgreSQL. See the functions' migration. $1: gateway, $2: the event's
+// UUID, then the row.
 const (
 	banByGatewayPostgres = `SELECT gateway_ban($1, $2, $3, $4, $5, $6)`
 

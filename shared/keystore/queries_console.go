@@ -1,8 +1,8 @@
 package keystore
 
 const (
-	// $1: ID, $2: secret, $3: actor, $4: read only, $5: address of the admin port, $6: ms that the session lasts, $7: ms
-	// that the code is valid.
+	// $1: ID, $2: secret, $3: actor, $4: read only, $5: address of the admin port, $6: ms that the
+	// session lasts, $7: ms that the code is valid.
 	insertInvitation = `INSERT INTO console_sessions (id, secret, opened, actor, read_only, address, lasts, ends_at)
 		VALUES ($1, $2, false, $3, $4, $5, $6, {now} + $7)`
 

@@ -12,13 +12,14 @@ const (
 	// $1: hour.
 	nextUsageHour = `SELECT COALESCE(MIN(hour), 0) FROM usage_hours WHERE hour >= $1`
 
-	// $1: hour, $2: a tenant, $3: one of its operations, or NULL: all of them, $4: number of rows. The rows after these.
+	// $1: hour, $2: a tenant, $3: one of its operations, or NULL: all of them, $4: number of rows.
+	// The rows after these.
 	usageOfHour = `SELECT hour, tenant_id, operation, correction, ` + usageSums + `
 		FROM usage_hours WHERE hour = $1 AND tenant_id >= $2 AND (tenant_id > $2 OR operation > $3) AND correction = 0 AND NOT is_test
 		GROUP BY hour, tenant_id, operation, correction ORDER BY tenant_id, operation LIMIT $4`
 
-	// $1 to $4: a correction, $5: the number of a seal, $6: the first hour, $7: the end, $8: number of rows. Corrections after
-	// the given one.
+	// $1 to $4: a correction, $5: the number of a seal, $6: the first hour, $7: the end, $8: number
+	// of rows. Corrections after the given one.
 	correctionsOf = `SELECT hour, tenant_id, operation, correction, ` + usageSums + `
 		FROM usage_hours WHERE correction > 0 AND (correction, hour, tenant_id, operation) > ($1, $2, $3, $4) AND correction < $5
 			AND hour >= $6 AND hour < $7 AND NOT is_test

@@ -1,12 +1,13 @@
 package keystore
 
-// Statements for lists, as pages and as streams. Each page begins after the last row of the page before it, so a page far from the first
-// costs no more.
+// Statements for lists, as pages and as streams. Each page begins after the last row of the page
+// before it, so a page far from the first costs no more.
 
 const (
-	// The index of the names is enough to find them: only the rows that are found are read. $1: the name of the last tenant before, $2: a
-	// pattern for names in lower case, $3: number of rows. Names sort by their bytes, so PostgreSQL too knows only the cases of ASCII. The
-	// pattern is a plain parameter: a function of it would be called for each name.
+	// The index of the names is enough to find them: only the rows that are found are read. $1: the
+	// name of the last tenant before, $2: a pattern for names in lower case, $3: number of rows.
+	// Names sort by their bytes, so PostgreSQL too knows only the cases of ASCII. The pattern is a
+	// plain parameter: a function of it would be called for each name.
 	tenantsFound = selectTenants + ` WHERE name IN
 		(SELECT name FROM tenants WHERE name > $1 AND LOWER(name) LIKE $2{escape} ORDER BY name LIMIT $3) ORDER BY name`
 
@@ -41,7 +42,8 @@ const (
 	// $1 to $3: as above, $4: tenant.
 	keysFoundOfTenant = selectKeys + ` WHERE tenant_id = $4 AND (created_at, id) < ($1, $2) ORDER BY created_at DESC, id DESC LIMIT $3`
 
-	// The keys that may call and end by themselves. $1: now, $2: the end of the time that is looked at, $3: number of rows.
+	// The keys that may call and end by themselves. $1: now, $2: the end of the time that is looked
+	// at, $3: number of rows.
 	keysExpiring = selectKeys + ` WHERE expires_at > $1 AND expires_at <= $2 AND revoked_at = 0 AND replaced_by = '' ORDER BY expires_at, id LIMIT $3`
 
 	// The oldest first.
@@ -69,15 +71,16 @@ const (
 
 	selectEvents = `SELECT id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json FROM events`
 
-	// The smallest ID of the events since an instant. Clocks of writers differ, so it is sought among the 1,000 earliest of them. $2: instant
-	// in ms, 0: all events.
+	// The smallest ID of the events since an instant. Clocks of writers differ, so it is sought
+	// among the 1,000 earliest of them. $2: instant in ms, 0: all events.
 	firstSince = `CASE WHEN CAST($2 AS BIGINT) = 0 THEN 0 ELSE COALESCE((SELECT MIN(e.id) FROM
 		(SELECT id FROM events WHERE at >= $2 ORDER BY at, id LIMIT 1000) AS e), 9223372036854775807) END`
 
 	// $3: actor, $4: kind or its first part, each '' for all.
 	isSelected = ` AND +at >= $2 AND ($3 = '' OR actor IN ($3, 'keyadmin:' || $3, 'gateway:' || $3, 'operator:' || $3, 'console:' || $3)) AND ($4 = '' OR kind = $4 OR kind LIKE $4 || '.%')`
 
-	// The oldest first. $1: the event before, $2 to $4: as above, $5: tenant, $6: key, each '' for all.
+	// The oldest first. $1: the event before, $2 to $4: as above, $5: tenant, $6: key, each '' for
+	// all.
 	eventsAfter = selectEvents + ` WHERE id > $1 AND id >= ` + firstSince + isSelected + ` AND ($5 = '' OR tenant_id = $5) AND ($6 = '' OR key_id = $6)
 		ORDER BY id`
 

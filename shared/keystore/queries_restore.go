@@ -1,11 +1,13 @@
 package keystore
 
-// The statements of a restore. The rows of the backup are in temporary tables whose names begin with restored_.
+// The statements of a restore. The rows of the backup are in temporary tables whose names begin
+// with restored_.
 const (
 	isLive = `SELECT EXISTS (SELECT 1 FROM events) OR EXISTS (SELECT 1 FROM tenants)`
 
-	// Tenants that are suspended here but not in the backup, and keys that the database refuses, or will, and that the backup accepts or only
-	// disables. A deleted tenant's keys had ended. $1: now.
+	// Tenants that are suspended here but not in the backup, and keys that the database refuses, or
+	// will, and that the backup accepts or only disables. A deleted tenant's keys had ended. $1:
+	// now.
 	newerRefusals = `SELECT 'suspended' AS kind, t.id AS tenant_id, t.name AS tenant_name, '' AS key_id, '' AS key_name, 0 AS at,
 			0 AS revoked_at, 0 AS grace_ends_at, '' AS replaced_by
 		FROM tenants t JOIN restored_tenants r ON r.id = t.id WHERE t.suspended AND NOT r.suspended
@@ -34,7 +36,8 @@ const (
 		WHERE NOT EXISTS (SELECT 1 FROM restored_events r WHERE r.id = e.id AND r.uuid = e.uuid)
 		GROUP BY kind ORDER BY kind`
 
-	// Adds keys to the rows of the backup: those that have replaced its keys since, and those that have replaced these. %s: the columns.
+	// Adds keys to the rows of the backup: those that have replaced its keys since, and those that
+	// have replaced these. %s: the columns.
 	carryReplacements = `WITH RECURSIVE carried (id) AS (
 			SELECT k.replaced_by FROM tenant_keys k JOIN restored_tenant_keys r ON r.id = k.id
 				WHERE k.replaced_by <> '' AND k.replaced_by <> r.replaced_by
@@ -50,12 +53,14 @@ const (
 			last_refused_at = CASE WHEN k.last_refused_at > r.last_refused_at THEN k.last_refused_at ELSE r.last_refused_at END
 		FROM tenant_keys k WHERE k.id = r.id`
 
-	// $1: now. Receivers drop a correction whose number they know. The lost database, or another one that was restored from the same
-	// backup, may have used the next numbers, but none above the present time.
+	// $1: now. Receivers drop a correction whose number they know. The lost database, or another
+	// one that was restored from the same backup, may have used the next numbers, but none above
+	// the present time.
 	skipSeals = `UPDATE usage_ledger SET seal = CASE WHEN seal < $1 THEN $1 ELSE seal + 1000000 END WHERE installation <> ''`
 )
 
-// The indexes for comparisons, and what the planner needs to use them. All names are those of temporary tables.
+// The indexes for comparisons, and what the planner needs to use them. All names are those of
+// temporary tables.
 var indexRestored = []string{
 	`CREATE UNIQUE INDEX restored_tenants_by_id ON restored_tenants (id)`,
 	`CREATE UNIQUE INDEX restored_tenant_keys_by_id ON restored_tenant_keys (id)`,

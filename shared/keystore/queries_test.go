@@ -18,7 +18,10 @@ import (
 )
 
 // parts are the constants that are only parts of statements.
-var parts = []string{"banColumns", "usageSums", "banTables", "tailEvents", "tailJoins", "selectBans", "selectEvents", "selectOperators", "isFiltered", "firstSince", "isSelected", "selectPage", "latestFirst", "appendEvent"}
+var parts = []string{
+	"banColumns", "usageSums", "banTables", "tailEvents", "tailJoins", "selectBans", "selectEvents", "selectOperators",
+	"isFiltered", "firstSince", "isSelected", "selectPage", "latestFirst", "appendEvent",
+}
 
 // statements returns the constants of the files with statements by their names.
 func statements(t *testing.T) map[string]string {
@@ -60,7 +63,8 @@ func TestEveryStatementPrepares(t *testing.T) {
 	})
 }
 
-// A gateway's function does what the statement does, with the rights of the tables' owner, and on no table of the caller.
+// A gateway's function does what the statement does, with the rights of the tables' owner, and on
+// no table of the caller.
 func TestGatewayFunctionsAreTheirStatements(t *testing.T) {
 	t.Parallel()
 	db := testkit.Open(t, testkit.Postgres(t), Migrations)
@@ -82,7 +86,8 @@ func TestGatewayFunctionsAreTheirStatements(t *testing.T) {
 		if is.Returns == "SETOF integer" { // its rows tell how many were changed
 			body = strings.TrimSuffix(body, " RETURNING 1")
 		}
-		if want := squeeze(expansion(database.Postgres).parts.Replace(query)); body != want || !is.Closed || is.Args != strings.Count(parameters, "$") {
+		if want := squeeze(expansion(database.Postgres).parts.Replace(query)); body != want || !is.Closed ||
+			is.Args != strings.Count(parameters, "$") {
 			t.Errorf("%s: closed %t, %d parameters\n%s\nwant\n%s", name, is.Closed, is.Args, body, want)
 		}
 	}
@@ -113,7 +118,8 @@ func TestPagesUseIndexes(t *testing.T) {
 			continue
 		}
 		plan := fmt.Sprint(steps)
-		if !strings.Contains(plan, index) || regexp.MustCompile(`SCAN (b|bans|k|events|usage_hours)\b`).MatchString(plan) {
+		if !strings.Contains(plan, index) ||
+			regexp.MustCompile(`SCAN (b|bans|k|events|usage_hours)\b`).MatchString(plan) {
 			t.Errorf("%s\nis not read by %s: %s", query, index, plan)
 		}
 	}

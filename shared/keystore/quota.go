@@ -19,12 +19,13 @@ const QuotaKept = 31*24*time.Hour + time.Hour
 // pruneQuotasEvery is how often old records are removed.
 const pruneQuotasEvery = time.Hour
 
-// quotaRowsMax bounds a statement: its time is limited, and its text takes about 2 kB of memory for each row. A row more
-// is cheap, a statement more is not: it takes two round trips.
+// quotaRowsMax bounds a statement: its time is limited, and its text takes about 2 kB of memory for
+// each row. A row more is cheap, a statement more is not: it takes two round trips.
 const quotaRowsMax = 2000
 
-// SaveQuotas stores the records, so that a gateway can load them when it starts. They replace earlier records of the same
-// tenants since the same resets. No two records have the same tenant and reset. now is in ms. Only in-process quotas need it. It makes no event.
+// SaveQuotas stores the records, so that a gateway can load them when it starts. They replace
+// earlier records of the same tenants since the same resets. No two records have the same tenant
+// and reset. now is in ms. Only in-process quotas need it. It makes no event.
 func (s *Store) SaveQuotas(ctx context.Context, now instant.Millis, records []QuotaRecord) error {
 	// The table has no index by time, so this reads all rows.
 	prunes := now.Sub(instant.Millis(s.quotasPruned.Load())) >= pruneQuotasEvery
@@ -47,8 +48,9 @@ func (s *Store) SaveQuotas(ctx context.Context, now instant.Millis, records []Qu
 	return err
 }
 
-// quotaRows returns the records as the database gets them: JSON with the bytes in hexadecimal. It is not made by package json, whose
-// copies take several times as much memory: a gateway may save many records every second.
+// quotaRows returns the records as the database gets them: JSON with the bytes in hexadecimal. It
+// is not made by package json, whose copies take several times as much memory: a gateway may save
+// many records every second.
 func quotaRows(records []QuotaRecord) string {
 	var text strings.Builder
 	var row []byte

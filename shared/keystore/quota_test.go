@@ -42,7 +42,8 @@ func TestSavesOfManyQuotas(t *testing.T) {
 	wantEqual(t, "the saved records", saved, records)
 }
 
-// A save needs little memory: it takes place every second, and its garbage would make the whole process larger.
+// A save needs little memory: it takes place every second, and its garbage would make the whole
+// process larger.
 func TestSavesOfQuotasNeedLittleMemory(t *testing.T) {
 	s := keystore.New(open(t, testkit.Postgres(t)), nil, nil, "ada")
 	const (

@@ -16,16 +16,18 @@ import (
 	"petgate/shared/database"
 )
 
-// decided are the tables of what operators decide, parents before children. In a live database, a restore replaces only these: usage,
-// quotas and the list of gateways say what has happened.
+// decided are the tables of what operators decide, parents before children. In a live database, a
+// restore replaces only these: usage, quotas and the list of gateways say what has happened.
 var decided = []string{"plans", "tenants", "tenant_keys", "bans", "events"}
 
 func isDecided(table string) bool { return slices.Contains(decided, table) }
 
-// ErrChanged means that the live database has changed since the restore was prepared. Nothing was restored.
+// ErrChanged means that the live database has changed since the restore was prepared. Nothing was
+// restored.
 var ErrChanged = errors.New("the database has changed meanwhile")
 
-// NewerBan is the kind of a newer refusal that is a ban. The other kinds are those of lost refusals.
+// NewerBan is the kind of a newer refusal that is a ban. The other kinds are those of lost
+// refusals.
 const NewerBan = "banned"
 
 // NewerRefusal is a refusal that the live database has and the backup has not.
@@ -44,7 +46,8 @@ type NewerRefusal struct {
 	ban Ban
 }
 
-// LostChanges is the number of changes of one kind that the live database has and the backup has not.
+// LostChanges is the number of changes of one kind that the live database has and the backup has
+// not.
 type LostChanges struct {
 	Kind   string `db:"kind" json:"kind"`
 	Number int64  `db:"number" json:"number"`
@@ -65,8 +68,8 @@ type Restore struct {
 	carried []id.Key // that are not in the backup: they replaced keys of it
 }
 
-// PrepareRestore reads the backup into temporary tables of the database and compares it with what is there. It changes nothing. The
-// store's database is one of OpenPatient.
+// PrepareRestore reads the backup into temporary tables of the database and compares it with what
+// is there. It changes nothing. The store's database is one of OpenPatient.
 func (s *Store) PrepareRestore(ctx context.Context, b Backup) (*Restore, error) {
 	r := &Restore{store: s, backup: b}
 	err := r.prepare(ctx)
@@ -85,7 +88,9 @@ func (r *Restore) prepare(ctx context.Context) (err error) {
 	if earlier {
 		from := r.backup.Schema
 		if r.remove, err = r.backup.upgrade(ctx); err != nil {
-			return fmt.Errorf("upgrade the backup from schema %d: %v", from, err) // not %w: the store's database is available
+			return fmt.Errorf(
+				"upgrade the backup from schema %d: %v", from, err,
+			) // not %w: the store's database is available
 		}
 	}
 	if err := r.backup.fits(ctx, r.store.db); err != nil {
@@ -127,7 +132,9 @@ func (r *Restore) prepare(ctx context.Context) (err error) {
 }
 
 // compare finds what the database has and the backup has not.
-func (r *Restore) compare(ctx context.Context, q sqlx.QueryerContext) (live bool, newer []NewerRefusal, lost []LostChanges, err error) {
+func (r *Restore) compare(
+	ctx context.Context, q sqlx.QueryerContext,
+) (live bool, newer []NewerRefusal, lost []LostChanges, err error) {
 	if err := sqlx.GetContext(ctx, q, &live, isLive); err != nil || !live {
 		return live, nil, nil, err
 	}
@@ -154,10 +161,12 @@ type restoredRecord struct {
 	Reapplied int            `json:"reapplied"` // newer refusals
 }
 
-// Commit carries out the restore in one transaction. Unless loseNewer, it makes the newer refusals again, and keeps the keys that
-// replaced rotated ones. asked: if the database has changed since PrepareRestore, it fails with ErrChanged. All sessions of the console
-// end. The first event after the restore has a larger ID than every event before: no gateway has confirmed it, and a gateway that has
-// applied something that the backup has not loads everything again. Gateways then keep what they refuse: see LostRefusals.
+// Commit carries out the restore in one transaction. Unless loseNewer, it makes the newer refusals
+// again, and keeps the keys that replaced rotated ones. asked: if the database has changed since
+// PrepareRestore, it fails with ErrChanged. All sessions of the console end. The first event after
+// the restore has a larger ID than every event before: no gateway has confirmed it, and a gateway
+// that has applied something that the backup has not loads everything again. Gateways then keep
+// what they refuse: see LostRefusals.
 func (r *Restore) Commit(ctx context.Context, loseNewer, asked bool) (Change, error) {
 	const op = "restore"
 	if _, err := r.conn.ExecContext(ctx, r.store.beginning(lockPostgres)); err != nil {

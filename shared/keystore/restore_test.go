@@ -23,7 +23,9 @@ import (
 
 // A new table is copied, or it is left out with a reason.
 func TestEveryTableIsCopied(t *testing.T) {
-	left := []string{"gateways", "console_sessions", "operators", "operator_requests", "unreported_requests", "keystore_schema"}
+	left := []string{
+		"gateways", "console_sessions", "operators", "operator_requests", "unreported_requests", "keystore_schema",
+	}
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		db := open(t, url)
 		query := `SELECT tablename FROM pg_tables WHERE schemaname = ANY (current_schemas(false))`
@@ -74,16 +76,30 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		ctx := t.Context()
 		acme, globex := newTenant(t, s, "acme"), newTenant(t, s, "globex")
-		revoked, rotated, replaced := keyOf(t, s, acme.ID, "revoked"), keyOf(t, s, acme.ID, "rotated"), keyOf(t, s, acme.ID, "replaced")
+		revoked, rotated, replaced := keyOf(t, s, acme.ID, "revoked"), keyOf(t, s, acme.ID, "rotated"), keyOf(t, s,
+			acme.ID, "replaced")
 		banned, untouched := keyOf(t, s, acme.ID, "banned"), keyOf(t, s, globex.ID, "untouched")
-		must.First[keystore.Ban](t)(s.AddBan(ctx, keystore.Ban{Key: banned.ID, Until: c.millis().Add(48 * time.Hour), Reason: "a longer ban, which is lifted"}))
+		must.First[keystore.Ban](t)(
+			s.AddBan(
+				ctx,
+				keystore.Ban{
+					Key:    banned.ID,
+					Until:  c.millis().Add(48 * time.Hour),
+					Reason: "a longer ban, which is lifted",
+				},
+			),
+		)
 		must.Get[keystore.Change](t)(s.LiftBan(ctx, banned.ID))
 		must.First[keystore.Tenant](t)(s.Suspend(ctx, newTenant(t, s, "suspended before").ID))
-		disabled, paused := keyOf(t, s, acme.ID, "disabled"), must.First[keystore.Key](t)(s.DisableKey(ctx, keyOf(t, s, acme.ID, "paused").ID))
+		disabled, paused := keyOf(t, s, acme.ID, "disabled"), must.First[keystore.Key](t)(
+			s.DisableKey(ctx, keyOf(t, s, acme.ID, "paused").ID),
+		)
 		ending := keyOf(t, s, acme.ID, "ending")
 		rotate(t, s, ending.ID, c.millis().Add(3*time.Hour))
 		for _, key := range []id.Key{disabled.ID, paused.ID} {
-			must.First[keystore.Ban](t)(s.AddBan(ctx, keystore.Ban{Key: key, Until: c.millis().Add(2 * time.Hour), Reason: "before"}))
+			must.First[keystore.Ban](t)(
+				s.AddBan(ctx, keystore.Ban{Key: key, Until: c.millis().Add(2 * time.Hour), Reason: "before"}),
+			)
 		}
 		b := backup(t, s)
 
@@ -93,19 +109,29 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		must.First[keystore.Key](t)(s.RevokeKey(ctx, paused.ID))
 		must.First[keystore.Key](t)(s.DisableKey(ctx, disabled.ID))
 		must.First[keystore.Key](t)(s.ShortenGrace(ctx, ending.ID, grace))
-		must.First[keystore.Ban](t)(s.AddBan(ctx, keystore.Ban{Key: paused.ID, Until: grace.Add(2 * time.Hour), Reason: "longer"}))
-		must.First[keystore.Ban](t)(s.AddBan(ctx, keystore.Ban{Key: untouched.ID, Until: grace, Reason: "lifted since"}))
+		must.First[keystore.Ban](t)(
+			s.AddBan(ctx, keystore.Ban{Key: paused.ID, Until: grace.Add(2 * time.Hour), Reason: "longer"}),
+		)
+		must.First[keystore.Ban](t)(
+			s.AddBan(ctx, keystore.Ban{Key: untouched.ID, Until: grace, Reason: "lifted since"}),
+		)
 		must.Get[keystore.Change](t)(s.LiftBan(ctx, untouched.ID))
-		must.First[keystore.Ban](t)(s.AddBan(ctx, keystore.Ban{Key: ending.ID, Until: c.millis(), ImposedAt: 1, Reason: "it has ended"}))
+		must.First[keystore.Ban](t)(
+			s.AddBan(ctx, keystore.Ban{Key: ending.ID, Until: c.millis(), ImposedAt: 1, Reason: "it has ended"}),
+		)
 		fresh := rotate(t, s, rotated.ID, grace)
 		fresher := rotate(t, s, fresh.ID, grace)
 		instead := rotate(t, s, replaced.ID, c.millis())
 		must.First[keystore.Tenant](t)(s.Suspend(ctx, globex.ID))
 		for _, key := range []id.Key{banned.ID, instead.ID} {
-			must.First[keystore.Ban](t)(s.AddBan(ctx, keystore.Ban{Key: key, Until: grace, Reason: "scraping", Notice: "wait"}))
+			must.First[keystore.Ban](t)(
+				s.AddBan(ctx, keystore.Ban{Key: key, Until: grace, Reason: "scraping", Notice: "wait"}),
+			)
 		}
 		created := keyOf(t, s, acme.ID, "created")
-		code := must.First[string](t)(s.InviteToConsole(ctx, keystore.ConsoleInvitation{Valid: time.Hour, Lasts: time.Hour}))
+		code := must.First[string](t)(
+			s.InviteToConsole(ctx, keystore.ConsoleInvitation{Valid: time.Hour, Lasts: time.Hour}),
+		)
 		token := must.First[string](t)(s.OpenConsole(ctx, code, ""))
 		g := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "one"})
 		before := events(t, s)
@@ -115,9 +141,27 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		must.Do(t, s.SaveQuotas(ctx, c.millis(), saved))
 
 		used := []keystore.UsageRow{
-			{Tenant: globex.ID, Key: untouched.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: 3_600_000, Requests: 1, LastAt: c.millis()},
+			{
+				Tenant:    globex.ID,
+				Key:       untouched.ID,
+				Operation: "listPets",
+				Outcome:   "ok",
+				Charged:   true,
+				Hour:      3_600_000,
+				Requests:  1,
+				LastAt:    c.millis(),
+			},
 			{Tenant: globex.ID, Key: untouched.ID, Outcome: "key_banned", Hour: 3_600_000, Requests: 1, LastAt: c.millis() + 1},
-			{Tenant: acme.ID, Key: rotated.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: 3_600_000, Requests: 1, LastAt: c.millis()},
+			{
+				Tenant:    acme.ID,
+				Key:       rotated.ID,
+				Operation: "listPets",
+				Outcome:   "ok",
+				Charged:   true,
+				Hour:      3_600_000,
+				Requests:  1,
+				LastAt:    c.millis(),
+			},
 			{Tenant: acme.ID, Key: revoked.ID, Outcome: "invalid_key", Hour: 3_600_000, Requests: 1, LastAt: c.millis()},
 		}
 		add(t, s, g, 1, used)
@@ -125,7 +169,8 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		r := prepare(t, s, b)
 		var newer []string
 		for _, n := range r.Newer {
-			newer = append(newer, fmt.Sprint(n.Kind, " ", n.TenantName, "/", n.KeyName, " ", int64(max(0, n.At-c.millis()))))
+			newer = append(newer,
+				fmt.Sprint(n.Kind, " ", n.TenantName, "/", n.KeyName, " ", int64(max(0, n.At-c.millis()))))
 		}
 		slices.Sort(newer)
 		wantEqual(t, "newer refusals", newer, []string{
@@ -153,7 +198,8 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 			t.Error("the suspension is lost")
 		}
 		bans := must.Get[[]keystore.NamedBan](t)(s.FindBans(ctx, id.Tenant{}, "", 99))
-		if len(bans) != 4 || bans[0].Until != grace || bans[0].Notice != "wait" || bans[3].Until != grace.Add(2*time.Hour) {
+		if len(bans) != 4 || bans[0].Until != grace || bans[0].Notice != "wait" ||
+			bans[3].Until != grace.Add(2*time.Hour) {
 			t.Errorf("bans: %+v", bans)
 		}
 		refused(t, keystore.ErrNotFound)(s.ConsoleSession(ctx, token))
@@ -171,7 +217,8 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 			t.Errorf("the event of the restore: %+v after %d", restored[at], restored[at-1].ID)
 		}
 		for _, e := range restored[at+1:] {
-			if e.Kind == keystore.KeyCreated && !strings.HasPrefix(e.After, fmt.Sprintf(`{"id":"%s","tenantId":"%s"`, e.Key, e.Tenant)) {
+			if e.Kind == keystore.KeyCreated &&
+				!strings.HasPrefix(e.After, fmt.Sprintf(`{"id":"%s","tenantId":"%s"`, e.Key, e.Tenant)) {
 				t.Errorf("the event of a key that is kept: %+v", e)
 			}
 		}
@@ -220,7 +267,8 @@ func TestRestoreLosesNewerRefusals(t *testing.T) {
 	})
 }
 
-// A record may be older than its check. Changes of its other members are made, and a restore keeps its refusal.
+// A record may be older than its check. Changes of its other members are made, and a restore keeps
+// its refusal.
 func TestRecordsOlderThanTheirChecks(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		db := open(t, url)
@@ -246,11 +294,26 @@ func TestRestoreIntoAnEmptyDatabase(t *testing.T) {
 		acme := newTenant(t, s, "Zoë & <Söhne>")
 		k := keyOf(t, s, acme.ID, "a \"quoted\" name ü <&>")
 		must.First[keystore.Key](t)(s.RevokeKey(ctx, k.ID))
-		must.First[keystore.Ban](t)(s.AddBan(ctx, keystore.Ban{Key: k.ID, Until: c.millis().Add(time.Hour), Reason: "x"}))
-		must.Do(t, s.SaveQuotas(ctx, c.millis(), []keystore.QuotaRecord{{QuotaName: keystore.QuotaName{Tenant: acme.ID}, Record: []byte{0, 255, 1}}}))
+		must.First[keystore.Ban](t)(
+			s.AddBan(ctx, keystore.Ban{Key: k.ID, Until: c.millis().Add(time.Hour), Reason: "x"}),
+		)
+		must.Do(
+			t,
+			s.SaveQuotas(ctx, c.millis(),
+				[]keystore.QuotaRecord{{QuotaName: keystore.QuotaName{Tenant: acme.ID}, Record: []byte{0, 255, 1}}}),
+		)
 		g := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "one"})
 		add(t, s, g, 1, []keystore.UsageRow{
-			{Tenant: acme.ID, Key: k.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: 3_600_000, Requests: 7, LastAt: c.millis()},
+			{
+				Tenant:    acme.ID,
+				Key:       k.ID,
+				Operation: "listPets",
+				Outcome:   "ok",
+				Charged:   true,
+				Hour:      3_600_000,
+				Requests:  7,
+				LastAt:    c.millis(),
+			},
 		})
 		seal := must.Get[keystore.UsageSeal](t)(s.SealUsage(ctx))
 		b := backup(t, s)
@@ -272,8 +335,13 @@ func TestRestoreIntoAnEmptyDatabase(t *testing.T) {
 					must.Equal(t, table.Sum.Rows, want.Sum.Rows+1, "events")
 				case "usage_ledger":
 					next := must.Get[keystore.UsageSeal](t)(other.SealUsage(t.Context()))
-					if next.Installation != seal.Installation || next.Through < seal.Through || next.Number < int64(c.millis()) {
-						t.Errorf("the next seal is %+v after %+v: the lost database, or another restore of this backup, may have used its number", next, seal)
+					if next.Installation != seal.Installation || next.Through < seal.Through ||
+						next.Number < int64(c.millis()) {
+						t.Errorf(
+							"the next seal is %+v after %+v: the lost database, or another restore of this backup, may have used its number",
+							next,
+							seal,
+						)
 					}
 				case "gateway_registry":
 					if next := must.Get[int64](t)(other.Register(t.Context(), g, nil)); next <= g.Generation {
@@ -287,7 +355,8 @@ func TestRestoreIntoAnEmptyDatabase(t *testing.T) {
 	})
 }
 
-// A backup that is damaged is refused, and with its key also one that somebody has changed, even if all sums are right.
+// A backup that is damaged is refused, and with its key also one that somebody has changed, even if
+// all sums are right.
 func TestDamagedBackup(t *testing.T) {
 	s := keystore.New(open(t, testkit.SQLite(t)), nil, nil, "ada")
 	newTenant(t, s, "acme")
@@ -318,13 +387,15 @@ func TestDamagedBackup(t *testing.T) {
 		{"another table", "", "first line does not match", with(`"rows":4,`, `"rows":3,`)},
 	} {
 		_, err := keystore.ReadBackup(bytes.NewReader(c.text), []byte(c.key))
-		if (err == nil) != (c.want == "") || err != nil && !(errors.Is(err, keystore.ErrNoBackup) && strings.Contains(err.Error(), c.want)) {
+		if (err == nil) != (c.want == "") ||
+			err != nil && !(errors.Is(err, keystore.ErrNoBackup) && strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
 }
 
-// A backup of an earlier schema is restored as the migrations since would have changed its database. A later one is refused.
+// A backup of an earlier schema is restored as the migrations since would have changed its
+// database. A later one is refused.
 func TestRestoreOfAnotherSchema(t *testing.T) {
 	file := must.Get[*os.File](t)(os.Open("testdata/schema-8.backup"))
 	defer file.Close()
@@ -338,13 +409,16 @@ func TestRestoreOfAnotherSchema(t *testing.T) {
 			wantEqual(t, "lost changes", len(r.Lost), lost)
 			must.Get[keystore.Change](t)(r.Commit(ctx, false, true))
 			r.Close()
-			acme, globex := must.Get[keystore.Tenant](t)(s.Tenant(ctx, "acme")), must.Get[keystore.Tenant](t)(s.Tenant(ctx, "globex"))
+			acme, globex := must.Get[keystore.Tenant](t)(s.Tenant(ctx, "acme")), must.Get[keystore.Tenant](t)(
+				s.Tenant(ctx, "globex"),
+			)
 			if acme.Override.Month != 0 || !globex.Suspended || globex.Plan != "gold" {
 				t.Errorf("tenants: %+v, %+v", acme, globex)
 			}
 			var keys []string
 			for _, k := range must.Get[[]keystore.Key](t)(keystore.Collect(s.Keys(ctx, id.Tenant{}))) {
-				keys = append(keys, fmt.Sprintf("%s %s %t %v %v", k.Name, k.Environment, k.RevokedAt == 0, k.Allow, k.Limits))
+				keys = append(keys,
+					fmt.Sprintf("%s %s %t %v %v", k.Name, k.Environment, k.RevokedAt == 0, k.Allow, k.Limits))
 			}
 			slices.Sort(keys)
 			wantEqual(t, "keys", keys, []string{
@@ -369,12 +443,14 @@ func TestRestoreOfAnotherSchema(t *testing.T) {
 
 		later := restored
 		later.Schema++
-		refused(t, keystore.ErrSchema, fmt.Sprint("schema ", later.Schema), "use the version that wrote it, or a later one")(s.PrepareRestore(ctx, later))
+		refused(
+			t, keystore.ErrSchema, fmt.Sprint("schema ", later.Schema), "use the version that wrote it, or a later one",
+		)(s.PrepareRestore(ctx, later))
 	})
 }
 
-// A load returns the lost refusals as they are in the snapshot that it reads. So the events after the snapshot show every later
-// change of the list.
+// A load returns the lost refusals as they are in the snapshot that it reads. So the events after
+// the snapshot show every later change of the list.
 func TestLoadHasTheLostRefusalsOfItsSnapshot(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		acme := newTenant(t, s, "acme")
@@ -385,10 +461,13 @@ func TestLoadHasTheLostRefusalsOfItsSnapshot(t *testing.T) {
 		}
 		var reported keystore.Change
 		rows.Expect = func(int, int) { // the snapshot is from before the report
-			reported = must.Get[keystore.Change](t)(s.ReportLost(t.Context(), []keystore.LostRefusal{{Kind: keystore.LostSuspension, Tenant: acme.ID}}))
+			reported = must.Get[keystore.Change](t)(
+				s.ReportLost(t.Context(), []keystore.LostRefusal{{Kind: keystore.LostSuspension, Tenant: acme.ID}}),
+			)
 		}
 		for _, want := range []int{0, 1} {
-			if last, _, err := s.Load(t.Context(), rows); err != nil || len(lost) != want || (last >= reported) != (want == 1) {
+			if last, _, err := s.Load(t.Context(), rows); err != nil || len(lost) != want ||
+				(last >= reported) != (want == 1) {
 				t.Errorf("load up to %d: %+v, %v; want %d; reported in %d", last, lost, err, want, reported)
 			}
 			rows.Expect = func(int, int) {}
@@ -396,7 +475,8 @@ func TestLoadHasTheLostRefusalsOfItsSnapshot(t *testing.T) {
 	})
 }
 
-// Each lost refusal ends separately: when an operator repeats it or drops it, all others stay in force.
+// Each lost refusal ends separately: when an operator repeats it or drops it, all others stay in
+// force.
 func TestLostRefusals(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		acme, other := newTenant(t, s, "acme"), newTenant(t, s, "other")
@@ -409,7 +489,9 @@ func TestLostRefusals(t *testing.T) {
 			must.Do(t, err)
 			var listed []string
 			for _, l := range must.Get[[]keystore.LostRefusal](t)(s.LostRefusals(t.Context())) {
-				if at := map[id.Key]instant.Millis{revoked: 1, rotated: c.millis() + 2, others: 3}[l.Key]; l.At != at || l.ReportedBy != "ada" || l.ReportedAt != c.millis() {
+				if at := map[id.Key]instant.Millis{revoked: 1, rotated: c.millis() + 2, others: 3}[l.Key]; l.At != at ||
+					l.ReportedBy != "ada" ||
+					l.ReportedAt != c.millis() {
 					t.Errorf("%+v, want one at %d", l, at)
 				}
 				key, _ := l.Key.Value()
@@ -426,8 +508,11 @@ func TestLostRefusals(t *testing.T) {
 			{Kind: keystore.LostRevocation, Tenant: other.ID, Key: others, At: 3},
 			{Kind: keystore.LostSuspension, Tenant: other.ID},
 		})
-		want("reported", err, "revoked acme/revoked", "rotated acme/rotated", "suspended acme", "revoked other/others", "suspended other")
-		all := []string{"revoked acme/revoked", "rotated acme/rotated", "suspended acme", "revoked other/others", "suspended other"}
+		want("reported", err, "revoked acme/revoked", "rotated acme/rotated", "suspended acme", "revoked other/others",
+			"suspended other")
+		all := []string{
+			"revoked acme/revoked", "rotated acme/rotated", "suspended acme", "revoked other/others", "suspended other",
+		}
 		_, _, err = s.DisableKey(t.Context(), others)
 		want("a revoked key is only disabled", err, all...)
 		must.First[keystore.Key](t)(s.DisableKey(t.Context(), rotated))
@@ -436,15 +521,18 @@ func TestLostRefusals(t *testing.T) {
 		rotate(t, s, rotated, c.millis()+3)
 		want("a grace period is longer", err, all...)
 		_, _, err = s.ShortenGrace(t.Context(), rotated, c.millis()+2)
-		want("a rotation is repeated", err, "revoked acme/revoked", "suspended acme", "revoked other/others", "suspended other")
+		want("a rotation is repeated", err, "revoked acme/revoked", "suspended acme", "revoked other/others",
+			"suspended other")
 		_, err = s.DropLost(t.Context(), acme.ID, rotated)
-		want("a key's is dropped", err, "revoked acme/revoked", "suspended acme", "revoked other/others", "suspended other")
+		want("a key's is dropped", err, "revoked acme/revoked", "suspended acme", "revoked other/others",
+			"suspended other")
 		_, _, err = s.Suspend(t.Context(), acme.ID)
 		want("the suspension is repeated", err, "revoked acme/revoked", "revoked other/others", "suspended other")
 		_, _, err = s.Resume(t.Context(), acme.ID)
 		want("and ended", err, "revoked acme/revoked", "revoked other/others", "suspended other")
 		_, _, err = s.Resume(t.Context(), other.ID)
-		want("one that was not repeated is not ended", err, "revoked acme/revoked", "revoked other/others", "suspended other")
+		want("one that was not repeated is not ended", err, "revoked acme/revoked", "revoked other/others",
+			"suspended other")
 		_, err = s.DropLost(t.Context(), other.ID, id.Key{})
 		want("a tenant's is dropped", err, "revoked acme/revoked", "revoked other/others")
 		_, _, err = s.RevokeKey(t.Context(), revoked)

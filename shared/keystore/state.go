@@ -9,7 +9,8 @@ import (
 	"petgate/shared/core/id"
 )
 
-// State is what operators decide: all plans and tenants by name, and the keys of each tenant by age.
+// State is what operators decide: all plans and tenants by name, and the keys of each tenant by
+// age.
 type State struct {
 	Plans   []Plan
 	Tenants []Tenant
@@ -34,7 +35,8 @@ func readState(ctx context.Context, q sqlx.QueryerContext) (state State, err err
 	return state, err
 }
 
-// StateRows receives a state: all plans, then each tenant, ordered by the bytes of its name, and then its keys, the oldest first.
+// StateRows receives a state: all plans, then each tenant, ordered by the bytes of its name, and
+// then its keys, the oldest first.
 type StateRows struct {
 	Plans  func([]Plan) error
 	Tenant func(Tenant) error
@@ -59,7 +61,8 @@ func passState(ctx context.Context, q sqlx.QueryerContext, to StateRows) error {
 	}
 	for after := ""; ; {
 		var tenants []Tenant
-		if err := sqlx.SelectContext(ctx, q, &tenants, tenantsFrom, after, tenantsPassed); err != nil || len(tenants) == 0 {
+		if err := sqlx.SelectContext(ctx, q, &tenants, tenantsFrom, after, tenantsPassed); err != nil ||
+			len(tenants) == 0 {
 			return err
 		}
 		first, rest, owner := tenants[0].Name, tenants, id.Tenant{}
@@ -99,8 +102,9 @@ func (e Edits) Len() int { return len(e.Plans) + len(e.Tenants) + len(e.Keys) }
 // applyRows limits the rows of one statement.
 const applyRows = 1000
 
-// Apply makes all changes that edits returns, in one transaction: all of them or none. edits sees the state under the writers' lock,
-// so no other writer can change it before the commit. A new tenant gets its ID here, and new records their time of creation.
+// Apply makes all changes that edits returns, in one transaction: all of them or none. edits sees
+// the state under the writers' lock, so no other writer can change it before the commit. A new
+// tenant gets its ID here, and new records their time of creation.
 //
 // Errors: ErrInvalid, ErrConflict, ErrNotFound for a tenant's unknown plan, and those of edits.
 func (s *Store) Apply(ctx context.Context, edits func(State) (Edits, error)) (Change, error) {

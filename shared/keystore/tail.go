@@ -25,9 +25,10 @@ type EventRow struct {
 	Err    error // why the event, or a row that it is about, cannot be read
 }
 
-// Tail returns the events after the given one, at most max of them. It passes their plans, tenants, keys and bans to the
-// functions of to, as they are now, which may be newer than the event. An event that cannot be read has an Err. Before the first event, after is 0 and uuid "".
-// ErrRewound: the given event is gone.
+// Tail returns the events after the given one, at most max of them. It passes their plans, tenants,
+// keys and bans to the functions of to, as they are now, which may be newer than the event. An
+// event that cannot be read has an Err. Before the first event, after is 0 and uuid "". ErrRewound:
+// the given event is gone.
 //
 // It is one statement, so one round trip and one snapshot, unless there are more than a few events.
 func (s *Store) Tail(ctx context.Context, after Change, uuid string, max int, to Rows) (events []EventRow, err error) {
@@ -36,7 +37,8 @@ func (s *Store) Tail(ctx context.Context, after Change, uuid string, max int, to
 	if err := r.read(s.db.Prepared(ctx, tailFew, after)); err != nil {
 		return nil, err
 	}
-	// There may be more events. If there are none, this query was needless, which is rare and costs little.
+	// There may be more events. If there are none, this query was needless, which is rare and costs
+	// little.
 	if n := len(r.events); n >= tailFewMax-1 && n < max {
 		r.after, r.uuid, r.found = r.events[n-1].ID, r.events[n-1].UUID, false
 		if err := r.read(s.db.Prepared(ctx, tailMany, r.after, max-n+1)); err != nil {
@@ -84,7 +86,8 @@ func (r *tailReader) read(rows *sqlx.Rows, err error) error {
 	})
 }
 
-// plan reads a plan, if there is one. Like the others, it passes what it has read unless a column is wrong.
+// plan reads a plan, if there is one. Like the others, it passes what it has read unless a column
+// is wrong.
 func (to Rows) plan(c *columns) {
 	var p Plan
 	if c.read(&p.Name, &p.Limits.Minute, &p.Limits.Day, &p.Limits.Month, &p.Test.Minute) {
@@ -94,15 +97,20 @@ func (to Rows) plan(c *columns) {
 
 func (to Rows) tenant(c *columns) {
 	var t TenantRow
-	if c.read(&t.ID, &t.Plan, &t.Override.Minute, &t.Override.Day, &t.Override.Month, &t.MonthStarts, &t.Suspended, &t.UsedSince) {
+	if c.read(
+		&t.ID, &t.Plan, &t.Override.Minute, &t.Override.Day, &t.Override.Month, &t.MonthStarts, &t.Suspended,
+		&t.UsedSince,
+	) {
 		to.Tenant(&t)
 	}
 }
 
 func (to Rows) key(c *columns) {
 	var k KeyRow
-	if c.read(&k.Hash, &k.ID, &k.Tenant, &k.Environment, &k.Scopes, &k.Allow, &k.Name, &k.ReplacedBy, &k.ExpiresAt, &k.RevokedAt, &k.GraceEndsAt,
-		&k.Limits.Minute, &k.Limits.Day) {
+	if c.read(
+		&k.Hash, &k.ID, &k.Tenant, &k.Environment, &k.Scopes, &k.Allow, &k.Name, &k.ReplacedBy, &k.ExpiresAt,
+		&k.RevokedAt, &k.GraceEndsAt, &k.Limits.Minute, &k.Limits.Day,
+	) {
 		to.Key(&k)
 	}
 }
@@ -120,7 +128,8 @@ type columns struct {
 	err error
 }
 
-// read reads a record, and reports whether it is there and no column was wrong. A record that is not there has NULL in its columns.
+// read reads a record, and reports whether it is there and no column was wrong. A record that is
+// not there has NULL in its columns.
 func (c *columns) read(into ...any) bool {
 	values := c.row[:len(into)]
 	c.row = c.row[len(into):]

@@ -46,16 +46,21 @@ func (s *Store) CreateTenant(ctx context.Context, spec TenantSpec) (Tenant, Chan
 	return made, change, nil
 }
 
-// SetTerms moves a tenant to another plan and gives it limits of its own, in one change: see plan.Limits.Changed. Its usage stays.
-func (s *Store) SetTerms(ctx context.Context, tenant id.Tenant, to string, override plan.Limits) (Tenant, Change, error) {
+// SetTerms moves a tenant to another plan and gives it limits of its own, in one change: see
+// plan.Limits.Changed. Its usage stays.
+func (s *Store) SetTerms(
+	ctx context.Context, tenant id.Tenant, to string, override plan.Limits,
+) (Tenant, Change, error) {
 	return s.editTenant(ctx, "set plan", tenant, func(t *Tenant) {
 		t.Plan, t.Override = to, t.Override.Changed(override)
 	})
 }
 
-// SetQuota gives a tenant limits of its own, and sets the day on which its month begins; 0: it is not changed.
-// See plan.Limits.Changed.
-func (s *Store) SetQuota(ctx context.Context, tenant id.Tenant, override plan.Limits, monthStarts uint8) (Tenant, Change, error) {
+// SetQuota gives a tenant limits of its own, and sets the day on which its month begins; 0: it is
+// not changed. See plan.Limits.Changed.
+func (s *Store) SetQuota(
+	ctx context.Context, tenant id.Tenant, override plan.Limits, monthStarts uint8,
+) (Tenant, Change, error) {
 	return s.editTenant(ctx, "set quota", tenant, func(t *Tenant) {
 		t.Override, t.MonthStarts = t.Override.Changed(override), cmp.Or(monthStarts, t.MonthStarts)
 	})
@@ -66,7 +71,8 @@ func (s *Store) Suspend(ctx context.Context, tenant id.Tenant) (Tenant, Change, 
 	return s.editTenant(ctx, "suspend tenant", tenant, func(t *Tenant) { t.Suspended = true })
 }
 
-// Resume ends a suspension. If an earlier one was lost and repeated since, it leaves the list of lost refusals.
+// Resume ends a suspension. If an earlier one was lost and repeated since, it leaves the list of
+// lost refusals.
 func (s *Store) Resume(ctx context.Context, tenant id.Tenant) (Tenant, Change, error) {
 	return s.editTenant(ctx, "resume tenant", tenant, func(t *Tenant) { t.Suspended = false })
 }
@@ -84,7 +90,8 @@ func nameTaken(op, name string, err error) error {
 	return err
 }
 
-// DeleteTenant deletes a tenant with its keys, which must have ended: ErrConflict if one has not. Its events and its usage stay.
+// DeleteTenant deletes a tenant with its keys, which must have ended: ErrConflict if one has not.
+// Its events and its usage stay.
 func (s *Store) DeleteTenant(ctx context.Context, tenant id.Tenant) (t Tenant, c Change, err error) {
 	c, err = s.write(ctx, "delete tenant", func(x *tx) error {
 		// Adding usage updates rows of keys in another order: the two could deadlock.
@@ -125,7 +132,9 @@ func (s *Store) DeletedTenant(ctx context.Context, tenant id.Tenant) (t Tenant, 
 	return t, fail(op, json.Unmarshal([]byte(events[0].Before), &t))
 }
 
-func (s *Store) editTenant(ctx context.Context, op string, tenant id.Tenant, change func(*Tenant)) (Tenant, Change, error) {
+func (s *Store) editTenant(
+	ctx context.Context, op string, tenant id.Tenant, change func(*Tenant),
+) (Tenant, Change, error) {
 	read := func(q sqlx.QueryerContext) (Tenant, error) { return findTenant(ctx, q, tenantByID, tenant.String()) }
 	return edit(ctx, s, op, read, func(t *Tenant, _ *tx) error { change(t); return nil }, (*tx).tenant)
 }

@@ -15,8 +15,9 @@ import (
 	"petgate/shared/core/plan"
 )
 
-// Change is the ID of an event. A write returns the ID of its event or, if nothing had to change, of the last event. The write is in
-// force at every gateway that has applied this event. IDs become visible in order.
+// Change is the ID of an event. A write returns the ID of its event or, if nothing had to change,
+// of the last event. The write is in force at every gateway that has applied this event. IDs become
+// visible in order.
 type Change int64
 
 // Tenant owns keys and has one plan.
@@ -25,7 +26,8 @@ type Tenant struct {
 	Name     string      `db:"name" json:"name"`
 	Plan     string      `db:"plan" json:"plan"`
 	Override plan.Limits `db:"override" json:"override"` // zero: the plan's limit applies
-	// MonthStarts is the day of the UTC month on which the tenant's month begins: 1 to 28; 0: the first.
+	// MonthStarts is the day of the UTC month on which the tenant's month begins: 1 to 28; 0: the
+	// first.
 	MonthStarts uint8          `db:"month_starts" json:"monthStarts,omitempty"`
 	Suspended   bool           `db:"suspended" json:"suspended"`
 	CreatedAt   instant.Millis `db:"created_at" json:"createdAt"` // ms
@@ -39,7 +41,8 @@ type Plan struct {
 	CreatedAt instant.Millis `db:"created_at" json:"createdAt"`
 }
 
-// InForce returns the limits of a tenant of this plan that has the given overrides, in an environment.
+// InForce returns the limits of a tenant of this plan that has the given overrides, in an
+// environment.
 func (p *Plan) InForce(override plan.Limits, in apikey.Environment) plan.Limits {
 	limits := plan.Effective(p.Limits, override)
 	if in == apikey.Test {
@@ -59,7 +62,8 @@ type Key struct {
 	Allow       Prefixes           `db:"allow_list" json:"allow,omitempty"`
 	CreatedAt   instant.Millis     `db:"created_at" json:"createdAt"`
 	ExpiresAt   instant.Millis     `db:"expires_at" json:"expiresAt,omitempty"`
-	// RevokedAt is negative for a key that is disabled since minus this instant. A program that does not know this sees a revoked key.
+	// RevokedAt is negative for a key that is disabled since minus this instant. A program that
+	// does not know this sees a revoked key.
 	RevokedAt   instant.Millis `db:"revoked_at" json:"revokedAt,omitempty"`
 	GraceEndsAt instant.Millis `db:"grace_ends_at" json:"graceEndsAt,omitempty"` // after a rotation: refused from this instant on
 	ReplacedBy  id.Key         `db:"replaced_by" json:"replacedBy,omitzero"`     // after a rotation: the new key
@@ -68,7 +72,8 @@ type Key struct {
 	Limits      plan.Limits    `db:"limits" json:"limits,omitzero"`              // the key's own, within its tenant's; never Month; zero: none
 }
 
-// Prefixes are the networks from which a key may be used; none: all. A database has them as CIDRs separated by spaces.
+// Prefixes are the networks from which a key may be used; none: all. A database has them as CIDRs
+// separated by spaces.
 type Prefixes []netip.Prefix
 
 // Value writes the list for the database.
@@ -97,7 +102,8 @@ func (p *Prefixes) Scan(column any) error {
 	return nil
 }
 
-// Access returns the key as package access needs it, banned until the given time (0: it is not banned).
+// Access returns the key as package access needs it, banned until the given time (0: it is not
+// banned).
 func (k Key) Access(bannedUntil instant.Millis) access.Key {
 	return access.Key{
 		Environment: k.Environment, RevokedAt: k.RevokedAt, ExpiresAt: k.ExpiresAt, GraceEndsAt: k.GraceEndsAt,
@@ -147,8 +153,9 @@ type KeySpec struct {
 	Prefix      string         // of the token; empty: that of the gateway that registered last
 }
 
-// Ban refuses a key until an instant. It is identified by key, actor and the instant at which it was imposed. Adding it again, as
-// after a lost reply, changes nothing, even if it was lifted in between.
+// Ban refuses a key until an instant. It is identified by key, actor and the instant at which it
+// was imposed. Adding it again, as after a lost reply, changes nothing, even if it was lifted in
+// between.
 type Ban struct {
 	Key       id.Key         `db:"key_id" json:"keyId"`
 	Tenant    id.Tenant      `db:"tenant_id" json:"tenantId"`      // set by the store
@@ -160,7 +167,8 @@ type Ban struct {
 	ImposedAt instant.Millis `db:"imposed_at" json:"imposedAt"`    // ms; 0: now
 }
 
-// Event is one change with its actor and the records before and after it. It contains no token and no hash.
+// Event is one change with its actor and the records before and after it. It contains no token and
+// no hash.
 type Event struct {
 	ID     Change         `db:"id"`
 	UUID   string         `db:"uuid"` // random: after a fail-over, another event may have the same ID
@@ -213,7 +221,8 @@ var EventKinds = []string{
 	ConsoleInvited, ConsoleOpened, ConsoleEnded, OperatorCreated, OperatorRevoked, Restored,
 }
 
-// EventKindsAndGroups returns what EventFilter.Kind can be: the kinds of events, and the parts before their dots. It is sorted.
+// EventKindsAndGroups returns what EventFilter.Kind can be: the kinds of events, and the parts
+// before their dots. It is sorted.
 func EventKindsAndGroups() []string {
 	all := slices.Clone(EventKinds)
 	for _, kind := range EventKinds {
@@ -224,7 +233,8 @@ func EventKindsAndGroups() []string {
 	return slices.Compact(all)
 }
 
-// UsageRow is the number of requests of one key in one hour that called one operation and ended in one way.
+// UsageRow is the number of requests of one key in one hour that called one operation and ended in
+// one way.
 type UsageRow struct {
 	Tenant    id.Tenant      `json:"tenantId"`
 	Key       id.Key         `db:"key_id" json:"keyId,omitzero"`
@@ -246,7 +256,8 @@ func (r UsageRow) Taken() (charged, units int64) {
 	return r.Requests, r.Requests + r.MoreUnits
 }
 
-// PeriodUsage is a number of requests of one tenant, for one operation and with one outcome, in one period.
+// PeriodUsage is a number of requests of one tenant, for one operation and with one outcome, in one
+// period.
 type PeriodUsage struct {
 	Start     instant.Millis `db:"start"`
 	Operation string         `db:"operation"` // empty: refused before the operation was known
@@ -254,14 +265,15 @@ type PeriodUsage struct {
 	Requests  int64          `db:"requests"`
 }
 
-// Statement is the usage of one tenant. All requests that were made before CompleteThrough are in it, except those that a gateway lost:
-// see UsageGaps.
+// Statement is the usage of one tenant. All requests that were made before CompleteThrough are in
+// it, except those that a gateway lost: see UsageGaps.
 type Statement struct {
 	Rows            []StatementRow // ordered by start, key, operation and outcome
 	CompleteThrough instant.Millis
 }
 
-// StatementRow is the number of requests of one key in one hour or UTC day that called one operation and ended in one way.
+// StatementRow is the number of requests of one key in one hour or UTC day that called one
+// operation and ended in one way.
 type StatementRow struct {
 	Start     instant.Millis `db:"start"` // of the hour or day
 	Key       id.Key         `db:"key_id"`
@@ -292,7 +304,8 @@ type OperationUsage struct {
 	Before     int64     `db:"before"`
 }
 
-// UsageMinutes is how often a tenant asked its quota at one gateway in each minute of an hour, whether the quota admitted it or not.
+// UsageMinutes is how often a tenant asked its quota at one gateway in each minute of an hour,
+// whether the quota admitted it or not.
 type UsageMinutes struct {
 	Tenant   id.Tenant
 	Gateway  string         `db:"gateway"` // set by the store
@@ -304,8 +317,9 @@ type UsageMinutes struct {
 // Attempts are numbers of the minutes of an hour.
 type Attempts [60]int64
 
-// UsageGap is a gateway process that did not store all its usage. What it did before Since is stored. Of what it did later, usually
-// the last three seconds before it ended are missing. A process that dropped usage runs: what it did until NotedAt is incomplete.
+// UsageGap is a gateway process that did not store all its usage. What it did before Since is
+// stored. Of what it did later, usually the last three seconds before it ended are missing. A
+// process that dropped usage runs: what it did until NotedAt is incomplete.
 type UsageGap struct {
 	Gateway string         `db:"gateway" json:"gateway"`
 	Cause   string         `db:"cause" json:"cause"` // killed, forgotten, fenced, unwritten or dropped
@@ -314,7 +328,8 @@ type UsageGap struct {
 	NotedAt instant.Millis `db:"noted_at" json:"notedAt"` // by the database's clock
 }
 
-// QuotaRecord is a tenant's usage as the gateway encodes it, stored so that in-process quotas survive a restart.
+// QuotaRecord is a tenant's usage as the gateway encodes it, stored so that in-process quotas
+// survive a restart.
 type QuotaRecord struct {
 	QuotaName
 	Record []byte

@@ -27,11 +27,14 @@ const (
 	GapDropped   = "dropped"   // it runs, but could not write for so long that it dropped usage
 )
 
-// AddUsage adds a gateway's batch of requests and updates the last use of their keys. Batches have growing numbers. A batch that was
-// already added changes nothing, so a batch can be sent again after a lost reply. No two rows of a batch differ only in numbers, and
-// no two minutes have the same tenant and hour. Usage older than 401 days and minutes older than 35 days are deleted. Errors:
-// ErrNotFound if the gateway was forgotten, ErrDisplaced.
-func (s *Store) AddUsage(ctx context.Context, r Registration, batch int64, rows []UsageRow, minutes []UsageMinutes) error {
+// AddUsage adds a gateway's batch of requests and updates the last use of their keys. Batches have
+// growing numbers. A batch that was already added changes nothing, so a batch can be sent again
+// after a lost reply. No two rows of a batch differ only in numbers, and no two minutes have the
+// same tenant and hour. Usage older than 401 days and minutes older than 35 days are deleted.
+// Errors: ErrNotFound if the gateway was forgotten, ErrDisplaced.
+func (s *Store) AddUsage(
+	ctx context.Context, r Registration, batch int64, rows []UsageRow, minutes []UsageMinutes,
+) error {
 	return s.transact(ctx, "add usage", func(t *tx) error {
 		if err := t.lockUsage(); err != nil {
 			return err
@@ -51,7 +54,9 @@ func (s *Store) AddUsage(ctx context.Context, r Registration, batch int64, rows 
 			run(addUsage)
 			run(touchKeys)
 		}
-		if len(minutes) > 0 { // comes once a minute. Deletes the old usage of the same tenants, so the tables stop growing with time
+		if len(
+			minutes,
+		) > 0 { // comes once a minute. Deletes the old usage of the same tenants, so the tables stop growing with time
 			text = minuteRows(minutes)
 			now := s.now()
 			run(addMinutes, r.ID)
@@ -62,7 +67,8 @@ func (s *Store) AddUsage(ctx context.Context, r Registration, batch int64, rows 
 	})
 }
 
-// lockUsage waits until no other transaction adds or seals usage. SQLite has one writer at a time anyway.
+// lockUsage waits until no other transaction adds or seals usage. SQLite has one writer at a time
+// anyway.
 func (t *tx) lockUsage() error {
 	if t.store.db.Dialect() != database.Postgres {
 		return nil
@@ -86,10 +92,12 @@ func minuteRows(minutes []UsageMinutes) string {
 	return jsonText(rows)
 }
 
-// firstMinute is the character of minute 0. The characters of all minutes are printable and none is a digit.
+// firstMinute is the character of minute 0. The characters of all minutes are printable and none is
+// a digit.
 const firstMinute = '@'
 
-// Value writes the minutes that have attempts, so that another gateway's text, or the same gateway's next one, can simply be appended.
+// Value writes the minutes that have attempts, so that another gateway's text, or the same
+// gateway's next one, can simply be appended.
 func (a Attempts) Value() (driver.Value, error) {
 	var text []byte
 	for minute, n := range a {
@@ -118,7 +126,8 @@ func (a *Attempts) Scan(column any) error {
 	return nil
 }
 
-// Usage lists a tenant's requests by hour, key, operation, outcome and charge, beginning with the hour of since.
+// Usage lists a tenant's requests by hour, key, operation, outcome and charge, beginning with the
+// hour of since.
 func (s *Store) Usage(ctx context.Context, tenant id.Tenant, since instant.Millis) ([]UsageRow, error) {
 	rows, err := list[UsageRow](ctx, s, "show usage", usageOfTenant, tenant, since.Truncate(time.Hour))
 	for i := range rows {
@@ -127,26 +136,34 @@ func (s *Store) Usage(ctx context.Context, tenant id.Tenant, since instant.Milli
 	return rows, err
 }
 
-// UsageByPeriod lists the requests with a tenant's live keys, or with one of its keys if key is not zero, by period, operation and outcome,
-// beginning with the hour of since. A period is a number of hours that divides a day, or a day; days are those of UTC.
-func (s *Store) UsageByPeriod(ctx context.Context, tenant id.Tenant, key id.Key, since instant.Millis, period time.Duration) ([]PeriodUsage, error) {
-	return list[PeriodUsage](ctx, s, "show usage by period", usageByPeriod, tenant, since.Truncate(time.Hour), period.Milliseconds(), key)
+// UsageByPeriod lists the requests with a tenant's live keys, or with one of its keys if key is not
+// zero, by period, operation and outcome, beginning with the hour of since. A period is a number of
+// hours that divides a day, or a day; days are those of UTC.
+func (s *Store) UsageByPeriod(
+	ctx context.Context, tenant id.Tenant, key id.Key, since instant.Millis, period time.Duration,
+) ([]PeriodUsage, error) {
+	return list[PeriodUsage](ctx, s, "show usage by period", usageByPeriod, tenant, since.Truncate(time.Hour),
+		period.Milliseconds(), key)
 }
 
-// UsageOfAll lists the requests of all tenants together by hour and outcome, beginning with the hour of since. This and the other sums over
-// all tenants may take longer than other statements: nobody should wait for them.
+// UsageOfAll lists the requests of all tenants together by hour and outcome, beginning with the
+// hour of since. This and the other sums over all tenants may take longer than other statements:
+// nobody should wait for them.
 func (s *Store) UsageOfAll(ctx context.Context, since instant.Millis) ([]PeriodUsage, error) {
 	return Collect(rows[PeriodUsage](ctx, s, "show the usage of all tenants", usageOfAll, since.Truncate(time.Hour)))
 }
 
-// RefusedMost lists how often each tenant's requests were refused or failed, by outcome, the most frequent first, at most n rows. It counts
-// the hour of since, and the hours that begin after it and before until.
+// RefusedMost lists how often each tenant's requests were refused or failed, by outcome, the most
+// frequent first, at most n rows. It counts the hour of since, and the hours that begin after it
+// and before until.
 func (s *Store) RefusedMost(ctx context.Context, since, until instant.Millis, n int) ([]TenantOutcome, error) {
-	return Collect(rows[TenantOutcome](ctx, s, "list what was refused most", refusedMost, since.Truncate(time.Hour), until, n))
+	return Collect(
+		rows[TenantOutcome](ctx, s, "list what was refused most", refusedMost, since.Truncate(time.Hour), until, n),
+	)
 }
 
-// NearestToLimit lists the tenants whose live keys were charged the largest part of their limit per day, and those of their limit per month: at
-// most n of each.
+// NearestToLimit lists the tenants whose live keys were charged the largest part of their limit per
+// day, and those of their limit per month: at most n of each.
 func (s *Store) NearestToLimit(ctx context.Context, now instant.Millis, n int) ([]id.Tenant, error) {
 	const op = "list the tenants near a limit"
 	year, month, day := now.Time().UTC().Date()
@@ -165,9 +182,12 @@ func (s *Store) NearestToLimit(ctx context.Context, now instant.Millis, n int) (
 	return tenants, err
 }
 
-// Statement lists the requests with a tenant's live keys, or with its test keys, by period, key, operation and outcome, in this order, beginning with the period of since. A
-// period is an hour or a UTC day. It returns at most n rows.
-func (s *Store) Statement(ctx context.Context, tenant id.Tenant, since instant.Millis, period time.Duration, isTest bool, n int) (found Statement, err error) {
+// Statement lists the requests with a tenant's live keys, or with its test keys, by period, key,
+// operation and outcome, in this order, beginning with the period of since. A period is an hour or
+// a UTC day. It returns at most n rows.
+func (s *Store) Statement(
+	ctx context.Context, tenant id.Tenant, since instant.Millis, period time.Duration, isTest bool, n int,
+) (found Statement, err error) {
 	const op = "read a statement of usage"
 	if err := s.CheckFile(); err != nil { // the pool of a gateway's statements has its own connections to the file
 		return Statement{}, err
@@ -176,21 +196,26 @@ func (s *Store) Statement(ctx context.Context, tenant id.Tenant, since instant.M
 	if err := s.db.GetContext(ctx, &found.CompleteThrough, s.expand.Replace(storedThrough)); err != nil {
 		return Statement{}, fail(op, err)
 	}
-	found.Rows, err = list[StatementRow](ctx, s, op, statement, tenant, since.Truncate(period), period.Milliseconds(), n, isTest)
+	found.Rows, err = list[StatementRow](ctx, s, op, statement, tenant, since.Truncate(period), period.Milliseconds(),
+		n, isTest)
 	return found, err
 }
 
-// TopUsage lists the tenants whose live keys used the most units, at most n of them. It counts the hour of since, and the hours
-// that begin after it and before until.
+// TopUsage lists the tenants whose live keys used the most units, at most n of them. It counts the
+// hour of since, and the hours that begin after it and before until.
 func (s *Store) TopUsage(ctx context.Context, since, until instant.Millis, n int) ([]TenantUsage, error) {
-	return Collect(rows[TenantUsage](ctx, s, "list the tenants that used most", topUsage, since.Truncate(time.Hour), until, n))
+	return Collect(
+		rows[TenantUsage](ctx, s, "list the tenants that used most", topUsage, since.Truncate(time.Hour), until, n),
+	)
 }
 
-// OperationUsage lists the keys that called one of the operations, beginning with the hour of since. Recent are the requests from the
-// hour of recent on.
-func (s *Store) OperationUsage(ctx context.Context, operations []string, since, recent instant.Millis) ([]OperationUsage, error) {
-	return list[OperationUsage](ctx, s, "list the keys that call operations", operationUsage, rowsText("operation", operations), since.Truncate(time.Hour),
-		recent.Truncate(time.Hour))
+// OperationUsage lists the keys that called one of the operations, beginning with the hour of
+// since. Recent are the requests from the hour of recent on.
+func (s *Store) OperationUsage(
+	ctx context.Context, operations []string, since, recent instant.Millis,
+) ([]OperationUsage, error) {
+	return list[OperationUsage](ctx, s, "list the keys that call operations", operationUsage,
+		rowsText("operation", operations), since.Truncate(time.Hour), recent.Truncate(time.Hour))
 }
 
 // Minutes lists a tenant's attempts by hour and gateway, beginning with the hour of since.
@@ -202,18 +227,21 @@ func (s *Store) Minutes(ctx context.Context, tenant id.Tenant, since instant.Mil
 	return minutes, err
 }
 
-// NoteDropped notes that a gateway dropped usage between the batch before the given one and that batch. It is called before AddUsage of
-// that batch, and may be repeated. Errors: those of AddUsage.
+// NoteDropped notes that a gateway dropped usage between the batch before the given one and that
+// batch. It is called before AddUsage of that batch, and may be repeated. Errors: those of
+// AddUsage.
 func (s *Store) NoteDropped(ctx context.Context, r Registration, batch int64) error {
 	const op = "note dropped usage"
 	row := fmt.Sprintf("%s/%d", r.Incarnation, batch)
-	if noted, err := affected(s.db.ExecContext(ctx, s.expand.Replace(noteDropped), r.ID, r.Incarnation, row, GapDropped)); err != nil || noted {
+	if noted, err := affected(s.db.ExecContext(ctx, s.expand.Replace(noteDropped), r.ID, r.Incarnation, row, GapDropped)); err != nil ||
+		noted {
 		return fail(op, err)
 	}
 	return fail(op, s.checkRegistration(ctx, s.db, r))
 }
 
-// UsageGaps lists the processes that did not store all their usage, as noted after since, in the order in which that was noted.
+// UsageGaps lists the processes that did not store all their usage, as noted after since, in the
+// order in which that was noted.
 func (s *Store) UsageGaps(ctx context.Context, since instant.Millis) ([]UsageGap, error) {
 	return list[UsageGap](ctx, s, "list gaps of usage", gapsSince, since)
 }

@@ -12,10 +12,13 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// Two days of 10,000 tenants that are active in every hour: how large it is, and how long the query for those that used most takes.
+// Two days of 10,000 tenants that are active in every hour: how large it is, and how long the query
+// for those that used most takes.
 func TestSizeOfUsage(t *testing.T) {
 	const tenants, days = 10_000, 2
-	db := open(t, testkit.Postgres(t)+"&statement_timeout=300000") // a busy machine may be slow; the figure says how long it takes
+	db := open(
+		t, testkit.Postgres(t)+"&statement_timeout=300000",
+	) // a busy machine may be slow; the figure says how long it takes
 	until := instant.Of(time.Now()).Truncate(time.Hour)
 	since, last := until.Add(-days*24*time.Hour), until.Add(-time.Hour)
 	const hours, tenant = `generate_series($3::bigint, $1, 3600000) h, generate_series(1, $2) i`, `'ten_' || substr(md5(i::text), 1, 16), h`
@@ -38,7 +41,11 @@ func TestSizeOfUsage(t *testing.T) {
 	if err != nil || len(top) != 10 || top[0].Charged != tenants*days*24 {
 		t.Fatalf("%v, %v", top, err)
 	}
-	t.Logf("figure: usage of 1,000 tenants that are active in every hour of a day: %.1f MB of hours for each key, operation and outcome, "+
-		"%.1f MB of minutes for each gateway, with all minutes active; the ten of 10,000 tenants that used most in 2 days: %v, day by day",
-		ofHours, ofMinutes, took.Round(time.Millisecond))
+	t.Logf(
+		"figure: usage of 1,000 tenants that are active in every hour of a day: %.1f MB of hours for each key, operation and outcome, "+
+			"%.1f MB of minutes for each gateway, with all minutes active; the ten of 10,000 tenants that used most in 2 days: %v, day by day",
+		ofHours,
+		ofMinutes,
+		took.Round(time.Millisecond),
+	)
 }

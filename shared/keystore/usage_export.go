@@ -12,15 +12,16 @@ import (
 	"petgate/shared/core/instant"
 )
 
-// UsageSeal says which hours are sealed. The usage of a sealed hour does not change: what is added later is a correction.
+// UsageSeal says which hours are sealed. The usage of a sealed hour does not change: what is added
+// later is a correction.
 type UsageSeal struct {
 	Installation string         `db:"installation"` // random: names this database to receivers of usage
 	Number       int64          `db:"seal"`         // corrections with a smaller number no longer change
 	Through      instant.Millis `db:"through"`      // the hours before are sealed
 }
 
-// SealUsage seals every hour that is closed: all registered gateways have stored their usage of it. If no gateway is registered, every
-// hour that has ended is closed. A seal is never taken back.
+// SealUsage seals every hour that is closed: all registered gateways have stored their usage of it.
+// If no gateway is registered, every hour that has ended is closed. A seal is never taken back.
 func (s *Store) SealUsage(ctx context.Context) (seal UsageSeal, err error) {
 	var name [5]byte
 	if _, err := io.ReadFull(s.random, name[:]); err != nil {
@@ -56,17 +57,24 @@ func (s *Store) NextUsageHour(ctx context.Context, from instant.Millis) (hour in
 	return hour, fail("find usage", err)
 }
 
-// UsageOfHour lists what a sealed hour had when it was sealed, at most n rows: by tenant and operation, after a given operation of a
-// tenant, or after all operations of that tenant if it is nil.
-func (s *Store) UsageOfHour(ctx context.Context, hour instant.Millis, after id.Tenant, operation *string, n int) ([]SealedUsage, error) {
+// UsageOfHour lists what a sealed hour had when it was sealed, at most n rows: by tenant and
+// operation, after a given operation of a tenant, or after all operations of that tenant if it is
+// nil.
+func (s *Store) UsageOfHour(
+	ctx context.Context, hour instant.Millis, after id.Tenant, operation *string, n int,
+) ([]SealedUsage, error) {
 	return list[SealedUsage](ctx, s, "read usage", usageOfHour, hour, after, operation, n)
 }
 
-// Corrections lists at most n corrections of hours from since on and before until: what was added to sealed hours, such as usage of
-// gateways that came back after they were given up. They are ordered by number, hour, tenant and operation, come after the given one,
-// and have numbers smaller than before. SealedUsage{Correction: k} comes before all corrections with the number k.
-func (s *Store) Corrections(ctx context.Context, after SealedUsage, before int64, since, until instant.Millis, n int) ([]SealedUsage, error) {
-	return list[SealedUsage](ctx, s, "read corrections", correctionsOf, after.Correction, after.Hour, after.Tenant, after.Operation, before, since, until, n)
+// Corrections lists at most n corrections of hours from since on and before until: what was added
+// to sealed hours, such as usage of gateways that came back after they were given up. They are
+// ordered by number, hour, tenant and operation, come after the given one, and have numbers smaller
+// than before. SealedUsage{Correction: k} comes before all corrections with the number k.
+func (s *Store) Corrections(
+	ctx context.Context, after SealedUsage, before int64, since, until instant.Millis, n int,
+) ([]SealedUsage, error) {
+	return list[SealedUsage](ctx, s, "read corrections", correctionsOf, after.Correction, after.Hour, after.Tenant,
+		after.Operation, before, since, until, n)
 }
 
 // ExportCursor is what a receiver of usage has got.

@@ -21,7 +21,10 @@ import (
 const hour = 3_600_000 // ms
 
 // add adds a batch that is not refused.
-func add(t *testing.T, s *keystore.Store, g keystore.Registration, batch int64, rows []keystore.UsageRow, minutes ...keystore.UsageMinutes) {
+func add(
+	t *testing.T, s *keystore.Store, g keystore.Registration, batch int64, rows []keystore.UsageRow,
+	minutes ...keystore.UsageMinutes,
+) {
 	t.Helper()
 	must.Do(t, s.AddUsage(t.Context(), g, batch, rows, minutes))
 }
@@ -59,17 +62,27 @@ func TestUsage(t *testing.T) {
 		wantEqual(t, "usage", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, last-hour+1)), want)
 		wantEqual(t, "later usage", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, last)), want[5:])
 		day := last.Truncate(24 * time.Hour)
-		wantEqual(t, "usage by day", must.Get[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, id.Key{}, day.Add(-24*time.Hour), 24*time.Hour)),
+		wantEqual(
+			t,
+			"usage by day",
+			must.Get[[]keystore.PeriodUsage](t)(
+				s.UsageByPeriod(ctx, tenant, id.Key{}, day.Add(-24*time.Hour), 24*time.Hour),
+			),
 			[]keystore.PeriodUsage{
 				{Start: day, Outcome: "no_such_route", Requests: 2},
 				{Start: day, Operation: "getPet", Outcome: "ok", Requests: 4},
 				{Start: day, Operation: "listPets", Outcome: "internal", Requests: 14},
 				{Start: day, Operation: "listPets", Outcome: "ok", Requests: 10},
 				{Start: day, Operation: "none", Outcome: "invalid_api_key", Requests: 12},
-			})
-		wantEqual(t, "usage by hour", must.Get[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, id.Key{}, last+1, time.Hour)),
+			},
+		)
+		wantEqual(t, "usage by hour",
+			must.Get[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, id.Key{}, last+1, time.Hour)),
 			[]keystore.PeriodUsage{{Start: last, Operation: "getPet", Outcome: "ok", Requests: 4}})
-		most := []keystore.TenantOutcome{{Tenant: tenant, Outcome: "internal", Requests: 14}, {Tenant: tenant, Outcome: "invalid_api_key", Requests: 12}}
+		most := []keystore.TenantOutcome{
+			{Tenant: tenant, Outcome: "internal", Requests: 14},
+			{Tenant: tenant, Outcome: "invalid_api_key", Requests: 12},
+		}
 		wantEqual(t, "refused most", must.Get[[]keystore.TenantOutcome](t)(s.RefusedMost(ctx, last-1, last, 2)), most)
 		old := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - (401*24+1)*hour, Requests: 6}}
 		kept := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - 401*24*hour, Requests: 7}}
@@ -77,7 +90,8 @@ func TestUsage(t *testing.T) {
 		wantEqual(t, "all usage", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0)), slices.Concat(kept, want))
 		gateway = registered(t, s, gateway)
 		add(t, s, gateway, 5, rows) // as after a lost answer
-		wantEqual(t, "usage after a batch was sent again", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0)), slices.Concat(kept, want))
+		wantEqual(t, "usage after a batch was sent again", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0)),
+			slices.Concat(kept, want))
 		registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "b"}, "a")
 		refused(t, keystore.ErrDisplaced)(s.AddUsage(ctx, gateway, 6, rows, nil))
 	})
@@ -118,8 +132,9 @@ func TestLastUse(t *testing.T) {
 	})
 }
 
-// Usage is added up by hour or by UTC day, beginning with a whole one. It is complete through the instant up to which the last gateway
-// has stored everything, or until now if no gateway is registered.
+// Usage is added up by hour or by UTC day, beginning with a whole one. It is complete through the
+// instant up to which the last gateway has stored everything, or until now if no gateway is
+// registered.
 func TestStatement(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, _ *clock) {
@@ -137,19 +152,44 @@ func TestStatement(t *testing.T) {
 		}
 		g := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a", UsageThrough: today})
 		row := func(at instant.Millis, operation, outcome string, charged bool, n int64) keystore.UsageRow {
-			return keystore.UsageRow{Tenant: tenant, Key: key.ID, Operation: operation, Outcome: outcome, Charged: charged, Hour: at, Requests: n}
+			return keystore.UsageRow{
+				Tenant:    tenant,
+				Key:       key.ID,
+				Operation: operation,
+				Outcome:   outcome,
+				Charged:   charged,
+				Hour:      at,
+				Requests:  n,
+			}
 		}
 		add(t, s, g, 1, []keystore.UsageRow{
-			row(today-hour, "listPets", "ok", true, 1), row(today-24*hour, "listPets", "ok", true, 4), row(today-25*hour, "listPets", "ok", true, 4),
-			row(today, "listPets", "ok", true, 8), row(today, "listPets", "ok", false, 16), row(today, "", "key_banned", false, 32),
+			row(
+				today-hour, "listPets", "ok", true, 1,
+			), row(today-24*hour, "listPets", "ok", true, 4), row(today-25*hour, "listPets", "ok", true, 4),
+			row(
+				today, "listPets", "ok", true, 8,
+			), row(today, "listPets", "ok", false, 16), row(today, "", "key_banned", false, 32),
 			{Tenant: other, Outcome: "ok", Hour: today, Requests: 512},
 			{Tenant: tenant, Operation: "none", Outcome: "invalid_api_key", Hour: today, Requests: 256},
 		})
 		of := func(at instant.Millis, operation, outcome string, requests, charged int64) keystore.StatementRow {
-			return keystore.StatementRow{Start: at, Key: key.ID, Operation: operation, Outcome: outcome, Requests: requests, Charged: charged, Units: charged}
+			return keystore.StatementRow{
+				Start:     at,
+				Key:       key.ID,
+				Operation: operation,
+				Outcome:   outcome,
+				Requests:  requests,
+				Charged:   charged,
+				Units:     charged,
+			}
 		}
 		now := []keystore.StatementRow{
-			{Start: today, Operation: "none", Outcome: "invalid_api_key", Requests: 256}, of(today, "", "key_banned", 32, 0), of(today, "listPets", "ok", 24, 8),
+			{
+				Start:     today,
+				Operation: "none",
+				Outcome:   "invalid_api_key",
+				Requests:  256,
+			}, of(today, "", "key_banned", 32, 0), of(today, "listPets", "ok", 24, 8),
 		}
 		hours, through := read(today-hour+1, time.Hour, 9)
 		wantEqual(t, "by hour", hours, append([]keystore.StatementRow{of(today-hour, "listPets", "ok", 1, 1)}, now...))
@@ -157,11 +197,20 @@ func TestStatement(t *testing.T) {
 		days, _ := read(today-hour, 24*time.Hour, 9)
 		wantEqual(t, "by day", days, append([]keystore.StatementRow{of(today-24*hour, "listPets", "ok", 5, 5)}, now...))
 		few, _ := read(0, 24*time.Hour, 2)
-		wantEqual(t, "two rows", few, []keystore.StatementRow{of(today-48*hour, "listPets", "ok", 4, 4), of(today-24*hour, "listPets", "ok", 5, 5)})
+		wantEqual(
+			t,
+			"two rows",
+			few,
+			[]keystore.StatementRow{
+				of(today-48*hour, "listPets", "ok", 4, 4), of(today-24*hour, "listPets", "ok", 5, 5),
+			},
+		)
 		top := keystore.TenantUsage{Tenant: tenant, Requests: 9, Charged: 9, Units: 9, BusiestDay: 5}
-		wantEqual(t, "of two days", must.Get[[]keystore.TenantUsage](t)(s.TopUsage(ctx, today-24*hour-1, today, 9)), []keystore.TenantUsage{top})
+		wantEqual(t, "of two days", must.Get[[]keystore.TenantUsage](t)(s.TopUsage(ctx, today-24*hour-1, today, 9)),
+			[]keystore.TenantUsage{top})
 		top.Requests, top.Charged, top.Units, top.BusiestDay = 321, 17, 17, 8
-		wantEqual(t, "and today", must.Get[[]keystore.TenantUsage](t)(s.TopUsage(ctx, today-25*hour, today+1, 9)), []keystore.TenantUsage{top, {Tenant: other, Requests: 512}})
+		wantEqual(t, "and today", must.Get[[]keystore.TenantUsage](t)(s.TopUsage(ctx, today-25*hour, today+1, 9)),
+			[]keystore.TenantUsage{top, {Tenant: other, Requests: 512}})
 	})
 }
 
@@ -171,7 +220,13 @@ func TestCursor(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, _ *clock) {
 		const wrong = "another process sends usage to the same receiver"
 		at := func(n int64) keystore.ExportCursor {
-			return keystore.ExportCursor{Destination: "there", Since: instant.Millis(n), Hour: instant.Millis(n + 1), Tenant: id.Tenant{byte(n + 2)}, Seal: n + 3}
+			return keystore.ExportCursor{
+				Destination: "there",
+				Since:       instant.Millis(n),
+				Hour:        instant.Millis(n + 1),
+				Tenant:      id.Tenant{byte(n + 2)},
+				Seal:        n + 3,
+			}
 		}
 		beside := at(1)
 		beside.Destination = "beside"
@@ -192,7 +247,8 @@ func TestCursor(t *testing.T) {
 	})
 }
 
-// Attempts of one minute that are sent in several batches add up, and gateways have rows of their own. Old rows are deleted.
+// Attempts of one minute that are sent in several batches add up, and gateways have rows of their
+// own. Old rows are deleted.
 func TestMinutes(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
@@ -214,29 +270,38 @@ func TestMinutes(t *testing.T) {
 		elsewhere.Attempts[0] = 9
 		batch := []keystore.UsageMinutes{
 			of("", last, map[int]int64{0: 7, 28: 1_000_000, 59: 1}), of("", last-hour, map[int]int64{59: 2}),
-			of("", last-(35*24+1)*hour, map[int]int64{5: 5}), of("", last-35*24*hour, map[int]int64{5: 5, 59: 4}), elsewhere,
+			of(
+				"", last-(35*24+1)*hour, map[int]int64{5: 5},
+			), of("", last-35*24*hour, map[int]int64{5: 5, 59: 4}), elsewhere,
 		}
 		add(t, s, first, 1, nil, batch...)
 		add(t, s, first, 1, nil, batch...) // sent again
 		add(t, s, first, 2, nil, of("", last, map[int]int64{28: 3, 29: 4}))
 		add(t, s, second, 1, nil, of("", last, map[int]int64{28: 6}))
-		wantEqual(t, "minutes", must.Get[[]keystore.UsageMinutes](t)(s.Minutes(ctx, tenant, 0)), []keystore.UsageMinutes{
-			of("gw-1", last-35*24*hour, map[int]int64{5: 5, 59: 4}), // its hour is not over
-			of("gw-1", last-hour, map[int]int64{59: 2}),
-			of("gw-0", last, map[int]int64{28: 6}),
-			of("gw-1", last, map[int]int64{0: 7, 28: 1_000_003, 29: 4, 59: 1}),
-		})
-		wantEqual(t, "rows of the last hour", len(must.Get[[]keystore.UsageMinutes](t)(s.Minutes(ctx, tenant, last+1))), 2)
+		wantEqual(
+			t,
+			"minutes",
+			must.Get[[]keystore.UsageMinutes](t)(s.Minutes(ctx, tenant, 0)),
+			[]keystore.UsageMinutes{
+				of("gw-1", last-35*24*hour, map[int]int64{5: 5, 59: 4}), // its hour is not over
+				of("gw-1", last-hour, map[int]int64{59: 2}),
+				of("gw-0", last, map[int]int64{28: 6}),
+				of("gw-1", last, map[int]int64{0: 7, 28: 1_000_003, 29: 4, 59: 1}),
+			},
+		)
+		wantEqual(t, "rows of the last hour", len(must.Get[[]keystore.UsageMinutes](t)(s.Minutes(ctx, tenant, last+1))),
+			2)
 		for _, text := range []string{"|5", "?5", "@", "@5A", "@x"} {
-			if err := new(keystore.Attempts).Scan(text); err == nil || !strings.HasPrefix(err.Error(), "attempts of a minute: ") {
+			if err := new(keystore.Attempts).Scan(text); err == nil ||
+				!strings.HasPrefix(err.Error(), "attempts of a minute: ") {
 				t.Errorf("%q is read as attempts: %v", text, err)
 			}
 		}
 	})
 }
 
-// A process that ends without storing its usage is noted. If it comes back, the note goes, and a batch that was stored before is not
-// added again.
+// A process that ends without storing its usage is noted. If it comes back, the note goes, and a
+// batch that was stored before is not added again.
 func TestUsageGaps(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
@@ -245,7 +310,9 @@ func TestUsageGaps(t *testing.T) {
 		last := instant.Of(c.now).Truncate(time.Hour)
 		register := func(gateway, incarnation string, dead ...string) keystore.Registration {
 			t.Helper()
-			return registered(t, s, keystore.Registration{ID: gateway, Incarnation: incarnation, UsageThrough: last - 1, MaxAge: 1}, dead...)
+			return registered(t, s,
+				keystore.Registration{ID: gateway, Incarnation: incarnation, UsageThrough: last - 1, MaxAge: 1},
+				dead...)
 		}
 		gaps := func() []string {
 			t.Helper()
@@ -274,7 +341,8 @@ func TestUsageGaps(t *testing.T) {
 		forgotten = register("gw-1", "a")
 		add(t, s, forgotten, 2, rows) // its answer was lost
 		add(t, s, forgotten, 3, rows)
-		wantEqual(t, "requests that are stored", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0))[0].Requests, int64(3))
+		wantEqual(t, "requests that are stored", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0))[0].Requests,
+			int64(3))
 		wantEqual(t, "after gw-1 came back", gaps(), []string{})
 		working(forgotten)
 		successor := register("gw-1", "b", "a")
@@ -288,12 +356,16 @@ func TestUsageGaps(t *testing.T) {
 			must.Do(t, s.NoteDropped(ctx, dropping, batch))
 		}
 		register("gw-4", "e")
-		wantEqual(t, "at the end", gaps(), []string{"gw-1 killed", "gw-2 unwritten", "gw-3 fenced", "gw-4 dropped", "gw-4 dropped"})
-		wantEqual(t, "gaps of the future", must.Get[[]keystore.UsageGap](t)(s.UsageGaps(ctx, instant.Of(time.Now().Add(time.Hour)))), []keystore.UsageGap{})
+		wantEqual(t, "at the end", gaps(),
+			[]string{"gw-1 killed", "gw-2 unwritten", "gw-3 fenced", "gw-4 dropped", "gw-4 dropped"})
+		wantEqual(t, "gaps of the future",
+			must.Get[[]keystore.UsageGap](t)(s.UsageGaps(ctx, instant.Of(time.Now().Add(time.Hour)))),
+			[]keystore.UsageGap{})
 	})
 }
 
-// A tenant is near its limit of a month although it is quiet today. Its month begins on a day of its own, and its use with its last reset.
+// A tenant is near its limit of a month although it is quiet today. Its month begins on a day of
+// its own, and its use with its last reset.
 func TestNearestToLimit(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
@@ -332,7 +404,9 @@ func TestNearestToLimit(t *testing.T) {
 		}
 		c.now = at(3, 6).Time()
 		for _, name := range []string{"reset", "hour of its reset"} {
-			must.Get[keystore.Change](t)(s.ResetUsage(t.Context(), must.Get[keystore.Tenant](t)(s.Tenant(t.Context(), name)).ID))
+			must.Get[keystore.Change](t)(
+				s.ResetUsage(t.Context(), must.Get[keystore.Tenant](t)(s.Tenant(t.Context(), name)).ID),
+			)
 		}
 		for n, want := range map[int][]string{
 			1: {"its plan's day", "month since the 20th"}, 10: {"its plan's day", "both", "today", "month since the 20th", "this month", "hour of its reset"},
@@ -358,8 +432,9 @@ var addedBefore = map[database.Dialect]string{
 			DO UPDATE SET requests = usage_hours.requests + excluded.requests`,
 }
 
-// The usage of test keys is apart from that of live keys, and on no bill, whatever version the gateway has that counts it. A request that
-// an earlier gateway counts costs one unit. What was sealed before the database knew this stays as it was.
+// The usage of test keys is apart from that of live keys, and on no bill, whatever version the
+// gateway has that counts it. A request that an earlier gateway counts costs one unit. What was
+// sealed before the database knew this stays as it was.
 func TestUsageOfTestKeys(t *testing.T) {
 	t.Parallel()
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
@@ -374,8 +449,13 @@ func TestUsageOfTestKeys(t *testing.T) {
 		addEarlier := func(at instant.Millis, requests int) {
 			t.Helper()
 			for _, key := range []keystore.Key{live, test} {
-				batch := fmt.Sprintf(`[{"tenantId":"%s","keyId":"%s","operation":"listPets","outcome":"ok","charged":true,"hour":%d,"requests":%d}]`,
-					tenant, key.ID, int64(at), requests)
+				batch := fmt.Sprintf(
+					`[{"tenantId":"%s","keyId":"%s","operation":"listPets","outcome":"ok","charged":true,"hour":%d,"requests":%d}]`,
+					tenant,
+					key.ID,
+					int64(at),
+					requests,
+				)
 				run(t, db, addedBefore[db.Dialect()], batch)
 			}
 		}
@@ -396,7 +476,8 @@ func TestUsageOfTestKeys(t *testing.T) {
 			return r
 		}
 		deleted := id.Key{1}
-		add(t, s, g, 1, []keystore.UsageRow{of(live.ID, false, 2, 8), of(test.ID, true, 4, 16), of(deleted, true, 1, 0)},
+		add(t, s, g, 1,
+			[]keystore.UsageRow{of(live.ID, false, 2, 8), of(test.ID, true, 4, 16), of(deleted, true, 1, 0)},
 			keystore.UsageMinutes{Tenant: tenant, Hour: open, IsTest: true, Attempts: [60]int64{7: 5}})
 		add(t, s, g, 2, []keystore.UsageRow{of(test.ID, false, 1, 0)}) // from the file of an earlier gateway
 
@@ -421,28 +502,60 @@ func TestUsageOfTestKeys(t *testing.T) {
 		statement := func(isTest bool) (rows []keystore.StatementRow) {
 			return must.Get[keystore.Statement](t)(s.Statement(ctx, tenant, open, time.Hour, isTest, 9)).Rows
 		}
-		stated := keystore.StatementRow{Start: open, Key: live.ID, Operation: "listPets", Outcome: "ok", Requests: 122, Charged: 122, Units: 130}
+		stated := keystore.StatementRow{
+			Start:     open,
+			Key:       live.ID,
+			Operation: "listPets",
+			Outcome:   "ok",
+			Requests:  122,
+			Charged:   122,
+			Units:     130,
+		}
 		wantEqual(t, "statement of live keys", statement(false)[:1], []keystore.StatementRow{stated})
 		if rows := statement(true); len(rows) != 3 || rows[0].Units+rows[1].Units+rows[2].Units != 149 {
 			t.Errorf("statement of test keys: %+v", rows)
 		}
 		for key, requests := range map[id.Key]int64{{}: 122, test.ID: 125} {
-			wantEqual(t, "by period", must.Get[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, key, open, time.Hour))[:1],
+			wantEqual(t, "by period",
+				must.Get[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, key, open, time.Hour))[:1],
 				[]keystore.PeriodUsage{{Start: open, Operation: "listPets", Outcome: "ok", Requests: requests}})
 		}
 		wantEqual(t, "top", must.Get[[]keystore.TenantUsage](t)(s.TopUsage(ctx, open, open+hour, 9)),
 			[]keystore.TenantUsage{{Tenant: tenant, Requests: 122, Charged: 122, Units: 130, BusiestDay: 130}})
-		if minutes := must.Get[[]keystore.UsageMinutes](t)(s.Minutes(ctx, tenant, open)); len(minutes) != 1 || !minutes[0].IsTest {
+		if minutes := must.Get[[]keystore.UsageMinutes](t)(s.Minutes(ctx, tenant, open)); len(minutes) != 1 ||
+			!minutes[0].IsTest {
 			t.Errorf("minutes: %+v", minutes)
 		}
 		last := must.Get[keystore.UsageSeal](t)(s.SealUsage(ctx))
 		wantEqual(t, "the end of the last whole hour", last.Through, open+hour)
-		bill := keystore.SealedUsage{Hour: sealed, Tenant: tenant, Operation: "listPets", Requests: 20, Charged: 20, Units: 20}
-		wantEqual(t, "what was sealed before", must.Get[[]keystore.SealedUsage](t)(s.UsageOfHour(ctx, sealed, id.Tenant{}, nil, 9)), []keystore.SealedUsage{bill})
+		bill := keystore.SealedUsage{
+			Hour:      sealed,
+			Tenant:    tenant,
+			Operation: "listPets",
+			Requests:  20,
+			Charged:   20,
+			Units:     20,
+		}
+		wantEqual(t, "what was sealed before",
+			must.Get[[]keystore.SealedUsage](t)(s.UsageOfHour(ctx, sealed, id.Tenant{}, nil, 9)),
+			[]keystore.SealedUsage{bill})
 		bill.Correction, bill.Requests, bill.Charged, bill.Units = first.Number, 3, 3, 3
-		wantEqual(t, "corrections", must.Get[[]keystore.SealedUsage](t)(s.Corrections(ctx, keystore.SealedUsage{}, last.Number, 0, open, 9)), []keystore.SealedUsage{bill})
-		bill = keystore.SealedUsage{Hour: open, Tenant: tenant, Operation: "listPets", Requests: 122, Charged: 122, Units: 130}
-		wantEqual(t, "what is sealed now", must.Get[[]keystore.SealedUsage](t)(s.UsageOfHour(ctx, open, id.Tenant{}, nil, 9)), []keystore.SealedUsage{bill})
-		wantEqual(t, "after the operation", must.Get[[]keystore.SealedUsage](t)(s.UsageOfHour(ctx, open, tenant, &bill.Operation, 9)), []keystore.SealedUsage{})
+		wantEqual(t, "corrections",
+			must.Get[[]keystore.SealedUsage](t)(s.Corrections(ctx, keystore.SealedUsage{}, last.Number, 0, open, 9)),
+			[]keystore.SealedUsage{bill})
+		bill = keystore.SealedUsage{
+			Hour:      open,
+			Tenant:    tenant,
+			Operation: "listPets",
+			Requests:  122,
+			Charged:   122,
+			Units:     130,
+		}
+		wantEqual(t, "what is sealed now",
+			must.Get[[]keystore.SealedUsage](t)(s.UsageOfHour(ctx, open, id.Tenant{}, nil, 9)),
+			[]keystore.SealedUsage{bill})
+		wantEqual(t, "after the operation",
+			must.Get[[]keystore.SealedUsage](t)(s.UsageOfHour(ctx, open, tenant, &bill.Operation, 9)),
+			[]keystore.SealedUsage{})
 	})
 }

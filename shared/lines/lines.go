@@ -1,8 +1,9 @@
 // Package lines writes log lines without waiting for their reader.
 //
-// A pipe blocks its writer when nothing reads it. No request and no background task may wait for a log. So lines are added to
-// a buffer, and one goroutine writes the buffer. Lines that do not fit are dropped. A wake-up and a write cost more
-// than the rest of a line. So the goroutine of an access log pauses after each write, and many lines share the cost.
+// A pipe blocks its writer when nothing reads it. No request and no background task may wait for a
+// log. So lines are added to a buffer, and one goroutine writes the buffer. Lines that do not fit
+// are dropped. A wake-up and a write cost more than the rest of a line. So the goroutine of an
+// access log pauses after each write, and many lines share the cost.
 package lines
 
 import (
@@ -13,14 +14,16 @@ import (
 	"time"
 )
 
-// Pause is the time between two writes of an access log. A line waits no longer for its write, unless the reader is slow.
+// Pause is the time between two writes of an access log. A line waits no longer for its write,
+// unless the reader is slow.
 const Pause = 100 * time.Millisecond
 
 const (
 	bufferBytesMax = 8 << 20
 	bufferBytes    = 1 << 20 // a larger buffer is not used again
 
-	// enoughBytes end a pause. A pipe of Linux, which holds 64 KiB, has room for them and for the lines that come meanwhile.
+	// enoughBytes end a pause. A pipe of Linux, which holds 64 KiB, has room for them and for the
+	// lines that come meanwhile.
 	enoughBytes = 32 << 10
 
 	// closeMax is how long Close waits for a reader that does not read.
@@ -44,9 +47,10 @@ type Writer struct {
 	done     chan struct{}
 }
 
-// New returns a Writer that passes lines on to the given writer. After each write it pauses. So the first line after a quiet time
-// is written at once, and many lines share a write. With a pause of 0, each line is written as soon as possible. If lines are
-// dropped, the Writer calls dropped, which may be nil. The error is that of the failed write, or nil if the buffer is full or the
+// New returns a Writer that passes lines on to the given writer. After each write it pauses. So the
+// first line after a quiet time is written at once, and many lines share a write. With a pause of
+// 0, each line is written as soon as possible. If lines are dropped, the Writer calls dropped,
+// which may be nil. The error is that of the failed write, or nil if the buffer is full or the
 // Writer is closed.
 func New(to io.Writer, pause time.Duration, dropped func(lines int, err error)) *Writer {
 	if dropped == nil {
@@ -85,7 +89,8 @@ func (w *Writer) run() {
 	}
 }
 
-// Write adds a line, which ends with a line feed, to the buffer. It never waits for the reader and never fails.
+// Write adds a line, which ends with a line feed, to the buffer. It never waits for the reader and
+// never fails.
 func (w *Writer) Write(line []byte) (int, error) {
 	w.mu.Lock()
 	before := len(w.gathered)
@@ -114,7 +119,8 @@ func notify(c chan<- struct{}) {
 	}
 }
 
-// Close writes the rest of the buffer. If nothing reads it for a second, Close returns ErrUnread: the program has to end.
+// Close writes the rest of the buffer. If nothing reads it for a second, Close returns ErrUnread:
+// the program has to end.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	if !w.isClosed {

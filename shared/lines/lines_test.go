@@ -94,7 +94,8 @@ func (s stuck) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// No writer waits for a reader that does not read. What does not fit is counted, and Close gives up.
+// No writer waits for a reader that does not read. What does not fit is counted, and Close gives
+// up.
 func TestStuckReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := stuck{make(chan struct{})}

@@ -44,7 +44,9 @@ type UsageEventView struct {
 
 // View returns an event of the export.
 func (e *Export) View(r keystore.SealedUsage) UsageEventView {
-	return UsageEventView{e.event(r).id(), r.Hour.String(), r.Tenant.String(), r.Operation, r.Correction, r.Requests, r.Charged, r.Units}
+	return UsageEventView{
+		e.event(r).id(), r.Hour.String(), r.Tenant.String(), r.Operation, r.Correction, r.Requests, r.Charged, r.Units,
+	}
 }
 
 // Format is how events are written.
@@ -89,8 +91,8 @@ func (f Format) body(events []event) []byte {
 	return fmt.Appendf(nil, "[%s]", bytes.ReplaceAll(lines, []byte("\n"), []byte(",")))
 }
 
-// cloudEvent has a struct of its own for each object: the order of the members must never change, because a repeated event has the same
-// bytes.
+// cloudEvent has a struct of its own for each object: the order of the members must never change,
+// because a repeated event has the same bytes.
 func cloudEvent(out *bytes.Buffer, e event) {
 	type data struct {
 		Operation  string `json:"operation"`

@@ -1,9 +1,9 @@
-// Package metering exports what tenants have used with live keys, for billing: an event for each tenant, operation and hour (UTC). Test
-// keys are on no bill.
+// Package metering exports what tenants have used with live keys, for billing: an event for each
+// tenant, operation and hour (UTC). Test keys are on no bill.
 //
-// Only sealed hours are exported. What is stored of a sealed hour later is a correction, an event of its own. So the export of an hour is
-// the same whenever it is made, byte by byte, and every event has an ID of its own. Corrections always come after the hours that they
-// correct.
+// Only sealed hours are exported. What is stored of a sealed hour later is a correction, an event
+// of its own. So the export of an hour is the same whenever it is made, byte by byte, and every
+// event has an ID of its own. Corrections always come after the hours that they correct.
 package metering
 
 import (
@@ -43,7 +43,8 @@ func (s *Sums) add(r keystore.SealedUsage) {
 // pageRows is how many rows of usage are in memory at a time.
 const pageRows = 1000
 
-// New seals all hours that are closed and returns an export of them, from an instant on and until another.
+// New seals all hours that are closed and returns an export of them, from an instant on and until
+// another.
 func New(ctx context.Context, store *keystore.Store, format Format, since, until instant.Millis) (*Export, error) {
 	seal, err := store.SealUsage(ctx)
 	until = min(until, seal.Through).Truncate(time.Hour)
@@ -72,7 +73,8 @@ func (e *Export) Write(ctx context.Context, w io.Writer) error {
 // errFull ends the reading of a page.
 var errFull = errors.New("the page is full")
 
-// Page returns the first n events after a given one: what the hours had when they were sealed, and then their corrections.
+// Page returns the first n events after a given one: what the hours had when they were sealed, and
+// then their corrections.
 func (e *Export) Page(ctx context.Context, after keystore.SealedUsage, n int) (page []keystore.SealedUsage, err error) {
 	take := func(rows []keystore.SealedUsage) error {
 		if page = append(page, rows...); len(page) >= n {
@@ -106,9 +108,12 @@ func written(_ int64, err error) error {
 
 func (e *Export) event(r keystore.SealedUsage) event { return event{r, e.Seal.Installation} }
 
-// hours calls f with what each hour had when it was sealed, in pages of at most n rows. A shorter page is the last one of its hour. In the
-// first hour, it begins after an operation of a tenant; nil: after all of them.
-func (e *Export) hours(ctx context.Context, after id.Tenant, operation *string, n int, f func([]keystore.SealedUsage) error) error {
+// hours calls f with what each hour had when it was sealed, in pages of at most n rows. A shorter
+// page is the last one of its hour. In the first hour, it begins after an operation of a tenant;
+// nil: after all of them.
+func (e *Export) hours(
+	ctx context.Context, after id.Tenant, operation *string, n int, f func([]keystore.SealedUsage) error,
+) error {
 	for from := e.Since; from < e.Until; {
 		hour, err := e.Store.NextUsageHour(ctx, from)
 		if err != nil || hour == 0 || hour >= e.Until {
@@ -133,8 +138,11 @@ func (e *Export) hours(ctx context.Context, after id.Tenant, operation *string, 
 	return nil
 }
 
-// corrections calls f with the corrections of the export's hours that come after a given one, in pages of n rows.
-func (e *Export) corrections(ctx context.Context, after keystore.SealedUsage, n int, f func([]keystore.SealedUsage) error) error {
+// corrections calls f with the corrections of the export's hours that come after a given one, in
+// pages of n rows.
+func (e *Export) corrections(
+	ctx context.Context, after keystore.SealedUsage, n int, f func([]keystore.SealedUsage) error,
+) error {
 	for {
 		rows, err := e.Store.Corrections(ctx, after, e.Seal.Number, e.Since, e.Until, n)
 		if err != nil || len(rows) == 0 {

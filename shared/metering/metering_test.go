@@ -30,11 +30,18 @@ type metered struct {
 	batch   int64
 }
 
-// newMetered has a gateway that has stored everything before the hour that began an hour ago: eleven events in three hours.
+// newMetered has a gateway that has stored everything before the hour that began an hour ago:
+// eleven events in three hours.
 func newMetered(t *testing.T, url string) *metered {
 	t.Helper()
 	db := testkit.Open(t, url, keystore.Migrations)
-	u := &metered{t: t, url: url, db: db, now: time.Date(2026, 3, 1, 12, 0, 1, 0, time.UTC), tenants: []id.Tenant{{1}, {2}, {3}}}
+	u := &metered{
+		t:       t,
+		url:     url,
+		db:      db,
+		now:     time.Date(2026, 3, 1, 12, 0, 1, 0, time.UTC),
+		tenants: []id.Tenant{{1}, {2}, {3}},
+	}
 	u.store = keystore.New(db, func() time.Time { return u.now }, nil, "test")
 	u.gateway = keystore.Registration{ID: "gw-1", Incarnation: "gw-1-1", AdminAddress: "127.0.0.1:1"}
 	var err error
@@ -58,7 +65,17 @@ func (u *metered) hour(ago int) instant.Millis {
 
 func (u *metered) use(tenant id.Tenant, hour instant.Millis, operation string, requests int64) {
 	u.t.Helper()
-	u.add(keystore.UsageRow{Tenant: tenant, Operation: operation, Outcome: "ok", Charged: true, Hour: hour, Requests: requests, MoreUnits: requests})
+	u.add(
+		keystore.UsageRow{
+			Tenant:    tenant,
+			Operation: operation,
+			Outcome:   "ok",
+			Charged:   true,
+			Hour:      hour,
+			Requests:  requests,
+			MoreUnits: requests,
+		},
+	)
 }
 
 func (u *metered) add(rows ...keystore.UsageRow) {
@@ -104,8 +121,8 @@ func (u *metered) charged(before instant.Millis) map[string]int64 {
 	return sums
 }
 
-// An export is the same byte by byte, whether hours close meanwhile or not. An open hour is never in it. Later usage is one event
-// more, and only one, after all hours.
+// An export is the same byte by byte, whether hours close meanwhile or not. An open hour is never
+// in it. Later usage is one event more, and only one, after all hours.
 func TestExportIsTheSameAgain(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		u := newMetered(t, url)
@@ -136,12 +153,15 @@ func TestExportIsTheSameAgain(t *testing.T) {
 		u.use(u.tenants[0], u.hour(2), "listPets", 4) // not of these hours
 		withLate := export()
 		late, found := strings.CutPrefix(withLate, first)
-		if !found || strings.Count(late, "\n") != 1 || !strings.Contains(late, `"requests":7,"charged":7,"start":"2026-03-01T08:00:00Z","correction":4,"units":14`) {
+		if !found || strings.Count(late, "\n") != 1 ||
+			!strings.Contains(late,
+				`"requests":7,"charged":7,"start":"2026-03-01T08:00:00Z","correction":4,"units":14`) {
 			t.Errorf("late usage makes\n%s", late)
 		}
 		must.Equal(t, export(), withLate, "exported again with the correction")
 		u.use(u.tenants[1], u.hour(4), "listPets", 1)
-		if last := export(); strings.Count(last, "\n") != strings.Count(withLate, "\n")+1 || !strings.HasPrefix(last, withLate) {
+		if last := export(); strings.Count(last, "\n") != strings.Count(withLate, "\n")+1 ||
+			!strings.HasPrefix(last, withLate) {
 			t.Errorf("a second correction changes the first one:\n%s\nwant\n%s", last, withLate)
 		}
 		_, want := u.export(CSV, 0)
@@ -160,12 +180,14 @@ func TestExportIsTheSameAgain(t *testing.T) {
 				isLast = len(page) <= n
 				for _, after = range page {
 					v := e.View(after)
-					got += fmt.Sprintf("%s,%s,%s,%s,%d,%d,%d,%d\r\n", v.ID, v.Start, v.TenantID, v.Operation, v.Correction, v.Requests, v.Charged, v.Units)
+					got += fmt.Sprintf("%s,%s,%s,%s,%d,%d,%d,%d\r\n", v.ID, v.Start, v.TenantID, v.Operation,
+						v.Correction, v.Requests, v.Charged, v.Units)
 				}
 			}
 			must.Equal(t, got, want, "in pages of %d", n+1)
 		}
-		// A part of an hour counts as the hour, and a page after an event of an earlier hour begins with the first event.
+		// A part of an hour counts as the hour, and a page after an event of an earlier hour begins
+		// with the first event.
 		u.exec(`UPDATE usage_hours SET hour = $1 WHERE hour = $2`, u.hour(5), u.hour(3))
 		part := 59 * time.Minute
 		e, err := New(t.Context(), u.store, CSV, u.hour(4).Add(part), u.hour(2).Add(part))
@@ -200,7 +222,8 @@ func TestFormats(t *testing.T) {
 		must.Equal(t, strings.ReplaceAll(string(format.body(events)), tenant, "TEN"), want, "%s", format)
 	}
 	var f Format
-	if err := f.UnmarshalText([]byte("xml")); err == nil || err.Error() != `"xml" is not a format: use cloudevents or csv` {
+	if err := f.UnmarshalText([]byte("xml")); err == nil ||
+		err.Error() != `"xml" is not a format: use cloudevents or csv` {
 		t.Error(err)
 	}
 }
@@ -232,8 +255,10 @@ func TestMissing(t *testing.T) {
 	says("") // it has stored every hour that has ended
 	must.Do(t, u.store.SignOffWithGap(t.Context(), u.gateway))
 	u.exec(`UPDATE usage_gaps SET seen_at = $1`, u.hour(0))
-	says("Gateway gw-1 could not write its last usage. Of what it counted from 2026-03-01T12:00:00Z to 2026-03-01T12:00:00Z, " +
-		"some may be missing, usually the last 3 seconds.")
+	says(
+		"Gateway gw-1 could not write its last usage. Of what it counted from 2026-03-01T12:00:00Z to 2026-03-01T12:00:00Z, " +
+			"some may be missing, usually the last 3 seconds.",
+	)
 	// A process that was seen before the hours of this export, and was noted after.
 	u.exec(`UPDATE usage_gaps SET since = $1, seen_at = $1, noted_at = $2`, u.hour(200), u.hour(1))
 	for cause, text := range map[string]string{
@@ -241,13 +266,20 @@ func TestMissing(t *testing.T) {
 		keystore.GapDropped: "dropped usage, because it could not write for too long",
 	} {
 		u.exec(`UPDATE usage_gaps SET cause = $1`, cause)
-		missing := cmp.Or(map[string]string{keystore.GapDropped: "some is missing."}[cause], "some may be missing, usually the last 3 seconds.")
-		says("Gateway gw-1 " + text + ". Of what it counted from 2026-02-28T12:00:00Z to 2026-03-01T11:00:00Z, " + missing)
+		missing := cmp.Or(map[string]string{keystore.GapDropped: "some is missing."}[cause],
+			"some may be missing, usually the last 3 seconds.")
+		says(
+			"Gateway gw-1 " + text + ". Of what it counted from 2026-02-28T12:00:00Z to 2026-03-01T11:00:00Z, " + missing,
+		)
 	}
 	u.exec(`UPDATE usage_gaps SET seen_at = $1, cause = 'killed'`, u.hour(24))
-	says("Gateway gw-1 was killed. Of what it counted from 2026-02-28T12:00:00Z to 2026-02-28T12:00:00Z, some may be missing, usually the last 3 seconds.")
+	says(
+		"Gateway gw-1 was killed. Of what it counted from 2026-02-28T12:00:00Z to 2026-02-28T12:00:00Z, some may be missing, usually the last 3 seconds.",
+	)
 	u.exec(`UPDATE usage_gaps SET cause = 'dropped'`) // it went on after that
-	says("Gateway gw-1 dropped usage, because it could not write for too long. Of what it counted from 2026-02-28T12:00:00Z to 2026-03-01T11:00:00Z, some is missing.")
+	says(
+		"Gateway gw-1 dropped usage, because it could not write for too long. Of what it counted from 2026-02-28T12:00:00Z to 2026-03-01T11:00:00Z, some is missing.",
+	)
 	u.exec(`UPDATE usage_gaps SET noted_at = $1`, u.hour(24))
 	says("")
 	u.exec(`UPDATE usage_gaps SET since = $1, noted_at = $1`, u.hour(1))

@@ -10,10 +10,12 @@ import (
 	"petgate/shared/operate"
 )
 
-// storedWithin is longer than a gateway needs to store its usage: usually --upstream-timeout, a minute and a few seconds.
+// storedWithin is longer than a gateway needs to store its usage: usually --upstream-timeout, a
+// minute and a few seconds.
 const storedWithin = 15 * time.Minute
 
-// Missing says which gateways keep open hours that ended before an instant, and where usage is missing, for people.
+// Missing says which gateways keep open hours that ended before an instant, and where usage is
+// missing, for people.
 func (e *Export) Missing(ctx context.Context, now, before instant.Millis) (texts []string, err error) {
 	gateways, err := e.Store.Gateways(ctx)
 	if err != nil {
@@ -26,7 +28,8 @@ func (e *Export) Missing(ctx context.Context, now, before instant.Millis) (texts
 		switch {
 		case from >= before.Truncate(time.Hour):
 		case g.IsSilent():
-			say("%s, last seen %s ago, may have usage of them. If it will not come back: %s", open, operate.Age(g), operate.ForgetCommand(g.ID))
+			say("%s, last seen %s ago, may have usage of them. If it will not come back: %s", open, operate.Age(g),
+				operate.ForgetCommand(g.ID))
 		case g.UsageThrough == 0:
 			say("%s stores no usage. See its log. If its version is older than the database's schema, update it.", open)
 		case now.Sub(g.UsageThrough) > storedWithin:

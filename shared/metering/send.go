@@ -29,8 +29,9 @@ const (
 // batchMax is the most events in one request. A variable, because tests have few events.
 var batchMax = 500
 
-// Receiver takes events. Its cursor moves after each response which says that they are taken, so an export that was interrupted continues
-// there. The receiver may get the last batch again, with the same IDs.
+// Receiver takes events. Its cursor moves after each response which says that they are taken, so an
+// export that was interrupted continues there. The receiver may get the last batch again, with the
+// same IDs.
 type Receiver struct {
 	URL    string
 	Token  string // sent as Authorization: Bearer; empty: none
@@ -53,7 +54,8 @@ func FindReceiver(ctx context.Context, store *keystore.Store, url string) (*Rece
 	}}, err
 }
 
-// Send sends what the receiver has not got yet. A receiver without a cursor begins at the export's first hour.
+// Send sends what the receiver has not got yet. A receiver without a cursor begins at the export's
+// first hour.
 func (r *Receiver) Send(ctx context.Context, e *Export) error {
 	defer r.client.CloseIdleConnections()
 	r.export = e
@@ -71,7 +73,9 @@ func (r *Receiver) Send(ctx context.Context, e *Export) error {
 		}
 		last := len(rows) - 1
 		if len(rows) == batchMax { // its last tenant may have more
-			last = slices.IndexFunc(rows, func(u keystore.SealedUsage) bool { return u.Tenant == rows[last].Tenant }) - 1
+			last = slices.IndexFunc(
+				rows, func(u keystore.SealedUsage) bool { return u.Tenant == rows[last].Tenant },
+			) - 1
 		}
 		if last < 0 {
 			return nil
@@ -98,8 +102,8 @@ func (r *Receiver) Send(ctx context.Context, e *Export) error {
 	return r.move(ctx, r.Cursor.Hour, r.Cursor.Tenant, e.Seal.Number)
 }
 
-// sendCorrections sends corrections in batches; those of one batch have the same number. Before each batch, the cursor says that all smaller
-// numbers are sent.
+// sendCorrections sends corrections in batches; those of one batch have the same number. Before
+// each batch, the cursor says that all smaller numbers are sent.
 func (r *Receiver) sendCorrections(ctx context.Context, rows []keystore.SealedUsage) error {
 	for len(rows) > 0 {
 		number, n := rows[0].Correction, 1
@@ -161,7 +165,8 @@ func (r *Receiver) request(ctx context.Context, body []byte) error {
 	}
 }
 
-// try sends one request once. If it fails, wait is how long to wait before the next try; negative: another try is of no use.
+// try sends one request once. If it fails, wait is how long to wait before the next try; negative:
+// another try is of no use.
 func (r *Receiver) try(ctx context.Context, body []byte) (wait time.Duration, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.URL, bytes.NewReader(body))
 	if err != nil {

@@ -48,8 +48,14 @@ func newMeter(t *testing.T) *meter {
 func (m *meter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	var events []json.RawMessage
-	h, want := r.Header, fmt.Sprintf("POST Bearer secret application/cloudevents-batch+json petgate-keyadmin %x", sha256.Sum256(body))
-	got := strings.Join([]string{r.Method, h.Get("Authorization"), h.Get("Content-Type"), h.Get("User-Agent"), h.Get("Idempotency-Key")}, " ")
+	h, want := r.Header, fmt.Sprintf("POST Bearer secret application/cloudevents-batch+json petgate-keyadmin %x",
+		sha256.Sum256(body))
+	got := strings.Join(
+		[]string{
+			r.Method, h.Get("Authorization"), h.Get("Content-Type"), h.Get("User-Agent"), h.Get("Idempotency-Key"),
+		},
+		" ",
+	)
 	if err != nil || json.Unmarshal(body, &events) != nil || got != want {
 		http.Error(w, "no events", http.StatusBadRequest)
 		return
@@ -88,7 +94,8 @@ func (m *meter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusAccepted)
 }
 
-// fail sets what happens to the requests from now on, the n-th, counted from 1. A fault may call take, so that the events of its request are taken.
+// fail sets what happens to the requests from now on, the n-th, counted from 1. A fault may call
+// take, so that the events of its request are taken.
 func (m *meter) fail(fault func(n int, w http.ResponseWriter, take func()) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -115,7 +122,8 @@ func (m *meter) charged(t *testing.T) map[string]int64 {
 	return sums
 }
 
-// send sends what a receiver has not got yet. It never waits: a receiver that may take a request later gets it in the next call.
+// send sends what a receiver has not got yet. It never waits: a receiver that may take a request
+// later gets it in the next call.
 func (u *metered) send(m *meter, until instant.Millis) (r *Receiver, e *Export, err error) {
 	u.t.Helper()
 	if r, err = FindReceiver(u.t.Context(), u.store, m.URL); err != nil {
@@ -144,7 +152,8 @@ func smallBatches(t *testing.T) {
 	t.Cleanup(func() { batchMax = before })
 }
 
-// Whatever happens to a request, the next export continues, and at the end the receiver has each event once.
+// Whatever happens to a request, the next export continues, and at the end the receiver has each
+// event once.
 func TestSendAfterFaults(t *testing.T) {
 	smallBatches(t)
 	u := newMetered(t, testkit.SQLite(t))
@@ -185,7 +194,8 @@ func TestSendAfterFaults(t *testing.T) {
 	}
 }
 
-// A receiver that may take a request later is asked again, after the time that it names but at most a minute.
+// A receiver that may take a request later is asked again, after the time that it names but at most
+// a minute.
 func TestSendTriesAgain(t *testing.T) {
 	u := newMetered(t, testkit.SQLite(t))
 	m := newMeter(t)
@@ -227,12 +237,18 @@ func TestSendTriesAgain(t *testing.T) {
 		e.Until, e.Since, e.Sums, r.known, r.URL = u.hour(1), u.hour(24), Sums{}, false, fmt.Sprint(m.URL, "/", begun)
 		r.Cursor = keystore.ExportCursor{Destination: r.URL}
 		err := r.Send(t.Context(), e)
-		if fmt.Sprint(err) != strings.ReplaceAll(wantErr, "URL", r.URL) || (err == nil) != (e.Events == 11) || fmt.Sprint(waits) != wantWaits || shown != strings.ReplaceAll(wantShown, "URL", r.URL) {
+		if fmt.Sprint(err) != strings.ReplaceAll(wantErr, "URL", r.URL) || (err == nil) != (e.Events == 11) ||
+			fmt.Sprint(waits) != wantWaits ||
+			shown != strings.ReplaceAll(wantShown, "URL", r.URL) {
 			t.Errorf("%v, %+v, waits %v, shown:\n%s", err, e.Sums, waits, shown)
 		}
 	}
-	send("<nil>", "[1s 7s 1m0s 8s]", "Post \"URL\": EOF: next try in 1 s\nPOST URL: 429 Too Many Requests: : next try in 7 s\n"+
-		"POST URL: 503 Service Unavailable: : next try in 60 s\nPOST URL: 500 Internal Server Error: ?[31mlater: next try in 8 s\n")
+	send(
+		"<nil>",
+		"[1s 7s 1m0s 8s]",
+		"Post \"URL\": EOF: next try in 1 s\nPOST URL: 429 Too Many Requests: : next try in 7 s\n"+
+			"POST URL: 503 Service Unavailable: : next try in 60 s\nPOST URL: 500 Internal Server Error: ?[31mlater: next try in 8 s\n",
+	)
 	m.fail(func(_ int, w http.ResponseWriter, _ func()) bool {
 		w.Header().Set("Retry-After", "1") // sooner than without a time
 		http.Error(w, "", http.StatusInternalServerError)
@@ -247,7 +263,8 @@ func TestSendTriesAgain(t *testing.T) {
 	send("POST URL: 409 Conflict: "+strings.Repeat("x", 200), "[]", "")
 }
 
-// A receiver gets late usage as one correction, and new hours as they close. A correction never comes before the hour that it corrects.
+// A receiver gets late usage as one correction, and new hours as they close. A correction never
+// comes before the hour that it corrects.
 func TestReceiverGetsCorrections(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		smallBatches(t)
@@ -255,8 +272,11 @@ func TestReceiverGetsCorrections(t *testing.T) {
 		m, late := newMeter(t), newMeter(t)
 		check := func(m *meter, when string, events int) {
 			t.Helper()
-			if got, want := fmt.Sprint(m.charged(t)), fmt.Sprint(u.charged(u.gateway.UsageThrough)); got != want || len(m.events) != events || m.repeated != 0 {
-				t.Errorf("%s: %d events, %d of them twice: %s, want %d: %s", when, len(m.events), m.repeated, got, events, want)
+			if got, want := fmt.Sprint(m.charged(t)), fmt.Sprint(u.charged(u.gateway.UsageThrough)); got != want ||
+				len(m.events) != events ||
+				m.repeated != 0 {
+				t.Errorf("%s: %d events, %d of them twice: %s, want %d: %s", when, len(m.events), m.repeated, got,
+					events, want)
 			}
 		}
 		u.sent(m)
@@ -315,8 +335,8 @@ func correctionFirst(ids []string) (correction string, found bool) {
 	return "", false
 }
 
-// A correction that comes after a request whose response was lost is sent in a request of its own, and the cursor moves with each
-// number of corrections.
+// A correction that comes after a request whose response was lost is sent in a request of its own,
+// and the cursor moves with each number of corrections.
 func TestCorrectionAfterALostResponse(t *testing.T) {
 	u := newMetered(t, testkit.SQLite(t))
 	m := newMeter(t)
@@ -332,7 +352,8 @@ func TestCorrectionAfterALostResponse(t *testing.T) {
 	seal := must.Get[keystore.UsageSeal](t)(u.store.SealUsage(t.Context()))
 	u.use(u.tenants[1], u.hour(4), "listPets", 3)
 	if r, _, err := u.send(m, 0); err == nil || r.Cursor.Seal != seal.Number {
-		t.Errorf("%+v, %v, want an error, and the cursor at the second correction, number %d", r.Cursor, err, seal.Number)
+		t.Errorf("%+v, %v, want an error, and the cursor at the second correction, number %d", r.Cursor, err,
+			seal.Number)
 	}
 	u.use(u.tenants[2], u.hour(4), "listPets", 4)
 	m.fail(nil)
@@ -342,7 +363,8 @@ func TestCorrectionAfterALostResponse(t *testing.T) {
 	}
 }
 
-// If the hour of a receiver's cursor is too old and deleted, the export continues with the first tenant of the next hour.
+// If the hour of a receiver's cursor is too old and deleted, the export continues with the first
+// tenant of the next hour.
 func TestCursorInADeletedHour(t *testing.T) {
 	smallBatches(t)
 	u, m := newMetered(t, testkit.SQLite(t)), newMeter(t)
@@ -363,8 +385,9 @@ func TestCursorInADeletedHour(t *testing.T) {
 	}
 }
 
-// Whatever table is away, from the beginning or from a request on, an export that says that it is sent is complete. A tenant with more
-// operations than a request has events is sent in several, and the tenants after it are not forgotten.
+// Whatever table is away, from the beginning or from a request on, an export that says that it is
+// sent is complete. A tenant with more operations than a request has events is sent in several, and
+// the tenants after it are not forgotten.
 func TestSendWithoutATable(t *testing.T) {
 	smallBatches(t)
 	u := newMetered(t, testkit.SQLite(t))

@@ -17,7 +17,8 @@ import (
 	"petgate/shared/service"
 )
 
-// AskWithin is how long a gateway has to answer AskAdmin. A variable, because tests have to pass on a busy machine.
+// AskWithin is how long a gateway has to answer AskAdmin. A variable, because tests have to pass on
+// a busy machine.
 var AskWithin = 2 * time.Second
 
 const answerBytesMax = 1 << 20
@@ -44,7 +45,8 @@ func AdminURL(g keystore.Gateway, path string) url.URL {
 	return url.URL{Scheme: scheme, Host: host, Path: path}
 }
 
-// AskAdmin reads JSON from a gateway's admin port. path may have a query. A response of 503 has a body too.
+// AskAdmin reads JSON from a gateway's admin port. path may have a query. A response of 503 has a
+// body too.
 func AskAdmin(ctx context.Context, g keystore.Gateway, path string, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, AskWithin)
 	defer cancel()
@@ -55,8 +57,9 @@ func AskAdmin(ctx context.Context, g keystore.Gateway, path string, answer any) 
 	if err != nil {
 		return err
 	}
-	// Not http.DefaultClient: it would use a proxy from the environment, which cannot reach the private admin port.
-	// Redirects are not followed: a false gateway could make this program ask any other address.
+	// Not http.DefaultClient: it would use a proxy from the environment, which cannot reach the
+	// private admin port. Redirects are not followed: a false gateway could make this program ask
+	// any other address.
 	client := http.Client{
 		Transport:     &http.Transport{DisableKeepAlives: true, TLSClientConfig: adminTLS(ctx)},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -75,7 +78,8 @@ func AskAdmin(ctx context.Context, g keystore.Gateway, path string, answer any) 
 	return nil
 }
 
-// About is a gateway's response to GET /about on its admin port: what keyadmin compares between gateways. It has no secrets.
+// About is a gateway's response to GET /about on its admin port: what keyadmin compares between
+// gateways. It has no secrets.
 type About struct {
 	Gateway     keystore.Gateway  `json:"-"`
 	Version     string            `json:"version"`
@@ -112,7 +116,8 @@ type RedisServer struct {
 	Error      string `json:"error,omitempty"`
 }
 
-// ReadyPath is the path of a gateway's readiness on its admin port. A response of 503 has a body too.
+// ReadyPath is the path of a gateway's readiness on its admin port. A response of 503 has a body
+// too.
 const ReadyPath = "/readyz"
 
 // AskProblems asks a gateway what it reports on /readyz.

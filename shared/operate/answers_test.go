@@ -22,7 +22,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// What operators ask has the answers in testdata/answers.golden. Whatever table cannot be read, an answer is an error, or it is the same.
+// What operators ask has the answers in testdata/answers.golden. Whatever table cannot be read, an
+// answer is an error, or it is the same.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	db := testkit.Open(t, testkit.SQLite(t), keystore.Migrations)
@@ -31,7 +32,11 @@ func TestAnswers(t *testing.T) {
 		*clock = clock.Add(time.Second)
 		return done(t, o, verb)
 	}
-	globex := operate.TenantRef{Tenant: makes(operate.CreateTenant{Name: "globex", Plan: "pro", NewLimits: operate.NewLimits{Month: 70000}}).Line}
+	globex := operate.TenantRef{
+		Tenant: makes(
+			operate.CreateTenant{Name: "globex", Plan: "pro", NewLimits: operate.NewLimits{Month: 70000}},
+		).Line,
+	}
 	other := makes(operate.CreateKey{
 		TenantRef: globex, Name: "other", Expires: operate.Moment{Period: operate.Period(time.Hour)}, Allow: blocks(t, "10.0.0.0/8"), Minute: 5, Day: 50,
 	})
@@ -40,33 +45,56 @@ func TestAnswers(t *testing.T) {
 	makes(operate.RotateKey{KeyRef: rotated})
 	makes(operate.AddBan{KeyRef: ci, For: operate.Period(time.Hour), Reason: "scraping", Tell: "Write to us."})
 	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(w, `{"environment":"live","mode":"shared","operations":[{"id":"searchPets"},{"id":"getPet","isDeprecated":true},{"id":"listPets","deprecatedAt":1},`+
-			`{"id":"createPet","sunsetAt":1772755200000,"successor":"/v1/pets"},{"id":"deletePet","deprecatedAt":1,"sunsetAt":1767225600000}]}`)
+		fmt.Fprint(
+			w,
+			`{"environment":"live","mode":"shared","operations":[{"id":"searchPets"},{"id":"getPet","isDeprecated":true},{"id":"listPets","deprecatedAt":1},`+
+				`{"id":"createPet","sunsetAt":1772755200000,"successor":"/v1/pets"},{"id":"deletePet","deprecatedAt":1,"sunsetAt":1767225600000}]}`,
+		)
 	}))
 	t.Cleanup(admin.Close)
 	gateway := keystore.Registration{ID: "gw-1", Incarnation: "a", AdminAddress: admin.URL}
-	must.Get[int64](t)(o.Store.Register(t.Context(), keystore.Registration{ID: "gw-0", Incarnation: "a", AdminAddress: "127.0.0.1:1"}, nil))
+	must.Get[int64](t)(
+		o.Store.Register(t.Context(), keystore.Registration{ID: "gw-0", Incarnation: "a", AdminAddress: "127.0.0.1:1"},
+			nil),
+	)
 	must.Get[int64](t)(o.Store.Register(t.Context(), gateway, nil))
-	must.Do(t, o.Store.DescribeGateway(t.Context(), gateway, keystore.Document{Scopes: []string{"pets:read", "pets:write"}, Costs: map[string]int64{"getPet": 2}}))
-	tenant, since := must.Get[operate.Owner](t)(o.Tenant(t.Context(), "acme")).ID, instant.Of(*clock).Truncate(time.Hour)
+	must.Do(
+		t,
+		o.Store.DescribeGateway(t.Context(), gateway,
+			keystore.Document{Scopes: []string{"pets:read", "pets:write"}, Costs: map[string]int64{"getPet": 2}}),
+	)
+	tenant, since := must.Get[operate.Owner](t)(o.Tenant(t.Context(), "acme")).ID, instant.Of(*clock).Truncate(
+		time.Hour,
+	)
 	row := func(ref operate.KeyRef, operation, outcome string, ago int, requests int64) keystore.UsageRow {
 		of := must.Get[keystore.Key](t)(o.Store.Key(t.Context(), ref.Key.Key))
 		return keystore.UsageRow{
 			Tenant: of.Tenant, Key: of.ID, Operation: operation, Outcome: outcome, Charged: outcome == "ok", IsTest: of.Environment == apikey.Test,
-			Hour: since.Add(time.Duration(-ago) * time.Hour), Requests: requests, MoreUnits: 2 * requests, LastAt: since.Add(time.Duration(requests) * time.Minute),
+			Hour: since.Add(
+				time.Duration(-ago) * time.Hour,
+			), Requests: requests, MoreUnits: 2 * requests, LastAt: since.Add(time.Duration(requests) * time.Minute),
 		}
 	}
 	must.Do(t, o.Store.AddUsage(t.Context(), gateway, 1, []keystore.UsageRow{
-		row(ci, "getPet", "ok", 0, 5), row(ci, "getPet", "ok", 1, 6), row(ci, "getPet", "key_banned", 0, 7), row(ci, "createPet", "ok", 0, 8),
-		row(ci, "createPet", "ok", 168, 1), row(ci, "createPet", "ok", 169, 2), row(ci, "createPet", "ok", 336, 9), row(ci, "createPet", "ok", 337, 3),
+		row(
+			ci, "getPet", "ok", 0, 5,
+		), row(ci, "getPet", "ok", 1, 6), row(ci, "getPet", "key_banned", 0, 7), row(ci, "createPet", "ok", 0, 8),
+		row(
+			ci, "createPet", "ok", 168, 1,
+		), row(ci, "createPet", "ok", 169, 2), row(ci, "createPet", "ok", 336, 9), row(ci, "createPet", "ok", 337, 3),
 		{Tenant: id.Tenant{1}, Operation: "deletePet", Outcome: "ok", Hour: since, Requests: 1},
 		{Tenant: tenant, Outcome: "ok", Hour: since, Requests: 1},
-		row(keyOf(t, other), "getPet", "ok", 0, 10), row(rotated, "getPet", "ok", 0, 11), row(ci, "getPet", "ok", -1, 12),
+		row(
+			keyOf(t, other), "getPet", "ok", 0, 10,
+		), row(rotated, "getPet", "ok", 0, 11), row(ci, "getPet", "ok", -1, 12),
 	}, []keystore.UsageMinutes{
 		{Tenant: tenant, Hour: since, Attempts: [60]int64{0: 7, 1: 8, 59: 9}},
 		{Tenant: tenant, Hour: since.Add(-time.Hour), Attempts: [60]int64{58: 11, 59: 12}},
 	}))
-	must.Get[keystore.Change](t)(o.Store.ReportLost(t.Context(), []keystore.LostRefusal{{Kind: keystore.LostRevocation, Tenant: tenant, Key: ci.Key.Key, At: since}}))
+	must.Get[keystore.Change](t)(
+		o.Store.ReportLost(t.Context(),
+			[]keystore.LostRefusal{{Kind: keystore.LostRevocation, Tenant: tenant, Key: ci.Key.Key, At: since}}),
+	)
 
 	must.Get[sql.Result](t)(db.Exec("UPDATE gateways SET seen_at = 1000"))
 	gone := operate.OfTenant{Tenant: makes(operate.CreateTenant{Name: "gone", Plan: "free"}).Line}
@@ -74,10 +102,15 @@ func TestAnswers(t *testing.T) {
 	var answers strings.Builder
 	asks := func(name string, ask func(context.Context) (any, error)) {
 		t.Helper()
-		fmt.Fprintf(&answers, "%s: %s\n", name, withoutTables(t, db, append(verbTables, "usage_hours", "usage_minutes"), func(string) (string, error) {
-			answer, err := ask(t.Context())
-			return asJSON(t, answer), err
-		}))
+		fmt.Fprintf(
+			&answers,
+			"%s: %s\n",
+			name,
+			withoutTables(t, db, append(verbTables, "usage_hours", "usage_minutes"), func(string) (string, error) {
+				answer, err := ask(t.Context())
+				return asJSON(t, answer), err
+			}),
+		)
 	}
 	of := operate.OfTenant{Tenant: tenant.String()}
 	finds(asks, o, operate.FindEvents{OfTenant: gone})
@@ -88,7 +121,17 @@ func TestAnswers(t *testing.T) {
 	finds(asks, o, operate.FindKeys{})
 	finds(asks, o, operate.FindKeys{OfTenant: of})
 	finds(asks, o, operate.FindBans{OfTenant: of})
-	finds(asks, o, operate.FindEvents{OfTenant: of, Since: operate.Moment{Period: operate.Period(2 * time.Second)}, Key: ci.Key, Actor: "ada", Kind: "ban"})
+	finds(
+		asks,
+		o,
+		operate.FindEvents{
+			OfTenant: of,
+			Since:    operate.Moment{Period: operate.Period(2 * time.Second)},
+			Key:      ci.Key,
+			Actor:    "ada",
+			Kind:     "ban",
+		},
+	)
 	finds(asks, o, operate.FindEvents{OfTenant: operate.OfTenant{Tenant: "globex"}})
 	for _, call := range []operate.NextCall{{Key: keyOf(t, other).Key}, {Token: token.Token}, {Tenant: "acme"}} {
 		asks("explain", func(ctx context.Context) (any, error) { return call.Explain(ctx, o) })
@@ -150,7 +193,8 @@ func TestAskAdminFollowsNoRedirect(t *testing.T) {
 	}
 }
 
-// A gateway that hangs delays a refresh by the limit, and the others have all of the limit to answer.
+// A gateway that hangs delays a refresh by the limit, and the others have all of the limit to
+// answer.
 func TestWatchOfAHangingGateway(t *testing.T) {
 	before := operate.LiveWithin
 	t.Cleanup(func() { operate.LiveWithin = before })
@@ -158,10 +202,13 @@ func TestWatchOfAHangingGateway(t *testing.T) {
 	mute, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and says nothing
 	must.Do(t, err)
 	defer mute.Close()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"requests":7}`)) }))
+	server := httptest.NewServer(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"requests":7}`)) }),
+	)
 	t.Cleanup(server.Close)
 	var w operate.Watch
-	all := w.Ask(t.Context(), []keystore.Gateway{{AdminAddress: mute.Addr().String()}, {AdminAddress: server.Listener.Addr().String()}}, 1)
+	all := w.Ask(t.Context(),
+		[]keystore.Gateway{{AdminAddress: mute.Addr().String()}, {AdminAddress: server.Listener.Addr().String()}}, 1)
 	if !errors.Is(all[0].Err, context.DeadlineExceeded) || all[1].Err != nil || all[1].Requests != 7 {
 		t.Errorf("%+v", all)
 	}

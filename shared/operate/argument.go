@@ -17,8 +17,9 @@ import (
 	"petgate/shared/keystore"
 )
 
-// Preparer is the arguments of a change. keyadmin reads them from its command line by kong's tags, and the operators' API reads those with
-// a tag json from a path or a body. Their texts name an argument as keyadmin does: --no-expires.
+// Preparer is the arguments of a change. keyadmin reads them from its command line by kong's tags,
+// and the operators' API reads those with a tag json from a path or a body. Their texts name an
+// argument as keyadmin does: --no-expires.
 type Preparer interface {
 	Prepare(ctx context.Context, o Operator) (Operation, error)
 }
@@ -60,7 +61,8 @@ type Repeatable struct {
 	IfNotExists bool `help:"If it already exists, change nothing and end with 0."`
 }
 
-// The types of what people and programs write. Each reads itself from text, and its error names the value and the cure.
+// The types of what people and programs write. Each reads itself from text, and its error names the
+// value and the cure.
 
 // KeyID is the ID of a key.
 type KeyID struct{ id.Key }
@@ -79,7 +81,10 @@ type Block struct{ netip.Prefix }
 // UnmarshalText reads a block.
 func (b *Block) UnmarshalText(text []byte) error {
 	if string(text) == "any" || string(text) == "*" {
-		return fmt.Errorf("%q is not a CIDR block: a key that is created without --allow may be used from anywhere; `keyadmin key update KEY --allow-any` removes an allow-list", text)
+		return fmt.Errorf(
+			"%q is not a CIDR block: a key that is created without --allow may be used from anywhere; `keyadmin key update KEY --allow-any` removes an allow-list",
+			text,
+		)
 	}
 	prefix, err := netip.ParsePrefix(string(text))
 	if addr, addrErr := netip.ParseAddr(string(text)); addrErr == nil && addr.Zone() == "" {
@@ -214,7 +219,8 @@ func (s *Scope) UnmarshalText(text []byte) error {
 	return apikey.CheckScope(string(*s))
 }
 
-// ScopesOf combines scopes. An empty list is the empty set, which stands for all that the gateways report.
+// ScopesOf combines scopes. An empty list is the empty set, which stands for all that the gateways
+// report.
 func ScopesOf(scopes []Scope) (apikey.Scopes, error) {
 	return apikey.ParseScopes(ViewsOf(scopes, func(s Scope) string { return string(s) }))
 }
@@ -293,9 +299,12 @@ func (m *Moment) UnmarshalText(text []byte) error {
 	err := m.Period.UnmarshalText(text)
 	switch {
 	case string(text) == "never":
-		err = errors.New("a key that is created without --expires never expires; `keyadmin key update KEY --no-expires` removes an expiry")
+		err = errors.New(
+			"a key that is created without --expires never expires; `keyadmin key update KEY --no-expires` removes an expiry",
+		)
 	case errors.Is(err, errNotDuration):
-		err = fmt.Errorf("%q is neither a duration nor a date: use 1w, 90d, 24h, 30m, 2026-12-31 or 2026-12-31T18:00:00Z", text)
+		err = fmt.Errorf(
+			"%q is neither a duration nor a date: use 1w, 90d, 24h, 30m, 2026-12-31 or 2026-12-31T18:00:00Z", text)
 	}
 	return err
 }
@@ -308,7 +317,8 @@ func (m Moment) Before(now instant.Millis) instant.Millis {
 	return now.Add(-time.Duration(m.Period))
 }
 
-// After returns the given instant, or the one that lies the given period after now; 0 if neither was given. It must not be in the past.
+// After returns the given instant, or the one that lies the given period after now; 0 if neither
+// was given. It must not be in the past.
 func (m Moment) After(now instant.Millis) (instant.Millis, error) {
 	switch {
 	case m.At != 0 && m.At <= now:

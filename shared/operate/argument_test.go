@@ -79,7 +79,8 @@ func TestReadArguments(t *testing.T) {
 	}
 }
 
-// Each type accepts valid values. It refuses all others with an error that repeats the value, unless the value is too long.
+// Each type accepts valid values. It refuses all others with an error that repeats the value,
+// unless the value is too long.
 func TestFlags(t *testing.T) {
 	t.Parallel()
 	var said strings.Builder
@@ -87,7 +88,8 @@ func TestFlags(t *testing.T) {
 		t.Helper()
 		for i, text := range append(good, bad...) {
 			err := flag.UnmarshalText([]byte(text))
-			isNamed := err != nil && (len(text) > keystore.NameRunesMax || strings.Contains(err.Error(), strings.Trim(strconv.Quote(text), `"`)))
+			isNamed := err != nil &&
+				(len(text) > keystore.NameRunesMax || strings.Contains(err.Error(), strings.Trim(strconv.Quote(text), `"`)))
 			if i < len(good) && err != nil || i >= len(good) && !isNamed {
 				t.Errorf("%T: %q: %v", flag, text, err)
 			}
@@ -99,7 +101,8 @@ func TestFlags(t *testing.T) {
 	f(new(Name), []string{"ci", "ten_x", "Ünïted Pets & Co."}, []string{"", " x", "x ", "a\nb", tooLong})
 	f(new(TenantName), []string{"acme", "Ünïted Pets & Co."}, []string{"ten_x", "", " x", "a\nb", tooLong})
 	f(new(PlanName), []string{"free"}, []string{"Free", ""})
-	f(new(Limit), []string{"1", "60", "1000000000"}, []string{"0", "-1", "1000000001", "99999999999999999999", "x", "1e3", ""})
+	f(new(Limit), []string{"1", "60", "1000000000"},
+		[]string{"0", "-1", "1000000001", "99999999999999999999", "x", "1e3", ""})
 	f(new(Scope), []string{"pets:read", "pets:write", "usage:read"}, []string{"PETS:READ", "a b", ""})
 	f(new(Block), []string{"10.0.0.0/8", "192.0.2.7", "2001:db8::/32", "::1", "0.0.0.0/0"},
 		[]string{"10.0.0.0/33", "fe80::1%eth0", "10.1.2.3/8", "", "any", "*"})

@@ -37,7 +37,9 @@ type EventView struct {
 // viewEvent returns the view of an event.
 func viewEvent(e keystore.Event) EventView {
 	v := EventView{
-		ID: int64(e.ID), At: e.At.String(), Actor: e.Actor, Kind: e.Kind, Plan: e.Plan, Before: withTimes([]byte(e.Before)), After: withTimes([]byte(e.After)), Event: e,
+		ID: int64(
+			e.ID,
+		), At: e.At.String(), Actor: e.Actor, Kind: e.Kind, Plan: e.Plan, Before: withTimes([]byte(e.Before)), After: withTimes([]byte(e.After)), Event: e,
 	}
 	if !e.Tenant.IsZero() {
 		v.TenantID = e.Tenant.String()
@@ -58,8 +60,9 @@ func (o Operator) ViewEvents(ctx context.Context, events []keystore.Event) ([]Ev
 	}), err
 }
 
-// difference describes the change between two records, as `plan free → pro`. For a new record it lists all members, for a
-// deleted one its former members, as `was: reason scraping`. Empty: they are the same.
+// difference describes the change between two records, as `plan free → pro`. For a new record it
+// lists all members, for a deleted one its former members, as `was: reason scraping`. Empty: they
+// are the same.
 func difference(was, is map[string]string) string {
 	names := maps.Clone(was)
 	maps.Copy(names, is)
@@ -98,14 +101,22 @@ var memberNames = map[string]string{
 	"takenAt": "backup of", "endsAt": "ends", "reapplied": "refusals made again",
 }
 
-// free are members that can have any text: without quotes, it could look like a part of the sentence. A member with false gets quotes only
-// if its text is not a plain word.
-var free = map[string]bool{"name": true, "reason": true, "notice": true, "by": false, "address": false, "adminAddress": false}
+// free are members that can have any text: without quotes, it could look like a part of the
+// sentence. A member with false gets quotes only if its text is not a plain word.
+var free = map[string]bool{
+	"name":         true,
+	"reason":       true,
+	"notice":       true,
+	"by":           false,
+	"address":      false,
+	"adminAddress": false,
+}
 
 // truths are members that are true or false.
 var truths = map[string]bool{"suspended": true, "automatic": true}
 
-// withTimes writes the times in a record as text, as in all other output. They are stored in ms; 0 is never.
+// withTimes writes the times in a record as text, as in all other output. They are stored in ms; 0
+// is never.
 func withTimes(record json.RawMessage) json.RawMessage {
 	return timeMembers.ReplaceAllFunc(record, func(member []byte) []byte {
 		match := timeMembers.FindSubmatch(member)
@@ -125,8 +136,8 @@ var unchanging = map[string]bool{
 	"applied": true, "registeredAt": true, "seenAt": true, "age": true, "lastUsedAt": true,
 }
 
-// fields returns the members of a JSON object as text. Members of inner objects are named like `limits.day`. Unset members
-// are left out.
+// fields returns the members of a JSON object as text. Members of inner objects are named like
+// `limits.day`. Unset members are left out.
 func fields(record json.RawMessage) map[string]string {
 	var members map[string]json.RawMessage
 	texts := map[string]string{}
@@ -165,7 +176,8 @@ func ChangeOf(e keystore.Event) string {
 	return OrDash(difference(fields([]byte(e.Before)), fields([]byte(e.After))))
 }
 
-// Moved describes the change between two records in the words of the audit log. nil: there is no record. Empty: they are the same.
+// Moved describes the change between two records in the words of the audit log. nil: there is no
+// record. Empty: they are the same.
 func Moved(was, is any) string {
 	record := func(of any) map[string]string {
 		text, err := json.Marshal(of)
@@ -177,7 +189,8 @@ func Moved(was, is any) string {
 	return difference(record(was), record(is))
 }
 
-// SubjectOf names what an event is about besides its tenant: a key, a plan or a gateway. Empty: the tenant itself.
+// SubjectOf names what an event is about besides its tenant: a key, a plan or a gateway. Empty: the
+// tenant itself.
 func SubjectOf(e keystore.Event) string {
 	if e.Kind == keystore.GatewayForgot {
 		return fields([]byte(e.Before))["id"]

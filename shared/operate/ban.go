@@ -53,7 +53,8 @@ func (a AddBan) Prepare(ctx context.Context, o Operator) (Operation, error) {
 		Question: fmt.Sprintf("Ban key %s until %s?", named, until),
 		Laggard:  "may still accept this key",
 		Change: func(ctx context.Context) (Outcome, error) {
-			b, change, err := o.Store.AddBan(ctx, keystore.Ban{Key: k.ID, Until: until, Reason: string(a.Reason), Notice: string(a.Tell)})
+			b, change, err := o.Store.AddBan(ctx,
+				keystore.Ban{Key: k.ID, Until: until, Reason: string(a.Reason), Notice: string(a.Tell)})
 			return Outcome{Change: change, View: ViewBan(b, t.Name, k.Name), Done: Either(b.Until == until,
 				fmt.Sprintf("Banned key %s until %s.", named, until),
 				fmt.Sprintf("Key %s is already banned for longer, by %s until %s.", named, b.By, b.Until))}, err

@@ -17,22 +17,30 @@ type Registry interface {
 	Gateways(ctx context.Context) ([]keystore.Gateway, error)
 }
 
-// The interval between two reads of the gateways' progress. It begins short, because a healthy gateway needs a few ms.
+// The interval between two reads of the gateways' progress. It begins short, because a healthy
+// gateway needs a few ms.
 const (
 	pollFirst = 2 * time.Millisecond
 	pollLast  = 50 * time.Millisecond
 )
 
-// Wait waits until every registered gateway has applied a change. It reads the list again each time: a gateway that
-// registers in the meantime may have begun to read the database before the change. The end of ctx only ends the wait: the change is
-// made, and the gateways that have not confirmed are still named. sleep returns nil after a duration, or the context's error.
+// Wait waits until every registered gateway has applied a change. It reads the list again each
+// time: a gateway that registers in the meantime may have begun to read the database before the
+// change. The end of ctx only ends the wait: the change is made, and the gateways that have not
+// confirmed are still named. sleep returns nil after a duration, or the context's error.
 func Wait(
-	ctx context.Context, r Registry, change keystore.Change, wait time.Duration, clock func() time.Time, sleep func(context.Context, time.Duration) error,
+	ctx context.Context,
+	r Registry,
+	change keystore.Change,
+	wait time.Duration,
+	clock func() time.Time,
+	sleep func(context.Context, time.Duration) error,
 ) Progress {
 	begin := clock()
 	var watch keystore.Watch
 	for pause := pollFirst; ; pause = min(2*pause, pollLast) {
-		// Not ctx: after its end, the laggards must still be read. The database's own timeouts end the read.
+		// Not ctx: after its end, the laggards must still be read. The database's own timeouts end
+		// the read.
 		gateways, err := r.Gateways(context.WithoutCancel(ctx))
 		now := clock()
 		p := measure(gateways, change, func(g keystore.Gateway) bool { return watch.Fenced(g, now) })
@@ -72,7 +80,8 @@ func measure(gateways []keystore.Gateway, change keystore.Change, isFenced func(
 	return p
 }
 
-// Text says which gateways have confirmed the change, and in what time. laggard is that of the Operation.
+// Text says which gateways have confirmed the change, and in what time. laggard is that of the
+// Operation.
 func (p Progress) Text(laggard string) string {
 	switch {
 	case p.IsConfirmed():
@@ -89,15 +98,18 @@ func (p Progress) confirmed() string {
 	}
 	text := fmt.Sprintf("confirmed by %d of %d gateways in %s", p.Applied, p.All, Span(p.Waited))
 	for _, g := range p.Fenced {
-		text += fmt.Sprintf("\n  %s is fenced: it refuses every call until it has caught up, because it was silent for longer than its maximum age",
-			GatewayName(g))
+		text += fmt.Sprintf(
+			"\n  %s is fenced: it refuses every call until it has caught up, because it was silent for longer than its maximum age",
+			GatewayName(g),
+		)
 	}
 	return text
 }
 
 func (p Progress) unconfirmed(laggard string) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "done, but confirmed by only %d of %d gateways after %s:", p.Applied+len(p.Fenced), p.All, Span(p.Waited))
+	fmt.Fprintf(&text, "done, but confirmed by only %d of %d gateways after %s:", p.Applied+len(p.Fenced), p.All,
+		Span(p.Waited))
 	for _, g := range p.Laggards {
 		state := "last seen " + Age(g) + " ago"
 		switch {
@@ -113,9 +125,9 @@ func (p Progress) unconfirmed(laggard string) string {
 	return text.String()
 }
 
-// Advice is a sentence on what to do about the laggards: forget a silent gateway that nothing fences, if it has ended, or wait. The caller
-// gives its end: inFenced, on how to see the change confirmed once all of them are fenced; or where, on where to look at them while they
-// catch up.
+// Advice is a sentence on what to do about the laggards: forget a silent gateway that nothing
+// fences, if it has ended, or wait. The caller gives its end: inFenced, on how to see the change
+// confirmed once all of them are fenced; or where, on where to look at them while they catch up.
 func (p Progress) Advice(inFenced func(time.Duration) string, where string) string {
 	var fenced time.Duration
 	for _, g := range p.Laggards {

@@ -20,7 +20,8 @@ func TestSleep(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begin = time.Now()
-		if err := Sleep(ctx, time.Minute); !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != time.Second {
+		if err := Sleep(ctx, time.Minute); !errors.Is(err, context.DeadlineExceeded) ||
+			time.Since(begin) != time.Second {
 			t.Errorf("interrupted sleep = %v after %v", err, time.Since(begin))
 		}
 	})
@@ -30,13 +31,15 @@ func TestSleep(t *testing.T) {
 func TestAdviceWaitsForTheLongestAge(t *testing.T) {
 	t.Parallel()
 	p := Progress{Laggards: []keystore.Gateway{{Age: 5000, MaxAge: 60_000}, {Age: 5000, MaxAge: 10_000}}}
-	if got := p.Advice(func(d time.Duration) string { return " in " + d.String() }, ""); !strings.HasSuffix(got, " in "+p.Laggards[0].FenceAfter().String()) {
+	if got := p.Advice(func(d time.Duration) string { return " in " + d.String() }, ""); !strings.HasSuffix(
+		got, " in "+p.Laggards[0].FenceAfter().String(),
+	) {
 		t.Error(got)
 	}
 }
 
-// looks is a registry that returns the next of its lists at each read, and the last list at all reads after that. A nil list
-// is a database that does not answer.
+// looks is a registry that returns the next of its lists at each read, and the last list at all
+// reads after that. A nil list is a database that does not answer.
 type looks [][]keystore.Gateway
 
 func (l *looks) Gateways(context.Context) ([]keystore.Gateway, error) {
@@ -50,14 +53,22 @@ func (l *looks) Gateways(context.Context) ([]keystore.Gateway, error) {
 	return list, nil
 }
 
-// waited waits for change 7 while the gateways look as given, by a clock that only the waiting moves, and returns what is said.
+// waited waits for change 7 while the gateways look as given, by a clock that only the waiting
+// moves, and returns what is said.
 func waited(t *testing.T, l looks, wait time.Duration) (said string, took time.Duration) {
 	t.Helper()
 	now := time.UnixMilli(0)
-	p := Wait(t.Context(), &l, 7, wait, func() time.Time { return now }, func(_ context.Context, d time.Duration) error {
-		now = now.Add(d)
-		return nil
-	})
+	p := Wait(
+		t.Context(),
+		&l,
+		7,
+		wait,
+		func() time.Time { return now },
+		func(_ context.Context, d time.Duration) error {
+			now = now.Add(d)
+			return nil
+		},
+	)
 	said = p.Text("may still accept this key")
 	if !p.IsConfirmed() && p.Err == nil {
 		said += "\n" + p.Advice(func(fenced time.Duration) string { return ", in " + Span(fenced) + "." }, "; look.")

@@ -14,7 +14,8 @@ type Costs []keystore.Gateway
 // Costs reads what requests cost.
 func (o Operator) Costs(ctx context.Context) (Costs, error) { return o.Store.Gateways(ctx) }
 
-// Admit returns an error if any of the limits can never admit a request of an operation that a gateway serves.
+// Admit returns an error if any of the limits can never admit a request of an operation that a
+// gateway serves.
 func (c Costs) Admit(all ...plan.Limits) error {
 	for _, g := range c {
 		for _, limits := range all {

@@ -29,7 +29,8 @@ func WriteJSON(w io.Writer, data any) error {
 	return encoder.Encode(data)
 }
 
-// WriteRows writes a list of views row by row, in the form of WriteJSON or, with the format csv, of WriteCSV. It keeps none of them.
+// WriteRows writes a list of views row by row, in the form of WriteJSON or, with the format csv, of
+// WriteCSV. It keeps none of them.
 func WriteRows[V any](w io.Writer, format string, rows iter.Seq2[V, error]) error {
 	if format == "csv" {
 		out, kind := csvWriter(w), reflect.TypeFor[V]()
@@ -66,9 +67,10 @@ func WriteRows[V any](w io.Writer, format string, rows iter.Seq2[V, error]) erro
 	return err
 }
 
-// WriteCSV writes a list of views, or one view, as RFC 4180 with a header line. The columns are the members of the JSON output.
-// Members of inner objects are named like limits.day, and lists are separated by spaces. Times are RFC 3339 in UTC. Text that a spreadsheet
-// would run as a formula begins with an apostrophe.
+// WriteCSV writes a list of views, or one view, as RFC 4180 with a header line. The columns are the
+// members of the JSON output. Members of inner objects are named like limits.day, and lists are
+// separated by spaces. Times are RFC 3339 in UTC. Text that a spreadsheet would run as a formula
+// begins with an apostrophe.
 func WriteCSV(w io.Writer, data any) error {
 	rows := reflect.ValueOf(data)
 	if rows.Kind() != reflect.Slice {
@@ -113,7 +115,8 @@ func columnsOf(prefix string, t reflect.Type) []string {
 	return names
 }
 
-// cellsOf returns the cells of a value of type t, one for each of t's columns. An invalid value has empty cells.
+// cellsOf returns the cells of a value of type t, one for each of t's columns. An invalid value has
+// empty cells.
 func cellsOf(v reflect.Value, t reflect.Type) []string {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -137,7 +140,8 @@ func cellsOf(v reflect.Value, t reflect.Type) []string {
 	return cells
 }
 
-// cellOf returns a cell that a spreadsheet takes for text: names come from customers, and one like =HYPERLINK(…) would be run.
+// cellOf returns a cell that a spreadsheet takes for text: names come from customers, and one like
+// =HYPERLINK(…) would be run.
 func cellOf(v reflect.Value) (text string) {
 	switch {
 	case !v.IsValid():

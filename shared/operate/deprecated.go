@@ -45,8 +45,9 @@ func (v DeprecatedView) EndsIn() string {
 	return Plural(int(*v.DaysLeft), "day")
 }
 
-// ViewDeprecated returns the keys that called a deprecated operation within the last fourteen days, and the IDs of the deprecated
-// operations. It asks a gateway for the operations: if none answers, that is an error.
+// ViewDeprecated returns the keys that called a deprecated operation within the last fourteen days,
+// and the IDs of the deprecated operations. It asks a gateway for the operations: if none answers,
+// that is an error.
 func (o Operator) ViewDeprecated(ctx context.Context) (views []DeprecatedView, operations []string, err error) {
 	deprecated, err := o.deprecated(ctx)
 	if err != nil {
@@ -85,7 +86,10 @@ func (o Operator) deprecated(ctx context.Context) ([]AboutOperation, error) {
 	for _, g := range gateways {
 		var answer About
 		if answer, err = AskAbout(ctx, g); err == nil {
-			return slices.DeleteFunc(answer.Operations, func(op AboutOperation) bool { return !op.IsDeprecated && op.DeprecatedAt == 0 && op.SunsetAt == 0 }), nil
+			return slices.DeleteFunc(
+				answer.Operations,
+				func(op AboutOperation) bool { return !op.IsDeprecated && op.DeprecatedAt == 0 && op.SunsetAt == 0 },
+			), nil
 		}
 	}
 	return nil, fmt.Errorf("only a gateway knows which operations are deprecated: %w", err)

@@ -96,7 +96,13 @@ func (e Explanation) Sheet() [][2]string {
 		}
 	}
 	if e.Degraded {
-		rows = append(rows, [2]string{"Counted", fmt.Sprintf("Redis is away: gateway %s admits %s more of its share", e.Gateway, humanize.Comma(left))})
+		rows = append(
+			rows,
+			[2]string{
+				"Counted",
+				fmt.Sprintf("Redis is away: gateway %s admits %s more of its share", e.Gateway, humanize.Comma(left)),
+			},
+		)
 	} else if e.Mode == "shared" {
 		rows = append(rows, [2]string{"Counted", "by all gateways together; reported by " + e.Gateway})
 	} else if e.Mode != "" {
@@ -132,7 +138,8 @@ type PolicyView struct {
 	ResetAt   string `json:"resetAt,omitempty"`
 }
 
-// Quota is a gateway's response to GET /quota/TENANT?key=ID&cost=N on its admin port. Times are in ms.
+// Quota is a gateway's response to GET /quota/TENANT?key=ID&cost=N on its admin port. Times are in
+// ms.
 type Quota struct {
 	Environment string      `json:"environment"` // of the keys that the gateway accepts
 	Tenant      id.Tenant   `json:"tenant"`
@@ -160,8 +167,9 @@ type PolicyUse struct {
 	RetryAt   instant.Millis `json:"retryAt"`
 }
 
-// refusal returns the refusal that ends last, and its place in policyTexts. Without one, its RetryAt is 0. Of those that end together, it is
-// the one that quota.Verdict.Violated names: the longest of the tenant's, then of the key's.
+// refusal returns the refusal that ends last, and its place in policyTexts. Without one, its
+// RetryAt is 0. Of those that end together, it is the one that quota.Verdict.Violated names: the
+// longest of the tenant's, then of the key's.
 func (f *figures) refusal() (last PolicyUse, at int) {
 	for _, i := range [...]int{2, 1, 0, 4, 3} {
 		if p := *f.each()[i]; p != nil && p.RetryAt > last.RetryAt {
@@ -180,7 +188,8 @@ type NextCall struct {
 	Operation string  `json:"operation" placeholder:"ID" help:"The operation, as openapi.yaml names it: listPets, createPet."`
 }
 
-// Explain explains what would happen to the call. Errors: those of Operator.explain, an ArgumentError, a NotFoundError.
+// Explain explains what would happen to the call. Errors: those of Operator.explain, an
+// ArgumentError, a NotFoundError.
 func (c NextCall) Explain(ctx context.Context, o Operator) (e Explanation, err error) {
 	switch {
 	case c.Token != "":
@@ -212,10 +221,13 @@ func (c NextCall) Explain(ctx context.Context, o Operator) (e Explanation, err e
 	return o.explainTenant(ctx, t)
 }
 
-// explain decides about the next request with a key as a gateway of the key's environment would: by package access, then by the quota,
-// then by the operation. It does not count as a request. Without a valid address, the allow-list does not matter; without an operation, nor
-// do scopes. Errors: an ArgumentError, those of the store, and one if no gateway responds.
-func (o Operator) explain(ctx context.Context, t Owner, k keystore.Key, from netip.Addr, operation string) (e Explanation, err error) {
+// explain decides about the next request with a key as a gateway of the key's environment would: by
+// package access, then by the quota, then by the operation. It does not count as a request. Without
+// a valid address, the allow-list does not matter; without an operation, nor do scopes. Errors: an
+// ArgumentError, those of the store, and one if no gateway responds.
+func (o Operator) explain(
+	ctx context.Context, t Owner, k keystore.Key, from netip.Addr, operation string,
+) (e Explanation, err error) {
 	ban, err := o.Ban(ctx, k.ID)
 	if err != nil {
 		return e, err
@@ -266,8 +278,11 @@ func (o Operator) explainTenant(ctx context.Context, t Owner) (e Explanation, er
 	return e.byFigures(f), nil
 }
 
-// byOperation decides by the operation and the scopes of the key. The gateway that reported the usage names its operations.
-func (e Explanation) byOperation(ctx context.Context, operation string, k keystore.Key, f figures) (Explanation, error) {
+// byOperation decides by the operation and the scopes of the key. The gateway that reported the
+// usage names its operations.
+func (e Explanation) byOperation(
+	ctx context.Context, operation string, k keystore.Key, f figures,
+) (Explanation, error) {
 	g, err := AskAbout(ctx, f.from)
 	if err != nil {
 		return e, err
@@ -283,12 +298,16 @@ func (e Explanation) byOperation(ctx context.Context, operation string, k keysto
 		}
 		for _, needed := range o.Scopes {
 			if !k.Scopes.Has(needed) {
-				return e.refuse(code.ScopeMissing, "the key does not have the scope "+needed+". The request is charged"), nil
+				return e.refuse(
+					code.ScopeMissing, "the key does not have the scope "+needed+". The request is charged",
+				), nil
 			}
 		}
 		return e, nil
 	}
-	return e, ArgumentError(fmt.Sprintf("--operation: there is no operation %q: use %s", operation, strings.Join(known, ", ")))
+	return e, ArgumentError(
+		fmt.Sprintf("--operation: there is no operation %q: use %s", operation, strings.Join(known, ", ")),
+	)
 }
 
 func (e Explanation) refuse(c code.Code, reason string) Explanation {
@@ -317,7 +336,8 @@ func refusedBecause(why access.Reason, k keystore.Key, t Owner) string {
 	panic("bug: no text for the reason " + why.String())
 }
 
-// byBan refuses because of a ban. A call passes after the ban only if no other reason refuses it then.
+// byBan refuses because of a ban. A call passes after the ban only if no other reason refuses it
+// then.
 func (e Explanation) byBan(ban keystore.Ban, k keystore.Key, t Owner, from netip.Addr, f figures) Explanation {
 	e = e.refuse(code.KeyBanned, fmt.Sprintf("banned by %s: %s", ban.By, ban.Reason))
 	if ban.Notice != "" {
@@ -338,25 +358,37 @@ func (e Explanation) byBan(ban keystore.Ban, k keystore.Key, t Owner, from netip
 // byFigures decides by the quota. If several limits refuse the request, the latest retryAt counts.
 func (e Explanation) byFigures(f figures) Explanation {
 	if f.Environment != e.Environment {
-		return e.refuse(code.InvalidKey,
-			fmt.Sprintf("this is a %s key, but all gateways that respond accept only %s keys", e.Environment, f.Environment))
+		return e.refuse(
+			code.InvalidKey,
+			fmt.Sprintf("this is a %s key, but all gateways that respond accept only %s keys", e.Environment,
+				f.Environment),
+		)
 	}
 	e.Gateway, e.Mode, e.Degraded = f.from.ID, f.Mode, f.Degraded
 	for i, p := range f.each() {
 		if p := *p; p != nil {
-			*e.each()[i] = &PolicyView{Limit: p.Limit, Used: p.Used, Remaining: p.Remaining, ResetAt: p.ResetAt.String()}
+			*e.each()[i] = &PolicyView{
+				Limit:     p.Limit,
+				Used:      p.Used,
+				Remaining: p.Remaining,
+				ResetAt:   p.ResetAt.String(),
+			}
 		}
 	}
 	switch last, at := f.refusal(); {
 	case f.Refuses:
-		e = e.refuse(code.LimitsUnavailable, "Redis is away, and gateway "+f.from.ID+" refuses all requests until it answers")
+		e = e.refuse(code.LimitsUnavailable,
+			"Redis is away, and gateway "+f.from.ID+" refuses all requests until it answers")
 	case last.RetryAt == 0:
 		e.Passes = true
 	case f.Degraded:
 		e = e.refuse(code.LimitsDegraded, "Redis is away, and the share of gateway "+f.from.ID+" is used up")
 	default:
-		e = e.refuse(policyTexts[at].code, fmt.Sprintf("%s of %s %s are used%s", humanize.Comma(last.Used), Plural(last.Limit, "request"), policyTexts[at].of,
-			Either(f.cost > 1, ", and the operation costs "+humanize.Comma(f.cost), "")))
+		e = e.refuse(
+			policyTexts[at].code,
+			fmt.Sprintf("%s of %s %s are used%s", humanize.Comma(last.Used), Plural(last.Limit, "request"),
+				policyTexts[at].of, Either(f.cost > 1, ", and the operation costs "+humanize.Comma(f.cost), "")),
+		)
 		if f.cost <= last.Limit {
 			e.Until = roundedUp(last.RetryAt)
 		}
@@ -364,11 +396,13 @@ func (e Explanation) byFigures(f figures) Explanation {
 	return e
 }
 
-// roundedUp formats an instant. It rounds up to the second, because a request before the instant is too early.
+// roundedUp formats an instant. It rounds up to the second, because a request before the instant is
+// too early.
 func roundedUp(at instant.Millis) string { return instant.Millis(at.Seconds() * 1000).String() }
 
-// figures asks the registered gateways, one after the other, for the usage of a tenant and of its key. It returns the answer of the first
-// gateway that accepts keys of the key's environment. If none accepts such keys, it returns the answer of another gateway.
+// figures asks the registered gateways, one after the other, for the usage of a tenant and of its
+// key. It returns the answer of the first gateway that accepts keys of the key's environment. If
+// none accepts such keys, it returns the answer of another gateway.
 func (o Operator) figures(ctx context.Context, t id.Tenant, k keystore.Key, operation string) (figures, error) {
 	gateways, err := o.Store.Gateways(ctx)
 	if err != nil {
@@ -396,14 +430,18 @@ func (o Operator) figures(ctx context.Context, t id.Tenant, k keystore.Key, oper
 	return figures{}, problem
 }
 
-// silentLast sorts gateways in the order in which to ask them: each silent one may cost the whole timeout.
+// silentLast sorts gateways in the order in which to ask them: each silent one may cost the whole
+// timeout.
 func silentLast(gateways []keystore.Gateway) {
 	slices.SortStableFunc(gateways, func(a, b keystore.Gateway) int {
-		return cmp.Compare(max(a.Age, keystore.SilentAfter.Milliseconds()), max(b.Age, keystore.SilentAfter.Milliseconds()))
+		return cmp.Compare(max(a.Age, keystore.SilentAfter.Milliseconds()),
+			max(b.Age, keystore.SilentAfter.Milliseconds()))
 	})
 }
 
-func askGateway(ctx context.Context, g keystore.Gateway, t id.Tenant, k keystore.Key, operation string) (figures, error) {
+func askGateway(
+	ctx context.Context, g keystore.Gateway, t id.Tenant, k keystore.Key, operation string,
+) (figures, error) {
 	f, query := figures{from: g, cost: max(1, g.Document.Costs[operation])}, url.Values{}
 	if f.cost > 1 {
 		query.Set("cost", strconv.FormatInt(f.cost, 10))

@@ -19,7 +19,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// What usage explain says about the next call. A server of the test stands for the admin port of gateways. The rows follow one another.
+// What usage explain says about the next call. A server of the test stands for the admin port of
+// gateways. The rows follow one another.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	db := testkit.Open(t, testkit.SQLite(t), keystore.Migrations)
@@ -37,7 +38,9 @@ func TestExplain(t *testing.T) {
 		_, _ = w.Write([]byte(answer))
 	}))
 	t.Cleanup(admin.Close)
-	tester := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"environment":"test"}`) }))
+	tester := httptest.NewServer(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"environment":"test"}`) }),
+	)
 	t.Cleanup(tester.Close)
 	quota := "/quota/" + must.Get[operate.Owner](t)(o.Tenant(t.Context(), "acme")).ID.String()
 	gateway := func(id, address string) keystore.Registration {
@@ -58,11 +61,17 @@ func TestExplain(t *testing.T) {
 	stranger := must.Get[string](t)(apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), rand.Reader))
 	byTenant, byKey := operate.NextCall{Tenant: "acme"}, operate.NextCall{Key: ci.Key}
 	call := func(from, operation string) operate.NextCall {
-		return operate.NextCall{Key: insider.Key, From: operate.Address{Addr: netip.MustParseAddr(from)}, Operation: operation}
+		return operate.NextCall{
+			Key:       insider.Key,
+			From:      operate.Address{Addr: netip.MustParseAddr(from)},
+			Operation: operation,
+		}
 	}
 	set := func(mode, more string) func() {
 		return func() {
-			answers[quota] = `{"environment":"live","mode":"` + mode + fmt.Sprintf(`","degraded":%t,"refuses":%t,`, mode != "shared" && mode != "memory", mode == "refuse") + more + `}`
+			answers[quota] = `{"environment":"live","mode":"` + mode + fmt.Sprintf(
+				`","degraded":%t,"refuses":%t,`, mode != "shared" && mode != "memory", mode == "refuse",
+			) + more + `}`
 		}
 	}
 	verbs := func(all ...operate.Preparer) func() {
@@ -142,7 +151,8 @@ func TestExplain(t *testing.T) {
 		{nil, call("10.1.2.3", "getPet"), "refused: 410 operation_removed, the operation has been removed. The request is charged"},
 		{nil, call("10.1.2.3", "listPet"), `--operation: there is no operation "listPet": use listPets, createPet, getPet`},
 
-		// The gateway is asked for the cost of the operation, and a call that costs more than a limit never passes.
+		// The gateway is asked for the cost of the operation, and a call that costs more than a
+		// limit never passes.
 		{func() {
 			must.Do(t, o.Store.DescribeGateway(t.Context(), gw1, keystore.Document{Costs: map[string]int64{"getPet": 20}}))
 			answers[quota+"?cost=20"] = `{"environment":"live","mode":"shared","minute":{"limit":60,"used":41,"remaining":19,"retryAt":1772366430001}}`

@@ -27,7 +27,8 @@ type Figures struct {
 	was Live // the answer before, if there are rates
 }
 
-// Ask asks all gateways at once what they do, each for at most LiveWithin. An answer has at most n tenants.
+// Ask asks all gateways at once what they do, each for at most LiveWithin. An answer has at most n
+// tenants.
 func (w *Watch) Ask(ctx context.Context, gateways []keystore.Gateway, n int) []Figures {
 	all := make([]Figures, len(gateways))
 	var group sync.WaitGroup
@@ -69,8 +70,8 @@ func (w *Watch) compare(all []Figures) {
 	w.last = next
 }
 
-// percentile returns the time in ms within which this part of the requests since the answer before had a response, by linear interpolation
-// between two times of Within. nil: there were none.
+// percentile returns the time in ms within which this part of the requests since the answer before
+// had a response, by linear interpolation between two times of Within. nil: there were none.
 func (f *Figures) percentile(part float64) *float64 {
 	if len(f.Took) != len(f.Within) || len(f.Took) != len(f.was.Took) {
 		return nil
@@ -90,7 +91,8 @@ func (f *Figures) percentile(part float64) *float64 {
 	return nil
 }
 
-// TenantFigures are what a tenant does now at all gateways together. Since, Requests and Refused of LiveTenant are not set.
+// TenantFigures are what a tenant does now at all gateways together. Since, Requests and Refused of
+// LiveTenant are not set.
 type TenantFigures struct {
 	LiveTenant
 	RequestRate, RefusedRate float64 // per second

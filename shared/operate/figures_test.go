@@ -9,7 +9,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// Of limits that refuse a call until the same time, the longest of the tenant's is told, and then the longest of the key's.
+// Of limits that refuse a call until the same time, the longest of the tenant's is told, and then
+// the longest of the key's.
 func TestRefusal(t *testing.T) {
 	t.Parallel()
 	var f figures
@@ -22,14 +23,18 @@ func TestRefusal(t *testing.T) {
 
 // answerOf is a gateway's answer with the requests of its tenants.
 func answerOf(id string, since, elapsed int64, tenants ...LiveTenant) Figures {
-	f := Figures{Gateway: keystore.Gateway{ID: "gw", Incarnation: id}, Live: Live{Since: since, Elapsed: elapsed, Tenants: tenants}}
+	f := Figures{
+		Gateway: keystore.Gateway{ID: "gw", Incarnation: id},
+		Live:    Live{Since: since, Elapsed: elapsed, Tenants: tenants},
+	}
 	for _, t := range tenants {
 		f.Requests += t.Requests
 	}
 	return f
 }
 
-// Rates are exact: over several gateways, for a tenant that begins to call, and after a gateway's restart.
+// Rates are exact: over several gateways, for a tenant that begins to call, and after a gateway's
+// restart.
 func TestRates(t *testing.T) {
 	t.Parallel()
 	type tenants = []LiveTenant
@@ -87,7 +92,10 @@ func TestSumTenantsTakesTheLatestUse(t *testing.T) {
 	now[2].Elapsed = 1500
 	w.compare(now)
 	for range 2 { // in the other order, too
-		if got := SumTenants(now)["a"]; got.MinuteUsed != 4 || got.DayUsed != 103 || got.MonthUsed != 203 || got.Seconds != 1 || got.RequestRate != 5 || got.RefusedRate != 6 {
+		if got := SumTenants(now)["a"]; got.MinuteUsed != 4 || got.DayUsed != 103 || got.MonthUsed != 203 ||
+			got.Seconds != 1 ||
+			got.RequestRate != 5 ||
+			got.RefusedRate != 6 {
 			t.Errorf("%+v, want minute 4, day 103, month 203, in 1 s, at 5 and 6 a second", got)
 		}
 		slices.Reverse(now)

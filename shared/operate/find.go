@@ -18,8 +18,8 @@ type Page[V any] struct {
 	Next  string // where the page after it begins; empty: it is the last one
 }
 
-// Finder are the arguments of a list. Page returns at most n rows, from where the page before says that this one begins; empty: the first
-// page. Errors: NoPage, a NotFoundError.
+// Finder are the arguments of a list. Page returns at most n rows, from where the page before says
+// that this one begins; empty: the first page. Errors: NoPage, a NotFoundError.
 type Finder[V any] interface {
 	Page(ctx context.Context, o Operator, after string, n int) (Page[V], error)
 }
@@ -122,7 +122,10 @@ func (a FindBans) Page(ctx context.Context, o Operator, after string, n int) (p 
 	if errors.Is(err, keystore.ErrNotFound) {
 		err = NoPage
 	}
-	return pageOf(found, n, func(b keystore.NamedBan) BanView { return ViewBan(b.Ban, b.TenantName, b.KeyName) }, keystore.NamedBan.Cursor), err
+	return pageOf(
+		found, n, func(b keystore.NamedBan) BanView { return ViewBan(b.Ban, b.TenantName, b.KeyName) },
+		keystore.NamedBan.Cursor,
+	), err
 }
 
 // EventKind is a kind of event, such as key.revoked, or the part before its dot.
@@ -173,5 +176,8 @@ func (a FindEvents) Page(ctx context.Context, o Operator, after string, n int) (
 		return p, err
 	}
 	views, err := o.ViewEvents(ctx, found)
-	return pageOf(views, n, func(v EventView) EventView { return v }, func(v EventView) string { return strconv.FormatInt(v.ID, 10) }), err
+	return pageOf(
+		views, n, func(v EventView) EventView { return v },
+		func(v EventView) string { return strconv.FormatInt(v.ID, 10) },
+	), err
 }

@@ -30,7 +30,9 @@ type GatewayView struct {
 func viewGateway(g keystore.Gateway, last keystore.Change) GatewayView {
 	return GatewayView{
 		ID: g.ID, AdminAddress: g.AdminAddress, State: g.State(last), Applied: int64(g.Applied),
-		Lag: max(int64(last-g.Applied), 0), RegisteredAt: g.RegisteredAt.String(), SeenAt: g.SeenAt.String(), AgeMillis: g.Age,
+		Lag: max(
+			int64(last-g.Applied), 0,
+		), RegisteredAt: g.RegisteredAt.String(), SeenAt: g.SeenAt.String(), AgeMillis: g.Age,
 		Generation: g.Generation, Document: g.Document,
 	}
 }
@@ -109,8 +111,13 @@ func (a ForgetGateway) Prepare(ctx context.Context, o Operator) (Operation, erro
 	}
 	name := GatewayName(gateways[i])
 	return Operation{
-		Question: fmt.Sprintf("Forget gateway %s? It is %s, was last seen %s ago, and has yet to apply %s. If it still runs, it may accept revoked keys.",
-			name, views[i].State, Age(gateways[i]), Plural(views[i].Lag, "change")),
+		Question: fmt.Sprintf(
+			"Forget gateway %s? It is %s, was last seen %s ago, and has yet to apply %s. If it still runs, it may accept revoked keys.",
+			name,
+			views[i].State,
+			Age(gateways[i]),
+			Plural(views[i].Lag, "change"),
+		),
 		Laggard: "may still wait for this gateway",
 		Change: func(ctx context.Context) (Outcome, error) {
 			change, err := o.Store.ForgetGateway(ctx, a.Gateway)
@@ -133,12 +140,14 @@ func (a DropLost) Prepare(ctx context.Context, o Operator) (Operation, error) {
 	known, lost := "", keystore.LostRefusal{}
 	for _, l := range all {
 		if v := ViewLost(l); a.ID == cmp.Or(v.Key, v.Tenant) {
-			known += fmt.Sprintf(" It was %s%s, as gateway %s reported at %s.", v.Kind, Either(v.At == "", "", " at "+v.At), Printable(v.ReportedBy), v.ReportedAt)
+			known += fmt.Sprintf(" It was %s%s, as gateway %s reported at %s.", v.Kind,
+				Either(v.At == "", "", " at "+v.At), Printable(v.ReportedBy), v.ReportedAt)
 			lost = l
 		}
 	}
 	if known == "" {
-		return Operation{}, notFound(fmt.Errorf("%w: no refusal of %s was lost", keystore.ErrNotFound, a.ID), "lost refusal", a.ID)
+		return Operation{}, notFound(fmt.Errorf("%w: no refusal of %s was lost", keystore.ErrNotFound, a.ID),
+			"lost refusal", a.ID)
 	}
 	return Operation{
 		Question: fmt.Sprintf("Accept %s again? The database has lost its refusal.%s", a.ID, known),

@@ -46,7 +46,9 @@ func ViewKey(k keystore.Key, t Owner, bannedUntil, now instant.Millis) KeyView {
 	v := KeyView{
 		ID: k.ID.String(), TenantID: k.Tenant.String(), Tenant: t.Name, Name: k.Name, Hint: k.Hint,
 		Environment: k.Environment.String(), Scopes: k.Scopes.Names(), Allow: ViewsOf(k.Allow, netip.Prefix.String), Limits: ViewLimits(k.Limits),
-		Status: keyStatus(k, t, bannedUntil, now), CreatedAt: k.CreatedAt.String(), ExpiresAt: k.ExpiresAt.String(), RevokedAt: k.Enabled().RevokedAt.String(), DisabledAt: k.DisabledAt().String(),
+		Status: keyStatus(
+			k, t, bannedUntil, now,
+		), CreatedAt: k.CreatedAt.String(), ExpiresAt: k.ExpiresAt.String(), RevokedAt: k.Enabled().RevokedAt.String(), DisabledAt: k.DisabledAt().String(),
 		GraceEndsAt: k.GraceEndsAt.String(), BannedUntil: bannedUntil.String(), LastUsedAt: k.LastUsedAt.String(),
 		LastRefusedAt: k.RefusedAt.String(),
 	}
@@ -73,11 +75,13 @@ func (o Operator) ViewKeys(ctx context.Context, keys []keystore.Key) ([]KeyView,
 		return nil, err
 	}
 	bans, err := o.Store.BansOf(ctx, ViewsOf(keys, func(k keystore.Key) id.Key { return k.ID }))
-	return ViewsOf(keys, func(k keystore.Key) KeyView { return ViewKey(k, owners[k.Tenant], bans[k.ID].Until, o.Now()) }), err
+	return ViewsOf(
+		keys, func(k keystore.Key) KeyView { return ViewKey(k, owners[k.Tenant], bans[k.ID].Until, o.Now()) },
+	), err
 }
 
-// decide returns whether the key may call a gateway of its environment at an instant, and if not, why. Without a valid address
-// of the client, the allow-list does not matter.
+// decide returns whether the key may call a gateway of its environment at an instant, and if not,
+// why. Without a valid address of the client, the allow-list does not matter.
 func decide(k keystore.Key, t Owner, client netip.Addr, bannedUntil, now instant.Millis) access.Reason {
 	key := k.Access(bannedUntil)
 	if !client.IsValid() {
@@ -87,8 +91,8 @@ func decide(k keystore.Key, t Owner, client netip.Addr, bannedUntil, now instant
 		access.Call{Environment: k.Environment, Client: client, Now: now})
 }
 
-// keyStatus is a short text for what happens to a request with the key. It ignores the allow-list, because the address of the client
-// is not known.
+// keyStatus is a short text for what happens to a request with the key. It ignores the allow-list,
+// because the address of the client is not known.
 func keyStatus(k keystore.Key, t Owner, bannedUntil, now instant.Millis) string {
 	switch decide(k, t, netip.Addr{}, bannedUntil, now) {
 	case access.Revoked:
@@ -136,7 +140,11 @@ func (a KeyRef) change(ctx context.Context, o Operator, c keyChange) (Operation,
 	named := func(text string) string { return strings.Replace(text, "KEY", Describe(k)+" of tenant "+t.Name, 1) }
 	return Operation{Question: named(c.ask), Laggard: c.laggard, Change: func(ctx context.Context) (Outcome, error) {
 		is, change, err := c.made(ctx, k.ID)
-		return Outcome{Change: change, View: ViewKey(is, t, 0, o.Now()), Done: named(Either(is.RevokedAt != k.RevokedAt, c.done, c.already))}, err
+		return Outcome{
+			Change: change,
+			View:   ViewKey(is, t, 0, o.Now()),
+			Done:   named(Either(is.RevokedAt != k.RevokedAt, c.done, c.already)),
+		}, err
 	}}, err
 }
 
@@ -182,8 +190,9 @@ func (o Operator) terms(expires Moment, scopes []Scope) (instant.Millis, apikey.
 	return at, set, wrongArgument("--scope", err)
 }
 
-// checkTerms refuses limits that a key did not have before and that never admit a request of some operation. It also refuses new scopes
-// that no operation of the registered gateways needs. If no gateway says what it serves, it accepts all: keys may be made first.
+// checkTerms refuses limits that a key did not have before and that never admit a request of some
+// operation. It also refuses new scopes that no operation of the registered gateways needs. If no
+// gateway says what it serves, it accepts all: keys may be made first.
 func (o Operator) checkTerms(ctx context.Context, before, after keystore.Key) error {
 	if after.Limits != before.Limits {
 		if err := o.admitsCosts(ctx, after.Limits); err != nil {
@@ -196,19 +205,21 @@ func (o Operator) checkTerms(ctx context.Context, before, after keystore.Key) er
 	}
 	for _, name := range after.Scopes.Names() {
 		if !before.Scopes.Has(name) && !known.Has(name) && name != apikey.UsageRead {
-			return fmt.Errorf("%w: no operation of the registered gateways needs the scope %q: use %s", keystore.ErrInvalid, name,
-				strings.Join(append(known.Names(), apikey.UsageRead), ", "))
+			return fmt.Errorf("%w: no operation of the registered gateways needs the scope %q: use %s",
+				keystore.ErrInvalid, name, strings.Join(append(known.Names(), apikey.UsageRead), ", "))
 		}
 	}
 	return nil
 }
 
-// neverBinds says which limits of a key are not below its tenant's, so that they never refuse a request. Empty: none.
+// neverBinds says which limits of a key are not below its tenant's, so that they never refuse a
+// request. Empty: none.
 func neverBinds(k keystore.Key, t Owner) (text string) {
 	of := t.LimitsIn(k.Environment)
 	for policy, limit := range k.Limits.Set() {
 		if tenants := of.Of(policy); tenants != 0 && limit >= tenants {
-			text += fmt.Sprintf(" Its own limit of %s per %s never binds: its tenant has %s.", Plural(limit, "request"), policy, humanize.Comma(tenants))
+			text += fmt.Sprintf(" Its own limit of %s per %s never binds: its tenant has %s.", Plural(limit, "request"),
+				policy, humanize.Comma(tenants))
 		}
 	}
 	return text
@@ -229,7 +240,8 @@ type CreateKey struct {
 	Environment apikey.Environment `kong:"-" json:"environment" help:"live or test (default: live)."`
 }
 
-// Prepare prepares the new key, or finds one that is valid now and has its name. The view of its outcome is the only place of the token.
+// Prepare prepares the new key, or finds one that is valid now and has its name. The view of its
+// outcome is the only place of the token.
 func (a CreateKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
 	expiresAt, scopes, err := o.terms(a.Expires, a.Scopes)
 	if err != nil {
@@ -247,7 +259,9 @@ func (a CreateKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
 					change, err := o.Store.LastEvent(ctx)
 					return Outcome{
 						Change: change, View: ViewKey(k, t, 0, o.Now()),
-						Done: "Key " + Describe(k) + " of tenant " + t.Name + " already exists. Its token cannot be shown again.",
+						Done: "Key " + Describe(
+							k,
+						) + " of tenant " + t.Name + " already exists. Its token cannot be shown again.",
 					}, err
 				}
 				return op, err
@@ -274,7 +288,8 @@ func (a CreateKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
 		view.Token = token
 		return Outcome{
 			Change: change, View: view, Hint: t.keyHint(Limits(key.Limits)),
-			Done: fmt.Sprintf("Created %s key %s of tenant %s.", key.Environment, Describe(key), t.Name) + neverBinds(key, t),
+			Done: fmt.Sprintf("Created %s key %s of tenant %s.", key.Environment, Describe(key), t.Name) + neverBinds(
+				key, t),
 		}, err
 	}
 	return op, nil
@@ -289,7 +304,9 @@ func (t Owner) keyHint(own string) (text string) {
 		text += " This key's own limits: " + own + "."
 	}
 	if t.Suspended {
-		text += "\nTenant " + t.Name + " is suspended: its keys are refused. To resume it: keyadmin tenant resume " + ShellWord(t.Name)
+		text += "\nTenant " + t.Name + " is suspended: its keys are refused. To resume it: keyadmin tenant resume " + ShellWord(
+			t.Name,
+		)
 	}
 	return text + t.quotaHint()
 }
@@ -307,7 +324,8 @@ type UpdateKey struct {
 	Day       LimitChange `json:"day" placeholder:"N" help:"Requests with this key in a UTC day, within its tenant's limit."`
 }
 
-// Check finds out whether there is something to change, and whether the arguments contradict each other.
+// Check finds out whether there is something to change, and whether the arguments contradict each
+// other.
 func (a UpdateKey) Check() error {
 	expires := a.Expires != Moment{}
 	switch {
@@ -387,7 +405,8 @@ func (a RotateKey) endsAt(now instant.Millis) instant.Millis {
 	return now.Add(a.Grace.Or(day))
 }
 
-// Prepare prepares the replacement of the key. The view of its outcome, a RotationView, is the only place of the new token.
+// Prepare prepares the replacement of the key. The view of its outcome, a RotationView, is the only
+// place of the new token.
 func (a RotateKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
 	t, k, err := o.Key(ctx, a.Key.Key)
 	if err != nil {
@@ -396,9 +415,11 @@ func (a RotateKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
 	endsAt, question := a.endsAt(o.Now()), ""
 	switch named := Describe(k) + " of tenant " + t.Name; {
 	case k.ReplacedBy.IsZero():
-		question = fmt.Sprintf("Rotate key %s? The old token %s.", named, Either(a.Grace.Or(day) == 0, "ends at once", "works until "+endsAt.String()))
+		question = fmt.Sprintf("Rotate key %s? The old token %s.", named,
+			Either(a.Grace.Or(day) == 0, "ends at once", "works until "+endsAt.String()))
 	case a.Grace.Given && k.RevokedAt == 0 && endsAt < k.GraceEndsAt:
-		question = fmt.Sprintf("Key %s was already rotated: %s replaces it. Let the old token end at %s, not at %s?", named, k.ReplacedBy, endsAt, k.GraceEndsAt)
+		question = fmt.Sprintf("Key %s was already rotated: %s replaces it. Let the old token end at %s, not at %s?",
+			named, k.ReplacedBy, endsAt, k.GraceEndsAt)
 	}
 	return Operation{
 		Question: question, Harmless: a.Grace.Or(day) > 0,
@@ -409,18 +430,30 @@ func (a RotateKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
 			if err != nil && !keystore.IsUnknown(err) {
 				return Outcome{}, err
 			}
-			v := RotationView{KeyView: ViewKey(fresh, t, 0, o.Now()), Replaces: k.ID.String(), OldGraceEndsAt: endsAt.String(), Repeated: token == ""}
+			v := RotationView{
+				KeyView:        ViewKey(fresh, t, 0, o.Now()),
+				Replaces:       k.ID.String(),
+				OldGraceEndsAt: endsAt.String(),
+				Repeated:       token == "",
+			}
 			if v.Token = token; v.Repeated {
 				return a.again(ctx, o, k, fresh, v, change)
 			}
-			return Outcome{Change: change, View: v, Done: fmt.Sprintf("Rotated key %s of tenant %s: %s replaces it. The old key works until %s.",
-				Describe(k), t.Name, Describe(fresh), endsAt)}, err
+			return Outcome{
+				Change: change,
+				View:   v,
+				Done: fmt.Sprintf("Rotated key %s of tenant %s: %s replaces it. The old key works until %s.",
+					Describe(k), t.Name, Describe(fresh), endsAt),
+			}, err
 		},
 	}, nil
 }
 
-// again is the outcome for a key that was rotated before. A shorter grace period, if it was given, holds from now on.
-func (a RotateKey) again(ctx context.Context, o Operator, was, fresh keystore.Key, v RotationView, change keystore.Change) (Outcome, error) {
+// again is the outcome for a key that was rotated before. A shorter grace period, if it was given,
+// holds from now on.
+func (a RotateKey) again(
+	ctx context.Context, o Operator, was, fresh keystore.Key, v RotationView, change keystore.Change,
+) (Outcome, error) {
 	old, err := was, error(nil)
 	if a.Grace.Given {
 		old, change, err = o.Store.ShortenGrace(ctx, was.ID, a.endsAt(o.Now()))
@@ -431,15 +464,20 @@ func (a RotateKey) again(ctx context.Context, o Operator, was, fresh keystore.Ke
 		return Outcome{}, err
 	}
 	v.OldGraceEndsAt = old.GraceEndsAt.String()
-	r := Outcome{Change: change, View: v, Hint: "\nThe new token cannot be shown again. If it is lost: keyadmin key rotate " + v.ID}
+	r := Outcome{
+		Change: change,
+		View:   v,
+		Hint:   "\nThe new token cannot be shown again. If it is lost: keyadmin key rotate " + v.ID,
+	}
 	switch named := Describe(old) + " of tenant " + v.Tenant; {
 	case old.RevokedAt != 0:
 		r.Done = fmt.Sprintf("Ended the old key %s: %s replaces it.", named, Describe(fresh))
 	case old.GraceEndsAt < was.GraceEndsAt:
-		r.Done = fmt.Sprintf("The old key %s works until %s, not until %s: %s replaces it.", named, old.GraceEndsAt, was.GraceEndsAt, Describe(fresh))
+		r.Done = fmt.Sprintf("The old key %s works until %s, not until %s: %s replaces it.", named, old.GraceEndsAt,
+			was.GraceEndsAt, Describe(fresh))
 	default:
-		r.Done = fmt.Sprintf("Key %s was already rotated: %s replaces it. The old key works until %s.%s", named, Describe(fresh), old.GraceEndsAt,
-			Either(a.Grace.Given, " A grace period does not get longer.", ""))
+		r.Done = fmt.Sprintf("Key %s was already rotated: %s replaces it. The old key works until %s.%s", named,
+			Describe(fresh), old.GraceEndsAt, Either(a.Grace.Given, " A grace period does not get longer.", ""))
 		r.Hint = " To end it now: keyadmin key revoke " + old.ID.String() + r.Hint
 	}
 	return r, nil

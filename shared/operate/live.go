@@ -7,11 +7,12 @@ import (
 	"petgate/shared/core/plan"
 )
 
-// LiveWithin is how long a gateway has to answer a Watch. A variable, because tests have to pass on a busy machine.
+// LiveWithin is how long a gateway has to answer a Watch. A variable, because tests have to pass on
+// a busy machine.
 var LiveWithin = time.Second
 
-// Live is a gateway's response to GET /live on its admin port: what it does now. Counts grow from Since on; a reader takes the difference of
-// two answers with the same Since.
+// Live is a gateway's response to GET /live on its admin port: what it does now. Counts grow from
+// Since on; a reader takes the difference of two answers with the same Since.
 type Live struct {
 	ID          string `json:"gateway"`
 	Environment string `json:"environment"`

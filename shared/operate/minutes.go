@@ -19,10 +19,12 @@ type MinuteView struct {
 	At instant.Millis `json:"-"` // Start
 }
 
-// Minutes lists the minutes in which a tenant had attempts with its keys in an environment, at all gateways together, in the
-// order of time. It begins with the minute of since, and ends before until. Gateways store minutes once a minute, and they are kept for
-// 35 days.
-func (o Operator) Minutes(ctx context.Context, tenant id.Tenant, in apikey.Environment, since, until instant.Millis) ([]MinuteView, error) {
+// Minutes lists the minutes in which a tenant had attempts with its keys in an environment, at all
+// gateways together, in the order of time. It begins with the minute of since, and ends before
+// until. Gateways store minutes once a minute, and they are kept for 35 days.
+func (o Operator) Minutes(
+	ctx context.Context, tenant id.Tenant, in apikey.Environment, since, until instant.Millis,
+) ([]MinuteView, error) {
 	hours, err := o.Store.Minutes(ctx, tenant, since)
 	if err != nil {
 		return nil, err
@@ -30,7 +32,9 @@ func (o Operator) Minutes(ctx context.Context, tenant id.Tenant, in apikey.Envir
 	sums := map[instant.Millis]int64{}
 	for _, h := range hours {
 		for i, n := range h.Attempts {
-			if at := h.Hour.Add(time.Duration(i) * time.Minute); n > 0 && h.IsTest == (in == apikey.Test) && at >= since.Truncate(time.Minute) && at < until {
+			if at := h.Hour.Add(time.Duration(i) * time.Minute); n > 0 && h.IsTest == (in == apikey.Test) &&
+				at >= since.Truncate(time.Minute) &&
+				at < until {
 				sums[at] += n
 			}
 		}

@@ -1,8 +1,9 @@
-// Package operate is what operators do, for the programs that they do it with: keyadmin and the operators' console. It has the
-// changes with what is asked before them, the waiting until gateways have applied a change, and the records as programs read them.
+// Package operate is what operators do, for the programs that they do it with: keyadmin and the
+// operators' console. It has the changes with what is asked before them, the waiting until gateways
+// have applied a change, and the records as programs read them.
 //
-// The arguments of each change are a struct here, so that all programs read and check the same. It knows no tables or pages. Its texts are
-// sentences for people; keyadmin adds its commands to them.
+// The arguments of each change are a struct here, so that all programs read and check the same. It
+// knows no tables or pages. Its texts are sentences for people; keyadmin adds its commands to them.
 package operate
 
 import (
@@ -39,7 +40,8 @@ type Operation struct {
 	Harmless bool   // the question is for a person; a script need not answer it
 	Laggard  string // what a gateway that has not applied the change may do: "may still accept this key"
 
-	// Change makes the change. Repeating a change that was made does nothing, and the outcome is that of the earlier one. With a
+	// Change makes the change. Repeating a change that was made does nothing, and the outcome is
+	// that of the earlier one. With a
 	// *keystore.UnknownError, the outcome is what may have been made.
 	Change func(context.Context) (Outcome, error)
 }
@@ -79,8 +81,9 @@ func (t Owner) LimitsIn(e apikey.Environment) plan.Limits {
 	return t.Limits
 }
 
-// IsLess reports whether the limits in force are smaller than before, of live keys or of test keys. Every change that makes a limit smaller
-// asks first, and no change that only makes limits larger does.
+// IsLess reports whether the limits in force are smaller than before, of live keys or of test keys.
+// Every change that makes a limit smaller asks first, and no change that only makes limits larger
+// does.
 func (t Owner) IsLess(than Owner) bool {
 	return t.Limits.IsLess(than.Limits) || t.TestLimits.IsLess(than.TestLimits)
 }
@@ -113,7 +116,8 @@ func (o Operator) Owner(ctx context.Context, t keystore.Tenant) (Owner, error) {
 	return plans.Owner(t), err
 }
 
-// Tenant finds a tenant by its ID or name. No name looks like an ID, so it is never ambiguous. Errors: a NotFoundError.
+// Tenant finds a tenant by its ID or name. No name looks like an ID, so it is never ambiguous.
+// Errors: a NotFoundError.
 func (o Operator) Tenant(ctx context.Context, idOrName string) (Owner, error) {
 	t, err := o.Store.Tenant(ctx, idOrName)
 	if err != nil {

@@ -19,7 +19,8 @@ type PlanView struct {
 	CreatedAt string     `json:"createdAt,omitempty"` // not of plans that came with the tables
 }
 
-// LimitsView are limits as JSON. null: not set. 0 would look like a limit that admits nothing, or like no limit.
+// LimitsView are limits as JSON. null: not set. 0 would look like a limit that admits nothing, or
+// like no limit.
 type LimitsView struct {
 	Minute *int64 `json:"minute"`
 	Day    *int64 `json:"day"`
@@ -52,7 +53,12 @@ func (v LimitsView) limits() (l plan.Limits) {
 
 // ViewPlan returns the view of a plan.
 func ViewPlan(p keystore.Plan) PlanView {
-	return PlanView{Name: p.Name, Limits: ViewLimits(p.Limits), Test: ViewLimits(p.Test), CreatedAt: p.CreatedAt.String()}
+	return PlanView{
+		Name:      p.Name,
+		Limits:    ViewLimits(p.Limits),
+		Test:      ViewLimits(p.Test),
+		CreatedAt: p.CreatedAt.String(),
+	}
 }
 
 // CreatePlan are the arguments of plan create.
@@ -144,7 +150,11 @@ func (a DeletePlan) Prepare(_ context.Context, o Operator) (Operation, error) {
 		Laggard:  "may still know this plan, which no tenant has",
 		Change: func(ctx context.Context) (Outcome, error) {
 			p, change, err := o.Store.DeletePlan(ctx, string(a.Plan))
-			return Outcome{Change: change, View: ViewPlan(p), Done: "Deleted plan " + string(a.Plan) + "."}, notFound(err, "plan", string(a.Plan))
+			return Outcome{
+				Change: change,
+				View:   ViewPlan(p),
+				Done:   "Deleted plan " + string(a.Plan) + ".",
+			}, notFound(err, "plan", string(a.Plan))
 		},
 	}, nil
 }
@@ -158,7 +168,8 @@ func MovedPlan(was, is keystore.Plan) string {
 	return strings.TrimPrefix(strings.Join(parts, ", "), ", ")
 }
 
-// LowersPlan reports whether a change of a plan makes one of its limits smaller, of live keys or of test keys.
+// LowersPlan reports whether a change of a plan makes one of its limits smaller, of live keys or of
+// test keys.
 func LowersPlan(was, is keystore.Plan) bool {
 	of := func(p keystore.Plan) Owner { return Plans{p.Name: p}.Owner(keystore.Tenant{Plan: p.Name}) }
 	return of(is).IsLess(of(was))

@@ -24,7 +24,8 @@ const (
 		"it is fenced or forgotten"
 )
 
-// GatewayTrouble says what is wrong with a gateway in a state, and what ends it. Empty: nothing is wrong that an operator ends.
+// GatewayTrouble says what is wrong with a gateway in a state, and what ends it. Empty: nothing is
+// wrong that an operator ends.
 func GatewayTrouble(g keystore.Gateway, state string) (problem, cure string) {
 	const restart = "read its log. If it cannot use the database, mend that, and do not restart it: counts and usage may be only in its memory. If it hangs, restart it"
 	forget := ". " + forgetCure("its process", g.ID)

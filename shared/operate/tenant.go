@@ -49,12 +49,15 @@ func (v TenantView) Status() string {
 	return "active"
 }
 
-// NoQuota says why all requests of the tenant are refused, if it has no limit. Empty: it has one, or it is suspended.
+// NoQuota says why all requests of the tenant are refused, if it has no limit. Empty: it has one,
+// or it is suspended.
 func (v TenantView) NoQuota() string {
 	if v.Owner.Limits.IsSet() || v.Suspended {
 		return ""
 	}
-	return fmt.Sprintf("Tenant %s has no quota: plan %s has no limits. Its requests are refused with 403 quota_not_set.", v.Name, v.Plan)
+	return fmt.Sprintf(
+		"Tenant %s has no quota: plan %s has no limits. Its requests are refused with 403 quota_not_set.", v.Name,
+		v.Plan)
 }
 
 // TenantRef names a tenant.
@@ -76,7 +79,8 @@ type tenantChange struct {
 	then func(is keystore.Tenant, r *Outcome) // completes the outcome; may be nil
 }
 
-// changeTenant prepares a change of a tenant. It reads the plans before the change: a change that was made never seems to have failed.
+// changeTenant prepares a change of a tenant. It reads the plans before the change: a change that
+// was made never seems to have failed.
 func (o Operator) changeTenant(t Owner, c tenantChange) Operation {
 	return Operation{Question: c.ask, Laggard: c.laggard, Change: func(ctx context.Context) (Outcome, error) {
 		plans, err := o.Plans(ctx)
@@ -101,7 +105,8 @@ func (o Operator) changeTenant(t Owner, c tenantChange) Operation {
 // quotaHint says how a tenant without a limit gets one.
 func (t Owner) quotaHint() string {
 	why := t.View().NoQuota()
-	return Either(why == "", "", "\n"+why+"\nSet its limits: keyadmin tenant set-quota "+ShellWord(t.Name)+" --minute N --day N")
+	return Either(why == "", "",
+		"\n"+why+"\nSet its limits: keyadmin tenant set-quota "+ShellWord(t.Name)+" --minute N --day N")
 }
 
 // CreateTenant are the arguments of tenant create.
@@ -115,8 +120,15 @@ type CreateTenant struct {
 
 // Prepare prepares the new tenant, or finds one that has its name.
 func (a CreateTenant) Prepare(_ context.Context, o Operator) (Operation, error) {
-	spec := keystore.TenantSpec{Name: string(a.Name), Plan: string(a.Plan), Override: a.Limits(), MonthStarts: uint8(a.MonthStarts)}
-	done, hint := "Created tenant "+spec.Name+" on plan "+spec.Plan+".", " Its first key: keyadmin key create "+ShellWord(spec.Name)
+	spec := keystore.TenantSpec{
+		Name:        string(a.Name),
+		Plan:        string(a.Plan),
+		Override:    a.Limits(),
+		MonthStarts: uint8(a.MonthStarts),
+	}
+	done, hint := "Created tenant "+spec.Name+" on plan "+spec.Plan+".", " Its first key: keyadmin key create "+ShellWord(
+		spec.Name,
+	)
 	return o.changeTenant(Owner{}, tenantChange{
 		laggard: "may not know this tenant yet",
 		made: func(ctx context.Context, _ id.Tenant) (t keystore.Tenant, c keystore.Change, err error) {
@@ -148,7 +160,9 @@ func (a RenameTenant) Prepare(ctx context.Context, o Operator) (Operation, error
 	t, err := o.Tenant(ctx, a.Tenant)
 	return o.changeTenant(t, tenantChange{
 		laggard: "may not know the new name yet",
-		done:    "Renamed tenant " + t.Name + " to " + string(a.Name) + ".", already: "The tenant already has the name " + t.Name + ".",
+		done: "Renamed tenant " + t.Name + " to " + string(
+			a.Name,
+		) + ".", already: "The tenant already has the name " + t.Name + ".",
 		made: func(ctx context.Context, tenant id.Tenant) (keystore.Tenant, keystore.Change, error) {
 			return o.Store.RenameTenant(ctx, tenant, string(a.Name))
 		},
@@ -186,7 +200,11 @@ type DeleteTenant struct{ TenantRef }
 func (a DeleteTenant) Prepare(ctx context.Context, o Operator) (Operation, error) {
 	t, err := o.Tenant(ctx, a.Tenant)
 	return o.changeTenant(t, tenantChange{
-		ask:     fmt.Sprintf("Delete tenant %s and the records of its keys? It cannot be undone. The audit log and its usage stay, under %s.", t.Name, t.ID),
+		ask: fmt.Sprintf(
+			"Delete tenant %s and the records of its keys? It cannot be undone. The audit log and its usage stay, under %s.",
+			t.Name,
+			t.ID,
+		),
 		laggard: "may still know this tenant, whose keys it refuses", made: o.Store.DeleteTenant,
 		done: "Deleted tenant " + t.Name + ". Its usage and its changes stay, under " + t.ID.String() + ".",
 		then: func(_ keystore.Tenant, r *Outcome) { r.Hint = "" },
@@ -210,7 +228,9 @@ func (a ResetUsage) Prepare(ctx context.Context, o Operator) (Operation, error) 
 }
 
 // planned reads the tenant as it is and as an edit makes it, and the plans.
-func (a TenantRef) planned(ctx context.Context, o Operator, edit func(*keystore.Tenant)) (was, will Owner, plans Plans, err error) {
+func (a TenantRef) planned(
+	ctx context.Context, o Operator, edit func(*keystore.Tenant),
+) (was, will Owner, plans Plans, err error) {
 	if was, err = o.Tenant(ctx, a.Tenant); err != nil {
 		return was, will, nil, err
 	}
@@ -227,10 +247,12 @@ type MoveTenant struct {
 	NewLimits
 }
 
-// Prepare prepares the move of the tenant to the plan, and limits of its own: see plan.Limits.Changed.
+// Prepare prepares the move of the tenant to the plan, and limits of its own: see
+// plan.Limits.Changed.
 func (a MoveTenant) Prepare(ctx context.Context, o Operator) (Operation, error) {
 	to, own := string(a.Plan), a.Limits()
-	was, will, plans, err := a.planned(ctx, o, func(t *keystore.Tenant) { t.Plan, t.Override = to, t.Override.Changed(own) })
+	was, will, plans, err := a.planned(ctx, o,
+		func(t *keystore.Tenant) { t.Plan, t.Override = to, t.Override.Changed(own) })
 	if err == nil && will.Tenant != was.Tenant {
 		err = o.admitsCosts(ctx, will.Limits, will.TestLimits)
 	}
@@ -239,8 +261,11 @@ func (a MoveTenant) Prepare(ctx context.Context, o Operator) (Operation, error) 
 	}
 	ask, moved := "", colon(MovedLimits(was.Limits, will.Limits))
 	if _, known := plans[to]; known && was.Limits.IsSet() && !will.Limits.IsSet() {
-		ask = fmt.Sprintf("Move tenant %s to plan %s, which has no limits? Unless it gets limits of its own with this change, all its requests will be refused.",
-			was.Name, to)
+		ask = fmt.Sprintf(
+			"Move tenant %s to plan %s, which has no limits? Unless it gets limits of its own with this change, all its requests will be refused.",
+			was.Name,
+			to,
+		)
 	} else if known && will.IsLess(was) {
 		ask = fmt.Sprintf("Move tenant %s from plan %s to %s, which lowers its limits%s?", was.Name, was.Plan, to, moved)
 	}
@@ -269,7 +294,8 @@ type SetLimits struct {
 	Clear bool `json:"clear" help:"Remove all of them: the plan's limits apply again. The start of its month stays."`
 }
 
-// Check finds out whether there is something to change, and whether the arguments contradict each other.
+// Check finds out whether there is something to change, and whether the arguments contradict each
+// other.
 func (a SetLimits) Check() error {
 	switch {
 	case a.Clear && a.Limits().IsSet():
@@ -302,7 +328,8 @@ func (a SetLimits) Prepare(ctx context.Context, o Operator) (Operation, error) {
 	switch moved := MovedLimits(was.Limits, will.Limits); {
 	case !will.IsLess(was):
 	case own == plan.NoLimits:
-		ask = fmt.Sprintf("Remove the limits of tenant %s, so that those of plan %s apply (%s)?", was.Name, was.Plan, LimitsOrNone(plans[was.Plan].Limits))
+		ask = fmt.Sprintf("Remove the limits of tenant %s, so that those of plan %s apply (%s)?", was.Name, was.Plan,
+			LimitsOrNone(plans[was.Plan].Limits))
 	default:
 		ask = "Lower the limits of tenant " + was.Name + colon(moved) + "?"
 	}

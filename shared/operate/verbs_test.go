@@ -24,7 +24,8 @@ import (
 // noon is when the tests begin.
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// operator returns an operator of a new database with tenant acme on plan free and its key ci. clock is its time.
+// operator returns an operator of a new database with tenant acme on plan free and its key ci.
+// clock is its time.
 func operator(t *testing.T) (o operate.Operator, ci operate.KeyRef, clock *time.Time) {
 	t.Helper()
 	return operatorOf(t, testkit.Open(t, testkit.SQLite(t), keystore.Migrations))
@@ -56,12 +57,16 @@ var acme = operate.TenantRef{Tenant: "acme"}
 // done makes a change.
 func done(t *testing.T, o operate.Operator, verb operate.Preparer) operate.Outcome {
 	t.Helper()
-	return must.Get[operate.Outcome](t)(must.Get[operate.Operation](t)(verb.Prepare(t.Context(), o)).Change(t.Context()))
+	return must.Get[operate.Outcome](t)(
+		must.Get[operate.Operation](t)(verb.Prepare(t.Context(), o)).Change(t.Context()),
+	)
 }
 
 var (
-	random = regexp.MustCompile(`ptg_(live|test)_\w{20,}|"hint":"\w+"|("ageMillis":|127.0.0.1:)\d{5,}|"registeredAt":"2[^"]+"`)
-	named  = regexp.MustCompile(`(key_|ten_)[0-9a-z]{16}|\d{5,} days`)
+	random = regexp.MustCompile(
+		`ptg_(live|test)_\w{20,}|"hint":"\w+"|("ageMillis":|127.0.0.1:)\d{5,}|"registeredAt":"2[^"]+"`,
+	)
+	named = regexp.MustCompile(`(key_|ten_)[0-9a-z]{16}|\d{5,} days`)
 )
 
 // plain replaces what differs from run to run.
@@ -74,7 +79,8 @@ func plain(text string) string {
 // verbTables are the tables that verbs read.
 var verbTables = []string{"plans", "tenants", "tenant_keys", "bans", "events", "gateways", "lost_refusals"}
 
-// withoutTables asks the same without each of the tables: what cannot be read is not taken for an answer.
+// withoutTables asks the same without each of the tables: what cannot be read is not taken for an
+// answer.
 func withoutTables(t *testing.T, db *database.DB, tables []string, ask func(away string) (string, error)) string {
 	t.Helper()
 	want := must.Get[string](t)(ask(""))
@@ -95,17 +101,22 @@ func asJSON(t *testing.T, view any) string {
 
 func init() { operate.AskWithin = time.Minute } // on a busy machine, too
 
-// What each verb asks, what it says when it has made its change, and what it says when it is repeated. The rows follow one another. What else
-// programs get is in testdata/verbs.golden.
+// What each verb asks, what it says when it has made its change, and what it says when it is
+// repeated. The rows follow one another. What else programs get is in testdata/verbs.golden.
 func TestVerbs(t *testing.T) {
 	t.Parallel()
 	db := testkit.Open(t, testkit.SQLite(t), keystore.Migrations)
 	o, ci, clock := operatorOf(t, db)
 	b := keyOf(t, done(t, o, operate.CreateKey{TenantRef: acme, Name: "b"}))
 	tenant := must.Get[operate.Owner](t)(o.Tenant(t.Context(), "acme")).ID
-	must.Get[int64](t)(o.Store.Register(t.Context(), keystore.Registration{ID: "gw-1", Incarnation: "a", AdminAddress: "10.0.0.5:9090"}, nil))
+	must.Get[int64](t)(
+		o.Store.Register(t.Context(),
+			keystore.Registration{ID: "gw-1", Incarnation: "a", AdminAddress: "10.0.0.5:9090"}, nil),
+	)
 	for _, incarnation := range []string{"a", "b"} {
-		must.Get[int64](t)(o.Store.Register(t.Context(), keystore.Registration{ID: "gw-2", Incarnation: incarnation}, nil))
+		must.Get[int64](t)(
+			o.Store.Register(t.Context(), keystore.Registration{ID: "gw-2", Incarnation: incarnation}, nil),
+		)
 	}
 	must.Get[sql.Result](t)(db.Exec("UPDATE gateways SET seen_at = 1000"))
 	must.Get[keystore.Change](t)(o.Store.ReportLost(t.Context(), []keystore.LostRefusal{
@@ -342,9 +353,12 @@ func TestVerbs(t *testing.T) {
 			})
 			op := must.Get[operate.Operation](t)(c.verb.Prepare(t.Context(), o))
 			r, err := op.Change(t.Context())
-			fmt.Fprintf(&got, "%T: harmless %t, %s; asks %q; event %d, %q\n%s\n", c.verb, op.Harmless, op.Laggard, plain(op.Question), r.Change, plain(r.Line), asJSON(t, r.View))
-			if got := plain(r.Done + r.Hint); err != nil || got != want || want == c.done && plain(op.Question) != c.question {
-				t.Errorf("%#v: %v\nasks %q\nwant %q\nsays %q\nwant %q", c.verb, err, plain(op.Question), c.question, got, want)
+			fmt.Fprintf(&got, "%T: harmless %t, %s; asks %q; event %d, %q\n%s\n", c.verb, op.Harmless, op.Laggard,
+				plain(op.Question), r.Change, plain(r.Line), asJSON(t, r.View))
+			if got := plain(r.Done + r.Hint); err != nil || got != want ||
+				want == c.done && plain(op.Question) != c.question {
+				t.Errorf("%#v: %v\nasks %q\nwant %q\nsays %q\nwant %q", c.verb, err, plain(op.Question), c.question,
+					got, want)
 			}
 		}
 	}
@@ -379,7 +393,8 @@ func TestVerbs(t *testing.T) {
 	for _, refused := range []operate.Preparer{
 		operate.RotateKey{KeyRef: revoked, Grace: grace(time.Hour)}, operate.UpdateKey{KeyRef: ci, Minute: 3, Day: 2},
 	} {
-		must.Equal(t, must.Get[operate.Operation](t)(refused.Prepare(t.Context(), o)).Question, "", "what %#v asks before it refuses", refused)
+		must.Equal(t, must.Get[operate.Operation](t)(refused.Prepare(t.Context(), o)).Question, "",
+			"what %#v asks before it refuses", refused)
 	}
 }
 
@@ -392,15 +407,21 @@ func blocks(t *testing.T, texts ...string) []operate.Block {
 	return all
 }
 
-// Every verb that sets limits refuses those that can never admit a request of some operation, and a tenant's own limits that do not fit those of
-// its plan.
+// Every verb that sets limits refuses those that can never admit a request of some operation, and a
+// tenant's own limits that do not fit those of its plan.
 func TestRefusedLimits(t *testing.T) {
 	t.Parallel()
 	o, ci, _ := operator(t)
 	done(t, o, operate.CreatePlan{Name: "tiny", NewLimits: operate.NewLimits{Minute: 19, Day: 100}})
 	done(t, o, operate.CreatePlan{Name: "probe", NewLimits: operate.NewLimits{Minute: 60}, TestMinute: 19})
 	few := keyOf(t, done(t, o, operate.CreateKey{TenantRef: acme, Minute: 19}))
-	small := operate.TenantRef{Tenant: done(t, o, operate.CreateTenant{Name: "small", Plan: "tiny", NewLimits: operate.NewLimits{Month: 150}}).Line}
+	small := operate.TenantRef{
+		Tenant: done(
+			t,
+			o,
+			operate.CreateTenant{Name: "small", Plan: "tiny", NewLimits: operate.NewLimits{Month: 150}},
+		).Line,
+	}
 	done(t, o, operate.UpdatePlan{Plan: "tiny", LimitChanges: operate.LimitChanges{Day: 200}})
 	r := keystore.Registration{ID: "gw-1", Incarnation: "a"}
 	must.Get[int64](t)(o.Store.Register(t.Context(), r, nil))
@@ -411,7 +432,10 @@ func TestRefusedLimits(t *testing.T) {
 		inPlan = "in force with plan free, a "
 	)
 	own := func(minute, day, month operate.LimitChange) operate.SetLimits {
-		return operate.SetLimits{TenantRef: acme, LimitChanges: operate.LimitChanges{Minute: minute, Day: day, Month: month}}
+		return operate.SetLimits{
+			TenantRef:    acme,
+			LimitChanges: operate.LimitChanges{Minute: minute, Day: day, Month: month},
+		}
 	}
 	for _, c := range []struct {
 		verb operate.Preparer
@@ -444,7 +468,9 @@ func TestRefusedLimits(t *testing.T) {
 			_, err = op.Change(t.Context())
 		}
 		after, _ := o.Store.LastEvent(t.Context())
-		if (err == nil) != (c.want == "") || err != nil && !errors.Is(err, keystore.ErrInvalid) || (after == before) == (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		if (err == nil) != (c.want == "") || err != nil && !errors.Is(err, keystore.ErrInvalid) ||
+			(after == before) == (c.want == "") ||
+			err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%#v: %v, %d changes; want %q", c.verb, err, after-before, c.want)
 		}
 	}
@@ -476,7 +502,8 @@ func TestOneArgumentIsEnough(t *testing.T) {
 	}
 }
 
-// A key may have the scopes that gateways report, and those that it has already. Without any, it gets all but the gateway's own.
+// A key may have the scopes that gateways report, and those that it has already. Without any, it
+// gets all but the gateway's own.
 func TestScopesThatGatewaysReport(t *testing.T) {
 	t.Parallel()
 	o, ci, _ := operator(t)
@@ -500,14 +527,17 @@ func TestScopesThatGatewaysReport(t *testing.T) {
 		{[]string{"read"}, update("pets:write"), `needs the scope "pets:write"`},
 	} {
 		if c.reported != nil {
-			must.Do(t, o.Store.DescribeGateway(t.Context(), r, keystore.Document{Hash: "0123456789ab", Scopes: c.reported}))
+			must.Do(t,
+				o.Store.DescribeGateway(t.Context(), r, keystore.Document{Hash: "0123456789ab", Scopes: c.reported}))
 		}
 		made, err := must.Get[operate.Operation](t)(c.verb.Prepare(t.Context(), o)).Change(t.Context())
 		got := fmt.Sprint(err)
 		if v, isKey := made.View.(operate.KeyView); isKey && err == nil {
 			got = strings.Join(v.Scopes, " ")
 		}
-		if isRefused := strings.Contains(c.want, "needs the scope"); isRefused != (err != nil) || !isRefused && got != c.want || !strings.Contains(got, c.want) {
+		if isRefused := strings.Contains(c.want, "needs the scope"); isRefused != (err != nil) ||
+			!isRefused && got != c.want ||
+			!strings.Contains(got, c.want) {
 			t.Errorf("%v reported, %#v: %s, want %s", c.reported, c.verb, got, c.want)
 		}
 	}

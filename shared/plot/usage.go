@@ -38,8 +38,8 @@ const (
 	figureWidth = 7  // of a digit
 )
 
-// Stylesheet has the colours, for the page with the drawing. Without it everything has the colour of the page's text, and the patterns
-// still tell the series apart.
+// Stylesheet has the colours, for the page with the drawing. Without it everything has the colour
+// of the page's text, and the patterns still tell the series apart.
 const Stylesheet = `
 .plot{--s0:#2f6f9f;--s1:#c05a1c;--s2:#8a2a5b}
 .plot .s0{color:var(--s0)}.plot .s1{color:var(--s1)}.plot .s2{color:var(--s2)}
@@ -47,13 +47,15 @@ const Stylesheet = `
 @media print{.plot{--s0:#444;--s1:#000;--s2:#000}}
 `
 
-// patterns of the series after the first, which is solid: stripes and dots. Their colour is that of the element which uses them.
+// patterns of the series after the first, which is solid: stripes and dots. Their colour is that of
+// the element which uses them.
 var patterns = [...]string{
 	1: `<pattern id="%s" class="s1" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="3" height="6" fill="currentColor"/></pattern>`,
 	2: `<pattern id="%s" class="s2" width="5" height="5" patternUnits="userSpaceOnUse"><circle cx="2" cy="2" r="1.5" fill="currentColor"/></pattern>`,
 }
 
-// SVG draws the bars with their limit. It has a title and a description for screen readers; each bar says its figures to a pointer.
+// SVG draws the bars with their limit. It has a title and a description for screen readers; each
+// bar says its figures to a pointer.
 func (u Usage) SVG() []byte {
 	signs, baseline := u.legend()
 	bottom := baseline + plotTop - 38 + plotHeight
@@ -88,8 +90,9 @@ func (u Usage) SVG() []byte {
 	return c.SVG()
 }
 
-// bars draws all bars of a series as one shape: a browser writes each shape with a pattern as a picture of its own into a PDF.
-// Invisible rectangles above the shapes say the figures to a pointer.
+// bars draws all bars of a series as one shape: a browser writes each shape with a pattern as a
+// picture of its own into a PDF. Invisible rectangles above the shapes say the figures to a
+// pointer.
 func (u Usage) bars(c *Canvas, left float64, y func(int64) float64) {
 	slot := (u.Width - 10 - left) / float64(len(u.Bars))
 	wide := max(slot-max(1, slot/5), 0.5)
@@ -103,7 +106,8 @@ func (u Usage) bars(c *Canvas, left float64, y func(int64) float64) {
 		for s, n := range bar.Counts {
 			if top, height := y(base+n), y(base)-y(base+n); n > 0 {
 				fmt.Fprintf(&shapes[s], "M%s %sh%sv%sH%sz", num(x), num(top), num(wide), num(height), num(x))
-				tips.Rect(x, top, wide, height, "none", fmt.Sprintf("%s: %s %s", bar.Name, humanize.Comma(n), u.Series[s]))
+				tips.Rect(x, top, wide, height, "none",
+					fmt.Sprintf("%s: %s %s", bar.Name, humanize.Comma(n), u.Series[s]))
 			}
 			base += n
 		}
@@ -113,7 +117,9 @@ func (u Usage) bars(c *Canvas, left float64, y func(int64) float64) {
 	}
 	for s := range shapes {
 		if shapes[s].Len() > 0 {
-			c.Raw(fmt.Sprintf(`<g class="s%d"><path d="%s" fill="%s"/></g>`+"\n", s, shapes[s].String(), paint(u.ID, s)))
+			c.Raw(
+				fmt.Sprintf(`<g class="s%d"><path d="%s" fill="%s"/></g>`+"\n", s, shapes[s].String(), paint(u.ID, s)),
+			)
 		}
 	}
 	c.Raw(`<g pointer-events="all">` + "\n" + tips.body.String() + "</g>\n")
@@ -140,7 +146,8 @@ func (u Usage) draw(c *Canvas, s sign) {
 	c.Text(s.x+20, s.y, "start", s.text)
 }
 
-// legend names the series and the lines, each beside its pattern, in as many lines as it needs. bottom is the baseline of the last one.
+// legend names the series and the lines, each beside its pattern, in as many lines as it needs.
+// bottom is the baseline of the last one.
 func (u Usage) legend() (signs []sign, bottom float64) {
 	for i, name := range u.Series {
 		if u.has(i) {
@@ -185,7 +192,8 @@ func (u Usage) has(series int) bool {
 	return false
 }
 
-// top is the largest number to show. A limit far above all bars would flatten them, so it is then left out.
+// top is the largest number to show. A limit far above all bars would flatten them, so it is then
+// left out.
 func (u Usage) top() int64 {
 	highest, _ := u.highest()
 	if u.Limit > 0 && (u.Limit <= LimitInView*highest || highest == 0) {
@@ -194,7 +202,8 @@ func (u Usage) top() int64 {
 	return highest
 }
 
-// LimitInView times the height of the highest bar is the highest limit that is shown. A higher one would flatten the bars.
+// LimitInView times the height of the highest bar is the highest limit that is shown. A higher one
+// would flatten the bars.
 const LimitInView = 4
 
 func (u Usage) highest() (n int64, bar Bar) {
@@ -241,7 +250,8 @@ func (u Usage) summary() string {
 	return text
 }
 
-// scale returns the distance of lines and the top of an axis: 1, 2 or 5 times a power of ten, at most five lines.
+// scale returns the distance of lines and the top of an axis: 1, 2 or 5 times a power of ten, at
+// most five lines.
 func scale(highest int64) (step, top int64) {
 	step = 1
 	for power, i := int64(1), 0; highest > 5*step; i++ {

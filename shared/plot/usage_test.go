@@ -17,10 +17,21 @@ var update = flag.Bool("update", false, "write the golden files instead of compa
 
 // hours is a day with a quiet night, a peak that exceeds the limit, and a failure of the service.
 func hours() Usage {
-	u := Usage{ID: "usage", Title: `Requests of "acme" by hour`, Period: "hour", Width: 760, Series: Outcomes, Limit: 3600}
+	u := Usage{
+		ID:     "usage",
+		Title:  `Requests of "acme" by hour`,
+		Period: "hour",
+		Width:  760,
+		Series: Outcomes,
+		Limit:  3600,
+	}
 	for hour := range 24 {
 		served := int64(40 + 900*min(hour, 24-hour)/4)
-		bar := Bar{Label: fmt.Sprintf("%02d:00", hour), Name: fmt.Sprintf("2026-03-01 %02d:00 UTC", hour), Counts: []int64{min(served, 3600), 0, 0}}
+		bar := Bar{
+			Label:  fmt.Sprintf("%02d:00", hour),
+			Name:   fmt.Sprintf("2026-03-01 %02d:00 UTC", hour),
+			Counts: []int64{min(served, 3600), 0, 0},
+		}
 		switch {
 		case served > 2500:
 			bar.Counts[1] = 1200

@@ -31,7 +31,8 @@ type Problem struct {
 	Cure    string `json:"cure,omitempty"` // "cause: cure" if the cause is known; otherwise /readyz adds CureOf the name
 }
 
-// ProblemOf is the problem that an error means. If an error in its chain has a method Cure() string, the problem has that cure.
+// ProblemOf is the problem that an error means. If an error in its chain has a method Cure()
+// string, the problem has that cure.
 func ProblemOf(name string, err error, serving bool) Problem {
 	p := Problem{Name: name, Detail: err.Error(), Serving: serving}
 	if known := (interface{ Cure() string })(nil); errors.As(err, &known) {
@@ -40,7 +41,8 @@ func ProblemOf(name string, err error, serving bool) Problem {
 	return p
 }
 
-// CureOf returns what to do about a problem of this name. The detail says more. It is "" for other names.
+// CureOf returns what to do about a problem of this name. The detail says more. It is "" for other
+// names.
 func CureOf(name string) string { return cureOf[name] }
 
 var cureOf = map[string]string{
@@ -56,16 +58,20 @@ var cureOf = map[string]string{
 	"upstream":    "check that it runs, and read its log; if it responds with 401, set GATEWAY_UPSTREAM_SECRET to what it expects; for petsvc, its PETSVC_SECRET; if its certificate is not valid, renew it, or name its authority in GATEWAY_UPSTREAM_CA",
 }
 
-// Admin is the private port: /healthz, /readyz, /metrics, /debug/pprof and the handlers of the program. It must not be
-// published without client certificates: it has no password, and profiles show memory.
+// Admin is the private port: /healthz, /readyz, /metrics, /debug/pprof and the handlers of the
+// program. It must not be published without client certificates: it has no password, and profiles
+// show memory.
 //
-// It serves only host names that it knows. This prevents DNS rebinding: a web page could point a name of its own to this address
-// and make a browser on this network read the response. It refuses what a browser sends for a page of another origin, unless the
-// method is GET, HEAD or OPTIONS: these methods change nothing.
+// It serves only host names that it knows. This prevents DNS rebinding: a web page could point a
+// name of its own to this address and make a browser on this network read the response. It refuses
+// what a browser sends for a page of another origin, unless the method is GET, HEAD or OPTIONS:
+// these methods change nothing.
 type Admin struct {
-	// Metrics is the program's registry. It already has the metrics of the Go runtime and of the process.
+	// Metrics is the program's registry. It already has the metrics of the Go runtime and of the
+	// process.
 	Metrics *prometheus.Registry
-	// Certificates shows what is wrong with certificates. The program adds the certificate of its public port.
+	// Certificates shows what is wrong with certificates. The program adds the certificate of its
+	// public port.
 	Certificates *Certificates
 
 	log      *slog.Logger
@@ -81,10 +87,16 @@ type Admin struct {
 	end      context.CancelFunc
 }
 
-// NewAdmin returns an admin port that is alive but not ready until SetReady is called. listen is the address setting; if it has a
-// host name, requests may use that name.
+// NewAdmin returns an admin port that is alive but not ready until SetReady is called. listen is
+// the address setting; if it has a host name, requests may use that name.
 func NewAdmin(log *slog.Logger, settings Settings, listen string) *Admin {
-	a := &Admin{log: log, Metrics: prometheus.NewRegistry(), mux: http.NewServeMux(), tls: settings.AdminTLS, hosts: map[string]bool{"localhost": true}}
+	a := &Admin{
+		log:     log,
+		Metrics: prometheus.NewRegistry(),
+		mux:     http.NewServeMux(),
+		tls:     settings.AdminTLS,
+		hosts:   map[string]bool{"localhost": true},
+	}
 	protection := http.NewCrossOriginProtection()
 	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		deny(w, http.StatusForbidden, "a page of another origin sent this request")
@@ -115,8 +127,13 @@ func NewAdmin(log *slog.Logger, settings Settings, listen string) *Admin {
 		WriteJSON(w, http.StatusOK, map[string]string{"status": "alive", "version": Version()})
 	})
 	a.mux.HandleFunc("GET /readyz", a.serveReady)
-	a.mux.HandleFunc("GET /favicon.ico", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	a.mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(a.Metrics, promhttp.HandlerFor(a.Metrics, promhttp.HandlerOpts{EnableOpenMetrics: true})))
+	a.mux.HandleFunc("GET /favicon.ico",
+		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	a.mux.Handle(
+		"GET /metrics",
+		promhttp.InstrumentMetricHandler(a.Metrics,
+			promhttp.HandlerFor(a.Metrics, promhttp.HandlerOpts{EnableOpenMetrics: true})),
+	)
 	if settings.Pprof {
 		a.mux.Handle("/debug/pprof/", http.DefaultServeMux) // package pprof adds its pages there
 	}
@@ -141,12 +158,16 @@ func (a *Admin) SetReady(problems func() []Problem) { a.ready.Store(&problems) }
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if !a.isKnown(r.Host, local) {
-		deny(w, http.StatusMisdirectedRequest,
-			"unknown host name "+r.Host+" for this admin port: use its address, or add the name to the setting --admin-hosts")
+		deny(
+			w,
+			http.StatusMisdirectedRequest,
+			"unknown host name "+r.Host+" for this admin port: use its address, or add the name to the setting --admin-hosts",
+		)
 		return
 	}
 	if !a.tls.admits(r) {
-		deny(w, http.StatusForbidden, "without a client certificate of an authority in --admin-client-ca, only /healthz and /readyz are served")
+		deny(w, http.StatusForbidden,
+			"without a client certificate of an authority in --admin-client-ca, only /healthz and /readyz are served")
 		return
 	}
 	a.handler.ServeHTTP(w, r)
@@ -156,8 +177,9 @@ func deny(w http.ResponseWriter, status int, why string) {
 	WriteJSON(w, status, map[string]string{"error": why})
 }
 
-// isKnown reports whether a Host field names this port. A browser always sends one, so a request without it is harmless;
-// health checks of load balancers are such requests. local is the address at which the connection arrived.
+// isKnown reports whether a Host field names this port. A browser always sends one, so a request
+// without it is harmless; health checks of load balancers are such requests. local is the address
+// at which the connection arrived.
 func (a *Admin) isKnown(field string, local net.Addr) bool {
 	host := hostOf(field)
 	if host == "" || a.hosts[host] {
@@ -212,12 +234,19 @@ func (a *Admin) serveReady(w http.ResponseWriter, _ *http.Request) {
 // drain makes /readyz fail from now on.
 func (a *Admin) drain() { a.draining.Store(true) }
 
-// Start serves ln in the background until Close. It fails if the files of the settings for TLS cannot be used.
+// Start serves ln in the background until Close. It fails if the files of the settings for TLS
+// cannot be used.
 func (a *Admin) Start(ln net.Listener) error {
 	a.address = ln.Addr().String()
 	if tcp, ok := ln.Addr().(*net.TCPAddr); ok && isPublic(tcp.AddrPort().Addr()) && a.tls.ClientCA == "" {
-		a.log.Warn("the admin port listens on a public address and serves every client: use a private address, or TLS with client "+
-			"certificates (--admin-tls-cert, --admin-tls-key, --admin-client-ca)", "adminAddress", a.address, "tls", a.tls.isSet())
+		a.log.Warn(
+			"the admin port listens on a public address and serves every client: use a private address, or TLS with client "+
+				"certificates (--admin-tls-cert, --admin-tls-key, --admin-client-ca)",
+			"adminAddress",
+			a.address,
+			"tls",
+			a.tls.isSet(),
+		)
 	}
 	ln, err := a.tls.listen(ln, a.Certificates, a.log)
 	if err != nil {
@@ -232,8 +261,8 @@ func (a *Admin) Start(ln net.Listener) error {
 	return nil
 }
 
-// isPublic reports whether other networks may reach a listener at addr. The unspecified address stands for all addresses of the
-// host.
+// isPublic reports whether other networks may reach a listener at addr. The unspecified address
+// stands for all addresses of the host.
 func isPublic(addr netip.Addr) bool {
 	return addr.IsUnspecified() || !addr.IsLoopback() && !addr.IsPrivate() && !addr.IsLinkLocalUnicast()
 }

@@ -42,8 +42,9 @@ func ReadAuthorities(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Client returns the configuration with which this program asks the admin ports of others. It uses its own certificate, if it has one,
-// and trusts three groups of authorities: the system's, the ones in --admin-client-ca, and the ones in its own chain.
+// Client returns the configuration with which this program asks the admin ports of others. It uses
+// its own certificate, if it has one, and trusts three groups of authorities: the system's, the
+// ones in --admin-client-ca, and the ones in its own chain.
 func (t *AdminTLS) Client(log *slog.Logger) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if !t.isSet() {

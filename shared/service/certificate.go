@@ -25,8 +25,9 @@ const (
 	repeatAfter = time.Hour   // a problem is logged again
 )
 
-// Certificate serves a certificate from two PEM files and reads them again when they change. While the files cannot be used, as
-// between the two writes of a renewal, it serves the previous certificate. Its methods may be called concurrently.
+// Certificate serves a certificate from two PEM files and reads them again when they change. While
+// the files cannot be used, as between the two writes of a renewal, it serves the previous
+// certificate. Its methods may be called concurrently.
 type Certificate struct {
 	certPath, keyPath string
 	log               *slog.Logger
@@ -65,7 +66,8 @@ func (c *Certificate) read() (isNew bool, err error) {
 	return true, nil
 }
 
-// RequireCertificate records two settings as bad unless both are empty, or both files together are a certificate with its key.
+// RequireCertificate records two settings as bad unless both are empty, or both files together are
+// a certificate with its key.
 func (b *BadSettings) RequireCertificate(certFlag, certPath, keyFlag, keyPath string) {
 	switch {
 	case certPath == "" && keyPath == "":
@@ -100,7 +102,8 @@ func (c *Certificate) look() (*tls.Certificate, error) {
 	return c.current, c.fault
 }
 
-// Certificates are the certificates of a program's ports, their problems and metrics. Their methods may be called concurrently.
+// Certificates are the certificates of a program's ports, their problems and metrics. Their methods
+// may be called concurrently.
 type Certificates struct {
 	log             *slog.Logger
 	expiry, invalid *prometheus.GaugeVec
@@ -123,14 +126,19 @@ func NewCertificates(registry prometheus.Registerer, log *slog.Logger) *Certific
 	}
 	return &Certificates{
 		log: log, byPort: make(map[string]port),
-		expiry: gauge("petgate_certificate_expiry_timestamp_seconds",
-			"When the certificate of a port expires, in Unix time. The port is public or admin; one without TLS has no value."),
-		invalid: gauge("petgate_certificate_invalid",
-			"1 while clients refuse the certificate of a port: it has expired, is not valid yet, or is not for --tls-name."),
+		expiry: gauge(
+			"petgate_certificate_expiry_timestamp_seconds",
+			"When the certificate of a port expires, in Unix time. The port is public or admin; one without TLS has no value.",
+		),
+		invalid: gauge(
+			"petgate_certificate_invalid",
+			"1 while clients refuse the certificate of a port: it has expired, is not valid yet, or is not for --tls-name.",
+		),
 	}
 }
 
-// Watch adds a port, public or admin, with the name that clients use for it, if it is known, and logs what is wrong.
+// Watch adds a port, public or admin, with the name that clients use for it, if it is known, and
+// logs what is wrong.
 func (c *Certificates) Watch(name string, certificate *Certificate, host string) {
 	c.mu.Lock()
 	c.byPort[name] = port{certificate, host}
@@ -163,9 +171,10 @@ func (c *Certificates) watch(ctx context.Context) {
 	}
 }
 
-// problems returns what is wrong, and logs it unless it has done so within the last hour. It reads changed files, so a port without
-// connections shows its renewal too. A program whose files cannot be used serves, but cannot start again. A public port whose certificate
-// clients refuse is not ready, so that a balancer can use another gateway.
+// problems returns what is wrong, and logs it unless it has done so within the last hour. It reads
+// changed files, so a port without connections shows its renewal too. A program whose files cannot
+// be used serves, but cannot start again. A public port whose certificate clients refuse is not
+// ready, so that a balancer can use another gateway.
 func (c *Certificates) problems() (found []Problem) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -182,14 +191,17 @@ func (c *Certificates) problems() (found []Problem) {
 		p := c.byPort[name]
 		pair, err := p.look()
 		if err != nil {
-			add(p, slog.LevelError, fmt.Errorf("the %s port serves an old certificate, because the files cannot be used: %w", name, err), true)
+			add(p, slog.LevelError,
+				fmt.Errorf("the %s port serves an old certificate, because the files cannot be used: %w", name, err),
+				true)
 		}
 		level, invalid := slog.LevelWarn, 0.0
 		if fault := certificate.Check(pair.Leaf, p.name, time.Now()); fault != nil {
 			if !fault.IsNear {
 				level, invalid = slog.LevelError, 1
 			}
-			add(p, level, fmt.Errorf("the certificate of the %s port %w", name, fault), fault.IsNear || name != "public")
+			add(p, level, fmt.Errorf("the certificate of the %s port %w", name, fault),
+				fault.IsNear || name != "public")
 		}
 		c.expiry.WithLabelValues(name).Set(float64(pair.Leaf.NotAfter.Unix()))
 		c.invalid.WithLabelValues(name).Set(invalid)

@@ -27,7 +27,8 @@ func saved(a *testkit.Authority) service.AdminTLS {
 	return service.AdminTLS{Cert: a.Cert, Key: a.Key, ClientCA: a.CA}
 }
 
-// A renewed certificate is served and its expiry shown. While the files cannot be used, the previous one is served, and a problem says so.
+// A renewed certificate is served and its expiry shown. While the files cannot be used, the
+// previous one is served, and a problem says so.
 func TestCertificateReload(t *testing.T) {
 	a := testkit.NewAuthority(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -43,10 +44,12 @@ func TestCertificateReload(t *testing.T) {
 		serves := func(when string, serial int64, until time.Time, problems int) {
 			t.Helper()
 			found := service.ProblemsOf(watched)
-			if len(found) != problems || problems > 0 && (!found[0].Serving || !strings.Contains(found[0].Detail, "the public port")) {
+			if len(found) != problems ||
+				problems > 0 && (!found[0].Serving || !strings.Contains(found[0].Detail, "the public port")) {
 				t.Errorf("%s: %+v, want %d problems", when, found, problems)
 			}
-			must.Equal(t, value(t, registry, "petgate_certificate_expiry_timestamp_seconds"), float64(until.Unix()), "%s: valid until", when)
+			must.Equal(t, value(t, registry, "petgate_certificate_expiry_timestamp_seconds"), float64(until.Unix()),
+				"%s: valid until", when)
 			if pair, err := c.Get(nil); err != nil || pair.Leaf.SerialNumber.Int64() != serial {
 				t.Errorf("%s: certificate %v, want %d: %v", when, pair.Leaf.SerialNumber, serial, err)
 			}
@@ -72,7 +75,8 @@ func TestCertificateReload(t *testing.T) {
 		time.Sleep(service.LookEvery)
 		serves("the file is back", 4, renewed, 0)
 		later := testkit.NewAuthority(t).SaveServer(5, renewed.Add(day))
-		watched.Watch("admin", must.Get[*service.Certificate](t)(service.LoadCertificate(later.Cert, later.Key, quiet)), "")
+		watched.Watch("admin", must.Get[*service.Certificate](t)(service.LoadCertificate(later.Cert, later.Key, quiet)),
+			"")
 		must.Equal(t, watched.FirstEnd().Time().Unix(), renewed.Unix(), "the end of the certificate that ends first")
 	})
 }
@@ -91,8 +95,9 @@ func value(t *testing.T, registry *prometheus.Registry, name string) float64 {
 	return 0
 }
 
-// What is wrong with a certificate is logged at once and then each hour, without a request, and no more once the files are renewed. The program
-// is not ready if it is the certificate of its public port.
+// What is wrong with a certificate is logged at once and then each hour, without a request, and no
+// more once the files are renewed. The program is not ready if it is the certificate of its public
+// port.
 func TestCertificateIsReportedEachHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		files := testkit.NewAuthority(t)
@@ -112,7 +117,11 @@ func TestCertificateIsReportedEachHour(t *testing.T) {
 			{"right name", "a.example", "public", -day, 60 * day, "", "", true, 0},
 		} {
 			save := func(from, until time.Duration) {
-				names := x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: []string{"a.example"}, IPAddresses: []net.IP{net.IPv4(10, 0, 0, 5)}}
+				names := x509.Certificate{
+					SerialNumber: big.NewInt(2),
+					DNSNames:     []string{"a.example"},
+					IPAddresses:  []net.IP{net.IPv4(10, 0, 0, 5)},
+				}
 				names.NotBefore = time.Now().Add(from)
 				files.Save(&names, time.Now().Add(until))
 			}
@@ -129,13 +138,17 @@ func TestCertificateIsReportedEachHour(t *testing.T) {
 			if c.want == "" {
 				want = 0
 			}
-			if len(found) != want || want > 0 && (!strings.HasPrefix(found[0].Detail, c.want) || found[0].Serving != c.serving || found[0].Cure == "") {
+			if len(found) != want ||
+				want > 0 &&
+					(!strings.HasPrefix(found[0].Detail, c.want) || found[0].Serving != c.serving || found[0].Cure == "") {
 				t.Errorf("%s: /readyz has %+v", c.name, found)
 			}
-			if n := strings.Count(out.String(), "level="+c.level+` msg="`+c.want); c.want != "" && n != 4 || c.want == "" && out.Len() > 0 {
+			if n := strings.Count(out.String(), "level="+c.level+` msg="`+c.want); c.want != "" && n != 4 ||
+				c.want == "" && out.Len() > 0 {
 				t.Errorf("%s: %d lines in three hours:\n%s", c.name, n, &out)
 			}
-			must.Equal(t, value(t, registry, "petgate_certificate_invalid"), c.invalid, "%s: petgate_certificate_invalid", c.name)
+			must.Equal(t, value(t, registry, "petgate_certificate_invalid"), c.invalid,
+				"%s: petgate_certificate_invalid", c.name)
 			out.Reset()
 			save(-time.Hour, 60*day)
 			time.Sleep(2 * time.Hour)
@@ -154,7 +167,9 @@ func TestAdminTLS(t *testing.T) {
 	known, strange := testkit.NewAuthority(t), testkit.NewAuthority(t)
 	settings := saved(known.SaveServer(2, inAnHour.Add(30*day)))
 	client := func(a *testkit.Authority) *tls.Certificate {
-		issued := a.Issue(&x509.Certificate{SerialNumber: big.NewInt(3), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, inAnHour)
+		issued := a.Issue(
+			&x509.Certificate{SerialNumber: big.NewInt(3), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
+			inAnHour)
 		return &issued
 	}
 	// A program with a certificate of the same authority asks admin ports with its own settings.

@@ -21,8 +21,9 @@ const exitUsage = 2
 
 // CommandLine is the command line of a program. Parse fills a struct with kong's tags from it.
 //
-// kong stops at the first bad value. Parse continues with the default, so one run names every bad value of the command line and
-// the environment. After an argument that kong cannot place, such as an unknown flag, only the environment is read.
+// kong stops at the first bad value. Parse continues with the default, so one run names every bad
+// value of the command line and the environment. After an argument that kong cannot place, such as
+// an unknown flag, only the environment is read.
 type CommandLine struct {
 	Program string
 	About   string
@@ -54,8 +55,8 @@ func (e *UsageError) Error() string {
 	return text
 }
 
-// Parse fills target, a pointer to a struct with kong's tags. It returns the command to run, or nil if it has printed the help or
-// the version. The error is a *UsageError.
+// Parse fills target, a pointer to a struct with kong's tags. It returns the command to run, or nil
+// if it has printed the help or the version. The error is a *UsageError.
 func (c CommandLine) Parse(target any) (*kong.Context, error) {
 	p := newParser(target, c)
 	usage := &UsageError{Program: c.Program}
@@ -82,7 +83,8 @@ func (c CommandLine) Parse(target any) (*kong.Context, error) {
 	usage.Problems = append(usage.Problems, p.problems...)
 	usage.Problems = append(usage.Problems, p.check(target, command)...)
 	if node := command.Selected(); node != nil && len(usage.Problems) == 0 {
-		// Only now: not every flag of a command has a default, so its rules make sense only when all flags could be read.
+		// Only now: not every flag of a command has a default, so its rules make sense only when
+		// all flags could be read.
 		usage.Problems = p.check(node.Target.Addr().Interface(), command)
 	}
 	if len(usage.Problems) > 0 {
@@ -106,8 +108,13 @@ func newParser(target any, c CommandLine) *parser {
 	var err error
 	p.Kong, err = kong.New(target, append(
 		c.Options,
-		kong.Name(cmp.Or(c.Program, "program")), kong.Description(c.About), kong.Vars{"version": c.Program + " " + Version()},
-		kong.Writers(c.Stdout, c.Stderr), kong.Exit(func(int) { p.ended = true }), kong.Help(p.help), kong.ValueFormatter(helpOf),
+		kong.Name(cmp.Or(c.Program, "program")),
+		kong.Description(c.About),
+		kong.Vars{"version": c.Program + " " + Version()},
+		kong.Writers(c.Stdout, c.Stderr),
+		kong.Exit(func(int) { p.ended = true }),
+		kong.Help(p.help),
+		kong.ValueFormatter(helpOf),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 	)...)
 	if err != nil {
@@ -164,7 +171,8 @@ func nameOf(flag *kong.Flag) string {
 
 func isSecret(flag *kong.Flag) bool { return flag.Target.Type() == reflect.TypeFor[Secret]() }
 
-// helpOf returns a setting's help text. It adds the default if kong would show a placeholder instead.
+// helpOf returns a setting's help text. It adds the default if kong would show a placeholder
+// instead.
 func helpOf(v *kong.Value) string {
 	text, isSecret := v.Help, v.Target.Type() == reflect.TypeFor[Secret]()
 	if v.Default != "" && (v.Tag.PlaceHolder != "" || isSecret || v.Target.Kind() == reflect.Bool) {
@@ -179,10 +187,14 @@ func helpOf(v *kong.Value) string {
 // help adds the settings that have no flag to kong's text.
 func (p *parser) help(options kong.HelpOptions, command *kong.Context) error {
 	options.Compact = len(p.Model.Children) > 0
-	if err := kong.DefaultHelpPrinter(options, command); err != nil || len(p.secrets) == 0 || command.Selected() != nil {
+	if err := kong.DefaultHelpPrinter(options, command); err != nil || len(p.secrets) == 0 ||
+		command.Selected() != nil {
 		return err
 	}
-	fmt.Fprintf(command.Stdout, "\nSecrets, from the environment. With _FILE appended to a name, its value is the path of a file that holds the secret:\n")
+	fmt.Fprintf(
+		command.Stdout,
+		"\nSecrets, from the environment. With _FILE appended to a name, its value is the path of a file that holds the secret:\n",
+	)
 	for _, flag := range p.secrets {
 		if !flag.Hidden {
 			fmt.Fprintf(command.Stdout, "  %s\n      %s\n", flag.Envs[0], helpOf(flag.Value))
@@ -289,8 +301,9 @@ func (c *collector) Decode(ctx *kong.DecodeContext, target reflect.Value) error 
 	return c.Mapper.Decode(&kong.DecodeContext{Value: ctx.Value, Scan: scan}, target)
 }
 
-// validValues describes the valid values of types whose errors of the standard library would name Go packages. Types of this project
-// unmarshal themselves; their errors name the value and the cure.
+// validValues describes the valid values of types whose errors of the standard library would name
+// Go packages. Types of this project unmarshal themselves; their errors name the value and the
+// cure.
 var validValues = map[reflect.Type]string{
 	reflect.TypeFor[slog.Level]():     "use debug, info, warn or error",
 	reflect.TypeFor[[]netip.Prefix](): "use CIDR blocks separated by commas, such as 10.0.0.0/8,fd00::/8",

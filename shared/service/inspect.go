@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// inspect looks for what the values of settings do not show: addresses that cannot be opened, files that cannot be written, variables
-// that are not settings.
+// inspect looks for what the values of settings do not show: addresses that cannot be opened, files
+// that cannot be written, variables that are not settings.
 func inspect(settings Program, name string) (problems []string) {
 	prefix := strings.ToUpper(name) + "_"
 	public, admin := settings.Addresses()
@@ -30,7 +30,8 @@ func inspect(settings Program, name string) (problems []string) {
 			continue
 		}
 		if err := tryDirectory(filepath.Dir(path)); err != nil {
-			problems = append(problems, path+" cannot be written: make its directory one that this user may write: "+err.Error())
+			problems = append(problems,
+				path+" cannot be written: make its directory one that this user may write: "+err.Error())
 		}
 	}
 	for _, variable := range unknown(settings, []string{prefix}, os.Environ()) {
@@ -39,7 +40,8 @@ func inspect(settings Program, name string) (problems []string) {
 	return problems
 }
 
-// tryDirectory reports whether a file can be made in a directory, or in the nearest one above it that exists.
+// tryDirectory reports whether a file can be made in a directory, or in the nearest one above it
+// that exists.
 func tryDirectory(dir string) error {
 	file, err := os.CreateTemp(dir, ".check-*")
 	if parent := filepath.Dir(dir); errors.Is(err, fs.ErrNotExist) && parent != dir {
@@ -51,10 +53,12 @@ func tryDirectory(dir string) error {
 	return errors.Join(file.Close(), os.Remove(file.Name()))
 }
 
-// ofKubernetes are the variables that Kubernetes sets for a service: for one named gateway, GATEWAY_SERVICE_HOST and GATEWAY_PORT_80_TCP.
+// ofKubernetes are the variables that Kubernetes sets for a service: for one named gateway,
+// GATEWAY_SERVICE_HOST and GATEWAY_PORT_80_TCP.
 var ofKubernetes = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_\w+)$`)
 
-// unknown returns the variables of environ that begin with one of the prefixes and are not settings of the program.
+// unknown returns the variables of environ that begin with one of the prefixes and are not settings
+// of the program.
 func unknown(settings Program, prefixes, environ []string) (found []string) {
 	p := newParser(settings, CommandLine{})
 	var known []string

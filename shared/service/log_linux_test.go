@@ -21,7 +21,8 @@ import (
 func TestLogOnATerminal(t *testing.T) {
 	if os.Getenv("PROGRAM_OF_TEST") != "" { // this process is the program
 		os.Args = os.Args[:1]
-		service.Main("prog", "TEST_", "A program.", &settings{}, func(context.Context, *slog.Logger) error { return errors.New("\x1b[2J") })
+		service.Main("prog", "TEST_", "A program.", &settings{},
+			func(context.Context, *slog.Logger) error { return errors.New("\x1b[2J") })
 	}
 	screen := must.Get[*os.File](t)(os.OpenFile("/dev/ptmx", os.O_RDWR, 0))
 	defer screen.Close()

@@ -14,9 +14,10 @@ import (
 	"petgate/shared/lines"
 )
 
-// Main is the main function of a program that serves. It loads the settings, makes the log, and runs the program until a
-// signal ends it. prefix is the prefix of the program's own variables. The program never waits for the reader of its log. A
-// SIGHUP is ignored, unless the program handles it. Main does not return.
+// Main is the main function of a program that serves. It loads the settings, makes the log, and
+// runs the program until a signal ends it. prefix is the prefix of the program's own variables. The
+// program never waits for the reader of its log. A SIGHUP is ignored, unless the program handles
+// it. Main does not return.
 func Main(name, prefix, about string, settings Program, run func(ctx context.Context, log *slog.Logger) error) {
 	if code, done := Load(settings, name, about, os.Args[1:], os.Stdout, os.Stderr); done {
 		os.Exit(code)
@@ -34,12 +35,13 @@ func Main(name, prefix, about string, settings Program, run func(ctx context.Con
 	os.Exit(code)
 }
 
-// memoryRatio is the part of a container's memory that Go may use. The rest is for memory that Go does not count but the container
-// does, above all the kernel's buffers of sockets.
+// memoryRatio is the part of a container's memory that Go may use. The rest is for memory that Go
+// does not count but the container does, above all the kernel's buffers of sockets.
 const memoryRatio = 0.8
 
-// limitMemory makes the garbage collector run more often when the process comes near the memory limit of its container. Without it,
-// the kernel would kill the process although much of its memory is garbage. If GOMEMLIMIT is set, the operator decides.
+// limitMemory makes the garbage collector run more often when the process comes near the memory
+// limit of its container. Without it, the kernel would kill the process although much of its memory
+// is garbage. If GOMEMLIMIT is set, the operator decides.
 func limitMemory(container memlimit.Provider, log *slog.Logger) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return

@@ -22,7 +22,8 @@ func TestLimitMemory(t *testing.T) {
 		t.Helper()
 		out.Reset()
 		limitMemory(container, log)
-		if got := debug.SetMemoryLimit(-1); got != want || !strings.Contains(out.String(), logs) || (logs == "") != (out.Len() == 0) {
+		if got := debug.SetMemoryLimit(-1); got != want || !strings.Contains(out.String(), logs) ||
+			(logs == "") != (out.Len() == 0) {
 			t.Errorf("the limit is %d, and the log says %q", got, &out)
 		}
 	}

@@ -15,8 +15,9 @@ import (
 // probeWithin bounds a probe. It is longer than any check that /readyz waits for.
 const probeWithin = 5 * time.Second
 
-// probe asks /readyz of the program that has the same settings, and writes the response in words. It returns the exit code: 0 if
-// the program is ready, 1 if not. So an image without a shell can have a health check.
+// probe asks /readyz of the program that has the same settings, and writes the response in words.
+// It returns the exit code: 0 if the program is ready, 1 if not. So an image without a shell can
+// have a health check.
 func probe(address string, isTLS bool, name string, stdout, stderr io.Writer) int {
 	problems, ready, err := Readiness(address, isTLS)
 	if err != nil {
@@ -35,7 +36,8 @@ func probe(address string, isTLS bool, name string, stdout, stderr io.Writer) in
 	return 0
 }
 
-// Readiness asks /readyz of the admin port at address: host:port or unix:/path. It takes at most five seconds. It does not verify the certificate, whose names are those for other hosts: it sends
+// Readiness asks /readyz of the admin port at address: host:port or unix:/path. It takes at most
+// five seconds. It does not verify the certificate, whose names are those for other hosts: it sends
 // nothing secret, and only reads whether the program is ready.
 func Readiness(address string, isTLS bool) (problems []Problem, ready bool, err error) {
 	network := "tcp"
@@ -60,7 +62,8 @@ func Readiness(address string, isTLS bool) (problems []Problem, ready bool, err 
 	defer response.Body.Close()
 	var answer readyAnswer
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-		return nil, false, fmt.Errorf("the admin port %s answers %s, and not as this program does: %w", address, response.Status, err)
+		return nil, false, fmt.Errorf("the admin port %s answers %s, and not as this program does: %w", address,
+			response.Status, err)
 	}
 	return answer.Problems, response.StatusCode == http.StatusOK, nil
 }

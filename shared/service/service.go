@@ -1,4 +1,5 @@
-// Package service has what all programs that serve need: settings, log, admin port, listeners, signals and the drain.
+// Package service has what all programs that serve need: settings, log, admin port, listeners,
+// signals and the drain.
 //
 // Behind a load balancer, the drain loses no request. After SIGTERM or SIGINT:
 //
@@ -6,8 +7,8 @@
 //  2. For one more second, responses have Connection: close, so that persistent connections end between two requests.
 //  3. The listener and idle connections are closed. Requests in flight have until the drain limit to complete.
 //
-// A second signal, at least a second after the first, ends the process at once. Exit codes: 0 after a drain, 1 when the program
-// could not start, serve or drain, 2 for bad settings.
+// A second signal, at least a second after the first, ends the process at once. Exit codes: 0 after
+// a drain, 1 when the program could not start, serve or drain, 2 for bad settings.
 package service
 
 import (
@@ -32,7 +33,8 @@ const windDown = time.Second
 // version is set by the linker: -X petgate/shared/service.version=…
 var version string
 
-// Version returns the version set by the linker, else the revision that the go command recorded, else "unknown".
+// Version returns the version set by the linker, else the revision that the go command recorded,
+// else "unknown".
 func Version() string {
 	if version != "" {
 		return version
@@ -47,12 +49,14 @@ func Version() string {
 	return "unknown"
 }
 
-// forceAfter is how much later a second signal must come to end the process. Some supervisors send one signal twice.
+// forceAfter is how much later a second signal must come to end the process. Some supervisors send
+// one signal twice.
 var forceAfter = time.Second // a variable, so that a test can make it longer than itself
 
-// Run runs a program and returns its exit code. SIGTERM and SIGINT end ctx; a second signal, a second later, ends the process. A second
-// signal that comes earlier changes nothing, also after Run: the process still ends with the exit code.
-// SIGPIPE is ignored: when the reader of standard output or standard error goes away, writes fail and the program goes on.
+// Run runs a program and returns its exit code. SIGTERM and SIGINT end ctx; a second signal, a
+// second later, ends the process. A second signal that comes earlier changes nothing, also after
+// Run: the process still ends with the exit code. SIGPIPE is ignored: when the reader of standard
+// output or standard error goes away, writes fail and the program goes on.
 func Run(log *slog.Logger, program func(ctx context.Context) error) int {
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
@@ -81,12 +85,22 @@ type Serving struct {
 	Facts    []any // keys and values for the log line at the start, in addition to the addresses
 }
 
-// Run serves until ctx ends and then drains. It fails if it cannot serve or if requests had to be cut off.
+// Run serves until ctx ends and then drains. It fails if it cannot serve or if requests had to be
+// cut off.
 func (s Serving) Run(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Public.Serve(s.Listener) }()
 	s.notify("READY=1")
-	s.Log.With(s.Facts...).Info("serving", "version", Version(), "listen", s.Listener.Addr().String(), "adminAddress", s.Admin.address)
+	s.Log.With(
+		s.Facts...).Info(
+		"serving",
+		"version",
+		Version(),
+		"listen",
+		s.Listener.Addr().String(),
+		"adminAddress",
+		s.Admin.address,
+	)
 
 	select {
 	case err := <-ended:
@@ -143,10 +157,12 @@ func (s Serving) shutdown() error {
 	return nil
 }
 
-// socketPathMax is the longest path that fits into a sockaddr_un on every system: macOS has 104 bytes, one of them a NUL.
+// socketPathMax is the longest path that fits into a sockaddr_un on every system: macOS has 104
+// bytes, one of them a NUL.
 const socketPathMax = 103
 
-// ListenPublic opens the program's main port: the socket that systemd has passed to the program, or else what Listen opens.
+// ListenPublic opens the program's main port: the socket that systemd has passed to the program, or
+// else what Listen opens.
 func ListenPublic(address, setting string) (net.Listener, error) {
 	if ln, err := passedSocket(); ln != nil || err != nil {
 		return ln, err
@@ -157,8 +173,8 @@ func ListenPublic(address, setting string) (net.Listener, error) {
 // Ports are the listeners of a program.
 type Ports struct{ Public, Admin net.Listener }
 
-// OpenPorts opens both ports of a program, or neither. Its error names each port that cannot be opened. prefix is that of the program's
-// variables.
+// OpenPorts opens both ports of a program, or neither. Its error names each port that cannot be
+// opened. prefix is that of the program's variables.
 func OpenPorts(settings Program, prefix string) (Ports, error) {
 	atPublic, atAdmin := settings.Addresses()
 	public, publicErr := ListenPublic(atPublic, prefix+"LISTEN or --listen")
@@ -179,7 +195,8 @@ const unixScheme = "unix:"
 // socketMode lets the owner and the group of a Unix socket connect to it.
 const socketMode = 0o660
 
-// Listen opens host:port or unix:/path. setting is the name of the address's setting, for error messages.
+// Listen opens host:port or unix:/path. setting is the name of the address's setting, for error
+// messages.
 func Listen(address, setting string) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(address, unixScheme); ok {
 		return listenUnix(path, setting)
@@ -187,8 +204,9 @@ func Listen(address, setting string) (net.Listener, error) {
 	ln, err := net.Listen("tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		_, port, _ := net.SplitHostPort(address)
-		return nil, fmt.Errorf("%s is in use: stop what listens there (`lsof -i :%s` names it) or choose another with %s",
-			address, port, setting)
+		return nil, fmt.Errorf(
+			"%s is in use: stop what listens there (`lsof -i :%s` names it) or choose another with %s", address, port,
+			setting)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s (%s): %w", address, setting, err)
@@ -215,15 +233,18 @@ func IsLoopback(address string) bool {
 	return strings.HasPrefix(address, unixScheme) || host == "localhost" || addr.Unmap().IsLoopback()
 }
 
-// listenUnix replaces the socket of a killed process, which refuses connections. It replaces no other file.
+// listenUnix replaces the socket of a killed process, which refuses connections. It replaces no
+// other file.
 func listenUnix(path, setting string) (net.Listener, error) {
 	if len(path) > socketPathMax {
-		return nil, fmt.Errorf("the socket path %s has %d bytes, more than the %d that systems allow: choose a shorter one with %s",
-			path, len(path), socketPathMax, setting)
+		return nil, fmt.Errorf(
+			"the socket path %s has %d bytes, more than the %d that systems allow: choose a shorter one with %s", path,
+			len(path), socketPathMax, setting)
 	}
 	if conn, err := net.Dial("unix", path); err == nil {
 		_ = conn.Close()
-		return nil, fmt.Errorf("the socket %s is in use: stop the program that uses it, or choose another path with %s", path, setting)
+		return nil, fmt.Errorf("the socket %s is in use: stop the program that uses it, or choose another path with %s",
+			path, setting)
 	} else if info, _ := os.Lstat(path); errors.Is(err, syscall.ECONNREFUSED) && info != nil && info.Mode().Type() == fs.ModeSocket {
 		_ = os.Remove(path)
 	}

@@ -40,7 +40,8 @@ func TestAdminPort(t *testing.T) {
 	} {
 		code, body := get(a, path)
 		must.Equal(t, code, want, "%s: %s", path, body)
-		if code, _ := get(service.NewAdmin(quiet, service.Settings{}, ""), path); strings.Contains(path, "pprof") && code != 404 {
+		if code, _ := get(service.NewAdmin(quiet, service.Settings{}, ""), path); strings.Contains(path, "pprof") &&
+			code != 404 {
 			t.Errorf("%s without profiles: %d", path, code)
 		}
 	}
@@ -51,7 +52,9 @@ func TestAdminPort(t *testing.T) {
 		Ready    bool
 		Problems []service.Problem
 	}
-	if err := json.Unmarshal([]byte(body), &answer); err != nil || code != 200 || !answer.Ready || len(answer.Problems) != 1 || answer.Problems[0].Cure != service.CureOf("quotas") {
+	if err := json.Unmarshal([]byte(body), &answer); err != nil || code != 200 || !answer.Ready ||
+		len(answer.Problems) != 1 ||
+		answer.Problems[0].Cure != service.CureOf("quotas") {
 		t.Errorf("with a problem that is no obstacle: %d %s, %v", code, body, err)
 	}
 	problems = append(problems, service.Problem{Name: "schema", Detail: "run keyadmin migrate"})
@@ -60,7 +63,8 @@ func TestAdminPort(t *testing.T) {
 	}
 }
 
-// A web page can make a browser call this port under any name that resolves to it. Only known names are answered.
+// A web page can make a browser call this port under any name that resolves to it. Only known names
+// are answered.
 func TestAdminAnswersToKnownHostsOnly(t *testing.T) {
 	name := must.Get[string](t)(os.Hostname())
 	a := service.NewAdmin(quiet, service.Settings{AdminHosts: []string{"Gw-1.internal", "10.9.9.9"}}, "gateway-1:9090")
@@ -105,9 +109,11 @@ func TestAdminWarnsOfAPublicAddress(t *testing.T) {
 		must.Do(t, err)
 		a.Close()
 		must.Equal(t, strings.Contains(out.String(), "public address"), want, "%s with %+v: warned", address, settings)
-		must.Equal(t, strings.Contains(out.String(), "certificate of the admin port expires"), settings.Cert != "", "the certificate's end is logged")
+		must.Equal(t, strings.Contains(out.String(), "certificate of the admin port expires"), settings.Cert != "",
+			"the certificate's end is logged")
 		_, body := get(a, "/readyz")
-		must.Equal(t, strings.Contains(body, `"name":"certificate"`), settings.Cert != "", "the certificate's end is in %s", body)
+		must.Equal(t, strings.Contains(body, `"name":"certificate"`), settings.Cert != "",
+			"the certificate's end is in %s", body)
 	}
 	f("127.0.0.1:0", service.AdminTLS{}, false)
 	f("0.0.0.0:0", service.AdminTLS{}, true)
@@ -126,7 +132,8 @@ func TestAdminRefusesOtherOrigins(t *testing.T) {
 		r.Header.Set(header, value)
 		w := httptest.NewRecorder()
 		a.ServeHTTP(w, r)
-		if w.Code != want || want == 403 && !strings.Contains(w.Body.String(), "a page of another origin sent this request") {
+		if w.Code != want ||
+			want == 403 && !strings.Contains(w.Body.String(), "a page of another origin sent this request") {
 			t.Errorf("%s with %s %s: %d %s, want %d", method, header, value, w.Code, w.Body, want)
 		}
 	}
@@ -219,7 +226,9 @@ func TestDrain(t *testing.T) {
 func TestServeFails(t *testing.T) {
 	broken := errors.New("broken")
 	err := service.Serving{
-		Public: &server{fail: broken}, Listener: listener{}, Admin: service.NewAdmin(quiet, service.Settings{}, ""), Log: quiet,
+		Public: &server{
+			fail: broken,
+		}, Listener: listener{}, Admin: service.NewAdmin(quiet, service.Settings{}, ""), Log: quiet,
 		Settings: service.Settings{DrainLimit: time.Second},
 	}.Run(t.Context())
 	if !errors.Is(err, broken) {
@@ -229,7 +238,8 @@ func TestServeFails(t *testing.T) {
 
 func TestRun(t *testing.T) {
 	service.ForceOnlyAfter(time.Hour) // the signals below may reach the process at any time
-	must.Equal(t, service.Run(quiet, func(context.Context) error { return errors.New("no") }), 1, "exit code after an error")
+	must.Equal(t, service.Run(quiet, func(context.Context) error { return errors.New("no") }), 1,
+		"exit code after an error")
 	code := service.Run(quiet, func(ctx context.Context) error {
 		if err := syscall.Kill(syscall.Getpid(), syscall.SIGTERM); err != nil {
 			return err
@@ -275,7 +285,8 @@ func TestListenUnix(t *testing.T) {
 	if text, err := os.ReadFile(path); err != nil || string(text) != "not a socket" {
 		t.Errorf("a file that is no socket: %q, %v", text, err)
 	}
-	if _, err := service.Listen("unix:/"+strings.Repeat("x", 120), "--listen"); err == nil || !strings.Contains(err.Error(), "shorter") {
+	if _, err := service.Listen("unix:/"+strings.Repeat("x", 120), "--listen"); err == nil ||
+		!strings.Contains(err.Error(), "shorter") {
 		t.Errorf("too long a path: %v", err)
 	}
 }
@@ -285,7 +296,8 @@ func TestSocketsOfSystemd(t *testing.T) {
 	t.Setenv("LISTEN_PID", "1") // they are another process's
 	_ = must.Get[net.Listener](t)(service.ListenPublic("127.0.0.1:0", "--listen")).Close()
 	t.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
-	if _, err := service.ListenPublic("127.0.0.1:0", "--listen"); err == nil || !strings.Contains(err.Error(), "systemd passes 2 sockets") {
+	if _, err := service.ListenPublic("127.0.0.1:0", "--listen"); err == nil ||
+		!strings.Contains(err.Error(), "systemd passes 2 sockets") {
 		t.Errorf("two sockets: %v", err)
 	}
 }

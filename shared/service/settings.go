@@ -10,7 +10,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Settings are the settings that all programs that serve have in common. A program embeds them with its own environment prefix:
+// Settings are the settings that all programs that serve have in common. A program embeds them with
+// its own environment prefix:
 //
 //	service.Settings `embed:"" envprefix:"GATEWAY_"`
 type Settings struct {
@@ -40,8 +41,8 @@ func (s *Settings) Common() *Settings { return s }
 // Written returns nothing, for programs that embed the settings and write no files.
 func (s *Settings) Written() []string { return nil }
 
-// Secret is a setting without a flag, because ps shows flags. It comes from its environment variable NAME, or from the file
-// that NAME_FILE names. It prints as dots.
+// Secret is a setting without a flag, because ps shows flags. It comes from its environment
+// variable NAME, or from the file that NAME_FILE names. It prints as dots.
 type Secret string
 
 // String hides the secret.
@@ -71,7 +72,8 @@ func (b *BadSettings) Require(ok bool, flag, rule string, args ...any) {
 	}
 }
 
-// RequirePorts records the address of a port as bad if Listen does not take its form, or if the other port has it. Port 0 is any free one.
+// RequirePorts records the address of a port as bad if Listen does not take its form, or if the
+// other port has it. Port 0 is any free one.
 func (b *BadSettings) RequirePorts(public, admin string) {
 	b.Require(IsAddress(public), "listen", "use host:port or unix:/path")
 	b.Require(IsAddress(admin), "admin-listen", "use host:port or unix:/path")
@@ -81,7 +83,8 @@ func (b *BadSettings) RequirePorts(public, admin string) {
 // Checker checks its values after they have been parsed. Settings and commands may be Checkers.
 type Checker interface{ BadSettings() BadSettings }
 
-// Program is the settings of a program that serves: a pointer to a struct with kong's tags that embeds Settings.
+// Program is the settings of a program that serves: a pointer to a struct with kong's tags that
+// embeds Settings.
 type Program interface {
 	Checker
 	Common() *Settings
@@ -94,8 +97,9 @@ type Fixer interface {
 	Fixed() []string // the names of the flags; for a secret, the name that its flag would have
 }
 
-// Load fills settings from flags, environment and defaults, in this order of precedence. If done, the program must end with the
-// exit code: help, version, a check or a probe was requested, or a setting is bad and stderr names every problem.
+// Load fills settings from flags, environment and defaults, in this order of precedence. If done,
+// the program must end with the exit code: help, version, a check or a probe was requested, or a
+// setting is bad and stderr names every problem.
 func Load(settings Program, name, about string, args []string, stdout, stderr io.Writer) (code int, done bool) {
 	command, err := CommandLine{Program: name, About: about, Args: args, Stdout: stdout, Stderr: stderr}.Parse(settings)
 	switch {

@@ -56,7 +56,8 @@ func TestPrecedence(t *testing.T) {
 	t.Setenv("TEST_PROXIES", "10.0.0.0/8,::1/128")
 	t.Setenv("TEST_DATABASE", "postgres://u:pw@h/d")
 	s, _, done, _, errs = load("--drain-delay", "9s")
-	if done || s.Listen != ":1" || s.DrainDelay != 9*time.Second || len(s.Proxies) != 2 || s.Database != "postgres://u:pw@h/d" {
+	if done || s.Listen != ":1" || s.DrainDelay != 9*time.Second || len(s.Proxies) != 2 ||
+		s.Database != "postgres://u:pw@h/d" {
 		t.Fatalf("environment and flag: %+v, %s", s, errs)
 	}
 	t.Setenv("TEST_PROXIES", "")
@@ -93,17 +94,23 @@ func TestEveryProblemIsNamed(t *testing.T) {
 		`TEST_PROXIES (--proxies) is "10.0.0.0/8,nonsense": use CIDR blocks`,
 		"TEST_DATABASE and TEST_DATABASE_FILE are both set",
 	}
-	f([]string{"--drain-delay=soon", "--log-level=loud", "--drain-limit=0s"}, append(ofEnvironment,
-		`TEST_DRAIN_DELAY (--drain-delay) is "soon": use a duration`, `TEST_LOG_LEVEL (--log-level) is "loud": use debug, info`,
-		`TEST_DRAIN_LIMIT (--drain-limit) is "0s": it must be positive`)...)
-	// After an argument that cannot be placed, no arguments are read. Earlier arguments and the environment are read.
+	f([]string{"--drain-delay=soon", "--log-level=loud", "--drain-limit=0s"}, append(
+		ofEnvironment,
+		`TEST_DRAIN_DELAY (--drain-delay) is "soon": use a duration`,
+		`TEST_LOG_LEVEL (--log-level) is "loud": use debug, info`,
+		`TEST_DRAIN_LIMIT (--drain-limit) is "0s": it must be positive`,
+	)...)
+	// After an argument that cannot be placed, no arguments are read. Earlier arguments and the
+	// environment are read.
 	f([]string{"--drain-delay=soon", "--what"}, append(ofEnvironment, `"soon"`, "unknown flag --what")...)
 	f([]string{"stray"}, append(ofEnvironment, "unexpected argument stray")...)
-	f([]string{"--database-url=postgres://u:pw@h/d"}, append(ofEnvironment, "set TEST_DATABASE or TEST_DATABASE_FILE")...)
+	f([]string{"--database-url=postgres://u:pw@h/d"},
+		append(ofEnvironment, "set TEST_DATABASE or TEST_DATABASE_FILE")...)
 	t.Setenv("TEST_DATABASE_FILE", "")
 	t.Setenv("TEST_PROXIES", "")
 	t.Setenv("TEST_BAN_AFTER", "-1")
-	f([]string{"--drain-delay=-1s"}, `TEST_DRAIN_DELAY (--drain-delay) is "-1s": it must not be negative`, `TEST_BAN_AFTER (--ban-after) is "-1"`)
+	f([]string{"--drain-delay=-1s"}, `TEST_DRAIN_DELAY (--drain-delay) is "-1s": it must not be negative`,
+		`TEST_BAN_AFTER (--ban-after) is "-1"`)
 	_, _, _, _, errs := load()
 	must.Equal(t, errs, "prog: TEST_BAN_AFTER (--ban-after) is \"-1\": it must not be negative\n", "one problem")
 }
@@ -123,9 +130,13 @@ func TestSecretFromFile(t *testing.T) {
 }
 
 func TestUnknownVariables(t *testing.T) {
-	environ := []string{"TEST_LISTEN=:1", "TEST_DRAIN_DELAY=1s", "TEST_DATABASE_FILE=/x", "OTHER_LISTN=1", "PATH=/bin", "TEST_SERVICE_HOST=a", "TEST_PORT_80_TCP=b"}
+	environ := []string{
+		"TEST_LISTEN=:1", "TEST_DRAIN_DELAY=1s", "TEST_DATABASE_FILE=/x", "OTHER_LISTN=1", "PATH=/bin",
+		"TEST_SERVICE_HOST=a", "TEST_PORT_80_TCP=b",
+	}
 	must.Equal(t, len(service.Unknown(&settings{}, []string{"TEST_"}, environ)), 0, "unknown variables among good ones")
-	names := service.Unknown(&settings{}, []string{"TEST_", "OTHER_"}, append(environ, "TEST_LISTN=hunter2", "TEST_LISTEN_FILE=/x"))
+	names := service.Unknown(&settings{}, []string{"TEST_", "OTHER_"},
+		append(environ, "TEST_LISTN=hunter2", "TEST_LISTEN_FILE=/x"))
 	if !slices.Equal(names, []string{"OTHER_LISTN", "TEST_LISTN", "TEST_LISTEN_FILE"}) {
 		t.Errorf("misspelt variables: %q", names)
 	}
@@ -167,7 +178,8 @@ func TestCheck(t *testing.T) {
 	t.Setenv("TEST_ADMIN_LISTEN", "192.0.2.1:1")
 	t.Setenv("TEST_FILE", filepath.Join(os.Args[0], "file"))
 	t.Setenv("PROG_LISTN", ":1")
-	check(2, "4 problems", os.Getenv("TEST_LISTEN")+" is in use", "PROG_LISTEN or --listen", "listen on 192.0.2.1:1", "cannot be written", "PROG_LISTN is not a setting")
+	check(2, "4 problems", os.Getenv("TEST_LISTEN")+" is in use", "PROG_LISTEN or --listen", "listen on 192.0.2.1:1",
+		"cannot be written", "PROG_LISTN is not a setting")
 
 	// The program itself has the ports.
 	ln := must.Get[net.Listener](t)(service.Listen("127.0.0.1:0", ""))
@@ -186,7 +198,8 @@ func TestProbe(t *testing.T) {
 	f := func(address string, want int, wantOut, wantErr string) {
 		t.Helper()
 		_, code, done, out, errs := load("--probe", "--admin-listen", address)
-		if !done || code != want || out != wantOut || !strings.HasPrefix(errs, wantErr) || (errs == "") != (wantErr == "") {
+		if !done || code != want || out != wantOut || !strings.HasPrefix(errs, wantErr) ||
+			(errs == "") != (wantErr == "") {
 			t.Errorf("code %d, done %t, output %q, errors %q", code, done, out, errs)
 		}
 	}

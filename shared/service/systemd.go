@@ -7,12 +7,14 @@ import (
 	"strconv"
 )
 
-// firstPassed is the first file descriptor that systemd passes: SD_LISTEN_FDS_START in sd_listen_fds(3).
+// firstPassed is the first file descriptor that systemd passes: SD_LISTEN_FDS_START in
+// sd_listen_fds(3).
 const firstPassed = 3
 
-// passedSocket returns the listening socket that systemd has passed to this process (sd_listen_fds(3)), or nil if there is none.
-// A second call returns nil. systemd keeps a copy of the socket. So connections that arrive while the program restarts wait in
-// the kernel for the next process: none is refused.
+// passedSocket returns the listening socket that systemd has passed to this process
+// (sd_listen_fds(3)), or nil if there is none. A second call returns nil. systemd keeps a copy of
+// the socket. So connections that arrive while the program restarts wait in the kernel for the next
+// process: none is refused.
 func passedSocket() (net.Listener, error) {
 	count, _ := strconv.Atoi(os.Getenv("LISTEN_FDS"))
 	if os.Getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) || count == 0 {
@@ -22,7 +24,8 @@ func passedSocket() (net.Listener, error) {
 		return nil, err
 	}
 	if count != 1 {
-		return nil, fmt.Errorf("systemd passes %d sockets, and this program takes one: leave one ListenStream= in the socket unit", count)
+		return nil, fmt.Errorf(
+			"systemd passes %d sockets, and this program takes one: leave one ListenStream= in the socket unit", count)
 	}
 	file := os.NewFile(firstPassed, "LISTEN_FDS")
 	defer file.Close() // FileListener makes a copy

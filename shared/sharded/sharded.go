@@ -1,4 +1,5 @@
-// Package sharded is a map that many goroutines change at once: each key is in one of 64 shards with their own locks.
+// Package sharded is a map that many goroutines change at once: each key is in one of 64 shards
+// with their own locks.
 package sharded
 
 import (
@@ -28,8 +29,8 @@ type Shard[K comparable, V any] struct {
 	_            [32]byte // gives each shard its own cache line
 }
 
-// New returns an empty map. hash spreads the keys evenly. At most max entries are kept, rounded up to whole shards;
-// 0 = no bound.
+// New returns an empty map. hash spreads the keys evenly. At most max entries are kept, rounded up
+// to whole shards; 0 = no bound.
 func New[K comparable, V any](max int, hash func(K) byte) *Map[K, V] {
 	m := &Map[K, V]{hash: hash}
 	for i := range m.shards {
@@ -82,9 +83,10 @@ func (m *Map[K, V]) All() iter.Seq2[K, V] {
 	}
 }
 
-// Put sets the value of k. Whenever the shard has doubled, and when it is full, entries for which idle is true are dropped
-// first; nil: none is idle. If a full shard has none, arbitrary entries are dropped until a sixteenth is free. So a Put
-// costs O(1) on average, and idle entries never outnumber the others by much. The caller holds the lock.
+// Put sets the value of k. Whenever the shard has doubled, and when it is full, entries for which
+// idle is true are dropped first; nil: none is idle. If a full shard has none, arbitrary entries
+// are dropped until a sixteenth is free. So a Put costs O(1) on average, and idle entries never
+// outnumber the others by much. The caller holds the lock.
 func (s *Shard[K, V]) Put(k K, v V, idle func(K, V) bool) {
 	if _, known := s.Entries[k]; !known && len(s.Entries) >= s.sweepAt {
 		s.evict(idle)

@@ -7,9 +7,10 @@ import (
 	"unsafe"
 )
 
-// The calls of this file are recv(2) and send(2) without the announcement to the scheduler that the functions of package syscall
-// make. With MSG_DONTWAIT they return at once even on a blocking descriptor: a thread that blocked here would stop the whole
-// process at the next garbage collection. The race detector does not see what they read and write, so a program built with it
+// The calls of this file are recv(2) and send(2) without the announcement to the scheduler that the
+// functions of package syscall make. With MSG_DONTWAIT they return at once even on a blocking
+// descriptor: a thread that blocked here would stop the whole process at the next garbage
+// collection. The race detector does not see what they read and write, so a program built with it
 // makes announced calls: see calls_other.go.
 
 func quietRead(fd uintptr, p []byte) (int, syscall.Errno) {

@@ -22,13 +22,14 @@ func TestCallsAllocateNothing(t *testing.T) {
 	}
 }
 
-// A descriptor may become blocking: os.File does this in some cases. A quiet call must not block even then: the process would
-// stop at the next garbage collection.
+// A descriptor may become blocking: os.File does this in some cases. A quiet call must not block
+// even then: the process would stop at the next garbage collection.
 func TestABlockingDescriptorBlocksNothing(t *testing.T) {
 	near, _ := pair(t, "tcp")
 	raw := must.Get[syscall.RawConn](t)(near.Conn.(syscall.Conn).SyscallConn())
 	var setErr error
-	if err := raw.Control(func(fd uintptr) { setErr = syscall.SetNonblock(int(fd), false) }); err != nil || setErr != nil {
+	if err := raw.Control(func(fd uintptr) { setErr = syscall.SetNonblock(int(fd), false) }); err != nil ||
+		setErr != nil {
 		t.Fatal(err, setErr)
 	}
 	expectDeadlines(t, near)

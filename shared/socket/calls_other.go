@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// Here all calls are announced. They are those of package syscall, as package net's are: the race detector knows that what was written
-// happened before it is read.
+// Here all calls are announced. They are those of package syscall, as package net's are: the race
+// detector knows that what was written happened before it is read.
 
 func quietRead(fd uintptr, p []byte) (int, syscall.Errno) {
 	return call(func() (int, error) { return syscall.Read(int(fd), p) })

@@ -10,8 +10,9 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Listener continues when the kernel fails to accept a connection, for example because the process has no file descriptors left.
-// It waits longer after each failure in a row. Any other error ends it, such as the error of a closed listener.
+// Listener continues when the kernel fails to accept a connection, for example because the process
+// has no file descriptors left. It waits longer after each failure in a row. Any other error ends
+// it, such as the error of a closed listener.
 type Listener struct {
 	net.Listener
 	Log    *slog.Logger
@@ -37,8 +38,13 @@ func (l *Listener) Accept() (net.Conn, error) {
 		}
 		l.Failed()
 		logs.Do(func() {
-			l.Log.Error("cannot accept connections: raise the limit of open files (ulimit -n) or lower the maximum of connections",
-				"listen", l.Addr().String(), "error", err)
+			l.Log.Error(
+				"cannot accept connections: raise the limit of open files (ulimit -n) or lower the maximum of connections",
+				"listen",
+				l.Addr().String(),
+				"error",
+				err,
+			)
 		})
 		time.Sleep(wait)
 	}

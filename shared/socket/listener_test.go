@@ -19,7 +19,8 @@ type failing struct {
 	calls int
 }
 
-// callsMax is far more calls than a Listener that waits makes. Without a wait, the clock of the test would stand still.
+// callsMax is far more calls than a Listener that waits makes. Without a wait, the clock of the
+// test would stand still.
 const callsMax = 1000
 
 func (f *failing) Addr() net.Addr { return &net.TCPAddr{} }

@@ -1,11 +1,12 @@
-// Package socket makes the system calls of busy connections cheaper. It is for connections that every request uses. For others, use
-// package net.
+// Package socket makes the system calls of busy connections cheaper. It is for connections that
+// every request uses. For others, use package net.
 //
-// A socket of package net never blocks in the kernel: if a call cannot continue, it returns, and the goroutine waits for the poller.
-// Package net still announces every call to the scheduler as one that may block. The scheduler's monitor then checks every 20 µs.
-// On a machine with more work than cores, a thread may lose its core during a call, and the monitor starts another thread. A Conn
-// makes the same calls unannounced. Each copies at most 64 KiB. A Conn also needs no call that finds no data yet (see Ask), and seldom moves a
-// timer of the runtime (see Slack).
+// A socket of package net never blocks in the kernel: if a call cannot continue, it returns, and
+// the goroutine waits for the poller. Package net still announces every call to the scheduler as
+// one that may block. The scheduler's monitor then checks every 20 µs. On a machine with more work
+// than cores, a thread may lose its core during a call, and the monitor starts another thread. A
+// Conn makes the same calls unannounced. Each copies at most 64 KiB. A Conn also needs no call that
+// finds no data yet (see Ask), and seldom moves a timer of the runtime (see Slack).
 package socket
 
 import (
@@ -18,7 +19,8 @@ import (
 	"time"
 )
 
-// ErrStale says that an idle connection was closed by its peer, or that the peer has sent something on it.
+// ErrStale says that an idle connection was closed by its peer, or that the peer has sent something
+// on it.
 var ErrStale = errors.New("socket: the idle connection was closed, or its peer sent something on it")
 
 // UsualSlack is the Slack of connections whose timeouts are seconds.
@@ -27,13 +29,13 @@ const UsualSlack = 50 * time.Millisecond
 // callBytesMax limits one quiet call: the goroutine cannot be preempted while the kernel copies.
 const callBytesMax = 64 << 10
 
-// Conn is a connection of package net with calls of its own. Its errors and deadlines are those of package net. Only one goroutine
-// at a time may call Read, Check or Ask, and only one may call Write or Ask. Any goroutine may close it and set deadlines, which are late by
-// up to Slack.
+// Conn is a connection of package net with calls of its own. Its errors and deadlines are those of
+// package net. Only one goroutine at a time may call Read, Check or Ask, and only one may call
+// Write or Ask. Any goroutine may close it and set deadlines, which are late by up to Slack.
 type Conn struct {
 	net.Conn
-	// Slack is how much later than asked a deadline is set. It then stays while it is not too early for the next ones. It must not
-	// change when the connection is in use.
+	// Slack is how much later than asked a deadline is set. It then stays while it is not too early
+	// for the next ones. It must not change when the connection is in use.
 	Slack time.Duration
 
 	raw     syscall.RawConn
@@ -44,7 +46,8 @@ type Conn struct {
 	isStale bool // the result of the last peek
 	isEnded bool // also
 
-	// The callbacks of raw. They are made once, because a closure would cost an allocation in each call.
+	// The callbacks of raw. They are made once, because a closure would cost an allocation in each
+	// call.
 	read, write, ask, peek func(fd uintptr) (done bool)
 }
 
@@ -55,7 +58,8 @@ type transfer struct {
 	errno syscall.Errno
 }
 
-// New returns c with quiet calls. A connection without a socket, such as net.Pipe's, keeps its own calls.
+// New returns c with quiet calls. A connection without a socket, such as net.Pipe's, keeps its own
+// calls.
 func New(c net.Conn) *Conn {
 	s := &Conn{Conn: c}
 	if socket, ok := c.(syscall.Conn); ok {
@@ -100,9 +104,10 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return t.n, err
 }
 
-// Ask writes all of p, a request, and waits until its response may be read: a Read without Ask would first look for it in vain. If the
-// connection is closed or has data before, Ask writes nothing and returns ErrStale. Its deadline is that of reads. If the kernel has no room
-// for all of p at once, Ask is like Write.
+// Ask writes all of p, a request, and waits until its response may be read: a Read without Ask
+// would first look for it in vain. If the connection is closed or has data before, Ask writes
+// nothing and returns ErrStale. Its deadline is that of reads. If the kernel has no room for all of
+// p at once, Ask is like Write.
 func (c *Conn) Ask(p []byte) error {
 	if c.raw == nil || len(p) == 0 {
 		_, err := c.Write(p)
@@ -139,7 +144,8 @@ func (c *Conn) Check() error {
 	return nil
 }
 
-// HasEnded reports whether the peer has closed the connection, and all that it has sent was read. It does not wait.
+// HasEnded reports whether the peer has closed the connection, and all that it has sent was read.
+// It does not wait.
 func (c *Conn) HasEnded() bool { return c.raw != nil && (c.raw.Read(c.peek) != nil || c.isEnded) }
 
 // deadline is that of one direction.
@@ -222,8 +228,8 @@ func (c *Conn) tryWrite(fd uintptr) bool {
 	return true
 }
 
-// tryAsk is called again when the poller reports data. It looks for data before it writes: what arrived before the call may never be
-// reported.
+// tryAsk is called again when the poller reports data. It looks for data before it writes: what
+// arrived before the call may never be reported.
 func (c *Conn) tryAsk(fd uintptr) bool {
 	if len(c.writing.bytes) == 0 {
 		return true

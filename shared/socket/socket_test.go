@@ -97,7 +97,8 @@ func TestBytesArriveBothWaysAtOnce(t *testing.T) {
 	})
 }
 
-// A response that arrives before the goroutine waits for it must be found: the poller reports it only once.
+// A response that arrives before the goroutine waits for it must be found: the poller reports it
+// only once.
 func TestAsk(t *testing.T) {
 	forEach(t, func(t *testing.T, near *socket.Conn, far net.Conn) {
 		go func() { _, _ = io.Copy(far, far) }()
@@ -186,12 +187,14 @@ func TestSlack(t *testing.T) {
 	for range 10_000 {
 		now = now.Add(time.Millisecond)
 		must.Do(t, c.SetReadDeadline(now))
-		must.Equal(t, !set.at.Before(now) && !set.at.After(now.Add(slack)), true, "whether %v is in time for %v", set.at, now)
+		must.Equal(t, !set.at.Before(now) && !set.at.After(now.Add(slack)), true, "whether %v is in time for %v",
+			set.at, now)
 	}
 	must.Equal(t, set.count, 10, "changes in 10 s")
 	for _, at := range []time.Time{now.Add(-time.Hour), {}, now} {
 		must.Do(t, c.SetReadDeadline(at))
-		must.Equal(t, set.at.IsZero() == at.IsZero() && set.at.Sub(at) <= slack, true, "whether %v is in time for %v", set.at, at)
+		must.Equal(t, set.at.IsZero() == at.IsZero() && set.at.Sub(at) <= slack, true, "whether %v is in time for %v",
+			set.at, at)
 	}
 }
 

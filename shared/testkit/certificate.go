@@ -17,7 +17,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// Authority issues certificates, for servers and for clients. Its files are in a directory of its own.
+// Authority issues certificates, for servers and for clients. Its files are in a directory of its
+// own.
 type Authority struct {
 	CA, Cert, Key string // paths: its own certificate; the certificate and the key that SaveServer writes
 
@@ -32,14 +33,19 @@ func NewAuthority(t testing.TB) *Authority {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must.Do(t, err)
 	dir := t.TempDir()
-	a := &Authority{t: t, key: key, root: &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true}}
+	a := &Authority{
+		t:    t,
+		key:  key,
+		root: &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true},
+	}
 	a.CA, a.Cert, a.Key = filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	a.root.Subject.CommonName = "root"
 	a.save(a.CA, "CERTIFICATE", a.Issue(a.root, time.Now().Add(time.Hour)).Certificate[0])
 	return a
 }
 
-// Issue returns a certificate with the fields of template. It is valid from an hour ago, unless template has another time.
+// Issue returns a certificate with the fields of template. It is valid from an hour ago, unless
+// template has another time.
 func (a *Authority) Issue(template *x509.Certificate, until time.Time) tls.Certificate {
 	a.t.Helper()
 	if template.NotBefore.IsZero() {
@@ -51,9 +57,11 @@ func (a *Authority) Issue(template *x509.Certificate, until time.Time) tls.Certi
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: a.key}
 }
 
-// SaveServer writes a certificate of the server 127.0.0.1 with its key, and replaces those from before.
+// SaveServer writes a certificate of the server 127.0.0.1 with its key, and replaces those from
+// before.
 func (a *Authority) SaveServer(serial int64, until time.Time) *Authority {
-	return a.Save(&x509.Certificate{SerialNumber: big.NewInt(serial), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, until)
+	return a.Save(&x509.Certificate{SerialNumber: big.NewInt(serial), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}},
+		until)
 }
 
 // Save is SaveServer for any certificate.

@@ -41,7 +41,8 @@ func StartCollector(t testing.TB) *Collector {
 		if err == nil {
 			err = proto.Unmarshal(body, &export)
 		}
-		if err != nil || r.Method != http.MethodPost || r.URL.Path != "/v1/traces" || r.Header.Get("Content-Type") != "application/x-protobuf" {
+		if err != nil || r.Method != http.MethodPost || r.URL.Path != "/v1/traces" ||
+			r.Header.Get("Content-Type") != "application/x-protobuf" {
 			t.Errorf("the collector got %s %s of %q: %v", r.Method, r.URL, r.Header.Get("Content-Type"), err)
 		}
 		c.add(&export)

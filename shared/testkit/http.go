@@ -9,8 +9,11 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// Send sends a request and returns the response, whose body it has read. An empty token is none. Header fields follow in pairs.
-func Send(t testing.TB, client *http.Client, method, url, token, body string, fields ...string) (*http.Response, string) {
+// Send sends a request and returns the response, whose body it has read. An empty token is none.
+// Header fields follow in pairs.
+func Send(
+	t testing.TB, client *http.Client, method, url, token, body string, fields ...string,
+) (*http.Response, string) {
 	t.Helper()
 	request := must.Get[*http.Request](t)(http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body)))
 	if token != "" {

@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// Output keeps what a process or a log has written so far. It is safe for concurrent use, and its zero value is empty.
+// Output keeps what a process or a log has written so far. It is safe for concurrent use, and its
+// zero value is empty.
 type Output struct {
 	mu   sync.Mutex
 	text bytes.Buffer

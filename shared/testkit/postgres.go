@@ -27,7 +27,8 @@ var postgresDirs = []string{
 	"/opt/homebrew/opt/postgresql*/bin", "/usr/local/opt/postgresql*/bin",
 }
 
-// Commits survive a Kill, because they are written. They need not survive a crash of the machine, so they are not synced.
+// Commits survive a Kill, because they are written. They need not survive a crash of the machine,
+// so they are not synced.
 var postgresArgs = []string{
 	"-c", "listen_addresses=127.0.0.1",
 	"-c", "fsync=off", "-c", "full_page_writes=off",
@@ -78,7 +79,8 @@ func StartPostgres(t testing.TB) *Server {
 	return s
 }
 
-// PostgresBin returns the directory of Postgres's programs. PATH may contain only links to some of them.
+// PostgresBin returns the directory of Postgres's programs. PATH may contain only links to some of
+// them.
 func PostgresBin() (string, error) {
 	initdb, ok := findBinary("initdb", postgresDirs...)
 	if !ok {
@@ -148,8 +150,8 @@ func openOnFreePort(dir string, make func(port int) *Server) (s *Server, err err
 	return nil, err
 }
 
-// postgresTemplate returns a data directory to copy. initdb takes half a second of CPU, a copy a tenth of that. All test
-// processes of a user share the template, under a lock.
+// postgresTemplate returns a data directory to copy. initdb takes half a second of CPU, a copy a
+// tenth of that. All test processes of a user share the template, under a lock.
 func postgresTemplate(initdb string, owner *syscall.Credential) (string, error) {
 	info, err := os.Stat(initdb)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// ResidentBytes is the process's memory that is in RAM. Like the methods below, it reads /proc, which only Linux has.
+// ResidentBytes is the process's memory that is in RAM. Like the methods below, it reads /proc,
+// which only Linux has.
 func (p *Process) ResidentBytes(t testing.TB) int64 {
 	t.Helper()
 	_, rest, _ := strings.Cut(p.proc(t, "status"), "VmRSS:")
@@ -52,9 +53,9 @@ func (p *Process) proc(t testing.TB, file string) string {
 	return string(text)
 }
 
-// ProcessorTime is the time that the server's present processes have used of all processors. It counts nanoseconds, where
-// Process.ProcessorTime counts hundredths of a second: Postgres has one process per connection, and each
-// time would be rounded.
+// ProcessorTime is the time that the server's present processes have used of all processors. It
+// counts nanoseconds, where Process.ProcessorTime counts hundredths of a second: Postgres has one
+// process per connection, and each time would be rounded.
 func (s *Server) ProcessorTime(t testing.TB) time.Duration {
 	t.Helper()
 	pid := s.cmd.Process.Pid

@@ -22,8 +22,8 @@ var builds struct {
 	done map[string]string
 }
 
-// Build returns the path of a package's binary, built once per test process without the race detector. If PETGATE_BIN is set, the
-// binary in that directory is used instead, as in `make e2e`.
+// Build returns the path of a package's binary, built once per test process without the race
+// detector. If PETGATE_BIN is set, the binary in that directory is used instead, as in `make e2e`.
 func Build(t testing.TB, pkg string) string {
 	t.Helper()
 	name := path.Base(pkg)
@@ -50,8 +50,8 @@ func Build(t testing.TB, pkg string) string {
 	return out
 }
 
-// HearHangups makes the programs that a test starts hear SIGHUP, even if the tests run under nohup: programs inherit an ignored
-// signal, but not a handled one.
+// HearHangups makes the programs that a test starts hear SIGHUP, even if the tests run under nohup:
+// programs inherit an ignored signal, but not a handled one.
 func HearHangups(t testing.TB) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -68,8 +68,9 @@ type Process struct {
 	code int
 }
 
-// Start runs a program in the test's directory with the given environment. Of the test's environment it gets only PATH, HOME and
-// TMPDIR, so settings in the developer's shell have no effect.
+// Start runs a program in the test's directory with the given environment. Of the test's
+// environment it gets only PATH, HOME and TMPDIR, so settings in the developer's shell have no
+// effect.
 func Start(t testing.TB, path string, env []string, args ...string) *Process {
 	t.Helper()
 	return start(t, nil, path, env, args...)
@@ -133,8 +134,8 @@ func (p *Process) wait() {
 // Signal sends a signal. If the process has ended, it does nothing.
 func (p *Process) Signal(signal os.Signal) { _ = p.cmd.Process.Signal(signal) }
 
-// Pause stops the process with SIGSTOP and returns when all its threads have stopped: connections stay open, the kernel accepts new
-// ones, and nothing responds.
+// Pause stops the process with SIGSTOP and returns when all its threads have stopped: connections
+// stay open, the kernel accepts new ones, and nothing responds.
 func (p *Process) Pause(t testing.TB) {
 	t.Helper()
 	p.Signal(syscall.SIGSTOP)
@@ -144,8 +145,8 @@ func (p *Process) Pause(t testing.TB) {
 // Resume ends a Pause.
 func (p *Process) Resume() { p.Signal(syscall.SIGCONT) }
 
-// Stop sends SIGTERM, waits for the end and returns the exit code. It kills a process that does not end within a minute and then
-// returns -1.
+// Stop sends SIGTERM, waits for the end and returns the exit code. It kills a process that does not
+// end within a minute and then returns -1.
 func (p *Process) Stop() int {
 	p.Signal(syscall.SIGTERM)
 	code, ended := p.Wait(stopWithin)
@@ -162,7 +163,8 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
-// Wait waits for the end and returns the exit code (-1 after a signal), or false if the process still runs.
+// Wait waits for the end and returns the exit code (-1 after a signal), or false if the process
+// still runs.
 func (p *Process) Wait(within time.Duration) (code int, ended bool) {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
@@ -178,7 +180,8 @@ func (p *Process) Wait(within time.Duration) (code int, ended bool) {
 	return p.code, true
 }
 
-// ExitCode waits for the end and returns the exit code. It fails the test if that takes longer than a minute.
+// ExitCode waits for the end and returns the exit code. It fails the test if that takes longer than
+// a minute.
 func (p *Process) ExitCode(t testing.TB) int {
 	t.Helper()
 	code, ended := p.Wait(stopWithin)

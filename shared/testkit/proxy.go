@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Proxy is a TCP proxy that breaks on command. Tests put it between a program and its database, Redis or upstream.
+// Proxy is a TCP proxy that breaks on command. Tests put it between a program and its database,
+// Redis or upstream.
 type Proxy struct {
 	Addr string // host:port; it never changes
 
@@ -123,7 +124,8 @@ func (p *Proxy) serve(client *net.TCPConn) {
 	both.Wait()
 }
 
-// passes reports whether data is passed on. It counts the data of a client that follows data of its server, or is the first.
+// passes reports whether data is passed on. It counts the data of a client that follows data of its
+// server, or is the first.
 func (p *Proxy) passes(asked *bool, byClient bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,7 +144,8 @@ func (p *Proxy) passes(asked *bool, byClient bool) bool {
 	return byClient || !p.deaf
 }
 
-// copy passes bytes on until one side closes or passes returns false, then closes the other. It calls passes before it passes on data.
+// copy passes bytes on until one side closes or passes returns false, then closes the other. It
+// calls passes before it passes on data.
 func (p *Proxy) copy(dst, src net.Conn, passes func() bool) {
 	buffer := make([]byte, 32<<10)
 	for {
@@ -197,14 +200,16 @@ func (p *Proxy) Kill() {
 	p.Reset()
 }
 
-// BlackHole keeps connections open and accepts new ones, but passes no data on in either direction until Restore.
+// BlackHole keeps connections open and accepts new ones, but passes no data on in either direction
+// until Restore.
 func (p *Proxy) BlackHole() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.blackHole = true
 }
 
-// LoseAnswers delivers what clients send, and ends a connection instead of passing an answer on, until Restore.
+// LoseAnswers delivers what clients send, and ends a connection instead of passing an answer on,
+// until Restore.
 func (p *Proxy) LoseAnswers() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

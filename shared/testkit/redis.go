@@ -19,8 +19,8 @@ import (
 
 var sharedRedis lazy
 
-// Redis returns the URL of a shared server and a key prefix that no other test uses. A test that flushes, configures or stops a
-// server has to use StartRedis.
+// Redis returns the URL of a shared server and a key prefix that no other test uses. A test that
+// flushes, configures or stops a server has to use StartRedis.
 func Redis(t testing.TB) (url, prefix string) {
 	t.Helper()
 	url = os.Getenv("TEST_REDIS_URL")
@@ -30,8 +30,8 @@ func Redis(t testing.TB) (url, prefix string) {
 	return url, fresh("test") + ":"
 }
 
-// StartRedis returns a server for this test only. Arguments are those of redis-server, such as "--appendonly", "yes"; without it,
-// the server forgets everything when it ends.
+// StartRedis returns a server for this test only. Arguments are those of redis-server, such as
+// "--appendonly", "yes"; without it, the server forgets everything when it ends.
 func StartRedis(t testing.TB, args ...string) *Server {
 	t.Helper()
 	s, err := openRedis(args...)
@@ -88,7 +88,9 @@ var background = context.Background()
 
 // command runs f with a new client.
 func command(addr string, f func(*redis.Client) error) error {
-	c := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 1, MaxRetries: -1, DialTimeout: startWithin, ReadTimeout: startWithin})
+	c := redis.NewClient(
+		&redis.Options{Addr: addr, PoolSize: 1, MaxRetries: -1, DialTimeout: startWithin, ReadTimeout: startWithin},
+	)
 	defer c.Close()
 	return f(c)
 }
@@ -102,17 +104,20 @@ func RedisCluster(t testing.TB, nodes int) (urls []string) {
 	return urls
 }
 
-// RedisClusterOf returns the servers of a private Redis Cluster: first the masters, then replicas of them in turn.
+// RedisClusterOf returns the servers of a private Redis Cluster: first the masters, then replicas
+// of them in turn.
 func RedisClusterOf(t testing.TB, masters, replicas int, args ...string) []*Server {
 	t.Helper()
 	const slots = 16384
 	servers := make([]*Server, masters+replicas)
 	ids := make([]string, len(servers))
 	for i := range servers {
-		servers[i] = StartRedis(t, append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "2000"}, args...)...)
+		servers[i] = StartRedis(t,
+			append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "2000"}, args...)...)
 		host, port, _ := strings.Cut(servers[0].Addr, ":")
 		err := command(servers[i].Addr, func(c *redis.Client) (err error) {
-			// Distinct epochs before the nodes meet; otherwise they would first have to agree on them.
+			// Distinct epochs before the nodes meet; otherwise they would first have to agree on
+			// them.
 			if err := c.Do(background, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
 				return err
 			}

@@ -12,7 +12,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// StartSentinels starts three Sentinels of a master with one replica, named main, and returns their addresses when they know one another.
+// StartSentinels starts three Sentinels of a master with one replica, named main, and returns their
+// addresses when they know one another.
 func StartSentinels(t testing.TB, master, replica *Server) (addrs []string) {
 	t.Helper()
 	host, port, _ := strings.Cut(master.Addr, ":")
@@ -50,8 +51,14 @@ func StartSentinels(t testing.TB, master, replica *Server) (addrs []string) {
 func startSentinel(t testing.TB, host, port string) (addr string) {
 	dir, own := t.TempDir(), FreePort(t)
 	file := filepath.Join(dir, "sentinel.conf")
-	text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor main %s %s 2\nsentinel down-after-milliseconds main 1500\n"+
-		"sentinel failover-timeout main 10000\n", own, dir, host, port)
+	text := fmt.Sprintf(
+		"port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor main %s %s 2\nsentinel down-after-milliseconds main 1500\n"+
+			"sentinel failover-timeout main 10000\n",
+		own,
+		dir,
+		host,
+		port,
+	)
 	must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 	Start(t, "redis-server", nil, file, "--sentinel")
 	return fmt.Sprintf("127.0.0.1:%d", own)

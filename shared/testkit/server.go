@@ -22,7 +22,8 @@ import (
 // startWithin limits the start of a server on a machine that is busy with other tests.
 const startWithin = 2 * time.Minute
 
-// Server is a private Postgres or Redis with its own data directory and port. It keeps both while it is stopped.
+// Server is a private Postgres or Redis with its own data directory and port. It keeps both while
+// it is stopped.
 type Server struct {
 	URL  string // of the server; for Postgres of its database "postgres"
 	Addr string // host:port
@@ -43,8 +44,8 @@ type spec struct {
 	ping  func(*Server) error
 }
 
-// start runs the server and waits until it responds. After a kill, Postgres may have to wait until the last old process has ended,
-// so start tries several times.
+// start runs the server and waits until it responds. After a kill, Postgres may have to wait until
+// the last old process has ended, so start tries several times.
 func (s *Server) start() error {
 	deadline := time.Now().Add(startWithin)
 	for {
@@ -66,7 +67,8 @@ func (s *Server) attempt(deadline time.Time) error {
 
 	cmd := exec.Command(s.spec.args[0], s.spec.args[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.spec.dir, log, log
-	// A process group of its own: Ctrl-C in the terminal ends the tests, and they end their servers.
+	// A process group of its own: Ctrl-C in the terminal ends the tests, and they end their
+	// servers.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.spec.owner, Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("testkit: start %s: %w", s.spec.name, err)
@@ -137,7 +139,8 @@ func (s *Server) Start(t testing.TB) {
 	must.Do(t, s.start())
 }
 
-// Pause is Process.Pause for the server and its children. The server is the first: then it starts no further child.
+// Pause is Process.Pause for the server and its children. The server is the first: then it starts
+// no further child.
 func (s *Server) Pause(t testing.TB) {
 	t.Helper()
 	server := s.signal(t, syscall.SIGSTOP)
@@ -166,8 +169,8 @@ func (s *Server) signal(t testing.TB, signal syscall.Signal) int {
 	return pid
 }
 
-// signalChildren signals the children of a process, and returns their process IDs. Each back end of Postgres has a process group of its
-// own.
+// signalChildren signals the children of a process, and returns their process IDs. Each back end of
+// Postgres has a process group of its own.
 func signalChildren(pid int, signal syscall.Signal) []int {
 	all := children(pid)
 	for _, child := range all {
@@ -176,12 +179,13 @@ func signalChildren(pid int, signal syscall.Signal) []int {
 	return all
 }
 
-// stopped matches the state in /proc/PID/stat of a thread that has stopped (T) or ended (Z, X). A child stays a zombie until its parent,
-// which may be paused, has read its exit code.
+// stopped matches the state in /proc/PID/stat of a thread that has stopped (T) or ended (Z, X). A
+// child stays a zombie until its parent, which may be paused, has read its exit code.
 var stopped = regexp.MustCompile(`\) [TZX] `)
 
-// awaitStopped waits until every thread of a process has stopped, or the process has ended. A signal stops a thread when the kernel next
-// looks at it, not when kill(2) returns. Only Linux tells: elsewhere it returns at once.
+// awaitStopped waits until every thread of a process has stopped, or the process has ended. A
+// signal stops a thread when the kernel next looks at it, not when kill(2) returns. Only Linux
+// tells: elsewhere it returns at once.
 func awaitStopped(t testing.TB, pid int) {
 	t.Helper()
 	Eventually(t, time.Minute, "a process stops", func() bool {
@@ -230,11 +234,13 @@ func (l *lazy) get(t testing.TB, open func() (*Server, error)) *Server {
 // memory is a file system in memory, which most Linux machines have.
 const memory = "/dev/shm"
 
-// memoryBytesMin is how much has to be free there. Some test processes together use a few hundred megabytes.
+// memoryBytesMin is how much has to be free there. Some test processes together use a few hundred
+// megabytes.
 const memoryBytesMin = 2 << 30
 
-// dataDir returns the parent of data directories. In reduced size, data is in memory if there is room: Postgres makes 300 files for
-// a database, which takes several times the processor time on a disk. In full size, data is on the disk, as an operator's is.
+// dataDir returns the parent of data directories. In reduced size, data is in memory if there is
+// room: Postgres makes 300 files for a database, which takes several times the processor time on a
+// disk. In full size, data is on the disk, as an operator's is.
 func dataDir() string {
 	var fs syscall.Statfs_t
 	if !FullSize && syscall.Statfs(memory, &fs) == nil && fs.Bavail*uint64(fs.Bsize) >= memoryBytesMin {
@@ -243,8 +249,8 @@ func dataDir() string {
 	return baseDir()
 }
 
-// baseDir returns the parent of programs and of what outlives a test process. All test processes of a user share it. If root runs the
-// tests, the servers' user can access it.
+// baseDir returns the parent of programs and of what outlives a test process. All test processes of
+// a user share it. If root runs the tests, the servers' user can access it.
 func baseDir() string {
 	if os.Getuid() == 0 {
 		return "/tmp"
@@ -287,7 +293,8 @@ func (d *watchedDir) get(t testing.TB, parent string) string {
 	return d.path
 }
 
-// Unprivileged returns the user to run Postgres as, because Postgres refuses to run as root. nil is the current user.
+// Unprivileged returns the user to run Postgres as, because Postgres refuses to run as root. nil is
+// the current user.
 func Unprivileged() (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil

@@ -9,7 +9,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// CopySource copies the sources of the module to a new directory, as in an archive: without git, what was built, and data.
+// CopySource copies the sources of the module to a new directory, as in an archive: without git,
+// what was built, and data.
 func CopySource(t testing.TB, module, to string) {
 	t.Helper()
 	entries, err := os.ReadDir(module)

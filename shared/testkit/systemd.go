@@ -10,8 +10,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// Systemd plays the part of systemd for one program: a socket unit, which keeps a listening socket while the program restarts, and
-// a service of Type=notify.
+// Systemd plays the part of systemd for one program: a socket unit, which keeps a listening socket
+// while the program restarts, and a service of Type=notify.
 type Systemd struct {
 	socket *os.File
 	states *net.UnixConn
@@ -46,7 +46,8 @@ func (s *Systemd) Start(t testing.TB, path string, env []string, args ...string)
 	return start(t, s.socket, "/bin/sh", env, append(script, args...)...)
 }
 
-// Await waits until the program reports a state, such as READY=1 (sd_notify(3)). States before it are forgotten.
+// Await waits until the program reports a state, such as READY=1 (sd_notify(3)). States before it
+// are forgotten.
 func (s *Systemd) Await(t testing.TB, state string) {
 	t.Helper()
 	_ = s.states.SetReadDeadline(time.Now().Add(stopWithin))

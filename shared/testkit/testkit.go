@@ -1,11 +1,13 @@
 // Package testkit gives tests real servers and real processes.
 //
-// Postgres and Redis run as private servers on free loopback ports: one of each per test process, started at its first use, and
-// more for tests that stop, kill or pause a server. They end with the test process, also if it is killed: a shell reads from a
-// pipe and kills the servers when the pipe closes. TEST_DATABASE_URL and TEST_REDIS_URL name existing servers to use instead of
-// the shared ones. If a server is missing, the test fails with a message that says what to do; it never skips.
+// Postgres and Redis run as private servers on free loopback ports: one of each per test process,
+// started at its first use, and more for tests that stop, kill or pause a server. They end with the
+// test process, also if it is killed: a shell reads from a pipe and kills the servers when the pipe
+// closes. TEST_DATABASE_URL and TEST_REDIS_URL name existing servers to use instead of the shared
+// ones. If a server is missing, the test fails with a message that says what to do; it never skips.
 //
-// All functions are safe for parallel tests. A function that has the test as a parameter ends it with Fatal if it fails.
+// All functions are safe for parallel tests. A function that has the test as a parameter ends it
+// with Fatal if it fails.
 package testkit
 
 import (
@@ -34,7 +36,8 @@ func EachDatabase(t *testing.T, f func(t *testing.T, url string)) {
 
 var sqliteFiles watchedDir
 
-// SQLite returns the URL of a database file that does not exist yet, in a directory of its own, which is removed when the test ends.
+// SQLite returns the URL of a database file that does not exist yet, in a directory of its own,
+// which is removed when the test ends.
 func SQLite(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(sqliteFiles.get(t, dataDir()), "")
@@ -43,8 +46,8 @@ func SQLite(t testing.TB) string {
 	return "sqlite:" + filepath.Join(dir, "test.db")
 }
 
-// Eventually waits until cond is true, and fails the test if that takes longer than the given time. It checks at least every
-// 20 ms.
+// Eventually waits until cond is true, and fails the test if that takes longer than the given time.
+// It checks at least every 20 ms.
 func Eventually(t testing.TB, within time.Duration, what string, cond func() bool) {
 	t.Helper()
 	if !Await(within, cond) {
@@ -64,9 +67,10 @@ func Await(within time.Duration, cond func() bool) bool {
 	return true
 }
 
-// FreePort returns a free loopback TCP port, from a range that kernels do not use for outgoing connections: only another listener
-// can take it. The same holds for port+10000, the bus of a Redis Cluster node. Until the test ends, no other test of this machine gets
-// the port, also if nothing listens on it.
+// FreePort returns a free loopback TCP port, from a range that kernels do not use for outgoing
+// connections: only another listener can take it. The same holds for port+10000, the bus of a Redis
+// Cluster node. Until the test ends, no other test of this machine gets the port, also if nothing
+// listens on it.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	port, reservation, err := reservePort()
@@ -75,8 +79,8 @@ func FreePort(t testing.TB) int {
 	return port
 }
 
-// reservePort draws a free port. Its reservation is a UDP socket with the same number: all test processes see it, and the kernel
-// closes it when its process ends.
+// reservePort draws a free port. Its reservation is a UDP socket with the same number: all test
+// processes see it, and the kernel closes it when its process ends.
 func reservePort() (port int, reservation net.PacketConn, err error) {
 	for range 100 {
 		port = 10_000 + mathrand.IntN(10_000)

@@ -10,9 +10,10 @@ import (
 	"syscall"
 )
 
-// watchScript waits for the end of the test process and then cleans up. Its arguments are a directory, which may be empty, and
-// optionally a signal and a process ID. A line on its standard input ends it. The end of the input means that the test process
-// has ended, perhaps by a kill. Then the script signals the process, continues it and its children if they are paused, waits up
+// watchScript waits for the end of the test process and then cleans up. Its arguments are a
+// directory, which may be empty, and optionally a signal and a process ID. A line on its standard
+// input ends it. The end of the input means that the test process has ended, perhaps by a kill.
+// Then the script signals the process, continues it and its children if they are paused, waits up
 // to two seconds, and removes the directory.
 const watchScript = `
 if read -r released; then exit; fi

@@ -24,7 +24,8 @@ import (
 	"petgate/shared/service"
 )
 
-// The first three are the defaults that OpenTelemetry specifies for exporters, except that a batch waits less.
+// The first three are the defaults that OpenTelemetry specifies for exporters, except that a batch
+// waits less.
 const (
 	queueMax    = 2048             // spans, with those that are being sent
 	batchMax    = 512              // spans
@@ -72,7 +73,8 @@ type Tracer struct {
 	done   chan struct{} // closed after the last post
 }
 
-// Open returns a Tracer that exports in the background until Close. Without an endpoint it returns nil. It does not connect yet.
+// Open returns a Tracer that exports in the background until Close. Without an endpoint it returns
+// nil. It does not connect yet.
 func Open(cfg Config) (*Tracer, error) {
 	if cfg.Endpoint == "" {
 		return nil, nil
@@ -96,14 +98,19 @@ func Open(cfg Config) (*Tracer, error) {
 			Transport: transport, Timeout: postTimeout,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		scope: &commonpb.InstrumentationScope{Name: "petgate", Version: service.Version()}, complain: rate.Sometimes{Interval: time.Minute},
+		scope: &commonpb.InstrumentationScope{
+			Name:    "petgate",
+			Version: service.Version(),
+		}, complain: rate.Sometimes{Interval: time.Minute},
 		isFull: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	spans := promauto.With(cfg.Metrics).NewCounterVec(prometheus.CounterOpts{
 		Name: "petgate_trace_spans_total",
 		Help: "Spans of sampled requests: exported; unqueued (the queue was full); undelivered (the collector did not take them, or they ended after the export).",
 	}, []string{"result"})
-	t.exported, t.unqueued, t.undelivered = spans.WithLabelValues("exported"), spans.WithLabelValues("unqueued"), spans.WithLabelValues("undelivered")
+	t.exported, t.unqueued, t.undelivered = spans.WithLabelValues("exported"), spans.WithLabelValues(
+		"unqueued",
+	), spans.WithLabelValues("undelivered")
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	go t.run()
 	return t, nil
@@ -111,7 +118,11 @@ func Open(cfg Config) (*Tracer, error) {
 
 // resource describes the program. What the operator says takes precedence.
 func (c *Config) resource(attributes [][2]string) *resourcepb.Resource {
-	names := map[string]string{"service.name": c.Program, "service.version": service.Version(), "service.instance.id": c.Instance}
+	names := map[string]string{
+		"service.name":        c.Program,
+		"service.version":     service.Version(),
+		"service.instance.id": c.Instance,
+	}
 	for _, one := range attributes {
 		names[one[0]] = one[1]
 	}
@@ -146,8 +157,8 @@ func (t *Tracer) push(span *tracepb.Span) {
 	}
 }
 
-// Close exports what is queued, but takes at most the given time, and drops the rest. Spans that end later are dropped. A nil Tracer has nothing
-// to close.
+// Close exports what is queued, but takes at most the given time, and drops the rest. Spans that
+// end later are dropped. A nil Tracer has nothing to close.
 func (t *Tracer) Close(atMost time.Duration) {
 	if t == nil {
 		return
@@ -183,8 +194,9 @@ func (t *Tracer) run() {
 	t.undelivered.Add(float64(len(t.queue)))
 }
 
-// send sends the first spans of the queue. If the collector may take them later, they stay where they are. It reports whether it is to be
-// called again at once: there is another full batch, or the Tracer is being closed.
+// send sends the first spans of the queue. If the collector may take them later, they stay where
+// they are. It reports whether it is to be called again at once: there is another full batch, or
+// the Tracer is being closed.
 func (t *Tracer) send() bool {
 	t.mu.Lock()
 	batch := t.queue[:min(len(t.queue), batchMax)]
@@ -202,7 +214,11 @@ func (t *Tracer) send() bool {
 	rejected, isFinal, err := t.post(body)
 	if err != nil {
 		t.complain.Do(func() {
-			t.log.Warn("the collector does not take spans, which are dropped if the queue is full; see OTEL_EXPORTER_OTLP_ENDPOINT", "error", err.Error())
+			t.log.Warn(
+				"the collector does not take spans, which are dropped if the queue is full; see OTEL_EXPORTER_OTLP_ENDPOINT",
+				"error",
+				err.Error(),
+			)
 		})
 		rejected = all
 	}
@@ -218,8 +234,8 @@ func (t *Tracer) send() bool {
 	return t.isClosed || len(t.queue) >= batchMax
 }
 
-// post makes one attempt (OTLP, section "OTLP/HTTP Response"). If its result is not final, the same spans may be sent again. A Retry-After
-// is not obeyed: attempts are a second apart.
+// post makes one attempt (OTLP, section "OTLP/HTTP Response"). If its result is not final, the same
+// spans may be sent again. A Retry-After is not obeyed: attempts are a second apart.
 func (t *Tracer) post(body []byte) (rejected int64, isFinal bool, err error) {
 	request, err := http.NewRequestWithContext(t.ctx, http.MethodPost, t.values.url, bytes.NewReader(body))
 	if err != nil {
@@ -231,9 +247,14 @@ func (t *Tracer) post(body []byte) (rejected int64, isFinal bool, err error) {
 		return 0, false, err
 	}
 	defer response.Body.Close()
-	answer, _ := io.ReadAll(io.LimitReader(response.Body, answerBytesMax)) // with 2xx, the spans were taken, also if the rest breaks off
+	answer, _ := io.ReadAll(
+		io.LimitReader(response.Body, answerBytesMax),
+	) // with 2xx, the spans were taken, also if the rest breaks off
 	switch status := response.StatusCode; {
-	case status == http.StatusTooManyRequests, status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
+	case status == http.StatusTooManyRequests,
+		status == http.StatusBadGateway,
+		status == http.StatusServiceUnavailable,
+		status == http.StatusGatewayTimeout:
 		return 0, false, fmt.Errorf("it responded with %d", status)
 	case status/100 != 2:
 		return 0, true, fmt.Errorf("it responded with %d", status)

@@ -58,7 +58,8 @@ func (c *collector) RoundTrip(r *http.Request) (*http.Response, error) {
 		c.t.Errorf("post: %v", err)
 	}
 	of := sent.ResourceSpans[0]
-	c.posts = append(c.posts, post{time.Since(c.begun), r.Header, r.URL.String(), of.Resource.Attributes, of.ScopeSpans[0].Spans})
+	c.posts = append(c.posts,
+		post{time.Since(c.begun), r.Header, r.URL.String(), of.Resource.Attributes, of.ScopeSpans[0].Spans})
 	a := c.answers[min(len(c.posts), len(c.answers))-1]
 	switch {
 	case a.isBroken:
@@ -72,7 +73,12 @@ func (c *collector) RoundTrip(r *http.Request) (*http.Response, error) {
 		content = iotest.ErrReader(io.ErrUnexpectedEOF)
 	}
 	header := http.Header{"Location": {"http://elsewhere/"}} // where no header for the collector may go
-	return &http.Response{StatusCode: a.status, Status: strings.Repeat("no ", 1<<20), Header: header, Body: io.NopCloser(content)}, nil
+	return &http.Response{
+		StatusCode: a.status,
+		Status:     strings.Repeat("no ", 1<<20),
+		Header:     header,
+		Body:       io.NopCloser(content),
+	}, nil
 }
 
 // exporter is a tracer that samples everything, with its collector.
@@ -108,7 +114,9 @@ func (e *exporter) span() Context {
 // expect compares the counts of spans.
 func (e *exporter) expect(when string, exported, unqueued, undelivered float64) {
 	e.t.Helper()
-	got := [...]float64{testutil.ToFloat64(e.exported), testutil.ToFloat64(e.unqueued), testutil.ToFloat64(e.undelivered)}
+	got := [...]float64{
+		testutil.ToFloat64(e.exported), testutil.ToFloat64(e.unqueued), testutil.ToFloat64(e.undelivered),
+	}
 	if want := [...]float64{exported, unqueued, undelivered}; got != want {
 		e.t.Errorf("%s: exported, unqueued and undelivered: %v, want %v", when, got, want)
 	}
@@ -128,17 +136,25 @@ func TestExport(t *testing.T) {
 		c := e.Begin([]byte(sampledField), true)
 		span := e.Start(&c, began)
 		span.Set("petgate.outcome", "not UTF-8 \xff")
-		span.EndRequest(Request{Method: "GET", Route: "/v1/pets", Status: 503}, began.Add(-time.Hour)) // a clock that was set back
+		span.EndRequest(
+			Request{Method: "GET", Route: "/v1/pets", Status: 503}, began.Add(-time.Hour),
+		) // a clock that was set back
 		e.close()
 		if len(e.posts) != 1 || len(e.posts[0].spans) != 1 {
 			t.Fatalf("%d posts: %+v", len(e.posts), e.posts)
 		}
 		got := e.posts[0]
-		if got.url != "http://collector:4318/base/v1/traces" || got.header.Get("X-Scope") != "team a" || got.header.Get("Authorization") != "Basic eA==" ||
+		if got.url != "http://collector:4318/base/v1/traces" || got.header.Get("X-Scope") != "team a" ||
+			got.header.Get("Authorization") != "Basic eA==" ||
 			got.header.Get("Content-Type") != "application/x-protobuf" {
 			t.Errorf("%s %v", got.url, got.header)
 		}
-		want := map[string]string{"service.name": "edge", "service.instance.id": "gw-1", "deployment.environment.name": "live", "service.version": service.Version()}
+		want := map[string]string{
+			"service.name":                "edge",
+			"service.instance.id":         "gw-1",
+			"deployment.environment.name": "live",
+			"service.version":             service.Version(),
+		}
 		for _, a := range got.resource {
 			if a.Value.GetStringValue() != want[a.Key] || len(got.resource) != len(want) {
 				t.Errorf("resource: %v", got.resource)
@@ -147,18 +163,25 @@ func TestExport(t *testing.T) {
 		if s := got.spans[0]; fmt.Sprintf("%x", s.TraceId) != callersTrace || fmt.Sprintf("%x", s.ParentSpanId) != callersSpan ||
 			string(s.SpanId) != string(c.Span[:]) || s.Kind != tracepb.Span_SPAN_KIND_SERVER || s.Name != "GET /v1/pets" ||
 			s.Flags != flagSampled|flagKnowsRemote|flagRemote || s.Status.Code != tracepb.Status_STATUS_CODE_ERROR ||
-			s.StartTimeUnixNano != uint64(began.UnixNano()) || s.EndTimeUnixNano != s.StartTimeUnixNano ||
-			s.Attributes[0].Value.GetStringValue() != "not UTF-8 �" || s.Attributes[2].Value.GetIntValue() != 503 {
+			s.StartTimeUnixNano != uint64(began.UnixNano()) ||
+			s.EndTimeUnixNano != s.StartTimeUnixNano ||
+			s.Attributes[0].Value.GetStringValue() != "not UTF-8 �" ||
+			s.Attributes[2].Value.GetIntValue() != 503 {
 			t.Errorf("%v", s)
 		}
 		e.expect("at the end", 1, 0, 0)
 	})
 }
 
-// What the collector answers decides whether a batch is sent again (OTLP, section "OTLP/HTTP Response"), a second later.
+// What the collector answers decides whether a batch is sent again (OTLP, section "OTLP/HTTP
+// Response"), a second later.
 func TestAnswers(t *testing.T) {
 	rejects := func(n int64) answer {
-		body, err := proto.Marshal(&collectorpb.ExportTraceServiceResponse{PartialSuccess: &collectorpb.ExportTracePartialSuccess{RejectedSpans: n}})
+		body, err := proto.Marshal(
+			&collectorpb.ExportTraceServiceResponse{
+				PartialSuccess: &collectorpb.ExportTracePartialSuccess{RejectedSpans: n},
+			},
+		)
 		must.Do(t, err)
 		return answer{status: 200, body: body}
 	}
@@ -171,7 +194,9 @@ func TestAnswers(t *testing.T) {
 			time.Sleep(30*time.Second + batchWait/2)
 			synctest.Wait()
 			at := e.posts[len(e.posts)-1].at
-			if len(e.posts) != posts || at != last || !strings.Contains(e.log.String(), logs) || logs == "" && e.log.Len() > 0 || e.log.Len() > 300 {
+			if len(e.posts) != posts || at != last || !strings.Contains(e.log.String(), logs) ||
+				logs == "" && e.log.Len() > 0 ||
+				e.log.Len() > 300 {
 				t.Errorf("%s: %d posts, the last after %v; %.300s", name, len(e.posts), at, e.log.String())
 			}
 			e.expect(name, exported, 0, undelivered)
@@ -196,8 +221,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// A collector that does not answer costs spans and nothing else: ending a span never waits, and what does not fit is counted. A full
-// batch is sent at once.
+// A collector that does not answer costs spans and nothing else: ending a span never waits, and
+// what does not fit is counted. A full batch is sent at once.
 func TestSilentCollector(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open(t, answer{})

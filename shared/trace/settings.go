@@ -13,8 +13,8 @@ import (
 	"petgate/shared/service"
 )
 
-// Settings are the settings of traces, with the names that OpenTelemetry specifies for environment variables. An empty variable is
-// the same as none.
+// Settings are the settings of traces, with the names that OpenTelemetry specifies for environment
+// variables. An empty variable is the same as none.
 type Settings struct {
 	Endpoint   string         `name:"otlp-endpoint" env:"OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL" help:"OpenTelemetry collector that gets traces by OTLP over HTTP, such as http://127.0.0.1:4318; /v1/traces is added. Empty: no traces."`
 	Headers    service.Secret `name:"otlp-headers" env:"OTEL_EXPORTER_OTLP_HEADERS" help:"Headers for the collector: name=value, separated by commas, with percent-encoding."`
@@ -31,7 +31,8 @@ type values struct {
 	attributes [][2]string
 }
 
-// Check records what is wrong with the settings. Without an endpoint they are not used, and may be for other programs.
+// Check records what is wrong with the settings. Without an endpoint they are not used, and may be
+// for other programs.
 func (s *Settings) Check(bad *service.BadSettings) {
 	if s.Endpoint != "" {
 		s.read(bad)
@@ -40,7 +41,8 @@ func (s *Settings) Check(bad *service.BadSettings) {
 
 func (s *Settings) read(bad *service.BadSettings) (v values) {
 	u, err := url.Parse(s.Endpoint)
-	isURL := err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https") && u.RawQuery == "" && u.Fragment == ""
+	isURL := err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https") && u.RawQuery == "" &&
+		u.Fragment == ""
 	bad.Require(isURL, "otlp-endpoint", "use http://host:port or https://host:port")
 	if isURL {
 		bad.Require(u.User == nil, "otlp-endpoint", "it has a password: send it in OTEL_EXPORTER_OTLP_HEADERS")
@@ -49,7 +51,8 @@ func (s *Settings) read(bad *service.BadSettings) (v values) {
 	v.ratio = 1
 	if s.Ratio != "" {
 		v.ratio, err = strconv.ParseFloat(s.Ratio, 64)
-		bad.Require(err == nil && v.ratio >= 0 && v.ratio <= 1, "traces-sampler-arg", "use a number from 0 to 1, such as 0.01")
+		bad.Require(err == nil && v.ratio >= 0 && v.ratio <= 1, "traces-sampler-arg",
+			"use a number from 0 to 1, such as 0.01")
 	}
 	v.headers, err = headers(string(s.Headers))
 	bad.Require(err == nil, "otlp-headers", "%v", err)

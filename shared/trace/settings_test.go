@@ -23,7 +23,8 @@ func (s *settings) BadSettings() service.BadSettings {
 	return bad
 }
 
-// The settings have the names that OpenTelemetry specifies. A bad value is refused, with what to use instead.
+// The settings have the names that OpenTelemetry specifies. A bad value is refused, with what to
+// use instead.
 func TestSettings(t *testing.T) {
 	f := func(name, value, want string) {
 		t.Helper()
@@ -33,7 +34,8 @@ func TestSettings(t *testing.T) {
 			var errs bytes.Buffer
 			_, failed := service.Load(&settings{}, "prog", "", nil, &errs, &errs)
 			isUsed := name == "OTEL_EXPORTER_OTLP_ENDPOINT" || endpoint != ""
-			if failed != (want != "" && isUsed) || failed && !strings.Contains(errs.String(), want+"\n") || strings.Contains(errs.String(), "hunter2") {
+			if failed != (want != "" && isUsed) || failed && !strings.Contains(errs.String(), want+"\n") ||
+				strings.Contains(errs.String(), "hunter2") {
 				t.Errorf("%s=%s with endpoint %q: %s", name, value, endpoint, errs.String())
 			}
 			t.Setenv(name, "")
@@ -43,7 +45,8 @@ func TestSettings(t *testing.T) {
 	for _, no := range []string{"collector:4317", "http:///x", "ftp://collector", "http://collector?a=b", "http://collector#a", "http://colle ctor"} {
 		f("OTEL_EXPORTER_OTLP_ENDPOINT", no, "use http://host:port or https://host:port")
 	}
-	f("OTEL_EXPORTER_OTLP_ENDPOINT", "http://me:secret@collector", "it has a password: send it in OTEL_EXPORTER_OTLP_HEADERS")
+	f("OTEL_EXPORTER_OTLP_ENDPOINT", "http://me:secret@collector",
+		"it has a password: send it in OTEL_EXPORTER_OTLP_HEADERS")
 	f("OTEL_TRACES_SAMPLER_ARG", "", "")
 	f("OTEL_TRACES_SAMPLER_ARG", "0.01", "")
 	f("OTEL_TRACES_SAMPLER_ARG", "1", "")
@@ -51,7 +54,8 @@ func TestSettings(t *testing.T) {
 	f("OTEL_TRACES_SAMPLER_ARG", "-0.1", "use a number from 0 to 1, such as 0.01")
 	f("OTEL_TRACES_SAMPLER_ARG", "1.5", "use a number from 0 to 1, such as 0.01")
 	f("OTEL_TRACES_SAMPLER_ARG", "NaN", "use a number from 0 to 1, such as 0.01")
-	f("OTEL_TRACES_SAMPLER_ARG", "endpoint=http://sampler:14250,pollingIntervalMs=5000", "use a number from 0 to 1, such as 0.01")
+	f("OTEL_TRACES_SAMPLER_ARG", "endpoint=http://sampler:14250,pollingIntervalMs=5000",
+		"use a number from 0 to 1, such as 0.01")
 	f("OTEL_EXPORTER_OTLP_HEADERS", "a=b, c=d%20e,", "")
 	f("OTEL_EXPORTER_OTLP_HEADERS", "a=b,hunter2", "number 2 is not name=value with percent-encoding")
 	f("OTEL_EXPORTER_OTLP_HEADERS", "a=hunter2%zz", "number 1 is not name=value with percent-encoding")

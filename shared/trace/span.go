@@ -18,7 +18,8 @@ type Span struct {
 	record *tracepb.Span
 }
 
-// Flags that an exported span has beside those of its trace: that it knows whether its parent is in another program, and that it is.
+// Flags that an exported span has beside those of its trace: that it knows whether its parent is in
+// another program, and that it is.
 const (
 	flagKnowsRemote = 0x100
 	flagRemote      = 0x200
@@ -69,8 +70,8 @@ func IsMethod(method string) bool {
 	}, method)
 }
 
-// EndRequest names the span of a request, adds the attributes of OpenTelemetry's conventions for HTTP servers and some of the access log,
-// and ends the span. A status from 500 marks it as failed.
+// EndRequest names the span of a request, adds the attributes of OpenTelemetry's conventions for
+// HTTP servers and some of the access log, and ends the span. A status from 500 marks it as failed.
 func (s *Span) EndRequest(r Request, at time.Time) {
 	if s == nil {
 		return
@@ -112,7 +113,10 @@ func (s *Span) End(at time.Time) {
 
 func attribute(key, value string) *commonpb.KeyValue {
 	value = strings.ToValidUTF8(value, "�") // protobuf has no other strings
-	return &commonpb.KeyValue{Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: value}}}
+	return &commonpb.KeyValue{
+		Key:   key,
+		Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: value}},
+	}
 }
 
 func nanos(at time.Time) uint64 { return uint64(at.UnixNano()) }

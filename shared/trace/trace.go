@@ -1,14 +1,18 @@
-// Package trace continues traces (W3C Trace Context) and exports spans to an OpenTelemetry collector by OTLP over HTTP.
+// Package trace continues traces (W3C Trace Context) and exports spans to an OpenTelemetry
+// collector by OTLP over HTTP.
 //
-// A program decides once, when a request arrives, whether its trace is sampled. A request that is not sampled costs up to three random
-// numbers, for IDs, and a comparison: no clock is read, nothing is allocated, and all methods of its nil *Span do nothing. A span of a
-// sampled request goes into a queue when it ends. The queue is bounded: nothing waits for the collector. Spans that do not fit, that
-// the collector does not take, or that end after Close, are dropped and counted.
+// A program decides once, when a request arrives, whether its trace is sampled. A request that is
+// not sampled costs up to three random numbers, for IDs, and a comparison: no clock is read,
+// nothing is allocated, and all methods of its nil *Span do nothing. A span of a sampled request
+// goes into a queue when it ends. The queue is bounded: nothing waits for the collector. Spans that
+// do not fit, that the collector does not take, or that end after Close, are dropped and counted.
 //
-// Not the SDK of OpenTelemetry: it would replace only the queue, for eight modules and 1.6 MB. Its exporter of OTLP over HTTP imports gRPC,
-// and its tracer allocates for each request, also for those that are not sampled.
+// Not the SDK of OpenTelemetry: it would replace only the queue, for eight modules and 1.6 MB. Its
+// exporter of OTLP over HTTP imports gRPC, and its tracer allocates for each request, also for
+// those that are not sampled.
 //
-// A Tracer is safe for concurrent use, and a nil Tracer exports nothing. A Span belongs to one goroutine.
+// A Tracer is safe for concurrent use, and a nil Tracer exports nothing. A Span belongs to one
+// goroutine.
 package trace
 
 import (
@@ -17,7 +21,8 @@ import (
 	"math/rand/v2"
 )
 
-// TraceID identifies a trace, and SpanID a span in it (W3C Trace Context, section 3.2.2). All zeros mean none.
+// TraceID identifies a trace, and SpanID a span in it (W3C Trace Context, section 3.2.2). All zeros
+// mean none.
 type (
 	TraceID [16]byte
 	SpanID  [8]byte
@@ -43,12 +48,13 @@ type Context struct {
 
 // Begin returns the context of a request. traceparent is the value of its header field, or nothing.
 //
-// The trace continues if the field is valid. A trusted caller decides whether it is sampled. Otherwise the Tracer's ratio decides: for a
-// new trace by its ID, so that other programs with a ratio decide in the same way (W3C Trace Context 2, section 3.2.2.3). An untrusted
-// caller could choose an ID that is sampled, so its trace is decided by a random number.
+// The trace continues if the field is valid. A trusted caller decides whether it is sampled.
+// Otherwise the Tracer's ratio decides: for a new trace by its ID, so that other programs with a
+// ratio decide in the same way (W3C Trace Context 2, section 3.2.2.3). An untrusted caller could
+// choose an ID that is sampled, so its trace is decided by a random number.
 //
-// A nil Tracer samples nothing of its own. It passes on the context of a trusted caller unchanged: a span that is not exported must
-// not be a parent.
+// A nil Tracer samples nothing of its own. It passes on the context of a trusted caller unchanged:
+// a span that is not exported must not be a parent.
 func (t *Tracer) Begin(traceparent []byte, trusted bool) Context {
 	c, ok := parse(traceparent)
 	switch {
@@ -83,7 +89,8 @@ func (t *Tracer) samples(random uint64) bool {
 // thresholdOf returns the least number that is sampled.
 func thresholdOf(ratio float64) uint64 { return uint64((1 - ratio) * (1 << randomBits)) }
 
-// newRandom returns a random number that is not zero. A fast generator is enough, because IDs are not secret.
+// newRandom returns a random number that is not zero. A fast generator is enough, because IDs are
+// not secret.
 func newRandom() uint64 {
 	for {
 		if n := rand.Uint64(); n != 0 {
@@ -120,8 +127,8 @@ func (c *Context) flags() (flags uint8) {
 	return flags
 }
 
-// parse reads the value of a field traceparent (W3C Trace Context, section 3.2). Span is the caller's. Upper case is invalid. A later
-// version may have more parts after another hyphen.
+// parse reads the value of a field traceparent (W3C Trace Context, section 3.2). Span is the
+// caller's. Upper case is invalid. A later version may have more parts after another hyphen.
 func parse(field []byte) (c Context, ok bool) {
 	const trace, span, flags, end = 3, 36, 53, 55 // where the parts begin
 	var version, bits [1]byte

@@ -42,7 +42,8 @@ func TestTraceparent(t *testing.T) {
 	f("00-"+callersTrace+"-"+strings.Repeat("0", 16)+"-01", false, false)
 }
 
-// Only the sampled flag is decided here: the random flag says how the caller made the ID (section 3.2.2.5).
+// Only the sampled flag is decided here: the random flag says how the caller made the ID (section
+// 3.2.2.5).
 func TestRandomFlagIsKept(t *testing.T) {
 	for _, c := range []struct{ flags, sampled, dropped string }{
 		{"00", "01", "00"}, {"01", "01", "00"}, {"02", "03", "02"}, {"03", "03", "02"}, {"fe", "03", "02"}, {"fd", "01", "00"},
@@ -75,7 +76,8 @@ func TestBegin(t *testing.T) {
 				flags = "-0" + map[bool]string{false: "2", true: "3"}[sampled]
 			}
 			if _, ok := parse([]byte(next)); !ok || c.Sampled != sampled || c.Continued != continued || !strings.HasSuffix(next, flags) ||
-				strings.Contains(next, callersTrace) != continued || strings.Contains(next, callersSpan) != keepsSpan ||
+				strings.Contains(next, callersTrace) != continued ||
+				strings.Contains(next, callersSpan) != keepsSpan ||
 				hex.EncodeToString(c.Parent[:]) != parent {
 				t.Fatalf("%s: %+v, %s", name, c, next)
 			}
@@ -94,7 +96,8 @@ func TestBegin(t *testing.T) {
 	f("a client's flag does not sample in a program without traces", nil, sampledField, false, false, true, false)
 }
 
-// The highest ID is sampled at every ratio above 0. A client that sends it is sampled no more than others: here once in 10¹².
+// The highest ID is sampled at every ratio above 0. A client that sends it is sampled no more than
+// others: here once in 10¹².
 func TestClientCannotChooseASampledID(t *testing.T) {
 	tracer := tracerOf(1e-12)
 	for range 100 {
@@ -110,7 +113,8 @@ func TestRatio(t *testing.T) {
 		tracer := tracerOf(ratio)
 		must.Equal(t, tracer.threshold, least, "%v", ratio)
 		const other = 0xab << randomBits // bits that do not decide
-		if least < 1<<56 && !tracer.samples(other|least) || least > 0 && tracer.samples(other|least-1) || least == 1<<56 && tracer.samples(1<<56-1) {
+		if least < 1<<56 && !tracer.samples(other|least) || least > 0 && tracer.samples(other|least-1) ||
+			least == 1<<56 && tracer.samples(1<<56-1) {
 			t.Errorf("%v: the threshold is not where it should be", ratio)
 		}
 	}

@@ -32,8 +32,8 @@ type Position struct {
 	UUID string
 }
 
-// coder writes records or reads them, so that the fields of each are listed once: its methods write the value of a field or, when it
-// reads, set the field. After a failure it reads zeros.
+// coder writes records or reads them, so that the fields of each are listed once: its methods write
+// the value of a field or, when it reads, set the field. After a failure it reads zeros.
 type coder struct {
 	bytes  []byte // written, or not read yet
 	reads  bool
@@ -69,7 +69,8 @@ func number[N ~int | ~int64 | ~uint8](c *coder, field *N) {
 	c.bytes = c.bytes[n:]
 }
 
-// text keeps the field's memory if the text is the same: many rows have the texts of the row before.
+// text keeps the field's memory if the text is the same: many rows have the texts of the row
+// before.
 func text[T ~string](c *coder, field *T) {
 	size := len(*field)
 	number(c, &size)

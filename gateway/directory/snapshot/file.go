@@ -1,12 +1,14 @@
-// Package snapshot keeps what a gateway knows of the key database in a file, so that it can serve after a restart while the database
-// is unreachable.
+// Package snapshot keeps what a gateway knows of the key database in a file, so that it can serve
+// after a restart while the database is unreachable.
 //
-// The file is a magic line, and then frames with a length, a checksum and records. Each checksum continues the previous one, so a
-// missing or misplaced frame is detected. Later changes follow the end record, one frame for each batch of events. They are on disk
-// before the heartbeat that confirms them.
+// The file is a magic line, and then frames with a length, a checksum and records. Each checksum
+// continues the previous one, so a missing or misplaced frame is detected. Later changes follow the
+// end record, one frame for each batch of events. They are on disk before the heartbeat that
+// confirms them.
 //
-// A file that lacks a change that is in force must not outlive its confirmation: the gateway would admit a revoked key after a restart.
-// Such a file is stale, and Clean returns an error until it is removed.
+// A file that lacks a change that is in force must not outlive its confirmation: the gateway would
+// admit a revoked key after a restart. Such a file is stale, and Clean returns an error until it is
+// removed.
 package snapshot
 
 import (
@@ -51,8 +53,9 @@ type File struct {
 	changed       int     // bytes of changes in the file
 }
 
-// Open locks the snapshot of a gateway for this process. With an empty path, none is kept. If the lock fails, none is kept either, and
-// Open also returns the cause. A file of this gateway is then stale: a later process could start from it.
+// Open locks the snapshot of a gateway for this process. With an empty path, none is kept. If the
+// lock fails, none is kept either, and Open also returns the cause. A file of this gateway is then
+// stale: a later process could start from it.
 func Open(path, gateway, incarnation string) (f *File, err error) {
 	f = &File{path: path, gateway: gateway}
 	if path == "" {
@@ -105,8 +108,8 @@ func (f *File) Close() {
 	f.processes.close()
 }
 
-// IsOutdated reports whether a new file should be written: something was loaded and there is no file of it, or changes take more than
-// half of the file.
+// IsOutdated reports whether a new file should be written: something was loaded and there is no
+// file of it, or changes take more than half of the file.
 func (f *File) IsOutdated() bool {
 	switch f.standing {
 	case inherited:
@@ -125,8 +128,8 @@ func (f *File) begin(h Head) *coder {
 	return c
 }
 
-// Append adds a head and changes to the file. They are on disk when it returns; without changes, perhaps later. If it fails, it removes
-// the file.
+// Append adds a head and changes to the file. They are on disk when it returns; without changes,
+// perhaps later. If it fails, it removes the file.
 func (f *File) Append(h Head, changes func(keystore.Rows)) error {
 	if f.standing != current {
 		return nil
@@ -211,8 +214,8 @@ func (f *frames) writeImage(c *coder, image func(keystore.Rows)) error {
 // errOtherGateway means that another gateway wrote the snapshot.
 var errOtherGateway = errors.New("written by another gateway")
 
-// Read reads the file; later records replace earlier ones. An incomplete last frame was not confirmed and is ignored. Any other error
-// makes the file invalid.
+// Read reads the file; later records replace earlier ones. An incomplete last frame was not
+// confirmed and is ignored. Any other error makes the file invalid.
 func (f *File) Read(to keystore.Rows) (h Head, err error) {
 	file, err := os.Open(f.path)
 	if err != nil {
@@ -250,7 +253,8 @@ func (f *File) Read(to keystore.Rows) (h Head, err error) {
 	return r.head, nil
 }
 
-// mayStart reports whether this gateway might start from the file: it exists, and no other gateway wrote it.
+// mayStart reports whether this gateway might start from the file: it exists, and no other gateway
+// wrote it.
 func (f *File) mayStart() bool {
 	if _, err := os.Lstat(f.path); err != nil {
 		return false // there is no file to remove: on a read-only file system, even the removal of a missing file fails

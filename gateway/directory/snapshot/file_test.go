@@ -88,8 +88,19 @@ func TestEveryFieldIsKept(t *testing.T) {
 	f := open(t)
 	head := Head{Position: Position{Last: 1, UUID: "event"}, gateway: "gw-1", Seen: 2, Gateways: 3, MaxAge: 4}
 	rows := func(to keystore.Rows) {
-		to.Plan(keystore.Plan{Name: "gold", Limits: plan.Limits{Minute: 1, Day: 2, Month: 3}, Test: plan.Limits{Minute: 4}})
-		to.Tenant(&keystore.TenantRow{ID: id.Tenant{1}, Plan: "gold", Override: plan.Limits{Day: 5}, MonthStarts: 6, Suspended: true, UsedSince: 7})
+		to.Plan(
+			keystore.Plan{Name: "gold", Limits: plan.Limits{Minute: 1, Day: 2, Month: 3}, Test: plan.Limits{Minute: 4}},
+		)
+		to.Tenant(
+			&keystore.TenantRow{
+				ID:          id.Tenant{1},
+				Plan:        "gold",
+				Override:    plan.Limits{Day: 5},
+				MonthStarts: 6,
+				Suspended:   true,
+				UsedSince:   7,
+			},
+		)
 		to.Key(&keystore.KeyRow{
 			Hash: apikey.Hash{1}, ID: id.Key{2}, Tenant: id.Tenant{3}, Environment: apikey.Test, Scopes: "pets:read",
 			Allow: keystore.Prefixes{netip.MustParsePrefix("203.0.113.0/24")}, Name: "ci", ReplacedBy: id.Key{4},

@@ -12,9 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processes lists the earlier processes of this gateway on this host, in a file next to the snapshot. The file is locked while this process
-// runs. The system releases the lock when a process ends, so the holder knows that the earlier processes have ended, and changes do not
-// wait for them. If the volume was moved to another host, the lock proves nothing, so each process is listed with the boot ID of its host.
+// processes lists the earlier processes of this gateway on this host, in a file next to the
+// snapshot. The file is locked while this process runs. The system releases the lock when a process
+// ends, so the holder knows that the earlier processes have ended, and changes do not wait for
+// them. If the volume was moved to another host, the lock proves nothing, so each process is listed
+// with the boot ID of its host.
 type processes struct {
 	file  *os.File // nil: there is no file, or another process has locked it
 	ended []string // incarnations of processes that have ended
@@ -59,7 +61,8 @@ func openProcesses(path, incarnation string) (p processes, err error) {
 	}
 	lines = append(lines, incarnation+"@"+boot)
 	updated := strings.Join(lines, "\n") + "\n"
-	// The file is shortened last: this process may be killed at any instant, and the earlier ones must still be listed then.
+	// The file is shortened last: this process may be killed at any instant, and the earlier ones
+	// must still be listed then.
 	if _, err := file.WriteAt([]byte(updated), 0); err != nil {
 		return p, fmt.Errorf("snapshot: %w", err)
 	}
@@ -70,8 +73,8 @@ func openProcesses(path, incarnation string) (p processes, err error) {
 	return p, nil
 }
 
-// bootID returns the ID of the host's current boot, which all its containers share. Empty: it is not known, so no earlier process is
-// known to have ended.
+// bootID returns the ID of the host's current boot, which all its containers share. Empty: it is
+// not known, so no earlier process is known to have ended.
 func bootID() string {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil { // as on macOS

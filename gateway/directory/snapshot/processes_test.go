@@ -26,7 +26,8 @@ func TestProcessesOfAnotherBootMayRun(t *testing.T) {
 	}
 	p.close()
 	again, err := openProcesses(path, "third")
-	if err != nil || !slices.Equal(again.ended, append(slices.Repeat([]string{"old"}, processesMax-4), "here", "this")) {
+	if err != nil ||
+		!slices.Equal(again.ended, append(slices.Repeat([]string{"old"}, processesMax-4), "here", "this")) {
 		t.Errorf("known to have ended: %v, %v", again.ended, err)
 	}
 	again.close()

@@ -15,24 +15,30 @@ import (
 )
 
 const (
-	// addressesMax bounds the remembered addresses, at about 200 bytes each. When it is reached, random addresses are
-	// forgotten: a flood from very many addresses mostly evicts its own addresses.
+	// addressesMax bounds the remembered addresses, at about 200 bytes each. When it is reached,
+	// random addresses are forgotten: a flood from very many addresses mostly evicts its own
+	// addresses.
 	addressesMax = 1 << 16
-	// Redis is asked about failures at most callBurst + callsPerSecond times in any second, which is 200.
+	// Redis is asked about failures at most callBurst + callsPerSecond times in any second, which
+	// is 200.
 	callsPerSecond = 180
 	callBurst      = 20
-	// almost makes up for rounding: Redis and float64 lose a little of a whole attempt. redis_rate's own Remaining is
-	// not used: because of that rounding, it is one too low for some rates.
+	// almost makes up for rounding: Redis and float64 lose a little of a whole attempt.
+	// redis_rate's own Remaining is not used: because of that rounding, it is one too low for some
+	// rates.
 	almost = 1e-3
 )
 
-// Guard limits failed authentications: how many well-formed but unknown tokens a client address may present in a
-// minute. An IPv6 client is identified by its /64, the smallest prefix that a network gets.
+// Guard limits failed authentications: how many well-formed but unknown tokens a client address may
+// present in a minute. An IPv6 client is identified by its /64, the smallest prefix that a network
+// gets.
 //
-// Each address has a bucket in this process. If that bucket is empty, it refuses the attempt, which is then charged nowhere. Otherwise
-// Redis is asked: there, all gateways share one bucket for each address. Calls to Redis are limited per second, over all addresses, and are
-// made only while it answers, so a flood from many addresses costs Redis no more calls than that. Its answer is remembered, and decides
-// until the address may try again. Buckets refill evenly; the limit is also the burst.
+// Each address has a bucket in this process. If that bucket is empty, it refuses the attempt, which
+// is then charged nowhere. Otherwise Redis is asked: there, all gateways share one bucket for each
+// address. Calls to Redis are limited per second, over all addresses, and are made only while it
+// answers, so a flood from many addresses costs Redis no more calls than that. Its answer is
+// remembered, and decides until the address may try again. Buckets refill evenly; the limit is also
+// the burst.
 //
 // A request with a valid key is never counted. All methods are safe for concurrent use.
 type Guard struct {
@@ -49,7 +55,8 @@ type address struct {
 	there time.Time // when the bucket in Redis will be full again, by this gateway's clock
 }
 
-// State is what an address has left of the limit; instants are Unix milliseconds. It is zero when the guard is off.
+// State is what an address has left of the limit; instants are Unix milliseconds. It is zero when
+// the guard is off.
 type State struct {
 	Limit, Remaining int
 	ResetAt          instant.Millis // when the bucket is full again, if no further attempt fails
@@ -83,8 +90,9 @@ func New(cfg Config) *Guard {
 	return g
 }
 
-// Fail counts a failed attempt. It returns the state of the address and whether the attempt was within the limit. If it was
-// not, the caller must answer too_many_failed_attempts. Some calls ask Redis, within the budget.
+// Fail counts a failed attempt. It returns the state of the address and whether the attempt was
+// within the limit. If it was not, the caller must answer too_many_failed_attempts. Some calls ask
+// Redis, within the budget.
 func (g *Guard) Fail(addr netip.Addr) (state State, allowed bool) {
 	if g.limit == 0 {
 		return State{}, true
@@ -116,7 +124,8 @@ func (g *Guard) Known(addr netip.Addr) State {
 	return g.state(s.Entries[client], now, true)
 }
 
-// failHere charges the bucket of this gateway, unless Redis has already answered that the address must wait.
+// failHere charges the bucket of this gateway, unless Redis has already answered that the address
+// must wait.
 func (g *Guard) failHere(client netip.Prefix, now time.Time) (State, bool) {
 	s := g.addresses.Lock(client)
 	defer s.Unlock()
@@ -131,7 +140,8 @@ func (g *Guard) failHere(client netip.Prefix, now time.Time) (State, bool) {
 	return g.state(a, now, allowed), allowed
 }
 
-// failThere charges the bucket that all gateways share. It returns nil if Redis is not asked or does not answer.
+// failThere charges the bucket that all gateways share. It returns nil if Redis is not asked or
+// does not answer.
 func (g *Guard) failThere(client netip.Prefix, now time.Time) *redis_rate.Result {
 	if g.cfg.Redis == nil || !g.calls.AllowN(now, 1) {
 		return nil
@@ -166,7 +176,8 @@ func (g *Guard) tokens(a *address, now time.Time) float64 {
 	return tokens
 }
 
-// state returns what an address has left. After an attempt that was not allowed, that is nothing, whatever the rounding.
+// state returns what an address has left. After an attempt that was not allowed, that is nothing,
+// whatever the rounding.
 func (g *Guard) state(a *address, now time.Time, allowed bool) State {
 	tokens := g.tokens(a, now)
 	state := State{Limit: g.limit, ResetAt: after(now, (float64(g.limit)-tokens)*float64(g.interval))}
@@ -192,6 +203,8 @@ func network(addr netip.Addr) netip.Prefix {
 	if addr.Is4() {
 		bits = 32
 	}
-	client, _ := addr.Prefix(bits) // without the zone; the zero Addr gives the zero Prefix, which is counted as one more client
+	client, _ := addr.Prefix(
+		bits,
+	) // without the zone; the zero Addr gives the zero Prefix, which is counted as one more client
 	return client
 }

@@ -102,7 +102,8 @@ func TestGuardNetworks(t *testing.T) {
 		{"2001:db8:1:2::1", "2001:db8:1:3::1", false},
 		{"fe80::1%eth0", "fe80::2%eth1", true},
 	} {
-		must.Equal(t, network(netip.MustParseAddr(c.a)) == network(netip.MustParseAddr(c.b)), c.same, "whether %s and %s are one client", c.a, c.b)
+		must.Equal(t, network(netip.MustParseAddr(c.a)) == network(netip.MustParseAddr(c.b)), c.same,
+			"whether %s and %s are one client", c.a, c.b)
 	}
 	if _, ok := alone(1).Fail(netip.Addr{}); !ok { // a unix socket's peer
 		t.Error("a client without an address is refused at once")
@@ -117,7 +118,8 @@ func TestGuardIsShared(t *testing.T) {
 	redis := dial(t)
 	one, two, three := beside(redis, 10), beside(redis, 10), beside(redis, 10)
 	must.Equal(t, fail(one, client, 6), 6, "how many are allowed at the first gateway")
-	if s, ok := two.Fail(client); !ok || s.Remaining != 3 || two.Known(client).Remaining != 3 || fail(two, client, 3) != 3 {
+	if s, ok := two.Fail(client); !ok || s.Remaining != 3 || two.Known(client).Remaining != 3 ||
+		fail(two, client, 3) != 3 {
 		t.Errorf("the first at the second gateway: %+v, %t", s, ok)
 	}
 	if s, ok := three.Fail(client); ok || s.Remaining != 0 || s.ReleaseAt <= instant.Of(time.Now()) {
@@ -155,7 +157,8 @@ func TestGuardRates(t *testing.T) {
 	}
 }
 
-// A flood of unknown tokens from many addresses costs Redis 200 calls a second at most, and a bounded number of addresses is kept.
+// A flood of unknown tokens from many addresses costs Redis 200 calls a second at most, and a
+// bounded number of addresses is kept.
 func TestGuardFlood(t *testing.T) {
 	redis := dial(t)
 	g := beside(redis, 120)
@@ -172,7 +175,8 @@ func TestGuardFlood(t *testing.T) {
 	for range g.addresses.All() {
 		kept++
 	}
-	t.Logf("%d failures of as many addresses in %v: %d Redis calls, %d addresses kept", count, took.Round(time.Millisecond), calls, kept)
+	t.Logf("%d failures of as many addresses in %v: %d Redis calls, %d addresses kept", count,
+		took.Round(time.Millisecond), calls, kept)
 	if most := int64(20 + 180*took.Seconds() + 1); calls > most {
 		t.Errorf("%d calls in %v, want at most %d", calls, took, most)
 	}

@@ -26,7 +26,8 @@ type batch struct {
 	began    time.Time // of the trip
 }
 
-// run gathers a batch and makes one trip with it. Then the next batch may depart. The leader calls it.
+// run gathers a batch and makes one trip with it. Then the next batch may depart. The leader calls
+// it.
 func (a *batch) run() {
 	a.stack.run()
 	b := a.batcher
@@ -66,8 +67,8 @@ func (a *batch) carry() {
 	}
 }
 
-// gather makes a batch of the requests that wait, the leader's first. Those that do not fit into it stay in the queue. The caller must
-// hold the batcher's mu.
+// gather makes a batch of the requests that wait, the leader's first. Those that do not fit into it
+// stay in the queue. The caller must hold the batcher's mu.
 func (a *batch) gather() {
 	b, now := a.batcher, a.batcher.redis.now()
 	a.requests, a.demands, a.calls, a.taken = a.requests[:0], a.demands[:0], a.calls[:0], a.taken[:0]
@@ -80,9 +81,11 @@ func (a *batch) gather() {
 	b.queue = kept
 }
 
-// join adds a request to the batch and reports true, or reports false if it does not fit. A request that a remembered refusal
-// answers ends. A request does not fit if the batch is full, or already has a demand for its tenant that asks something else: other limits,
-// another cost, or the own limits of another key. So all requests of a demand are alike, and its grants go to the first ones.
+// join adds a request to the batch and reports true, or reports false if it does not fit. A request
+// that a remembered refusal answers ends. A request does not fit if the batch is full, or already
+// has a demand for its tenant that asks something else: other limits, another cost, or the own
+// limits of another key. So all requests of a demand are alike, and its grants go to the first
+// ones.
 func (a *batch) join(w *waiter, now instant.Millis) bool {
 	if v, ok := a.batcher.redis.ledger.Refusal(&w.call, now); ok {
 		w.verdict = v
@@ -117,7 +120,8 @@ func (a *batch) add(d store.Demand, c store.Call) int {
 	return len(a.demands) - 1
 }
 
-// trip sends the batch to Redis. Redis gets the whole budget even if the requests have waited: a long queue is not an outage.
+// trip sends the batch to Redis. Redis gets the whole budget even if the requests have waited: a
+// long queue is not an outage.
 func (a *batch) trip() error {
 	if len(a.demands) == 0 {
 		return nil
@@ -150,7 +154,8 @@ func (a *batch) trip() error {
 	return err
 }
 
-// distribute gives each request of the batch the verdict that it would have got if the requests had been sent one by one.
+// distribute gives each request of the batch the verdict that it would have got if the requests had
+// been sent one by one.
 func (a *batch) distribute() {
 	for _, w := range a.requests {
 		r := &a.results[w.place]
@@ -179,7 +184,9 @@ func (a *batch) distribute() {
 		if left := r.Verdict.Granted - a.taken[w.place]; left > 0 {
 			a.taken[w.place]++
 			w.verdict.Granted = 1
-			w.verdict.Before((left - 1) * max(1, w.call.Cost)) // requests of this batch that were admitted after this one
+			w.verdict.Before(
+				(left - 1) * max(1, w.call.Cost),
+			) // requests of this batch that were admitted after this one
 		}
 		w.end(Decided)
 	}

@@ -18,20 +18,23 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// probeInterval is how often a server that is down is probed. A probe of a silent server takes the budget, which is as long.
+// probeInterval is how often a server that is down is probed. A probe of a silent server takes the
+// budget, which is as long.
 const probeInterval = 50 * time.Millisecond
 
 // errDown means that a Redis server is not asked, because it did not answer recently.
 var errDown = errors.New("no answer from Redis lately")
 
-// batcher sends requests to one Redis server. It has a queue, one batch under way, and no timer. If no batch is under way, a request
-// leads one at once. Requests that arrive meanwhile form the next batch, which the first of them leads when the batch has returned.
+// batcher sends requests to one Redis server. It has a queue, one batch under way, and no timer. If
+// no batch is under way, a request leads one at once. Requests that arrive meanwhile form the next
+// batch, which the first of them leads when the batch has returned.
 //
 // A tenant's requests under the same limits are decided in the order of their arrival.
 //
-// When a batch fails, the server is down. The requests of the batch and all that wait are then decided without Redis, and
-// so are all later requests until a probe succeeds. A part of a cluster's batch may get no answer: then the server is down too, and the
-// other requests of that batch get their answers.
+// When a batch fails, the server is down. The requests of the batch and all that wait are then
+// decided without Redis, and so are all later requests until a probe succeeds. A part of a
+// cluster's batch may get no answer: then the server is down too, and the other requests of that
+// batch get their answers.
 type batcher struct {
 	redis *Redis
 	down  atomic.Bool
@@ -83,8 +86,9 @@ func newBatcher(r *Redis, probing id.Tenant) *batcher {
 	return b
 }
 
-// take queues a request and waits for its outcome. It sets v if the outcome is Decided or Remembered. Arguments are pointers because
-// copies would double the stacks of many connections: see TestIdleProcessConnections.
+// take queues a request and waits for its outcome. It sets v if the outcome is Decided or
+// Remembered. Arguments are pointers because copies would double the stacks of many connections:
+// see TestIdleProcessConnections.
 func (b *batcher) take(q *store.Call, v *quota.Verdict) Outcome {
 	if b.down.Load() {
 		return Undecided
@@ -113,8 +117,9 @@ func (b *batcher) take(q *store.Call, v *quota.Verdict) Outcome {
 	return outcome
 }
 
-// depart lets a batch leave if none is under way. The first request in the queue leads it. A goroutine for each batch would often
-// begin on another thread, and a lone request would then wait longer. The caller must hold mu.
+// depart lets a batch leave if none is under way. The first request in the queue leads it. A
+// goroutine for each batch would often begin on another thread, and a lone request would then wait
+// longer. The caller must hold mu.
 func (b *batcher) depart() {
 	if b.isUnderWay || b.isHeld || len(b.queue) == 0 {
 		return
@@ -155,7 +160,8 @@ func (b *batcher) alone(f func() error) error {
 	return err
 }
 
-// askAlone makes a call to the server while no batch is under way. The call may have nothing to send. If it fails, the server is down.
+// askAlone makes a call to the server while no batch is under way. The call may have nothing to
+// send. If it fails, the server is down.
 func (b *batcher) askAlone(call func() error) error {
 	return b.alone(func() error { return b.try(call) })
 }
@@ -170,7 +176,8 @@ func (b *batcher) rest() {
 	}
 }
 
-// ask makes a call to the server, which answers if there is no error. If the call fails, the server is down.
+// ask makes a call to the server, which answers if there is no error. If the call fails, the server
+// is down.
 func (b *batcher) ask(call func() error) error {
 	err := b.try(call)
 	if err == nil {
@@ -199,7 +206,8 @@ func (b *batcher) fail(cause error) {
 	}
 }
 
-// guarded makes a call. It turns a panic into an error, because the requests of the batch wait for the call to end.
+// guarded makes a call. It turns a panic into an error, because the requests of the batch wait for
+// the call to end.
 func guarded(call func() error) (err error) {
 	defer func() {
 		if panicked := recover(); panicked != nil {
@@ -209,7 +217,8 @@ func guarded(call func() error) (err error) {
 	return call()
 }
 
-// probe asks the server until it decides again. A probe writes, as decisions do: a server that is read-only or out of memory is down.
+// probe asks the server until it decides again. A probe writes, as decisions do: a server that is
+// read-only or out of memory is down.
 func (b *batcher) probe() {
 	r := b.redis
 	tick := time.NewTicker(probeInterval)
@@ -223,7 +232,8 @@ func (b *batcher) probe() {
 		}
 		err := guarded(func() error {
 			results := make([]store.Result, 1)
-			if err := r.store.DecideBatch(r.closing, 0, demands, results); err != nil || errors.Is(results[0].Err, store.ErrRecord) {
+			if err := r.store.DecideBatch(r.closing, 0, demands, results); err != nil ||
+				errors.Is(results[0].Err, store.ErrRecord) {
 				return err // a corrupt record of the probe does not matter
 			}
 			return results[0].Err
@@ -244,12 +254,16 @@ func (b *batcher) probe() {
 
 func (b *batcher) probeDemand() store.Demand {
 	return store.Demand{
-		Request: store.Request{Name: store.Name{Tenant: b.probing}, Limits: plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax}}, Want: 1,
+		Request: store.Request{
+			Name:   store.Name{Tenant: b.probing},
+			Limits: plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax},
+		}, Want: 1,
 	}
 }
 
-// isUnsure reports whether Redis may have executed a call, or one tenant's part of a call, that returned this error.
-// Redis has not executed a call that it refused, or a call that was never sent.
+// isUnsure reports whether Redis may have executed a call, or one tenant's part of a call, that
+// returned this error. Redis has not executed a call that it refused, or a call that was never
+// sent.
 func isUnsure(err error) bool {
 	if err == nil {
 		return false // first, because the code below allocates

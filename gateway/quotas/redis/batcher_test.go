@@ -39,15 +39,19 @@ func (f storeFunc) DecideBatch(_ context.Context, number int64, demands []store.
 }
 
 func newOver(s Store, l Ledger) *Redis {
-	return New(Config{Rule: quota.Product, Clock: time.Now, Metrics: NewMetrics(nil), Changed: func(bool, error) {}}, s, l)
+	return New(Config{Rule: quota.Product, Clock: time.Now, Metrics: NewMetrics(nil), Changed: func(bool, error) {}}, s,
+		l)
 }
 
-// newCluster returns a Redis on a cluster of servers that are never asked. slots says which of them serve which slots.
+// newCluster returns a Redis on a cluster of servers that are never asked. slots says which of them
+// serve which slots.
 func newCluster(t *testing.T, s Store, slots func() []redis.ClusterSlot) *Redis {
 	r := newOver(s, noLedger{})
-	r.servers.cluster = redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
-		return slots(), nil
-	}})
+	r.servers.cluster = redis.NewClusterClient(
+		&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return slots(), nil
+		}},
+	)
 	t.Cleanup(func() {
 		_ = r.Close()
 		_ = r.servers.cluster.Close()
@@ -59,8 +63,9 @@ func slotsFrom(start, end int, port int32) redis.ClusterSlot {
 	return redis.ClusterSlot{Start: start, End: end, Nodes: []redis.ClusterNode{{Addr: fmt.Sprint("127.0.0.1:", port)}}}
 }
 
-// A server leaves the cluster. Its batcher sends what it has to, and ends, with all its goroutines. A request that has found it before is
-// still decided. The batcher of a new server may decide only after a probe, if another server is down, from which it may have taken over.
+// A server leaves the cluster. Its batcher sends what it has to, and ends, with all its goroutines.
+// A request that has found it before is still decided. The batcher of a new server may decide only
+// after a probe, if another server is down, from which it may have taken over.
 func TestBatcherOfAServerThatLeaves(t *testing.T) {
 	var port atomic.Int32
 	r := newCluster(t, storeFunc(func(_ int64, demands []store.Demand, _ []store.Result) error {
@@ -94,13 +99,15 @@ func TestBatcherOfAServerThatLeaves(t *testing.T) {
 	}
 	port.Store(2)
 	r.changed(true, errDown)
-	must.Equal(t, r.batcher(q.Tenant).down.Load(), true, "whether a new server waits until it is told what this gateway knows")
+	must.Equal(t, r.batcher(q.Tenant).down.Load(), true,
+		"whether a new server waits until it is told what this gateway knows")
 	if r.servers.first.fail(errDown); r.batcher(q.Tenant) != r.servers.first {
 		t.Error("a cluster that has never answered is asked for each request")
 	}
 }
 
-// Each trip is counted by its outcome, with its requests and tenants. The second one is of three requests of two tenants.
+// Each trip is counted by its outcome, with its requests and tenants. The second one is of three
+// requests of two tenants.
 func TestTripsAreCounted(t *testing.T) {
 	for want, faults := range map[string][2]error{ // of the trip, and of one tenant's record
 		"[2 0 0 0 0 0 4 3]": {},
@@ -115,7 +122,10 @@ func TestTripsAreCounted(t *testing.T) {
 					return nil
 				}
 				results[slices.IndexFunc(demands, func(d store.Demand) bool { return d.Tenant == tenantNo(2) })].Err = faults[1]
-				results[0].Verdict = quota.Verdict{Granted: 2, Usages: [quota.Policies]quota.Usage{{Limit: 60, Used: 10, ResetAt: 1}}}
+				results[0].Verdict = quota.Verdict{
+					Granted: 2,
+					Usages:  [quota.Policies]quota.Usage{{Limit: 60, Used: 10, ResetAt: 1}},
+				}
 				return faults[0]
 			}), noLedger{})
 			defer r.Close()
@@ -144,13 +154,14 @@ func TestTripsAreCounted(t *testing.T) {
 				got = append(got, testutil.ToFloat64(c))
 			}
 			got = append(got, requests.GetHistogram().GetSampleSum(), tenants.GetHistogram().GetSampleSum())
-			must.Equal(t, fmt.Sprint(got), want, "trips by outcome, timeouts, record errors, servers down, requests, tenants")
+			must.Equal(t, fmt.Sprint(got), want,
+				"trips by outcome, timeouts, record errors, servers down, requests, tenants")
 		})
 	}
 }
 
-// Two of three unanswered batches are sent again, although a slot of the first is served nowhere. Of that batch, only the demand of that
-// slot is kept.
+// Two of three unanswered batches are sent again, although a slot of the first is served nowhere.
+// Of that batch, only the demand of that slot is kept.
 func TestUnansweredBatchesAreSentAgain(t *testing.T) {
 	var sent []string
 	var fault error = reply("CLUSTERDOWN Hash slot not served")
@@ -183,7 +194,8 @@ func TestUnansweredBatchesAreSentAgain(t *testing.T) {
 	}
 }
 
-// Each master of a cluster has its own clock. The masters' batches alternate, and no clock moves because of another one.
+// Each master of a cluster has its own clock. The masters' batches alternate, and no clock moves
+// because of another one.
 func TestClocksOfMasters(t *testing.T) {
 	const tenants, ahead = 20, time.Hour
 	var r *Redis
@@ -233,7 +245,8 @@ func (manyTenants) Records(s Scope) (all []store.Request) {
 	return all
 }
 
-// A server evicts records, so whatever it is told shows a loss. The gateway tells it everything again and again, but mostly leaves it alone.
+// A server evicts records, so whatever it is told shows a loss. The gateway tells it everything
+// again and again, but mostly leaves it alone.
 func TestServerThatEvicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const trip, lasting = 100 * time.Millisecond, 5 * time.Minute
@@ -256,12 +269,14 @@ func TestServerThatEvicts(t *testing.T) {
 	})
 }
 
-// A record remembers its last batch, and the last seven with unreported requests: these are charged once, whatever is charged in
-// between. It stays small.
+// A record remembers its last batch, and the last seven with unreported requests: these are charged
+// once, whatever is charged in between. It stays small.
 func TestReportsAreRemembered(t *testing.T) {
 	client, prefix := dialRedis(t)
 	d := demandOf(tenantNo(1), 1000, 1000)
-	d.Limits.Month, d.MonthStarts = 9000, uint8(time.Now().UTC().AddDate(0, 0, 10).Day()%28+1) // it lasts for more than a week
+	d.Limits.Month, d.MonthStarts = 9000, uint8(
+		time.Now().UTC().AddDate(0, 0, 10).Day()%28+1,
+	) // it lasts for more than a week
 	take := func(s *script, d store.Demand) int64 {
 		t.Helper()
 		var results [1]store.Result
@@ -271,7 +286,10 @@ func TestReportsAreRemembered(t *testing.T) {
 		return results[0].Verdict.Usages[quota.Day].Used
 	}
 	day := take(newScript(client, prefix, quota.Product, takeScript), d) - 1 + int64(instant.Of(time.Now()))/86_400_000
-	report := store.Demand{Request: d.Request, Unreported: quota.Use{Minute: 5, Day: quota.Period{Ends: day + 1, Used: 5}}}
+	report := store.Demand{
+		Request:    d.Request,
+		Unreported: quota.Use{Minute: 5, Day: quota.Period{Ends: day + 1, Used: 5}},
+	}
 	first := newScript(client, prefix, quota.Product, takeScript)
 	used := take(first, report)
 	for others := 1; others <= 7; others++ {
@@ -283,7 +301,8 @@ func TestReportsAreRemembered(t *testing.T) {
 		}
 	}
 	must.Equal(t, take(first, report), used+5, "what is used when it is sent again after 7 other reports")
-	must.Equal(t, client.PTTL(background, first.keyOf(d)).Val() > 7*24*time.Hour, true, "a record is kept until its month ends")
+	must.Equal(t, client.PTTL(background, first.keyOf(d)).Val() > 7*24*time.Hour, true,
+		"a record is kept until its month ends")
 	bytes := client.MemoryUsage(background, first.keyOf(d)).Val()
 	if bytes > 1400 {
 		t.Errorf("a record takes %d bytes of memory", bytes)
@@ -302,24 +321,35 @@ func takeEarlier(t *testing.T, s *script, key string, number, minute, day, want 
 	for _, n := range [...]int64{quota.Product.Slice.Milliseconds(), int64(quota.Product.Slices), quota.Product.Day.Milliseconds()} {
 		shape = binary.LittleEndian.AppendUint32(shape, uint32(n))
 	}
-	reply, err := s.client.Eval(background, earlierScript, []string{key}, shape, numbers(minute, day, want, 0, 0, 0), "",
-		numbers(number)+s.gateway, int64(s.now())).Text()
+	reply, err := s.client.Eval(
+		background,
+		earlierScript,
+		[]string{key},
+		shape,
+		numbers(minute, day, want, 0, 0, 0),
+		"",
+		numbers(number)+s.gateway,
+		int64(s.now()),
+	).Text()
 	must.Do(t, err)
-	if remarks := reply[replyHeadBytes+quota.SummaryBytes+20:]; len(remarks) >= remarkBytes+limitedBytes && remarks[4] == remarkLimited {
+	if remarks := reply[replyHeadBytes+quota.SummaryBytes+20:]; len(remarks) >= remarkBytes+limitedBytes &&
+		remarks[4] == remarkLimited {
 		return int64(binary.LittleEndian.Uint32([]byte(remarks[5:])))
 	}
 	return want
 }
 
-// Gateways of an earlier version may share Redis with this one, before an upgrade, during it and after a rollback. Together they admit the
-// limits of the minute and the day. The month counts what they admit, but for the days that an earlier gateway began.
+// Gateways of an earlier version may share Redis with this one, before an upgrade, during it and
+// after a rollback. Together they admit the limits of the minute and the day. The month counts what
+// they admit, but for the days that an earlier gateway began.
 func TestEarlierGatewaysBesideThisOne(t *testing.T) {
 	t.Parallel()
 	client, prefix := dialRedis(t)
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 1))
 	now := instant.Of(time.Date(2028, 2, 27, 23, 0, 0, 0, time.UTC)) // of a leap year
-	earlier, s := newScript(client, prefix, quota.Product, earlierScript), newScript(client, prefix, quota.Product, takeScript)
+	earlier, s := newScript(client, prefix, quota.Product, earlierScript), newScript(client, prefix, quota.Product,
+		takeScript)
 	earlier.now = func() instant.Millis { return now }
 	s.now = earlier.now
 	const minute, day, month = 30, 200, 700
@@ -355,7 +385,8 @@ func TestEarlierGatewaysBesideThisOne(t *testing.T) {
 		}
 		ruled := quota.Product.Take(&o, now, quota.Demand{Limits: limits, Want: want})
 		if inMonth += granted; granted != ruled.Granted {
-			t.Fatalf("seed %d, step %d, earlier version: %v: %d granted, want %d; %d in this month", seed, number, isEarlier, granted, ruled.Granted, inMonth)
+			t.Fatalf("seed %d, step %d, earlier version: %v: %d granted, want %d; %d in this month", seed, number,
+				isEarlier, granted, ruled.Granted, inMonth)
 		}
 	}
 	must.Equal(t, refused > 0, true, "whether a month was used up")

@@ -12,7 +12,8 @@ import (
 	"petgate/shared/certificate"
 )
 
-// cures say what an operator can do about a reply of Redis, by the words with which the reply begins.
+// cures say what an operator can do about a reply of Redis, by the words with which the reply
+// begins.
 var cures = map[string]string{
 	"WRONGPASS":  credentials,
 	"NOAUTH":     credentials,
@@ -47,7 +48,8 @@ func (e *explained) Error() string { return e.cure + ": " + e.err.Error() }
 func (e *explained) Unwrap() error { return e.err }
 func (e *explained) Cure() string  { return e.cure }
 
-// IsRefused reports whether Redis refuses the credentials of this gateway. This does not end by itself.
+// IsRefused reports whether Redis refuses the credentials of this gateway. This does not end by
+// itself.
 func IsRefused(err error) bool { return cureOf(err) == credentials }
 
 // cureOf returns the cure of an error that is a reply of Redis, if there is one.

@@ -15,7 +15,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// On a cluster of three masters, each master has its own batcher. The loss of one master does not affect the tenants of the others.
+// On a cluster of three masters, each master has its own batcher. The loss of one master does not
+// affect the tenants of the others.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	r := open(t, Config{URL: strings.Join(testkit.RedisCluster(t, 3), ",")})
@@ -49,7 +50,8 @@ func TestCluster(t *testing.T) {
 	}
 	for n := range 12 {
 		answer, err := r.Allow(background, "failed:203.0.113.7", redis_rate.PerMinute(10))
-		if err != nil || (answer.Allowed > 0) != (n < 10) || r.client.Exists(background, "rate:petgate:failed:203.0.113.7").Val() != 1 {
+		if err != nil || (answer.Allowed > 0) != (n < 10) ||
+			r.client.Exists(background, "rate:petgate:failed:203.0.113.7").Val() != 1 {
 			t.Errorf("failure %d: %+v, %v", n, answer, err)
 		}
 	}
@@ -60,11 +62,13 @@ func TestCluster(t *testing.T) {
 		q := store.Request{Name: store.Name{Tenant: tenantNo(i)}, Limits: generous}
 		_, outcome := r.Take(store.Call{Request: q})
 		down := r.IsDownFor(q.Tenant)
-		if onLost := r.batcher(q.Tenant) == lost; (onLost != (outcome == Undecided) || onLost != down) && lost.down.Load() {
+		if onLost := r.batcher(q.Tenant) == lost; (onLost != (outcome == Undecided) || onLost != down) &&
+			lost.down.Load() {
 			t.Errorf("tenant %d, on the lost master %t: outcome %d, down for it %t", i, onLost, outcome, down)
 		}
 		_, err := r.Allow(background, q.Tenant.String(), redis_rate.PerMinute(10))
-		if onLost := r.batcherOf("rate:petgate:"+q.Tenant.String()) == lost; onLost != errors.Is(err, errDown) && lost.down.Load() {
+		if onLost := r.batcherOf("rate:petgate:"+q.Tenant.String()) == lost; onLost != errors.Is(err, errDown) &&
+			lost.down.Load() {
 			t.Errorf("bucket %d, on the lost master %t: %v", i, onLost, err)
 		}
 	}

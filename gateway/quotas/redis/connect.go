@@ -17,14 +17,15 @@ import (
 	"petgate/shared/socket"
 )
 
-// connectionsMax is far above the number in use: one for the batch under way, and some for the guard and for operators.
-// go-redis counts failed dials: when their number reaches the pool size, here after a quarter of an hour, it dials only once a second, which
-// delays a recovery.
+// connectionsMax is far above the number in use: one for the batch under way, and some for the
+// guard and for operators. go-redis counts failed dials: when their number reaches the pool size,
+// here after a quarter of an hour, it dials only once a second, which delays a recovery.
 const connectionsMax = 1 << 14
 
-// redirectsMax is how often a call follows a cluster's redirections. A call that was redirected was not executed, so it is
-// not charged twice. go-redis would also repeat a call whose connection broke. The type of these calls forbids that
-// (ZeroCopyStringCmd.NoRetry), because a call without an answer may have charged. DecideBatch repeats it under its number.
+// redirectsMax is how often a call follows a cluster's redirections. A call that was redirected was
+// not executed, so it is not charged twice. go-redis would also repeat a call whose connection
+// broke. The type of these calls forbids that (ZeroCopyStringCmd.NoRetry), because a call without
+// an answer may have charged. DecideBatch repeats it under its number.
 const redirectsMax = 3
 
 // sentinelScheme begins the URL of servers that Sentinel watches.
@@ -33,7 +34,8 @@ const sentinelScheme = "redis+sentinel://"
 // sentinelTimeout is how long a Sentinel may be silent before another one is asked.
 const sentinelTimeout = 500 * time.Millisecond
 
-// CheckURLs returns an error if Open would refuse the URLs. It connects to nothing, and the error contains no password.
+// CheckURLs returns an error if Open would refuse the URLs. It connects to nothing, and the error
+// contains no password.
 func CheckURLs(urls string) error {
 	client, err := connect(urls, time.Second)
 	if err != nil {
@@ -52,7 +54,8 @@ func connect(urls string, budget time.Duration) (redis.UniversalClient, error) {
 	for _, text := range strings.Split(urls, ",") {
 		at, err := url.Parse(strings.TrimSpace(text))
 		var options *redis.Options
-		if err == nil && ((at.Scheme == "redis" || at.Scheme == "rediss") && at.Host != "" || at.Scheme == "unix" && at.Host == "") {
+		if err == nil &&
+			((at.Scheme == "redis" || at.Scheme == "rediss") && at.Host != "" || at.Scheme == "unix" && at.Host == "") {
 			options, err = redis.ParseURL(at.String())
 		}
 		if err != nil || options == nil {
@@ -84,7 +87,8 @@ func connect(urls string, budget time.Duration) (redis.UniversalClient, error) {
 	return redis.NewClient(first), nil
 }
 
-// connectBySentinel is connect for redis+sentinel://[:password@]host:port,host:port/master-name[/db].
+// connectBySentinel is connect for
+// redis+sentinel://[:password@]host:port,host:port/master-name[/db].
 func connectBySentinel(text string, budget time.Duration) (redis.UniversalClient, error) {
 	wrong := errors.New("it is not like redis+sentinel://[:password@]host:port,host:port/master-name[/db]")
 	rest := strings.TrimPrefix(text, sentinelScheme)
@@ -120,8 +124,8 @@ func connectBySentinel(text string, budget time.Duration) (redis.UniversalClient
 	return client, nil
 }
 
-// patient makes the connections to the servers that Sentinel names patient. Those to the Sentinels themselves are not: one of them is
-// silent until a fail-over.
+// patient makes the connections to the servers that Sentinel names patient. Those to the Sentinels
+// themselves are not: one of them is silent until a fail-over.
 type patient struct {
 	hooked
 	budget time.Duration
@@ -159,8 +163,8 @@ type dialer struct {
 	tls    *tls.Config
 }
 
-// dial connects within the budget. If this process got no CPU time meanwhile, dial tries again: such a timeout does not
-// show that Redis is slow.
+// dial connects within the budget. If this process got no CPU time meanwhile, dial tries again:
+// such a timeout does not show that Redis is slow.
 func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	for n := 1; ; n++ {
 		began := time.Now()
@@ -185,12 +189,14 @@ func (d *dialer) prepare(ctx context.Context, c *patientConn) (net.Conn, error) 
 	return secure, nil
 }
 
-// noNotifications saves a round trip in the handshake, which would be a part of the first request's budget.
+// noNotifications saves a round trip in the handshake, which would be a part of the first request's
+// budget.
 func noNotifications() *maintnotifications.Config {
 	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
-// go-redis prints every failed dial to standard error. The gateway logs one line for an outage instead.
+// go-redis prints every failed dial to standard error. The gateway logs one line for an outage
+// instead.
 func init() { redis.SetLogger(silence{}) }
 
 type silence struct{}

@@ -15,9 +15,10 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// Redis closes connections when it restarts, after its timeout, or when an operator says so. The next decision uses another
-// connection, and no request is decided without Redis. go-redis looks at the socket of a connection before it uses it again: patientConn
-// relies on this, and on go-redis calling only Read on the socket, never Control.
+// Redis closes connections when it restarts, after its timeout, or when an operator says so. The
+// next decision uses another connection, and no request is decided without Redis. go-redis looks at
+// the socket of a connection before it uses it again: patientConn relies on this, and on go-redis
+// calling only Read on the socket, never Control.
 func TestAClosedConnectionIsNoOutage(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "redis")
 	server := testkit.StartRedis(t, "--unixsocket", socket)
@@ -27,9 +28,12 @@ func TestAClosedConnectionIsNoOutage(t *testing.T) {
 			operator := redis.NewClient(must.Get[*redis.Options](t)(redis.ParseURL(url)))
 			defer operator.Close()
 			for n := range int64(20) {
-				v, outcome := r.Take(store.Call{Request: store.Request{Name: store.Name{Tenant: tenantNo(0)}, Limits: generous}})
+				v, outcome := r.Take(
+					store.Call{Request: store.Request{Name: store.Name{Tenant: tenantNo(0)}, Limits: generous}},
+				)
 				if outcome != Decided || v.Usages[quota.Minute].Used != n+1 || r.IsDown() {
-					t.Fatalf("decision %d: used %d, outcome %d, down: %t", n, v.Usages[quota.Minute].Used, outcome, r.IsDown())
+					t.Fatalf("decision %d: used %d, outcome %d, down: %t", n, v.Usages[quota.Minute].Used, outcome,
+						r.IsDown())
 				}
 				must.Do(t, operator.ClientKillByFilter(background, "TYPE", "normal", "SKIPME", "yes").Err())
 			}
@@ -87,7 +91,8 @@ func TestExplain(t *testing.T) {
 	single := testkit.StartRedis(t)
 	expired := testkit.NewAuthority(t).SaveServer(2, time.Now().Add(-time.Minute))
 	port := strconv.Itoa(testkit.FreePort(t))
-	testkit.StartRedis(t, "--tls-port", port, "--tls-cert-file", expired.Cert, "--tls-key-file", expired.Key, "--tls-auth-clients", "no", "--tls-ca-cert-file", expired.CA)
+	testkit.StartRedis(t, "--tls-port", port, "--tls-cert-file", expired.Cert, "--tls-key-file", expired.Key,
+		"--tls-auth-clients", "no", "--tls-ca-cert-file", expired.CA)
 	for _, c := range []struct {
 		name string
 		err  error

@@ -20,8 +20,9 @@ local day = redis.call("INCR", KEYS[2])
 if day == 1 then redis.call("EXPIRE", KEYS[2], 90000) end
 return {minute, day}`
 
-// What a call costs Redis, by its own count, beside a script of two counters. The two take turns. On an idle machine, with warm caches, what
-// every call costs weighs less, so the ratios are larger than on a busy one.
+// What a call costs Redis, by its own count, beside a script of two counters. The two take turns.
+// On an idle machine, with warm caches, what every call costs weighs less, so the ratios are larger
+// than on a busy one.
 func TestWhatACallCostsRedis(t *testing.T) {
 	client := dialServer(t, testkit.StartRedis(t))
 	s := newScript(client, "cost:", quota.Product, takeScript)
@@ -49,9 +50,11 @@ func TestWhatACallCostsRedis(t *testing.T) {
 			return took / calls
 		}
 		ours, theirs := micros("fcall"), micros("evalsha")
-		t.Logf("figure: a call for %d tenants: %.1f µs of Redis, %.2f times a script of two counters", c.tenants, ours, ours/theirs)
+		t.Logf("figure: a call for %d tenants: %.1f µs of Redis, %.2f times a script of two counters", c.tenants, ours,
+			ours/theirs)
 		if ours > c.ratioMax*theirs {
-			t.Errorf("%d tenants: %.2f times a script of two counters, want at most %v", c.tenants, ours/theirs, c.ratioMax)
+			t.Errorf("%d tenants: %.2f times a script of two counters, want at most %v", c.tenants, ours/theirs,
+				c.ratioMax)
 		}
 	}
 }

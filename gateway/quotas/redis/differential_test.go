@@ -40,7 +40,8 @@ func dialRedis(t testing.TB, opts ...func(*redis.Options)) (*redis.Client, strin
 	return client, prefix
 }
 
-// errDiffers is wrapped by errors that report a difference. Other errors mean that the comparison could not be made.
+// errDiffers is wrapped by errors that report a difference. Other errors mean that the comparison
+// could not be made.
 var errDiffers = errors.New("the script differs")
 
 // pair is the rule in Go and in Lua, under one clock that the test sets.
@@ -58,8 +59,9 @@ func newPair(client redis.UniversalClient, prefix string, rule quota.Rule, body 
 	return p
 }
 
-// decideByLanes lets Lua decide each demand in a batch of its own, which is sent twice: the second time, it must get the same verdicts and
-// charge nothing. Batches of different tenants are sent at the same time.
+// decideByLanes lets Lua decide each demand in a batch of its own, which is sent twice: the second
+// time, it must get the same verdicts and charge nothing. Batches of different tenants are sent at
+// the same time.
 func (p *pair) decideByLanes(demands []store.Demand, results []store.Result) error {
 	places := map[id.Tenant][]int{}
 	for i, d := range demands {
@@ -85,7 +87,8 @@ func (p *pair) decideByLanes(demands []store.Demand, results []store.Result) err
 				}
 				for n, once := range results[i:end] {
 					if again[n].Verdict != once.Verdict || again[n].Err != once.Err {
-						return fmt.Errorf("%w for a batch that is sent again (-once +again):\n%s", errDiffers, cmp.Diff(once, again[n]))
+						return fmt.Errorf("%w for a batch that is sent again (-once +again):\n%s", errDiffers,
+							cmp.Diff(once, again[n]))
 					}
 				}
 			}
@@ -95,7 +98,8 @@ func (p *pair) decideByLanes(demands []store.Demand, results []store.Result) err
 	return all.Wait()
 }
 
-// step gives the same demands to Go and Lua, in one batch or by several lanes. Its error says how their verdicts or their records differ.
+// step gives the same demands to Go and Lua, in one batch or by several lanes. Its error says how
+// their verdicts or their records differ.
 func (p *pair) step(demands []store.Demand, byLanes bool) ([]store.Result, error) {
 	inGo, inLua := make([]store.Result, len(demands)), make([]store.Result, len(demands))
 	for i := range demands {
@@ -237,7 +241,11 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 		case 3:
 			move(random.Int64N(2 * day))
 		case 6: // about the beginning of a month, or in another one
-			move((quota.MonthEnd(int64(p.now)/day, uint8(random.IntN(3)*7))+random.Int64N(2)*random.Int64N(40))*day - int64(p.now) + random.Int64N(4*slice) - 2*slice)
+			move(
+				(quota.MonthEnd(int64(p.now)/day, uint8(random.IntN(3)*7))+random.Int64N(2)*random.Int64N(40))*day - int64(
+					p.now,
+				) + random.Int64N(4*slice) - 2*slice,
+			)
 		case 4: // to the first millisecond of the next slice
 			move(slice - int64(p.now)%slice)
 		case 5: // so far back that a record written now is exactly Ahead in the future
@@ -255,8 +263,13 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 				since[n] = since[n]*10 + 1
 			}
 			d := store.Demand{
-				Request: store.Request{Name: store.Name{Tenant: tenantNo(n), Since: since[n]}, Limits: held[n], MonthStarts: uint8(n * 7), Cost: pick(costs)},
-				Want:    pick(wants),
+				Request: store.Request{
+					Name:        store.Name{Tenant: tenantNo(n), Since: since[n]},
+					Limits:      held[n],
+					MonthStarts: uint8(n * 7),
+					Cost:        pick(costs),
+				},
+				Want: pick(wants),
 			}
 			if random.IntN(50) == 0 {
 				d.MonthStarts = uint8(random.IntN(29))
@@ -277,11 +290,19 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 				}
 			case 2:
 				if random.IntN(10) == 0 {
-					d.Unreported = quota.Use{Minute: pick(huge), Day: period(lastDay(), pick(huge)), Month: period(month, pick(huge))}
+					d.Unreported = quota.Use{
+						Minute: pick(huge),
+						Day:    period(lastDay(), pick(huge)),
+						Month:  period(month, pick(huge)),
+					}
 				}
 			case 3:
 				if random.IntN(10) == 0 {
-					d.Known = quota.Use{Minute: pick(huge), Day: period(max(pick(huge), lastDay()), pick(huge)), Month: period(month, pick(huge))}
+					d.Known = quota.Use{
+						Minute: pick(huge),
+						Day:    period(max(pick(huge), lastDay()), pick(huge)),
+						Month:  period(month, pick(huge)),
+					}
 				}
 			}
 			if random.IntN(20) == 0 {
@@ -314,9 +335,11 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 // smallRule makes every edge of the ring frequent.
 var smallRule = quota.Rule{Slice: 100 * time.Millisecond, Slices: 7, Day: time.Hour}
 
-// compare compares a script with the rule. Random steps with a clock of the test check its arithmetic. One decision without
-// that clock checks that the script uses the clock of Redis.
-func compare(client redis.UniversalClient, prefix, body string, localClock func() instant.Millis, seed uint64, steps int) error {
+// compare compares a script with the rule. Random steps with a clock of the test check its
+// arithmetic. One decision without that clock checks that the script uses the clock of Redis.
+func compare(
+	client redis.UniversalClient, prefix, body string, localClock func() instant.Millis, seed uint64, steps int,
+) error {
 	if err := compareClock(client, prefix+"clock:", body, localClock); err != nil {
 		return err
 	}
@@ -330,7 +353,8 @@ func compare(client redis.UniversalClient, prefix, body string, localClock func(
 	return nil
 }
 
-// compareClock checks that a decision is dated by the clock of Redis, whatever this machine's clock says.
+// compareClock checks that a decision is dated by the clock of Redis, whatever this machine's clock
+// says.
 func compareClock(client redis.UniversalClient, prefix, body string, localClock func() instant.Millis) error {
 	s := newScript(client, prefix, quota.Product, body)
 	s.now = localClock
@@ -354,7 +378,8 @@ func compareClock(client redis.UniversalClient, prefix, body string, localClock 
 	return nil
 }
 
-// TestDifferential compares the Lua script on a real Redis with the rule in Go: verdicts are equal, and records are equal in every byte.
+// TestDifferential compares the Lua script on a real Redis with the rule in Go: verdicts are equal,
+// and records are equal in every byte.
 func TestDifferential(t *testing.T) {
 	t.Parallel()
 	steps := 10_000
@@ -368,8 +393,8 @@ func TestDifferential(t *testing.T) {
 	t.Logf("differential: %d random steps, seed %d: Go and Lua agree in every verdict and every record", steps, seed)
 }
 
-// TestMutants breaks the script on purpose. If the comparison missed one of these faults, it would also miss the same fault in
-// the real script.
+// TestMutants breaks the script on purpose. If the comparison missed one of these faults, it would
+// also miss the same fault in the real script.
 func TestMutants(t *testing.T) {
 	t.Parallel()
 	const steps = 20_000

@@ -27,8 +27,9 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// rig is three gateway processes on one Redis, with a tape between them and Redis, and tenants with many different limits. Without
-// Redis, the gateways refuse: so what they admit is what Redis has granted.
+// rig is three gateway processes on one Redis, with a tape between them and Redis, and tenants with
+// many different limits. Without Redis, the gateways refuse: so what they admit is what Redis has
+// granted.
 type rig struct {
 	*fleet.Fleet
 	tape    *tape
@@ -37,7 +38,8 @@ type rig struct {
 	seen    atomic.Int64 // units that the upstreams saw: the one of getPet counts its cost
 }
 
-// metered is a tenant, its limits, and the answers that its clients got. One of its two keys may have limits of its own.
+// metered is a tenant, its limits, and the answers that its clients got. One of its two keys may
+// have limits of its own.
 type metered struct {
 	key, keyOfCap   string // of the records
 	tokens          [2]string
@@ -73,7 +75,9 @@ func newRig(t *testing.T, limits []plan.Limits) *rig {
 	document := filepath.Join(t.TempDir(), "two.yaml")
 	must.Do(t, os.WriteFile(document, []byte(two), 0o600))
 	r.Fleet = fleet.Start(t, fleet.Spec{
-		Database: testkit.SQLite(t), Redis: "redis://" + r.tape.addr, Gateways: 3, Upstreams: "lists=" + upstream(1) + "," + upstream(dear),
+		Database: testkit.SQLite(
+			t,
+		), Redis: "redis://" + r.tape.addr, Gateways: 3, Upstreams: "lists=" + upstream(1) + "," + upstream(dear),
 		GatewayEnv: []string{
 			"GATEWAY_API=" + document, "GATEWAY_BAN_AFTER=0", "GATEWAY_ACCESS_LOG=false", "GATEWAY_LOG_LEVEL=warn", "GATEWAY_LIMITS_ON_OUTAGE=refuse",
 		},
@@ -93,7 +97,8 @@ func newRig(t *testing.T, limits []plan.Limits) *rig {
 			m.cap = plan.Limits{Minute: 1 + one.Minute/3, Day: 1 + one.Minute/2}
 		}
 		for n, own := range []plan.Limits{{}, m.cap} {
-			key, token, _, err := store.CreateKey(background, keystore.KeySpec{Tenant: tenant.ID, Name: strconv.Itoa(n), Limits: own})
+			key, token, _, err := store.CreateKey(background,
+				keystore.KeySpec{Tenant: tenant.ID, Name: strconv.Itoa(n), Limits: own})
 			must.Do(t, err)
 			name := keystore.QuotaName{Tenant: tenant.ID, Key: key.ID}
 			m.tokens[n], m.keyOfCap = token, string(name.AppendTo([]byte(m.key)))
@@ -104,7 +109,8 @@ func newRig(t *testing.T, limits []plan.Limits) *rig {
 	return r
 }
 
-// ask sends one request of a tenant and notes its answer. Its keys take turns, and each third request is dear.
+// ask sends one request of a tenant and notes its answer. Its keys take turns, and each third
+// request is dear.
 func (r *rig) ask(t *testing.T, m *metered, gateway *fleet.Program) {
 	n := m.tried.Add(1)
 	path, cost := "/v1/pets", int64(1)
@@ -138,8 +144,9 @@ func (r *rig) ask(t *testing.T, m *metered, gateway *fleet.Program) {
 	}
 }
 
-// drive sends this number of requests, spread evenly over the given time, or fewer if ctx ends before. It draws each request's gateway
-// at random, and its tenant at random too: a tenant with a higher limit gets more requests.
+// drive sends this number of requests, spread evenly over the given time, or fewer if ctx ends
+// before. It draws each request's gateway at random, and its tenant at random too: a tenant with a
+// higher limit gets more requests.
 func (r *rig) drive(ctx context.Context, t *testing.T, requests int, lasting time.Duration) {
 	t.Helper()
 	var drawn []*metered
@@ -164,17 +171,26 @@ func (r *rig) drive(ctx context.Context, t *testing.T, requests int, lasting tim
 	all.Wait()
 }
 
-// judge compares the clients' answers with the tape: what was admitted is what Redis charged and what the upstreams saw. If an answer was
-// lost, of Redis or of a gateway, its request may be charged too. It returns how many tenants used a limit up.
+// judge compares the clients' answers with the tape: what was admitted is what Redis charged and
+// what the upstreams saw. If an answer was lost, of Redis or of a gateway, its request may be
+// charged too. It returns how many tenants used a limit up.
 func (r *rig) judge(t *testing.T, told replayed) (full int) {
 	t.Helper()
 	for _, m := range r.tenants {
 		used, charged, astray := m.used.Load(), told.used[m.key], dear*(m.unsure.Load()+m.lost.Load())
 		if used > charged || used < charged-astray {
-			t.Errorf("%s: %d units admitted, Redis charged %d; at most %d may be of answers that were lost", m.key, used, charged, astray)
+			t.Errorf("%s: %d units admitted, Redis charged %d; at most %d may be of answers that were lost", m.key,
+				used, charged, astray)
 		}
-		if used, charged := m.usedOfCap.Load(), told.used[m.keyOfCap]; m.cap.Day != 0 && (used > charged || used < charged-astray) {
-			t.Errorf("%s: %d units admitted with a key of its own limits, Redis charged %d; at most %d may be of lost answers", m.key, used, charged, astray)
+		if used, charged := m.usedOfCap.Load(), told.used[m.keyOfCap]; m.cap.Day != 0 &&
+			(used > charged || used < charged-astray) {
+			t.Errorf(
+				"%s: %d units admitted with a key of its own limits, Redis charged %d; at most %d may be of lost answers",
+				m.key,
+				used,
+				charged,
+				astray,
+			)
 		}
 		// A third of the requests cost one unit and are of the key without limits of its own.
 		if charged >= m.least() {
@@ -188,7 +204,8 @@ func (r *rig) judge(t *testing.T, told replayed) (full int) {
 		t.Errorf("%d units admitted, %d seen upstream", all.used, seen)
 	}
 	if told.joined == 0 || all.unsure > all.tried/2 {
-		t.Errorf("that shows too little: %d decisions on keys, %d of %d requests without Redis", told.joined, all.unsure, all.tried)
+		t.Errorf("that shows too little: %d decisions on keys, %d of %d requests without Redis", told.joined,
+			all.unsure, all.tried)
 	}
 	return full
 }
@@ -211,7 +228,8 @@ func (r *rig) total() (all struct{ tried, ok, refused, unsure, lost, used int64 
 	return all
 }
 
-// mixed are limits of many sizes. The limits of the day or the month of some tenants are lower than what their minutes allow in it.
+// mixed are limits of many sizes. The limits of the day or the month of some tenants are lower than
+// what their minutes allow in it.
 func mixed(tenants int, sizes ...int64) []plan.Limits {
 	limits := make([]plan.Limits, tenants)
 	for i := range limits {
@@ -223,8 +241,9 @@ func mixed(tenants int, sizes ...int64) []plan.Limits {
 	return limits
 }
 
-// Three gateway processes on one Redis admit exactly what the rule allows at the instants of Redis's clock, and their clients get exactly
-// these answers: with limits of the minute, the day, the month and of keys, and two upstreams whose requests cost one unit and five.
+// Three gateway processes on one Redis admit exactly what the rule allows at the instants of
+// Redis's clock, and their clients get exactly these answers: with limits of the minute, the day,
+// the month and of keys, and two upstreams whose requests cost one unit and five.
 func TestExactnessOfGateways(t *testing.T) {
 	t.Parallel()
 	const requests, lasting = 50_000, 80 * time.Second
@@ -233,9 +252,20 @@ func TestExactnessOfGateways(t *testing.T) {
 	told := r.tape.replay(t, quota.Product)
 	full, all := r.judge(t, told), r.total()
 	passed := time.Duration(told.last-told.first) * time.Millisecond
-	t.Logf("figure: exactness, 3 gateway processes, one Redis: %d requests of %d tenants in %v, %d admitted (%d units) and %d refused, "+
-		"%d decisions in Redis, %d of them also on a key's limits: each as the rule says; %d tenants used a limit up; %d refused without Redis",
-		all.tried, len(r.tenants), passed, all.ok, all.used, all.refused, told.calls, told.joined, full, all.unsure)
+	t.Logf(
+		"figure: exactness, 3 gateway processes, one Redis: %d requests of %d tenants in %v, %d admitted (%d units) and %d refused, "+
+			"%d decisions in Redis, %d of them also on a key's limits: each as the rule says; %d tenants used a limit up; %d refused without Redis",
+		all.tried,
+		len(r.tenants),
+		passed,
+		all.ok,
+		all.used,
+		all.refused,
+		told.calls,
+		told.joined,
+		full,
+		all.unsure,
+	)
 	if all.tried != requests || all.lost != 0 || all.tried != all.ok+all.refused+all.unsure || all.tried < 3*all.ok {
 		t.Errorf("%+v; want %d tried, a third admitted at most", all, requests)
 	}
@@ -244,9 +274,10 @@ func TestExactnessOfGateways(t *testing.T) {
 	}
 }
 
-// Gateways that are stopped and continued at random, as on an overloaded machine, still let Redis decide, only later. Another one is killed
-// and started again. No tenant gets one request too many. Each run is judged. If Redis itself gets no processor in a run, gateways refuse
-// some requests; it does not happen in each run.
+// Gateways that are stopped and continued at random, as on an overloaded machine, still let Redis
+// decide, only later. Another one is killed and started again. No tenant gets one request too many.
+// Each run is judged. If Redis itself gets no processor in a run, gateways refuse some requests; it
+// does not happen in each run.
 func TestExactnessOfStoppedGateways(t *testing.T) {
 	const runs = 3
 	for range runs {
@@ -282,7 +313,9 @@ func stopGateways(t *testing.T) (unsure int64) {
 			}
 		})
 	}
-	driving, end := context.WithTimeout(t.Context(), lasting) // fewer requests where stopped gateways take longer to catch up
+	driving, end := context.WithTimeout(
+		t.Context(), lasting,
+	) // fewer requests where stopped gateways take longer to catch up
 	defer end()
 	var requesting sync.WaitGroup
 	requesting.Go(func() { r.drive(driving, t, requests, lasting) })
@@ -294,8 +327,16 @@ func stopGateways(t *testing.T) (unsure int64) {
 	stopping.Wait()
 	r.judge(t, r.tape.replay(t, quota.Product))
 	all := r.total()
-	t.Logf("figure: gateways stopped and continued at random, and one killed: %d requests, %d lost with it, %d stops of 10 to 2,000 ms, "+
-		"%d admitted, %d refused: none too many, %d refused without Redis", all.tried, all.lost, stops.Load(), all.ok, all.refused, all.unsure)
+	t.Logf(
+		"figure: gateways stopped and continued at random, and one killed: %d requests, %d lost with it, %d stops of 10 to 2,000 ms, "+
+			"%d admitted, %d refused: none too many, %d refused without Redis",
+		all.tried,
+		all.lost,
+		stops.Load(),
+		all.ok,
+		all.refused,
+		all.unsure,
+	)
 	if all.lost == 0 || stops.Load() < 30 || all.refused < all.ok {
 		t.Errorf("%+v, %d stops", all, stops.Load())
 	}

@@ -41,7 +41,8 @@ type taped struct {
 	own     *taped // of the key, granted together with this one; nil: none
 }
 
-// newTape returns a tape of all decisions that the Redis at target (host:port) makes by this rule. It ends with the test. Tapes may share lose.
+// newTape returns a tape of all decisions that the Redis at target (host:port) makes by this rule.
+// It ends with the test. Tapes may share lose.
 func newTape(t testing.TB, target string, rule quota.Rule, lose *atomic.Int64) *tape {
 	t.Helper()
 	ln := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
@@ -100,8 +101,8 @@ func (p *tape) serve(rule quota.Rule, client, server net.Conn) {
 	}
 }
 
-// pass sends one command to Redis, notes its decisions and returns the reply. Redis gets one command at a time, of all gateways, so the tape
-// is in its order.
+// pass sends one command to Redis, notes its decisions and returns the reply. Redis gets one
+// command at a time, of all gateways, so the tape is in its order.
 func (p *tape) pass(rule quota.Rule, raw []byte, command []string, server net.Conn, replies *resp) ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +123,8 @@ func (p *tape) pass(rule quota.Rule, raw []byte, command []string, server net.Co
 
 func isScript(command []string) bool { return strings.EqualFold(command[0], "fcall") }
 
-// note decodes a script call and its reply by the layout that take.lua documents, and puts the decisions on the tape.
+// note decodes a script call and its reply by the layout that take.lua documents, and puts the
+// decisions on the tape.
 func (p *tape) note(rule quota.Rule, command []string, reply string) error {
 	n, err := strconv.Atoi(command[2])
 	if err != nil || len(command) < 3+n+2 || len(command) > 3+n+4 {
@@ -130,8 +132,10 @@ func (p *tape) note(rule quota.Rule, command []string, reply string) error {
 	}
 	keys, rest := command[3:3+n], append(command[3+n:], "", "")
 	text, months, unreported := rest[0], rest[2], rest[3]
-	if command[1] != p.name || len(text) != n*demandBytes || len(unreported) != 0 && len(unreported) != n*unreportedBytes {
-		return fmt.Errorf("%d keys, function %s, %d bytes of demands, %d of unreported", n, command[1], len(text), len(unreported))
+	if command[1] != p.name || len(text) != n*demandBytes ||
+		len(unreported) != 0 && len(unreported) != n*unreportedBytes {
+		return fmt.Errorf("%d keys, function %s, %d bytes of demands, %d of unreported", n, command[1], len(text),
+			len(unreported))
 	}
 	demands, results := make([]store.Demand, n), make([]store.Result, n)
 	for i := range demands {
@@ -148,15 +152,22 @@ func (p *tape) note(rule quota.Rule, command []string, reply string) error {
 		}
 		d.Limits = plan.Limits{Minute: limit(number(text, 7*i)), Day: limit(number(text, 7*i+1))}
 		d.Want = number(text, 7*i+2) / d.Cost
-		d.Known = quota.Use{Minute: number(text, 7*i+5), Day: quota.Period{Ends: number(text, 7*i+3), Used: number(text, 7*i+4)}}
+		d.Known = quota.Use{
+			Minute: number(text, 7*i+5),
+			Day:    quota.Period{Ends: number(text, 7*i+3), Used: number(text, 7*i+4)},
+		}
 		if unreported != "" {
 			d.Unreported = quota.Use{
-				Minute: number(unreported, 5*i), Day: quota.Period{Ends: number(unreported, 5*i+1), Used: number(unreported, 5*i+2)},
+				Minute: number(
+					unreported, 5*i,
+				), Day: quota.Period{Ends: number(unreported, 5*i+1), Used: number(unreported, 5*i+2)},
 				Month: quota.Period{Ends: number(unreported, 5*i+3), Used: number(unreported, 5*i+4)},
 			}
 		}
 		if months != "" && number(months, 5*i+1) != 0 {
-			d.Limits.Month, d.MonthStarts = limit(number(months, 5*i)), uint8(time.Unix(number(months, 5*i+1)*86_400, 0).UTC().Day())
+			d.Limits.Month, d.MonthStarts = limit(number(months, 5*i)), uint8(
+				time.Unix(number(months, 5*i+1)*86_400, 0).UTC().Day(),
+			)
 			d.Known.Month = quota.Period{Ends: number(months, 5*i+3), Used: number(months, 5*i+4)}
 		}
 		if i > 0 && demands[i-1].Joined {
@@ -232,8 +243,9 @@ type replayed struct {
 	first, last int64 // instants of Redis
 }
 
-// replay makes all decisions of the tape again by the pure rule, in Redis's order and at Redis's instants. Each verdict must be the same as
-// Redis's. The tests of the rule compare it with a naive list of admissions.
+// replay makes all decisions of the tape again by the pure rule, in Redis's order and at Redis's
+// instants. Each verdict must be the same as Redis's. The tests of the rule compare it with a naive
+// list of admissions.
 func (p *tape) replay(t *testing.T, rule quota.Rule) replayed {
 	t.Helper()
 	p.mu.Lock()

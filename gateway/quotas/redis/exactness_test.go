@@ -15,9 +15,9 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// The batchers of three gateways on one Redis admit exactly what the rule does, over many windows, days
-// and ends of months, for one to three policies, costs and keys with limits of their own. Windows and days are short here.
-// TestExactnessOfGateways uses those of the product.
+// The batchers of three gateways on one Redis admit exactly what the rule does, over many windows,
+// days and ends of months, for one to three policies, costs and keys with limits of their own.
+// Windows and days are short here. TestExactnessOfGateways uses those of the product.
 func TestExactness(t *testing.T) {
 	t.Parallel()
 	rule := quota.Rule{Slice: 25 * time.Millisecond, Slices: 20, Day: 500 * time.Millisecond}
@@ -70,14 +70,25 @@ func TestExactness(t *testing.T) {
 	sum := admitted.Load()
 	for n := range used {
 		key := "petgate:{" + tenantNo(n).String() + "}"
-		must.Equal(t, used[n].Load(), r.used[key], "units of tenant %d that were admitted; Redis charged what is wanted", n)
+		must.Equal(t, used[n].Load(), r.used[key],
+			"units of tenant %d that were admitted; Redis charged what is wanted", n)
 	}
 	windows := time.Duration(r.last-r.first) * time.Millisecond / rule.Window()
-	t.Logf("figure: exactness, brief windows: %d requests of %d tenants at %d gateways, %d admitted, over %d windows and %d "+
-		"days, %d decisions in Redis: each as the rule says", requests, tenants, gateways, sum,
-		windows, (r.last-r.first)/rule.Day.Milliseconds(), r.calls)
-	// The number of admitted requests grows with the time that the run takes, so it is only asked for many refusals.
+	t.Logf(
+		"figure: exactness, brief windows: %d requests of %d tenants at %d gateways, %d admitted, over %d windows and %d "+
+			"days, %d decisions in Redis: each as the rule says",
+		requests,
+		tenants,
+		gateways,
+		sum,
+		windows,
+		(r.last-r.first)/rule.Day.Milliseconds(),
+		r.calls,
+	)
+	// The number of admitted requests grows with the time that the run takes, so it is only asked
+	// for many refusals.
 	if windows < 4 || requests-sum < 1000 || r.spent != 0 || r.joined == 0 {
-		t.Errorf("that shows too little: %d windows, %d admitted, %d charged for outages, %d decisions on keys", windows, sum, r.spent, r.joined)
+		t.Errorf("that shows too little: %d windows, %d admitted, %d charged for outages, %d decisions on keys",
+			windows, sum, r.spent, r.joined)
 	}
 }

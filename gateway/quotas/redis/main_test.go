@@ -27,7 +27,8 @@ func (noLedger) Collect(*store.Demand)                                          
 func (noLedger) Settle(*store.Demand, *quota.Verdict, bool, instant.Millis, instant.Millis) {}
 func (noLedger) Records(Scope) []store.Request                                              { return nil }
 
-// open connects to the Redis of cfg, with the product's settings for what cfg leaves out. It is closed with the test.
+// open connects to the Redis of cfg, with the product's settings for what cfg leaves out. It is
+// closed with the test.
 func open(t testing.TB, cfg Config) *Redis {
 	t.Helper()
 	if cfg.Prefix == "" {
@@ -49,7 +50,8 @@ func open(t testing.TB, cfg Config) *Redis {
 // tenantNo is the n-th tenant of a test.
 func tenantNo(n int) id.Tenant { return id.Tenant{8: byte(n >> 8), 9: byte(n)} }
 
-// requestOf returns a request of a tenant under these limits, callOf the same as it asks the quotas, and demandOf a demand for one.
+// requestOf returns a request of a tenant under these limits, callOf the same as it asks the
+// quotas, and demandOf a demand for one.
 func requestOf(tenant id.Tenant, minute, day int64) store.Request {
 	return store.Request{Name: store.Name{Tenant: tenant}, Limits: plan.Limits{Minute: minute, Day: day}}
 }

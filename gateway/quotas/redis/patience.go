@@ -11,17 +11,21 @@ import (
 )
 
 const (
-	// stepsPerBudget is the number of steps in which a connection waits for one budget. A step costs nothing while Redis answers.
+	// stepsPerBudget is the number of steps in which a connection waits for one budget. A step
+	// costs nothing while Redis answers.
 	stepsPerBudget = 5
-	// patience is how many budgets the whole wait may last. It is needed on a machine that interrupts every budget.
+	// patience is how many budgets the whole wait may last. It is needed on a machine that
+	// interrupts every budget.
 	patience = 10
 )
 
-// patientConn is a connection in go-redis's pool. It fails only if Redis has been silent for a whole budget while this
-// process was running. It waits in steps. If a step ends late, this process was stopped or had to wait for a CPU: the
-// budget then starts again, so the process first reads what has arrived meanwhile.
+// patientConn is a connection in go-redis's pool. It fails only if Redis has been silent for a
+// whole budget while this process was running. It waits in steps. If a step ends late, this process
+// was stopped or had to wait for a CPU: the budget then starts again, so the process first reads
+// what has arrived meanwhile.
 //
-// It sets its own deadlines. It ignores those of go-redis, which expire while the process is stopped.
+// It sets its own deadlines. It ignores those of go-redis, which expire while the process is
+// stopped.
 type patientConn struct {
 	*socket.Conn
 	budget  time.Duration
@@ -57,7 +61,8 @@ func (c *patientConn) Write(p []byte) (written int, err error) {
 	}
 }
 
-// goesOn counts a step without an answer, and reports whether the connection waits for another step.
+// goesOn counts a step without an answer, and reports whether the connection waits for another
+// step.
 func (c *patientConn) goesOn(err error, ends time.Time) bool {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return false
@@ -77,9 +82,10 @@ func (*patientConn) SetDeadline(time.Time) error      { return nil }
 func (*patientConn) SetReadDeadline(time.Time) error  { return nil }
 func (*patientConn) SetWriteDeadline(time.Time) error { return nil }
 
-// SyscallConn is called each time that go-redis takes the connection out of its pool: go-redis peeks at the socket to see whether Redis has
-// closed it (internal/pool/conn_check.go). Of all system calls of a batch, only this peek would involve the Go scheduler, if the net
-// package made it. So Check peeks instead, and go-redis's own peek finds nothing.
+// SyscallConn is called each time that go-redis takes the connection out of its pool: go-redis
+// peeks at the socket to see whether Redis has closed it (internal/pool/conn_check.go). Of all
+// system calls of a batch, only this peek would involve the Go scheduler, if the net package made
+// it. So Check peeks instead, and go-redis's own peek finds nothing.
 func (c *patientConn) SyscallConn() (syscall.RawConn, error) {
 	if err := c.Conn.SetReadDeadline(time.Time{}); err != nil {
 		return nil, err

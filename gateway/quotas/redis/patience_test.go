@@ -23,7 +23,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// late is a connection of a process that gets no CPU time while it waits. When it continues, its deadline has long passed.
+// late is a connection of a process that gets no CPU time while it waits. When it continues, its
+// deadline has long passed.
 type late struct {
 	net.Conn
 	pauses []time.Duration
@@ -54,7 +55,8 @@ func TestALateProcessReadsWhatHasArrived(t *testing.T) {
 	})
 }
 
-// A Redis that is silent costs the budget, whatever deadlines go-redis sets, and the next call has a budget of its own.
+// A Redis that is silent costs the budget, whatever deadlines go-redis sets, and the next call has
+// a budget of its own.
 func TestSilenceCostsTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
@@ -73,7 +75,8 @@ func TestSilenceCostsTheBudget(t *testing.T) {
 	})
 }
 
-// A Redis that was silent for the budget is not asked again: that would cost the budget again. One that breaks connections is asked three times.
+// A Redis that was silent for the budget is not asked again: that would cost the budget again. One
+// that breaks connections is asked three times.
 func TestSilenceIsNotAskedAgain(t *testing.T) {
 	listener := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	defer listener.Close()
@@ -82,7 +85,8 @@ func TestSilenceIsNotAskedAgain(t *testing.T) {
 		defer client.Close()
 		s := newScript(client, "petgate:", quota.Product, takeScript)
 		err := s.DecideBatch(background, 1, []store.Demand{demandOf(tenantNo(1), 10, 100)}, make([]store.Result, 1))
-		if made := client.PoolStats().Misses; made != want || isTimeout(err) != (want == 1) { // each call needs a connection of its own
+		if made := client.PoolStats().Misses; made != want ||
+			isTimeout(err) != (want == 1) { // each call needs a connection of its own
 			t.Errorf("%d calls were made, want %d; the last ended with %v", made, want, err)
 		}
 		go func() {
@@ -93,8 +97,8 @@ func TestSilenceIsNotAskedAgain(t *testing.T) {
 	}
 }
 
-// A call whose answer is lost, once or twice, is charged once, on a single Redis and on a cluster: it is sent again under its number. A key's record and
-// its tenant's are charged together.
+// A call whose answer is lost, once or twice, is charged once, on a single Redis and on a cluster:
+// it is sent again under its number. A key's record and its tenant's are charged together.
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
 	f := func(name string, start func(t *testing.T, lose *atomic.Int64) (urls string)) {
@@ -111,7 +115,8 @@ func TestLostReplies(t *testing.T) {
 				lose.Store(lost)
 				v, outcome := r.Take(c)
 				used, ofKey := v.Usages[quota.Day].Used, v.Usages[quota.KeyDay].Used
-				if outcome != Decided || v.Granted == 1 != (times <= limit) || used != min(times, limit) || c.IsCapped() && ofKey != used {
+				if outcome != Decided || v.Granted == 1 != (times <= limit) || used != min(times, limit) ||
+					c.IsCapped() && ofKey != used {
 					t.Fatalf("request %d: outcome %d, %+v, %v", n, outcome, v, r.Cause())
 				}
 				all += lost - max(0, lose.Load())

@@ -11,11 +11,13 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// settleFor is how long a gateway still decides without Redis after it has sent Redis its unreported requests and known use. All
-// other gateways notice within probeInterval that Redis is back, and send theirs. Only then does Redis know what is really left.
+// settleFor is how long a gateway still decides without Redis after it has sent Redis its
+// unreported requests and known use. All other gateways notice within probeInterval that Redis is
+// back, and send theirs. Only then does Redis know what is really left.
 const settleFor = probeInterval + 100*time.Millisecond
 
-// unanswered is a batch that was sent and not answered: its demands with unreported requests. The script may have charged them.
+// unanswered is a batch that was sent and not answered: its demands with unreported requests. The
+// script may have charged them.
 type unanswered struct {
 	number  int64
 	demands []store.Demand
@@ -28,13 +30,15 @@ type reported struct {
 	beganAt, endedAt instant.Millis
 }
 
-// recover prepares a server that answers again, before that server decides. It sends what this gateway admitted
-// without the server, and the use that the server had counted, because it may have lost it. The script takes the larger use, so
-// telling what it knows changes nothing. An error means that the server has stopped answering again.
+// recover prepares a server that answers again, before that server decides. It sends what this
+// gateway admitted without the server, and the use that the server had counted, because it may have
+// lost it. The script takes the larger use, so telling what it knows changes nothing. An error
+// means that the server has stopped answering again.
 //
-// The ledger learns what Redis has charged only when recover returns. Otherwise this gateway's share would grow during the recovery:
-// its requests would count as reported, and it does not know those that other gateways will report. The ledger learns it after a
-// failed recovery too. The share then grows, and the bound of two limits still holds (decision 5).
+// The ledger learns what Redis has charged only when recover returns. Otherwise this gateway's
+// share would grow during the recovery: its requests would count as reported, and it does not know
+// those that other gateways will report. The ledger learns it after a failed recovery too. The
+// share then grows, and the bound of two limits still holds (decision 5).
 func (b *batcher) recover() error {
 	b.recovering = true
 	defer b.settleReported()
@@ -65,7 +69,8 @@ func (b *batcher) settleDown() error {
 	}
 }
 
-// sendAgain sends unanswered batches again under their numbers, so that the script charges them once. It is called alone.
+// sendAgain sends unanswered batches again under their numbers, so that the script charges them
+// once. It is called alone.
 func (b *batcher) sendAgain() error {
 	b.mu.Lock()
 	left := b.unanswered
@@ -82,7 +87,8 @@ func (b *batcher) sendAgain() error {
 		again := unanswered{number: u.number}
 		for i := range results {
 			cause := cmp.Or(results[i].Err, err)
-			if cause == nil || errors.Is(cause, store.ErrRecord) { // a record that is unusable has lost what was charged
+			if cause == nil ||
+				errors.Is(cause, store.ErrRecord) { // a record that is unusable has lost what was charged
 				b.settle(u.number, u.demands[i:i+1], results[i:i+1], nil, beganAt)
 				continue
 			}
@@ -116,7 +122,8 @@ func (b *batcher) tell(s Scope, do func(trip func() error) error) error {
 	return nil
 }
 
-// send makes one trip with what the ledger knows of these tenants, if they are on this server. It is called alone.
+// send makes one trip with what the ledger knows of these tenants, if they are on this server. It
+// is called alone.
 func (b *batcher) send(tenants []store.Request) error {
 	r := b.redis
 	demands := make([]store.Demand, 0, len(tenants))
@@ -134,9 +141,12 @@ func (b *batcher) send(tenants []store.Request) error {
 	return cmp.Or(b.settle(number, demands, results, err, beganAt), err)
 }
 
-// settle reports the outcome of a batch's demands to the ledger. It returns the error of a demand that was not answered, and
-// keeps those with unreported requests for sendAgain. If the server has lost use, watch learns it.
-func (b *batcher) settle(number int64, demands []store.Demand, results []store.Result, err error, beganAt instant.Millis) (unsure error) {
+// settle reports the outcome of a batch's demands to the ledger. It returns the error of a demand
+// that was not answered, and keeps those with unreported requests for sendAgain. If the server has
+// lost use, watch learns it.
+func (b *batcher) settle(
+	number int64, demands []store.Demand, results []store.Result, err error, beganAt instant.Millis,
+) (unsure error) {
 	endedAt := b.redis.now()
 	var lost []store.Demand
 	for i := range demands {

@@ -1,15 +1,17 @@
 // Package redis decides quotas in the Redis that all gateways share.
 //
-// Requests go to Redis in batches. Each server has a batcher: requests that arrive while a batch is under way form the next one. All
-// requests of one tenant in a batch become one demand, whose grants they get in the order of their arrival. One script call decides the
-// whole batch; on Redis Cluster there is one call per tenant, in one pipeline.
+// Requests go to Redis in batches. Each server has a batcher: requests that arrive while a batch is
+// under way form the next one. All requests of one tenant in a batch become one demand, whose
+// grants they get in the order of their arrival. One script call decides the whole batch; on Redis
+// Cluster there is one call per tenant, in one pipeline.
 //
-// A server is down if it was silent for the whole budget, refused a call, or cannot be dialed. The caller then decides its
-// requests without Redis, and also all later requests until a probe of the server succeeds. A slow gateway is not an
-// outage: time in the queue here, and time in which this process got no CPU, do not count.
+// A server is down if it was silent for the whole budget, refused a call, or cannot be dialed. The
+// caller then decides its requests without Redis, and also all later requests until a probe of the
+// server succeeds. A slow gateway is not an outage: time in the queue here, and time in which this
+// process got no CPU, do not count.
 //
-// A batch whose connection breaks is sent again. It carries a number, and a tenant's record has the last number of each
-// gateway, so a batch is decided only once.
+// A batch whose connection breaks is sent again. It carries a number, and a tenant's record has the
+// last number of each gateway, so a batch is decided only once.
 //
 // All methods are safe for concurrent use.
 package redis
@@ -38,7 +40,8 @@ type Config struct {
 	Clock   func() time.Time // steps never
 	Budget  time.Duration    // how long Redis may be silent before it is down, while this process has CPU time
 	Metrics *Metrics
-	// Changed is called with the cause when the first server goes down, and when no server is down any longer.
+	// Changed is called with the cause when the first server goes down, and when no server is down
+	// any longer.
 	Changed func(down bool, cause error)
 }
 
@@ -47,19 +50,23 @@ const slotPause = 5 * time.Millisecond
 
 // Store decides batches.
 type Store interface {
-	// DecideBatch decides the demands in one trip. The numbers of a gateway's batches increase. A demand that was decided before
-	// under this number gets the same answer, and is charged only once, unless the store has forgotten it. Number 0 is no number.
+	// DecideBatch decides the demands in one trip. The numbers of a gateway's batches increase. A
+	// demand that was decided before under this number gets the same answer, and is charged only
+	// once, unless the store has forgotten it. Number 0 is no number.
 	DecideBatch(ctx context.Context, number int64, demands []store.Demand, results []store.Result) error
 }
 
 // Ledger holds what this gateway knows about its tenants and Redis may not know.
 type Ledger interface {
-	// Refusal returns a remembered refusal that still holds for the request at now, if there is one.
+	// Refusal returns a remembered refusal that still holds for the request at now, if there is
+	// one.
 	Refusal(c *store.Call, now instant.Millis) (v quota.Verdict, ok bool)
-	// Collect adds to a demand what Redis may not know: the last seen use, and the unreported requests.
+	// Collect adds to a demand what Redis may not know: the last seen use, and the unreported
+	// requests.
 	Collect(d *store.Demand)
-	// Settle ends each demand for which Collect was called. If it was decided, Redis has charged d.Unreported, and the verdict is valid.
-	// Otherwise Redis has not charged d.Unreported. The trip began and ended at these instants, by this gateway's clock.
+	// Settle ends each demand for which Collect was called. If it was decided, Redis has charged
+	// d.Unreported, and the verdict is valid. Otherwise Redis has not charged d.Unreported. The
+	// trip began and ended at these instants, by this gateway's clock.
 	Settle(d *store.Demand, v *quota.Verdict, decided bool, beganAt, endedAt instant.Millis)
 	// Records returns the records of which the ledger knows something in this scope.
 	Records(s Scope) []store.Request
@@ -104,7 +111,8 @@ type Redis struct {
 	running  sync.WaitGroup
 }
 
-// Open returns a Redis that is to be started. Only an invalid URL is an error: a Redis that does not answer is down.
+// Open returns a Redis that is to be started. Only an invalid URL is an error: a Redis that does
+// not answer is down.
 func Open(cfg Config, ledger Ledger) (*Redis, error) {
 	client, err := connect(cfg.URL, cfg.Budget)
 	if err != nil {
@@ -124,8 +132,8 @@ func New(cfg Config, s Store, ledger Ledger) *Redis {
 	return r
 }
 
-// Start connects, and reports what an earlier process of this gateway did not report. No other method may be called before it, but for
-// those of clocks.
+// Start connects, and reports what an earlier process of this gateway did not report. No other
+// method may be called before it, but for those of clocks.
 func (r *Redis) Start(ctx context.Context) {
 	if s, ok := r.store.(*script); ok {
 		// This also opens the connection, so that the first request does not wait for it.
@@ -150,8 +158,8 @@ func (r *Redis) Take(q store.Call) (v quota.Verdict, o Outcome) {
 // HasHeard reports whether the tenant's server has ever answered this gateway.
 func (r *Redis) HasHeard(t id.Tenant) bool { return r.batcher(t).heard.Load() }
 
-// Peek returns current figures of a record. It fails immediately while the tenant's server is down. Its call does not end if ctx is canceled: that
-// would look as if Redis did not answer.
+// Peek returns current figures of a record. It fails immediately while the tenant's server is down.
+// Its call does not end if ctx is canceled: that would look as if Redis did not answer.
 func (r *Redis) Peek(ctx context.Context, d store.Demand) (quota.Verdict, error) {
 	results := make([]store.Result, 1)
 	d.Want = 0
@@ -164,8 +172,8 @@ func (r *Redis) Peek(ctx context.Context, d store.Demand) (quota.Verdict, error)
 	return results[0].Verdict, err
 }
 
-// Resume reports what an earlier process of this gateway, or a gateway that has left, did not report. What cannot be sent now is sent
-// before its server decides again.
+// Resume reports what an earlier process of this gateway, or a gateway that has left, did not
+// report. What cannot be sent now is sent before its server decides again.
 func (r *Redis) Resume() {
 	servers := map[*batcher]bool{}
 	for _, q := range r.ledger.Records(Unreported) {
@@ -176,7 +184,8 @@ func (r *Redis) Resume() {
 	}
 }
 
-// Allow takes one from the bucket with this name, by redis_rate. It fails immediately while the name's server is down.
+// Allow takes one from the bucket with this name, by redis_rate. It fails immediately while the
+// name's server is down.
 func (r *Redis) Allow(ctx context.Context, name string, limit redis_rate.Limit) (result *redis_rate.Result, err error) {
 	name = r.cfg.Prefix + name
 	err = r.batcherOf("rate:" + name).ask(func() error { // redis_rate adds this prefix

@@ -23,7 +23,8 @@ import (
 //go:embed take.lua
 var takeScript string
 
-// Sizes in the script's arguments and reply. A reply is the instant, a summary for each demand, and remarks on some demands.
+// Sizes in the script's arguments and reply. A reply is the instant, a summary for each demand, and
+// remarks on some demands.
 const (
 	demandBytes     = 7 * 8
 	unreportedBytes = 5 * 8
@@ -52,12 +53,13 @@ const (
 	remarkLost = 16 // is added to remarkGranted and remarkLimited
 )
 
-// libraryPrefix begins the names of libraries. Then follows a digest of the text: versions of Petgate that share a Redis have libraries of
-// their own.
+// libraryPrefix begins the names of libraries. Then follows a digest of the text: versions of
+// Petgate that share a Redis have libraries of their own.
 const libraryPrefix = "petgate_take_"
 
-// library is the text of a library, by its name, the rule and take.lua. Redis runs it only once; it would run the text of a script in each
-// call. While Redis loads a library, Lua has none of Redis's functions. So the first call runs take.lua.
+// library is the text of a library, by its name, the rule and take.lua. Redis runs it only once; it
+// would run the text of a script in each call. While Redis loads a library, Lua has none of Redis's
+// functions. So the first call runs take.lua.
 const library = `#!lua name=%[1]s
 local take
 local function prepare()
@@ -70,8 +72,9 @@ redis.register_function('%[1]s', function(keys, args)
 end)
 `
 
-// script is the store of all gateways that share a Redis: one call of take.lua decides a whole batch. On a cluster there is one
-// call per demand, or for two that are joined, in one pipeline. The client must not repeat calls by itself: a call without an answer may have charged.
+// script is the store of all gateways that share a Redis: one call of take.lua decides a whole
+// batch. On a cluster there is one call per demand, or for two that are joined, in one pipeline.
+// The client must not repeat calls by itself: a call without an answer may have charged.
 type script struct {
 	client  redis.UniversalClient
 	cluster bool
@@ -129,9 +132,10 @@ func (r *script) appendKey(dst []byte, name *store.Name) []byte {
 // attemptsMax is how often a call is sent if Redis lacks the function, or the connection breaks.
 const attemptsMax = 3
 
-// DecideBatch implements Store. On a cluster, a result may also have an error because the tenant's own node could not be
-// reached, or because no node serves its slot: that error does not wrap store.ErrRecord, and the results of other tenants are
-// valid. If no node could be reached, DecideBatch returns one of the errors.
+// DecideBatch implements Store. On a cluster, a result may also have an error because the tenant's
+// own node could not be reached, or because no node serves its slot: that error does not wrap
+// store.ErrRecord, and the results of other tenants are valid. If no node could be reached,
+// DecideBatch returns one of the errors.
 func (r *script) DecideBatch(ctx context.Context, number int64, demands []store.Demand, results []store.Result) error {
 	if len(demands) == 0 {
 		return nil
@@ -164,8 +168,8 @@ func (r *script) DecideBatch(ctx context.Context, number int64, demands []store.
 	return nil
 }
 
-// send makes the calls of a trip. A call is made again if Redis lacks the function, for example after a flush or a fail-over, or if its
-// connection breaks. Each command has its own error.
+// send makes the calls of a trip. A call is made again if Redis lacks the function, for example
+// after a flush or a fail-over, or if its connection breaks. Each command has its own error.
 func (r *script) send(ctx context.Context, t *trip) {
 	t.cmds = t.cmds[:0]
 	for i := range t.calls {
@@ -211,16 +215,19 @@ func (r *script) process(ctx context.Context, cmds []*redis.ZeroCopyStringCmd) {
 	_, _ = pipe.Exec(ctx)
 }
 
-// isSlotTrouble reports whether a cluster serves a slot nowhere at the moment, because the slot moves or nobody has it. The call
-// was not executed. It concerns only the tenants of that slot.
+// isSlotTrouble reports whether a cluster serves a slot nowhere at the moment, because the slot
+// moves or nobody has it. The call was not executed. It concerns only the tenants of that slot.
 func isSlotTrouble(err error) bool {
-	return slices.ContainsFunc([]string{"TRYAGAIN", "CLUSTERDOWN Hash slot", "ASK ", "MOVED "}, func(prefix string) bool {
-		return redis.HasErrorPrefix(err, prefix)
-	})
+	return slices.ContainsFunc(
+		[]string{"TRYAGAIN", "CLUSTERDOWN Hash slot", "ASK ", "MOVED "},
+		func(prefix string) bool {
+			return redis.HasErrorPrefix(err, prefix)
+		},
+	)
 }
 
-// isBroken reports whether a call's connection broke, so that it is unknown whether the call was executed. A timeout does
-// not count: another attempt would take as long again.
+// isBroken reports whether a call's connection broke, so that it is unknown whether the call was
+// executed. A timeout does not count: another attempt would take as long again.
 func isBroken(ctx context.Context, err error) bool {
 	return err != nil && isUnsure(err) && !isTimeout(err) && ctx.Err() == nil
 }
@@ -275,8 +282,9 @@ func (r *script) read(reply []byte, demands []store.Demand, results []store.Resu
 	return nil
 }
 
-// trip holds the memory of one trip to Redis. It is reused when the reply has been read. That is safe, because go-redis
-// works in its caller's goroutine, or waits for its own goroutines, and keeps no reference to it.
+// trip holds the memory of one trip to Redis. It is reused when the reply has been read. That is
+// safe, because go-redis works in its caller's goroutine, or waits for its own goroutines, and
+// keeps no reference to it.
 type trip struct {
 	text    []byte   // all keys, then all demands, unreported and months
 	keyEnds []int    // in text, by demand
@@ -356,7 +364,8 @@ func (t *trip) pack(r *script, number int64, demands []store.Demand) {
 	t.reply = slices.Grow(t.reply[:0], len(demands)*replyBytes)[:len(demands)*replyBytes]
 }
 
-// appendMonth appends the month of a demand. The first beginning is in the 16 days before this gateway's day, or up to 15 days after it.
+// appendMonth appends the month of a demand. The first beginning is in the 16 days before this
+// gateway's day, or up to 15 days after it.
 func (r *script) appendMonth(dst []byte, d *quota.Demand) []byte {
 	if d.Limits.Month == 0 {
 		return appendNumbers(dst, 0, 0, 0, 0, 0)
@@ -370,7 +379,8 @@ func (r *script) appendMonth(dst []byte, d *quota.Demand) []byte {
 		d.Known.Month.Ends, int64(quota.Count(d.Known.Month.Used)))
 }
 
-// appendNumbers appends numbers as doubles, which the script reads. All counts and days that occur are exact in a double.
+// appendNumbers appends numbers as doubles, which the script reads. All counts and days that occur
+// are exact in a double.
 func appendNumbers(dst []byte, numbers ...int64) []byte {
 	for _, n := range numbers {
 		dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(float64(n)))
@@ -387,7 +397,8 @@ func (t *trip) command(ctx context.Context, r *script, n int) *redis.ZeroCopyStr
 		args = append(args, &t.keys[i]) // go-redis takes a pointer to a string without allocating
 	}
 	args = append(args, &c.demands, &t.batch)
-	if isTest := r.now != nil; c.months != "" || c.unreported != "" || isTest { // Redis makes an object of each argument, also of an empty one
+	if isTest := r.now != nil; c.months != "" || c.unreported != "" ||
+		isTest { // Redis makes an object of each argument, also of an empty one
 		if args = append(args, &c.months); c.unreported != "" || isTest {
 			args = append(args, &c.unreported)
 		}

@@ -36,7 +36,8 @@ func dialServer(t testing.TB, s *testkit.Server) *redis.Client {
 	return client
 }
 
-// A value that is not a record affects only its own tenant. The error names it, and it is not changed.
+// A value that is not a record affects only its own tenant. The error names it, and it is not
+// changed.
 func TestSpoiledRecord(t *testing.T) {
 	client, prefix := dialRedis(t)
 	s := newScript(client, prefix, quota.Product, takeScript)
@@ -78,7 +79,8 @@ func TestSpoiledRecord(t *testing.T) {
 				t.Errorf("the other tenant is harmed: %+v", results)
 			}
 			err := results[1].Err
-			if !errors.Is(err, store.ErrRecord) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), key) {
+			if !errors.Is(err, store.ErrRecord) || !strings.Contains(err.Error(), c.want) ||
+				!strings.Contains(err.Error(), key) {
 				t.Errorf("the spoiled record's error is %q, want %q and its name", err, c.want)
 			}
 			must.Equal(t, client.Dump(background, key).Val(), before, "the spoiled record")
@@ -98,7 +100,8 @@ func demandsOfMany() ([]store.Demand, []store.Result) {
 	return demands, make([]store.Result, len(demands))
 }
 
-// Redis may forget the function at any time, also one node of a cluster. The next decision then sends it, and is made only once.
+// Redis may forget the function at any time, also one node of a cluster. The next decision then
+// sends it, and is made only once.
 func TestLostFunction(t *testing.T) {
 	t.Parallel()
 	for name, client := range map[string]redis.UniversalClient{"single": dialServer(t, testkit.StartRedis(t)), "cluster": dialCluster(t)} {
@@ -139,6 +142,7 @@ func TestServerThatCannotWrite(t *testing.T) {
 			t.Errorf("decide = %v, want an error with %s", err, want)
 		}
 		must.Do(t, client.Do(background, c.unset...).Err())
-		must.Equal(t, takeOne(t, s, demands[0]).Usages[quota.Day].Used, before+1, "%s: the use after a failed trip", want)
+		must.Equal(t, takeOne(t, s, demands[0]).Usages[quota.Day].Used, before+1, "%s: the use after a failed trip",
+			want)
 	}
 }

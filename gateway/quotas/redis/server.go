@@ -73,7 +73,8 @@ func describe(ctx context.Context, node *redis.Client) Server {
 	return s
 }
 
-// inTime asks again after a timeout until ctx ends: the budget of a request is short, and no request waits for these answers.
+// inTime asks again after a timeout until ctx ends: the budget of a request is short, and no
+// request waits for these answers.
 func inTime[V any](ctx context.Context, ask func() (V, error)) (answer V, err error) {
 	for {
 		if answer, err = ask(); !isTimeout(err) || ctx.Err() != nil {

@@ -11,8 +11,8 @@ import (
 	"petgate/shared/core/id"
 )
 
-// servers finds the batcher for a name: there is one for a single Redis, and one for each master of a cluster, so that the
-// loss of one master does not affect the tenants of the others.
+// servers finds the batcher for a name: there is one for a single Redis, and one for each master of
+// a cluster, so that the loss of one master does not affect the tenants of the others.
 type servers struct {
 	first    *batcher // for a single Redis; for a cluster, until it has said which master serves which key
 	cluster  *redis.ClusterClient
@@ -28,7 +28,8 @@ func (r *Redis) batcher(t id.Tenant) *batcher {
 	return r.batcherOf("{" + t.String() + "}")
 }
 
-// batcherOf returns the batcher of the server that has the key. go-redis tracks the cluster's changes.
+// batcherOf returns the batcher of the server that has the key. go-redis tracks the cluster's
+// changes.
 func (r *Redis) batcherOf(key string) *batcher {
 	s := &r.servers
 	// Until the cluster has answered once, MasterForKey would ask it for each request.
@@ -69,15 +70,18 @@ func (r *Redis) addBatcher(master *redis.Client) *batcher {
 		}
 		s.byMaster[master] = b
 		if cause := r.Cause(); cause != nil {
-			b.fail(cause) // it may have taken over from a server that is down: it is told what this gateway knows before it decides
+			b.fail(
+				cause,
+			) // it may have taken over from a server that is down: it is told what this gateway knows before it decides
 		}
 		r.start(b.watch)
 	}
 	return b
 }
 
-// retire removes a batcher whose server has left the cluster, or has lost the slot by which it is probed: its tenants get another
-// batcher. While it has something to send, it stays, and retire returns false.
+// retire removes a batcher whose server has left the cluster, or has lost the slot by which it is
+// probed: its tenants get another batcher. While it has something to send, it stays, and retire
+// returns false.
 func (r *Redis) retire(b *batcher) bool {
 	s := &r.servers
 	if b == s.first || b.down.Load() || b.hasUnanswered() {
@@ -94,8 +98,8 @@ func (r *Redis) retire(b *batcher) bool {
 	return true
 }
 
-// probeFor returns an ID whose record is on this master. No tenant has that ID, because its first bytes are zero. With n
-// masters, about one ID in n is on this one.
+// probeFor returns an ID whose record is on this master. No tenant has that ID, because its first
+// bytes are zero. With n masters, about one ID in n is on this one.
 func (r *Redis) probeFor(master *redis.Client) (t id.Tenant) {
 	for n := range uint32(1 << 16) {
 		binary.BigEndian.PutUint32(t[len(t)-4:], n)

@@ -2,12 +2,13 @@ package redis
 
 import "iter"
 
-// stack runs one function, again and again, in a goroutine of its own. The caller waits meanwhile. A goroutine's stack doubles when
-// a call needs more, and the runtime hardly ever halves it again: so one deep call costs memory for as long as the goroutine lives.
-// Requests whose goroutines lead a batch now and then share a few stacks.
+// stack runs one function, again and again, in a goroutine of its own. The caller waits meanwhile.
+// A goroutine's stack doubles when a call needs more, and the runtime hardly ever halves it again:
+// so one deep call costs memory for as long as the goroutine lives. Requests whose goroutines lead
+// a batch now and then share a few stacks.
 //
-// The switch to that goroutine and back does not use the scheduler: no other thread wakes up. One goroutine at a time may use a
-// stack, and it must not have locked its thread (package iter).
+// The switch to that goroutine and back does not use the scheduler: no other thread wakes up. One
+// goroutine at a time may use a stack, and it must not have locked its thread (package iter).
 type stack struct {
 	f    func()
 	next func() (struct{}, bool) // runs f once; nil: there is no goroutine

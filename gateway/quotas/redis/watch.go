@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// lookEvery is how often a gateway without requests looks whether a server has lost its counts. A flood of refused requests asks
-	// Redis about once a second, so such a gateway need not look.
+	// lookEvery is how often a gateway without requests looks whether a server has lost its counts.
+	// A flood of refused requests asks Redis about once a second, so such a gateway need not look.
 	lookEvery = 1100 * time.Millisecond
-	// remindEvery is how often a gateway tells a server everything, at most. If that takes long, the pause is longer, because a server that
-	// evicts records needs it again and again.
+	// remindEvery is how often a gateway tells a server everything, at most. If that takes long,
+	// the pause is longer, because a server that evicts records needs it again and again.
 	remindEvery = time.Second
 )
 
@@ -24,9 +24,10 @@ type known struct {
 	at      time.Time     // when the server was asked
 }
 
-// watch tells the server what it does not know, until the Redis closes or the server has left: what this gateway has not reported yet, and everything
-// if the server has lost use. Every demand carries the use that this gateway knows, so the script notices a loss. A recovery
-// does the same after an outage.
+// watch tells the server what it does not know, until the Redis closes or the server has left: what
+// this gateway has not reported yet, and everything if the server has lost use. Every demand
+// carries the use that this gateway knows, so the script notices a loss. A recovery does the same
+// after an outage.
 func (b *batcher) watch() {
 	hasLost := false // and it has not been told everything since
 	var remindAt time.Time
@@ -68,7 +69,8 @@ func (b *batcher) hasUnanswered() bool {
 	return len(b.unanswered) > 0
 }
 
-// look asks the server about a known tenant, if it was not asked lately and this gateway knows use of this day.
+// look asks the server about a known tenant, if it was not asked lately and this gateway knows use
+// of this day.
 func (b *batcher) look() {
 	b.mu.Lock()
 	k, today := b.known, int64(b.now())/b.redis.cfg.Rule.Day.Milliseconds()

@@ -13,7 +13,8 @@ import (
 	"petgate/shared/sharded"
 )
 
-// Memory is the store of one process. It applies the rule to records in shards, each with its own lock.
+// Memory is the store of one process. It applies the rule to records in shards, each with its own
+// lock.
 type Memory struct {
 	rule    quota.Rule
 	clock   func() time.Time
@@ -65,8 +66,8 @@ func (m *Memory) record(s *sharded.Shard[Name, *kept], d *Demand) *kept {
 	return &kept{isNew: true}
 }
 
-// keep keeps a record that counts something. It need not be saved if the demand only read it. A limit of the month that is new begins a
-// month, also if it refuses at once.
+// keep keeps a record that counts something. It need not be saved if the demand only read it. A
+// limit of the month that is new begins a month, also if it refuses at once.
 func (m *Memory) keep(s *sharded.Shard[Name, *kept], d *Demand, rec *kept, v *quota.Verdict) {
 	if rec.isNew && rec.IsUnused() {
 		return
@@ -92,9 +93,10 @@ func (m *Memory) UseOf(v *quota.Verdict) quota.Use { return m.rule.UseOf(v) }
 // Now returns the current instant of the store's clock.
 func (m *Memory) Now() instant.Millis { return instant.Of(m.clock()) }
 
-// Dump returns the records that changed after an earlier dump, and the mark of this dump. The argument since is the mark of the earlier
-// dump; if it is 0, Dump returns all records. If the caller could not save a dump, it passes the earlier mark again. Dump also drops
-// records whose day and window are over. It locks one shard at a time, so decisions continue meanwhile.
+// Dump returns the records that changed after an earlier dump, and the mark of this dump. The
+// argument since is the mark of the earlier dump; if it is 0, Dump returns all records. If the
+// caller could not save a dump, it passes the earlier mark again. Dump also drops records whose day
+// and window are over. It locks one shard at a time, so decisions continue meanwhile.
 func (m *Memory) Dump(since uint64) (changed []keystore.QuotaRecord, mark uint64) {
 	now := m.Now()
 	mark = m.era.Add(1) - 1 // first: what changes after its shard was dumped has a later mark
@@ -102,7 +104,13 @@ func (m *Memory) Dump(since uint64) (changed []keystore.QuotaRecord, mark uint64
 		s.Lock()
 		for name, rec := range s.Entries {
 			if rec.changed > since {
-				changed = append(changed, keystore.QuotaRecord{QuotaName: name, Record: m.rule.Append(make([]byte, 0, m.rule.RecordBytes()+quota.MonthBytes), &rec.Record)})
+				changed = append(
+					changed,
+					keystore.QuotaRecord{
+						QuotaName: name,
+						Record:    m.rule.Append(make([]byte, 0, m.rule.RecordBytes()+quota.MonthBytes), &rec.Record),
+					},
+				)
 			}
 		}
 		maps.DeleteFunc(s.Entries, m.expiredAt(now))
@@ -111,7 +119,8 @@ func (m *Memory) Dump(since uint64) (changed []keystore.QuotaRecord, mark uint64
 	return changed, mark
 }
 
-// Load restores saved records. The error names the records that could not be read; their tenants start without use.
+// Load restores saved records. The error names the records that could not be read; their tenants
+// start without use.
 func (m *Memory) Load(saved []keystore.QuotaRecord) error {
 	now := m.Now()
 	var unread []error

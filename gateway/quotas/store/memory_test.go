@@ -45,7 +45,8 @@ func TestDumpAndLoad(t *testing.T) {
 	must.Do(t, after.Load(saved))
 	again, _ := after.Dump(0)
 	must.Equal(t, len(again), 0, "what was just loaded is dumped again")
-	if v := take(t, after, Demand{Request: request(tenant(4), 10, 20), Want: 10}); v.Granted != 6 || v.Usages[quota.Day].Used != 10 {
+	if v := take(t, after, Demand{Request: request(tenant(4), 10, 20), Want: 10}); v.Granted != 6 ||
+		v.Usages[quota.Day].Used != 10 {
 		t.Errorf("after the restart %+v, want 6 granted of 10", v)
 	}
 
@@ -70,7 +71,8 @@ func TestDumpAndLoad(t *testing.T) {
 	}
 }
 
-// A limit of the month that is new refuses until the month is over, also after a restart on a later day.
+// A limit of the month that is new refuses until the month is over, also after a restart on a later
+// day.
 func TestRefusalByANewMonthIsSaved(t *testing.T) {
 	for _, want := range []int64{0, 1} {
 		before, now := newStoppedMemory()
@@ -104,7 +106,8 @@ func TestLoadSkipsWhatItCannotUse(t *testing.T) {
 	other, later := newStoppedMemory()
 	*later = *now
 	err := other.Load(saved)
-	if err == nil || !strings.Contains(err.Error(), tenant(3).String()) || strings.Contains(err.Error(), tenant(1).String()) {
+	if err == nil || !strings.Contains(err.Error(), tenant(3).String()) ||
+		strings.Contains(err.Error(), tenant(1).String()) {
 		t.Errorf("load = %v, want an error that names %v alone", err, tenant(3))
 	}
 	must.Equal(t, other.records.Get(Name{Tenant: tenant(1)}), nil, "a record whose day and window are past")

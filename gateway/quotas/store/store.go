@@ -1,4 +1,5 @@
-// Package store holds quota records and decides on them. Memory keeps them in this process; package redis keeps them in Redis.
+// Package store holds quota records and decides on them. Memory keeps them in this process; package
+// redis keeps them in Redis.
 package store
 
 import (
@@ -25,7 +26,8 @@ type Request struct {
 	Cost        int64 // of the request, in units; 0 is 1
 }
 
-// Call is a request as it asks the quotas: its tenant's record, and that of its key if the key has limits of its own.
+// Call is a request as it asks the quotas: its tenant's record, and that of its key if the key has
+// limits of its own.
 type Call struct {
 	Request
 	Key id.Key
@@ -48,19 +50,26 @@ type Demand struct {
 	Want       int64     // how many requests wait; 0 only reads the figures
 	Known      quota.Use // what this gateway last saw: see quota.Demand
 	Unreported quota.Use // admitted while the store could not be asked; charged first, unconditionally
-	// Joined says that this record is a key's own, and that the next demand is its tenant's. The two have the same Want, and are
-	// granted together.
+	// Joined says that this record is a key's own, and that the next demand is its tenant's. The
+	// two have the same Want, and are granted together.
 	Joined bool
 }
 
 // Quota converts d for the rule.
 func (d *Demand) Quota() quota.Demand {
-	return quota.Demand{Limits: d.Limits, MonthStarts: d.MonthStarts, Cost: d.Cost, Want: d.Want, Known: d.Known, Unreported: d.Unreported}
+	return quota.Demand{
+		Limits:      d.Limits,
+		MonthStarts: d.MonthStarts,
+		Cost:        d.Cost,
+		Want:        d.Want,
+		Known:       d.Known,
+		Unreported:  d.Unreported,
+	}
 }
 
-// Result is the answer to one demand. If Err is set, Verdict is invalid, for that record only. Err wraps ErrRecord if the
-// record is corrupt; otherwise the cluster node that serves the tenant could not be asked. If one of two joined demands has an
-// error, the other one is granted nothing.
+// Result is the answer to one demand. If Err is set, Verdict is invalid, for that record only. Err
+// wraps ErrRecord if the record is corrupt; otherwise the cluster node that serves the tenant could
+// not be asked. If one of two joined demands has an error, the other one is granted nothing.
 type Result struct {
 	Verdict quota.Verdict
 	Err     error

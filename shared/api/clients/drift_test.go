@@ -1,4 +1,5 @@
-// Package clients_test checks generated code whose generator needs programs that "make lint" does not have.
+// Package clients_test checks generated code whose generator needs programs that "make lint" does
+// not have.
 package clients_test
 
 import (
@@ -12,7 +13,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// The types of the TypeScript client are those of the document, and were not edited. This needs no Node.
+// The types of the TypeScript client are those of the document, and were not edited. This needs no
+// Node.
 func TestTypeScriptTypesAreUpToDate(t *testing.T) {
 	text := must.Get[[]byte](t)(os.ReadFile("typescript/schema.d.ts"))
 	if lines := strings.SplitN(string(text), "\n", 4); len(lines) != 4 ||

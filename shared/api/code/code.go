@@ -1,5 +1,5 @@
-// Package code lists the codes of errors, each with its HTTP status. It is separate from package api, so that keyadmin needs no HTTP
-// server.
+// Package code lists the codes of errors, each with its HTTP status. It is separate from package
+// api, so that keyadmin needs no HTTP server.
 package code
 
 import (

@@ -1,7 +1,7 @@
 // Package access decides whether a key may call now, and if not, why.
 //
-// It is the only place that knows the order of the checks. The gateway uses it to refuse calls. keyadmin uses it to
-// explain, show and rotate keys. Decide is pure: the time is an argument.
+// It is the only place that knows the order of the checks. The gateway uses it to refuse calls.
+// keyadmin uses it to explain, show and rotate keys. Decide is pure: the time is an argument.
 package access
 
 import (
@@ -37,7 +37,8 @@ var names = [reasons]string{
 
 func (r Reason) String() string { return names[r] }
 
-// IsOfKey reports whether the key itself is not valid. Then it does not matter what its tenant may do.
+// IsOfKey reports whether the key itself is not valid. Then it does not matter what its tenant may
+// do.
 func (r Reason) IsOfKey() bool { return r >= OtherEnvironment && r <= Replaced }
 
 // Key is what Decide needs to know of a key. Times are Unix milliseconds; 0 is never.
@@ -88,14 +89,16 @@ func Decide(k Key, t Tenant, c Call) Reason {
 	return Allowed
 }
 
-// InUse reports whether a key can still be used and changed: it was not revoked and is not disabled, it has not expired, and no other key has
-// replaced it or will replace it. A ban ends, so a banned key is in use.
+// InUse reports whether a key can still be used and changed: it was not revoked and is not
+// disabled, it has not expired, and no other key has replaced it or will replace it. A ban ends, so
+// a banned key is in use.
 func InUse(k Key, now instant.Millis) bool {
 	return k.GraceEndsAt == 0 && !Decide(k, Tenant{}, Call{Environment: k.Environment, Now: now}).IsOfKey()
 }
 
-// Contains reports whether a prefix contains addr, which must not be an IPv4 address mapped into IPv6. A prefix of mapped
-// addresses means the IPv4 addresses. An empty list contains every address.
+// Contains reports whether a prefix contains addr, which must not be an IPv4 address mapped into
+// IPv6. A prefix of mapped addresses means the IPv4 addresses. An empty list contains every
+// address.
 func Contains(prefixes []netip.Prefix, addr netip.Addr) bool {
 	const mappedBits = 96 // of ::ffff:0:0/96
 	for _, p := range prefixes {

@@ -15,7 +15,8 @@ import (
 
 const now = 1_800_000_000_000
 
-// states are the states that refuse a call, in the order in which they are checked. The first five are of the key.
+// states are the states that refuse a call, in the order in which they are checked. The first five
+// are of the key.
 var states = []struct {
 	reason access.Reason
 	enter  func(*access.Key, *access.Tenant)

@@ -1,8 +1,10 @@
 // Package apikey is the format of tokens, the secret strings that clients send.
 //
-// A token is a prefix, such as ptg, then `_live_` or `_test_`, 32 random base62 characters (190 bits), and the CRC-32 of all these in 6
-// base62 characters. The prefix says where a token belongs; it decides nothing. The checksum tells a mistyped token from an unknown one without a lookup. Only a token's SHA-256 is stored.
-// 190 bits of entropy cannot be guessed, so neither salt nor a slow hash would add security.
+// A token is a prefix, such as ptg, then `_live_` or `_test_`, 32 random base62 characters (190
+// bits), and the CRC-32 of all these in 6 base62 characters. The prefix says where a token belongs;
+// it decides nothing. The checksum tells a mistyped token from an unknown one without a lookup.
+// Only a token's SHA-256 is stored. 190 bits of entropy cannot be guessed, so neither salt nor a
+// slow hash would add security.
 //
 // All functions are pure and safe for concurrent use.
 package apikey
@@ -19,7 +21,8 @@ import (
 	"slices"
 )
 
-// Environment separates live keys from test keys. A gateway serves one environment and refuses keys of the other.
+// Environment separates live keys from test keys. A gateway serves one environment and refuses keys
+// of the other.
 type Environment uint8
 
 // The environments. The zero value stands for no environment.
@@ -98,8 +101,8 @@ var (
 
 const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// Draw draws a new secret: what it begins with, 32 random characters, and a checksum of both. It fails only if random does. Show a secret
-// once, and store only its Sum.
+// Draw draws a new secret: what it begins with, 32 random characters, and a checksum of both. It
+// fails only if random does. Show a secret once, and store only its Sum.
 func Draw(beginning string, random io.Reader) (string, error) {
 	token := []byte(beginning)
 	bodyLen := len(token) + randomLen
@@ -109,7 +112,8 @@ func Draw(beginning string, random io.Reader) (string, error) {
 			return "", fmt.Errorf("apikey: draw random bytes: %w", err)
 		}
 		for _, b := range draw {
-			// Six bits at a time; the two values past the alphabet are skipped. A modulus would favour some characters.
+			// Six bits at a time; the two values past the alphabet are skipped. A modulus would
+			// favour some characters.
 			if b &= 63; int(b) < len(alphabet) && len(token) < bodyLen {
 				token = append(token, alphabet[b])
 			}
@@ -118,8 +122,8 @@ func Draw(beginning string, random io.Reader) (string, error) {
 	return string(appendChecksum(token, token)), nil
 }
 
-// Parse checks a token's form and checksum and returns its environment. It allocates nothing. A nil error does not mean that
-// the key exists.
+// Parse checks a token's form and checksum and returns its environment. It allocates nothing. A nil
+// error does not mean that the key exists.
 func Parse(token []byte) (Environment, error) {
 	prefix, rest, _ := bytes.Cut(token, []byte{'_'})
 	name, secret, isWhole := bytes.Cut(rest, []byte{'_'})
@@ -149,10 +153,12 @@ func Parse(token []byte) (Environment, error) {
 	return env, nil
 }
 
-// secretPart matches the beginning of a token with so many of its random characters that it must not be shown.
+// secretPart matches the beginning of a token with so many of its random characters that it must
+// not be shown.
 var secretPart = regexp.MustCompile(`[a-z]{2}_(?:live|test)_[0-9A-Za-z]{8}`)
 
-// IsIn reports whether a text has a token or much of one, with any prefix. Such a text is neither logged nor repeated.
+// IsIn reports whether a text has a token or much of one, with any prefix. Such a text is neither
+// logged nor repeated.
 func IsIn(text []byte) bool {
 	return (bytes.Contains(text, []byte("_live_")) || bytes.Contains(text, []byte("_test_"))) && secretPart.Match(text)
 }
@@ -165,7 +171,8 @@ var isBase62 = func() (table [256]bool) {
 	return table
 }()
 
-// appendChecksum appends the CRC-32 (IEEE) of body in six base62 digits, most significant first; 62^6 > 2^32.
+// appendChecksum appends the CRC-32 (IEEE) of body in six base62 digits, most significant first;
+// 62^6 > 2^32.
 func appendChecksum(dst, body []byte) []byte {
 	sum := crc32.ChecksumIEEE(body)
 	var digits [checksumLen]byte

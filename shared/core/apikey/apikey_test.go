@@ -23,7 +23,8 @@ func TestMintedTokensParse(t *testing.T) {
 		for i := range 1000 {
 			prefix := []string{apikey.DefaultPrefix, "ab", "abcdefghij"}[i%3]
 			token, err := apikey.Draw(apikey.Beginning(prefix, env), rand.Reader)
-			if err != nil || !strings.HasPrefix(token, apikey.Beginning(prefix, env)) || !apikey.IsIn([]byte("/x/"+token)) {
+			if err != nil || !strings.HasPrefix(token, apikey.Beginning(prefix, env)) ||
+				!apikey.IsIn([]byte("/x/"+token)) {
 				t.Fatalf("Draw(%q) = %q, %v", prefix, token, err)
 			}
 			if got, err := apikey.Parse([]byte(token)); err != nil || got != env {
@@ -58,13 +59,15 @@ func TestParse(t *testing.T) {
 		{"with a NUL", token[:20] + "\x00" + token[21:], apikey.ErrAlphabet},
 		{"of the other environment", strings.Replace(token, "live", "test", 1), apikey.ErrChecksum},
 	} {
-		if env, err := apikey.Parse([]byte(c.token)); !errors.Is(err, c.want) || (env == apikey.Live) != (err == nil) || (env == 0) != (err != nil) {
+		if env, err := apikey.Parse([]byte(c.token)); !errors.Is(err, c.want) || (env == apikey.Live) != (err == nil) ||
+			(env == 0) != (err != nil) {
 			t.Errorf("%s: Parse(%q) = %d, %v, want %v", c.name, c.token, env, err, c.want)
 		}
 	}
 }
 
-// CRC-32 finds every error of up to 32 adjacent bits, so every single mistyped character and every swap of neighbours.
+// CRC-32 finds every error of up to 32 adjacent bits, so every single mistyped character and every
+// swap of neighbours.
 func TestChecksumFindsTypingErrors(t *testing.T) {
 	token := mint(t, apikey.Live)
 	refused := func(typed []byte) {
@@ -87,7 +90,9 @@ func TestChecksumFindsTypingErrors(t *testing.T) {
 }
 
 func TestDrawSaysWhenRandomnessFails(t *testing.T) {
-	if token, err := apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), strings.NewReader("short")); token != "" || err == nil || err.Error() != "apikey: draw random bytes: unexpected EOF" {
+	if token, err := apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), strings.NewReader("short")); token != "" ||
+		err == nil ||
+		err.Error() != "apikey: draw random bytes: unexpected EOF" {
 		t.Errorf("Draw = %q, %v", token, err)
 	}
 }
@@ -105,7 +110,9 @@ func TestParseAllocatesNothing(t *testing.T) {
 func TestPrefix(t *testing.T) {
 	for prefix, want := range map[string]bool{"ptg": true, "ab": true, "abcdefghij": true, "a": false, "abcdefghijk": false, "Ab": false, "a1": false, "a_b": false, "zz": true, "a{": false, "": false} {
 		err := apikey.CheckPrefix(prefix)
-		if (err == nil) != want || err != nil && err.Error() != strconv.Quote(prefix)+" is not a prefix of keys: use 2 to 10 lower-case letters" {
+		if (err == nil) != want ||
+			err != nil &&
+				err.Error() != strconv.Quote(prefix)+" is not a prefix of keys: use 2 to 10 lower-case letters" {
 			t.Errorf("the prefix %q: %v", prefix, err)
 		}
 	}
@@ -115,7 +122,8 @@ func TestPrefix(t *testing.T) {
 }
 
 func TestScopes(t *testing.T) {
-	if err := new(apikey.Environment).UnmarshalText([]byte("none")); err == nil || err.Error() != `"none" is not an environment: use live or test` {
+	if err := new(apikey.Environment).UnmarshalText([]byte("none")); err == nil ||
+		err.Error() != `"none" is not an environment: use live or test` {
 		t.Errorf("an environment: %v", err)
 	}
 	const noScope = " is not the name of a scope: use 1 to 64 of a-z, 0-9, colon, dot, hyphen and underscore"

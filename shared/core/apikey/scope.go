@@ -7,10 +7,12 @@ import (
 	"strings"
 )
 
-// Scopes is a set of permissions that a key carries: their names in order, separated by spaces, as a database keeps it.
+// Scopes is a set of permissions that a key carries: their names in order, separated by spaces, as
+// a database keeps it.
 type Scopes string
 
-// UsageRead is the scope of the gateway's own operation that shows a tenant's usage. All other scopes are those of an API's document.
+// UsageRead is the scope of the gateway's own operation that shows a tenant's usage. All other
+// scopes are those of an API's document.
 const UsageRead = "usage:read"
 
 // scopesMax is how many scopes a key may have.
@@ -21,7 +23,8 @@ var scopeName = regexp.MustCompile(`^[a-z0-9:._-]{1,64}$`)
 // CheckScope returns an error if no scope can have this name.
 func CheckScope(name string) error {
 	if !scopeName.MatchString(name) {
-		return fmt.Errorf("%q is not the name of a scope: use 1 to 64 of a-z, 0-9, colon, dot, hyphen and underscore", name)
+		return fmt.Errorf("%q is not the name of a scope: use 1 to 64 of a-z, 0-9, colon, dot, hyphen and underscore",
+			name)
 	}
 	return nil
 }

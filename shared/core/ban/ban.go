@@ -1,18 +1,22 @@
 // Package ban decides when a key that ignores Retry-After is banned, and for how long.
 //
-// A 429 promises its caller an instant: the end of its Retry-After. If a request of that caller is refused before then, and at least
-// Rule.Grace after the 429, it is a strike. A caller is a connection. Rule.After strikes within Rule.Within, each on a connection
-// that was promised something, ban the key. If a connection closes, its promise stays with its address, and the next refused
-// connection from there counts as its caller. Clients at one address share such strikes. So a ban takes as many of them as the
-// minute's limit, if that is more than Rule.After.
+// A 429 promises its caller an instant: the end of its Retry-After. If a request of that caller is
+// refused before then, and at least Rule.Grace after the 429, it is a strike. A caller is a
+// connection. Rule.After strikes within Rule.Within, each on a connection that was promised
+// something, ban the key. If a connection closes, its promise stays with its address, and the next
+// refused connection from there counts as its caller. Clients at one address share such strikes. So
+// a ban takes as many of them as the minute's limit, if that is more than Rule.After.
 //
-// Threads may share connections, and clients behind one address may open a new one for each request. Each comes back when it was
-// told, but not where. So one refusal at an address is excused for each promised instant that has passed: clients that wait cause at
-// most one strike each. An unused excuse expires after one to two times Rule.Within.
+// Threads may share connections, and clients behind one address may open a new one for each
+// request. Each comes back when it was told, but not where. So one refusal at an address is excused
+// for each promised instant that has passed: clients that wait cause at most one strike each. An
+// unused excuse expires after one to two times Rule.Within.
 //
-// If a ban begins less than Rule.Memory after the previous ban began, it lasts twice as long as that one, up to Rule.Max.
+// If a ban begins less than Rule.Memory after the previous ban began, it lasts twice as long as
+// that one, up to Rule.Max.
 //
-// Everything here is pure: time is an argument. A Record, Callers and a Promise are not safe for concurrent use.
+// Everything here is pure: time is an argument. A Record, Callers and a Promise are not safe for
+// concurrent use.
 package ban
 
 import (
@@ -21,7 +25,8 @@ import (
 	"petgate/shared/core/instant"
 )
 
-// buckets is the number of time slots in Within. A strike is forgotten up to one slot early and never late.
+// buckets is the number of time slots in Within. A strike is forgotten up to one slot early and
+// never late.
 const buckets = 15
 
 // Rule is a ban schedule. The zero Rule never bans.
@@ -45,7 +50,8 @@ type Promise struct {
 	until instant.Millis // what the last 429 promised
 }
 
-// Callers is the state of one key at one client address and one gateway. The zero Callers have had no refusals.
+// Callers is the state of one key at one client address and one gateway. The zero Callers have had
+// no refusals.
 type Callers struct {
 	left    Promise // of all connections that have closed: from their first 429 to the latest instant that was promised
 	leavers int     // how many such connections have not come back
@@ -58,7 +64,8 @@ type Callers struct {
 	lastRefusedAt instant.Millis
 }
 
-// Record has the strikes and the last ban of one key at one gateway. It has no pointers. The zero Record is a key without strikes.
+// Record has the strikes and the last ban of one key at one gateway. It has no pointers. The zero
+// Record is a key without strikes.
 type Record struct {
 	strikes [buckets]strikes // ring, per slot
 	slot    int64            // the latest slot of the ring
@@ -76,9 +83,10 @@ type Outcome struct {
 	BannedUntil     instant.Millis // the end of the ban that begins with this refusal; 0: none begins
 }
 
-// Refused records a 429 of the quotas, given at now. promised is the instant at which its Retry-After ends, limit is how many
-// requests the tenant has in a minute, and on is what the request's connection was promised. Refusals because of a ban are not
-// recorded: they neither count nor extend the ban.
+// Refused records a 429 of the quotas, given at now. promised is the instant at which its
+// Retry-After ends, limit is how many requests the tenant has in a minute, and on is what the
+// request's connection was promised. Refusals because of a ban are not recorded: they neither count
+// nor extend the ban.
 func (r Rule) Refused(rec *Record, c *Callers, on *Promise, limit int64, now, promised instant.Millis) Outcome {
 	if r.After <= 0 {
 		return Outcome{}
@@ -132,9 +140,10 @@ func (c *Callers) takeExcuse() bool {
 	return true
 }
 
-// Served records that an admitted request got its response at now. Its connection then has no promise to keep. The client's other
-// threads and connections cannot know of the 429s that were given while they waited for a response. If a promise is in force, the
-// response therefore excuses one refusal.
+// Served records that an admitted request got its response at now. Its connection then has no
+// promise to keep. The client's other threads and connections cannot know of the 429s that were
+// given while they waited for a response. If a promise is in force, the response therefore excuses
+// one refusal.
 func (r Rule) Served(c *Callers, on *Promise, now instant.Millis) {
 	*on = Promise{}
 	if r.age(c, now); c.waiting > 0 {
@@ -154,8 +163,8 @@ func (c *Callers) Leave(p Promise) {
 	c.left = Promise{since: min(c.left.since, p.since), until: max(c.left.until, p.until)}
 }
 
-// age updates c to now: it drops expired excuses, turns due promises into excuses, and forgets those of closed connections. A clock
-// that steps back changes nothing.
+// age updates c to now: it drops expired excuses, turns due promises into excuses, and forgets
+// those of closed connections. A clock that steps back changes nothing.
 func (r Rule) age(c *Callers, now instant.Millis) {
 	if now >= c.turnedAt.Add(r.Within) {
 		c.older, c.excuses = c.excuses, 0
@@ -177,13 +186,15 @@ func (r Rule) Forgets(c *Callers, now instant.Millis) bool {
 	return now > max(c.dueAt, c.left.until, c.lastRefusedAt).Add(2*r.Within)
 }
 
-// StrikesUntilBan returns how many strikes after now lead to a ban, at most. It is 0 if the rule is off. It changes nothing.
+// StrikesUntilBan returns how many strikes after now lead to a ban, at most. It is 0 if the rule is
+// off. It changes nothing.
 func (r Rule) StrikesUntilBan(rec Record, limit int64, now instant.Millis) int {
 	r.turn(&rec, now)
 	return r.left(&rec, limit)
 }
 
-// left is how many more shared strikes lead to a ban. An own strike counts as several, so that Rule.After own ones are enough.
+// left is how many more shared strikes lead to a ban. An own strike counts as several, so that
+// Rule.After own ones are enough.
 func (r Rule) left(rec *Record, limit int64) int {
 	own, shared, after, enough := 0, 0, max(0, r.After), max(r.After, int(limit))
 	for _, s := range rec.strikes {
@@ -195,7 +206,8 @@ func (r Rule) left(rec *Record, limit int64) int {
 	return 0
 }
 
-// Banned records a ban that another gateway imposed, or this one before a restart. It makes the next ban longer.
+// Banned records a ban that another gateway imposed, or this one before a restart. It makes the
+// next ban longer.
 func (r Rule) Banned(rec *Record, began, until instant.Millis) {
 	if began > rec.bannedAt {
 		rec.bannedAt, rec.bannedFor = began, until.Sub(began)

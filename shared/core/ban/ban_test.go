@@ -55,49 +55,61 @@ func TestStrikes(t *testing.T) {
 	}
 	f("the first refusal is none", step{"a", 0, minute, false})
 	f("in flight", step{"a", 0, minute, false}, step{"a", 0, minute, false}, step{"a", 999, minute, false})
-	f("a second after the first", step{"a", 0, minute, false}, step{"a", 1000, minute, true}, step{"a", 1001, minute, true})
+	f("a second after the first", step{"a", 0, minute, false}, step{"a", 1000, minute, true},
+		step{"a", 1001, minute, true})
 	f("at the promised instant", step{"a", 0, minute, false}, step{"a", minute, 2 * minute, false})
 	f("a millisecond before it", step{"a", 0, minute, false}, step{"a", minute - 1, minute, true})
 	f("nothing promised", step{"a", 0, 0, false}, step{"a", 5000, 5000, false}, step{"a", 10_000, 10_000, false})
-	f("at the promised instant, when another has taken the excuse", step{"a", 0, 5000, false}, step{"b", 5000, minute, false}, step{"a", 5000, minute, false})
+	f("at the promised instant, when another has taken the excuse", step{"a", 0, 5000, false},
+		step{"b", 5000, minute, false}, step{"a", 5000, minute, false})
 	f("a promise excuses once", step{"a", 0, 5000, false},
 		step{"a", 5000, minute, false}, step{"a", 5999, minute, false}, step{"a", 6000, minute, true})
-	f("a clock that steps back", step{"a", 0, minute, false}, step{"a", -5000, minute, false}, step{"a", 2000, minute, true})
+	f("a clock that steps back", step{"a", 0, minute, false}, step{"a", -5000, minute, false},
+		step{"a", 2000, minute, true})
 
-	f("another connection was promised nothing", step{"a", 0, minute, false}, step{"b", 2000, minute, false}, step{"c", 4000, minute, false})
-	f("a new connection after one that has closed", step{"a", 0, minute, false}, step{"a closes", 0, 0, false}, step{"b", 1000, minute, true})
+	f("another connection was promised nothing", step{"a", 0, minute, false}, step{"b", 2000, minute, false},
+		step{"c", 4000, minute, false})
+	f("a new connection after one that has closed", step{"a", 0, minute, false}, step{"a closes", 0, 0, false},
+		step{"b", 1000, minute, true})
 	f("it is still the same caller", step{"a", 0, minute, false}, step{"a closes", 0, 0, false},
-		step{"b", 1000, minute, true}, step{"b", 1001, minute, true}, step{"b closes", 0, 0, false}, step{"c", 1002, minute, true})
-	f("one new connection for each that has closed",
-		step{"a", 0, minute, false}, step{"a closes", 0, 0, false}, step{"b", 1000, minute, true}, step{"c", 2000, minute, false})
+		step{"b", 1000, minute, true}, step{"b", 1001, minute, true}, step{"b closes", 0, 0, false},
+		step{"c", 1002, minute, true})
+	f("one new connection for each that has closed", step{"a", 0, minute, false}, step{"a closes", 0, 0, false},
+		step{"b", 1000, minute, true}, step{"c", 2000, minute, false})
 	f("the first 429 of two that have closed counts", step{"a", 0, minute, false}, step{"b", 5000, minute, false},
 		step{"b closes", 0, 0, false}, step{"a closes", 0, 0, false}, step{"c", 5500, minute, true})
 	f("the latest promise of two that have closed counts", step{"a", 0, minute, false}, step{"b", 0, 5000, false},
-		step{"a closes", 0, 0, false}, step{"b closes", 0, 0, false}, step{"x", 0, 5000, false}, step{"x", 5000, minute, false},
-		step{"x", 5100, minute, false}, step{"x", 5200, minute, false}, step{"c", 8000, minute, true})
+		step{"a closes", 0, 0, false}, step{"b closes", 0, 0, false}, step{"x", 0, 5000, false},
+		step{"x", 5000, minute, false}, step{"x", 5100, minute, false}, step{"x", 5200, minute, false},
+		step{"c", 8000, minute, true})
 	f("new connections in the first second",
 		step{"a", 0, minute, false}, step{"a closes", 0, 0, false}, step{"b", 999, minute, false})
-	f("a new connection at the promised instant", step{"a", 0, minute, false}, step{"a closes", 0, 0, false}, step{"b", minute, 2 * minute, false})
-	f("it closes after the promised instant",
-		step{"a", 0, 5000, false}, step{"d", 0, minute, false}, step{"b", 5000, minute, false}, step{"d closes", 0, 0, false},
-		step{"a closes", 0, 0, false}, step{"c", 8000, minute, false}, step{"e", 9000, minute, false})
+	f("a new connection at the promised instant", step{"a", 0, minute, false}, step{"a closes", 0, 0, false},
+		step{"b", minute, 2 * minute, false})
+	f("it closes after the promised instant", step{"a", 0, 5000, false}, step{"d", 0, minute, false},
+		step{"b", 5000, minute, false}, step{"d closes", 0, 0, false}, step{"a closes", 0, 0, false},
+		step{"c", 8000, minute, false}, step{"e", 9000, minute, false})
 	f("two that come back when told, on the other's connection",
 		step{"a", 0, 5000, false}, step{"b", 500, 9000, false},
 		step{"b", 5000, minute, false}, step{"a", 9000, 2 * minute, false}, step{"a", 11_000, 2 * minute, true})
-	f("the shorter of two promises is due first", step{"a", 0, minute, false}, step{"b", 0, 5000, false}, step{"a", 5000, minute, false})
-	f("an excuse lapses",
-		step{"a", 0, 5000, false}, step{"b", 0, 5000, false}, step{"a", 6000, 10 * minute, false}, step{"a", minute * 2, 10 * minute, true})
+	f("the shorter of two promises is due first", step{"a", 0, minute, false}, step{"b", 0, 5000, false},
+		step{"a", 5000, minute, false})
+	f("an excuse lapses", step{"a", 0, 5000, false}, step{"b", 0, 5000, false}, step{"a", 6000, 10 * minute, false},
+		step{"a", minute * 2, 10 * minute, true})
 	f("an excuse of the minute before is used once", step{"a", 0, 5000, false}, step{"b", 0, 5000, false},
-		step{"a", 6000, 10 * minute, false}, step{"a", minute*2 - 1, 10 * minute, false}, step{"a", minute*2 - 1, 10 * minute, true})
+		step{"a", 6000, 10 * minute, false}, step{"a", minute*2 - 1, 10 * minute, false},
+		step{"a", minute*2 - 1, 10 * minute, true})
 	f("a promise ends when a request is admitted", step{"a", 0, 10 * minute, false}, step{"a served", 5000, 0, false},
 		step{"a", 6000, minute, false}, step{"a", 6500, minute, false})
 	f("a thread whose response took long", step{"a", 0, minute, false}, step{"b served", 5000, 0, false},
 		step{"a", 5001, minute, false}, step{"a", 5002, minute, true})
-	f("a response after the promised instant excuses nothing", step{"a", 0, 5000, false}, step{"a served", 6000, 0, false},
-		step{"a served", 6001, 0, false}, step{"a", 7000, minute, false}, step{"a", 8000, minute, true})
+	f("a response after the promised instant excuses nothing", step{"a", 0, 5000, false},
+		step{"a served", 6000, 0, false}, step{"a served", 6001, 0, false}, step{"a", 7000, minute, false},
+		step{"a", 8000, minute, true})
 }
 
-// Own strikes weigh more than shared ones if the minute's limit is higher than the number of strikes that ban.
+// Own strikes weigh more than shared ones if the minute's limit is higher than the number of
+// strikes that ban.
 func TestSharedStrikesBanLater(t *testing.T) {
 	f := func(limit int64, closes bool, want int) {
 		t.Helper()
@@ -108,7 +120,8 @@ func TestSharedStrikesBanLater(t *testing.T) {
 			out := ban.Product.Refused(&rec, &callers, on, limit, noon+second*instant.Millis(min(n, 1)), noon+minute)
 			if out.BannedUntil != 0 {
 				if n != want || out.StrikesUntilBan != 0 {
-					t.Errorf("limit %d, closes %t: %+v after %d strikes, want a ban after %d", limit, closes, out, n, want)
+					t.Errorf("limit %d, closes %t: %+v after %d strikes, want a ban after %d", limit, closes, out, n,
+						want)
 				}
 				return
 			}
@@ -219,7 +232,8 @@ func TestIdle(t *testing.T) {
 	for at, want := range map[instant.Millis]struct{ key, callers bool }{
 		noon + minute: {false, false}, noon + minute + 1: {true, false}, noon + 12*minute: {true, false}, noon + 12*minute + 1: {true, true},
 	} {
-		if key, all := ban.Product.Idle(&rec, at), ban.Product.Forgets(&callers, at); key != want.key || all != want.callers {
+		if key, all := ban.Product.Idle(&rec, at), ban.Product.Forgets(&callers, at); key != want.key ||
+			all != want.callers {
 			t.Errorf("%d ms later: %t %t, want %t", at-noon, key, all, want)
 		}
 	}

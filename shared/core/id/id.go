@@ -1,8 +1,9 @@
 // Package id names tenants and keys.
 //
-// An ID is 80 random bits. Its text is a prefix (`ten_`, `key_`) and 16 characters of lower-case base32 without
-// look-alikes. IDs are public: logs, headers and error bodies may contain them. In memory an ID is ten bytes without a
-// pointer, so the garbage collector does not scan a directory of a million keys.
+// An ID is 80 random bits. Its text is a prefix (`ten_`, `key_`) and 16 characters of lower-case
+// base32 without look-alikes. IDs are public: logs, headers and error bodies may contain them. In
+// memory an ID is ten bytes without a pointer, so the garbage collector does not scan a directory
+// of a million keys.
 //
 // All functions are pure and safe for concurrent use.
 package id
@@ -77,8 +78,8 @@ func ParseKey(text string) (k Key, err error) {
 	return k, err
 }
 
-// AppendTo appends the ID's text to dst without allocating when dst has room for 20 bytes. It does what encoding does, with fewer
-// instructions: each line of the access log has two IDs.
+// AppendTo appends the ID's text to dst without allocating when dst has room for 20 bytes. It does
+// what encoding does, with fewer instructions: each line of the access log has two IDs.
 func (i ID[Of]) AppendTo(dst []byte) []byte {
 	var of Of
 	dst = append(dst, of.prefix()...)

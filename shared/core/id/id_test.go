@@ -36,7 +36,8 @@ func TestParseRefuses(t *testing.T) {
 		"key_0123456789abcdeu", "key_0123456789abcdeF", "KEY_0123456789abcdef", " key_0123456789abcdef",
 	} {
 		if key, err := id.ParseKey(text); err == nil ||
-			err.Error() != strconv.Quote(text)+" is not an ID: want key_ and 16 characters" && !strings.Contains(err.Error(), "illegal base32") {
+			err.Error() != strconv.Quote(text)+" is not an ID: want key_ and 16 characters" &&
+				!strings.Contains(err.Error(), "illegal base32") {
 			t.Errorf("ParseKey(%q) = %v, %v", text, key, err)
 		}
 	}

@@ -1,8 +1,9 @@
 // Package plan has the limits of plans, tenants and keys.
 //
-// A plan has up to three limits, one for each policy: per minute, per day and per month. A tenant may override each of them. These limits
-// belong to the tenant, not to its keys: a second key does not add a second allowance. A key may have a limit of its own within them. All
-// functions are pure and safe for concurrent use.
+// A plan has up to three limits, one for each policy: per minute, per day and per month. A tenant
+// may override each of them. These limits belong to the tenant, not to its keys: a second key does
+// not add a second allowance. A key may have a limit of its own within them. All functions are pure
+// and safe for concurrent use.
 package plan
 
 import (
@@ -13,7 +14,8 @@ import (
 	"regexp"
 )
 
-// LimitMax is the largest limit. It is well below what quota records can hold: they have 32 bits for each count.
+// LimitMax is the largest limit. It is well below what quota records can hold: they have 32 bits
+// for each count.
 const LimitMax = 1_000_000_000
 
 // CostMax is the largest cost of a request, in units.
@@ -29,7 +31,8 @@ const (
 // Policies are the names of all policies, the shortest period first.
 var Policies = [...]string{Minute, Day, Month}
 
-// Limits are the numbers of requests that each policy admits. Zero means that the policy is not set.
+// Limits are the numbers of requests that each policy admits. Zero means that the policy is not
+// set.
 type Limits struct {
 	Minute int64 `json:"minute"`          // requests in any 60 seconds
 	Day    int64 `json:"day"`             // requests in a UTC calendar day
@@ -65,7 +68,9 @@ func (l Limits) Set() iter.Seq2[string, int64] {
 
 // Effective returns limits in force: an override where it is set, the plan's limits elsewhere.
 func Effective(plan, override Limits) Limits {
-	return Limits{cmp.Or(override.Minute, plan.Minute), cmp.Or(override.Day, plan.Day), cmp.Or(override.Month, plan.Month)}
+	return Limits{
+		cmp.Or(override.Minute, plan.Minute), cmp.Or(override.Day, plan.Day), cmp.Or(override.Month, plan.Month),
+	}
 }
 
 // None in a change of limits takes the policy away.
@@ -85,7 +90,8 @@ func (l Limits) Changed(by Limits) Limits {
 	return l
 }
 
-// IsLess reports whether these limits admit less than was admitted before: one of them is lower or new, or none is left.
+// IsLess reports whether these limits admit less than was admitted before: one of them is lower or
+// new, or none is left.
 func (l Limits) IsLess(than Limits) bool {
 	if !than.IsSet() || !l.IsSet() {
 		return than.IsSet()
@@ -93,7 +99,8 @@ func (l Limits) IsLess(than Limits) bool {
 	return l.Narrows(than)
 }
 
-// Narrows reports whether one of the limits is lower than before, or new. Without limits of its own, a key has no less.
+// Narrows reports whether one of the limits is lower than before, or new. Without limits of its
+// own, a key has no less.
 func (l Limits) Narrows(before Limits) bool {
 	for policy, limit := range l.Set() {
 		if was := before.Of(policy); was == 0 || limit < was {
@@ -106,8 +113,8 @@ func (l Limits) Narrows(before Limits) bool {
 // IsSet reports whether a policy is set. If none is, the tenant is refused, not unlimited.
 func (l Limits) IsSet() bool { return l != Limits{} }
 
-// Check returns an error that names the first limit outside 1 … LimitMax, or the first that is larger than that of a longer period. Zero is
-// allowed: not set.
+// Check returns an error that names the first limit outside 1 … LimitMax, or the first that is
+// larger than that of a longer period. Zero is allowed: not set.
 func (l Limits) Check() error {
 	var shorter string
 	for policy, limit := range l.Set() {
@@ -115,29 +122,42 @@ func (l Limits) Check() error {
 			return fmt.Errorf("a %s limit of %d is out of range: use 1 to %d", policy, limit, LimitMax)
 		}
 		if shorter != "" && limit < l.Of(shorter) {
-			return fmt.Errorf("a %s limit of %d is below the %s limit of %d, which could never be reached: raise the %[1]s limit, or lower the %[3]s limit",
-				policy, limit, shorter, l.Of(shorter))
+			return fmt.Errorf(
+				"a %s limit of %d is below the %s limit of %d, which could never be reached: raise the %[1]s limit, or lower the %[3]s limit",
+				policy,
+				limit,
+				shorter,
+				l.Of(shorter),
+			)
 		}
 		shorter = policy
 	}
 	return nil
 }
 
-// Admit returns an error that names the operation and the limit if a request of this cost can never be admitted.
+// Admit returns an error that names the operation and the limit if a request of this cost can never
+// be admitted.
 func (l Limits) Admit(operation string, cost int64) error {
 	for policy, limit := range l.Set() {
 		if cost > limit {
-			return fmt.Errorf("a request of operation %s costs %d, so a %s limit of %d never admits it: raise the limit, or lower its x-cost",
-				operation, cost, policy, limit)
+			return fmt.Errorf(
+				"a request of operation %s costs %d, so a %s limit of %d never admits it: raise the limit, or lower its x-cost",
+				operation,
+				cost,
+				policy,
+				limit,
+			)
 		}
 	}
 	return nil
 }
 
-// MonthStartsMax is the last day of a month on which a tenant's month can begin: every month has it.
+// MonthStartsMax is the last day of a month on which a tenant's month can begin: every month has
+// it.
 const MonthStartsMax = 28
 
-// CheckMonthStarts returns an error unless a tenant's month can begin on this day. Zero is allowed: the first.
+// CheckMonthStarts returns an error unless a tenant's month can begin on this day. Zero is allowed:
+// the first.
 func CheckMonthStarts(day uint8) error {
 	if day > MonthStartsMax {
 		return fmt.Errorf("a month cannot start on day %d: use 1 to %d, which every month has", day, MonthStartsMax)
@@ -158,7 +178,8 @@ var namePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,39}$`)
 // CheckName returns an error if name is not a valid name of a plan.
 func CheckName(name string) error {
 	if !namePattern.MatchString(name) {
-		return fmt.Errorf("%q is not a plan name: use up to 40 lower-case letters, digits and hyphens, a letter first", name)
+		return fmt.Errorf("%q is not a plan name: use up to 40 lower-case letters, digits and hyphens, a letter first",
+			name)
 	}
 	return nil
 }

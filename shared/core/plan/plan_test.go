@@ -53,12 +53,15 @@ func TestCheck(t *testing.T) {
 	}
 	const rule = ", which could never be reached: raise the month limit, or lower the "
 	f("limits per month", plan.Limits{Minute: 1, Day: 1, Month: 1}.Check(), "")
-	f("a month below the minute", plan.Limits{Minute: 60, Month: 59}.Check(), "a month limit of 59 is below the minute limit of 60"+rule+"minute limit")
-	f("a month below the day", plan.Limits{Minute: 1, Day: 60, Month: 59}.Check(), "a month limit of 59 is below the day limit of 60"+rule+"day limit")
+	f("a month below the minute", plan.Limits{Minute: 60, Month: 59}.Check(),
+		"a month limit of 59 is below the minute limit of 60"+rule+"minute limit")
+	f("a month below the day", plan.Limits{Minute: 1, Day: 60, Month: 59}.Check(),
+		"a month limit of 59 is below the day limit of 60"+rule+"day limit")
 	f("a key's month", plan.Limits{Month: 1}.CheckKey(), "a key has no month limit of its own: use a day limit")
 	f("a month from the first", plan.CheckMonthStarts(0), "")
 	f("a month from the 28th", plan.CheckMonthStarts(28), "")
-	f("a month from the 29th", plan.CheckMonthStarts(29), "a month cannot start on day 29: use 1 to 28, which every month has")
+	f("a month from the 29th", plan.CheckMonthStarts(29),
+		"a month cannot start on day 29: use 1 to 28, which every month has")
 	f("a cost that fits", plan.Limits{Minute: 5, Month: 5}.Admit("listPets", 5), "")
 	f("one that does not", plan.Limits{Minute: 9, Day: 5}.Admit("listPets", 6),
 		"a request of operation listPets costs 6, so a day limit of 5 never admits it: raise the limit, or lower its x-cost")
@@ -66,7 +69,13 @@ func TestCheck(t *testing.T) {
 		f(name, plan.CheckName(name), "")
 	}
 	for _, name := range []string{"", "2fast", "Free", "a b", "ünder", "a" + strings.Repeat("z", 40)} {
-		f(name, plan.CheckName(name), strconv.Quote(name)+" is not a plan name: use up to 40 lower-case letters, digits and hyphens, a letter first")
+		f(
+			name,
+			plan.CheckName(name),
+			strconv.Quote(
+				name,
+			)+" is not a plan name: use up to 40 lower-case letters, digits and hyphens, a letter first",
+		)
 	}
 }
 

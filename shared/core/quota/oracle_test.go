@@ -12,7 +12,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// oracle is the rule in its simplest form, without regard to cost: it keeps the instant of every admission.
+// oracle is the rule in its simplest form, without regard to cost: it keeps the instant of every
+// admission.
 type oracle struct {
 	rule     quota.Rule
 	admitted []admission
@@ -23,7 +24,8 @@ type admission struct {
 	units int64
 }
 
-// used returns the usage at now: admissions whose slice has not been released, those of now's day, and those of its month.
+// used returns the usage at now: admissions whose slice has not been released, those of now's day,
+// and those of its month.
 func (o *oracle) used(now instant.Millis, starts uint8) (used [3]int64) {
 	for _, a := range o.admitted {
 		if released := a.at.Truncate(o.rule.Slice).Add(o.rule.Slice + o.rule.Window()); now < released {
@@ -39,7 +41,8 @@ func (o *oracle) used(now instant.Millis, starts uint8) (used [3]int64) {
 	return used
 }
 
-// month returns the year and the month in which an instant lies, by a calendar whose days are the rule's.
+// month returns the year and the month in which an instant lies, by a calendar whose days are the
+// rule's.
 func (o *oracle) month(at instant.Millis, starts uint8) time.Time {
 	day := time.Unix(0, 0).UTC().AddDate(0, 0, int(int64(at)/o.rule.Day.Milliseconds()))
 	begun := day.AddDate(0, 0, 1-int(starts)) // the calendar month in which its own first day would be
@@ -115,15 +118,18 @@ func TestTakeIsTheOracle(t *testing.T) {
 			}
 			granted, v := o.take(now, d), rule.Take(&rec, instant.Millis(now), d)
 			used := o.used(instant.Millis(now), starts)
-			if v.Granted != granted || v.Usages[quota.Minute].Used != used[quota.Minute] || v.Usages[quota.Day].Used != used[quota.Day] ||
+			if v.Granted != granted || v.Usages[quota.Minute].Used != used[quota.Minute] ||
+				v.Usages[quota.Day].Used != used[quota.Day] ||
 				hasMonth && v.Usages[quota.Month].Used != used[quota.Month] {
-				t.Fatalf("at %d: %d of %d granted, %+v; the oracle says %d, %d used", now, v.Granted, d.Want, v.Usages, granted, used)
+				t.Fatalf("at %d: %d of %d granted, %+v; the oracle says %d, %d used", now, v.Granted, d.Want, v.Usages,
+					granted, used)
 			}
 		}
 	})
 }
 
-// A key's own limits and its tenant's admit together what the tighter of the two admits, and both records count it.
+// A key's own limits and its tenant's admit together what the tighter of the two admits, and both
+// records count it.
 func TestBothOrNeither(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rule := rapid.SampledFrom(rules).Draw(t, "rule")
@@ -136,10 +142,18 @@ func TestBothOrNeither(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			now += drawPause(t, rule)
 			key := rapid.IntRange(0, len(keys)-1).Draw(t, "key")
-			d := quota.Demand{Limits: drawLimits(t), MonthStarts: 1, Want: rapid.Int64Range(0, 6).Draw(t, "want"), Cost: rapid.Int64Range(1, 5).Draw(t, "cost")}
+			d := quota.Demand{
+				Limits:      drawLimits(t),
+				MonthStarts: 1,
+				Want:        rapid.Int64Range(0, 6).Draw(t, "want"),
+				Cost:        rapid.Int64Range(1, 5).Draw(t, "cost"),
+			}
 			d.Limits.Month = max(1, d.Limits.Month)
 			own := d
-			own.Limits = plan.Limits{Minute: rapid.Int64Range(1, 20).Draw(t, "own minute"), Day: rapid.Int64Range(0, 30).Draw(t, "own day")}
+			own.Limits = plan.Limits{
+				Minute: rapid.Int64Range(1, 20).Draw(t, "own minute"),
+				Day:    rapid.Int64Range(0, 30).Draw(t, "own day"),
+			}
 			want := d
 			want.Want = 0
 			for want.Want < d.Want { // one by one, from both or from neither
@@ -156,10 +170,13 @@ func TestBothOrNeither(t *testing.T) {
 			}
 			ofKey, ofTenant := rule.TakeBoth(&keys[key], &tenant, instant.Millis(now), own, d)
 			used, usedOwn := of.used(instant.Millis(now), 1), oracles[key].used(instant.Millis(now), 1)
-			if ofKey.Granted != want.Want || ofTenant.Granted != want.Want || ofTenant.Usages[quota.Month].Used != used[quota.Month] ||
-				ofTenant.Usages[quota.Minute].Used != used[quota.Minute] || ofKey.Usages[quota.Minute].Used != usedOwn[quota.Minute] ||
+			if ofKey.Granted != want.Want || ofTenant.Granted != want.Want ||
+				ofTenant.Usages[quota.Month].Used != used[quota.Month] ||
+				ofTenant.Usages[quota.Minute].Used != used[quota.Minute] ||
+				ofKey.Usages[quota.Minute].Used != usedOwn[quota.Minute] ||
 				ofKey.Usages[quota.Day].Used != usedOwn[quota.Day] {
-				t.Fatalf("at %d: %+v and %+v; the oracle grants %d, %d used, and %d by the key", now, ofKey, ofTenant, want.Want, used, usedOwn)
+				t.Fatalf("at %d: %+v and %+v; the oracle grants %d, %d used, and %d by the key", now, ofKey, ofTenant,
+					want.Want, used, usedOwn)
 			}
 			if joined := ofTenant; want.Want == d.Want-1 {
 				if joined.Join(&ofKey); joined.Violated() == quota.None {
@@ -170,8 +187,9 @@ func TestBothOrNeither(t *testing.T) {
 	})
 }
 
-// If the limit never changes, no window of the full length has more admissions than the limit, wherever the window begins.
-// Clocks may step back and so lag more and more behind true time: the promise is about true time.
+// If the limit never changes, no window of the full length has more admissions than the limit,
+// wherever the window begins. Clocks may step back and so lag more and more behind true time: the
+// promise is about true time.
 func TestNeverMoreThanTheLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rule := rapid.SampledFrom(rules).Draw(t, "rule")
@@ -218,8 +236,8 @@ func drawRecord(t *rapid.T, rule quota.Rule) (rec quota.Record, now int64, limit
 	return rec, now, drawLimits(t)
 }
 
-// Every instant that a verdict names is true to the millisecond: a client that waits until then finds what it was promised,
-// and a client that comes a millisecond earlier does not.
+// Every instant that a verdict names is true to the millisecond: a client that waits until then
+// finds what it was promised, and a client that comes a millisecond earlier does not.
 func TestPromisedInstantsAreExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rule := rapid.SampledFrom(rules).Draw(t, "rule")
@@ -238,20 +256,24 @@ func TestPromisedInstantsAreExact(t *testing.T) {
 			t.Fatalf("retry at %d is not the first instant that admits one: %+v", retry, v)
 		}
 		if retry := v.Usages[quota.Minute].RetryAt; retry != 0 {
-			if limits.IsSet() && (at(int64(retry-1), 0).Usages[quota.Minute].Remaining != 0 || at(int64(retry), 0).Usages[quota.Minute].Remaining == 0) {
+			if limits.IsSet() &&
+				(at(int64(retry-1), 0).Usages[quota.Minute].Remaining != 0 || at(int64(retry), 0).Usages[quota.Minute].Remaining == 0) {
 				t.Fatalf("the minute's retry at %d is not the first instant with one remaining: %+v", retry, v)
 			}
 		}
 		if v.Usages[quota.Minute].Used > 0 {
 			reset, release := v.Usages[quota.Minute].ResetAt, v.Usages[quota.Minute].ReleaseAt
-			if at(int64(reset-1), 0).Usages[quota.Minute].Used == 0 || at(int64(reset), 0).Usages[quota.Minute].Used != 0 {
+			if at(int64(reset-1), 0).Usages[quota.Minute].Used == 0 ||
+				at(int64(reset), 0).Usages[quota.Minute].Used != 0 {
 				t.Fatalf("reset at %d is not when the window is empty: %+v", reset, v)
 			}
-			if at(int64(release-1), 0).Usages[quota.Minute].Used != v.Usages[quota.Minute].Used || at(int64(release), 0).Usages[quota.Minute].Used >= v.Usages[quota.Minute].Used {
+			if at(int64(release-1), 0).Usages[quota.Minute].Used != v.Usages[quota.Minute].Used ||
+				at(int64(release), 0).Usages[quota.Minute].Used >= v.Usages[quota.Minute].Used {
 				t.Fatalf("release at %d is not when use shrinks: %+v", release, v)
 			}
 		}
-		if midnight := v.Usages[quota.Day].ResetAt; at(int64(midnight-1), 0).Usages[quota.Day].Used != v.Usages[quota.Day].Used || at(int64(midnight), 0).Usages[quota.Day].Used != 0 {
+		if midnight := v.Usages[quota.Day].ResetAt; at(int64(midnight-1), 0).Usages[quota.Day].Used != v.Usages[quota.Day].Used ||
+			at(int64(midnight), 0).Usages[quota.Day].Used != 0 {
 			t.Fatalf("the day's reset at %d is not its end: %+v", midnight, v)
 		}
 		if use := rule.UseOf(&v); use.Day != (quota.Period{Ends: now/rule.Day.Milliseconds() + 1, Used: v.Usages[quota.Day].Used}) {

@@ -1,16 +1,19 @@
-// Package quota decides how many requests a tenant may make now. Up to three policies limit them: in any minute, in a UTC day and
-// in a month. A key may have limits of its own within its tenant's.
+// Package quota decides how many requests a tenant may make now. Up to three policies limit them:
+// in any minute, in a UTC day and in a month. A key may have limits of its own within its tenant's.
 //
-// A record counts use in a rolling window and in calendar periods. The minute is the rolling window. Time is cut into slices. The
-// admissions of a slice are released one window after the end of the slice: up to a slice late, never early. So no window, wherever
-// it ends, has more admissions than the limit. The day is the UTC calendar day. The month is the UTC calendar month, or begins on
-// another day of it. A month is whole days, so a record counts only what the month had before its day.
+// A record counts use in a rolling window and in calendar periods. The minute is the rolling
+// window. Time is cut into slices. The admissions of a slice are released one window after the end
+// of the slice: up to a slice late, never early. So no window, wherever it ends, has more
+// admissions than the limit. The day is the UTC calendar day. The month is the UTC calendar month,
+// or begins on another day of it. A month is whole days, so a record counts only what the month had
+// before its day.
 //
-// A request has a cost, in units; limits and use are in units too. A request is charged to all policies or to none. Of n requests,
-// the first k ≤ n may be granted. Limits are arguments of each decision: a change holds from the next decision on, and usage is kept.
+// A request has a cost, in units; limits and use are in units too. A request is charged to all
+// policies or to none. Of n requests, the first k ≤ n may be granted. Limits are arguments of each
+// decision: a change holds from the next decision on, and usage is kept.
 //
-// Decisions are pure. They are not safe for concurrent use of one Record, so the caller holds a lock. Redis runs the same rule
-// as a script on the same bytes, one script at a time.
+// Decisions are pure. They are not safe for concurrent use of one Record, so the caller holds a
+// lock. Redis runs the same rule as a script on the same bytes, one script at a time.
 package quota
 
 import (
@@ -27,7 +30,8 @@ type Rule struct {
 	Day    time.Duration // the day policy's period, counted from the Unix epoch, so that 24 h is the UTC day
 }
 
-// Product is the rule of the product. Only tests use other rules, whose windows are short enough to wait for.
+// Product is the rule of the product. Only tests use other rules, whose windows are short enough to
+// wait for.
 var Product = Rule{Slice: 250 * time.Millisecond, Slices: 240, Day: 24 * time.Hour}
 
 // Window is the minute policy's length.
@@ -89,9 +93,10 @@ type Demand struct {
 	MonthStarts uint8 // day of the UTC month on which the month begins, 1 to 28; 0 is 1
 	Cost        int64 // of each request; 0 is 1
 	Want        int64 // requests that ask to be admitted; 0 peeks
-	// Known is the usage that the caller last saw. The larger of this and the record's own count of the day and of the month
-	// applies. Known.Minute, which is not released yet, only matters if the record has lost usage of the day: then the loss, but at
-	// most Known.Minute, is charged to the current slice.
+	// Known is the usage that the caller last saw. The larger of this and the record's own count of
+	// the day and of the month applies. Known.Minute, which is not released yet, only matters if
+	// the record has lost usage of the day: then the loss, but at most Known.Minute, is charged to
+	// the current slice.
 	Known      Use
 	Unreported Use // admitted while this record was unavailable; charged first, whatever the limits
 }
@@ -122,8 +127,9 @@ func (v *Verdict) Before(units int64) {
 	}
 }
 
-// Violated returns the policy that refuses one more request. If several refuse, it is the one that admits again last; of two that
-// admit again together, the longer one, and the tenant's before the key's. If none refuses, it is None.
+// Violated returns the policy that refuses one more request. If several refuse, it is the one that
+// admits again last; of two that admit again together, the longer one, and the tenant's before the
+// key's. If none refuses, it is None.
 func (v *Verdict) Violated() Policy {
 	violated, latest := None, instant.Millis(0)
 	for _, p := range [Policies]Policy{Month, Day, Minute, KeyDay, KeyMinute} {

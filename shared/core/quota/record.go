@@ -8,7 +8,8 @@ import (
 	"petgate/shared/core/instant"
 )
 
-// Record is one tenant's use. The zero value is a tenant that has never asked. The methods of Rule read and change it.
+// Record is one tenant's use. The zero value is a tenant that has never asked. The methods of Rule
+// read and change it.
 type Record struct {
 	summary
 	ring []uint32 // uses of the slices from oldest to newest-1, at the index slice % Slices; other elements are stale
@@ -22,7 +23,8 @@ type summary struct {
 	count   uint32 // use of the slice newest
 	dayUsed uint32 // use of the day in which the slice at lies
 	before  uint32 // use of the month before that day
-	// monthEnds is the first day after the month, in days since the Unix epoch; 0: the record counts no month.
+	// monthEnds is the first day after the month, in days since the Unix epoch; 0: the record
+	// counts no month.
 	monthEnds uint32
 	sum       int64 // use of all slices in the window
 }
@@ -32,8 +34,9 @@ func (s *summary) used() [Month + 1]int64 {
 	return [...]int64{s.sum, int64(s.dayUsed), int64(s.before) + int64(s.dayUsed)}
 }
 
-// The binary form, little-endian, which the Redis script shares: the ring, then the summary, then the month if the record counts one.
-// In Redis, the batches that charged the record are between the summary and the month.
+// The binary form, little-endian, which the Redis script shares: the ring, then the summary, then
+// the month if the record counts one. In Redis, the batches that charged the record are between the
+// summary and the month.
 const (
 	SummaryBytes = 44
 	MonthBytes   = 8
@@ -71,7 +74,8 @@ func (r Rule) Append(dst []byte, rec *Record) []byte {
 func (r Rule) Decode(src []byte) (rec Record, err error) {
 	short := r.RecordBytes()
 	if len(src) != short && len(src) != short+MonthBytes {
-		return rec, fmt.Errorf("a quota record of %d bytes, want %d, or %d with a month", len(src), short, short+MonthBytes)
+		return rec, fmt.Errorf("a quota record of %d bytes, want %d, or %d with a month", len(src), short,
+			short+MonthBytes)
 	}
 	ring := src[:r.Slices*countBytes]
 	if rec.summary, err = decodeSummary(src[len(ring):short], src[short:]); err != nil {
@@ -92,8 +96,8 @@ func (r Rule) Decode(src []byte) (rec Record, err error) {
 	return rec, nil
 }
 
-// sumOf adds up the counts of the window. The release of slices subtracts exactly these counts from the sum, so a record with
-// another sum would never become empty.
+// sumOf adds up the counts of the window. The release of slices subtracts exactly these counts from
+// the sum, so a record with another sum would never become empty.
 func (r Rule) sumOf(rec *Record) (sum int64) {
 	if rec.sum == 0 {
 		return 0 // the counts are stale
@@ -125,12 +129,15 @@ func decodeSummary(src, month []byte) (s summary, err error) {
 	return s, nil
 }
 
-// Verdict returns the verdict of a decision on d that was made elsewhere. src is the record's summary after it, and month is its month
-// or empty. retrySlice is the slice whose release lets the minute admit one more request, if it does not do so already.
+// Verdict returns the verdict of a decision on d that was made elsewhere. src is the record's
+// summary after it, and month is its month or empty. retrySlice is the slice whose release lets the
+// minute admit one more request, if it does not do so already.
 //
-// If lacked is not 0, src is from before the decision, which charged that many units to the record's newest slice. The oldest slice is then
-// retrySlice.
-func (r Rule) Verdict(src, month []byte, now instant.Millis, d *Demand, granted, retrySlice, lacked int64) (v Verdict, err error) {
+// If lacked is not 0, src is from before the decision, which charged that many units to the
+// record's newest slice. The oldest slice is then retrySlice.
+func (r Rule) Verdict(
+	src, month []byte, now instant.Millis, d *Demand, granted, retrySlice, lacked int64,
+) (v Verdict, err error) {
 	s, err := decodeSummary(src, month)
 	if err != nil {
 		return v, err
@@ -146,7 +153,10 @@ func (r Rule) Verdict(src, month []byte, now instant.Millis, d *Demand, granted,
 // IsUnused reports whether rec counts nothing, so that it can be dropped.
 func (rec *Record) IsUnused() bool { return rec.sum == 0 && rec.dayUsed == 0 && rec.before == 0 }
 
-// ExpiresAt is when rec may be dropped: its day, its month and its window are over, even on a clock that is behind by Ahead.
+// ExpiresAt is when rec may be dropped: its day, its month and its window are over, even on a clock
+// that is behind by Ahead.
 func (r Rule) ExpiresAt(rec *Record) instant.Millis {
-	return instant.Millis(max(r.day(rec.at)+1, int64(rec.monthEnds)) * r.Day.Milliseconds()).Add(r.Window() + r.Slice + Ahead)
+	return instant.Millis(max(r.day(rec.at)+1, int64(rec.monthEnds)) * r.Day.Milliseconds()).Add(
+		r.Window() + r.Slice + Ahead,
+	)
 }

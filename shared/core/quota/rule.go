@@ -8,26 +8,31 @@ import (
 	"petgate/shared/core/plan"
 )
 
-// Ahead is how far in the future a record may be. If a clock stepped back by at most Ahead, the record's own slice counts
-// as now until the clock has caught up. If a record is further ahead, the clock that dated it was wrong.
+// Ahead is how far in the future a record may be. If a clock stepped back by at most Ahead, the
+// record's own slice counts as now until the clock has caught up. If a record is further ahead, the
+// clock that dated it was wrong.
 const Ahead = 5 * time.Second
 
-// CountMax is the largest count that a record holds. Only merged usage can reach it. The count then stays there.
+// CountMax is the largest count that a record holds. Only merged usage can reach it. The count then
+// stays there.
 const CountMax = math.MaxUint32
 
-// Take decides d at the instant now, charges rec what it grants, and returns the state of rec afterwards.
+// Take decides d at the instant now, charges rec what it grants, and returns the state of rec
+// afterwards.
 //
-// A clock that steps back releases nothing: what is counted stays counted, and a day that has begun continues. A record
-// that is more than Ahead in the future gets a new date: all its usage counts as admitted now, in this slice and on this day.
-// Usage that rec has lost, but that the caller knows, counts as admitted now as well. Both may hold a tenant back for one more
-// window, but never let it exceed a limit.
+// A clock that steps back releases nothing: what is counted stays counted, and a day that has begun
+// continues. A record that is more than Ahead in the future gets a new date: all its usage counts
+// as admitted now, in this slice and on this day. Usage that rec has lost, but that the caller
+// knows, counts as admitted now as well. Both may hold a tenant back for one more window, but never
+// let it exceed a limit.
 func (r Rule) Take(rec *Record, now instant.Millis, d Demand) (v Verdict) {
 	b := d.bounds()
 	r.grant(&v, rec, now, &b, r.admits(rec, now, &d, &b))
 	return v
 }
 
-// TakeBoth decides two demands that are granted together: a key's own and its tenant's. Both records are charged, or neither.
+// TakeBoth decides two demands that are granted together: a key's own and its tenant's. Both
+// records are charged, or neither.
 func (r Rule) TakeBoth(key, tenant *Record, now instant.Millis, own, d Demand) (ofKey, ofTenant Verdict) {
 	ownBounds, b := own.bounds(), d.bounds()
 	granted := min(r.admits(key, now, &own, &ownBounds), r.admits(tenant, now, &d, &b))
@@ -36,7 +41,8 @@ func (r Rule) TakeBoth(key, tenant *Record, now instant.Millis, own, d Demand) (
 	return ofKey, ofTenant
 }
 
-// admits brings rec to now and adds the use that it does not have. It returns how many of the wanted requests it admits.
+// admits brings rec to now and adds the use that it does not have. It returns how many of the
+// wanted requests it admits.
 func (r Rule) admits(rec *Record, now instant.Millis, d *Demand, b *bounds) int64 {
 	r.advance(rec, now)
 	day := r.day(rec.at)
@@ -94,7 +100,8 @@ type bounds struct {
 	cost   int64
 }
 
-// bounds returns the bounds of the demand. If no limit is set, nothing is admitted: the minute has 0.
+// bounds returns the bounds of the demand. If no limit is set, nothing is admitted: the minute has
+// 0.
 func (d *Demand) bounds() bounds {
 	b := bounds{[...]int64{noLimit, noLimit, noLimit}, d.cost()}
 	if !d.Limits.IsSet() {
@@ -120,15 +127,15 @@ func (d *Demand) cost() int64 { return min(max(1, d.Cost), plan.CostMax) }
 // Units are what this many requests of the demand cost.
 func (d *Demand) Units(requests int64) int64 { return min(max(0, requests), plan.LimitMax) * d.cost() }
 
-// FitsBelow returns the use below which a policy admits one more request of the demand. It is not positive if the cost is above the
-// limit, and CountMax if the policy is not set.
+// FitsBelow returns the use below which a policy admits one more request of the demand. It is not
+// positive if the cost is above the limit, and CountMax if the policy is not set.
 func (d *Demand) FitsBelow(p Policy) int64 {
 	b := d.bounds()
 	return b.fitsBelow(p)
 }
 
-// MonthEnd returns the first day after this one on which a month begins, in days since the Unix epoch. Months begin on this day of
-// the UTC calendar month, 1 to 28; 0 is 1.
+// MonthEnd returns the first day after this one on which a month begins, in days since the Unix
+// epoch. Months begin on this day of the UTC calendar month, 1 to 28; 0 is 1.
 func MonthEnd(day int64, starts uint8) int64 {
 	const seconds = 24 * 60 * 60
 	starts = min(max(1, starts), 28)
@@ -139,7 +146,8 @@ func MonthEnd(day int64, starts uint8) int64 {
 	return time.Date(year, month, int(starts), 0, 0, 0, 0, time.UTC).Unix() / seconds
 }
 
-// advance brings rec to now: releases slices that have left the window, and starts the day's count again on a new day.
+// advance brings rec to now: releases slices that have left the window, and starts the day's count
+// again on a new day.
 func (r Rule) advance(rec *Record, now instant.Millis) {
 	at := int64(max(0, now)) / r.Slice.Milliseconds()
 	if r.startsAt(rec.at) > now.Add(Ahead) {
@@ -183,7 +191,8 @@ func (r Rule) charge(rec *Record, n uint32) {
 	rec.sum += int64(n)
 }
 
-// retrySlice is the slice whose release brings usage below a bound. It has no meaning if usage is already below it.
+// retrySlice is the slice whose release brings usage below a bound. It has no meaning if usage is
+// already below it.
 func (r Rule) retrySlice(rec *Record, bound int64) int64 {
 	if rec.sum <= bound {
 		return rec.oldest

@@ -13,7 +13,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// rule has slices of 1 s, a window of 4 s and days of 60 s, so that the tables can be checked without a computer.
+// rule has slices of 1 s, a window of 4 s and days of 60 s, so that the tables can be checked
+// without a computer.
 var rule = quota.Rule{Slice: time.Second, Slices: 4, Day: time.Minute}
 
 // row is one demand on a tenant's record and its expected result; instants are in ms.
@@ -28,7 +29,10 @@ type row struct {
 }
 
 func at(now, minuteMax, dayMax, want int64) row {
-	return row{now: instant.Millis(now), demand: quota.Demand{Limits: plan.Limits{Minute: minuteMax, Day: dayMax}, Want: want}}
+	return row{
+		now:    instant.Millis(now),
+		demand: quota.Demand{Limits: plan.Limits{Minute: minuteMax, Day: dayMax}, Want: want},
+	}
 }
 
 func (r row) knowing(day, used int64) row {
@@ -64,7 +68,8 @@ func TestTake(t *testing.T) {
 			for i, r := range rows {
 				v := rule.Take(&rec, r.now, r.demand)
 				got := r.gives(v.Granted, v.Usages[quota.Minute].Used, v.Usages[quota.Day].Used,
-					v.Usages[quota.Minute].ResetAt, v.Usages[quota.Minute].ReleaseAt, v.Usages[quota.Minute].RetryAt, v.RetryAt())
+					v.Usages[quota.Minute].ResetAt, v.Usages[quota.Minute].ReleaseAt, v.Usages[quota.Minute].RetryAt,
+					v.RetryAt())
 				must.Equal(t, got, r, "row %d", i)
 				if v.At != r.now || v.Usages[quota.Minute].Limit != r.demand.Limits.Minute ||
 					v.Usages[quota.Day].Limit != r.demand.Limits.Day {
@@ -134,10 +139,16 @@ func TestCountsSaturate(t *testing.T) {
 		t.Errorf("5 requests cost %d units", d.Units(5))
 	}
 	var rec quota.Record
-	huge := quota.Use{Minute: 1 << 40, Day: quota.Period{Ends: 1, Used: 1 << 40}, Month: quota.Period{Ends: 31, Used: 1 << 41}}
+	huge := quota.Use{
+		Minute: 1 << 40,
+		Day:    quota.Period{Ends: 1, Used: 1 << 40},
+		Month:  quota.Period{Ends: 31, Used: 1 << 41},
+	}
 	for range 3 {
 		v := rule.Take(&rec, 1000, quota.Demand{Limits: plan.Limits{Minute: 1, Day: 1}, Want: 1, Unreported: huge})
-		if v.Granted != 0 || v.Usages[quota.Minute].Used != quota.CountMax || v.Usages[quota.Day].Used != quota.CountMax || v.Usages[quota.Month].Used < quota.CountMax {
+		if v.Granted != 0 || v.Usages[quota.Minute].Used != quota.CountMax ||
+			v.Usages[quota.Day].Used != quota.CountMax ||
+			v.Usages[quota.Month].Used < quota.CountMax {
 			t.Fatalf("%+v, want all policies at %d", v, quota.CountMax)
 		}
 	}
@@ -171,14 +182,19 @@ func TestViolated(t *testing.T) {
 
 func TestBefore(t *testing.T) {
 	of := func(minute, day, month quota.Usage) quota.Verdict {
-		return quota.Verdict{At: 5, Usages: [quota.Policies]quota.Usage{quota.Minute: minute, quota.Day: day, quota.Month: month}}
+		return quota.Verdict{
+			At:     5,
+			Usages: [quota.Policies]quota.Usage{quota.Minute: minute, quota.Day: day, quota.Month: month},
+		}
 	}
-	v := of(quota.Usage{Limit: 10, Used: 4, Remaining: 6, ResetAt: 9, RetryAt: 8}, quota.Usage{Limit: 3, Used: 9, ResetAt: 9}, quota.Usage{Used: 7, ResetAt: 9})
+	v := of(quota.Usage{Limit: 10, Used: 4, Remaining: 6, ResetAt: 9, RetryAt: 8},
+		quota.Usage{Limit: 3, Used: 9, ResetAt: 9}, quota.Usage{Used: 7, ResetAt: 9})
 	want := v
 	if v.Before(0); v != want {
 		t.Errorf("before nothing was charged: %+v", v)
 	}
-	want = of(quota.Usage{Limit: 10, Used: 2, Remaining: 8, ResetAt: 9}, quota.Usage{Limit: 3, Used: 7, ResetAt: 9}, quota.Usage{Used: 5, ResetAt: 9})
+	want = of(quota.Usage{Limit: 10, Used: 2, Remaining: 8, ResetAt: 9}, quota.Usage{Limit: 3, Used: 7, ResetAt: 9},
+		quota.Usage{Used: 5, ResetAt: 9})
 	if v.Before(2); v != want {
 		t.Errorf("before two units were charged: %+v, want %+v", v, want)
 	}
@@ -206,12 +222,13 @@ func TestMonthEnd(t *testing.T) {
 		days := func(text string) int64 {
 			return must.Get[time.Time](t)(time.Parse(time.DateOnly, text)).Unix() / 86_400
 		}
-		must.Equal(t, quota.MonthEnd(days(c.day), c.starts), days(c.want), "the day after the month of %s that starts on day %d", c.day, c.starts)
+		must.Equal(t, quota.MonthEnd(days(c.day), c.starts), days(c.want),
+			"the day after the month of %s that starts on day %d", c.day, c.starts)
 	}
 }
 
-// A record that has lost usage gets it from the caller. All of it counts for the day. It also counts for the minute, but not
-// more of it than the caller knows to be still in the window.
+// A record that has lost usage gets it from the caller. All of it counts for the day. It also
+// counts for the minute, but not more of it than the caller knows to be still in the window.
 func TestLostUse(t *testing.T) {
 	const now = 1_700_000_000_000
 	day := int64(now / quota.Product.Day.Milliseconds())
@@ -224,14 +241,24 @@ func TestLostUse(t *testing.T) {
 		{990, 100, 0, 100, 990},
 	} {
 		var rec quota.Record
-		d := quota.Demand{Limits: limits, Want: 60, Known: quota.Use{Minute: c.knownMinute, Day: quota.Period{Ends: day + 1, Used: c.known}}}
+		d := quota.Demand{
+			Limits: limits,
+			Want:   60,
+			Known:  quota.Use{Minute: c.knownMinute, Day: quota.Period{Ends: day + 1, Used: c.known}},
+		}
 		d.Known.Month = quota.Period{Ends: quota.MonthEnd(day, 1), Used: c.known + 300} // before today
 		v := quota.Product.Take(&rec, now, d)
-		if got := [...]int64{v.Granted, v.Usages[quota.Minute].Used, v.Usages[quota.Day].Used, v.Usages[quota.Month].Used - 300}; got != [...]int64{c.granted, c.minute, c.day, c.day} {
+		if got := [...]int64{v.Granted, v.Usages[quota.Minute].Used, v.Usages[quota.Day].Used, v.Usages[quota.Month].Used - 300}; got != [...]int64{
+			c.granted,
+			c.minute,
+			c.day,
+			c.day,
+		} {
 			t.Errorf("%+v: granted, used in the minute, in the day, and in it by the month: %d", c, got)
 		}
 		d.Want, d.Known = 0, quota.Product.UseOf(&v)
-		if again := quota.Product.Take(&rec, now, d); again.Usages[quota.Minute].Used != v.Usages[quota.Minute].Used || again.Usages[quota.Day].Used != v.Usages[quota.Day].Used {
+		if again := quota.Product.Take(&rec, now, d); again.Usages[quota.Minute].Used != v.Usages[quota.Minute].Used ||
+			again.Usages[quota.Day].Used != v.Usages[quota.Day].Used {
 			t.Errorf("%+v: nothing more is lost, and %+v is charged", c, again)
 		}
 	}
@@ -312,9 +339,11 @@ func TestExpiry(t *testing.T) {
 	d := quota.Demand{Limits: plan.Limits{Month: 9}, Want: 1}
 	quota.Product.Take(&rec, midnight+60_000, d)
 	used("its month", rec, midnight+200_000_000, true)
-	must.Equal(t, quota.Product.ExpiresAt(&rec), instant.Millis(december+60_000+250+5_000), "the end of a record of a month")
+	must.Equal(t, quota.Product.ExpiresAt(&rec), instant.Millis(december+60_000+250+5_000),
+		"the end of a record of a month")
 	form := quota.Product.Append(nil, &rec)
-	if again, err := quota.Product.Decode(form); err != nil || len(form) != 1012 || quota.Product.Take(&again, december-1, d).Usages[quota.Month].Used != 2 {
+	if again, err := quota.Product.Decode(form); err != nil || len(form) != 1012 ||
+		quota.Product.Take(&again, december-1, d).Usages[quota.Month].Used != 2 {
 		t.Errorf("a record of a month is encoded in %d bytes, and decoded: %v", len(form), err)
 	}
 }

@@ -1,6 +1,7 @@
-// Command figures runs, in full size, the tests that `make test` leaves out or runs in a smaller size. It prints a summary: the lines
-// that tests print with "figure: ", the output of failed tests, and go test's line for each package. It exits with 1 if a test failed.
-// `make e2e` calls it, in the root of the module and with the built programs in PETGATE_BIN.
+// Command figures runs, in full size, the tests that `make test` leaves out or runs in a smaller
+// size. It prints a summary: the lines that tests print with "figure: ", the output of failed
+// tests, and go test's line for each package. It exits with 1 if a test failed. `make e2e` calls
+// it, in the root of the module and with the built programs in PETGATE_BIN.
 package main
 
 import (
@@ -18,13 +19,14 @@ import (
 	"strings"
 )
 
-// alone are the packages with tests that judge a time or what something costs, or that keep both processors busy. Nothing else runs
-// beside them.
+// alone are the packages with tests that judge a time or what something costs, or that keep both
+// processors busy. Nothing else runs beside them.
 var alone = []string{
 	"./deploy/e2e", "./gateway/console", "./gateway/directory", "./gateway/edge", "./gateway/quotas", "./gateway/quotas/redis", "./keyadmin", "./shared/socket",
 }
 
-// beside is how many of the other packages run at a time. Their tests wait most of the time: for servers, for browsers, for limits.
+// beside is how many of the other packages run at a time. Their tests wait most of the time: for
+// servers, for browsers, for limits.
 const beside = 3
 
 func main() {
@@ -49,14 +51,15 @@ func exitOn(err error) {
 }
 
 var (
-	// hasFull matches a file whose tests `make test`, which has the race detector, does not build or runs in a smaller size.
+	// hasFull matches a file whose tests `make test`, which has the race detector, does not build
+	// or runs in a smaller size.
 	hasFull = regexp.MustCompile(`(?m)^//go:build .*(\be2e\b|!race\b)|\btestkit\.(Size|FullSize)\b`)
 
 	testName = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
 )
 
-// fullTests returns the tests to run, by package such as ./deploy/e2e: all tests of a file that hasFull matches. So a file with sizes
-// has the tests that use them.
+// fullTests returns the tests to run, by package such as ./deploy/e2e: all tests of a file that
+// hasFull matches. So a file with sizes has the tests that use them.
 func fullTests(root fs.FS) (map[string][]string, error) {
 	tests := make(map[string][]string)
 	err := fs.WalkDir(root, ".", func(name string, _ fs.DirEntry, err error) error {
@@ -128,7 +131,8 @@ func summarize(in io.Reader, out io.Writer) error {
 			}
 		case "fail", "build-fail":
 			for _, other := range slices.Sorted(maps.Keys(held)) {
-				// A test that has not ended when its package fails was interrupted by a panic or a timeout.
+				// A test that has not ended when its package fails was interrupted by a panic or a
+				// timeout.
 				if other == name || e.Test == "" && strings.HasPrefix(other, name) {
 					fmt.Fprint(out, held[other])
 					delete(held, other)

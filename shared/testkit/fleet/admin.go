@@ -47,8 +47,8 @@ func (p *Program) Metrics() map[string]float64 {
 	return metrics
 }
 
-// Metric returns the sum of a metric over the series whose labels contain the given text. A metric without labels has to
-// exist; a series of a metric with labels exists only after its first event.
+// Metric returns the sum of a metric over the series whose labels contain the given text. A metric
+// without labels has to exist; a series of a metric with labels exists only after its first event.
 func (p *Program) Metric(t testing.TB, name, labels string) (sum float64) {
 	t.Helper()
 	metrics, found := p.Metrics(), false

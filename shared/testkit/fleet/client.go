@@ -15,13 +15,15 @@ import (
 	"time"
 )
 
-// ReplyWithin bounds one exchange. It is longer than any timeout of the product, even on a machine that is busy with other tests.
+// ReplyWithin bounds one exchange. It is longer than any timeout of the product, even on a machine
+// that is busy with other tests.
 const ReplyWithin = time.Minute
 
 // Unlimited are the flags of a tenant whose quotas no test uses up.
 var Unlimited = []string{"--plan", "enterprise", "--minute", "1000000000", "--day", "1000000000"}
 
-// FixedUpstream starts an upstream that answers every request with an empty list, and returns its URL.
+// FixedUpstream starts an upstream that answers every request with an empty list, and returns its
+// URL.
 func FixedUpstream(t testing.TB) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -32,10 +34,11 @@ func FixedUpstream(t testing.TB) string {
 	return server.URL
 }
 
-// Client is an HTTP/1.1 client with one connection. It connects when it has a request to send, and keeps the connection
-// until a reply says otherwise. It sends exactly the bytes that it is given.
+// Client is an HTTP/1.1 client with one connection. It connects when it has a request to send, and
+// keeps the connection until a reply says otherwise. It sends exactly the bytes that it is given.
 //
-// It is not net/http's client, which repeats a request if its connection is closed. That would hide faults.
+// It is not net/http's client, which repeats a request if its connection is closed. That would hide
+// faults.
 type Client struct {
 	Addr string      // host:port
 	From string      // the address to call from; empty is any
@@ -76,8 +79,8 @@ func (c *Client) Connect() error {
 	return nil
 }
 
-// Do sends a request and reads its response. If the request cannot be sent completely, Do still reads the response: a
-// server may refuse a large request early and close the connection.
+// Do sends a request and reads its response. If the request cannot be sent completely, Do still
+// reads the response: a server may refuse a large request early and close the connection.
 func (c *Client) Do(request string) (Reply, error) {
 	began := time.Now()
 	if err := c.Connect(); err != nil {
@@ -121,7 +124,13 @@ func (c *Client) Read() (Reply, error) {
 	if err != nil {
 		return failed(time.Now(), err)
 	}
-	return Reply{Status: response.StatusCode, Header: response.Header, Body: string(body), Close: response.Close, At: time.Now()}, nil
+	return Reply{
+		Status: response.StatusCode,
+		Header: response.Header,
+		Body:   string(body),
+		Close:  response.Close,
+		At:     time.Now(),
+	}, nil
 }
 
 func failed(began time.Time, err error) (Reply, error) {
@@ -164,7 +173,8 @@ func (r Reply) RetryAfter() time.Duration {
 
 func (r Reply) String() string { return fmt.Sprintf("%d %s", r.Status, r.Body) }
 
-// Request returns a request with a token, such as Request("GET /v1/pets", token, "", "X-Request-Id: 1").
+// Request returns a request with a token, such as Request("GET /v1/pets", token, "", "X-Request-Id:
+// 1").
 func Request(methodAndTarget, token, body string, fields ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s HTTP/1.1\r\nHost: pets.example\r\nAuthorization: Bearer %s\r\n", methodAndTarget, token)
@@ -194,11 +204,12 @@ func (p *Program) Client() *Client { return &Client{Addr: p.Addr()} }
 // Addr is where the program serves, as host:port.
 func (p *Program) Addr() string { return strings.TrimPrefix(p.URL, "http://") }
 
-// idleMax is how long Ask keeps an idle connection: much shorter than a gateway does, which may close it as a request arrives.
+// idleMax is how long Ask keeps an idle connection: much shorter than a gateway does, which may
+// close it as a request arrives.
 const idleMax = 20 * time.Second
 
-// Ask lists pets with a token. Concurrent calls use different connections, which later calls use again. Without a
-// response the reply's status is 0.
+// Ask lists pets with a token. Concurrent calls use different connections, which later calls use
+// again. Without a response the reply's status is 0.
 func (p *Program) Ask(token string, fields ...string) Reply {
 	c := p.idleClient()
 	reply, _ := c.Do(GetPets(token, fields...)) // a failed exchange is a reply with status 0

@@ -1,7 +1,8 @@
-// Package fleet runs the product for tests as operators do: built binaries, real processes, real servers.
+// Package fleet runs the product for tests as operators do: built binaries, real processes, real
+// servers.
 //
-// A fleet is any number of gateways with one database, optionally one Redis, and one upstream: the pet service or the test's own.
-// Everything ends with the test.
+// A fleet is any number of gateways with one database, optionally one Redis, and one upstream: the
+// pet service or the test's own. Everything ends with the test.
 package fleet
 
 import (
@@ -20,7 +21,8 @@ import (
 	"petgate/shared/testkit"
 )
 
-// readyWithin limits the start of a program, also with a large document on a machine that is busy with other tests.
+// readyWithin limits the start of a program, also with a large document on a machine that is busy
+// with other tests.
 const readyWithin = 2 * time.Minute
 
 // Spec describes a fleet. The zero value has only a migrated Postgres database.
@@ -97,7 +99,8 @@ func Start(t testing.TB, spec Spec) *Fleet {
 	return f
 }
 
-// AddGateway starts one more gateway and waits until it is ready. settings override the settings of all gateways.
+// AddGateway starts one more gateway and waits until it is ready. settings override the settings of
+// all gateways.
 func (f *Fleet) AddGateway(settings ...string) *Program {
 	f.t.Helper()
 	id := fmt.Sprintf("gw-%d", len(f.Gateways)+1)
@@ -108,8 +111,8 @@ func (f *Fleet) AddGateway(settings ...string) *Program {
 	return p
 }
 
-// AddPets starts one more pet service with the given settings and waits until it is ready. Gateways do not use it unless their
-// settings name it.
+// AddPets starts one more pet service with the given settings and waits until it is ready. Gateways
+// do not use it unless their settings name it.
 func (f *Fleet) AddPets(settings ...string) *Program {
 	f.t.Helper()
 	p := f.add("petsvc", "", append([]string{"DATABASE_URL=" + f.Database}, settings...))
@@ -125,7 +128,9 @@ func (f *Fleet) add(name, id string, env []string) *Program {
 		URL: "http://" + listen, Admin: "http://" + admin, ID: id,
 		path: testkit.Build(f.t, "petgate/"+name),
 		// No balancer has to notice that the program ends.
-		env: append([]string{prefix + "_LISTEN=" + listen, prefix + "_ADMIN_LISTEN=" + admin, prefix + "_DRAIN_DELAY=0s"}, env...),
+		env: append(
+			[]string{prefix + "_LISTEN=" + listen, prefix + "_ADMIN_LISTEN=" + admin, prefix + "_DRAIN_DELAY=0s"},
+			env...),
 	}
 	f.t.Cleanup(p.closeIdle)
 	return p

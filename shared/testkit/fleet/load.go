@@ -10,7 +10,8 @@ import (
 	"petgate/shared/testkit"
 )
 
-// Load is a number of clients that list pets with a token at a fixed rate, until End. It keeps every exchange.
+// Load is a number of clients that list pets with a token at a fixed rate, until End. It keeps
+// every exchange.
 type Load struct {
 	gateways []*Program
 	token    atomic.Pointer[string]
@@ -30,7 +31,8 @@ type Shot struct {
 	Reply
 }
 
-// StartLoad starts the given number of clients at each gateway. Each sends a request at the given interval.
+// StartLoad starts the given number of clients at each gateway. Each sends a request at the given
+// interval.
 func StartLoad(t testing.TB, token string, clients int, every time.Duration, gateways ...*Program) *Load {
 	t.Helper()
 	l := &Load{gateways: gateways, stop: make(chan struct{})}
@@ -66,8 +68,8 @@ func (l *Load) work(gateway *Program, every time.Duration) {
 	}
 }
 
-// Await waits until each gateway has answered at least n requests with the token with this status. Only requests that started after the
-// given instant count.
+// Await waits until each gateway has answered at least n requests with the token with this status.
+// Only requests that started after the given instant count.
 func (l *Load) Await(t testing.TB, token string, status, n int, after time.Time) {
 	t.Helper()
 	for _, gateway := range l.gateways {
@@ -94,8 +96,8 @@ func (l *Load) Take() []Shot {
 	return shots
 }
 
-// End stops the load when all requests in flight are answered. It returns the requests since the last call of Take.
-// It does not forget them: Count and Between can still be called.
+// End stops the load when all requests in flight are answered. It returns the requests since the
+// last call of Take. It does not forget them: Count and Between can still be called.
 func (l *Load) End() []Shot {
 	select {
 	case <-l.stop:

@@ -17,8 +17,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
-// Check compares a text with testdata/NAME.golden. With random, each text that matches one of these patterns is replaced by a number:
-// the same text by the same one.
+// Check compares a text with testdata/NAME.golden. With random, each text that matches one of these
+// patterns is replaced by a number: the same text by the same one.
 func Check(t testing.TB, name, got string, random ...string) {
 	t.Helper()
 	if random != nil {
@@ -39,6 +39,7 @@ func Check(t testing.TB, name, got string, random ...string) {
 	want, err := os.ReadFile(path)
 	must.Do(t, err)
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("%s (-want +got):\n%s\nIf it is meant: go test -run %s -update, in this directory", path, diff, t.Name())
+		t.Errorf("%s (-want +got):\n%s\nIf it is meant: go test -run %s -update, in this directory", path, diff,
+			t.Name())
 	}
 }

@@ -1,10 +1,11 @@
-// Command render checks a kustomization as far as that is possible without a cluster. It renders the kustomization as `kubectl
-// kustomize` does, decodes every object strictly into its Kubernetes type, and prints the objects as a JSON array:
+// Command render checks a kustomization as far as that is possible without a cluster. It renders
+// the kustomization as `kubectl kustomize` does, decodes every object strictly into its Kubernetes
+// type, and prints the objects as a JSON array:
 //
 //	go run . ../../../deploy/kubernetes/example
 //
-// A file that is not a directory is decoded as a Pod: the overrides of `kubectl run`. This is a module of its own, so that the
-// product does not depend on Kubernetes.
+// A file that is not a directory is decoded as a Pod: the overrides of `kubectl run`. This is a
+// module of its own, so that the product does not depend on Kubernetes.
 package main
 
 import (

@@ -31,7 +31,8 @@ type Cost struct {
 	Functions   []Share // the one with the most instructions is first
 }
 
-// Share is what one function has executed. Inlined calls belong to the function that they are inlined into.
+// Share is what one function has executed. Inlined calls belong to the function that they are
+// inlined into.
 type Share struct {
 	Function string
 	Steps    int
@@ -83,6 +84,7 @@ func (p Profile) Cost(path string) (c Cost, err error) {
 	for name, n := range sums {
 		c.Functions = append(c.Functions, Share{name, n})
 	}
-	slices.SortFunc(c.Functions, func(a, b Share) int { return cmp.Or(b.Steps-a.Steps, cmp.Compare(a.Function, b.Function)) })
+	slices.SortFunc(c.Functions,
+		func(a, b Share) int { return cmp.Or(b.Steps-a.Steps, cmp.Compare(a.Function, b.Function)) })
 	return c, nil
 }

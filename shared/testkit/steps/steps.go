@@ -1,15 +1,16 @@
 //go:build linux && amd64
 
-// Package steps counts the instructions that a Go program executes, without a hardware counter: it executes the program step by step,
-// with ptrace(2). Neither a busy machine nor its speed changes the count, because nothing is left to chance:
+// Package steps counts the instructions that a Go program executes, without a hardware counter: it
+// executes the program step by step, with ptrace(2). Neither a busy machine nor its speed changes
+// the count, because nothing is left to chance:
 //   - The program has one processor (GOMAXPROCS=1) and no garbage collector (GOGC=off), and uses no instructions that only some
 //     processors have (GODEBUG=cpu.all=off).
 //   - The thread of Go's monitor stands still meanwhile: what it does depends on the time.
 //   - The peers of the program send only when it waits: see Gate. Otherwise it would sometimes find their data before it waits.
 //   - The program's own code is counted, not the kernel's code in the program's memory, which reads the clock.
 //
-// A step takes some microseconds. Timers of the program still fire in time, so it should have none: in a bubble of testing/synctest,
-// time stands still while a goroutine waits for a connection.
+// A step takes some microseconds. Timers of the program still fire in time, so it should have none:
+// in a bubble of testing/synctest, time stands still while a goroutine waits for a connection.
 package steps
 
 import (
@@ -33,7 +34,8 @@ var Environment = []string{"GOMAXPROCS=1", "GOGC=off", "GODEBUG=cpu.all=off,asyn
 // errForbidden means that a process cannot trace another one here, as in some containers.
 var errForbidden = errors.New("steps: no process can be traced here")
 
-// restsWithin limits the wait for a program that should wait for its peers. It is for a very slow machine.
+// restsWithin limits the wait for a program that should wait for its peers. It is for a very slow
+// machine.
 const restsWithin = time.Minute
 
 // Program is a program whose instructions can be counted. It is killed at the end of the test.
@@ -49,8 +51,8 @@ type Program struct {
 	profile  Profile      // of the last count
 }
 
-// Start runs a program with the given environment and Environment. It inherits a file as descriptor 3. Its standard output goes to
-// /dev/null.
+// Start runs a program with the given environment and Environment. It inherits a file as descriptor
+// 3. Its standard output goes to /dev/null.
 func Start(t testing.TB, path string, args, env []string, inherited *os.File) *Program {
 	t.Helper()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -63,9 +65,12 @@ func Start(t testing.TB, path string, args, env []string, inherited *os.File) *P
 		runtime.LockOSThread() // the thread ends with this goroutine
 		var err error
 		p.pid, err = syscall.ForkExec(path, append([]string{path}, args...), &syscall.ProcAttr{
-			Env:   append(append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, Environment...), env...),
+			Env: append(
+				append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, Environment...),
+				env...),
 			Files: []uintptr{null.Fd(), null.Fd(), stderr.Fd(), inherited.Fd()},
-			// It ends with this thread, even if the test is killed. It has a group of its own: see wait.
+			// It ends with this thread, even if the test is killed. It has a group of its own: see
+			// wait.
 			Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true},
 		})
 		started <- err
@@ -98,8 +103,8 @@ func (p *Program) do(f func() error) error {
 	return <-done
 }
 
-// Count returns the instructions that the program executes while f runs, and then until it waits again. It skips the test where
-// no process can be traced.
+// Count returns the instructions that the program executes while f runs, and then until it waits
+// again. It skips the test where no process can be traced.
 func (p *Program) Count(t testing.TB, f func()) Profile {
 	t.Helper()
 	p.Rest(t)
@@ -133,7 +138,8 @@ func (p *Program) Rest(t testing.TB) {
 	}
 }
 
-// Gate is Rest during a count, and does nothing at other times. A peer of the program calls it before it sends.
+// Gate is Rest during a count, and does nothing at other times. A peer of the program calls it
+// before it sends.
 func (p *Program) Gate(t testing.TB) {
 	if p.tracing.Load() {
 		p.Rest(t)

@@ -18,8 +18,8 @@ import (
 // options of a trace: new threads are traced too, and the program ends with its tracer.
 const options = unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_EXITKILL
 
-// threads returns the program's threads. The monitor is the first one that Go's runtime creates, and the kernel lists threads in the
-// order of their creation.
+// threads returns the program's threads. The monitor is the first one that Go's runtime creates,
+// and the kernel lists threads in the order of their creation.
 func (p *Program) threads() (monitor int, workers []int, err error) {
 	dir, err := os.Open(fmt.Sprintf("/proc/%d/task", p.pid))
 	if err != nil {
@@ -31,7 +31,9 @@ func (p *Program) threads() (monitor int, workers []int, err error) {
 		return 0, nil, err
 	}
 	if len(names) < 2 {
-		return 0, nil, errors.New("steps: the program has no monitor: it is not written in Go, or has just been started")
+		return 0, nil, errors.New(
+			"steps: the program has no monitor: it is not written in Go, or has just been started",
+		)
 	}
 	for i, name := range names {
 		thread, err := strconv.Atoi(name)
@@ -47,7 +49,8 @@ func (p *Program) threads() (monitor int, workers []int, err error) {
 	return monitor, workers, nil
 }
 
-// isAsleep reports whether a thread waits in the kernel. A thread that is being stepped is not asleep between two steps.
+// isAsleep reports whether a thread waits in the kernel. A thread that is being stepped is not
+// asleep between two steps.
 func (p *Program) isAsleep(thread int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/stat", p.pid, thread))
 	_, rest, found := bytes.Cut(text, []byte(") "))
@@ -65,7 +68,8 @@ func (p *Program) callOf(thread int) int {
 	return n
 }
 
-// trace steps through the program until ending is set. It sends to attached when it has begun, or cannot begin.
+// trace steps through the program until ending is set. It sends to attached when it has begun, or
+// cannot begin.
 func (p *Program) trace(attached chan<- error) error {
 	monitor, err := p.attach()
 	if err != nil {
@@ -94,7 +98,8 @@ func (p *Program) trace(attached chan<- error) error {
 	return p.detach(monitor, stopped)
 }
 
-// attach stops all threads. The monitor must be in its sleep, where it holds no lock of the runtime.
+// attach stops all threads. The monitor must be in its sleep, where it holds no lock of the
+// runtime.
 func (p *Program) attach() (monitor int, err error) {
 	if _, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", p.pid)); err != nil { // not every kernel has this file
 		return 0, fmt.Errorf("%w: %w", errForbidden, err)
@@ -104,7 +109,9 @@ func (p *Program) attach() (monitor int, err error) {
 			return 0, err
 		}
 		switch p.callOf(monitor) {
-		case unix.SYS_NANOSLEEP, unix.SYS_FUTEX, unix.SYS_RESTART_SYSCALL: // the last one continues an interrupted sleep
+		case unix.SYS_NANOSLEEP,
+			unix.SYS_FUTEX,
+			unix.SYS_RESTART_SYSCALL: // the last one continues an interrupted sleep
 			return monitor, nil
 		}
 		if time.Since(began) > restsWithin {
@@ -189,7 +196,8 @@ func (p *Program) run() (stopped int, err error) {
 	}
 }
 
-// programEnd is above all addresses of the program's own code and below those of the kernel's code for reading the clock.
+// programEnd is above all addresses of the program's own code and below those of the kernel's code
+// for reading the clock.
 const programEnd = 1 << 40
 
 // ripOffset is where struct user (sys/user.h) has the address of the next instruction.
@@ -198,7 +206,8 @@ const ripOffset = 16 * 8
 // count counts a step of a thread, by the instruction that is next.
 func (p *Program) count(thread int) {
 	var at uint64
-	_, _, errno := syscall.RawSyscall6(syscall.SYS_PTRACE, unix.PTRACE_PEEKUSR, uintptr(thread), ripOffset, uintptr(unsafe.Pointer(&at)), 0, 0)
+	_, _, errno := syscall.RawSyscall6(syscall.SYS_PTRACE, unix.PTRACE_PEEKUSR, uintptr(thread), ripOffset,
+		uintptr(unsafe.Pointer(&at)), 0, 0)
 	p.steps.Add(1)
 	if errno == 0 && at < programEnd && p.counting.Load() {
 		p.profile[at]++
@@ -233,7 +242,8 @@ func (p *Program) detach(monitor, stopped int) error {
 	return release(monitor, 0)
 }
 
-// interrupt stops a thread that waits. If it stops for a signal, it must get that when it is released.
+// interrupt stops a thread that waits. If it stops for a signal, it must get that when it is
+// released.
 func interrupt(thread int) (pending syscall.Signal, err error) {
 	if err := unix.PtraceInterrupt(thread); err != nil {
 		return 0, fmt.Errorf("steps: interrupt thread %d: %w", thread, err)
@@ -253,17 +263,20 @@ func interrupt(thread int) (pending syscall.Signal, err error) {
 
 // release lets a stopped thread go, and gives it a signal unless that is 0.
 func release(thread int, signal syscall.Signal) error {
-	_, _, errno := syscall.RawSyscall6(syscall.SYS_PTRACE, unix.PTRACE_DETACH, uintptr(thread), 0, uintptr(signal), 0, 0)
+	_, _, errno := syscall.RawSyscall6(syscall.SYS_PTRACE, unix.PTRACE_DETACH, uintptr(thread), 0, uintptr(signal), 0,
+		0)
 	if errno != 0 {
 		return fmt.Errorf("steps: detach thread %d: %w", thread, errno)
 	}
 	return nil
 }
 
-// hasTrap reports whether a stopped thread is about to get the signal of a step: its last step was a system call, and the interruption
-// was first.
+// hasTrap reports whether a stopped thread is about to get the signal of a step: its last step was
+// a system call, and the interruption was first.
 func (p *Program) hasTrap(thread int) bool {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", p.pid, thread)) // if the thread has gone, release says so
+	text, _ := os.ReadFile(
+		fmt.Sprintf("/proc/%d/task/%d/status", p.pid, thread),
+	) // if the thread has gone, release says so
 	_, rest, _ := bytes.Cut(text, []byte("SigPnd:"))
 	line, _, _ := bytes.Cut(bytes.TrimSpace(rest), []byte("\n"))
 	pending, err := strconv.ParseUint(string(line), 16, 64)
@@ -272,15 +285,17 @@ func (p *Program) hasTrap(thread int) bool {
 
 // step lets a stopped thread execute one instruction, and gives it a signal unless that is 0.
 func step(thread int, signal syscall.Signal) error {
-	_, _, errno := syscall.RawSyscall6(syscall.SYS_PTRACE, unix.PTRACE_SINGLESTEP, uintptr(thread), 0, uintptr(signal), 0, 0)
+	_, _, errno := syscall.RawSyscall6(syscall.SYS_PTRACE, unix.PTRACE_SINGLESTEP, uintptr(thread), 0, uintptr(signal),
+		0, 0)
 	if errno != 0 && errno != syscall.ESRCH { // ESRCH: it was killed
 		return fmt.Errorf("steps: step thread %d: %w", thread, errno)
 	}
 	return nil
 }
 
-// wait waits for a thread to stop or end, or if the argument is negative for any thread of that process group. Programs that other
-// goroutines have started, perhaps on this very thread, are left to them.
+// wait waits for a thread to stop or end, or if the argument is negative for any thread of that
+// process group. Programs that other goroutines have started, perhaps on this very thread, are left
+// to them.
 func wait(thread int, status *unix.WaitStatus) (int, error) {
 	for {
 		got, err := unix.Wait4(thread, status, unix.WALL|unix.WNOTHREAD, nil)

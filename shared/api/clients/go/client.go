@@ -1,6 +1,7 @@
 // Package petgate calls the pet adoption API, and waits as the API asks.
 //
-// types.gen.go is generated from the OpenAPI document; the rest is written by hand. The package needs the standard library only.
+// types.gen.go is generated from the OpenAPI document; the rest is written by hand. The package
+// needs the standard library only.
 package petgate
 
 import (
@@ -24,14 +25,17 @@ import (
 
 //go:generate go tool oapi-codegen -config oapi-codegen.yaml -o types.gen.go ../../openapi.yaml
 
-// Client calls the API with one key. Set its fields before the first call. It is safe for concurrent use; do not copy it.
+// Client calls the API with one key. Set its fields before the first call. It is safe for
+// concurrent use; do not copy it.
 //
-// A call is repeated after 429, 502, 503, 504, after 409 request_in_progress, and if the connection breaks. Before each
-// repetition it waits for Retry-After plus a random time, which grows with every repetition. After a 429, all calls of the
-// client but GetQuota wait until that Retry-After has passed: requests that do not wait can lead to a ban of the key.
+// A call is repeated after 429, 502, 503, 504, after 409 request_in_progress, and if the connection
+// breaks. Before each repetition it waits for Retry-After plus a random time, which grows with
+// every repetition. After a 429, all calls of the client but GetQuota wait until that Retry-After
+// has passed: requests that do not wait can lead to a ban of the key.
 //
-// A call returns early, with the last error, if its context would end during the wait, or if the wait is longer than WaitMax.
-// An error of the API is an *APIError. So is a redirect, unless HTTP has a CheckRedirect.
+// A call returns early, with the last error, if its context would end during the wait, or if the
+// wait is longer than WaitMax. An error of the API is an *APIError. So is a redirect, unless HTTP
+// has a CheckRedirect.
 type Client struct {
 	URL   string // scheme and host of the gateway, such as https://pets.example
 	Token string // the API key
@@ -48,9 +52,10 @@ type Client struct {
 // The gateway gives its upstream 10 s, so this ends only requests that hang.
 var defaultHTTP = &http.Client{Timeout: 30 * time.Second}
 
-// ListPets returns the pets in the order of their ids. It requests the next page (Link: rel="next", RFC 8288) when the loop has
-// consumed the last one. Limit is the size of a page: by default 100, the largest, because each page costs a request of the quota.
-// After an error the loop ends. params may be nil.
+// ListPets returns the pets in the order of their ids. It requests the next page (Link: rel="next",
+// RFC 8288) when the loop has consumed the last one. Limit is the size of a page: by default 100,
+// the largest, because each page costs a request of the quota. After an error the loop ends. params
+// may be nil.
 func (c *Client) ListPets(ctx context.Context, params *ListPetsParams) iter.Seq2[Pet, error] {
 	params = cmp.Or(params, &ListPetsParams{})
 	query := url.Values{"limit": {"100"}}
@@ -78,11 +83,12 @@ func (c *Client) ListPets(ctx context.Context, params *ListPetsParams) iter.Seq2
 	}
 }
 
-// CreatePet stores a pet once, even if it has to send the request several times. All these requests have one Idempotency-Key:
-// that of params, or a random one if params or its key is nil.
+// CreatePet stores a pet once, even if it has to send the request several times. All these requests
+// have one Idempotency-Key: that of params, or a random one if params or its key is nil.
 //
-// After an error, the pet may be stored, whatever the code of the error says: the code is that of the last request. Another call
-// with the same key and pet stores it, unless it is stored already, and returns it.
+// After an error, the pet may be stored, whatever the code of the error says: the code is that of
+// the last request. Another call with the same key and pet stores it, unless it is stored already,
+// and returns it.
 func (c *Client) CreatePet(ctx context.Context, pet NewPet, params *CreatePetParams) (Pet, error) {
 	key := `"` + rand.Text() + `"`
 	if params != nil && params.IdempotencyKey != nil {
@@ -106,16 +112,17 @@ func (c *Client) GetPet(ctx context.Context, id int64) (Pet, error) {
 	return pet, err
 }
 
-// GetQuota returns how much of the quota is left. It costs no quota, and does not wait for the Retry-After of other calls: the API
-// answers it also while the quota is used up and while the key is banned.
+// GetQuota returns how much of the quota is left. It costs no quota, and does not wait for the
+// Retry-After of other calls: the API answers it also while the quota is used up and while the key
+// is banned.
 func (c *Client) GetQuota(ctx context.Context) (Quota, error) {
 	var quota Quota
 	_, err := c.do(ctx, call{method: http.MethodGet, target: c.address("/v1/quota"), free: true}, &quota)
 	return quota, err
 }
 
-// GetUsage returns what the account has used, beginning with the hour or day of params.Since. The key needs the scope usage:read. A nil
-// params means the last 7 days, by day.
+// GetUsage returns what the account has used, beginning with the hour or day of params.Since. The
+// key needs the scope usage:read. A nil params means the last 7 days, by day.
 func (c *Client) GetUsage(ctx context.Context, params *GetUsageParams) (Usage, error) {
 	params = cmp.Or(params, &GetUsageParams{})
 	query := url.Values{}
@@ -138,7 +145,8 @@ func set[T any](query url.Values, name string, value *T) {
 
 var nextLink = regexp.MustCompile(`<([^>]*)>\s*;[^<]*\brel="?next\b`)
 
-// nextPage returns the address of the next page, or "" after the last page. The key is sent to no other host.
+// nextPage returns the address of the next page, or "" after the last page. The key is sent to no
+// other host.
 func nextPage(page string, header http.Header) (string, error) {
 	link := nextLink.FindStringSubmatch(strings.Join(header.Values("Link"), ", "))
 	if link == nil {
@@ -158,7 +166,8 @@ func nextPage(page string, header http.Header) (string, error) {
 	return next.String(), nil
 }
 
-// call is one call of the API. All operations are safe to repeat: GET, and POST with an Idempotency-Key.
+// call is one call of the API. All operations are safe to repeat: GET, and POST with an
+// Idempotency-Key.
 type call struct {
 	method, target string
 	key            string // Idempotency-Key
@@ -166,8 +175,8 @@ type call struct {
 	free           bool   // the quota and bans do not apply
 }
 
-// do sends a request until it succeeds or must not be repeated, and decodes the response into result. The error is an *APIError, or
-// comes from the connection or from ctx.
+// do sends a request until it succeeds or must not be repeated, and decodes the response into
+// result. The error is an *APIError, or comes from the connection or from ctx.
 func (c *Client) do(ctx context.Context, r call, result any) (http.Header, error) {
 	request, err := http.NewRequestWithContext(ctx, r.method, r.target, bytes.NewReader(r.body))
 	switch {
@@ -223,8 +232,8 @@ const bodyBytesMax = 4 << 20
 func (c *Client) send(request *http.Request) (http.Header, []byte, error) {
 	client := *cmp.Or(c.HTTP, defaultHTTP)
 	if client.CheckRedirect == nil {
-		// The API has no redirects. If net/http followed one, it would send the key to another port, to a subdomain or without TLS,
-		// and a POST as a GET.
+		// The API has no redirects. If net/http followed one, it would send the key to another
+		// port, to a subdomain or without TLS, and a POST as a GET.
 		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	}
 	response, err := client.Do(request)

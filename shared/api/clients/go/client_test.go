@@ -33,7 +33,8 @@ type arrival struct {
 	body           string
 }
 
-// service answers the client's requests in order, on the fake clock of the test. The last reply is repeated.
+// service answers the client's requests in order, on the fake clock of the test. The last reply is
+// repeated.
 type service struct {
 	replies []reply
 	took    time.Duration // by each request on its way
@@ -54,7 +55,11 @@ type reply struct {
 var errBroken = errors.New("the test breaks the connection")
 
 func refusal(status int, code, header string) reply {
-	return reply{status: status, header: header, body: fmt.Sprintf(`{"code":%q,"message":"Why.","status":%d}`, code, status)}
+	return reply{
+		status: status,
+		header: header,
+		body:   fmt.Sprintf(`{"code":%q,"message":"Why.","status":%d}`, code, status),
+	}
 }
 
 func (s *service) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -127,7 +132,8 @@ func TestARefusedRequestIsRepeatedAfterRetryAfter(t *testing.T) {
 				}
 				for i, a := range s.arrivals {
 					if least := c.least[i] * time.Second; a.after < least || a.after > least+c.slack*time.Second {
-						t.Errorf("request %d came after %v, want %v to %v", i+1, a.after, least, least+c.slack*time.Second)
+						t.Errorf("request %d came after %v, want %v to %v", i+1, a.after, least,
+							least+c.slack*time.Second)
 					}
 				}
 			})
@@ -158,7 +164,8 @@ func TestOtherErrorsAreReturnedAtOnce(t *testing.T) {
 				t.Errorf("%+v: %v after %d requests", c.reply, err, len(s.arrivals))
 			}
 			refused, typed := errors.AsType[*petgate.APIError](err)
-			if typed != (c.want != nil) || typed && (refused.Status != c.reply.status || refused.RequestID != "r-1" || refused.Message == "") {
+			if typed != (c.want != nil) ||
+				typed && (refused.Status != c.reply.status || refused.RequestID != "r-1" || refused.Message == "") {
 				t.Errorf("%+v: %#v", c.reply, err)
 			}
 		})
@@ -189,9 +196,11 @@ func TestRepetitionsHaveABound(t *testing.T) {
 		}
 		s, client = start(refusal(503, "overloaded", "Retry-After: 1"))
 		client.AttemptsMax = 20
-		// The random part of a wait grows up to a minute: without that, all waits would end before 38 s.
+		// The random part of a wait grows up to a minute: without that, all waits would end before
+		// 38 s.
 		_, err := client.CreatePet(t.Context(), newPet, nil)
-		if !errors.Is(err, petgate.ErrorCodeOverloaded) || len(s.arrivals) != 20 || time.Since(s.began) < 40*time.Second {
+		if !errors.Is(err, petgate.ErrorCodeOverloaded) || len(s.arrivals) != 20 ||
+			time.Since(s.began) < 40*time.Second {
 			t.Errorf("%v after %d requests and %v", err, len(s.arrivals), time.Since(s.began))
 		}
 		s, client = start(reply{})
@@ -201,7 +210,8 @@ func TestRepetitionsHaveABound(t *testing.T) {
 		}
 		s, client = start(reply{status: 201, body: pet})
 		client.Token += "\n"
-		if _, err := client.CreatePet(t.Context(), newPet, nil); err == nil || len(s.arrivals) != 0 || time.Since(s.began) != 0 {
+		if _, err := client.CreatePet(t.Context(), newPet, nil); err == nil || len(s.arrivals) != 0 ||
+			time.Since(s.began) != 0 {
 			t.Errorf("a line break in the token: %v after %d requests", err, len(s.arrivals))
 		}
 	})
@@ -244,7 +254,8 @@ func TestAWaitThatIsTooLongIsNotBegun(t *testing.T) {
 		s, client := start(refusal(503, "limits_unavailable", "Retry-After: 60"))
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(10*time.Second, func() { cancel(ended) })
-		if _, err := client.CreatePet(ctx, newPet, nil); !errors.Is(err, ended) || !errors.Is(err, petgate.ErrorCodeLimitsUnavailable) {
+		if _, err := client.CreatePet(ctx, newPet, nil); !errors.Is(err, ended) ||
+			!errors.Is(err, petgate.ErrorCodeLimitsUnavailable) {
 			t.Error(err)
 		}
 		if len(s.arrivals) != 1 || time.Since(s.began) != 10*time.Second {
@@ -271,11 +282,12 @@ func TestALongBanIsReportedWithoutARequest(t *testing.T) {
 	})
 }
 
-// After a 429, the other calls of the client wait as well. Of two, the one whose Retry-After ends last counts.
+// After a 429, the other calls of the client wait as well. Of two, the one whose Retry-After ends
+// last counts.
 func TestCallsInParallelWaitTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, client := start(refusal(429, "day_quota_exceeded", "Retry-After: 30"), refusal(429, "minute_quota_exceeded", "Retry-After: 5"),
-			reply{status: 201, body: pet})
+		s, client := start(refusal(429, "day_quota_exceeded", "Retry-After: 30"),
+			refusal(429, "minute_quota_exceeded", "Retry-After: 5"), reply{status: 201, body: pet})
 		s.took = time.Second
 		var calls sync.WaitGroup
 		create := func() {
@@ -300,9 +312,13 @@ func TestCallsInParallelWaitTogether(t *testing.T) {
 	})
 }
 
-// A client with a banned key can ask how long the ban lasts. This neither waits for the end of the ban, nor makes other calls wait.
+// A client with a banned key can ask how long the ban lasts. This neither waits for the end of the
+// ban, nor makes other calls wait.
 func TestGetQuotaDoesNotWaitForOtherCalls(t *testing.T) {
-	quota := reply{status: 200, body: `{"plan":"free","ban":{"endsAt":"2026-01-01T00:00:00Z"},"policies":[{"name":"day","used":3}]}`}
+	quota := reply{
+		status: 200,
+		body:   `{"plan":"free","ban":{"endsAt":"2026-01-01T00:00:00Z"},"policies":[{"name":"day","used":3}]}`,
+	}
 	synctest.Test(t, func(t *testing.T) {
 		s, client := start(refusal(429, "key_banned", "Retry-After: 3600"), quota)
 		if _, err := client.GetPet(t.Context(), 1); !errors.Is(err, petgate.ErrorCodeKeyBanned) {
@@ -329,7 +345,8 @@ func TestGetQuotaDoesNotWaitForOtherCalls(t *testing.T) {
 func TestOneIdempotencyKeyForAllRequestsOfACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		created := reply{status: 201, body: pet}
-		s, client := start(reply{}, refusal(502, "upstream_unreachable", ""), created, reply{}, created, reply{}, created)
+		s, client := start(reply{}, refusal(502, "upstream_unreachable", ""), created, reply{}, created, reply{},
+			created)
 		own := "mine"
 		for _, params := range []*petgate.CreatePetParams{nil, nil, {IdempotencyKey: &own}} {
 			must.Get[petgate.Pet](t)(client.CreatePet(t.Context(), newPet, params))
@@ -342,7 +359,8 @@ func TestOneIdempotencyKeyForAllRequestsOfACall(t *testing.T) {
 			}
 		}
 		a, b := keys[0], keys[3]
-		if want := []string{a, a, a, b, b, own, own}; !slices.Equal(keys, want) || a == b || len(a) < 20 || a[0] != '"' {
+		if want := []string{a, a, a, b, b, own, own}; !slices.Equal(keys, want) || a == b || len(a) < 20 ||
+			a[0] != '"' {
 			t.Errorf("the keys are %v", keys)
 		}
 	})
@@ -354,7 +372,9 @@ func TestListPetsFollowsTheLinks(t *testing.T) {
 	}
 	replies := []reply{
 		page(`</v1/pets?limit=2&after=2>; rel="next"`), refusal(429, "minute_quota_exceeded", "Retry-After: 8"),
-		page(`</other>; rel="prev", <?limit=2&after=4>; title="x"; rel="next"`), page(`</v1/pets>; rel="successor-version"`),
+		page(
+			`</other>; rel="prev", <?limit=2&after=4>; title="x"; rel="next"`,
+		), page(`</v1/pets>; rel="successor-version"`),
 	}
 	synctest.Test(t, func(t *testing.T) {
 		s, client := start(replies...)
@@ -384,7 +404,8 @@ func TestListPetsFollowsTheLinks(t *testing.T) {
 	})
 }
 
-// An error ends the loop, after the pets that were received. A link to another host would hand the key over.
+// An error ends the loop, after the pets that were received. A link to another host would hand the
+// key over.
 func TestListPetsEndsWithAnError(t *testing.T) {
 	for link, want := range map[string]string{
 		"<https://elsewhere.example/v1/pets>": "another host", "<http://pets.example/v1/pets>": "another host",
@@ -392,13 +413,19 @@ func TestListPetsEndsWithAnError(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			_, client := start(
-				reply{status: 200, header: "Link: " + link + `; rel="next"`, body: "[" + pet + "]"}, refusal(401, "invalid_api_key", ""),
+				reply{
+					status: 200,
+					header: "Link: " + link + `; rel="next"`,
+					body:   "[" + pet + "]",
+				},
+				refusal(401, "invalid_api_key", ""),
 			)
 			var seen bytes.Buffer
 			for pet, err := range client.ListPets(t.Context(), nil) {
 				fmt.Fprint(&seen, pet.Name, " ", err, ";")
 			}
-			if got := seen.String(); !strings.HasPrefix(got, "Rex <nil>; ") || strings.Count(got, ";") != 2 || !strings.Contains(got, want) {
+			if got := seen.String(); !strings.HasPrefix(got, "Rex <nil>; ") || strings.Count(got, ";") != 2 ||
+				!strings.Contains(got, want) {
 				t.Errorf("%s: %s", link, got)
 			}
 		})

@@ -17,7 +17,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// The client has every operation of the document, sends every parameter, and sends what the document describes.
+// The client has every operation of the document, sends every parameter, and sends what the
+// document describes.
 func TestTheClientHasEveryOperation(t *testing.T) {
 	limit, status, after, key := 7, petgate.PetStatusSold, int64(41), `"k"`
 	by, since := petgate.GetUsageParamsByHour, "36h"
@@ -29,7 +30,8 @@ func TestTheClientHasEveryOperation(t *testing.T) {
 			return nil
 		},
 		"createPet": func(c *petgate.Client) error {
-			_, err := c.CreatePet(t.Context(), petgate.NewPet{Name: "Rex", CategoryID: 1, Status: &status}, &petgate.CreatePetParams{IdempotencyKey: &key})
+			_, err := c.CreatePet(t.Context(), petgate.NewPet{Name: "Rex", CategoryID: 1, Status: &status},
+				&petgate.CreatePetParams{IdempotencyKey: &key})
 			return err
 		},
 		"getQuota": func(c *petgate.Client) error { _, err := c.GetQuota(t.Context()); return err },
@@ -48,8 +50,11 @@ func TestTheClientHasEveryOperation(t *testing.T) {
 				continue
 			}
 			s := &service{replies: []reply{{status: 400}}, began: time.Now()}
-			_ = call(&petgate.Client{URL: "https://pets.example/", Token: "ptg_test_x", HTTP: &http.Client{Transport: s}})
-			if len(s.arrivals) != 1 || s.arrivals[0].method != method || !strings.HasPrefix(s.arrivals[0].target, "https://pets.example/v1/") {
+			_ = call(
+				&petgate.Client{URL: "https://pets.example/", Token: "ptg_test_x", HTTP: &http.Client{Transport: s}},
+			)
+			if len(s.arrivals) != 1 || s.arrivals[0].method != method ||
+				!strings.HasPrefix(s.arrivals[0].target, "https://pets.example/v1/") {
 				t.Errorf("%s: %+v", operation.OperationID, s.arrivals)
 				continue
 			}
@@ -58,9 +63,13 @@ func TestTheClientHasEveryOperation(t *testing.T) {
 	}
 }
 
-func checkRequest(t *testing.T, doc *openapi3.T, path string, item *openapi3.PathItem, operation *openapi3.Operation, a arrival) {
+func checkRequest(
+	t *testing.T, doc *openapi3.T, path string, item *openapi3.PathItem, operation *openapi3.Operation, a arrival,
+) {
 	t.Helper()
-	request := must.Get[*http.Request](t)(http.NewRequest(a.method, a.target, io.NopCloser(bytes.NewBufferString(a.body))))
+	request := must.Get[*http.Request](t)(
+		http.NewRequest(a.method, a.target, io.NopCloser(bytes.NewBufferString(a.body))),
+	)
 	request.Header = a.header
 	input := &openapi3filter.RequestValidationInput{
 		Request: request, QueryParams: request.URL.Query(),

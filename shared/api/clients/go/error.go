@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// APIError is a response with an error status. errors.Is(err, petgate.ErrorCodePetNotFound) compares its code.
+// APIError is a response with an error status. errors.Is(err, petgate.ErrorCodePetNotFound)
+// compares its code.
 type APIError struct {
 	Status     int
 	Code       ErrorCode // empty if the body is not the API's. New codes may come: treat an unknown one by its status

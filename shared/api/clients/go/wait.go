@@ -17,13 +17,14 @@ const (
 	backoffMax = time.Minute
 )
 
-// backoff returns a random time before the repetition of attempt 1, 2, … ("full jitter": many clients do not come back at the
-// same instant).
+// backoff returns a random time before the repetition of attempt 1, 2, … ("full jitter": many
+// clients do not come back at the same instant).
 func backoff(attempt int) time.Duration {
 	return rand.N(min(backoffMax, backoffMin<<min(attempt-1, 6)))
 }
 
-// repeatable reports whether the same request can succeed later. Other errors than refusals are the connection's.
+// repeatable reports whether the same request can succeed later. Other errors than refusals are the
+// connection's.
 func repeatable(err error, refusal *APIError) bool {
 	if refusal == nil {
 		_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
@@ -40,7 +41,8 @@ func repeatable(err error, refusal *APIError) bool {
 func (c *Client) note(refusal *APIError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if until := refusal.at.Add(refusal.RetryAfter); refusal.Status == http.StatusTooManyRequests && until.After(c.until) {
+	if until := refusal.at.Add(refusal.RetryAfter); refusal.Status == http.StatusTooManyRequests &&
+		until.After(c.until) {
 		c.refused, c.until = refusal, until
 	}
 }
