@@ -9,7 +9,7 @@
 // The harness is shared/testkit (processes, servers, proxies), shared/testkit/fleet (gateways,
 // their clients and load), and this file. A file's prefix says what it tests: control_ the keys and
 // their directory, quota_ the limits, edge_ the request path, process_ a program's standard output
-// and error, speed_ the instructions of a request.
+// and error.
 package e2e_test
 
 import (
