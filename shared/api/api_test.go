@@ -134,22 +134,13 @@ func TestAppendStringSaysWhatItWasGiven(t *testing.T) {
 	})
 }
 
-// Each byte is encoded like the same byte in a text by itself, wherever it is: texts are read in
-// pieces of eight bytes.
-func TestAppendStringAtEachPlace(t *testing.T) {
+// Only bytes that JSON requires to be escaped, or that are not ASCII, are escaped.
+func TestAppendStringEscapes(t *testing.T) {
 	for c := range 256 {
-		own := api.AppendString(nil, []byte{byte(c)})
-		own = own[1 : len(own)-1]
-		if isEscaped := len(own) > 1; isEscaped != (c < ' ' || c == '"' || c == '\\' || c >= 0x80) ||
-			!json.Valid(api.AppendString(nil, []byte{byte(c)})) {
-			t.Errorf("%#02x is encoded as %s", c, own)
-		}
-		for at := range 20 {
-			before, after := strings.Repeat("a", at), strings.Repeat("!", 20-at)
-			got, want := string(api.AppendString(nil, before+string([]byte{byte(c)})+after)), `"`+before+string(
-				own,
-			)+after+`"`
-			must.Equal(t, got, want, "%#02x after %d bytes", c, at)
+		encoded := api.AppendString(nil, []byte{byte(c)})
+		isEscaped := len(encoded) > len(`"c"`)
+		if isEscaped != (c < ' ' || c == '"' || c == '\\' || c >= 0x80) || !json.Valid(encoded) {
+			t.Errorf("%#02x is encoded as %s", c, encoded)
 		}
 	}
 }

@@ -1,9 +1,7 @@
 package api
 
 import (
-	"encoding/binary"
 	"strconv"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -119,34 +117,6 @@ func (e Error) AppendJSON(dst []byte) []byte {
 // AppendString appends s as a JSON string (RFC 8259, section 7). Bytes that are not UTF-8 become
 // U+FFFD.
 func AppendString[S string | []byte](dst []byte, s S) []byte {
-	from := len(dst)
-	dst = append(append(dst, '"'), s...)
-	if isPlain(dst[from+1:]) {
-		return append(dst, '"')
-	}
-	dst, _ = jsontext.AppendQuote(dst[:from], s) // the error says that s has such bytes
+	dst, _ = jsontext.AppendQuote(dst, s) // the error says that s has such bytes
 	return dst
-}
-
-// isPlain reports whether a text is the same in a JSON string: ASCII without control characters,
-// quotation marks and backslashes. It looks at eight bytes at a time, which takes a refused request
-// 4 % fewer instructions. Each subtraction sets the highest bit of every byte that is too small or
-// that is the one looked for. It may set others too, but only if there is such a byte.
-func isPlain(text []byte) bool {
-	const (
-		each    = 0x0101010101010101
-		highest = 0x80 * each
-	)
-	for ; len(text) >= 8; text = text[8:] {
-		eight := binary.LittleEndian.Uint64(text)
-		if (eight|(eight-' '*each)|((eight^'"'*each)-each)|((eight^'\\'*each)-each))&highest != 0 {
-			return false
-		}
-	}
-	for _, c := range text {
-		if c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
-			return false
-		}
-	}
-	return true
 }
