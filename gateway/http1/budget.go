@@ -18,7 +18,8 @@ func (b *Budget) IsTight() bool { return b.used.Load() > b.most/2 }
 // Used returns how much is taken.
 func (b *Budget) Used() int64 { return b.used.Load() }
 
-func (b *Budget) take(n int) bool {
+// Take takes n, and reports whether so much was left.
+func (b *Budget) Take(n int) bool {
 	if b.used.Add(int64(n)) > b.most {
 		b.used.Add(-int64(n))
 		return false
@@ -26,4 +27,5 @@ func (b *Budget) take(n int) bool {
 	return true
 }
 
-func (b *Budget) give(n int) { b.used.Add(-int64(n)) }
+// Give gives back what Take has taken.
+func (b *Budget) Give(n int) { b.used.Add(-int64(n)) }

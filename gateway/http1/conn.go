@@ -333,10 +333,10 @@ const discardedBytes = 128 << 10
 // taken, it does nothing.
 func (c *Conn) linger() {
 	places := c.settings.Lingering
-	if !places.take(1) {
+	if !places.Take(1) {
 		return
 	}
-	defer places.give(1)
+	defer places.Give(1)
 	if c.owner != nil {
 		c.owner.Lingers()
 	}

@@ -152,7 +152,7 @@ func TestLingering(t *testing.T) {
 			c, under := &Conn{}, &halfClosable{unread: f.unread}
 			under.pieces = [][]byte{[]byte(f.sent)}
 			places := NewBudget(8)
-			places.take(f.taken)
+			places.Take(f.taken)
 			c.Init(under, &Settings{Limits: testLimits, Buffers: NewBuffers(&testLimits), Lingering: places}, nil)
 			var q Request
 			var b Body

@@ -315,7 +315,7 @@ func (b *Body) hold(n int, budget *Budget) bool {
 	if budget == nil || n <= b.held {
 		return true
 	}
-	if !budget.take(n - b.held) {
+	if !budget.Take(n - b.held) {
 		return false
 	}
 	b.budget, b.held = budget, n
