@@ -50,12 +50,22 @@ func newSite(t *testing.T) *site {
 
 func newSiteOn(t *testing.T, databaseURL string) *site {
 	t.Helper()
+	return newSiteAt(t, databaseURL, time.Time{})
+}
+
+// newSiteAt is newSiteOn at a time that stays. Zero: the system's time.
+func newSiteAt(t *testing.T, databaseURL string, now time.Time) *site {
+	t.Helper()
+	clock := time.Now
+	if !now.IsZero() {
+		clock = func() time.Time { return now }
+	}
 	s := &site{T: t, database: databaseURL, log: &strings.Builder{}}
 	s.db = s.migrated()
-	s.operator = keystore.New(s.db, nil, nil, "keyadmin:alice")
-	log := slog.New(slog.NewTextHandler(s.log, nil))
+	s.operator = keystore.New(s.db, clock, nil, "keyadmin:alice")
+	log, own := slog.New(slog.NewTextHandler(s.log, nil)), s.operator.As("gw-1")
 	pages, err := New(Config{
-		Gateway: "gw-1", Address: adminAddress, Store: keystore.New(s.db, nil, nil, "gw-1"), Forms: keystore.New(s.db, nil, nil, "gw-1"), Log: log,
+		Gateway: "gw-1", Address: adminAddress, Store: own, Forms: own, Log: log, Clock: clock,
 		Quota: func(context.Context, id.Tenant) (v quota.Verdict, err error) { return v, nil },
 		Problems: func() []service.Problem {
 			return []service.Problem{{Name: "quotas", Detail: "Redis <does> not answer", Serving: true}}

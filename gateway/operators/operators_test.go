@@ -45,23 +45,24 @@ type site struct {
 
 func newSite(t *testing.T, databaseURL string) *site {
 	t.Helper()
-	db := testkit.Open(t, databaseURL, keystore.Migrations)
-	s := &site{T: t, db: db, log: &bytes.Buffer{}, tokens: map[keystore.Role]string{}, now: time.Now()}
+	s := serveSite(t, testkit.Open(t, databaseURL, keystore.Migrations), time.Now())
+	for _, role := range keystore.Roles {
+		prog := keystore.OperatorToken{Name: "prog-" + string(role), Role: role}
+		s.tokens[role] = must.First[string](t)(s.store.CreateOperator(t.Context(), prog))
+	}
+	return s
+}
+
+// serveSite serves the API of a database at a time.
+func serveSite(t *testing.T, db *database.DB, now time.Time) *site {
+	t.Helper()
+	s := &site{T: t, db: db, log: &bytes.Buffer{}, tokens: map[keystore.Role]string{}, now: now}
 	clock := func() time.Time { return s.now }
 	s.store = keystore.New(db, clock, nil, "keyadmin:alice")
-	for _, role := range keystore.Roles {
-		token, _, err := s.store.CreateOperator(t.Context(),
-			keystore.OperatorToken{Name: "prog-" + string(role), Role: role})
-		must.Do(t, err)
-		s.tokens[role] = token
-	}
 	log := slog.New(slog.NewTextHandler(s.log, nil))
 	admin := service.NewAdmin(log, service.Settings{}, "")
-	admin.Handle(Root+"/", New(Config{
-		Store: keystore.New(
-			db, clock, nil, "gw-1",
-		), Changes: keystore.New(db, clock, nil, "gw-1"), Failures: 60, Log: log, Clock: clock,
-	}))
+	own := s.store.As("gw-1")
+	admin.Handle(Root+"/", New(Config{Store: own, Changes: own, Failures: 60, Log: log, Clock: clock}))
 	server := httptest.NewServer(admin)
 	t.Cleanup(server.Close)
 	s.url = server.URL
