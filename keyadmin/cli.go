@@ -21,6 +21,7 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
+	"petgate/shared/operate/declare"
 	"petgate/shared/service"
 )
 
@@ -77,7 +78,6 @@ type app struct {
 	db  *database.DB
 
 	operator operate.Operator // of the database
-	costs    operate.Costs    // that a document is compared with
 
 	called string // the arguments, as a shell would need them; they have no secrets
 }
@@ -175,11 +175,14 @@ func (a *app) report(err error) exitCode {
 	var badLine *service.UsageError
 	var laggards unconfirmedError
 	var argument operate.ArgumentError
+	var mistakes *declare.Mistakes
 	switch {
 	case errors.As(err, &laggards):
 		code, text = exitUnconfirmed, err.Error()
 	case errors.As(err, &badLine):
 		code, text = exitUsage, badLine.Error()
+	case errors.As(err, &mistakes):
+		code, text = exitUsage, "keyadmin: "+mistakes.Error()
 	case errors.Is(err, keystore.ErrInvalid), errors.As(err, &argument):
 		code = exitUsage
 	case errors.Is(err, keystore.ErrOutdated):

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,11 +54,15 @@ type doctor struct {
 	causes   map[string]int // the findings by the cause of a gateway's problem
 }
 
-func (d *doctor) find(part, problem, cure string) {
+// find adds a finding, once. It returns its index.
+func (d *doctor) find(part, problem, cure string) int {
 	f := finding{part, operate.Printable(d.app.asCalled(strings.ReplaceAll(problem, "\n", ". "))), d.app.asCalled(cure)}
-	if !slices.Contains(d.findings, f) {
+	at := slices.Index(d.findings, f)
+	if at < 0 {
+		at = len(d.findings)
 		d.findings = append(d.findings, f)
 	}
+	return at
 }
 
 // The limits of what is normal.
@@ -197,8 +202,7 @@ func (d *doctor) findProblem(gateway string, p service.Problem) {
 	}
 	at, known := d.causes[id]
 	if !known {
-		d.causes[id] = len(d.findings)
-		d.find(gateway, p.Name+": "+p.Detail, cure)
+		d.causes[id] = d.find(gateway, p.Name+": "+p.Detail, cure)
 	} else if known := &d.findings[at]; !slices.Contains(strings.Split(known.Part, ", "), gateway) {
 		known.Part += ", " + gateway
 	}
@@ -242,7 +246,7 @@ func (d *doctor) compareGateways(answered []operate.About) {
 	for _, g := range answered {
 		byEnvironment[g.Environment] = append(byEnvironment[g.Environment], g)
 	}
-	for _, environment := range sortedKeys(byEnvironment) {
+	for _, environment := range slices.Sorted(maps.Keys(byEnvironment)) {
 		group := byEnvironment[environment]
 		compare := func(what, cure string, value func(operate.About) string) {
 			gatewaysOf := map[string][]string{}
@@ -250,7 +254,7 @@ func (d *doctor) compareGateways(answered []operate.About) {
 				gatewaysOf[value(g)] = append(gatewaysOf[value(g)], operate.Printable(g.Gateway.ID))
 			}
 			var parts []string
-			for _, v := range sortedKeys(gatewaysOf) {
+			for _, v := range slices.Sorted(maps.Keys(gatewaysOf)) {
 				parts = append(parts, fmt.Sprintf("%s at %s", cmp.Or(v, "none"), strings.Join(gatewaysOf[v], ", ")))
 			}
 			if len(parts) > 1 {
@@ -261,7 +265,7 @@ func (d *doctor) compareGateways(answered []operate.About) {
 		compare("they serve different documents: ",
 			"give all gateways the same file as GATEWAY_API, and send them SIGHUP",
 			func(g operate.About) string { return operate.Printable(g.Gateway.Document.String()) })
-		for _, setting := range sortedKeys(group[0].Settings) {
+		for _, setting := range slices.Sorted(maps.Keys(group[0].Settings)) {
 			compare(operate.Either(setting == "redis-url", "REDIS_URL", "--"+setting)+" differs: ",
 				"give all gateways the same value", func(g operate.About) string { return g.Settings[setting] })
 		}

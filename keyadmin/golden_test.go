@@ -17,6 +17,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
+	"petgate/shared/operate/declare"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -74,7 +75,7 @@ func TestFields(t *testing.T) {
 		"tenantId,tenant,plan,limits.minute,limits.day,limits.month,requests,charged,units,busiestDay":   []operate.TopView{},
 		"operation,deprecatedAt,sunsetAt,daysLeft,successor,tenantId,tenant,key,keyName,requests,before": []operate.DeprecatedView{},
 		"name,token,role,status,createdAt,expiresAt":                                                     []operatorView{},
-		"action,kind,name,keyId,change":                                                                  []changeView{},
+		"action,kind,name,keyId,change":                                                                  []declare.ChangeView{},
 		"part,problem,cure":                                                                              []finding{},
 		"file,takenAt,schema,lastEvent,tables":                                                           []backupView{},
 		"takenAt,live,newer,lost,restored":                                                               []restoreView{},

@@ -189,7 +189,7 @@ func TestBars(t *testing.T) {
 	var got bytes.Buffer
 	barsOf(rows, time.Hour, 60).write(&got, 60)
 	must.Equal(t, got.String(), want, "bars")
-	for got, want := range map[string]string{share(999, 0): "-", share(999, 1000): "99 %", listed(nil): "none", listed([]string{"a", "b"}): "a, b"} {
+	for got, want := range map[string]string{share(999, 0): "-", share(999, 1000): "99 %", operate.Listed(nil): "none", operate.Listed([]string{"a", "b"}): "a, b"} {
 		must.Equal(t, got, want, "a text")
 	}
 	for limits, want := range map[plan.Limits]string{

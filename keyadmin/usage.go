@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"petgate/shared/core/apikey"
@@ -201,18 +200,11 @@ func (usageDeprecated) Run(ctx context.Context, a *app, operator operate.Operato
 			"OPERATION", "TENANT", "KEY", "NAME", "LAST 7 DAYS", "TREND", "ENDS IN",
 		}, spare: []string{"KEY", "NAME"},
 		none: fmt.Sprintf("No key has called a deprecated operation since %s. Deprecated: %s.", a.now().Add(-14*day),
-			listed(operations)),
+			operate.Listed(operations)),
 	}
 	return printViews(a, views, t, func(v operate.DeprecatedView) []string {
 		return []string{
 			v.Operation, v.Tenant, v.Key, operate.OrDash(v.KeyName), count(v.Requests), v.Trend(), v.EndsIn(),
 		}
 	})
-}
-
-func listed(names []string) string {
-	if len(names) == 0 {
-		return "none"
-	}
-	return strings.Join(names, ", ")
 }

@@ -78,6 +78,11 @@ func Anywhere(allow []string) string {
 	return cmp.Or(strings.Join(allow, " "), "anywhere")
 }
 
+// Listed lists names; none without a name.
+func Listed(names []string) string {
+	return cmp.Or(strings.Join(names, ", "), "none")
+}
+
 // Either returns done if something changed, and otherwise nothing.
 func Either[T any](changed bool, done, nothing T) T {
 	if changed {
