@@ -2,11 +2,11 @@
 ROOT := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))
 IN := cd "$(ROOT)" &&
 
-# The version that the programs report: "dev" without git.
-export VERSION ?= $(shell git -C "$(ROOT)" describe --tags --always --dirty 2>/dev/null || echo dev)
+# What a build adds to the version in shared/service/version.go: nothing for the tag of the release, and nothing without git.
+export COMMIT ?= $(shell git -C "$(ROOT)" describe --tags --always --dirty 2>/dev/null)
 
 # deploy/docker/Dockerfile has the same command; a test compares the two.
-BUILD = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X petgate/shared/service.version=$$VERSION" -o bin/ ./gateway ./petsvc ./keyadmin
+BUILD = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X petgate/shared/service.commit=$$COMMIT" -o bin/ ./gateway ./petsvc ./keyadmin
 
 FUZZTIME ?= 30s
 SEEDS ?= 1 2 3 4 5 6 7 8 9 10
@@ -20,9 +20,9 @@ help: ## list the targets
 # Not by "go run": after Ctrl-C, it ends with 1 whatever the program's exit code was.
 run: ## run the whole product in one process, on 127.0.0.1:8080 and :9090; ARGS="--listen 127.0.0.1:9000" passes flags
 	@$(IN) { test -e bin/local || echo "Compiling: the first time, this takes one to three minutes."; } && \
-		go build -buildvcs=false -ldflags "-X petgate/shared/service.version=$$VERSION" -o bin/local ./deploy/local && exec bin/local $(ARGS)
+		go build -buildvcs=false -ldflags "-X petgate/shared/service.commit=$$COMMIT" -o bin/local ./deploy/local && exec bin/local $(ARGS)
 
-build: ## build bin/gateway, bin/petsvc and bin/keyadmin, static and stamped with the version
+build: ## build bin/gateway, bin/petsvc and bin/keyadmin, static and stamped with the commit
 	$(IN) $(BUILD)
 
 dist: ## write an archive for each system, its bill of materials and the sums to dist/

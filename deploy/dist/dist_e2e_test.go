@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"petgate/shared/service"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -23,7 +24,7 @@ func output(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
-	cmd.Env = append(os.Environ(), "VERSION=v9.8.7", "SOURCE_DATE_EPOCH=1700000000")
+	cmd.Env = append(os.Environ(), "COMMIT=v"+service.Release, "SOURCE_DATE_EPOCH=1700000000")
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%s %s: %v", name, strings.Join(args, " "), err)
@@ -49,7 +50,7 @@ func TestDist(t *testing.T) {
 	if sums[0] != sums[1] || strings.Count(sums[0], "\n") != 2 {
 		t.Errorf("two directories give the sums\n%s\nand\n%s", sums[0], sums[1])
 	}
-	dist, name := filepath.Join(dir, "dist"), "petgate-v9.8.7-"+runtime.GOOS+"-"+runtime.GOARCH
+	dist, name := filepath.Join(dir, "dist"), "petgate-"+service.Release+"-"+runtime.GOOS+"-"+runtime.GOARCH
 	for line := range strings.Lines(sums[0]) {
 		sum, file, _ := strings.Cut(strings.TrimSpace(line), "  ")
 		text := must.Get[[]byte](t)(os.ReadFile(filepath.Join(dist, file)))
@@ -67,7 +68,7 @@ func TestDist(t *testing.T) {
 	listed := ""
 	for _, program := range programs {
 		path := filepath.Join(unpacked, "bin", program)
-		must.Equal(t, output(t, dist, path, "--version"), program+" v9.8.7\n", "%s --version says", program)
+		must.Equal(t, output(t, dist, path, "--version"), program+" "+service.Release+"\n", "%s --version says", program)
 		listed += output(t, dist, "go", "version", "-m", path)
 	}
 	checkModules(t, d, filepath.Join(unpacked, noticesIn), listed)
@@ -120,7 +121,7 @@ func checkModules(t *testing.T, d bill, dir, listed string) {
 	if release == nil {
 		t.Fatalf("go version -m does not name the Go release:\n%s", listed)
 	}
-	want := []string{"petgate v9.8.7", "stdlib " + release[1]}
+	want := []string{"petgate " + service.Release, "stdlib " + release[1]}
 	for _, match := range regexp.MustCompile(`(?m)^\tdep\t(\S+)\t(\S+)`).FindAllStringSubmatch(listed, -1) {
 		want = append(want, match[1]+" "+match[2])
 	}

@@ -28,6 +28,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"petgate/shared/service"
 )
 
 // programs are what an archive has in bin/.
@@ -52,6 +54,7 @@ var completions = map[string]string{
 
 // release is one run of the command.
 type release struct {
+	commit  string
 	version string
 	created time.Time
 	out     string // directory of the results
@@ -80,10 +83,11 @@ func main() {
 }
 
 func run(out, targets string) error {
-	r := release{version: os.Getenv("VERSION"), created: time.Unix(0, 0).UTC(), out: out}
-	if r.version == "" || strings.ContainsAny(r.version, "/ ") {
-		return fmt.Errorf("VERSION is %q: use a word that can be a part of a file name", r.version)
+	r := release{commit: os.Getenv("COMMIT"), created: time.Unix(0, 0).UTC(), out: out}
+	if strings.ContainsAny(r.commit, "/ ") {
+		return fmt.Errorf("COMMIT is %q: use a word that can be a part of a file name", r.commit)
 	}
+	r.version = service.VersionOf(r.commit)
 	if text := os.Getenv("SOURCE_DATE_EPOCH"); text != "" {
 		seconds, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
@@ -124,7 +128,7 @@ func (r *release) build(t target) (dir string, err error) {
 		return dir, nil
 	}
 	args := []string{
-		"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X petgate/shared/service.version=" + r.version,
+		"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X petgate/shared/service.commit=" + r.commit,
 		"-o", dir + "/",
 	}
 	for _, program := range programs {

@@ -46,7 +46,7 @@ func TestComposeUpgrade(t *testing.T) {
 		t.Helper()
 		c := exec.Command(name, args...)
 		c.Dir = "../.."
-		c.Env = append(os.Environ(), "VERSION="+version)
+		c.Env = append(os.Environ(), "COMMIT="+version)
 		var errs bytes.Buffer
 		c.Stderr = &errs
 		out, err := c.Output()

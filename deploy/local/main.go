@@ -226,10 +226,10 @@ func actor() string {
 }
 
 // buildKeyadmin builds keyadmin for the second terminal, with the flags of `go run`, which has
-// compiled most of it. It gets the version of this program, and does not need git.
+// compiled most of it. It gets the commit of this program, and does not need git.
 func buildKeyadmin(ctx context.Context) error {
-	version := "-ldflags=-X petgate/shared/service.version=" + service.Version()
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", version, "-o", "bin/", "./keyadmin")
+	commit := "-ldflags=-X petgate/shared/service.commit=" + service.Commit()
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", commit, "-o", "bin/", "./keyadmin")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build bin/keyadmin: %w\n%s", err, out)
 	}

@@ -21,7 +21,6 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -29,25 +28,6 @@ import (
 
 // windDown is how long responses have Connection: close before idle connections are closed.
 const windDown = time.Second
-
-// version is set by the linker: -X petgate/shared/service.version=…
-var version string
-
-// Version returns the version set by the linker, else the revision that the go command recorded,
-// else "unknown".
-func Version() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				return s.Value[:min(12, len(s.Value))]
-			}
-		}
-	}
-	return "unknown"
-}
 
 // forceAfter is how much later a second signal must come to end the process. Some supervisors send
 // one signal twice.
