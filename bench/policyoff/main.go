@@ -18,6 +18,7 @@ import (
 	"petgate/gateway/edge"
 	"petgate/gateway/quotas"
 	"petgate/gateway/quotas/authfailures"
+	"petgate/gateway/usage"
 	"petgate/shared/api"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
@@ -47,7 +48,7 @@ func (off) Lookup(apikey.Hash) (directory.Entry, bool) {
 }
 func (off) Fresh(instant.Millis) bool                     { return true }
 func (off) Ban(id.Key, instant.Millis, string)            {}
-func (off) Count(directory.Usage)                         {}
+func (off) Count(usage.Request)                           {}
 func (off) Take(quotas.Request) (quota.Verdict, error)    { return verdict, nil }
 func (off) Current(quotas.Request) (quota.Verdict, error) { return verdict, nil }
 func (off) Known(quotas.Request) quota.Verdict            { return verdict }

@@ -181,7 +181,7 @@ func (g *gateway) serveLive(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	now := time.Now()
-	seen := g.keys.Activity(now, n)
+	seen := g.keys.Usage().Activity(now, n)
 	answer := operate.Live{
 		ID: g.self, Environment: g.cfg.Environment.String(), Mode: g.limits.Mode(), Since: int64(instant.Of(seen.Since)),
 		Version: service.Version(), CertificateEnds: g.admin.Certificates.FirstEnd(),
@@ -193,11 +193,13 @@ func (g *gateway) serveLive(w http.ResponseWriter, r *http.Request) {
 	answer.Within, answer.Took = g.public.Latencies()
 	for i, t := range seen.Tenants {
 		var known quota.Verdict
-		if t.Plan != "" {
-			known = g.limits.Known(g.ask(t.Tenant, &t.Terms))
+		terms, isKnown := g.keys.Terms(t.Tenant) // a tenant that was deleted since has none
+		if isKnown {
+			known = g.limits.Known(g.ask(t.Tenant, &terms))
 		}
 		answer.Tenants[i] = operate.LiveTenant{
-			ID: t.Tenant.String(), Plan: t.Plan, Limits: t.Limits, Since: t.Since.Sub(seen.Since).Milliseconds(), Requests: t.Requests, Refused: t.Refused,
+			ID: t.Tenant.String(), Plan: terms.Plan, Limits: terms.Limits,
+			Since: t.Since.Sub(seen.Since).Milliseconds(), Requests: t.Requests, Refused: t.Refused,
 			MinuteUsed: known.Usages[quota.Minute].Used, DayUsed: known.Usages[quota.Day].Used, MonthUsed: known.Usages[quota.Month].Used,
 		}
 	}

@@ -20,7 +20,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +27,7 @@ import (
 	"petgate/gateway/edge"
 	"petgate/gateway/quotas"
 	"petgate/shared/api"
+	"petgate/shared/background"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/service"
@@ -146,11 +146,12 @@ func (g *gateway) openStores(ctx context.Context, end context.CancelFunc, addres
 	}
 	g.onClose(func() error { g.signOff(); return nil })
 	var ended error
-	stop := background(func(ctx context.Context) {
+	var following background.Group
+	following.Go(func(ctx context.Context) {
 		ended = g.keys.Run(ctx)
 		end()
 	})
-	g.onClose(func() error { stop(); return ended })
+	g.onClose(func() error { following.Stop(); return ended })
 	g.limits, err = quotas.Open(ctx, quotas.Config{
 		RedisURL: string(cfg.RedisURL), Prefix: cfg.RedisPrefix, OnOutage: cfg.LimitsOnOutage,
 		LiveGateways: g.keys.Gateways, Leavers: g.keys, Saver: g.store, OutageFile: cfg.outageFile(), GatewayID: g.self,
@@ -233,17 +234,17 @@ func (g *gateway) openPublic(accessLog io.Writer) (err error) {
 	}
 	g.onClose(func() error { tracer.Close(trace.CloseMax); return nil })
 	g.public, err = edge.New(edgeConfig, edge.Deps{
-		Directory: g.keys, Quotas: g.limits, Guard: g.limits.AuthFailures(cfg.AuthFailures), Usage: g.keys, Statements: statements,
+		Directory: g.keys, Quotas: g.limits, Guard: g.limits.AuthFailures(cfg.AuthFailures), Usage: g.keys.Usage(), Statements: statements,
 		Operations: cfg.document.Operations, Pages: &g.docs.pages, Log: g.log, AccessLog: accessLog, Tracer: tracer, Metrics: g.admin.Metrics, Clock: time.Now,
 	})
 	if err != nil {
 		return err
 	}
-	stop := background(g.public.Upstreams().Check)
-	g.onClose(func() error { stop(); return nil })
+	var tasks background.Group
+	g.onClose(func() error { tasks.Stop(); return nil })
+	tasks.Go(g.public.Upstreams().Check)
 	if cfg.API != "" {
-		stop := background(g.followDocument)
-		g.onClose(func() error { stop(); return nil })
+		tasks.Go(g.followDocument)
 	}
 	return nil
 }
@@ -317,16 +318,4 @@ func apart(gateways int) string {
 			"set REDIS_URL to one Redis for all",
 		gateways,
 	)
-}
-
-// background runs f. stop cancels f's context and waits until f has returned. It may be called
-// again.
-func background(f func(context.Context)) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { f(ctx) })
-	return func() {
-		cancel()
-		running.Wait()
-	}
 }

@@ -28,9 +28,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/time/rate"
-
 	"petgate/gateway/directory/snapshot"
+	"petgate/gateway/usage"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
@@ -115,7 +114,7 @@ type Directory struct {
 
 	follower follower
 	registry registry
-	usage    usage
+	usage    *usage.Counter
 	snapshot *snapshot.File
 	metrics  *metrics
 }
@@ -147,7 +146,6 @@ func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, e
 	})
 	d.document.Store(&cfg.Document)
 	d.gateways.Store(1)
-	d.usage.init(instant.Of(cfg.Clock()), cfg.LongestRequest)
 	d.follower.complaints.Interval = time.Minute
 	d.position.Store(&snapshot.Position{})
 	opened, unkept := snapshot.Open(cfg.Snapshot, cfg.GatewayID, d.self.Load().Incarnation)
@@ -156,16 +154,16 @@ func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, e
 		cfg.Log.Error("directory: running without a snapshot", "path", cfg.Snapshot, "error", unkept)
 		d.unkept.Store(&unkept) // nothing else is ever assigned to this variable
 	}
-	d.registry.ended = d.snapshot.Ended()
-	if d.snapshot.IsKept() {
-		d.usage.file = usageFile{path: cfg.Snapshot + ".usage", complaints: rate.Sometimes{Interval: time.Minute}}
-		if err := d.usage.file.read(); err != nil {
-			cfg.Log.Error("directory: usage of an earlier process is lost", "path", d.usage.file.path, "error", err)
-		}
-		for _, left := range d.usage.file.left {
-			d.registry.ended = append(d.registry.ended, left.Process.Incarnation)
-		}
-	}
+	d.usage = usage.New(usage.Config{
+		Store:          store,
+		Process:        func() keystore.Registration { return *d.self.Load() },
+		File:           d.usagePath(),
+		LongestRequest: cfg.LongestRequest,
+		Log:            cfg.Log,
+		Metrics:        cfg.Metrics,
+		Clock:          cfg.Clock,
+	})
+	d.registry.ended = append(d.snapshot.Ended(), d.usage.Earlier()...)
 	d.metrics = newMetrics(cfg.Metrics, d)
 
 	err := d.sync(context.WithoutCancel(ctx))
@@ -179,6 +177,18 @@ func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, e
 	}
 	return d, nil
 }
+
+// usagePath is the path of the file that keeps usage: beside the snapshot, under the same lock.
+func (d *Directory) usagePath() string {
+	if !d.snapshot.IsKept() {
+		return ""
+	}
+	return d.cfg.Snapshot + ".usage"
+}
+
+// Usage returns what counts this gateway's requests. It writes the counts while Run follows the
+// database, and the last ones in SignOff.
+func (d *Directory) Usage() *usage.Counter { return d.usage }
 
 // plansChanged passes on the plans. As for a change, only one goroutine at a time calls it.
 func (d *Directory) plansChanged(s *state) {

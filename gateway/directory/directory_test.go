@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"petgate/gateway/usage"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
@@ -158,17 +159,9 @@ func TestSignsOff(t *testing.T) {
 		tenant, key, _ := fixture(t, store)
 		hour := instant.Of(time.Now()).Truncate(time.Hour)
 		for _, at := range []instant.Millis{hour - 1, hour, hour} {
-			d.Count(
-				Usage{
-					Tenant:    tenant.ID,
-					Key:       key.ID,
-					Operation: "listPets",
-					Outcome:   "ok",
-					Charged:   true,
-					Metered:   true,
-					At:        at,
-				},
-			)
+			d.Usage().Count(usage.Request{
+				Tenant: tenant.ID, Key: key.ID, Operation: "listPets", Outcome: "ok", Charged: true, Metered: true, At: at,
+			})
 		}
 		must.Do(t, d.stop())
 		must.Equal(t, len(registered(t, store)), 0, "gateways after a clean exit")
@@ -319,7 +312,6 @@ func TestLookupAllocatesNothing(t *testing.T) {
 		"bogus Lookup":    func() { d.Lookup(unknown) },
 		"byID":            func() { d.Key(key.ID) },
 		"Terms":           func() { d.Terms(tenant.ID) },
-		"Count":           func() { d.Count(Usage{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", At: instant.Of(time.Now())}) },
 		"Fresh, Gateways": func() { d.Fresh(1); d.Gateways() },
 	} {
 		must.Equal(t, testing.AllocsPerRun(1000, f), 0, "allocations of %s", what)

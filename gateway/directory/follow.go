@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 
 	"petgate/gateway/directory/snapshot"
+	"petgate/shared/background"
 	"petgate/shared/keystore"
 )
 
@@ -38,16 +38,11 @@ type follower struct {
 // taken this gateway's ID: Fresh then stays false, and the process should exit. SignOff is called
 // after Run.
 func (d *Directory) Run(ctx context.Context) error {
-	background, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var others sync.WaitGroup
-	others.Go(func() { d.writeBans(background) })
-	others.Go(func() { d.flushUsage(background) })
-	others.Go(func() { d.renewUsageFile(background) })
-
-	err := d.follow(ctx)
-	stop()
-	others.Wait()
-	return err
+	var writers background.Group
+	defer writers.Stop()
+	writers.Go(d.writeBans)
+	writers.Go(d.usage.Run)
+	return d.follow(ctx)
 }
 
 func (d *Directory) follow(ctx context.Context) error {
@@ -186,16 +181,6 @@ func (d *Directory) load(ctx context.Context) error {
 		_ = d.snapshot.Remove() // it lacks what was loaded; confirmable tries again
 	}
 	return nil
-}
-
-// wait returns after this time, or returns false when ctx ends.
-func wait(ctx context.Context, pause time.Duration) bool {
-	select {
-	case <-time.After(pause):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // tail applies the next events and returns how many there were. If the database was restored or an

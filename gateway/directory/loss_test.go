@@ -2,15 +2,12 @@ package directory
 
 import (
 	"context"
-	"encoding/binary"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
@@ -94,18 +91,10 @@ func TestSnapshotThatCannotBeRemoved(t *testing.T) {
 	})
 }
 
-// A snapshot that cannot be written is reported until one is written. That usage cannot be kept is
-// logged once.
+// A snapshot that cannot be written is reported until one is written.
 func TestSnapshotThatCannotBeWritten(t *testing.T) {
-	path, log := snapshotPath(t), &testkit.Output{}
-	d := opened(t, openStore(t, testkit.SQLite(t)),
-		Config{Snapshot: path, Log: slog.New(slog.NewTextHandler(log, nil))})
-	d.Count(Usage{Outcome: "ok"})
-	must.Do(t, os.MkdirAll(filepath.Join(path+".usage", "file"), 0o700))
-	if d.keepUsage(false) == nil || d.keepUsage(true) == nil ||
-		strings.Count(log.String(), "usage that waits for the database is only in memory") != 1 {
-		t.Errorf("usage is kept in a directory, or its loss is not logged once:\n%s", log)
-	}
+	path := snapshotPath(t)
+	d := opened(t, openStore(t, testkit.SQLite(t)), Config{Snapshot: path})
 	defer d.snapshot.Close()
 	must.Do(t, os.Remove(path))
 	must.Do(t, os.MkdirAll(filepath.Join(path, "file"), 0o700))
@@ -140,33 +129,6 @@ func TestSnapshotThatIsNotKeptIsRemoved(t *testing.T) {
 		without.stop()
 		d.snapshot.Close()
 	}
-}
-
-func TestUsageBacklogIsBounded(t *testing.T) {
-	t.Parallel()
-	d := opened(t, openStore(t, testkit.SQLite(t)), Config{})
-	const more = 1000
-	known := Usage{Key: id.Key{255}, Outcome: "ok"} // in the last shard
-	d.Count(known)
-	d.usage.collect(time.Now(), 7)
-	d.Count(known)
-	for i := range uint64(usageBacklogMax + more - 1) {
-		var key id.Key
-		binary.BigEndian.PutUint64(key[:], i)
-		// Each has a minute of its own too, in one hour of each tenant.
-		d.Count(Usage{Tenant: id.Tenant(key), Key: key, Outcome: "ok", Metered: true, At: 1})
-		d.Count(Usage{Tenant: id.Tenant(key), Key: key, Outcome: "ok", Metered: true, At: 59_999})
-	}
-	must.Equal(t, d.usage.counts.Get(Usage{Outcome: "ok", Metered: true}), 2,
-		"requests of a minute that are counted together")
-	d.usage.collect(time.Now(), 8)
-	must.Equal(t, d.usage.Rows[keystore.UsageRow{Key: known.Key, Outcome: "ok"}], (usageSum{Requests: 2, LastAt: 8}),
-		"a row that waited")
-	must.Equal(t, len(d.usage.Rows), usageBacklogMax, "rows that wait")
-	must.Equal(t, testutil.ToFloat64(d.usage.dropped), 2*more, "requests dropped")
-	must.Equal(t, len(d.usage.Minutes), minutesBacklogMax, "tenants whose minutes wait")
-	must.Equal(t, testutil.ToFloat64(d.usage.droppedMinutes), 2*(usageBacklogMax+more-1-minutesBacklogMax),
-		"attempts dropped")
 }
 
 // A sign-off whose time is over changes nothing: the gateway stays registered and keeps its

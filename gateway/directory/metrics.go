@@ -50,10 +50,6 @@ func newMetrics(reg prometheus.Registerer, d *Directory) *metrics {
 			return float64(len(d.pending))
 		},
 	)
-	d.usage.dropped = counter("petgate_gateway_usage_dropped_requests_total",
-		"Requests that the usage lacks: the database was unavailable for too long.")
-	d.usage.droppedMinutes = counter("petgate_gateway_usage_dropped_attempts_total",
-		"Requests that the usage by minute lacks: the database was unavailable for too long.")
 	return &metrics{
 		loads:  counter("petgate_gateway_directory_loads_total", "Full loads from the database."),
 		events: counter("petgate_gateway_directory_events_total", "Events applied."),

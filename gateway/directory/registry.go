@@ -44,7 +44,7 @@ func (d *Directory) register(ctx context.Context) error {
 	if err := d.yield(ctx, self); err != nil {
 		return err
 	}
-	if err := d.storeLeft(ctx); err != nil {
+	if err := d.usage.StoreEarlier(ctx); err != nil {
 		return err
 	}
 	generation, err := d.store.Register(ctx, self, d.registry.ended)
@@ -107,7 +107,7 @@ func (d *Directory) Describe(document keystore.Document) {
 // current returns this process's registration with the instant up to which its usage is stored.
 func (d *Directory) current() keystore.Registration {
 	self := *d.self.Load()
-	self.UsageThrough = instant.Millis(d.usage.through.Load())
+	self.UsageThrough = d.usage.Through()
 	return self
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"petgate/gateway/usage"
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
@@ -171,4 +172,40 @@ func TestClockSkewIsReported(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A process that has usage of an earlier one to store does not displace the process that has its ID
+// now, on another host. When that has ended, it stores the usage and signs off with what it counted
+// itself. Heartbeats publish up to when all is stored.
+func TestUsageOfAnEarlierProcess(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, testkit.SQLite(t))
+	tenant, key, _ := fixture(t, store)
+	path := snapshotPath(t)
+	request := usage.Request{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", At: instant.Of(time.Now())}
+	first := opened(t, store, Config{Snapshot: path})
+	first.Usage().Count(request)
+	away := errors.New("away")
+	first.fault.Store(&away)
+	if first.SignOff("") {
+		t.Error("it has signed off without a database")
+	}
+	second := start(t, store, Config{Snapshot: snapshotPath(t)})
+	before := second.Usage().Through()
+	displaced, err := Open(t.Context(), store, Config{GatewayID: "gw-1", Snapshot: path})
+	if !errors.Is(err, keystore.ErrDisplaced) || second.Ready() != nil {
+		t.Errorf("open: %v, %v, want %v; the second one: %v", displaced, err, keystore.ErrDisplaced, second.Ready())
+	}
+	eventually(t, "a later end of the stored usage is published",
+		func() bool { return registered(t, store)[0].UsageThrough > before })
+	must.Do(t, second.stop())
+	third := opened(t, store, Config{Snapshot: path})
+	third.Usage().Count(request)
+	if !third.SignOff("") {
+		t.Error("it has not signed off")
+	}
+	rows := must.Get[[]keystore.UsageRow](t)(store.Usage(t.Context(), tenant.ID, 0))
+	if len(rows) != 1 || rows[0].Requests != 2 {
+		t.Errorf("usage: %+v, want 2 requests", rows)
+	}
 }

@@ -30,7 +30,7 @@ func (d *Directory) SignOff(unreported string) bool {
 func (d *Directory) signOff(ctx context.Context, unreported string) bool {
 	if fault := d.fault.Load(); fault != nil && !errors.Is(*fault, keystore.ErrDisplaced) {
 		d.record(nil)
-		d.leaveUsage(*fault)
+		d.usage.Leave(*fault)
 		return false
 	}
 	bansEnd := time.Now().Add(signOffWithin / 2) // the rest is for usage and the sign-off itself
@@ -40,9 +40,8 @@ func (d *Directory) signOff(ctx context.Context, unreported string) bool {
 		d.bansMu.Unlock()
 	}
 	signOff := d.store.SignOff
-	if err := d.drainUsage(ctx, true); err != nil {
+	if !d.usage.Finish(ctx) {
 		signOff = d.store.SignOffWithGap
-		d.leaveUsage(err)
 	}
 	if _, err := d.store.LastEvent(ctx); err != nil { // perhaps an outage that nothing noticed before
 		d.cfg.Log.Warn(
@@ -74,15 +73,4 @@ func (d *Directory) signOff(ctx context.Context, unreported string) bool {
 			"error", err)
 	}
 	return err == nil
-}
-
-// leaveUsage leaves the usage that the database has not taken to the next process. Until then, it
-// is a gap.
-func (d *Directory) leaveUsage(cause error) {
-	if err := d.keepUsage(true); err != nil {
-		d.cfg.Log.Error("directory: the usage that waits for the database is lost", "error", errors.Join(cause, err))
-		return
-	}
-	d.cfg.Log.Warn("directory: usage was not stored; the next start of this gateway stores it", "path",
-		d.usage.file.path, "error", cause)
 }

@@ -18,6 +18,7 @@ import (
 	"petgate/gateway/share"
 	"petgate/gateway/strikes"
 	"petgate/gateway/upstream"
+	"petgate/gateway/usage"
 	"petgate/shared/api"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
@@ -57,7 +58,7 @@ type Guard interface {
 
 // Usage counts requests for statistics.
 type Usage interface {
-	Count(request directory.Usage)
+	Count(request usage.Request)
 }
 
 // Deps are the dependencies of an edge. All but AccessLog and Tracer are required; Statements only

@@ -4,8 +4,8 @@ import (
 	"runtime/debug"
 	"time"
 
-	"petgate/gateway/directory"
 	"petgate/gateway/strikes"
+	"petgate/gateway/usage"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
@@ -70,7 +70,7 @@ func (e *Edge) account(x *exchange) {
 	if !x.isKnown {
 		return
 	}
-	counted := directory.Usage{
+	counted := usage.Request{
 		Tenant: x.entry.Tenant, Key: x.entry.Key, Outcome: x.outcome(),
 		Charged: x.isTaken, Metered: x.cost != 0, Cost: uint16(x.cost), IsTest: x.entry.Environment == apikey.Test, At: x.countedAt(),
 	}

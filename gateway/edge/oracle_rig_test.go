@@ -24,6 +24,7 @@ import (
 	"petgate/gateway/portal"
 	"petgate/gateway/quotas"
 	"petgate/gateway/quotas/authfailures"
+	"petgate/gateway/usage"
 	"petgate/shared/api"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
@@ -60,7 +61,7 @@ type fakes struct {
 	ban       func(k id.Key, until instant.Millis)
 	take      func(quotas.Request) (quota.Verdict, error)
 	attempts  func() (state authfailures.State, mayGoOn bool)
-	count     func(directory.Usage)
+	count     func(usage.Request)
 	statement func() (keystore.Statement, error)
 	fails     func(dependency string)
 }
@@ -71,7 +72,7 @@ func (f *fakes) Fresh(instant.Millis) bool                    { f.fails("fresh")
 func (f *fakes) Ban(k id.Key, until instant.Millis, _ string) { f.ban(k, until) }
 func (f *fakes) Take(a quotas.Request) (quota.Verdict, error) { f.fails("take"); return f.take(a) }
 func (f *fakes) Known(a quotas.Request) quota.Verdict         { f.fails("known"); return verdict(a.Limits, 0) }
-func (f *fakes) Count(request directory.Usage)                { f.fails("count"); f.count(request) }
+func (f *fakes) Count(request usage.Request)                  { f.fails("count"); f.count(request) }
 
 func (f *fakes) Current(a quotas.Request) (quota.Verdict, error) {
 	return verdict(a.Limits, 0), f.current
@@ -191,7 +192,7 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 		ban:       func(id.Key, instant.Millis) { r.banned.Add(1) },
 		take:      r.take,
 		attempts:  func() (authfailures.State, bool) { return guardState, true },
-		count:     func(directory.Usage) { r.counted.Add(1) },
+		count:     func(usage.Request) { r.counted.Add(1) },
 		statement: oneRow,
 		fails:     func(string) {},
 	}

@@ -18,6 +18,7 @@ import (
 	"petgate/gateway/edge"
 	"petgate/gateway/quotas"
 	"petgate/gateway/quotas/authfailures"
+	"petgate/gateway/usage"
 	"petgate/shared/api"
 	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
@@ -65,9 +66,9 @@ func TestAllow(t *testing.T) {
 // from the key's own limits too.
 func TestCost(t *testing.T) {
 	var asked quotas.Request
-	var counted directory.Usage
+	var counted usage.Request
 	r := newRig(t, func(s *setup) {
-		s.count = func(u directory.Usage) { counted = u }
+		s.count = func(u usage.Request) { counted = u }
 		s.with(api.Operation{ID: "search", Method: "GET", Path: "/v1/search", Scope: "pets:write", Cost: 5})
 		s.changeEntries(func(e *directory.Entry) {
 			e.KeyLimits, e.Limits.Month, e.MonthStarts, e.UsedSince = plan.Limits{Minute: 9}, 9000, 15, 77

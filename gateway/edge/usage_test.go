@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"petgate/gateway/directory"
 	"petgate/gateway/quotas"
+	"petgate/gateway/usage"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
@@ -33,7 +33,7 @@ func TestUsageOfADayIsTheQuotasDay(t *testing.T) {
 		r := newRig(t, func(s *setup) {
 			s.Quotas = limits
 			s.Clock = func() time.Time { return time.UnixMilli(clock.Load()).Add(ahead) }
-			s.count = func(u directory.Usage) {
+			s.count = func(u usage.Request) {
 				operation := map[string]string{"ok": "listPets"}[u.Outcome]
 				if !u.Metered || u.Charged != (u.Outcome != "minute_quota_exceeded") || u.Operation != operation {
 					t.Errorf("counted %+v", u)
@@ -101,9 +101,9 @@ func TestEndedKeysAreNamed(t *testing.T) {
 // A request that is refused before its operation is known has none, and one that never reaches the
 // quota is not metered.
 func TestUsageOfRequests(t *testing.T) {
-	var counted []directory.Usage
+	var counted []usage.Request
 	r := newRig(t, func(s *setup) {
-		s.count = func(u directory.Usage) { counted = append(counted, u) }
+		s.count = func(u usage.Request) { counted = append(counted, u) }
 	})
 	client := r.dial(t)
 	for _, want := range []struct {
@@ -134,10 +134,10 @@ func TestUsageOfRequests(t *testing.T) {
 // A request that is refused for its size or its time has the figures of its key, and counts for its
 // tenant, if its head is whole. It is not charged.
 func TestRefusalsOfASizeNameTheKey(t *testing.T) {
-	var counted []directory.Usage
+	var counted []usage.Request
 	r := newRig(t, func(s *setup) {
 		s.ReadTimeout = 3 * time.Second
-		s.count = func(u directory.Usage) { counted = append(counted, u) }
+		s.count = func(u usage.Request) { counted = append(counted, u) }
 	})
 	known := entryOf(token)
 	f := func(code, request string, isNamed bool) {
@@ -194,7 +194,7 @@ func TestUsageOfTestKeys(t *testing.T) {
 	var isAsked, isCounted bool
 	r := newRig(t, func(s *setup) {
 		s.Environment = apikey.Test
-		s.count = func(u directory.Usage) { isCounted = u.IsTest }
+		s.count = func(u usage.Request) { isCounted = u.IsTest }
 		take := s.take
 		s.take = func(a quotas.Request) (quota.Verdict, error) {
 			isAsked = a.Test

@@ -1,4 +1,4 @@
-package directory
+package usage
 
 import (
 	"cmp"
@@ -32,7 +32,7 @@ type live struct {
 // counts are numbers of requests that have left the shards.
 type counts struct{ requests, refused int64 }
 
-func (c counts) plus(request Usage, n int64) counts {
+func (c counts) plus(request Request, n int64) counts {
 	c.requests += n
 	if !request.Charged && request.Outcome != "report" {
 		c.refused += n
@@ -58,25 +58,23 @@ type Activity struct {
 	Tenants  []TenantActivity
 }
 
-// TenantActivity is what one tenant does, and the limits that it has now. A tenant that is no
-// longer known has none.
+// TenantActivity is what one tenant does.
 type TenantActivity struct {
 	Tenant   id.Tenant
 	Since    time.Time // when the tenant's counts began; they begin again after a while without requests
 	Requests int64
 	Refused  int64
-	Terms
 }
 
 // Activity returns the activity of all tenants and the counts of the n most active ones. The first
 // call begins to count; the counting ends 90 s after the last call. now must have a monotonic
 // reading.
-func (d *Directory) Activity(now time.Time, n int) Activity {
+func (c *Counter) Activity(now time.Time, n int) Activity {
 	type active struct {
 		tenant id.Tenant
 		tally
 	}
-	since, all, tenants := d.usage.watch(now, instant.Of(d.cfg.Clock()))
+	since, all, tenants := c.watch(now)
 	ranking := make([]active, 0, len(tenants))
 	for tenant, t := range tenants {
 		ranking = append(ranking, active{tenant, t})
@@ -86,23 +84,26 @@ func (d *Directory) Activity(now time.Time, n int) Activity {
 	})
 	a := Activity{Since: since, Requests: all.requests, Refused: all.refused, Active: len(ranking)}
 	for _, one := range ranking[:min(n, len(ranking))] {
-		row := TenantActivity{Tenant: one.tenant, Since: one.since, Requests: one.requests, Refused: one.refused}
-		row.Terms, _ = d.Terms(one.tenant)
-		a.Tenants = append(a.Tenants, row)
+		a.Tenants = append(a.Tenants, TenantActivity{
+			Tenant:   one.tenant,
+			Since:    one.since,
+			Requests: one.requests,
+			Refused:  one.refused,
+		})
 	}
 	return a
 }
 
 // watch returns the counts of all tenants together and of each that counts as active, until now.
-func (u *usage) watch(now time.Time, at instant.Millis) (since time.Time, all counts, tenants map[id.Tenant]tally) {
-	l := &u.live
-	u.mu.Lock()
-	defer u.mu.Unlock()
+func (c *Counter) watch(now time.Time) (since time.Time, all counts, tenants map[id.Tenant]tally) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := &c.live
 	if l.since.IsZero() {
-		l.since, l.rankedAt, l.all, l.tenants = now, now, counts{}, map[id.Tenant]tally{}
+		*l = live{since: now, rankedAt: now, tenants: map[id.Tenant]tally{}}
 	}
 	l.askedAt = now
-	u.collect(now, at)
+	c.collect(now, instant.Of(c.cfg.Clock()))
 	turn := now.Sub(l.rankedAt) >= rankedOver
 	if turn {
 		l.rankedAt = now
@@ -119,20 +120,21 @@ func (u *usage) watch(now time.Time, at instant.Millis) (since time.Time, all co
 	return l.since, l.all, maps.Clone(l.tenants)
 }
 
-// add counts requests that leave the shards. The caller holds the lock of the usage.
-func (l *live) add(row Usage, n int64, now time.Time) {
+// add counts requests that leave the shards. The caller holds the lock of the Counter.
+func (l *live) add(request Request, n int64, now time.Time) {
 	if l.since.IsZero() {
 		return
 	}
-	t, known := l.tenants[row.Tenant]
-	if !known {
+	t, isKnown := l.tenants[request.Tenant]
+	if !isKnown {
 		t.since = now
 	}
-	l.all, t.counts = l.all.plus(row, n), t.plus(row, n)
-	l.tenants[row.Tenant] = t
+	t.counts = t.plus(request, n)
+	l.tenants[request.Tenant] = t
+	l.all = l.all.plus(request, n)
 }
 
-// forget ends the counting if nobody has asked for a while. The caller holds the lock of the usage.
+// forget ends the counting if nobody has asked for a while. The caller holds the lock of the Counter.
 func (l *live) forget(now time.Time) {
 	if !l.since.IsZero() && now.Sub(l.askedAt) > WatchedFor {
 		l.since, l.tenants = time.Time{}, nil
