@@ -24,6 +24,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fasthttp/router"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
 
@@ -59,6 +60,9 @@ type Service struct {
 	metrics  metrics
 	server   *fasthttp.Server
 	draining atomic.Bool
+
+	router             *router.Router
+	strangers, unknown fasthttp.RequestHandler // of requests that have no operation
 }
 
 // Open returns a service that uses db and its maximum of open connections. In the background it
@@ -68,18 +72,19 @@ type Service struct {
 func Open(ctx context.Context, db *database.DB, config Config) *Service {
 	s := &Service{config: config, stopping: ctx, store: openStore(ctx, db, config.Queue, config.Log)}
 	s.metrics = newMetrics(config.Metrics, s.store)
-	s.server = &fasthttp.Server{ // its limits are wider than the gateway's
-		Handler:        s.handle,
-		ErrorHandler:   s.handleUnreadable,
-		Logger:         slog.NewLogLogger(config.Log.Handler(), slog.LevelDebug),
-		Concurrency:    1 << 20, // so high that it is never reached: fasthttp would refuse in plain text
-		ReadBufferSize: headerBytesMax,
-		MaxRequestBodySize: max(
-			4<<20, config.BodyBytesMax,
-		), // a body up to this size is read whole, also if it is refused
+	s.route()
+	// Its limits are wider than the gateway's. The idle timeout is longer too: the side that sends
+	// requests has to close first. A body is read whole also if it is refused.
+	s.server = &fasthttp.Server{
+		Handler:                      s.handle,
+		ErrorHandler:                 s.handleUnreadable,
+		Logger:                       slog.NewLogLogger(config.Log.Handler(), slog.LevelDebug),
+		Concurrency:                  1 << 20, // so high that it is never reached: fasthttp would refuse in plain text
+		ReadBufferSize:               headerBytesMax,
+		MaxRequestBodySize:           max(4<<20, config.BodyBytesMax),
 		ReadTimeout:                  30 * time.Second,
 		WriteTimeout:                 30 * time.Second,
-		IdleTimeout:                  2 * time.Minute, // longer than the gateway's: the side that sends requests has to close first
+		IdleTimeout:                  2 * time.Minute,
 		DisablePreParseMultipartForm: true,
 		NoDefaultServerHeader:        true,
 		CloseOnShutdown:              true,
@@ -150,16 +155,20 @@ func tooLarge(max int) *api.Error {
 	return newRefusal(code.BodyTooLarge, fmt.Sprintf("the body is larger than %d bytes", max))
 }
 
-// handle serves one request.
+// handle serves one request. The router gets the decoded path: its own handler would match the path
+// as it was sent, and redirect paths that are nearly one of its own.
 func (s *Service) handle(rc *fasthttp.RequestCtx) {
-	if string(rc.Path()) == "/readyz" &&
-		s.isGateway(rc) { // neither counted nor logged: each gateway sends one a second
-		s.serveReady(rc)
-		return
+	path := string(rc.Path())
+	switch operation, _ := s.router.Lookup(string(rc.Method()), path, rc); {
+	case !s.isGateway(rc):
+		s.strangers(rc)
+	case path == readyPath:
+		s.serveReady(rc) // neither counted nor logged: each gateway sends one a second
+	case operation == nil:
+		s.unknown(rc)
+	default:
+		operation(rc)
 	}
-	began := time.Now()
-	operation, outcome, err := s.route(rc)
-	s.finish(rc, operation, outcome, err, began)
 }
 
 // serveReady responds to a gateway's check: with 200 if requests should come here, and with 503 if
@@ -176,36 +185,63 @@ func (s *Service) serveReady(rc *fasthttp.RequestCtx) {
 	rc.SetBodyString("ready")
 }
 
-const listPath, petPrefix = "/v1/pets", "/v1/pets/"
+const (
+	readyPath = "/readyz"
+	listPath  = "/v1/pets"
+	petPrefix = listPath + "/"
+	petPath   = petPrefix + "{petId}"
+)
 
-// route finds the operation of a request and serves it. It does not use fasthttp/router, which
-// matches the path as it was sent: this service also serves percent-encoded forms of its paths.
-func (s *Service) route(rc *fasthttp.RequestCtx) (operation, outcome string, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			rc.Response.Reset()
-			operation, err = "none", fmt.Errorf("panic: %v\n%s", v, debug.Stack())
-		}
-	}()
-	path, isGet, allow := string(rc.Path()), rc.IsGet() || rc.IsHead(), "GET, HEAD"
-	id, isPet := strings.CutPrefix(path, petPrefix)
-	switch {
-	case !s.isGateway(rc):
-		return "none", "", errStranger
-	case path == listPath && isGet:
-		return "listPets", "ok", s.list(rc)
-	case path == listPath && rc.IsPost():
-		outcome, err = s.create(rc)
-		return "createPet", outcome, err
-	case path == listPath:
-		allow += ", POST"
-	case !isPet || id == "" || strings.Contains(id, "/"):
-		return "none", "", errNoSuchRoute
-	case isGet:
-		return "getPet", "ok", s.get(rc, id)
+// paths are those of the operations.
+var paths = map[string]string{"listPets": listPath, "createPet": listPath, "getPet": petPath}
+
+// route makes the operations known to the router.
+func (s *Service) route() {
+	list, create, get := s.serving("listPets", s.list), s.serving("createPet", s.create), s.serving("getPet", s.get)
+	s.router = router.New()
+	s.router.GET(listPath, list)
+	s.router.HEAD(listPath, list)
+	s.router.POST(listPath, create)
+	s.router.GET(petPath, get)
+	s.router.HEAD(petPath, get)
+	s.strangers = s.serving("none", func(*fasthttp.RequestCtx) (string, error) { return "", errStranger })
+	s.unknown = s.serving("none", s.refuseUnknown)
+}
+
+// serving returns a handler that serves an operation and finishes the request, also after a panic.
+func (s *Service) serving(
+	operation string, serve func(*fasthttp.RequestCtx) (outcome string, err error),
+) fasthttp.RequestHandler {
+	return func(rc *fasthttp.RequestCtx) {
+		began, name := time.Now(), operation
+		var outcome string
+		var err error
+		defer func() {
+			if v := recover(); v != nil {
+				rc.Response.Reset()
+				name, err = "none", fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+			}
+			s.finish(rc, name, outcome, err, began)
+		}()
+		outcome, err = serve(rc)
 	}
+}
+
+// refuseUnknown refuses a path that no operation has, or that does not have the method.
+func (s *Service) refuseUnknown(rc *fasthttp.RequestCtx) (outcome string, err error) {
+	path := string(rc.Path())
+	var methods []string
+	for _, method := range []string{fasthttp.MethodGet, fasthttp.MethodHead, fasthttp.MethodPost} {
+		if operation, _ := s.router.Lookup(method, path, nil); operation != nil {
+			methods = append(methods, method)
+		}
+	}
+	if len(methods) == 0 {
+		return "", errNoSuchRoute
+	}
+	allow := strings.Join(methods, ", ")
 	rc.Response.Header.Set("Allow", allow)
-	return "none", "", newRefusal(code.MethodNotAllowed, "this path does not have this method. Its methods are "+allow)
+	return "", newRefusal(code.MethodNotAllowed, "this path does not have this method. Its methods are "+allow)
 }
 
 // finish refuses a request if there is an error. It counts, logs and traces every request, also one
@@ -234,7 +270,7 @@ func (s *Service) finish(rc *fasthttp.RequestCtx, operation, outcome string, err
 	if span != nil {
 		line, exemplar = append(line, "traceId", span.Trace().String()), span.Trace().Exemplar()
 		span.EndRequest(trace.Request{
-			Method: method, Route: routes[operation], Operation: operation, ID: id, Outcome: outcome, Status: status,
+			Method: method, Route: paths[operation], Operation: operation, ID: id, Outcome: outcome, Status: status,
 		}, began.Add(took))
 	}
 	s.metrics.requests.WithLabelValues(operation, outcome).Inc()
@@ -244,9 +280,6 @@ func (s *Service) finish(rc *fasthttp.RequestCtx, operation, outcome string, err
 		s.config.AccessLog.Info("request", line...)
 	}
 }
-
-// routes are the paths of the operations, with names for what differs.
-var routes = map[string]string{"listPets": listPath, "createPet": listPath, "getPet": petPrefix + "{petId}"}
 
 func (s *Service) isGateway(rc *fasthttp.RequestCtx) bool {
 	return s.config.Secret == "" ||
@@ -270,14 +303,14 @@ func (s *Service) handleUnreadable(rc *fasthttp.RequestCtx, err error) {
 	s.finish(rc, "none", "", cause, time.Now())
 }
 
-func (s *Service) list(rc *fasthttp.RequestCtx) error {
+func (s *Service) list(rc *fasthttp.RequestCtx) (outcome string, err error) {
 	q, err := parseQuery(rc.QueryArgs())
 	if err != nil {
-		return err
+		return "", err
 	}
 	found, err := s.store.list(q)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if int64(len(found)) > q.limit {
 		found = found[:q.limit]
@@ -285,8 +318,8 @@ func (s *Service) list(rc *fasthttp.RequestCtx) error {
 		next.Set("after", strconv.FormatInt(found[q.limit-1].ID, 10))
 		rc.Response.Header.Set("Link", "<"+listPath+"?"+next.String()+`>; rel="next"`)
 	}
-	answer(rc, 200, encode(found))
-	return nil
+	answer(rc, fasthttp.StatusOK, encode(found))
+	return "ok", nil
 }
 
 func (s *Service) create(rc *fasthttp.RequestCtx) (outcome string, err error) {
@@ -319,7 +352,7 @@ func (s *Service) create(rc *fasthttp.RequestCtx) (outcome string, err error) {
 		return "", err
 	}
 	rc.Response.Header.Set("Location", petPrefix+strconv.FormatInt(id, 10))
-	answer(rc, 201, encode(Pet{id, p}))
+	answer(rc, fasthttp.StatusCreated, encode(Pet{id, p}))
 	if isReplay {
 		rc.Response.Header.Set("Idempotent-Replayed", "true")
 		return "replayed", nil
@@ -327,23 +360,20 @@ func (s *Service) create(rc *fasthttp.RequestCtx) (outcome string, err error) {
 	return "created", nil
 }
 
-func (s *Service) get(rc *fasthttp.RequestCtx, text string) error {
-	id, err := parseInteger(text)
+func (s *Service) get(rc *fasthttp.RequestCtx) (outcome string, err error) {
+	id, err := parseInteger(rc.UserValue("petId").(string))
 	switch {
 	case errors.Is(err, strconv.ErrSyntax):
-		return invalidParameter("petId", "must be an integer")
+		return "", invalidParameter("petId", "must be an integer")
 	case err != nil || id <= 0:
-		return errNotFound // no pet has such an id
+		return "", errNotFound // no pet has such an id
 	}
-	found, err := s.store.find(getQuery, id)
-	if err == nil && len(found) == 0 {
-		err = errNotFound
-	}
+	found, err := s.store.get(id)
 	if err != nil {
-		return err
+		return "", err
 	}
-	answer(rc, 200, encode(found[0]))
-	return nil
+	answer(rc, fasthttp.StatusOK, encode(found))
+	return "ok", nil
 }
 
 // refuse responds to an error.

@@ -111,7 +111,7 @@ func parseKey(lines [][]byte) (key string, _ error) {
 // earlier returns the id of the pet that an earlier attempt of r has stored, or 0.
 func (s *store) earlier(tx *sqlx.Tx, r *request) (petID int64, err error) {
 	var fingerprint []byte
-	err = tx.Stmtx(s.statements[earlierQuery]).QueryRow(r.id[:], keptFor.Milliseconds()).Scan(&petID, &fingerprint)
+	err = tx.Stmtx(s.statements.earlier).QueryRow(r.id[:], keptFor.Milliseconds()).Scan(&petID, &fingerprint)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return 0, nil
@@ -124,7 +124,7 @@ func (s *store) earlier(tx *sqlx.Tx, r *request) (petID int64, err error) {
 }
 
 func (s *store) remember(tx *sqlx.Tx, r *request, petID int64) error {
-	result, err := tx.Stmtx(s.statements[rememberQuery]).Exec(r.id[:], r.fingerprint[:], petID, keptFor.Milliseconds())
+	result, err := tx.Stmtx(s.statements.remember).Exec(r.id[:], r.fingerprint[:], petID, keptFor.Milliseconds())
 	if err != nil {
 		return err
 	}

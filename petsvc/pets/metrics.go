@@ -26,11 +26,11 @@ func newMetrics(reg prometheus.Registerer, s *store) metrics {
 		return 1
 	})
 	gauge("petgate_petsvc_queue_requests", "Requests waiting for a connection to the database.",
-		func() int { return max(0, int(s.admitted.Load())-len(s.slots)) })
+		func() int { return int(s.waiting.Load()) })
 	gauge("petgate_petsvc_busy_connections", "Connections to the database in use by requests.",
-		func() int { return len(s.slots) })
+		func() int { return int(s.busy.Load()) })
 	gauge("petgate_petsvc_usable_connections", "Connections to the database available to requests, in use or not.",
-		func() int { return cap(s.slots) })
+		func() int { return s.usable })
 	return metrics{
 		requests: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "petgate_petsvc_requests_total", Help: "Requests served, by operation and outcome.",

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
+	"pgregory.net/rapid"
 
 	"petgate/shared/api"
 	"petgate/shared/testkit/must"
@@ -139,6 +140,7 @@ func TestFaultsOfTheServiceItself(t *testing.T) {
 		config:  Config{Log: log},
 		metrics: newMetrics(prometheus.NewRegistry(), nil),
 	}, &fasthttp.RequestCtx{}
+	s.route()
 	rc.Request.SetRequestURI("/v1/pets")
 	rc.Request.Header.Set(requestIDHeader, "r-1")
 	s.handle(rc) // there is no store
@@ -157,4 +159,25 @@ func TestFaultsOfTheServiceItself(t *testing.T) {
 	away, back := strings.Count(text.String(), "database is unavailable"), strings.Count(text.String(),
 		"database is available")
 	must.Equal(t, fmt.Sprint(away, back), "1 1", "lines about the loss and the return of the database, in %s", &text)
+}
+
+// TestPaths: every path has the methods that this plain rule says.
+func TestPaths(t *testing.T) {
+	s := &Service{config: Config{Secret: "open sesame"}}
+	s.route()
+	segment := rapid.OneOf(rapid.SampledFrom([]string{"v1", "pets", "", "1", "V1", "{petId}", "*", "pets1"}), rapid.String())
+	rapid.Check(t, func(t *rapid.T) {
+		path := "/" + strings.Join(rapid.SliceOfN(segment, 0, 4).Draw(t, "segments"), "/")
+		if rapid.Bool().Draw(t, "below") {
+			path = petPrefix + path[1:]
+		}
+		id, isBelow := strings.CutPrefix(path, petPrefix)
+		isPet := isBelow && id != "" && !strings.Contains(id, "/")
+		for method, want := range map[string]bool{
+			"GET": isPet || path == listPath, "HEAD": isPet || path == listPath, "POST": path == listPath, "PUT": false, "X": false,
+		} {
+			operation, _ := s.router.Lookup(method, path, new(fasthttp.RequestCtx))
+			must.Equal(t, operation != nil, want, "there is %s %q", method, path)
+		}
+	})
 }

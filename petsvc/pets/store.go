@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"petgate/shared/api/code"
@@ -74,24 +75,31 @@ var (
 type store struct {
 	db         *database.DB
 	log        *slog.Logger
-	statements map[string]*sqlx.Stmt // by their text; complete before the first request is let in
+	statements statements            // prepared before the first request is let in
 	fault      atomic.Pointer[error] // why the database is unavailable; nil: it is available
 	complain   rate.Sometimes        // about statements that fail
-	slots      chan struct{}         // one for each connection that requests may use
+	usable     int                   // the connections that requests may use
+	free       *semaphore.Weighted   // those of them that no request uses
+	busy       atomic.Int64          // those that one uses
 	queue      int                   // how many requests may wait for one
-	admitted   atomic.Int64          // requests that use a connection or wait for one
+	waiting    atomic.Int64          // how many do
 	running    sync.Map              // the logical requests that this process serves at the moment
 	life       context.Context       // of the work in the background
 	stop       context.CancelFunc
 }
 
+// statements are those of requests. They are parsed and planned once; database/sql prepares them
+// again on every connection.
+type statements struct{ list, listByStatus, get, insert, earlier, remember *sqlx.Stmt }
+
 // openStore returns when the state of the database is known, or after signOfLife: a gateway sends
 // requests as soon as it can connect, and would get a 503 for each.
 func openStore(ctx context.Context, db *database.DB, queue int, log *slog.Logger) *store {
+	// The watch has a connection of its own, so that it never waits for requests.
+	usable := max(1, db.Stats().MaxOpenConnections-1)
 	s := &store{
-		db: db, log: log, queue: queue, statements: map[string]*sqlx.Stmt{}, complain: rate.Sometimes{Interval: time.Minute},
-		// The watch has a connection of its own, so that it never waits for requests.
-		slots: make(chan struct{}, max(1, db.Stats().MaxOpenConnections-1)),
+		db: db, log: log, queue: queue, usable: usable, free: semaphore.NewWeighted(int64(usable)),
+		complain: rate.Sometimes{Interval: time.Minute},
 	}
 	s.fault.Store(new(errors.New("the database has not been reached yet")))
 	s.life, s.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -102,25 +110,31 @@ func openStore(ctx context.Context, db *database.DB, queue int, log *slog.Logger
 	return s
 }
 
-// watch looks at the database again and again. It calls known after each report.
+// watch makes the database ready for requests. Then it looks again and again whether the database
+// is available. It calls known after each report.
 func (s *store) watch(known func()) {
+	look := s.begin
 	for ; s.life.Err() == nil; time.Sleep(500 * time.Millisecond) {
 		result := make(chan error, 1)
-		go func() { result <- s.look() }()
+		go func() { result <- look() }()
+		var err error
 		select {
-		case err := <-result:
-			s.report(err)
+		case err = <-result:
 		case <-time.After(signOfLife):
 			s.report(fmt.Errorf("no response within %v", signOfLife))
 			known()
-			s.report(<-result)
+			err = <-result
 		}
+		s.report(err)
 		known()
+		if err == nil {
+			look = s.db.Check
+		}
 	}
 }
 
-// look migrates the database, prepares statements, and then checks whether it is available.
-func (s *store) look() error {
+// begin migrates the database and prepares the statements. It can be repeated until it succeeds.
+func (s *store) begin() error {
 	if err := s.migrate(); err != nil {
 		return err
 	}
@@ -130,21 +144,17 @@ func (s *store) look() error {
 	return s.db.Check()
 }
 
-// migrate brings the tables to the version of this program. It does nothing while the database is
-// available, and creates no tables in the database of another application. At the start, it also
-// refuses tables of a later version. A running petsvc continues with them, so that programs can be
-// replaced one after the other.
+// migrate brings the tables to the version of this program. It creates no tables in the database of
+// another application, and refuses tables of a later version. A petsvc that runs already continues
+// with those, so that programs can be replaced one after the other.
 func (s *store) migrate() error {
-	if s.fault.Load() == nil {
-		return nil
-	}
 	have, want, err := s.db.Schema(s.life, Migrations)
 	switch {
 	case err != nil:
 		return err
-	case have > want && len(s.statements) == 0:
+	case have > want:
 		return fmt.Errorf("the tables of pets have version %d, this program knows only %d: upgrade petsvc", have, want)
-	case have >= want:
+	case have == want:
 		return nil
 	}
 	if err := s.db.CheckForeign(s.life); err != nil {
@@ -153,18 +163,27 @@ func (s *store) migrate() error {
 	return s.db.Migrate(s.life, Migrations)
 }
 
-// prepare prepares the statements of requests, which are then parsed and planned once. database/sql
-// repeats it on every connection.
+// prepare prepares the statements that are not prepared yet.
 func (s *store) prepare() error {
-	for _, query := range []string{listQuery, listByStatusQuery, getQuery, insertQuery, earlierQuery, rememberQuery} {
-		if s.statements[query] != nil {
+	for _, one := range []struct {
+		query    string
+		prepared **sqlx.Stmt
+	}{
+		{listQuery, &s.statements.list},
+		{listByStatusQuery, &s.statements.listByStatus},
+		{getQuery, &s.statements.get},
+		{insertQuery, &s.statements.insert},
+		{earlierQuery, &s.statements.earlier},
+		{rememberQuery, &s.statements.remember},
+	} {
+		if *one.prepared != nil {
 			continue
 		}
-		statement, err := s.db.Preparex(s.dated(query))
+		statement, err := s.db.Preparex(s.dated(one.query))
 		if err != nil {
-			return fmt.Errorf("pets: prepare %q: %w", query, err)
+			return fmt.Errorf("pets: prepare %q: %w", one.query, err)
 		}
-		s.statements[query] = statement
+		*one.prepared = statement
 	}
 	return nil
 }
@@ -190,20 +209,32 @@ func (s *store) enter() error {
 	if s.fault.Load() != nil {
 		return errUnavailable
 	}
-	if s.admitted.Add(1) <= int64(cap(s.slots)+s.queue) {
-		select {
-		case s.slots <- struct{}{}:
-			return nil
-		case <-time.After(patience):
+	if !s.free.TryAcquire(1) {
+		if err := s.wait(); err != nil {
+			return err
 		}
 	}
-	s.admitted.Add(-1)
-	return errOverloaded
+	s.busy.Add(1)
+	return nil
+}
+
+// wait takes a connection when it is this request's turn.
+func (s *store) wait() error {
+	defer s.waiting.Add(-1)
+	if s.waiting.Add(1) > int64(s.queue) {
+		return errOverloaded
+	}
+	ctx, cancel := context.WithTimeout(s.life, patience)
+	defer cancel()
+	if s.free.Acquire(ctx, 1) != nil {
+		return errOverloaded
+	}
+	return nil
 }
 
 func (s *store) leave() {
-	s.admitted.Add(-1) // first, so that a request that could have the slot is not refused
-	<-s.slots
+	s.busy.Add(-1)
+	s.free.Release(1)
 }
 
 // failed says for what an error is refused; nil stays nil. It logs what an operator has to mend: a
@@ -228,18 +259,31 @@ func (s *store) failed(doing string, err error) error {
 // list returns the pets of q, and one more if there is a next page.
 func (s *store) list(q query) ([]Pet, error) {
 	if q.status != "" {
-		return s.find(listByStatusQuery, q.after, q.limit+1, string(q.status))
+		return s.find(s.statements.listByStatus, q.after, q.limit+1, string(q.status))
 	}
-	return s.find(listQuery, q.after, q.limit+1)
+	return s.find(s.statements.list, q.after, q.limit+1)
+}
+
+// get returns the pet with an id, or errNotFound.
+func (s *store) get(id int64) (Pet, error) {
+	found, err := s.find(s.statements.get, id)
+	switch {
+	case err != nil:
+		return Pet{}, err
+	case len(found) == 0:
+		return Pet{}, errNotFound
+	}
+	return found[0], nil
 }
 
 // find returns the pets of a statement.
-func (s *store) find(statement string, args ...any) (found []Pet, err error) {
+func (s *store) find(statement *sqlx.Stmt, args ...any) (found []Pet, err error) {
 	if err := s.enter(); err != nil {
 		return nil, err
 	}
 	defer s.leave()
-	return found, s.failed("find", s.statements[statement].Select(&found, args...))
+	err = statement.Select(&found, args...)
+	return found, s.failed("find", err)
 }
 
 // add stores a pet once or not at all, and returns its id. If the logical request r was carried out
@@ -263,10 +307,12 @@ func (s *store) add(p NewPet, r *request) (id int64, isReplay bool, err error) {
 		return 0, false, s.failed("add", err)
 	}
 	defer tx.Rollback() // does nothing after a commit
-	if id, isReplay, err = s.insert(tx, p, r); err != nil || isReplay {
+	id, isReplay, err = s.insert(tx, p, r)
+	if err != nil || isReplay {
 		return id, isReplay, s.failed("add", err)
 	}
-	if err = s.failed("add", tx.Commit()); err == errUnavailable {
+	err = s.failed("add", tx.Commit())
+	if err == errUnavailable {
 		err = errUncertain
 	}
 	return id, false, err
@@ -275,11 +321,12 @@ func (s *store) add(p NewPet, r *request) (id int64, isReplay bool, err error) {
 // insert stores a pet in a transaction, unless r was carried out before.
 func (s *store) insert(tx *sqlx.Tx, p NewPet, r *request) (id int64, isReplay bool, err error) {
 	if r != nil {
-		if id, err = s.earlier(tx, r); err != nil || id != 0 {
+		id, err = s.earlier(tx, r)
+		if err != nil || id != 0 {
 			return id, err == nil, err
 		}
 	}
-	err = tx.Stmtx(s.statements[insertQuery]).Get(&id, p.Name, p.CategoryID, string(p.Status))
+	err = tx.Stmtx(s.statements.insert).Get(&id, p.Name, p.CategoryID, string(p.Status))
 	if err == nil && r != nil {
 		err = s.remember(tx, r, id)
 	}

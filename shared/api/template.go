@@ -55,24 +55,6 @@ func (p Pattern) rank() string {
 	return b.String()
 }
 
-// Meets reports whether two patterns have a path in common. It may say so wrongly of two that have
-// other text beside a parameter.
-func (p Pattern) Meets(q Pattern) bool {
-	for rest, other, more, otherMore := string(p), string(q), true, true; more || otherMore; {
-		if more != otherMore {
-			return false
-		}
-		var a, b string
-		a, rest, more = strings.Cut(rest, "/")
-		b, other, otherMore = strings.Cut(other, "/")
-		isBoth := strings.IndexByte(a, Star) >= 0 && strings.IndexByte(b, Star) >= 0
-		if !isBoth && !Pattern(a).Matches(b) && !Pattern(b).Matches(a) {
-			return false
-		}
-	}
-	return true
-}
-
 // Canonical returns a path in which no character is percent-encoded that may stand there as it is
 // (RFC 3986, section 6.2.2). Its percent-encoding must be valid.
 func Canonical(path string) string {
