@@ -1,26 +1,42 @@
 package main
 
 import (
+	_ "embed"
+
 	"petgate/petsvc/pets"
 	"petgate/shared/database"
 	"petgate/shared/service"
 	"petgate/shared/trace"
 )
 
+//go:embed config.go
+var source string
+
 // config are the settings of one pet service.
 type config struct {
-	DatabaseURL service.Secret `env:"DATABASE_URL" default:"sqlite:var/petgate.db" help:"The database of pets: postgres://…, or sqlite:PATH with an existing file."`
+	// The database of pets: postgres://…, or sqlite:PATH with an existing file.
+	DatabaseURL service.Secret `env:"DATABASE_URL" default:"sqlite:var/petgate.db"`
 
-	Listen      string `env:"PETSVC_LISTEN" default:"127.0.0.1:8081" placeholder:"ADDRESS" help:"Address for the gateway's requests: host:port or unix:/path."`
-	AdminListen string `env:"PETSVC_ADMIN_LISTEN" default:"127.0.0.1:9091" placeholder:"ADDRESS" help:"Private address: /healthz, /readyz, /metrics, /debug/pprof. Do not publish it."`
-	Connections int    `env:"PETSVC_CONNECTIONS" default:"8" placeholder:"N" help:"Database connections for requests. One more watches the database."`
+	// Address for the gateway's requests: host:port or unix:/path.
+	Listen string `env:"PETSVC_LISTEN" default:"127.0.0.1:8081" placeholder:"ADDRESS"`
+
+	// Private address: /healthz, /readyz, /metrics, /debug/pprof. Do not publish it.
+	AdminListen string `env:"PETSVC_ADMIN_LISTEN" default:"127.0.0.1:9091" placeholder:"ADDRESS"`
+
+	// Database connections for requests. One more watches the database.
+	Connections int `env:"PETSVC_CONNECTIONS" default:"8" placeholder:"N"`
 
 	pets.Config
-	AccessLog bool `env:"PETSVC_ACCESS_LOG" default:"true" negatable:"" help:"Write a line for each request to standard output."`
+
+	// Write a line for each request to standard output.
+	AccessLog bool `env:"PETSVC_ACCESS_LOG" default:"true" negatable:""`
 
 	Traces           trace.Settings `embed:""`
 	service.Settings `embed:"" envprefix:"PETSVC_"`
 }
+
+// Source implements service.Described.
+func (*config) Source() string { return source }
 
 // Addresses returns the addresses of both ports.
 func (c *config) Addresses() (public, admin string) { return c.Listen, c.AdminListen }

@@ -54,7 +54,7 @@ func exposed(t *testing.T) *describing {
 	operations := api.Pets().Operations
 	cfg := edge.Config{
 		Environment: apikey.Live, Upstreams: []string{"http://127.0.0.1:1"}, UpstreamTimeout: time.Second, ReadTimeout: time.Second,
-		BodyBytesMax: 1, BodiesBytesMax: 1, TenantConnsMax: 1, ConcurrencyMax: 1, ConnectionsMax: 1, BanRule: ban.Product,
+		BodyBytesMax: 1, BodiesBytesMax: 1, UpstreamConnsPerTenant: 1, ConcurrencyMax: 1, ConnectionsMax: 1, BanRule: ban.Product,
 	}
 	must.Get[*edge.Edge](t)(edge.New(cfg, edge.Deps{Operations: operations, Log: log, Metrics: found}))
 	server := pets.Open(t.Context(), db, pets.Config{Log: log, Metrics: found})

@@ -29,8 +29,13 @@ const aboutWithin = time.Second
 func (g *gateway) serveAbout(w http.ResponseWriter, r *http.Request) {
 	now := time.Now()
 	answer := operate.About{
-		Version: service.Version(), Environment: g.cfg.Environment.String(), Console: g.cfg.Console, Settings: g.cfg.shared(),
-		Mode: g.limits.Mode(), Operations: []operate.AboutOperation{}, Redis: []operate.RedisServer{},
+		Version:     service.Version(),
+		Environment: g.cfg.Environment.String(),
+		Console:     g.cfg.Console,
+		Settings:    g.cfg.shared(),
+		Mode:        g.limits.Mode(),
+		Operations:  []operate.AboutOperation{},
+		Redis:       []operate.RedisServer{},
 	}
 	for _, o := range g.api.Load().Operations {
 		gone := !o.SunsetAt.IsZero() && !now.Before(o.SunsetAt)
@@ -69,12 +74,12 @@ func (c *Config) shared() map[string]string {
 		"redis-prefix":              c.RedisPrefix,
 		"limits-on-outage":          string(c.LimitsOnOutage),
 		"directory-max-age":         c.DirectoryMaxAge.String(),
-		"auth-failures-per-minute":  strconv.Itoa(c.AuthFailures),
+		"auth-failures-per-minute":  strconv.Itoa(c.AuthFailuresPerMinute),
 		"ban-after":                 strconv.Itoa(c.BanAfter),
 		"ban-for":                   c.BanFor.String(),
 		"ban-max":                   c.BanMax.String(),
 		"body-bytes-max":            strconv.Itoa(c.BodyBytesMax),
-		"upstream-conns-per-tenant": strconv.Itoa(c.TenantConnsMax),
+		"upstream-conns-per-tenant": strconv.Itoa(c.UpstreamConnsPerTenant),
 	}
 }
 
@@ -150,13 +155,19 @@ func (g *gateway) serveQuota(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusServiceUnavailable, err)
 	default:
 		answer := operate.Quota{
-			Environment: g.cfg.Environment.String(), Tenant: tenant, Plan: terms.Plan, Limits: terms.Limits, Mode: g.limits.Mode(),
-			Degraded: used.Degraded, Refuses: used.Degraded && g.cfg.LimitsOnOutage == quotas.Refuse,
+			Environment: g.cfg.Environment.String(),
+			Tenant:      tenant,
+			Plan:        terms.Plan,
+			Limits:      terms.Limits,
+			Mode:        g.limits.Mode(),
+			Degraded:    used.Degraded,
+			Refuses:     used.Degraded && g.cfg.LimitsOnOutage == quotas.Refuse,
 		}
-		answer.Minute, answer.Day, answer.Month = report(used.Usages[quota.Minute]), report(
-			used.Usages[quota.Day],
-		), report(used.Usages[quota.Month])
-		answer.KeyMinute, answer.KeyDay = report(used.Usages[quota.KeyMinute]), report(used.Usages[quota.KeyDay])
+		answer.Minute = report(used.Usages[quota.Minute])
+		answer.Day = report(used.Usages[quota.Day])
+		answer.Month = report(used.Usages[quota.Month])
+		answer.KeyMinute = report(used.Usages[quota.KeyMinute])
+		answer.KeyDay = report(used.Usages[quota.KeyDay])
 		service.WriteJSON(w, http.StatusOK, answer)
 	}
 }
@@ -183,12 +194,18 @@ func (g *gateway) serveLive(w http.ResponseWriter, r *http.Request) {
 	now := time.Now()
 	seen := g.keys.Usage().Activity(now, n)
 	answer := operate.Live{
-		ID: g.self, Environment: g.cfg.Environment.String(), Mode: g.limits.Mode(), Since: int64(instant.Of(seen.Since)),
-		Version: service.Version(), CertificateEnds: g.admin.Certificates.FirstEnd(),
-		Elapsed: now.Sub(
-			seen.Since,
-		).Milliseconds(), Requests: seen.Requests, Refused: seen.Refused, Bans: g.public.Bans(),
-		Active: seen.Active, Tenants: make([]operate.LiveTenant, len(seen.Tenants)),
+		ID:              g.self,
+		Environment:     g.cfg.Environment.String(),
+		Mode:            g.limits.Mode(),
+		Since:           int64(instant.Of(seen.Since)),
+		Version:         service.Version(),
+		CertificateEnds: g.admin.Certificates.FirstEnd(),
+		Elapsed:         now.Sub(seen.Since).Milliseconds(),
+		Requests:        seen.Requests,
+		Refused:         seen.Refused,
+		Bans:            g.public.Bans(),
+		Active:          seen.Active,
+		Tenants:         make([]operate.LiveTenant, len(seen.Tenants)),
 	}
 	answer.Within, answer.Took = g.public.Latencies()
 	for i, t := range seen.Tenants {
@@ -198,9 +215,15 @@ func (g *gateway) serveLive(w http.ResponseWriter, r *http.Request) {
 			known = g.limits.Known(g.ask(t.Tenant, &terms))
 		}
 		answer.Tenants[i] = operate.LiveTenant{
-			ID: t.Tenant.String(), Plan: terms.Plan, Limits: terms.Limits,
-			Since: t.Since.Sub(seen.Since).Milliseconds(), Requests: t.Requests, Refused: t.Refused,
-			MinuteUsed: known.Usages[quota.Minute].Used, DayUsed: known.Usages[quota.Day].Used, MonthUsed: known.Usages[quota.Month].Used,
+			ID:         t.Tenant.String(),
+			Plan:       terms.Plan,
+			Limits:     terms.Limits,
+			Since:      t.Since.Sub(seen.Since).Milliseconds(),
+			Requests:   t.Requests,
+			Refused:    t.Refused,
+			MinuteUsed: known.Usages[quota.Minute].Used,
+			DayUsed:    known.Usages[quota.Day].Used,
+			MonthUsed:  known.Usages[quota.Month].Used,
 		}
 	}
 	service.WriteJSON(w, http.StatusOK, answer)

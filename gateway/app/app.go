@@ -111,10 +111,17 @@ func Run(ctx context.Context, cfg Config, ports service.Ports, log *slog.Logger,
 		return err
 	}
 	return service.Serving{
-		Public: g.public, Listener: ports.Public, Admin: g.admin, Settings: cfg.Settings, Log: log,
+		Public:   g.public,
+		Listener: ports.Public,
+		Admin:    g.admin,
+		Settings: cfg.Settings,
+		Log:      log,
 		Facts: []any{
-			"environment", cfg.Environment.String(), "upstreams", cfg.Upstreams, "database", database.Redact(string(cfg.DatabaseURL)),
-			"quotas", cfg.quotas(), "traces", cmp.Or(cfg.Traces.Endpoint, "off"),
+			"environment", cfg.Environment.String(),
+			"upstreams", cfg.Upstreams,
+			"database", database.Redact(string(cfg.DatabaseURL)),
+			"quotas", cfg.quotas(),
+			"traces", cmp.Or(cfg.Traces.Endpoint, "off"),
 		},
 	}.Run(ctx)
 }
@@ -130,11 +137,19 @@ func (g *gateway) openStores(ctx context.Context, end context.CancelFunc, addres
 		return err
 	}
 	g.keys, err = directory.Open(ctx, g.store, directory.Config{
-		GatewayID: g.self, Environment: cfg.Environment, AdminAddress: address, Snapshot: cfg.Snapshot,
+		GatewayID:    g.self,
+		Environment:  cfg.Environment,
+		AdminAddress: address,
+		Snapshot:     cfg.Snapshot,
 		Document: cfg.describe(
 			cfg.document,
-		), MaxAge: cfg.DirectoryMaxAge, LongestRequest: cfg.UpstreamTimeout, Log: g.log, Metrics: g.admin.Metrics, Loaded: tuneCollector,
-		PlansChanged: g.docs.change,
+		),
+		MaxAge:         cfg.DirectoryMaxAge,
+		LongestRequest: cfg.UpstreamTimeout,
+		Log:            g.log,
+		Metrics:        g.admin.Metrics,
+		Loaded:         tuneCollector,
+		PlansChanged:   g.docs.change,
 		GatewaysChanged: func(was, is int) {
 			if cfg.RedisURL == "" && was == 1 {
 				g.log.Warn(apart(is))
@@ -153,9 +168,16 @@ func (g *gateway) openStores(ctx context.Context, end context.CancelFunc, addres
 	})
 	g.onClose(func() error { following.Stop(); return ended })
 	g.limits, err = quotas.Open(ctx, quotas.Config{
-		RedisURL: string(cfg.RedisURL), Prefix: cfg.RedisPrefix, OnOutage: cfg.LimitsOnOutage,
-		LiveGateways: g.keys.Gateways, Leavers: g.keys, Saver: g.store, OutageFile: cfg.outageFile(), GatewayID: g.self,
-		Metrics: g.admin.Metrics, Log: g.log,
+		RedisURL:     string(cfg.RedisURL),
+		Prefix:       cfg.RedisPrefix,
+		OnOutage:     cfg.LimitsOnOutage,
+		LiveGateways: g.keys.Gateways,
+		Leavers:      g.keys,
+		Saver:        g.store,
+		OutageFile:   cfg.outageFile(),
+		GatewayID:    g.self,
+		Metrics:      g.admin.Metrics,
+		Log:          g.log,
 	})
 	if err != nil {
 		return err
@@ -234,8 +256,18 @@ func (g *gateway) openPublic(accessLog io.Writer) (err error) {
 	}
 	g.onClose(func() error { tracer.Close(trace.CloseMax); return nil })
 	g.public, err = edge.New(edgeConfig, edge.Deps{
-		Directory: g.keys, Quotas: g.limits, Guard: g.limits.AuthFailures(cfg.AuthFailures), Usage: g.keys.Usage(), Statements: statements,
-		Operations: cfg.document.Operations, Pages: &g.docs.pages, Log: g.log, AccessLog: accessLog, Tracer: tracer, Metrics: g.admin.Metrics, Clock: time.Now,
+		Directory:  g.keys,
+		Quotas:     g.limits,
+		Guard:      g.limits.AuthFailures(cfg.AuthFailuresPerMinute),
+		Usage:      g.keys.Usage(),
+		Statements: statements,
+		Operations: cfg.document.Operations,
+		Pages:      &g.docs.pages,
+		Log:        g.log,
+		AccessLog:  accessLog,
+		Tracer:     tracer,
+		Metrics:    g.admin.Metrics,
+		Clock:      time.Now,
 	})
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package app
 
 import (
 	"cmp"
+	_ "embed"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -25,53 +26,125 @@ import (
 	"petgate/shared/trace"
 )
 
+//go:embed config.go
+var source string
+
 // Config are the settings of one gateway.
 type Config struct {
-	DatabaseURL         service.Secret `env:"DATABASE_URL" default:"sqlite:var/petgate.db" help:"The database of tenants, plans, keys and bans: postgres://… or sqlite:PATH."`
-	RedisURL            service.Secret `env:"REDIS_URL" help:"The Redis in which gateways share quotas: redis://…, or unix:///path on one host; nodes of one Redis Cluster, separated by commas; or redis+sentinel://[:password@]host:port,host:port/master-name[/db], where the password is that of Redis. Empty: quotas are kept in this process, which is correct for one gateway only."`
-	RedisPrefix         string         `env:"GATEWAY_REDIS_PREFIX" default:"petgate:" help:"Prefix of all names in Redis. Gateways that share quotas need the same prefix."`
-	DatabaseConnections int            `env:"GATEWAY_DATABASE_CONNECTIONS" default:"3" placeholder:"N" help:"Connections to Postgres; one more listens for changes, and up to two more serve GET /v1/usage."`
+	// The database of tenants, plans, keys and bans: postgres://… or sqlite:PATH.
+	DatabaseURL service.Secret `env:"DATABASE_URL" default:"sqlite:var/petgate.db"`
 
-	Listen      string `env:"GATEWAY_LISTEN" default:"127.0.0.1:8080" placeholder:"ADDRESS" help:"Public address."`
-	AdminListen string `env:"GATEWAY_ADMIN_LISTEN" default:"127.0.0.1:9090" placeholder:"ADDRESS" help:"Private address: /healthz, /readyz, /metrics, /debug/pprof, /quota/TENANT, /about, /live. Do not publish it."`
-	TLSCert     string `name:"tls-cert" env:"GATEWAY_TLS_CERT" placeholder:"PATH" help:"PEM certificate chain. With it, the public address uses TLS. A changed file is read again."`
-	TLSKey      string `name:"tls-key" env:"GATEWAY_TLS_KEY" placeholder:"PATH" help:"PEM key of that certificate."`
-	TLSName     string `name:"tls-name" env:"GATEWAY_TLS_NAME" placeholder:"HOST" help:"Name that clients use. A certificate without it is reported."`
+	// The Redis in which gateways share quotas: redis://…, or unix:///path on one host; nodes of
+	// one Redis Cluster, separated by commas; or
+	// redis+sentinel://[:password@]host:port,host:port/master-name[/db], where the password is that
+	// of Redis. Empty: quotas are kept in this process, which is correct for one gateway only.
+	RedisURL service.Secret `env:"REDIS_URL"`
 
-	ID       string `env:"GATEWAY_ID" help:"Name of this gateway: unique, and the same after a restart. Default: host name and listen address."`
-	Snapshot string `env:"GATEWAY_SNAPSHOT" default:"var/gateway.snapshot" placeholder:"PATH" help:"File from which a restarted gateway serves while the database is unavailable; .outage next to it keeps what Redis lacks, and .usage what the database lacks. Empty: no files."`
+	// Prefix of all names in Redis. Gateways that share quotas need the same prefix.
+	RedisPrefix string `env:"GATEWAY_REDIS_PREFIX" default:"petgate:"`
 
-	API       string `name:"api" env:"GATEWAY_API" placeholder:"FILE" help:"OpenAPI document of the API to serve: 3.0 or 3.1, in YAML or JSON. SIGHUP reads it again. Default: the pet service's."`
-	OwnPrefix string `env:"GATEWAY_OWN_PREFIX" placeholder:"PATH" help:"Prefix of the gateway's own paths, such as /gateway for /gateway/quota, /gateway/usage, /gateway/docs and /gateway/openapi.yaml. Default: empty, for /v1/quota, /v1/usage, /docs and so on."`
+	// Connections to Postgres; one more listens for changes, and up to two more serve GET
+	// /v1/usage.
+	DatabaseConnections int `env:"GATEWAY_DATABASE_CONNECTIONS" default:"3" placeholder:"N"`
+
+	// Public address.
+	Listen string `env:"GATEWAY_LISTEN" default:"127.0.0.1:8080" placeholder:"ADDRESS"`
+
+	// Private address: /healthz, /readyz, /metrics, /debug/pprof, /quota/TENANT, /about, /live. Do
+	// not publish it.
+	AdminListen string `env:"GATEWAY_ADMIN_LISTEN" default:"127.0.0.1:9090" placeholder:"ADDRESS"`
+
+	// PEM certificate chain. With it, the public address uses TLS. A changed file is read again.
+	TLSCert string `name:"tls-cert" env:"GATEWAY_TLS_CERT" placeholder:"PATH"`
+
+	// PEM key of that certificate.
+	TLSKey string `name:"tls-key" env:"GATEWAY_TLS_KEY" placeholder:"PATH"`
+
+	// Name that clients use. A certificate without it is reported.
+	TLSName string `name:"tls-name" env:"GATEWAY_TLS_NAME" placeholder:"HOST"`
+
+	// Name of this gateway: unique, and the same after a restart. Default: host name and listen
+	// address.
+	ID string `env:"GATEWAY_ID"`
+
+	// File from which a restarted gateway serves while the database is unavailable; .outage next to
+	// it keeps what Redis lacks, and .usage what the database lacks. Empty: no files.
+	Snapshot string `env:"GATEWAY_SNAPSHOT" default:"var/gateway.snapshot" placeholder:"PATH"`
+
+	// OpenAPI document of the API to serve: 3.0 or 3.1, in YAML or JSON. SIGHUP reads it again.
+	// Default: the pet service's.
+	API string `name:"api" env:"GATEWAY_API" placeholder:"FILE"`
+
+	// Prefix of the gateway's own paths, such as /gateway for /gateway/quota, /gateway/usage,
+	// /gateway/docs and /gateway/openapi.yaml. Default: empty, for /v1/quota, /v1/usage, /docs and
+	// so on.
+	OwnPrefix string `env:"GATEWAY_OWN_PREFIX" placeholder:"PATH"`
 
 	edge.Config
-	UpstreamCA string `name:"upstream-ca" env:"GATEWAY_UPSTREAM_CA" placeholder:"PATH" help:"PEM certificates of the authorities of upstreams with https. Default: those of the system."`
 
-	DirectoryMaxAge time.Duration `env:"GATEWAY_DIRECTORY_MAX_AGE" default:"0s" help:"Maximum age of the keys in memory. If the database has not been read for longer, requests get 503. 0: no maximum."`
-	LimitsOnOutage  quotas.Outage `env:"GATEWAY_LIMITS_ON_OUTAGE" default:"share" placeholder:"share|refuse" help:"While Redis does not answer: admit a share of each limit, or nothing."`
-	AuthFailures    int           `name:"auth-failures-per-minute" env:"GATEWAY_AUTH_FAILURES_PER_MINUTE" default:"120" placeholder:"N" help:"How many unknown keys a client address may try per minute. 0: unlimited."`
-	BanAfter        int           `env:"GATEWAY_BAN_AFTER" default:"30" placeholder:"N" help:"Strikes within a minute after which a key is banned. 0: no bans."`
-	BanFor          time.Duration `env:"GATEWAY_BAN_FOR" default:"1m" help:"Length of a first ban. Each further ban within a day is twice as long."`
-	BanMax          time.Duration `env:"GATEWAY_BAN_MAX" default:"1h" help:"Longest ban."`
+	// PEM certificates of the authorities of upstreams with https. Default: those of the system.
+	UpstreamCA string `name:"upstream-ca" env:"GATEWAY_UPSTREAM_CA" placeholder:"PATH"`
 
-	Docs      bool   `env:"GATEWAY_DOCS" default:"true" negatable:"" help:"Serve the documentation of the API at /docs, without a key."`
-	DocsTitle string `env:"GATEWAY_DOCS_TITLE" help:"Title of the documentation. Default: that of the OpenAPI document."`
+	// Maximum age of the keys in memory. If the database has not been read for longer, requests get
+	// 503. 0: no maximum.
+	DirectoryMaxAge time.Duration `env:"GATEWAY_DIRECTORY_MAX_AGE" default:"0s"`
 
-	Console            bool           `env:"GATEWAY_CONSOLE" negatable:"" help:"Serve the operators' console at /console/ on the admin port."`
-	ConsoleUserHeader  string         `env:"GATEWAY_CONSOLE_USER_HEADER" placeholder:"NAME" help:"Field by which an identity proxy names the person who uses the console, such as X-Forwarded-User. The proxy must remove it from what browsers send."`
-	ConsoleGroupHeader string         `name:"console-groups-header" env:"GATEWAY_CONSOLE_GROUPS_HEADER" default:"X-Forwarded-Groups" placeholder:"NAME" help:"Field with the groups of that person, separated by commas."`
-	ConsoleGroups      roles          `env:"GATEWAY_CONSOLE_GROUPS" placeholder:"GROUP=ROLE" help:"What the groups may do: read, keys (and bans) or admin, separated by commas."`
-	ConsoleProxies     []netip.Prefix `env:"GATEWAY_CONSOLE_PROXIES" placeholder:"CIDR" help:"Addresses of the identity proxies. Other clients cannot name a person."`
-	OperatorsAPI       bool           `name:"operators-api" env:"GATEWAY_OPERATORS_API" negatable:"" help:"Serve the operators' API at /api/v1/ on the admin port, which needs TLS unless its address is a loopback one."`
-	ConsoleDatabaseURL service.Secret `env:"GATEWAY_CONSOLE_DATABASE_URL" help:"The database with the rights of keyadmin, for the console and the operators' API. Default: DATABASE_URL, whose role then needs these rights."`
+	// While Redis does not answer: admit a share of each limit, or nothing.
+	LimitsOnOutage quotas.Outage `env:"GATEWAY_LIMITS_ON_OUTAGE" default:"share" placeholder:"share|refuse"`
 
-	AccessLog bool `env:"GATEWAY_ACCESS_LOG" default:"true" negatable:"" help:"Write a line for each request to standard output."`
+	// How many unknown keys a client address may try per minute. 0: unlimited.
+	AuthFailuresPerMinute int `env:"GATEWAY_AUTH_FAILURES_PER_MINUTE" default:"120" placeholder:"N"`
+
+	// Strikes within a minute after which a key is banned. 0: no bans.
+	BanAfter int `env:"GATEWAY_BAN_AFTER" default:"30" placeholder:"N"`
+
+	// Length of a first ban. Each further ban within a day is twice as long.
+	BanFor time.Duration `env:"GATEWAY_BAN_FOR" default:"1m"`
+
+	// Longest ban.
+	BanMax time.Duration `env:"GATEWAY_BAN_MAX" default:"1h"`
+
+	// Serve the documentation of the API at /docs, without a key.
+	Docs bool `env:"GATEWAY_DOCS" default:"true" negatable:""`
+
+	// Title of the documentation. Default: that of the OpenAPI document.
+	DocsTitle string `env:"GATEWAY_DOCS_TITLE"`
+
+	// Serve the operators' console at /console/ on the admin port.
+	Console bool `env:"GATEWAY_CONSOLE" negatable:""`
+
+	// Field by which an identity proxy names the person who uses the console, such as
+	// X-Forwarded-User. The proxy must remove it from what browsers send.
+	ConsoleUserHeader string `env:"GATEWAY_CONSOLE_USER_HEADER" placeholder:"NAME"`
+
+	// Field with the groups of that person, separated by commas.
+	ConsoleGroupsHeader string `env:"GATEWAY_CONSOLE_GROUPS_HEADER" default:"X-Forwarded-Groups" placeholder:"NAME"`
+
+	// What the groups may do: read, keys (and bans) or admin, separated by commas.
+	ConsoleGroups roles `env:"GATEWAY_CONSOLE_GROUPS" placeholder:"GROUP=ROLE"`
+
+	// Addresses of the identity proxies. Other clients cannot name a person.
+	ConsoleProxies []netip.Prefix `env:"GATEWAY_CONSOLE_PROXIES" placeholder:"CIDR"`
+
+	// Serve the operators' API at /api/v1/ on the admin port, which needs TLS unless its address is
+	// a loopback one.
+	OperatorsAPI bool `name:"operators-api" env:"GATEWAY_OPERATORS_API" negatable:""`
+
+	// The database with the rights of keyadmin, for the console and the operators' API. Default:
+	// DATABASE_URL, whose role then needs these rights.
+	ConsoleDatabaseURL service.Secret `env:"GATEWAY_CONSOLE_DATABASE_URL"`
+
+	// Write a line for each request to standard output.
+	AccessLog bool `env:"GATEWAY_ACCESS_LOG" default:"true" negatable:""`
 
 	Traces           trace.Settings `embed:""`
 	service.Settings `embed:"" envprefix:"GATEWAY_"`
 
 	document *api.API // that API names
 }
+
+// Source implements service.Described.
+func (*Config) Source() string { return source }
 
 // Addresses returns the addresses of both ports.
 func (c *Config) Addresses() (public, admin string) { return c.Listen, c.AdminListen }
@@ -99,7 +172,7 @@ func (c *Config) BadSettings() service.BadSettings {
 		{"read-timeout", c.ReadTimeout > 0},
 		{"idle-timeout", c.IdleTimeout > 0},
 		{"body-bytes-max", c.BodyBytesMax > 0},
-		{"upstream-conns-per-tenant", c.TenantConnsMax > 0},
+		{"upstream-conns-per-tenant", c.UpstreamConnsPerTenant > 0},
 		{"concurrency-max", c.ConcurrencyMax > 0},
 		{"connections-max", c.ConnectionsMax > 0},
 	} {
@@ -107,14 +180,15 @@ func (c *Config) BadSettings() service.BadSettings {
 	}
 	bad.Require(c.DirectoryMaxAge == 0 || c.DirectoryMaxAge >= maxAgeMin, "directory-max-age",
 		"use 0, or at least 2s: the database is read once a second")
-	bad.Require(c.AuthFailures >= 0, "auth-failures-per-minute", "it must not be negative")
+	bad.Require(c.AuthFailuresPerMinute >= 0, "auth-failures-per-minute", "it must not be negative")
 	bad.Require(c.BanAfter >= 0 && c.BanAfter <= 65535, "ban-after", "use 0 to 65535")
 	bad.Require(c.BanMax >= c.BanFor, "ban-max", "it must not be shorter than --ban-for")
 	bad.RequirePorts(c.Listen, c.AdminListen)
 	bad.Require(
 		!c.OperatorsAPI || c.AdminTLS.Cert != "" || service.IsLoopback(c.AdminListen),
 		"operators-api",
-		"tokens would cross the network in plain text: set --admin-tls-cert and --admin-tls-key, or use a loopback address for --admin-listen",
+		"tokens would cross the network in plain text: set --admin-tls-cert and --admin-tls-key, "+
+			"or use a loopback address for --admin-listen",
 	)
 	if c.UpstreamHealthPath != "" {
 		check("upstream-health-path", upstream.CheckPath(c.UpstreamHealthPath))
@@ -125,7 +199,7 @@ func (c *Config) BadSettings() service.BadSettings {
 	check("database-url", database.CheckURL(string(c.DatabaseURL)))
 	bad.Require(c.ConsoleUserHeader == "" || len(c.ConsoleProxies) > 0 && len(c.ConsoleGroups) > 0,
 		"console-user-header", "it needs --console-proxies and --console-groups")
-	bad.Require(headerNames.MatchString(c.ConsoleUserHeader+" "+c.ConsoleGroupHeader), "console-user-header",
+	bad.Require(headerNames.MatchString(c.ConsoleUserHeader+" "+c.ConsoleGroupsHeader), "console-user-header",
 		"use names of header fields for it and for --console-groups-header, such as X-Forwarded-User")
 	if c.ConsoleDatabaseURL != "" {
 		check("console-database-url", database.CheckURL(string(c.ConsoleDatabaseURL)))

@@ -49,16 +49,29 @@ func (g *gateway) serveOperators(address string) error {
 	}
 	if g.cfg.OperatorsAPI {
 		g.admin.Handle(operators.Root+"/", operators.New(operators.Config{
-			Store: store, Changes: changes, Failures: g.cfg.AuthFailures, AdminTLS: tls, Log: g.log,
+			Store:    store,
+			Changes:  changes,
+			Failures: g.cfg.AuthFailuresPerMinute,
+			AdminTLS: tls,
+			Log:      g.log,
 		}))
 	}
 	if !g.cfg.Console {
 		return nil
 	}
 	pages, err := console.New(console.Config{
-		Gateway: g.self, Address: address, Store: store, Forms: changes,
-		Problems: g.problems, AdminTLS: tls, Log: g.log, Proxies: console.Proxies{
-			From: g.cfg.ConsoleProxies, UserHeader: g.cfg.ConsoleUserHeader, GroupsHeader: g.cfg.ConsoleGroupHeader, Roles: g.cfg.ConsoleGroups,
+		Gateway:  g.self,
+		Address:  address,
+		Store:    store,
+		Forms:    changes,
+		Problems: g.problems,
+		AdminTLS: tls,
+		Log:      g.log,
+		Proxies: console.Proxies{
+			From:         g.cfg.ConsoleProxies,
+			UserHeader:   g.cfg.ConsoleUserHeader,
+			GroupsHeader: g.cfg.ConsoleGroupsHeader,
+			Roles:        g.cfg.ConsoleGroups,
 		},
 		Quota: func(ctx context.Context, tenant id.Tenant) (quota.Verdict, error) {
 			_, used, err := g.peek(ctx, tenant, id.Key{}, 1)

@@ -25,25 +25,13 @@ func fitDescriptors(cfg *edge.Config, log *slog.Logger) error {
 	}
 	over := need - limit.Cur
 	if over >= uint64(cfg.ConnectionsMax) {
-		return fmt.Errorf(
-			"app: the limit of open files is %d, and %d are needed beside those for clients: raise it, with "+
-				"ulimit -n or LimitNOFILE=",
-			limit.Cur,
-			need-uint64(cfg.ConnectionsMax),
-		)
+		return fmt.Errorf("app: the limit of open files is %d, and %d are needed beside those for clients: "+
+			"raise it, with ulimit -n or LimitNOFILE=", limit.Cur, need-uint64(cfg.ConnectionsMax))
 	}
 	asked := cfg.ConnectionsMax
 	cfg.ConnectionsMax -= int(over)
-	log.Warn(
-		"fewer connections are held than --connections-max says: raise the limit of open files, with ulimit -n or LimitNOFILE=",
-		"connections",
-		cfg.ConnectionsMax,
-		"connectionsMax",
-		asked,
-		"openFiles",
-		limit.Cur,
-		"needed",
-		need,
-	)
+	log.Warn("fewer connections are held than --connections-max says: raise the limit of open files, "+
+		"with ulimit -n or LimitNOFILE=",
+		"connections", cfg.ConnectionsMax, "connectionsMax", asked, "openFiles", limit.Cur, "needed", need)
 	return nil
 }

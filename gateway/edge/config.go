@@ -3,6 +3,7 @@ package edge
 import (
 	"cmp"
 	"crypto/tls"
+	_ "embed"
 	"math"
 	"net/netip"
 	"time"
@@ -14,30 +15,74 @@ import (
 	"petgate/shared/service"
 )
 
+//go:embed config.go
+var source string
+
 // Config is the configuration of an edge: the settings of the program that concern the public port,
 // which have been checked, and fields that only programs set. What has no default is required,
 // except UpstreamSecret, UpstreamHealthPath, TrustedProxies, CORSOrigins, BanRule and TLS.
 type Config struct {
-	Environment apikey.Environment `env:"GATEWAY_ENVIRONMENT" default:"live" placeholder:"live|test" help:"Environment of the keys that are accepted."`
-	KeyPrefix   string             `env:"GATEWAY_KEY_PREFIX" default:"ptg" placeholder:"LETTERS" help:"Prefix of the tokens of new keys, as in ptg_live_: 2 to 10 lower-case letters. keyadmin and the console use it too. Keys with other prefixes stay valid."`
+	// Environment of the keys that are accepted.
+	Environment apikey.Environment `env:"GATEWAY_ENVIRONMENT" default:"live" placeholder:"live|test"`
 
-	Upstreams          []string       `env:"GATEWAY_UPSTREAMS" default:"http://127.0.0.1:8081" placeholder:"URL" help:"Where requests are forwarded: http://host:port, https://host:port or unix:/path, separated by commas. Operations with x-upstream: orders go to those with orders= before them."`
-	UpstreamHost       string         `env:"GATEWAY_UPSTREAM_HOST" default:"upstream" placeholder:"keep|upstream|NAME" help:"Host that upstreams get: the client's (keep), that of the upstream's URL, or a name."`
-	UpstreamSecret     service.Secret `env:"GATEWAY_UPSTREAM_SECRET" help:"Secret sent to the upstreams, so that they can refuse other clients."`
-	UpstreamTimeout    time.Duration  `env:"GATEWAY_UPSTREAM_TIMEOUT" default:"10s" help:"Timeout of a whole exchange with an upstream."`
-	UpstreamHealthPath string         `env:"GATEWAY_UPSTREAM_HEALTH_PATH" placeholder:"PATH" help:"Path by which each upstream is checked once a second: /readyz for petsvc. Empty: no checks."`
-	TenantConnsMax     int            `name:"upstream-conns-per-tenant" env:"GATEWAY_UPSTREAM_CONNS_PER_TENANT" default:"128" placeholder:"N" help:"Requests of one tenant that an upstream may have in progress while nine tenths of its 512 slots are taken."`
+	// Prefix of the tokens of new keys, as in ptg_live_: 2 to 10 lower-case letters. keyadmin and
+	// the console use it too. Keys with other prefixes stay valid.
+	KeyPrefix string `env:"GATEWAY_KEY_PREFIX" default:"ptg" placeholder:"LETTERS"`
 
-	TrustedProxies   []netip.Prefix `env:"GATEWAY_TRUSTED_PROXIES" placeholder:"CIDR" help:"Proxies whose X-Forwarded-For and sampled flag in traceparent are trusted. Every client in these ranges can claim any address."`
-	BodyBytesMax     int            `env:"GATEWAY_BODY_BYTES_MAX" default:"65536" placeholder:"N" help:"Longest request body. The gateway keeps at most 64 KiB of it at a time. The service behind the gateway may have a limit of its own: petsvc has PETSVC_BODY_BYTES_MAX."`
-	ResponseBytesMax int            `env:"GATEWAY_RESPONSE_BYTES_MAX" default:"0" placeholder:"N" help:"Longest response body. A longer one gets 502, or ends early if its length was not announced. 0: no limit."`
-	BodiesBytesMax   int            `env:"GATEWAY_BODIES_BYTES_MAX" default:"268435456" placeholder:"N" help:"Memory for all request bodies together. Further bodies get 503. The last tenth is for tenants that use little."`
-	ReadTimeout      time.Duration  `env:"GATEWAY_READ_TIMEOUT" default:"4s" help:"Timeout for a request's head, and again for its body. It ends clients that send too slowly."`
-	IdleTimeout      time.Duration  `env:"GATEWAY_IDLE_TIMEOUT" default:"75s" help:"How long a client's connection may be silent between two requests. A load balancer in front must close its idle connections earlier."`
-	ConcurrencyMax   int            `env:"GATEWAY_CONCURRENCY_MAX" default:"4096" placeholder:"N" help:"Requests served at the same time. Further requests get 503."`
-	ConnectionsMax   int            `env:"GATEWAY_CONNECTIONS_MAX" default:"32768" placeholder:"N" help:"Open connections. Each needs a file descriptor. A tenth is for clients without a valid key. At the maximum, a new connection closes the one that has been idle for longest. Once tenants hold 90 %, the rest is for those with few."`
+	// Where requests are forwarded: http://host:port, https://host:port or unix:/path, separated by
+	// commas. Operations with x-upstream: orders go to those with orders= before them.
+	Upstreams []string `env:"GATEWAY_UPSTREAMS" default:"http://127.0.0.1:8081" placeholder:"URL"`
 
-	CORSOrigins []string `name:"cors-origins" env:"GATEWAY_CORS_ORIGINS" placeholder:"ORIGIN" help:"Origins whose scripts may read responses: https://host or https://host:port, separated by commas, or *."`
+	// Host that upstreams get: the client's (keep), that of the upstream's URL, or a name.
+	UpstreamHost string `env:"GATEWAY_UPSTREAM_HOST" default:"upstream" placeholder:"keep|upstream|NAME"`
+
+	// Secret sent to the upstreams, so that they can refuse other clients.
+	UpstreamSecret service.Secret `env:"GATEWAY_UPSTREAM_SECRET"`
+
+	// Timeout of a whole exchange with an upstream.
+	UpstreamTimeout time.Duration `env:"GATEWAY_UPSTREAM_TIMEOUT" default:"10s"`
+
+	// Path by which each upstream is checked once a second: /readyz for petsvc. Empty: no checks.
+	UpstreamHealthPath string `env:"GATEWAY_UPSTREAM_HEALTH_PATH" placeholder:"PATH"`
+
+	// Requests of one tenant that an upstream may have in progress while nine tenths of its 512
+	// slots are taken.
+	UpstreamConnsPerTenant int `env:"GATEWAY_UPSTREAM_CONNS_PER_TENANT" default:"128" placeholder:"N"`
+
+	// Proxies whose X-Forwarded-For and sampled flag in traceparent are trusted. Every client in
+	// these ranges can claim any address.
+	TrustedProxies []netip.Prefix `env:"GATEWAY_TRUSTED_PROXIES" placeholder:"CIDR"`
+
+	// Longest request body. The gateway keeps at most 64 KiB of it at a time. The service behind
+	// the gateway may have a limit of its own: petsvc has PETSVC_BODY_BYTES_MAX.
+	BodyBytesMax int `env:"GATEWAY_BODY_BYTES_MAX" default:"65536" placeholder:"N"`
+
+	// Longest response body. A longer one gets 502, or ends early if its length was not announced.
+	// 0: no limit.
+	ResponseBytesMax int `env:"GATEWAY_RESPONSE_BYTES_MAX" default:"0" placeholder:"N"`
+
+	// Memory for all request bodies together. Further bodies get 503. The last tenth is for tenants
+	// that use little.
+	BodiesBytesMax int `env:"GATEWAY_BODIES_BYTES_MAX" default:"268435456" placeholder:"N"`
+
+	// Timeout for a request's head, and again for its body. It ends clients that send too slowly.
+	ReadTimeout time.Duration `env:"GATEWAY_READ_TIMEOUT" default:"4s"`
+
+	// How long a client's connection may be silent between two requests. A load balancer in front
+	// must close its idle connections earlier.
+	IdleTimeout time.Duration `env:"GATEWAY_IDLE_TIMEOUT" default:"75s"`
+
+	// Requests served at the same time. Further requests get 503.
+	ConcurrencyMax int `env:"GATEWAY_CONCURRENCY_MAX" default:"4096" placeholder:"N"`
+
+	// Open connections. Each needs a file descriptor. A tenth is for clients without a valid key.
+	// At the maximum, a new connection closes the one that has been idle for longest. Once tenants
+	// hold 90 %, the rest is for those with few.
+	ConnectionsMax int `env:"GATEWAY_CONNECTIONS_MAX" default:"32768" placeholder:"N"`
+
+	// Origins whose scripts may read responses: https://host or https://host:port, separated by
+	// commas, or *.
+	CORSOrigins []string `name:"cors-origins" env:"GATEWAY_CORS_ORIGINS" placeholder:"ORIGIN"`
 
 	// TLS serves HTTPS. ALPN is set to HTTP/1.1. Nil serves plain HTTP.
 	TLS *tls.Config `kong:"-"`
@@ -73,6 +118,9 @@ type Config struct {
 	// has been arriving for longest. Default: 64 MiB.
 	HeadsBytesMax int `kong:"-"`
 }
+
+// Source implements service.Described.
+func (*Config) Source() string { return source }
 
 // setDefaults fills in the defaults of fields that are zero.
 func (c *Config) setDefaults() {

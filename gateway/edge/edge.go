@@ -23,7 +23,7 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 	upstreams, err := upstream.NewPools(upstream.Config{
 		URLs: cfg.Upstreams, Host: cfg.upstreamHost(), TLS: cfg.UpstreamTLS,
 		Timeout: cfg.UpstreamTimeout, DialTimeout: cfg.UpstreamDialTimeout, IdleTimeout: cfg.UpstreamIdleTimeout,
-		ConnsMax: cfg.UpstreamConnsMax, TenantConnsMax: cfg.TenantConnsMax,
+		ConnsMax: cfg.UpstreamConnsMax, UpstreamConnsPerTenant: cfg.UpstreamConnsPerTenant,
 		HeaderBytesMax: upstreamHeaderBytesMax, BodyBytesMax: cfg.ResponseBytesMax, Log: deps.Log,
 		Check: upstream.Check{
 			Path:    cfg.UpstreamHealthPath,

@@ -317,7 +317,9 @@ func TestLongHeadsHaveABudget(t *testing.T) {
 func TestTenantHasAShare(t *testing.T) {
 	const slots, share = 20, 18
 	r := newRig(t,
-		func(s *setup) { s.UpstreamTimeout, s.UpstreamConnsMax, s.TenantConnsMax = patience, slots, slots/4 })
+		func(s *setup) {
+			s.UpstreamTimeout, s.UpstreamConnsMax, s.UpstreamConnsPerTenant = patience, slots, slots/4
+		})
 	slow := r.hold(t)
 	for range share {
 		slow.send(t, r.dial(t), rawSlow)
@@ -397,7 +399,7 @@ func TestSlowClients(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, func(s *setup) {
 				s.ReadTimeout, s.WriteTimeout, s.UpstreamTimeout, s.BodyBytesMax = time.Second, time.Second, patience, 1<<20
-				s.UpstreamConnsMax, s.TenantConnsMax = 1024, 1024 // all slow clients belong to one tenant, and each has to get its large answers
+				s.UpstreamConnsMax, s.UpstreamConnsPerTenant = 1024, 1024 // all slow clients belong to one tenant, and each has to get its large answers
 			})
 			r.upstream.Answer(func(c net.Conn, q upstreamRequest) bool {
 				if strings.HasSuffix(q.Target, "large") {

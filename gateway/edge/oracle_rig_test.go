@@ -201,7 +201,7 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 		Config: edge.Config{
 			Environment: apikey.Live, BodyBytesMax: bodyMax, TargetBytesMax: targetMax, HeaderBytesMax: fieldsMax,
 			ReadTimeout: patience, UpstreamTimeout: noTimeout, UpstreamDialTimeout: patience,
-			BodiesBytesMax: 256 << 20, TenantConnsMax: 128, ConcurrencyMax: 4096, ConnectionsMax: 32768,
+			BodiesBytesMax: 256 << 20, UpstreamConnsPerTenant: 128, ConcurrencyMax: 4096, ConnectionsMax: 32768,
 		},
 		Deps: edge.Deps{
 			Directory: f, Quotas: f, Guard: fakeGuard{f}, Usage: f, Statements: f,

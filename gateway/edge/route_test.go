@@ -148,7 +148,7 @@ func TestPublicOperationIsBounded(t *testing.T) {
 	var isGuessing atomic.Bool
 	r := newRig(t, func(s *setup) {
 		s.with(api.Operation{ID: "health", Method: "GET", Path: "/health", IsPublic: true})
-		s.UpstreamConnsMax, s.TenantConnsMax, s.UpstreamTimeout = 2, 1, patience
+		s.UpstreamConnsMax, s.UpstreamConnsPerTenant, s.UpstreamTimeout = 2, 1, patience
 		s.attempts = func() (authfailures.State, bool) {
 			state := guardState
 			if isGuessing.Load() {

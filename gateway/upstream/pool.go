@@ -23,18 +23,18 @@ import (
 
 // Config configures a Pool. All fields but Check are required.
 type Config struct {
-	URLs           []string      // http://host:port, https://host or unix:/path
-	Host           string        // sent as Host; empty: the host of the URL
-	TLS            *tls.Config   // for https; nil: that of package tls
-	Timeout        time.Duration // of an exchange, including a second attempt and dialing
-	DialTimeout    time.Duration // of a new connection, with the handshake of TLS
-	IdleTimeout    time.Duration // how long an unused connection is kept
-	ConnsMax       int           // how many requests an instance gets at a time
-	TenantConnsMax int           // how many of these requests may belong to one tenant when nine tenths of them are there
-	HeaderBytesMax int           // of a response
-	BodyBytesMax   int           // of a response
-	Check          Check
-	Log            *slog.Logger
+	URLs                   []string      // http://host:port, https://host or unix:/path
+	Host                   string        // sent as Host; empty: the host of the URL
+	TLS                    *tls.Config   // for https; nil: that of package tls
+	Timeout                time.Duration // of an exchange, including a second attempt and dialing
+	DialTimeout            time.Duration // of a new connection, with the handshake of TLS
+	IdleTimeout            time.Duration // how long an unused connection is kept
+	ConnsMax               int           // how many requests an instance gets at a time
+	UpstreamConnsPerTenant int           // how many of these requests may belong to one tenant when nine tenths of them are there
+	HeaderBytesMax         int           // of a response
+	BodyBytesMax           int           // of a response
+	Check                  Check
+	Log                    *slog.Logger
 }
 
 // Why a request has no response.

@@ -136,7 +136,7 @@ func (p *Pool) take(r *Request, tried uint64) bool {
 }
 
 // hasRoom reports whether the tenant may have one more slot of the instance. When only the reserved
-// ones are left, a tenant that holds TenantConnsMax for each instance that is in gets no more.
+// ones are left, a tenant that holds UpstreamConnsPerTenant for each instance that is in gets no more.
 func (p *Pool) hasRoom(h *host, tenant *share, now int64) bool {
 	most := p.cfg.ConnsMax
 	if h.inFlight < most-(most+reservedPart-1)/reservedPart {
@@ -148,7 +148,7 @@ func (p *Pool) hasRoom(h *host, tenant *share, now int64) bool {
 			in++
 		}
 	}
-	return h.inFlight < most && tenant.held < p.cfg.TenantConnsMax*max(1, in)
+	return h.inFlight < most && tenant.held < p.cfg.UpstreamConnsPerTenant*max(1, in)
 }
 
 func (p *Pool) free(r *Request) {

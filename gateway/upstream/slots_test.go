@@ -57,7 +57,7 @@ func TestSlotsAreShared(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPool(t, io.Discard,
-				func(c *Config) { c.ConnsMax, c.TenantConnsMax, c.URLs = 512, 128, []string{"unix:/none"} })
+				func(c *Config) { c.ConnsMax, c.UpstreamConnsPerTenant, c.URLs = 512, 128, []string{"unix:/none"} })
 			served, refused := crowd(p, clients, 5*time.Millisecond)
 			least, most := served[0], 0
 			for tenant, n := range served {
@@ -83,7 +83,7 @@ func TestSlotsAreShared(t *testing.T) {
 func TestNewcomerFindsASlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t, io.Discard,
-			func(c *Config) { c.ConnsMax, c.TenantConnsMax, c.URLs = 20, 4, []string{"unix:/none"} })
+			func(c *Config) { c.ConnsMax, c.UpstreamConnsPerTenant, c.URLs = 20, 4, []string{"unix:/none"} })
 		f := func(tenant byte, n int, want error, within time.Duration) {
 			t.Helper()
 			var running sync.WaitGroup
@@ -116,7 +116,9 @@ func TestNewcomerFindsASlot(t *testing.T) {
 // as long as they have requests.
 func TestSlotsOfAnInstanceThatIsOut(t *testing.T) {
 	p := newPool(t, io.Discard,
-		func(c *Config) { c.ConnsMax, c.TenantConnsMax, c.URLs = 20, 4, []string{"unix:/none", "unix:/other"} })
+		func(c *Config) {
+			c.ConnsMax, c.UpstreamConnsPerTenant, c.URLs = 20, 4, []string{"unix:/none", "unix:/other"}
+		})
 	must.Equal(t, p.hosts[0].name, "localhost", "the Host over a socket")
 	p.hosts[0].eject()
 	for n := range 59 { // 14 of the first tenant, 4 of the second, and two reserved ones; 40 wait

@@ -127,7 +127,7 @@ func (s *instance) seen() (dials, requests int) {
 
 func newPool(t *testing.T, log io.Writer, change func(*Config), instances ...*instance) *Pool {
 	cfg := Config{
-		Timeout: patience, DialTimeout: patience, IdleTimeout: time.Minute, ConnsMax: 4, TenantConnsMax: 2, HeaderBytesMax: 4096, BodyBytesMax: 4096,
+		Timeout: patience, DialTimeout: patience, IdleTimeout: time.Minute, ConnsMax: 4, UpstreamConnsPerTenant: 2, HeaderBytesMax: 4096, BodyBytesMax: 4096,
 		Log: slog.New(slog.NewJSONHandler(log, nil)),
 	}
 	for _, s := range instances {

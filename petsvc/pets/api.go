@@ -13,6 +13,7 @@ package pets
 import (
 	"context"
 	"crypto/subtle"
+	_ "embed"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -40,17 +41,29 @@ const requestIDHeader = "X-Request-Id" // names a request in the logs of gateway
 
 const headerBytesMax = 64 << 10
 
+//go:embed api.go
+var source string
+
 // Config configures a Service: settings of the program, and fields that only programs set.
 type Config struct {
-	Secret       service.Secret `env:"PETSVC_SECRET" help:"Secret that requests must have in the header X-Gateway-Secret. Gateways with the same GATEWAY_UPSTREAM_SECRET send it. Empty: all clients that reach the address are served."`
-	Queue        int            `env:"PETSVC_QUEUE" default:"512" placeholder:"N" help:"Requests that may wait for a connection, for up to a second. Further requests get 503."`
-	BodyBytesMax int            `env:"PETSVC_BODY_BYTES_MAX" default:"65536" placeholder:"N" help:"Longest request body. The gateway's --body-bytes-max applies first."`
+	// Secret that requests must have in the header X-Gateway-Secret. Gateways with the same
+	// GATEWAY_UPSTREAM_SECRET send it. Empty: all clients that reach the address are served.
+	Secret service.Secret `env:"PETSVC_SECRET"`
+
+	// Requests that may wait for a connection, for up to a second. Further requests get 503.
+	Queue int `env:"PETSVC_QUEUE" default:"512" placeholder:"N"`
+
+	// Longest request body. The gateway's --body-bytes-max applies first.
+	BodyBytesMax int `env:"PETSVC_BODY_BYTES_MAX" default:"65536" placeholder:"N"`
 
 	Log       *slog.Logger          `kong:"-"`
 	AccessLog *slog.Logger          `kong:"-"` // one line for each request; nil = none
 	Tracer    *trace.Tracer         `kong:"-"` // nil = no traces
 	Metrics   prometheus.Registerer `kong:"-"`
 }
+
+// Source implements service.Described.
+func (*Config) Source() string { return source }
 
 // Service answers requests about pets.
 type Service struct {

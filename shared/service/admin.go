@@ -28,7 +28,7 @@ type Problem struct {
 	Name    string `json:"name"`           // the affected part in one word, such as "database"
 	Detail  string `json:"detail"`         // what is wrong and how to mend it
 	Serving bool   `json:"serving"`        // the program can serve in spite of it
-	Cure    string `json:"cure,omitempty"` // "cause: cure" if the cause is known; otherwise /readyz adds CureOf the name
+	Cure    string `json:"cure,omitempty"` // "cause: cure" if the cause is known; else /readyz adds CureOf the name
 }
 
 // ProblemOf is the problem that an error means. If an error in its chain has a method Cure()
@@ -46,16 +46,23 @@ func ProblemOf(name string, err error, serving bool) Problem {
 func CureOf(name string) string { return cureOf[name] }
 
 var cureOf = map[string]string{
-	"certificate": "replace the files by a certificate and its key that fit together; changed files are read without a restart",
-	"start":       "wait; if it lasts, read its log",
-	"drain":       "it is stopping; if this was not planned, start it again. Before a planned stop, start another one",
-	"directory":   "check that the gateway can reach the database; if it can, mend what the problem names, such as a row or a right of its role",
-	"database":    "check that the database runs and can be reached from this host",
-	"clock":       "let a time service (NTP) set the clocks of all hosts",
-	"snapshot":    "make room on its disk and let the gateway write to its directory. A directory that it could not use at its start needs a restart; if another process uses the snapshot, give each gateway a GATEWAY_SNAPSHOT of its own",
-	"quotas":      "check that Redis runs, that REDIS_URL of the gateway is right, and that all gateways use it; if quotas cannot be saved, make room on the disk of GATEWAY_SNAPSHOT or of the database",
-	"document":    "correct the document, and send the gateway SIGHUP",
-	"upstream":    "check that it runs, and read its log; if it responds with 401, set GATEWAY_UPSTREAM_SECRET to what it expects; for petsvc, its PETSVC_SECRET; if its certificate is not valid, renew it, or name its authority in GATEWAY_UPSTREAM_CA",
+	"certificate": "replace the files by a certificate and its key that fit together; changed files are read without " +
+		"a restart",
+	"start": "wait; if it lasts, read its log",
+	"drain": "it is stopping; if this was not planned, start it again. Before a planned stop, start another one",
+	"directory": "check that the gateway can reach the database; if it can, mend what the problem names, " +
+		"such as a row or a right of its role",
+	"database": "check that the database runs and can be reached from this host",
+	"clock":    "let a time service (NTP) set the clocks of all hosts",
+	"snapshot": "make room on its disk and let the gateway write to its directory. A directory that it could not " +
+		"use at its start needs a restart; if another process uses the snapshot, give each gateway a GATEWAY_SNAPSHOT " +
+		"of its own",
+	"quotas": "check that Redis runs, that REDIS_URL of the gateway is right, and that all gateways use it; if quotas " +
+		"cannot be saved, make room on the disk of GATEWAY_SNAPSHOT or of the database",
+	"document": "correct the document, and send the gateway SIGHUP",
+	"upstream": "check that it runs, and read its log; if it responds with 401, set GATEWAY_UPSTREAM_SECRET to what it " +
+		"expects; for petsvc, its PETSVC_SECRET; if its certificate is not valid, renew it, or name its authority in " +
+		"GATEWAY_UPSTREAM_CA",
 }
 
 // Admin is the private port: /healthz, /readyz, /metrics, /debug/pprof and the handlers of the
@@ -158,11 +165,8 @@ func (a *Admin) SetReady(problems func() []Problem) { a.ready.Store(&problems) }
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if !a.isKnown(r.Host, local) {
-		deny(
-			w,
-			http.StatusMisdirectedRequest,
-			"unknown host name "+r.Host+" for this admin port: use its address, or add the name to the setting --admin-hosts",
-		)
+		deny(w, http.StatusMisdirectedRequest, "unknown host name "+r.Host+
+			" for this admin port: use its address, or add the name to the setting --admin-hosts")
 		return
 	}
 	if !a.tls.admits(r) {
@@ -239,14 +243,9 @@ func (a *Admin) drain() { a.draining.Store(true) }
 func (a *Admin) Start(ln net.Listener) error {
 	a.address = ln.Addr().String()
 	if tcp, ok := ln.Addr().(*net.TCPAddr); ok && isPublic(tcp.AddrPort().Addr()) && a.tls.ClientCA == "" {
-		a.log.Warn(
-			"the admin port listens on a public address and serves every client: use a private address, or TLS with client "+
-				"certificates (--admin-tls-cert, --admin-tls-key, --admin-client-ca)",
-			"adminAddress",
-			a.address,
-			"tls",
-			a.tls.isSet(),
-		)
+		a.log.Warn("the admin port listens on a public address and serves every client: use a private address, "+
+			"or TLS with client certificates (--admin-tls-cert, --admin-tls-key, --admin-client-ca)",
+			"adminAddress", a.address, "tls", a.tls.isSet())
 	}
 	ln, err := a.tls.listen(ln, a.Certificates, a.log)
 	if err != nil {

@@ -11,13 +11,6 @@ import (
 	"os"
 )
 
-// AdminTLS are the settings of TLS on the admin port.
-type AdminTLS struct {
-	Cert     string `name:"admin-tls-cert" env:"ADMIN_TLS_CERT" placeholder:"PATH" help:"PEM certificate chain of the admin port. With it, the admin port uses TLS. A changed file is read again."`
-	Key      string `name:"admin-tls-key" env:"ADMIN_TLS_KEY" placeholder:"PATH" help:"PEM key of that certificate."`
-	ClientCA string `name:"admin-client-ca" env:"ADMIN_CLIENT_CA" placeholder:"PATH" help:"PEM certificates of authorities. Everything on the admin port but /healthz and /readyz then needs a client certificate of one of them."`
-}
-
 func (t *AdminTLS) isSet() bool { return t.Cert != "" || t.Key != "" }
 
 func (t *AdminTLS) check(bad *BadSettings) {
@@ -54,7 +47,9 @@ func (t *AdminTLS) Client(log *slog.Logger) (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate.Get(nil) }
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		return certificate.Get(nil)
+	}
 	if config.RootCAs, err = x509.SystemCertPool(); err != nil {
 		config.RootCAs = x509.NewCertPool() // as on a system without certificates
 	}

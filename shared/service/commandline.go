@@ -58,7 +58,7 @@ func (e *UsageError) Error() string {
 // Parse fills target, a pointer to a struct with kong's tags. It returns the command to run, or nil
 // if it has printed the help or the version. The error is a *UsageError.
 func (c CommandLine) Parse(target any) (*kong.Context, error) {
-	p := newParser(target, c)
+	p := newReader(target, c)
 	usage := &UsageError{Program: c.Program}
 	command, err := p.Parse(c.Args)
 	if p.ended {
@@ -93,18 +93,19 @@ func (c CommandLine) Parse(target any) (*kong.Context, error) {
 	return command, nil
 }
 
-// parser is kong with what it lacks: it collects the problems of values, and reads secrets.
-type parser struct {
+// reader is kong with what it lacks: it collects the problems of values, and reads secrets.
+type reader struct {
 	*kong.Kong
+	target   any // the settings
 	line     CommandLine
 	secrets  []*kong.Flag
 	problems []string
 	ended    bool // by --help or --version
 }
 
-// newParser returns a parser of one command line. A Fixer's own settings are not in the help.
-func newParser(target any, c CommandLine) *parser {
-	p := &parser{line: c}
+// newReader returns a reader of one command line. A Fixer's own settings are not in the help.
+func newReader(target any, c CommandLine) *reader {
+	p := &reader{target: target, line: c}
 	var err error
 	p.Kong, err = kong.New(target, append(
 		c.Options,
@@ -137,12 +138,12 @@ func newParser(target any, c CommandLine) *parser {
 }
 
 // collect puts a collector before the decoder of every value.
-func (p *parser) collect(node *kong.Node) {
+func (p *reader) collect(node *kong.Node) {
 	for _, flag := range node.Flags {
-		flag.Mapper = &collector{Mapper: flag.Mapper, parser: p, name: nameOf(flag), isBool: flag.IsBool()}
+		flag.Mapper = &collector{Mapper: flag.Mapper, reader: p, name: nameOf(flag), isBool: flag.IsBool()}
 	}
 	for _, argument := range node.Positional {
-		argument.Mapper = &collector{Mapper: argument.Mapper, parser: p, name: "<" + argument.Name + ">"}
+		argument.Mapper = &collector{Mapper: argument.Mapper, reader: p, name: "<" + argument.Name + ">"}
 	}
 	for _, child := range node.Children {
 		p.collect(child)
@@ -185,16 +186,15 @@ func helpOf(v *kong.Value) string {
 }
 
 // help adds the settings that have no flag to kong's text.
-func (p *parser) help(options kong.HelpOptions, command *kong.Context) error {
+func (p *reader) help(options kong.HelpOptions, command *kong.Context) error {
+	describe(p.target, append(slices.Clone(p.Model.Flags), p.secrets...))
 	options.Compact = len(p.Model.Children) > 0
 	if err := kong.DefaultHelpPrinter(options, command); err != nil || len(p.secrets) == 0 ||
 		command.Selected() != nil {
 		return err
 	}
-	fmt.Fprintf(
-		command.Stdout,
-		"\nSecrets, from the environment. With _FILE appended to a name, its value is the path of a file that holds the secret:\n",
-	)
+	fmt.Fprintln(command.Stdout, "\nSecrets, from the environment. "+
+		"With _FILE appended to a name, its value is the path of a file that holds the secret:")
 	for _, flag := range p.secrets {
 		if !flag.Hidden {
 			fmt.Fprintf(command.Stdout, "  %s\n      %s\n", flag.Envs[0], helpOf(flag.Value))
@@ -204,7 +204,7 @@ func (p *parser) help(options kong.HelpOptions, command *kong.Context) error {
 }
 
 // explain says what is wrong with an argument that kong cannot place.
-func (p *parser) explain(problem string) string {
+func (p *reader) explain(problem string) string {
 	for _, flag := range p.secrets {
 		if strings.Contains(problem, "unknown flag --"+flag.Name) {
 			problem += fmt.Sprintf(": flags are seen in ps, so set %[1]s or %[1]s_FILE", flag.Envs[0])
@@ -214,7 +214,7 @@ func (p *parser) explain(problem string) string {
 }
 
 // readSecrets reads each secret NAME, or the file that NAME_FILE names.
-func (p *parser) readSecrets() {
+func (p *reader) readSecrets() {
 	env := p.line.Env
 	if env == nil {
 		env = os.LookupEnv
@@ -239,7 +239,7 @@ func (p *parser) readSecrets() {
 }
 
 // check asks the settings, or a command, what is wrong with their values.
-func (p *parser) check(target any, command *kong.Context) (problems []string) {
+func (p *reader) check(target any, command *kong.Context) (problems []string) {
 	checker, ok := target.(Checker)
 	if !ok {
 		return nil
@@ -261,7 +261,7 @@ func (p *parser) check(target any, command *kong.Context) (problems []string) {
 // collector records a value that does not decode and continues with the default.
 type collector struct {
 	kong.Mapper
-	parser *parser
+	reader *reader
 	name   string
 	isBool bool
 }
@@ -290,8 +290,8 @@ func (c *collector) Decode(ctx *kong.DecodeContext, target reflect.Value) error 
 	if cure := validValues[target.Type()]; cure != "" {
 		problem = fmt.Sprintf("%s is %q: %s", c.name, given.String(), cure)
 	}
-	if !slices.Contains(c.parser.problems, problem) {
-		c.parser.problems = append(c.parser.problems, problem)
+	if !slices.Contains(c.reader.problems, problem) {
+		c.reader.problems = append(c.reader.problems, problem)
 	}
 	target.SetZero()
 	if !ctx.Value.HasDefault {

@@ -15,8 +15,12 @@ import (
 func inspect(settings Program, name string) (problems []string) {
 	prefix := strings.ToUpper(name) + "_"
 	public, admin := settings.Addresses()
-	if _, _, err := Readiness(admin, settings.Common().AdminTLS.isSet()); err != nil { // otherwise the program that runs has them
-		for _, at := range []struct{ address, setting string }{{public, "LISTEN or --listen"}, {admin, "ADMIN_LISTEN or --admin-listen"}} {
+	// A program that answers at the admin port is this one: its ports are taken, by itself.
+	if _, _, err := Readiness(admin, settings.Common().AdminTLS.isSet()); err != nil {
+		for _, at := range []struct{ address, setting string }{
+			{public, "LISTEN or --listen"},
+			{admin, "ADMIN_LISTEN or --admin-listen"},
+		} {
 			ln, err := Listen(at.address, prefix+at.setting)
 			if err != nil {
 				problems = append(problems, err.Error())
@@ -60,7 +64,7 @@ var ofKubernetes = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_
 // unknown returns the variables of environ that begin with one of the prefixes and are not settings
 // of the program.
 func unknown(settings Program, prefixes, environ []string) (found []string) {
-	p := newParser(settings, CommandLine{})
+	p := newReader(settings, CommandLine{})
 	var known []string
 	for _, flag := range p.Model.Flags {
 		known = append(known, flag.Envs...)

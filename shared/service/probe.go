@@ -44,13 +44,16 @@ func Readiness(address string, isTLS bool) (problems []Problem, ready bool, err 
 	if path, ok := strings.CutPrefix(address, unixScheme); ok {
 		network, address = "unix", path
 	}
-	client := http.Client{Timeout: probeWithin, Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, network, address)
+	client := http.Client{
+		Timeout: probeWithin,
+		Transport: &http.Transport{
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, network, address)
+			},
+			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+			DisableKeepAlives: true,
 		},
-		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
-		DisableKeepAlives: true,
-	}}
+	}
 	scheme := "http"
 	if isTLS {
 		scheme = "https"

@@ -3,9 +3,12 @@
 //
 // Behind a load balancer, the drain loses no request. After SIGTERM or SIGINT:
 //
-//  1. /readyz fails at once. The program keeps serving for the drain delay, so that the load balancer notices.
-//  2. For one more second, responses have Connection: close, so that persistent connections end between two requests.
-//  3. The listener and idle connections are closed. Requests in flight have until the drain limit to complete.
+//  1. /readyz fails at once. The program keeps serving for the drain delay, so that the load
+//     balancer notices.
+//  2. For one more second, responses have Connection: close, so that persistent connections end
+//     between two requests.
+//  3. The listener and idle connections are closed. Requests in flight have until the drain limit to
+//     complete.
 //
 // A second signal, at least a second after the first, ends the process at once. Exit codes: 0 after
 // a drain, 1 when the program could not start, serve or drain, 2 for bad settings.
@@ -213,6 +216,11 @@ func IsLoopback(address string) bool {
 	return strings.HasPrefix(address, unixScheme) || host == "localhost" || addr.Unmap().IsLoopback()
 }
 
+func isSocket(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode().Type() == fs.ModeSocket
+}
+
 // listenUnix replaces the socket of a killed process, which refuses connections. It replaces no
 // other file.
 func listenUnix(path, setting string) (net.Listener, error) {
@@ -225,8 +233,8 @@ func listenUnix(path, setting string) (net.Listener, error) {
 		_ = conn.Close()
 		return nil, fmt.Errorf("the socket %s is in use: stop the program that uses it, or choose another path with %s",
 			path, setting)
-	} else if info, _ := os.Lstat(path); errors.Is(err, syscall.ECONNREFUSED) && info != nil && info.Mode().Type() == fs.ModeSocket {
-		_ = os.Remove(path)
+	} else if errors.Is(err, syscall.ECONNREFUSED) && isSocket(path) {
+		_ = os.Remove(path) // its program has ended
 	}
 	ln, err := net.Listen("unix", path)
 	if err != nil {

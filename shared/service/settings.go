@@ -1,6 +1,7 @@
 package service
 
 import (
+	_ "embed"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,21 +11,64 @@ import (
 	"github.com/alecthomas/kong"
 )
 
+//go:embed settings.go
+var source string
+
 // Settings are the settings that all programs that serve have in common. A program embeds them with
 // its own environment prefix:
 //
 //	service.Settings `embed:"" envprefix:"GATEWAY_"`
 type Settings struct {
-	LogLevel   slog.Level    `env:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"Least severe level to log: debug, info, warn or error."`
-	DrainDelay time.Duration `env:"DRAIN_DELAY" default:"5s" help:"After SIGTERM, how long connections are still accepted while /readyz fails: longer than the load balancer takes to notice."`
-	DrainLimit time.Duration `env:"DRAIN_LIMIT" default:"30s" help:"After the drain delay, how long requests in flight may take before they are cut off."`
-	AdminHosts []string      `env:"ADMIN_HOSTS" placeholder:"NAME" help:"Additional host names of the admin port, beside loopback names, its address and this host's name."`
-	AdminTLS   `embed:""`
-	Pprof      bool             `env:"PPROF" default:"true" negatable:"" help:"Serve /debug/pprof on the admin port."`
-	Check      bool             `help:"Check the settings, ports and files, and exit: 0 if nothing is wrong, 2 if something is. If a program answers at the admin port, it is taken for this one, and the ports are not checked."`
-	Probe      bool             `help:"Ask the program that runs with these settings whether it is ready, and exit: 0 if it is, 1 if not."`
-	Version    kong.VersionFlag `help:"Print the version and exit."`
+	// Least severe level to log: debug, info, warn or error.
+	LogLevel slog.Level `env:"LOG_LEVEL" default:"info" placeholder:"LEVEL"`
+
+	// After SIGTERM, how long connections are still accepted while /readyz fails: longer than the
+	// load balancer takes to notice.
+	DrainDelay time.Duration `env:"DRAIN_DELAY" default:"5s"`
+
+	// After the drain delay, how long requests in flight may take before they are cut off.
+	DrainLimit time.Duration `env:"DRAIN_LIMIT" default:"30s"`
+
+	// Additional host names of the admin port, beside loopback names, its address and this host's
+	// name.
+	AdminHosts []string `env:"ADMIN_HOSTS" placeholder:"NAME"`
+
+	AdminTLS `embed:""`
+
+	// Serve /debug/pprof on the admin port.
+	Pprof bool `env:"PPROF" default:"true" negatable:""`
+
+	// Check the settings, ports and files, and exit: 0 if nothing is wrong, 2 if something is. If a
+	// program answers at the admin port, it is taken for this one, and the ports are not checked.
+	Check bool
+
+	// Ask the program that runs with these settings whether it is ready, and exit: 0 if it is, 1 if
+	// not.
+	Probe bool
+
+	// Print the version and exit.
+	Version kong.VersionFlag
 }
+
+// Source implements Described.
+func (*Settings) Source() string { return source }
+
+// AdminTLS are the settings of TLS on the admin port.
+type AdminTLS struct {
+	// PEM certificate chain of the admin port. With it, the admin port uses TLS. A changed file is
+	// read again.
+	Cert string `name:"admin-tls-cert" env:"ADMIN_TLS_CERT" placeholder:"PATH"`
+
+	// PEM key of that certificate.
+	Key string `name:"admin-tls-key" env:"ADMIN_TLS_KEY" placeholder:"PATH"`
+
+	// PEM certificates of authorities. Everything on the admin port but /healthz and /readyz then
+	// needs a client certificate of one of them.
+	ClientCA string `name:"admin-client-ca" env:"ADMIN_CLIENT_CA" placeholder:"PATH"`
+}
+
+// Source implements Described.
+func (*AdminTLS) Source() string { return source }
 
 // BadSettings checks the values.
 func (s *Settings) BadSettings() BadSettings {

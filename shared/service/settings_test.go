@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"bytes"
+	_ "embed"
 	"fmt"
 	"net"
 	"net/http"
@@ -19,10 +20,18 @@ import (
 	"petgate/shared/testkit/must"
 )
 
+//go:embed settings_test.go
+var source string
+
 type settings struct {
 	service.Settings `embed:"" envprefix:"TEST_"`
 
-	Listen   string         `env:"TEST_LISTEN" default:"127.0.0.1:8080" help:"Public address."`
+	// Public address. Its help is this comment,
+	// up to the first empty line.
+	//
+	// This is for readers of the code.
+	Listen string `env:"TEST_LISTEN" default:"127.0.0.1:8080"`
+
 	Admin    string         `name:"admin-listen" env:"TEST_ADMIN_LISTEN" default:"127.0.0.1:1" help:"Private address."`
 	File     string         `env:"TEST_FILE" help:"It is written."`
 	After    int            `name:"ban-after" env:"TEST_BAN_AFTER" default:"30" help:"Strikes."`
@@ -30,6 +39,7 @@ type settings struct {
 	Database service.Secret `name:"database-url" env:"TEST_DATABASE" default:"sqlite:var/x.db" help:"Where data is."`
 }
 
+func (s *settings) Source() string                    { return source }
 func (s *settings) Addresses() (public, admin string) { return s.Listen, s.Admin }
 func (s *settings) Written() []string                 { return []string{"", s.File} }
 
