@@ -64,4 +64,16 @@ func TestSettings(t *testing.T) {
 	f("OTEL_RESOURCE_ATTRIBUTES", "team=pets", "")
 	f("OTEL_RESOURCE_ATTRIBUTES", "a=b,=pets", "number 2 is not name=value with percent-encoding")
 	f("OTEL_RESOURCE_ATTRIBUTES", "team", "number 1 is not name=value with percent-encoding")
+	f("OTEL_TRACES_SAMPLER", "parentbased_always_off", "")
+	f("OTEL_TRACES_SAMPLER", "jaeger_remote",
+		"OTEL_TRACES_SAMPLER: use always_on, always_off or traceidratio, or one of these after parentbased_")
+	f("OTEL_TRACES_EXPORTER", "zipkin", "OTEL_TRACES_EXPORTER: use otlp or none")
+	f("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "OTEL_EXPORTER_OTLP_PROTOCOL: use http/protobuf")
+	f("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd", "OTEL_EXPORTER_OTLP_COMPRESSION: use gzip or none")
+	f("OTEL_EXPORTER_OTLP_TIMEOUT", "10s", "OTEL_EXPORTER_OTLP_TIMEOUT: use milliseconds, such as 10000")
+	f("OTEL_EXPORTER_OTLP_CERTIFICATE", "settings.go", "OTEL_EXPORTER_OTLP_CERTIFICATE: use a readable PEM file")
+	f("OTEL_EXPORTER_OTLP_CLIENT_KEY", "settings.go", "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE: "+
+		"use it with OTEL_EXPORTER_OTLP_CLIENT_KEY: two readable PEM files")
+	f("OTEL_PROPAGATORS", "b3", "OTEL_PROPAGATORS: use tracecontext or tracecontext,baggage")
+	f("OTEL_BSP_MAX_QUEUE_SIZE", "-1", "OTEL_BSP_MAX_QUEUE_SIZE: use a number above 0")
 }

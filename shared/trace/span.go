@@ -1,53 +1,49 @@
 package trace
 
 import (
-	"bytes"
 	"cmp"
+	"context"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
-	commonpb "go.opentelemetry.io/proto/slim/otlp/common/v1"
-	tracepb "go.opentelemetry.io/proto/slim/otlp/trace/v1"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	api "go.opentelemetry.io/otel/trace"
 )
 
 // Span is a sampled piece of work. A nil Span is one that is not sampled.
 type Span struct {
-	tracer *Tracer
-	record *tracepb.Span
+	span  api.Span
+	begun time.Time
+	queue *queue
 }
-
-// Flags that an exported span has beside those of its trace: that it knows whether its parent is in
-// another program, and that it is.
-const (
-	flagKnowsRemote = 0x100
-	flagRemote      = 0x200
-)
 
 // Start returns the span of a request that a program serves, or nil if it is not sampled.
 func (t *Tracer) Start(c *Context, begun time.Time) *Span {
 	if !c.Sampled || t == nil {
 		return nil
 	}
-	s := &Span{tracer: t, record: &tracepb.Span{
-		TraceId: bytes.Clone(c.Trace[:]), SpanId: bytes.Clone(c.Span[:]), Kind: tracepb.Span_SPAN_KIND_SERVER,
-		StartTimeUnixNano: nanos(begun), Flags: uint32(c.flags()) | flagKnowsRemote,
-	}}
-	if (c.Parent != SpanID{}) {
-		s.record.ParentSpanId = bytes.Clone(c.Parent[:])
-		s.record.Flags |= flagRemote
+	caller := api.SpanContextConfig{TraceFlags: api.TraceFlags(c.flags()), Remote: true}
+	if c.Parent != (SpanID{}) {
+		caller.TraceID = api.TraceID(c.Trace)
+		caller.SpanID = api.SpanID(c.Parent)
 	}
-	return s
+	place := *c // the SDK keeps what a context holds
+	ctx := context.WithValue(context.Background(), placeKey{}, &place)
+	ctx = api.ContextWithSpanContext(ctx, api.NewSpanContext(caller))
+	_, span := t.spans.Start(ctx, "", api.WithTimestamp(begun), api.WithSpanKind(api.SpanKindServer))
+	return &Span{span, begun, t.queue}
 }
 
 // Trace returns the ID of a sampled span's trace.
-func (s *Span) Trace() TraceID { return TraceID(s.record.TraceId) }
+func (s *Span) Trace() TraceID { return TraceID(s.span.SpanContext().TraceID()) }
 
 // Set adds an attribute. It must have no secret and no query.
 func (s *Span) Set(key, value string) {
 	if s != nil {
-		s.record.Attributes = append(s.record.Attributes, attribute(key, value))
+		s.span.SetAttributes(attribute.String(key, valid(value)))
 	}
 }
 
@@ -81,9 +77,7 @@ func (s *Span) EndRequest(r Request, at time.Time) {
 		name, method = r.Method, r.Method
 	}
 	s.Set("http.request.method", method)
-	s.record.Attributes = append(s.record.Attributes, &commonpb.KeyValue{
-		Key: "http.response.status_code", Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_IntValue{IntValue: int64(r.Status)}},
-	})
+	s.span.SetAttributes(attribute.Int("http.response.status_code", r.Status))
 	if r.Route != "" {
 		name += " " + r.Route
 		s.Set("http.route", r.Route)
@@ -91,12 +85,12 @@ func (s *Span) EndRequest(r Request, at time.Time) {
 			s.Set("petgate.operation", r.Operation)
 		}
 	}
-	s.record.Name = name
+	s.span.SetName(valid(name))
 	s.Set("petgate.request_id", r.ID)
 	s.Set("petgate.outcome", r.Outcome)
 	if r.Status >= http.StatusInternalServerError {
 		s.Set("error.type", cmp.Or(r.Failure, r.Outcome))
-		s.record.Status = &tracepb.Status{Code: tracepb.Status_STATUS_CODE_ERROR}
+		s.span.SetStatus(codes.Error, "")
 	}
 	s.End(at)
 }
@@ -106,17 +100,15 @@ func (s *Span) End(at time.Time) {
 	if s == nil {
 		return
 	}
-	// A wall clock that is set back must not end a span before it began.
-	s.record.EndTimeUnixNano = max(nanos(at), s.record.StartTimeUnixNano)
-	s.tracer.push(s.record)
-}
-
-func attribute(key, value string) *commonpb.KeyValue {
-	value = strings.ToValidUTF8(value, "�") // protobuf has no other strings
-	return &commonpb.KeyValue{
-		Key:   key,
-		Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: value}},
+	if s.queue.isClosed.Load() {
+		s.queue.undelivered.Inc()
+		return
 	}
+	if at.Before(s.begun) { // a wall clock was set back
+		at = s.begun
+	}
+	s.span.End(api.WithTimestamp(at))
 }
 
-func nanos(at time.Time) uint64 { return uint64(at.UnixNano()) }
+// valid replaces what is not UTF-8: protobuf has no other strings.
+func valid(text string) string { return strings.ToValidUTF8(text, "�") }

@@ -3,13 +3,13 @@
 //
 // A program decides once, when a request arrives, whether its trace is sampled. A request that is
 // not sampled costs up to three random numbers, for IDs, and a comparison: no clock is read,
-// nothing is allocated, and all methods of its nil *Span do nothing. A span of a sampled request
-// goes into a queue when it ends. The queue is bounded: nothing waits for the collector. Spans that
-// do not fit, that the collector does not take, or that end after Close, are dropped and counted.
+// nothing is allocated, and all methods of its nil *Span do nothing. The SDK of OpenTelemetry
+// allocates also for such a request, so it gets only those that are sampled: it holds their spans,
+// queues them when they end, and gives them to an exporter in batches. The queue is bounded: nothing
+// waits for the collector. Spans that do not fit, that the collector does not take, or that end
+// after Close, are dropped and counted.
 //
-// Not the SDK of OpenTelemetry: it would replace only the queue, for eight modules and 1.6 MB. Its
-// exporter of OTLP over HTTP imports gRPC, and its tracer allocates for each request, also for
-// those that are not sampled.
+// The exporter is our own, over OpenTelemetry's messages: the one for OTLP over HTTP imports gRPC.
 //
 // A Tracer is safe for concurrent use, and a nil Tracer exports nothing. A Span belongs to one
 // goroutine.
@@ -48,7 +48,8 @@ type Context struct {
 
 // Begin returns the context of a request. traceparent is the value of its header field, or nothing.
 //
-// The trace continues if the field is valid. A trusted caller decides whether it is sampled.
+// The trace continues if the field is valid. A trusted caller decides whether it is sampled, unless
+// the settings say otherwise.
 // Otherwise the Tracer's ratio decides: for a new trace by its ID, so that other programs with a
 // ratio decide in the same way (W3C Trace Context 2, section 3.2.2.3). An untrusted caller could
 // choose an ID that is sampled, so its trace is decided by a random number.
@@ -62,7 +63,7 @@ func (t *Tracer) Begin(traceparent []byte, trusted bool) Context {
 		return c
 	case ok:
 		c.Parent, c.Span = c.Span, newSpanID()
-		if !trusted {
+		if !trusted || t.ignoresCallers {
 			c.Sampled = t.samples(binary.BigEndian.Uint64(c.Span[:]))
 		}
 		return c

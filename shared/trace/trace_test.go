@@ -91,6 +91,8 @@ func TestBegin(t *testing.T) {
 	f("a client's flag does not unsample", all, droppedField, false, true, true, false)
 	f("a trusted flag samples", none, sampledField, true, true, true, false)
 	f("a trusted flag unsamples", all, droppedField, true, false, true, false)
+	alone := &Tracer{threshold: thresholdOf(0), ignoresCallers: true}
+	f("a trusted flag does not count", alone, sampledField, true, false, true, false)
 	f("a trusted caller with no valid trace", none, "evil", true, false, false, false)
 	f("a trusted trace passes a program without traces", nil, sampledField, true, true, true, true)
 	f("a client's flag does not sample in a program without traces", nil, sampledField, false, false, true, false)
@@ -133,5 +135,17 @@ func TestUnsampledCostsNothing(t *testing.T) {
 			span.End(time.Time{})
 		})
 		must.Equal(t, n, 0, "allocations")
+	}
+}
+
+// A request of a client that sends a trace, at ratio 0.
+func BenchmarkUnsampled(b *testing.B) {
+	tracer, field, buf := tracerOf(0), []byte(sampledField), make([]byte, 0, 64)
+	b.ReportAllocs()
+	for b.Loop() {
+		c := tracer.Begin(field, false)
+		buf = c.AppendTo(buf[:0])
+		span := tracer.Start(&c, time.Time{})
+		span.EndRequest(Request{}, time.Time{})
 	}
 }
