@@ -60,12 +60,6 @@ func setCookie(w http.ResponseWriter, r *http.Request, token string) {
 	http.SetCookie(w, &cookie)
 }
 
-// checkFile makes sure that statements use the database's present file.
-func checkFile(store *keystore.Store) error {
-	_ = store.CheckFile() // if the file was replaced, this closes the connections to the old one
-	return store.CheckFile()
-}
-
 // rememberedWithin is how long the database has to confirm a session that it has confirmed before.
 const rememberedWithin = time.Second
 
@@ -89,7 +83,7 @@ func (c *Console) sessionOf(
 		ctx, cancel = context.WithTimeout(ctx, rememberedWithin)
 		defer cancel()
 	}
-	if err = checkFile(store); err == nil {
+	if err = store.Reopen(); err == nil {
 		session, err = store.ConsoleSession(ctx, cookie.Value)
 	}
 	switch {
@@ -218,7 +212,7 @@ func (c *Console) showLogin(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (c *Console) login(w http.ResponseWriter, r *http.Request) error {
-	if err := checkFile(c.cfg.Forms); err != nil {
+	if err := c.cfg.Forms.Reopen(); err != nil {
 		return err
 	}
 	token, session, err := c.cfg.Forms.OpenConsole(r.Context(), r.PostFormValue("code"), c.cfg.Address)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -51,7 +52,34 @@ func (c *call) about(f operate.Argument) string {
 
 // hasBody reports whether the arguments of a call are in its body: a JSON object.
 func (c *call) hasBody() bool {
-	return c.method == http.MethodPost || c.method == http.MethodPut || c.method == http.MethodPatch
+	return !c.declares && (c.method == http.MethodPost || c.method == http.MethodPut || c.method == http.MethodPatch)
+}
+
+// isOnce reports whether a request with an Idempotency-Key is carried out once. A document needs
+// none: applied again, it changes nothing.
+func (c *call) isOnce() bool { return c.changes && !c.declares && c.method == http.MethodPost }
+
+// The limits of a body.
+const (
+	bodyBytesMax     = 64 << 10
+	documentBytesMax = 1 << 20
+)
+
+// readAll reads the body of a request.
+func (c *call) readAll(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	limit := int64(bodyBytesMax)
+	if c.declares {
+		limit = documentBytesMax
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	if err != nil {
+		text := "the body cannot be read: " + err.Error()
+		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+			text += fmt.Sprintf(": use at most %d bytes", limit)
+		}
+		return nil, failure{status: http.StatusBadRequest, code: "bad_request", message: text}
+	}
+	return body, nil
 }
 
 // inPath reports whether an argument is a part of the path.
@@ -84,7 +112,14 @@ func (n *rows) UnmarshalText(text []byte) error {
 // common lists the common arguments of a call.
 func (c *call) common() (all []operate.Argument) {
 	for _, a := range operate.ArgumentsOf(reflect.TypeFor[common]()) {
-		if has, depends := map[string]bool{"wait": c.changes, "confirm": c.asks}[a.Name]; has || !depends && c.pages {
+		has := c.pages
+		switch a.Name {
+		case "wait":
+			has = c.changes
+		case "confirm":
+			has = c.asks
+		}
+		if has {
 			all = append(all, a)
 		}
 	}

@@ -19,6 +19,7 @@ type call struct {
 	pages        bool // it answers one page of a list
 	changes      bool // gateways have to apply what it does
 	asks         bool // some values take something away, and the call alone does not say so: these need confirm=true
+	declares     bool // its body is a document, so its arguments are in the query
 
 	arguments, result reflect.Type
 	serve             func(a *API, r *http.Request, v *visit, arguments any) (answer, error)
@@ -150,6 +151,9 @@ var calls = []call{
 		(*visit).explain,
 	),
 
+	diff,
+	apply,
+
 	list[operate.EventView, operate.FindEvents]("/audit", "audit", "List changes, the latest first."),
 
 	ask(get, "/gateways", "gateway list", "List registered gateways.", (*visit).gateways),
@@ -206,19 +210,24 @@ func change[R, A any](
 		if err != nil {
 			return answer{}, err
 		}
-		if op.Question != "" && v.asks && !v.confirmed {
-			return answer{}, failure{
-				http.StatusConflict, "confirmation_required",
-				op.Question + " Nothing was changed: for yes, send it again with ?confirm=true", "confirm",
-			}
-		}
-		outcome, err := op.Change(v.ctx)
+		outcome, err := v.make(op)
 		if err != nil {
 			return answer{}, err
 		}
-		return a.confirm(r, v, outcome.Change, outcome.View), nil
+		return a.confirm(r, v, outcome.Change, op.Laggard, outcome.View), nil
 	}
 	return c
+}
+
+// make makes a change. If it takes something away, the program has to confirm it.
+func (v *visit) make(op operate.Operation) (operate.Outcome, error) {
+	if op.Question != "" && v.asks && !v.confirmed {
+		return operate.Outcome{}, failure{
+			status: http.StatusConflict, code: "confirmation_required", field: "confirm",
+			message: op.Question + " Nothing was changed: for yes, send it again with ?confirm=true",
+		}
+	}
+	return op.Change(v.ctx)
 }
 
 // created says that the call creates something.

@@ -10,6 +10,7 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
+	"petgate/shared/operate/declare"
 )
 
 // failure is an error as the API answers it.
@@ -29,7 +30,9 @@ func invalid(bad ...operate.Mistake) error {
 	slices.SortStableFunc(bad, func(a, b operate.Mistake) int { return strings.Compare(a.Name, b.Name) })
 	texts := operate.ViewsOf(bad,
 		func(m operate.Mistake) string { return strings.TrimPrefix(m.Name+": "+m.Text, ": ") })
-	return failure{http.StatusBadRequest, "invalid_request", strings.Join(texts, "; "), bad[0].Name}
+	return failure{
+		status: http.StatusBadRequest, code: "invalid_request", message: strings.Join(texts, "; "), field: bad[0].Name,
+	}
 }
 
 // named names the fields of the call in an error about its arguments.
@@ -70,43 +73,42 @@ var kinds = []struct {
 	{keystore.ErrExists, http.StatusConflict, "already_exists"},
 	{keystore.ErrConflict, http.StatusConflict, "conflict"},
 	{keystore.ErrInvalid, http.StatusBadRequest, "invalid_request"},
+	{declare.ErrChanged, http.StatusConflict, "conflict"},
 }
 
 func (a *API) failureOf(err error) failure {
-	var f failure
-	var unknown *keystore.UnknownError
 	for _, kind := range kinds {
 		if errors.Is(err, kind.err) {
-			return failure{kind.status, kind.code, operate.Reason(err, kind.err), ""}
+			return failure{status: kind.status, code: kind.code, message: operate.Reason(err, kind.err)}
 		}
 	}
+	var f failure
+	var mistakes *declare.Mistakes
+	var unknown *keystore.UnknownError
 	switch {
 	case errors.As(err, &f):
 		return f
+	case errors.As(err, &mistakes):
+		return failure{status: http.StatusBadRequest, code: "invalid_request", message: mistakes.Line()}
 	case errors.As(err, &unknown):
 		a.cfg.Log.Warn("operators: it is not known whether a change was made", "kind", unknown.Kind, "error", err)
 		return failure{
-			http.StatusServiceUnavailable,
-			"outcome_unknown",
-			"the change may have been made: the answer to its commit was lost. With an Idempotency-Key, " +
+			status: http.StatusServiceUnavailable, code: "outcome_unknown",
+			message: "the change may have been made: the answer to its commit was lost. With an Idempotency-Key, " +
 				"send the same request again; without one, look for " + unknown.Kind + " in the audit log first",
-			"",
 		}
 	case database.IsDenied(err):
 		a.cfg.Log.Warn("operators: its database role lacks a right", "error", err)
 		return failure{
-			http.StatusServiceUnavailable,
-			"database_unavailable",
-			"the API's database role may not do this: set GATEWAY_CONSOLE_DATABASE_URL to the URL " +
+			status: http.StatusServiceUnavailable, code: "database_unavailable",
+			message: "the API's database role may not do this: set GATEWAY_CONSOLE_DATABASE_URL to the URL " +
 				"of keyadmin's role. If it is set, run roles.sql again, as after every upgrade",
-			"",
 		}
 	}
 	a.cfg.Log.Warn("operators: the database cannot be used", "error", err)
 	return failure{
-		http.StatusServiceUnavailable,
-		"database_unavailable",
-		"nothing was changed: " + err.Error() + ". Try again in a moment; `keyadmin doctor` finds the cause if this stays",
-		"",
+		status: http.StatusServiceUnavailable, code: "database_unavailable",
+		message: "nothing was changed: " + err.Error() +
+			". Try again in a moment; `keyadmin doctor` finds the cause if this stays",
 	}
 }

@@ -19,28 +19,21 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/hkdf"
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
-	"io"
+	"fmt"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"reflect"
-	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/sync/semaphore"
+
 	"petgate/gateway/quotas/authfailures"
-	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
@@ -52,7 +45,6 @@ const (
 	databaseWithin = 5 * time.Second  // bounds the work of a call at the database
 	changeWithin   = 10 * time.Second // bounds a change, without the waiting for gateways
 	waitMax        = time.Minute
-	bodyBytesMax   = 64 << 10
 )
 
 // Config is the configuration of an API.
@@ -71,6 +63,8 @@ type API struct {
 	mux      *http.ServeMux
 	failures *authfailures.Guard
 	known    sync.Map // SHA-256 of a token: it was valid when it was used last
+
+	comparing *semaphore.Weighted // held while a document is compared with the database
 }
 
 // New returns an API.
@@ -79,9 +73,14 @@ func New(cfg Config) *API {
 		cfg.Clock = time.Now
 	}
 	cfg.Changes.Seek(changeWithin - databaseWithin)
-	a := &API{cfg: cfg, mux: http.NewServeMux(), failures: authfailures.New(authfailures.Config{
-		PerMinute: cfg.Failures, Clock: cfg.Clock, Metrics: authfailures.NewMetrics(nil),
-	})}
+	a := &API{
+		cfg: cfg,
+		mux: http.NewServeMux(),
+		failures: authfailures.New(authfailures.Config{
+			PerMinute: cfg.Failures, Clock: cfg.Clock, Metrics: authfailures.NewMetrics(nil),
+		}),
+		comparing: semaphore.NewWeighted(1),
+	}
 	document := Document()
 	a.mux.HandleFunc("GET "+Root+"/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -100,28 +99,21 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	for name := range r.Header {
 		if name == "Cookie" || name == "Origin" || strings.HasPrefix(name, "Sec-Fetch-") {
-			a.fail(
-				w,
-				failure{
-					http.StatusForbidden, "browser_refused",
-					"this is the request of a browser, by its header " + name + ": only programs may call the API", "",
-				},
-			)
+			a.fail(w, failure{
+				status: http.StatusForbidden, code: "browser_refused",
+				message: "this is the request of a browser, by its header " + name + ": only programs may call the API",
+			})
 			return
 		}
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, bodyBytesMax)
 	a.mux.ServeHTTP(w, r)
 }
 
 func (a *API) noSuchCall(w http.ResponseWriter, r *http.Request) {
-	a.fail(
-		w,
-		failure{
-			http.StatusNotFound, "no_such_route",
-			"the API has no call " + r.Method + " of this path: " + Root + "/openapi.json describes all calls", "",
-		},
-	)
+	a.fail(w, failure{
+		status: http.StatusNotFound, code: "no_such_route",
+		message: "the API has no call " + r.Method + " of this path: " + Root + "/openapi.json describes all calls",
+	})
 }
 
 // visit is a call by a known operator.
@@ -136,6 +128,7 @@ type visit struct {
 	limit     int               // rows of a page
 	once      *keystore.Request // nil: without an Idempotency-Key
 	key       string            // the Idempotency-Key
+	body      []byte            // of the request
 }
 
 // answer is what a call answers.
@@ -143,7 +136,7 @@ type answer struct {
 	body       any
 	next       string // where the next page begins; empty: there is none
 	isReplayed bool
-	laggards   []string // the gateways that have not confirmed the change
+	missing    *unconfirmed // nil: all gateways have confirmed the change
 }
 
 // handler serves one call.
@@ -161,12 +154,8 @@ func (a *API) handler(c *call) http.HandlerFunc {
 		o, err := a.authenticate(v, w, r, store)
 		if err == nil && !o.Role.Allows(c.role) {
 			err = failure{
-				http.StatusForbidden,
-				"insufficient_role",
-				"this call needs the role " + string(c.role) + "; operator " + o.Name + " has the role " + string(
-					o.Role,
-				),
-				"",
+				status: http.StatusForbidden, code: "insufficient_role",
+				message: fmt.Sprintf("this call needs the role %s; operator %s has the role %s", c.role, o.Name, o.Role),
 			}
 		}
 		if err == nil {
@@ -181,10 +170,11 @@ func (a *API) handler(c *call) http.HandlerFunc {
 
 // serve carries out a call and writes its answer.
 func (a *API) serve(w http.ResponseWriter, r *http.Request, v *visit, c *call) error {
-	body, err := io.ReadAll(r.Body)
+	body, err := c.readAll(w, r)
 	if err != nil {
-		return failure{http.StatusBadRequest, "bad_request", "the body cannot be read: " + err.Error(), ""}
+		return err
 	}
+	v.body = body
 	arguments := reflect.New(c.arguments)
 	if err := v.read(r, c, body, arguments.Elem()); err != nil {
 		return err
@@ -207,17 +197,17 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, v *visit, c *call) e
 }
 
 func (m answer) write(w http.ResponseWriter, r *http.Request, c *call) error {
-	var body bytes.Buffer
-	if err := operate.WriteJSON(&body, m.body); err != nil {
-		return err
-	}
-	text := body.Bytes()
+	var text bytes.Buffer
+	err := operate.WriteJSON(&text, m.body)
 	status := cmp.Or(c.status, http.StatusOK)
-	if m.laggards != nil {
+	if err == nil && m.missing != nil {
 		status = http.StatusAccepted
-		names, _ := json.Marshal(m.laggards) // texts: it cannot fail
-		text = append(append(append(bytes.TrimSuffix(text, []byte("\n}\n")), ",\n  \"unconfirmed\": "...), names...),
-			"\n}\n"...)
+		m.missing.View = text.Bytes()
+		text = bytes.Buffer{}
+		err = json.MarshalWrite(&text, m.missing, jsontext.WithIndent("  "))
+	}
+	if err != nil {
+		return err
 	}
 	if m.next != "" {
 		query := r.URL.Query()
@@ -229,217 +219,29 @@ func (m answer) write(w http.ResponseWriter, r *http.Request, c *call) error {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(text)
+	_, _ = w.Write(text.Bytes())
 	return nil
 }
 
-var bearerForm = regexp.MustCompile(`^(?i:bearer) +(pto_[0-9A-Za-z]{38})$`)
-
-// bearer returns the token of a request; empty: it has none, or more than one, or another kind of
-// token.
-func bearer(r *http.Request) string {
-	fields := r.Header.Values("Authorization")
-	if len(fields) != 1 {
-		return ""
-	}
-	if match := bearerForm.FindStringSubmatch(fields[0]); match != nil {
-		return match[1]
-	}
-	return ""
+// unconfirmed is the answer of a change that some gateways have not confirmed: the members of the
+// view, and its own.
+type unconfirmed struct {
+	View     jsontext.Value `json:",inline"`
+	Gateways []string       `json:"unconfirmed"`       // that may not have applied the change
+	Reason   string         `json:"unconfirmedReason"` // for people
 }
 
-// authenticate finds the operator of a request. A token that was valid before is looked up even if
-// its address has tried too many.
-func (a *API) authenticate(
-	v *visit, w http.ResponseWriter, r *http.Request, store *keystore.Store,
-) (o keystore.OperatorToken, err error) {
-	unknown := failure{
-		http.StatusUnauthorized,
-		"invalid_token",
-		"this call needs the header Authorization: Bearer with the token of an operator, which `keyadmin operator create` prints",
-		"",
-	}
-	if v.token == "" {
-		w.Header().Set("WWW-Authenticate", `Bearer realm="petgate operators"`)
-		return o, unknown
-	}
-	peer, _ := netip.ParseAddrPort(r.RemoteAddr) // the zero address is one more client
-	sum := sha256.Sum256([]byte(v.token))
-	if _, isKnown := a.known.Load(sum); !isKnown {
-		if s := a.failures.Known(peer.Addr()); s.Limit > 0 && s.Remaining == 0 {
-			return o, a.tooMany(w, s)
-		}
-	}
-	ctx, cancel := context.WithTimeout(v.ctx, databaseWithin)
-	defer cancel()
-	_ = store.CheckFile() // if the file was replaced, this closes the connections to the old one
-	if err = store.CheckFile(); err == nil {
-		o, err = store.OperatorByToken(ctx, v.token)
-	}
-	switch {
-	case err == nil:
-		a.known.Store(sum, true)
-	case errors.Is(err, keystore.ErrNotFound):
-		a.known.Delete(sum)
-		if s, isAllowed := a.failures.Fail(peer.Addr()); !isAllowed {
-			return o, a.tooMany(w, s)
-		}
-		w.Header().Set("WWW-Authenticate", `Bearer realm="petgate operators", error="invalid_token"`)
-		unknown.message = "no operator has this token: it was revoked, has expired, or is of another installation"
-		err = unknown
-	}
-	return o, err
-}
-
-func (a *API) tooMany(w http.ResponseWriter, s authfailures.State) error {
-	w.Header().Set("Retry-After", strconv.FormatInt(max(1, (s.ReleaseAt-instant.Of(a.cfg.Clock())).Seconds()), 10))
-	return failure{
-		http.StatusTooManyRequests,
-		"too_many_failed_attempts",
-		"this address has tried too many unknown tokens: wait for as long as Retry-After says",
-		"",
-	}
-}
-
-// confirm waits until all gateways have applied a change, and answers.
-func (a *API) confirm(r *http.Request, v *visit, change keystore.Change, view any) answer {
-	progress := operate.Wait(r.Context(), v.operator.Store, change, v.wait.Or(operate.UsualWait), a.cfg.Clock,
-		operate.Sleep)
+// confirm waits until all gateways have applied a change, and answers. laggard is that of the
+// operation.
+func (a *API) confirm(r *http.Request, v *visit, change keystore.Change, laggard string, view any) answer {
+	wait := v.wait.Or(operate.UsualWait)
+	progress := operate.Wait(r.Context(), v.operator.Store, change, wait, a.cfg.Clock, operate.Sleep)
 	made := answer{body: view}
 	if !progress.IsConfirmed() {
-		made.laggards = []string{}
-		for _, g := range progress.Laggards {
-			made.laggards = append(made.laggards, operate.GatewayName(g))
+		made.missing = &unconfirmed{
+			Gateways: operate.ViewsOf(progress.Laggards, operate.GatewayName),
+			Reason:   progress.Text(laggard),
 		}
 	}
 	return made
-}
-
-// setOnce reads the Idempotency-Key of a change.
-func (v *visit) setOnce(r *http.Request, c *call, body []byte) error {
-	keys := r.Header.Values("Idempotency-Key")
-	if len(keys) == 0 || !c.changes || c.method != http.MethodPost {
-		return nil
-	}
-	v.key = keys[0]
-	if len(keys) > 1 || v.key == "" || len(v.key) > 255 {
-		return failure{
-			http.StatusBadRequest, "invalid_request", "Idempotency-Key must be one text of 1 to 255 characters",
-			"Idempotency-Key",
-		}
-	}
-	id := hmac.New(sha256.New, []byte(v.token))
-	id.Write([]byte("request " + v.key))
-	asked := sha256.Sum256(slices.Concat([]byte(r.Method+" "+r.URL.EscapedPath()+"\n"), body))
-	v.once = &keystore.Request{
-		ID:   hex.EncodeToString(id.Sum(nil)),
-		Body: hex.EncodeToString(asked[:]),
-		Salt: rand.Text(),
-	}
-	err := v.findOnce()
-	if errors.Is(err, keystore.ErrNotFound) {
-		if err = v.derive(); err == nil {
-			v.operator.Store = v.operator.Store.Once(*v.once)
-		}
-	}
-	return err
-}
-
-// findOnce finds out whether the request was carried out before. Errors: keystore.ErrNotFound.
-func (v *visit) findOnce() error {
-	found, _, err := v.operator.Store.Request(v.ctx, v.once.ID)
-	if err != nil {
-		return err
-	}
-	if found.Body != v.once.Body {
-		return failure{
-			http.StatusUnprocessableEntity,
-			"idempotency_key_reused",
-			"another request had this Idempotency-Key: use a new one",
-			"Idempotency-Key",
-		}
-	}
-	v.once = &found
-	return v.derive()
-}
-
-// derive makes what the token of a new key is made from.
-func (v *visit) derive() (err error) {
-	v.once.Random, err = hkdf.Key(sha256.New, []byte(v.token), []byte(v.once.Salt), "key of "+v.key, 512)
-	return err
-}
-
-// replay answers a request that was carried out before: with what it has changed, as it is now.
-func (a *API) replay(r *http.Request, v *visit) (answer, error) {
-	_, e, err := v.operator.Store.Request(v.ctx, v.once.ID)
-	if err != nil {
-		return answer{}, err
-	}
-	view, err := v.changed(e)
-	if err != nil {
-		return answer{}, err
-	}
-	made := a.confirm(r, v, v.once.Event, view)
-	made.isReplayed = true
-	return made, nil
-}
-
-// changed returns the view of what an event has changed, as it is now.
-func (v *visit) changed(e keystore.Event) (any, error) {
-	switch {
-	case e.Kind == keystore.BanAdded:
-		var ban keystore.Ban
-		if err := json.Unmarshal([]byte(e.After), &ban); err != nil {
-			return nil, err
-		}
-		t, k, err := v.operator.Key(v.ctx, e.Key)
-		return operate.ViewBan(ban, t.Name, k.Name), err
-	case !e.Key.IsZero():
-		_, k, err := v.operator.Key(v.ctx, e.Key)
-		if err != nil {
-			return nil, err
-		}
-		if e.Kind != keystore.KeyRotated {
-			return v.withToken(k)
-		}
-		_, fresh, err := v.operator.Key(v.ctx, k.ReplacedBy)
-		if err != nil {
-			return nil, err
-		}
-		view, err := v.withToken(fresh)
-		return operate.RotationView{
-			KeyView:        view,
-			Replaces:       k.ID.String(),
-			OldGraceEndsAt: k.GraceEndsAt.String(),
-			Repeated:       view.Token == "",
-		}, err
-	case !e.Tenant.IsZero():
-		t, err := v.operator.Tenant(v.ctx, e.Tenant.String())
-		return t.View(), err
-	case e.Plan != "":
-		p, err := v.operator.Store.Plan(v.ctx, e.Plan)
-		return operate.ViewPlan(p), err
-	}
-	return nil, failure{
-		http.StatusConflict, "conflict", "this request was carried out, and its change is no longer in the audit log",
-		"",
-	}
-}
-
-// withToken returns the view of a key, with its token if this request has made it.
-func (v *visit) withToken(k keystore.Key) (operate.KeyView, error) {
-	view, err := v.operator.ShowKey(v.ctx, k.ID)
-	if err != nil {
-		return view, err
-	}
-	token, err := v.once.Token(k.Environment)
-	if err != nil {
-		return view, err
-	}
-	if made, err := v.operator.Store.KeyByToken(v.ctx, token); err == nil && made.ID == k.ID {
-		view.Token = token
-	} else if err != nil && !errors.Is(err, keystore.ErrNotFound) {
-		return view, err
-	}
-	return view, nil
 }

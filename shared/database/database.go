@@ -135,6 +135,13 @@ func (d *DB) CheckFile() error {
 	return nil
 }
 
+// Reopen makes sure that statements use the present SQLite file: after a replacement of the file,
+// connections to the old one are closed. It fails if there is no file.
+func (d *DB) Reopen() error {
+	_ = d.CheckFile() // tells of a replacement once, and closes the connections
+	return d.CheckFile()
+}
+
 // Redact returns rawURL for logs, without the password and the parameters.
 func Redact(rawURL string) string {
 	if strings.HasPrefix(rawURL, "sqlite:") {

@@ -176,6 +176,9 @@ func (s *Store) CheckSchema(ctx context.Context) error {
 // CheckFile fails if the database's file was removed or replaced: see database.DB.
 func (s *Store) CheckFile() error { return fail("check file", s.db.CheckFile()) }
 
+// Reopen makes sure that statements use the database's present file: see database.DB.
+func (s *Store) Reopen() error { return fail("check file", s.db.Reopen()) }
+
 // Listen returns a listener that wakes when there may be new events.
 func (s *Store) Listen() *database.Listener { return s.db.Listen(channel) }
 

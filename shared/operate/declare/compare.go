@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -133,7 +134,7 @@ func (t Tenant) applyTo(was keystore.Tenant) keystore.Tenant {
 func (c *comparison) compareTenant(t Tenant, was keystore.Tenant, exists bool) {
 	c.tenants[string(t.Name)] = true
 	if _, known := c.plans[string(t.Plan)]; !known {
-		c.add(t.At, "there is no plan %q: use %s", t.Plan, operate.Listed(sortedNames(c.plans)))
+		c.add(t.At, "there is no plan %q: use %s", t.Plan, operate.Listed(slices.Sorted(maps.Keys(c.plans))))
 		return
 	}
 	is := t.applyTo(was)

@@ -30,7 +30,7 @@ type (
 	// Document declares plans, tenants and keys.
 	Document struct {
 		source  string   // names it in mistakes: a path
-		Version version  `yaml:"version" required:""`
+		Version Version  `yaml:"version" required:""`
 		Plans   []Plan   `yaml:"plans"`
 		Tenants []Tenant `yaml:"tenants,omitempty"`
 	}
@@ -75,13 +75,13 @@ type place struct {
 	member string // tenants[2].plan
 }
 
-// version is the format of a document. There is one.
-type version int
+// Version is the format of a document. There is one.
+type Version int
 
-const current version = 1
+const current Version = 1
 
 // UnmarshalText reads a version.
-func (v *version) UnmarshalText(text []byte) error {
+func (v *Version) UnmarshalText(text []byte) error {
 	if *v = current; string(text) != "1" {
 		return fmt.Errorf("%q is not a version of the format: this keyadmin knows version 1", text)
 	}

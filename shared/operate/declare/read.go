@@ -34,6 +34,15 @@ func (m *Mistakes) Error() string {
 	return text
 }
 
+// Line lists the mistakes in one line.
+func (m *Mistakes) Line() string {
+	text := strings.TrimSpace(m.Problem + " " + strings.Join(m.List, "; "))
+	if m.more > 0 {
+		text += fmt.Sprintf("; and %d more", m.more)
+	}
+	return text
+}
+
 // problems collects what is wrong with a document.
 type problems struct {
 	source string
@@ -178,22 +187,16 @@ func (r *reader) list(n *yaml.Node, at place, to reflect.Value) {
 
 // mapping reads the members of a struct. Each may be given once.
 func (r *reader) mapping(n *yaml.Node, at place, to reflect.Value) {
-	members := map[string]reflect.Value{}
-	var required []string
-	for _, f := range reflect.VisibleFields(to.Type()) {
-		switch name := memberName(f); name {
-		case "":
-		case "-":
-			to.FieldByIndex(f.Index).Set(reflect.ValueOf(at))
-		default:
-			members[name] = to.FieldByIndex(f.Index)
-			if isRequired(f) {
-				required = append(required, name)
-			}
-		}
+	if where := to.FieldByName("At"); where.IsValid() {
+		where.Set(reflect.ValueOf(at))
 	}
+	members := map[string]Member{}
+	for _, m := range Members(to.Type()) {
+		members[m.Name] = m
+	}
+	names := strings.Join(slices.Sorted(maps.Keys(members)), ", ")
 	if n.Kind != yaml.MappingNode {
-		r.add(at, "it has to be a mapping: %s", strings.Join(sortedNames(members), ", "))
+		r.add(at, "it has to be a mapping: %s", names)
 		return
 	}
 	prefix := at.member + "."
@@ -204,42 +207,47 @@ func (r *reader) mapping(n *yaml.Node, at place, to reflect.Value) {
 	for i := 0; i < len(n.Content); i += 2 {
 		name := n.Content[i].Value
 		here := place{n.Content[i].Line, prefix + name}
-		switch field, exists := members[name]; {
+		switch m, exists := members[name]; {
 		case !exists:
-			r.add(here, "there is no such member: use %s", strings.Join(sortedNames(members), ", "))
+			r.add(here, "there is no such member: use %s", names)
 		case given[name]:
 			r.add(here, "it is given twice")
 		default:
-			r.value(n.Content[i+1], here, field)
+			r.value(n.Content[i+1], here, to.FieldByIndex(m.Index))
 		}
 		given[name] = true
 	}
-	for _, name := range required {
-		if !given[name] {
-			r.add(at, "the member %q is missing%s", name, missingWays[name])
+	for _, m := range Members(to.Type()) {
+		if m.IsRequired && !given[m.Name] {
+			r.add(at, "the member %q is missing%s", m.Name, missingWays[m.Name])
 		}
 	}
 }
 
-// memberName returns the member of a document that a field is: - for its place, and empty for a
-// field that is none or that has several members.
-func memberName(f reflect.StructField) string {
-	name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-	return name
+// Member is a member of a document, or of a plan, tenant or key in it.
+type Member struct {
+	reflect.StructField
+	Name       string
+	IsRequired bool
 }
 
-// isRequired reports whether a document needs the member.
-func isRequired(f reflect.StructField) bool {
-	_, is := f.Tag.Lookup("required")
-	return is
+// Members lists the members of a type, also those of embedded structs.
+func Members(t reflect.Type) (all []Member) {
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if name == "" || name == "-" { // a struct of several members, or the place
+			continue
+		}
+		_, isRequired := f.Tag.Lookup("required")
+		all = append(all, Member{f, name, isRequired})
+	}
+	return all
 }
 
 // missingWays say more about members that are missing. Only keys have IDs.
 var missingWays = map[string]string{
 	"id": ": only keys that exist can be named here. `keyadmin key create` creates one and shows its ID",
 }
-
-func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // check adds a problem for everything that the document declares twice.
 func (r *reader) check(d Document) {
