@@ -43,7 +43,7 @@ func IsOurs(name []byte) bool {
 
 const (
 	limitPrefix = "x-ratelimit"
-	corsPrefix  = "access-control-" // the upstream decides nothing about origins: two answers would contradict each other
+	corsPrefix  = "access-control-" // only the gateway decides about origins: two answers would contradict each other
 )
 
 var ours = func() (n http1.Names[bool]) {

@@ -25,8 +25,9 @@ func CheckOrigin(origin string) error {
 		return fmt.Errorf("%q is not an origin: use https://host, https://host:port or *", origin)
 	}
 	host := strings.ToLower(u.Host)
-	if port := u.Port(); port == "" || u.Scheme == "http" && port == "80" || u.Scheme == "https" && port == "443" {
-		host = strings.TrimSuffix(host, ":"+port)
+	switch u.Scheme + ":" + u.Port() { // browsers leave out the scheme's own port
+	case "http:", "https:", "http:80", "https:443":
+		host = strings.TrimSuffix(host, ":"+u.Port())
 	}
 	if written := u.Scheme + "://" + host; written != origin {
 		return fmt.Errorf("%q is not as browsers send it: use %s", origin, written)
@@ -36,9 +37,9 @@ func CheckOrigin(origin string) error {
 
 // exposed are the response fields that scripts of other origins may read, besides those that they
 // may always read.
-const exposed = "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, RateLimit-Policy, RateLimit, Retry-After, X-Request-Id, " +
-	"X-Request-Cost, X-Key-Expires, X-Stability, Deprecation, Sunset, Link, Location, Allow, WWW-Authenticate, " +
-	"Idempotent-Replayed, Vary"
+const exposed = "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, RateLimit-Policy, RateLimit, " +
+	"Retry-After, X-Request-Id, X-Request-Cost, X-Key-Expires, X-Stability, Deprecation, Sunset, Link, Location, " +
+	"Allow, WWW-Authenticate, Idempotent-Replayed, Vary"
 
 // CORS decides which origins' scripts may read responses (the CORS protocol of the Fetch standard).
 // It never allows credentials: an API key is not sent by the browser but by the script, in
@@ -53,7 +54,8 @@ type CORS struct {
 // NewCORS returns the rule for origins. methods are those of all operations.
 func NewCORS(origins, methods []string) *CORS {
 	c := &CORS{
-		allowed: make(map[string][]http1.Field), isAny: slices.Contains(origins, anyOrigin),
+		allowed: make(map[string][]http1.Field),
+		isAny:   slices.Contains(origins, anyOrigin),
 		preflight: &Answer{
 			Outcome: outcomePreflight, Status: http.StatusNoContent,
 			Fields: fieldsOf(

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"petgate/gateway/http1"
-	"petgate/shared/api"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 )
@@ -33,67 +32,89 @@ type Limits struct {
 	Attempts    quota.Usage    // the state of the address's failed attempts, without a key
 }
 
-// Add adds the fields of the limits to a response's. It fills in the details of a 429, and returns
-// the seconds after which a refused client may try again.
-func (l *Limits) Add(to *http1.FieldList, limited *api.Limited) (wait int64) {
+// Decisive is the limit that decides when a client may call again: it refuses the request, or it is
+// the one of which least is left.
+type Decisive struct {
+	Policy      string
+	Limit, Used int64
+	ResetAt     instant.Millis
+	RetryAfter  int64 // the seconds after which a refused client may try again
+}
+
+// AddTo adds the fields of the limits to a response's, and returns the limit that decides.
+func (l *Limits) AddTo(to *http1.FieldList) Decisive {
 	var all [quota.Policies + 1]limit // set in place: copies would cost as much as the rest
-	shown, tight := 1, &all[0]
+	shown, decisive := 1, &all[0]
 	if l.Verdict == nil {
-		all[0].set(`, "failed-attempts"`, minuteSeconds, &l.Attempts, l.Now, 0)
+		decisive.set(nameAttempts, minuteSeconds, &l.Attempts, l.Now)
 	} else {
-		shown, tight = l.choose(&all)
+		shown, decisive = l.ofKey(&all)
 	}
-	l.describe(to, all[:shown], tight, limited)
+	resetAt := max(decisive.resetAt, l.Now)
+	to.AddInt(nameLimit, decisive.limit)
+	to.AddInt(nameRemaining, decisive.remaining)
+	to.AddInt(nameReset, resetAt.Seconds())
+	addDraft(to, all[:shown])
 	if l.Cost > 1 {
 		to.AddInt(nameCost, l.Cost)
 	}
-	return max(1, seconds(tight.release))
+	return Decisive{
+		Policy:     decisive.name,
+		Limit:      decisive.limit,
+		Used:       decisive.used,
+		ResetAt:    resetAt,
+		RetryAfter: max(1, seconds(decisive.release)),
+	}
 }
 
-// choose sets the limits of a key, and returns how many are shown, and the tight one: the policy
-// that refuses. If none does, it is the one with the fewest units remaining; of equals, the
+// ofKey sets the limits of a key. It returns how many are shown, and the one that decides: the
+// policy that refuses. If none does, it is the one with the fewest units remaining; of equals, the
 // tenant's before the key's, and the longer.
-func (l *Limits) choose(all *[quota.Policies + 1]limit) (shown int, tight *limit) {
-	v, banned := l.Verdict, max(l.BanEndsAt.Sub(l.Now), 0)
-	least, refuses := int64(math.MaxInt64), v.Violated()
+func (l *Limits) ofKey(all *[quota.Policies + 1]limit) (shown int, decisive *limit) {
+	v := l.Verdict
+	refuses := v.Violated()
+	least := int64(math.MaxInt64)
 	for p := range quota.None {
 		u := &v.Usages[p]
 		if u.Limit == 0 && p != refuses {
 			continue
 		}
-		all[shown].set(items[p], window(p, u, l.MonthStarts), u, v.At, banned)
-		if p == refuses || refuses == quota.None && (u.Remaining < least || u.Remaining == least && !p.IsOfKey()) {
-			tight, least = &all[shown], u.Remaining
-		}
+		one := &all[shown]
+		one.set(p.String(), window(p, u, l.MonthStarts), u, v.At)
 		shown++
+		hasLess := u.Remaining < least || u.Remaining == least && !p.IsOfKey()
+		if p == refuses || refuses == quota.None && hasLess {
+			decisive, least = one, u.Remaining
+		}
 	}
-	if tight == nil { // without any limit, the minute's is 0
-		tight, shown = &all[0], 1
-		tight.set(items[quota.Minute], minuteSeconds, &v.Usages[quota.Minute], v.At, banned)
+	if decisive == nil { // without any limit, the minute's is 0
+		shown, decisive = 1, &all[0]
+		decisive.set(quota.Minute.String(), minuteSeconds, &v.Usages[quota.Minute], v.At)
+	}
+	if banned := l.BanEndsAt.Sub(l.Now); banned > 0 {
+		for i := range all[:shown] {
+			all[i].ban(banned)
+		}
+		decisive.resetAt = l.BanEndsAt
 	}
 	if l.Polls != nil {
-		tight = &all[shown]
-		tight.set(`, "quota-polling"`, pollSeconds, l.Polls, l.Now, 0)
+		decisive = &all[shown]
+		decisive.set(namePolls, pollSeconds, l.Polls, l.Now)
 		shown++
 	}
-	if banned > 0 {
-		tight.resetAt = l.BanEndsAt
-	}
-	return shown, tight
+	return shown, decisive
 }
 
-// items are the names of policies as items of a list, with the comma before them.
-var items = func() (items [quota.Policies]string) {
-	for p := range quota.None {
-		items[p] = `, "` + p.String() + `"`
-	}
-	return items
-}()
+// Names of the limits that are no policies.
+const (
+	nameAttempts = "failed-attempts"
+	namePolls    = "quota-polling"
+)
 
 // limit is a policy as responses show it.
 type limit struct {
-	item   string // one of items
-	window int64  // its length in seconds
+	name   string
+	window int64 // its length in seconds
 
 	limit, used, remaining int64
 
@@ -101,52 +122,56 @@ type limit struct {
 	release time.Duration // until it admits more
 }
 
-// set sets the state of a policy at an instant of the clock that decides. A ban admits nothing
-// until it ends, whatever is left.
-func (p *limit) set(item string, window int64, u *quota.Usage, at instant.Millis, banned time.Duration) {
-	p.item, p.window = item, window
-	p.limit, p.used, p.remaining, p.resetAt, p.release = u.Limit, u.Used, u.Remaining, u.ResetAt, u.ReleaseAt.Sub(at)
+// set sets the state of a policy at an instant of the clock that decides.
+func (p *limit) set(name string, window int64, u *quota.Usage, at instant.Millis) {
+	p.name, p.window = name, window
+	p.limit, p.used, p.remaining = u.Limit, u.Used, u.Remaining
+	p.resetAt, p.release = u.ResetAt, u.ReleaseAt.Sub(at)
 	if u.RetryAt != 0 {
 		p.release = max(u.RetryAt.Sub(at), 1)
 	}
-	if banned > 0 {
-		if p.remaining > 0 {
-			p.remaining, p.release = 0, 0
-		}
-		p.release = max(p.release, banned)
-	}
 }
 
-// describe writes the state of policies: of all of them in the fields of the IETF draft
-// (draft-ietf-httpapi-ratelimit-headers), and of the tight one in the older fields and in the
-// details of a 429.
-func (l *Limits) describe(to *http1.FieldList, all []limit, tight *limit, limited *api.Limited) {
-	resetAt := max(tight.resetAt, l.Now)
-	to.AddInt(nameLimit, tight.limit)
-	to.AddInt(nameRemaining, tight.remaining)
-	to.AddInt(nameReset, resetAt.Seconds())
+// ban changes the state of a policy: a ban of this length admits nothing until it ends, whatever is
+// left.
+func (p *limit) ban(length time.Duration) {
+	if p.remaining > 0 {
+		p.remaining, p.release = 0, 0
+	}
+	p.release = max(p.release, length)
+}
+
+// addDraft adds the fields of the IETF draft (draft-ietf-httpapi-ratelimit-headers): they list all
+// policies.
+func addDraft(to *http1.FieldList, all []limit) {
 	text := to.Text
 	for i := range all {
-		p := &all[i]
-		text = strconv.AppendInt(append(append(text, p.item...), ";q="...), p.limit, 10)
-		text = strconv.AppendInt(append(text, ";w="...), p.window, 10)
+		text = appendItem(text, i, all[i].name)
+		text = append(text, ";q="...)
+		text = strconv.AppendInt(text, all[i].limit, 10)
+		text = append(text, ";w="...)
+		text = strconv.AppendInt(text, all[i].window, 10)
 	}
-	addList(to, namePolicies, text)
+	to.AddText(namePolicies, text)
+	text = to.Text
 	for i := range all {
-		p := &all[i]
-		text = strconv.AppendInt(append(append(text, p.item...), ";r="...), p.remaining, 10)
-		text = strconv.AppendInt(append(text, ";t="...), seconds(p.release), 10)
+		text = appendItem(text, i, all[i].name)
+		text = append(text, ";r="...)
+		text = strconv.AppendInt(text, all[i].remaining, 10)
+		text = append(text, ";t="...)
+		text = strconv.AppendInt(text, seconds(all[i].release), 10)
 	}
-	addList(to, nameStates, text)
-	name := tight.item[len(`, "`) : len(tight.item)-1]
-	limited.Policy, limited.Limit, limited.Used, limited.ResetAt = name, tight.limit, tight.used, resetAt
+	to.AddText(nameStates, text)
 }
 
-// addList adds a field whose items were appended to the text, without the comma before the first
-// one.
-func addList(to *http1.FieldList, name, text []byte) {
-	to.Add(name, text[len(to.Text)+len(", "):])
-	to.Text = text
+// appendItem appends the name of an item of a list, with a comma before it if it is not the first.
+func appendItem(text []byte, i int, name string) []byte {
+	if i > 0 {
+		text = append(text, ", "...)
+	}
+	text = append(text, '"')
+	text = append(text, name...)
+	return append(text, '"')
 }
 
 // RetryAfter returns the seconds of a Retry-After with seconds or a date (RFC 9110, section

@@ -15,20 +15,16 @@ const PageMethods = "GET, HEAD"
 // pageFields are the fields of all pages of the documentation. A page may load its own stylesheet
 // and script and call the API where it came from, and nothing else. Nothing may frame it.
 var pageFields = fieldsOf(
-	"Cache-Control",
-	"no-cache",
-	"Content-Security-Policy",
-	"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "+
-		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-	"Cross-Origin-Opener-Policy",
-	"same-origin",
-	"Referrer-Policy",
-	"no-referrer",
-	"X-Content-Type-Options",
-	"nosniff",
-	"Vary",
-	"Accept-Encoding",
+	"Cache-Control", "no-cache",
+	"Content-Security-Policy", contentPolicy,
+	"Cross-Origin-Opener-Policy", "same-origin",
+	"Referrer-Policy", "no-referrer",
+	"X-Content-Type-Options", "nosniff",
+	"Vary", "Accept-Encoding",
 )
+
+const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
+	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // Pages are the documentation. They need no key and cost no quota. The zero Pages have none. They
 // may be replaced at any time.
@@ -49,8 +45,11 @@ func (p *Pages) Set(all []portal.Page) {
 	// A relative reference also works behind a proxy that removes a prefix from paths.
 	next.home = &Answer{
 		Outcome: outcomePage, Status: http.StatusFound,
-		Fields: fieldsOf("Location", strings.TrimPrefix(all[0].Path, "/"), "Cache-Control", "no-cache", "Vary",
-			"Accept"),
+		Fields: fieldsOf(
+			"Location", strings.TrimPrefix(all[0].Path, "/"),
+			"Cache-Control", "no-cache",
+			"Vary", "Accept",
+		),
 	}
 	p.now.Store(next)
 }
@@ -77,8 +76,10 @@ func (p *Pages) Find(q *http1.Request) *Answer {
 	}
 	content := one.Content()
 	a := &Answer{
-		outcomePage, http.StatusOK, append(fieldsOf("Content-Type", one.Type, "ETag", content.ETag), pageFields...),
-		content.Body,
+		Outcome: outcomePage,
+		Status:  http.StatusOK,
+		Fields:  append(fieldsOf("Content-Type", one.Type, "ETag", content.ETag), pageFields...),
+		Body:    content.Body,
 	}
 	switch {
 	case hasETag(q, content.ETag):

@@ -27,7 +27,9 @@ func window(p quota.Policy, u *quota.Usage, monthStarts uint8) int64 {
 		return minuteSeconds
 	case quota.Month:
 		ends := u.ResetAt.Seconds() / daySeconds
-		return (ends - quota.MonthEnd(ends-32, monthStarts)) * daySeconds
+		const longerThanAny = 32 // days: this many before its end, the month has not begun
+		begins := quota.MonthEnd(ends-longerThanAny, monthStarts)
+		return (ends - begins) * daySeconds
 	}
 	return daySeconds
 }
@@ -49,13 +51,21 @@ var jsonFields = fieldsOf("Content-Type", "application/json")
 func (q *Quota) Report() *Answer {
 	e := q.Entry
 	r := report{
-		Plan: e.Plan, Tenant: e.Tenant, Degraded: q.Verdict.Degraded,
+		Plan:     e.Plan,
+		Tenant:   e.Tenant,
+		Degraded: q.Verdict.Degraded,
 		Policies: []policy{},
 		Key: reportedKey{
-			ID: e.Key, Name: e.Name, Hint: q.Hint, Environment: e.Environment.String(), Scopes: e.Scopes.Names(),
-			ExpiresAt: roundUp(e.ExpiresAt), EndsAt: roundUp(e.GraceEndsAt),
+			ID:          e.Key,
+			Name:        e.Name,
+			Hint:        q.Hint,
+			Environment: e.Environment.String(),
+			Scopes:      e.Scopes.Names(),
+			ExpiresAt:   roundUp(e.ExpiresAt),
+			EndsAt:      roundUp(e.GraceEndsAt),
 		},
-		Ban: json.RawMessage("null"), Suspended: e.Suspended,
+		Ban:       json.RawMessage("null"),
+		Suspended: e.Suspended,
 	}
 	for p := range quota.None {
 		if u := &q.Verdict.Usages[p]; u.Limit != 0 {
@@ -71,7 +81,7 @@ func (q *Quota) Report() *Answer {
 	if q.StrikesLeft > 0 {
 		r.StrikesUntilBan = &q.StrikesLeft
 	}
-	return &Answer{outcomeReport, http.StatusOK, jsonFields, encode(r)}
+	return &Answer{Outcome: outcomeReport, Status: http.StatusOK, Fields: jsonFields, Body: encode(r)}
 }
 
 type report struct {
@@ -108,8 +118,12 @@ type reportedKey struct {
 
 func (q *Quota) policy(of quota.Policy, u *quota.Usage) policy {
 	p := policy{
-		Name: of.String(), Limit: u.Limit, Used: u.Used, Remaining: u.Remaining, Window: window(of, u, q.Entry.MonthStarts),
-		ResetAt: roundUp(max(u.ResetAt, q.Now)),
+		Name:      of.String(),
+		Limit:     u.Limit,
+		Used:      u.Used,
+		Remaining: u.Remaining,
+		Window:    window(of, u, q.Entry.MonthStarts),
+		ResetAt:   roundUp(max(u.ResetAt, q.Now)),
 	}
 	if u.RetryAt != 0 {
 		// Like Retry-After, a time from now, because the clock that decides may differ.
@@ -155,8 +169,8 @@ func NewPolls() Polls {
 	return Polls{sharded.New[id.Key, instant.Millis](pollRecordsMax, func(k id.Key) byte { return k[len(k)-1] })}
 }
 
-// Take reports whether k may have a report at now. If not, it returns the state of the limit.
-func (p Polls) Take(k id.Key, now instant.Millis) (quota.Usage, bool) {
+// Allow reports whether k may have a report at now. If not, it returns the state of the limit.
+func (p Polls) Allow(k id.Key, now instant.Millis) (quota.Usage, bool) {
 	shard := p.freeAt.Lock(k)
 	defer shard.Unlock()
 	latest := now.Add(pollBurst * pollInterval)

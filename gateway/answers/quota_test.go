@@ -87,7 +87,7 @@ func TestPolls(t *testing.T) {
 		at = at.Add(c.after)
 		n := 0
 		for range 100 {
-			if state, allowed := p.Take(id.Key{1}, at); allowed {
+			if state, allowed := p.Allow(id.Key{1}, at); allowed {
 				n++
 			} else if state.Limit != 10 || state.Used != 10 || state.Remaining != 0 || state.RetryAt <= at || state.RetryAt > at+1000 || state.ResetAt.Sub(state.RetryAt) != 9*time.Second {
 				t.Errorf("%v later: %+v", c.after, state)
@@ -95,7 +95,7 @@ func TestPolls(t *testing.T) {
 		}
 		must.Equal(t, n, c.want, "how many of 100 reports %v later", c.after)
 	}
-	if _, allowed := p.Take(id.Key{2}, at); !allowed {
+	if _, allowed := p.Allow(id.Key{2}, at); !allowed {
 		t.Error("another key gets no report")
 	}
 }

@@ -98,7 +98,11 @@ type Usage struct {
 // NewUsage returns the answers for the usage that from has.
 func NewUsage(from Statements, log *slog.Logger) *Usage {
 	return &Usage{
-		from: from, log: log, within: statementWithin, tenants: share.New(tenantStatementsMax), failures: rate.Sometimes{Interval: logEvery},
+		from:     from,
+		log:      log,
+		within:   statementWithin,
+		tenants:  share.New(tenantStatementsMax),
+		failures: rate.Sometimes{Interval: logEvery},
 	}
 }
 
@@ -126,12 +130,14 @@ func (a *Ask) Read(q *http1.Request) Problem {
 		}
 	}
 	if by := parameters["by"]; len(by) > 0 {
-		if a.period = periods[by[0]]; len(by) > 1 || a.period == 0 {
+		a.period = periods[by[0]]
+		if len(by) > 1 || a.period == 0 {
 			return invalid("by", "must be hour or day, once")
 		}
 	}
 	if since := parameters["since"]; len(since) > 0 {
-		if a.since = parseSince(since[0]); len(since) > 1 || a.since < sinceMin || a.since > sinceMax {
+		a.since = parseSince(since[0])
+		if len(since) > 1 || a.since < sinceMin || a.since > sinceMax {
 			return invalid("since", "must be a number of hours or days, from 1h to 400d, such as 36h or 7d, once")
 		}
 	}
@@ -154,8 +160,14 @@ func parseSince(value string) time.Duration {
 	if digits <= 0 || digits > digitsMax {
 		return 0
 	}
-	n, _ := http1.ParseDigits([]byte(value[:digits]))
-	return time.Duration(n) * map[byte]time.Duration{'h': hour, 'd': day}[value[digits]]
+	n, _ := http1.ParseDigits([]byte(value[:digits])) // 0 if these are no digits
+	switch value[digits] {
+	case 'h':
+		return time.Duration(n) * hour
+	case 'd':
+		return time.Duration(n) * day
+	}
+	return 0
 }
 
 // Statement answers a request for usage. A goroutine of its own reads the statement: the client
@@ -211,9 +223,9 @@ func (u *Usage) read(ctx context.Context, ask Ask) (answer *Answer, problem Prob
 	case len(s.Rows) > rowsMax:
 		return nil, Problem{InvalidParameter, tooManyRows, "since"}
 	case ask.isCSV:
-		return &Answer{outcomeOK, http.StatusOK, csvFields, csvOf(s, ask)}, Problem{}
+		return &Answer{Outcome: outcomeOK, Status: http.StatusOK, Fields: csvFields, Body: csvOf(s, ask)}, Problem{}
 	}
-	return &Answer{outcomeOK, http.StatusOK, statementFields, jsonOf(s, ask)}, Problem{}
+	return &Answer{Outcome: outcomeOK, Status: http.StatusOK, Fields: statementFields, Body: jsonOf(s, ask)}, Problem{}
 }
 
 var (
@@ -224,8 +236,8 @@ var (
 // unavailable logs why there is no statement.
 func (u *Usage) unavailable(ask Ask, err error) Problem {
 	u.failures.Do(func() {
-		u.log.Warn("the usage of a tenant cannot be read", "tenant", ask.Tenant.String(), "requestId", ask.RequestID,
-			"error", err)
+		u.log.Warn("the usage of a tenant cannot be read",
+			"tenant", ask.Tenant.String(), "requestId", ask.RequestID, "error", err)
 	})
 	return Problem{Kind: Unavailable}
 }
@@ -267,9 +279,13 @@ func csvOf(s keystore.Statement, ask Ask) []byte {
 	// A buffer takes everything, so there are no errors.
 	_ = w.Write([]string{"start", "key", "operation", "outcome", "requests", "charged", "complete", "units"})
 	for _, r := range s.Rows {
+		isComplete := r.Start.Add(ask.period) <= s.CompleteThrough
 		_ = w.Write([]string{
-			r.Start.String(), r.Key.String(), r.Operation, r.Outcome, strconv.FormatInt(r.Requests, 10), strconv.FormatInt(r.Charged, 10),
-			strconv.FormatBool(r.Start.Add(ask.period) <= s.CompleteThrough), strconv.FormatInt(r.Units, 10),
+			r.Start.String(), r.Key.String(), r.Operation, r.Outcome,
+			strconv.FormatInt(r.Requests, 10),
+			strconv.FormatInt(r.Charged, 10),
+			strconv.FormatBool(isComplete),
+			strconv.FormatInt(r.Units, 10),
 		})
 	}
 	w.Flush()

@@ -24,10 +24,10 @@ type Claims struct {
 // of returns a claim; empty: the request has none.
 func (c *Claims) of(k kind) []byte { return c.values[k-authorization] }
 
-// Take moves the claims out of a request's fields. Only fields that are forwarded remain there.
+// MoveFrom moves the claims out of a request's fields. Only fields that are forwarded remain there.
 // isSingle is false if there are two Authorization fields: they may name two clients, and another
 // program may choose a different one than the gateway.
-func (c *Claims) Take(q *http1.Request) (isSingle bool) {
+func (c *Claims) MoveFrom(q *http1.Request) (isSingle bool) {
 	isSingle = true
 	forwarded := q.Fields[:0]
 	for _, f := range q.Fields {
@@ -198,7 +198,8 @@ func (p Proxies) Client(peer netip.Addr, c *Claims) netip.Addr {
 	addr, list := peer, c.of(forwardedFor)
 	for len(list) > 0 && p.Has(addr) {
 		comma := bytes.LastIndexByte(list, ',') // -1 before the first element
-		addr, list = parseForwarded(http1.Trim(list[comma+1:])), list[:max(comma, 0)]
+		addr = parseForwarded(http1.Trim(list[comma+1:]))
+		list = list[:max(comma, 0)]
 	}
 	return addr
 }

@@ -49,7 +49,7 @@ func (l *accessLog) close() {
 }
 
 func (l *accessLog) write(x *exchange, took time.Duration) {
-	if !x.isKnown && x.refusal.isRefused() && !l.strangers.Allow() {
+	if !x.hasEntry && x.refusal.isRefused() && !l.strangers.Allow() {
 		return
 	}
 	from := len(x.line)
@@ -75,29 +75,44 @@ func (x *exchange) loggedPath() []byte {
 func appendAccess(dst []byte, x *exchange, took time.Duration) []byte {
 	dst = append(dst, `{"time":"`...)
 	dst = x.now.AppendTo(dst)
-	dst = api.AppendString(append(dst, `","level":"INFO","msg":"request","program":"gateway","requestId":`...), x.id)
+	dst = append(dst, `","level":"INFO","msg":"request","program":"gateway","requestId":`...)
+	dst = api.AppendString(dst, x.id)
 	if x.trace.Sampled {
-		dst = append(x.trace.Trace.AppendTo(append(dst, `,"traceId":"`...)), '"')
+		dst = append(dst, `,"traceId":"`...)
+		dst = x.trace.Trace.AppendTo(dst)
+		dst = append(dst, '"')
 	}
 	if x.client.IsValid() {
-		dst = append(x.client.AppendTo(append(dst, `,"client":"`...)), '"')
+		dst = append(dst, `,"client":"`...)
+		dst = x.client.AppendTo(dst)
+		dst = append(dst, '"')
 	}
 	if method := x.Request.Method; len(method) > 0 && !apikey.IsIn(method) {
-		dst = api.AppendString(append(dst, `,"method":`...), method)
+		dst = append(dst, `,"method":`...)
+		dst = api.AppendString(dst, method)
 	}
 	if path := x.loggedPath(); len(path) > 0 {
-		dst = api.AppendString(append(dst, `,"path":`...), path)
+		dst = append(dst, `,"path":`...)
+		dst = api.AppendString(dst, path)
 	}
 	if x.route != nil {
-		dst = api.AppendString(append(dst, `,"operation":`...), x.route.ID)
+		dst = append(dst, `,"operation":`...)
+		dst = api.AppendString(dst, x.route.ID)
 	}
-	if x.isKnown {
-		dst = append(x.entry.Tenant.AppendTo(append(dst, `,"tenant":"`...)), '"')
-		dst = append(x.entry.Key.AppendTo(append(dst, `,"key":"`...)), '"')
+	if x.hasEntry {
+		dst = append(dst, `,"tenant":"`...)
+		dst = x.entry.Tenant.AppendTo(dst)
+		dst = append(dst, `","key":"`...)
+		dst = x.entry.Key.AppendTo(dst)
+		dst = append(dst, '"')
 	}
-	dst = strconv.AppendInt(append(dst, `,"status":`...), int64(x.Response.Status), 10)
-	dst = append(append(append(dst, `,"outcome":"`...), x.outcome()...), '"')
-	dst = strconv.AppendInt(append(dst, `,"bytes":`...), x.responseBytes(), 10)
-	dst = strconv.AppendInt(append(dst, `,"micros":`...), took.Microseconds(), 10)
+	dst = append(dst, `,"status":`...)
+	dst = strconv.AppendInt(dst, int64(x.Response.Status), 10)
+	dst = append(dst, `,"outcome":"`...)
+	dst = append(dst, x.outcome()...)
+	dst = append(dst, `","bytes":`...)
+	dst = strconv.AppendInt(dst, x.responseBytes(), 10)
+	dst = append(dst, `,"micros":`...)
+	dst = strconv.AppendInt(dst, took.Microseconds(), 10)
 	return append(dst, "}\n"...)
 }

@@ -37,7 +37,7 @@ func newLogged() *exchange {
 	x.client = netip.MustParseAddr("192.0.2.7")
 	x.Request.Method, x.Request.Path = []byte("GET"), []byte(`/v1/pets/"7\`)
 	x.route = &route{Route: &routing.Route{Operation: api.Operation{ID: "getPet"}}}
-	x.isKnown, x.entry.Tenant, x.entry.Key = true, id.Tenant{1}, id.Key{2}
+	x.hasEntry, x.entry.Tenant, x.entry.Key = true, id.Tenant{1}, id.Key{2}
 	x.Response.Status, x.Response.Body = 200, []byte("twelve bytes")
 	return x
 }
@@ -62,21 +62,21 @@ func TestLineIsLikeSlogs(t *testing.T) {
 		"getPet", "tenant", "ten_0400000000000000", "key", "key_0800000000000000", "status", 200, "outcome", "ok",
 		"bytes", 12, "micros", 1234)
 	f("a request that could not be read", func(x *exchange) {
-		x.trace.Sampled, x.isKnown, x.route = false, false, nil
+		x.trace.Sampled, x.hasEntry, x.route = false, false, nil
 		x.Request.Method, x.Request.Path = nil, nil
 		x.client, x.refusal.reason = netip.Addr{}, badRequest
 		x.Response.Status, x.Response.Body = 400, nil
 	}, "requestId", "00112233445566778899aabbccddeeff", "status", 400, "outcome", "bad_request", "bytes", 0, "micros", 1234)
 	f("a token at the wrong place, a long path, IPv6", func(x *exchange) {
 		x.id = []byte("client's own\tID")
-		x.trace.Sampled, x.isKnown, x.route = false, false, nil
+		x.trace.Sampled, x.hasEntry, x.route = false, false, nil
 		x.Request.Method = []byte("acme_live_0123abcD")
 		x.Request.Path = []byte("/" + strings.Repeat("é", 200))
 		x.client, x.refusal.reason = netip.MustParseAddr("2001:db8::7"), noSuchRoute
 	}, "requestId", "client's own\tID", "client", "2001:db8::7", "path", "/"+strings.Repeat("é", 127)+"\ufffd",
 		"status", 200, "outcome", "no_such_route", "bytes", 12, "micros", 1234)
 	f("a token in the path", func(x *exchange) {
-		x.trace.Sampled, x.isKnown, x.route = false, false, nil
+		x.trace.Sampled, x.hasEntry, x.route = false, false, nil
 		x.Request.Path = []byte("/" + strings.Repeat("x", 300) + "/acme_live_0123abcD")
 	}, "requestId", "00112233445566778899aabbccddeeff", "client", "192.0.2.7", "method", "GET", "path", "withheld",
 		"status", 200, "outcome", "ok", "bytes", 12, "micros", 1234)
@@ -111,7 +111,7 @@ func TestStrangersHaveFewLines(t *testing.T) {
 			prometheus.NewCounter(prometheus.CounterOpts{Name: "dropped"}))
 		x := newLogged()
 		for n := range 8 * strangersLinesMax {
-			x.isKnown, x.refusal.reason = n%2 == 0, reason(n/2%2)
+			x.hasEntry, x.refusal.reason = n%2 == 0, reason(n/2%2)
 			l.write(x, took)
 		}
 		l.close()

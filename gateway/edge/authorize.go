@@ -7,8 +7,8 @@ import (
 
 // authorize refuses a valid key that may not call now.
 func (e *Edge) authorize(x *exchange) refusal {
-	if x.why != access.Banned {
-		return refusals[x.why]
+	if x.access != access.Banned {
+		return refusals[x.access]
 	}
 	ban := x.entryBan()
 	x.limited.Ban = ban

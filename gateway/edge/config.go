@@ -143,9 +143,13 @@ func (c *Config) setDefaults() {
 const (
 	upstreamConnsMax       = 512 // the default of UpstreamConnsMax
 	upstreamHeaderBytesMax = 16 << 10
-	upstreamHealthTimeout  = time.Second // of a check: far below UpstreamTimeout, so a check finds an upstream that hangs first
-	fieldsMax              = 100         // of a request
-	bodyStepBytes          = 1024        // how much memory a body gets before its first byte has arrived
+
+	// upstreamHealthTimeout is for a check. It is far below UpstreamTimeout, so that a check
+	// notices an upstream that hangs before requests do.
+	upstreamHealthTimeout = time.Second
+
+	fieldsMax     = 100  // of a request
+	bodyStepBytes = 1024 // how much memory a body gets before its first byte has arrived
 )
 
 // Values of UpstreamHost.
@@ -164,17 +168,21 @@ func (c *Config) upstreamHost() string {
 
 // Descriptors returns how many file descriptors clients and upstreams may need.
 func (c *Config) Descriptors() int {
-	return c.ConnectionsMax + front.RefusedMax + front.LingeringMax + len(c.Upstreams)*cmp.Or(c.UpstreamConnsMax,
-		upstreamConnsMax)
+	ofUpstreams := len(c.Upstreams) * cmp.Or(c.UpstreamConnsMax, upstreamConnsMax)
+	return c.ConnectionsMax + front.RefusedMax + front.LingeringMax + ofUpstreams
 }
 
 // http returns the settings of package http1.
 func (c *Config) http() http1.Settings {
 	s := http1.Settings{
 		Limits: http1.Limits{
-			TargetBytesMax: c.TargetBytesMax, FieldBytesMax: c.HeaderBytesMax, FieldsMax: fieldsMax,
-			BodyBytesMax: c.BodyBytesMax, BodyStepBytes: bodyStepBytes, Bodies: http1.NewBudget(c.BodiesBytesMax),
-			Heads: http1.NewBudget(c.HeadsBytesMax),
+			TargetBytesMax: c.TargetBytesMax,
+			FieldBytesMax:  c.HeaderBytesMax,
+			FieldsMax:      fieldsMax,
+			BodyBytesMax:   c.BodyBytesMax,
+			BodyStepBytes:  bodyStepBytes,
+			Bodies:         http1.NewBudget(c.BodiesBytesMax),
+			Heads:          http1.NewBudget(c.HeadsBytesMax),
 		},
 		Timeouts: http1.Timeouts{Read: c.ReadTimeout, Write: c.WriteTimeout, Idle: c.IdleTimeout},
 	}

@@ -13,6 +13,7 @@ import (
 	"petgate/gateway/claims"
 	"petgate/gateway/directory"
 	"petgate/gateway/front"
+	"petgate/gateway/http1"
 	"petgate/gateway/quotas"
 	"petgate/gateway/quotas/authfailures"
 	"petgate/gateway/share"
@@ -94,6 +95,5 @@ type Edge struct {
 	bodies      *share.Shares // of the memory for bodies: how many large bodies a tenant sends at a time
 	metrics     *metrics
 	accessLog   *accessLog
-
-	inFlight atomic.Int64
+	slots       *http1.Budget // one for each request that is being served
 }

@@ -21,10 +21,17 @@ import (
 func New(cfg Config, deps Deps) (*Edge, error) {
 	cfg.setDefaults()
 	upstreams, err := upstream.NewPools(upstream.Config{
-		URLs: cfg.Upstreams, Host: cfg.upstreamHost(), TLS: cfg.UpstreamTLS,
-		Timeout: cfg.UpstreamTimeout, DialTimeout: cfg.UpstreamDialTimeout, IdleTimeout: cfg.UpstreamIdleTimeout,
-		ConnsMax: cfg.UpstreamConnsMax, UpstreamConnsPerTenant: cfg.UpstreamConnsPerTenant,
-		HeaderBytesMax: upstreamHeaderBytesMax, BodyBytesMax: cfg.ResponseBytesMax, Log: deps.Log,
+		URLs:                   cfg.Upstreams,
+		Host:                   cfg.upstreamHost(),
+		TLS:                    cfg.UpstreamTLS,
+		Timeout:                cfg.UpstreamTimeout,
+		DialTimeout:            cfg.UpstreamDialTimeout,
+		IdleTimeout:            cfg.UpstreamIdleTimeout,
+		ConnsMax:               cfg.UpstreamConnsMax,
+		UpstreamConnsPerTenant: cfg.UpstreamConnsPerTenant,
+		HeaderBytesMax:         upstreamHeaderBytesMax,
+		BodyBytesMax:           cfg.ResponseBytesMax,
+		Log:                    deps.Log,
 		Check: upstream.Check{
 			Path:    cfg.UpstreamHealthPath,
 			Timeout: upstreamHealthTimeout,
@@ -35,9 +42,15 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 		return nil, err
 	}
 	e := &Edge{
-		cfg: cfg, deps: deps, proxies: cfg.TrustedProxies, upstreams: upstreams, strikes: strikes.New(cfg.BanRule),
-		polls: answers.NewPolls(), statements: answers.NewUsage(deps.Statements, deps.Log),
-		bodies: share.New(cfg.BodiesBytesMax / min(cfg.BodyBytesMax, http1.PartBytesMax)),
+		cfg:        cfg,
+		deps:       deps,
+		proxies:    cfg.TrustedProxies,
+		upstreams:  upstreams,
+		strikes:    strikes.New(cfg.BanRule),
+		polls:      answers.NewPolls(),
+		statements: answers.NewUsage(deps.Statements, deps.Log),
+		bodies:     share.New(cfg.BodiesBytesMax / min(cfg.BodyBytesMax, http1.PartBytesMax)),
+		slots:      http1.NewBudget(cfg.ConcurrencyMax),
 	}
 	if cfg.UpstreamSecret != "" {
 		e.secretField = "\r\nX-Gateway-Secret: " + string(cfg.UpstreamSecret)
@@ -50,7 +63,12 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 		e.accessLog = newAccessLog(deps.AccessLog, deps.Log, e.metrics.droppedLines)
 	}
 	e.front = front.New(front.Config{
-		HTTP: cfg.http(), ConnectionsMax: cfg.ConnectionsMax, TLS: cfg.TLS, Handler: e.serve, Log: deps.Log, Metrics: deps.Metrics,
+		HTTP:           cfg.http(),
+		ConnectionsMax: cfg.ConnectionsMax,
+		TLS:            cfg.TLS,
+		Handler:        e.serve,
+		Log:            deps.Log,
+		Metrics:        deps.Metrics,
 	})
 	return e, nil
 }
@@ -65,19 +83,24 @@ func (e *Edge) SetOperations(operations []api.Operation) error {
 	var wrong []error
 	for _, one := range table.Routes {
 		added := &route{
-			Route: one, metrics: e.metrics.of(one.ID),
+			Route:      one,
+			metrics:    e.metrics.of(one.ID),
 			needsScope: "the API key needs the scope " + one.Scope + " for this operation",
 		}
 		if !one.ByGateway {
 			var err error
-			if added.pool, err = e.upstreams.Of(one.Upstream); err != nil {
+			added.pool, err = e.upstreams.Of(one.Upstream)
+			if err != nil {
 				wrong = append(wrong, fmt.Errorf("operation %s: %w", one.ID, err))
 			}
 		}
 		if one.IsReport() {
 			r.report = added
 		}
-		r.all, r.hasPublic = append(r.all, added), r.hasPublic || one.IsPublic
+		if one.IsPublic {
+			r.hasPublic = true
+		}
+		r.all = append(r.all, added)
 	}
 	if wrong == nil {
 		e.routes.Store(r)
@@ -95,26 +118,18 @@ func (e *Edge) serve(call *front.Call) {
 	defer e.finish(x)
 	x.now = instant.Of(e.deps.Clock())
 	x.refusal = e.decide(x)
-	switch { // the response shows limits that no stage has asked for
-	case x.hasKey && x.verdict.At == 0:
-		x.verdict = e.deps.Quotas.Known(x.ask())
-	case !x.hasKey && x.answer == nil && x.guard.Limit == 0:
-		x.guard = e.deps.Guard.Known(x.client)
-	}
+	e.lookUpLimits(x)
 	e.writeResponse(x)
 }
 
 // decide runs the stages. Their order is fixed: the results of the earlier stages decide what a
-// stage may spend. The first refusal ends the request, and so does a page or a report.
+// stage may spend. The first refusal ends the request, and so does an answer.
 func (e *Edge) decide(x *exchange) refusal {
 	if r := e.accept(x); r.isRefused() {
 		return r
 	}
-	if x.answer = e.publish(x); x.answer != nil {
+	if e.publish(x) {
 		return refusal{}
-	}
-	if e.isOpen(x) {
-		return e.open(x)
 	}
 	if r := e.identify(x); r.isRefused() {
 		return r

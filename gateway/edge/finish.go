@@ -20,11 +20,13 @@ func (e *Edge) finish(x *exchange) {
 			x.setID()
 		}
 		e.logPanic(x, panicked)
-		x.refusal, x.answer, x.hasKey = refusal{reason: internal}, nil, false // the limits may be unknown: they are 0
+		x.refusal = refusal{reason: internal}
+		x.answer = nil
+		x.isValid = false // its limits may not be known: the response shows zeros
 		x.Response.Reset()
 		e.writeResponse(x)
 	}
-	e.leave(x)
+	e.returnSlot(x)
 	x.took = time.Since(x.At)
 	x.MadeAt = x.At.Add(x.took)
 	e.account(x)
@@ -63,16 +65,22 @@ func (e *Edge) logged(x *exchange) {
 // account counts the request. A panic here does not change the response.
 func (e *Edge) account(x *exchange) {
 	defer e.logged(x)
-	if x.isTaken {
+	if x.isCharged {
 		told, _ := x.Conn.Own.(*strikes.Connection)
 		e.strikes.Served(x.entry.Key, x.client, told, x.now.Add(x.took))
 	}
-	if !x.isKnown {
+	if !x.hasEntry {
 		return
 	}
 	counted := usage.Request{
-		Tenant: x.entry.Tenant, Key: x.entry.Key, Outcome: x.outcome(),
-		Charged: x.isTaken, Metered: x.cost != 0, Cost: uint16(x.cost), IsTest: x.entry.Environment == apikey.Test, At: x.countedAt(),
+		Tenant:  x.entry.Tenant,
+		Key:     x.entry.Key,
+		Outcome: x.outcome(),
+		Charged: x.isCharged,
+		Metered: x.cost != 0,
+		Cost:    uint16(x.cost),
+		IsTest:  x.entry.Environment == apikey.Test,
+		At:      x.countedAt(),
 	}
 	if x.route != nil { // otherwise the request was refused before its operation was known
 		counted.Operation = x.route.ID
@@ -84,7 +92,7 @@ func (e *Edge) account(x *exchange) {
 // If the deciding clock has just stepped back over midnight, the quota still charges the later day.
 // countedAt is then the start of that day.
 func (x *exchange) countedAt() instant.Millis {
-	if !x.isTaken {
+	if !x.isCharged {
 		return x.now
 	}
 	return max(x.verdict.At, x.verdict.Usages[quota.Day].ResetAt.Add(-24*time.Hour))

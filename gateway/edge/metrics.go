@@ -17,7 +17,7 @@ import (
 // because we cannot limit their number.
 type metrics struct {
 	requests [reasons]prometheus.Counter
-	own      map[string]prometheus.Counter // of what the gateway answers itself, by outcome
+	answers  map[string]prometheus.Counter // of what the gateway answers itself, by outcome
 	noRoute  *routeMetrics                 // of requests that were answered before their operation was known
 	seconds  *prometheus.HistogramVec
 	of       func(operation string) *routeMetrics
@@ -40,11 +40,13 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 	make := promauto.With(reg)
 	requests := make.NewCounterVec(prometheus.CounterOpts{
 		Name: "petgate_gateway_requests_total",
-		Help: "Requests by outcome: ok, page (documentation), preflight (CORS), report (of the quota), or the code of the refusal. Responses of the service count as ok, except 401.",
+		Help: "Requests by outcome: ok, page (documentation), preflight (CORS), report (of the quota), " +
+			"or the code of the refusal. Responses of the service count as ok, except 401.",
 	}, []string{"outcome"})
 	responses := make.NewCounterVec(prometheus.CounterOpts{
 		Name: "petgate_gateway_responses_total",
-		Help: "Responses by operation and class of status, such as 2xx. The operation is none if the request was answered before it was known.",
+		Help: "Responses by operation and class of status, such as 2xx. " +
+			"The operation is none if the request was answered before it was known.",
 	}, []string{"operation", "class"})
 	seconds := make.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "petgate_gateway_request_seconds",
@@ -52,7 +54,7 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 		Buckets: latencies,
 	}, []string{"operation"})
 	m := &metrics{
-		own: map[string]prometheus.Counter{}, seconds: seconds,
+		answers: map[string]prometheus.Counter{}, seconds: seconds,
 		droppedLines: make.NewCounter(prometheus.CounterOpts{
 			Name: "petgate_gateway_access_log_dropped_total",
 			Help: "Lines of the access log that were dropped: its reader is too slow or has gone.",
@@ -66,7 +68,7 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 		m.ended[why] = ended.WithLabelValues(strings.ReplaceAll(why.String(), " ", "_"))
 	}
 	for _, outcome := range append([]string{none.row().Name}, answers.Outcomes...) {
-		m.own[outcome] = requests.WithLabelValues(outcome)
+		m.answers[outcome] = requests.WithLabelValues(outcome)
 	}
 	for r, row := range table {
 		m.requests[r] = requests.WithLabelValues(row.Name)
@@ -87,18 +89,18 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 	make.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "petgate_gateway_requests_in_flight",
 		Help: "Requests being served.",
-	}, func() float64 { return float64(e.inFlight.Load()) })
+	}, func() float64 { return float64(e.slots.Used()) })
 	return m
 }
 
 func (m *metrics) observe(x *exchange, took time.Duration) {
 	if x.answer != nil {
-		m.own[x.outcome()].Inc()
+		m.answers[x.outcome()].Inc()
 	} else {
 		m.requests[x.refusal.reason].Inc()
 	}
-	if x.isKnown && x.why.IsOfKey() {
-		m.ended[x.why].Inc()
+	if x.hasEntry && x.access.IsOfKey() {
+		m.ended[x.access].Inc()
 	}
 	of := m.noRoute
 	if x.route != nil {
@@ -125,7 +127,8 @@ func (e *Edge) Latencies() (within []float64, requests []uint64) {
 	}
 	last := len(latencies) - 1
 	requests = make([]uint64, len(latencies))
-	for _, m := range families[0].GetMetric() { // with an exemplar above the last bound, an operation has one more bucket
+	for _, m := range families[0].GetMetric() {
+		// Not all buckets: with an exemplar above the last bound, an operation has one more.
 		h := m.GetHistogram()
 		for i := range last {
 			requests[i] += h.GetBucket()[i].GetCumulativeCount()

@@ -174,11 +174,13 @@ var table = [reasons]row{
 	},
 	keyQuotaExceeded: {
 		stage: "meter", Code: code.KeyQuotaExceeded,
-		message: "the quota that the API key has of its own is used up: wait for Retry-After, or use another key of your account",
+		message: "the quota that the API key has of its own is used up: " +
+			"wait for Retry-After, or use another key of your account",
 	},
 	limitsDegraded: {
 		stage: "meter", Code: code.LimitsDegraded,
-		message: "the shared quota is unavailable, and this gateway's share of your limit is used up: wait for Retry-After",
+		message: "the shared quota is unavailable, and this gateway's share of your limit is used up: " +
+			"wait for Retry-After",
 	},
 	limitsUnavailable: {
 		stage: "meter", Code: code.LimitsUnavailable, retryAfter: 1,
@@ -221,15 +223,18 @@ var table = [reasons]row{
 	},
 	upstreamCertificate: {
 		stage: "forward", Code: code.UpstreamCertificate,
-		message: "the certificate of the service behind the gateway is not valid, so the gateway did not send the request",
+		message: "the certificate of the service behind the gateway is not valid, " +
+			"so the gateway did not send the request",
 	},
 	upstreamFailed: {
 		stage: "forward", Code: code.UpstreamFailed,
-		message: "the service behind the gateway got the request and sent no valid response: it may have carried out the request",
+		message: "the service behind the gateway got the request and sent no valid response: " +
+			"it may have carried out the request",
 	},
 	upstreamRefused: {
 		stage: "forward", Code: code.UpstreamRefused,
-		message: "the service behind the gateway does not accept the gateway, and did not carry out the request: this is not a fault of your API key",
+		message: "the service behind the gateway does not accept the gateway, and did not carry out the request: " +
+			"this is not a fault of your API key",
 	},
 	upstreamTimeout: {
 		stage: "forward", Code: code.UpstreamTimeout,

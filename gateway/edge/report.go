@@ -27,19 +27,24 @@ func (e *Edge) report(x *exchange) refusal {
 	if !access.Contains(x.entry.Allow, x.client) {
 		return refusal{reason: addressNotAllowed}
 	}
-	var allowed bool
-	if x.polls, allowed = e.polls.Take(x.entry.Key, x.now); !allowed {
+	polls, isAllowed := e.polls.Allow(x.entry.Key, x.now)
+	if !isAllowed {
+		x.polls = polls
 		return refusal{reason: quotaPolling}
 	}
 	var err error
-	x.verdict, err = e.deps.Quotas.Current(x.ask())
+	x.verdict, err = e.deps.Quotas.Current(x.question())
 	if err != nil {
-		x.verdict = quotas.Undecided(e.deps.Quotas.Known(x.ask()))
+		x.verdict = quotas.Undecided(e.deps.Quotas.Known(x.question()))
 	}
-	known := answers.Quota{
-		Entry: &x.entry, Hint: apikey.Hint(string(x.token)), Verdict: x.verdict, Ban: x.entryBan(),
-		StrikesLeft: e.strikes.Left(x.entry.Key, x.entry.Limits.Minute, x.now), Now: x.now,
+	facts := answers.Quota{
+		Entry:       &x.entry,
+		Hint:        apikey.Hint(string(x.token)),
+		Verdict:     x.verdict,
+		Ban:         x.entryBan(),
+		StrikesLeft: e.strikes.Left(x.entry.Key, x.entry.Limits.Minute, x.now),
+		Now:         x.now,
 	}
-	x.answer = known.Report()
+	x.answer = facts.Report()
 	return refusal{}
 }

@@ -22,16 +22,27 @@ var (
 	valueJSON = []byte("application/json")
 )
 
+// lookUpLimits gets the limits that the response shows, if no stage has asked for them.
+func (e *Edge) lookUpLimits(x *exchange) {
+	switch {
+	case x.isValid && x.verdict.At == 0:
+		x.verdict = e.deps.Quotas.Known(x.question())
+	case !x.isValid && x.answer == nil && x.guard.Limit == 0:
+		x.guard = e.deps.Guard.Known(x.client)
+	}
+}
+
 // writeResponse writes the page, the report, the refusal, the statement or the upstream's response,
-// with the headers that every response has. Only what needs no key has no rate-limit headers.
+// with the headers that every response has. Pages and CORS preflights have no rate-limit headers.
 func (e *Edge) writeResponse(x *exchange) {
-	var wait int64
-	if x.answer == nil || x.hasKey {
-		wait = x.showLimits()
+	var decisive answers.Decisive
+	if x.answer == nil || x.isValid {
+		limits := x.limits()
+		decisive = limits.AddTo(&x.Response.FieldList)
 	}
 	x.Response.Add(nameRequestID, x.id)
 	x.Response.Fields = append(x.Response.Fields, e.routes.Load().cors.Fields(&x.Request)...)
-	if x.hasKey && x.entry.GraceEndsAt != 0 {
+	if x.isValid && x.entry.GraceEndsAt != 0 {
 		x.Response.AddText(nameKeyExpires, x.entry.GraceEndsAt.Time().AppendFormat(x.Response.Text, http.TimeFormat))
 	}
 	if x.route != nil {
@@ -42,18 +53,42 @@ func (e *Edge) writeResponse(x *exchange) {
 		x.Response.Status, x.Response.Body = x.answer.Status, x.answer.Body
 		x.Response.Fields = append(x.Response.Fields, x.answer.Fields...)
 	case x.refusal.isRefused():
-		x.writeRefusal(wait)
+		x.writeRefusal(&decisive)
 	default:
-		x.copyResponse()
+		x.copyReceived()
 	}
 	x.Response.Closes = x.refusal.reason.row().closes || x.sending.IsSending()
 }
 
-func (x *exchange) writeRefusal(wait int64) {
+// limits is what is known of the limits: of the tenant's quotas or, without a valid key, of the
+// address's failed attempts.
+func (x *exchange) limits() answers.Limits {
+	l := answers.Limits{Now: x.now}
+	if x.isValid {
+		l.Verdict, l.MonthStarts = &x.verdict, x.entry.MonthStarts
+		l.BanEndsAt, l.Cost = x.limited.Ban.EndsAt, x.cost
+	} else {
+		g := &x.guard
+		l.Attempts = quota.Usage{
+			Limit:     int64(g.Limit),
+			Used:      int64(g.Limit - g.Remaining),
+			Remaining: int64(g.Remaining),
+			ResetAt:   g.ResetAt,
+			ReleaseAt: g.ReleaseAt,
+		}
+	}
+	if x.refusal.reason == quotaPolling {
+		l.Polls = &x.polls
+	}
+	return l
+}
+
+// writeRefusal writes the refusal. decisive is the limit that refuses, if it is a 429.
+func (x *exchange) writeRefusal(decisive *answers.Decisive) {
 	row := x.refusal.reason.row()
 	x.Response.Status = row.Status
 	x.Response.Add(nameContentType, valueJSON)
-	wait = cmp.Or(row.retryAfter, wait)
+	wait := cmp.Or(row.retryAfter, decisive.RetryAfter)
 	if row.retryAfter != 0 || row.Status == http.StatusTooManyRequests {
 		x.Response.AddInt(nameRetryAfter, wait)
 	}
@@ -63,31 +98,40 @@ func (x *exchange) writeRefusal(wait int64) {
 	if x.allow != "" {
 		x.Response.AddText(nameAllow, append(x.Response.Text, x.allow...))
 	}
-	x.limited.RetryAfter = wait
-	x.line = x.refusal.body(x.line[:0], x.details())
+	var details api.Details
+	switch {
+	case row.Status == http.StatusTooManyRequests:
+		x.describeLimit(decisive, wait)
+		details = &x.limited
+	case row.Status == http.StatusBadRequest && x.parameter != "":
+		details = api.Named{Kind: "parameter", Name: x.parameter}
+	}
+	x.line = x.refusal.body(x.line[:0], details)
 	x.Response.Body = x.line
 }
 
-// details returns the details of the refusal for programs; nil: none.
-func (x *exchange) details() api.Details {
-	switch status := x.refusal.reason.row().Status; {
-	case status == http.StatusTooManyRequests:
-		return &x.limited
-	case status == http.StatusBadRequest && x.parameter != "":
-		return api.Named{Kind: "parameter", Name: x.parameter}
+// describeLimit completes the details of a 429: what they say of a ban is there.
+func (x *exchange) describeLimit(decisive *answers.Decisive, wait int64) {
+	l := &x.limited
+	l.Policy, l.Limit, l.Used = decisive.Policy, decisive.Limit, decisive.Used
+	l.ResetAt, l.RetryAfter = decisive.ResetAt, wait
+	if x.isValid {
+		l.Plan = x.entry.Plan
 	}
-	return nil
+	if x.refusal.reason == keyBanned { // nothing of a quota was exceeded
+		l.Policy, l.Limit = "ban", 0
+	}
 }
 
-// copyResponse writes the upstream's response.
-func (x *exchange) copyResponse() {
-	p := &x.response
-	x.Response.Status, x.Response.Body, x.Response.Length = p.Status, p.Body.Bytes, p.Length()
-	if !p.Body.IsComplete() {
+// copyReceived writes the upstream's response.
+func (x *exchange) copyReceived() {
+	r := &x.received
+	x.Response.Status, x.Response.Body, x.Response.Length = r.Status, r.Body.Bytes, r.Length()
+	if !r.Body.IsComplete() {
 		x.Response.Rest = x
 	}
 	var wait int64
-	for _, f := range p.Fields {
+	for _, f := range r.Fields {
 		switch {
 		case http1.EqualFold(f.Name, "retry-after"):
 			wait = answers.RetryAfter(f.Value, x.now)
@@ -95,31 +139,8 @@ func (x *exchange) copyResponse() {
 			x.Response.Fields = append(x.Response.Fields, f)
 		}
 	}
-	switch p.Status {
+	switch r.Status {
 	case http.StatusConflict, http.StatusTooManyRequests, http.StatusServiceUnavailable: // the client may try again
 		x.Response.AddInt(nameRetryAfter, max(1, wait))
 	}
-}
-
-// showLimits writes the state of the tenant's quotas. Without a key it writes the state of the
-// address's failed attempts. It returns the seconds after which a refused client may try again.
-func (x *exchange) showLimits() (wait int64) {
-	limits := answers.Limits{Now: x.now}
-	if x.hasKey {
-		limits.Verdict, limits.MonthStarts, limits.BanEndsAt, limits.Cost = &x.verdict, x.entry.MonthStarts, x.limited.Ban.EndsAt, x.cost
-		x.limited.Plan = x.entry.Plan
-	} else {
-		s := &x.guard
-		limits.Attempts = quota.Usage{
-			Limit: int64(s.Limit), Used: int64(s.Limit - s.Remaining), Remaining: int64(s.Remaining), ResetAt: s.ResetAt, ReleaseAt: s.ReleaseAt,
-		}
-	}
-	if x.refusal.reason == quotaPolling {
-		limits.Polls = &x.polls
-	}
-	wait = limits.Add(&x.Response.FieldList, &x.limited)
-	if x.refusal.reason == keyBanned { // nothing of a quota was exceeded
-		x.limited.Policy, x.limited.Limit = "ban", 0
-	}
-	return wait
 }

@@ -23,41 +23,50 @@ type routes struct {
 	hasPublic bool // some operations need no key
 }
 
-// find returns the operation of a request, or nil.
-func (e *Edge) find(x *exchange) *route {
-	r := e.routes.Load()
-	if found := r.table.Find(x.Request.Method, x.Request.Path); found != nil {
-		return r.all[found.Index]
+// find returns the operation of the request, or nil.
+func (x *exchange) find() *route {
+	if x.found == nil {
+		routes := x.edge.routes.Load()
+		if found := routes.table.Find(x.Request.Method, x.Request.Path); found != nil {
+			x.found = routes.all[found.Index]
+		}
 	}
-	return nil
+	return x.found
 }
 
 // mayCall reports whether there is such an operation, and the key may call it.
 func (x *exchange) mayCall() bool {
-	r := x.found
+	r := x.find()
 	return r != nil && !r.IsRemoved(x.now) && x.entry.Scopes.Has(r.Scope)
 }
 
 // route refuses if there is no such operation, if it was removed, or if the key may not call it.
 func (e *Edge) route(x *exchange) refusal {
-	if x.route = x.found; x.route == nil {
-		path, table := string(x.Request.Path), e.routes.Load().table
-		if x.allow = table.Allowed(path); x.allow == "" && e.deps.Pages.Has(path) {
-			x.allow = answers.PageMethods
-		}
-		if x.allow == "" {
-			return refusal{reason: noSuchRoute, message: table.Nearby(x.Request.Method, path)}
-		}
-		return refusal{
-			reason:  methodNotAllowed,
-			message: "the path does not have this method. Its methods are " + x.allow,
-		}
-	}
+	x.route = x.found
 	switch {
+	case x.route == nil:
+		return e.noRoute(x)
 	case x.route.IsRemoved(x.now):
 		return refusal{reason: operationRemoved}
 	case x.isUnwanted, !x.entry.Scopes.Has(x.route.Scope):
 		return refusal{reason: insufficientScope, message: x.route.needsScope}
 	}
 	return refusal{}
+}
+
+// noRoute refuses a request without an operation. It is 405 if the path has other methods, also if
+// those are the methods of a page.
+func (e *Edge) noRoute(x *exchange) refusal {
+	path, table := string(x.Request.Path), e.routes.Load().table
+	x.allow = table.Allowed(path)
+	if x.allow == "" && e.deps.Pages.Has(path) {
+		x.allow = answers.PageMethods
+	}
+	if x.allow == "" {
+		return refusal{reason: noSuchRoute, message: table.Nearby(x.Request.Method, path)}
+	}
+	return refusal{
+		reason:  methodNotAllowed,
+		message: "the path does not have this method. Its methods are " + x.allow,
+	}
 }

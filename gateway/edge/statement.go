@@ -22,7 +22,7 @@ func (e *Edge) statement(x *exchange) refusal {
 	return refusal{reason: reasonOf[problem.Kind], message: problem.Message}
 }
 
-// reasonOf has the reason for each problem of a statement.
+// reasonOf has the reason for each problem of a statement; none for no problem.
 var reasonOf = [...]reason{
 	answers.InvalidParameter: invalidParameter,
 	answers.Overloaded:       usageOverloaded,

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"petgate/gateway/upstream"
-	"petgate/shared/core/instant"
 )
 
 // An exchange is both an upstream.Source, for the request, and a front.Rest, for the response. So
@@ -34,8 +33,11 @@ func (x *exchange) More() (part []byte, err error) {
 			return nil, err
 		}
 		x.isWhole.Store(x.Body.IsComplete())
-	} else if x.Body.Bytes = x.Body.Bytes[:0]; !x.sending.IsChunked { // the upstream has the end
-		return nil, io.EOF
+	} else {
+		x.Body.Bytes = x.Body.Bytes[:0]
+		if !x.sending.IsChunked { // the upstream has the end
+			return nil, io.EOF
+		}
 	}
 	switch {
 	case x.edge.standing(x).isRefused():
@@ -61,57 +63,49 @@ func (x *exchange) Stop() {
 }
 
 // Next implements front.Rest. The response ends with the key, but not with a ban: that is for
-// further requests. A stream of events may be silent for as long as a connection without a request.
-// It has no end to wait for, so every second the gateway looks whether the key may still call and
-// the client still waits. It also ends when the gateway shuts down.
+// further requests.
+//
+// A stream of events may be silent for as long as a connection without a request. It has no end to
+// wait for, so every second the gateway looks whether the key may still call and the client still
+// waits. It also ends when the gateway shuts down.
 func (x *exchange) Next() ([]byte, error) {
-	if x.response.Body.IsComplete() {
+	if x.received.Body.IsComplete() {
 		return nil, io.EOF
 	}
-	wait, most, isStream := x.edge.cfg.UpstreamTimeout, x.edge.cfg.UpstreamTimeout, x.response.IsEventStream()
+	isStream := x.received.IsEventStream()
+	wait, most := x.edge.cfg.UpstreamTimeout, x.edge.cfg.UpstreamTimeout
 	if isStream {
 		wait, most = time.Second, x.edge.cfg.IdleTimeout
 	}
-	err := upstream.ErrTimeout
-	for began := time.Now(); errors.Is(err, upstream.ErrTimeout) && time.Since(began) < most; {
-		err = x.sending.Next(&x.response, wait)
+	began := time.Now()
+	for {
+		err := x.sending.Next(&x.received, wait)
+		isSilent := errors.Is(err, upstream.ErrTimeout)
 		if r := x.edge.standing(x); r.isRefused() && r.reason != keyBanned {
 			x.refusal = r
 			return nil, errEnded
 		}
-		if isStream &&
-			(x.Conn.ServerEnds() || errors.Is(err, upstream.ErrTimeout) && !x.sending.IsSending() && x.Conn.Ends()) {
+		if isStream && (x.Conn.ServerEnds() || isSilent && x.hasLeft()) {
 			return nil, errEnded
 		}
+		switch {
+		case isSilent && time.Since(began) < most:
+			continue
+		case isSilent:
+			x.refusal.reason = upstreamTimeout
+		case err != nil:
+			x.refusal.reason = upstreamFailed
+		}
+		return x.received.Body.Bytes, err
 	}
-	switch {
-	case errors.Is(err, upstream.ErrTimeout):
-		x.refusal.reason = upstreamTimeout
-	case err != nil:
-		x.refusal.reason = upstreamFailed
-	}
-	return x.response.Body.Bytes, err
 }
+
+// hasLeft reports whether the client has gone. That is unknown while another goroutine reads its
+// request.
+func (x *exchange) hasLeft() bool { return !x.sending.IsSending() && x.Conn.Ends() }
 
 // End implements front.Rest.
 func (x *exchange) End() {
 	x.edge.release(x)
 	x.edge.conclude(x)
-}
-
-// standing returns why the key of a request that is under way has lost the right to call. Unlike
-// again, it changes nothing.
-func (e *Edge) standing(x *exchange) refusal {
-	if x.isOpen {
-		return refusal{}
-	}
-	now := instant.Of(e.deps.Clock())
-	if !e.deps.Directory.Fresh(now) {
-		return refusal{reason: directoryUnavailable}
-	}
-	entry, isKnown := e.deps.Directory.Lookup(x.hash)
-	if !isKnown {
-		return refusal{reason: invalidKey}
-	}
-	return refusals[e.why(&entry, x.client, now)]
 }

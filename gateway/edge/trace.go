@@ -9,8 +9,7 @@ import (
 )
 
 // export ends the span of a sampled request. The query is not among its attributes, because clients
-// sometimes put secrets there. A request that was refused before its operation was known has the
-// name of the operation too.
+// sometimes put secrets there. The route is, also if the request was refused before route.
 func (e *Edge) export(x *exchange, took time.Duration) {
 	span := e.deps.Tracer.Start(&x.trace, x.At)
 	if span == nil {
@@ -25,21 +24,17 @@ func (e *Edge) export(x *exchange, took time.Duration) {
 	if !trace.IsMethod(r.Method) && !apikey.IsIn(x.Request.Method) {
 		span.Set("http.request.method_original", r.Method)
 	}
-	found := x.route
 	if path := x.loggedPath(); len(path) > 0 {
 		span.Set("url.path", string(path))
-		if found == nil {
-			found = e.find(x)
+		if found := x.find(); found != nil {
+			r.Route = found.Path
 		}
-	}
-	if found != nil {
-		r.Route = found.Path
 	}
 	if x.route != nil {
 		r.Operation = x.route.ID
 	}
 	span.Set("url.scheme", e.proxies.Protocol(x.Conn.Peer, x.Conn.IsTLS, &x.claims))
-	if x.isKnown {
+	if x.hasEntry {
 		span.Set("petgate.tenant", x.entry.Tenant.String())
 		span.Set("petgate.key", x.entry.Key.String())
 	}

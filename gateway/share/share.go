@@ -23,10 +23,8 @@ const reservedPart = 10
 
 // New returns shares of max in all.
 func New(max int) *Shares {
-	return &Shares{
-		max:  int64(max),
-		held: sharded.New[id.Tenant, int64](0, func(t id.Tenant) byte { return t[len(t)-1] }),
-	} // an ID is random
+	last := func(t id.Tenant) byte { return t[len(t)-1] } // an ID is random
+	return &Shares{max: int64(max), held: sharded.New[id.Tenant, int64](0, last)}
 }
 
 // Take takes one for the tenant, if the tenant may have one more. A tenant that holds nothing

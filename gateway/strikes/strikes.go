@@ -46,11 +46,15 @@ type Connection struct {
 func New(rule ban.Rule) *Strikes {
 	// A key's ID is random, so any of its bytes spreads keys evenly. The addresses of one key
 	// differ mostly in their last byte.
-	last := func(k id.Key) byte { return k[len(k)-1] }
+	ofKey := func(k id.Key) byte { return k[len(k)-1] }
+	ofCaller := func(c caller) byte {
+		address := c.address.As16()
+		return ofKey(c.key) ^ address[15]
+	}
 	return &Strikes{
-		rule, sharded.New[id.Key, *record](recordsMax, last),
-		sharded.New[caller, *ban.Callers](recordsMax,
-			func(c caller) byte { a := c.address.As16(); return last(c.key) ^ a[15] }),
+		rule:    rule,
+		records: sharded.New[id.Key, *record](recordsMax, ofKey),
+		callers: sharded.New[caller, *ban.Callers](recordsMax, ofCaller),
 	}
 }
 
@@ -160,12 +164,14 @@ func (s *Strikes) Left(k id.Key, limit int64, now instant.Millis) int {
 
 // Served records that an admitted request got its response. on may be nil.
 func (s *Strikes) Served(k id.Key, address netip.Addr, on *Connection, now instant.Millis) {
-	if from := (caller{k, address}); s.AreCounted() {
-		s.withCallers(from, func(all *ban.Callers) {
-			if on == nil || on.caller != from {
-				on = &Connection{}
-			}
-			s.rule.Served(all, &on.Promise, now)
-		})
+	if !s.AreCounted() {
+		return
 	}
+	from := caller{k, address}
+	s.withCallers(from, func(all *ban.Callers) {
+		if on == nil || on.caller != from {
+			on = &Connection{}
+		}
+		s.rule.Served(all, &on.Promise, now)
+	})
 }
