@@ -4,21 +4,21 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 	"petgate/shared/testkit"
-	"petgate/shared/testkit/golden"
 	"petgate/shared/testkit/must"
 )
 
@@ -29,11 +29,11 @@ func init() {
 	}
 }
 
-// shell runs commands against one database and records their output. Only Sleep moves its clock.
-// The IDs and tokens that a command makes depend on its arguments alone, and on how often it was
-// run before: they stay the same when other commands come between.
+// shell runs commands against one database. Only Sleep moves its clock. The IDs and tokens that a
+// command makes depend on its arguments alone, and on how often it was run before: they stay the
+// same when other commands come between.
 type shell struct {
-	t        *testing.T
+	t        testing.TB
 	terminal bool
 	width    int // of the terminal; 0: not known
 	height   int
@@ -42,18 +42,15 @@ type shell struct {
 	env      []string
 	now      time.Time
 	random   io.Reader
-	ended    bool   // Sleep reports an interrupt
-	broken   bool   // standard output cannot be written
-	onSleep  func() // what happens elsewhere while a command waits
-	onClock  func() // what happens elsewhere when a command looks at the clock; may be nil
-	record   strings.Builder
-	briefs   *strings.Builder // of calls of brief, instead of record
-	registry *database.DB     // has the gateways of the test; nil: there is none
-	called   map[string]int   // how often each command was run
-	dir      string           // of files; its name differs in every run
+	ended    bool           // Sleep reports an interrupt
+	broken   bool           // standard output cannot be written
+	onSleep  func()         // what happens elsewhere while a command waits
+	onClock  func()         // what happens elsewhere when a command looks at the clock; may be nil
+	registry *database.DB   // has the gateways of the test; nil: there is none
+	called   map[string]int // how often each command was run
 }
 
-func newShell(t *testing.T, url string) *shell {
+func newShell(t testing.TB, url string) *shell {
 	t.Helper()
 	return &shell{
 		t: t, env: []string{"DATABASE_URL=" + url, "USER=anna"}, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
@@ -62,7 +59,7 @@ func newShell(t *testing.T, url string) *shell {
 }
 
 // newMigrated is newShell on a new database, which it migrates.
-func newMigrated(t *testing.T, url string) *shell {
+func newMigrated(t testing.TB, url string) *shell {
 	t.Helper()
 	s := newShell(t, url)
 	testkit.Open(t, url, keystore.Migrations)
@@ -79,17 +76,7 @@ type result struct {
 func (s *shell) keyadmin(args ...string) result {
 	s.t.Helper()
 	r := s.run(args)
-	out, said := marked("out", r.stdout), marked("err", strings.ReplaceAll(r.stderr, unregistered, ""))
-	fmt.Fprintf(&s.record, "$ keyadmin %s\n%s%sexit %d\n\n", quoted(args), out, said, r.code)
 	s.now = s.now.Add(time.Second)
-	return r
-}
-
-// brief runs one command, and records only what it says, for golden files of many similar calls.
-func (s *shell) brief(args ...string) result {
-	s.t.Helper()
-	r := s.run(args)
-	s.briefs.WriteString(r.stdout + strings.ReplaceAll(r.stderr, unregistered, ""))
 	return r
 }
 
@@ -100,10 +87,11 @@ func (s *shell) run(args []string) result {
 	line := quoted(args)
 	seed := sha256.Sum256(fmt.Append(nil, line, s.called[line]))
 	s.called[line]++
-	code := run(args, s.env, stdio{
-		In: strings.NewReader(s.stdin), Out: operate.Either[io.Writer](s.broken, brokenWriter{}, &stdout), Err: &stderr,
-		InTerminal: s.terminal, OutTerminal: s.terminal, ErrTerminal: s.terminal, Size: func() (width, height int) { return s.width, s.height }, Program: s.program,
-		Secret: func() ([]byte, error) { return []byte(s.stdin), nil },
+	io := stdio{
+		In: strings.NewReader(s.stdin), Out: &stdout, Err: &stderr,
+		InTerminal: s.terminal, OutTerminal: s.terminal, ErrTerminal: s.terminal,
+		Size:    func() (width, height int) { return s.width, s.height },
+		Program: s.program, Secret: func() ([]byte, error) { return []byte(s.stdin), nil },
 		Clock: func() time.Time {
 			if s.onClock != nil {
 				s.onClock()
@@ -119,12 +107,13 @@ func (s *shell) run(args []string) result {
 			}
 			return nil
 		},
-	})
+	}
+	if s.broken {
+		io.Out = brokenWriter{}
+	}
+	code := run(args, s.env, io)
 	return result{stdout.String(), stderr.String(), code}
 }
-
-// unregistered ends most commands: TestWait of package operate has its wording.
-const unregistered = "no gateway is registered, so no confirmation is needed\n"
 
 // ok runs a command that has to succeed and returns the first line of what it prints.
 func (s *shell) ok(args ...string) string {
@@ -156,64 +145,6 @@ func quoted(args []string) string {
 		}
 	}
 	return strings.Join(shown, " ")
-}
-
-func marked(stream, text string) string {
-	var out strings.Builder
-	for line := range strings.Lines(text) {
-		line, ended := strings.CutSuffix(line, "\n")
-		out.WriteString(strings.TrimRight(stream+"| "+line, " "))
-		if !ended {
-			out.WriteString("(no newline)")
-		}
-		out.WriteByte('\n')
-	}
-	return out.String()
-}
-
-// What differs from run to run: the test's directory and server, and what the database's own clock
-// says.
-var unstable = []struct {
-	pattern *regexp.Regexp
-	text    string
-}{
-	{regexp.MustCompile("\x1b"), "␛"},
-	{regexp.MustCompile(`[^' ]*/Test\w+/\d{3}(/\d{3})?\b`), "DIR"},
-	{regexp.MustCompile(`(/\.[\w.]*backup2?)\.\d+`), "$1.(random)"},
-	{regexp.MustCompile(`login#\w+`), "login#(code)"},
-	{regexp.MustCompile(`looked for \S*/none`), "looked for DIR/none"},
-	{regexp.MustCompile(`pq: [^(]*nobody[^(]*\(28\w+\)`), "pq: (refused)"}, // in the words of the server's authentication
-	{regexp.MustCompile(`not seen for \d+ s`), "not seen for (age) s"},
-	{regexp.MustCompile(`\d+ (ms|s) ago`), "(age) ago"},
-	{regexp.MustCompile(`(\(age\) ago|LAST SEEN) {2,}`), "$1  "}, // the column is as wide as the ages
-	{regexp.MustCompile(`"ageMillis": -?\d+`), `"ageMillis": (age)`},
-	{regexp.MustCompile(`"(seenAt|registeredAt)": ("2[^"]*"|\d+)`), `"$1": (database's clock)`},
-	{regexp.MustCompile(`"age": \d+`), `"age": (age)`},
-	{regexp.MustCompile(`"schema": \d+`), `"schema": (of the key tables)`},
-	{regexp.MustCompile(`"sum": "[0-9a-f]{64}"`), `"sum": "(of rows with random IDs)"`},
-	{regexp.MustCompile(`127\.0\.0\.1:\d{4,5}`), "127.0.0.1:(port)"},
-}
-
-// epochMillis matches a time in ms. All output has times as text.
-var epochMillis = regexp.MustCompile(`\b1[0-9]{12}\b`)
-
-// golden compares what the commands said with testdata/NAME.golden.
-func (s *shell) golden(name string) {
-	s.t.Helper()
-	got := s.record.String()
-	if s.briefs != nil {
-		got = s.briefs.String()
-	}
-	if s.dir != "" {
-		got = strings.ReplaceAll(got, s.dir, "DIR")
-	}
-	for _, u := range unstable {
-		got = u.pattern.ReplaceAllString(got, u.text)
-	}
-	for _, ms := range epochMillis.FindAllString(got, -1) {
-		s.t.Errorf("%s: a time is written as %s", name, ms)
-	}
-	golden.Check(s.t, name, got)
 }
 
 // open opens the shell's database as another program would.
@@ -278,3 +209,21 @@ func (g *gateway) follow() {
 	}
 	must.Get[keystore.Beat](g.shell.t)(g.store.Heartbeat(g.shell.t.Context(), g.Registration, last.ID, last.UUID))
 }
+
+func keyID(s *shell, tenant string) string {
+	s.t.Helper()
+	keys, err := keystore.Collect(s.store().Keys(s.t.Context(), tenantID(s, tenant)))
+	if err != nil || len(keys) == 0 {
+		s.t.Fatalf("%d keys, %v", len(keys), err)
+	}
+	return keys[len(keys)-1].ID.String()
+}
+
+func tenantID(s *shell, name string) id.Tenant {
+	s.t.Helper()
+	return must.Get[keystore.Tenant](s.t)(s.store().Tenant(s.t.Context(), name)).ID
+}
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }

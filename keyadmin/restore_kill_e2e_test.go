@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"fmt"
+	neturl "net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -87,7 +88,11 @@ func (h holds) kill(n int, args ...string) (killed bool, code int) {
 	must.Get[sql.Result](h.t)(h.db.Exec(`UPDATE holds SET remaining = $1`, n))
 	url := h.url
 	if h.db.Dialect() == database.Postgres {
-		url += map[bool]string{true: "&", false: "?"}[strings.Contains(url, "?")] + "application_name=held"
+		at := must.Get[*neturl.URL](h.t)(neturl.Parse(url))
+		query := at.Query()
+		query.Set("application_name", "held")
+		at.RawQuery = query.Encode()
+		url = at.String()
 		conn := must.Get[*sql.Conn](h.t)(h.db.Conn(h.t.Context()))
 		defer conn.Close()
 		must.Get[sql.Result](h.t)(conn.ExecContext(h.t.Context(), `SELECT pg_advisory_lock($1)`, holdLock))

@@ -17,6 +17,9 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
+// Updates reports whether files are written instead of compared, for files with a form of their own.
+func Updates() bool { return *update }
+
 // Check compares a text with testdata/NAME.golden. With random, each text that matches one of these
 // patterns is replaced by a number: the same text by the same one.
 func Check(t testing.TB, name, got string, random ...string) {
