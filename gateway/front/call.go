@@ -117,7 +117,7 @@ func (c *Call) write(closes bool) error {
 	}
 	for part := from.Body; ; {
 		if from.Rest != nil {
-			c.Conn.Continue()
+			c.Conn.RestartWriteTimeout()
 		}
 		if err := body.Write(part); err != nil || from.Rest == nil {
 			return err

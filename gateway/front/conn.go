@@ -19,7 +19,10 @@ type Conn struct {
 	http1.Conn
 	Peer  netip.Addr
 	IsTLS bool
-	Own   interface{ Closed() } // what the handler keeps with the connection; nil until it sets it. Closed is called when no more requests are read
+
+	// Own is what the handler keeps with the connection; nil until it sets it. Closed is called when
+	// no more requests are read.
+	Own interface{ Closed() }
 
 	server *Server
 	held   *heldConn

@@ -36,7 +36,7 @@ type found uint8
 const (
 	complete   found = iota
 	incomplete       // more bytes are needed
-	broken           // a line ends in a bare LF, which some recipients tolerate (RFC 9112, section 2.2) and others do not
+	broken           // a line ends in a bare LF: some recipients take that for a line end (RFC 9112, section 2.2)
 )
 
 // line takes a line and returns it without its CRLF. The search starts at scanned, which is 0 at
@@ -48,7 +48,8 @@ func (b *buffer) line(scanned *int) ([]byte, found) {
 		*scanned = len(unused)
 		return nil, incomplete
 	}
-	if end += *scanned; end == 0 || unused[end-1] != '\r' {
+	end += *scanned
+	if end == 0 || unused[end-1] != '\r' {
 		return nil, broken
 	}
 	b.start += end + 1
@@ -76,7 +77,8 @@ func (b *buffer) head(scanned *int) ([]byte, found) {
 	}
 }
 
-// cutLine takes the first line off a head.
+// cutLine takes the first line off a head, without its CRLF. The head is one that buffer.head has
+// taken: each of its lines ends in CRLF, and the last one is empty.
 func cutLine(head []byte) (line, rest []byte) {
 	end := bytes.IndexByte(head, '\n')
 	return head[:end-1], head[end+1:]

@@ -143,7 +143,9 @@ func (c *Conn) Await() error {
 // awaitHead reads until c.head has the head of a request.
 func (c *Conn) awaitHead() error {
 	r := &c.reader
-	for scanned, hasBlank, isSlow := 0, false, false; ; {
+	var scanned int
+	var hasBlank, isSlow bool
+	for {
 		if err := c.skipBlank(&hasBlank); err != nil {
 			return err
 		}
@@ -173,7 +175,8 @@ func (c *Conn) awaitHead() error {
 
 // unreadable returns why the head of a request cannot be read.
 func (c *Conn) unreadable(err error) error {
-	switch unused := c.reader.unused(); {
+	unused := c.reader.unused()
+	switch {
 	case len(unused) == 0:
 		if KindOf(err) == TimedOut {
 			c.move(idle, ending) // Close lingers: a request may be on its way
@@ -193,7 +196,11 @@ func (c *Conn) skipBlank(hasBlank *bool) error {
 		*hasBlank = true
 		r.start += len(crlf)
 	}
-	if b := r.unused(); len(b) > 0 && !is(b[0], tokenByte) && (b[0] != '\r' || *hasBlank) {
+	b := r.unused()
+	if len(b) == 0 || is(b[0], tokenByte) {
+		return nil
+	}
+	if mayBeBlank := b[0] == '\r' && !*hasBlank; !mayBeBlank {
 		return errNotRequest
 	}
 	return nil
@@ -207,7 +214,8 @@ func (c *Conn) ReadHead(q *Request, b *Body) error {
 		return err
 	}
 	c.reader.shrink()
-	if b.frame(q.isChunked, q.length); !b.IsComplete() {
+	b.frame(q.isChunked, q.length)
+	if !b.IsComplete() {
 		c.finishBy(time.Now(), c.settings.Timeouts.Read)
 	}
 	return nil
@@ -279,8 +287,8 @@ func (c *Conn) finishBy(now time.Time, timeout time.Duration) {
 	_ = c.Conn.SetReadDeadline(now.Add(timeout)) // if the connection is closed, the read fails too
 }
 
-// Continue gives the client the whole write timeout again, for the next part of a response.
-func (c *Conn) Continue() { c.now = time.Now() }
+// RestartWriteTimeout gives the client the whole time again, for the next part of a response.
+func (c *Conn) RestartWriteTimeout() { c.now = time.Now() }
 
 // Write writes a response, or a part of it.
 func (c *Conn) Write(p []byte) (int, error) {

@@ -109,7 +109,7 @@ func TestTimeouts(t *testing.T) {
 		must.Equal(t, KindOf(c.Await()), TimedOut, "the second head")
 		must.Equal(t, time.Since(replied), 74*time.Second, "idle, and then waiting for the head")
 		time.Sleep(6 * time.Second) // longer than a part may take
-		c.Continue()
+		c.RestartWriteTimeout()
 		must.Get[int](t)(c.Write([]byte("a part")))
 	})
 }

@@ -45,7 +45,7 @@ type named[V any] struct {
 	value V
 }
 
-// Add gives names, which are shorter than 32 bytes, a value.
+// Add stores a value under each of the names. A name has fewer than 32 bytes.
 func (n *Names[V]) Add(value V, names ...string) {
 	for _, name := range names {
 		n[len(name)] = append(n[len(name)], named[V]{name, value})
@@ -93,7 +93,8 @@ func (f *fields) read(rest []byte, l *Limits, own func(kind, []byte) error) erro
 	isTooLarge := false
 	for {
 		var line []byte
-		if line, rest = cutLine(rest); len(line) == 0 {
+		line, rest = cutLine(rest)
+		if len(line) == 0 {
 			break
 		}
 		f.count++
@@ -101,7 +102,7 @@ func (f *fields) read(rest []byte, l *Limits, own func(kind, []byte) error) erro
 		isTooLarge = isTooLarge || f.count > l.FieldsMax || f.size > l.FieldBytesMax
 		name, value, ok := cutField(line)
 		switch {
-		case isTooLarge && (!ok || !EqualFold(name, "authorization") || len(f.Fields) > l.FieldsMax):
+		case isTooLarge && !(ok && f.isStillRead(name, l)):
 			continue
 		case !ok:
 			return errField
@@ -117,6 +118,13 @@ func (f *fields) read(rest []byte, l *Limits, own func(kind, []byte) error) erro
 		f.Fields[i].IsNamed = f.isNamed(f.Fields[i].Name)
 	}
 	return nil
+}
+
+// isStillRead reports whether a field is read although there are too many fields. The refusal shows
+// the limits of the key that is in Authorization. FieldsMax also limits how often a client can send
+// that field.
+func (f *fields) isStillRead(name []byte, l *Limits) bool {
+	return EqualFold(name, "authorization") && len(f.Fields) <= l.FieldsMax
 }
 
 func (f *fields) add(name, value []byte, own func(kind, []byte) error) error {

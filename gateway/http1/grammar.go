@@ -30,7 +30,8 @@ var classes = func() (table [256]uint8) {
 	}
 	add(pathByte|queryByte, digits+letters+"-._~!$&'()*+,;=:@/")
 	add(queryByte, "?")
-	// The other bytes of reg-name (RFC 3986, section 3.2.2) are refused. No host that this gateway serves has them in its name.
+	// The other bytes of reg-name (RFC 3986, section 3.2.2) are refused. No host that this gateway
+	// serves has them in its name.
 	add(hostByte, digits+letters+"-._")
 	add(digitByte, digits)
 	return table
@@ -78,8 +79,9 @@ func Trim(b []byte) []byte {
 	return b
 }
 
-// cutField splits a field line (RFC 9112, section 5) into its name and its trimmed value. It refuses bytes that are
-// not allowed, blanks before the colon (section 5.1), and folded lines, which begin with a blank (section 5.2).
+// cutField splits a field line (RFC 9112, section 5) into its name and its trimmed value. It
+// refuses bytes that are not allowed, blanks before the colon (section 5.1), and folded lines,
+// which begin with a blank (section 5.2).
 func cutField(line []byte) (name, value []byte, ok bool) {
 	colon := bytes.IndexByte(line, ':')
 	if colon <= 0 || !all(line[:colon], tokenByte) || !all(line[colon+1:], valueByte) {
@@ -88,14 +90,15 @@ func cutField(line []byte) (name, value []byte, ok bool) {
 	return line[:colon], Trim(line[colon+1:]), true
 }
 
-// nextElement splits the first element from a comma-separated list (RFC 9110, section 5.6.1). The element may be empty.
+// nextElement splits the first element from a comma-separated list (RFC 9110, section 5.6.1). The
+// element may be empty.
 func nextElement(list []byte) (element, rest []byte) {
 	element, rest, _ = bytes.Cut(list, []byte{','})
 	return Trim(element), rest
 }
 
-// ParseDigits reads 1*DIGIT. It takes at most 18 digits after leading zeros, so the number cannot overflow. Each response needs it
-// twice: package strconv takes longer.
+// ParseDigits reads 1*DIGIT. It takes at most 18 digits after leading zeros, so the number cannot
+// overflow. Each response needs it twice: package strconv takes longer.
 func ParseDigits(b []byte) (n int64, ok bool) {
 	for _, c := range b {
 		if n >= 1e17 || !is(c, digitByte) {
@@ -111,8 +114,9 @@ func parseHex(digits []byte) (n int64, ok bool) {
 	return int64(u), err == nil
 }
 
-// parseChunkSize reads the line before a chunk's data (RFC 9112, section 7.1): hexadecimal digits, then extensions, which are
-// checked and ignored. It refuses blanks around an extension, although the RFC allows them.
+// parseChunkSize reads the line before a chunk's data (RFC 9112, section 7.1): hexadecimal digits,
+// then extensions, which are checked and ignored. It refuses blanks around an extension, although
+// the RFC allows them.
 func parseChunkSize(line []byte) (n int64, ok bool) {
 	digits, extensions := line, []byte(nil)
 	if semicolon := bytes.IndexByte(line, ';'); semicolon >= 0 {
@@ -122,8 +126,8 @@ func parseChunkSize(line []byte) (n int64, ok bool) {
 	return n, ok && areExtensions(extensions)
 }
 
-// areExtensions reports whether b is chunk extensions (RFC 9112, section 7.1.1): a semicolon, a name, and perhaps an
-// equals sign and a value, which is a token or a quoted string.
+// areExtensions reports whether b is chunk extensions (RFC 9112, section 7.1.1): a semicolon, a
+// name, and perhaps an equals sign and a value, which is a token or a quoted string.
 func areExtensions(b []byte) bool {
 	for len(b) > 0 {
 		if b[0] != ';' {
@@ -134,7 +138,8 @@ func areExtensions(b []byte) bool {
 		if name == 0 {
 			return false
 		}
-		if b = b[name:]; len(b) == 0 || b[0] != '=' {
+		b = b[name:]
+		if len(b) == 0 || b[0] != '=' {
 			continue
 		}
 		b = b[1:]
@@ -158,7 +163,8 @@ func tokenLen(b []byte) (n int) {
 	return n
 }
 
-// quotedLen returns the length of the quoted string at the start of b (RFC 9110, section 5.6.4); 0: there is none.
+// quotedLen returns the length of the quoted string at the start of b (RFC 9110, section 5.6.4).
+// It returns 0 if there is none.
 func quotedLen(b []byte) int {
 	if len(b) == 0 || b[0] != '"' {
 		return 0
@@ -178,7 +184,8 @@ func quotedLen(b []byte) int {
 	return 0
 }
 
-// unhex returns the byte that a percent-encoding at the start of b stands for (RFC 3986, section 2.1).
+// unhex returns the byte that a percent-encoding at the start of b stands for (RFC 3986, section
+// 2.1).
 func unhex(b []byte) (c byte, ok bool) {
 	if len(b) < len("%00") {
 		return 0, false

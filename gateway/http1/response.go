@@ -78,15 +78,9 @@ var statusLineStart = []byte("HTTP/1.")
 func (p *Response) read(head []byte, l *Limits) error {
 	p.head = append(p.head[:0], head...)
 	line, rest := cutLine(p.head)
-	if len(line) < len("HTTP/1.1 200") || !bytes.HasPrefix(line, statusLineStart) || line[7] != '1' && line[7] != '0' ||
-		line[8] != ' ' || !all(line[9:12], digitByte) || len(line) > 12 && line[12] != ' ' || !all(line[12:], valueByte) {
+	if !p.readStatusLine(line) {
 		return errStatusLine
 	}
-	status, _ := ParseDigits(line[9:12])
-	if status < 100 || status > 599 {
-		return errStatusLine
-	}
-	p.Status, p.isOld = int(status), line[7] == '0'
 	if err := p.fields.read(rest, l, func(kind, []byte) error { return nil }); err != nil {
 		return err
 	}
@@ -101,6 +95,22 @@ func (p *Response) read(head []byte, l *Limits) error {
 	p.IsLast = p.closes
 	p.IsReusable = !p.isOld && !p.closes
 	return nil
+}
+
+// readStatusLine reads the version, a status and perhaps a reason, which is ignored.
+func (p *Response) readStatusLine(line []byte) (ok bool) {
+	const version, status = len("HTTP/1."), len("HTTP/1.1 ") // where they are
+	const end = status + len("200")
+	if len(line) < end || !bytes.HasPrefix(line, statusLineStart) || line[status-1] != ' ' {
+		return false
+	}
+	minor, reason := line[version], line[end:]
+	if minor != '0' && minor != '1' || len(reason) > 0 && reason[0] != ' ' || !all(reason, valueByte) {
+		return false
+	}
+	n, ok := ParseDigits(line[status:end])
+	p.Status, p.isOld = int(n), minor == '0'
+	return ok && n >= 100 && n <= 599
 }
 
 // readContent reads the content according to the framing (RFC 9112, section 6.3).

@@ -16,9 +16,11 @@ import (
 // Active health: the pool asks each instance at intervals, on a connection of its own. A check that
 // fails takes an instance out until a check succeeds, with these exceptions:
 //
-//   - A check without a valid response in time may mean that the instance is slow. Only three of them in a row take it out. A
-//     refused connection or a status other than 2xx takes it out at once.
-//   - Checks never take out the last instance. So a single slow instance, or a wrong path, stops no request.
+//   - A check without a valid response in time may mean that the instance is slow. Only three of
+//     them in a row take it out. A refused connection or a status other than 2xx takes it out at
+//     once.
+//   - Checks never take out the last instance. So a single slow instance, or a wrong path, stops no
+//     request.
 //
 // A check that succeeds brings back only an instance that a check took out. An ejection by requests
 // lasts its time: checks may succeed where requests fail.
@@ -66,10 +68,12 @@ func (h *host) watch(ctx context.Context, probe func(context.Context) error) {
 			return
 		}
 		h.pool.judge(h, err)
+		// Gateways that start together do not check together.
+		pause := checkEvery - checkEvery/10 + rand.N(checkEvery/5)
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(checkEvery - checkEvery/10 + rand.N(checkEvery/5)): // gateways that start together do not check together
+		case <-time.After(pause):
 		}
 	}
 }
@@ -121,7 +125,8 @@ func isCertain(err error) bool {
 func (p *Pool) judge(h *host, err error) {
 	p.checking.Lock()
 	defer p.checking.Unlock()
-	s, log, was := &h.standing, p.cfg.Log.With("upstream", h.address), h.effect()
+	s, log := &h.standing, p.cfg.Log.With("upstream", h.address)
+	was := h.effect()
 	if err == nil {
 		*s = standing{}
 		h.outUntil.CompareAndSwap(untilChecked, 0)
@@ -131,7 +136,8 @@ func (p *Pool) judge(h *host, err error) {
 		return
 	}
 	h.checkFailures.Add(1)
-	if s.missed++; s.cause == nil && s.missed < failuresToEject && !isCertain(err) {
+	s.missed++
+	if s.cause == nil && s.missed < failuresToEject && !isCertain(err) {
 		return
 	}
 	if s.cause == nil {

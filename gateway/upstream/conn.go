@@ -45,7 +45,8 @@ func (b *below) Read(p []byte) (int, error) {
 func newConn(dialed net.Conn, h *host) *conn {
 	c := &conn{below: &below{Conn: socket.New(dialed)}, host: h}
 	c.below.Slack = socket.UsualSlack
-	if c.Conn = c.below.Conn; h.tls != nil {
+	c.Conn = c.below.Conn
+	if h.tls != nil {
 		c.Conn = tls.Client(c.below, h.tls)
 	}
 	c.reader = http1.NewReader(c, h.pool.cfg.HeaderBytesMax)
@@ -82,7 +83,8 @@ func (c *conn) check() error {
 	}
 	c.below.isProbed = true
 	_, err := c.Conn.Read(make([]byte, 1))
-	if c.below.isProbed = false; !errors.Is(err, os.ErrDeadlineExceeded) {
+	c.below.isProbed = false
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return socket.ErrStale
 	}
 	return nil
@@ -93,7 +95,8 @@ func (c *conn) check() error {
 // without a request, because they would be read as the response. Its error wraps errStale, errDied
 // or an error of Send.
 func (c *conn) exchange(request *Request, response *http1.Response) error {
-	err, kind := c.carry(request, response), ErrBroken
+	err := c.carry(request, response)
+	kind := ErrBroken
 	switch {
 	case err == nil, errors.Is(err, ErrCut):
 		return err

@@ -35,10 +35,10 @@ type host struct {
 	bit              uint64      // of this host in a set of hosts
 	pool             *Pool
 
-	inFlight int                   // requests; the lock of slots.shares guards it
+	inFlight int                   // requests; the lock of slots.holdings guards it
 	failures atomic.Int64          // in a row, since the last ejection
 	outUntil atomic.Int64          // Unix ms, by the machine's clock: until then others are preferred; or untilChecked
-	trouble  atomic.Pointer[error] // why requests fail: a 401, a bad certificate, or the failure that ejected it; nil: they do not
+	trouble  atomic.Pointer[error] // why requests fail; nil: they do not. See fail
 	logs     rate.Sometimes
 
 	open, failed, ejections, checkFailures atomic.Int64 // for Stats
@@ -51,9 +51,8 @@ type host struct {
 	sweep *time.Timer // runs while there are idle connections; nil: it does not run
 }
 
-// try makes one attempt and updates the instance's health and connections. mayRepeat reports
-// whether another attempt follows if the connection dies. Its error wraps errDied or an error of
-// Send.
+// try makes one attempt and updates the instance's health and connections. Its error wraps errDied
+// or an error of Send. It is errDied only if mayRepeat is true: another attempt has to follow then.
 func (h *host) try(request *Request, response *http1.Response, deadline time.Time, mayRepeat bool) error {
 	err := h.attempt(request, response, deadline)
 	for errors.Is(err, errStale) {
@@ -69,10 +68,12 @@ func (h *host) try(request *Request, response *http1.Response, deadline time.Tim
 		if response.IsLast {
 			h.eject()
 		}
-	case !errors.Is(err, errDied) && !errors.Is(err, ErrCut):
-		h.fail(err)
-	case errors.Is(err, errDied) && !mayRepeat:
+	case errors.Is(err, errDied) && mayRepeat, errors.Is(err, ErrCut):
+	case errors.Is(err, errDied):
 		h.note(err) // it does not eject: the instance may have closed an idle connection
+		return ErrBroken
+	default:
+		h.fail(err)
 	}
 	return err
 }
@@ -139,7 +140,8 @@ func (h *host) dial(ctx context.Context, deadline time.Time) (*conn, error) {
 	if !ok {
 		return c, nil
 	}
-	if err = c.SetDeadline(within); err == nil {
+	err = c.SetDeadline(within)
+	if err == nil {
 		err = over.HandshakeContext(ctx)
 	}
 	if err != nil {
@@ -220,7 +222,8 @@ func (h *host) succeeded() {
 	}
 }
 
-// fail notes a failure, and ejects the instance after several in a row.
+// fail notes a failure, and ejects the instance after several in a row. A 401, a bad certificate
+// and the failure that ejects are kept as the trouble of the instance.
 func (h *host) fail(err error) {
 	isFailing := h.failures.Add(1) >= failuresToEject
 	if isFailing {

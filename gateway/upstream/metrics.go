@@ -13,20 +13,16 @@ var (
 		"Open connections to an upstream, in use or idle.", labels, nil)
 	idleDesc = prometheus.NewDesc("petgate_gateway_upstream_idle_connections",
 		"Open connections to an upstream that carry no request.", labels, nil)
-	failuresDesc = prometheus.NewDesc(
-		"petgate_gateway_upstream_failures_total",
-		"Attempts that failed at an upstream: it could not be connected, its response was late, invalid or missing, or it responded with 401. A connection that closed is not counted if its request was sent a second time.",
-		labels,
-		nil,
-	)
+	failuresDesc = prometheus.NewDesc("petgate_gateway_upstream_failures_total",
+		"Attempts that failed at an upstream: it could not be connected, its response was late, invalid or missing, "+
+			"or it responded with 401. A connection that closed is not counted if its request was sent a second time.",
+		labels, nil)
 	ejectionsDesc = prometheus.NewDesc("petgate_gateway_upstream_ejections_total",
 		"How often an upstream was ejected.", labels, nil)
-	ejectedDesc = prometheus.NewDesc(
-		"petgate_gateway_upstream_ejected",
-		"1 while an upstream is ejected: others are preferred, because it or its check has failed, or it is about to stop.",
-		labels,
-		nil,
-	)
+	ejectedDesc = prometheus.NewDesc("petgate_gateway_upstream_ejected",
+		"1 while an upstream is ejected: others are preferred, because it or its check has failed, "+
+			"or it is about to stop.",
+		labels, nil)
 	checkFailuresDesc = prometheus.NewDesc("petgate_gateway_upstream_check_failures_total",
 		"Checks of an upstream (--upstream-health-path) that failed.", labels, nil)
 	retriesDesc = prometheus.NewDesc("petgate_gateway_upstream_retries_total",
@@ -50,7 +46,11 @@ func (p Pools) Collect(to chan<- prometheus.Metric) {
 			send(failuresDesc, prometheus.CounterValue, s.Failures, service, s.Address)
 			send(ejectionsDesc, prometheus.CounterValue, s.Ejections, service, s.Address)
 			send(checkFailuresDesc, prometheus.CounterValue, s.CheckFailures, service, s.Address)
-			send(ejectedDesc, prometheus.GaugeValue, map[bool]int64{true: 1}[s.IsEjected], service, s.Address)
+			ejected := int64(0)
+			if s.IsEjected {
+				ejected = 1
+			}
+			send(ejectedDesc, prometheus.GaugeValue, ejected, service, s.Address)
 		}
 	}
 	send(retriesDesc, prometheus.CounterValue, retries)

@@ -30,7 +30,7 @@ type Config struct {
 	DialTimeout            time.Duration // of a new connection, with the handshake of TLS
 	IdleTimeout            time.Duration // how long an unused connection is kept
 	ConnsMax               int           // how many requests an instance gets at a time
-	UpstreamConnsPerTenant int           // how many of these requests may belong to one tenant when nine tenths of them are there
+	UpstreamConnsPerTenant int           // that one tenant may have of them, if nine tenths of ConnsMax are in use
 	HeaderBytesMax         int           // of a response
 	BodyBytesMax           int           // of a response
 	Check                  Check
@@ -50,7 +50,8 @@ var (
 
 // refusedReason is what a 401 means, and its cure. Upstreams do not get the client's Authorization,
 // so a 401 concerns the gateway.
-const refusedReason = "it does not accept this gateway; set GATEWAY_UPSTREAM_SECRET to the secret that it expects, for petsvc its PETSVC_SECRET"
+const refusedReason = "it does not accept this gateway; " +
+	"set GATEWAY_UPSTREAM_SECRET to the secret that it expects, for petsvc its PETSVC_SECRET"
 
 // Request is a request to an upstream: the head, then Body, then what Source has more.
 type Request struct {
@@ -63,7 +64,7 @@ type Request struct {
 	MayRepeat bool   // it may be sent twice; not if HasMore
 	At        time.Time
 
-	share   *share        // its tenant's
+	holding *holding      // its tenant's
 	on      *host         // where it has a slot; nil: nowhere
 	granted chan struct{} // closed when it has got a slot that it waited for
 	conn    *conn         // on which the rest of its response arrives; nil: nothing arrives
@@ -111,9 +112,12 @@ func New(cfg Config) (*Pool, error) {
 		return nil, fmt.Errorf("there are %d upstreams: give 1 to %d", n, hostsMax)
 	}
 	p := &Pool{cfg: cfg, limits: http1.Limits{
-		FieldBytesMax: cfg.HeaderBytesMax, FieldsMax: cfg.HeaderBytesMax, BodyBytesMax: cfg.BodyBytesMax, BodyStepBytes: bodyStepBytes,
+		FieldBytesMax: cfg.HeaderBytesMax,
+		FieldsMax:     cfg.HeaderBytesMax,
+		BodyBytesMax:  cfg.BodyBytesMax,
+		BodyStepBytes: bodyStepBytes,
 	}}
-	p.shares.Init(0)
+	p.holdings.Init(0)
 	var wrong []error
 	for i, text := range cfg.URLs {
 		network, address, u, err := parseURL(text)
@@ -174,12 +178,10 @@ func (p *Pool) Send(request *Request, response *http1.Response) error {
 			return ErrBroken // the response cannot say what the first attempt did
 		case err == nil:
 			return nil
-		case errors.Is(err, errDied) && mayRepeat:
+		case errors.Is(err, errDied):
 			mayRepeat = false
 			failure = ErrBroken // unless another attempt succeeds: this one may have been carried out
 			p.retries.Add(1)
-		case errors.Is(err, errDied):
-			return ErrBroken
 		case errors.Is(err, ErrRefused) && request.HasMore: // a part of the body is gone
 			return err
 		case errors.Is(err, ErrUnreachable), errors.Is(err, ErrUntrusted), errors.Is(err, ErrRefused):

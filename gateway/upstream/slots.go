@@ -16,25 +16,25 @@ const slotWait = 100 * time.Millisecond
 const reservedPart = 10
 
 // slots counts the requests that the instances have, and gives slots to those that wait. The lock
-// of shares guards the rest too, and host.inFlight.
+// of holdings guards the rest too, and host.inFlight.
 type slots struct {
-	shares  sharded.Shard[id.Tenant, *share] // of tenants with requests, and of some whose requests have left
-	waiting []*share                         // those with requests that wait
+	holdings sharded.Shard[id.Tenant, *holding] // of tenants with requests, and of some whose requests have left
+	waiting  []*holding                         // those with requests that wait
 }
 
-// share is what a tenant has of the slots.
-type share struct {
+// holding is what a tenant has of the slots, and what it waits for.
+type holding struct {
 	held  int        // slots
 	queue []*Request // that wait, in their order
 }
 
-// of returns the share of a tenant. The caller holds the lock.
-func (s *slots) of(t id.Tenant) *share {
-	if known := s.shares.Entries[t]; known != nil {
+// of returns what a tenant holds. The caller holds the lock.
+func (s *slots) of(t id.Tenant) *holding {
+	if known := s.holdings.Entries[t]; known != nil {
 		return known
 	}
-	added := &share{}
-	s.shares.Put(t, added, func(_ id.Tenant, old *share) bool { return old.held == 0 && len(old.queue) == 0 })
+	added := &holding{}
+	s.holdings.Put(t, added, func(_ id.Tenant, old *holding) bool { return old.held == 0 && len(old.queue) == 0 })
 	return added
 }
 
@@ -52,8 +52,8 @@ func (p *Pool) Enter(r *Request) error {
 		return nil
 	case <-timer.C:
 	}
-	p.shares.Lock()
-	defer p.shares.Unlock()
+	p.holdings.Lock()
+	defer p.holdings.Unlock()
 	if r.on != nil {
 		return nil
 	}
@@ -64,28 +64,28 @@ func (p *Pool) Enter(r *Request) error {
 // enter takes a slot, or else lets the request wait. As many requests of one tenant wait as there
 // are slots.
 func (p *Pool) enter(r *Request) (isIn bool, err error) {
-	p.shares.Lock()
-	defer p.shares.Unlock()
-	r.share = p.of(r.Tenant)
+	p.holdings.Lock()
+	defer p.holdings.Unlock()
+	r.holding = p.of(r.Tenant)
 	if p.take(r, 0) {
 		return true, nil
 	}
-	switch len(r.share.queue) {
+	switch len(r.holding.queue) {
 	case p.cfg.ConnsMax * len(p.hosts):
 		return false, ErrOverloaded
 	case 0:
-		p.waiting = append(p.waiting, r.share)
+		p.waiting = append(p.waiting, r.holding)
 	}
 	r.granted = make(chan struct{})
-	r.share.queue = append(r.share.queue, r)
+	r.holding.queue = append(r.holding.queue, r)
 	return false, nil
 }
 
 // quit ends a request's wait.
 func (p *Pool) quit(r *Request) {
-	remove(&r.share.queue, r)
-	if len(r.share.queue) == 0 {
-		remove(&p.waiting, r.share)
+	remove(&r.holding.queue, r)
+	if len(r.holding.queue) == 0 {
+		remove(&p.waiting, r.holding)
 	}
 }
 
@@ -102,8 +102,8 @@ func (r *Request) Leave() {
 	}
 	r.drop()
 	p := r.on.pool
-	p.shares.Lock()
-	defer p.shares.Unlock()
+	p.holdings.Lock()
+	defer p.holdings.Unlock()
 	p.free(r)
 	p.grant()
 }
@@ -111,8 +111,8 @@ func (r *Request) Leave() {
 // move takes the request from its instance to one that was not tried yet, if that has a slot. It
 // does not wait.
 func (p *Pool) move(r *Request, tried uint64) (moved bool) {
-	p.shares.Lock()
-	defer p.shares.Unlock()
+	p.holdings.Lock()
+	defer p.holdings.Unlock()
 	p.free(r)
 	moved = p.take(r, tried)
 	p.grant()
@@ -124,9 +124,9 @@ func (p *Pool) move(r *Request, tried uint64) (moved bool) {
 func (p *Pool) take(r *Request, tried uint64) bool {
 	now := r.At.UnixMilli()
 	for h := p.pick(tried, now); h != nil; h = p.pick(tried, now) {
-		if p.hasRoom(h, r.share, now) {
+		if p.hasRoom(h, r.holding, now) {
 			h.inFlight++
-			r.share.held++
+			r.holding.held++
 			r.on = h
 			return true
 		}
@@ -136,8 +136,9 @@ func (p *Pool) take(r *Request, tried uint64) bool {
 }
 
 // hasRoom reports whether the tenant may have one more slot of the instance. When only the reserved
-// ones are left, a tenant that holds UpstreamConnsPerTenant for each instance that is in gets no more.
-func (p *Pool) hasRoom(h *host, tenant *share, now int64) bool {
+// ones are left, a tenant that holds UpstreamConnsPerTenant for each instance that is in gets no
+// more.
+func (p *Pool) hasRoom(h *host, tenant *holding, now int64) bool {
 	most := p.cfg.ConnsMax
 	if h.inFlight < most-(most+reservedPart-1)/reservedPart {
 		return true
@@ -153,7 +154,7 @@ func (p *Pool) hasRoom(h *host, tenant *share, now int64) bool {
 
 func (p *Pool) free(r *Request) {
 	r.on.inFlight--
-	r.share.held--
+	r.holding.held--
 	r.on = nil
 }
 
@@ -161,7 +162,7 @@ func (p *Pool) free(r *Request) {
 // one that was given none for longest.
 func (p *Pool) grant() {
 	for len(p.waiting) > 0 {
-		next := slices.MinFunc(p.waiting, func(a, b *share) int { return a.held - b.held })
+		next := slices.MinFunc(p.waiting, func(a, b *holding) int { return a.held - b.held })
 		r := next.queue[0]
 		if !p.take(r, 0) {
 			return // nor is there a slot for a tenant that holds more

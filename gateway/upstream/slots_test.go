@@ -69,7 +69,7 @@ func TestSlotsAreShared(t *testing.T) {
 				t.Errorf("%s: unequal: %v", name, served)
 			}
 			left := len(p.waiting) + p.hosts[0].inFlight
-			for _, one := range p.shares.Entries {
+			for _, one := range p.holdings.Entries {
 				left += one.held + len(one.queue)
 			}
 			must.Equal(t, left, 0, "%s: what is not given back", name)
@@ -135,7 +135,7 @@ func TestSlotsOfAnInstanceThatIsOut(t *testing.T) {
 	for n := range 1000 {
 		p.of(id.Tenant{3, byte(n), byte(n >> 8)})
 	}
-	must.Equal(t, len(p.shares.Entries) < 200, true, "whether tenants without requests are forgotten")
-	must.Equal(t, p.shares.Entries[id.Tenant{}] != nil && p.shares.Entries[waits.Tenant] == waits.share, true,
+	must.Equal(t, len(p.holdings.Entries) < 200, true, "whether tenants without requests are forgotten")
+	must.Equal(t, p.holdings.Entries[id.Tenant{}] != nil && p.holdings.Entries[waits.Tenant] == waits.holding, true,
 		"whether tenants with requests are known")
 }

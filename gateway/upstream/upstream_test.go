@@ -282,8 +282,8 @@ func TestFullInstance(t *testing.T) {
 		go func() { done <- p.ask(n/2, false) }()
 	}
 	testkit.Eventually(t, patience, "no free slot", func() bool {
-		p.shares.Lock()
-		defer p.shares.Unlock()
+		p.holdings.Lock()
+		defer p.holdings.Unlock()
 		return p.hosts[0].inFlight == 4
 	})
 	must.Do(t, p.ask(3, false))

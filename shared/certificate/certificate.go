@@ -69,7 +69,8 @@ func Cure(err error, now time.Time) string {
 	} else if named, ok := errors.AsType[x509.HostnameError](err); ok {
 		fault = Check(named.Certificate, named.Host, now)
 	} else if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
-		return "no authority that this host trusts has issued the server's certificate: set SSL_CERT_FILE to the PEM file of its authority"
+		return "no authority that this host trusts has issued the server's certificate: " +
+			"set SSL_CERT_FILE to the PEM file of its authority"
 	}
 	if fault == nil {
 		return ""
