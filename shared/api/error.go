@@ -41,7 +41,7 @@ type Limited struct {
 	ResetAt         instant.Millis // rounded up to seconds
 	RetryAfter      int64          // seconds
 	CountsStrikes   bool           // strikesUntilBan is written, even if it is 0
-	StrikesUntilBan int            // after how many more refusals, at most, the key is banned; 0: it is banned from now on
+	StrikesUntilBan int            // how many more refusals, at most, ban the key; 0: it is banned
 	Ban             Ban
 }
 

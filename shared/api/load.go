@@ -14,15 +14,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v3"
-
-	"petgate/shared/core/apikey"
-	"petgate/shared/core/plan"
 )
 
 const (
@@ -86,8 +82,9 @@ func (l *loading) refuse(place, format string, args ...any) {
 	l.problems = append(l.problems, place+": "+fmt.Sprintf(format, args...))
 }
 
-// find follows names of members and numbers of items. It returns the line of the last one that is
-// there, and the value of all of them; nil: there is none.
+// find goes from the root of the document along the names of members and the numbers of items. It
+// returns the value at the end, or nil if there is none. The line is that of the last member on the
+// way that the document has.
 func (l *loading) find(names ...string) (line int, value *yaml.Node) {
 	if l.root == nil {
 		l.root = new(yaml.Node)
@@ -157,7 +154,8 @@ func (l *loading) parse() *openapi3.T {
 			if both && !isJSON {
 				text = asYAML
 			}
-			l.refuse("the document", "%s", strings.Join(strings.Fields(loaderPrefix.ReplaceAllString(text, "")), " "))
+			text = loaderPrefix.ReplaceAllString(text, "")
+			l.refuse("the document", "%s", strings.Join(strings.Fields(text), " "))
 		}
 		return nil
 	}
@@ -216,7 +214,6 @@ func (l *loading) resolves(reference string) bool {
 
 // operations reads the operations, and makes the paths of the document complete.
 func (l *loading) operations(doc *openapi3.T) (all []Operation) {
-	const methodLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ-" // of all registered methods; they become a field
 	l.prefix = l.serverPath(doc)
 	complete := openapi3.NewPaths()
 	scopes := map[string]bool{}
@@ -241,10 +238,11 @@ func (l *loading) operations(doc *openapi3.T) (all []Operation) {
 			described := methods[method]
 			described.Servers = nil
 			o := &Operation{
-				ID: cmp.Or(
-					described.OperationID, method+" "+path,
-				), Method: method, Path: path, IsDeprecated: described.Deprecated,
-				TakesKey: takesKey(item.Parameters) || takesKey(described.Parameters),
+				ID:           cmp.Or(described.OperationID, method+" "+path),
+				Method:       method,
+				Path:         path,
+				IsDeprecated: described.Deprecated,
+				TakesKey:     takesKey(item.Parameters) || takesKey(described.Parameters),
 			}
 			before := len(l.problems)
 			l.extend(o, described.Extensions)
@@ -258,25 +256,23 @@ func (l *loading) operations(doc *openapi3.T) (all []Operation) {
 			}
 			complete.Set(path, item)
 			switch first, taken := names[o.ID]; {
-			case method == http.MethodTrace || method == http.MethodConnect || strings.Trim(strings.ToUpper(method), methodLetters) != "":
+			case !isForwarded(method):
 				l.refuse(l.placeOf(o), "the gateway does not forward %s: remove the operation", method)
 			case taken:
 				l.refuse(l.placeOf(o), "operationId %q is also that of %s: give each operation its own", o.ID, first)
 			case !isName(o.ID):
-				l.refuse(
-					l.placeOf(o),
-					"operationId %q is reserved, longer than %d bytes, or has characters that cannot be printed: choose another",
-					o.ID,
-					nameBytesMax,
-				)
+				l.refuse(l.placeOf(o), "operationId %q is reserved, longer than %d bytes, "+
+					"or has characters that cannot be printed: choose another", o.ID, nameBytesMax)
 			}
 			names[o.ID] = method + " " + o.Path
-			if scopes[o.Scope] = true; len(l.problems) == before {
+			scopes[o.Scope] = true
+			if len(l.problems) == before {
 				all = append(all, *o)
 			}
 		}
 	}
-	if delete(scopes, ""); len(scopes) > scopesMax {
+	delete(scopes, "")
+	if len(scopes) > scopesMax {
 		l.refuse("x-scope", "the document has %d scopes, and at most %d are possible", len(scopes), scopesMax)
 	}
 	if doc.Paths != nil {
@@ -292,6 +288,14 @@ func (l *loading) operations(doc *openapi3.T) (all []Operation) {
 
 func (l *loading) placeOf(o *Operation) string {
 	return l.place(o.Method+" "+o.Path, "paths", strings.TrimPrefix(o.Path, l.prefix), strings.ToLower(o.Method))
+}
+
+// isForwarded reports whether the gateway forwards requests with a method. The field Allow lists
+// methods, so they have only the characters of registered ones.
+func isForwarded(method string) bool {
+	const characters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ-"
+	return method != http.MethodTrace && method != http.MethodConnect &&
+		strings.Trim(strings.ToUpper(method), characters) == ""
 }
 
 func takesKey(parameters openapi3.Parameters) bool {
@@ -335,10 +339,8 @@ func (l *loading) refuseClashes(all []Operation) {
 	for _, o := range all {
 		pattern := string(o.Pattern())
 		if !o.ByGateway && slices.ContainsFunc(reserved, func(r Pattern) bool { return r.Matches(pattern) }) {
-			l.refuse(
-				l.placeOf(&o),
-				"the gateway has a page or an operation of its own at this path: move those with GATEWAY_OWN_PREFIX or --own-prefix",
-			)
+			l.refuse(l.placeOf(&o), "the gateway has a page or an operation of its own at this path: "+
+				"move those with GATEWAY_OWN_PREFIX or --own-prefix")
 		}
 		if other := taken[o.Method+pattern]; other != "" {
 			l.refuse(l.placeOf(&o), "it is the same path as %s, and a request could mean either: remove one of the two",
@@ -346,69 +348,4 @@ func (l *loading) refuseClashes(all []Operation) {
 		}
 		taken[o.Method+pattern] = o.Path
 	}
-}
-
-// extend reads the x-… members of an operation that the gateway knows.
-func (l *loading) extend(o *Operation, extensions map[string]any) {
-	text := func(name, rule string, isValid func(string) bool) string {
-		value, isThere := extensions[name]
-		text, isText := value.(string)
-		if isThere && (!isText || !isValid(text)) {
-			l.refuse(l.placeOf(o), "%s is %v: %s", name, value, rule)
-		}
-		return text
-	}
-	instant := func(name string) (at time.Time) {
-		text(name, "use an instant such as 2030-12-05T00:00:00Z, in quotes", func(text string) (isValid bool) {
-			var err error
-			at, err = time.Parse(time.RFC3339, text)
-			return err == nil
-		})
-		return at
-	}
-	const scopeRule = "use 1 to 64 of a-z, 0-9, colon, dot, hyphen and underscore"
-	isName := func(text string) bool { return apikey.CheckScope(text) == nil }
-	o.Scope = text("x-scope", scopeRule, isName)
-	o.Upstream = text("x-upstream", scopeRule, isName)
-	o.DeprecatedAt, o.SunsetAt = instant("x-deprecated-at"), instant("x-sunset")
-	o.IsDeprecated = o.IsDeprecated || !o.DeprecatedAt.IsZero()
-	o.Successor = text("x-successor", "use a path or a URL", func(text string) bool {
-		if strings.ContainsAny(text, "<>\"") || strings.ContainsFunc(text, unicode.IsControl) { // it becomes a field
-			return false
-		}
-		u, err := url.Parse(text)
-		return err == nil && u.String() == text || templateOf(text)
-	})
-	o.Stability = text("x-stability", "use experimental or beta",
-		func(text string) bool { return text == "experimental" || text == "beta" })
-	o.ByGateway = text("x-answered-by", "use gateway", func(text string) bool { return text == "gateway" }) != ""
-	if isPublic, isThere := extensions["x-public"]; isThere {
-		if o.IsPublic, isThere = isPublic.(bool); !isThere {
-			l.refuse(l.placeOf(o), "x-public is %v: use true or false", isPublic)
-		}
-	}
-	if value, isThere := extensions["x-cost"]; isThere {
-		cost, _ := value.(float64)
-		o.Cost = int64(cost)
-		switch isNumber := float64(o.Cost) == cost && fmt.Sprint(value) == fmt.Sprint(cost); {
-		case o.IsPublic && (!isNumber || cost != 0):
-			l.refuse(l.placeOf(o), "x-cost is %v: a public operation has no quota, so use 0 or remove it", value)
-		case !o.IsPublic && (!isNumber || cost < 1 || cost > plan.CostMax):
-			l.refuse(l.placeOf(o), "x-cost is %v: use 1 to %d", value, plan.CostMax)
-		}
-	}
-	switch {
-	case o.IsPublic && o.Scope != "":
-		l.refuse(l.placeOf(o), "it has x-public and x-scope: a public operation needs no key, so remove one of them")
-	case o.IsPublic || o.ByGateway || o.Scope != "":
-	case o.Method == http.MethodGet || o.Method == http.MethodHead:
-		o.Scope = "read"
-	default:
-		o.Scope = "write"
-	}
-}
-
-func templateOf(text string) bool {
-	_, wrong := pattern(text)
-	return wrong == ""
 }

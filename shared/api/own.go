@@ -26,7 +26,10 @@ func ownPath(prefix, path string) string {
 
 // Reserved returns the paths of the gateway's own operations and pages.
 func Reserved(prefix string) (paths []Pattern) {
-	for _, path := range []string{"/v1/quota", "/v1/usage", "/docs", "/docs/" + string(Star), "/docs.md", "/llms.txt", "/favicon.ico", "/openapi.yaml", "/openapi.json"} {
+	for _, path := range []string{
+		"/v1/quota", "/v1/usage",
+		"/docs", "/docs/" + string(Star), "/docs.md", "/llms.txt", "/favicon.ico", "/openapi.yaml", "/openapi.json",
+	} {
 		paths = append(paths, Pattern(ownPath(prefix, path)))
 	}
 	return paths
@@ -110,7 +113,8 @@ func (l *loading) addOwn(a *API) {
 	to.Security = openapi3.SecurityRequirements{{ownComponent + "key": []string{}}}
 	for _, o := range a.Operations {
 		one := to.Paths.Value(o.Path).GetOperation(o.Method)
-		if one.Security = nil; o.IsPublic {
+		one.Security = nil
+		if o.IsPublic {
 			one.Security = openapi3.NewSecurityRequirements()
 		}
 	}
@@ -136,9 +140,9 @@ func copyAll[M ~map[string]V, V any](to *M, from M) {
 
 // CheckPrefix returns an error if the gateway's own paths cannot have the prefix.
 func CheckPrefix(prefix string) error {
-	if p, wrong := pattern(prefix); wrong != "" || strings.Contains(string(p), string(Star)) ||
-		strings.HasSuffix(prefix, "/") ||
-		string(p) != prefix {
+	p, wrong := pattern(prefix)
+	hasParameter := strings.Contains(string(p), string(Star))
+	if wrong != "" || hasParameter || strings.HasSuffix(prefix, "/") || string(p) != prefix {
 		return fmt.Errorf("%q is not the beginning of a path: use /name", prefix)
 	}
 	return nil

@@ -3,8 +3,8 @@ package api
 import (
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
-	"unicode"
 )
 
 // Pattern is the template of a path, with a Star for each parameter.
@@ -13,22 +13,24 @@ type Pattern string
 // Star stands for a parameter: one or more characters of a segment. No path has this byte.
 const Star = '\x00'
 
-// Matches reports whether a path, or each path of another pattern, matches the pattern.
+// Matches reports whether a path, or each path of another pattern, matches the pattern. A star
+// takes as little as possible. If what follows does not match, the last star takes one character more:
+// there is no need to go back to an earlier one.
 func (p Pattern) Matches(path string) bool {
-	at, retry, taken := 0, -1, 0 // after the last star, and how much of the path is in front of it and in it
-	i := 0
+	at, i := 0, 0               // how much of the pattern and of the path has matched
+	afterStar, starEnd := -1, 0 // where the last star ends, in the pattern and in the path
 	for i < len(path) {
 		switch {
 		case at < len(p) && p[at] == Star && path[i] != '/':
-			i++
 			at++
-			retry, taken = at, i
+			i++
+			afterStar, starEnd = at, i
 		case at < len(p) && p[at] == path[i]:
 			at++
 			i++
-		case retry >= 0 && path[taken] != '/': // the last star takes one more
-			taken++
-			at, i = retry, taken
+		case afterStar >= 0 && path[starEnd] != '/':
+			starEnd++
+			at, i = afterStar, starEnd
 		default:
 			return false
 		}
@@ -48,9 +50,8 @@ func (p Pattern) rank() string {
 		if parameters := strings.Count(segment, string(Star)); parameters > 0 {
 			place = 1 + max(0, 9999-len(segment)+parameters)
 		}
-		fmt.Fprintf(
-			&b, "/%05d%s", place, strings.ReplaceAll(segment, string(Star), "\x7f"),
-		) // 0x7f sorts after all characters of paths
+		const last = "\x7f" // it sorts after all characters of paths
+		fmt.Fprintf(&b, "/%05d%s", place, strings.ReplaceAll(segment, string(Star), last))
 	}
 	return b.String()
 }
@@ -65,16 +66,23 @@ func Canonical(path string) string {
 	var b strings.Builder
 	b.WriteString(first)
 	for part := range strings.SplitSeq(rest, "%") {
-		plain, _ := url.PathUnescape("%" + part[:2])
-		if c := plain[0]; c < 0x80 &&
-			(unicode.IsLetter(rune(c)) || unicode.IsDigit(rune(c)) || strings.IndexByte("-._~!$&'()*+,;=:@", c) >= 0) {
-			b.WriteByte(c)
+		encoded := part[:2]
+		c, _ := strconv.ParseUint(encoded, 16, 8)
+		if isUnencoded(byte(c)) {
+			b.WriteByte(byte(c))
 		} else {
-			b.WriteString("%" + strings.ToUpper(part[:2]))
+			b.WriteString("%" + strings.ToUpper(encoded))
 		}
 		b.WriteString(part[2:])
 	}
 	return b.String()
+}
+
+// isUnencoded reports whether a character of a segment need not be percent-encoded.
+func isUnencoded(c byte) bool {
+	isLetter := 'a' <= c|0x20 && c|0x20 <= 'z'
+	isDigit := '0' <= c && c <= '9'
+	return isLetter || isDigit || strings.IndexByte("-._~!$&'()*+,;=:@", c) >= 0
 }
 
 // Pattern returns the pattern of the operation's path, which Load has checked.
@@ -113,7 +121,7 @@ func pattern(template string) (p Pattern, wrong string) {
 		if !isClosed || name == "" || strings.ContainsAny(name, "{/") {
 			return "", "the path has a parameter without a name or an end"
 		}
-		if !strings.HasSuffix(b.String(), string(Star)) { // of two in a row, nobody knows where the first one ends
+		if !strings.HasSuffix(b.String(), string(Star)) { // where the first of two in a row ends is unknown
 			b.WriteByte(Star)
 		}
 		rest = next
