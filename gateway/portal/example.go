@@ -71,28 +71,50 @@ type sample struct {
 	left      int // members that it may still make
 }
 
+// of makes up a value of a schema: one that the schema gives, or one of its parts, or one of its
+// type.
 func (m *sample) of(ref *openapi3.SchemaRef, depth int) any {
 	if isEmpty(ref) || depth == 0 {
 		return nil
 	}
 	s := ref.Value
-	for _, given := range append([]any{s.Example, s.Const, s.Default}, slices.Concat(s.Examples, s.Enum)...) {
-		if given != nil {
-			return ordered(given, ref, depth)
-		}
+	if given := given(s); given != nil {
+		return ordered(given, ref, depth)
 	}
-	for _, one := range slices.Concat(s.OneOf, s.AnyOf) {
-		if !isEmpty(one) && !one.Value.Type.Is("null") && len(s.Properties) == 0 {
-			return m.of(one, depth-1)
-		}
+	if one := alternative(s); one != nil {
+		return m.of(one, depth-1)
 	}
 	names, properties, required := propertiesOf(s, depth)
-	if len(names) > 0 {
+	switch {
+	case len(names) > 0:
 		return m.object(names, properties, required, depth)
-	}
-	if len(s.AllOf) > 0 {
+	case len(s.AllOf) > 0:
 		return m.of(s.AllOf[0], depth-1)
 	}
+	return m.byType(s, depth)
+}
+
+// given returns the first value that a schema itself gives, or nil.
+func given(s *openapi3.Schema) any {
+	for _, one := range slices.Concat([]any{s.Example, s.Const, s.Default}, s.Examples, s.Enum) {
+		if one != nil {
+			return one
+		}
+	}
+	return nil
+}
+
+// alternative returns the first schema of several of which a value has one, or nil.
+func alternative(s *openapi3.Schema) *openapi3.SchemaRef {
+	for _, one := range slices.Concat(s.OneOf, s.AnyOf) {
+		if !isEmpty(one) && !one.Value.Type.Is("null") && len(s.Properties) == 0 {
+			return one
+		}
+	}
+	return nil
+}
+
+func (m *sample) byType(s *openapi3.Schema, depth int) any {
 	types := s.Type.Slice()
 	if len(types) == 0 {
 		return nil
@@ -116,28 +138,44 @@ func (m *sample) of(ref *openapi3.SchemaRef, depth int) any {
 	case "boolean":
 		return true
 	case "string":
-		return cmp.Or(map[string]string{
-			"date-time": "2026-01-01T00:00:00Z", "date": "2026-01-01", "uuid": "8e03978e-40d5-43e8-bc93-6894a57f9324",
-			"email": "a@example.com", "uri": "https://example.com", "url": "https://example.com",
-		}[s.Format], "string")
+		return cmp.Or(formats[s.Format], "string")
 	}
 	return nil
 }
 
+// formats are examples of strings, by the format of the schema.
+var formats = map[string]string{
+	"date-time": "2026-01-01T00:00:00Z",
+	"date":      "2026-01-01",
+	"uuid":      "8e03978e-40d5-43e8-bc93-6894a57f9324",
+	"email":     "a@example.com",
+	"uri":       "https://example.com",
+	"url":       "https://example.com",
+}
+
 // object has the members that a request needs, or all. Deep inside, it has the required ones only.
 func (m *sample) object(names []string, properties openapi3.Schemas, required []string, depth int) any {
+	needsOnly := m.isRequest && len(required) > 0 || depth < depthMax-1
 	o := object{}
 	for _, name := range names {
 		p := properties[name]
-		isRequired := slices.Contains(required, name)
-		if isEmpty(p) || m.left <= 0 || m.isRequest && p.Value.ReadOnly || !m.isRequest && p.Value.WriteOnly ||
-			!isRequired && (m.isRequest && len(required) > 0 || depth < depthMax-1) {
+		isOptional := !slices.Contains(required, name)
+		if isEmpty(p) || m.left <= 0 || m.isElsewhere(p.Value) || needsOnly && isOptional {
 			continue
 		}
 		m.left--
 		o = append(o, pair{name, m.of(p, depth-1)})
 	}
 	return o
+}
+
+// isElsewhere reports whether only responses have the member and this is a request, or the other
+// way round.
+func (m *sample) isElsewhere(s *openapi3.Schema) bool {
+	if m.isRequest {
+		return s.ReadOnly
+	}
+	return s.WriteOnly
 }
 
 // literals are how a language writes true, false and null.

@@ -146,13 +146,19 @@ type errorCode struct {
 // operationsMax is how many operations a page has. A document with more has a page for each tag.
 const operationsMax = 50
 
+// pageIDs are the IDs of elements that every page has.
+const pageIDs = "top content key key-field key-entry key-held key-hint key-forget key-shown key-state " +
+	"start sending clients keys limits usage usage-drawing operations errors schemas machines search contents"
+
 func newModel(cfg Config) *model {
 	doc := cfg.API.Document
 	m := &model{
-		Title: cmp.Or(
-			cfg.Title, cfg.API.Title,
-		), Version: cfg.API.Version, Prefix: apikey.Beginning(cmp.Or(cfg.KeyPrefix, apikey.DefaultPrefix), cfg.Environment),
-		Bans: cfg.Bans, doc: doc, ids: map[string]bool{},
+		Title:   cmp.Or(cfg.Title, cfg.API.Title),
+		Version: cfg.API.Version,
+		Prefix:  apikey.Beginning(cmp.Or(cfg.KeyPrefix, apikey.DefaultPrefix), cfg.Environment),
+		Bans:    cfg.Bans,
+		doc:     doc,
+		ids:     map[string]bool{},
 	}
 	if doc.Info != nil {
 		m.Intro, _, _ = strings.Cut(strings.TrimSpace(doc.Info.Description), "\n\n")
@@ -160,8 +166,7 @@ func newModel(cfg Config) *model {
 	if doc.Components == nil {
 		doc.Components = &openapi3.Components{}
 	}
-	for _, id := range strings.Fields("top content key key-field key-entry key-held key-hint key-forget key-shown key-state start sending clients keys limits usage usage-drawing " +
-		"operations errors schemas machines search contents") {
+	for _, id := range strings.Fields(pageIDs) {
 		m.ids[id] = true
 	}
 	for _, name := range slices.Sorted(maps.Keys(doc.Components.Schemas)) {
@@ -471,9 +476,10 @@ func (m *model) addResponses(o *operation, described *openapi3.Operation) {
 		}
 		always := response{Status: r.Status, Class: r.Class}
 		for _, c := range codesOf(ref.Value) {
+			isHere := func(s response) bool { return s.Status == text && slices.Contains(s.Codes, c.Name) }
 			switch {
 			case c.Operations != nil && !slices.Contains(c.Operations, o.ID):
-			case slices.ContainsFunc(m.shared, func(s response) bool { return s.Status == text && slices.Contains(s.Codes, c.Name) }):
+			case slices.ContainsFunc(m.shared, isHere):
 				always.Codes = append(always.Codes, c.Name)
 			default:
 				r.Codes = append(r.Codes, c.Name)

@@ -100,7 +100,8 @@ const (
 
 var (
 	functions = template.FuncMap{
-		"prose": prose, "inline": inline, "plain": plain, "short": short, "code": codeBlock, "shell": shell, "escaped": escaped.Replace, "goText": goText, "quote": quote,
+		"prose": prose, "inline": inline, "plain": plain, "short": short, "code": codeBlock,
+		"shell": shell, "escaped": escaped.Replace, "goText": goText, "quote": quote,
 		"json": jsonLiterals.format, "python": pythonLiterals.format,
 	}
 	pageTexts = template.Must(
@@ -134,17 +135,16 @@ func New(cfg Config) *Portal {
 	add := func(path, contentType string, text func() []byte) {
 		p.fixed = append(p.fixed, newPage(path, contentType, text))
 	}
-	for _, f := range [][3]string{
-		{Home + "/petgate.css", "text/css; charset=utf-8", "petgate.css"},
-		{Home + "/petgate.js", "text/javascript; charset=utf-8", "petgate.js"},
-		{"/favicon.ico", "image/svg+xml", "icon.svg"}, // browsers ask for it without a page, too
-	} {
-		add(f[0], f[1], func() []byte { return read(assets, "assets/"+f[2]) })
+	addAsset := func(path, contentType, name string) {
+		add(path, contentType, func() []byte { return read(assets, "assets/"+name) })
 	}
+	addAsset(Home+"/petgate.css", "text/css; charset=utf-8", "petgate.css")
+	addAsset(Home+"/petgate.js", "text/javascript; charset=utf-8", "petgate.js")
+	addAsset("/favicon.ico", "image/svg+xml", "icon.svg") // browsers ask for it without a page, too
 	add("/openapi.yaml", "application/yaml", cfg.API.Source)
-	add(
-		"/openapi.json", "application/json", func() []byte { return possible(json.Marshal(cfg.API.Document)) },
-	) // it was read from JSON, or could be
+	add("/openapi.json", "application/json", func() []byte {
+		return possible(json.Marshal(cfg.API.Document)) // it was read from JSON, or could be
+	})
 	if !p.m.IsForeign {
 		for _, name := range possible(fs.Glob(clients.Files, "*/*")) {
 			add(Home+"/"+path.Base(name), plainType, func() []byte { return read(clients.Files, name) })
@@ -162,9 +162,8 @@ func New(cfg Config) *Portal {
 // Pages returns all pages. The first one is for people.
 func (p *Portal) Pages(plans []Plan) []Page {
 	sorted := slices.SortedFunc(slices.Values(plans), func(a, b Plan) int {
-		return cmp.Or(
-			cmp.Compare(uint64(a.Minute-1), uint64(b.Minute-1)), cmp.Compare(a.Name, b.Name),
-		) // those without limits last
+		byLimit := cmp.Compare(uint64(a.Minute-1), uint64(b.Minute-1)) // 0, which is no limit, comes last
+		return cmp.Or(byLimit, cmp.Compare(a.Name, b.Name))
 	})
 	home := func() *view {
 		v := newView(p.m, Home, p.m.Groups)
@@ -255,7 +254,8 @@ func (v *view) To(o *operation) string {
 // one.
 func (v *view) First() *operation {
 	all := v.All()
-	return all[max(0, slices.IndexFunc(all, func(o *operation) bool { return o.Method == "GET" && !strings.Contains(o.Path, "{") }))]
+	at := slices.IndexFunc(all, func(o *operation) bool { return o.Method == "GET" && !strings.Contains(o.Path, "{") })
+	return all[max(0, at)]
 }
 
 // pages returns the page of a view for people, and the same as Markdown.

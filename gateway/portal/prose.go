@@ -32,39 +32,39 @@ var markdown = goldmark.New(goldmark.WithExtensions(extension.Table),
 
 type nodes struct{}
 
+// RegisterFuncs implements renderer.NodeRenderer. No write is checked: the writer keeps its first
+// error and returns it at the end.
 func (nodes) RegisterFuncs(to renderer.NodeRendererFuncRegisterer) {
+	type (
+		writer = util.BufWriter
+		status = ast.WalkStatus
+	)
 	around := func(open, end string) renderer.NodeRendererFunc {
-		return func(w util.BufWriter, _ []byte, _ ast.Node, entering bool) (ast.WalkStatus, error) {
+		return func(w writer, _ []byte, _ ast.Node, entering bool) (status, error) {
 			text := end
 			if entering {
 				text = open
 			}
-			_, err := w.WriteString(text)
-			return ast.WalkContinue, err
+			_, _ = w.WriteString(text)
+			return ast.WalkContinue, nil
 		}
 	}
 	to.Register(ast.KindHeading, around("<p><strong>", "</strong></p>\n"))
 	to.Register(ast.KindImage, around("<em>", "</em>"))
-	to.Register(
-		ast.KindRawHTML,
-		func(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
-			if entering {
-				template.HTMLEscape(w, n.(*ast.RawHTML).Segments.Value(source))
-			}
-			return ast.WalkSkipChildren, nil
-		},
-	)
-	to.Register(
-		ast.KindHTMLBlock,
-		func(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
-			if entering {
-				w.WriteString("<p>")
-				template.HTMLEscape(w, n.Lines().Value(source))
-				w.WriteString("</p>\n")
-			}
-			return ast.WalkContinue, nil
-		},
-	)
+	to.Register(ast.KindRawHTML, func(w writer, source []byte, n ast.Node, entering bool) (status, error) {
+		if entering {
+			template.HTMLEscape(w, n.(*ast.RawHTML).Segments.Value(source))
+		}
+		return ast.WalkSkipChildren, nil
+	})
+	to.Register(ast.KindHTMLBlock, func(w writer, source []byte, n ast.Node, entering bool) (status, error) {
+		if entering {
+			_, _ = w.WriteString("<p>")
+			template.HTMLEscape(w, n.Lines().Value(source))
+			_, _ = w.WriteString("</p>\n")
+		}
+		return ast.WalkContinue, nil
+	})
 }
 
 // prose returns a text of the document as HTML.

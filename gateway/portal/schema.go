@@ -221,7 +221,9 @@ func references(roots []*openapi3.SchemaRef) map[string]bool {
 		}
 		seen[ref.Value] = true
 		s := ref.Value
-		for _, part := range slices.Concat(s.AllOf, s.OneOf, s.AnyOf, slices.Collect(maps.Values(s.Properties)), []*openapi3.SchemaRef{s.Items, s.AdditionalProperties.Schema}) {
+		inside := []*openapi3.SchemaRef{s.Items, s.AdditionalProperties.Schema}
+		members := slices.Collect(maps.Values(s.Properties))
+		for _, part := range slices.Concat(s.AllOf, s.OneOf, s.AnyOf, members, inside) {
 			visit(part)
 		}
 	}

@@ -42,7 +42,8 @@ const (
 	// if it is old enough. While another transaction writes the row, Postgres waits for its end.
 	// $1: the request, $2: fingerprint, $3: pet, $4: a row of this age in milliseconds is replaced.
 	rememberQuery = `INSERT INTO pet_requests (id, fingerprint, pet_id, created_at) VALUES ($1, $2, $3, {now})
-		ON CONFLICT (id) DO UPDATE SET fingerprint = excluded.fingerprint, pet_id = excluded.pet_id, created_at = excluded.created_at
+		ON CONFLICT (id) DO UPDATE
+		SET fingerprint = excluded.fingerprint, pet_id = excluded.pet_id, created_at = excluded.created_at
 		WHERE pet_requests.created_at <= excluded.created_at - $4`
 
 	// Removes the oldest requests. $1: only requests of this age in milliseconds, $2: about how

@@ -36,11 +36,13 @@ func newMetrics(reg prometheus.Registerer, s *store) metrics {
 			Name: "petgate_petsvc_requests_total", Help: "Requests served, by operation and outcome.",
 		}, []string{"operation", "outcome"}),
 		seconds: with.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "petgate_petsvc_request_seconds", Help: "Time from a request's last byte to its response's first, by operation.",
+			Name:    "petgate_petsvc_request_seconds",
+			Help:    "Time from a request's last byte to its response's first, by operation.",
 			Buckets: []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
 		}, []string{"operation"}),
 		acceptFailures: with.NewCounter(prometheus.CounterOpts{
-			Name: "petgate_petsvc_accept_failures_total", Help: "Connections that could not be accepted, for example for lack of file descriptors.",
+			Name: "petgate_petsvc_accept_failures_total",
+			Help: "Connections that could not be accepted, for example for lack of file descriptors.",
 		}),
 	}
 }

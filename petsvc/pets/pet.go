@@ -58,7 +58,8 @@ var rules = map[string]string{
 	"id": "must not be sent: the service assigns it",
 	"name": fmt.Sprintf("must be a string of 1 to %d characters, without control characters, "+
 		"and with at least one character that is not a space", nameMax),
-	"categoryId": "must be a 64-bit integer without fraction and exponent", // some JSON readers do not read 1.0 or 1e2 exactly
+	// Some JSON readers do not read 1.0 or 1e2 exactly.
+	"categoryId": "must be a 64-bit integer without fraction and exponent",
 	"status":     `must be "available", "pending" or "sold"`,
 }
 
@@ -145,11 +146,8 @@ func parseQuery(args *fasthttp.Args) (query, error) {
 		switch name {
 		case "limit":
 			q.limit, err = parseInteger(string(value))
-			isGood, rule = err == nil && q.limit >= 1 &&
-				q.limit <= limitMax, fmt.Sprintf(
-				"must be an integer from 1 to %d",
-				limitMax,
-			)
+			isGood = err == nil && q.limit >= 1 && q.limit <= limitMax
+			rule = fmt.Sprintf("must be an integer from 1 to %d", limitMax)
 		case "after":
 			q.after, err = parseInteger(string(value))
 			isGood, rule = err == nil, "must be the id of a pet: a 64-bit integer"

@@ -31,7 +31,8 @@ const (
 
 	// A page of the pets with one status. $1: it begins after this id, $2: number of rows, $3: the
 	// status.
-	listByStatusQuery = `SELECT id, name, category_id, status FROM pets WHERE id > $1 AND status = $3 ORDER BY id LIMIT $2`
+	listByStatusQuery = `SELECT id, name, category_id, status FROM pets
+		WHERE id > $1 AND status = $3 ORDER BY id LIMIT $2`
 
 	// One pet. $1: its id.
 	getQuery = `SELECT id, name, category_id, status FROM pets WHERE id = $1`

@@ -50,8 +50,10 @@ const Stylesheet = `
 // patterns of the series after the first, which is solid: stripes and dots. Their colour is that of
 // the element which uses them.
 var patterns = [...]string{
-	1: `<pattern id="%s" class="s1" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="3" height="6" fill="currentColor"/></pattern>`,
-	2: `<pattern id="%s" class="s2" width="5" height="5" patternUnits="userSpaceOnUse"><circle cx="2" cy="2" r="1.5" fill="currentColor"/></pattern>`,
+	1: `<pattern id="%s" class="s1" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">` +
+		`<rect width="3" height="6" fill="currentColor"/></pattern>`,
+	2: `<pattern id="%s" class="s2" width="5" height="5" patternUnits="userSpaceOnUse">` +
+		`<circle cx="2" cy="2" r="1.5" fill="currentColor"/></pattern>`,
 }
 
 // SVG draws the bars with their limit. It has a title and a description for screen readers; each

@@ -218,7 +218,7 @@ type readyAnswer struct {
 func (a *Admin) serveReady(w http.ResponseWriter, _ *http.Request) {
 	var answer readyAnswer
 	answer.Problems = append([]Problem{}, (*a.ready.Load())()...)
-	answer.Problems = append(answer.Problems, a.Certificates.problems()...)
+	answer.Problems = append(answer.Problems, a.Certificates.review()...)
 	if a.draining.Load() {
 		answer.Problems = append(answer.Problems, Problem{Name: "drain", Detail: "the program is stopping"})
 	}

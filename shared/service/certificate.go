@@ -146,7 +146,7 @@ func (c *Certificates) Watch(name string, certificate *Certificate, host string)
 	c.mu.Lock()
 	c.byPort[name] = port{certificate, host}
 	c.mu.Unlock()
-	c.problems()
+	c.review()
 }
 
 // FirstEnd returns when the first certificate expires; zero: there is none.
@@ -162,23 +162,23 @@ func (c *Certificates) FirstEnd() (first instant.Millis) {
 	return first
 }
 
-// watch logs problems until ctx ends.
+// watch reviews the certificates until ctx ends.
 func (c *Certificates) watch(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(watchEvery):
-			c.problems()
+			c.review()
 		}
 	}
 }
 
-// problems returns what is wrong, and logs it unless it has done so within the last hour. It reads
-// changed files, so a port without connections shows its renewal too. A program whose files cannot
-// be used serves, but cannot start again. A public port whose certificate clients refuse is not
-// ready, so that a balancer can use another gateway.
-func (c *Certificates) problems() (found []Problem) {
+// review returns what is wrong, sets the metrics, and logs what it has not logged within the last
+// hour. It reads changed files, so a port without connections shows its renewal too. A program whose
+// files cannot be used serves, but cannot start again. A public port whose certificate clients
+// refuse is not ready, so that a balancer can use another gateway.
+func (c *Certificates) review() (found []Problem) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	logged := make(map[string]time.Time)

@@ -7,7 +7,7 @@ var (
 	Unknown    = unknown
 	IsPublic   = isPublic
 	LookEvery  = lookEvery
-	ProblemsOf = (*Certificates).problems
+	ProblemsOf = (*Certificates).review
 	WatchOf    = (*Certificates).watch
 )
 

@@ -38,13 +38,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 		}
 		l.Failed()
 		logs.Do(func() {
-			l.Log.Error(
-				"cannot accept connections: raise the limit of open files (ulimit -n) or lower the maximum of connections",
-				"listen",
-				l.Addr().String(),
-				"error",
-				err,
-			)
+			l.Log.Error("cannot accept connections: raise the limit of open files (ulimit -n) "+
+				"or lower the maximum of connections", "listen", l.Addr().String(), "error", err)
 		})
 		time.Sleep(wait)
 	}
