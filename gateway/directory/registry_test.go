@@ -196,8 +196,11 @@ func TestUsageOfAnEarlierProcess(t *testing.T) {
 	if !errors.Is(err, keystore.ErrDisplaced) || second.Ready() != nil {
 		t.Errorf("open: %v, %v, want %v; the second one: %v", displaced, err, keystore.ErrDisplaced, second.Ready())
 	}
-	eventually(t, "a later end of the stored usage is published",
-		func() bool { return registered(t, store)[0].UsageThrough > before })
+	eventually(t, "a later end of the stored usage is published", func() bool {
+		return slices.ContainsFunc(registered(t, store), func(g keystore.Gateway) bool {
+			return g.Incarnation == second.self.Load().Incarnation && g.UsageThrough > before
+		})
+	})
 	must.Do(t, second.stop())
 	third := opened(t, store, Config{Snapshot: path})
 	third.Usage().Count(request)
