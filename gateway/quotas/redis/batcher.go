@@ -2,28 +2,37 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"petgate/gateway/quotas/store"
+	"petgate/shared/background"
 	"petgate/shared/core/id"
-	"petgate/shared/core/plan"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 )
 
-// probeInterval is how often a server that is down is probed. A probe of a silent server takes the
-// budget, which is as long.
-const probeInterval = 50 * time.Millisecond
+// env is what batchers need of their surroundings. All batchers of a Redis share one.
+type env struct {
+	store     Store
+	ledger    Ledger
+	rule      quota.Rule
+	metrics   *Metrics
+	hostClock func() instant.Millis // this gateway's clock
+	outage    *outage
+	numbers   atomic.Int64     // of the last batch
+	tasks     background.Group // probes and watches
+	closing   context.Context  // of tasks
 
-// errDown means that a Redis server is not asked, because it did not answer recently.
-var errDown = errors.New("no answer from Redis lately")
+	// What follows concerns a cluster, whose servers change.
+
+	isServedBy func(t id.Tenant, b *batcher) bool // whether b's server has the tenant's record
+	retire     func(b *batcher) bool              // removes b if its server has left; false: b stays
+	reload     func()                             // learns which server has which record now
+}
 
 // batcher sends requests to one Redis server. It has a queue, one batch under way, and no timer. If
 // no batch is under way, a request leads one at once. Requests that arrive meanwhile form the next
@@ -35,11 +44,15 @@ var errDown = errors.New("no answer from Redis lately")
 // decided without Redis, and so are all later requests until a probe succeeds. A part of a
 // cluster's batch may get no answer: then the server is down too, and the other requests of that
 // batch get their answers.
+//
+// Its parts: this file has the queue and the trips; batch.go what a trip carries; recovery.go what
+// happens when the server answers again; watch.go what it is told while it answers.
 type batcher struct {
-	redis *Redis
-	down  atomic.Bool
-	heard atomic.Bool  // the server has answered at least once
-	ahead atomic.Int64 // how far its clock is ahead of this gateway's, in ms
+	*env
+	clock      // of the server
+	unanswered unanswered
+	down       atomic.Bool
+	heard      atomic.Bool // the server has answered at least once
 
 	probing id.Tenant // used by probes only; its record is on this server
 	waiters sync.Pool // of *waiter
@@ -50,38 +63,26 @@ type batcher struct {
 
 	losses chan struct{} // of use, which the server has lost and watch has not noticed yet
 
-	mu         sync.Mutex
-	known      known
-	unanswered []unanswered
+	// The leader uses these fields.
+	batch   batch
+	stack   *stack    // runs carry: go-redis needs a larger stack than the rest of a request
+	began   time.Time // when the trip began
+	tripErr error     // of the trip
+
+	mu         sync.Mutex // guards the fields below
+	witness    witness
 	queue      []*waiter
-	batch      batch
 	isUnderWay bool      // the batch has a leader
 	isHeld     bool      // by the caller of alone: no batch departs
 	isResting  bool      // the batch has no goroutine while it is not under way
 	idle       sync.Cond // signaled when no batch is under way, or isHeld ends
 }
 
-// waiter is one request's place in a batcher.
-type waiter struct {
-	call    store.Call
-	place   int // index of its tenant's demand in the batch
-	outcome Outcome
-	verdict quota.Verdict
-	leads   bool          // the next batch
-	signal  chan struct{} // the request leads, or its outcome is set
-}
-
-// end wakes the request.
-func (w *waiter) end(o Outcome) {
-	w.outcome = o
-	w.signal <- struct{}{}
-}
-
-func newBatcher(r *Redis, probing id.Tenant) *batcher {
-	b := &batcher{redis: r, probing: probing}
-	b.batch = batch{batcher: b, stack: newStack(b.batch.carry), places: make(map[id.Tenant]int)}
+func newBatcher(e *env, probing id.Tenant) *batcher {
+	b := &batcher{env: e, clock: clock{host: e.hostClock}, probing: probing, losses: make(chan struct{}, 1)}
+	b.batch.places = map[id.Tenant]int{}
+	b.stack = newStack(b.carry)
 	b.idle.L = &b.mu
-	b.losses = make(chan struct{}, 1)
 	b.waiters.New = func() any { return &waiter{signal: make(chan struct{}, 1)} }
 	return b
 }
@@ -96,7 +97,8 @@ func (b *batcher) take(q *store.Call, v *quota.Verdict) Outcome {
 	w := b.waiters.Get().(*waiter)
 	w.call = *q
 	b.mu.Lock()
-	if b.down.Load() { // checked with the lock too: while the server is down, nothing takes requests from the queue
+	// Checked with the lock too: while the server is down, nothing takes requests from the queue.
+	if b.down.Load() {
 		b.mu.Unlock()
 		return Undecided
 	}
@@ -106,7 +108,7 @@ func (b *batcher) take(q *store.Call, v *quota.Verdict) Outcome {
 	<-w.signal
 	if w.leads {
 		w.leads = false
-		b.batch.run()
+		b.lead()
 		<-w.signal
 	}
 	outcome := w.outcome
@@ -124,8 +126,95 @@ func (b *batcher) depart() {
 	if b.isUnderWay || b.isHeld || len(b.queue) == 0 {
 		return
 	}
-	b.isUnderWay, b.queue[0].leads = true, true
-	b.queue[0].signal <- struct{}{}
+	leader := b.queue[0]
+	leader.leads = true
+	b.isUnderWay = true
+	leader.signal <- struct{}{}
+}
+
+// lead makes one trip with the requests that wait. Then the next batch may depart. The leader calls
+// it.
+func (b *batcher) lead() {
+	b.stack.run()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.isResting {
+		b.stack.close()
+	}
+	b.isUnderWay = false
+	b.idle.Broadcast()
+	if b.tripErr != nil || b.down.Load() {
+		b.dismiss()
+		return
+	}
+	if len(b.batch.demands) > 0 {
+		b.witness.see(b.rule, &b.batch.demands[0], &b.batch.results[0], b.began)
+	}
+	b.depart()
+}
+
+// carry makes the trip and ends the requests of the batch.
+func (b *batcher) carry() {
+	b.gather()
+	b.tripErr = guarded(b.trip)
+	if b.tripErr != nil {
+		b.batch.end(Undecided)
+		return
+	}
+	b.batch.distribute(b.metrics)
+}
+
+// gather makes a batch of the requests that wait, the leader's first. A request that a remembered
+// refusal answers ends. Those that do not fit into the batch stay in the queue.
+func (b *batcher) gather() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.host()
+	b.batch.reset()
+	kept := b.queue[:0]
+	for _, w := range b.queue {
+		if v, isRefused := b.ledger.Refusal(&w.call, now); isRefused {
+			w.verdict = v
+			w.end(Remembered)
+		} else if !b.batch.join(w) {
+			kept = append(kept, w)
+		}
+	}
+	b.queue = kept
+}
+
+// trip sends the batch to Redis. Redis gets the whole budget even if the requests have waited: a
+// long queue is not an outage.
+func (b *batcher) trip() error {
+	a, m := &b.batch, b.metrics
+	if len(a.demands) == 0 {
+		return nil
+	}
+	a.results = append(a.results[:0], make([]store.Result, len(a.demands))...)
+	for i := range a.demands {
+		b.ledger.Collect(&a.demands[i])
+	}
+	number := b.numbers.Add(1)
+	b.began = time.Now()
+	beganAt := b.host()
+	err := b.ask(func() error { return b.store.DecideBatch(b.closing, number, a.demands, a.results) })
+	m.tripSeconds.Observe(time.Since(b.began).Seconds())
+	m.batchRequests.Observe(float64(len(a.requests)))
+	m.batchTenants.Observe(float64(len(a.demands)))
+	unsure := b.settle(number, a.demands, a.results, err, beganAt)
+	switch {
+	case unsure != nil:
+		m.tripUnsure.Inc()
+		b.fail(unsure)
+	case err != nil:
+		m.tripFailed.Inc()
+	default:
+		m.tripOK.Inc()
+	}
+	if isTimeout(err) {
+		m.timeouts.Add(float64(len(a.requests)))
+	}
+	return err
 }
 
 // dismiss ends all waiting requests, because the server is down. The caller must hold mu.
@@ -172,7 +261,7 @@ func (b *batcher) rest() {
 	defer b.mu.Unlock()
 	b.isResting = true
 	if !b.isUnderWay {
-		b.batch.stack.close()
+		b.stack.close()
 	}
 }
 
@@ -200,9 +289,9 @@ func (b *batcher) try(call func() error) error {
 
 // fail takes the server down.
 func (b *batcher) fail(cause error) {
-	if b.redis.closing.Err() == nil && b.down.CompareAndSwap(false, true) {
-		b.redis.changed(true, cause)
-		b.redis.start(b.probe)
+	if b.closing.Err() == nil && b.down.CompareAndSwap(false, true) {
+		b.outage.begin(cause)
+		b.tasks.Go(b.probe)
 	}
 }
 
@@ -215,66 +304,4 @@ func guarded(call func() error) (err error) {
 		}
 	}()
 	return call()
-}
-
-// probe asks the server until it decides again. A probe writes, as decisions do: a server that is
-// read-only or out of memory is down.
-func (b *batcher) probe() {
-	r := b.redis
-	tick := time.NewTicker(probeInterval)
-	defer tick.Stop()
-	demands := []store.Demand{b.probeDemand()}
-	for {
-		select {
-		case <-r.closing.Done():
-			return
-		case <-tick.C:
-		}
-		err := guarded(func() error {
-			results := make([]store.Result, 1)
-			if err := r.store.DecideBatch(r.closing, 0, demands, results); err != nil ||
-				errors.Is(results[0].Err, store.ErrRecord) {
-				return err // a corrupt record of the probe does not matter
-			}
-			return results[0].Err
-		})
-		if err == nil {
-			err = b.alone(b.recover)
-		}
-		if err == nil {
-			r.changed(false, nil)
-			return
-		}
-		r.cause.Store(&err)
-		if r.servers.cluster != nil {
-			r.servers.cluster.ReloadState(r.closing) // another server may have taken over
-		}
-	}
-}
-
-func (b *batcher) probeDemand() store.Demand {
-	return store.Demand{
-		Request: store.Request{
-			Name:   store.Name{Tenant: b.probing},
-			Limits: plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax},
-		}, Want: 1,
-	}
-}
-
-// isUnsure reports whether Redis may have executed a call, or one tenant's part of a call, that
-// returned this error. Redis has not executed a call that it refused, or a call that was never
-// sent.
-func isUnsure(err error) bool {
-	if err == nil {
-		return false // first, because the code below allocates
-	}
-	var reply redis.Error
-	var dial *net.OpError
-	return !errors.Is(err, errDown) && !errors.Is(err, store.ErrRecord) && !errors.As(err, &reply) &&
-		!(errors.As(err, &dial) && dial.Op == "dial")
-}
-
-func isTimeout(err error) bool {
-	var timeout net.Error
-	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
 }

@@ -2,11 +2,8 @@ package redis
 
 import (
 	"context"
-	_ "embed"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"runtime"
 	"slices"
@@ -25,7 +22,6 @@ import (
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
-	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -82,26 +78,26 @@ func TestBatcherOfAServerThatLeaves(t *testing.T) {
 		return strings.Count(text, "redis.(*stack).calls(") + strings.Count(text, "redis.(*batcher).watch(")
 	}
 	was, q := running(), callOf(tenantNo(1), 60, 100)
-	old := r.batcher(q.Tenant)
+	old := r.servers.of(q.Tenant)
 	take := func() {
 		t.Helper()
 		must.Equal(t, old.take(&q, new(quota.Verdict)), Decided, "the outcome")
 	}
 	take()
 	testkit.Eventually(t, 20*time.Second, "it has a batch and watch", func() bool { return running() == was+2 })
-	old.keep(unanswered{1, []store.Demand{{Request: q.Request}}})
+	old.unanswered.keep(unansweredBatch{1, []store.Demand{{Request: q.Request}}})
 	port.Store(1)
-	r.servers.cluster.ReloadState(background)
+	r.servers.cluster.ReloadState(always)
 	testkit.Eventually(t, 20*time.Second, "its goroutines end", func() bool { return running() == was })
 	take()
-	if n := running() - was; n != 0 || len(r.servers.byMaster)+len(old.unanswered) != 0 {
-		t.Errorf("%d goroutines and %d batchers are left, unanswered: %v", n, len(r.servers.byMaster), old.unanswered)
+	if n := running() - was; n != 0 || len(r.servers.byMaster)+len(old.unanswered.batches) != 0 {
+		t.Errorf("%d goroutines and %d batchers are left, unanswered: %v", n, len(r.servers.byMaster), old.unanswered.batches)
 	}
 	port.Store(2)
-	r.changed(true, errDown)
-	must.Equal(t, r.batcher(q.Tenant).down.Load(), true,
+	r.env.outage.begin(errDown)
+	must.Equal(t, r.servers.of(q.Tenant).down.Load(), true,
 		"whether a new server waits until it is told what this gateway knows")
-	if r.servers.first.fail(errDown); r.batcher(q.Tenant) != r.servers.first {
+	if r.servers.first.fail(errDown); r.servers.of(q.Tenant) != r.servers.first {
 		t.Error("a cluster that has never answered is asked for each request")
 	}
 }
@@ -177,11 +173,11 @@ func TestUnansweredBatchesAreSentAgain(t *testing.T) {
 	defer r.Close()
 	b := r.servers.first
 	for n, tenants := range [][]int{{1, 2}, {3}, {1}, {2}} {
-		u := unanswered{number: int64(n)}
+		u := unansweredBatch{number: int64(n)}
 		for _, tenant := range tenants {
 			u.demands = append(u.demands, store.Demand{Request: requestOf(tenantNo(tenant), 10, 100)})
 		}
-		b.keep(u)
+		b.unanswered.keep(u)
 	}
 	for _, want := range []string{"[0:1 0:2 1:3 2:1 3:2]", "[0:1 2:1]"} {
 		if sent = nil; b.sendAgain() != nil || fmt.Sprint(sent) != want {
@@ -189,8 +185,8 @@ func TestUnansweredBatchesAreSentAgain(t *testing.T) {
 		}
 	}
 	fault = &net.OpError{Op: "read", Err: context.DeadlineExceeded}
-	if sent = nil; b.sendAgain() == nil || fmt.Sprint(sent) != "[0:1]" || len(b.unanswered) != 2 {
-		t.Errorf("after a timeout: sent %v, %d batches are kept", sent, len(b.unanswered))
+	if sent = nil; b.sendAgain() == nil || fmt.Sprint(sent) != "[0:1]" || len(b.unanswered.batches) != 2 {
+		t.Errorf("after a timeout: sent %v, %d batches are kept", sent, len(b.unanswered.batches))
 	}
 }
 
@@ -200,14 +196,14 @@ func TestClocksOfMasters(t *testing.T) {
 	const tenants, ahead = 20, time.Hour
 	var r *Redis
 	aheadOf := func(tenant id.Tenant) time.Duration {
-		if r.batcher(tenant) != r.batcher(tenantNo(0)) {
+		if r.servers.of(tenant) != r.servers.of(tenantNo(0)) {
 			return ahead
 		}
 		return 0
 	}
 	r = newCluster(t, storeFunc(func(_ int64, demands []store.Demand, results []store.Result) error {
 		for i := range demands {
-			results[i].Verdict.At = r.now().Add(aheadOf(demands[i].Tenant))
+			results[i].Verdict.At = r.env.hostClock().Add(aheadOf(demands[i].Tenant))
 		}
 		return nil
 	}), func() []redis.ClusterSlot {
@@ -221,7 +217,7 @@ func TestClocksOfMasters(t *testing.T) {
 		}
 		want := aheadOf(tenant)
 		others += int(want / ahead)
-		if d := r.Now(tenant).Sub(r.now()); (d - want).Abs() > time.Minute {
+		if d := r.Now(tenant).Sub(r.env.hostClock()); (d - want).Abs() > time.Minute {
 			t.Errorf("tenant %d: the clock of its master is ahead by %v, want %v", n%tenants, d, want)
 		}
 	}
@@ -260,7 +256,7 @@ func TestServerThatEvicts(t *testing.T) {
 			return nil
 		}), manyTenants{})
 		defer r.Close()
-		r.Start(background)
+		r.Start(always)
 		r.Take(callOf(tenantNo(0), 60, 100))
 		time.Sleep(lasting)
 		if busy := time.Duration(told.Load()) * trip; busy > lasting/15 || busy < lasting/50 {
@@ -280,7 +276,7 @@ func TestReportsAreRemembered(t *testing.T) {
 	take := func(s *script, d store.Demand) int64 {
 		t.Helper()
 		var results [1]store.Result
-		if err := s.DecideBatch(background, 1, []store.Demand{d}, results[:]); err != nil || results[0].Err != nil {
+		if err := s.DecideBatch(always, 1, []store.Demand{d}, results[:]); err != nil || results[0].Err != nil {
 			t.Fatalf("%+v, %v", results[0], err)
 		}
 		return results[0].Verdict.Usages[quota.Day].Used
@@ -301,93 +297,11 @@ func TestReportsAreRemembered(t *testing.T) {
 		}
 	}
 	must.Equal(t, take(first, report), used+5, "what is used when it is sent again after 7 other reports")
-	must.Equal(t, client.PTTL(background, first.keyOf(d)).Val() > 7*24*time.Hour, true,
+	must.Equal(t, client.PTTL(always, first.keyOf(d)).Val() > 7*24*time.Hour, true,
 		"a record is kept until its month ends")
-	bytes := client.MemoryUsage(background, first.keyOf(d)).Val()
+	bytes := client.MemoryUsage(always, first.keyOf(d)).Val()
 	if bytes > 1400 {
 		t.Errorf("a record takes %d bytes of memory", bytes)
 	}
 	t.Logf("figure: a record takes %d bytes of Redis's memory", bytes)
-}
-
-//go:embed testdata/take-of-two-policies.lua
-var earlierScript string
-
-// takeEarlier decides as gateways did before there were months. It returns what was granted.
-func takeEarlier(t *testing.T, s *script, key string, number, minute, day, want int64) int64 {
-	t.Helper()
-	numbers := func(all ...int64) string { return string(appendNumbers(nil, all...)) }
-	var shape []byte
-	for _, n := range [...]int64{quota.Product.Slice.Milliseconds(), int64(quota.Product.Slices), quota.Product.Day.Milliseconds()} {
-		shape = binary.LittleEndian.AppendUint32(shape, uint32(n))
-	}
-	reply, err := s.client.Eval(
-		background,
-		earlierScript,
-		[]string{key},
-		shape,
-		numbers(minute, day, want, 0, 0, 0),
-		"",
-		numbers(number)+s.gateway,
-		int64(s.now()),
-	).Text()
-	must.Do(t, err)
-	if remarks := reply[replyHeadBytes+quota.SummaryBytes+20:]; len(remarks) >= remarkBytes+limitedBytes &&
-		remarks[4] == remarkLimited {
-		return int64(binary.LittleEndian.Uint32([]byte(remarks[5:])))
-	}
-	return want
-}
-
-// Gateways of an earlier version may share Redis with this one, before an upgrade, during it and
-// after a rollback. Together they admit the limits of the minute and the day. The month counts what
-// they admit, but for the days that an earlier gateway began.
-func TestEarlierGatewaysBesideThisOne(t *testing.T) {
-	t.Parallel()
-	client, prefix := dialRedis(t)
-	seed := rand.Uint64()
-	random := rand.New(rand.NewPCG(seed, 1))
-	now := instant.Of(time.Date(2028, 2, 27, 23, 0, 0, 0, time.UTC)) // of a leap year
-	earlier, s := newScript(client, prefix, quota.Product, earlierScript), newScript(client, prefix, quota.Product,
-		takeScript)
-	earlier.now = func() instant.Millis { return now }
-	s.now = earlier.now
-	const minute, day, month = 30, 200, 700
-	d := store.Demand{Request: requestOf(tenantNo(1), minute, day)}
-	d.Limits.Month = month
-	o := quota.Record{} // of minutes and days
-	inMonth, lastDay, refused := int64(0), int64(now)/86_400_000, 0
-	for number := range int64(6000) {
-		if now += instant.Millis(random.Int64N(40_000)); random.IntN(20) == 0 {
-			now += instant.Millis(random.Int64N(5 * 3_600_000))
-		}
-		want, isEarlier := 1+random.Int64N(5), random.IntN(2) == 0
-		if today := int64(now) / 86_400_000; today != lastDay {
-			isEarlier = false // this version begins the day
-			if lastDay = today; today == quota.MonthEnd(today-1, 1) {
-				inMonth = 0
-			}
-		}
-		limits := plan.Limits{Minute: minute, Day: day}
-		var granted int64
-		if isEarlier {
-			granted = takeEarlier(t, earlier, s.keyOf(d), number+1, minute, day, want)
-		} else {
-			d.Want = want
-			var results [1]store.Result
-			must.Do(t, s.DecideBatch(background, number+1, []store.Demand{d}, results[:]))
-			must.Do(t, results[0].Err)
-			granted = results[0].Verdict.Granted
-			if limits.Month = 0; month-inMonth < want {
-				want = max(0, month-inMonth)
-				refused++
-			}
-		}
-		ruled := quota.Product.Take(&o, now, quota.Demand{Limits: limits, Want: want})
-		if inMonth += granted; granted != ruled.Granted {
-			t.Fatalf("seed %d, step %d, earlier version: %v: %d granted, want %d; %d in this month", seed, number,
-				isEarlier, granted, ruled.Granted, inMonth)
-		}
-	}
-	must.Equal(t, refused > 0, true, "whether a month was used up")
 }

@@ -2,13 +2,16 @@ package redis
 
 import (
 	"cmp"
+	"context"
 	"errors"
+	"net"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"petgate/gateway/quotas/store"
 	"petgate/shared/certificate"
 )
 
@@ -65,15 +68,40 @@ func cureOf(err error) string {
 	return ""
 }
 
-// Cause returns why the last call failed, while a server is down.
-func (r *Redis) Cause() error {
-	if cause := r.cause.Load(); cause != nil {
-		return *cause
+// errDown means that a Redis server is not asked, because it did not answer recently.
+var errDown = errors.New("no answer from Redis lately")
+
+// isUnsure reports whether Redis may have executed a call, or one tenant's part of a call, that
+// returned this error. Redis has not executed a call that it refused, or a call that was never
+// sent.
+func isUnsure(err error) bool {
+	if err == nil {
+		return false // first, because the code below allocates
 	}
-	return nil
+	var reply redis.Error
+	var dial *net.OpError
+	return !errors.Is(err, errDown) && !errors.Is(err, store.ErrRecord) && !errors.As(err, &reply) &&
+		!(errors.As(err, &dial) && dial.Op == "dial")
 }
 
-// HasAnswered reports whether any server has ever answered this gateway.
-func (r *Redis) HasAnswered() bool {
-	return slices.ContainsFunc(r.servers.all(), func(b *batcher) bool { return b.heard.Load() })
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// isSlotTrouble reports whether a cluster serves a slot nowhere at the moment, because the slot
+// moves or nobody has it. The call was not executed. It concerns only the tenants of that slot.
+func isSlotTrouble(err error) bool {
+	return slices.ContainsFunc(
+		[]string{"TRYAGAIN", "CLUSTERDOWN Hash slot", "ASK ", "MOVED "},
+		func(prefix string) bool {
+			return redis.HasErrorPrefix(err, prefix)
+		},
+	)
+}
+
+// isBroken reports whether a call's connection broke, so that it is unknown whether the call was
+// executed. A timeout does not count: another attempt would take as long again.
+func isBroken(ctx context.Context, err error) bool {
+	return err != nil && isUnsure(err) && !isTimeout(err) && ctx.Err() == nil
 }

@@ -39,42 +39,42 @@ func TestCluster(t *testing.T) {
 	}
 	all.Wait()
 	for i := range granted {
-		used[r.batcher(tenantNo(i))]++
+		used[r.servers.of(tenantNo(i))]++
 		must.Equal(t, granted[i].Load(), 10, "how many requests of tenant %d are admitted", i)
 	}
 	if len(used) != 3 || r.IsDown() {
 		t.Errorf("%d masters serve tenants, down: %t", len(used), r.IsDown())
 	}
 	for b := range used {
-		must.Equal(t, r.batcher(b.probing) == b, true, "whether a batcher probes its own server")
+		must.Equal(t, r.servers.of(b.probing) == b, true, "whether a batcher probes its own server")
 	}
 	for n := range 12 {
-		answer, err := r.Allow(background, "failed:203.0.113.7", redis_rate.PerMinute(10))
+		answer, err := r.Allow(always, "failed:203.0.113.7", redis_rate.PerMinute(10))
 		if err != nil || (answer.Allowed > 0) != (n < 10) ||
-			r.client.Exists(background, "rate:petgate:failed:203.0.113.7").Val() != 1 {
+			r.client.Exists(always, "rate:petgate:failed:203.0.113.7").Val() != 1 {
 			t.Errorf("failure %d: %+v, %v", n, answer, err)
 		}
 	}
 
-	lost := r.batcher(tenantNo(0))
+	lost := r.servers.of(tenantNo(0))
 	_ = lost.ask(func() error { return errors.New("lost") })
 	for i := range 60 {
 		q := store.Request{Name: store.Name{Tenant: tenantNo(i)}, Limits: generous}
 		_, outcome := r.Take(store.Call{Request: q})
 		down := r.IsDownFor(q.Tenant)
-		if onLost := r.batcher(q.Tenant) == lost; (onLost != (outcome == Undecided) || onLost != down) &&
+		if onLost := r.servers.of(q.Tenant) == lost; (onLost != (outcome == Undecided) || onLost != down) &&
 			lost.down.Load() {
 			t.Errorf("tenant %d, on the lost master %t: outcome %d, down for it %t", i, onLost, outcome, down)
 		}
-		_, err := r.Allow(background, q.Tenant.String(), redis_rate.PerMinute(10))
-		if onLost := r.batcherOf("rate:petgate:"+q.Tenant.String()) == lost; onLost != errors.Is(err, errDown) &&
+		_, err := r.Allow(always, q.Tenant.String(), redis_rate.PerMinute(10))
+		if onLost := r.servers.ofKey("rate:petgate:"+q.Tenant.String()) == lost; onLost != errors.Is(err, errDown) &&
 			lost.down.Load() {
 			t.Errorf("bucket %d, on the lost master %t: %v", i, onLost, err)
 		}
 	}
 	testkit.Eventually(t, 20*time.Second, "the server is back", func() bool { return !r.IsDown() })
-	r.client.RPush(background, "rate:"+r.cfg.Prefix+"list", "a")
-	if answer, err := r.Allow(background, "list", redis_rate.PerMinute(10)); err == nil {
+	r.client.RPush(always, "rate:"+r.cfg.Prefix+"list", "a")
+	if answer, err := r.Allow(always, "list", redis_rate.PerMinute(10)); err == nil {
 		t.Errorf("a bucket that Redis cannot read has %+v", answer)
 	}
 }

@@ -35,7 +35,7 @@ func TestAClosedConnectionIsNoOutage(t *testing.T) {
 					t.Fatalf("decision %d: used %d, outcome %d, down: %t", n, v.Usages[quota.Minute].Used, outcome,
 						r.IsDown())
 				}
-				must.Do(t, operator.ClientKillByFilter(background, "TYPE", "normal", "SKIPME", "yes").Err())
+				must.Do(t, operator.ClientKillByFilter(always, "TYPE", "normal", "SKIPME", "yes").Err())
 			}
 			if s := r.client.PoolStats(); s.StaleConns < 10 || s.Hits == 0 {
 				t.Errorf("go-redis has noticed %d of 19 closed connections, and used %d again", s.StaleConns, s.Hits)
@@ -83,7 +83,7 @@ func TestExplain(t *testing.T) {
 		}
 		defer client.Close()
 		d := []store.Demand{demandOf(tenantNo(1), 10, 100)}
-		return newScript(client, "explain:", quota.Product, takeScript).Decide(background, d, make([]store.Result, 1))
+		return newScript(client, "explain:", quota.Product, takeScript).Decide(always, d, make([]store.Result, 1))
 	}
 	// A Sentinel, and a Redis before 7, do not know the command.
 	without := testkit.StartRedis(t, "--rename-command", "FCALL", "")

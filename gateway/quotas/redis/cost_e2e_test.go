@@ -26,8 +26,8 @@ return {minute, day}`
 func TestWhatACallCostsRedis(t *testing.T) {
 	client := dialServer(t, testkit.StartRedis(t))
 	s := newScript(client, "cost:", quota.Product, takeScript)
-	must.Do(t, s.load(background))
-	counts := must.Get[string](t)(client.ScriptLoad(background, twoCounts).Result())
+	must.Do(t, s.load(always))
+	counts := must.Get[string](t)(client.ScriptLoad(always, twoCounts).Result())
 	for _, c := range []struct {
 		tenants  int
 		ratioMax float64
@@ -36,13 +36,13 @@ func TestWhatACallCostsRedis(t *testing.T) {
 		for i := range demands {
 			demands[i] = demandOf(tenantNo(i), generous.Minute, generous.Day)
 		}
-		client.ConfigResetStat(background)
+		client.ConfigResetStat(always)
 		for n := range int64(4000) {
-			must.Do(t, s.DecideBatch(background, n+1, demands, results))
-			must.Do(t, client.EvalSha(background, counts, []string{"cost:minute", "cost:day"}).Err())
+			must.Do(t, s.DecideBatch(always, n+1, demands, results))
+			must.Do(t, client.EvalSha(always, counts, []string{"cost:minute", "cost:day"}).Err())
 		}
 		micros := func(command string) float64 {
-			_, rest, _ := strings.Cut(client.Info(background, "commandstats").Val(), "cmdstat_"+command+":")
+			_, rest, _ := strings.Cut(client.Info(always, "commandstats").Val(), "cmdstat_"+command+":")
 			var calls, took float64
 			if _, err := fmt.Sscanf(rest, "calls=%f,usec=%f", &calls, &took); err != nil || calls != 4000 {
 				t.Fatalf("%s: %v calls, %v", command, calls, err)

@@ -24,7 +24,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-var background = context.Background()
+// always is a context that does not end.
+var always = context.Background()
 
 // dialRedis connects to a real Redis and returns a key prefix of the test's own.
 func dialRedis(t testing.TB, opts ...func(*redis.Options)) (*redis.Client, string) {
@@ -81,7 +82,7 @@ func (p *pair) decideByLanes(demands []store.Demand, results []store.Result) err
 				}
 				batch, again := demands[i:end], make([]store.Result, end-i)
 				for _, to := range [][]store.Result{results[i:end], again} {
-					if err := p.lua.DecideBatch(background, first+int64(i), batch, to); err != nil {
+					if err := p.lua.DecideBatch(always, first+int64(i), batch, to); err != nil {
 						return err
 					}
 				}
@@ -109,7 +110,7 @@ func (p *pair) step(demands []store.Demand, byLanes bool) ([]store.Result, error
 			inGo[i] = p.take(d)
 		}
 	}
-	decide := func() error { return p.lua.Decide(background, demands, inLua) }
+	decide := func() error { return p.lua.Decide(always, demands, inLua) }
 	if byLanes {
 		decide = func() error { return p.decideByLanes(demands, inLua) }
 	}
@@ -123,10 +124,10 @@ func (p *pair) step(demands []store.Demand, byLanes bool) ([]store.Result, error
 	records, left := make([]*redis.StringCmd, len(demands)), make([]*redis.DurationCmd, len(demands))
 	for i := range demands {
 		key := string(p.lua.appendKey(nil, &demands[i].Name))
-		records[i], left[i] = read.Get(background, key), read.PTTL(background, key)
-		read.ExpireGT(background, key, time.Hour) // Redis expires by its own clock, which may be faster than the test's
+		records[i], left[i] = read.Get(always, key), read.PTTL(always, key)
+		read.ExpireGT(always, key, time.Hour) // Redis expires by its own clock, which may be faster than the test's
 	}
-	if _, err := read.Exec(background); err != nil && err != redis.Nil {
+	if _, err := read.Exec(always); err != nil && err != redis.Nil {
 		return nil, err
 	}
 	for i := range demands {
@@ -193,7 +194,7 @@ func (p *pair) keep(d *store.Demand, rec *quota.Record) {
 // lose drops a tenant's record in both, as a flush does.
 func (p *pair) lose(d store.Demand) error {
 	delete(p.golang, d.Name)
-	return p.lua.client.Del(background, p.lua.keyOf(d)).Err()
+	return p.lua.client.Del(always, p.lua.keyOf(d)).Err()
 }
 
 // walk takes random steps with p until Go and Lua differ, and returns that difference.
@@ -358,16 +359,16 @@ func compare(
 func compareClock(client redis.UniversalClient, prefix, body string, localClock func() instant.Millis) error {
 	s := newScript(client, prefix, quota.Product, body)
 	s.now = localClock
-	before, err := client.Time(background).Result()
+	before, err := client.Time(always).Result()
 	if err != nil {
 		return err
 	}
 	var results [1]store.Result
 	ask := store.Request{Name: store.Name{Tenant: tenantNo(1)}, Limits: plan.Limits{Minute: 1, Day: 1}}
-	if err := s.Decide(background, []store.Demand{{Request: ask, Want: 1}}, results[:]); err != nil {
+	if err := s.Decide(always, []store.Demand{{Request: ask, Want: 1}}, results[:]); err != nil {
 		return err
 	}
-	after, err := client.Time(background).Result()
+	after, err := client.Time(always).Result()
 	if err != nil {
 		return err
 	}

@@ -88,7 +88,7 @@ func newRig(t *testing.T, limits []plan.Limits) *rig {
 	defer db.Close()
 	store := keystore.New(db, nil, nil, "test")
 	for i, one := range limits {
-		tenant, _, err := store.CreateTenant(background, keystore.TenantSpec{
+		tenant, _, err := store.CreateTenant(always, keystore.TenantSpec{
 			Name: "t" + strconv.Itoa(i), Plan: "enterprise", Override: one, MonthStarts: uint8(1 + i%28),
 		})
 		must.Do(t, err)
@@ -97,7 +97,7 @@ func newRig(t *testing.T, limits []plan.Limits) *rig {
 			m.cap = plan.Limits{Minute: 1 + one.Minute/3, Day: 1 + one.Minute/2}
 		}
 		for n, own := range []plan.Limits{{}, m.cap} {
-			key, token, _, err := store.CreateKey(background,
+			key, token, _, err := store.CreateKey(always,
 				keystore.KeySpec{Tenant: tenant.ID, Name: strconv.Itoa(n), Limits: own})
 			must.Do(t, err)
 			name := keystore.QuotaName{Tenant: tenant.ID, Key: key.ID}
@@ -117,7 +117,7 @@ func (r *rig) ask(t *testing.T, m *metered, gateway *fleet.Program) {
 	if n%3 == 0 {
 		path, cost = "/v1/pets/1", dear
 	}
-	request, err := http.NewRequestWithContext(background, http.MethodGet, gateway.URL+path, nil)
+	request, err := http.NewRequestWithContext(always, http.MethodGet, gateway.URL+path, nil)
 	if err != nil {
 		t.Error(err)
 		return

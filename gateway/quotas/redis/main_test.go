@@ -42,7 +42,7 @@ func open(t testing.TB, cfg Config) *Redis {
 	}
 	cfg.Clock, cfg.Metrics, cfg.Changed = time.Now, NewMetrics(nil), func(bool, error) {}
 	r := must.Get[*Redis](t)(Open(cfg, noLedger{}))
-	r.Start(background)
+	r.Start(always)
 	t.Cleanup(func() { _ = r.Close() })
 	return r
 }
@@ -76,7 +76,7 @@ func (r *script) Decide(ctx context.Context, demands []store.Demand, results []s
 func takeOne(t testing.TB, s *script, d store.Demand) quota.Verdict {
 	t.Helper()
 	var results [1]store.Result
-	must.Do(t, s.Decide(background, []store.Demand{d}, results[:]))
+	must.Do(t, s.Decide(always, []store.Demand{d}, results[:]))
 	must.Do(t, results[0].Err)
 	return results[0].Verdict
 }

@@ -84,7 +84,7 @@ func TestSilenceIsNotAskedAgain(t *testing.T) {
 		client := must.Get[redis.UniversalClient](t)(connect("redis://"+listener.Addr().String(), 50*time.Millisecond))
 		defer client.Close()
 		s := newScript(client, "petgate:", quota.Product, takeScript)
-		err := s.DecideBatch(background, 1, []store.Demand{demandOf(tenantNo(1), 10, 100)}, make([]store.Result, 1))
+		err := s.DecideBatch(always, 1, []store.Demand{demandOf(tenantNo(1), 10, 100)}, make([]store.Result, 1))
 		if made := client.PoolStats().Misses; made != want ||
 			isTimeout(err) != (want == 1) { // each call needs a connection of its own
 			t.Errorf("%d calls were made, want %d; the last ended with %v", made, want, err)
@@ -138,14 +138,14 @@ func TestLostReplies(t *testing.T) {
 			_, port, _ := strings.Cut(p.addr, ":")
 			node := redis.NewClient(&redis.Options{Addr: addr})
 			defer node.Close()
-			must.Do(t, node.ConfigSet(background, "cluster-announce-port", port).Err())
+			must.Do(t, node.ConfigSet(always, "cluster-announce-port", port).Err())
 			proxies, urls = append(proxies, p), append(urls, "redis://"+p.addr)
 		}
 		for _, p := range proxies {
 			node := redis.NewClient(&redis.Options{Addr: p.target})
 			defer node.Close()
 			testkit.Eventually(t, 20*time.Second, "the nodes tell the proxies' ports", func() bool {
-				for _, shard := range node.ClusterShards(background).Val() {
+				for _, shard := range node.ClusterShards(always).Val() {
 					addr := net.JoinHostPort(shard.Nodes[0].IP, strconv.FormatInt(shard.Nodes[0].Port, 10))
 					if !slices.ContainsFunc(proxies, func(p *tape) bool { return p.addr == addr }) {
 						return false

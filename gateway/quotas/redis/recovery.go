@@ -2,32 +2,66 @@ package redis
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"slices"
 	"time"
 
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 )
+
+// probeInterval is how often a server that is down is probed. A probe of a silent server takes the
+// budget, which is as long.
+const probeInterval = 50 * time.Millisecond
 
 // settleFor is how long a gateway still decides without Redis after it has sent Redis its
 // unreported requests and known use. All other gateways notice within probeInterval that Redis is
 // back, and send theirs. Only then does Redis know what is really left.
 const settleFor = probeInterval + 100*time.Millisecond
 
-// unanswered is a batch that was sent and not answered: its demands with unreported requests. The
-// script may have charged them.
-type unanswered struct {
-	number  int64
-	demands []store.Demand
+// probe asks the server until it decides again. A probe writes, as decisions do: a server that is
+// read-only or out of memory is down.
+func (b *batcher) probe(closing context.Context) {
+	tick := time.NewTicker(probeInterval)
+	defer tick.Stop()
+	demands := []store.Demand{b.probeDemand()}
+	for {
+		select {
+		case <-closing.Done():
+			return
+		case <-tick.C:
+		}
+		err := guarded(func() error {
+			results := make([]store.Result, 1)
+			err := b.store.DecideBatch(closing, 0, demands, results)
+			if err == nil && !errors.Is(results[0].Err, store.ErrRecord) { // a corrupt record of the probe does not matter
+				err = results[0].Err
+			}
+			return err
+		})
+		if err == nil {
+			err = b.alone(b.recover)
+		}
+		if err == nil {
+			b.outage.end()
+			return
+		}
+		b.outage.goOn(err)
+		b.reload() // another server may have taken over
+	}
 }
 
-// reported is Redis's answer to a demand with unreported requests.
-type reported struct {
-	demand           store.Demand
-	verdict          quota.Verdict
-	beganAt, endedAt instant.Millis
+func (b *batcher) probeDemand() store.Demand {
+	return store.Demand{
+		Request: store.Request{
+			Name:   store.Name{Tenant: b.probing},
+			Limits: plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax},
+		},
+		Want: 1,
+	}
 }
 
 // recover prepares a server that answers again, before that server decides. It sends what this
@@ -62,8 +96,8 @@ func (b *batcher) recover() error {
 // settleDown waits until the other gateways have told the server what they know.
 func (b *batcher) settleDown() error {
 	select {
-	case <-b.redis.closing.Done():
-		return b.redis.closing.Err()
+	case <-b.closing.Done():
+		return b.closing.Err()
 	case <-time.After(settleFor):
 		return nil
 	}
@@ -72,49 +106,35 @@ func (b *batcher) settleDown() error {
 // sendAgain sends unanswered batches again under their numbers, so that the script charges them
 // once. It is called alone.
 func (b *batcher) sendAgain() error {
-	b.mu.Lock()
-	left := b.unanswered
-	b.unanswered = nil
-	b.mu.Unlock()
 	var failed error
-	for _, u := range left {
+	for _, s := range b.unanswered.all() {
 		if failed != nil {
-			b.keep(u)
+			b.unanswered.keep(s)
 			continue
 		}
-		beganAt, results := b.redis.now(), make([]store.Result, len(u.demands))
-		err := b.redis.store.DecideBatch(b.redis.closing, u.number, u.demands, results)
-		again := unanswered{number: u.number}
+		beganAt, results := b.host(), make([]store.Result, len(s.demands))
+		err := b.store.DecideBatch(b.closing, s.number, s.demands, results)
+		left := unansweredBatch{number: s.number}
 		for i := range results {
 			cause := cmp.Or(results[i].Err, err)
-			if cause == nil ||
-				errors.Is(cause, store.ErrRecord) { // a record that is unusable has lost what was charged
-				b.settle(u.number, u.demands[i:i+1], results[i:i+1], nil, beganAt)
+			// A record that is unusable has lost what was charged.
+			if cause == nil || errors.Is(cause, store.ErrRecord) {
+				b.settle(s.number, s.demands[i:i+1], results[i:i+1], nil, beganAt)
 				continue
 			}
-			again.demands = append(again.demands, u.demands[i])
+			left.demands = append(left.demands, s.demands[i])
 			if !isSlotTrouble(cause) { // otherwise it is sent again later
 				failed = cause
 			}
 		}
-		b.keep(again)
+		b.unanswered.keep(left)
 	}
 	return failed
 }
 
-// keep keeps an unanswered batch for sendAgain, if it has demands.
-func (b *batcher) keep(u unanswered) {
-	if u.demands == nil {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.unanswered = append(b.unanswered, u)
-}
-
 // tell sends the server what the ledger knows in this scope. It makes each trip by do.
 func (b *batcher) tell(s Scope, do func(trip func() error) error) error {
-	for chunk := range slices.Chunk(b.redis.ledger.Records(s), tenantsMax) {
+	for chunk := range slices.Chunk(b.ledger.Records(s), tenantsMax) {
 		if err := do(func() error { return b.send(chunk) }); err != nil {
 			return err
 		}
@@ -125,19 +145,18 @@ func (b *batcher) tell(s Scope, do func(trip func() error) error) error {
 // send makes one trip with what the ledger knows of these tenants, if they are on this server. It
 // is called alone.
 func (b *batcher) send(tenants []store.Request) error {
-	r := b.redis
 	demands := make([]store.Demand, 0, len(tenants))
 	for _, q := range tenants {
-		if r.batcher(q.Tenant) == b {
+		if b.isServedBy(q.Tenant, b) {
 			demands = append(demands, store.Demand{Request: q})
-			r.ledger.Collect(&demands[len(demands)-1])
+			b.ledger.Collect(&demands[len(demands)-1])
 		}
 	}
 	if len(demands) == 0 {
 		return nil
 	}
-	number, results, beganAt := r.numbers.Add(1), make([]store.Result, len(demands)), r.now()
-	err := r.store.DecideBatch(r.closing, number, demands, results)
+	number, results, beganAt := b.numbers.Add(1), make([]store.Result, len(demands)), b.host()
+	err := b.store.DecideBatch(b.closing, number, demands, results)
 	return cmp.Or(b.settle(number, demands, results, err, beganAt), err)
 }
 
@@ -147,17 +166,15 @@ func (b *batcher) send(tenants []store.Request) error {
 func (b *batcher) settle(
 	number int64, demands []store.Demand, results []store.Result, err error, beganAt instant.Millis,
 ) (unsure error) {
-	endedAt := b.redis.now()
-	var lost []store.Demand
+	endedAt := b.host()
+	lost := unansweredBatch{number: number}
 	for i := range demands {
-		d, v, cause := &demands[i], &results[i].Verdict, cmp.Or(results[i].Err, err)
+		d, v := &demands[i], &results[i].Verdict
+		cause := cmp.Or(results[i].Err, err)
 		if results[i].Lost {
-			select {
-			case b.losses <- struct{}{}:
-			default: // watch knows already
-			}
+			b.noteLoss()
 		}
-		isUnsure, carries := isUnsure(cause), d.Unreported != (quota.Use{})
+		isUnsure, isReport := isUnsure(cause), d.Unreported != (quota.Use{})
 		if isUnsure {
 			unsure = cause
 		}
@@ -165,24 +182,33 @@ func (b *batcher) settle(
 			b.hear(v.At, beganAt, endedAt)
 		}
 		switch {
-		case carries && isUnsure:
-			lost = append(lost, *d)
-			lost[len(lost)-1].Want, lost[len(lost)-1].Joined = 0, false // its requests have been decided without Redis
-		case carries && b.recovering && cause == nil:
+		case isReport && isUnsure:
+			alone := *d // its requests have been decided without Redis
+			alone.Want, alone.Joined = 0, false
+			lost.demands = append(lost.demands, alone)
+		case isReport && b.recovering && cause == nil:
 			b.reported = append(b.reported, reported{*d, *v, beganAt, endedAt})
 		default:
-			b.redis.ledger.Settle(d, v, cause == nil, beganAt, endedAt)
+			b.ledger.Settle(d, v, cause == nil, beganAt, endedAt)
 		}
 	}
-	b.keep(unanswered{number, lost})
+	b.unanswered.keep(lost)
 	return unsure
+}
+
+// noteLoss tells watch that the server has lost use.
+func (b *batcher) noteLoss() {
+	select {
+	case b.losses <- struct{}{}:
+	default: // watch knows already
+	}
 }
 
 // settleReported tells the ledger what Redis has charged. It is called at the end of a recovery.
 func (b *batcher) settleReported() {
 	for i := range b.reported {
 		c := &b.reported[i]
-		b.redis.ledger.Settle(&c.demand, &c.verdict, true, c.beganAt, c.endedAt)
+		b.ledger.Settle(&c.demand, &c.verdict, true, c.beganAt, c.endedAt)
 	}
 	b.reported, b.recovering = nil, false
 }

@@ -19,8 +19,7 @@ package redis
 import (
 	"context"
 	"fmt"
-	"sync"
-	"sync/atomic"
+	"slices"
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
@@ -48,67 +47,12 @@ type Config struct {
 // slotPause is how long a request waits before it asks again whether its slot is served.
 const slotPause = 5 * time.Millisecond
 
-// Store decides batches.
-type Store interface {
-	// DecideBatch decides the demands in one trip. The numbers of a gateway's batches increase. A
-	// demand that was decided before under this number gets the same answer, and is charged only
-	// once, unless the store has forgotten it. Number 0 is no number.
-	DecideBatch(ctx context.Context, number int64, demands []store.Demand, results []store.Result) error
-}
-
-// Ledger holds what this gateway knows about its tenants and Redis may not know.
-type Ledger interface {
-	// Refusal returns a remembered refusal that still holds for the request at now, if there is
-	// one.
-	Refusal(c *store.Call, now instant.Millis) (v quota.Verdict, ok bool)
-	// Collect adds to a demand what Redis may not know: the last seen use, and the unreported
-	// requests.
-	Collect(d *store.Demand)
-	// Settle ends each demand for which Collect was called. If it was decided, Redis has charged
-	// d.Unreported, and the verdict is valid. Otherwise Redis has not charged d.Unreported. The
-	// trip began and ended at these instants, by this gateway's clock.
-	Settle(d *store.Demand, v *quota.Verdict, decided bool, beganAt, endedAt instant.Millis)
-	// Records returns the records of which the ledger knows something in this scope.
-	Records(s Scope) []store.Request
-}
-
-// Scope is what a server has to be told.
-type Scope uint8
-
-// The scopes.
-const (
-	Unreported Scope = iota // requests that were admitted without Redis
-	Window                  // known use of the last minute
-	Day                     // known use of the day or the month; Window has some of these records too
-)
-
-// Outcome is how a request ended.
-type Outcome uint8
-
-// The outcomes.
-const (
-	_          Outcome = iota
-	Decided            // Redis has decided
-	Remembered         // a remembered refusal answers it
-	Undecided          // the caller has to decide; Redis may have charged it if its answer was lost
-	again              // Take repeats it, for the budget at most: no server of the cluster serves its slot at the moment
-)
-
 // Redis holds the connections to all servers.
 type Redis struct {
 	cfg     Config
-	ledger  Ledger
-	store   Store
+	env     *env
 	client  redis.UniversalClient // nil if New was given another store
-	servers servers
-	downs   atomic.Int32
-	cause   atomic.Pointer[error] // of the last failure; nil: no server is down
-	numbers atomic.Int64          // of the last batch
-
-	closing  context.Context // canceled by Close
-	close    context.CancelFunc
-	starting sync.Mutex // held to start something, and to begin closing
-	running  sync.WaitGroup
+	servers *servers
 }
 
 // Open returns a Redis that is to be started. Only an invalid URL is an error: a Redis that does
@@ -126,27 +70,33 @@ func Open(cfg Config, ledger Ledger) (*Redis, error) {
 
 // New is like Open, but uses the given store, for example one that fails.
 func New(cfg Config, s Store, ledger Ledger) *Redis {
-	r := &Redis{cfg: cfg, store: s, ledger: ledger}
-	r.closing, r.close = context.WithCancel(context.Background())
-	r.servers.first = newBatcher(r, id.Tenant{})
-	return r
+	e := &env{
+		store:     s,
+		ledger:    ledger,
+		rule:      cfg.Rule,
+		metrics:   cfg.Metrics,
+		hostClock: func() instant.Millis { return instant.Of(cfg.Clock()) },
+		outage:    &outage{gauge: cfg.Metrics.serversDown, changed: cfg.Changed},
+	}
+	e.closing = e.tasks.Context()
+	return &Redis{cfg: cfg, env: e, servers: newServers(e)}
 }
 
 // Start connects, and reports what an earlier process of this gateway did not report. No other
 // method may be called before it, but for those of clocks.
 func (r *Redis) Start(ctx context.Context) {
-	if s, ok := r.store.(*script); ok {
+	if s, ok := r.env.store.(*script); ok {
 		// This also opens the connection, so that the first request does not wait for it.
 		_ = r.servers.first.ask(func() error { return s.load(ctx) })
 	}
-	r.start(r.servers.first.watch)
+	r.env.tasks.Go(r.servers.first.watch)
 	r.Resume()
 }
 
 // Take decides one request. The verdict is valid if the outcome is Decided or Remembered.
 func (r *Redis) Take(q store.Call) (v quota.Verdict, o Outcome) {
 	for began := time.Now(); ; time.Sleep(slotPause) {
-		if o = r.batcher(q.Tenant).take(&q, &v); o != again {
+		if o = r.servers.of(q.Tenant).take(&q, &v); o != again {
 			return v, o
 		}
 		if time.Since(began) >= r.cfg.Budget { // the server stays up for its other tenants
@@ -156,15 +106,15 @@ func (r *Redis) Take(q store.Call) (v quota.Verdict, o Outcome) {
 }
 
 // HasHeard reports whether the tenant's server has ever answered this gateway.
-func (r *Redis) HasHeard(t id.Tenant) bool { return r.batcher(t).heard.Load() }
+func (r *Redis) HasHeard(t id.Tenant) bool { return r.servers.of(t).heard.Load() }
 
 // Peek returns current figures of a record. It fails immediately while the tenant's server is down.
 // Its call does not end if ctx is canceled: that would look as if Redis did not answer.
 func (r *Redis) Peek(ctx context.Context, d store.Demand) (quota.Verdict, error) {
 	results := make([]store.Result, 1)
 	d.Want = 0
-	err := r.batcher(d.Tenant).ask(func() error {
-		return r.store.DecideBatch(context.WithoutCancel(ctx), 0, []store.Demand{d}, results)
+	err := r.servers.of(d.Tenant).ask(func() error {
+		return r.env.store.DecideBatch(context.WithoutCancel(ctx), 0, []store.Demand{d}, results)
 	})
 	if err == nil {
 		err = results[0].Err
@@ -176,8 +126,8 @@ func (r *Redis) Peek(ctx context.Context, d store.Demand) (quota.Verdict, error)
 // report. What cannot be sent now is sent before its server decides again.
 func (r *Redis) Resume() {
 	servers := map[*batcher]bool{}
-	for _, q := range r.ledger.Records(Unreported) {
-		servers[r.batcher(q.Tenant)] = true
+	for _, q := range r.env.ledger.Records(Unreported) {
+		servers[r.servers.of(q.Tenant)] = true
 	}
 	for b := range servers {
 		_ = b.tell(Unreported, b.askAlone)
@@ -188,7 +138,7 @@ func (r *Redis) Resume() {
 // name's server is down.
 func (r *Redis) Allow(ctx context.Context, name string, limit redis_rate.Limit) (result *redis_rate.Result, err error) {
 	name = r.cfg.Prefix + name
-	err = r.batcherOf("rate:" + name).ask(func() error { // redis_rate adds this prefix
+	err = r.servers.ofKey("rate:" + name).ask(func() error { // redis_rate adds this prefix
 		result, err = redis_rate.NewLimiter(r.client).Allow(context.WithoutCancel(ctx), name, limit)
 		return err
 	})
@@ -196,43 +146,42 @@ func (r *Redis) Allow(ctx context.Context, name string, limit redis_rate.Limit) 
 }
 
 // IsDown reports whether any server is down.
-func (r *Redis) IsDown() bool { return r.downs.Load() > 0 }
+func (r *Redis) IsDown() bool { return r.env.outage.down.Load() > 0 }
 
 // IsDownFor reports whether the tenant's server is down.
-func (r *Redis) IsDownFor(t id.Tenant) bool { return r.batcher(t).down.Load() }
+func (r *Redis) IsDownFor(t id.Tenant) bool { return r.servers.of(t).down.Load() }
 
-// changed counts servers as they go down and come back.
-func (r *Redis) changed(down bool, cause error) {
-	if down {
-		r.cause.Store(&cause)
-		r.cfg.Metrics.serversDown.Inc()
-		if r.downs.Add(1) == 1 {
-			r.cfg.Changed(true, cause)
-		}
-		return
-	}
-	r.cfg.Metrics.serversDown.Dec()
-	if r.downs.Add(-1) == 0 {
-		r.cause.Store(nil)
-		r.cfg.Changed(false, nil)
-	}
+// Cause returns why the last call failed, while a server is down.
+func (r *Redis) Cause() error { return r.env.outage.why() }
+
+// HasAnswered reports whether any server has ever answered this gateway.
+func (r *Redis) HasAnswered() bool {
+	return slices.ContainsFunc(r.servers.all(), func(b *batcher) bool { return b.heard.Load() })
 }
 
-// start runs f in a goroutine, which Close waits for. After Close it does nothing.
-func (r *Redis) start(f func()) {
-	r.starting.Lock()
-	defer r.starting.Unlock()
-	if r.closing.Err() == nil {
-		r.running.Go(f)
+// Now is the time of the tenant's server. Masters of a cluster have clocks of their own.
+func (r *Redis) Now(t id.Tenant) instant.Millis { return r.servers.of(t).now() }
+
+// Continue sets the clocks of servers that have not answered yet. Until then, they are this
+// gateway's.
+func (r *Redis) Continue(ahead time.Duration) { r.servers.first.ahead.Store(ahead.Milliseconds()) }
+
+// Skew is how far the clocks of servers are ahead of a clock that shows this time: the largest
+// difference.
+func (r *Redis) Skew(at time.Time) (skew time.Duration) {
+	all := r.servers.all()
+	for _, b := range all {
+		counts := len(all) == 1 || b != r.servers.first && b.heard.Load()
+		if d := b.now().Sub(instant.Of(at)); counts && d.Abs() > skew.Abs() {
+			skew = d
+		}
 	}
+	return skew
 }
 
 // Close waits for probes and closes the connections. Batches under way end.
 func (r *Redis) Close() error {
-	r.starting.Lock()
-	r.close()
-	r.starting.Unlock()
-	r.running.Wait()
+	r.env.tasks.Stop()
 	for _, b := range r.servers.all() {
 		b.rest()
 	}
@@ -241,5 +190,3 @@ func (r *Redis) Close() error {
 	}
 	return r.client.Close()
 }
-
-func (r *Redis) now() instant.Millis { return instant.Of(r.cfg.Clock()) }

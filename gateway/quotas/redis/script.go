@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -30,8 +31,8 @@ const (
 	unreportedBytes = 5 * 8
 	monthBytes      = 5 * 8
 
-	monthAt   = quota.SummaryBytes + 8 + 8 + 4 // behind the batch that charged the record last, and what it was granted
-	slotBytes = monthAt + 16
+	monthAt   = quota.SummaryBytes + 8 + 8 + 4 // behind the last batch, and what it was granted
+	slotBytes = monthAt + 16                   // the month's last 8 bytes are zero
 
 	replyHeadBytes = 8
 	remarkBytes    = 4 + 1 // demand, remark
@@ -97,7 +98,13 @@ func newScript(client redis.UniversalClient, prefix string, rule quota.Rule, tex
 	_, _ = rand.Read(gateway[:]) // it never fails
 	_, cluster := client.(*redis.ClusterClient)
 	return &script{
-		client: client, cluster: cluster, prefix: prefix, rule: rule, library: named(name), name: name, gateway: string(gateway[:]),
+		client:  client,
+		cluster: cluster,
+		prefix:  prefix,
+		rule:    rule,
+		library: named(name),
+		name:    name,
+		gateway: string(gateway[:]),
 	}
 }
 
@@ -125,8 +132,11 @@ func onMasters(ctx context.Context, client redis.UniversalClient, f func(context
 
 // appendKey appends the name of a record.
 func (r *script) appendKey(dst []byte, name *store.Name) []byte {
-	dst = append(append(dst, r.prefix...), '{') // on a cluster, the braces put all records of a tenant into one slot
-	return name.AppendTo(append(name.Tenant.AppendTo(dst), '}'))
+	dst = append(dst, r.prefix...)
+	dst = append(dst, '{') // on a cluster, the braces put all records of a tenant into one slot
+	dst = name.Tenant.AppendTo(dst)
+	dst = append(dst, '}')
+	return name.AppendTo(dst)
 }
 
 // attemptsMax is how often a call is sent if Redis lacks the function, or the connection breaks.
@@ -140,8 +150,8 @@ func (r *script) DecideBatch(ctx context.Context, number int64, demands []store.
 	if len(demands) == 0 {
 		return nil
 	}
-	t, _ := r.trips.Get().(*trip)
-	if t == nil {
+	t, isReused := r.trips.Get().(*trip)
+	if !isReused {
 		t = new(trip)
 	}
 	defer r.trips.Put(t)
@@ -215,23 +225,6 @@ func (r *script) process(ctx context.Context, cmds []*redis.ZeroCopyStringCmd) {
 	_, _ = pipe.Exec(ctx)
 }
 
-// isSlotTrouble reports whether a cluster serves a slot nowhere at the moment, because the slot
-// moves or nobody has it. The call was not executed. It concerns only the tenants of that slot.
-func isSlotTrouble(err error) bool {
-	return slices.ContainsFunc(
-		[]string{"TRYAGAIN", "CLUSTERDOWN Hash slot", "ASK ", "MOVED "},
-		func(prefix string) bool {
-			return redis.HasErrorPrefix(err, prefix)
-		},
-	)
-}
-
-// isBroken reports whether a call's connection broke, so that it is unknown whether the call was
-// executed. A timeout does not count: another attempt would take as long again.
-func isBroken(ctx context.Context, err error) bool {
-	return err != nil && isUnsure(err) && !isTimeout(err) && ctx.Err() == nil
-}
-
 // read decodes the script's reply.
 func (r *script) read(reply []byte, demands []store.Demand, results []store.Result) error {
 	head := replyHeadBytes + len(demands)*slotBytes
@@ -239,47 +232,79 @@ func (r *script) read(reply []byte, demands []store.Demand, results []store.Resu
 		return fmt.Errorf("redis: the quota script replied %d bytes to %d demands", len(reply), len(demands))
 	}
 	now := instant.Millis(binary.LittleEndian.Uint64(reply))
-	slots, remarks := reply[replyHeadBytes:head], reply[head:]
+	slots, left := reply[replyHeadBytes:head], remarks(reply[head:])
 	for i := range demands {
-		d, slot := &demands[i], slots[i*slotBytes:][:slotBytes]
-		summary, month := slot[:quota.SummaryBytes], slot[monthAt:][:quota.MonthBytes]
-		if binary.LittleEndian.Uint64(slot[monthAt+quota.MonthBytes:]) != 0 {
-			month = nil // an earlier version has put something else there
+		remark, err := left.on(i)
+		if err != nil {
+			return err
 		}
-		asked := d.Quota()
-		lacked, retrySlice := asked.Units(asked.Want), int64(0)
-		remark, granted := byte(remarkNone), lacked/asked.Units(1)
-		if len(remarks) >= remarkBytes && binary.LittleEndian.Uint32(remarks) == uint32(i) {
-			lacked, remark, remarks = 0, remarks[4], remarks[remarkBytes:]
+		asked := demands[i].Quota()
+		v, err := remark.verdict(r.rule, slots[i*slotBytes:][:slotBytes], now, &asked)
+		if errors.Is(err, store.ErrRecord) {
+			err = fmt.Errorf("redis: under %s: %w", r.appendKey(nil, &demands[i].Name), err)
 		}
-		isLost := remark&remarkLost != 0
-		if remark &^= remarkLost; remark == remarkLimited {
-			if len(remarks) < limitedBytes {
-				return fmt.Errorf("redis: the quota script's remark on demand %d is cut off", i)
-			}
-			granted = int64(binary.LittleEndian.Uint32(remarks)) / asked.Units(1)
-			retrySlice = int64(binary.LittleEndian.Uint64(remarks[4:]))
-			remarks = remarks[limitedBytes:]
-		}
-		var v quota.Verdict
-		var err error
-		switch remark {
-		case remarkNone, remarkGranted, remarkLimited:
-			v, err = r.rule.Verdict(summary, month, now, &asked, granted, retrySlice, lacked)
-		case remarkWrongType, remarkWrongLength, remarkWrongVersion:
-			problem := [...]string{
-				remarkWrongType: "wrong type", remarkWrongLength: "wrong length", remarkWrongVersion: "wrong version",
-			}[remark]
-			err = fmt.Errorf("redis: %w under %s: %s", store.ErrRecord, r.appendKey(nil, &d.Name), problem)
-		default:
-			return fmt.Errorf("redis: the quota script remarked %d on demand %d", remark, i)
-		}
-		results[i] = store.Result{Verdict: v, Err: err, Lost: isLost}
+		results[i] = store.Result{Verdict: v, Err: err, Lost: remark.isLost}
 	}
-	if len(remarks) > 0 {
-		return fmt.Errorf("redis: the quota script remarked %x on none of %d demands", remarks, len(demands))
+	if len(left) > 0 {
+		return fmt.Errorf("redis: the quota script remarked %x on none of %d demands", left, len(demands))
 	}
 	return nil
+}
+
+// remarks are those of a reply that are not read yet.
+type remarks []byte
+
+// remark is what the script says of one demand.
+type remark struct {
+	kind       byte
+	isLost     bool  // the record had less use of the day or month than the gateway knows
+	units      int64 // granted; only of remarkLimited
+	retrySlice int64 // see quota.Rule.Verdict; only of remarkLimited
+}
+
+// on reads the remark on a demand. If the next one is on a later demand, it is remarkNone.
+func (r *remarks) on(demand int) (m remark, err error) {
+	rest := *r
+	if len(rest) < remarkBytes || binary.LittleEndian.Uint32(rest) != uint32(demand) {
+		return m, nil
+	}
+	m.kind = rest[4] &^ remarkLost
+	m.isLost = rest[4] != m.kind
+	rest = rest[remarkBytes:]
+	if m.kind == remarkLimited {
+		if len(rest) < limitedBytes {
+			return m, fmt.Errorf("redis: the quota script's remark on demand %d is cut off", demand)
+		}
+		m.units = int64(binary.LittleEndian.Uint32(rest))
+		m.retrySlice = int64(binary.LittleEndian.Uint64(rest[4:]))
+		rest = rest[limitedBytes:]
+	}
+	*r = rest
+	return m, nil
+}
+
+// verdict returns the verdict on a demand from its slot of the reply: the record's summary, the last
+// batch and the month. Without a remark, the summary is from before the grant.
+func (m remark) verdict(
+	rule quota.Rule, slot []byte, now instant.Millis, asked *quota.Demand,
+) (v quota.Verdict, err error) {
+	summary, month := slot[:quota.SummaryBytes], slot[monthAt:][:quota.MonthBytes]
+	wanted, cost := asked.Units(asked.Want), asked.Units(1)
+	switch m.kind {
+	case remarkNone:
+		return rule.Verdict(summary, month, now, asked, wanted/cost, 0, wanted)
+	case remarkGranted:
+		return rule.Verdict(summary, month, now, asked, wanted/cost, 0, 0)
+	case remarkLimited:
+		return rule.Verdict(summary, month, now, asked, m.units/cost, m.retrySlice, 0)
+	case remarkWrongType:
+		return v, fmt.Errorf("%w: wrong type", store.ErrRecord)
+	case remarkWrongLength:
+		return v, fmt.Errorf("%w: wrong length", store.ErrRecord)
+	case remarkWrongVersion:
+		return v, fmt.Errorf("%w: wrong version", store.ErrRecord)
+	}
+	return v, fmt.Errorf("redis: the quota script remarked %d", m.kind)
 }
 
 // trip holds the memory of one trip to Redis. It is reused when the reply has been read. That is
@@ -290,13 +315,13 @@ type trip struct {
 	keyEnds []int    // in text, by demand
 	keys    []string // by demand
 	batch   string   // encoded for the script
-	calls   []call
+	calls   []tripCall
 	reply   []byte
 	cmds    []*redis.ZeroCopyStringCmd
 }
 
-// call is one call of the script, for the demands in [from, to).
-type call struct {
+// tripCall is one call of the script, for the demands in [from, to).
+type tripCall struct {
 	from, to                    int
 	demands, unreported, months string // encoded for the script
 }
@@ -309,59 +334,73 @@ func (t *trip) pack(r *script, number int64, demands []store.Demand) {
 		d := &demands[i]
 		t.text = r.appendKey(t.text, &d.Name)
 		t.keyEnds = append(t.keyEnds, len(t.text))
-		haveUnreported, haveMonths = haveUnreported || d.Unreported != (quota.Use{}), haveMonths || d.Limits.Month != 0
-		if isSecond := i > 0 && demands[i-1].Joined; i == 0 || r.cluster && !isSecond {
-			t.calls = append(t.calls, call{from: i})
+		haveUnreported = haveUnreported || d.Unreported != (quota.Use{})
+		haveMonths = haveMonths || d.Limits.Month != 0
+		isSecond := i > 0 && demands[i-1].Joined
+		if i == 0 || r.cluster && !isSecond {
+			t.calls = append(t.calls, tripCall{from: i})
 		}
 		t.calls[len(t.calls)-1].to = i + 1
 	}
 	for i := range demands {
 		d := demands[i].Quota()
-		units, cost := d.Units(d.Want), d.Units(1)
-		if demands[i].Joined {
-			units, cost = 0, -cost
-		}
-		t.text = appendNumbers(t.text, d.FitsBelow(quota.Minute), d.FitsBelow(quota.Day), units,
-			d.Known.Day.Ends, int64(quota.Count(d.Known.Day.Used)), int64(quota.Count(d.Known.Minute)), cost)
+		t.text = appendDemand(t.text, &d, demands[i].Joined)
 	}
-	unreported := len(t.text)
+	unreportedAt := len(t.text)
 	for i := range demands {
-		if s := &demands[i].Unreported; haveUnreported {
-			t.text = appendNumbers(t.text, int64(quota.Count(s.Minute)), s.Day.Ends, int64(quota.Count(s.Day.Used)),
-				s.Month.Ends, int64(quota.Count(s.Month.Used)))
+		if haveUnreported {
+			t.text = appendUnreported(t.text, &demands[i].Unreported)
 		}
 	}
-	months := len(t.text)
+	monthsAt := len(t.text)
 	for i := range demands {
 		if d := demands[i].Quota(); haveMonths {
 			t.text = r.appendMonth(t.text, &d)
 		}
 	}
-	monthsEnd := len(t.text)
+	batchAt := len(t.text)
 	gateway := r.gateway
 	if number == 0 {
 		gateway = "\x00\x00\x00\x00\x00\x00\x00\x00"
 	}
 	t.text = append(appendNumbers(t.text, number), gateway...)
+
 	text := string(t.text) // the only allocation for all of them
-	begin := 0
+	demandsAt := 0
 	t.keys = t.keys[:0]
 	for _, end := range t.keyEnds {
-		t.keys = append(t.keys, text[begin:end])
-		begin = end
+		t.keys = append(t.keys, text[demandsAt:end])
+		demandsAt = end
 	}
 	for i := range t.calls {
 		c := &t.calls[i]
-		c.demands = text[begin+c.from*demandBytes : begin+c.to*demandBytes]
+		c.demands = text[demandsAt+c.from*demandBytes : demandsAt+c.to*demandBytes]
 		if haveUnreported {
-			c.unreported = text[unreported+c.from*unreportedBytes : unreported+c.to*unreportedBytes]
+			c.unreported = text[unreportedAt+c.from*unreportedBytes : unreportedAt+c.to*unreportedBytes]
 		}
 		if haveMonths {
-			c.months = text[months+c.from*monthBytes : months+c.to*monthBytes]
+			c.months = text[monthsAt+c.from*monthBytes : monthsAt+c.to*monthBytes]
 		}
 	}
-	t.batch = text[monthsEnd:]
+	t.batch = text[batchAt:]
 	t.reply = slices.Grow(t.reply[:0], len(demands)*replyBytes)[:len(demands)*replyBytes]
+}
+
+// appendDemand appends a demand. If it is joined, its record is a key's own: the script grants it
+// what it grants the next demand.
+func appendDemand(dst []byte, d *quota.Demand, isJoined bool) []byte {
+	units, cost := d.Units(d.Want), d.Units(1)
+	if isJoined {
+		units, cost = 0, -cost
+	}
+	day, knownDay, knownMinute := d.Known.Day.Ends, quota.Count(d.Known.Day.Used), quota.Count(d.Known.Minute)
+	return appendNumbers(dst, d.FitsBelow(quota.Minute), d.FitsBelow(quota.Day), units,
+		day, int64(knownDay), int64(knownMinute), cost)
+}
+
+func appendUnreported(dst []byte, u *quota.Use) []byte {
+	minute, day, month := quota.Count(u.Minute), quota.Count(u.Day.Used), quota.Count(u.Month.Used)
+	return appendNumbers(dst, int64(minute), u.Day.Ends, int64(day), u.Month.Ends, int64(month))
 }
 
 // appendMonth appends the month of a demand. The first beginning is in the 16 days before this
@@ -388,7 +427,8 @@ func appendNumbers(dst []byte, numbers ...int64) []byte {
 	return dst
 }
 
-// command returns a call.
+// command returns a call. Redis makes an object of each argument, also of an empty one, so those
+// at the end are left out.
 func (t *trip) command(ctx context.Context, r *script, n int) *redis.ZeroCopyStringCmd {
 	c := &t.calls[n]
 	args := make([]any, 0, 8+c.to-c.from)
@@ -397,14 +437,15 @@ func (t *trip) command(ctx context.Context, r *script, n int) *redis.ZeroCopyStr
 		args = append(args, &t.keys[i]) // go-redis takes a pointer to a string without allocating
 	}
 	args = append(args, &c.demands, &t.batch)
-	if isTest := r.now != nil; c.months != "" || c.unreported != "" ||
-		isTest { // Redis makes an object of each argument, also of an empty one
-		if args = append(args, &c.months); c.unreported != "" || isTest {
-			args = append(args, &c.unreported)
-		}
-		if isTest {
-			args = append(args, int64(r.now()))
-		}
+	isTest := r.now != nil
+	if isTest || c.months != "" || c.unreported != "" {
+		args = append(args, &c.months)
+	}
+	if isTest || c.unreported != "" {
+		args = append(args, &c.unreported)
+	}
+	if isTest {
+		args = append(args, int64(r.now()))
 	}
 	return redis.NewZeroCopyStringCmd(ctx, t.reply[c.from*replyBytes:c.to*replyBytes], args...)
 }

@@ -44,8 +44,8 @@ func TestSpoiledRecord(t *testing.T) {
 	s.now = func() instant.Millis { return epoch } // all in one slice
 	good, spoiled := demandOf(tenantNo(1), 10, 100), demandOf(tenantNo(2), 10, 100)
 	key := s.keyOf(spoiled)
-	must.Do(t, s.DecideBatch(background, 1, []store.Demand{spoiled}, make([]store.Result, 1)))
-	form := client.Get(background, key).Val()
+	must.Do(t, s.DecideBatch(always, 1, []store.Demand{spoiled}, make([]store.Result, 1)))
+	form := client.Get(always, key).Val()
 	summary := quota.Product.RecordBytes() - quota.SummaryBytes
 	alter := func(at int, by byte) string {
 		altered := []byte(form)
@@ -53,13 +53,13 @@ func TestSpoiledRecord(t *testing.T) {
 		return string(altered)
 	}
 	set := func(value string) func() error {
-		return func() error { return client.Set(background, key, value, 0).Err() }
+		return func() error { return client.Set(always, key, value, 0).Err() }
 	}
 	for _, c := range []struct {
 		name, want string
 		spoil      func() error
 	}{
-		{"a list", "wrong type", func() error { return client.RPush(background, key, "x").Err() }},
+		{"a list", "wrong type", func() error { return client.RPush(always, key, "x").Err() }},
 		{"a short string", "wrong length", set("x")},
 		{"a byte less", "wrong version", set(form[1:])},
 		{"a ring alone", "wrong length", set(form[:summary])},
@@ -69,12 +69,12 @@ func TestSpoiledRecord(t *testing.T) {
 		{"use outside the window", "wrong version", set(alter(summary+6, 1))},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			client.Del(background, key)
+			client.Del(always, key)
 			must.Do(t, c.spoil())
-			before := client.Dump(background, key).Val()
+			before := client.Dump(always, key).Val()
 			demands := []store.Demand{good, spoiled, good}
 			results := make([]store.Result, len(demands))
-			must.Do(t, s.Decide(background, demands, results))
+			must.Do(t, s.Decide(always, demands, results))
 			if results[0].Err != nil || results[2].Err != nil || results[2].Verdict.Granted != 1 {
 				t.Errorf("the other tenant is harmed: %+v", results)
 			}
@@ -83,8 +83,8 @@ func TestSpoiledRecord(t *testing.T) {
 				!strings.Contains(err.Error(), key) {
 				t.Errorf("the spoiled record's error is %q, want %q and its name", err, c.want)
 			}
-			must.Equal(t, client.Dump(background, key).Val(), before, "the spoiled record")
-			client.Del(background, s.keyOf(good))
+			must.Equal(t, client.Dump(always, key).Val(), before, "the spoiled record")
+			client.Del(always, s.keyOf(good))
 		})
 	}
 }
@@ -109,13 +109,13 @@ func TestLostFunction(t *testing.T) {
 		demands, results := demandsOfMany()
 		for used, nodes := range []int64{0, 3, 0, 1} {
 			var flushed atomic.Int64
-			must.Do(t, onMasters(background, client, func(ctx context.Context, node *redis.Client) error {
+			must.Do(t, onMasters(always, client, func(ctx context.Context, node *redis.Client) error {
 				if flushed.Add(1) <= nodes {
 					return node.FunctionFlush(ctx).Err()
 				}
 				return nil
 			}))
-			must.Do(t, s.Decide(background, demands, results))
+			must.Do(t, s.Decide(always, demands, results))
 			for i, r := range results {
 				if r.Err != nil || r.Verdict.Usages[quota.Day].Used != int64(used)+1 {
 					t.Fatalf("%s, decision %d on demand %d: %+v", name, used+1, i, r)
@@ -137,11 +137,11 @@ func TestServerThatCannotWrite(t *testing.T) {
 		"NOREPLICAS": {[]any{"CONFIG", "SET", "min-replicas-to-write", 1}, []any{"CONFIG", "SET", "min-replicas-to-write", 0}},
 	} {
 		before := takeOne(t, s, demands[0]).Usages[quota.Day].Used
-		must.Do(t, client.Do(background, c.set...).Err())
-		if err := s.Decide(background, demands, results); err == nil || !strings.Contains(err.Error(), want) {
+		must.Do(t, client.Do(always, c.set...).Err())
+		if err := s.Decide(always, demands, results); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("decide = %v, want an error with %s", err, want)
 		}
-		must.Do(t, client.Do(background, c.unset...).Err())
+		must.Do(t, client.Do(always, c.unset...).Err())
 		must.Equal(t, takeOne(t, s, demands[0]).Usages[quota.Day].Used, before+1, "%s: the use after a failed trip",
 			want)
 	}

@@ -14,29 +14,42 @@ import (
 // servers finds the batcher for a name: there is one for a single Redis, and one for each master of
 // a cluster, so that the loss of one master does not affect the tenants of the others.
 type servers struct {
+	env      *env
 	first    *batcher // for a single Redis; for a cluster, until it has said which master serves which key
 	cluster  *redis.ClusterClient
 	mu       sync.RWMutex
 	byMaster map[*redis.Client]*batcher
 }
 
-// batcher returns the batcher of a tenant's server.
-func (r *Redis) batcher(t id.Tenant) *batcher {
-	if r.servers.cluster == nil {
-		return r.servers.first
+// newServers returns the servers of an env, of which it sets what concerns a cluster.
+func newServers(e *env) *servers {
+	s := &servers{env: e, byMaster: map[*redis.Client]*batcher{}}
+	e.isServedBy = func(t id.Tenant, b *batcher) bool { return s.of(t) == b }
+	e.retire = s.retire
+	e.reload = func() {
+		if s.cluster != nil {
+			s.cluster.ReloadState(e.closing)
+		}
 	}
-	return r.batcherOf("{" + t.String() + "}")
+	s.first = newBatcher(e, id.Tenant{})
+	return s
 }
 
-// batcherOf returns the batcher of the server that has the key. go-redis tracks the cluster's
-// changes.
-func (r *Redis) batcherOf(key string) *batcher {
-	s := &r.servers
+// of returns the batcher of a tenant's server.
+func (s *servers) of(t id.Tenant) *batcher {
+	if s.cluster == nil {
+		return s.first
+	}
+	return s.ofKey("{" + t.String() + "}")
+}
+
+// ofKey returns the batcher of the server that has the key. go-redis tracks the cluster's changes.
+func (s *servers) ofKey(key string) *batcher {
 	// Until the cluster has answered once, MasterForKey would ask it for each request.
 	if s.cluster == nil || s.first.down.Load() {
 		return s.first
 	}
-	master, err := s.cluster.MasterForKey(r.closing, key)
+	master, err := s.cluster.MasterForKey(s.env.closing, key)
 	if err != nil {
 		return s.first // the call itself will find the right server, or fail
 	}
@@ -44,7 +57,7 @@ func (r *Redis) batcherOf(key string) *batcher {
 	b := s.byMaster[master]
 	s.mu.RUnlock()
 	if b == nil {
-		b = r.addBatcher(master)
+		b = s.add(master)
 	}
 	return b
 }
@@ -56,38 +69,34 @@ func (s *servers) all() []*batcher {
 	return append(slices.Collect(maps.Values(s.byMaster)), s.first)
 }
 
-// addBatcher adds the batcher of a new master.
-func (r *Redis) addBatcher(master *redis.Client) *batcher {
-	s := &r.servers
+// add adds the batcher of a new master.
+func (s *servers) add(master *redis.Client) *batcher {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.byMaster[master]
-	if b == nil {
-		b = newBatcher(r, r.probeFor(master))
-		b.ahead.Store(s.first.ahead.Load())
-		if s.byMaster == nil {
-			s.byMaster = map[*redis.Client]*batcher{}
-		}
-		s.byMaster[master] = b
-		if cause := r.Cause(); cause != nil {
-			b.fail(
-				cause,
-			) // it may have taken over from a server that is down: it is told what this gateway knows before it decides
-		}
-		r.start(b.watch)
+	if b != nil {
+		return b
 	}
+	b = newBatcher(s.env, s.probeFor(master))
+	b.ahead.Store(s.first.ahead.Load())
+	s.byMaster[master] = b
+	if cause := s.env.outage.why(); cause != nil {
+		// It may have taken over from a server that is down: it is told what this gateway knows
+		// before it decides.
+		b.fail(cause)
+	}
+	s.env.tasks.Go(b.watch)
 	return b
 }
 
 // retire removes a batcher whose server has left the cluster, or has lost the slot by which it is
 // probed: its tenants get another batcher. While it has something to send, it stays, and retire
 // returns false.
-func (r *Redis) retire(b *batcher) bool {
-	s := &r.servers
-	if b == s.first || b.down.Load() || b.hasUnanswered() {
+func (s *servers) retire(b *batcher) bool {
+	if b == s.first || b.down.Load() || !b.unanswered.isEmpty() {
 		return false
 	}
-	master, err := s.cluster.MasterForKey(r.closing, "{"+b.probing.String()+"}")
+	master, err := s.cluster.MasterForKey(s.env.closing, "{"+b.probing.String()+"}")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil || s.byMaster[master] == b {
@@ -100,10 +109,11 @@ func (r *Redis) retire(b *batcher) bool {
 
 // probeFor returns an ID whose record is on this master. No tenant has that ID, because its first
 // bytes are zero. With n masters, about one ID in n is on this one.
-func (r *Redis) probeFor(master *redis.Client) (t id.Tenant) {
+func (s *servers) probeFor(master *redis.Client) (t id.Tenant) {
 	for n := range uint32(1 << 16) {
 		binary.BigEndian.PutUint32(t[len(t)-4:], n)
-		if other, err := r.servers.cluster.MasterForKey(r.closing, "{"+t.String()+"}"); err != nil || other == master {
+		other, err := s.cluster.MasterForKey(s.env.closing, "{"+t.String()+"}")
+		if err != nil || other == master {
 			break
 		}
 	}

@@ -2,10 +2,12 @@ package redis
 
 import (
 	"cmp"
+	"context"
 	"time"
 
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/id"
+	"petgate/shared/core/quota"
 )
 
 const (
@@ -17,18 +19,26 @@ const (
 	remindEvery = time.Second
 )
 
-// known is a record whose use the server had after the last batch.
-type known struct {
-	request store.Request // no tenant: none
-	day     int64         // the first one after that of the use
+// witness is a record whose use the server had after the last batch. If it has less later, the
+// server has lost its counts.
+type witness struct {
+	request store.Request // no tenant: there is none
+	dayEnds int64         // of the use: see quota.Period
 	at      time.Time     // when the server was asked
+}
+
+// see takes the record of a demand as the witness, if it has use.
+func (w *witness) see(rule quota.Rule, d *store.Demand, r *store.Result, at time.Time) {
+	if use := rule.UseOf(&r.Verdict).Day; use.Used > 0 {
+		*w = witness{d.Request, use.Ends, at}
+	}
 }
 
 // watch tells the server what it does not know, until the Redis closes or the server has left: what
 // this gateway has not reported yet, and everything if the server has lost use. Every demand
 // carries the use that this gateway knows, so the script notices a loss. A recovery does the same
 // after an outage.
-func (b *batcher) watch() {
+func (b *batcher) watch(closing context.Context) {
 	hasLost := false // and it has not been told everything since
 	var remindAt time.Time
 	for {
@@ -37,7 +47,7 @@ func (b *batcher) watch() {
 			losses = nil
 		}
 		select {
-		case <-b.redis.closing.Done():
+		case <-closing.Done():
 			return
 		case <-losses:
 			hasLost = true
@@ -46,10 +56,10 @@ func (b *batcher) watch() {
 		if b.down.Load() {
 			continue
 		}
-		if b.redis.retire(b) {
+		if b.retire(b) {
 			return
 		}
-		if b.hasUnanswered() {
+		if !b.unanswered.isEmpty() {
 			_ = b.askAlone(b.sendAgain)
 		}
 		_ = b.tell(Unreported, b.askAlone)
@@ -63,23 +73,18 @@ func (b *batcher) watch() {
 	}
 }
 
-func (b *batcher) hasUnanswered() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.unanswered) > 0
-}
-
-// look asks the server about a known tenant, if it was not asked lately and this gateway knows use
-// of this day.
+// look asks the server about the witness, if it was not asked lately and has use of this day.
 func (b *batcher) look() {
 	b.mu.Lock()
-	k, today := b.known, int64(b.now())/b.redis.cfg.Rule.Day.Milliseconds()
-	isDue := k.request.Tenant != (id.Tenant{}) && k.day == today+1 && time.Since(k.at) >= lookEvery
+	w := &b.witness
+	today := int64(b.now()) / b.rule.Day.Milliseconds()
+	isDue := w.request.Tenant != (id.Tenant{}) && w.dayEnds == today+1 && time.Since(w.at) >= lookEvery
 	if isDue {
-		b.known.at = time.Now()
+		w.at = time.Now()
 	}
+	request := w.request
 	b.mu.Unlock()
 	if isDue {
-		_ = b.askAlone(func() error { return b.send([]store.Request{k.request}) })
+		_ = b.askAlone(func() error { return b.send([]store.Request{request}) })
 	}
 }
