@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"strings"
 	"sync"
@@ -206,30 +205,32 @@ func (s *site) busy(id string) {
 		Within:          []float64{0.001, 0.01},
 		Took:            make([]uint64, 2),
 	}
-	s.register(id, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		switch r.URL.RequestURI() {
-		case "/live?n=10":
+	problems := []service.Problem{
+		{Name: "quotas", Detail: "Redis <does> not answer", Serving: true}, {Name: "directory", Detail: "it is too old"},
+	}
+	s.register(id, map[string]any{
+		"/live": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			if r.URL.RawQuery != "n=10" {
+				http.NotFound(w, r)
+				return
+			}
 			answer.Elapsed, answer.Requests, answer.Refused = answer.Elapsed+1000, answer.Requests+50, answer.Refused+10
 			answer.Took[0], answer.Took[1] = answer.Took[0]+25, answer.Took[1]+50
 			service.WriteJSON(w, http.StatusOK, answer)
-		case "/readyz":
-			service.WriteJSON(w, http.StatusServiceUnavailable, map[string]any{"problems": []service.Problem{
-				{Name: "quotas", Detail: "Redis <does> not answer", Serving: true}, {Name: "directory", Detail: "it is too old"},
-			}})
-		default:
-			http.NotFound(w, r)
-		}
-	}))
+		}),
+		"/readyz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			service.WriteJSON(w, http.StatusServiceUnavailable, map[string]any{"problems": problems})
+		}),
+	})
 }
 
-func (s *site) register(id string, admin http.Handler) {
+// register registers a gateway with the answers of its admin port.
+func (s *site) register(id string, answers map[string]any) {
 	s.Helper()
-	server := httptest.NewServer(admin)
-	s.Cleanup(server.Close)
-	registration := keystore.Registration{ID: id, Incarnation: "a", AdminAddress: server.Listener.Addr().String()}
-	must.Get[int64](s)(s.operator.Register(s.Context(), registration, nil))
+	r := keystore.Registration{ID: id, Incarnation: "a", AdminAddress: testkit.AdminPort(s, answers)}
+	must.Get[int64](s)(s.operator.Register(s.Context(), r, nil))
 }
 
 // The overview has live figures of all gateways, until the session ends.
@@ -237,7 +238,7 @@ func TestLiveFigures(t *testing.T) {
 	s := newSite(t)
 	b := s.signIn(keystore.ConsoleInvitation{})
 	s.busy("gw-2")
-	s.register("gw-3", http.NotFoundHandler())
+	s.register("gw-3", nil)
 	s.busy("gw-4")
 	var parts struct{ Now, Gateways, Problems string }
 	testkit.Eventually(t, time.Minute, "there are rates", func() bool { // from the second refresh on

@@ -8,18 +8,18 @@ import (
 	"html"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
+	"net/netip"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
-	"petgate/shared/service"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/golden"
 	"petgate/shared/testkit/must"
@@ -29,24 +29,17 @@ import (
 // used 7 of 10 requests.
 func (s *site) gateway(id string) keystore.Registration {
 	s.Helper()
-	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.URL.Path == "/about":
-			service.WriteJSON(w, http.StatusOK, operate.About{Environment: "live", Operations: []operate.AboutOperation{
-				{ID: "listPets", Scopes: []string{"pets:read"}},
-				{ID: "createPet", Scopes: []string{"pets:write"}},
-				{ID: "getPet", Scopes: []string{"pets:read"}, DeprecatedAt: 1, SunsetAt: instant.Of(time.Now().Add(50 * time.Hour))},
-			}})
-		case strings.HasPrefix(r.URL.Path, "/quota/"):
-			policy := map[string]int64{"limit": 10, "used": 7, "remaining": 3}
-			service.WriteJSON(w, http.StatusOK,
-				map[string]any{"environment": "live", "mode": "shared", "minute": policy, "day": policy})
-		default:
-			http.NotFound(w, r)
-		}
-	}))
-	s.Cleanup(admin.Close)
-	r := keystore.Registration{ID: id, Incarnation: "a", AdminAddress: admin.Listener.Addr().String()}
+	pets := []operate.AboutOperation{
+		{ID: "listPets", Scopes: []string{"pets:read"}},
+		{ID: "createPet", Scopes: []string{"pets:write"}},
+		{ID: "getPet", Scopes: []string{"pets:read"}, DeprecatedAt: 1, SunsetAt: instant.Of(time.Now().Add(50 * time.Hour))},
+	}
+	policy := map[string]int64{"limit": 10, "used": 7, "remaining": 3}
+	address := testkit.AdminPort(s, map[string]any{
+		"/about":  operate.About{Environment: "live", Operations: pets},
+		"/quota/": map[string]any{"environment": "live", "mode": "shared", "minute": policy, "day": policy},
+	})
+	r := keystore.Registration{ID: id, Incarnation: "a", AdminAddress: address}
 	r.Generation = must.Get[int64](s)(s.operator.Register(s.Context(), r, nil))
 	return r
 }
@@ -184,105 +177,186 @@ func TestUseOfQuotas(t *testing.T) {
 		"Redis is away: this gateway admits 9 more of its share.")
 }
 
-// What a person sees who creates plans, tenants, and keys in every state, and what one sees who may
-// only look. A line is the path of a page, or, after a plus, that of a form and its fields. {acme}
-// is the ID of a tenant, and {acme/used} that of its key. The address of a link stands before its
-// text.
-func TestEveryPage(t *testing.T) {
-	s, now := newSite(t), at.Add(-8*day)
+// world is a site at a fixed time, with tenants, and with keys in every state by their names.
+type world struct {
+	*site
+	acme, bare keystore.Tenant
+	keys       map[string]string // IDs
+}
+
+func newWorld(t *testing.T) world {
+	t.Helper()
+	now := at.Add(-8 * day)
 	clock := func() time.Time { return now }
-	store := keystore.New(s.db, clock, rand.NewChaCha8([32]byte{}), "keyadmin:alice")
-	s.operator, s.console.cfg.Store, s.console.cfg.Forms, s.console.watch.store = store, store, store, store
-	s.console.cfg.Clock, s.console.watch.clock = clock, clock
-	s.console.cfg.Quota = func(context.Context, id.Tenant) (v quota.Verdict, err error) {
-		return quota.Verdict{
-			Usages: [...]quota.Usage{
-				{Limit: 1000, Used: 790}, {Limit: 21_000, Used: 21_000}, {Limit: 300_000, Used: 240_000}, {}, {},
-			},
-		}, nil
+	w := world{site: newSite(t), keys: map[string]string{}}
+	store := keystore.New(w.db, clock, rand.NewChaCha8([32]byte{}), "keyadmin:alice")
+	w.operator, w.console.cfg.Store, w.console.cfg.Forms, w.console.watch.store = store, store, store, store
+	w.console.cfg.Clock, w.console.watch.clock = clock, clock
+	w.console.cfg.Quota = func(context.Context, id.Tenant) (v quota.Verdict, err error) {
+		v.Usages[quota.Minute] = quota.Usage{Limit: 1000, Used: 790}
+		v.Usages[quota.Day] = quota.Usage{Limit: 21_000, Used: 21_000}
+		v.Usages[quota.Month] = quota.Usage{Limit: 300_000, Used: 240_000}
+		return v, nil
 	}
-	named := regexp.MustCompile(`\{(\w+)/?(\w*)\}`)
-	idOf := func(text string) string {
-		name := named.FindStringSubmatch(text)
-		owner := must.Get[keystore.Tenant](t)(store.Tenant(t.Context(), name[1]))
-		found := owner.ID.String()
-		for _, k := range must.Get[[]keystore.Key](t)(keystore.Collect(store.Keys(t.Context(), owner.ID))) {
-			if k.Name == name[2] && (k.GraceEndsAt == 0 || found == owner.ID.String()) {
-				found = k.ID.String()
-			}
-		}
-		return found
+	o := operate.Operator{Store: store, Clock: clock}
+	do := func(verb operate.Preparer) operate.KeyView {
+		t.Helper()
+		op := must.Get[operate.Operation](t)(verb.Prepare(t.Context(), o))
+		made, _ := must.Get[operate.Outcome](t)(op.Change(t.Context())).NewKey()
+		return made
 	}
-	seen, tag := &strings.Builder{}, regexp.MustCompile(`^[^>]*>|<[^>]*>`)
-	cells, actions := regexp.MustCompile(`</(?:td|th|dt)><`), regexp.MustCompile(
-		`<form method="post" action="([^"]*)"|<a href="(?:/console/)?([^"]*)"|<button[^>]* aria-label="([^"]*)"`,
-	)
-	current, unstable := regexp.MustCompile(`aria-current="(page|true)">[^<]*</a>`), regexp.MustCompile(
-		`(?s)<svg.*?</svg>|<nav.*?</nav>|<summary>.*?</summary>|<form[^>]*class.*?</form>|as of [\d:]+ UTC|ends <span class="whole">[^<]*`,
-	)
-	see := func(b *http.Client, lines string) {
-		for line := range strings.FieldsSeq(lines) {
-			now = now.Add(time.Minute)
-			path, isForm := strings.CutPrefix(named.ReplaceAllStringFunc(line, idOf), "+")
-			status, header, page := s.send(b, "GET", Home+path, "")
-			if at, fields, _ := strings.Cut(path, "?"); isForm {
-				status, header, page = s.send(b, "POST", Home+at, fields)
-			}
-			if status == http.StatusSeeOther {
-				status, _, page = s.send(b, "GET", header.Get("Location"), "")
-				page, _, _ = strings.Cut(page, "<section")
-			}
-			fmt.Fprintln(seen, "#", line, status, current.FindString(page))
-			_, page, _ = strings.Cut(page, "<main")
-			page = cells.ReplaceAllString(
-				unstable.ReplaceAllString(actions.ReplaceAllString(page, "$1$2$3 $0"), ""), " | <",
-			) // one line for a row
-			for text := range strings.Lines(html.UnescapeString(tag.ReplaceAllString(page, ""))) {
-				if text = strings.Trim(text, " |\n"); text != "" {
-					fmt.Fprintln(seen, text)
-				}
-			}
-		}
+	acme := operate.TenantRef{Tenant: "acme"}
+	key := func(name string, arguments operate.CreateKey) operate.KeyRef {
+		t.Helper()
+		arguments.TenantRef, arguments.Name = acme, operate.Name(name)
+		w.keys[name] = do(arguments).ID
+		return operate.KeyRef{Key: operate.KeyID{Key: must.Get[id.Key](t)(id.ParseKey(w.keys[name]))}}
 	}
-	b := s.signIn(keystore.ConsoleInvitation{Lasts: 30 * day})
-	see(b, `rankings tenants plans bans audit gateways explain
-		+plans?name=small&minute=1000&day=20000&month=300000&testMinute=3 +tenants?name=acme&plan=small&day=21000&monthStarts=15
-		+tenants?name=bare&plan=enterprise +tenants?name=globex&plan=pro
-		+tenants/{globex}/suspend? +tenants/{globex}/suspend?sure=yes
-		+tenants/{acme}/keys?name=plain&scopes=pets:read&environment=test
-		+tenants/{acme}/keys?name=used&scopes=usage:read&allow=203.0.113.0/24%0A2001:db8::/32&expires=21d&minute=7&day=900
-		+tenants/{acme}/keys?name=old&scopes=pets:read +keys/{acme/old}/revoke?sure=yes +tenants/{acme}/keys?name=off&scopes=pets:read
-		+keys/{acme/off}/disable?sure=yes +tenants/{acme}/keys?name=bad&scopes=pets:read
-		+bans?key={acme/bad}&for=30d&reason=scraping&tell=Please+pay.&sure=yes +tenants/{acme}/keys?name=turned&scopes=pets:read
-		+keys/{acme/turned}/rotate?grace=10d&sure=yes +keys/{acme/turned}/update?name=fresh&scopes=pets:read&was-scopes=pets:read
-		+tenants/{acme}/keys?name=over&scopes=pets:read +keys/{acme/over}/rotate?grace=1h&sure=yes
-		+keys/{acme/over}/update?name=next&scopes=pets:read&was-scopes=pets:read
-		+tenants/{acme}/keys?name=late&scopes=pets:read&expires=1h bans?tenant=acme`)
-	acme := must.Get[keystore.Tenant](t)(store.Tenant(t.Context(), "acme"))
-	key := must.Get[id.Key](t)(id.ParseKey(idOf("{acme/used}")))
+	own := operate.NewLimits{Day: 21_000}
+	do(operate.CreatePlan{Name: "small", NewLimits: operate.NewLimits{Minute: 1000, Day: 20_000, Month: 300_000}, TestMinute: 3})
+	do(operate.CreateTenant{Name: "acme", Plan: "small", NewLimits: own, MonthStart: operate.MonthStart{MonthStarts: 15}})
+	do(operate.CreateTenant{Name: "bare", Plan: "enterprise"})
+	do(operate.CreateTenant{Name: "globex", Plan: "pro"})
+	do(operate.SuspendTenant{TenantRef: operate.TenantRef{Tenant: "globex"}})
+	key("plain", operate.CreateKey{Environment: apikey.Test})
+	used := key("used", operate.CreateKey{
+		Scopes: []operate.Scope{"usage:read"}, Allow: []operate.Block{{Prefix: netip.MustParsePrefix("203.0.113.0/24")}},
+		Expires: operate.Moment{Period: operate.Period(21 * day)}, Minute: 7, Day: 900,
+	})
+	do(operate.RevokeKey{KeyRef: key("old", operate.CreateKey{})})
+	do(operate.DisableKey{KeyRef: key("off", operate.CreateKey{})})
+	do(operate.AddBan{
+		KeyRef: key("bad", operate.CreateKey{}), For: operate.Period(30 * day), Reason: "scraping", Tell: "Please pay.",
+	})
+	do(operate.RotateKey{KeyRef: key("turned", operate.CreateKey{}), Grace: operate.Delay{Given: true, Length: 10 * day}})
+	do(operate.RotateKey{KeyRef: key("over", operate.CreateKey{}), Grace: operate.Delay{Given: true, Length: time.Hour}})
+	key("late", operate.CreateKey{Expires: operate.Moment{Period: operate.Period(time.Hour)}})
 	now = at
-	row := func(ago time.Duration, outcome, operation string, requests int64) keystore.UsageRow {
-		then := instant.Of(at.Add(-ago))
-		return keystore.UsageRow{
-			Tenant: acme.ID, Key: key, Operation: operation, Outcome: outcome, Charged: operation != "", Hour: then.Truncate(time.Hour), Requests: requests, LastAt: then,
+	w.acme = must.Get[keystore.Tenant](t)(store.Tenant(t.Context(), "acme"))
+	w.bare = must.Get[keystore.Tenant](t)(store.Tenant(t.Context(), "bare"))
+	w.use(used.Key.Key)
+	return w
+}
+
+// use stores usage of a key.
+func (w world) use(key id.Key) {
+	w.Helper()
+	var rows []keystore.UsageRow
+	for _, used := range []struct {
+		ago                time.Duration
+		outcome, operation string
+		requests           int64
+	}{
+		{0, "ok", "listPets", 3000},
+		{time.Hour, "minute_quota_exceeded", "", 40},
+		{time.Hour, "upstream_timeout", "getPet", 5},
+		{2 * time.Hour, "key_banned", "", 70},
+		{27 * time.Hour, "ok", "getPet", 600},
+	} {
+		then := instant.Of(at.Add(-used.ago))
+		rows = append(rows, keystore.UsageRow{
+			Tenant: w.acme.ID, Key: key, Operation: used.operation, Outcome: used.outcome, Charged: used.operation != "",
+			Hour: then.Truncate(time.Hour), Requests: used.requests, LastAt: then,
+		})
+	}
+	minutes := keystore.UsageMinutes{Tenant: w.acme.ID, Hour: instant.Of(at).Truncate(time.Hour)}
+	minutes.Attempts[8], minutes.Attempts[9] = 80, 90
+	gateway := w.gateway("gw-8")
+	must.Do(w, w.operator.AddUsage(w.Context(), gateway, 1, rows, []keystore.UsageMinutes{minutes}))
+	must.Get[sql.Result](w)(w.db.Exec(`UPDATE gateways SET seen_at = seen_at + 3600000`)) // so that it stays live
+}
+
+// What a person reads on each page, and to which addresses its links and forms lead. Each page has
+// a golden file of its own.
+func TestPages(t *testing.T) {
+	w := newWorld(t)
+	b := w.signIn(keystore.ConsoleInvitation{Lasts: 30 * day})
+	acme := "tenants/" + w.acme.ID.String()
+	for _, c := range []struct{ name, path string }{
+		{"overview", ""},
+		{"rankings", "rankings?period=7d"},
+		{"tenants", "tenants"},
+		{"tenant", acme},
+		{"plans", "plans"},
+		{"bans", "bans"},
+		{"audit", "audit?kind=key"},
+		{"gateways", "gateways"},
+		{"explain", "explain?key=" + w.keys["used"] + "&from=203.0.113.5"},
+		{"key", "keys/" + w.keys["used"] + "?usage=400d"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			status, _, page := w.send(b, "GET", Home+c.path, "")
+			must.Equal(t, status, 200, "the status of %s", c.path)
+			golden.Check(t, "page_"+c.name, textOf(page), `127\.0\.0\.1:\d+`, `as of [\d:]+ UTC`)
+		})
+	}
+}
+
+var (
+	tag    = regexp.MustCompile(`<[^>]*>`)
+	image  = regexp.MustCompile(`(?s)<svg.*?</svg>`)
+	target = regexp.MustCompile(`(?:action|href)="([^"]*)"`)
+)
+
+// textOf writes what a page has below its navigation: a line for each block and each row, with the
+// addresses to which links and forms lead.
+func textOf(page string) string {
+	page = page[max(0, strings.Index(page, "<main")):]
+	page = tag.ReplaceAllStringFunc(image.ReplaceAllString(page, ""), func(tag string) string {
+		to := target.FindStringSubmatch(tag)
+		switch {
+		case to != nil && strings.HasPrefix(tag, "<form"):
+			return "form " + to[1] + "\n"
+		case to != nil && strings.HasPrefix(tag, "<a"):
+			return "[" + strings.TrimPrefix(to[1], Home) + "] "
+		case tag == "</td>" || tag == "</th>" || tag == "</dt>":
+			return " | "
+		}
+		return ""
+	})
+	var lines strings.Builder
+	for line := range strings.Lines(html.UnescapeString(page)) {
+		if line = strings.Trim(line, "> |\n"); line != "" {
+			fmt.Fprintln(&lines, line)
 		}
 	}
-	must.Do(t, store.AddUsage(t.Context(), s.gateway("gw-8"), 1, []keystore.UsageRow{
-		row(
-			0, "ok", "listPets", 3000,
-		), row(time.Hour, "minute_quota_exceeded", "", 40), row(time.Hour, "upstream_timeout", "getPet", 5), row(2*time.Hour, "key_banned", "", 70),
-		row(27*time.Hour, "ok", "getPet", 600),
-	}, []keystore.UsageMinutes{{Tenant: acme.ID, Hour: instant.Of(at).Truncate(time.Hour), Attempts: [60]int64{8: 80, 9: 90}}}))
-	must.Get[sql.Result](t)(
-		s.db.Exec(`UPDATE gateways SET seen_at = seen_at + 3600000`),
-	) // it stays live on a slow machine, too
-	see(
-		b,
-		`? rankings?period=7d tenants plans bans audit gateways tenants/{acme} tenants/{acme}?usage=3h tenants/{bare} tenants/{bare}?usage=3h
-		keys/{acme/used} keys/{acme/old} keys/{acme/off} keys/{acme/bad} keys/{acme/turned} keys/{acme/over} keys/{acme/late} keys/x explain?key={acme/used}&from=203.0.113.5 explain?key={acme/old}
-		keys/{acme/used}?usage=400d`,
-	)
-	see(s.signIn(keystore.ConsoleInvitation{ReadOnly: true, Lasts: 30 * day}),
-		"keys/{acme/late} tenants/{bare} tenants?search=nothing plans bans")
-	golden.Check(t, "pages", seen.String(), `127\.0\.0\.1:\d+`, `ptg_\w+`, `done=\w+`)
+	return lines.String()
+}
+
+// What the page of a key says depends on its state, and so do its forms.
+func TestKeysInEveryState(t *testing.T) {
+	w := newWorld(t)
+	b, reader := w.signIn(keystore.ConsoleInvitation{}), w.signIn(keystore.ConsoleInvitation{ReadOnly: true})
+	for key, texts := range map[string][]string{
+		"used":   {"Status | active", "/update", "/rotate", "/disable", "/ban", "/revoke", "!/enable", "!/lift"},
+		"old":    {"Status | revoked", "It cannot be changed or used again", "/ban", "!/update", "!/rotate", "!/revoke"},
+		"off":    {"Status | disabled", "/enable", "/revoke", "!/disable"},
+		"bad":    {"Status | banned until ", "Told the tenant | “Please pay.”", "/lift", "/update"},
+		"turned": {"Status | rotating until ", "Replaced by | [keys/key_", "its terms cannot be changed", "!/update", "/rotate"},
+		"over":   {"Status | rotated", "It cannot be changed or used again", "!/rotate", "!/revoke"},
+		"late":   {"Status | expired", "With a later expiry it is valid again", "/update", "!/rotate", "/revoke"},
+	} {
+		_, _, page := w.send(b, "GET", keyPath(w.keys[key]), "")
+		w.checkPage("the page of key "+key, 200, 200, textOf(page), texts...)
+		_, _, page = w.send(reader, "GET", keyPath(w.keys[key]), "")
+		w.checkPage("the page of key "+key+" for a reader", 200, 200, textOf(page), texts[0], "!form ")
+	}
+	bare := tenantPath(w.bare.ID.String())
+	w.wants(b, bare, 200, "has no quota: plan enterprise has no limits", "This tenant has no keys.", "New key")
+	w.wants(b, bare+"?usage=3h", 200, "There were no ")
+	w.wants(b, keyPath("x"), 404, "&#34;x&#34; is not an ID")
+	w.wants(b, Home+"explain?key="+w.keys["old"], 200, "It would be refused", "401 invalid_api_key")
+	w.wants(b, Home+"bans?tenant=acme", 200, "Bans of acme", ">“bad”<")
+	w.wants(b, tenantPath(w.acme.ID.String())+"?usage=3h", 200, "Attempts by minute")
+	w.wants(reader, Home+"tenants?search=nothing", 200, "No tenant has “nothing” in its name, and none has this ID.", "!New tenant")
+	w.wants(reader, Home+"bans", 200, "One key is banned.", "!>Lift<")
+}
+
+// Without any records, each page says so, and how the first one is made.
+func TestEmptyPages(t *testing.T) {
+	s := newSite(t)
+	b := s.signIn(keystore.ConsoleInvitation{})
+	s.wants(b, Home+"tenants", 200, "0 of 0 tenants.", "keyadmin tenant create NAME")
+	s.wants(b, Home+"bans", 200, "No key is banned.")
+	s.wants(b, Home+"rankings", 200, "There were no requests.", "No request was refused or failed.")
 }
