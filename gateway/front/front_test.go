@@ -35,7 +35,7 @@ type rig struct {
 }
 
 // newRig serves until the test ends. change may be nil.
-func newRig(t *testing.T, change func(*Config)) *rig {
+func newRig(t testing.TB, change func(*Config)) *rig {
 	t.Helper()
 	limits := http1.Limits{
 		TargetBytesMax: 1000, FieldBytesMax: 1000, FieldsMax: 10, BodyBytesMax: 1 << 20, BodyStepBytes: 1000,
