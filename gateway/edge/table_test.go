@@ -104,10 +104,12 @@ func TestDocs(t *testing.T) {
 func refusalsDoc() string {
 	var b strings.Builder
 	b.WriteString("# Refusals\n\n" + generated + `
-The codes of the gateway's [errors](api.md#errors); each is also a label of metrics and an outcome in the access log. A message may say more than
-the one here. The stage is the first that has the code. Refusals by accept end the connection. A request
-that is refused from the stage route on is charged (one with the code internal only if meter was passed); so is one with a body of more than 64 KiB,
-whatever its code, if the body breaks off or the key ends after forwarding has begun.
+The codes of the gateway's [errors](api.md#errors). Each is also a label of metrics and an outcome in the access log. A message may say more than
+the one here. The stage is the first that has the code.
+
+Refusals by accept end the connection. Refusals by route and the stages after it are charged; for the code internal, this is so only if the request
+had passed meter. If a body of more than 64 KiB breaks off, or its key ends, after forwarding has begun, the refusal is charged whatever its code is.
+Requests for public operations are never charged.
 
 | stage | code | status | message |
 |---|---|---|---|

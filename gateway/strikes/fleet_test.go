@@ -164,7 +164,8 @@ func (f fleet) restart(w *worker, now instant.Millis) {
 func TestTable(t *testing.T) {
 	type column struct{ workers, ignoring int }
 	columns := []column{{60, 0}, {1000, 0}, {60, 1}, {1000, 1000}}
-	table := "| callers | 60 wait | 1,000 wait | one of 60 calls on | 1,000 call on |\n|---|---|---|---|---|\n"
+	table := "| workers | 60, all wait | 1,000, all wait | 60, one does not wait | 1,000, none waits |\n" +
+		"|---|---|---|---|---|\n"
 	add := func(name string, f fleet, columns []column) {
 		table += "| " + name
 		for _, c := range columns {
