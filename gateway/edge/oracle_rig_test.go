@@ -48,9 +48,28 @@ type rig struct {
 	upstream *rawUpstream // nil when the test gave its own URLs
 
 	takes, admitted, counted atomic.Int64
+	last                     lastUsage
 	banned                   atomic.Int64
 	accessLog, log           *testkit.Output
 	registry                 *prometheus.Registry
+}
+
+// lastUsage is the last request that was counted; the zero Request: none since it was set.
+type lastUsage struct {
+	mu      sync.Mutex
+	request usage.Request
+}
+
+func (l *lastUsage) set(u usage.Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.request = u
+}
+
+func (l *lastUsage) get() usage.Request {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.request
 }
 
 // fakes replace the dependencies of the edge. fails is called before each of them, with its name.
@@ -134,9 +153,8 @@ var entries = func() map[apikey.Hash]directory.Entry {
 		{renamedToken, func(*directory.Entry) {}},
 	} {
 		e := directory.Entry{
-			Key: id.Key{
-				byte(i + 1),
-			}, Name: "ci", Tenant: id.Tenant{byte(i + 1)}, Environment: apikey.Live, Scopes: "pets:read pets:write usage:read",
+			Key: id.Key{byte(i + 1)}, Name: "ci", Tenant: id.Tenant{byte(i + 1)},
+			Environment: apikey.Live, Scopes: "pets:read pets:write usage:read",
 			Terms: directory.Terms{Plan: "free", Limits: plan.Limits{Minute: 60, Day: 1000}, Version: 1},
 		}
 		key.change(&e)
@@ -188,11 +206,14 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 		registry:  prometheus.NewRegistry(),
 	}
 	f := &fakes{
-		lookup:    func(h apikey.Hash) (directory.Entry, bool) { e, found := entries[h]; return e, found },
-		ban:       func(id.Key, instant.Millis) { r.banned.Add(1) },
-		take:      r.take,
-		attempts:  func() (authfailures.State, bool) { return guardState, true },
-		count:     func(usage.Request) { r.counted.Add(1) },
+		lookup:   func(h apikey.Hash) (directory.Entry, bool) { e, found := entries[h]; return e, found },
+		ban:      func(id.Key, instant.Millis) { r.banned.Add(1) },
+		take:     r.take,
+		attempts: func() (authfailures.State, bool) { return guardState, true },
+		count: func(u usage.Request) {
+			r.counted.Add(1)
+			r.last.set(u)
+		},
 		statement: oneRow,
 		fails:     func(string) {},
 	}
@@ -237,7 +258,8 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 		defer cancel()
 		_ = e.Shutdown(ctx)
 		serving.Wait()
-		for _, name := range []string{"requests_in_flight", "connections", "body_bytes", "head_bytes"} { // given back, however the requests ended
+		// All is given back, however the requests ended.
+		for _, name := range []string{"requests_in_flight", "connections", "body_bytes", "head_bytes"} {
 			if n := r.metric(t, "petgate_gateway_"+name); n != 0 {
 				t.Errorf("at the end, the gauge %s is %v", name, n)
 			}

@@ -2,7 +2,6 @@ package edge_test
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/http/httptest"
 	"strings"
@@ -36,24 +35,24 @@ func deciding(used int64, change func(*quota.Verdict)) func(*setup) {
 	}
 }
 
-// Every row of the table is provoked over a connection, and has its status, its body, and the
-// headers that every response has.
+// Every row of the table is provoked over a connection. Its response, its line of the access log, its
+// metrics and its usage are what they must be.
 func TestEveryRefusal(t *testing.T) {
+	t.Parallel()
 	provoked := map[string]bool{}
-	check := func(r *rig, got answer, code string, status int, charged bool) {
+	check := func(got answer, want string) {
 		t.Helper()
+		_, code, _ := strings.Cut(want, " ")
 		provoked[code] = true
-		got.expect(t, code, fmt.Sprint(status, " ", code))
+		got.expect(t, code, want)
 		hasDetails := strings.Contains(got.Body, `"details":{`)
-		if wasCharged := r.admitted.Load() > 0; wasCharged != charged ||
-			hasDetails != (status == 429 || code == "invalid_parameter") {
-			t.Errorf("%s: charged: %t, want %t; %s", code, wasCharged, charged, got.Body)
-		}
+		must.Equal(t, hasDetails, got.Status == 429 || code == "invalid_parameter", "details in %s", got.Body)
 	}
-	f := func(code string, status int, charged bool, request string, change func(*setup)) {
+	f := func(want, operation string, counts countedFor, request string, change func(*setup)) {
 		t.Helper()
 		r := newRig(t, change)
-		check(r, r.ask(t, request), code, status, charged)
+		e := exchange{request: request, want: want, operation: operation, counts: counts}
+		check(r.exchange(t, r.dial(t), e), want)
 	}
 	answering := func(timeout time.Duration, c func(net.Conn, upstreamRequest) bool) func(*setup) {
 		return func(s *setup) {
@@ -62,15 +61,15 @@ func TestEveryRefusal(t *testing.T) {
 			s.Upstreams, s.UpstreamTimeout = []string{u.URL()}, timeout
 		}
 	}
-	f("bad_request", 400, false, rawGet("X : y"), nil)
-	f("body_too_large", 413, false, rawPost("Content-Length: "+decimal(bodyMax+1)), nil)
-	f("uri_too_long", 414, false, rawTarget(longTarget(targetMax+1)), nil)
-	f("expectation_failed", 417, false, rawGet("Expect: more"), nil)
-	f("headers_too_large", 431, false, rawGet(numbered("X-", 200)...), nil)
-	f("missing_api_key", 401, false, rawKey(), nil)
-	f("malformed_api_key", 401, false, rawKey("Authorization: Bearer "+mistyped(token)), nil)
-	f("invalid_api_key", 401, false, rawBearer(unknownToken), nil)
-	f("too_many_failed_attempts", 429, false, rawBearer(unknownToken), func(s *setup) {
+	f("400 bad_request", "", nobody, rawGet("X : y"), nil)
+	f("413 body_too_large", "", named, rawPost("Content-Length: "+decimal(bodyMax+1)), nil)
+	f("414 uri_too_long", "", named, rawTarget(longTarget(targetMax+1)), nil)
+	f("417 expectation_failed", "", named, rawGet("Expect: more"), nil)
+	f("431 headers_too_large", "", named, rawGet(numbered("X-", 200)...), nil)
+	f("401 missing_api_key", "", nobody, rawKey(), nil)
+	f("401 malformed_api_key", "", nobody, rawKey("Authorization: Bearer "+mistyped(token)), nil)
+	f("401 invalid_api_key", "", nobody, rawBearer(unknownToken), nil)
+	f("429 too_many_failed_attempts", "", nobody, rawBearer(unknownToken), func(s *setup) {
 		s.attempts = func() (authfailures.State, bool) {
 			return authfailures.State{
 				Limit:     120,
@@ -79,50 +78,50 @@ func TestEveryRefusal(t *testing.T) {
 			}, false
 		}
 	})
-	f("address_not_allowed", 403, false, rawBearer(elsewhereToken), nil)
-	f("tenant_suspended", 403, false, rawBearer(suspendedToken), nil)
-	f("quota_not_set", 403, false, rawBearer(limitlessToken), nil)
-	f("key_banned", 429, false, rawBearer(bannedToken), nil)
-	f("directory_unavailable", 503, false, rawGet(), func(s *setup) { s.isStale = true })
-	f("invalid_api_key", 401, false, rawBearer(testToken), func(s *setup) { s.isStale = true })
-	f("minute_quota_exceeded", 429, false, rawBearer(usedUpToken), nil)
-	f("day_quota_exceeded", 429, false, rawGet(), deciding(1000, func(*quota.Verdict) {}))
-	f("month_quota_exceeded", 429, false, rawGet(),
+	f("403 address_not_allowed", "", named, rawBearer(elsewhereToken), nil)
+	f("403 tenant_suspended", "", named, rawBearer(suspendedToken), nil)
+	f("403 quota_not_set", "", named, rawBearer(limitlessToken), nil)
+	f("429 key_banned", "", named, rawBearer(bannedToken), nil)
+	f("503 directory_unavailable", "", nobody, rawGet(), func(s *setup) { s.isStale = true })
+	f("401 invalid_api_key", "", named, rawBearer(testToken), func(s *setup) { s.isStale = true })
+	f("429 minute_quota_exceeded", "", metered, rawBearer(usedUpToken), nil)
+	f("429 day_quota_exceeded", "", metered, rawGet(), deciding(1000, func(*quota.Verdict) {}))
+	f("429 month_quota_exceeded", "", metered, rawGet(),
 		deciding(1, func(v *quota.Verdict) { *v = verdict(plan.Limits{Minute: 1, Month: 1}, 1) }))
 	for _, limits := range []plan.Limits{{Minute: 9}, {Day: 9}} {
-		f("key_quota_exceeded", 429, false, rawGet(), deciding(0, func(v *quota.Verdict) {
+		f("429 key_quota_exceeded", "", metered, rawGet(), deciding(0, func(v *quota.Verdict) {
 			own := verdict(limits, 9)
 			v.Join(&own)
 		}))
 	}
-	f("limits_degraded", 429, false, rawGet(), deciding(1000, func(v *quota.Verdict) {
+	f("429 limits_degraded", "", metered, rawGet(), deciding(1000, func(v *quota.Verdict) {
 		v.Degraded, v.Usages[quota.Minute].RetryAt, v.Usages[quota.Day].RetryAt = true, v.At+1000, v.At+1000
 	}))
-	f("limits_unavailable", 503, false, rawGet(), func(s *setup) {
+	f("503 limits_unavailable", "", metered, rawGet(), func(s *setup) {
 		s.take = func(quotas.Request) (quota.Verdict, error) { return quota.Verdict{}, errors.New("no answer") }
 	})
-	f("no_such_route", 404, true, rawTarget("/v1/cats"), nil)
-	f("method_not_allowed", 405, true, rawStart("DELETE /v1/pets HTTP/1.1"), nil)
-	f("insufficient_scope", 403, true, keyless("POST /v1/pets HTTP/1.1", "Authorization: Bearer "+readerToken), nil)
-	f("operation_removed", 410, true, rawTarget("/v1/pets/7"), sunsetAt(now))
-	f("invalid_parameter", 400, true, rawUsage("?since=1w"), nil)
-	f("usage_unavailable", 503, true, rawUsage(""), func(s *setup) {
+	f("404 no_such_route", "", charged, rawTarget("/v1/cats"), nil)
+	f("405 method_not_allowed", "", charged, rawStart("DELETE /v1/pets HTTP/1.1"), nil)
+	f("403 insufficient_scope", "createPet", charged, keyless("POST /v1/pets HTTP/1.1", "Authorization: Bearer "+readerToken), nil)
+	f("410 operation_removed", "getPet", charged, rawTarget("/v1/pets/7"), sunsetAt(now))
+	f("400 invalid_parameter", "getUsage", charged, rawUsage("?since=1w"), nil)
+	f("503 usage_unavailable", "getUsage", charged, rawUsage(""), func(s *setup) {
 		s.statement = func() (keystore.Statement, error) { return keystore.Statement{}, errors.New("planted") }
 	})
-	f("upstream_unreachable", 502, true, rawGet(),
+	f("502 upstream_unreachable", "listPets", charged, rawGet(),
 		func(s *setup) { s.Upstreams = []string{"unix:/nowhere/petsvc.sock"} })
-	f("upstream_certificate", 502, true, rawGet(), func(s *setup) {
+	f("502 upstream_certificate", "listPets", charged, rawGet(), func(s *setup) {
 		secure := httptest.NewTLSServer(nil) // its authority is not known
 		t.Cleanup(secure.Close)
 		s.Upstreams = []string{secure.URL}
 	})
-	f("upstream_failed", 502, true, rawGet(),
+	f("502 upstream_failed", "listPets", charged, rawGet(),
 		answering(noTimeout, func(net.Conn, upstreamRequest) bool { return false }))
-	f("upstream_refused", 502, true, rawGet(),
+	f("502 upstream_refused", "listPets", charged, rawGet(),
 		answering(noTimeout, saying("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")))
-	f("upstream_timeout", 504, true, rawGet(),
+	f("504 upstream_timeout", "listPets", charged, rawGet(),
 		answering(time.Second, func(net.Conn, upstreamRequest) bool { return true }))
-	f("internal", 500, false, rawGet(), func(s *setup) {
+	f("500 internal", "", metered, rawGet(), func(s *setup) {
 		s.take = func(quotas.Request) (quota.Verdict, error) { panic("planted") }
 	})
 
@@ -135,7 +134,7 @@ func TestEveryRefusal(t *testing.T) {
 		late, err = hurried.dial(t).try("GET /v1/pets HTTP/1.1\r\n")
 		return err == nil
 	})
-	check(hurried, late, "request_timeout", 408, false)
+	check(late, "408 request_timeout")
 
 	// This code needs many requests before it.
 	provoked["quota_polling"] = true
@@ -185,7 +184,9 @@ func TestEveryRefusal(t *testing.T) {
 	first := waiting.say(t, rawUsage(""))
 	receive(t, arrived, "the database is asked")
 	waiting.ask(t, rawGet()).expect(t, "another request", "200")
-	check(waiting, waiting.ask(t, rawUsage("")), "usage_overloaded", 503, true)
+	overloaded := exchange{request: rawUsage(""), want: "503 usage_overloaded", operation: "getUsage", counts: charged}
+	waiting.awaitLines(t, 1)
+	check(waiting.exchange(t, waiting.dial(t), overloaded), overloaded.want)
 	close(released)
 	first.next(t).expect(t, "the first statement", "200")
 

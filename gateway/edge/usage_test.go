@@ -13,7 +13,6 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 	"petgate/shared/keystore"
-	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
 
@@ -70,114 +69,60 @@ func TestUsageOfADayIsTheQuotasDay(t *testing.T) {
 	}
 }
 
-// A key that has ended is named in the access log, and its requests are counted. Its client learns
-// nothing of this.
-func TestEndedKeysAreNamed(t *testing.T) {
-	r := newRig(t, nil)
+// Every exchange is said in the same way in the access log, the metrics and the usage, and its
+// charge is in the usage. A request that is refused before its operation is known has none. One
+// that never reaches the quota is not metered.
+//
+// A key that has ended is named, but its client learns nothing of this. A request that is refused
+// for its size or its time names the key, if its head is whole.
+func TestExchanges(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(s *setup) { s.ReadTimeout = 3 * time.Second })
 	client := r.dial(t)
-	for _, c := range []struct {
-		token   string
-		isNamed bool
-	}{{revokedToken, true}, {expiredToken, true}, {testToken, true}, {unknownToken, false}} {
-		r.accessLog.Reset()
-		got := client.ask(t, rawKey("Authorization: Bearer "+c.token))
-		testkit.Eventually(t, patience, "the access log has the line", func() bool { return r.accessLog.Len() > 0 })
-		line, key := r.accessLog.String(), entryOf(c.token).Key.String()
-		if strings.Contains(line, `"key":"`+key+`"`) != c.isNamed ||
-			strings.Contains(line, `"tenant":"ten_`) != c.isNamed {
-			t.Errorf("the access log has %s", line)
-		}
-		got.expect(t, "a key that has ended", "401 invalid_api_key")
-		if strings.Contains(got.Body, "ten_") || !strings.Contains(got.field("ratelimit"), "failed-attempts") {
-			t.Errorf("%v %s", got.Fields, got.Body)
-		}
-	}
-	for why, want := range map[string]float64{"disabled": 0, "expired": 1, "other_environment": 1, "replaced": 0, "revoked": 1} {
-		must.Equal(t, r.metric(t, "petgate_gateway_ended_key_requests_total", why), want,
-			"how many requests are counted as %s", why)
-	}
-}
-
-// A request that is refused before its operation is known has none, and one that never reaches the
-// quota is not metered.
-func TestUsageOfRequests(t *testing.T) {
-	var counted []usage.Request
-	r := newRig(t, func(s *setup) {
-		s.count = func(u usage.Request) { counted = append(counted, u) }
-	})
-	client := r.dial(t)
-	for _, want := range []struct {
-		request            string
-		operation, outcome string
-		charged, metered   bool
-	}{
-		{rawGet(), "listPets", "ok", true, true},
-		{rawReport(token), "getQuota", "report", false, false},
-		{rawUsage(""), "getUsage", "ok", true, true},
-		{rawUsage("?by=year"), "getUsage", "invalid_parameter", true, true},
-		{rawTarget("/v1/none"), "", "no_such_route", true, true},
-		{strings.Replace(rawGet(), "GET", "DELETE", 1), "", "method_not_allowed", true, true},
-		{rawBearer(usedUpToken), "", "minute_quota_exceeded", false, true},
-		{rawBearer(bannedToken), "", "key_banned", false, false},
-		{rawBearer(revokedToken), "", "invalid_api_key", false, false},
-		{rawBearer(testToken), "", "invalid_api_key", false, false},
-	} {
-		counted = nil
-		client.ask(t, want.request)
-		if len(counted) != 1 || counted[0].Operation != want.operation || counted[0].Outcome != want.outcome ||
-			counted[0].Charged != want.charged || counted[0].Metered != want.metered || counted[0].IsTest != (want.request == rawBearer(testToken)) {
-			t.Errorf("%q counted %+v, want %+v", want.request, counted, want)
-		}
-	}
-}
-
-// A request that is refused for its size or its time has the figures of its key, and counts for its
-// tenant, if its head is whole. It is not charged.
-func TestRefusalsOfASizeNameTheKey(t *testing.T) {
-	var counted []usage.Request
-	r := newRig(t, func(s *setup) {
-		s.ReadTimeout = 3 * time.Second
-		s.count = func(u usage.Request) { counted = append(counted, u) }
-	})
-	known := entryOf(token)
-	f := func(code, request string, isNamed bool) {
-		t.Helper()
-		counted = nil
-		r.accessLog.Reset()
-		got := r.ask(t, request)
-		r.awaitLines(t, 1)
-		limit, isLogged := "120", strings.Contains(r.accessLog.String(), known.Key.String())
-		if isNamed {
-			limit = "60"
-		}
-		if got.Code != code || got.field("x-ratelimit-limit") != limit || isLogged != isNamed ||
-			(len(counted) == 1) != isNamed ||
-			isNamed &&
-				(counted[0].Tenant != known.Tenant || counted[0].Outcome != code || counted[0].Charged || counted[0].Metered) {
-			t.Errorf("%.80q: got %d %s, limit %s; counted %+v; logged %s", request, got.Status, got.Code,
-				got.field("x-ratelimit-limit"), counted, r.accessLog)
-		}
-	}
-	last := func(request string) string { return strings.Replace(request, authorization+"\r\n", "", 1) }
 	withKeyLast := func(request string) string {
-		return strings.TrimSuffix(last(request), "\r\n") + authorization + "\r\n\r\n"
+		return strings.TrimSuffix(withoutKey(request), "\r\n") + authorization + "\r\n\r\n"
 	}
 	tooLarge := rawPost("Content-Length: " + decimal(bodyMax+1))
-	f("request_timeout", rawPost("Content-Length: 5")+"hell", true)
-	f("body_too_large", tooLarge, true)
-	f("body_too_large", rawChunked(hexadecimal(bodyMax+1)+"\r\n"), true)
-	f("uri_too_long", rawTarget(longTarget(targetMax+1)), true)
-	f("expectation_failed", withKeyLast(rawGet("Expect: more")), true)
-	f("headers_too_large", withKeyLast(rawGet(numbered("X-", 200)...)), true)
-	f("headers_too_large", withKeyLast(rawGet("X: "+repeat("a", fieldsMax))), true)
+	for _, e := range []exchange{
+		{request: rawGet(), want: "200", operation: "listPets", counts: charged},
+		{request: rawReport(token), want: "200", operation: "getQuota", counts: named, outcome: "report"},
+		{request: strings.Replace(rawGet(), "GET", "DELETE", 1), want: "405 method_not_allowed", counts: charged},
+		{request: rawTarget("/v1/none"), want: "404 no_such_route", counts: charged},
+		{request: rawBearer(usedUpToken), want: "429 minute_quota_exceeded", counts: metered},
+		{request: rawBearer(bannedToken), want: "429 key_banned", counts: named},
+		{request: rawBearer(revokedToken), want: "401 invalid_api_key", counts: named},
+		{request: rawBearer(expiredToken), want: "401 invalid_api_key", counts: named},
+		{request: rawBearer(testToken), want: "401 invalid_api_key", counts: named},
+		{request: rawBearer(unknownToken), want: "401 invalid_api_key"},
 
-	f("body_too_large", last(tooLarge), false)
-	f("body_too_large", strings.Replace(tooLarge, token, unknownToken, 1), false)
-	f("body_too_large", strings.Replace(tooLarge, token, testToken, 1), false)
-	f("body_too_large", strings.Replace(tooLarge, authorization, authorization+"\r\n"+authorization, 1), false)
-	f("headers_too_large", rawGet("X: "+repeat("a", 64<<10)), false) // the head does not fit
-	f("bad_request", rawGet("X : y"), false)
+		{request: rawPost("Content-Length: 5") + "hell", want: "408 request_timeout", counts: named},
+		{request: tooLarge, want: "413 body_too_large", counts: named},
+		{request: rawChunked(hexadecimal(bodyMax+1) + "\r\n"), want: "413 body_too_large", counts: named},
+		{request: rawTarget(longTarget(targetMax + 1)), want: "414 uri_too_long", counts: named},
+		{request: withKeyLast(rawGet("Expect: more")), want: "417 expectation_failed", counts: named},
+		{request: withKeyLast(rawGet(numbered("X-", 200)...)), want: "431 headers_too_large", counts: named},
+		{request: withKeyLast(rawGet("X: " + repeat("a", fieldsMax))), want: "431 headers_too_large", counts: named},
+
+		{request: withoutKey(tooLarge), want: "413 body_too_large"},
+		{request: strings.Replace(tooLarge, token, unknownToken, 1), want: "413 body_too_large"},
+		{request: strings.Replace(tooLarge, token, testToken, 1), want: "413 body_too_large"},
+		{request: strings.Replace(tooLarge, authorization, authorization+"\r\n"+authorization, 1), want: "413 body_too_large"},
+		{request: rawGet("X: " + repeat("a", 64<<10)), want: "431 headers_too_large"}, // the head does not fit
+		{request: rawGet("X : y"), want: "400 bad_request"},
+	} {
+		got := r.exchange(t, client, e)
+		isValid := e.counts != nobody && got.Status != 401
+		must.Equal(t, strings.Contains(got.field("ratelimit"), "failed-attempts"), !isValid, "%v", got.Fields)
+		must.Equal(t, strings.Contains(got.Body, "ten_"), got.Status == 200 && e.outcome == "report", "%s", got.Body)
+	}
+	for why, want := range map[string]float64{
+		"disabled": 0, "expired": 1, "other_environment": 1, "replaced": 0, "revoked": 1,
+	} {
+		must.Equal(t, r.metric(t, "petgate_gateway_ended_key_requests_total", why), want, "%s keys", why)
+	}
 }
+
+func withoutKey(request string) string { return strings.Replace(request, authorization+"\r\n", "", 1) }
 
 func oneRow() (keystore.Statement, error) {
 	return keystore.Statement{
@@ -191,48 +136,38 @@ func rawUsage(query string, fields ...string) string {
 
 // A gateway for test keys has counts of their own: of the quota and of the usage.
 func TestUsageOfTestKeys(t *testing.T) {
-	var isAsked, isCounted bool
+	var isAsked bool
 	r := newRig(t, func(s *setup) {
 		s.Environment = apikey.Test
-		s.count = func(u usage.Request) { isCounted = u.IsTest }
 		take := s.take
 		s.take = func(a quotas.Request) (quota.Verdict, error) {
 			isAsked = a.Test
 			return take(a)
 		}
 	})
-	got := r.ask(t, strings.Replace(rawUsage(""), token, testToken, 1))
-	must.Equal(t, isAsked && isCounted && strings.Contains(got.Body, `"rows":[]`), true,
-		"whether test keys have their own: %s", got.Body)
+	request := strings.Replace(rawUsage(""), token, testToken, 1)
+	got := r.exchange(t, r.dial(t), exchange{request: request, want: "200", operation: "getUsage", counts: charged})
+	must.Equal(t, isAsked && strings.Contains(got.Body, `"rows":[]`), true, "whether test keys have their own: %s", got.Body)
 }
 
 // A statement is charged like any request, and the service sees nothing of it.
 func TestStatement(t *testing.T) {
 	r := newRig(t, nil)
 	client := r.dial(t)
-	f := func(request string, status int, contentType, want string) {
+	f := func(request, want, contentType, body string) {
 		t.Helper()
-		before := r.admitted.Load()
-		got := client.ask(t, request)
-		if err := got.checkFields(); got.Status != status || !strings.Contains(got.Body, want) || got.field("content-type") != contentType ||
-			got.field("x-stability") != "beta" ||
-			(got.field("vary") == "Accept") != (status == 200) ||
-			err != nil ||
-			r.admitted.Load() != before+1 {
-			t.Errorf("%d %v, %d charged, %v\n%s\nwant\n%s", got.Status, got.Fields, r.admitted.Load()-before, err,
-				got.Body, want)
-		}
+		got := r.exchange(t, client, exchange{request: request, want: want, operation: "getUsage", counts: charged})
+		must.Do(t, got.checkFields())
+		vary := map[bool]string{true: "Accept"}[want == "200"]
+		must.Equal(t, got.field("content-type")+"|"+got.field("x-stability")+"|"+got.field("vary"),
+			contentType+"|beta|"+vary, "fields of %s", clip(request))
+		must.Equal(t, strings.Contains(got.Body, body), true, "%s, want %s", got.Body, body)
 	}
-	f(rawUsage(""), 200, "application/json", `"outcome":"key_banned"`)
-	f(rawUsage("", "Accept: text/csv"), 200, "text/csv; charset=utf-8; header=present", ",key_banned,3,")
-	f(strings.Replace(rawUsage(""), "GET", "HEAD", 1), 200, "application/json", "")
-	f(strings.Replace(rawUsage(""), token, readerToken, 1), 403, "application/json",
+	f(rawUsage(""), "200", "application/json", `"outcome":"key_banned"`)
+	f(rawUsage("", "Accept: text/csv"), "200", "text/csv; charset=utf-8; header=present", ",key_banned,3,")
+	f(strings.Replace(rawUsage(""), "GET", "HEAD", 1), "200", "application/json", "")
+	f(strings.Replace(rawUsage(""), token, readerToken, 1), "403 insufficient_scope", "application/json",
 		"the API key needs the scope usage:read")
-	f(rawUsage("?by=week"), 400, "application/json", `"details":{"parameter":"by"}`)
-	r.awaitLines(t, 5)
-	if lines := r.accessLog.String(); strings.Count(lines, `"operation":"getUsage"`) != 5 ||
-		strings.Count(lines, `"outcome":"ok"`) != 3 ||
-		len(r.upstream.Seen()) > 0 {
-		t.Errorf("the upstream got a request, or the access log has %s", lines)
-	}
+	f(rawUsage("?by=week"), "400 invalid_parameter", "application/json", `"details":{"parameter":"by"}`)
+	must.Equal(t, len(r.upstream.Seen()), 0, "how many requests the service saw")
 }
