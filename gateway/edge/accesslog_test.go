@@ -66,7 +66,8 @@ func TestLineIsLikeSlogs(t *testing.T) {
 		x.Request.Method, x.Request.Path = nil, nil
 		x.client, x.refusal.reason = netip.Addr{}, badRequest
 		x.Response.Status, x.Response.Body = 400, nil
-	}, "requestId", "00112233445566778899aabbccddeeff", "status", 400, "outcome", "bad_request", "bytes", 0, "micros", 1234)
+	}, "requestId", "00112233445566778899aabbccddeeff", "status", 400, "outcome", "bad_request",
+		"bytes", 0, "micros", 1234)
 	f("a token at the wrong place, a long path, IPv6", func(x *exchange) {
 		x.id = []byte("client's own\tID")
 		x.trace.Sampled, x.hasEntry, x.route = false, false, nil

@@ -94,7 +94,7 @@ func receive[T any](t *testing.T, from <-chan T, what string) (value T) {
 // A client without a key is refused when 16 KiB of its body are there, or when it waits for 100
 // (Continue): the rest of its body is never asked for, and nothing is charged.
 func TestBodyWaitsForTheKey(t *testing.T) {
-	r := newRig(t, nil)
+	r := newRig(t)
 	for name, start := range map[string]string{
 		"length":   keyless("POST /v1/pets HTTP/1.1", "Content-Length: 60000") + repeat("a", 20_000),
 		"chunks":   keyless("POST /v1/pets HTTP/1.1", "Transfer-Encoding: chunked") + "ea60\r\n" + repeat("a", 20_000),
@@ -118,29 +118,36 @@ func TestBodyWaitsForTheKey(t *testing.T) {
 func TestContinueWaitsForTheRoute(t *testing.T) {
 	r := newRig(t, sunsetAt(now))
 	const wait = "Expect: 100-continue"
-	for want, request := range map[string]string{
-		"404 no_such_route":      rawStart("POST /v1/cats HTTP/1.1", wait, "Content-Length: 5"),
-		"405 method_not_allowed": rawStart("PUT /v1/pets HTTP/1.1", wait, "Transfer-Encoding: chunked"),
-		"410 operation_removed":  rawStart("GET /v1/pets/7 HTTP/1.1", wait, "Content-Length: 5"),
-		"403 insufficient_scope": strings.Replace(rawPost(wait, "Content-Length: 5"), token, readerToken, 1),
+	client := r.dial(t)
+	for _, e := range []exchange{
+		{
+			request: rawStart("POST /v1/cats HTTP/1.1", wait, "Content-Length: 5"),
+			want:    "404 no_such_route",
+		},
+		{
+			request: rawStart("PUT /v1/pets HTTP/1.1", wait, "Transfer-Encoding: chunked"),
+			want:    "405 method_not_allowed",
+		},
+		{
+			request: rawStart("GET /v1/pets/7 HTTP/1.1", wait, "Content-Length: 5"),
+			want:    "410 operation_removed", operation: "getPet",
+		},
+		{
+			request: strings.Replace(rawPost(wait, "Content-Length: 5"), token, readerToken, 1),
+			want:    "403 insufficient_scope", operation: "createPet",
+		},
 	} {
-		before := r.admitted.Load()
-		client := r.say(t, request)
-		if line, err := client.in.Peek(len("HTTP/1.1 100")); err != nil || strings.HasSuffix(string(line), "100") {
-			t.Fatalf("%s: %q %v", want, line, err)
-		}
-		got := client.next(t)
-		if got.expect(t, request, want); !got.Closes || r.admitted.Load() != before+1 || len(r.upstream.Seen()) > 0 {
-			t.Errorf("%s: closes: %t, %d were charged, or the upstream saw it", want, got.Closes,
-				r.admitted.Load()-before)
-		}
+		e.counts = charged
+		got := r.exchange(t, client, e)
+		must.Equal(t, got.Closes && !got.mayContinue, true, "whether %s ends the connection, without a 100", e.want)
 	}
+	must.Equal(t, len(r.upstream.Seen()), 0, "how many requests the upstream saw")
 }
 
 // A request whose body is still to come leaves its slot to others, and needs one again when the
 // body is there.
 func TestBodyThatIsToComeHoldsNoSlot(t *testing.T) {
-	r := newStreamRig(t, func(s *setup) { s.ConcurrencyMax = 1 })
+	r := newRig(t, streams, func(s *setup) { s.ConcurrencyMax = 1 })
 	slow, other := r.hold(t), r.dial(t)
 	head := rawPost("Content-Length: 2", "Expect: 100-continue")
 	first, second := r.promise(t, head), r.promise(t, head)
@@ -176,6 +183,9 @@ func TestBodiesShareABudget(t *testing.T) {
 		func() bool { return held() == 0 })
 }
 
+// largePage has more than both kernels hold.
+var largePage = published(page("/docs", "text/plain", portal.Content{Body: make([]byte, 16<<20)}))
+
 // Strangers do not keep out a client with a key, whatever they do: keep the connections in front of
 // the queue busy, never end their heads or bodies, do not read a page, or fall silent. Those that
 // have been silent for longest are closed, but never a client with a key.
@@ -207,10 +217,7 @@ func TestAllStrangersMakeRoom(t *testing.T) {
 		},
 	} {
 		r := newRig(t, func(s *setup) {
-			s.ConnectionsMax, s.WriteTimeout = most, patience
-			s.Pages = published(
-				page("/docs", "text/plain", portal.Content{Body: make([]byte, 16<<20)}),
-			) // more than both kernels hold
+			s.ConnectionsMax, s.WriteTimeout, s.Pages = most, patience, largePage
 		})
 		slow, known := r.hold(t), r.dial(t)
 		slow.send(t, r.dial(t), rawSlow)
@@ -238,9 +245,8 @@ func TestAllStrangersMakeRoom(t *testing.T) {
 			c.close()
 		}
 		testkit.Eventually(t, patience, "nothing held", func() bool {
-			return r.metric(t, "petgate_gateway_connections")+r.metric(
-				t, "petgate_gateway_body_bytes",
-			) <= 3 // the clients with a key
+			const known = 3 // the clients with a key
+			return r.metric(t, "petgate_gateway_connections")+r.metric(t, "petgate_gateway_body_bytes") <= known
 		})
 	}
 }
@@ -251,10 +257,7 @@ func TestAllStrangersMakeRoom(t *testing.T) {
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	const most = 40
 	r := newRig(t, func(s *setup) {
-		s.ConnectionsMax, s.UpstreamTimeout, s.WriteTimeout = most, patience, patience
-		s.Pages = published(
-			page("/docs", "text/plain", portal.Content{Body: make([]byte, 16<<20)}),
-		) // more than both kernels hold
+		s.ConnectionsMax, s.UpstreamTimeout, s.WriteTimeout, s.Pages = most, patience, patience, largePage
 	})
 	slow, known := r.hold(t), make([]*rawClient, most)
 	for i := range known {
@@ -316,10 +319,9 @@ func TestLongHeadsHaveABudget(t *testing.T) {
 // last tenth. A request that gets none is not charged.
 func TestTenantHasAShare(t *testing.T) {
 	const slots, share = 20, 18
-	r := newRig(t,
-		func(s *setup) {
-			s.UpstreamTimeout, s.UpstreamConnsMax, s.UpstreamConnsPerTenant = patience, slots, slots/4
-		})
+	r := newRig(t, func(s *setup) {
+		s.UpstreamTimeout, s.UpstreamConnsMax, s.UpstreamConnsPerTenant = patience, slots, slots/4
+	})
 	slow := r.hold(t)
 	for range share {
 		slow.send(t, r.dial(t), rawSlow)
@@ -398,8 +400,10 @@ func TestSlowClients(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, func(s *setup) {
-				s.ReadTimeout, s.WriteTimeout, s.UpstreamTimeout, s.BodyBytesMax = time.Second, time.Second, patience, 1<<20
-				s.UpstreamConnsMax, s.UpstreamConnsPerTenant = 1024, 1024 // all slow clients belong to one tenant, and each has to get its large answers
+				s.ReadTimeout, s.WriteTimeout, s.UpstreamTimeout = time.Second, time.Second, patience
+				s.BodyBytesMax = 1 << 20
+				// All slow clients belong to one tenant, and each has to get its large answers.
+				s.UpstreamConnsMax, s.UpstreamConnsPerTenant = 1024, 1024
 			})
 			r.upstream.Answer(func(c net.Conn, q upstreamRequest) bool {
 				if strings.HasSuffix(q.Target, "large") {
@@ -414,9 +418,8 @@ func TestSlowClients(t *testing.T) {
 				must.Get[int](t)(io.WriteString(c, kind.begin))
 				clients = append(clients, c)
 			}
-			honest := r.dial(
-				t,
-			) // connections are accepted in order, so the server has accepted all when this one is answered
+			// Connections are accepted in order: the server has accepted all when this one is answered.
+			honest := r.dial(t)
 			honest.ask(t, rawGet())
 			testkit.Eventually(t, patience, "the slow clients are gone", func() bool {
 				for _, c := range clients {

@@ -22,14 +22,20 @@ import (
 // Everyone else is served.
 func TestPanic(t *testing.T) {
 	for name, request := range map[string]string{
-		"lookup": rawGet(), "fresh": rawGet(), "fail": rawBearer(unknownToken), "take": rawGet(), "known": rawBearer(suspendedToken),
-		"attempts": rawKey(), // while the response is written
-		"clock":    rawGet(), "statement": rawUsage(""), "count": rawGet(),
+		"lookup":    rawGet(),
+		"fresh":     rawGet(),
+		"fail":      rawBearer(unknownToken),
+		"take":      rawGet(),
+		"known":     rawBearer(suspendedToken),
+		"attempts":  rawKey(), // while the response is written
+		"clock":     rawGet(),
+		"statement": rawUsage(""),
+		"count":     rawGet(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			var broken atomic.Bool
 			broken.Store(true)
-			r := newFaultRig(t, func(s *setup) {
+			r := newRig(t, bounded, func(s *setup) {
 				s.fails = func(dependency string) {
 					if dependency == name && broken.Load() {
 						panic("planted")
@@ -88,7 +94,7 @@ func TestChangeWhileARequestIsUnderWay(t *testing.T) {
 			t.Run(when+", "+name, func(t *testing.T) {
 				t.Parallel()
 				var isMade atomic.Bool
-				r := newStreamRig(t, func(s *setup) {
+				r := newRig(t, streams, func(s *setup) {
 					s.lookup, s.WriteTimeout = c.lookup(&isMade), time.Second // it does not begin before the response
 					take := s.take
 					s.take = func(a quotas.Request) (quota.Verdict, error) {
@@ -106,11 +112,8 @@ func TestChangeWhileARequestIsUnderWay(t *testing.T) {
 				client.send(rest)
 				got := client.next(t)
 				got.expect(t, when, c.want)
-				if limits := got.field("ratelimit-policy"); strings.Contains(
-					limits, "failed-attempts",
-				) != strings.HasPrefix(c.want, "401") {
-					t.Errorf("the response shows the limits %s", limits) // only a valid key sees those of its tenant
-				}
+				limits := got.field("ratelimit-policy") // only a valid key sees those of its tenant
+				must.Equal(t, strings.Contains(limits, "failed-attempts"), strings.HasPrefix(c.want, "401"), "%s", limits)
 				if seen := r.upstream.Seen(); len(seen) > 0 || r.admitted.Load() != charged ||
 					len(rest) > bodyMax && !got.Closes {
 					t.Errorf("the upstream saw %q, %d were charged, the connection closes: %t", texts(seen),
@@ -120,7 +123,9 @@ func TestChangeWhileARequestIsUnderWay(t *testing.T) {
 		}
 	}
 	length, chunked := rawPost("Content-Length: 30000"), rawPost("Transfer-Encoding: chunked")
-	isRead := func(r *rig, _ *rawClient) bool { return r.metric(t, "petgate_gateway_body_bytes") > 16<<10 } // more than without a key
+	isRead := func(r *rig, _ *rawClient) bool { // more than without a key
+		return r.metric(t, "petgate_gateway_body_bytes") > 16<<10
+	}
 	f("a length", length+repeat("a", 20_000), repeat("a", 10_000), 0, isRead)
 	f("chunks", chunked+chunksOf(repeat("a", 20_000), 20_000), chunksOf(repeat("a", 10_000), 10_000)+"0\r\n\r\n", 0,
 		isRead)
@@ -187,7 +192,7 @@ func checkLogLine(line string) error {
 // look like another exchange.
 func TestAccessLogCannotBeForged(t *testing.T) {
 	const forged = `","status":200,"key":"key_forged","x":"`
-	r, total := newRig(t, nil), 0
+	r, total := newRig(t), 0
 	for name, request := range map[string]string{
 		"target":           rawTarget("/v1/pets?a=" + strings.ReplaceAll(forged, `"`, "%22")),
 		"encoded line end": rawTarget("/v1/pets?a=%0a{%22status%22:200}"),

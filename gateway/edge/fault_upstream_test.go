@@ -148,14 +148,8 @@ func (f fault) answer(c net.Conn, _ upstreamRequest) bool {
 	return false
 }
 
-func newFaultRig(t testing.TB, change func(*setup)) *rig {
-	return newRig(t, func(s *setup) {
-		s.UpstreamTimeout, s.ReadTimeout, s.ResponseBytesMax = noTimeout, patience, answerMax
-		if change != nil {
-			change(s)
-		}
-	})
-}
+// bounded changes a rig so that answers have a limit.
+func bounded(s *setup) { s.ResponseBytesMax = answerMax }
 
 // rawKeyed is the head of a POST with an Idempotency-Key and five bytes of content.
 func rawKeyed(fields ...string) string {
@@ -194,7 +188,7 @@ func TestLateUpstreams(t *testing.T) {
 func (f fault) isLate() bool { return f.want == "upstream_timeout" }
 
 func (f fault) play(t *testing.T, requests ...string) {
-	r := newFaultRig(t, func(s *setup) {
+	r := newRig(t, bounded, func(s *setup) {
 		if f.isLate() {
 			s.UpstreamTimeout = upstreamTimeout
 		}
@@ -253,8 +247,11 @@ func (r *rig) checkOwnAnswers(t *testing.T, client *rawClient) {
 // no other client gets it.
 func TestLateContentReachesNobody(t *testing.T) {
 	late := says("X-Evil: evil", "Content-Length: 0")
-	for status, request := range map[string]string{"200 OK": strings.Replace(rawGet(), "GET", "HEAD", 1), "304 Not Modified": rawGet()} {
-		r := newFaultRig(t, nil)
+	for status, request := range map[string]string{
+		"200 OK":           strings.Replace(rawGet(), "GET", "HEAD", 1),
+		"304 Not Modified": rawGet(),
+	} {
+		r := newRig(t, bounded)
 		r.upstream.Answer(func(c net.Conn, q upstreamRequest) bool {
 			if q.Nth > 1 { // it comes when the connection is used again
 				return saying(late)(c, q)
@@ -295,9 +292,7 @@ func TestUpstreamRefusesEarly(t *testing.T) {
 		}
 	}()
 	r := newRig(t, func(s *setup) {
-		s.Upstreams, s.BodyBytesMax, s.UpstreamTimeout, s.ReadTimeout = []string{
-			"http://" + ln.Addr().String(),
-		}, size, noTimeout, patience
+		s.Upstreams, s.BodyBytesMax = []string{"http://" + ln.Addr().String()}, size
 	})
 	for range 2 {
 		client := r.say(t, rawPost("Content-Length: "+decimal(size)))
@@ -311,7 +306,7 @@ func TestUpstreamRefusesEarly(t *testing.T) {
 // Content that arrives byte by byte does not extend the deadline of its exchange.
 func TestUpstreamTrickles(t *testing.T) {
 	t.Parallel()
-	r := newFaultRig(t, func(s *setup) { s.UpstreamTimeout = upstreamTimeout })
+	r := newRig(t, bounded, func(s *setup) { s.UpstreamTimeout = upstreamTimeout })
 	r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
 		_, err := io.WriteString(c, says("Content-Length: 60000"))
 		for err == nil {
@@ -327,13 +322,16 @@ func TestUpstreamTrickles(t *testing.T) {
 // one only with an Idempotency-Key that the upstream gets, and whose operation knows such keys:
 // without it, the upstream cannot know whether it has carried out the first one.
 func TestWhatIsSentTwice(t *testing.T) {
-	r := newFaultRig(t, func(s *setup) {
+	r := newRig(t, bounded, func(s *setup) {
 		s.with(api.Operation{ID: "sell", Method: "POST", Path: "/v1/sales", Scope: "pets:write"})
 	})
 	client := r.dial(t)
 	for range 20 {
 		for request, wants := range map[string]int{
-			rawGet(): 2, rawKeyed() + "hello": 2, rawPost("Content-Length: 5") + "hello": 1, rawKeyed("Connection: Idempotency-Key") + "hello": 1,
+			rawGet():                               2,
+			rawKeyed() + "hello":                   2,
+			rawPost("Content-Length: 5") + "hello": 1,
+			rawKeyed("Connection: Idempotency-Key") + "hello":         1,
 			strings.Replace(rawKeyed(), "pets", "sales", 1) + "hello": 1,
 		} {
 			r.upstream.Answer(nil)

@@ -28,6 +28,8 @@ type answer struct {
 	Body   string
 	Code   string // of the Error body; empty for an answer of the upstream
 	Closes bool   // the gateway says that it closes
+
+	mayContinue bool // 100 (Continue) came before it
 }
 
 func (a answer) field(name string) string { return strings.Join(a.Fields[name], " AND ") }
@@ -70,6 +72,7 @@ func readAnswer(in *bufio.Reader, toHead func(in *bufio.Reader) bool) (a answer,
 		if a.Status != 100 || len(a.Fields) > 0 {
 			return a, malformed("interim response %d %v", a.Status, a.Fields)
 		}
+		a.mayContinue = true
 	}
 	a.Closes = strings.EqualFold(a.field("connection"), "close")
 	if toHead(in) {

@@ -52,6 +52,7 @@ type rig struct {
 	banned                   atomic.Int64
 	accessLog, log           *testkit.Output
 	registry                 *prometheus.Registry
+	setup                    *setup
 }
 
 // lastUsage is the last request that was counted; the zero Request: none since it was set.
@@ -185,7 +186,11 @@ type setup struct {
 	edge.Config
 	edge.Deps
 	*fakes
+	collector *testkit.Collector // of the spans; nil: none
 }
+
+// streams changes a rig so that long bodies pass through in parts.
+func streams(s *setup) { s.BodyBytesMax, s.UpstreamTimeout = 4*streamed, patience }
 
 // changeEntries changes each entry that is found.
 func (f *fakes) changeEntries(change func(*directory.Entry)) {
@@ -196,8 +201,8 @@ func (f *fakes) changeEntries(change func(*directory.Entry)) {
 	}
 }
 
-// newRig serves until the test ends. change may be nil.
-func newRig(t testing.TB, change func(*setup)) *rig {
+// newRig serves until the test ends. Its settings are those below, with the changes, in this order.
+func newRig(t testing.TB, changes ...func(*setup)) *rig {
 	t.Helper()
 	r := &rig{
 		pipes:     newPipeListener(),
@@ -234,7 +239,7 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 			Clock:      clock(),
 		},
 	}
-	if change != nil {
+	for _, change := range changes {
 		change(&s)
 	}
 	if s.Upstreams == nil {
@@ -242,7 +247,7 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 		s.Upstreams = []string{r.upstream.URL()}
 	}
 	e := must.Get[*edge.Edge](t)(edge.New(s.Config, s.Deps))
-	r.edge = e
+	r.edge, r.setup = e, &s
 	ln := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	r.address = ln.Addr().String()
 	var serving sync.WaitGroup

@@ -140,12 +140,15 @@ func (r *rig) checkCharged(verdicts []string, answers []answer, seen int, before
 // everything that must be.
 func checkUpstreamRequest(a attack, s upstreamRequest) error {
 	head := strings.ToLower(strings.TrimPrefix(s.Head, s.Method+" "+s.Target))
-	for _, secret := range []string{"evil", "authorization", strings.ToLower(token[9:]), "expect:", "upgrade", "\nte:", "trailer"} {
+	secrets := []string{"evil", "authorization", strings.ToLower(token[9:]), "expect:", "upgrade", "\nte:", "trailer"}
+	for _, secret := range secrets {
 		if strings.Contains(head, secret) {
 			return fmt.Errorf("%q went to the upstream: %q", secret, s.Head)
 		}
 	}
-	for _, name := range []string{"x-request-id", "x-tenant-id", "x-key-id", "x-plan", "x-forwarded-for", "x-forwarded-proto", "traceparent"} {
+	for _, name := range []string{
+		"x-request-id", "x-tenant-id", "x-key-id", "x-plan", "x-forwarded-for", "x-forwarded-proto", "traceparent",
+	} {
 		if len(s.Fields[name]) != 1 || s.Fields[name][0] == "" {
 			return fmt.Errorf("%s is %q upstream", name, s.Fields[name])
 		}
@@ -174,7 +177,8 @@ func (r *rig) playSocket(t *testing.T, a attack) (answers []answer, seen []upstr
 			_ = to.CloseWrite()
 		}
 	}(c.conn.(*net.TCPConn))
-	for last := -1; len(answers) < len(want.verdicts) || want.closes || want.clientEnds || answers[last].Closes; last++ {
+	isToEnd := want.closes || want.clientEnds
+	for last := -1; len(answers) < len(want.verdicts) || isToEnd || answers[last].Closes; last++ {
 		toHead := no
 		if len(answers) == 0 && strings.HasPrefix(a.bytes, "HEAD ") {
 			toHead = yes
@@ -277,7 +281,7 @@ func FuzzServe(f *testing.F) {
 			}
 		}
 	}
-	r := newRig(f, nil)
+	r := newRig(f)
 	f.Fuzz(func(t *testing.T, input []byte, cut uint16) {
 		if len(input) > 128<<10 {
 			return
@@ -343,7 +347,7 @@ func FuzzUpstream(f *testing.F) {
 			f.Add([]byte(fault.says), true)
 		}
 	}
-	r := newRig(f, nil)
+	r := newRig(f)
 	f.Fuzz(func(t *testing.T, said []byte, post bool) {
 		if len(said) > 128<<10 {
 			return

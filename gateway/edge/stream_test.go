@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -20,15 +21,6 @@ import (
 
 // streamed is the length of bodies that pass through in parts.
 const streamed = 300_000
-
-func newStreamRig(t *testing.T, change func(*setup)) *rig {
-	return newRig(t, func(s *setup) {
-		s.BodyBytesMax, s.UpstreamTimeout = 4*streamed, patience
-		if change != nil {
-			change(s)
-		}
-	})
-}
 
 // chunksOf is content in chunks of the given size, without the last one.
 func chunksOf(content string, size int) string {
@@ -48,7 +40,7 @@ func TestOracleOfLongBodies(t *testing.T) {
 	inChunks := chunksOf(content, 7001)
 	f := func(name, sent, want string, seen, charged int) {
 		t.Helper()
-		r := newStreamRig(t, nil)
+		r := newRig(t, streams)
 		c, got := r.say(t, ""), ""
 		go func(to *net.TCPConn) { // refused before all of it was sent: the answers are checked
 			_, _ = io.WriteString(to, sent)
@@ -88,9 +80,9 @@ func TestOracleOfLongBodies(t *testing.T) {
 }
 
 // eventRig has an upstream that sends what the test says, and tells when its connection has ended.
-func eventRig(t *testing.T, change func(*setup)) (r *rig, say chan string, ended chan bool) {
+func eventRig(t *testing.T, changes ...func(*setup)) (r *rig, say chan string, ended chan bool) {
 	say, ended = make(chan string), make(chan bool, 1)
-	r = newStreamRig(t, change)
+	r = newRig(t, append([]func(*setup){streams}, changes...)...)
 	r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
 		_, _ = io.WriteString(c, events("Transfer-Encoding: chunked"))
 		go func() {
@@ -124,7 +116,7 @@ func openEvents(t *testing.T, r *rig) (*rawClient, *http.Response) {
 // the response, and the connection stays.
 func TestEventsPassAtOnce(t *testing.T) {
 	t.Parallel()
-	r, say, _ := eventRig(t, nil)
+	r, say, _ := eventRig(t)
 	c, got := openEvents(t, r)
 	for n := range 20 {
 		event := fmt.Sprintf("data: %d\n\n", n)
@@ -150,7 +142,7 @@ func TestEventsEnd(t *testing.T) {
 		"client":   func(_ *rig, c *rawClient) { c.close() },
 		"shutdown": func(r *rig, _ *rawClient) { _ = r.edge.Shutdown(t.Context()) },
 	} {
-		r, _, ended := eventRig(t, nil)
+		r, _, ended := eventRig(t)
 		c, _ := openEvents(t, r)
 		cutting(r, c)
 		receive(t, ended, name+": the upstream's connection ends")
@@ -176,7 +168,7 @@ func TestPanicWhileALongBodyPasses(t *testing.T) {
 	t.Parallel()
 	for _, hasBegun := range []bool{false, true} {
 		var isBroken atomic.Bool
-		r := newStreamRig(t, func(s *setup) {
+		r := newRig(t, streams, func(s *setup) {
 			if hasBegun {
 				s.Upstreams = []string{echoing(t)}
 			}
@@ -190,7 +182,8 @@ func TestPanicWhileALongBodyPasses(t *testing.T) {
 		if hasBegun {
 			must.Get[any](t)(c.in.Peek(1000))
 		} else {
-			testkit.Eventually(t, patience, "the upstream gets the beginning", func() bool { return r.upstream.Dials() == 1 })
+			testkit.Eventually(t, patience, "the upstream gets the beginning",
+				func() bool { return r.upstream.Dials() == 1 })
 		}
 		isBroken.Store(true)
 		c.send(repeat("a", streamed/2))
@@ -208,7 +201,7 @@ func TestPanicWhileALongBodyPasses(t *testing.T) {
 // A shutdown does not wait for a stream of events that is never silent.
 func TestShutdownEndsBusyEvents(t *testing.T) {
 	t.Parallel()
-	r := newStreamRig(t, nil)
+	r := newRig(t, streams)
 	r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
 		_, err := io.WriteString(c, events("Transfer-Encoding: chunked"))
 		for ; err == nil; _, err = io.WriteString(c, chunksOf("data: 1\n\n", 100)) {
@@ -227,15 +220,14 @@ func TestShutdownEndsBusyEvents(t *testing.T) {
 func TestLongResponseToAnOldClient(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]string{"whole": "0\r\n\r\n", "broken": ""} {
-		r := newStreamRig(t, nil)
+		r := newRig(t, streams)
 		r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
 			_, _ = io.WriteString(c, says("Transfer-Encoding: chunked")+chunksOf(repeat("a", streamed), 10_000)+end)
 			return false
 		})
 		all, err := io.ReadAll(r.say(t, rawStart("GET /v1/pets HTTP/1.0", "Connection: keep-alive")).in)
-		if isWhole := err == nil && strings.HasSuffix(string(all), repeat("a", streamed)); isWhole != (name == "whole") {
-			t.Errorf("%s: %d bytes, %v", name, len(all), err)
-		}
+		isWhole := err == nil && strings.HasSuffix(string(all), repeat("a", streamed))
+		must.Equal(t, isWhole, name == "whole", "%s: %d bytes, %v", name, len(all), err)
 	}
 }
 
@@ -243,7 +235,7 @@ func TestLongResponseToAnOldClient(t *testing.T) {
 // a response.
 func TestSlowReaderStopsItsUpstream(t *testing.T) {
 	t.Parallel()
-	r := newStreamRig(t, func(s *setup) { s.WriteTimeout = time.Second })
+	r := newRig(t, streams, func(s *setup) { s.WriteTimeout = time.Second })
 	sent := make(chan int, 1)
 	r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
 		_, err := io.WriteString(c, says("Content-Length: 1073741824"))
@@ -266,21 +258,23 @@ func TestSlowReaderStopsItsUpstream(t *testing.T) {
 // echoing returns an upstream that sends its response while it reads the request.
 func echoing(t *testing.T) (url string) {
 	t.Helper()
-	ln := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
-	t.Cleanup(func() { _ = ln.Close() })
-	go func() {
-		_ = (&http.Server{ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_ = http.NewResponseController(w).EnableFullDuplex()
-			_, _ = io.Copy(w, r.Body)
-		})}).Serve(ln)
-	}()
-	return "http://" + ln.Addr().String()
+	service := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		_, _ = io.Copy(w, r.Body)
+	}))
+	service.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	service.Start()
+	t.Cleanup(func() {
+		service.CloseClientConnections()
+		service.Close()
+	})
+	return service.URL
 }
 
 // An upstream may send its long response while it reads the request.
 func TestBothBodiesPassAtOnce(t *testing.T) {
 	t.Parallel()
-	r := newStreamRig(t, func(s *setup) { s.Upstreams, s.BodyBytesMax = []string{echoing(t)}, 16<<20 })
+	r := newRig(t, streams, func(s *setup) { s.Upstreams, s.BodyBytesMax = []string{echoing(t)}, 16<<20 })
 	body := namedBody("echo ", 16<<20)
 	c := r.say(t, rawPost("Content-Length: "+decimal(len(body))))
 	c.send(body)
@@ -296,7 +290,8 @@ var bodyClients = testkit.Size(3, 12)
 // edgeSizes are lengths of bodies at which the gateway takes a buffer of another kind, one byte
 // less and one more.
 var edgeSizes = []int{
-	1, 8<<10 - 1, 8 << 10, 64<<10 - 1, 64 << 10, 64<<10 + 1, 128<<10 - 1, 128 << 10, 128<<10 + 1, 256<<10 - 1, 256 << 10, 256<<10 + 1,
+	1, 8<<10 - 1, 8 << 10, 64<<10 - 1, 64 << 10, 64<<10 + 1,
+	128<<10 - 1, 128 << 10, 128<<10 + 1, 256<<10 - 1, 256 << 10, 256<<10 + 1,
 }
 
 // framings are the ways in which the upstream of these tests ends a body. There is one more: cut,
@@ -347,9 +342,8 @@ func answerBody(c net.Conn, r upstreamRequest) bool {
 // sends more than it was asked for.
 func TestLargeBodiesAreExact(t *testing.T) {
 	t.Parallel()
-	r := newRig(
-		t, func(s *setup) { s.UpstreamConnsMax, s.WriteTimeout = 128, time.Minute },
-	) // a client waits while others read
+	// A client waits while others read.
+	r := newRig(t, func(s *setup) { s.UpstreamConnsMax, s.WriteTimeout = 128, time.Minute })
 	r.upstream.Answer(answerBody)
 	var running sync.WaitGroup
 	for n := range bodyClients {
@@ -364,9 +358,8 @@ func TestLargeBodiesAreExact(t *testing.T) {
 				requests = append([]string{strings.Join(requests, "")}, make([]string, len(bodies)-1)...)
 			}
 			for i, want := range bodies {
-				got, err := client.try(
-					requests[i],
-				) // each has its time: a slow machine needs longer than that for all of them
+				// Each has its time: a slow machine needs longer than that for all of them.
+				got, err := client.try(requests[i])
 				if err != nil || got.Status != 200 || got.Body != want {
 					t.Errorf("client %d: got %d with %d bytes, %q, %v, want %d bytes, %q", n, got.Status, len(got.Body),
 						clip(got.Body), err, len(want), clip(want))

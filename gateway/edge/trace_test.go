@@ -23,50 +23,40 @@ const (
 	droppedField = "traceparent: 00-" + callersTrace + "-" + callersSpan + "-00"
 )
 
-// traced is a rig that exports spans.
-type traced struct {
-	*rig
-	tracer    *trace.Tracer
-	collector *testkit.Collector
-}
-
-// newTraced returns a rig with a sampler's ratio. The peer of its connections may be a trusted
-// proxy.
-func newTraced(t *testing.T, ratio string, trusted bool) *traced {
+// traces changes a rig so that it exports spans, with a sampler's ratio. The peer of its
+// connections may be a trusted proxy.
+func traces(t *testing.T, ratio string, isTrusted bool) func(*setup) {
 	t.Helper()
-	r := &traced{collector: testkit.StartCollector(t)}
-	r.tracer = newTracer(t, r.collector, ratio)
-	r.rig = newRig(t, func(s *setup) {
-		if s.Tracer = r.tracer; trusted {
+	collector := testkit.StartCollector(t)
+	return func(s *setup) {
+		s.collector, s.Tracer = collector, newTracer(t, collector, ratio)
+		if isTrusted {
 			s.TrustedProxies = []netip.Prefix{loopback}
 		}
-	})
-	return r
+	}
 }
 
 func newTracer(t testing.TB, to *testkit.Collector, ratio string) *trace.Tracer {
 	t.Helper()
-	tracer, err := trace.Open(trace.Config{
+	return must.Get[*trace.Tracer](t)(trace.Open(trace.Config{
 		Settings: trace.Settings{Endpoint: to.URL, Ratio: ratio}, Program: "gateway",
 		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
-	})
-	must.Do(t, err)
-	return tracer
+	}))
 }
 
 // spans ends the export and returns all spans, after n lines of the access log: a line is written
 // after the span has ended.
-func (r *traced) spans(t *testing.T, n int) []testkit.ExportedSpan {
+func (r *rig) spans(t *testing.T, n int) []testkit.ExportedSpan {
 	t.Helper()
 	r.awaitLines(t, n)
-	r.tracer.Close(patience)
-	return r.collector.Spans()
+	r.setup.Tracer.Close(patience)
+	return r.setup.collector.Spans()
 }
 
 // The span of a request is the parent that the upstream gets. It has the caller's span as its
 // parent, and what the access log has.
 func TestSpan(t *testing.T) {
-	r := newTraced(t, "1", false)
+	r := newRig(t, traces(t, "1", false))
 	client := r.dial(t)
 	client.ask(t, rawTarget("/v1/pets?secret=1"))
 	client.ask(t, rawGet(droppedField)) // the client does not decide
@@ -86,17 +76,12 @@ func TestSpan(t *testing.T) {
 		}
 		if i < len(seen) {
 			flags := []string{"03", "01"}[i] // an ID made here is random
-			if want := fmt.Sprintf("00-%x-%x-%s", s.TraceId, s.SpanId, flags); len(
-				seen[i].Fields["traceparent"],
-			) != 1 ||
-				seen[i].Fields["traceparent"][0] != want {
-				t.Errorf("the upstream got %q, want %s", seen[i].Fields["traceparent"], want)
-			}
+			want := fmt.Sprintf("00-%x-%x-%s", s.TraceId, s.SpanId, flags)
+			must.Equal(t, strings.Join(seen[i].Fields["traceparent"], " AND "), want, "what the upstream got")
 		}
 	}
-	if got := fmt.Sprintf("%x %x %x", spans[0].ParentSpanId, spans[1].TraceId, spans[1].ParentSpanId); got != " "+callersTrace+" "+callersSpan {
-		t.Errorf("parents: %s", got)
-	}
+	parents := fmt.Sprintf("%x %x %x", spans[0].ParentSpanId, spans[1].TraceId, spans[1].ParentSpanId)
+	must.Equal(t, parents, " "+callersTrace+" "+callersSpan, "the parents")
 	f := func(s testkit.ExportedSpan, of string, want map[string]string) {
 		t.Helper()
 		texts, entry := s.Texts(), entryOf(of)
@@ -115,7 +100,7 @@ func TestSpan(t *testing.T) {
 // The names and the paths of spans are those of OpenTelemetry's conventions for HTTP servers, also
 // if the request was refused. A path with a token is withheld.
 func TestNamesOfSpans(t *testing.T) {
-	r := newTraced(t, "1", false)
+	r := newRig(t, traces(t, "1", false))
 	cases := []struct{ request, name, method, original, route, path string }{
 		{rawGet(), "GET /v1/pets", "GET", "", "/v1/pets", "/v1/pets"},
 		{rawTarget("/v1/pets/7"), "GET /v1/pets/{petId}", "GET", "", "/v1/pets/{petId}", "/v1/pets/7"},
@@ -144,7 +129,7 @@ func TestNamesOfSpans(t *testing.T) {
 // The fields tracestate of a request are one list (RFC 9110, section 5.3). Without a valid
 // traceparent, it is not passed on.
 func TestStateIsJoined(t *testing.T) {
-	r := newRig(t, nil)
+	r := newRig(t)
 	client := r.dial(t)
 	for _, c := range []struct {
 		fields []string
@@ -166,7 +151,7 @@ func TestStateIsJoined(t *testing.T) {
 func TestWhoSamples(t *testing.T) {
 	f := func(name, ratio string, trusted bool, field string, sampled bool) {
 		t.Helper()
-		r := newTraced(t, ratio, trusted)
+		r := newRig(t, traces(t, ratio, trusted))
 		client := r.dial(t)
 		client.ask(t, rawGet(field, "tracestate: kept=1"))
 		client.ask(t, rawKey(field))
@@ -190,7 +175,7 @@ func TestWhoSamples(t *testing.T) {
 
 // A failure of the gateway or of the upstream is a failed span, with the code or the status.
 func TestFailedSpan(t *testing.T) {
-	r := newTraced(t, "1", false)
+	r := newRig(t, traces(t, "1", false))
 	client := r.dial(t)
 	for _, answer := range []string{"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n", "nonsense\r\n\r\n"} {
 		r.upstream.Answer(saying(answer))
