@@ -277,7 +277,7 @@ func TestCloseWithABatchUnderWay(t *testing.T) {
 			all.Go(func() { _, _ = l.Take(asking(n, 60)) })
 			synctest.Wait()
 		}
-		must.Do(t, l.Close(background))
+		must.Do(t, l.Close(always))
 		all.Wait()
 	})
 }
@@ -302,8 +302,8 @@ func TestALongQueueIsNoOutage(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if l.Mode() != modeShared || len(l.share.unreported) != 0 {
-			t.Errorf("mode %s, %d tenants decided without Redis", l.Mode(), len(l.share.unreported))
+		if l.Mode() != modeShared || len(l.standIn.unreported) != 0 {
+			t.Errorf("mode %s, %d tenants decided without Redis", l.Mode(), len(l.standIn.unreported))
 		}
 		if took := time.Since(began); took < 32*40*time.Millisecond {
 			t.Errorf("%d tenants were decided in %v: batches are larger than 256 tenants", tenants, took)
@@ -332,7 +332,7 @@ func TestBadRecord(t *testing.T) {
 // If an operator cancels a call, this does not mean that Redis is down.
 func TestAskerGone(t *testing.T) {
 	l := openShared(t, Config{})
-	gone, cancel := context.WithCancel(background)
+	gone, cancel := context.WithCancel(always)
 	cancel()
 	if _, err := l.Peek(gone, asking(1, 60)); err != nil {
 		t.Errorf("Peek: %v", err)

@@ -24,7 +24,8 @@ const (
 
 // UnmarshalText is used by the settings.
 func (o *Outage) UnmarshalText(text []byte) error {
-	if *o = Outage(text); *o != Share && *o != Refuse {
+	*o = Outage(text)
+	if *o != Share && *o != Refuse {
 		return fmt.Errorf("%q is not a valid value: use share or refuse", text)
 	}
 	return nil
@@ -88,9 +89,11 @@ func (c Config) withDefaults() Config {
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
-	c.Prefix, c.Budget, c.OnOutage = cmp.Or(c.Prefix, "petgate:"), cmp.Or(c.Budget, 50*time.Millisecond), cmp.Or(
-		c.OnOutage, Share)
-	c.Rule, c.Log = cmp.Or(c.Rule, quota.Product), cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.Prefix = cmp.Or(c.Prefix, "petgate:")
+	c.Budget = cmp.Or(c.Budget, 50*time.Millisecond)
+	c.OnOutage = cmp.Or(c.OnOutage, Share)
+	c.Rule = cmp.Or(c.Rule, quota.Product)
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return c
 }
 

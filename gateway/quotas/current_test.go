@@ -104,7 +104,7 @@ func TestCurrentWithoutRedis(t *testing.T) {
 			testutil.ToFloat64(refuses.metrics.mode.WithLabelValues(modeOutage)) != 1 {
 			t.Errorf("with refuse: %+v, %v", v, err)
 		}
-		if peeked, err := refuses.Peek(background, ask); err != nil || peeked != v {
+		if peeked, err := refuses.Peek(always, ask); err != nil || peeked != v {
 			t.Errorf("with refuse, Peek: %+v, %v", peeked, err)
 		}
 		if _, err := refuses.Take(ask); !errors.Is(err, ErrUndecided) ||

@@ -61,7 +61,7 @@ func TestFaults(t *testing.T) {
 	restore := func(t *testing.T, _ *testkit.Server, p *testkit.Proxy) { p.Restore(t) }
 	do := func(args ...any) func(t *testing.T, s *testkit.Server, p *testkit.Proxy) {
 		return func(t *testing.T, s *testkit.Server, _ *testkit.Proxy) {
-			must.Do(t, dial(t, s.URL).Do(background, args...).Err())
+			must.Do(t, dial(t, s.URL).Do(always, args...).Err())
 		}
 	}
 	f("kill", true, func(t *testing.T, s *testkit.Server, _ *testkit.Proxy) { s.Kill(t) },
@@ -89,7 +89,7 @@ func TestHealth(t *testing.T) {
 	l := openQuotas(t,
 		Config{RedisURL: server.URL, Budget: 500 * time.Millisecond, Log: slog.New(slog.NewJSONHandler(log, nil))})
 	for range 3 {
-		if got := l.Health(background); len(got) != 1 || !strings.Contains(got[0].Error(), "allkeys-lru") {
+		if got := l.Health(always); len(got) != 1 || !strings.Contains(got[0].Error(), "allkeys-lru") {
 			t.Errorf("an evicting Redis: %q", got)
 		}
 	}
@@ -97,14 +97,14 @@ func TestHealth(t *testing.T) {
 		!strings.Contains(lines[0], "allkeys-lru") {
 		t.Errorf("log: %q", lines)
 	}
-	must.Do(t, dial(t, server.URL).ConfigSet(background, "maxmemory-policy", "noeviction").Err())
-	must.Do(t, dial(t, server.URL).Do(background, "CLIENT", "PAUSE", 1600, "ALL").Err())
-	if got := l.Health(background); len(got) != 0 {
+	must.Do(t, dial(t, server.URL).ConfigSet(always, "maxmemory-policy", "noeviction").Err())
+	must.Do(t, dial(t, server.URL).Do(always, "CLIENT", "PAUSE", 1600, "ALL").Err())
+	if got := l.Health(always); len(got) != 0 {
 		t.Errorf("a Redis that answers after three budgets: %q", got)
 	}
 	server.Kill(t)
 	mustTake(t, l, asking(1, 60))
-	if got := l.Health(background); len(got) != 1 || !strings.Contains(got[0].Error(), "does not answer") {
+	if got := l.Health(always); len(got) != 1 || !strings.Contains(got[0].Error(), "does not answer") {
 		t.Errorf("no Redis: %q", got)
 	}
 }
@@ -119,7 +119,7 @@ func TestOpen(t *testing.T) {
 		"redis//:secret@h", "http://u:secret@h", "redis://h:1,redis://:secret@h:port", ",",
 		"redis+sentinel://:secret@h:1", "redis+sentinel://:secret@h/main", "redis+sentinel://:secret@h:1/main/x", "redis+sentinel://%zz:secret@h:1/main",
 	} {
-		if _, err := Open(background, Config{RedisURL: url}); err == nil || strings.Contains(err.Error(), "secret") {
+		if _, err := Open(always, Config{RedisURL: url}); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("Open(%q): %v", url, err)
 		}
 	}
@@ -163,7 +163,7 @@ func TestRefusedPasswordIsNamed(t *testing.T) {
 	admin := dial(t, server.URL)
 	do := func(args ...any) {
 		t.Helper()
-		must.Do(t, admin.Do(background, args...).Err())
+		must.Do(t, admin.Do(always, args...).Err())
 	}
 	do("ACL", "SETUSER", "petgate", "on", ">right", "~*", "+@all")
 	var log testkit.Output
@@ -179,7 +179,7 @@ func TestRefusedPasswordIsNamed(t *testing.T) {
 	named := func(l Quotas, isReady bool) {
 		t.Helper()
 		testkit.Eventually(t, time.Minute, "the cause is named", func() bool {
-			problems := fmt.Sprint(l.Health(background))
+			problems := fmt.Sprint(l.Health(always))
 			return strings.Contains(problems, "refuses the user or the password: correct REDIS_URL") &&
 				(l.Ready() == nil) == isReady
 		})
@@ -197,7 +197,7 @@ func TestRefusedPasswordIsNamed(t *testing.T) {
 	healthy := func() {
 		t.Helper()
 		testkit.Eventually(t, time.Minute, "Redis decides",
-			func() bool { return l.Ready() == nil && len(l.Health(background)) == 0 })
+			func() bool { return l.Ready() == nil && len(l.Health(always)) == 0 })
 	}
 	do("ACL", "SETUSER", "petgate", ">"+wrong)
 	healthy()
@@ -209,7 +209,7 @@ func TestRefusedPasswordIsNamed(t *testing.T) {
 	named(l, true)
 	do("ACL", "SETUSER", "petgate", ">"+wrong, "-fcall", "-eval", "-evalsha")
 	testkit.Eventually(t, time.Minute, "a missing right is named", func() bool {
-		return strings.Contains(fmt.Sprint(l.Health(background)), "ACL SETUSER")
+		return strings.Contains(fmt.Sprint(l.Health(always)), "ACL SETUSER")
 	})
 	do("ACL", "SETUSER", "petgate", "+@all")
 	healthy()

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"petgate/gateway/quotas/store"
+	"petgate/shared/background"
 	"petgate/shared/core/quota"
 )
 
@@ -26,7 +27,7 @@ type fleet struct {
 	// Only watch uses the following fields.
 	numbers    []int64         // numbers of gateways, of the last window and slice
 	texts      []string        // the texts from which left was read
-	taken      map[string]bool // reported here, although the database may still have them: a commit failed
+	adopted    map[string]bool // reported here, although the database may still have them: a commit failed
 	complaints rate.Sometimes
 }
 
@@ -45,7 +46,7 @@ func (f *fleet) leftOf(n store.Name) quota.Use {
 // watch follows the other gateways until closing ends, also while Redis answers.
 func (s *Shared) watch(closing context.Context) {
 	f := s.fleet
-	for n := 0; n == 0 || wait(closing, fleetEvery); n++ {
+	for n := 0; n == 0 || background.Pause(closing, fleetEvery); n++ {
 		f.numbers[n%len(f.numbers)] = s.config.liveGateways()
 		f.largest.Store(slices.Max(f.numbers))
 		if s.config.Leavers != nil {
@@ -54,7 +55,7 @@ func (s *Shared) watch(closing context.Context) {
 	}
 }
 
-// followLeavers reads what gateways have left. While Redis decides, it takes that over and reports
+// followLeavers reads what gateways have left. While Redis decides, it adopts that and reports
 // it.
 func (s *Shared) followLeavers(ctx context.Context) {
 	f, texts := s.fleet, s.config.Leavers.Unreported()
@@ -71,13 +72,13 @@ func (s *Shared) followLeavers(ctx context.Context) {
 	if len(texts) == 0 || !s.decides(ctx) {
 		return
 	}
-	if err := s.config.Leavers.TakeUnreported(ctx, s.takeOver); err != nil {
+	if err := s.config.Leavers.TakeUnreported(ctx, s.adopt); err != nil {
 		f.complaints.Do(func() {
 			s.config.Log.Warn("what gateways have left cannot be reported to Redis yet", "error", err)
 		})
 		return
 	}
-	f.taken = nil
+	f.adopted = nil
 	s.redis.Resume()
 }
 
@@ -91,11 +92,11 @@ func (s *Shared) decides(ctx context.Context) bool {
 	return !s.redis.IsDown()
 }
 
-// takeOver turns requests that gateways have left into unreported requests of this one. They are in
+// adopt turns requests that gateways have left into unreported requests of this one. They are in
 // the file before the database drops them. A process that is killed between the two leaves them in
 // both, and they are reported twice.
-func (s *Shared) takeOver(texts []string) error {
-	texts = slices.DeleteFunc(texts, func(text string) bool { return s.fleet.taken[text] })
+func (s *Shared) adopt(texts []string) error {
+	texts = slices.DeleteFunc(texts, func(text string) bool { return s.fleet.adopted[text] })
 	records := s.readAll(texts)
 	s.writing.Lock() // until restore has them: another save would remove them from the file
 	defer s.writing.Unlock()
@@ -104,16 +105,16 @@ func (s *Shared) takeOver(texts []string) error {
 	}
 	for _, r := range records {
 		for _, one := range r.Unreported {
-			s.share.restore(one, min(r.SavedAt, s.redisNow()), true)
+			s.standIn.restore(one, min(r.SavedAt, s.redisNow()), true)
 		}
 		s.config.Log.Info("this gateway reports to Redis what another one has left", "gateway", r.Gateway, "tenants",
 			len(r.Unreported))
 	}
-	if s.fleet.taken == nil {
-		s.fleet.taken = map[string]bool{}
+	if s.fleet.adopted == nil {
+		s.fleet.adopted = map[string]bool{}
 	}
 	for _, text := range texts {
-		s.fleet.taken[text] = true
+		s.fleet.adopted[text] = true
 	}
 	return nil
 }
@@ -144,16 +145,13 @@ func (s *Shared) Leave(signOff func(unreported string) bool) {
 	case err != nil || len(r.Unreported) == 0:
 		signOff("")
 	case !signOff(string(text)):
-		s.config.Log.Warn(
-			"Redis has not got all requests of an outage: only the next start of this gateway reports them, from the file",
-			"tenants",
-			len(r.Unreported),
-			"path",
-			s.config.OutageFile,
-		)
+		s.config.Log.Warn("Redis has not got all requests of an outage: "+
+			"only the next start of this gateway reports them, from the file",
+			"tenants", len(r.Unreported), "path", s.config.OutageFile)
 	default:
 		// The next start has to know that its shares are used up.
-		r.Left, r.Unreported = append(r.Left, r.Unreported...), nil
+		r.Left = append(r.Left, r.Unreported...)
+		r.Unreported = nil
 		if err := s.write(&r); err != nil {
 			s.config.Log.Error("requests of an outage may be reported to Redis twice", "error", err)
 		}

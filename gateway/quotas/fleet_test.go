@@ -220,7 +220,7 @@ func TestWhatWasLeftEnds(t *testing.T) {
 			s.back()
 			time.Sleep(saveEvery)
 			whole := (used + before + later + more) * cost
-			now := must.Get[quota.Verdict](t)(s.gateways[0].Peek(background, r))
+			now := must.Get[quota.Verdict](t)(s.gateways[0].Peek(always, r))
 			_, err := os.Stat(s.file(0))
 			if u := now.Usages; (err == nil) != (more == 0) || u[quota.Day].Used != (later+more)*cost ||
 				limits.Minute != 0 && u[quota.Minute].Used != whole ||
@@ -255,7 +255,7 @@ func TestClocksOfGatewaysStepInAnOutage(t *testing.T) {
 				must.Equal(t, g.skew(), -3*step, "three steps of %v: skew", step)
 			}
 			s.back()
-			problems := fmt.Sprint(s.gateways[1].Health(background))
+			problems := fmt.Sprint(s.gateways[1].Health(always))
 			if v := mustTake(t, s.gateways[1], r); v.Degraded || v.Usages[quota.Minute].Used != 100 ||
 				v.Usages[quota.Day].Used != 100 ||
 				!strings.Contains(problems, skewProblem(-3*step).Error()) {
@@ -279,7 +279,7 @@ func TestSharesFollowTheClockOfRedis(t *testing.T) {
 		if skew := s.gateways[0].skew(); (skew - ahead).Abs() > 2*time.Millisecond {
 			t.Errorf("a skew of %v, want %v", skew, ahead)
 		}
-		if problems := fmt.Sprint(s.gateways[0].Health(background)); !strings.Contains(problems, "7h0m0.3s") {
+		if problems := fmt.Sprint(s.gateways[0].Health(always)); !strings.Contains(problems, "7h0m0.3s") {
 			t.Errorf("the skew is not reported: %s", problems)
 		}
 		if cure := skewProblem(ahead).Cure(); !strings.Contains(cure, "NTP") {

@@ -27,13 +27,14 @@ const (
 // month in a Redis that has lost it. It is safe for concurrent use.
 type lastSeen struct {
 	rule    quota.Rule
-	records *sharded.Map[store.Name, snapshot]
-	refused [256]atomic.Int64 // by the first byte of a tenant's ID, which also decides the shard: when the last refusal ends
+	records *sharded.Map[store.Name, decision]
+	// refused has when the last refusal ends, by the first byte of a tenant's ID.
+	refused [256]atomic.Int64
 }
 
-// snapshot is one decision. It must not exceed 128 bytes: a map stores larger values behind a
+// decision is the last one on a record. It must not exceed 128 bytes: a map stores larger values behind a
 // pointer.
-type snapshot struct {
+type decision struct {
 	version     uint64
 	at          instant.Millis // when it was decided, or a little before, by the deciding clock; 0 = never
 	sentAt      instant.Millis // when this gateway asked, by its own clock
@@ -50,11 +51,11 @@ type snapshot struct {
 func newLastSeen(rule quota.Rule) *lastSeen {
 	return &lastSeen{
 		rule:    rule,
-		records: sharded.New[store.Name, snapshot](lastSeenMax, func(n store.Name) byte { return n.Tenant[0] }),
+		records: sharded.New[store.Name, decision](lastSeenMax, func(n store.Name) byte { return n.Tenant[0] }),
 	}
 }
 
-func (k *lastSeen) get(n store.Name) snapshot { return k.records.Get(n) }
+func (k *lastSeen) get(n store.Name) decision { return k.records.Get(n) }
 
 // mayRefuse is true if a refusal of the tenant is remembered that holds at now. Another tenant's
 // refusal may make it true as well.
@@ -77,15 +78,22 @@ func (k *lastSeen) refusal(a store.Request, now instant.Millis) (v quota.Verdict
 // requests were not admitted.
 func (k *lastSeen) store(a store.Request, sentAt, answeredAt instant.Millis, v *quota.Verdict, refused bool) {
 	minute := &v.Usages[quota.Minute]
-	f := snapshot{
-		version: a.Version, sentAt: sentAt, limits: a.Limits, monthStarts: a.MonthStarts, cost: uint16(a.Cost),
-		use: k.rule.UseOf(v), resetAt: minute.ResetAt, releaseAt: minute.ReleaseAt, retryAt: minute.RetryAt,
+	f := decision{
+		version:     a.Version,
+		sentAt:      sentAt,
+		limits:      a.Limits,
+		monthStarts: a.MonthStarts,
+		cost:        uint16(a.Cost),
+		use:         k.rule.UseOf(v),
+		resetAt:     minute.ResetAt,
+		releaseAt:   minute.ReleaseAt,
+		retryAt:     minute.RetryAt,
 		// This assumes that Redis decided just before the answer arrived. Instants derived from it
 		// are then never too early.
 		at: v.At - max(0, answeredAt-sentAt),
 	}
-	if retryAt := v.RetryAt(); refused &&
-		retryAt != 0 { // otherwise this record admits, and the other of key and tenant refused
+	retryAt := v.RetryAt() // 0: this record admits, and the other of key and tenant refused
+	if refused && retryAt != 0 {
 		// Counted from when the trip was sent, so that Redis is asked again one second after it, or
 		// at RetryAt if that is earlier.
 		f.refuseUntil = sentAt.Add(min(rememberFor, retryAt.Sub(v.At)))
@@ -105,7 +113,7 @@ func (k *lastSeen) store(a store.Request, sentAt, answeredAt instant.Millis, v *
 func (k *lastSeen) verdict(a store.Request, now instant.Millis) quota.Verdict {
 	f := k.get(a.Name)
 	if f.at == 0 {
-		f = snapshot{at: now, sentAt: now}
+		f = decision{at: now, sentAt: now}
 	}
 	d := store.Demand{Request: a, Known: quota.Use{Day: f.use.Day, Month: f.use.Month}}
 	at := f.decidingAt(now)
@@ -124,21 +132,21 @@ func (k *lastSeen) verdict(a store.Request, now instant.Millis) quota.Verdict {
 }
 
 // question is what was asked of the record.
-func (f *snapshot) question(n store.Name) store.Request {
+func (f *decision) question(n store.Name) store.Request {
 	return store.Request{Name: n, Version: f.version, Limits: f.limits, MonthStarts: f.monthStarts, Cost: int64(f.cost)}
 }
 
 // decidingAt converts now to the deciding clock.
-func (f *snapshot) decidingAt(now instant.Millis) instant.Millis { return f.at + now - f.sentAt }
+func (f *decision) decidingAt(now instant.Millis) instant.Millis { return f.at + now - f.sentAt }
 
 // hasMore reports whether f has more use than other.
-func (f *snapshot) hasMore(other *snapshot) bool {
+func (f *decision) hasMore(other *decision) bool {
 	day, others := f.use.Day, other.use.Day
 	return day.Ends > others.Ends || day.Ends == others.Ends && day.Used > others.Used
 }
 
 // known is what a demand tells Redis at now.
-func (f *snapshot) known(now instant.Millis) quota.Use {
+func (f *decision) known(now instant.Millis) quota.Use {
 	use := f.use
 	if f.decidingAt(now) >= f.resetAt {
 		use.Minute = 0
@@ -147,7 +155,7 @@ func (f *snapshot) known(now instant.Millis) quota.Use {
 }
 
 // hasPeriod reports whether the day or the month of the use still runs at now.
-func (f *snapshot) hasPeriod(now instant.Millis, day time.Duration) bool {
+func (f *decision) hasPeriod(now instant.Millis, day time.Duration) bool {
 	today := int64(f.decidingAt(now)) / day.Milliseconds()
 	return f.use.Day.Used > 0 && f.use.Day.Ends > today ||
 		f.limits.Month != 0 && f.use.Month.Used > 0 && f.use.Month.Ends > today

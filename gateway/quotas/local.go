@@ -9,6 +9,7 @@ import (
 
 	"petgate/gateway/quotas/authfailures"
 	"petgate/gateway/quotas/store"
+	"petgate/shared/background"
 	"petgate/shared/core/quota"
 )
 
@@ -21,7 +22,7 @@ type Local struct {
 	loaded  atomic.Bool           // the saved records are in records
 	saved   uint64                // the mark of the last dump that was saved
 	unsaved atomic.Pointer[error] // of the last save; nil: it succeeded
-	working worker
+	tasks   background.Group
 }
 
 // loadEvery is how often a failed load of the saved quotas is repeated.
@@ -42,9 +43,9 @@ func openLocal(ctx context.Context, cfg Config) *Local {
 	if err != nil {
 		cfg.Log.Error("no request is admitted until the saved quotas are loaded", "error", err)
 	}
-	l.working.run(func(closing context.Context) {
+	l.tasks.Go(func(closing context.Context) {
 		for err != nil {
-			if !wait(closing, loadEvery) {
+			if !background.Pause(closing, loadEvery) {
 				return
 			}
 			if err = l.load(closing); err == nil {
@@ -152,7 +153,7 @@ func (l *Local) AuthFailures(perMinute int) *authfailures.Guard {
 
 // Close saves the records one last time.
 func (l *Local) Close(ctx context.Context) error {
-	l.working.stop()
+	l.tasks.Stop()
 	if l.config.Saver == nil {
 		return nil
 	}

@@ -65,12 +65,12 @@ func (s *site) restart(i int) {
 
 // end ends a gateway that does not sign off.
 func (s *site) end(i int) {
-	must.Do(s.t, s.gateways[i].Close(background))
+	must.Do(s.t, s.gateways[i].Close(always))
 }
 
 // kill ends a gateway without a last save.
 func (s *site) kill(i int) {
-	s.gateways[i].working.stop()
+	s.gateways[i].tasks.Stop()
 	_ = s.gateways[i].redis.Close()
 }
 

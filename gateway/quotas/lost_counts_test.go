@@ -33,7 +33,7 @@ func startFleet(t *testing.T, gateways int, cfg Config) (fleet []*Shared, log *t
 
 // keepBusy lets each gateway ask for a tenant of its own until the test ends or stop is called.
 func keepBusy(t *testing.T, fleet []*Shared) (stop func()) {
-	ctx, cancel := context.WithCancel(background)
+	ctx, cancel := context.WithCancel(always)
 	var all sync.WaitGroup
 	for i, g := range fleet {
 		all.Go(func() {
@@ -55,7 +55,7 @@ func keepBusy(t *testing.T, fleet []*Shared) (stop func()) {
 
 func flush(t *testing.T, urls ...string) {
 	for _, url := range urls {
-		must.Do(t, dial(t, url).FlushAll(background).Err())
+		must.Do(t, dial(t, url).FlushAll(always).Err())
 	}
 }
 
@@ -82,7 +82,7 @@ func TestLostCountsAreTold(t *testing.T) {
 				}
 				lose()
 				testkit.Eventually(t, 20*time.Second, "a gateway tells what it knows", func() bool {
-					v, err := fleet[1].Peek(background, Request{Request: store.Request{Name: r.Name, Limits: r.Limits}})
+					v, err := fleet[1].Peek(always, Request{Request: store.Request{Name: r.Name, Limits: r.Limits}})
 					return err == nil && v.Usages[quota.Day].Used == limit
 				})
 				if v := mustTake(t, fleet[2], r); v.Granted != 0 || v.Degraded {
@@ -133,7 +133,7 @@ func TestDayIsToldAfterAnOutage(t *testing.T) {
 	flush(t, server.URL)
 	proxy.Restore(t)
 	testkit.Eventually(t, 20*time.Second, "the day's use is told", func() bool {
-		v, err := fleet[1].redis.Peek(background, store.Demand{Request: r.Request})
+		v, err := fleet[1].redis.Peek(always, store.Demand{Request: r.Request})
 		return err == nil && v.Usages[quota.Day].Used == limit
 	})
 }
@@ -200,8 +200,8 @@ func (p *partial) charged(t *testing.T, want ...int64) {
 			t.Errorf("tenant %d: %+v, want %d used before", i+1, v, n)
 		}
 	}
-	if len(p.share.unreported) != 0 {
-		t.Errorf("unreported: %+v", p.share.unreported)
+	if len(p.standIn.unreported) != 0 {
+		t.Errorf("unreported: %+v", p.standIn.unreported)
 	}
 }
 
@@ -290,7 +290,7 @@ func TestInterruptedReshard(t *testing.T) {
 	}
 	fleet, log := startFleet(t, 2, Config{RedisURL: strings.Join(urls, ","), Budget: redisBudget})
 	var degraded, requests atomic.Int64
-	ctx, stop := context.WithCancel(background)
+	ctx, stop := context.WithCancel(always)
 	var all sync.WaitGroup
 	for _, g := range fleet {
 		all.Go(func() {
@@ -330,16 +330,16 @@ func TestInterruptedReshard(t *testing.T) {
 	from, to := 0, 1
 	for i, s := range servers {
 		nodes[i] = dial(t, s.URL)
-		ids[i] = nodes[i].ClusterMyID(background).Val()
-		if nodes[i].Exists(background, "petgate:"+key).Val() == 1 {
+		ids[i] = nodes[i].ClusterMyID(always).Val()
+		if nodes[i].Exists(always, "petgate:"+key).Val() == 1 {
 			from, to = i, (i+1)%len(servers)
 		}
 	}
 	do := func(node int, args ...any) {
 		t.Helper()
-		must.Do(t, nodes[node].Do(background, args...).Err())
+		must.Do(t, nodes[node].Do(always, args...).Err())
 	}
-	slot := nodes[0].ClusterKeySlot(background, key).Val()
+	slot := nodes[0].ClusterKeySlot(always, key).Val()
 	do(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[from])
 	do(from, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[to])
 	host, port, _ := net.SplitHostPort(servers[to].Addr)

@@ -105,8 +105,8 @@ func newFakeOver(
 ) *Shared {
 	fake.onDecide = onDecide
 	s := newShared(cfg.withDefaults())
-	s.start(background, redis.New(s.redisConfig(), fake, s))
-	t.Cleanup(func() { _ = s.Close(background) })
+	s.start(always, redis.New(s.redisConfig(), fake, s))
+	t.Cleanup(func() { _ = s.Close(always) })
 	return s
 }
 
@@ -165,8 +165,8 @@ var errTest = errors.New("test")
 
 func openQuotas(t testing.TB, cfg Config) Quotas {
 	t.Helper()
-	l := must.Get[Quotas](t)(Open(background, cfg))
-	t.Cleanup(func() { _ = l.Close(background) })
+	l := must.Get[Quotas](t)(Open(always, cfg))
+	t.Cleanup(func() { _ = l.Close(always) })
 	return l
 }
 
@@ -181,7 +181,7 @@ func openShared(t testing.TB, cfg Config) *Shared {
 	return openQuotas(t, cfg).(*Shared)
 }
 
-var background = context.Background()
+var always = context.Background()
 
 func tenant(n int) id.Tenant { return id.Tenant{8: byte(n >> 8), 9: byte(n)} }
 

@@ -11,15 +11,21 @@
 //
 // # Outages
 //
-// While Redis does not answer, Shared admits this gateway's share of each limit (localShare). These
-// requests are unreported until Redis has charged them, which is before it decides again. A file
-// keeps them over a restart of the gateway, and a gateway that leaves gives them to the others
-// (fleet). So a window admits at most two limits; decision 5 states the conditions. If only one
-// tenant's record in Redis is unusable, the share decides for that tenant alone. With Refuse, all
-// these requests get ErrUndecided instead.
+// While Redis does not answer, Shared decides by this gateway's share of each limit (standIn). What
+// it admits is unreported until Redis has charged it, which is before Redis decides again. A file
+// keeps it over a restart of the gateway (outageRecord), and a gateway that leaves gives it to the
+// others (fleet). So a window admits at most two limits; decision 5 states the conditions. If only
+// one tenant's record in Redis is unusable, the share decides for that tenant alone. With Refuse,
+// all these requests get ErrUndecided instead.
 //
 // There is one clock, that of Redis. While it is silent, each gateway continues it
 // (redis.Redis.Now).
+//
+// # Map
+//
+// shared.go answers requests; ledger.go is what package redis asks and tells; lastseen.go has the
+// last decisions of Redis; standin.go, record.go and fleet.go are for outages. local.go and saver.go
+// are for one gateway without Redis.
 //
 // # Concurrency
 //

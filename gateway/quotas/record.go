@@ -9,7 +9,10 @@ import (
 	"slices"
 	"time"
 
+	"petgate/gateway/quotas/store"
+	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/quota"
 	"petgate/shared/durable"
 )
 
@@ -24,6 +27,45 @@ type outageRecord struct {
 	// Left is what other gateways report since this gateway signed off. It only counts as use of
 	// its shares.
 	Left []entry `json:"left,omitempty"`
+}
+
+// entry is the unreported use of a record as it is saved.
+type entry struct {
+	Tenant    id.Tenant      `json:"tenant"`
+	Since     instant.Millis `json:"since,omitzero"` // see store.Name
+	Test      bool           `json:"test,omitzero"`
+	Key       id.Key         `json:"key,omitzero"`
+	Minute    int64          `json:"minute"`
+	Day       int64          `json:"day"` // days since the Unix epoch
+	DayUsed   int64          `json:"dayUsed"`
+	MonthEnds int64          `json:"monthEnds,omitzero"` // see quota.Period
+	MonthUsed int64          `json:"monthUsed,omitzero"`
+}
+
+func entryOf(n store.Name, spent quota.Use) entry {
+	return entry{
+		Tenant:    n.Tenant,
+		Since:     n.Since,
+		Test:      n.Test,
+		Key:       n.Key,
+		Minute:    spent.Minute,
+		Day:       spent.Day.Ends - 1,
+		DayUsed:   spent.Day.Used,
+		MonthEnds: spent.Month.Ends,
+		MonthUsed: spent.Month.Used,
+	}
+}
+
+func (e *entry) name() store.Name {
+	return store.Name{Tenant: e.Tenant, Since: e.Since, Test: e.Test, Key: e.Key}
+}
+
+func (e *entry) use() quota.Use {
+	return quota.Use{
+		Minute: e.Minute,
+		Day:    quota.Period{Ends: e.Day + 1, Used: e.DayUsed},
+		Month:  quota.Period{Ends: e.MonthEnds, Used: e.MonthUsed},
+	}
 }
 
 // readRecord returns the record in the file. Its error wraps fs.ErrNotExist if there is none.
@@ -71,26 +113,24 @@ func (s *Shared) restore() {
 	}
 	s.saved = -1 // the first save replaces or removes the file
 	if err != nil {
-		s.config.Log.Error(
-			"the record of an outage is ignored: what this gateway admitted before its restart is not reported to Redis",
-			"path",
-			path,
-			"error",
-			err,
-		)
+		s.config.Log.Error("the record of an outage is ignored: "+
+			"what this gateway admitted before its restart is not reported to Redis", "path", path, "error", err)
 		return
 	}
 	s.redis.Continue(time.Duration(r.Ahead) * time.Millisecond)
 	now := s.redisNow()
 	at := min(r.SavedAt, now)
 	for _, one := range r.Unreported {
-		s.share.restore(one, at, true)
+		s.standIn.restore(one, at, true)
 	}
-	today, minuteEnds := int64(now)/s.config.Rule.Day.Milliseconds(), at.Add(s.config.Rule.Window()+s.config.Rule.Slice)
-	s.left = slices.DeleteFunc(r.Left,
-		func(one entry) bool { return minuteEnds <= now && one.Day != today && one.MonthEnds <= today })
+	rule := s.config.Rule
+	today := int64(now) / rule.Day.Milliseconds()
+	minuteEnds := at.Add(rule.Window() + rule.Slice)
+	s.left = slices.DeleteFunc(r.Left, func(one entry) bool {
+		return minuteEnds <= now && one.Day != today && one.MonthEnds <= today
+	})
 	for _, one := range s.left {
-		s.share.restore(one, at, false)
+		s.standIn.restore(one, at, false)
 	}
 	s.config.Log.Info("the record of an outage is loaded", "tenants", len(r.Unreported))
 }
@@ -105,7 +145,7 @@ func (s *Shared) save() error {
 // saveWith is save for a caller that holds writing. more is what this gateway is about to take
 // over.
 func (s *Shared) saveWith(more ...outageRecord) error {
-	mark := s.share.changes.Load()
+	mark := s.standIn.changes.Load()
 	if s.config.OutageFile == "" || mark == s.saved && len(more) == 0 {
 		return nil
 	}
@@ -125,6 +165,10 @@ func (s *Shared) saveWith(more ...outageRecord) error {
 
 func (s *Shared) record() outageRecord {
 	return outageRecord{
-		Gateway: s.config.GatewayID, SavedAt: s.redisNow(), Ahead: s.skew().Milliseconds(), Unreported: s.share.entries(), Left: s.left,
+		Gateway:    s.config.GatewayID,
+		SavedAt:    s.redisNow(),
+		Ahead:      s.skew().Milliseconds(),
+		Unreported: s.standIn.entries(),
+		Left:       s.left,
 	}
 }

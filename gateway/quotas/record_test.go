@@ -42,7 +42,7 @@ func TestUnreportedRequestsSurviveARestart(t *testing.T) {
 		must.Equal(t, s.use(asking(2, 100), s.gateways[1]), 33,
 			"admitted by a process that has reported to Redis since it started")
 		admitted := s.use(r, s.gateways[0])
-		must.Do(t, s.gateways[0].Close(background))
+		must.Do(t, s.gateways[0].Close(always))
 		s.server.fail(nil)
 		s.start(0)
 		if v := mustTake(t, s.gateways[2], r); v.Usages[quota.Minute].Used != 68+admitted+1 || admitted != (100-68)/3 {
@@ -52,7 +52,7 @@ func TestUnreportedRequestsSurviveARestart(t *testing.T) {
 		// On the next day, nothing is reported.
 		s.server.fail(errRefused)
 		s.use(r, s.gateways[1])
-		must.Do(t, s.gateways[1].Close(background))
+		must.Do(t, s.gateways[1].Close(always))
 		time.Sleep(time.Hour)
 		s.server.fail(nil)
 		s.start(1)
@@ -119,7 +119,7 @@ func TestOutageFileThatCannotBeWritten(t *testing.T) {
 			}
 			s.use(asking(1, 100), s.gateways[0])
 			time.Sleep(saveEvery * 3 / 2)
-			if problems := fmt.Sprint(s.gateways[0].Health(background)); strings.Contains(
+			if problems := fmt.Sprint(s.gateways[0].Health(always)); strings.Contains(
 				problems, "cannot be saved",
 			) == isWritable {
 				t.Errorf("writable: %t; problems: %s", isWritable, problems)

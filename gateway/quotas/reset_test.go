@@ -22,7 +22,7 @@ func resetAt(r Request, at instant.Millis) Request {
 
 func wantUsed(t *testing.T, l Quotas, r Request, want int64) {
 	t.Helper()
-	if v, err := l.Peek(background, r); err != nil || v.Usages[quota.Minute].Used != want ||
+	if v, err := l.Peek(always, r); err != nil || v.Usages[quota.Minute].Used != want ||
 		v.Usages[quota.Day].Used != want {
 		t.Errorf("since %d: %+v, %v; want %d used", r.Since, v, err, want)
 	}

@@ -3,9 +3,9 @@ package quotas
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
+	"petgate/shared/background"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 )
@@ -27,7 +27,7 @@ type Saver interface {
 // followed by a longer pause: it uses at most a twentieth of a processor.
 func keepSaving(closing context.Context, log *slog.Logger, save func() error) {
 	failing := false
-	for pause := saveEvery; wait(closing, pause); {
+	for pause := saveEvery; background.Pause(closing, pause); {
 		began := time.Now()
 		err := save()
 		pause = max(saveEvery, 19*time.Since(began))
@@ -38,36 +38,4 @@ func keepSaving(closing context.Context, log *slog.Logger, save func() error) {
 		}
 		failing = err != nil
 	}
-}
-
-// wait returns after this time, or returns false if closing ends before.
-func wait(closing context.Context, pause time.Duration) bool {
-	select {
-	case <-closing.Done():
-		return false
-	case <-time.After(pause):
-		return true
-	}
-}
-
-// worker runs goroutines that end with its owner. One goroutine uses it.
-type worker struct {
-	closing context.Context
-	end     context.CancelFunc
-	running sync.WaitGroup
-}
-
-func (w *worker) run(f func(closing context.Context)) {
-	if w.end == nil {
-		w.closing, w.end = context.WithCancel(context.Background())
-	}
-	w.running.Go(func() { f(w.closing) })
-}
-
-// stop ends the goroutines, if there are any, and waits for them.
-func (w *worker) stop() {
-	if w.end != nil {
-		w.end()
-	}
-	w.running.Wait()
 }

@@ -14,6 +14,7 @@ import (
 	"petgate/gateway/quotas/authfailures"
 	"petgate/gateway/quotas/redis"
 	"petgate/gateway/quotas/store"
+	"petgate/shared/background"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
@@ -27,7 +28,7 @@ type Shared struct {
 	metrics  *metrics
 	redis    *redis.Redis
 	seen     *lastSeen
-	share    *localShare
+	standIn  *standIn
 	begin    instant.Millis // the first reading of the host's clock
 	started  time.Time      // the same instant, with a monotonic reading
 	fleet    *fleet
@@ -36,7 +37,7 @@ type Shared struct {
 	saved    int64                 // the mark of the outageRecord in the file; guarded by writing
 	unsaved  atomic.Pointer[error] // of the last save of the outageRecord; nil: it succeeded
 	writing  sync.Mutex
-	working  worker
+	tasks    background.Group
 }
 
 // newShared returns quotas that are to be started.
@@ -48,7 +49,7 @@ func newShared(cfg Config) *Shared {
 		started: time.Now(),
 		fleet:   newFleet(cfg.Rule.Window()),
 	}
-	s.share = newLocalShare(store.NewMemory(cfg.Rule, nil), func(t id.Tenant) instant.Millis { return s.redis.Now(t) })
+	s.standIn = newStandIn(store.NewMemory(cfg.Rule, nil), func(t id.Tenant) instant.Millis { return s.redis.Now(t) })
 	return s
 }
 
@@ -59,16 +60,21 @@ func (s *Shared) start(ctx context.Context, client *redis.Redis) {
 	s.metrics.setMode(modeShared)
 	s.restore() // before Start, because unreported requests are reported as soon as Redis answers
 	client.Start(ctx)
-	s.working.run(s.watch)
+	s.tasks.Go(s.watch)
 	if s.config.OutageFile != "" {
-		s.working.run(func(closing context.Context) { keepSaving(closing, s.config.Log, s.save) })
+		s.tasks.Go(func(closing context.Context) { keepSaving(closing, s.config.Log, s.save) })
 	}
 }
 
 func (s *Shared) redisConfig() redis.Config {
 	return redis.Config{
-		URL: s.config.RedisURL, Prefix: s.config.Prefix, Rule: s.config.Rule, Clock: func() time.Time { return s.now().Time() }, Budget: s.config.Budget,
-		Metrics: redis.NewMetrics(s.config.Metrics), Changed: s.changed,
+		URL:     s.config.RedisURL,
+		Prefix:  s.config.Prefix,
+		Rule:    s.config.Rule,
+		Clock:   func() time.Time { return s.now().Time() },
+		Budget:  s.config.Budget,
+		Metrics: redis.NewMetrics(s.config.Metrics),
+		Changed: s.changed,
 	}
 }
 
@@ -97,7 +103,7 @@ func (s *Shared) takeHere(c *Request) (quota.Verdict, error) {
 		s.metrics.undecided.Inc()
 		return quota.Verdict{}, ErrUndecided
 	}
-	v := s.share.admit(c, 1, s.knownEverywhere, s.gateways(c.Tenant))
+	v := s.standIn.admit(c, 1, s.knownEverywhere, s.gateways(c.Tenant))
 	s.metrics.count(v.Granted, s.metrics.localAdmitted, s.metrics.localRefused)
 	return v, nil
 }
@@ -200,60 +206,7 @@ func (s *Shared) peekHere(c *Request) quota.Verdict {
 	if v, ok := s.Refusal(c, s.now()); ok {
 		return v
 	}
-	return s.share.admit(c, 0, s.knownEverywhere, s.gateways(c.Tenant))
-}
-
-// Refusal implements redis.Ledger.
-func (s *Shared) Refusal(c *Request, now instant.Millis) (v quota.Verdict, isRefused bool) {
-	if !s.seen.mayRefuse(c.Tenant, now) {
-		return v, false
-	}
-	v, isRefused = s.seen.refusal(c.Request, now)
-	if !c.IsCapped() {
-		return v, isRefused
-	}
-	if _, isOwn := s.seen.refusal(c.Own(), now); !isRefused && !isOwn {
-		return v, false
-	}
-	return both(c, func(r store.Request) quota.Verdict { return s.seen.verdict(r, now) }), true
-}
-
-// Collect implements redis.Ledger.
-func (s *Shared) Collect(d *store.Demand) {
-	s.tellKnown(d)
-	d.Unreported = s.share.collect(d.Name)
-}
-
-// tellKnown adds to a demand the use that this gateway last saw.
-func (s *Shared) tellKnown(d *store.Demand) {
-	last := s.seen.get(d.Name)
-	d.Known = last.known(s.now())
-}
-
-// Records implements redis.Ledger.
-func (s *Shared) Records(scope redis.Scope) (records []store.Request) {
-	add := func(n store.Name, last snapshot) { records = append(records, last.question(n)) }
-	if scope == redis.Unreported {
-		for _, n := range s.share.tenants(true) {
-			add(n, s.seen.get(n))
-		}
-		return records
-	}
-	now := s.now()
-	for n, last := range s.seen.records.All() {
-		if last.known(now).Minute > 0 || scope == redis.Day && last.hasPeriod(now, s.config.Rule.Day) {
-			add(n, last)
-		}
-	}
-	return records
-}
-
-// Settle implements redis.Ledger.
-func (s *Shared) Settle(d *store.Demand, v *quota.Verdict, decided bool, beganAt, endedAt instant.Millis) {
-	if decided {
-		s.seen.store(d.Request, beganAt, endedAt, v, v.Granted < d.Want)
-	}
-	s.share.settled(d.Name, d.Unreported, decided)
+	return s.standIn.admit(c, 0, s.knownEverywhere, s.gateways(c.Tenant))
 }
 
 // Mode is "shared", or "outage" while some or all of Redis does not answer.
@@ -272,7 +225,7 @@ func (s *Shared) changed(down bool, cause error) {
 		return
 	}
 	s.metrics.setMode(modeOutage)
-	s.share.entries() // drops what has lapsed, so that entries stay few: about one for each tenant of the day
+	_ = s.standIn.entries() // drops what has lapsed: about one entry for each tenant of the day stays
 	level := slog.LevelWarn
 	if redis.IsRefused(cause) {
 		level = slog.LevelError // it does not end by itself
@@ -302,9 +255,7 @@ func (s *Shared) Health(ctx context.Context) (problems []error) {
 		problems = append(problems, unsavedProblem(*err))
 	}
 	if s.redis.IsDown() {
-		problem := errors.New(
-			"Redis does not answer: quotas are decided without it (" + string(s.config.OnOutage) + ")",
-		)
+		problem := fmt.Errorf("Redis does not answer: quotas are decided without it (%s)", s.config.OnOutage)
 		if cause := s.redis.Cause(); cause != nil {
 			problem = fmt.Errorf("%w: %w", problem, redis.Explain(cause))
 		}
@@ -316,8 +267,10 @@ func (s *Shared) Health(ctx context.Context) (problems []error) {
 		case server.Error != "":
 			problems = append(problems, errors.New("cannot ask Redis for its memory policy: "+server.Error))
 		case server.Policy != "" && server.Policy != "noeviction":
-			text := "Redis at " + server.Address + " has maxmemory-policy " + server.Policy + ": it may drop quotas; set noeviction"
-			evicts, problems = append(evicts, text), append(problems, errors.New(text))
+			text := fmt.Sprintf("Redis at %s has maxmemory-policy %s: it may drop quotas; set noeviction",
+				server.Address, server.Policy)
+			evicts = append(evicts, text)
+			problems = append(problems, errors.New(text))
 		}
 	}
 	if is := evicts != nil; s.evicting.Swap(is) != is && is {
@@ -352,7 +305,7 @@ func (s *Shared) AuthFailures(perMinute int) *authfailures.Guard {
 
 // Close closes the connections to Redis, and saves what Redis has not got yet.
 func (s *Shared) Close(context.Context) error {
-	s.working.stop()
+	s.tasks.Stop()
 	return errors.Join(s.redis.Close(), s.save())
 }
 

@@ -203,8 +203,7 @@ func network(addr netip.Addr) netip.Prefix {
 	if addr.Is4() {
 		bits = 32
 	}
-	client, _ := addr.Prefix(
-		bits,
-	) // without the zone; the zero Addr gives the zero Prefix, which is counted as one more client
+	// Without the zone. The zero Addr gives the zero Prefix, which is counted as one more client.
+	client, _ := addr.Prefix(bits)
 	return client
 }

@@ -16,7 +16,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	auto := promauto.With(reg)
 	refused := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "petgate_gateway_limits_failed_attempts_refused_total",
-		Help: "Failed authentications refused with 429, by the part that decided: this gateway alone (local) or Redis (shared).",
+		Help: "Failed authentications refused with 429, by the part that decided: " +
+			"this gateway alone (local) or Redis (shared).",
 	}, []string{"by"})
 	return &Metrics{
 		local: refused.WithLabelValues("local"), shared: refused.WithLabelValues("shared"),

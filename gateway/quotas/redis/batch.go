@@ -18,7 +18,7 @@ const (
 	Decided            // Redis has decided
 	Remembered         // a remembered refusal answers it
 	Undecided          // the caller has to decide; Redis may have charged it if its answer was lost
-	again              // Take repeats it, for the budget at most: no server of the cluster serves its slot at the moment
+	again              // no server of the cluster serves its slot now: Take repeats it, for the budget at most
 )
 
 // waiter is one request's place in a batcher.

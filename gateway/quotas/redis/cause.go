@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,9 +17,10 @@ import (
 // cures say what an operator can do about a reply of Redis, by the words with which the reply
 // begins.
 var cures = map[string]string{
-	"WRONGPASS":  credentials,
-	"NOAUTH":     credentials,
-	"NOPERM":     "the Redis user may not do this: allow it all commands on the keys that begin with --redis-prefix (ACL SETUSER), or correct REDIS_URL",
+	"WRONGPASS": credentials,
+	"NOAUTH":    credentials,
+	"NOPERM": "the Redis user may not do this: allow it all commands on the keys that begin with " +
+		"--redis-prefix (ACL SETUSER), or correct REDIS_URL",
 	"OOM":        "Redis has no memory left: raise maxmemory",
 	"MISCONF":    "Redis cannot write to its disk: its log says why",
 	"READONLY":   "this Redis is a replica: correct REDIS_URL, or promote it",
@@ -28,8 +28,10 @@ var cures = map[string]string{
 	"MOVED":      "this Redis is a node of a cluster: name at least two nodes in REDIS_URL, separated by commas",
 	"ERR AUTH":   credentials, // a password for a user that has none
 
-	"ERR unknown command":                            "this server has no functions: REDIS_URL has to name Redis 7 or newer, or a Sentinel as redis+sentinel://…",
-	"ERR This instance has cluster support disabled": "this Redis is not a node of a cluster: name one address in REDIS_URL",
+	"ERR unknown command": "this server has no functions: REDIS_URL has to name Redis 7 or newer, " +
+		"or a Sentinel as redis+sentinel://…",
+	"ERR This instance has cluster support disabled": "this Redis is not a node of a cluster: " +
+		"name one address in REDIS_URL",
 }
 
 const credentials = "Redis refuses the user or the password: correct REDIS_URL"
@@ -80,8 +82,9 @@ func isUnsure(err error) bool {
 	}
 	var reply redis.Error
 	var dial *net.OpError
-	return !errors.Is(err, errDown) && !errors.Is(err, store.ErrRecord) && !errors.As(err, &reply) &&
-		!(errors.As(err, &dial) && dial.Op == "dial")
+	isRefused := errors.Is(err, errDown) || errors.Is(err, store.ErrRecord) || errors.As(err, &reply)
+	isUnsent := errors.As(err, &dial) && dial.Op == "dial"
+	return !isRefused && !isUnsent
 }
 
 func isTimeout(err error) bool {
@@ -92,12 +95,12 @@ func isTimeout(err error) bool {
 // isSlotTrouble reports whether a cluster serves a slot nowhere at the moment, because the slot
 // moves or nobody has it. The call was not executed. It concerns only the tenants of that slot.
 func isSlotTrouble(err error) bool {
-	return slices.ContainsFunc(
-		[]string{"TRYAGAIN", "CLUSTERDOWN Hash slot", "ASK ", "MOVED "},
-		func(prefix string) bool {
-			return redis.HasErrorPrefix(err, prefix)
-		},
-	)
+	for _, prefix := range [...]string{"TRYAGAIN", "CLUSTERDOWN Hash slot", "ASK ", "MOVED "} {
+		if redis.HasErrorPrefix(err, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // isBroken reports whether a call's connection broke, so that it is unknown whether the call was

@@ -60,8 +60,9 @@ func connect(urls string, budget time.Duration) (redis.UniversalClient, error) {
 		}
 		if err != nil || options == nil {
 			// err itself is left out: it may contain the URL with the password.
-			return nil, fmt.Errorf("number %d is not like redis://[user:password@]host:port[/db] "+
-				"or rediss://…, nor like unix://[user:password@]/path[?db=N], nor like "+sentinelScheme+"[:password@]host:port,host:port/master-name[/db]", len(addrs)+1)
+			return nil, fmt.Errorf("number %d is not like redis://[user:password@]host:port[/db] or rediss://…, "+
+				"nor like unix://[user:password@]/path[?db=N], "+
+				"nor like redis+sentinel://[:password@]host:port,host:port/master-name[/db]", len(addrs)+1)
 		}
 		if first == nil {
 			first = options
@@ -75,15 +76,30 @@ func connect(urls string, budget time.Duration) (redis.UniversalClient, error) {
 	dialer := &dialer{budget: budget, tls: first.TLSConfig}
 	if len(addrs) > 1 {
 		return redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: addrs, Dialer: dialer.dial, Username: first.Username, Password: first.Password, TLSConfig: first.TLSConfig,
-			Protocol: 2, DisableIdentity: true, MaxRetries: -1, MaxRedirects: redirectsMax, DialerRetries: 1,
+			Addrs:                      addrs,
+			Dialer:                     dialer.dial,
+			Username:                   first.Username,
+			Password:                   first.Password,
+			TLSConfig:                  first.TLSConfig,
+			Protocol:                   2,
+			DisableIdentity:            true,
+			MaxRetries:                 -1,
+			MaxRedirects:               redirectsMax,
+			DialerRetries:              1,
 			ClusterStateReloadInterval: time.Second,
-			DialTimeout:                dialTimeout, PoolSize: connectionsMax, MaintNotificationsConfig: noNotifications(),
+			DialTimeout:                dialTimeout,
+			PoolSize:                   connectionsMax,
+			MaintNotificationsConfig:   noNotifications(),
 		}), nil
 	}
-	first.Protocol, first.DisableIdentity, first.MaxRetries, first.DialerRetries = 2, true, -1, 1
-	first.Dialer, first.DialTimeout = dialer.dial, dialTimeout
-	first.PoolSize, first.MaintNotificationsConfig = connectionsMax, noNotifications()
+	first.Dialer = dialer.dial
+	first.Protocol = 2
+	first.DisableIdentity = true
+	first.MaxRetries = -1
+	first.DialerRetries = 1
+	first.DialTimeout = dialTimeout
+	first.PoolSize = connectionsMax
+	first.MaintNotificationsConfig = noNotifications()
 	return redis.NewClient(first), nil
 }
 
@@ -93,8 +109,15 @@ func connectBySentinel(text string, budget time.Duration) (redis.UniversalClient
 	wrong := errors.New("it is not like redis+sentinel://[:password@]host:port,host:port/master-name[/db]")
 	rest := strings.TrimPrefix(text, sentinelScheme)
 	o := &redis.FailoverOptions{
-		Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialerRetries: 1, PoolSize: connectionsMax,
-		DialTimeout: budget, ReadTimeout: sentinelTimeout, WriteTimeout: sentinelTimeout, // the servers' connections have the budget
+		Protocol:        2,
+		DisableIdentity: true,
+		MaxRetries:      -1,
+		DialerRetries:   1,
+		PoolSize:        connectionsMax,
+		DialTimeout:     budget,
+		// Of the Sentinels: the servers' connections have the budget.
+		ReadTimeout:  sentinelTimeout,
+		WriteTimeout: sentinelTimeout,
 	}
 	hostsAt := strings.LastIndex(rest, "@") + 1
 	user, err := url.Parse("redis://" + rest[:hostsAt])
@@ -105,7 +128,8 @@ func connectBySentinel(text string, budget time.Duration) (redis.UniversalClient
 	o.Password, _ = user.User.Password()
 	hosts, path, _ := strings.Cut(rest[hostsAt:], "/")
 	name, db, hasDB := strings.Cut(path, "/")
-	if o.MasterName = name; hasDB {
+	o.MasterName = name
+	if hasDB {
 		if o.DB, err = strconv.Atoi(db); err != nil {
 			return nil, wrong
 		}

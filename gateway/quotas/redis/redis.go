@@ -10,8 +10,17 @@
 // server succeeds. A slow gateway is not an outage: time in the queue here, and time in which this
 // process got no CPU, do not count.
 //
-// A batch whose connection breaks is sent again. It carries a number, and a tenant's record has the
-// last number of each gateway, so a batch is decided only once.
+// A batch whose connection breaks is sent again. It carries a number, and a record remembers the
+// last batch that charged it, so a batch is decided only once.
+//
+// # Map
+//
+// A request goes from Redis (redis.go) to the batcher of its server (servers.go, batcher.go), which
+// fills a batch (batch.go) and sends it by the script (script.go, take.lua). Ledger (ledger.go) is
+// asked before each trip and told after it. A trip that fails begins an outage of its server
+// (outage.go); then the batcher probes, and tells the server what it has missed (recovery.go,
+// unanswered.go). While a server answers, watch.go looks for lost counts. connect.go and patience.go
+// make the connections, cause.go explains errors, and server.go asks servers about themselves.
 //
 // All methods are safe for concurrent use.
 package redis

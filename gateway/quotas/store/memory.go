@@ -104,13 +104,11 @@ func (m *Memory) Dump(since uint64) (changed []keystore.QuotaRecord, mark uint64
 		s.Lock()
 		for name, rec := range s.Entries {
 			if rec.changed > since {
-				changed = append(
-					changed,
-					keystore.QuotaRecord{
-						QuotaName: name,
-						Record:    m.rule.Append(make([]byte, 0, m.rule.RecordBytes()+quota.MonthBytes), &rec.Record),
-					},
-				)
+				room := make([]byte, 0, m.rule.RecordBytes()+quota.MonthBytes)
+				changed = append(changed, keystore.QuotaRecord{
+					QuotaName: name,
+					Record:    m.rule.Append(room, &rec.Record),
+				})
 			}
 		}
 		maps.DeleteFunc(s.Entries, m.expiredAt(now))

@@ -2,18 +2,21 @@
 //
 // A 429 promises its caller an instant: the end of its Retry-After. If a request of that caller is
 // refused before then, and at least Rule.Grace after the 429, it is a strike. A caller is a
-// connection. Rule.After strikes within Rule.Within, each on a connection that was promised
-// something, ban the key. If a connection closes, its promise stays with its address, and the next
-// refused connection from there counts as its caller. Clients at one address share such strikes. So
-// a ban takes as many of them as the minute's limit, if that is more than Rule.After.
+// connection that was promised something. A strike counts for the time Rule.Within. A key with
+// Rule.After strikes that count is banned.
+//
+// If a connection closes, its promise stays with its address: the next refused connection from there
+// counts as its caller. All clients at an address share such strikes. So a ban takes more of them
+// if the minute's limit is larger than Rule.After: as many as that limit.
 //
 // Threads may share connections, and clients behind one address may open a new one for each
-// request. Each comes back when it was told, but not where. So one refusal at an address is excused
-// for each promised instant that has passed: clients that wait cause at most one strike each. An
-// unused excuse expires after one to two times Rule.Within.
+// request. Each comes back when it was told, but perhaps on another connection. So an address has
+// one excuse for each promised instant that has passed, and an excuse covers one refusal. Clients
+// that wait cause at most one strike each. An unused excuse expires after one to two times
+// Rule.Within.
 //
-// If a ban begins less than Rule.Memory after the previous ban began, it lasts twice as long as
-// that one, up to Rule.Max.
+// A ban that begins within Rule.Memory of the beginning of the last one lasts twice as long as that
+// one, up to Rule.Max.
 //
 // Everything here is pure: time is an argument. A Record, Callers and a Promise are not safe for
 // concurrent use.
@@ -31,12 +34,12 @@ const buckets = 15
 
 // Rule is a ban schedule. The zero Rule never bans.
 type Rule struct {
-	After  int           // own strikes within Within that lead to a ban; 0 = off, at most 65,535
+	After  int           // so many own strikes ban a key; 0 = off, at most 65,535
 	Within time.Duration // how long a strike counts
 	For    time.Duration // length of the first ban
 	Max    time.Duration // no ban is longer
-	Memory time.Duration // a ban that begins this soon after the last one began lasts twice as long as that one
-	Grace  time.Duration // a request that arrives so soon after a 429 may have been sent before the client read it
+	Memory time.Duration // for how long the next ban is twice as long as the last one, from its beginning
+	Grace  time.Duration // a request so soon after a 429 may have been sent before the client read it
 }
 
 // Product is the schedule that the documentation promises.
@@ -53,13 +56,16 @@ type Promise struct {
 // Callers is the state of one key at one client address and one gateway. The zero Callers have had
 // no refusals.
 type Callers struct {
-	left    Promise // of all connections that have closed: from their first 429 to the latest instant that was promised
-	leavers int     // how many such connections have not come back
+	// left is the promise of all connections that have closed: from their first 429 to the latest
+	// instant that was promised.
+	left    Promise
+	leavers int // how many such connections have not come back
 
-	waiting       int            // promises that are not due yet
-	dueAt         instant.Millis // when the earliest of them is due; then all count as due: an extra excuse does no harm
-	excuses       int            // promises that came due since turnedAt and are unused
-	older         int            // unused excuses from the period before turnedAt
+	waiting int // promises that are not due yet
+	// dueAt is when the earliest of them is due. Then all count as due: an extra excuse does no harm.
+	dueAt         instant.Millis
+	excuses       int // promises that came due since turnedAt and are unused
+	older         int // unused excuses from the period before turnedAt
 	turnedAt      instant.Millis
 	lastRefusedAt instant.Millis
 }
@@ -79,7 +85,7 @@ type strikes struct{ own, shared uint32 }
 
 // Outcome is the result of one refusal.
 type Outcome struct {
-	StrikesUntilBan int            // at most this many more strikes lead to a ban; 0 if this one led to a ban, or the rule is off
+	StrikesUntilBan int            // so many more strikes lead to a ban, at most; 0: this one did, or the rule is off
 	BannedUntil     instant.Millis // the end of the ban that begins with this refusal; 0: none begins
 }
 
@@ -100,14 +106,15 @@ func (r Rule) Refused(rec *Record, c *Callers, on *Promise, limit int64, now, pr
 	r.age(c, now)
 	r.turn(rec, now)
 	c.lastRefusedAt = max(c.lastRefusedAt, now)
-	isExcused, slot := c.takeExcuse(), &rec.strikes[rec.slot%buckets]
+	isExcused, slot := c.useExcuse(), &rec.strikes[rec.slot%buckets]
 	switch {
 	case on.until != 0:
 		if now < on.until && now >= on.since.Add(r.Grace) && !isExcused {
 			slot.own++
 		}
 	case c.leavers > 0 && now >= c.left.since.Add(r.Grace):
-		if c.leavers--; !isExcused {
+		c.leavers--
+		if !isExcused {
 			slot.shared++
 			*on = c.left
 		}
@@ -127,8 +134,8 @@ func (r Rule) Refused(rec *Record, c *Callers, on *Promise, limit int64, now, pr
 	return Outcome{StrikesUntilBan: left}
 }
 
-// takeExcuse uses an excuse, the oldest first, and reports whether there was one.
-func (c *Callers) takeExcuse() bool {
+// useExcuse uses an excuse, the oldest first, and reports whether there was one.
+func (c *Callers) useExcuse() bool {
 	switch {
 	case c.older > 0:
 		c.older--
@@ -146,7 +153,8 @@ func (c *Callers) takeExcuse() bool {
 // one refusal.
 func (r Rule) Served(c *Callers, on *Promise, now instant.Millis) {
 	*on = Promise{}
-	if r.age(c, now); c.waiting > 0 {
+	r.age(c, now)
+	if c.waiting > 0 {
 		c.excuses++
 	}
 }
@@ -174,7 +182,8 @@ func (r Rule) age(c *Callers, now instant.Millis) {
 		c.turnedAt = now
 	}
 	if now >= c.dueAt {
-		c.excuses, c.waiting = c.excuses+c.waiting, 0
+		c.excuses += c.waiting
+		c.waiting = 0
 	}
 	if now >= c.left.until {
 		c.leavers = 0
@@ -196,9 +205,11 @@ func (r Rule) StrikesUntilBan(rec Record, limit int64, now instant.Millis) int {
 // left is how many more shared strikes lead to a ban. An own strike counts as several, so that
 // Rule.After own ones are enough.
 func (r Rule) left(rec *Record, limit int64) int {
-	own, shared, after, enough := 0, 0, max(0, r.After), max(r.After, int(limit))
+	after, enough := max(0, r.After), max(r.After, int(limit))
+	own, shared := 0, 0
 	for _, s := range rec.strikes {
-		own, shared = own+int(s.own), shared+int(s.shared)
+		own += int(s.own)
+		shared += int(s.shared)
 	}
 	if sum := own*enough + shared*after; sum < after*enough {
 		return (after*enough - sum + after - 1) / after

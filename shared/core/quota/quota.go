@@ -5,8 +5,8 @@
 // window. Time is cut into slices. The admissions of a slice are released one window after the end
 // of the slice: up to a slice late, never early. So no window, wherever it ends, has more
 // admissions than the limit. The day is the UTC calendar day. The month is the UTC calendar month,
-// or begins on another day of it. A month is whole days, so a record counts only what the month had
-// before its day.
+// or begins on another day of it. A record counts the use of its day, and apart from that the use of
+// the month before this day: the two together are the use of the month.
 //
 // A request has a cost, in units; limits and use are in units too. A request is charged to all
 // policies or to none. Of n requests, the first k ≤ n may be granted. Limits are arguments of each
@@ -27,7 +27,7 @@ import (
 type Rule struct {
 	Slice  time.Duration // the minute policy's resolution
 	Slices int           // slices in a window
-	Day    time.Duration // the day policy's period, counted from the Unix epoch, so that 24 h is the UTC day
+	Day    time.Duration // the day policy's period, counted from the Unix epoch: 24 h is the UTC day
 }
 
 // Product is the rule of the product. Only tests use other rules, whose windows are short enough to
@@ -64,7 +64,7 @@ type Usage struct {
 	Limit     int64          // 0: the policy is not set
 	Used      int64          // exceeds Limit if the limit was lowered or usage was merged in
 	Remaining int64          // what is left of Limit; if a gateway decided alone, what it admits
-	ResetAt   instant.Millis // when usage is 0 again if no more requests come: the end of the window or of the period
+	ResetAt   instant.Millis // when usage is 0 again if no more requests come
 	ReleaseAt instant.Millis // when usage next shrinks; ResetAt if nothing is used
 	RetryAt   instant.Millis // when this policy would admit one more request of the same cost; 0 is at once
 }

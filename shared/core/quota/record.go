@@ -12,7 +12,9 @@ import (
 // read and change it.
 type Record struct {
 	summary
-	ring []uint32 // uses of the slices from oldest to newest-1, at the index slice % Slices; other elements are stale
+	// ring has the use of the slices from oldest to newest-1, at the index slice % Slices. Its other
+	// elements are stale.
+	ring []uint32
 }
 
 // summary is what most decisions need: everything but the ring.
@@ -67,15 +69,16 @@ func (r Rule) Append(dst []byte, rec *Record) []byte {
 	if rec.monthEnds == 0 {
 		return dst
 	}
-	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(dst, rec.monthEnds), rec.before)
+	dst = binary.LittleEndian.AppendUint32(dst, rec.monthEnds)
+	return binary.LittleEndian.AppendUint32(dst, rec.before)
 }
 
 // Decode reads what Append wrote. The error says why src is not a record of this rule.
 func (r Rule) Decode(src []byte) (rec Record, err error) {
 	short := r.RecordBytes()
-	if len(src) != short && len(src) != short+MonthBytes {
-		return rec, fmt.Errorf("a quota record of %d bytes, want %d, or %d with a month", len(src), short,
-			short+MonthBytes)
+	long := short + MonthBytes
+	if len(src) != short && len(src) != long {
+		return rec, fmt.Errorf("a quota record of %d bytes, want %d, or %d with a month", len(src), short, long)
 	}
 	ring := src[:r.Slices*countBytes]
 	if rec.summary, err = decodeSummary(src[len(ring):short], src[short:]); err != nil {
@@ -143,7 +146,10 @@ func (r Rule) Verdict(
 		return v, err
 	}
 	if lacked != 0 {
-		s.count, s.dayUsed, s.sum, retrySlice = s.count+uint32(lacked), s.dayUsed+uint32(lacked), s.sum+lacked, s.oldest
+		s.count += uint32(lacked)
+		s.dayUsed += uint32(lacked)
+		s.sum += lacked
+		retrySlice = s.oldest
 	}
 	b := d.bounds()
 	r.describe(&v, &s, now, &b, granted, retrySlice)
@@ -156,7 +162,6 @@ func (rec *Record) IsUnused() bool { return rec.sum == 0 && rec.dayUsed == 0 && 
 // ExpiresAt is when rec may be dropped: its day, its month and its window are over, even on a clock
 // that is behind by Ahead.
 func (r Rule) ExpiresAt(rec *Record) instant.Millis {
-	return instant.Millis(max(r.day(rec.at)+1, int64(rec.monthEnds)) * r.Day.Milliseconds()).Add(
-		r.Window() + r.Slice + Ahead,
-	)
+	lastDay := max(r.day(rec.at)+1, int64(rec.monthEnds))
+	return instant.Millis(lastDay * r.Day.Milliseconds()).Add(r.Window() + r.Slice + Ahead)
 }

@@ -160,7 +160,8 @@ func (r Rule) advance(rec *Record, now instant.Millis) {
 		return
 	}
 	if r.day(at) != r.day(rec.at) {
-		rec.before, rec.dayUsed = Count(int64(rec.before)+int64(rec.dayUsed)), 0
+		rec.before = Count(int64(rec.before) + int64(rec.dayUsed))
+		rec.dayUsed = 0
 	}
 	rec.at = at
 	for rec.sum > 0 && rec.oldest < at-int64(r.Slices) {
@@ -199,7 +200,8 @@ func (r Rule) retrySlice(rec *Record, bound int64) int64 {
 	}
 	slice, sum := rec.oldest, rec.sum
 	for slice < rec.newest {
-		if sum -= int64(r.countOf(rec, slice)); sum < bound {
+		sum -= int64(r.countOf(rec, slice))
+		if sum < bound {
 			break
 		}
 		slice = r.usedFrom(rec, slice+1)
@@ -252,7 +254,8 @@ func (r Rule) describe(v *Verdict, s *summary, now instant.Millis, b *bounds, gr
 	day.ReleaseAt, month.ReleaseAt = day.ResetAt, month.ResetAt
 	for p, used := range s.used() {
 		u, limit := &v.Usages[p], b.limits[p]
-		if u.Used = used; limit == noLimit {
+		u.Used = used
+		if limit == noLimit {
 			continue
 		}
 		u.Limit, u.Remaining = limit, max(0, limit-used)

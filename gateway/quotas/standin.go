@@ -12,7 +12,7 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// localShare decides while Redis does not answer. This gateway admits its share of what was left of
+// standIn decides while Redis does not answer: it stands in for Redis. This gateway admits its share of what was left of
 // each limit at its last decision on the tenant. It counts this in its own windows, and remembers
 // what it admitted until Redis has charged it.
 //
@@ -34,7 +34,7 @@ import (
 // of what Redis has left of the limit. Decision 5 states the four conditions of this bound.
 //
 // It is safe for concurrent use. One lock is enough: a decision here takes a microsecond.
-type localShare struct {
+type standIn struct {
 	memory *store.Memory
 	now    func(id.Tenant) instant.Millis // by the clock of the tenant's Redis
 
@@ -68,14 +68,14 @@ func (u *unreported) lapse(here quota.Use) {
 // retryAfter is the wait that a refused request gets: Redis may be back at any time.
 const retryAfter = time.Second
 
-func newLocalShare(memory *store.Memory, now func(id.Tenant) instant.Millis) *localShare {
-	return &localShare{memory: memory, now: now, unreported: make(map[store.Name]unreported)}
+func newStandIn(memory *store.Memory, now func(id.Tenant) instant.Millis) *standIn {
+	return &standIn{memory: memory, now: now, unreported: make(map[store.Name]unreported)}
 }
 
 // admit decides one request if want is 1. If it is 0, admit returns the figures on which it would
 // decide. known returns the last known use of a record. The use in the verdict is the known use and
 // what this gateway has admitted since. A key's own limits have shares too.
-func (o *localShare) admit(
+func (o *standIn) admit(
 	c *store.Call, want int64, known func(store.Request) quota.Verdict, gateways int64,
 ) quota.Verdict {
 	o.mu.Lock()
@@ -92,50 +92,52 @@ func (o *localShare) admit(
 	return ofTenant
 }
 
-// question is asked of the share of one record.
+// question is what one record is asked in an outage.
 type question struct {
-	demand store.Demand // under the limits of the share
-	limits plan.Limits
-	last   quota.Verdict
+	demand store.Demand  // under this gateway's shares of the limits
+	whole  plan.Limits   // the limits themselves
+	last   quota.Verdict // the known use
 	own    unreported
 }
 
-// ask returns the question to a share. The caller must hold mu.
-func (o *localShare) ask(
+// ask returns the question to a record. The caller must hold mu.
+func (o *standIn) ask(
 	r store.Request, want int64, known func(store.Request) quota.Verdict, gateways int64, now instant.Millis,
 ) question {
 	here := o.memory.Take(now, &store.Demand{Request: r})
 	a := question{
 		demand: store.Demand{Request: r, Want: want},
-		limits: r.Limits,
+		whole:  r.Limits,
 		last:   known(r),
 		own:    o.unreported[r.Name],
 	}
 	use := o.memory.UseOf(&here)
 	a.own.lapse(use)
-	open := a.own.all()
+	open, last := a.own.all(), &a.last.Usages
 	a.demand.Limits = plan.Limits{
-		Minute: shareOf(r.Limits.Minute, a.last.Usages[quota.Minute].Used, use.Minute-open.Minute, gateways),
-		Day:    shareOf(r.Limits.Day, a.last.Usages[quota.Day].Used, use.Day.Used-open.Day.Used, gateways),
-		Month:  shareOf(r.Limits.Month, a.last.Usages[quota.Month].Used, use.Month.Used-open.Month.Used, gateways),
+		Minute: shareOf(a.whole.Minute, last[quota.Minute].Used, use.Minute-open.Minute, gateways),
+		Day:    shareOf(a.whole.Day, last[quota.Day].Used, use.Day.Used-open.Day.Used, gateways),
+		Month:  shareOf(a.whole.Month, last[quota.Month].Used, use.Month.Used-open.Month.Used, gateways),
 	}
 	return a
 }
 
-// record remembers what a share has granted, and turns its verdict into that of the whole limits.
-// The caller must hold mu.
-func (o *localShare) record(a *question, v quota.Verdict) quota.Verdict {
+// record remembers what was granted, and turns the verdict on this gateway's shares into one on the
+// whole limits. The caller must hold mu.
+func (o *standIn) record(a *question, v quota.Verdict) quota.Verdict {
 	if v.Granted == 1 {
-		units, use := max(1, a.demand.Cost), o.memory.UseOf(&v)
-		use.Day.Used, use.Month.Used = units, units
-		a.own.next = plus(a.own.next, quota.Use{Minute: units, Day: use.Day, Month: use.Month})
+		units, here := max(1, a.demand.Cost), o.memory.UseOf(&v)
+		spent := quota.Use{
+			Minute: units,
+			Day:    quota.Period{Ends: here.Day.Ends, Used: units},
+			Month:  quota.Period{Ends: here.Month.Ends, Used: units},
+		}
+		a.own.next = plus(a.own.next, spent)
 	}
 	o.set(a.demand.Name, a.own)
 	v.Degraded = true
 	open := a.own.all()
-	for p, whole := range [...]struct{ limit, more int64 }{
-		{a.limits.Minute, open.Minute}, {a.limits.Day, open.Day.Used}, {a.limits.Month, open.Month.Used},
-	} {
+	for p, more := range [...]int64{open.Minute, open.Day.Used, open.Month.Used} {
 		u, last := &v.Usages[p], &a.last.Usages[p]
 		if u.RetryAt != 0 {
 			u.RetryAt = v.At.Add(retryAfter) // the share does not tell when Redis would admit more
@@ -146,8 +148,11 @@ func (o *localShare) record(a *question, v quota.Verdict) quota.Verdict {
 			}
 			u.ResetAt = max(u.ResetAt, last.ResetAt)
 		}
-		u.Limit, u.Used = whole.limit, last.Used+whole.more
+		u.Used = last.Used + more
 	}
+	v.Usages[quota.Minute].Limit = a.whole.Minute
+	v.Usages[quota.Day].Limit = a.whole.Day
+	v.Usages[quota.Month].Limit = a.whole.Month
 	return v
 }
 
@@ -162,7 +167,7 @@ func shareOf(limit, known, charged, gateways int64) int64 {
 
 // collect returns the unreported use of a tenant that no demand carries. The caller puts it into a
 // demand, and passes that demand's outcome to settled.
-func (o *localShare) collect(t store.Name) quota.Use {
+func (o *standIn) collect(t store.Name) quota.Use {
 	if o.size.Load() == 0 {
 		return quota.Use{}
 	}
@@ -170,13 +175,14 @@ func (o *localShare) collect(t store.Name) quota.Use {
 	defer o.mu.Unlock()
 	u := o.current(t)
 	spent := u.next
-	u.next, u.sent = quota.Use{}, u.all()
+	u.sent = u.all()
+	u.next = quota.Use{}
 	o.set(t, u)
 	return spent
 }
 
 // settled ends a demand that carried spent: Redis has charged it, or not.
-func (o *localShare) settled(t store.Name, spent quota.Use, charged bool) {
+func (o *standIn) settled(t store.Name, spent quota.Use, charged bool) {
 	if spent == (quota.Use{}) {
 		return
 	}
@@ -191,7 +197,7 @@ func (o *localShare) settled(t store.Name, spent quota.Use, charged bool) {
 }
 
 // tenants returns those with unreported use, or only those with some that no demand carries yet.
-func (o *localShare) tenants(unsentOnly bool) (all []store.Name) {
+func (o *standIn) tenants(unsentOnly bool) (all []store.Name) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for t, u := range o.unreported {
@@ -202,42 +208,15 @@ func (o *localShare) tenants(unsentOnly bool) (all []store.Name) {
 	return all
 }
 
-// entry is the unreported use of a record as it is saved.
-type entry struct {
-	Tenant    id.Tenant      `json:"tenant"`
-	Since     instant.Millis `json:"since,omitzero"` // see store.Name
-	Test      bool           `json:"test,omitzero"`
-	Key       id.Key         `json:"key,omitzero"`
-	Minute    int64          `json:"minute"`
-	Day       int64          `json:"day"` // days since the Unix epoch
-	DayUsed   int64          `json:"dayUsed"`
-	MonthEnds int64          `json:"monthEnds,omitzero"` // see quota.Period
-	MonthUsed int64          `json:"monthUsed,omitzero"`
-}
-
-func (e *entry) name() store.Name {
-	return store.Name{Tenant: e.Tenant, Since: e.Since, Test: e.Test, Key: e.Key}
-}
-
-func (e *entry) use() quota.Use {
-	return quota.Use{
-		Minute: e.Minute,
-		Day:    quota.Period{Ends: e.Day + 1, Used: e.DayUsed},
-		Month:  quota.Period{Ends: e.MonthEnds, Used: e.MonthUsed},
-	}
-}
-
 // entries returns the unreported use of all tenants. It locks once for each, so that decisions
 // continue meanwhile.
-func (o *localShare) entries() (all []entry) {
+func (o *standIn) entries() (all []entry) {
 	for _, t := range o.tenants(false) {
 		o.mu.Lock()
 		u := o.current(t)
 		o.mu.Unlock()
 		if spent := u.all(); spent != (quota.Use{}) {
-			all = append(all, entry{
-				t.Tenant, t.Since, t.Test, t.Key, spent.Minute, spent.Day.Ends - 1, spent.Day.Used, spent.Month.Ends, spent.Month.Used,
-			})
+			all = append(all, entryOf(t, spent))
 		}
 	}
 	return all
@@ -245,9 +224,9 @@ func (o *localShare) entries() (all []entry) {
 
 // restore counts requests from before a restart, or of a gateway that has left, as use of the share
 // here, and as unreported unless another gateway reports them. The use in the window is dated at
-// the instant of the save, which is later than the use itself. So the share is not admitted again
-// too early.
-func (o *localShare) restore(e entry, savedAt instant.Millis, isUnreported bool) {
+// the instant of the save, which is later than the use itself. So the share does not grow too
+// early.
+func (o *standIn) restore(e entry, savedAt instant.Millis, isUnreported bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	spent, name := e.use(), e.name()
@@ -260,7 +239,7 @@ func (o *localShare) restore(e entry, savedAt instant.Millis, isUnreported bool)
 }
 
 // current returns the unreported use of t without what has lapsed. The caller must hold mu.
-func (o *localShare) current(t store.Name) unreported {
+func (o *standIn) current(t store.Name) unreported {
 	u := o.unreported[t]
 	if u != (unreported{}) {
 		here := o.memory.Take(o.now(t.Tenant), &store.Demand{Request: store.Request{Name: t}})
@@ -271,7 +250,7 @@ func (o *localShare) current(t store.Name) unreported {
 }
 
 // set stores unreported use, or deletes it if there is none. The caller must hold mu.
-func (o *localShare) set(t store.Name, u unreported) {
+func (o *standIn) set(t store.Name, u unreported) {
 	if u != o.unreported[t] {
 		o.changes.Add(1)
 	}

@@ -71,7 +71,7 @@ func TestMergeBack(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		server.fail(errRefused)
-		before := must.Get[quota.Verdict](t)(l.Peek(background, a)).Usages[quota.Minute]
+		before := must.Get[quota.Verdict](t)(l.Peek(always, a)).Usages[quota.Minute]
 		admitted := 0
 		for range 100 {
 			v := mustTake(t, l, a)
@@ -87,7 +87,7 @@ func TestMergeBack(t *testing.T) {
 			if !v.Degraded || v.Granted == 0 && v.RetryAt() != v.At+1000 {
 				t.Fatalf("a decision without Redis, after %d: %+v", admitted, v)
 			}
-			if now, err := l.Peek(background, a); now.Usages != v.Usages || err != nil {
+			if now, err := l.Peek(always, a); now.Usages != v.Usages || err != nil {
 				t.Fatalf("Peek tells of %+v, %v; the last request was told of %+v", now, err, v)
 			}
 		}
@@ -235,7 +235,7 @@ func TestLastSeen(t *testing.T) {
 	}
 	over, runs := quota.Period{Ends: 1, Used: 1}, quota.Period{Ends: 2, Used: 1}
 	for use, want := range map[quota.Use]bool{{Day: over, Month: over}: false, {Day: runs}: true, {Month: runs}: true} {
-		f := snapshot{use: use, limits: plan.Limits{Month: 1}}
+		f := decision{use: use, limits: plan.Limits{Month: 1}}
 		if f.hasPeriod(day, quota.Product.Day) != want {
 			t.Errorf("on the second day, %+v counts: %t", use, !want)
 		}
@@ -291,18 +291,18 @@ func TestMemorySurvivesARestart(t *testing.T) {
 		a := asking(1, 60)
 		restart := func(use int, want int64) {
 			t.Helper()
-			l := must.Get[Quotas](t)(Open(background, Config{Saver: saver}))
+			l := must.Get[Quotas](t)(Open(always, Config{Saver: saver}))
 			for range use {
 				mustTake(t, l, a)
 			}
 			must.Equal(t, l.Known(a).Usages[quota.Minute].Used, want, "used")
 			must.Equal(t, l.Mode(), modeMemory, "mode")
-			must.Do(t, l.Close(background))
+			must.Do(t, l.Close(always))
 		}
 		restart(20, 20)
 		restart(20, 40)
 
-		l := must.Get[Quotas](t)(Open(background, Config{Saver: saver}))
+		l := must.Get[Quotas](t)(Open(always, Config{Saver: saver}))
 		mustTake(t, l, a)
 		saver.fail(errTest)
 		time.Sleep(3500 * time.Millisecond) // three saves fail
@@ -320,23 +320,23 @@ func TestMemorySurvivesARestart(t *testing.T) {
 		saver.fail(errTest)
 		mustTake(t, l, a)
 		time.Sleep(2 * saveEvery)
-		if problems := l.Health(background); len(problems) != 1 || !errors.Is(problems[0], errTest) {
+		if problems := l.Health(always); len(problems) != 1 || !errors.Is(problems[0], errTest) {
 			t.Errorf("while nothing can be saved: %q", problems)
 		}
 		saver.fail(nil)
 		time.Sleep(time.Minute)
-		if problems := l.Health(background); len(problems) != 0 {
+		if problems := l.Health(always); len(problems) != 0 {
 			t.Errorf("when all is saved: %q", problems)
 		}
 		saver.fail(errTest)
 		mustTake(t, l, a)
-		if l.Close(background) == nil {
+		if l.Close(always) == nil {
 			t.Error("Close hides that the last save failed")
 		}
 		// While the saved records cannot be loaded, nothing is decided: otherwise tenants would
 		// start with unused limits.
-		l = must.Get[Quotas](t)(Open(background, Config{Saver: saver}))
-		if v, err := l.Peek(background, a); !errors.Is(err, ErrUndecided) {
+		l = must.Get[Quotas](t)(Open(always, Config{Saver: saver}))
+		if v, err := l.Peek(always, a); !errors.Is(err, ErrUndecided) {
 			t.Errorf("Peek before the load: %+v, %v", v, err)
 		}
 		if _, err := l.Take(a); !errors.Is(err, ErrUndecided) || l.Ready() == nil {
@@ -347,6 +347,6 @@ func TestMemorySurvivesARestart(t *testing.T) {
 		if v := mustTake(t, l, a); v.Usages[quota.Day].Used != 43 || l.Ready() != nil {
 			t.Errorf("with what was saved: %d used, ready: %v", v.Usages[quota.Day].Used, l.Ready())
 		}
-		must.Do(t, l.Close(background))
+		must.Do(t, l.Close(always))
 	})
 }
