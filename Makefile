@@ -25,7 +25,7 @@ run: ## run the whole product in one process, on 127.0.0.1:8080 and :9090; ARGS=
 build: ## build bin/gateway, bin/petsvc and bin/keyadmin, static and stamped with the commit
 	$(IN) $(BUILD)
 
-dist: ## write an archive for each system, its bill of materials and the sums to dist/
+dist: ## write archives, packages for Debian and Fedora, bills of materials and the sums to dist/
 	$(IN) SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 0)}" go run -buildvcs=false ./deploy/dist
 
 # Packages that the race detector leaves out, because it slows them three to six times and cannot find a race of ours in them: SQLite

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,71 +33,108 @@ func output(t *testing.T, dir, name string, args ...string) string {
 	return string(out)
 }
 
+func read(t *testing.T, elements ...string) string {
+	t.Helper()
+	return string(must.Get[[]byte](t)(os.ReadFile(filepath.Join(elements...))))
+}
+
 // TestDist builds the release of this machine's system in two directories, with different settings
 // of the go command, and looks at the result.
 func TestDist(t *testing.T) {
 	system := runtime.GOOS + "/" + runtime.GOARCH
 	var sums []string
-	var dir string
+	var dist string
 	for _, name := range []string{"a", "another directory"} {
-		dir = filepath.Join(t.TempDir(), name)
+		dir := filepath.Join(t.TempDir(), name)
+		dist = filepath.Join(dir, "dist")
 		must.Do(t, os.Mkdir(dir, 0o755))
 		if testkit.CopySource(t, "../..", dir); len(sums) > 0 {
 			t.Setenv("GOFLAGS", "-tags=another")
 		}
 		output(t, dir, "go", "run", "-buildvcs=false", "./deploy/dist", "--targets", system)
-		sums = append(sums, string(must.Get[[]byte](t)(os.ReadFile(filepath.Join(dir, "dist", "SHA256SUMS")))))
+		sums = append(sums, read(t, dist, "SHA256SUMS"))
 	}
-	if sums[0] != sums[1] || strings.Count(sums[0], "\n") != 2 {
+	files := 2 // the archive and its bill
+	if runtime.GOOS == "linux" {
+		files += len(packagers)
+	}
+	if sums[0] != sums[1] || strings.Count(sums[0], "\n") != files {
 		t.Errorf("two directories give the sums\n%s\nand\n%s", sums[0], sums[1])
 	}
-	dist, name := filepath.Join(dir, "dist"), "petgate-"+service.Release+"-"+runtime.GOOS+"-"+runtime.GOARCH
 	for line := range strings.Lines(sums[0]) {
 		sum, file, _ := strings.Cut(strings.TrimSpace(line), "  ")
-		text := must.Get[[]byte](t)(os.ReadFile(filepath.Join(dist, file)))
-		must.Equal(t, fmt.Sprintf("%x", sha256.Sum256(text)), sum, "the sum of %s", file)
+		must.Equal(t, fmt.Sprintf("%x", sha256.Sum256([]byte(read(t, dist, file)))), sum, "the sum of %s", file)
 	}
 
+	name := "petgate-" + service.Release + "-" + runtime.GOOS + "-" + runtime.GOARCH
 	output(t, dist, "tar", "xzf", name+".tar.gz")
-	unpacked := filepath.Join(dist, name)
+	listed := checkPrograms(t, filepath.Join(dist, name))
+	checkLinks(t, filepath.Join(dist, name, "share/doc/petgate"))
 	var d bill
-	text, err := os.ReadFile(filepath.Join(dist, name+".spdx.json"))
-	must.Do(t, err)
-	if err := json.Unmarshal(text, &d); err != nil || d.Creation.Created != "2023-11-14T22:13:20Z" {
-		t.Errorf("the bill was created %s: %v", d.Creation.Created, err)
+	must.Do(t, json.Unmarshal([]byte(read(t, dist, name+".spdx.json")), &d))
+	must.Equal(t, d.Creation.Created, "2023-11-14T22:13:20Z", "when the bill was created")
+	checkModules(t, d, filepath.Join(dist, name, noticesIn), listed)
+
+	if _, err := exec.LookPath("dpkg-deb"); err != nil || runtime.GOOS != "linux" {
+		t.Log("figure: the package is not looked at: there is no dpkg-deb")
+		return
 	}
-	listed := ""
+	root := filepath.Join(dist, "root")
+	deb := filepath.Join(dist, "petgate-"+service.Release+"-"+runtime.GOARCH+".deb")
+	output(t, dist, "dpkg-deb", "-x", deb, root)
+	checkPrograms(t, filepath.Join(root, "usr"))
+	must.Equal(t, output(t, dist, "dpkg-deb", "-I", deb, "conffiles"), "/etc/petgate/gateway.env\n/etc/petgate/petsvc.env\n",
+		"files that an upgrade keeps")
+	must.Equal(t, must.Get[fs.FileInfo](t)(os.Stat(filepath.Join(root, "etc/petgate"))).Mode().Perm(), 0o700, "who may list secrets")
+	unit := read(t, root, "usr/lib/systemd/system/petgate-gateway.service")
+	if !strings.Contains(unit, "ExecStart=/usr/bin/gateway\n") {
+		t.Errorf("the unit of a package is\n%s", unit)
+	}
+	for _, page := range []string{"docs/day-one.md", "copyright"} {
+		read(t, root, "usr/share/doc/petgate", page)
+	}
+}
+
+// checkPrograms checks what archives and packages have for a user: the programs, whose modules it
+// lists, completions, and the files for other programs.
+func checkPrograms(t *testing.T, prefix string) (listed string) {
+	t.Helper()
 	for _, program := range programs {
-		path := filepath.Join(unpacked, "bin", program)
-		must.Equal(t, output(t, dist, path, "--version"), program+" "+service.Release+"\n", "%s --version says", program)
-		listed += output(t, dist, "go", "version", "-m", path)
+		path := filepath.Join(prefix, "bin", program)
+		must.Equal(t, output(t, prefix, path, "--version"), program+" "+service.Release+"\n", "%s --version says", program)
+		listed += output(t, prefix, "go", "version", "-m", path)
 	}
-	checkModules(t, d, filepath.Join(unpacked, noticesIn), listed)
+	paths := []string{"share/petgate/roles.sql", "share/petgate/rules.yml"}
 	for _, completion := range completions {
-		if info, err := os.Stat(filepath.Join(unpacked, completion)); err != nil || info.Size() == 0 {
-			t.Errorf("no completion: %v", err)
+		paths = append(paths, completion)
+	}
+	if runtime.GOOS == "linux" {
+		paths = append(paths, "lib/systemd/system/petgate-gateway.service")
+	}
+	for _, path := range paths {
+		if read(t, prefix, path) == "" {
+			t.Errorf("%s is empty", path)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(unpacked, "lib/systemd/system/petgate-gateway.service")); (err == nil) != (runtime.GOOS == "linux") {
-		t.Errorf("a unit of systemd: %v", err)
-	}
+	return listed
+}
+
+// checkLinks checks that the pages link only to what lies beside them.
+func checkLinks(t *testing.T, dir string) {
+	t.Helper()
 	link, links := regexp.MustCompile(`\]\(([^:)#]+)[)#]`), 0
-	err = filepath.WalkDir(
-		filepath.Join(unpacked, "share/doc/petgate"),
-		func(path string, _ os.DirEntry, err error) error {
-			if err != nil || filepath.Ext(path) != ".md" || strings.Contains(path, "third-party") {
-				return err
-			}
-			text, err := os.ReadFile(path)
-			for _, match := range link.FindAllSubmatch(text, -1) {
-				links++
-				if _, err := os.Stat(filepath.Join(filepath.Dir(path), string(match[1]))); err != nil {
-					t.Errorf("%s links to what the archive does not have: %v", path, err)
-				}
-			}
+	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".md" || strings.Contains(path, "third-party") {
 			return err
-		},
-	)
+		}
+		for _, match := range link.FindAllStringSubmatch(read(t, path), -1) {
+			links++
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), match[1])); err != nil {
+				t.Errorf("%s links to what the archive does not have: %v", path, err)
+			}
+		}
+		return nil
+	})
 	if err != nil || links < 100 {
 		t.Errorf("%d links were checked: %v", links, err)
 	}

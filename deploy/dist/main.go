@@ -1,5 +1,5 @@
 // Command dist writes what a release consists of: an archive for each system, with an SPDX document
-// of its contents beside it, and SHA256SUMS. `make dist` runs it.
+// of its contents beside it, packages for Debian and Fedora, and SHA256SUMS. `make dist` runs it.
 //
 // The files depend on the source, the version and the Go release alone. Two builds in different
 // directories give equal files, so anybody can check an archive. Their times are SOURCE_DATE_EPOCH
@@ -41,6 +41,10 @@ const pages = "LICENSE *.md docs/*.* docs/adr/*.md bench/README.md deploy/docker
 	"deploy/kubernetes/*.json deploy/kubernetes/*/*.yaml deploy/kubernetes/*/*/*.yaml deploy/prometheus/*.yml shared/api/openapi.yaml " +
 	"shared/api/clients/*/README.md shared/api/clients/*/*.ts shared/api/clients/go/client.go shared/api/clients/go/error.go " +
 	"shared/api/clients/go/types.gen.go shared/api/clients/go/wait.go " + units
+
+// data are the files that an operator hands to another program. An archive has them in share/petgate
+// too: systems without documentation leave out share/doc.
+const data = "deploy/docker/roles.sql deploy/prometheus/rules.yml"
 
 // units are systemd's. On Linux, an archive has them in lib/systemd/system too.
 const units = "deploy/systemd/petgate-*"
@@ -170,6 +174,9 @@ func (r *release) sharedFiles() (files, error) {
 			}
 		}
 	}
+	for from := range strings.FieldsSeq(data) {
+		shared["share/petgate/"+path.Base(from)] = shared["share/doc/petgate/"+from]
+	}
 	for shell, to := range completions {
 		text, err := exec.Command(filepath.Join(dir, "keyadmin"), "completion", shell).Output()
 		if err != nil {
@@ -212,6 +219,11 @@ func (r *release) pack(t target, shared files) error {
 	document, err := r.bill(name, fmt.Sprintf("%x", sha256.Sum256(archive)), third.modules)
 	if err != nil {
 		return err
+	}
+	if t.os == "linux" {
+		if err := r.writePackages(t, content); err != nil {
+			return err
+		}
 	}
 	return errors.Join(r.write(name+".tar.gz", archive), r.write(name+".spdx.json", document))
 }

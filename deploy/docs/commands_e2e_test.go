@@ -107,8 +107,7 @@ openssl rand -hex 32 > /etc/petgate/backup_key
 keyadmin backup "$PETGATE/petgate.backup"
 printf '#!/bin/sh\necho y | script -qefc "%s $*" /dev/null\n' "$(command -v keyadmin)" >"$SCRATCH/today/keyadmin" # a person at a terminal, who says yes
 chmod +x "$SCRATCH/today/keyadmin" && hash -r
-psql -qc 'CREATE SCHEMA petsvc; CREATE TABLE petsvc.pets (id bigint)' petgate
-`, "docs/backup.md", "CHANGELOG.md")
+`, "docs/backup.md")
 	run("--map-root-user --mount --net --pid --fork", "ip link set lo up; rm -r var; cp shared/api/openapi.yaml .\n",
 		"docs/your-api.md")
 	run("--map-root-user --mount --net --pid --fork", "ip link set lo up; rm -rf var\n", "docs/operators-api.md")

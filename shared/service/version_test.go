@@ -13,8 +13,8 @@ func TestVersionOf(t *testing.T) {
 		"":                                     service.Release,
 		"v" + service.Release:                  service.Release,
 		"1a2b3c4d":                             service.Release + "+1a2b3c4d",
-		"1a2b3c4d-dirty":                       service.Release + "+1a2b3c4d-dirty",
-		"v" + service.Release + "-3-g1a2b3c4d": service.Release + "+3-g1a2b3c4d",
+		"1a2b3c4d-dirty":                       service.Release + "+1a2b3c4d.dirty",
+		"v" + service.Release + "-3-g1a2b3c4d": service.Release + "+3.g1a2b3c4d",
 		"v" + service.Release + "-dirty":       service.Release + "+dirty",
 	} {
 		must.Equal(t, service.VersionOf(commit), want, "the version of a build of %q", commit)
