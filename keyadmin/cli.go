@@ -174,7 +174,7 @@ func (a *app) report(err error) exitCode {
 	code, text := exitFailed, "keyadmin: "+err.Error()
 	var badLine *service.UsageError
 	var laggards unconfirmedError
-	var argument operate.ArgumentError
+	var argument *operate.ArgumentError
 	var mistakes *declare.Mistakes
 	switch {
 	case errors.As(err, &laggards):

@@ -24,7 +24,7 @@ func (c *usageExplain) Run(ctx context.Context, a *app, operator operate.Operato
 		call.Token = string(token)
 	case strings.HasPrefix(string(c.Of), id.KeyPrefix):
 		if err := call.Key.UnmarshalText([]byte(c.Of)); err != nil {
-			return operate.ArgumentError(err.Error())
+			return err
 		}
 	default:
 		call.Tenant = string(c.Of)

@@ -34,7 +34,9 @@ func (c *Console) showAudit(w http.ResponseWriter, r *http.Request, v *visit) er
 
 // eventList returns events as a table, with the names of their tenants.
 func eventList(v *visit, events []operate.EventView) list {
-	l := list{Caption: "Changes", Columns: []column{"When", "By", "Kind", "Tenant", "Subject", "#Event", "~Change"}}
+	l := list{Caption: "Changes", Columns: []column{
+		{Title: "When"}, {Title: "By"}, {Title: "Kind"}, {Title: "Tenant"}, {Title: "Subject"}, {"Event", numbers}, {"Change", sentences},
+	}}
 	for _, e := range events {
 		tenant, subject := cell{Text: "-"}, cell{Text: operate.OrDash(operate.SubjectOf(e.Event))}
 		if e.TenantID != "" {

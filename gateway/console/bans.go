@@ -41,11 +41,13 @@ func (c *Console) showBans(w http.ResponseWriter, r *http.Request, v *visit) err
 // banList returns the rows of bans. Those who may change something can lift each of them.
 func banList(v *visit, bans []operate.BanView) list {
 	l := list{
-		Caption: "Bans", Columns: []column{"Key", "Name", "Tenant", "Ends", "Imposed by", "~Reason", "~Text for the tenant"},
+		Caption: "Bans", Columns: []column{
+			{Title: "Key"}, {Title: "Name"}, {Title: "Tenant"}, {Title: "Ends"}, {Title: "Imposed by"}, {"Reason", sentences}, {"Text for the tenant", sentences},
+		},
 		None: "No key is banned.",
 	}
 	if v.session.Role.Allows(keystore.RoleKeys) {
-		l.Columns = append(l.Columns, "Lift")
+		l.Columns = append(l.Columns, column{Title: "Lift"})
 	}
 	for _, view := range bans {
 		row := []cell{

@@ -35,38 +35,62 @@ type form struct {
 	verb      string        // of the button that answers its question
 	role      keystore.Role // that may send it
 	arguments operate.Preparer
+
+	fields func(url.Values) url.Values       // the arguments that its fields mean; nil: they are the arguments
+	next   func(made operate.Outcome) string // the path of the page that follows; nil: the page with the form
 }
+
+const (
+	keys  = keystore.RoleKeys
+	admin = keystore.RoleAdmin
+)
 
 var forms = []form{
-	{"tenants", "Create", keystore.RoleAdmin, operate.CreateTenant{}},
-	{"tenants/{tenant}/rename", "Rename", keystore.RoleAdmin, operate.RenameTenant{}},
-	{"tenants/{tenant}/delete", "Delete", keystore.RoleAdmin, operate.DeleteTenant{}},
-	{"tenants/{tenant}/suspend", "Suspend", keystore.RoleAdmin, operate.SuspendTenant{}},
-	{"tenants/{tenant}/resume", "Resume", keystore.RoleAdmin, operate.ResumeTenant{}},
-	{"tenants/{tenant}/reset", "Reset the usage", keystore.RoleAdmin, operate.ResetUsage{}},
-	{"tenants/{tenant}/plan", "Move", keystore.RoleAdmin, operate.MoveTenant{}},
-	{"tenants/{tenant}/limits", "Set the limits", keystore.RoleAdmin, operate.SetLimits{}},
-	{"tenants/{tenant}/clear-limits", "Remove the limits", keystore.RoleAdmin, operate.ClearLimits{}},
-	{"tenants/{tenant}/keys", "Create a key", keystore.RoleKeys, operate.CreateKey{}},
-	{"keys/{key}/update", "Update", keystore.RoleKeys, operate.UpdateKey{}},
-	{"keys/{key}/rotate", "Rotate", keystore.RoleKeys, operate.RotateKey{}},
-	{"keys/{key}/disable", "Disable", keystore.RoleKeys, operate.DisableKey{}},
-	{"keys/{key}/enable", "Enable", keystore.RoleKeys, operate.EnableKey{}},
-	{"keys/{key}/revoke", "Revoke", keystore.RoleKeys, operate.RevokeKey{}},
-	{"keys/{key}/ban", "Ban", keystore.RoleKeys, operate.AddBan{}},
-	{"keys/{key}/lift", "Lift the ban", keystore.RoleKeys, operate.LiftBan{}},
-	{"bans", "Ban", keystore.RoleKeys, operate.AddBan{}},
-	{"plans", "Create", keystore.RoleAdmin, operate.CreatePlan{}},
-	{"plans/update", "Lower the limits", keystore.RoleAdmin, operate.UpdatePlan{}},
-	{"plans/delete", "Delete", keystore.RoleAdmin, operate.DeletePlan{}},
+	{path: "tenants", verb: "Create", role: admin, arguments: operate.CreateTenant{}, next: pageOfTenant},
+	{path: "tenants/{tenant}/rename", verb: "Rename", role: admin, arguments: operate.RenameTenant{}},
+	{path: "tenants/{tenant}/delete", verb: "Delete", role: admin, arguments: operate.DeleteTenant{}, next: pageOfTenants},
+	{path: "tenants/{tenant}/suspend", verb: "Suspend", role: admin, arguments: operate.SuspendTenant{}},
+	{path: "tenants/{tenant}/resume", verb: "Resume", role: admin, arguments: operate.ResumeTenant{}},
+	{path: "tenants/{tenant}/reset", verb: "Reset the usage", role: admin, arguments: operate.ResetUsage{}},
+	{path: "tenants/{tenant}/plan", verb: "Move", role: admin, arguments: operate.MoveTenant{}},
+	{path: "tenants/{tenant}/limits", verb: "Set the limits", role: admin, arguments: operate.SetLimits{}},
+	{path: "tenants/{tenant}/clear-limits", verb: "Remove the limits", role: admin, arguments: operate.ClearLimits{}},
+	{path: "tenants/{tenant}/keys", verb: "Create a key", role: keys, arguments: operate.CreateKey{}, fields: chosenScopes},
+	{path: "keys/{key}/update", verb: "Update", role: keys, arguments: operate.UpdateKey{}, fields: changedTerms},
+	{path: "keys/{key}/rotate", verb: "Rotate", role: keys, arguments: operate.RotateKey{}},
+	{path: "keys/{key}/disable", verb: "Disable", role: keys, arguments: operate.DisableKey{}},
+	{path: "keys/{key}/enable", verb: "Enable", role: keys, arguments: operate.EnableKey{}},
+	{path: "keys/{key}/revoke", verb: "Revoke", role: keys, arguments: operate.RevokeKey{}},
+	{path: "keys/{key}/ban", verb: "Ban", role: keys, arguments: operate.AddBan{}},
+	{path: "keys/{key}/lift", verb: "Lift the ban", role: keys, arguments: operate.LiftBan{}},
+	{path: "bans", verb: "Ban", role: keys, arguments: operate.AddBan{}},
+	{path: "plans", verb: "Create", role: admin, arguments: operate.CreatePlan{}},
+	{path: "plans/update", verb: "Lower the limits", role: admin, arguments: operate.UpdatePlan{}},
+	{path: "plans/delete", verb: "Delete", role: admin, arguments: operate.DeletePlan{}},
 }
 
-// fieldTitles are the titles of fields, for messages.
-var fieldTitles = map[string]string{
-	"key": "Key", "name": "Name", "plan": "Plan", "minute": "Per minute", "day": "Per day", "month": "Per month", "testMinute": "Test keys, per minute",
-	"monthStarts": "Month begins on day", "scopes": "Scopes", "scope": "Scopes", "allow": "Allowed from", "expires": "Expires",
-	"after": "Page", "tenant": "Tenant", "state": "Status", "actor": "By", "kind": "Kind", "environment": "Environment", "from": "Client's address", "operation": "Operation", "since": "Since", "grace": "The old token works for", "for": "For", "reason": "Reason", "tell": "Text for the tenant",
-}
+func pageOfTenant(made operate.Outcome) string { return tenantPath(made.View.(operate.TenantView).ID) }
+
+func pageOfTenants(operate.Outcome) string { return tenantsPath }
+
+// titles are the titles of the fields of all forms and filters, by the names of their arguments.
+var titles = func() map[string]string {
+	all := map[string]string{"after": "Page"}
+	add := func(arguments any) {
+		for _, a := range operate.ArgumentsOf(reflect.TypeOf(arguments)) {
+			all[a.Name] = a.Title
+		}
+	}
+	for _, f := range forms {
+		add(f.arguments)
+	}
+	for _, filter := range []any{
+		operate.FindTenants{}, operate.FindKeys{}, operate.FindBans{}, operate.FindEvents{}, operate.NextCall{},
+	} {
+		add(filter)
+	}
+	return all
+}()
 
 // formError is what is wrong in a form, a line for each mistake: nothing was tried.
 type formError struct{ text string }
@@ -76,13 +100,12 @@ func (e formError) Error() string { return e.text }
 // mistakeIn returns what is wrong in a form or an address; empty: nothing.
 func mistakeIn(err error) string {
 	var mistake formError
-	var argument operate.ArgumentError
+	var argument *operate.ArgumentError
 	switch {
 	case errors.As(err, &mistake):
 		return mistake.text
 	case errors.As(err, &argument):
-		flag, text, _ := strings.Cut(string(argument), ": ")
-		return fieldTitles[strings.TrimPrefix(flag, "--")] + ": " + text + "."
+		return argument.With(func(f operate.Flag) string { return titles[string(f)] }) + "."
 	}
 	return ""
 }
@@ -90,10 +113,8 @@ func mistakeIn(err error) string {
 // read reads the arguments of a change from the path and the form of a request.
 func (f form) read(r *http.Request) (operate.Preparer, error) {
 	given := r.PostForm
-	if _, isUpdate := f.arguments.(operate.UpdateKey); isUpdate {
-		given = changedTerms(r.PostForm)
-	} else if _, isCreation := f.arguments.(operate.CreateKey); isCreation && len(given["scopes"]) == 0 {
-		given.Set("scopes", "")
+	if f.fields != nil {
+		given = f.fields(given)
 	}
 	arguments, err := readArguments(r, given, f.arguments)
 	if err != nil {
@@ -127,7 +148,7 @@ func readArguments[A any](r *http.Request, given url.Values, arguments A) (A, er
 		if r.PathValue(wrong.Name) != "" {
 			return arguments, fmt.Errorf("%w: %s", keystore.ErrNotFound, wrong.Text)
 		}
-		bad = append(bad, fieldTitles[wrong.Name]+": "+strings.TrimSuffix(wrong.Text, ".")+".")
+		bad = append(bad, titles[wrong.Name]+": "+strings.TrimSuffix(wrong.Text.String(), ".")+".")
 	}
 	if len(bad) > 0 {
 		return arguments, formError{strings.Join(bad, "\n")}
@@ -135,31 +156,51 @@ func readArguments[A any](r *http.Request, given url.Values, arguments A) (A, er
 	return into.Interface().(A), nil
 }
 
-// whenEmptied has the argument and the value that an emptied field of a key's terms stands for.
-var whenEmptied = map[string][2]string{
-	"expires": {
-		"noExpires", "true",
-	}, "allow": {"allowAny", "true"}, "minute": {"minute", "none"}, "day": {"day", "none"}, "scopes": {"scopes", ""},
+// chosenScopes are the fields of a new key. Without a chosen scope, browsers send no field: the
+// scopes are empty then, and not the default.
+func chosenScopes(sent url.Values) url.Values {
+	if len(sent["scopes"]) == 0 {
+		sent.Set("scopes", "")
+	}
+	return sent
 }
 
-// changedTerms returns the terms of a key that differ from what the page showed, which hidden
-// fields repeat. The others stay as they are now: another person may have changed them since.
+// changedTerms are the terms of a key that differ from what the page showed, which hidden fields
+// repeat. The others stay as they are now: another person may have changed them since.
 func changedTerms(sent url.Values) url.Values {
-	// Browsers send CRLF.
-	lines := func(values []string) []string {
-		return strings.FieldsFunc(strings.Join(values, "\n"), func(r rune) bool { return r == '\n' || r == '\r' })
-	}
 	changed := url.Values{}
 	for _, name := range []string{"name", "scopes", "allow", "expires", "minute", "day"} {
-		if is := lines(sent[name]); slices.Equal(is, lines(sent["was-"+name])) {
-			continue
-		} else if means, known := whenEmptied[name]; known && len(is) == 0 {
-			changed.Set(means[0], means[1])
-		} else {
+		is := lines(sent[name])
+		switch {
+		case slices.Equal(is, lines(sent["was-"+name])):
+		case len(is) == 0:
+			emptied(name, changed)
+		default:
 			changed[name] = is
 		}
 	}
 	return changed
+}
+
+// emptied adds what an emptied field of a key's terms means.
+func emptied(name string, to url.Values) {
+	switch name {
+	case "expires":
+		to.Set("noExpires", "true")
+	case "allow":
+		to.Set("allowAny", "true")
+	case "minute", "day":
+		to.Set(name, "none")
+	case "scopes":
+		to.Set(name, "")
+	default:
+		to[name] = nil
+	}
+}
+
+// lines returns the lines of a field that are not empty. Browsers send CRLF.
+func lines(values []string) []string {
+	return strings.FieldsFunc(strings.Join(values, "\n"), func(r rune) bool { return r == '\n' || r == '\r' })
 }
 
 // limitField is a field of a form for a limit.
@@ -225,11 +266,8 @@ func (c *Console) changing(f form) handler {
 			return c.show(w, v, http.StatusOK, "token", "The new key", tokenPage{n, made})
 		}
 		next := v.form
-		switch arguments.(type) {
-		case operate.CreateTenant:
-			next = tenantPath(outcome.View.(operate.TenantView).ID)
-		case operate.DeleteTenant:
-			next = tenantsPath
+		if f.next != nil {
+			next = f.next(outcome)
 		}
 		done := rand.Text()
 		c.notes.Store(done, &n)

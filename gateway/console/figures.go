@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 )
 
 // Variables, because tests read all figures for every page.
@@ -26,29 +28,28 @@ type figures[T any] struct {
 	read func(context.Context) (T, error)
 	turn *sync.Mutex // held while figures are read: only one reading at a time asks the database
 
-	mu      sync.Mutex
-	value   T
-	err     error         // of the last reading
-	known   time.Time     // when value was read; zero: never
-	began   time.Time     // when the last reading began
-	took    time.Duration // the last reading
-	reading chan struct{} // closed at the end of the present reading; nil: there is none
+	flight singleflight.Group
+
+	mu    sync.Mutex
+	value T
+	err   error     // of the last reading
+	known time.Time // when value was read; zero: never
+	next  time.Time // when the value is too old
 }
 
 // look returns the figures and when they were read; zero: they are still being read for the first
 // time, or cannot be read, as the error says. It waits until patience ends at most. The context of
 // a reading is ctx.
 func (f *figures[T]) look(ctx, patience context.Context) (value T, known time.Time, err error) {
-	f.mu.Lock()
-	if f.reading == nil && time.Since(f.began) >= max(figuresFor, dutyCycle*f.took) {
-		f.began, f.reading = time.Now(), make(chan struct{})
-		go f.refresh(ctx, f.reading)
-	}
-	reading := f.reading
-	f.mu.Unlock()
-	if reading != nil {
+	if f.isOld() {
+		done := f.flight.DoChan("", func() (any, error) {
+			if f.isOld() { // else another flight has landed since
+				f.refresh(ctx)
+			}
+			return nil, nil
+		})
 		select {
-		case <-reading:
+		case <-done:
 		case <-patience.Done():
 		}
 	}
@@ -57,7 +58,14 @@ func (f *figures[T]) look(ctx, patience context.Context) (value T, known time.Ti
 	return f.value, f.known, f.err
 }
 
-func (f *figures[T]) refresh(ctx context.Context, done chan struct{}) {
+func (f *figures[T]) isOld() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !time.Now().Before(f.next)
+}
+
+func (f *figures[T]) refresh(ctx context.Context) {
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, figuresMax)
 	defer cancel()
 	f.turn.Lock()
@@ -66,9 +74,10 @@ func (f *figures[T]) refresh(ctx context.Context, done chan struct{}) {
 	f.turn.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.err = err; err == nil {
-		f.value, f.known = value, at
+	f.err = err
+	if err == nil {
+		f.value = value
+		f.known = at
 	}
-	f.took, f.reading = time.Since(at), nil
-	close(done)
+	f.next = began.Add(max(figuresFor, dutyCycle*time.Since(at)))
 }

@@ -33,23 +33,24 @@ type list struct {
 // IsMany reports whether the columns need a wide window.
 func (l list) IsMany() bool { return len(l.Columns) > 6 }
 
-// column is the title of a column. That of a column with numbers begins with #, that of a column
-// with sentences with ~: only those are broken into lines.
-type column string
+// column is a column of a list.
+type column struct{ Title, Class string }
 
-// Title returns the title for people.
-func (c column) Title() string { return strings.TrimLeft(string(c), "#~") }
+// The classes of columns, for the stylesheet. Columns without a class have short texts.
+const (
+	numbers   = "number"
+	sentences = "text" // only these are broken into lines
+)
 
-// Class returns the class of the column's cells.
-func (c column) Class() string {
-	return operate.Either(strings.HasPrefix(string(c), "#"), "number",
-		operate.Either(strings.HasPrefix(string(c), "~"), "text", ""))
+// titled returns columns of short texts.
+func titled(titles ...string) []column {
+	return operate.ViewsOf(titles, func(title string) column { return column{Title: title} })
 }
 
 // ClassOf returns the class of one of the column's cells. A narrow page leaves out those that have
 // nothing to say.
 func (c column) ClassOf(one cell) string {
-	return strings.TrimSpace(operate.Either(one.Text == "-", "none ", "") + c.Class())
+	return strings.TrimSpace(operate.Either(one.Text == "-", "none ", "") + c.Class)
 }
 
 // cell is one cell of a row.

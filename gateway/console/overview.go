@@ -156,7 +156,7 @@ func percent(part, all int64) string {
 // endingList returns keys that expire soon.
 func endingList(v *visit, keys []operate.KeyView) list {
 	l := list{
-		Caption: "Keys that expire in the next 14 days", Columns: []column{"Key", "Tenant", "Expires", "Last used"},
+		Caption: "Keys that expire in the next 14 days", Columns: titled("Key", "Tenant", "Expires", "Last used"),
 		None: "No key expires in the next 14 days.",
 	}
 	for _, k := range keys {

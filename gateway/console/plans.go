@@ -26,7 +26,9 @@ func (c *Console) showPlans(w http.ResponseWriter, r *http.Request, v *visit) er
 		return err
 	}
 	page := plansPage{List: list{
-		Caption: "Plans", Columns: []column{"Name", "#Per minute", "#Per day", "#Per month", "#Test, per minute", "#Tenants", "Created"},
+		Caption: "Plans", Columns: []column{
+			{Title: "Name"}, {"Per minute", numbers}, {"Per day", numbers}, {"Per month", numbers}, {"Test, per minute", numbers}, {"Tenants", numbers}, {Title: "Created"},
+		},
 		None: "There are no plans.", Cure: v.ifMay(keystore.RoleAdmin, "Create one above."),
 	}}
 	for _, p := range plans {

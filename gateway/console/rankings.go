@@ -148,13 +148,19 @@ func (c *Console) rankingLists(
 		Periods: rankingPeriods, Chosen: period.Name, Problem: problemOf(err, known), Outcome: outcome,
 		IsPending: known.IsZero() && err == nil || nearKnown.IsZero() && nearErr == nil,
 		Busiest: list{
-			Caption: "Busiest tenants", Columns: []column{"Tenant", "Plan", "#Charged", "#Not charged"}, None: "There were no requests.",
+			Caption: "Busiest tenants", Columns: []column{
+				{Title: "Tenant"}, {Title: "Plan"}, {"Charged", numbers}, {"Not charged", numbers},
+			}, None: "There were no requests.",
 		},
 		Nearest: list{
-			Caption: "Nearest to a limit", Columns: []column{"Tenant", "Limit", "#Used", "#Of", "#Part"}, None: "No tenant has used a tenth of a limit.",
+			Caption: "Nearest to a limit", Columns: []column{
+				{Title: "Tenant"}, {Title: "Limit"}, {"Used", numbers}, {"Of", numbers}, {"Part", numbers},
+			}, None: "No tenant has used a tenth of a limit.",
 		},
 		Refused: list{
-			Caption: "Refused or failed most", Columns: []column{"Tenant", "Outcome", "Is", "#Requests"}, None: "No request was refused or failed.",
+			Caption: "Refused or failed most", Columns: []column{
+				{Title: "Tenant"}, {Title: "Outcome"}, {Title: "Is"}, {"Requests", numbers},
+			}, None: "No request was refused or failed.",
 		},
 	}
 	if nearErr != nil {

@@ -109,7 +109,7 @@ func tenantStatus(t operate.TenantView) cell { return status(t.Status(), t.Statu
 
 func keyList(v *visit, keys []operate.KeyView) list {
 	l := list{
-		Caption: "Keys of the tenant", Columns: []column{"ID", "Name", "Status", "Token ends in", "Environment", "Expires", "Last used"},
+		Caption: "Keys of the tenant", Columns: titled("ID", "Name", "Status", "Token ends in", "Environment", "Expires", "Last used"),
 		None: "This tenant has no keys.", Cure: v.ifMay(keystore.RoleKeys, "Create its first one above."),
 	}
 	for _, k := range keys {

@@ -70,8 +70,7 @@ func (c *Console) tenantList(ctx context.Context, v *visit, tenants []operate.Te
 	l := list{
 		Caption: "Tenants",
 		Columns: []column{
-			"Name", "Plan", "Status", "#Per minute", "#Used now", "#Per day", "#Used today", "#Per month",
-			"#Used this month", "Created",
+			{Title: "Name"}, {Title: "Plan"}, {Title: "Status"}, {"Per minute", numbers}, {"Used now", numbers}, {"Per day", numbers}, {"Used today", numbers}, {"Per month", numbers}, {"Used this month", numbers}, {Title: "Created"},
 		},
 		None: "There are no tenants.", Cure: operate.Either(v.session.Role.Allows(keystore.RoleAdmin), "Create the first one above, or run", "To create one, run"), Command: "keyadmin tenant create NAME",
 	}

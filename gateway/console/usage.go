@@ -129,8 +129,10 @@ func (c *Console) usageOf(
 func outcomeList(caption string, totals map[string]int64) list {
 	l := list{
 		Caption: caption,
-		Columns: []column{"Outcome", "Is", "#Requests"},
-		None:    "No request was refused or failed.",
+		Columns: []column{
+			{Title: "Outcome"}, {Title: "Is"}, {"Requests", numbers},
+		},
+		None: "No request was refused or failed.",
 	}
 	most := slices.SortedFunc(maps.Keys(totals),
 		func(a, b string) int { return cmp.Or(cmp.Compare(totals[b], totals[a]), cmp.Compare(a, b)) })
@@ -152,7 +154,9 @@ const refusalsShown = 8
 // order of time.
 func refusalList(span usageSpan, rows []keystore.PeriodUsage) list {
 	l := list{
-		Caption: "Latest refusals and failures", Columns: []column{"Since (UTC)", "Outcome", "Operation", "#Requests"},
+		Caption: "Latest refusals and failures", Columns: []column{
+			{Title: "Since (UTC)"}, {Title: "Outcome"}, {Title: "Operation"}, {"Requests", numbers},
+		},
 		None: "No request was refused or failed.",
 	}
 	for _, r := range slices.Backward(rows) {
@@ -237,9 +241,9 @@ func (s usageSpan) plot(
 func drawn(u plot.Usage) *drawing {
 	narrow := u
 	narrow.ID, narrow.Width = u.ID+"-narrow", narrowWidth
-	figures := list{Caption: u.Title + ", the latest first", Columns: []column{column(u.Period) + " (UTC)"}}
+	figures := list{Caption: u.Title + ", the latest first", Columns: titled(u.Period + " (UTC)")}
 	for _, name := range u.Series {
-		figures.Columns = append(figures.Columns, column("#"+name))
+		figures.Columns = append(figures.Columns, column{name, numbers})
 	}
 	for _, bar := range slices.Backward(u.Bars) {
 		if bar.Sum() > 0 {

@@ -119,7 +119,7 @@ func TestUsageOfSpans(t *testing.T) {
 			return slices.EqualFunc(row, want, func(c cell, text string) bool { return c.Text == text })
 		}
 		if of := part.Drawing.Figures; !slices.EqualFunc(of.Rows, test.outcomes, isRow) ||
-			of.Columns[0] != column(test.bar+" (UTC)") ||
+			of.Columns[0].Title != test.bar+" (UTC)" ||
 			part.Drawing.Bars[len(part.Drawing.Bars)-1].Label != test.last {
 			t.Errorf("%s by outcome: %v, want %v", test.span, of, test.outcomes)
 		}

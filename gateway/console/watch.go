@@ -103,10 +103,31 @@ func certificateText(l operate.Live, now time.Time) string {
 	return operate.Either(left > 0, "expires in "+operate.Until(left), "has expired")
 }
 
+// gatewayNow is what one gateway does now.
+type gatewayNow struct {
+	view     operate.GatewayView // without a state: the database cannot be read
+	figures  operate.Figures
+	problems []service.Problem // that it reports
+}
+
 // refresh asks the database and all gateways, each for at most a second.
 func (w *watch) refresh(now time.Time) {
 	ctx, cancel := context.WithTimeout(w.ctx, databaseWithin)
 	defer cancel()
+	found := problems{}
+	for _, p := range w.own() {
+		found.add(w.self, p)
+	}
+	gateways, views, err := operate.Operator{Store: w.store}.ViewGateways(ctx)
+	if err != nil {
+		found.add("", service.Problem{
+			Detail: "The database cannot be read. These are the gateways that were registered before: " + err.Error(),
+		})
+		gateways = w.known
+		views = make([]operate.GatewayView, len(gateways))
+	}
+	w.known = gateways
+	all := w.ask(ctx, gateways, views)
 	seen := overviewLive{
 		At:   now.UTC().Format("15:04:05 UTC"),
 		Rate: "-",
@@ -115,80 +136,98 @@ func (w *watch) refresh(now time.Time) {
 			Caption: "What each gateway does now",
 			None:    "No gateway is registered.",
 			Columns: []column{
-				"Gateway", "State", "#Requests/s", "#Refused/s", "#p50", "#p99", "Quotas", "#Lag (events)", "Version", "Document", "Certificate",
+				{Title: "Gateway"},
+				{Title: "State"},
+				{"Requests/s", numbers},
+				{"Refused/s", numbers},
+				{"p50", numbers},
+				{"p99", numbers},
+				{Title: "Quotas"},
+				{"Lag (events)", numbers},
+				{Title: "Version"},
+				{Title: "Document"},
+				{Title: "Certificate"},
 			},
 		},
 	}
-	found := problems{}
-	for _, p := range w.own() {
-		found.add(w.self, p)
+	var requests float64
+	for _, g := range all {
+		g.report(found)
+		seen.Gateways.Rows = append(seen.Gateways.Rows, g.row(now))
+		if g.figures.Seconds > 0 {
+			requests += g.figures.RequestRate
+			seen.Rate = rateText(requests)
+		}
 	}
-	gateways, views, err := operate.Operator{Store: w.store}.ViewGateways(ctx)
-	if err != nil {
-		found.add(
-			"",
-			service.Problem{
-				Detail: "The database cannot be read. These are the gateways that were registered before: " + err.Error(),
-			},
-		)
-		gateways, views = w.known, make([]operate.GatewayView, len(w.known))
-	}
-	w.known = gateways
-	others := make([][]service.Problem, len(gateways))
+	seen.Problems = found.rows()
+	w.seen = seen
+	w.at = w.clock()
+}
+
+// ask asks all gateways at once. It remembers the busiest tenants.
+func (w *watch) ask(ctx context.Context, gateways []keystore.Gateway, views []operate.GatewayView) []gatewayNow {
+	all := make([]gatewayNow, len(gateways))
 	var group sync.WaitGroup
 	for i, g := range gateways {
-		if g.ID == w.self {
+		all[i].view = views[i]
+		if g.ID == w.self { // its problems are known
 			continue
 		}
 		group.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, operate.LiveWithin)
 			defer cancel()
 			// No error is kept: Ask below asks the same gateway, and its error is shown.
-			others[i], _ = operate.AskProblems(ctx, g)
+			all[i].problems, _ = operate.AskProblems(ctx, g)
 		})
 	}
 	figures := w.gateways.Ask(ctx, gateways, tenantsTop)
 	group.Wait()
-	var requests float64
-	w.tenants = slices.Collect(maps.Keys(operate.SumTenants(figures)))
 	for i, f := range figures {
-		name, state := f.Gateway.ID, views[i].State
-		stateCell, lag, rate, refusedRate := status(
-			operate.OrDash(state), state == keystore.GatewayLive || err != nil,
-		), "-", "-", "-"
-		if err == nil {
-			lag = fmt.Sprint(views[i].Lag)
-			if problem, cure := operate.GatewayTrouble(f.Gateway, state); problem != "" {
-				found.add(name, service.Problem{Detail: problem + ". The cure: " + cure})
-			}
-		}
-		if f.Err != nil {
-			found.add(name, service.Problem{Detail: "its figures are missing: " + f.Err.Error()})
-		}
-		if f.Seconds > 0 {
-			rate, refusedRate = rateText(f.RequestRate), rateText(f.RefusedRate)
-			requests += f.RequestRate
-			seen.Rate = rateText(requests)
-		}
-		seen.Gateways.Rows = append(seen.Gateways.Rows, []cell{
-			{Text: name},
-			stateCell,
-			{Text: rate},
-			{Text: refusedRate},
-			{Text: operate.Latency(f.P50)},
-			{Text: operate.Latency(f.P99)},
-			{Text: cmp.Or(modes[f.Mode], f.Mode, "-")},
-			{Text: lag},
-			{Text: operate.OrDash(f.Version)},
-			{Text: operate.OrDash(f.Gateway.Document.String())},
-			{Text: certificateText(f.Live, now)},
-		})
-		for _, p := range others[i] {
-			found.add(name, p)
-		}
+		all[i].figures = f
 	}
-	seen.Problems = found.rows()
-	w.seen, w.at = seen, w.clock()
+	w.tenants = slices.Collect(maps.Keys(operate.SumTenants(figures)))
+	return all
+}
+
+// report adds what is wrong with the gateway.
+func (g gatewayNow) report(to problems) {
+	name := g.figures.Gateway.ID
+	if problem, cure := operate.GatewayTrouble(g.figures.Gateway, g.view.State); problem != "" {
+		to.add(name, service.Problem{Detail: problem + ". The cure: " + cure})
+	}
+	if g.figures.Err != nil {
+		to.add(name, service.Problem{Detail: "its figures are missing: " + g.figures.Err.Error()})
+	}
+	for _, p := range g.problems {
+		to.add(name, p)
+	}
+}
+
+// row returns the gateway's row of the overview.
+func (g gatewayNow) row(now time.Time) []cell {
+	f, state := g.figures, g.view.State
+	isKnown := state != ""
+	lag, rate, refused := "-", "-", "-"
+	if isKnown {
+		lag = fmt.Sprint(g.view.Lag)
+	}
+	if f.Seconds > 0 {
+		rate = rateText(f.RequestRate)
+		refused = rateText(f.RefusedRate)
+	}
+	return []cell{
+		{Text: f.Gateway.ID},
+		status(operate.OrDash(state), state == keystore.GatewayLive || !isKnown),
+		{Text: rate},
+		{Text: refused},
+		{Text: operate.Latency(f.P50)},
+		{Text: operate.Latency(f.P99)},
+		{Text: cmp.Or(modes[f.Mode], f.Mode, "-")},
+		{Text: lag},
+		{Text: operate.OrDash(f.Version)},
+		{Text: operate.OrDash(f.Gateway.Document.String())},
+		{Text: certificateText(f.Live, now)},
+	}
 }
 
 // problems are problems by text, with the gateways that have them.

@@ -2,14 +2,12 @@ package operators
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,22 +19,8 @@ import (
 // values are the arguments of a call by name, as text: from the path, the query and the body.
 type values map[string][]string
 
-// flags are the arguments that a text of keyadmin names, and its commands.
-var flags, capital = regexp.MustCompile("`[^`]*`|--[a-z-]+"), regexp.MustCompile("[A-Z]")
-
-// inFields writes a text of keyadmin with the fields of the call: noExpires in place of --no-expires. Commands stay.
-func (c *call) inFields(text string) string {
-	return flags.ReplaceAllStringFunc(text, func(flag string) string {
-		for _, f := range c.fields() {
-			dashed := capital.ReplaceAllStringFunc(f.Name,
-				func(letter string) string { return "-" + strings.ToLower(letter) })
-			if flag == "--"+cmp.Or(f.Tag.Get("name"), dashed) {
-				return f.Name
-			}
-		}
-		return flag
-	})
-}
+// fieldName is how the API writes an argument.
+func fieldName(f operate.Flag) string { return string(f) }
 
 // about describes an argument.
 func (c *call) about(f operate.Argument) string {
@@ -47,7 +31,7 @@ func (c *call) about(f operate.Argument) string {
 	if f.Default != "" {
 		text += " Default: " + f.Default + "."
 	}
-	return c.inFields(text)
+	return text
 }
 
 // hasBody reports whether the arguments of a call are in its body: a JSON object.
@@ -133,7 +117,7 @@ func (c *call) fields() []operate.Argument {
 
 // read reads the arguments of a call. Its error names everything that is wrong.
 func (v *visit) read(r *http.Request, c *call, body []byte, into reflect.Value) error {
-	given, shared, bad := values(r.URL.Query()), values{}, []operate.Mistake(nil)
+	given, shared, bad := values(r.URL.Query()), values{}, []mistake(nil)
 	for _, f := range c.common() {
 		if texts, isGiven := given[f.Name]; isGiven {
 			shared[f.Name] = texts
@@ -142,7 +126,7 @@ func (v *visit) read(r *http.Request, c *call, body []byte, into reflect.Value) 
 	}
 	if c.hasBody() {
 		for name := range given {
-			bad = append(bad, operate.Mistake{Name: name, Text: "this call has no such parameter in its query"})
+			bad = append(bad, mistake{name, "this call has no such parameter in its query"})
 		}
 		given, bad = readBody(body, bad)
 	}
@@ -158,9 +142,8 @@ func (v *visit) read(r *http.Request, c *call, body []byte, into reflect.Value) 
 			if slices.ContainsFunc(all, func(text string) bool { return !isToken && operate.HasToken(text) }) {
 				bad = append(
 					bad,
-					operate.Mistake{
-						Name: name,
-						Text: "it has a token, which is not repeated here: use an ID. If the token was in the address of a call, replace its key",
+					mistake{
+						name, "it has a token, which is not repeated here: use an ID. If the token was in the address of a call, replace its key",
 					},
 				)
 				delete(texts, name)
@@ -171,26 +154,27 @@ func (v *visit) read(r *http.Request, c *call, body []byte, into reflect.Value) 
 		if !slices.Contains(names, name) {
 			bad = append(
 				bad,
-				operate.Mistake{
-					Name: name,
-					Text: "there is no such field: the fields are " + strings.Join(names, ", "),
+				mistake{
+					name, "there is no such field: the fields are " + strings.Join(names, ", "),
 				},
 			)
 		}
 	}
 	with := common{}
-	for _, wrong := range append(operate.ReadArguments(into, given), operate.ReadArguments(reflect.ValueOf(&with).Elem(), shared)...) {
-		bad = append(bad, operate.Mistake{Name: wrong.Name, Text: c.inFields(wrong.Text)})
+	wrong := operate.ReadArguments(into, given)
+	wrong = append(wrong, operate.ReadArguments(reflect.ValueOf(&with).Elem(), shared)...)
+	for _, wrong := range wrong {
+		bad = append(bad, mistake{wrong.Name, wrong.Text.With(fieldName)})
 	}
 	if with.Wait.Length > waitMax {
-		bad = append(bad, operate.Mistake{Name: "wait", Text: "it is too long: use 0 to 60s"})
+		bad = append(bad, mistake{"wait", "it is too long: use 0 to 60s"})
 	}
 	v.wait, v.confirmed, v.after, v.limit = with.Wait, with.Confirm, with.After, int(with.Limit)
 	return invalid(bad...)
 }
 
 // readBody reads a JSON object whose members are texts, numbers, truths or lists of them. An empty body is an empty object.
-func readBody(body []byte, bad []operate.Mistake) (values, []operate.Mistake) {
+func readBody(body []byte, bad []mistake) (values, []mistake) {
 	given, members := values{}, map[string]any{}
 	if len(bytes.TrimSpace(body)) == 0 {
 		return given, bad
@@ -205,7 +189,7 @@ func readBody(body []byte, bad []operate.Mistake) (values, []operate.Mistake) {
 		err = fmt.Errorf("it is not UTF-8")
 	}
 	if err != nil {
-		return given, append(bad, operate.Mistake{Text: fmt.Sprintf("the body is not one JSON object: %v", err)})
+		return given, append(bad, mistake{"", fmt.Sprintf("the body is not one JSON object: %v", err)})
 	}
 	for name, member := range members {
 		list, isList := member.([]any)
@@ -218,7 +202,7 @@ func readBody(body []byte, bad []operate.Mistake) (values, []operate.Mistake) {
 			case string, json.Number, bool:
 				texts = append(texts, fmt.Sprint(one))
 			default:
-				bad = append(bad, operate.Mistake{Name: name, Text: "use a text, a number, true or false, or a list of texts"})
+				bad = append(bad, mistake{name, "use a text, a number, true or false, or a list of texts"})
 			}
 		}
 		if member != nil {

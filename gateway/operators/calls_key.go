@@ -44,7 +44,7 @@ type tenantUsage struct {
 func (v *visit) usage(a *tenantUsage) ([]operate.UsageView, error) {
 	if a.By.Period == time.Minute {
 		return nil, invalid(
-			operate.Mistake{Name: "by", Text: "minutes are in " + Root + "/tenants/{tenant}/usage/minutes"},
+			mistake{"by", "minutes are in " + Root + "/tenants/{tenant}/usage/minutes"},
 		)
 	}
 	t, err := v.operator.Tenant(v.ctx, a.Tenant)
@@ -100,7 +100,7 @@ func (v *visit) explain(a *operate.NextCall) (e operate.Explanation, err error) 
 	given := slices.DeleteFunc([]bool{!a.Key.IsZero(), a.Tenant != "", a.Token != ""},
 		func(isGiven bool) bool { return !isGiven })
 	if len(given) != 1 {
-		return e, invalid(operate.Mistake{Name: "key", Text: "give one of key, tenant and token"})
+		return e, invalid(mistake{"key", "give one of key, tenant and token"})
 	}
 	return a.Explain(v.ctx, v.operator)
 }

@@ -80,7 +80,7 @@ func (a *API) waitToCompare(v *visit) error {
 // compare reads the document of a request and finds what it changes.
 func (v *visit) compare(p declare.Pruning) (d declare.Document, found declare.Difference, err error) {
 	if operate.HasToken(string(v.body)) {
-		return d, found, invalid(operate.Mistake{Text: "the document has a token, which is not repeated here: use an ID"})
+		return d, found, invalid(mistake{"", "the document has a token, which is not repeated here: use an ID"})
 	}
 	if d, err = declare.Read("body", v.body); err != nil {
 		return d, found, err

@@ -22,30 +22,19 @@ type failure struct {
 
 func (f failure) Error() string { return f.message }
 
+// mistake is what is wrong with an argument; without a name, with the body.
+type mistake struct{ name, text string }
+
 // invalid is the failure of wrong arguments, or nil.
-func invalid(bad ...operate.Mistake) error {
+func invalid(bad ...mistake) error {
 	if len(bad) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(bad, func(a, b operate.Mistake) int { return strings.Compare(a.Name, b.Name) })
-	texts := operate.ViewsOf(bad,
-		func(m operate.Mistake) string { return strings.TrimPrefix(m.Name+": "+m.Text, ": ") })
+	slices.SortStableFunc(bad, func(a, b mistake) int { return strings.Compare(a.name, b.name) })
+	texts := operate.ViewsOf(bad, func(m mistake) string { return strings.TrimPrefix(m.name+": "+m.text, ": ") })
 	return failure{
-		status: http.StatusBadRequest, code: "invalid_request", message: strings.Join(texts, "; "), field: bad[0].Name,
+		status: http.StatusBadRequest, code: "invalid_request", message: strings.Join(texts, "; "), field: bad[0].name,
 	}
-}
-
-// named names the fields of the call in an error about its arguments.
-func (c *call) named(err error) error {
-	var wrong operate.ArgumentError
-	if !errors.As(err, &wrong) {
-		return err
-	}
-	f := failure{http.StatusBadRequest, "invalid_request", c.inFields(string(wrong)), ""}
-	if i := strings.Index(string(wrong), "--"); i >= 0 {
-		f.field = c.inFields(flags.FindString(string(wrong)[i:]))
-	}
-	return f
 }
 
 // fail writes the answer for an error.
@@ -83,11 +72,17 @@ func (a *API) failureOf(err error) failure {
 		}
 	}
 	var f failure
+	var argument *operate.ArgumentError
 	var mistakes *declare.Mistakes
 	var unknown *keystore.UnknownError
 	switch {
 	case errors.As(err, &f):
 		return f
+	case errors.As(err, &argument):
+		return failure{
+			status: http.StatusBadRequest, code: "invalid_request",
+			message: argument.With(fieldName), field: fieldName(argument.First()),
+		}
 	case errors.As(err, &mistakes):
 		return failure{status: http.StatusBadRequest, code: "invalid_request", message: mistakes.Line()}
 	case errors.As(err, &unknown):

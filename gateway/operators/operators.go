@@ -191,7 +191,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, v *visit, c *call) e
 		}
 	}
 	if err != nil {
-		return c.named(err)
+		return err
 	}
 	return made.write(w, r, c)
 }

@@ -18,43 +18,13 @@ import (
 )
 
 // Preparer is the arguments of a change. keyadmin reads them from its command line by kong's tags,
-// and the operators' API reads those with a tag json from a path or a body. Their texts name an
-// argument as keyadmin does: --no-expires.
+// and the operators' API reads those with a tag json from a path or a body.
 type Preparer interface {
 	Prepare(ctx context.Context, o Operator) (Operation, error)
 }
 
 // Checker are arguments that can contradict each other. Check returns why nothing is worth trying.
 type Checker interface{ Check() error }
-
-// ArgumentError is an argument that is wrong.
-type ArgumentError string
-
-func (e ArgumentError) Error() string { return string(e) }
-
-// wrongArgument is an error about one argument, or nil.
-func wrongArgument(flag string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return ArgumentError(flag + ": " + err.Error())
-}
-
-// NotFoundError names what does not exist. It is a keystore.ErrNotFound.
-type NotFoundError struct {
-	error
-	Noun, Name string // tenant, plan, key, gateway or lost refusal
-}
-
-func (e NotFoundError) Unwrap() error { return e.error }
-
-// notFound adds to keystore.ErrNotFound what was looked for.
-func notFound(err error, noun, name string) error {
-	if errors.Is(err, keystore.ErrNotFound) {
-		return NotFoundError{err, noun, name}
-	}
-	return err
-}
 
 // Repeatable is for what creates something, for scripts that may run again.
 type Repeatable struct {
@@ -70,7 +40,7 @@ type KeyID struct{ id.Key }
 // UnmarshalText reads an ID.
 func (k *KeyID) UnmarshalText(text []byte) (err error) {
 	if k.Key, err = id.ParseKey(string(text)); err != nil {
-		err = fmt.Errorf("%w (`keyadmin key list TENANT` shows the IDs of a tenant's keys)", err)
+		err = mistaken(err, " (", Command("key list TENANT"), " shows the IDs of a tenant's keys)")
 	}
 	return err
 }
@@ -81,10 +51,8 @@ type Block struct{ netip.Prefix }
 // UnmarshalText reads a block.
 func (b *Block) UnmarshalText(text []byte) error {
 	if string(text) == "any" || string(text) == "*" {
-		return fmt.Errorf(
-			"%q is not a CIDR block: a key that is created without --allow may be used from anywhere; `keyadmin key update KEY --allow-any` removes an allow-list",
-			text,
-		)
+		return mistaken(strconv.Quote(string(text)), " is not a CIDR block: a key that is created without ", Flag("allow"),
+			" may be used from anywhere; ", Command("key update KEY --allow-any"), " removes an allow-list")
 	}
 	prefix, err := netip.ParsePrefix(string(text))
 	if addr, addrErr := netip.ParseAddr(string(text)); addrErr == nil && addr.Zone() == "" {
@@ -176,9 +144,9 @@ func (l *LimitChange) UnmarshalText(text []byte) error {
 
 // limitsOf are arguments for the limits of a plan or of a tenant.
 type limitsOf[L Limit | LimitChange] struct {
-	Minute L `json:"minute" yaml:"minute,omitempty" placeholder:"N" help:"Requests in any 60 seconds."`
-	Day    L `json:"day" yaml:"day,omitempty" placeholder:"N" help:"Requests in a UTC day."`
-	Month  L `json:"month" yaml:"month,omitempty" placeholder:"N" help:"Requests in a month."`
+	Minute L `json:"minute" yaml:"minute,omitempty" title:"Per minute" placeholder:"N" help:"Requests in any 60 seconds."`
+	Day    L `json:"day" yaml:"day,omitempty" title:"Per day" placeholder:"N" help:"Requests in a UTC day."`
+	Month  L `json:"month" yaml:"month,omitempty" title:"Per month" placeholder:"N" help:"Requests in a month."`
 }
 
 // NewLimits and LimitChanges are new limits, and changes of limits: see plan.Limits.Changed.
@@ -299,9 +267,8 @@ func (m *Moment) UnmarshalText(text []byte) error {
 	err := m.Period.UnmarshalText(text)
 	switch {
 	case string(text) == "never":
-		err = errors.New(
-			"a key that is created without --expires never expires; `keyadmin key update KEY --no-expires` removes an expiry",
-		)
+		err = mistaken("a key that is created without ", Flag("expires"), " never expires; ",
+			Command("key update KEY --no-expires"), " removes an expiry")
 	case errors.Is(err, errNotDuration):
 		err = fmt.Errorf(
 			"%q is neither a duration nor a date: use 1w, 90d, 24h, 30m, 2026-12-31 or 2026-12-31T18:00:00Z", text)

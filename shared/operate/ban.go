@@ -42,7 +42,7 @@ type AddBan struct {
 	KeyRef
 	For    Period `json:"for" required:"" placeholder:"AGE" help:"How long: 1h, 7d."`
 	Reason Name   `json:"reason" required:"" placeholder:"TEXT" help:"Why, for the audit log. The tenant does not see it."`
-	Tell   Notice `json:"tell" placeholder:"TEXT" help:"What to tell the tenant in the refusals, such as how to get the ban lifted."`
+	Tell   Notice `json:"tell" title:"Text for the tenant" placeholder:"TEXT" help:"What to tell the tenant in the refusals, such as how to get the ban lifted."`
 }
 
 // Prepare prepares a ban that begins now. The reason is for operators, the notice for the tenant.

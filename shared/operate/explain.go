@@ -184,7 +184,7 @@ type NextCall struct {
 	Key       KeyID   `kong:"-" json:"key" help:"The key's ID, key_…"`
 	Tenant    string  `kong:"-" json:"tenant" help:"The tenant's ID or name."`
 	Token     string  `kong:"-" json:"token" help:"The token of a key."`
-	From      Address `json:"from" placeholder:"ADDRESS" help:"The client's address, for keys with an allow-list."`
+	From      Address `json:"from" title:"Client's address" placeholder:"ADDRESS" help:"The client's address, for keys with an allow-list."`
 	Operation string  `json:"operation" placeholder:"ID" help:"The operation, as openapi.yaml names it: listPets, createPet."`
 }
 
@@ -212,7 +212,8 @@ func (c NextCall) Explain(ctx context.Context, o Operator) (e Explanation, err e
 		}
 		return o.explain(ctx, t, k, c.From.Addr, c.Operation)
 	case c.From.IsValid() || c.Operation != "":
-		return e, ArgumentError("--from and --operation are for a key: its allow-list and its scopes decide")
+		return e, mistaken(Flag("from"), " and ", Flag("operation"),
+			" are for a key: its allow-list and its scopes decide")
 	}
 	t, err := o.Tenant(ctx, c.Tenant)
 	if err != nil {
@@ -305,9 +306,8 @@ func (e Explanation) byOperation(
 		}
 		return e, nil
 	}
-	return e, ArgumentError(
-		fmt.Sprintf("--operation: there is no operation %q: use %s", operation, strings.Join(known, ", ")),
-	)
+	return e, wrongArgument("operation",
+		fmt.Errorf("there is no operation %q: use %s", operation, strings.Join(known, ", ")))
 }
 
 func (e Explanation) refuse(c code.Code, reason string) Explanation {

@@ -25,7 +25,7 @@ type Finder[V any] interface {
 }
 
 // NoPage is the error for a beginning that no page has named.
-const NoPage = ArgumentError("--after: no page has named this: begin with the first page")
+var NoPage error = &ArgumentError{"after", Text{"no page has named this: begin with the first page"}}
 
 // pageOf makes a page of at most n rows. rows has one more if there are others after them.
 func pageOf[T, V any](rows []T, n int, view func(T) V, cursor func(T) string) (p Page[V]) {
@@ -52,7 +52,7 @@ func (s *TenantState) UnmarshalText(text []byte) error {
 type FindTenants struct {
 	Search string      `json:"search" help:"A part of the names, or the ID of one tenant."`
 	Plan   PlanName    `json:"plan" help:"Only those on this plan."`
-	State  TenantState `json:"state" help:"Only those that are active or suspended."`
+	State  TenantState `json:"state" title:"Status" help:"Only those that are active or suspended."`
 	Newest bool        `json:"newest" help:"The newest first, not by name."`
 }
 
@@ -145,7 +145,7 @@ type FindEvents struct {
 	OfTenant
 	Since Moment    `json:"since" help:"How far back: 1h, 1w, or from a date: 2026-11-20 (default: all)." kong:"default='7d',placeholder='AGE',help='How far back: 1h, 1w, or from a date: 2026-11-20.'"`
 	Key   KeyID     `json:"key" placeholder:"KEY" help:"Only changes of this key: its ID, key_…"`
-	Actor string    `json:"actor" placeholder:"NAME" help:"Only changes by this operator or gateway."`
+	Actor string    `json:"actor" title:"By" placeholder:"NAME" help:"Only changes by this operator or gateway."`
 	Kind  EventKind `json:"kind" placeholder:"KIND" help:"Only changes of this kind: key.revoked, for example, or key for all changes of keys."`
 }
 

@@ -184,10 +184,10 @@ func (a RevokeKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
 func (o Operator) terms(expires Moment, scopes []Scope) (instant.Millis, apikey.Scopes, error) {
 	at, err := expires.After(o.Now())
 	if err != nil {
-		return 0, "", wrongArgument("--expires", err)
+		return 0, "", wrongArgument("expires", err)
 	}
 	set, err := ScopesOf(scopes)
-	return at, set, wrongArgument("--scope", err)
+	return at, set, wrongArgument("scopes", err)
 }
 
 // checkTerms refuses limits that a key did not have before and that never admit a request of some
@@ -231,9 +231,9 @@ type CreateKey struct {
 	Name    Name    `default:"default" json:"name" placeholder:"NAME" help:"What the key is for."`
 	Expires Moment  `json:"expires" placeholder:"WHEN" help:"When the key expires: after 90d or 1w, or at a UTC date, 2026-12-31 (default: never)."`
 	Scopes  []Scope `name:"scope" json:"scopes" placeholder:"SCOPE" help:"A scope of the key: one that an operation of the API needs, or usage:read (default: all but usage:read). Repeatable."`
-	Allow   []Block `json:"allow" placeholder:"CIDR" help:"Addresses from which the key may be used (default: any). Repeatable."`
-	Minute  Limit   `json:"minute" placeholder:"N" help:"Requests with this key in any 60 seconds, within its tenant's limit."`
-	Day     Limit   `json:"day" placeholder:"N" help:"Requests with this key in a UTC day, within its tenant's limit."`
+	Allow   []Block `json:"allow" title:"Allowed from" placeholder:"CIDR" help:"Addresses from which the key may be used (default: any). Repeatable."`
+	Minute  Limit   `json:"minute" title:"Per minute" placeholder:"N" help:"Requests with this key in any 60 seconds, within its tenant's limit."`
+	Day     Limit   `json:"day" title:"Per day" placeholder:"N" help:"Requests with this key in a UTC day, within its tenant's limit."`
 	Test    bool    `help:"A key for gateways of the test environment."`
 	Repeatable
 
@@ -316,12 +316,12 @@ type UpdateKey struct {
 	KeyRef
 	Name      Name        `json:"name" placeholder:"NAME" help:"What the key is for."`
 	Scopes    []Scope     `name:"scope" json:"scopes" placeholder:"SCOPE" help:"The key's scopes, instead of those it has. Repeatable."`
-	Allow     []Block     `json:"allow" placeholder:"CIDR" help:"Addresses from which the key may be used, instead of those it has. Repeatable."`
+	Allow     []Block     `json:"allow" title:"Allowed from" placeholder:"CIDR" help:"Addresses from which the key may be used, instead of those it has. Repeatable."`
 	AllowAny  bool        `json:"allowAny" help:"The key may be used from anywhere."`
 	Expires   Moment      `json:"expires" placeholder:"WHEN" help:"When the key expires: after 90d or 1w, or at a UTC date, 2026-12-31."`
 	NoExpires bool        `json:"noExpires" help:"The key never expires."`
-	Minute    LimitChange `json:"minute" placeholder:"N" help:"Requests with this key in any 60 seconds, within its tenant's limit."`
-	Day       LimitChange `json:"day" placeholder:"N" help:"Requests with this key in a UTC day, within its tenant's limit."`
+	Minute    LimitChange `json:"minute" title:"Per minute" placeholder:"N" help:"Requests with this key in any 60 seconds, within its tenant's limit."`
+	Day       LimitChange `json:"day" title:"Per day" placeholder:"N" help:"Requests with this key in a UTC day, within its tenant's limit."`
 }
 
 // Check finds out whether there is something to change, and whether the arguments contradict each
@@ -330,13 +330,14 @@ func (a UpdateKey) Check() error {
 	expires := a.Expires != Moment{}
 	switch {
 	case a.Allow != nil && len(a.Allow) == 0:
-		return ArgumentError("--allow is empty: --allow-any removes the allow-list")
+		return mistaken(Flag("allow"), " is empty: ", Flag("allowAny"), " removes the allow-list")
 	case a.Name == "" && len(a.Scopes)+len(a.Allow) == 0 && !a.AllowAny && !expires && !a.NoExpires && a.Minute == 0 && a.Day == 0:
-		return ArgumentError("give --name, --scope, --allow, --allow-any, --expires, --no-expires, --minute or --day")
+		return mistaken("give ", Flag("name"), ", ", Flag("scopes"), ", ", Flag("allow"), ", ", Flag("allowAny"), ", ",
+			Flag("expires"), ", ", Flag("noExpires"), ", ", Flag("minute"), " or ", Flag("day"))
 	case a.AllowAny && len(a.Allow) > 0:
-		return ArgumentError("--allow-any removes the allow-list: do not combine it with --allow")
+		return mistaken(Flag("allowAny"), " removes the allow-list: do not combine it with ", Flag("allow"))
 	case a.NoExpires && expires:
-		return ArgumentError("--no-expires removes the expiry: do not combine it with --expires")
+		return mistaken(Flag("noExpires"), " removes the expiry: do not combine it with ", Flag("expires"))
 	}
 	return nil
 }
@@ -389,7 +390,7 @@ func (a UpdateKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
 // RotateKey are the arguments of key rotate.
 type RotateKey struct {
 	KeyRef
-	Grace Delay `json:"grace" placeholder:"AGE" help:"How long the old key still works: 7d, 24h, 0 = not at all (default: 24h)."`
+	Grace Delay `json:"grace" title:"The old token works for" placeholder:"AGE" help:"How long the old key still works: 7d, 24h, 0 = not at all (default: 24h)."`
 }
 
 // RotationView is the result of a rotation as JSON.

@@ -28,11 +28,14 @@ type LimitsView struct {
 }
 
 // ViewLimits returns the view of limits.
-func ViewLimits(l plan.Limits) (v LimitsView) {
-	for policy, limit := range l.Set() {
-		*map[string]**int64{plan.Minute: &v.Minute, plan.Day: &v.Day, plan.Month: &v.Month}[policy] = &limit
+func ViewLimits(l plan.Limits) LimitsView {
+	given := func(limit int64) *int64 {
+		if limit == 0 {
+			return nil
+		}
+		return &limit
 	}
-	return v
+	return LimitsView{Minute: given(l.Minute), Day: given(l.Day), Month: given(l.Month)}
 }
 
 // LimitTexts describes its limits, one text for each policy, and the limit per minute of test keys.
@@ -42,13 +45,14 @@ func (v PlanView) LimitTexts() []string {
 }
 
 // limits returns what the view is of.
-func (v LimitsView) limits() (l plan.Limits) {
-	for to, from := range map[*int64]*int64{&l.Minute: v.Minute, &l.Day: v.Day, &l.Month: v.Month} {
-		if from != nil {
-			*to = *from
+func (v LimitsView) limits() plan.Limits {
+	limit := func(given *int64) int64 {
+		if given == nil {
+			return 0
 		}
+		return *given
 	}
-	return l
+	return plan.Limits{Minute: limit(v.Minute), Day: limit(v.Day), Month: limit(v.Month)}
 }
 
 // ViewPlan returns the view of a plan.
@@ -65,7 +69,7 @@ func ViewPlan(p keystore.Plan) PlanView {
 type CreatePlan struct {
 	Name PlanName `arg:"" json:"name" required:"" help:"Lower-case letters, digits and hyphens."`
 	NewLimits
-	TestMinute Limit `json:"testMinute" placeholder:"N" help:"Requests of test keys in any 60 seconds, instead of --minute."`
+	TestMinute Limit `json:"testMinute" title:"Test keys, per minute" placeholder:"N" help:"Requests of test keys in any 60 seconds, in place of the limit per minute."`
 	Repeatable
 }
 
@@ -98,13 +102,13 @@ func (a CreatePlan) Prepare(_ context.Context, o Operator) (Operation, error) {
 type UpdatePlan struct {
 	Plan PlanName `arg:"" name:"name" json:"plan" required:"" help:"The plan's name."`
 	LimitChanges
-	TestMinute LimitChange `json:"testMinute" placeholder:"N" help:"Requests of test keys in any 60 seconds, instead of --minute."`
+	TestMinute LimitChange `json:"testMinute" title:"Test keys, per minute" placeholder:"N" help:"Requests of test keys in any 60 seconds, in place of the limit per minute."`
 }
 
 // Check finds out whether there is something to change.
 func (a UpdatePlan) Check() error {
 	if !a.Limits().IsSet() && a.TestMinute == 0 {
-		return ArgumentError("give --minute, --day, --month or --test-minute")
+		return mistaken("give ", Flag("minute"), ", ", Flag("day"), ", ", Flag("month"), " or ", Flag("testMinute"))
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"encoding"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ type Argument struct {
 	Name       string
 	IsRequired bool
 	Default    string // empty: there is none
+	Title      string // of its field in a form
 }
 
 // ArgumentsOf lists the arguments of a type, also those of embedded structs.
@@ -26,7 +28,8 @@ func ArgumentsOf(t reflect.Type) (all []Argument) {
 	for _, f := range reflect.VisibleFields(t) {
 		if name := f.Tag.Get("json"); name != "" {
 			_, isRequired := f.Tag.Lookup("required")
-			all = append(all, Argument{f, name, isRequired, f.Tag.Get("default")})
+			title := cmp.Or(f.Tag.Get("title"), strings.ToUpper(name[:1])+name[1:])
+			all = append(all, Argument{f, name, isRequired, f.Tag.Get("default"), title})
 		}
 	}
 	return all
@@ -35,9 +38,6 @@ func ArgumentsOf(t reflect.Type) (all []Argument) {
 // IsList reports whether the argument may have more than one value.
 func (a Argument) IsList() bool { return a.Type.Kind() == reflect.Slice }
 
-// Mistake is what is wrong with an argument.
-type Mistake struct{ Name, Text string }
-
 // ReadArguments sets arguments to what is given as text by their names, or to their defaults.
 func ReadArguments(into reflect.Value, given map[string][]string) (mistakes []Mistake) {
 	for _, a := range ArgumentsOf(into.Type()) {
@@ -45,26 +45,41 @@ func ReadArguments(into reflect.Value, given map[string][]string) (mistakes []Mi
 		if !isGiven && a.Default != "" {
 			texts, isGiven = []string{a.Default}, true
 		}
-		var err error
+		var wrong Text
 		switch to := into.FieldByIndex(a.Index); {
 		case !isGiven && a.IsRequired:
-			err = errors.New("it is missing: " + a.Tag.Get("help"))
+			wrong = Text{"it is missing: " + a.Tag.Get("help")}
 		case !isGiven:
 		case a.IsList():
-			to.Set(reflect.MakeSlice(a.Type, len(texts), len(texts)))
-			for i, text := range texts {
-				err = errors.Join(err, setText(to.Index(i), text))
-			}
+			wrong = setTexts(to, texts)
 		case len(texts) != 1:
-			err = errors.New("give one value")
+			wrong = Text{"give one value"}
 		default:
-			err = setText(to, texts[0])
+			if err := setText(to, texts[0]); err != nil {
+				wrong = textOf(err)
+			}
 		}
-		if err != nil {
-			mistakes = append(mistakes, Mistake{a.Name, strings.ReplaceAll(err.Error(), "\n", "; ")})
+		if wrong != nil {
+			mistakes = append(mistakes, Mistake{a.Name, wrong})
 		}
 	}
 	return mistakes
+}
+
+// setTexts sets a list to what texts say, and returns what is wrong with them.
+func setTexts(to reflect.Value, texts []string) (wrong Text) {
+	to.Set(reflect.MakeSlice(to.Type(), len(texts), len(texts)))
+	for i, text := range texts {
+		err := setText(to.Index(i), text)
+		if err == nil {
+			continue
+		}
+		if wrong != nil {
+			wrong = append(wrong, "; ")
+		}
+		wrong = append(wrong, textOf(err)...)
+	}
+	return wrong
 }
 
 // setText sets a value to what a text says.

@@ -67,7 +67,7 @@ type TenantRef struct {
 
 // MonthStart is the day on which a tenant's month begins.
 type MonthStart struct {
-	MonthStarts MonthStarts `json:"monthStarts" placeholder:"DAY" help:"The day, 1 to 28, of the UTC month on which its month begins (default: 1)."`
+	MonthStarts MonthStarts `json:"monthStarts" title:"Month begins on day" placeholder:"DAY" help:"The day, 1 to 28, of the UTC month on which its month begins (default: 1)."`
 }
 
 // tenantChange is a change of one tenant.
@@ -299,9 +299,11 @@ type SetLimits struct {
 func (a SetLimits) Check() error {
 	switch {
 	case a.Clear && a.Limits().IsSet():
-		return ArgumentError("--clear removes all limits: do not combine it with --minute, --day or --month")
+		return mistaken(Flag("clear"), " removes all limits: do not combine it with ",
+			Flag("minute"), ", ", Flag("day"), " or ", Flag("month"))
 	case !a.Clear && !a.Limits().IsSet() && a.MonthStarts == 0:
-		return ArgumentError("give --minute, --day, --month or --month-starts, or --clear to remove the limits")
+		return mistaken("give ", Flag("minute"), ", ", Flag("day"), ", ", Flag("month"), " or ", Flag("monthStarts"),
+			", or ", Flag("clear"), " to remove the limits")
 	}
 	return nil
 }

@@ -80,12 +80,12 @@ type UsagePeriod struct {
 }
 
 // Of returns the period. Without an end, it is Forever: the clock of a gateway may be ahead.
-// Errors: an ArgumentError.
+// Errors: an *ArgumentError.
 func (p UsagePeriod) Of(now instant.Millis) (since, until instant.Millis, err error) {
 	since, until = p.Since.Before(now), Forever
 	if p.Until != (Moment{}) {
 		if until = p.Until.Before(now); until <= since {
-			err = ArgumentError(fmt.Sprintf("--until: %s is not later than since, %s", until, since))
+			err = wrongArgument("until", fmt.Errorf("%s is not later than since, %s", until, since))
 		}
 	}
 	return since, until, err
