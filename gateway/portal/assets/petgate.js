@@ -3,7 +3,8 @@
 // The key is in this variable and nowhere else: not in a field, a storage, a cookie or a URL.
 let key = "";
 
-// blockedUntil is when the API may be called again, in milliseconds of performance.now(). The places in waiting say so then.
+// blockedUntil is when the API may be called again, in milliseconds of performance.now(). The
+// places in waiting say so then.
 let blockedUntil = 0;
 const waiting = new Set();
 
@@ -46,15 +47,23 @@ function checksum(text) {
 
 // problem says what is wrong with a token, or "". It asks nobody.
 function problem(token) {
-  const start = /^[a-z]{2,10}_(live|test)_/.exec(token)?.[0]; // a key keeps its prefix when the operator changes that of new keys
+  // A key keeps its prefix when the operator changes that of new keys.
+  const start = /^[a-z]{2,10}_(live|test)_/.exec(token)?.[0];
   if (start === undefined) return `A key begins with ${prefix}`;
-  if (start.slice(-6) !== prefix.slice(-6)) return `This key is for another environment. Keys of this API begin with ${prefix}`;
-  if (/[^0-9A-Za-z]/.test(token.slice(start.length))) return "This key is mistyped: after its prefix, a key has only letters and digits.";
+  if (start.slice(-6) !== prefix.slice(-6)) {
+    return `This key is for another environment. Keys of this API begin with ${prefix}`;
+  }
+  if (/[^0-9A-Za-z]/.test(token.slice(start.length))) {
+    return "This key is mistyped: after its prefix, a key has only letters and digits.";
+  }
   if (token.length !== start.length + secretLength) {
-    return `This key is mistyped or cut off: it has ${token.length} characters instead of ${start.length + secretLength}.`;
+    const want = start.length + secretLength;
+    return `This key is mistyped or cut off: it has ${token.length} characters instead of ${want}.`;
   }
   const body = token.slice(0, -checksumLength);
-  if (checksum(body) !== token.slice(-checksumLength)) return "This key is mistyped or cut off: its checksum does not match.";
+  if (checksum(body) !== token.slice(-checksumLength)) {
+    return "This key is mistyped or cut off: its checksum does not match.";
+  }
   return "";
 }
 
@@ -87,14 +96,15 @@ function hold(token) {
 
 // options returns the options of a call with the key.
 function options(method) {
-  return { method, headers: { Authorization: `Bearer ${key}` }, cache: "no-store", credentials: "omit", redirect: "error" };
+  const headers = { Authorization: `Bearer ${key}` };
+  return { method, headers, cache: "no-store", credentials: "omit", redirect: "error" };
 }
 
 // address returns the URL of a path of the API, relative to the page.
 const address = (path) => root + path.slice(1);
 
-// askQuota shows whether the key can be used and what is left of its limits. That costs nothing. Without an answer, the page
-// says what it knows by itself.
+// askQuota shows whether the key can be used and what is left of its limits. That costs nothing.
+// Without an answer, the page says what it knows by itself.
 async function askQuota() {
   if (!quota) return;
   const asked = key;
@@ -113,11 +123,13 @@ async function askQuota() {
   }
 }
 
-// showStanding says what the key can do now. Meters are shown only for a key that can be used: a banned key may have a quota left.
+// showStanding says what the key can do now. Meters are shown only for a key that can be used: a
+// banned key may have a quota left.
 function showStanding(quota, headers) {
   if (quota.suspended) {
     sayKey("The key is valid, but its account is suspended: every call is refused.", true);
-  } else if (quota.policies.every((policy) => policy.name.startsWith("key-"))) { // a key's own limits are within those of its account
+  } else if (quota.policies.every((policy) => policy.name.startsWith("key-"))) {
+    // A key's own limits are within those of its account.
     sayKey("The key is valid, but its account has no limits yet: every call is refused.", true);
   } else if (quota.ban) {
     // By the gateway's clock, because that of this machine may differ.
@@ -174,7 +186,10 @@ addEventListener("pagehide", forget);
 
 // ---- Limits
 
-const windows = { minute: "this minute", day: "today", month: "this month", "key-minute": "this minute for this key", "key-day": "today for this key" };
+const windows = {
+  minute: "this minute", day: "today", month: "this month",
+  "key-minute": "this minute for this key", "key-day": "today for this key",
+};
 
 // parseList reads a list of the RateLimit fields: "minute";r=42;t=17, "day";r=817;t=50412
 function parseList(text) {
@@ -214,7 +229,10 @@ function meter(name, remaining, limit) {
 
 // ---- Calls
 
-const limitHeaders = ["RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "X-Request-Cost", "Retry-After"];
+const limitHeaders = [
+  "RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset",
+  "X-Request-Cost", "Retry-After",
+];
 
 // target returns the URL of a call, relative to the page.
 function target(form) {
@@ -263,7 +281,8 @@ async function send(form) {
     const response = await fetch(target(form), call);
     const text = await response.text();
     const body = parse(text);
-    show(form, response, isExact(body, text) ? JSON.stringify(body, null, 2) : text, Math.round(performance.now() - began));
+    const took = Math.round(performance.now() - began);
+    show(form, response, isExact(body, text) ? JSON.stringify(body, null, 2) : text, took);
     say(state, "");
     if (key !== used) return; // it was forgotten
     if (response.ok && "free" in form.dataset) showStanding(body, response.headers);
@@ -281,7 +300,8 @@ function parse(text) {
   }
 }
 
-// isExact reports whether the JSON can be written again without a change. A number of 64 bits cannot: it is shown as it came.
+// isExact reports whether the JSON can be written again without a change. A number of 64 bits
+// cannot: it is shown as it came.
 function isExact(body, text) {
   return JSON.stringify(body) === text;
 }
@@ -292,13 +312,16 @@ const reasons = {
   too_many_failed_attempts: "Too many unknown keys came from your address.",
 };
 
-// showLimits shows the meters, and makes the page wait if the response says that calls must wait. A 403 shows them only for a missing scope: the
-// other reasons refuse every call.
+// showLimits shows the meters, and makes the page wait if the response says that calls must wait. A
+// 403 shows them only for a missing scope: the other reasons refuse every call.
 function showLimits(state, response, code) {
   if (response.status !== 403 || code === "insufficient_scope") showMeters(response.headers);
-  if (code === "quota_polling") return say(state, "Ask for the quota at most once a second.", true); // other calls may go on
+  if (code === "quota_polling") { // other calls may go on
+    return say(state, "Ask for the quota at most once a second.", true);
+  }
   const wait = Number(response.headers.get("Retry-After"));
-  if (wait > 0) block(state, wait, reasons[code] || (response.status === 429 ? "A limit is used up." : "The service is busy."));
+  const other = response.status === 429 ? "A limit is used up." : "The service is busy.";
+  if (wait > 0) block(state, wait, reasons[code] || other);
 }
 
 function show(form, response, readable, millis) {
@@ -319,19 +342,21 @@ function show(form, response, readable, millis) {
     return at < 0 ? limitHeaders.length : at;
   };
   const fields = [...response.headers].sort((a, b) => rank(a) - rank(b));
-  $(".fields", form).replaceChildren(...fields.flatMap(([name, value]) => [
-    element("dt", limitHeaders.find((one) => one.toLowerCase() === name) || name, rank([name]) < limitHeaders.length ? { class: "limit" } : {}),
-    element("dd", value),
-  ]));
+  $(".fields", form).replaceChildren(...fields.flatMap(([name, value]) => {
+    const known = limitHeaders[rank([name])];
+    return [element("dt", known || name, known ? { class: "limit" } : {}), element("dd", value)];
+  }));
 }
 
-// block lets all buttons count down, except those of operations that are free. A shorter wait does not end a longer one. Only the
-// beginning and the end are announced, because a count read aloud every second would hide everything else.
+// block lets all buttons count down, except those of operations that are free. A shorter wait does
+// not end a longer one. Only the beginning and the end are announced, because a count read aloud
+// every second would hide everything else.
 function block(state, seconds, why) {
   blockedUntil = Math.max(blockedUntil, performance.now() + seconds * 1000);
   const left = blockedUntil - performance.now();
   const end = new Date(Date.now() + left);
-  say(state, `${why} You can send again at ${left < 12 * 3600e3 ? end.toLocaleTimeString("en-GB") : end.toLocaleString("en-GB")}.`, true);
+  const at = left < 12 * 3600e3 ? end.toLocaleTimeString("en-GB") : end.toLocaleString("en-GB");
+  say(state, `${why} You can send again at ${at}.`, true);
   waiting.add(state);
   clearInterval(tick.timer);
   tick.timer = setInterval(tick, 200);
@@ -367,9 +392,11 @@ for (const form of $$(".try")) {
 
 const usageState = $("#usage .state");
 const drawing = $("#usage-drawing");
-const unreadable = `This key cannot read usage: it does not have the scope ${usageScope}. Ask who gave you the key for one that has it.`;
+const unreadable = `This key cannot read usage: it does not have the scope ${usageScope}. ` +
+  "Ask who gave you the key for one that has it.";
 const series = ["served", "refused", "failed"];
-const failures = new Set($$("[id^=status-5] dt code").map((code) => code.textContent)); // of the service, not of the caller
+// failures are the codes of what the service has caused, and not the caller.
+const failures = new Set($$("[id^=status-5] dt code").map((code) => code.textContent));
 
 let asking = ""; // the key whose usage is awaited: a gateway reads that of an account once at a time
 
@@ -420,13 +447,15 @@ function drawUsage(usage, now) {
     return item;
   });
   const most = Math.max(...bars.map((bar) => bar.counts.reduce((a, b) => a + b)));
-  const summary = `Requests by ${usage.by}, in UTC: ${parts.join(", ")}; at most ${text(most)} in ${byHour ? "an hour" : "a day"}.`;
+  const period = byHour ? "an hour" : "a day";
+  const summary = `Requests by ${usage.by}, in UTC: ${parts.join(", ")}; at most ${text(most)} in ${period}.`;
   drawing.hidden = false; // first, because the picture is as wide as its place
   $(".legend").replaceChildren(...legend);
   $(".picture").replaceChildren(chart(bars, most, text, summary));
   $("tbody", drawing).replaceChildren(...bars.map((bar) => {
     const row = element("tr", "");
-    row.append(element("th", bar.name, { scope: "row" }), ...[...bar.counts, bar.charged].map((n) => element("td", text(n), { class: "number" })));
+    const cells = [...bar.counts, bar.charged].map((n) => element("td", text(n), { class: "number" }));
+    row.append(element("th", bar.name, { scope: "row" }), ...cells);
     return row;
   }));
   say(usageState, summary);
@@ -451,7 +480,10 @@ function segment(n, x, y, width, height) {
 
 function chart(bars, most, text, summary) {
   const [width, height, top] = [Math.max(240, Math.min(drawing.clientWidth, 720)), 120, 16];
-  const picture = svg("svg", { role: "img", "aria-label": summary, viewBox: `0 0 ${width} ${top + height + 20}`, width, height: top + height + 20 });
+  const whole = top + height + 20;
+  const picture = svg("svg", {
+    role: "img", "aria-label": summary, viewBox: `0 0 ${width} ${whole}`, width, height: whole,
+  });
   const step = width / bars.length;
   const words = (x, y, anchor, content) => picture.append(svg("text", { x, y, "text-anchor": anchor }, content));
   for (const [n, bar] of bars.entries()) {
@@ -493,13 +525,17 @@ const colours = ["name", "text", "note", "value", "word"].map((name) => {
 });
 const painted = new WeakMap();
 
-// paint colours the text of an element. The browser keeps the colours apart from the text, so that the text stays one piece.
+// paint colours the text of an element. The browser keeps the colours apart from the text, so that
+// the text stays one piece.
 function paint(code) {
   const text = code.firstChild;
   if (!colours[0] || text?.nodeType !== Node.TEXT_NODE) return;
   for (const [colour, range] of painted.get(code) || []) colour.delete(range);
   painted.set(code, [...text.data.slice(0, 100_000).matchAll(syntax)].map((found) => {
-    const range = new StaticRange({ startContainer: text, startOffset: found.index, endContainer: text, endOffset: found.index + found[0].length });
+    const range = new StaticRange({
+      startContainer: text, startOffset: found.index,
+      endContainer: text, endOffset: found.index + found[0].length,
+    });
     const colour = colours[found.findIndex((part, n) => n > 0 && part !== undefined) - 1];
     colour.add(range);
     return [colour, range];
@@ -507,14 +543,22 @@ function paint(code) {
 }
 
 const base = new URL(root || ".", location.href).href.replace(/\/$/, "");
-const variable = /\$\{process\.env\.PETGATE_(URL|TOKEN)\}|\$PETGATE_(URL|TOKEN)|(?:os\.Getenv\("|os\.environ\["|process\.env\.)PETGATE_(URL|TOKEN)(?:"\)|"\]|!)?/g;
-const examples = new Map($$("#start code, .tabs code, #clients code").map((code) => [code, code.textContent.replace("https://…", base)]));
+// variable matches how a language reads a variable: inside a string, in a shell, or by a call.
+const variable = new RegExp([
+  /\$\{process\.env\.PETGATE_(URL|TOKEN)\}/,
+  /\$PETGATE_(URL|TOKEN)/,
+  /(?:os\.Getenv\("|os\.environ\["|process\.env\.)PETGATE_(URL|TOKEN)(?:"\)|"\]|!)?/,
+].map((one) => one.source).join("|"), "g");
+const examples = new Map($$("#start code, .tabs code, #clients code").map(
+  (code) => [code, code.textContent.replace("https://…", base)]));
 
-// fill writes the examples: with the address and the key, if the reader wants that, and else with the variables.
+// fill writes the examples: with the address and the key if the reader wants that, and else with
+// the variables.
 function fill() {
   const isShown = key && $("#key-shown").checked;
   for (const [code, text] of examples) {
-    code.textContent = !isShown ? text : text.replace(`${prefix}…`, key).replace(variable, (_, inside, shell, quoted) => {
+    const withKey = text.replace(`${prefix}…`, key);
+    code.textContent = !isShown ? text : withKey.replace(variable, (_, inside, shell, quoted) => {
       const value = (inside || shell || quoted) === "URL" ? base : key;
       return quoted ? JSON.stringify(value) : value;
     });
@@ -551,7 +595,8 @@ if ($("#sending")) $("#sending").hidden = false;
 
 for (const time of $$(".notice time")) {
   const days = Math.ceil((new Date(time.dateTime) - Date.now()) / 86400000);
-  if (days > 0) time.parentElement.querySelector(".left").textContent = `, in ${days.toLocaleString("en")} ${days === 1 ? "day" : "days"}`;
+  const unit = days === 1 ? "day" : "days";
+  if (days > 0) time.parentElement.querySelector(".left").textContent = `, in ${days.toLocaleString("en")} ${unit}`;
 }
 
 // The contents are beside the page if there is room, and else above it, folded.
@@ -581,7 +626,8 @@ if (search) {
 }
 
 // The contents mark what is on the screen.
-const links = new Map($$("nav a").filter((link) => link.pathname === location.pathname).map((link) => [link.hash.slice(1), link]));
+const here = $$("nav a").filter((link) => link.pathname === location.pathname);
+const links = new Map(here.map((link) => [link.hash.slice(1), link]));
 const watcher = new IntersectionObserver((entries) => {
   for (const entry of entries) {
     if (!entry.isIntersecting) continue;
