@@ -26,20 +26,23 @@ func TestRefusesToStart(t *testing.T) {
 	}{
 		{
 			[]string{
-				"DATABASE_URL=mysql://root:hunter2@localhost/pets", "PETSVC_LISTEN=nowhere", "PETSVC_ADMIN_LISTEN=unix:", "PETSVC_CONNECTIONS=0",
+				"DATABASE_URL=mysql://root:hunter2@localhost/pets", "PETSVC_LISTEN=nowhere", "PETSVC_ADMIN_LISTEN=unix:",
+				"PETSVC_CONNECTIONS=0",
 				"PETSVC_DRAIN_DELAY=soon", "PETSVC_DRAIN_LIMIT=0s", "PETSVC_BODY_BYTES_MAX=0", "OTEL_EXPORTER_OTLP_ENDPOINT=collector",
 			},
 			[]string{"--queue=-1"},
 			2,
 			[]string{
-				"DATABASE_URL", "--listen", "--admin-listen", "--connections", "PETSVC_DRAIN_DELAY", "--queue", "--drain-limit", "--body-bytes-max",
-				"--otlp-endpoint",
+				"DATABASE_URL", "--listen", "--admin-listen", "--connections", "PETSVC_DRAIN_DELAY", "--queue",
+				"--drain-limit", "--body-bytes-max", "--otlp-endpoint",
 			},
 		},
 		{nil, []string{"--database-url=sqlite:x"}, 2, []string{"--database-url"}}, // secrets are no flags
 		{nil, []string{"--secret=open"}, 2, []string{"--secret"}},
 		{
-			[]string{"DATABASE_URL=" + testkit.SQLite(t), "PETSVC_LISTEN=127.0.0.1:0", "PETSVC_ADMIN_LISTEN=127.0.0.1:0"},
+			[]string{
+				"DATABASE_URL=" + testkit.SQLite(t), "PETSVC_LISTEN=127.0.0.1:0", "PETSVC_ADMIN_LISTEN=127.0.0.1:0",
+			},
 			nil, 1,
 			[]string{"keyadmin migrate"},
 		},

@@ -20,8 +20,8 @@ type Conn struct {
 	Peer  netip.Addr
 	IsTLS bool
 
-	// Own is what the handler keeps with the connection; nil until it sets it. Closed is called when
-	// no more requests are read.
+	// Own is what the handler keeps with the connection; nil until it sets it. Closed is called
+	// when no more requests are read.
 	Own interface{ Closed() }
 
 	server *Server

@@ -44,9 +44,12 @@ func newRig(t testing.TB, change func(*Config)) *rig {
 	r := &rig{}
 	cfg := Config{
 		HTTP: http1.Settings{
-			Limits: limits, Timeouts: http1.Timeouts{Read: patience, Write: patience, Idle: patience}, Buffers: http1.NewBuffers(&limits),
+			Limits:   limits,
+			Timeouts: http1.Timeouts{Read: patience, Write: patience, Idle: patience},
+			Buffers:  http1.NewBuffers(&limits),
 		},
-		ConnectionsMax: 100, Handler: echo, Log: slog.New(slog.NewTextHandler(&r.log, nil)), Metrics: prometheus.NewRegistry(),
+		ConnectionsMax: 100, Handler: echo,
+		Log: slog.New(slog.NewTextHandler(&r.log, nil)), Metrics: prometheus.NewRegistry(),
 	}
 	if change != nil {
 		change(&cfg)
@@ -202,9 +205,7 @@ func TestShutdownCutsNoPipeline(t *testing.T) {
 				defer c.Close()
 				for n := 0; ; n++ {
 					if n%ahead == 0 {
-						_, _ = io.WriteString(
-							c, strings.Repeat(get(), ahead),
-						) // fails if the server has ended the connection
+						_, _ = io.WriteString(c, strings.Repeat(get(), ahead)) // fails if the server has ended it
 					}
 					if _, err := c.in.Peek(1); err == io.EOF {
 						return
@@ -282,7 +283,8 @@ func TestRestAfterTheLastResponse(t *testing.T) {
 	r := newRig(t, nil)
 	for request, rest := range map[string]string{
 		"GET / HTTP/2.0\r\n\r\n": strings.Repeat("a", 40_000), // nothing after it is parsed
-		strings.Replace(post("Content-Length: 2"), "1.1", "1.0", 1) + "{}": "\r\n", // an old client ends a body with a line end
+		// An old client ends a body with a line end.
+		strings.Replace(post("Content-Length: 2"), "1.1", "1.0", 1) + "{}": "\r\n",
 	} {
 		try := func() error {
 			c := r.dial(t)
@@ -299,19 +301,15 @@ func TestRestAfterTheLastResponse(t *testing.T) {
 			}
 			return nil
 		}
-		testkit.Eventually(
-			t,
-			patience,
-			"a try that takes less than half of the second for which the server lingers",
-			func() bool {
-				began := time.Now()
-				err := try()
-				if err != nil && time.Since(began) < time.Second/2 {
-					t.Fatalf("%q: %v", request, err)
-				}
-				return err == nil
-			},
-		)
+		const short = "a try that takes less than half of the second for which the server lingers"
+		testkit.Eventually(t, patience, short, func() bool {
+			began := time.Now()
+			err := try()
+			if err != nil && time.Since(began) < time.Second/2 {
+				t.Fatalf("%q: %v", request, err)
+			}
+			return err == nil
+		})
 	}
 }
 

@@ -14,9 +14,9 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// BenchmarkIdle prints how much memory a connection between two requests takes: in this server, and
-// in one of fasthttp that reads bodies as streams and heads of the same size. The client's end is in
-// both figures.
+// BenchmarkIdle prints how much memory a connection between two requests takes: in this server,
+// and in one of fasthttp that reads bodies as streams and heads of the same size. The client's end
+// is in both figures.
 func BenchmarkIdle(b *testing.B) {
 	const conns = 1500
 	perConn := func(b *testing.B, address string) {

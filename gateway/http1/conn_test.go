@@ -91,7 +91,8 @@ func TestTimeouts(t *testing.T) {
 			nil,
 		)
 		sending.Go(func() {
-			for _, said := range []string{"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n", "\r\n", "hello", "bye!"} {
+			head := "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n"
+			for _, said := range []string{head, "\r\n", "hello", "bye!"} {
 				time.Sleep(3 * time.Second)
 				_, _ = client.Write([]byte(said))
 			}

@@ -57,11 +57,25 @@ func written(t rapid.TB, p *portal.Portal, plans []portal.Plan) map[string]porta
 	return byPath
 }
 
+func body(all map[string]portal.Page, path string) string { return string(all[path].Content().Body) }
+
+// expect checks that a text has others. Those that it must not have begin with an exclamation mark.
+func expect(t testing.TB, what, text string, wants ...string) {
+	t.Helper()
+	for _, want := range wants {
+		want, isUnwanted := strings.CutPrefix(want, "!")
+		if strings.Contains(text, want) == isUnwanted {
+			t.Errorf("%s has %q: %t", what, want, isUnwanted)
+		}
+	}
+}
+
 func TestPages(t *testing.T) {
 	all, again := pages(t, portal.Config{}), pages(t, portal.Config{})
 	want := map[string]string{
-		"/docs": "text/html; charset=utf-8", "/docs/petgate.css": "text/css; charset=utf-8", "/docs/petgate.js": "text/javascript; charset=utf-8",
-		"/docs.md": "text/markdown; charset=utf-8", "/favicon.ico": "image/svg+xml", "/llms.txt": "text/plain; charset=utf-8",
+		"/docs": "text/html; charset=utf-8", "/docs.md": "text/markdown; charset=utf-8",
+		"/docs/petgate.css": "text/css; charset=utf-8", "/docs/petgate.js": "text/javascript; charset=utf-8",
+		"/favicon.ico": "image/svg+xml", "/llms.txt": "text/plain; charset=utf-8",
 		"/openapi.yaml": "application/yaml", "/openapi.json": "application/json",
 	}
 	for _, name := range []string{"client.go", "error.go", "wait.go", "types.gen.go", "petgate.ts", "schema.d.ts"} {
@@ -138,12 +152,7 @@ func TestDocsAreComplete(t *testing.T) {
 		"ptg_live_")
 	all := pages(t, portal.Config{})
 	for _, path := range []string{"/docs", "/docs.md"} {
-		text := string(all[path].Content().Body)
-		for _, w := range want {
-			if !strings.Contains(text, w) {
-				t.Errorf("%s does not have %q", path, w)
-			}
-		}
+		expect(t, path, body(all, path), want...)
 	}
 }
 
@@ -151,14 +160,8 @@ func TestDocsAreComplete(t *testing.T) {
 func TestTitleIsText(t *testing.T) {
 	const title = `<script>alert("1")</script>`
 	all := pages(t, portal.Config{Title: title, Environment: apikey.Test})
-	page := string(all["/docs"].Content().Body)
-	if strings.Contains(page, "<script>alert") || !strings.Contains(page, "&lt;script&gt;alert") {
-		t.Error("the title is markup")
-	}
-	if !strings.Contains(page, "ptg_test_") || strings.Contains(page, "ptg_live_") {
-		t.Error("a page for test keys shows others")
-	}
-	if !strings.HasPrefix(string(all["/docs.md"].Content().Body), "# "+title+", version 1.0.0\n") {
+	expect(t, "the page", body(all, "/docs"), "!<script>alert", "&lt;script&gt;alert", "ptg_test_", "!ptg_live_")
+	if !strings.HasPrefix(body(all, "/docs.md"), "# "+title+", version 1.0.0\n") {
 		t.Error("docs.md has another title")
 	}
 }
@@ -173,88 +176,78 @@ func TestSnippets(t *testing.T) {
 			t.Errorf("%s: %d examples of %d operations", language, len(blocks), len(operations))
 		}
 		for _, b := range blocks {
-			if !strings.Contains(b, "PETGATE_TOKEN") || strings.Contains(b, "ptg_") {
-				t.Errorf("%s: the key is not read from PETGATE_TOKEN: %s", language, b)
-			}
+			expect(t, b, b, "PETGATE_TOKEN", "!ptg_")
 		}
 	}
 }
 
 func TestDocumentAsJSON(t *testing.T) {
-	doc := must.Get[*openapi3.T](t)(
-		openapi3.NewLoader().LoadFromData(pages(t, portal.Config{})["/openapi.json"].Content().Body),
-	)
+	text := pages(t, portal.Config{})["/openapi.json"].Content().Body
+	doc := must.Get[*openapi3.T](t)(openapi3.NewLoader().LoadFromData(text))
 	must.Do(t, doc.Validate(t.Context()))
 }
 
-// What readers of each page look for first. Texts that a page must not have begin with an
-// exclamation mark.
+// What readers of each page look for first.
 func TestTextsOfThePages(t *testing.T) {
 	all := pages(t, portal.Config{Environment: apikey.Test})
 	const (
-		request  = "```sh\nexport PETGATE_URL=https://…\nexport PETGATE_TOKEN=ptg_test_…\n\ncurl -i \"$PETGATE_URL/v1/pets\" \\\n  -H \"Authorization: Bearer $PETGATE_TOKEN\"\n```\n"
-		refused  = "\nA 429 refuses the request"
-		repeat   = "`Retry-After` seconds, then send the request again.\n"
-		replaced = "Deprecated. The replacement is GET /pets with the status filter. The list has each pet" // word for word what the published interface says
+		request = "```sh\nexport PETGATE_URL=https://…\nexport PETGATE_TOKEN=ptg_test_…\n\n" +
+			"curl -i \"$PETGATE_URL/v1/pets\" \\\n  -H \"Authorization: Bearer $PETGATE_TOKEN\"\n```\n"
+		refused = "\nA 429 refuses the request"
+		repeat  = "`Retry-After` seconds, then send the request again.\n"
+		// Word for word what the published interface says.
+		replaced = "Deprecated. The replacement is GET /pets with the status filter. The list has each pet"
+		// Only the script counts days: a number would be wrong a day later.
+		ends = `<time datetime="2030-12-05T00:00:00Z">5 December 2030</time><span class="left"></span>.`
 	)
 	for path, texts := range map[string][]string{
 		"/docs": {
-			"PETGATE_TOKEN=ptg_test_…", `<p>A <a href="#status-429">429</a> refuses the request`, "<code>Retry-After</code> seconds, then send the request again.", replaced,
-			`<time datetime="2030-12-05T00:00:00Z">5 December 2030</time><span class="left"></span>.`, // only the script counts days: a number would be wrong a day later
-			"!](#",
+			"PETGATE_TOKEN=ptg_test_…", `<p>A <a href="#status-429">429</a> refuses the request`,
+			"<code>Retry-After</code> seconds, then send the request again.", replaced, ends, "!](#",
 		},
 		"/docs.md": {"## Quick start\n", request, refused, repeat, replaced, "!](#"},
 		"/llms.txt": {
-			"# Pet Adoption Service\n\n> Browse", request, refused, repeat, "[Reference](docs.md)", "[OpenAPI document](openapi.yaml)",
-			"- `POST /v1/pets`: Add a pet", "(deprecated, ends on 5 December 2030)", "!](#",
+			"# Pet Adoption Service\n\n> Browse", request, refused, repeat, "[Reference](docs.md)",
+			"[OpenAPI document](openapi.yaml)", "- `POST /v1/pets`: Add a pet", "(deprecated, ends on 5 December 2030)", "!](#",
 		},
 		"/openapi.yaml": {replaced},
 	} {
-		for _, text := range texts {
-			if lacked, isLacked := strings.CutPrefix(text, "!"); isLacked == strings.Contains(
-				string(all[path].Content().Body), lacked,
-			) {
-				t.Errorf("%s has %q: %t", path, lacked, !isLacked)
-			}
-		}
+		expect(t, path, body(all, path), texts...)
 	}
+}
+
+// between returns the part of a text from after start to end.
+func between(text, start, end string) string {
+	_, text, _ = strings.Cut(text, start)
+	text, _, _ = strings.Cut(text, end)
+	return text
 }
 
 // The reference lists only the codes that an operation can be answered with: first its own, then
 // those that other operations have too.
 func TestCodesOfAnOperation(t *testing.T) {
 	all := pages(t, portal.Config{})
-	_, operation, _ := strings.Cut(string(all["/docs.md"].Content().Body), "`GET /v1/quota`\n")
-	operation, _, _ = strings.Cut(operation, "\n## ")
-	for _, want := range []string{
-		"\n- 429: `quota_polling`\n", "\n- Errors that other operations have too: 400 `bad_request`; 401 `missing_api_key`, `malformed_api_key`, `invalid_api_key`; ",
-		"; 403 `address_not_allowed`; ", "; 429 `too_many_failed_attempts`; ",
+	expect(t, "getQuota", between(body(all, "/docs.md"), "`GET /v1/quota`\n", "\n## "),
+		"\n- 429: `quota_polling`\n", "\n- Errors that other operations have too: 400 `bad_request`; "+
+			"401 `missing_api_key`, `malformed_api_key`, `invalid_api_key`; ",
+		"; 403 `address_not_allowed`; ", "; 429 `too_many_failed_attempts`; ")
+	own, shared, _ := strings.Cut(between(body(all, "/docs"), `id="createPet"`, "</article>"), "<details>")
+	for _, code := range []string{
+		"invalid_request", "unsupported_media_type", "idempotency_key_reused", "outcome_unknown",
 	} {
-		if !strings.Contains(operation, want) {
-			t.Errorf("%q is missing in\n%s", want, operation)
-		}
-	}
-	_, operation, _ = strings.Cut(string(all["/docs"].Content().Body), `id="createPet"`)
-	operation, _, _ = strings.Cut(operation, "</article>")
-	own, shared, _ := strings.Cut(operation, "<details>")
-	for _, code := range []string{"invalid_request", "unsupported_media_type", "idempotency_key_reused", "outcome_unknown"} {
-		if !strings.Contains(own, code) || strings.Contains(shared, code) {
-			t.Errorf("%s is not shown as a code of createPet alone", code)
-		}
+		expect(t, "what createPet alone has", own, code)
+		expect(t, "what others have too", shared, "!"+code)
 	}
 	for _, code := range []string{"missing_api_key", "minute_quota_exceeded", "upstream_timeout"} {
-		if strings.Contains(own, code) || !strings.Contains(shared, code) {
-			t.Errorf("%s is not folded", code)
-		}
+		expect(t, "what createPet alone has", own, "!"+code)
+		expect(t, "what others have too", shared, code)
 	}
-	_, headers, _ := strings.Cut(string(all["/docs.md"].Content().Body), "## Headers of some responses\n")
-	headers, _, _ = strings.Cut(headers, "\n## ")
+	headers := between(body(all, "/docs.md"), "## Headers of some responses\n", "\n## ")
 	for _, want := range []string{
-		"`Allow`: On a 405: ", "`WWW-Authenticate`: On a 401: What is wrong", " On a 403: The scope", "`Link`: On a page of a list: the next page. ",
+		"`Allow`: On a 405: ", "`WWW-Authenticate`: On a 401: What is wrong", " On a 403: The scope",
+		"`Link`: On a page of a list: the next page. ",
 	} {
-		if strings.Count(headers, want) != 1 {
-			t.Errorf("%q is missing, or repeated, in\n%s", want, headers)
-		}
+		must.Equal(t, strings.Count(headers, want), 1, "how often %q is in\n%s", want, headers)
 	}
 }
 
@@ -262,30 +255,24 @@ func TestCodesOfAnOperation(t *testing.T) {
 // that with what the system sends.
 func TestExamples(t *testing.T) {
 	all := pages(t, portal.Config{})
+	const pet = "{\n    \"id\": 1,\n    \"name\": \"Rex\",\n    \"categoryId\": 1,\n    \"status\": \"available\"\n  }"
 	for id, want := range map[string]string{
-		"listPets":  "Response 200\n[\n  {\n    \"id\": 1,\n    \"name\": \"Rex\",\n    \"categoryId\": 1,\n    \"status\": \"available\"\n  },\n  {",
+		"listPets":  "Response 200\n[\n  " + pet + ",\n  {",
 		"createPet": "Response 201\n{\n  \"id\": 1,\n  \"name\": \"Rex\",",
 		"getPet":    "Response 200\n{\n  \"id\": 1,",
 		"getQuota":  "Response 200\n{\n  \"plan\": \"free\",\n  \"tenant\": \"ten_",
 		"getUsage":  "Response 200\n{\n  \"by\": \"day\",",
 	} {
-		_, operation, _ := strings.Cut(string(all["/docs"].Content().Body),
-			`<article class="operation split" id="`+id+`"`)
-		operation, _, _ = strings.Cut(operation, "</article>")
+		operation := between(body(all, "/docs"), `<article class="operation split" id="`+id+`"`, "</article>")
 		_, shown, _ := strings.Cut(operation, `<p class="title">`)
 		shown = html.UnescapeString(regexp.MustCompile(`</p><pre[^>]*><code>`).ReplaceAllString(shown, "\n"))
 		if !strings.HasPrefix(shown, want) {
 			t.Errorf("%s shows %.120q, want %q", id, shown, want)
 		}
 	}
-	for _, want := range []string{
-		`-H &#34;Idempotency-Key: $(openssl rand -hex 16)&#34;`, `client.CreatePet(ctx, petgate.NewPet{Name: &#34;Rex&#34;, CategoryID: 1}, nil)`,
-		`await client.createPet({ name: &#34;Rex&#34;, categoryId: 1 })`, `&#34;Idempotency-Key&#34;: str(uuid.uuid4()),`,
-	} {
-		if !strings.Contains(string(all["/docs"].Content().Body), want) {
-			t.Errorf("no example has %s", want)
-		}
-	}
+	expect(t, "the page", html.UnescapeString(body(all, "/docs")), `-H "Idempotency-Key: $(openssl rand -hex 16)"`,
+		`client.CreatePet(ctx, petgate.NewPet{Name: "Rex", CategoryID: 1}, nil)`,
+		`await client.createPet({ name: "Rex", categoryId: 1 })`, `"Idempotency-Key": str(uuid.uuid4()),`)
 }
 
 // The plans on the pages are those that are passed, in the order of their limits. Only the pages
@@ -295,40 +282,23 @@ func TestPlansAndBansInForce(t *testing.T) {
 	rule.For, rule.Max = 90*time.Second, 2*time.Hour
 	p := portal.New(portal.Config{API: api.Pets(), Environment: apikey.Live, Bans: rule})
 	before := written(t, p, plans)
-	after := written(
-		t,
-		p,
-		append(
-			[]portal.Plan{
-				{Name: "gold", Limits: plan.Limits{Minute: 301, Day: 7}},
-				{Name: "half", Limits: plan.Limits{Minute: 5, Month: 5000}},
-			},
-			plans[:2]...),
-	)
+	after := written(t, p, append([]portal.Plan{
+		{Name: "gold", Limits: plan.Limits{Minute: 301, Day: 7}},
+		{Name: "half", Limits: plan.Limits{Minute: 5, Month: 5000}},
+	}, plans[:2]...))
 	for path, one := range after {
-		if changed := one.Content().ETag != before[path].Content().ETag; changed != (path == "/docs" || path == "/docs.md") {
-			t.Errorf("%s has changed: %t", path, changed)
-		}
+		hasChanged := one.Content().ETag != before[path].Content().ETag
+		must.Equal(t, hasChanged, path == "/docs" || path == "/docs.md", "whether %s has changed", path)
 	}
-	const want = "| requests in a month |\n|---|---|---|---|\n| half | 5 | no limit | 5,000 |\n| pro | 300 | 10,000 | no limit |\n| gold | 301 | 7 | no limit |\n" +
-		"| enterprise | as agreed | as agreed | as agreed |\n\n"
-	if text := string(after["/docs.md"].Content().Body); !strings.Contains(text, want) ||
-		strings.Contains(text, "| free |") ||
-		strings.Contains(string(before["/docs.md"].Content().Body), "in a month |") {
-		t.Errorf("the plans are not %q in\n%s", want, text)
-	}
-	if row := `<tr><th scope="row">gold</th><td class="number">301</td><td class="number">7</td><td class="number">no limit</td></tr>`; !strings.Contains(
-		string(after["/docs"].Content().Body), row,
-	) {
-		t.Errorf("the page does not have %s", row)
-	}
-	const banned = "is banned: for 1m30s the first time, then for longer, up to 2h."
+	expect(t, "/docs.md", body(after, "/docs.md"), "| requests in a month |\n|---|---|---|---|\n"+
+		"| half | 5 | no limit | 5,000 |\n| pro | 300 | 10,000 | no limit |\n| gold | 301 | 7 | no limit |\n"+
+		"| enterprise | as agreed | as agreed | as agreed |\n\n", "!| free |")
+	expect(t, "/docs.md without limits of a month", body(before, "/docs.md"), "!in a month |")
+	expect(t, "/docs", body(after, "/docs"), `<tr><th scope="row">gold</th><td class="number">301</td>`+
+		`<td class="number">7</td><td class="number">no limit</td></tr>`)
+	off := pages(t, portal.Config{})
 	for _, path := range []string{"/docs", "/docs.md", "/llms.txt"} {
-		if !strings.Contains(string(before[path].Content().Body), banned) {
-			t.Errorf("%s does not have %q", path, banned)
-		}
-		if strings.Contains(string(pages(t, portal.Config{})[path].Content().Body), "is banned: ") {
-			t.Errorf("%s warns of bans that are switched off", path)
-		}
+		expect(t, path, body(before, path), "is banned: for 1m30s the first time, then for longer, up to 2h.")
+		expect(t, path+" without bans", body(off, path), "!is banned: ")
 	}
 }

@@ -21,9 +21,8 @@ func plain(text string) string { return link.ReplaceAllString(text, "$1") }
 
 // tag matches the tags of HTML that documents use for text. Others may be meant as text, such as
 // <id>.
-var tag = regexp.MustCompile(
-	`(?i)</?(?:p|br|b|i|em|strong|code|pre|ul|ol|li|a|div|span|table|thead|tbody|tr|td|th|h[1-6]|img|sup|sub|small|font)(?:\s[^<>]*)?/?>`,
-)
+var tag = regexp.MustCompile(`(?i)</?(?:p|br|b|i|em|strong|code|pre|ul|ol|li|a|div|span|` +
+	`table|thead|tbody|tr|td|th|h[1-6]|img|sup|sub|small|font)(?:\s[^<>]*)?/?>`)
 
 // markdown writes CommonMark as HTML. Texts are somebody else's: HTML in them is shown, not used. A
 // page has its own headings and loads no image from elsewhere.

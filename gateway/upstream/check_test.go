@@ -72,11 +72,9 @@ func TestJudge(t *testing.T) {
 			}
 			if isOut || i == 1 && name == lastStays {
 				s := p.hosts[i].standing
-				want = append(
-					want,
-					fmt.Sprintf("the check of host-%d:80 fails since %s: %v; %s", i, s.since.UTC().Format(time.RFC3339),
-						s.cause, effect),
-				)
+				since := s.since.UTC().Format(time.RFC3339)
+				const says = "the check of host-%d:80 fails since %s: %v; %s"
+				want = append(want, fmt.Sprintf(says, i, since, s.cause, effect))
 			}
 		}
 		must.Equal(t, strings.Join(p.Problems(), "\n"), strings.Join(want, "\n"), "%s: the problems", name)
@@ -123,7 +121,10 @@ func TestChecksAndRequests(t *testing.T) {
 		must.Equal(t, time.Since(a.standing.since), 2*ejectedFor, "how long the check has failed")
 		p.retries.Add(7)
 		const labels = "{service=\"pets\",upstream=\"host-0:80\"} "
-		for name, figure := range map[string]string{"ejections_total": labels + "2", "ejected": labels + "1", "check_failures_total": labels + "2", "retries_total": " 7"} {
+		for name, figure := range map[string]string{
+			"ejections_total": labels + "2", "ejected": labels + "1", "check_failures_total": labels + "2",
+			"retries_total": " 7",
+		} {
 			name = "petgate_gateway_upstream_" + name
 			text := string(must.Get[[]byte](t)(testutil.CollectAndFormat(Pools{"pets": p}, expfmt.TypeTextPlain, name)))
 			must.Equal(t, strings.Contains(text, "\n"+name+figure+"\n"), true, "%s is %s in %s", name, figure, text)
@@ -187,26 +188,24 @@ func TestProbe(t *testing.T) {
 		ln, url := listen(t)
 		serve(t, ln, func(c net.Conn) {
 			r, _ := http.ReadRequest(bufio.NewReader(c))
-			if got <- r; answer == hang {
+			got <- r
+			if answer == hang {
 				<-t.Context().Done()
 			}
 			_, _ = io.WriteString(c, answer)
 		})
+		within := patience
+		if answer == hang {
+			within = 250 * time.Millisecond
+		}
 		p := newPool(t, io.Discard, func(c *Config) {
-			within := map[bool]time.Duration{true: 250 * time.Millisecond, false: patience}[answer == hang]
-			c.URLs, c.ConnsMax, c.Timeout, c.Check = []string{url}, 0, 0, Check{
-				Path:    "/readyz?a=b",
-				Timeout: within,
-				Secret:  "open sesame",
-			}
+			c.URLs, c.ConnsMax, c.Timeout = []string{url}, 0, 0
+			c.Check = Check{Path: "/readyz?a=b", Timeout: within, Secret: "open sesame"}
 		})
 		must.Equal(t, fmt.Sprint(p.hosts[0].probe(t.Context())), wantCause, "%s", name)
 		r := <-got
-		if r.Method != "GET" || r.RequestURI != "/readyz?a=b" || r.Header.Get("X-Gateway-Secret") != "open sesame" ||
-			!r.Close ||
-			"http://"+r.Host != url {
-			t.Errorf("%s: the instance got %s %s %v", name, r.Method, r.RequestURI, r.Header)
-		}
+		must.Equal(t, fmt.Sprint(r.Method, r.RequestURI, r.Header["X-Gateway-Secret"], r.Close, " http://", r.Host),
+			"GET/readyz?a=b[open sesame] true "+url, "%s: the request", name)
 		if stats := p.Stats(time.Now())[0]; stats.Open != 0 || stats.Failures != 0 {
 			t.Errorf("%s: %+v", name, stats)
 		}
@@ -214,12 +213,8 @@ func TestProbe(t *testing.T) {
 	f("well", closing, "<nil>")
 	f("ill", failing, "GET /readyz?a=b responded with 500: \"{}\"")
 	f("elsewhere", "HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n", "GET /readyz?a=b responded with 302: \"\"")
-	f(
-		"it does not accept the gateway",
-		forbidden,
-		"GET /readyz?a=b responded with 401: it does not accept this gateway; set GATEWAY_UPSTREAM_SECRET "+
-			"to the secret that it expects, for petsvc its PETSVC_SECRET",
-	)
+	f("it does not accept the gateway", forbidden, "GET /readyz?a=b responded with 401: "+
+		"it does not accept this gateway; set GATEWAY_UPSTREAM_SECRET to the secret that it expects, for petsvc its PETSVC_SECRET")
 	f("malformed", "HTTP/1.1 2000 OK\r\n\r\n", "GET /readyz?a=b: http1: the status line is malformed")
 	f("dead", dead, "GET /readyz?a=b: http1: the connection ended during the message: EOF")
 	f("silent", hang, "no response to GET /readyz?a=b within 250ms")
@@ -229,7 +224,8 @@ func TestProbe(t *testing.T) {
 // before it.
 func TestURLs(t *testing.T) {
 	for text, want := range map[string]string{
-		"http://a": "tcp a:80", "https://a": "tcp a:443", "http://[::1]:1/": "tcp [::1]:1", "Or.d_e-r5=http://a:2": "Or.d_e-r5 tcp a:2", "unix:/s=t": "unix /s=t",
+		"http://a": "tcp a:80", "https://a": "tcp a:443", "http://[::1]:1/": "tcp [::1]:1",
+		"Or.d_e-r5=http://a:2": "Or.d_e-r5 tcp a:2", "unix:/s=t": "unix /s=t",
 		"http://u@a": "", "http://a/b": "", "http://a?b": "", "http://a#b": "", "http://:1": "", "ftp://a": "", "unix:": "",
 	} {
 		name, url := cutName(text)

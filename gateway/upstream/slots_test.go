@@ -53,7 +53,8 @@ func TestSlotsAreShared(t *testing.T) {
 		many[i] = 60 + 15*i
 	}
 	for name, clients := range map[string][]int{
-		"one tenant": {400}, "one tenant, more than it gets": {900}, "20 tenants": many, "more tenants than slots": slices.Repeat([]int{4}, 700),
+		"one tenant": {400}, "one tenant, more than it gets": {900}, "20 tenants": many,
+		"more tenants than slots": slices.Repeat([]int{4}, 700),
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPool(t, io.Discard,

@@ -398,7 +398,7 @@ func (s *Service) refuse(rc *fasthttp.RequestCtx, err error) (outcome string) {
 		r = errInternal
 	}
 	switch r.Status {
-	case fasthttp.StatusUnauthorized: // to the gateway, it means that its own configuration is wrong; clients do not get it
+	case fasthttp.StatusUnauthorized: // the gateway takes it as a wrong secret; clients do not get it
 		rc.Response.Header.Set("WWW-Authenticate", `Bearer realm="petgate"`)
 	case fasthttp.StatusConflict, fasthttp.StatusServiceUnavailable:
 		rc.Response.Header.Set("Retry-After", "1")

@@ -31,9 +31,7 @@ func expectAway(t *testing.T, r *rig, within time.Duration, code string) {
 	} {
 		testkit.Eventually(t, patience, fmt.Sprintf("%s %s is refused within %v", c[0], c[1], within), func() bool {
 			began := time.Now()
-			r.do(t, c[0], c[1], c[2]).is(
-				t, c[0]+" "+c[1], 503, code,
-			) // and with Retry-After, which the document requires
+			r.do(t, c[0], c[1], c[2]).is(t, c[0]+" "+c[1], 503, code) // and Retry-After, which the document requires
 			return time.Since(began) <= within
 		})
 	}
@@ -62,9 +60,8 @@ func TestDatabaseIsLost(t *testing.T) {
 	server := testkit.StartPostgres(t)
 	r := start(t, server.URL, pets.Config{})
 	r.add(t, "Rex", pets.Available)
-	exec(
-		t, testkit.Open(t, server.URL), `INSERT INTO pets_schema (version_id, is_applied) VALUES (999, true)`,
-	) // programs are replaced one after the other
+	// Programs are replaced one after the other: this one continues with later tables.
+	exec(t, testkit.Open(t, server.URL), `INSERT INTO pets_schema (version_id, is_applied) VALUES (999, true)`)
 	server.Kill(t)
 	testkit.Eventually(t, patience, "the loss is noticed", func() bool {
 		return r.do(t, "GET", "/v1/pets", "").status == 503 && !r.isReady() && !r.isUp(t)
@@ -84,9 +81,11 @@ func TestReadOnlyDatabase(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		r := start(t, url, pets.Config{})
 		r.takeOneConnection(t)
-		exec(t, r.db, map[database.Dialect]string{
-			database.SQLite: `PRAGMA query_only = 1`, database.Postgres: `SET default_transaction_read_only = on`,
-		}[r.db.Dialect()])
+		readOnly := `SET default_transaction_read_only = on`
+		if r.db.Dialect() == database.SQLite {
+			readOnly = `PRAGMA query_only = 1`
+		}
+		exec(t, r.db, readOnly)
 		r.do(t, "POST", "/v1/pets", `{"name":"Rex","categoryId":1}`).is(t, "POST", 503, "database_unavailable")
 		if a := r.do(t, "GET", "/v1/pets", ""); a.status != 200 || a.body != "[]" {
 			t.Errorf("GET: %d %s", a.status, a.body)
@@ -125,9 +124,8 @@ func TestOverload(t *testing.T) {
 		for range queue {
 			running.Go(post)
 		}
-		if !testkit.Await(
-			500*time.Millisecond, func() bool { return gathered(t, r, "petgate_petsvc_queue_requests") >= queue },
-		) {
+		isFull := func() bool { return gathered(t, r, "petgate_petsvc_queue_requests") >= queue }
+		if !testkit.Await(500*time.Millisecond, isFull) {
 			return false
 		}
 		began := time.Now()
@@ -160,12 +158,10 @@ func TestOutcomeIsUnknown(t *testing.T) {
 	proxied, proxy := through(t, direct)
 	r := start(t, proxied, pets.Config{})
 	db := testkit.Open(t, direct)
-	exec(
-		t,
-		db,
-		`CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END';
-		CREATE CONSTRAINT TRIGGER linger AFTER INSERT ON pets DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION linger()`,
-	)
+	exec(t, db, `CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql
+			AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END';
+		CREATE CONSTRAINT TRIGGER linger AFTER INSERT ON pets DEFERRABLE INITIALLY DEFERRED
+			FOR EACH ROW EXECUTE FUNCTION linger()`)
 	holds := must.Get[*sql.Tx](t)(db.Begin())
 	defer holds.Rollback()
 	must.Get[sql.Result](t)(holds.Exec(`SELECT pg_advisory_xact_lock(1)`))

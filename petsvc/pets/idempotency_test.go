@@ -20,8 +20,12 @@ import (
 // post adds a pet for the tenant acme with an Idempotency-Key.
 func (r *rig) post(t testing.TB, key, name string) answer {
 	t.Helper()
-	return r.do(t, "POST", "/v1/pets", `{"name":"`+name+`","categoryId":1}`, "X-Tenant-Id: acme",
-		"Idempotency-Key: "+key)
+	return r.postBody(t, key, `{"name":"`+name+`","categoryId":1}`)
+}
+
+func (r *rig) postBody(t testing.TB, key, body string) answer {
+	t.Helper()
+	return r.do(t, "POST", "/v1/pets", body, "X-Tenant-Id: acme", "Idempotency-Key: "+key)
 }
 
 // expectRows checks how often each name is stored.
@@ -49,10 +53,9 @@ func expectFirst(t testing.TB, got answer) answer {
 
 func expectReplay(t testing.TB, got, first answer) {
 	t.Helper()
-	if got.status != 201 || got.body != first.body || got.header.Get("Location") != first.header.Get("Location") ||
-		got.header.Get("Idempotent-Replayed") != "true" {
-		t.Errorf("the repetition got %d %v %s, want %s of %s", got.status, got.header, got.body, first.body,
-			first.header.Get("Location"))
+	at, want := got.header.Get("Location"), first.header.Get("Location")
+	if got.status != 201 || got.body != first.body || at != want || got.header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("the repetition got %+v, want %+v", got, first)
 	}
 }
 
@@ -68,29 +71,28 @@ func TestIdempotencyKey(t *testing.T) {
 		expectReplay(t, r.post(t, `"one"`, "Rex"), first)
 		expectReplay(t, r.post(t, `one`, "Rex"), first)
 		const sameMeaning = ` {"status": "available", "x": [], "categoryId": 1, "name": "\u0052ex"} `
-		expectReplay(t, r.do(t, "POST", "/v1/pets", sameMeaning, "X-Tenant-Id: acme", "Idempotency-Key: one"), first)
+		expectReplay(t, r.postBody(t, "one", sameMeaning), first)
 
 		for _, body := range []string{
-			`{"name":"Rexi","categoryId":1}`, `{"name":"Rex","categoryId":2}`, `{"name":"Rex","categoryId":1,"status":"sold"}`,
+			`{"name":"Rexi","categoryId":1}`, `{"name":"Rex","categoryId":2}`,
+			`{"name":"Rex","categoryId":1,"status":"sold"}`,
 		} {
-			r.do(t, "POST", "/v1/pets", body, "X-Tenant-Id: acme", "Idempotency-Key: one").is(t, body, 422,
-				"idempotency_key_reused")
+			r.postBody(t, "one", body).is(t, body, 422, "idempotency_key_reused")
 		}
 		expectRows(t, r, map[string]int{"Rex": 1})
 
 		// Other tenants have keys of their own, and so have clients without a gateway.
-		for _, tenant := range []string{"X-Tenant-Id: umbrella", "X-Tenant-Id: acmeo", "X-Other: none"} {
-			key := "Idempotency-Key: one"
-			if tenant == "X-Tenant-Id: acmeo" { // the same characters, divided in another way
-				key = "Idempotency-Key: ne"
-			}
+		for tenant, key := range map[string]string{
+			"X-Tenant-Id: umbrella": "one", "X-Other: none": "one",
+			"X-Tenant-Id: acmeo": "ne", // the same characters, divided in another way
+		} {
+			key = "Idempotency-Key: " + key
 			expectFirst(t, r.do(t, "POST", "/v1/pets", `{"name":"Ben","categoryId":1}`, tenant, key))
 		}
 		expectRows(t, r, map[string]int{"Rex": 1, "Ben": 3})
 
 		// A request that fails keeps nothing.
-		r.do(t, "POST", "/v1/pets", `{"name":"Lola"}`, "X-Tenant-Id: acme", "Idempotency-Key: two").is(t,
-			"an invalid pet", 400, "invalid_request")
+		r.postBody(t, "two", `{"name":"Lola"}`).is(t, "an invalid pet", 400, "invalid_request")
 		expectFirst(t, r.post(t, "two", "Lola"))
 
 		again := start(t, url, pets.Config{})
@@ -167,11 +169,9 @@ func TestRequestInProgress(t *testing.T) {
 				return gathered(t, services[0], "petgate_petsvc_busy_connections") == 1
 			}
 			waiting := 0
-			must.Do(
-				t,
-				blocker.Get(&waiting, `SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'pets'::regclass
-				AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`),
-			)
+			must.Do(t, blocker.Get(&waiting, `SELECT count(*) FROM pg_locks
+				WHERE NOT granted AND relation = 'pets'::regclass
+				AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`))
 			return waiting == len(services)
 		})
 		var refused answer
@@ -208,7 +208,8 @@ func TestPetsAreStoredOnceWhileConnectionsBreak(t *testing.T) {
 	var running sync.WaitGroup
 	var stored atomic.Int64
 	var mu sync.Mutex
-	last, refusals := map[string]answer{}, map[bool]int{} // the last answer about each pet; refusals with and without a key
+	last := map[string]answer{} // about each pet
+	refusals := map[bool]int{}  // with and without a key
 	for c := range clients {
 		hasKey := c%2 == 0
 		running.Go(func() {
@@ -229,7 +230,8 @@ func TestPetsAreStoredOnceWhileConnectionsBreak(t *testing.T) {
 					pet++
 				}
 				mu.Lock()
-				if last[name] = a; a.status != 201 {
+				last[name] = a
+				if a.status != 201 {
 					refusals[hasKey]++
 				}
 				mu.Unlock()
@@ -249,9 +251,9 @@ func TestPetsAreStoredOnceWhileConnectionsBreak(t *testing.T) {
 	count := map[string]int{}
 	for _, row := range rows {
 		count[row.Name]++
-		if a, want := last[row.Name], fmt.Sprint("/v1/pets/", row.ID); a.status == 201 &&
-			a.header.Get("Location") != want {
-			t.Errorf("%s is stored as %s, the client knows %s", row.Name, want, a.header.Get("Location"))
+		a, want := last[row.Name], fmt.Sprint("/v1/pets/", row.ID)
+		if at := a.header.Get("Location"); a.status == 201 && at != want {
+			t.Errorf("%s is stored as %s, the client knows %s", row.Name, want, at)
 		}
 	}
 	for name, a := range last {
@@ -274,13 +276,11 @@ func TestOldRequestsAreRemoved(t *testing.T) {
 		}
 		const rows, kept = 3500, 500
 		now := time.Now().UnixMilli()
-		exec(
-			t,
-			db,
-			fmt.Sprintf(`WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < %d)
+		exec(t, db, fmt.Sprintf(`WITH RECURSIVE numbers(n)
+			AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < %d)
 			INSERT INTO pet_requests (id, fingerprint, pet_id, created_at)
-			SELECT %s, %[2]s, 1, CASE WHEN n <= %d THEN %d ELSE %d - n END FROM numbers`, rows, id, kept, now, now-24*time.Hour.Milliseconds()),
-		)
+			SELECT %s, %[2]s, 1, CASE WHEN n <= %d THEN %d ELSE %d - n END FROM numbers`,
+			rows, id, kept, now, now-24*time.Hour.Milliseconds()))
 		start(t, url, pets.Config{})
 		testkit.Eventually(t, time.Minute, "the old rows are removed", func() bool {
 			var n int

@@ -29,15 +29,14 @@ func TestSpans(t *testing.T) {
 	var log testkit.Output
 	collector := testkit.StartCollector(t)
 	tracer := must.Get[*trace.Tracer](t)(trace.Open(trace.Config{
-		Settings: trace.Settings{
-			Endpoint: collector.URL,
-			Ratio:    "0",
-		}, Program: "petsvc", Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
+		Settings: trace.Settings{Endpoint: collector.URL, Ratio: "0"},
+		Program:  "petsvc", Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	}))
 	r := start(t, testkit.SQLite(t),
 		pets.Config{Secret: "s", Tracer: tracer, AccessLog: slog.New(slog.NewJSONHandler(&log, nil))})
 	secret, asked := "X-Gateway-Secret: s", 0
-	ask := func(method, target, body string, header ...string) { // again if the database seemed to be away on a busy machine
+	ask := func(method, target, body string, header ...string) {
+		// Again, if the database seemed to be away on a busy machine.
 		testkit.Eventually(t, patience, "the database is available", func() bool {
 			asked++
 			return r.do(t, method, target, body, header...).status != 503
@@ -76,8 +75,9 @@ func TestSpans(t *testing.T) {
 		got = append(got, s.Name+" "+outcome)
 	}
 	want := []string{
-		"GET /v1/pets ok" + status + "200", "GET /v1/pets/{petId} pet_not_found" + status + "404", "POST /v1/pets created" + status + "201",
-		"POST /v1/pets created" + status + "201", "POST /v1/pets replayed" + status + "201", "POST no_such_route" + status + "404",
+		"GET /v1/pets ok" + status + "200", "GET /v1/pets/{petId} pet_not_found" + status + "404",
+		"POST /v1/pets created" + status + "201", "POST /v1/pets created" + status + "201",
+		"POST /v1/pets replayed" + status + "201", "POST no_such_route" + status + "404",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

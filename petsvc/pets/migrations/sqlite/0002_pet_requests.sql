@@ -1,6 +1,6 @@
 -- +goose Up
--- The pets that were stored for a request with an Idempotency-Key, so that a repetition gets the same
--- response.
+-- The pets that were stored for a request with an Idempotency-Key, so that a repetition gets the
+-- same response.
 CREATE TABLE pet_requests (
     id          BLOB    PRIMARY KEY NOT NULL, -- SHA-256 of the tenant and its key
     fingerprint BLOB    NOT NULL,             -- SHA-256 of the pet as it was sent
