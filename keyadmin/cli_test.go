@@ -27,6 +27,8 @@ import (
 // Every command has a help text with an example. Its arguments and flags are in the golden file:
 // scripts rely on them.
 func TestHelp(t *testing.T) {
+	const width = 60
+	t.Setenv("COLUMNS", strconv.Itoa(width))
 	s := newShell(t, testkit.SQLite(t))
 	parser := must.Get[*kong.Kong](t)(kong.New(&cli{}, kong.Name("keyadmin"), kong.Vars{"version": "-"}))
 	if got := s.ok("--version"); !strings.HasPrefix(got, "keyadmin ") {
@@ -50,17 +52,14 @@ func TestHelp(t *testing.T) {
 		path := command.Path()
 		all.WriteString(path)
 		list(command)
-		for _, width := range []int{60, 100} {
-			t.Setenv("COLUMNS", strconv.Itoa(width))
-			help := s.want(exitDone, "", append(strings.Fields(path), "--help")...).stdout
-			if !strings.Contains(help, "Examples:\n\n") || !strings.Contains(help, "    keyadmin "+path) {
-				t.Errorf("the help of %s has no example:\n%s", path, help)
-			}
-			_, flags, _ := strings.Cut(help, "\nFlags:\n")
-			for line := range strings.Lines(flags) {
-				if line = strings.TrimSuffix(line, "\n"); utf8.RuneCountInString(line) > width {
-					t.Errorf("the help of %s is wider than %d columns:\n%s", path, width, line)
-				}
+		help := s.want(exitDone, "", append(strings.Fields(path), "--help")...).stdout
+		if !strings.Contains(help, "Examples:\n\n") || !strings.Contains(help, "    keyadmin "+path) {
+			t.Errorf("the help of %s has no example:\n%s", path, help)
+		}
+		_, flags, _ := strings.Cut(help, "\nFlags:\n")
+		for line := range strings.Lines(flags) {
+			if line = strings.TrimSuffix(line, "\n"); utf8.RuneCountInString(line) > width {
+				t.Errorf("the help of %s is wider than %d columns:\n%s", path, width, line)
 			}
 		}
 	}
@@ -159,22 +158,6 @@ func TestActor(t *testing.T) {
 	} {
 		must.Equal(t, (&app{env: c.env}).actor(), "keyadmin:"+c.want, "actor of %v", c.env)
 	}
-}
-
-// At a terminal, a command that takes something away goes on only if the answer is yes.
-func TestQuestions(t *testing.T) {
-	t.Parallel()
-	s := newMigrated(t, testkit.SQLite(t))
-	s.ok("tenant", "create", "acme")
-	s.terminal = true
-	before := s.events()
-	for _, s.stdin = range []string{"", "\n", "n\n", "no\n", "yesterday\n", "\x04"} {
-		s.want(exitFailed, "keyadmin: not confirmed; nothing was changed\n", "tenant", "suspend", "acme")
-	}
-	must.Equal(t, s.events(), before, "events after six times no")
-	s.stdin = "Yes\r\n"
-	s.ok("tenant", "suspend", "acme")
-	must.Equal(t, s.events(), before+1, "events after yes")
 }
 
 // fleetOf are gateways that do not change.

@@ -166,17 +166,18 @@ func TestApplyFailsAnywhere(t *testing.T) {
 		wanted := s.everyChange()
 		db := s.open()
 		plantFaults(t, db)
-		events, failures := s.events(), 0
+		events, failures, store := s.events(), 0, s.store()
+		state := func() string { return fmt.Sprint(must.Get[keystore.State](t)(store.State(t.Context()))) }
 		for n := 0; ; n++ {
 			must.Get[sql.Result](t)(db.Exec(`UPDATE faults SET remaining = $1`, n))
-			before := s.keyadmin("export").stdout
+			before := state()
 			if r := s.keyadmin("apply", wanted, "--yes"); r.code == exitDone {
 				if s.want(exitDone, "There is nothing to change.", "diff", wanted); s.events() == events {
 					t.Error("apply made no events")
 				}
 				break
 			}
-			if after := s.keyadmin("export").stdout; after != before || s.events() != events {
+			if after := state(); after != before || s.events() != events {
 				t.Fatalf("after a failure of statement %d, %d events:\n%s", n, s.events()-events, after)
 			}
 			failures++

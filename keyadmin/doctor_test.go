@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
@@ -30,22 +29,24 @@ type station struct {
 
 func newStation(t *testing.T) *station {
 	s := &station{about: operate.About{
-		Version: "v1", Environment: "live", Mode: "shared", Settings: map[string]string{"redis-prefix": "petgate:", "redis-url": "", "ban-after": "30"},
+		Version: "v1", Environment: "live", Mode: "shared",
+		Settings: map[string]string{"redis-prefix": "petgate:", "redis-url": "", "ban-after": "30"},
 		Redis: []operate.RedisServer{
 			{Address: "10.0.0.9:6379", Version: "7.0.15", Policy: "noeviction", AppendOnly: true},
 		},
 	}}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var answer any = s.about
-		if r.URL.Path == operate.ReadyPath {
-			if answer = map[string]any{"ready": !s.isDown, "problems": s.problems}; s.isDown {
-				w.WriteHeader(http.StatusServiceUnavailable)
+	s.url = testkit.AdminPort(t, map[string]any{
+		"/about": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			service.WriteJSON(w, http.StatusOK, s.about)
+		}),
+		operate.ReadyPath: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			status := http.StatusOK
+			if s.isDown {
+				status = http.StatusServiceUnavailable
 			}
-		}
-		_ = json.NewEncoder(w).Encode(answer)
-	}))
-	t.Cleanup(server.Close)
-	s.url = strings.TrimPrefix(server.URL, "http://")
+			service.WriteJSON(w, status, map[string]any{"ready": !s.isDown, "problems": s.problems})
+		}),
+	})
 	return s
 }
 
@@ -138,9 +139,9 @@ func TestDoctor(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := newMigrated(t, testkit.SQLite(t))
-			s.ok("tenant", "create", "acme")
-			one, two := newStation(t), newStation(t)
-			store := s.store()
+			one, two, store := newStation(t), newStation(t), s.store()
+			must.First[keystore.Tenant](t)(store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "free"}))
+			s.now = s.now.Add(time.Second)
 			s.gateway(store, "gw-1", one.url).follow()
 			s.gateway(store, "gw-2", two.url).follow()
 			c.plant(s, one, two)

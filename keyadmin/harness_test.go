@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -58,14 +59,30 @@ func newShell(t testing.TB, url string) *shell {
 	}
 }
 
-// newMigrated is newShell on a new database, which it migrates.
+// newMigrated is newShell on a new database, which it migrates. A SQLite file is copied, so that a
+// process migrates one.
 func newMigrated(t testing.TB, url string) *shell {
 	t.Helper()
 	s := newShell(t, url)
-	testkit.Open(t, url, keystore.Migrations)
 	s.now = s.now.Add(time.Second)
+	path, isFile := strings.CutPrefix(url, "sqlite:")
+	if !isFile {
+		testkit.Open(t, url, keystore.Migrations)
+		return s
+	}
+	migrated.Do(func() {
+		first := testkit.SQLite(t)
+		must.Do(t, testkit.Open(t, first, keystore.Migrations).Close())
+		migratedFile = must.Get[[]byte](t)(os.ReadFile(strings.TrimPrefix(first, "sqlite:")))
+	})
+	must.Do(t, os.WriteFile(path, migratedFile, 0o600))
 	return s
 }
+
+var (
+	migrated     sync.Once
+	migratedFile []byte
+)
 
 type result struct {
 	stdout, stderr string

@@ -73,27 +73,3 @@ func TestFields(t *testing.T) {
 		must.Equal(t, strings.TrimSpace(out.String()), want, "%T", rows)
 	}
 }
-
-// The keys that expire until a time are those in use that end at that time or before.
-func TestKeysThatExpire(t *testing.T) {
-	t.Parallel()
-	s := newMigrated(t, testkit.SQLite(t))
-	s.ok("tenant", "create", "acme")
-	s.ok("key", "create", "acme", "--name", "late", "--expires", "2026-04-02")
-	for _, name := range []string{"disable", "revoke", "rotate", "next", "last"} {
-		s.ok("key", "create", "acme", "--name", name, "--expires", "2026-04-01")
-		if name == "disable" || name == "revoke" {
-			s.ok("key", name, keyID(s, "acme"), "-y")
-		}
-		if name == "rotate" {
-			s.ok("key", name, keyID(s, "acme"), "--grace", "1s") // the new key expires later
-		}
-	}
-	s.ok("key", "create", "acme", "--name", "eternal")
-	if r := s.keyadmin("key", "list", "--expiring", "2026-04-01", "-o", "csv"); !strings.Contains(r.stdout, ",next,") ||
-		!strings.Contains(r.stdout, ",last,") ||
-		strings.Count(r.stdout, "\n") != 3 {
-		t.Errorf("%s\nwant last and next", r.stdout)
-	}
-	s.want(exitDone, "No key expires until 2026-03-31T00:00:00Z.", "key", "list", "--expiring", "2026-03-31")
-}

@@ -125,22 +125,6 @@ func TestRestoreCreatesTables(t *testing.T) {
 	})
 }
 
-// A backup of another installation would replace everything: the question comes after a warning.
-func TestRestoreOfAnotherInstallation(t *testing.T) {
-	t.Parallel()
-	const warning = "probably of another installation"
-	staging, s := newMigrated(t, testkit.SQLite(t)), newMigrated(t, testkit.SQLite(t))
-	dir := t.TempDir()
-	for name, one := range map[string]*shell{"other": staging, "own": s} {
-		one.ok("tenant", "create", "acme")
-		one.ok("backup", filepath.Join(dir, name))
-	}
-	s.want(exitDone, warning, "restore", filepath.Join(dir, "other"), "--dry-run")
-	s.ok("tenant", "create", "globex")
-	r := s.want(exitDone, "The backup lacks", "restore", filepath.Join(dir, "own"), "--dry-run")
-	must.Equal(t, strings.Contains(r.stderr, warning), false, "a warning of a backup of the same installation")
-}
-
 // Another application's database, and tables of another version, are left alone.
 func TestRestoreRefuses(t *testing.T) {
 	t.Parallel()

@@ -32,6 +32,7 @@ import (
 //	input TEXT          is the standard input of the next commands; of a file, if it is named
 //	terminal WIDTH      has the next commands run at a terminal; off ends that
 //	keep NAME PATTERN   sets a variable to what the last command has said: the pattern's group
+//	database NAME       has the next commands use a database of its own; the usual one is first
 //	gateway ID WHERE    registers a gateway with an address, or with a folder of answers
 //	document ID FILE    says which document a gateway serves
 //	follow ID HOURS     has a gateway apply all changes, and say until when it has stored usage
@@ -46,7 +47,8 @@ func TestScripts(t *testing.T) {
 	commands := map[string]func(*testscript.TestScript, bool, []string){"keyadmin": runKeyadmin}
 	for name, run := range map[string]func(*session, *testscript.TestScript, []string){
 		"ends": (*session).ends, "input": (*session).input, "terminal": (*session).atTerminal, "keep": (*session).keep,
-		"gateway": (*session).addGateway, "document": (*session).document, "follow": (*session).follow,
+		"database": (*session).database,
+		"gateway":  (*session).addGateway, "document": (*session).document, "follow": (*session).follow,
 		"leave": (*session).leave, "used": (*session).used, "minutes": (*session).minutes, "lose": (*session).lose,
 	} {
 		commands[name] = func(ts *testscript.TestScript, _ bool, args []string) {
@@ -59,6 +61,7 @@ func TestScripts(t *testing.T) {
 			t := e.T().(testing.TB)
 			s := &session{shell: newMigrated(t, testkit.SQLite(t)), gateways: map[string]*gateway{}}
 			s.store = s.shell.store()
+			s.databases = map[string]string{"first": s.env[0]}
 			e.Values["session"] = s
 			return nil
 		},
@@ -71,7 +74,9 @@ type session struct {
 	store    *keystore.Store
 	gateways map[string]*gateway
 	batches  int64 // of usage
-	last     result
+
+	databases map[string]string // URLs, as the environment has them
+	last      result
 }
 
 // unstable is what differs from run to run: the port and the files of a test, what is random, and
@@ -126,6 +131,13 @@ func (s *session) input(ts *testscript.TestScript, args []string) {
 func (s *session) atTerminal(_ *testscript.TestScript, args []string) {
 	s.terminal = args[0] != "off"
 	s.width, _ = strconv.Atoi(args[0])
+}
+
+func (s *session) database(_ *testscript.TestScript, args []string) {
+	if s.databases[args[0]] == "" {
+		s.databases[args[0]] = newMigrated(s.t, testkit.SQLite(s.t)).env[0]
+	}
+	s.env[0] = s.databases[args[0]]
 }
 
 func (s *session) keep(ts *testscript.TestScript, args []string) {
