@@ -25,7 +25,12 @@ func (d *Directory) Ban(k id.Key, until instant.Millis, reason string) {
 	d.bansMu.Lock()
 	defer d.bansMu.Unlock()
 	ban := keystore.Ban{
-		Key: k, Until: until, Automatic: true, Reason: reason, By: d.cfg.GatewayID, ImposedAt: instant.Of(d.cfg.Clock()),
+		Key:       k,
+		Until:     until,
+		Automatic: true,
+		Reason:    reason,
+		By:        d.cfg.GatewayID,
+		ImposedAt: instant.Of(d.cfg.Clock()),
 	}
 	if !d.state.Load().prolongBan(rowOf(ban)) {
 		return

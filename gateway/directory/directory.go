@@ -102,7 +102,7 @@ type Directory struct {
 	unreported atomic.Pointer[[]string]          // see Unreported
 	skew       atomic.Int64                      // time.Duration: this clock minus the database's
 	position   atomic.Pointer[snapshot.Position] // of the state
-	failing    atomic.Pointer[time.Time]         // since when it cannot be followed although it is available; nil: it can
+	failing    atomic.Pointer[time.Time]         // since when an available database cannot be followed; nil: it can
 	fault      atomic.Pointer[error]             // why the database cannot be followed; nil: it is followed
 	unkept     atomic.Pointer[error]             // why there is no snapshot; nil: there is one, or none is wanted
 
@@ -142,7 +142,10 @@ func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, e
 	d.state.Store(newState(&d.versions, cfg.Environment))
 	d.maxAge.Store(cfg.MaxAge.Milliseconds())
 	d.self.Store(&keystore.Registration{
-		ID: cfg.GatewayID, Incarnation: newIncarnation(), AdminAddress: cfg.AdminAddress, MaxAge: cfg.MaxAge,
+		ID:           cfg.GatewayID,
+		Incarnation:  newIncarnation(),
+		AdminAddress: cfg.AdminAddress,
+		MaxAge:       cfg.MaxAge,
 	})
 	d.document.Store(&cfg.Document)
 	d.gateways.Store(1)
@@ -268,10 +271,8 @@ func (d *Directory) Ready() error {
 	case seen == nil: // for a moment only: fault is about to change too
 		return errors.New("directory: not loaded")
 	case fault != nil && d.isFailing():
-		return fmt.Errorf(
-			"directory: the database is available, but cannot be followed, so keys that were revoked may be accepted: %w",
-			*fault,
-		)
+		return fmt.Errorf("directory: the database is available, but cannot be followed, "+
+			"so keys that were revoked may be accepted: %w", *fault)
 	case !d.Fresh(now):
 		return fmt.Errorf("directory: stale: the last contact with the database was %s ago, the maximum is %s",
 			d.age(seen, now).Truncate(time.Millisecond), time.Duration(d.maxAge.Load())*time.Millisecond)

@@ -426,7 +426,7 @@ func TestManyKeys(t *testing.T) {
 			), Hash: mass("hash", i), Tenant: massTenant(i % tenants), Scopes: "pets:read pets:write", Limits: plan.Limits{Minute: 9},
 		})
 	}
-	must.Do(t, d.takeSnapshot())
+	must.Do(t, d.writeSnapshot())
 	read := newState(&d.versions, d.cfg.Environment)
 	if _, err := d.snapshot.Read(read.rows(read.setBan)); err != nil || read.err != nil {
 		t.Fatal(err, read.err)

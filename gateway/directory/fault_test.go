@@ -219,7 +219,7 @@ func TestMaxAgeOutlivesARestart(t *testing.T) {
 	later := time.Now().Add(time.Minute)
 	again.seen.Store(&later)
 	again.maxAge.Store(0)
-	must.Do(t, again.takeSnapshot())
+	must.Do(t, again.writeSnapshot())
 	later = later.Add(time.Minute)
 	again.renewSnapshot()
 	again.follower.registered = false

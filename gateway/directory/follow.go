@@ -167,7 +167,9 @@ func (d *Directory) load(ctx context.Context) error {
 	d.bansMu.Unlock()
 	d.mu.Unlock()
 	f := &d.follower
-	f.loaded, f.rewound, f.confirmed, f.beatAt = true, false, snapshot.Position{}, time.Time{}
+	f.loaded, f.rewound = true, false
+	f.confirmed = snapshot.Position{}
+	f.beatAt = time.Time{}
 	d.position.Store(&snapshot.Position{Last: last, UUID: uuid})
 	d.metrics.loads.Inc()
 	if d.seen.Load() == nil { // it serves even if the first heartbeat fails
@@ -177,7 +179,7 @@ func (d *Directory) load(ctx context.Context) error {
 	d.loaded(next)
 	// The snapshot comes before the heartbeat that confirms the load: if this process is killed,
 	// the next one may start without the database.
-	if d.takeSnapshot() != nil {
+	if d.writeSnapshot() != nil {
 		_ = d.snapshot.Remove() // it lacks what was loaded; confirmable tries again
 	}
 	return nil
@@ -195,9 +197,8 @@ func (d *Directory) tail(ctx context.Context) (int, error) {
 	}
 	if i := slices.IndexFunc(events, func(e keystore.EventRow) bool { return e.Err != nil }); i >= 0 {
 		d.metrics.unreadable.Inc()
-		d.cfg.Log.Error(
-			"directory: an event cannot be read, so everything is loaded, and the events after it are followed",
-			"event", int64(events[i].ID), "error", events[i].Err)
+		d.cfg.Log.Error("directory: an event cannot be read, so everything is loaded, "+
+			"and the events after it are followed", "event", int64(events[i].ID), "error", events[i].Err)
 		return 0, d.load(ctx)
 	}
 	// Earlier events may have come with rows that the restore has undone, and no event will say so.
@@ -265,9 +266,8 @@ func (d *Directory) report(err error) {
 		case d.seen.Load() == nil:
 			d.cfg.Log.Error("directory: cannot load from the database, so no key is known", "error", err)
 		case errors.Is(err, keystore.ErrRewound):
-			d.cfg.Log.Warn(
-				"directory: the database is an older copy, as after a restore or a fail-over: everything is loaded again",
-			)
+			d.cfg.Log.Warn("directory: the database is an older copy, as after a restore or a fail-over: " +
+				"everything is loaded again")
 		default:
 			d.cfg.Log.Warn("directory: cannot follow the database; what is loaded stays in force", "error", err)
 		}
@@ -281,7 +281,9 @@ func (d *Directory) report(err error) {
 // kindOf returns the error in the list below that err is or wraps, or nil. An operator handles each
 // of these errors differently.
 func kindOf(err error) error {
-	for _, kind := range []error{keystore.ErrUnavailable, keystore.ErrSchema, keystore.ErrRewound, keystore.ErrNotFound} {
+	for _, kind := range [...]error{
+		keystore.ErrUnavailable, keystore.ErrSchema, keystore.ErrRewound, keystore.ErrNotFound,
+	} {
 		if errors.Is(err, kind) {
 			return kind
 		}

@@ -34,8 +34,9 @@ func (d *Directory) restore() {
 	d.gateways.Store(head.Gateways)
 	// Until this process has registered, the shorter of two maximum ages applies: its own and that
 	// of the earlier process. The database still has the latter, and keyadmin relies on it.
-	if configured := d.maxAge.Load(); !d.follower.registered && head.MaxAge > 0 &&
-		(configured == 0 || head.MaxAge < configured) {
+	configured := d.maxAge.Load()
+	isShorter := head.MaxAge > 0 && (configured == 0 || head.MaxAge < configured)
+	if !d.follower.registered && isShorter {
 		d.maxAge.Store(head.MaxAge)
 	}
 	seen := time.UnixMilli(head.Seen)
@@ -49,9 +50,8 @@ func (d *Directory) restore() {
 func (d *Directory) confirmable() snapshot.Position {
 	if err := d.snapshot.Clean(); err != nil {
 		d.follower.complaints.Do(func() {
-			d.cfg.Log.Error(
-				"directory: no change is confirmed until the old snapshot is removed; make its directory writable",
-				"path", d.cfg.Snapshot, "error", err)
+			d.cfg.Log.Error("directory: no change is confirmed until the old snapshot is removed; "+
+				"make its directory writable", "path", d.cfg.Snapshot, "error", err)
 		})
 		return d.follower.confirmed
 	}
@@ -74,18 +74,18 @@ func (d *Directory) head() snapshot.Head {
 	return h
 }
 
-// renewSnapshot takes a new snapshot when many changes have been appended to the last one, or if
+// renewSnapshot writes a new snapshot when many changes have been appended to the last one, or if
 // that could not be written. Otherwise it notes the last contact with the database.
 func (d *Directory) renewSnapshot() {
 	if d.snapshot.IsOutdated() {
-		_ = d.takeSnapshot() // the next call tries again
+		_ = d.writeSnapshot() // the next call tries again
 	} else {
 		d.record(nil)
 	}
 }
 
-// takeSnapshot writes a new file, if one is kept.
-func (d *Directory) takeSnapshot() error {
+// writeSnapshot writes a new file, if one is kept.
+func (d *Directory) writeSnapshot() error {
 	if !d.snapshot.IsKept() {
 		return nil
 	}

@@ -99,7 +99,7 @@ func TestSnapshotThatCannotBeWritten(t *testing.T) {
 	must.Do(t, os.Remove(path))
 	must.Do(t, os.MkdirAll(filepath.Join(path, "file"), 0o700))
 	for _, isBlocked := range []bool{true, false} {
-		if err := d.takeSnapshot(); (err != nil) != isBlocked || (d.Unkept() != nil) != isBlocked {
+		if err := d.writeSnapshot(); (err != nil) != isBlocked || (d.Unkept() != nil) != isBlocked {
 			t.Errorf("blocked: %t; taken: %v; reported: %v", isBlocked, err, d.Unkept())
 		}
 		must.Do(t, os.RemoveAll(path))

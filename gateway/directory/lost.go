@@ -71,8 +71,8 @@ func (l *lost) touched(events []keystore.EventRow) bool {
 func (s *state) compare(next *state, now instant.Millis) (refusals []keystore.LostRefusal, bans []keystore.BanRow) {
 	for ref := range uint32(s.tenants.len) {
 		t := s.tenants.at(ref)
-		if at, known := next.findTenant(&t.id); known && t.terms.Load().Suspended &&
-			!next.tenants.at(at).terms.Load().Suspended {
+		at, isThere := next.findTenant(&t.id)
+		if isThere && t.terms.Load().Suspended && !next.tenants.at(at).terms.Load().Suspended {
 			refusals = append(refusals, keystore.LostRefusal{Kind: keystore.LostSuspension, Tenant: t.id})
 		}
 	}

@@ -38,26 +38,23 @@ func newMetrics(reg prometheus.Registerer, d *Directory) *metrics {
 	gauge("petgate_gateway_directory_gateways", "Gateways registered when the database was last read.", func() float64 {
 		return float64(d.gateways.Load())
 	})
-	const skew = "This host's clock minus the database's at the last heartbeat; a difference smaller than half of the round trip is 0."
+	const skew = "This host's clock minus the database's at the last heartbeat; " +
+		"a difference smaller than half of the round trip is 0."
 	gauge("petgate_gateway_directory_clock_skew_seconds", skew,
 		func() float64 { return time.Duration(d.skew.Load()).Seconds() })
-	gauge(
-		"petgate_gateway_bans_pending",
-		"Bans that this gateway imposed and has not yet written to the database.",
-		func() float64 {
-			d.bansMu.Lock()
-			defer d.bansMu.Unlock()
-			return float64(len(d.pending))
-		},
-	)
+	const pending = "Bans that this gateway imposed and has not yet written to the database."
+	gauge("petgate_gateway_bans_pending", pending, func() float64 {
+		d.bansMu.Lock()
+		defer d.bansMu.Unlock()
+		return float64(len(d.pending))
+	})
 	return &metrics{
 		loads:  counter("petgate_gateway_directory_loads_total", "Full loads from the database."),
 		events: counter("petgate_gateway_directory_events_total", "Events applied."),
 		unreadable: counter("petgate_gateway_directory_unreadable_events_total",
 			"Events that could not be read. Everything was loaded instead."),
-		unwrittenBans: counter(
-			"petgate_gateway_bans_unwritten_total",
-			"Bans that were not written to the database, because too many were waiting: they hold at this gateway only.",
-		),
+		unwrittenBans: counter("petgate_gateway_bans_unwritten_total",
+			"Bans that were not written to the database, because too many were waiting: "+
+				"they hold at this gateway only."),
 	}
 }

@@ -64,14 +64,16 @@ func (d *Directory) register(ctx context.Context) error {
 // that have certainly ended. If one still does after yieldFor, it keeps the ID. A process that has
 // registered before does not wait.
 func (d *Directory) yield(ctx context.Context, self keystore.Registration) error {
+	lives := func(g keystore.Gateway) bool {
+		return !g.Replaced && !g.IsSilent() && !slices.Contains(d.registry.ended, g.Incarnation)
+	}
 	for began := time.Now(); self.Generation == 0; time.Sleep(pollEvery / 4) {
 		all, err := d.store.Gateways(ctx)
 		if err != nil {
 			return err
 		}
 		i := slices.IndexFunc(all, func(g keystore.Gateway) bool {
-			return g.ID == self.ID && g.Incarnation != self.Incarnation && !g.Replaced && !g.IsSilent() &&
-				!slices.Contains(d.registry.ended, g.Incarnation)
+			return g.ID == self.ID && g.Incarnation != self.Incarnation && lives(g)
 		})
 		if i < 0 {
 			return nil
@@ -209,11 +211,9 @@ func skewText(skew time.Duration) string {
 	if skew < 0 {
 		direction = "behind"
 	}
-	return fmt.Sprintf(
-		"this host's clock is %s %s the database's. This gateway uses its own clock for expiry, grace periods and bans: check NTP on both hosts",
-		skew.Abs().Round(100*time.Millisecond),
-		direction,
-	)
+	return fmt.Sprintf("this host's clock is %s %s the database's. "+
+		"This gateway uses its own clock for expiry, grace periods and bans: check NTP on both hosts",
+		skew.Abs().Round(100*time.Millisecond), direction)
 }
 
 // Gateways returns how many gateway processes were registered when the database was last read,

@@ -12,6 +12,9 @@ import (
 // one.
 const signOffWithin = 5 * time.Second
 
+// untilItStarts is what follows if a gateway has not signed off.
+const untilItStarts = "changes wait for this gateway until it starts again or is forgotten"
+
 // SignOff writes the remaining bans and usage, and signs off: after that, changes do not wait for
 // this gateway. It is called once, after Run, when the gateway accepts no more requests and its
 // quotas are saved. Without a database it keeps both the registration and the snapshot: the gateway
@@ -44,9 +47,7 @@ func (d *Directory) signOff(ctx context.Context, unreported string) bool {
 		signOff = d.store.SignOffWithGap
 	}
 	if _, err := d.store.LastEvent(ctx); err != nil { // perhaps an outage that nothing noticed before
-		d.cfg.Log.Warn(
-			"directory: did not sign off; changes wait for this gateway until it starts again or is forgotten", "error",
-			err)
+		d.cfg.Log.Warn("directory: did not sign off; "+untilItStarts, "error", err)
 		d.record(nil)
 		return false
 	}
@@ -54,23 +55,15 @@ func (d *Directory) signOff(ctx context.Context, unreported string) bool {
 	// wait for a gateway that has signed off, so a later start must not find the file. It must also
 	// be gone if SignOff returns an error, because SignOff may have succeeded.
 	if err := d.snapshot.Remove(); err != nil {
-		d.cfg.Log.Error(
-			"directory: did not sign off, since the snapshot cannot be removed; changes wait for this gateway until it "+
-				"starts again or is forgotten",
-			"path",
-			d.cfg.Snapshot,
-			"error",
-			err,
-		)
+		d.cfg.Log.Error("directory: did not sign off, since the snapshot cannot be removed; "+untilItStarts,
+			"path", d.cfg.Snapshot, "error", err)
 		return false
 	}
 	self := *d.self.Load()
 	self.Unreported = unreported
 	err := signOff(ctx, self)
 	if err != nil {
-		d.cfg.Log.Warn(
-			"directory: could not sign off; changes wait for this gateway until it starts again or is forgotten",
-			"error", err)
+		d.cfg.Log.Warn("directory: could not sign off; "+untilItStarts, "error", err)
 	}
 	return err == nil
 }

@@ -147,11 +147,23 @@ func (s *state) entry(ref uint32) Entry {
 	expiresAt := instant.Millis(k.expiresAt.Load())
 	ban, rare := s.ban(k), s.rareOf(k)
 	return Entry{
-		Key: k.id, Tenant: t.id, Name: *s.texts.at(k.name.Load()), Environment: apikey.Environment(k.environment),
-		Scopes: apikey.Scopes(*s.texts.at(k.scopes.Load())), Allow: rare.allow, ReplacedBy: rare.successor,
-		Terms: now.in(s.environment), KeyLimits: rare.limits, Suspended: now.Suspended,
-		ExpiresAt: expiresAt, RevokedAt: instant.Millis(k.revokedAt.Load()), GraceEndsAt: instant.Millis(k.graceEndsAt.Load()),
-		BannedUntil: ban.Until, BanIsAutomatic: ban.Automatic, BanNotice: ban.Notice,
+		Key:         k.id,
+		Tenant:      t.id,
+		Name:        *s.texts.at(k.name.Load()),
+		Environment: apikey.Environment(k.environment),
+		Scopes:      apikey.Scopes(*s.texts.at(k.scopes.Load())),
+		Allow:       rare.allow,
+		ReplacedBy:  rare.successor,
+		Terms:       now.in(s.environment),
+		KeyLimits:   rare.limits,
+		Suspended:   now.Suspended,
+		ExpiresAt:   expiresAt,
+		RevokedAt:   instant.Millis(k.revokedAt.Load()),
+		GraceEndsAt: instant.Millis(k.graceEndsAt.Load()),
+
+		BannedUntil:    ban.Until,
+		BanIsAutomatic: ban.Automatic,
+		BanNotice:      ban.Notice,
 	}
 }
 
@@ -191,12 +203,18 @@ func (s *state) pass(to keystore.Rows) {
 		k := s.keys.at(ref)
 		rare := s.rareOf(k)
 		to.Key(&keystore.KeyRow{
-			Hash: k.hash, ID: k.id, Tenant: s.tenants.at(k.tenant).id, Environment: apikey.Environment(k.environment),
-			Scopes: apikey.Scopes(
-				*s.texts.at(k.scopes.Load()),
-			), Allow: rare.allow, Name: *s.texts.at(k.name.Load()), ReplacedBy: rare.successor,
-			ExpiresAt: instant.Millis(k.expiresAt.Load()), RevokedAt: instant.Millis(k.revokedAt.Load()),
-			GraceEndsAt: instant.Millis(k.graceEndsAt.Load()), Limits: rare.limits,
+			Hash:        k.hash,
+			ID:          k.id,
+			Tenant:      s.tenants.at(k.tenant).id,
+			Environment: apikey.Environment(k.environment),
+			Scopes:      apikey.Scopes(*s.texts.at(k.scopes.Load())),
+			Allow:       rare.allow,
+			Name:        *s.texts.at(k.name.Load()),
+			ReplacedBy:  rare.successor,
+			ExpiresAt:   instant.Millis(k.expiresAt.Load()),
+			RevokedAt:   instant.Millis(k.revokedAt.Load()),
+			GraceEndsAt: instant.Millis(k.graceEndsAt.Load()),
+			Limits:      rare.limits,
 		})
 		if ban := s.ban(k); ban.Until != 0 {
 			to.Ban(*ban)

@@ -32,8 +32,8 @@ type lastSeen struct {
 	refused [256]atomic.Int64
 }
 
-// decision is the last one on a record. It must not exceed 128 bytes: a map stores larger values behind a
-// pointer.
+// decision is the last one on a record. It must not exceed 128 bytes: a map stores larger values
+// behind a pointer.
 type decision struct {
 	version     uint64
 	at          instant.Millis // when it was decided, or a little before, by the deciding clock; 0 = never

@@ -24,8 +24,8 @@
 // # Map
 //
 // shared.go answers requests; ledger.go is what package redis asks and tells; lastseen.go has the
-// last decisions of Redis; standin.go, record.go and fleet.go are for outages. local.go and saver.go
-// are for one gateway without Redis.
+// last decisions of Redis; standin.go, record.go and fleet.go are for outages. local.go and
+// saver.go are for one gateway without Redis.
 //
 // # Concurrency
 //

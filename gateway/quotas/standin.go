@@ -12,9 +12,9 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// standIn decides while Redis does not answer: it stands in for Redis. This gateway admits its share of what was left of
-// each limit at its last decision on the tenant. It counts this in its own windows, and remembers
-// what it admitted until Redis has charged it.
+// standIn decides while Redis does not answer: it stands in for Redis. This gateway admits its
+// share of what was left of each limit at its last decision on the tenant. It counts this in its
+// own windows, and remembers what it admitted until Redis has charged it.
 //
 // The share of a policy depends on what was known when Redis stopped answering:
 //

@@ -134,7 +134,8 @@ func (l *live) add(request Request, n int64, now time.Time) {
 	l.all = l.all.plus(request, n)
 }
 
-// forget ends the counting if nobody has asked for a while. The caller holds the lock of the Counter.
+// forget ends the counting if nobody has asked for a while. The caller holds the lock of the
+// Counter.
 func (l *live) forget(now time.Time) {
 	if !l.since.IsZero() && now.Sub(l.askedAt) > WatchedFor {
 		l.since, l.tenants = time.Time{}, nil

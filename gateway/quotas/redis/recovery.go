@@ -37,7 +37,8 @@ func (b *batcher) probe(closing context.Context) {
 		err := guarded(func() error {
 			results := make([]store.Result, 1)
 			err := b.store.DecideBatch(closing, 0, demands, results)
-			if err == nil && !errors.Is(results[0].Err, store.ErrRecord) { // a corrupt record of the probe does not matter
+			isCorrupt := errors.Is(results[0].Err, store.ErrRecord) // which does not matter
+			if err == nil && !isCorrupt {
 				err = results[0].Err
 			}
 			return err

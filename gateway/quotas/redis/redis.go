@@ -19,8 +19,9 @@
 // fills a batch (batch.go) and sends it by the script (script.go, take.lua). Ledger (ledger.go) is
 // asked before each trip and told after it. A trip that fails begins an outage of its server
 // (outage.go); then the batcher probes, and tells the server what it has missed (recovery.go,
-// unanswered.go). While a server answers, watch.go looks for lost counts. connect.go and patience.go
-// make the connections, cause.go explains errors, and server.go asks servers about themselves.
+// unanswered.go). While a server answers, watch.go looks for lost counts. connect.go and
+// patience.go make the connections, cause.go explains errors, and server.go asks servers about
+// themselves.
 //
 // All methods are safe for concurrent use.
 package redis

@@ -283,8 +283,8 @@ func (r *remarks) on(demand int) (m remark, err error) {
 	return m, nil
 }
 
-// verdict returns the verdict on a demand from its slot of the reply: the record's summary, the last
-// batch and the month. Without a remark, the summary is from before the grant.
+// verdict returns the verdict on a demand from its slot of the reply: the record's summary, the
+// last batch and the month. Without a remark, the summary is from before the grant.
 func (m remark) verdict(
 	rule quota.Rule, slot []byte, now instant.Millis, asked *quota.Demand,
 ) (v quota.Verdict, err error) {

@@ -2,7 +2,7 @@
 -- TakeBoth, on the same bytes; a differential test compares them. Redis runs one script at a time,
 -- so each decision is atomic.
 --
--- Before this text, slice_ms, slices and day_ms are set: the rule. A day is a multiple of the slice.
+-- Before this text, slice_ms, slices and day_ms are set: the rule. A day is a multiple of a slice.
 --
 -- ARGUMENTS. All numbers are doubles, which are unpacked fastest. A day is given by its end, the
 -- first day after it. The caller has limited use to the range of uint32.
@@ -129,7 +129,8 @@ end
 
 -- Decides the demand with this index. stored is the record's summary, last batch and month as they
 -- were read, or what was read instead of them. agree is asked how much of what this record admits
--- is granted; nil: all of it. Returns the three parts, a remark for the reply, and what was granted.
+-- is granted; nil: all of it. Returns the three parts, a remark for the reply, and what was
+-- granted.
 local function decide(index, key, stored, want, agree)
   local version, at, newest, oldest, count, day_used, sum, stored_day
   local last, decided -- the last batch, if any; what this batch was granted before, if it is the same
@@ -262,8 +263,8 @@ local function decide(index, key, stored, want, agree)
   granted = granted > 0 and granted - granted % cost or 0
   if agree then granted = agree(granted) end
 
-  -- Charge the current slice. If it is new, the count of the newest slice so far goes into the ring,
-  -- and then a zero for each slice between the two.
+  -- Charge the current slice. If it is new, the count of the newest slice so far goes into the
+  -- ring, and then a zero for each slice between the two.
   local charge = spent + granted
   if charge > room then charge = room end
   day_used = day_used + granted

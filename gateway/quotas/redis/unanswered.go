@@ -8,8 +8,8 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// unansweredBatch is a batch that was sent and not answered: its demands with unreported requests. The script
-// may have charged them.
+// unansweredBatch is a batch that was sent and not answered: its demands with unreported requests.
+// The script may have charged them.
 type unansweredBatch struct {
 	number  int64
 	demands []store.Demand

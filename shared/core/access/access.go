@@ -31,8 +31,16 @@ const (
 )
 
 var names = [reasons]string{
-	"allowed", "other environment", "revoked", "disabled", "expired", "replaced", "banned", "address not allowed", "tenant suspended",
-	"quota not set",
+	Allowed:           "allowed",
+	OtherEnvironment:  "other environment",
+	Revoked:           "revoked",
+	Disabled:          "disabled",
+	Expired:           "expired",
+	Replaced:          "replaced",
+	Banned:            "banned",
+	AddressNotAllowed: "address not allowed",
+	TenantSuspended:   "tenant suspended",
+	QuotaNotSet:       "quota not set",
 }
 
 func (r Reason) String() string { return names[r] }
@@ -69,7 +77,7 @@ func Decide(k Key, t Tenant, c Call) Reason {
 	switch {
 	case k.Environment != c.Environment:
 		return OtherEnvironment
-	case k.RevokedAt > 0: // The time is not compared: it comes from another clock, and a revocation is never in the future.
+	case k.RevokedAt > 0: // not compared with Now: it is by another clock, and never in the future
 		return Revoked
 	case k.RevokedAt < 0:
 		return Disabled

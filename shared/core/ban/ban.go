@@ -5,9 +5,9 @@
 // connection that was promised something. A strike counts for the time Rule.Within. A key with
 // Rule.After strikes that count is banned.
 //
-// If a connection closes, its promise stays with its address: the next refused connection from there
-// counts as its caller. All clients at an address share such strikes. So a ban takes more of them
-// if the minute's limit is larger than Rule.After: as many as that limit.
+// If a connection closes, its promise stays with its address: the next refused connection from
+// there counts as its caller. All clients at an address share such strikes. So a ban takes more of
+// them if the minute's limit is larger than Rule.After: as many as that limit.
 //
 // Threads may share connections, and clients behind one address may open a new one for each
 // request. Each comes back when it was told, but perhaps on another connection. So an address has
@@ -62,7 +62,8 @@ type Callers struct {
 	leavers int // how many such connections have not come back
 
 	waiting int // promises that are not due yet
-	// dueAt is when the earliest of them is due. Then all count as due: an extra excuse does no harm.
+	// dueAt is when the earliest of them is due. Then all count as due: an extra excuse does no
+	// harm.
 	dueAt         instant.Millis
 	excuses       int // promises that came due since turnedAt and are unused
 	older         int // unused excuses from the period before turnedAt

@@ -122,13 +122,8 @@ func (l Limits) Check() error {
 			return fmt.Errorf("a %s limit of %d is out of range: use 1 to %d", policy, limit, LimitMax)
 		}
 		if shorter != "" && limit < l.Of(shorter) {
-			return fmt.Errorf(
-				"a %s limit of %d is below the %s limit of %d, which could never be reached: raise the %[1]s limit, or lower the %[3]s limit",
-				policy,
-				limit,
-				shorter,
-				l.Of(shorter),
-			)
+			return fmt.Errorf("a %s limit of %d is below the %s limit of %d, which could never be reached: "+
+				"raise the %[1]s limit, or lower the %[3]s limit", policy, limit, shorter, l.Of(shorter))
 		}
 		shorter = policy
 	}
@@ -140,13 +135,8 @@ func (l Limits) Check() error {
 func (l Limits) Admit(operation string, cost int64) error {
 	for policy, limit := range l.Set() {
 		if cost > limit {
-			return fmt.Errorf(
-				"a request of operation %s costs %d, so a %s limit of %d never admits it: raise the limit, or lower its x-cost",
-				operation,
-				cost,
-				policy,
-				limit,
-			)
+			return fmt.Errorf("a request of operation %s costs %d, so a %s limit of %d never admits it: "+
+				"raise the limit, or lower its x-cost", operation, cost, policy, limit)
 		}
 	}
 	return nil

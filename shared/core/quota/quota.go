@@ -5,8 +5,8 @@
 // window. Time is cut into slices. The admissions of a slice are released one window after the end
 // of the slice: up to a slice late, never early. So no window, wherever it ends, has more
 // admissions than the limit. The day is the UTC calendar day. The month is the UTC calendar month,
-// or begins on another day of it. A record counts the use of its day, and apart from that the use of
-// the month before this day: the two together are the use of the month.
+// or begins on another day of it. A record counts the use of its day, and apart from that the use
+// of the month before this day: the two together are the use of the month.
 //
 // A request has a cost, in units; limits and use are in units too. A request is charged to all
 // policies or to none. Of n requests, the first k ≤ n may be granted. Limits are arguments of each

@@ -12,8 +12,8 @@ import (
 // read and change it.
 type Record struct {
 	summary
-	// ring has the use of the slices from oldest to newest-1, at the index slice % Slices. Its other
-	// elements are stale.
+	// ring has the use of the slices from oldest to newest-1, at the index slice % Slices. Its
+	// other elements are stale.
 	ring []uint32
 }
 
