@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/tls"
 	"crypto/x509"
+	_ "embed"
 	"errors"
 	"fmt"
 	"net/http"
@@ -23,12 +24,29 @@ import (
 // here and by the SDK, have the names, defaults and meanings that OpenTelemetry specifies. An empty
 // variable is the same as none.
 type Settings struct {
-	Endpoint   string         `name:"otlp-endpoint" env:"OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL" help:"OpenTelemetry collector that gets traces by OTLP over HTTP, such as http://127.0.0.1:4318; /v1/traces is added. Empty: no traces."`
-	Headers    service.Secret `name:"otlp-headers" env:"OTEL_EXPORTER_OTLP_HEADERS" help:"Headers for the collector: name=value, separated by commas, with percent-encoding."`
-	Ratio      string         `name:"traces-sampler-arg" env:"OTEL_TRACES_SAMPLER_ARG" default:"1" placeholder:"RATIO" help:"Share of requests to trace, from 0 to 1. For the requests of a trusted caller that sends a trace, the caller decides."`
-	Service    string         `name:"traces-service" env:"OTEL_SERVICE_NAME" placeholder:"NAME" help:"Name of this service in traces. Default: the program's name."`
-	Attributes string         `name:"traces-attributes" env:"OTEL_RESOURCE_ATTRIBUTES" placeholder:"NAME=VALUE" help:"More attributes of this service, separated by commas, with percent-encoding."`
+	// OpenTelemetry collector that gets traces by OTLP over HTTP, such as http://127.0.0.1:4318;
+	// /v1/traces is added. Empty: no traces.
+	Endpoint string `name:"otlp-endpoint" env:"OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL"`
+
+	// Headers for the collector: name=value, separated by commas, with percent-encoding.
+	Headers service.Secret `name:"otlp-headers" env:"OTEL_EXPORTER_OTLP_HEADERS"`
+
+	// Share of requests to trace, from 0 to 1. For the requests of a trusted caller that sends a
+	// trace, the caller decides.
+	Ratio string `name:"traces-sampler-arg" env:"OTEL_TRACES_SAMPLER_ARG" default:"1" placeholder:"RATIO"`
+
+	// Name of this service in traces. Default: the program's name.
+	Service string `name:"traces-service" env:"OTEL_SERVICE_NAME" placeholder:"NAME"`
+
+	// More attributes of this service, separated by commas, with percent-encoding.
+	Attributes string `name:"traces-attributes" env:"OTEL_RESOURCE_ATTRIBUTES" placeholder:"NAME=VALUE"`
 }
+
+//go:embed settings.go
+var source string
+
+// Source implements service.Described.
+func (*Settings) Source() string { return source }
 
 // values are what the settings say.
 type values struct {
@@ -70,7 +88,8 @@ func (s *Settings) read(bad *service.BadSettings) values {
 	v.timeout = postTimeout
 	if text := exporterVariable("TIMEOUT"); text != "" {
 		milliseconds, err := strconv.Atoi(text)
-		requireVariable(bad, err == nil && milliseconds > 0, "OTEL_EXPORTER_OTLP_TIMEOUT", "use milliseconds, such as 10000")
+		requireVariable(bad, err == nil && milliseconds > 0, "OTEL_EXPORTER_OTLP_TIMEOUT",
+			"use milliseconds, such as 10000")
 		v.timeout = time.Duration(milliseconds) * time.Millisecond
 	}
 	compression := exporterVariable("COMPRESSION")
