@@ -38,6 +38,12 @@ func (s *site) populated() (t keystore.Tenant, keys []keystore.Key, tokens []str
 	return t, keys, tokens
 }
 
+// newTenant creates a tenant.
+func (s *site) newTenant(spec keystore.TenantSpec) keystore.Tenant {
+	s.Helper()
+	return must.First[keystore.Tenant](s)(s.operator.CreateTenant(s.Context(), spec))
+}
+
 func (s *site) lastEvent() keystore.Event {
 	s.Helper()
 	events, err := s.operator.FindEvents(s.Context(), keystore.EventFilter{}, 0, 1)
@@ -255,12 +261,8 @@ func TestLists(t *testing.T) {
 		s.wants(b, "/console/bans?tenant=none", 404)
 		var edits keystore.Edits
 		for i := range 120 {
-			edits.Tenants = append(
-				edits.Tenants,
-				keystore.Edit[keystore.Tenant]{
-					After: keystore.Tenant{Name: fmt.Sprintf("tenant-%03d", i), Plan: "free"},
-				},
-			)
+			made := keystore.Tenant{Name: fmt.Sprintf("tenant-%03d", i), Plan: "free"}
+			edits.Tenants = append(edits.Tenants, keystore.Edit[keystore.Tenant]{After: made})
 		}
 		must.Get[keystore.Change](t)(
 			s.operator.Apply(t.Context(), func(keystore.State) (keystore.Edits, error) { return edits, nil }),

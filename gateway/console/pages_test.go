@@ -68,9 +68,7 @@ func TestAudit(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, databaseURL string) {
 		s := newSiteOn(t, databaseURL)
 		tenant, keys, _ := s.populated()
-		gone := must.First[keystore.Tenant](t)(
-			s.operator.CreateTenant(t.Context(), keystore.TenantSpec{Name: "gone", Plan: "free"}),
-		)
+		gone := s.newTenant(keystore.TenantSpec{Name: "gone", Plan: "free"})
 		must.First[keystore.Tenant](t)(s.operator.DeleteTenant(t.Context(), gone.ID))
 		must.First[keystore.Key](t)(s.operator.As("keyadmin:bob").RevokeKey(t.Context(), keys[0].ID))
 		b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
@@ -141,9 +139,7 @@ func TestUseOfQuotas(t *testing.T) {
 	ids := map[id.Tenant]string{}
 	var last keystore.Tenant
 	for _, name := range []string{"a", "b", "c"} {
-		made := must.First[keystore.Tenant](t)(
-			s.operator.CreateTenant(t.Context(), keystore.TenantSpec{Name: name, Plan: "free"}),
-		)
+		made := s.newTenant(keystore.TenantSpec{Name: name, Plan: "free"})
 		ids[made.ID], last = name, made
 	}
 	var unknown error

@@ -47,68 +47,53 @@ func hourOf(t *testing.T, text string) instant.Millis {
 // Each span has all its bars, the present one last, and every request is in exactly one bar of each
 // drawing.
 func TestUsageOfSpans(t *testing.T) {
-	c, tenant := used(
-		t,
-		keystore.UsageRow{
-			Operation: "listPets",
-			Outcome:   "ok",
-			Charged:   true,
-			Hour:      hourOf(t, "2026-03-03 10:00"),
-			Requests:  1000,
-		},
-		keystore.UsageRow{
-			Operation: "createPet",
-			Outcome:   "upstream_failed",
-			Charged:   true,
-			Hour:      hourOf(t, "2026-03-03 10:00"),
-			Requests:  20,
-		},
-		keystore.UsageRow{Outcome: "minute_quota_exceeded", Hour: hourOf(t, "2026-03-02 11:00"), Requests: 20},
-		keystore.UsageRow{Outcome: "minute_quota_exceeded", Hour: hourOf(t, "2026-03-02 09:00"), Requests: 5},
-		keystore.UsageRow{Operation: "getQuota", Outcome: "report", Hour: hourOf(t, "2026-03-02 12:00"), Requests: 500},
-		keystore.UsageRow{
-			Operation: "listPets",
-			Outcome:   "ok",
-			Charged:   true,
-			Hour:      hourOf(t, "2026-03-02 10:00"),
-			Requests:  300,
-		}, // before 24 h
-		keystore.UsageRow{
-			Operation: "getPet",
-			Outcome:   "ok",
-			Charged:   true,
-			Hour:      hourOf(t, "2026-03-01 23:00"),
-			Requests:  4,
-		}, // a Sunday
-		keystore.UsageRow{
-			Operation: "listPets",
-			Outcome:   "ok",
-			Charged:   true,
-			Hour:      hourOf(t, "2025-03-01 00:00"),
-			Requests:  60,
-		},
-		keystore.UsageRow{
-			Operation: "listPets",
-			Outcome:   "ok",
-			Charged:   true,
-			Hour:      hourOf(t, "2026-03-03 11:00"),
-			Requests:  2,
-		}, // a clock is ahead
+	row := func(hour, outcome, operation string, requests int64) keystore.UsageRow {
+		return keystore.UsageRow{
+			Hour: hourOf(t, hour), Outcome: outcome, Operation: operation, Requests: requests,
+			Charged: outcome == "ok" || outcome == "upstream_failed",
+		}
+	}
+	c, tenant := used(t,
+		row("2026-03-03 10:00", "ok", "listPets", 1000),
+		row("2026-03-03 10:00", "upstream_failed", "createPet", 20),
+		row("2026-03-02 11:00", "minute_quota_exceeded", "", 20),
+		row("2026-03-02 09:00", "minute_quota_exceeded", "", 5),
+		row("2026-03-02 12:00", "report", "getQuota", 500),
+		row("2026-03-02 10:00", "ok", "listPets", 300), // before 24 h
+		row("2026-03-01 23:00", "ok", "getPet", 4),     // a Sunday
+		row("2025-03-01 00:00", "ok", "listPets", 60),
+		row("2026-03-03 11:00", "ok", "listPets", 2), // a clock is ahead
 	)
+	dayRefusals := [][]string{
+		{"3 Mar", "upstream_failed", "createPet", "20"}, {"2 Mar", "minute_quota_exceeded", "no operation", "25"},
+	}
 	for _, test := range []struct {
 		span, limit, bar, last string
 		outcomes               [][]string // rows of the table
 		refusals               [][]string
 	}{
-		{"24h", "limit 600", "hour", "10:00", [][]string{
-			{"2026-03-03 10:00 UTC", "1,002", "0", "20"}, {"2026-03-02 11:00 UTC", "0", "20", "0"},
-		}, [][]string{{"3 Mar 10:00", "upstream_failed", "createPet", "20"}, {"2 Mar 11:00", "minute_quota_exceeded", "no operation", "20"}}},
-		{"30d", "limit 10,000", "day", "3 Mar", [][]string{
-			{"2026-03-03", "1,002", "0", "20"}, {"2026-03-02", "300", "25", "0"}, {"2026-03-01", "4", "0", "0"},
-		}, [][]string{{"3 Mar", "upstream_failed", "createPet", "20"}, {"2 Mar", "minute_quota_exceeded", "no operation", "25"}}},
-		{"400d", "", "week", "2 Mar", [][]string{
-			{"the week of 2026-03-02", "1,302", "25", "20"}, {"the week of 2026-02-23", "4", "0", "0"}, {"the week of 2025-02-24", "60", "0", "0"},
-		}, [][]string{{"3 Mar", "upstream_failed", "createPet", "20"}, {"2 Mar", "minute_quota_exceeded", "no operation", "25"}}},
+		{
+			"24h", "limit 600", "hour", "10:00",
+			[][]string{{"2026-03-03 10:00 UTC", "1,002", "0", "20"}, {"2026-03-02 11:00 UTC", "0", "20", "0"}},
+			[][]string{
+				{"3 Mar 10:00", "upstream_failed", "createPet", "20"},
+				{"2 Mar 11:00", "minute_quota_exceeded", "no operation", "20"},
+			},
+		},
+		{
+			"30d", "limit 10,000", "day", "3 Mar",
+			[][]string{{"2026-03-03", "1,002", "0", "20"}, {"2026-03-02", "300", "25", "0"}, {"2026-03-01", "4", "0", "0"}},
+			dayRefusals,
+		},
+		{
+			"400d", "", "week", "2 Mar",
+			[][]string{
+				{"the week of 2026-03-02", "1,302", "25", "20"},
+				{"the week of 2026-02-23", "4", "0", "0"},
+				{"the week of 2025-02-24", "60", "0", "0"},
+			},
+			dayRefusals,
+		},
 	} {
 		part := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, id.Key{}, test.span,
 			plan.Limits{Minute: 10, Day: 10_000})
@@ -141,21 +126,18 @@ func TestUsageOfSpans(t *testing.T) {
 		!slices.Equal(outcomes, []string{"ok1,002100", "minute_quota_exceeded201", "upstream_failed201"}) {
 		t.Errorf("without a known span: %+v, outcomes %q, %v", part.Spans[usualSpan], outcomes, part.Problem)
 	}
-	if ofKey := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, id.Key{1}, "3h", plan.Limits{}); len(ofKey.Spans) != 3 ||
-		ofKey.Spans[0].Name != "24h" ||
-		!ofKey.Spans[0].Chosen ||
-		ofKey.Drawing != nil {
+	ofKey := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, id.Key{1}, "3h", plan.Limits{})
+	if len(ofKey.Spans) != 3 || ofKey.Spans[0].Name != "24h" || !ofKey.Spans[0].Chosen || ofKey.Drawing != nil {
 		t.Errorf("of a key that was not used: %+v", ofKey)
 	}
 	hours := usageSpans[usualSpan]
-	for limits, want := range map[plan.Limits]int64{{Minute: 10, Day: 600}: 600, {Minute: 10, Day: 599}: 0, {Minute: 10}: 600, {Day: 600}: 0} {
+	for limits, want := range map[plan.Limits]int64{
+		{Minute: 10, Day: 600}: 600, {Minute: 10, Day: 599}: 0, {Minute: 10}: 600, {Day: 600}: 0,
+	} {
 		must.Equal(t, hours.limit(limits), want, "the limit of an hour, of %+v", limits)
 	}
-	if rows := refusalList(hours, slices.Repeat([]keystore.PeriodUsage{{Outcome: "key_banned"}}, refusalsShown+1)).Rows; len(
-		rows,
-	) != refusalsShown {
-		t.Errorf("%d refusals are shown", len(rows))
-	}
+	banned := slices.Repeat([]keystore.PeriodUsage{{Outcome: "key_banned"}}, refusalsShown+1)
+	must.Equal(t, len(refusalList(hours, banned).Rows), refusalsShown, "refusals that are shown")
 	(&site{T: t}).checkPage(
 		"the page", 200, 200, rendered(t, c, part), `aria-labelledby="usage-outcome-title usage-outcome-desc"`,
 		"<summary>Requests by outcome: figures</summary>", `href="?usage=400d#usage"`,
@@ -187,8 +169,8 @@ func TestMinutes(t *testing.T) {
 	if last := part.Drawing.Bars[179]; last.Label != "10:30" {
 		t.Errorf("the last minute is %+v", last)
 	}
-	(&site{T: t}).checkPage("the page", 200, 200, rendered(t, c, part),
-		"Attempts by minute", ">limit 600<", `</span> 10:29 UTC</th><td role="cell" data-title="attempts" class="number">2,001</td>`,
-		`</span> 07:31 UTC</th><td role="cell" data-title="attempts" class="number">4</td>`, "An attempt is",
-		"2026-03-03 10:30 UTC: 2,005 attempts. The highest minute is 2026-03-03 10:29 UTC with 2,001.", "!07:30 UTC", "!Outcomes")
+	const attempts = `</th><td role="cell" data-title="attempts" class="number">`
+	(&site{T: t}).checkPage("the page", 200, 200, rendered(t, c, part), "Attempts by minute", ">limit 600<", "An attempt is",
+		`</span> 10:29 UTC`+attempts+`2,001</td>`, `</span> 07:31 UTC`+attempts+`4</td>`, "!07:30 UTC", "!Outcomes",
+		"2026-03-03 10:30 UTC: 2,005 attempts. The highest minute is 2026-03-03 10:29 UTC with 2,001.")
 }
