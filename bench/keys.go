@@ -13,6 +13,7 @@ import (
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/schema"
 )
 
 // keyCount is the number of keys that the load draws from. Each belongs to its own tenant.
@@ -26,7 +27,7 @@ func (l *lab) createKeys(ctx context.Context) error {
 		return err
 	}
 	defer db.Close()
-	if err := db.Migrate(ctx, keystore.Migrations); err != nil {
+	if err := db.Migrate(ctx, schema.Migrations); err != nil {
 		return err
 	}
 	store := keystore.New(db, time.Now, rand.Reader, "bench")

@@ -13,6 +13,8 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/durable"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/backup"
+	"petgate/shared/keystore/schema"
 	"petgate/shared/operate"
 )
 
@@ -73,12 +75,12 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 	if err := a.operator.Store.CheckSchema(ctx); err != nil {
 		return err
 	}
-	var h keystore.BackupHeader
+	var h backup.Header
 	err = writeFile(c.File, func(file *os.File) (err error) {
-		if h, err = a.operator.Store.WriteBackup(ctx, file, key); err != nil {
+		if h, err = backup.Write(ctx, a.operator.Store, file, key); err != nil {
 			return err
 		}
-		_, err = keystore.ReadBackup(file, key)
+		_, err = backup.Read(file, key)
 		return err
 	})
 	if err != nil {
@@ -88,7 +90,7 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 		return a.print(backupView{
 			File: c.File, TakenAt: h.TakenAt.String(), Schema: h.Schema, LastEvent: int64(h.LastEvent),
 			Tables: operate.ViewsOf(h.Tables,
-				func(t keystore.BackupTable) tableView { return tableView{t.Name, t.Sum.Rows, t.Sum.Digest.String()} }),
+				func(t backup.Table) tableView { return tableView{t.Name, t.Sum.Rows, t.Sum.Digest.String()} }),
 		}, table{})
 	}
 	a.note("Backed up %s, %s and %s to %s.", operate.Plural(int(h.Rows("tenants")), "tenant"),
@@ -139,11 +141,11 @@ type restoreCommand struct {
 
 // restoreView is a restore as JSON; scripts rely on its fields.
 type restoreView struct {
-	TakenAt  string                 `json:"takenAt"`
-	Live     bool                   `json:"live"`     // the database had tenants or changes before
-	Newer    []newerView            `json:"newer"`    // refusals that the backup lacks
-	Lost     []keystore.LostChanges `json:"lost"`     // all changes that the backup lacks, those of newer included
-	Restored bool                   `json:"restored"` // false: it was a dry run
+	TakenAt  string               `json:"takenAt"`
+	Live     bool                 `json:"live"`     // the database had tenants or changes before
+	Newer    []newerView          `json:"newer"`    // refusals that the backup lacks
+	Lost     []backup.LostChanges `json:"lost"`     // all changes that the backup lacks, those of newer included
+	Restored bool                 `json:"restored"` // false: it was a dry run
 }
 
 type newerView struct {
@@ -163,32 +165,32 @@ func (c *restoreCommand) Run(ctx context.Context, a *app) error {
 		return fmt.Errorf("read the backup: %w", err)
 	}
 	defer file.Close()
-	backup, err := keystore.ReadBackup(file, key)
+	from, err := backup.Read(file, key)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", c.File, err)
 	}
-	if key == nil && backup.MAC != "" {
+	if key == nil && from.MAC != "" {
 		a.note("The backup was written with --key-file. Without it, a change of the file is not noticed.")
 	}
-	if empty, err := a.openForRestore(ctx, backup, c.DryRun); err != nil {
+	if empty, err := a.openForRestore(ctx, from, c.DryRun); err != nil {
 		return err
 	} else if empty {
-		a.note("The backup is good: %s. The database has no tables: the restore creates them.", contents(backup))
+		a.note("The backup is good: %s. The database has no tables: the restore creates them.", contents(from))
 		return nil
 	}
-	restore, err := a.operator.Store.PrepareRestore(ctx, backup)
+	restore, err := backup.Prepare(ctx, a.operator.Store, from)
 	if err != nil {
 		return err
 	}
 	defer restore.Close()
 	if c.DryRun {
-		a.note("The backup is good: %s.", contents(backup))
+		a.note("The backup is good: %s.", contents(from))
 	}
 	v := restoreView{
-		TakenAt:  backup.TakenAt.String(),
+		TakenAt:  from.TakenAt.String(),
 		Live:     restore.Live,
 		Newer:    []newerView{},
-		Lost:     []keystore.LostChanges{},
+		Lost:     []backup.LostChanges{},
 		Restored: !c.DryRun,
 	}
 	v.Lost = append(v.Lost, restore.Lost...)
@@ -219,16 +221,16 @@ func (c *restoreCommand) Run(ctx context.Context, a *app) error {
 	}
 	question := ""
 	if restore.Live {
-		question = fmt.Sprintf("Replace what is in the database by the backup of %s?", backup.TakenAt.String())
+		question = fmt.Sprintf("Replace what is in the database by the backup of %s?", from.TakenAt.String())
 	}
 	err = a.carryOut(ctx, operate.Operation{
 		Question: question, Laggard: "may still serve what was before",
 		Change: func(ctx context.Context) (operate.Outcome, error) {
 			change, err := restore.Commit(ctx, c.LoseNewer, question != "" && !c.Yes)
-			if errors.Is(err, keystore.ErrChanged) {
+			if errors.Is(err, backup.ErrChanged) {
 				err = errors.New("the database has changed since the question. Nothing was changed: repeat the command")
 			}
-			return operate.Outcome{Change: change, View: v, Done: "Restored " + contents(backup) + "."}, err
+			return operate.Outcome{Change: change, View: v, Done: "Restored " + contents(from) + "."}, err
 		},
 	}, c.asking, c.waiting)
 	if err == nil || errors.As(err, &unconfirmedError{}) {
@@ -239,7 +241,7 @@ func (c *restoreCommand) Run(ctx context.Context, a *app) error {
 
 // openForRestore opens the database and, unless it only looks, creates missing tables for a backup
 // that fits them. empty: there are no tables, and it only looks.
-func (a *app) openForRestore(ctx context.Context, b keystore.Backup, look bool) (empty bool, err error) {
+func (a *app) openForRestore(ctx context.Context, b backup.File, look bool) (empty bool, err error) {
 	if err := a.openWith(patient(!look)); err != nil {
 		return false, err
 	}
@@ -247,7 +249,7 @@ func (a *app) openForRestore(ctx context.Context, b keystore.Backup, look bool) 
 	if !errors.Is(err, keystore.ErrOutdated) {
 		return false, err
 	}
-	have, _, schemaErr := a.db.Schema(ctx, keystore.Migrations)
+	have, _, schemaErr := a.db.Schema(ctx, schema.Migrations)
 	switch {
 	case schemaErr != nil:
 		return false, schemaErr
@@ -255,23 +257,23 @@ func (a *app) openForRestore(ctx context.Context, b keystore.Backup, look bool) 
 		return false, err
 	}
 	// Before the tables are created: the program of the backup's version would refuse them.
-	if _, err := b.CheckSchema(ctx, a.db); err != nil {
+	if err := b.CheckSchema(ctx, a.db); err != nil {
 		return false, err
 	}
 	if look {
 		return true, nil
 	}
-	return false, a.db.Migrate(ctx, keystore.Migrations)
+	return false, a.db.Migrate(ctx, schema.Migrations)
 }
 
 // contents describes a backup.
-func contents(b keystore.Backup) string {
+func contents(b backup.File) string {
 	return fmt.Sprintf("%s and %s as of %s", operate.Plural(int(b.Rows("tenants")), "tenant"),
 		operate.Plural(int(b.Rows("tenant_keys")), "key"), b.TakenAt.String())
 }
 
 // noteLost says what a restore loses, and what it makes again.
-func (a *app) noteLost(r *keystore.Restore, loseNewer bool) {
+func (a *app) noteLost(r *backup.Restore, loseNewer bool) {
 	if r.Foreign {
 		a.note("The backup and the database have no change in common: the backup is probably of another installation.")
 	}

@@ -9,7 +9,7 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/operate"
 )
 
@@ -34,7 +34,7 @@ func (c *usageShow) checkPlot(a *app) error {
 }
 
 // plotUsage draws the usage of a tenant, with its limit.
-func (a *app) plotUsage(t operate.Owner, in apikey.Environment, rows []keystore.UsageRow, period time.Duration) error {
+func (a *app) plotUsage(t operate.Owner, in apikey.Environment, rows []usage.Row, period time.Duration) error {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -63,7 +63,7 @@ func limitOf(limits plan.Limits, period time.Duration) string {
 // barsOf draws hours added up by hour or day: a row for each period, the oldest first. Between the
 // first and the last one, periods without requests have rows too. A request that is neither charged
 // nor refused, a report of the quota, is left out.
-func barsOf(rows []keystore.UsageRow, period time.Duration, width int) table {
+func barsOf(rows []usage.Row, period time.Duration, width int) table {
 	t := table{head: []string{operate.Either(period == time.Hour, "HOUR (UTC)", "DAY (UTC)"), "CHARGED", "REFUSED"}}
 	first, last, highest := rows[0].Hour.Truncate(period), rows[0].Hour.Truncate(period), int64(1)
 	charged, refused := map[instant.Millis]int64{}, map[instant.Millis]int64{}

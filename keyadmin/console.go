@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/sessions"
 	"petgate/shared/operate"
 	"petgate/shared/service"
 )
@@ -50,7 +51,7 @@ func (c *consoleCommand) Run(ctx context.Context, a *app, operator operate.Opera
 		if err := a.ask(c.Yes, "End all sessions of the console, of everyone?"); err != nil {
 			return err
 		}
-		ended, err := operator.Store.EndConsoles(ctx)
+		ended, err := sessions.Of(operator.Store).EndConsoles(ctx)
 		if err == nil {
 			a.note("Ended sessions and links of the console: %s.", count(ended))
 		}
@@ -60,7 +61,7 @@ func (c *consoleCommand) Run(ctx context.Context, a *app, operator operate.Opera
 	if err != nil {
 		return err
 	}
-	code, _, err := operator.Store.InviteToConsole(ctx, keystore.ConsoleInvitation{
+	code, _, err := sessions.Of(operator.Store).InviteToConsole(ctx, sessions.ConsoleInvitation{
 		ReadOnly: c.ReadOnly, Address: g.AdminAddress, Valid: codeValid, Lasts: time.Duration(c.TTL),
 	})
 	if err != nil {

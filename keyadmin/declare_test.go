@@ -11,6 +11,7 @@ import (
 
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -68,7 +69,7 @@ func TestRoundTrip(t *testing.T) {
 		lower := s.file(strings.Replace(with, " minute: 3\n", " minute: 2\n", 1))
 		s.want(exitUsage, "--yes", "apply", lower)
 		s.ok("apply", lower, "--yes")
-		keys := must.Get[[]keystore.Key](t)(keystore.Collect(s.store().Keys(t.Context(), tenantID(s, "acme"))))
+		keys := must.Get[[]keystore.Key](t)(keystore.Collect(lists.Of(s.store()).Keys(t.Context(), tenantID(s, "acme"))))
 		if !slices.ContainsFunc(
 			keys, func(k keystore.Key) bool { return k.Limits.Minute == 2 && k.ExpiresAt%1000 == 500 },
 		) {

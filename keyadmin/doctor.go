@@ -13,6 +13,7 @@ import (
 
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
 	"petgate/shared/operate"
 	"petgate/shared/service"
 )
@@ -159,8 +160,8 @@ func (d *doctor) examineRows(gateways []keystore.Gateway, last keystore.Change) 
 // recent reports whether the last change was made a moment ago, so that gateways may still be
 // applying it.
 func (d *doctor) recent() bool {
-	events, err := d.app.operator.Store.FindEvents(context.Background(),
-		keystore.EventFilter{Since: d.app.now().Add(-lagMax)}, 0, 1)
+	events, err := lists.Of(d.app.operator.Store).FindEvents(context.Background(),
+		lists.EventFilter{Since: d.app.now().Add(-lagMax)}, 0, 1)
 	return err == nil && len(events) > 0
 }
 

@@ -18,6 +18,8 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
+	"petgate/shared/keystore/schema"
 	"petgate/shared/operate"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -67,12 +69,12 @@ func newMigrated(t testing.TB, url string) *shell {
 	s.now = s.now.Add(time.Second)
 	path, isFile := strings.CutPrefix(url, "sqlite:")
 	if !isFile {
-		testkit.Open(t, url, keystore.Migrations)
+		testkit.Open(t, url, schema.Migrations)
 		return s
 	}
 	migrated.Do(func() {
 		first := testkit.SQLite(t)
-		must.Do(t, testkit.Open(t, first, keystore.Migrations).Close())
+		must.Do(t, testkit.Open(t, first, schema.Migrations).Close())
 		migratedFile = must.Get[[]byte](t)(os.ReadFile(strings.TrimPrefix(first, "sqlite:")))
 	})
 	must.Do(t, os.WriteFile(path, migratedFile, 0o600))
@@ -179,7 +181,7 @@ func (s *shell) store() *keystore.Store {
 func (s *shell) events() int {
 	s.t.Helper()
 	return len(
-		must.Get[[]keystore.Event](s.t)(keystore.Collect(s.store().Events(s.t.Context(), keystore.EventFilter{}, 0))),
+		must.Get[[]keystore.Event](s.t)(keystore.Collect(lists.Of(s.store()).Events(s.t.Context(), lists.EventFilter{}, 0))),
 	)
 }
 
@@ -218,7 +220,7 @@ func (s *shell) keepSeen() {
 // follow applies all events.
 func (g *gateway) follow() {
 	g.shell.t.Helper()
-	events, err := keystore.Collect(g.store.Events(g.shell.t.Context(), keystore.EventFilter{}, 0))
+	events, err := keystore.Collect(lists.Of(g.store).Events(g.shell.t.Context(), lists.EventFilter{}, 0))
 	must.Do(g.shell.t, err)
 	last := keystore.Event{}
 	if len(events) > 0 {
@@ -229,7 +231,7 @@ func (g *gateway) follow() {
 
 func keyID(s *shell, tenant string) string {
 	s.t.Helper()
-	keys, err := keystore.Collect(s.store().Keys(s.t.Context(), tenantID(s, tenant)))
+	keys, err := keystore.Collect(lists.Of(s.store()).Keys(s.t.Context(), tenantID(s, tenant)))
 	if err != nil || len(keys) == 0 {
 		s.t.Fatalf("%d keys, %v", len(keys), err)
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"petgate/shared/database"
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/schema"
 )
 
 type migrateCommand struct{}
@@ -19,7 +19,7 @@ func (migrateCommand) Run(ctx context.Context, a *app) error {
 	if err := a.openWith(database.OpenOrCreate); err != nil {
 		return err
 	}
-	have, want, err := a.db.Schema(ctx, keystore.Migrations)
+	have, want, err := a.db.Schema(ctx, schema.Migrations)
 	if err != nil {
 		return err
 	}
@@ -27,7 +27,7 @@ func (migrateCommand) Run(ctx context.Context, a *app) error {
 		return fmt.Errorf("the database has schema %d, but this keyadmin knows schemas up to %d: use a newer keyadmin",
 			have, want)
 	}
-	if err := a.db.Migrate(ctx, keystore.Migrations); err != nil {
+	if err := a.db.Migrate(ctx, schema.Migrations); err != nil {
 		return err
 	}
 	if have == want {

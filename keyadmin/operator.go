@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/sessions"
 	"petgate/shared/operate"
 )
 
@@ -17,13 +17,13 @@ type operatorCommands struct {
 type operatorView struct {
 	Name      string        `json:"name"`
 	Token     string        `json:"token,omitempty"` // only of a new one
-	Role      keystore.Role `json:"role"`
+	Role      sessions.Role `json:"role"`
 	Status    string        `json:"status"`
 	CreatedAt string        `json:"createdAt"`
 	ExpiresAt string        `json:"expiresAt,omitempty"`
 }
 
-func (a *app) viewOperator(o keystore.OperatorToken) operatorView {
+func (a *app) viewOperator(o sessions.OperatorToken) operatorView {
 	return operatorView{
 		Name: o.Name, Role: o.Role, CreatedAt: o.CreatedAt.String(), ExpiresAt: o.ExpiresAt.String(),
 		Status: operate.Either(o.ExpiresAt != 0 && o.ExpiresAt <= a.now(), "expired", "active"),
@@ -32,7 +32,7 @@ func (a *app) viewOperator(o keystore.OperatorToken) operatorView {
 
 type operatorCreate struct {
 	Name    operate.Name   `arg:"" help:"Who uses the token, such as terraform. Its changes are in the audit log as operator:NAME."`
-	Role    keystore.Role  `required:"" placeholder:"ROLE" help:"What it may do: read; keys: also change keys and bans; admin: everything."`
+	Role    sessions.Role  `required:"" placeholder:"ROLE" help:"What it may do: read; keys: also change keys and bans; admin: everything."`
 	Expires operate.Moment `placeholder:"WHEN" help:"When the token expires: after 90d or 1w, or at a UTC date, 2026-12-31 (default: never)."`
 }
 
@@ -41,8 +41,8 @@ func (c *operatorCreate) Run(ctx context.Context, a *app, operator operate.Opera
 	if err != nil {
 		return usageErrorf("--expires: %v", err)
 	}
-	token, made, err := operator.Store.CreateOperator(ctx,
-		keystore.OperatorToken{Name: string(c.Name), Role: c.Role, ExpiresAt: expiresAt})
+	token, made, err := sessions.Of(operator.Store).CreateOperator(ctx,
+		sessions.OperatorToken{Name: string(c.Name), Role: c.Role, ExpiresAt: expiresAt})
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (c *operatorCreate) Run(ctx context.Context, a *app, operator operate.Opera
 type operatorList struct{}
 
 func (operatorList) Run(ctx context.Context, a *app, operator operate.Operator) error {
-	operators, err := operator.Store.Operators(ctx)
+	operators, err := sessions.Of(operator.Store).Operators(ctx)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (c *operatorRevoke) Run(ctx context.Context, a *app, operator operate.Opera
 	if err := a.ask(c.Yes, "Revoke the token of operator "+c.Name+"? It cannot be undone."); err != nil {
 		return err
 	}
-	revoked, err := operator.Store.RevokeOperator(ctx, c.Name)
+	revoked, err := sessions.Of(operator.Store).RevokeOperator(ctx, c.Name)
 	if err != nil {
 		return err
 	}

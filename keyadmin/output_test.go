@@ -13,6 +13,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/operate"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/golden"
@@ -87,10 +88,10 @@ func TestWidths(t *testing.T) {
 	)
 	g := s.gateway(store, "gw-1.example.com", "10.0.0.5:9090")
 	tenant := tenantID(s, "a tenant with a long name")
-	used := []keystore.UsageRow{
+	used := []usage.Row{
 		{Tenant: tenant, Key: must.Get[id.Key](t)(id.ParseKey(key)), Outcome: "ok", Hour: instant.Of(s.now), Requests: 1},
 	}
-	must.Do(t, store.AddUsage(t.Context(), g.Registration, 1, used, nil))
+	must.Do(t, usage.Of(store).AddUsage(t.Context(), g.Registration, 1, used, nil))
 	s.terminal = true
 	for _, s.width = range []int{80, 40} { // at 40, every table has to be narrowed
 		for _, command := range []string{
@@ -169,15 +170,15 @@ func TestFit(t *testing.T) {
 func TestBars(t *testing.T) {
 	t.Parallel()
 	hour := instant.Of(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))
-	row := func(n time.Duration, outcome string, requests int64) keystore.UsageRow {
-		return keystore.UsageRow{
+	row := func(n time.Duration, outcome string, requests int64) usage.Row {
+		return usage.Row{
 			Hour:     hour.Add(n * time.Hour),
 			Outcome:  outcome,
 			Charged:  outcome == "ok",
 			Requests: requests,
 		}
 	}
-	rows := []keystore.UsageRow{
+	rows := []usage.Row{
 		row(
 			0, "ok", 1,
 		), row(1, "minute_quota_exceeded", 1), row(1, "report", 9), row(3, "ok", 3600), row(3, "key_banned", 2400), row(4, "ok", 5999), row(4, "key_banned", 1),

@@ -21,6 +21,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -156,7 +157,7 @@ func TestRestoreIsKilledAnywhere(t *testing.T) {
 		h, n := plantHolds(t, url, s.open()), 1
 		for isRestored := false; !isRestored; n++ {
 			killed, code := h.kill(n, "restore", path, "--yes")
-			k, err := keystore.Collect(s.store().Keys(t.Context(), id.Tenant{}))
+			k, err := keystore.Collect(lists.Of(s.store()).Keys(t.Context(), id.Tenant{}))
 			if err != nil || len(k) != 2 || k[0].RevokedAt+k[1].RevokedAt == 0 {
 				t.Fatalf("killed at write %d: %+v, %v", n, k, err)
 			}

@@ -11,6 +11,8 @@ import (
 
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/backup"
+	"petgate/shared/keystore/schema"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -75,11 +77,11 @@ func TestRestoreOfALaterVersion(t *testing.T) {
 	from := newMigrated(t, testkit.SQLite(t))
 	db := from.open()
 	must.Get[sql.Result](t)(
-		db.Exec("INSERT INTO " + keystore.Migrations.Table + " (version_id, is_applied) VALUES (999, true)"),
+		db.Exec("INSERT INTO " + schema.Migrations.Table + " (version_id, is_applied) VALUES (999, true)"),
 	)
 	path := filepath.Join(t.TempDir(), "backup")
 	must.Do(t, writeFile(path, func(file *os.File) error {
-		_, err := keystore.New(db, nil, nil, "ada").WriteBackup(t.Context(), file, nil)
+		_, err := backup.Write(t.Context(), keystore.New(db, nil, nil, "ada"), file, nil)
 		return err
 	}))
 	s := newShell(t, testkit.Postgres(t))
@@ -136,6 +138,6 @@ func TestRestoreRefuses(t *testing.T) {
 	defer db.Close()
 	must.Get[sql.Result](t)(db.Exec("CREATE TABLE orders (id BIGINT)"))
 	other.want(exitFailed, "orders", "restore", path)
-	must.Get[sql.Result](t)(s.open().Exec("DELETE FROM " + keystore.Migrations.Table + " WHERE version_id > 6"))
+	must.Get[sql.Result](t)(s.open().Exec("DELETE FROM " + schema.Migrations.Table + " WHERE version_id > 6"))
 	s.want(exitFailed, "keyadmin migrate", "restore", path)
 }

@@ -15,6 +15,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/golden"
 	"petgate/shared/testkit/must"
@@ -185,7 +186,7 @@ func (s *session) hour(ago string) instant.Millis {
 }
 
 func (s *session) used(_ *testscript.TestScript, args []string) {
-	row := keystore.UsageRow{
+	row := usage.Row{
 		Tenant: tenantID(s.shell, args[0]), Operation: strings.TrimPrefix(args[2], "-"), Outcome: args[3],
 		Charged: args[3] == "ok", Hour: s.hour(args[4]), IsTest: args[len(args)-1] == "test",
 		Requests: number(s.t, args[5]), MoreUnits: number(s.t, args[6]), LastAt: instant.Of(s.now),
@@ -193,21 +194,21 @@ func (s *session) used(_ *testscript.TestScript, args []string) {
 	if args[1] != "-" {
 		row.Key = must.Get[id.Key](s.t)(id.ParseKey(args[1]))
 	}
-	s.add([]keystore.UsageRow{row}, nil)
+	s.add([]usage.Row{row}, nil)
 }
 
 func (s *session) minutes(_ *testscript.TestScript, args []string) {
-	row := keystore.UsageMinutes{
+	row := usage.Minutes{
 		Tenant: tenantID(s.shell, args[0]), Hour: s.hour(args[1]), IsTest: args[len(args)-1] == "test",
 	}
 	row.Attempts[number(s.t, args[2])] = number(s.t, args[3])
-	s.add(nil, []keystore.UsageMinutes{row})
+	s.add(nil, []usage.Minutes{row})
 }
 
 // add stores usage in the name of the first gateway.
-func (s *session) add(rows []keystore.UsageRow, minutes []keystore.UsageMinutes) {
+func (s *session) add(rows []usage.Row, minutes []usage.Minutes) {
 	s.batches++
-	must.Do(s.t, s.store.AddUsage(s.t.Context(), s.gateways["gw-1"].Registration, s.batches, rows, minutes))
+	must.Do(s.t, usage.Of(s.store).AddUsage(s.t.Context(), s.gateways["gw-1"].Registration, s.batches, rows, minutes))
 }
 
 func (s *session) lose(_ *testscript.TestScript, args []string) {

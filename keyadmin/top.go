@@ -15,6 +15,7 @@ import (
 
 	"petgate/shared/core/id"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
 	"petgate/shared/operate"
 )
 
@@ -133,7 +134,7 @@ func (w *watch) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	found, err := w.app.operator.Store.FindBans(ctx, id.Tenant{}, "", math.MaxInt32)
+	found, err := lists.Of(w.app.operator.Store).FindBans(ctx, id.Tenant{}, "", math.MaxInt32)
 	if err != nil {
 		return err
 	}
@@ -153,7 +154,7 @@ func (w *watch) readNames(ctx context.Context, tenants []topTenant) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
-	known, err := w.app.operator.Store.TenantsOf(ctx, ids)
+	known, err := lists.Of(w.app.operator.Store).TenantsOf(ctx, ids)
 	for tenant, t := range known {
 		w.names[tenant.String()] = t.Name
 	}

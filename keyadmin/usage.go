@@ -7,7 +7,7 @@ import (
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/operate"
 )
 
@@ -51,7 +51,7 @@ func (c *usageShow) Run(ctx context.Context, a *app, _ operate.Operator) error {
 	if err != nil {
 		return err
 	}
-	kept := now.Add(-keystore.MinutesKept)
+	kept := now.Add(-usage.MinutesKept)
 	if c.By.Period == time.Minute && until <= kept {
 		return usageErrorf("--until: minutes are kept for 35 days, since %s: use --by hour or --by day", kept)
 	}

@@ -18,6 +18,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/operate"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/golden"
@@ -40,10 +41,10 @@ func useHours(s *shell) (use func(tenant string, ago int, requests int64)) {
 		s.t.Helper()
 		t := must.Get[keystore.Tenant](s.t)(store.Tenant(s.t.Context(), tenant))
 		batch++
-		rows := []keystore.UsageRow{
+		rows := []usage.Row{
 			{Tenant: t.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: hour(ago), Requests: requests, MoreUnits: requests},
 		}
-		must.Do(s.t, store.AddUsage(s.t.Context(), g.Registration, batch, rows, nil))
+		must.Do(s.t, usage.Of(store).AddUsage(s.t.Context(), g.Registration, batch, rows, nil))
 	}
 	for n, name := range []string{"acme", "globex"} {
 		for ago := range 5 { // of the hour that has just begun, too

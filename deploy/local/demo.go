@@ -19,6 +19,7 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/durable"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
 )
 
 const (
@@ -112,7 +113,7 @@ func keptToken(ctx context.Context, store *keystore.Store, spec keystore.KeySpec
 // that name, whose tokens are lost but may still be on screens. Keys with other names belong to the
 // user and are kept.
 func replaceDemoKey(ctx context.Context, store *keystore.Store, spec keystore.KeySpec) (token string, err error) {
-	keys, err := keystore.Collect(store.Keys(ctx, spec.Tenant))
+	keys, err := keystore.Collect(lists.Of(store).Keys(ctx, spec.Tenant))
 	if err != nil {
 		return "", err
 	}

@@ -28,6 +28,8 @@ import (
 	"petgate/petsvc/pets"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/schema"
+	"petgate/shared/keystore/sessions"
 	"petgate/shared/service"
 )
 
@@ -136,7 +138,7 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger) error {
 		return err
 	}
 	defer db.Close()
-	if err := db.Migrate(ctx, keystore.Migrations); err != nil {
+	if err := db.Migrate(ctx, schema.Migrations); err != nil {
 		return err
 	}
 	if cfg.API == "" {
@@ -164,7 +166,7 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger) error {
 	gateway := make(chan error, 1)
 	go func() { gateway <- app.Run(ctx, cfg, ports, log, accessLog) }()
 	invite := func() (code string, err error) {
-		code, _, err = keystore.New(db, nil, nil, actor()).InviteToConsole(ctx, keystore.ConsoleInvitation{
+		code, _, err = sessions.Of(keystore.New(db, nil, nil, actor())).InviteToConsole(ctx, sessions.ConsoleInvitation{
 			Address: cfg.ReachableAdmin(ports.Admin.Addr()), Valid: time.Minute, Lasts: 8 * time.Hour,
 		})
 		return code, err

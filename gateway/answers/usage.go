@@ -18,7 +18,7 @@ import (
 	"petgate/gateway/share"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 )
 
 // Statements has the usage of tenants.
@@ -28,7 +28,7 @@ type Statements interface {
 	// rows. It may ask a database, until ctx ends.
 	Statement(
 		ctx context.Context, t id.Tenant, since instant.Millis, period time.Duration, isTest bool, rowsMax int,
-	) (keystore.Statement, error)
+	) (usage.Statement, error)
 }
 
 const (
@@ -244,7 +244,7 @@ func (u *Usage) unavailable(ask Ask, err error) Problem {
 
 // jsonOf writes a statement as JSON. Instants are rounded down to a second: what is complete
 // through an instant is complete before it, too.
-func jsonOf(s keystore.Statement, ask Ask) []byte {
+func jsonOf(s usage.Statement, ask Ask) []byte {
 	type row struct {
 		Start     string `json:"start"`
 		Key       id.Key `json:"key"`
@@ -272,7 +272,7 @@ func jsonOf(s keystore.Statement, ask Ask) []byte {
 
 // csvOf writes a statement as CSV (RFC 4180). Its column complete says whether the period of the
 // row is complete.
-func csvOf(s keystore.Statement, ask Ask) []byte {
+func csvOf(s usage.Statement, ask Ask) []byte {
 	var text bytes.Buffer
 	w := csv.NewWriter(&text)
 	w.UseCRLF = true

@@ -13,13 +13,13 @@ import (
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
 
 // fakeStatements replaces the database of usage.
-type fakeStatements func(ctx context.Context, ask asked) (keystore.Statement, error)
+type fakeStatements func(ctx context.Context, ask asked) (usage.Statement, error)
 
 // asked is what the database is asked for.
 type asked struct {
@@ -32,15 +32,15 @@ type asked struct {
 
 func (f fakeStatements) Statement(
 	ctx context.Context, t id.Tenant, since instant.Millis, period time.Duration, isTest bool, rowsMax int,
-) (keystore.Statement, error) {
+) (usage.Statement, error) {
 	return f(ctx, asked{t, since, period, isTest, rowsMax})
 }
 
 // twoRows is a statement whose second row is of a day that is not complete. The first one's is
 // complete just then.
-func twoRows(context.Context, asked) (keystore.Statement, error) {
+func twoRows(context.Context, asked) (usage.Statement, error) {
 	today := instant.Of(now).Truncate(day)
-	return keystore.Statement{CompleteThrough: instant.Of(now) - 2001, Rows: []keystore.StatementRow{
+	return usage.Statement{CompleteThrough: instant.Of(now) - 2001, Rows: []usage.StatementRow{
 		{
 			Start:     (instant.Of(now) - 2001).Add(-day),
 			Key:       id.Key{7},
@@ -92,9 +92,9 @@ func TestStatement(t *testing.T) {
 // What the client asks for is what the database is asked for, or it is refused with the cure.
 func TestStatementParameters(t *testing.T) {
 	var got []asked
-	u := newUsage(func(_ context.Context, ask asked) (keystore.Statement, error) {
+	u := newUsage(func(_ context.Context, ask asked) (usage.Statement, error) {
 		got = append(got, ask)
-		return keystore.Statement{}, nil
+		return usage.Statement{}, nil
 	})
 	for query, want := range map[string][2]time.Duration{
 		"": {7 * day, day}, "?": {7 * day, day}, "?other=1&page=2": {7 * day, day}, "?by=hour": {7 * day, hour}, "?by=day&since=1h": {hour, day},
@@ -131,8 +131,8 @@ func TestStatementParameters(t *testing.T) {
 // A statement that is too long is refused. Nothing is cut off.
 func TestStatementIsBounded(t *testing.T) {
 	rows := 10_000
-	u := newUsage(func(context.Context, asked) (keystore.Statement, error) {
-		return keystore.Statement{Rows: make([]keystore.StatementRow, rows)}, nil
+	u := newUsage(func(context.Context, asked) (usage.Statement, error) {
+		return usage.Statement{Rows: make([]usage.StatementRow, rows)}, nil
 	})
 	u.within = time.Minute
 	if got, problem := u.ask(t, 1, ""); problem.Kind != 0 || strings.Count(string(got.Body), `"start"`) != rows ||
@@ -150,7 +150,7 @@ func TestStatementIsBounded(t *testing.T) {
 func TestStatementHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		released := make(chan struct{})
-		u := newUsage(func(ctx context.Context, ask asked) (keystore.Statement, error) {
+		u := newUsage(func(ctx context.Context, ask asked) (usage.Statement, error) {
 			<-released
 			return twoRows(ctx, ask)
 		})
@@ -188,8 +188,8 @@ func TestStatementHangs(t *testing.T) {
 // failure, too.
 func TestStatementFails(t *testing.T) {
 	log := &testkit.Output{}
-	failing := func(context.Context, asked) (keystore.Statement, error) {
-		return keystore.Statement{}, errors.New("planted")
+	failing := func(context.Context, asked) (usage.Statement, error) {
+		return usage.Statement{}, errors.New("planted")
 	}
 	u := NewUsage(fakeStatements(failing), slog.New(slog.NewTextHandler(log, nil)))
 	for range 3 {
@@ -198,7 +198,7 @@ func TestStatementFails(t *testing.T) {
 			t.Errorf("%v; the log has %s", problem, log)
 		}
 	}
-	u.from = fakeStatements(func(context.Context, asked) (keystore.Statement, error) { panic("a defect") })
+	u.from = fakeStatements(func(context.Context, asked) (usage.Statement, error) { panic("a defect") })
 	if _, problem := u.Statement(Ask{}); problem.Kind != Internal || !strings.Contains(log.String(), "a defect") {
 		t.Errorf("%v; the log has %s", problem, log)
 	}

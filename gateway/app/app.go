@@ -30,6 +30,7 @@ import (
 	"petgate/shared/background"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	stored "petgate/shared/keystore/usage"
 	"petgate/shared/service"
 	"petgate/shared/trace"
 )
@@ -173,7 +174,7 @@ func (g *gateway) openStores(ctx context.Context, end context.CancelFunc, addres
 		OnOutage:     cfg.LimitsOnOutage,
 		LiveGateways: g.keys.Gateways,
 		Leavers:      g.keys,
-		Saver:        g.store,
+		Saver:        stored.Of(g.store),
 		OutageFile:   cfg.outageFile(),
 		GatewayID:    g.self,
 		Metrics:      g.admin.Metrics,
@@ -260,7 +261,7 @@ func (g *gateway) openPublic(accessLog io.Writer) (err error) {
 		Quotas:     g.limits,
 		Guard:      g.limits.AuthFailures(cfg.AuthFailuresPerMinute),
 		Usage:      g.keys.Usage(),
-		Statements: statements,
+		Statements: stored.Of(statements),
 		Operations: cfg.document.Operations,
 		Pages:      &g.docs.pages,
 		Log:        g.log,

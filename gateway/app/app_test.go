@@ -26,6 +26,8 @@ import (
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/schema"
+	stored "petgate/shared/keystore/usage"
 	"petgate/shared/service"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -129,7 +131,7 @@ func (r *running) awaitReady(t *testing.T) {
 func behindProxy(t *testing.T) (direct *database.DB, throughProxy string, proxy *testkit.Proxy) {
 	t.Helper()
 	at := testkit.Postgres(t)
-	direct = testkit.Open(t, at, keystore.Migrations)
+	direct = testkit.Open(t, at, schema.Migrations)
 	u := must.Get[*url.URL](t)(url.Parse(at))
 	proxy = testkit.NewProxy(t, u.Host)
 	u.Host = proxy.Addr
@@ -153,7 +155,7 @@ func TestAnOldSchemaIsNamedAndWaitedFor(t *testing.T) {
 		r := start(t, url, nil)
 		r.await(t, http.StatusServiceUnavailable, "keyadmin migrate")
 		expect(t, r.admin+"/healthz", "", http.StatusOK)
-		must.Do(t, db.Migrate(t.Context(), keystore.Migrations))
+		must.Do(t, db.Migrate(t.Context(), schema.Migrations))
 		r.awaitReady(t)
 		r.end(t)
 	})
@@ -161,7 +163,7 @@ func TestAnOldSchemaIsNamedAndWaitedFor(t *testing.T) {
 
 func TestQuotasSurviveARestart(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db := testkit.Open(t, url, keystore.Migrations)
+		db := testkit.Open(t, url, schema.Migrations)
 		tenant, token := newKey(t, db)
 		r := start(t, url, nil)
 		r.awaitReady(t)
@@ -222,7 +224,7 @@ func TestQuotasSurviveARestart(t *testing.T) {
 
 func TestWithRedis(t *testing.T) {
 	databaseURL := testkit.Postgres(t)
-	db := testkit.Open(t, databaseURL, keystore.Migrations)
+	db := testkit.Open(t, databaseURL, schema.Migrations)
 	tenant, token := newKey(t, db)
 	redisURL, prefix := testkit.Redis(t)
 	var gateways []*running
@@ -279,7 +281,7 @@ func TestWithRedis(t *testing.T) {
 // Gateways that do not know of each other's quotas say so, and go on.
 func TestSeveralGatewaysWithoutRedis(t *testing.T) {
 	url := testkit.SQLite(t)
-	testkit.Open(t, url, keystore.Migrations)
+	testkit.Open(t, url, schema.Migrations)
 	first := start(t, url, nil)
 	first.awaitReady(t)
 	if strings.Contains(first.log.String(), "REDIS_URL") {
@@ -311,7 +313,7 @@ func TestRestartWithoutTheSavedQuotas(t *testing.T) {
 	r.awaitReady(t)
 	expect(t, r.url+"/v1/pets", token, http.StatusOK)
 	testkit.Eventually(t, readyWithin, "the use is saved", func() bool {
-		saved, err := keystore.New(db, nil, nil, "test").LoadQuotas(t.Context())
+		saved, err := stored.Of(keystore.New(db, nil, nil, "test")).LoadQuotas(t.Context())
 		return err == nil && len(saved) == 1
 	})
 	testkit.Eventually(t, readyWithin, "the snapshot is written", func() bool {
@@ -340,7 +342,7 @@ func TestRestartWithoutTheSavedQuotas(t *testing.T) {
 
 func TestServingIsLoggedWithItsPlaces(t *testing.T) {
 	url := testkit.SQLite(t)
-	testkit.Open(t, url, keystore.Migrations)
+	testkit.Open(t, url, schema.Migrations)
 	for quotas, redisURL := range map[string]string{
 		`["memory"]`:                "",
 		`["redis://127.0.0.1:1/3"]`: "redis://petgate:hunter2@127.0.0.1:1/3",
@@ -362,7 +364,7 @@ func TestServingIsLoggedWithItsPlaces(t *testing.T) {
 
 func TestAdminAddressIsReachableFromElsewhere(t *testing.T) {
 	url := testkit.SQLite(t)
-	db := testkit.Open(t, url, keystore.Migrations)
+	db := testkit.Open(t, url, schema.Migrations)
 	r := start(t, url, func(cfg *app.Config) { cfg.AdminListen = ":0" })
 	host, err := os.Hostname()
 	must.Do(t, err)
@@ -403,7 +405,7 @@ func TestWhatNoWaitingCures(t *testing.T) {
 // notices.
 func TestDisplacedGatewayEnds(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		store := keystore.New(testkit.Open(t, url, keystore.Migrations), nil, nil, "test")
+		store := keystore.New(testkit.Open(t, url, schema.Migrations), nil, nil, "test")
 		first := start(t, url, nil)
 		first.awaitReady(t)
 		must.Get[int64](t)(
@@ -418,7 +420,7 @@ func TestDisplacedGatewayEnds(t *testing.T) {
 // A watcher sees each request at once, with the tenant's limits and what is used of them.
 func TestLive(t *testing.T) {
 	url := testkit.SQLite(t)
-	tenant, token := newKey(t, testkit.Open(t, url, keystore.Migrations))
+	tenant, token := newKey(t, testkit.Open(t, url, schema.Migrations))
 	r := start(t, url, nil)
 	r.awaitReady(t)
 	type answer struct {
@@ -505,7 +507,7 @@ func (r *running) awaitUsage(t *testing.T, query, token string) (body string) {
 // that all gateways have stored. A database that fails is no business of the tenant's.
 func TestStatement(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db := testkit.Open(t, url, keystore.Migrations)
+		db := testkit.Open(t, url, schema.Migrations)
 		tenant, key, token := newAccountant(t, db)
 		today := instant.Of(time.Now()).Truncate(24 * time.Hour)
 		store, other := keystore.New(db, nil, nil, "gw-other"), keystore.Registration{
@@ -514,7 +516,7 @@ func TestStatement(t *testing.T) {
 			UsageThrough: today,
 		}
 		other.Generation = must.Get[int64](t)(store.Register(t.Context(), other, nil))
-		row := keystore.UsageRow{
+		row := stored.Row{
 			Tenant:    tenant,
 			Key:       key.ID,
 			Operation: "listPets",
@@ -523,7 +525,7 @@ func TestStatement(t *testing.T) {
 			Hour:      today.Add(-48 * time.Hour),
 			Requests:  42,
 		}
-		must.Do(t, store.AddUsage(t.Context(), other, 1, []keystore.UsageRow{row}, nil))
+		must.Do(t, stored.Of(store).AddUsage(t.Context(), other, 1, []stored.Row{row}, nil))
 		r := start(t, url, nil)
 		r.awaitReady(t)
 		body := r.awaitUsage(t, "?by=hour&since=3d", token)

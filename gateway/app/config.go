@@ -21,7 +21,7 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/ban"
 	"petgate/shared/database"
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/sessions"
 	"petgate/shared/service"
 	"petgate/shared/trace"
 )
@@ -281,14 +281,14 @@ func (c *Config) edge() edge.Config {
 }
 
 // roles says what the people of each group may do.
-type roles map[string]keystore.Role
+type roles map[string]sessions.Role
 
 // UnmarshalText reads GROUP=ROLE, separated by commas.
 func (r *roles) UnmarshalText(text []byte) error {
 	*r = roles{}
 	for pair := range strings.SplitSeq(string(text), ",") {
 		group, name, _ := strings.Cut(pair, "=")
-		var role keystore.Role
+		var role sessions.Role
 		if err := role.UnmarshalText([]byte(name)); err != nil {
 			return fmt.Errorf("%q: %w", pair, err)
 		}

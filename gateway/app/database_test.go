@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/schema"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -30,7 +30,7 @@ func TestWrongDatabaseIsNamed(t *testing.T) {
 		r := start(t, url, nil)
 		r.named(t, http.StatusServiceUnavailable, "tables such as invoices", "correct DATABASE_URL")
 		r.end(t)
-		must.Do(t, db.Migrate(t.Context(), keystore.Migrations))
+		must.Do(t, db.Migrate(t.Context(), schema.Migrations))
 		must.Get[sql.Result](t)(db.Exec(`INSERT INTO keystore_schema (version_id, is_applied) VALUES (999, true)`))
 		r = start(t, url, nil)
 		r.named(t, http.StatusServiceUnavailable, "version 999", "upgrade the program")
@@ -57,7 +57,7 @@ func TestRemovedDatabaseIsNamed(t *testing.T) {
 			}
 		}
 	}
-	db := testkit.Open(t, url, keystore.Migrations)
+	db := testkit.Open(t, url, schema.Migrations)
 	_, token := newKey(t, db)
 	must.Do(t, db.Close())
 	r := start(t, url, nil)

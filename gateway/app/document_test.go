@@ -12,6 +12,7 @@ import (
 
 	"petgate/gateway/app"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/schema"
 	"petgate/shared/operate"
 	"petgate/shared/service"
 	"petgate/shared/testkit"
@@ -34,7 +35,7 @@ func TestDocumentIsReadAgain(t *testing.T) {
 	}
 	write(ordersOf("1", "/orders"))
 	url := testkit.SQLite(t)
-	db := testkit.Open(t, url, keystore.Migrations)
+	db := testkit.Open(t, url, schema.Migrations)
 	store := keystore.New(db, nil, nil, "test")
 	tenant := must.First[keystore.Tenant](t)(
 		store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "business"}),

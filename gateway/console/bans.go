@@ -5,7 +5,8 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
+	"petgate/shared/keystore/sessions"
 	"petgate/shared/operate"
 )
 
@@ -29,7 +30,7 @@ func (c *Console) showBans(w http.ResponseWriter, r *http.Request, v *visit) err
 		}
 		title += " of " + t.Name
 	} else {
-		n, err := v.store.CountBans(r.Context())
+		n, err := lists.Of(v.store).CountBans(r.Context())
 		if err != nil {
 			return err
 		}
@@ -46,7 +47,7 @@ func banList(v *visit, bans []operate.BanView) list {
 		},
 		None: "No key is banned.",
 	}
-	if v.session.Role.Allows(keystore.RoleKeys) {
+	if v.session.Role.Allows(sessions.RoleKeys) {
 		l.Columns = append(l.Columns, column{Title: "Lift"})
 	}
 	for _, view := range bans {
@@ -59,7 +60,7 @@ func banList(v *visit, bans []operate.BanView) list {
 			quoted(view.Reason),
 			quoted(view.Notice),
 		}
-		if v.session.Role.Allows(keystore.RoleKeys) {
+		if v.session.Role.Allows(sessions.RoleKeys) {
 			row = append(row,
 				cell{Text: "Lift", Post: keyPath(view.KeyID) + "/lift", Label: "Lift the ban of " + view.KeyID})
 		}

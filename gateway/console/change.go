@@ -17,6 +17,7 @@ import (
 
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/sessions"
 	"petgate/shared/operate"
 )
 
@@ -33,7 +34,7 @@ const (
 type form struct {
 	path      string        // below Home
 	verb      string        // of the button that answers its question
-	role      keystore.Role // that may send it
+	role      sessions.Role // that may send it
 	arguments operate.Preparer
 
 	fields func(url.Values) url.Values       // the arguments that its fields mean; nil: they are the arguments
@@ -41,8 +42,8 @@ type form struct {
 }
 
 const (
-	keys  = keystore.RoleKeys
-	admin = keystore.RoleAdmin
+	keys  = sessions.RoleKeys
+	admin = sessions.RoleAdmin
 )
 
 var forms = []form{

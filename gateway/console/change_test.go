@@ -18,6 +18,8 @@ import (
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
+	"petgate/shared/keystore/sessions"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -46,7 +48,7 @@ func (s *site) newTenant(spec keystore.TenantSpec) keystore.Tenant {
 
 func (s *site) lastEvent() keystore.Event {
 	s.Helper()
-	events, err := s.operator.FindEvents(s.Context(), keystore.EventFilter{}, 0, 1)
+	events, err := lists.Of(s.operator).FindEvents(s.Context(), lists.EventFilter{}, 0, 1)
 	if err != nil || len(events) == 0 {
 		s.Fatalf("the last event: %v, %v", events, err)
 	}
@@ -57,7 +59,7 @@ func (s *site) lastEvent() keystore.Event {
 func TestMistakes(t *testing.T) {
 	s := newSite(t)
 	tenant, keys, _ := s.populated()
-	b := s.signIn(keystore.ConsoleInvitation{})
+	b := s.signIn(sessions.ConsoleInvitation{})
 	at, key := "/console/tenants/"+tenant.ID.String(), "/console/keys/"+keys[0].ID.String()
 	before := s.lastEvent().ID
 	for _, c := range []struct {
@@ -108,12 +110,12 @@ func TestUnconfirmed(t *testing.T) {
 	r := keystore.Registration{ID: "gw-7", Incarnation: "a", AdminAddress: "10.0.0.7:9090"}
 	must.Get[int64](t)(s.operator.Register(t.Context(), r, nil))
 	must.Get[sql.Result](t)(s.migrated().Exec(`UPDATE gateways SET seen_at = 1`))
-	b := s.signIn(keystore.ConsoleInvitation{})
+	b := s.signIn(sessions.ConsoleInvitation{})
 	_, header, _ := s.send(b, "POST", "/console/tenants/"+tenant.ID.String()+"/suspend", "sure=yes")
 	s.wants(b, header.Get("Location"), 200, "Suspended tenant acme.", "confirmed by only 0 of 1 gateways",
 		"gw-7 (10.0.0.7)", "may still serve this tenant", "keyadmin gateway forget")
 	s.wants(
-		s.signIn(keystore.ConsoleInvitation{}), header.Get("Location"), 200, "!gw-7 (10.0.0.7)",
+		s.signIn(sessions.ConsoleInvitation{}), header.Get("Location"), 200, "!gw-7 (10.0.0.7)",
 	) // another session does not see the note
 }
 
@@ -121,7 +123,7 @@ func TestUnconfirmed(t *testing.T) {
 func TestGetChangesNothing(t *testing.T) {
 	s := newSite(t)
 	tenant, keys, _ := s.populated()
-	b := s.signIn(keystore.ConsoleInvitation{})
+	b := s.signIn(sessions.ConsoleInvitation{})
 	before := rowsOf(t, s.migrated())
 	for _, path := range s.formPaths(tenant, keys[0]) {
 		s.send(b, "GET", path+"?sure=yes&name=new&plan=pro&minute=400&for=1h&reason=scraping", "")
@@ -168,7 +170,7 @@ var tokenInPage = regexp.MustCompile(`ptg_(?:live|test)_[0-9A-Za-z]{38}`)
 func TestTokenIsShownOnce(t *testing.T) {
 	s := newSite(t)
 	tenant, keys, tokens := s.populated()
-	b := s.signIn(keystore.ConsoleInvitation{})
+	b := s.signIn(sessions.ConsoleInvitation{})
 	for _, f := range []struct{ path, body string }{
 		{"/console/tenants/" + tenant.ID.String() + "/keys", "name=fresh&scopes=pets:read"},
 		{"/console/keys/" + keys[0].ID.String() + "/rotate", "sure=yes"},
@@ -184,7 +186,7 @@ func TestTokenIsShownOnce(t *testing.T) {
 	// A rotation that is repeated shows no token.
 	_, header, page := s.send(b, "POST", "/console/keys/"+keys[0].ID.String()+"/rotate", "sure=yes")
 	everything := page + header.Get("Location") + s.log.String() + rowsOf(t, s.migrated())
-	all := must.Get[[]keystore.Key](t)(keystore.Collect(s.operator.Keys(t.Context(), tenant.ID)))
+	all := must.Get[[]keystore.Key](t)(keystore.Collect(lists.Of(s.operator).Keys(t.Context(), tenant.ID)))
 	seen := map[string]bool{}
 	for _, k := range all {
 		for _, path := range paths(s.console.routes, tenant, k) {
@@ -210,7 +212,7 @@ func TestTokenIsShownOnce(t *testing.T) {
 func TestFormIsCarriedOutOnce(t *testing.T) {
 	s := newSite(t)
 	tenant, _, _ := s.populated()
-	b := s.signIn(keystore.ConsoleInvitation{})
+	b := s.signIn(sessions.ConsoleInvitation{})
 	at := "/console/tenants/" + tenant.ID.String()
 	_, _, page := s.send(b, "GET", at, "")
 	once := regexp.MustCompile(`name="once" value="([0-9A-Z]+)"`).FindStringSubmatch(page)
@@ -226,7 +228,7 @@ func TestFormIsCarriedOutOnce(t *testing.T) {
 			t.Errorf("time %d: %d, want %d\n%s", i, status, want, page)
 		}
 	}
-	if keys, err := keystore.Collect(s.operator.Keys(t.Context(), tenant.ID)); err != nil || len(keys) != 3 {
+	if keys, err := keystore.Collect(lists.Of(s.operator).Keys(t.Context(), tenant.ID)); err != nil || len(keys) != 3 {
 		t.Errorf("%d keys, want 3: %v", len(keys), err)
 	}
 }
@@ -256,7 +258,7 @@ func (s *site) walk(b *http.Client, path string, pattern *regexp.Regexp) (found 
 func TestLists(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, databaseURL string) {
 		s := newSiteOn(t, databaseURL)
-		b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
+		b := s.signIn(sessions.ConsoleInvitation{ReadOnly: true})
 		s.wants(b, "/console/bans?after=x", 400)
 		s.wants(b, "/console/bans?tenant=none", 404)
 		var edits keystore.Edits
@@ -302,7 +304,7 @@ func TestTwoPeopleChangeAKey(t *testing.T) {
 	s := newSite(t)
 	_, keys, _ := s.populated()
 	at := "/console/keys/" + keys[0].ID.String()
-	b := s.signIn(keystore.ConsoleInvitation{})
+	b := s.signIn(sessions.ConsoleInvitation{})
 	block := netip.MustParsePrefix("203.0.113.0/24")
 	restrict := func(k *keystore.Key) {
 		k.Allow = []netip.Prefix{block, netip.MustParsePrefix("::/0")}
@@ -347,7 +349,7 @@ func TestTwoPeopleChangeAKey(t *testing.T) {
 func TestPastedToken(t *testing.T) {
 	s := newSite(t)
 	tenant, keys, tokens := s.populated()
-	b, paste := s.signIn(keystore.ConsoleInvitation{}), tokens[0]
+	b, paste := s.signIn(sessions.ConsoleInvitation{}), tokens[0]
 	fields := url.Values{"token": {paste}}
 	for _, name := range []string{"key", "search", "tenant", "actor", "kind", "since", "from", "operation", "after", "usage", "name", "plan", "minute", "for", "reason", "grace"} {
 		fields.Set(name, " "+paste+" ")

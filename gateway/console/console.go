@@ -30,6 +30,8 @@ import (
 	"petgate/shared/core/quota"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/sessions"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/operate"
 	"petgate/shared/plot"
 	"petgate/shared/service"
@@ -81,11 +83,11 @@ type Console struct {
 	routes []string // the patterns of mux, for tests
 
 	watch    watch
-	hours    figures[[]keystore.PeriodUsage] // of all tenants
+	hours    figures[[]usage.OfPeriod] // of all tenants
 	near     figures[[]nearest]
 	expiring figures[[]operate.KeyView]
 	rankings map[string]*figures[ranking] // by the name of their period
-	sessions sync.Map                     // SHA-256 of a token: the keystore.ConsoleSession that the database has confirmed
+	sessions sync.Map                     // SHA-256 of a token: the sessions.ConsoleSession that the database has confirmed
 	ctx      context.Context
 	end      context.CancelFunc // ends ctx
 }
@@ -133,14 +135,14 @@ func New(cfg Config) (*Console, error) {
 		"{$}": c.overview, "rankings": c.showRankings, "tenants": c.showTenants, "tenants/{tenant}": c.showTenant, "keys/{key}": c.showKey,
 		"plans": c.showPlans, "bans": c.showBans, "audit": c.showAudit, "gateways": c.showGateways, "explain": c.explain,
 	} {
-		c.handle("GET "+Home+path, c.inSession(keystore.RoleRead, serve))
+		c.handle("GET "+Home+path, c.inSession(sessions.RoleRead, serve))
 	}
-	c.handle("GET "+livePath, c.inSession(keystore.RoleRead, c.live))
-	c.handle("POST "+Home+"logout", c.inSession(keystore.RoleRead, c.logout))
+	c.handle("GET "+livePath, c.inSession(sessions.RoleRead, c.live))
+	c.handle("POST "+Home+"logout", c.inSession(sessions.RoleRead, c.logout))
 	for _, f := range forms {
 		c.handle("POST "+Home+f.path, c.inSession(f.role, c.changing(f)))
 	}
-	c.handle(Home, c.inSession(keystore.RoleRead, func(w http.ResponseWriter, r *http.Request, v *visit) error {
+	c.handle(Home, c.inSession(sessions.RoleRead, func(w http.ResponseWriter, r *http.Request, v *visit) error {
 		return c.say(w, v, http.StatusNotFound, "There is no such page", "The console has no page "+r.URL.Path+".")
 	}))
 	return c, nil
@@ -196,7 +198,7 @@ type view struct {
 	Name    string // of the template
 	Title   string
 	Gateway string
-	Session *keystore.ConsoleSession // nil: not signed in
+	Session *sessions.ConsoleSession // nil: not signed in
 	Nav     []section
 	In      string // the name of the section that the page belongs to; empty: none, or it is the section's own page
 	Note    *note  // what a form has changed; nil: nothing
@@ -204,7 +206,7 @@ type view struct {
 }
 
 // May reports whether the session may do what a role may.
-func (v view) May(role keystore.Role) bool { return v.Session.Role.Allows(role) }
+func (v view) May(role sessions.Role) bool { return v.Session.Role.Allows(role) }
 
 // section is a page that every page links to.
 type section struct{ Name, Path, Title string }

@@ -17,6 +17,9 @@ import (
 	"petgate/shared/core/quota"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
+	"petgate/shared/keystore/schema"
+	"petgate/shared/keystore/sessions"
 	"petgate/shared/operate"
 	"petgate/shared/service"
 	"petgate/shared/testkit"
@@ -85,10 +88,10 @@ func newSiteAt(t *testing.T, databaseURL string, now time.Time) *site {
 // migrated opens the database, and creates it if its file is missing.
 func (s *site) migrated() *database.DB {
 	s.Helper()
-	return testkit.Open(s, s.database, keystore.Migrations)
+	return testkit.Open(s, s.database, schema.Migrations)
 }
 
-func (s *site) code(i keystore.ConsoleInvitation) string {
+func (s *site) code(i sessions.ConsoleInvitation) string {
 	s.Helper()
 	i.Address = adminAddress
 	if i.Valid == 0 {
@@ -97,7 +100,7 @@ func (s *site) code(i keystore.ConsoleInvitation) string {
 	if i.Lasts == 0 {
 		i.Lasts = time.Hour
 	}
-	return must.First[string](s)(s.operator.InviteToConsole(s.Context(), i))
+	return must.First[string](s)(sessions.Of(s.operator).InviteToConsole(s.Context(), i))
 }
 
 // browser keeps cookies, and follows no redirects.
@@ -122,7 +125,7 @@ func (s *site) send(
 }
 
 // signIn opens a session in a new browser.
-func (s *site) signIn(i keystore.ConsoleInvitation) *http.Client {
+func (s *site) signIn(i sessions.ConsoleInvitation) *http.Client {
 	s.Helper()
 	b := browser()
 	if status, header, _ := s.send(b, "POST", "/console/login", "code="+s.code(i)); status != 303 ||
@@ -143,7 +146,7 @@ func (s *site) request(ctx context.Context, b *http.Client, path string) *http.R
 
 func TestLinkOpensOneSession(t *testing.T) {
 	s := newSite(t)
-	code := s.code(keystore.ConsoleInvitation{})
+	code := s.code(sessions.ConsoleInvitation{})
 	first, second := browser(), browser()
 	status, header, _ := s.send(first, "POST", "/console/login", "code="+code)
 	if status != 303 {
@@ -158,7 +161,7 @@ func TestLinkOpensOneSession(t *testing.T) {
 		!strings.Contains(page, "Redis &lt;does&gt; not answer") {
 		t.Errorf("the overview: %d\n%s", status, page)
 	}
-	stolen, _, err := s.operator.InviteToConsole(t.Context(), keystore.ConsoleInvitation{
+	stolen, _, err := sessions.Of(s.operator).InviteToConsole(t.Context(), sessions.ConsoleInvitation{
 		Address: "10.0.0.66:9090", Valid: time.Minute, Lasts: time.Hour,
 	})
 	must.Do(t, err)
@@ -175,7 +178,7 @@ func TestLinkOpensOneSession(t *testing.T) {
 	if log := s.log.String(); strings.Contains(log, code) || !strings.Contains(log, " actor=keyadmin:alice until=") {
 		t.Errorf("the log has the code, or not who has signed in:\n%s", log)
 	}
-	events, err := s.operator.FindEvents(t.Context(), keystore.EventFilter{}, 0, 2)
+	events, err := lists.Of(s.operator).FindEvents(t.Context(), lists.EventFilter{}, 0, 2)
 	if err != nil || len(events) != 2 || events[1].Kind != keystore.ConsoleOpened ||
 		events[0].Actor != "keyadmin:alice" {
 		t.Errorf("the events are %+v, %v", events, err)
@@ -188,7 +191,7 @@ func TestCookieOverTLS(t *testing.T) {
 	t.Cleanup(server.Close)
 	s.url = server.URL
 	b := asBrowser(server.Client())
-	_, header, _ := s.send(b, "POST", "/console/login", "code="+s.code(keystore.ConsoleInvitation{}))
+	_, header, _ := s.send(b, "POST", "/console/login", "code="+s.code(sessions.ConsoleInvitation{}))
 	cookie, attributes, _ := strings.Cut(header.Get("Set-Cookie"), "; ")
 	if !strings.HasPrefix(cookie, "__Secure-") || attributes != "Path=/console; HttpOnly; Secure; SameSite=Strict" {
 		t.Errorf("the cookie %q has the attributes %q", cookie, attributes)
@@ -206,7 +209,7 @@ func TestCookieOverTLS(t *testing.T) {
 func TestTwoConsolesOnOneHost(t *testing.T) {
 	one, two, b := newSite(t), newSite(t), browser()
 	for _, s := range []*site{one, two} {
-		if status, _, _ := s.send(b, "POST", "/console/login", "code="+s.code(keystore.ConsoleInvitation{})); status != 303 {
+		if status, _, _ := s.send(b, "POST", "/console/login", "code="+s.code(sessions.ConsoleInvitation{})); status != 303 {
 			t.Fatalf("signing in: %d", status)
 		}
 	}
@@ -223,7 +226,7 @@ func TestNoSession(t *testing.T) {
 	s := newSite(t)
 	u, _ := url.Parse(s.url) // it is valid
 	name := "petgate-console-" + u.Port()
-	for _, cookie := range []string{"", name + "=", name + "=AAAAAAAAAAAAAAAAAAAAAAAAAA", "__Secure-" + name + "=x", name + "=" + s.code(keystore.ConsoleInvitation{})} {
+	for _, cookie := range []string{"", name + "=", name + "=AAAAAAAAAAAAAAAAAAAAAAAAAA", "__Secure-" + name + "=x", name + "=" + s.code(sessions.ConsoleInvitation{})} {
 		for _, method := range []string{"GET", "POST", "DELETE"} {
 			for _, path := range []string{"/console/", "/console/logout", "/console/nothing"} {
 				status, header, page := s.send(browser(), method, path, "", "Cookie", cookie)
@@ -235,8 +238,8 @@ func TestNoSession(t *testing.T) {
 		}
 	}
 	s.wants(browser(), "/console/login?ended", 200, "Your session has ended.")
-	b := s.signIn(keystore.ConsoleInvitation{})
-	must.Get[int64](t)(s.operator.EndConsoles(t.Context()))
+	b := s.signIn(sessions.ConsoleInvitation{})
+	must.Get[int64](t)(sessions.Of(s.operator).EndConsoles(t.Context()))
 	if status, header, _ := s.send(b, "GET", "/console/", ""); status != 303 ||
 		header.Get("Location") != "/console/login?ended" {
 		t.Errorf("a session whose row is removed: %d to %q", status, header.Get("Location"))
@@ -245,7 +248,7 @@ func TestNoSession(t *testing.T) {
 
 func TestSignOut(t *testing.T) {
 	s := newSite(t)
-	b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
+	b := s.signIn(sessions.ConsoleInvitation{ReadOnly: true})
 	u, _ := url.Parse(s.url + "/console/") // it is valid
 	cookies := b.Jar.Cookies(u)
 	if status, _, _ := s.send(b, "POST", "/console/logout", ""); status != 303 || len(b.Jar.Cookies(u)) > 0 {
@@ -254,7 +257,7 @@ func TestSignOut(t *testing.T) {
 	if status, _, _ := s.send(browser(), "GET", "/console/", "", "Cookie", cookies[0].String()); status != 303 {
 		t.Errorf("the cookie of an ended session: %d", status)
 	}
-	events, err := s.operator.FindEvents(t.Context(), keystore.EventFilter{}, 0, 1)
+	events, err := lists.Of(s.operator).FindEvents(t.Context(), lists.EventFilter{}, 0, 1)
 	if err != nil || events[0].Kind != keystore.ConsoleEnded || events[0].Actor != "keyadmin:alice" {
 		t.Errorf("the events are %+v, %v", events, err)
 	}
@@ -264,7 +267,7 @@ func TestSignOut(t *testing.T) {
 // sessions and events would be lost.
 func TestRestoredDatabase(t *testing.T) {
 	s := newSite(t)
-	b := s.signIn(keystore.ConsoleInvitation{})
+	b := s.signIn(sessions.ConsoleInvitation{})
 	path := strings.TrimPrefix(s.database, "sqlite:")
 	for _, suffix := range []string{"-wal", "-shm", ""} {
 		if err := os.Rename(path+suffix, path+".away"+suffix); err != nil && !os.IsNotExist(err) {
@@ -283,7 +286,7 @@ func TestRestoredDatabase(t *testing.T) {
 		header.Get("Location") != "/console/login?ended" {
 		t.Errorf("a session that the new file does not have: %d to %q", status, header.Get("Location"))
 	}
-	if status, _, _ := s.send(s.signIn(keystore.ConsoleInvitation{}), "GET", "/console/", ""); status != 200 {
+	if status, _, _ := s.send(s.signIn(sessions.ConsoleInvitation{}), "GET", "/console/", ""); status != 200 {
 		t.Errorf("a session of the new file: %d", status)
 	}
 }
@@ -292,7 +295,7 @@ func TestRestoredDatabase(t *testing.T) {
 func TestHeaders(t *testing.T) {
 	s := newSite(t)
 	tenant, keys, _ := s.populated()
-	b := s.signIn(keystore.ConsoleInvitation{})
+	b := s.signIn(sessions.ConsoleInvitation{})
 	check := func(what string, header http.Header) {
 		if policy := header.Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'none'") ||
 			strings.Contains(policy, "unsafe") {
@@ -323,7 +326,7 @@ func TestHeaders(t *testing.T) {
 // Pages that hold all their connections do not delay a form.
 func TestFormsHaveConnections(t *testing.T) {
 	s := newSite(t)
-	b := s.signIn(keystore.ConsoleInvitation{})
+	b := s.signIn(sessions.ConsoleInvitation{})
 	forms := must.Get[*database.DB](t)(database.Open(s.database))
 	defer forms.Close()
 	s.console.cfg.Forms = keystore.New(forms, nil, nil, "gw-1")
@@ -358,10 +361,10 @@ func TestIdentityProxy(t *testing.T) {
 	const proxy, user, groups = "10.1.0.7:4000", "X-Forwarded-User", "X-Forwarded-Groups"
 	s.console.cfg.Proxies = Proxies{
 		From: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}, UserHeader: user, GroupsHeader: groups,
-		Roles: map[string]keystore.Role{
-			"staff":    keystore.RoleRead,
-			"support":  keystore.RoleKeys,
-			"platform": keystore.RoleAdmin,
+		Roles: map[string]sessions.Role{
+			"staff":    sessions.RoleRead,
+			"support":  sessions.RoleKeys,
+			"platform": sessions.RoleAdmin,
 		},
 	}
 	for _, test := range []struct {

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
+	"petgate/shared/keystore/schema"
+	"petgate/shared/keystore/sessions"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -19,7 +22,7 @@ import (
 func proxied(t *testing.T) (*site, *testkit.Proxy, *keystore.Store) {
 	t.Helper()
 	u := must.Get[*url.URL](t)(url.Parse(testkit.Postgres(t)))
-	direct := keystore.New(testkit.Open(t, u.String(), keystore.Migrations), nil, nil, "keyadmin:alice")
+	direct := keystore.New(testkit.Open(t, u.String(), schema.Migrations), nil, nil, "keyadmin:alice")
 	proxy := testkit.NewProxy(t, u.Host)
 	u.Host = proxy.Addr
 	return newSiteOn(t, u.String()), proxy, direct
@@ -32,9 +35,9 @@ func TestFormsKnowTheirOutcome(t *testing.T) {
 	tenant := must.First[keystore.Tenant](t)(
 		direct.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "free"}),
 	)
-	b := s.signIn(keystore.ConsoleInvitation{})
+	b := s.signIn(sessions.ConsoleInvitation{})
 	keys := func() int {
-		return len(must.Get[[]keystore.Key](t)(keystore.Collect(direct.Keys(t.Context(), tenant.ID))))
+		return len(must.Get[[]keystore.Key](t)(keystore.Collect(lists.Of(direct).Keys(t.Context(), tenant.ID))))
 	}
 	path, outcomes := "/console/tenants/"+tenant.ID.String()+"/keys", map[string]int{}
 	for _, mode := range []testkit.Cut{{}, {Delivered: true}, {ForEver: true}, {Delivered: true, ForEver: true}} {
@@ -79,9 +82,9 @@ func TestFormsKnowTheirOutcome(t *testing.T) {
 // are closed.
 func TestConsoleWithoutDatabase(t *testing.T) {
 	s, proxy, _ := proxied(t)
-	b, unknown := s.signIn(keystore.ConsoleInvitation{}), s.signIn(keystore.ConsoleInvitation{})
+	b, unknown := s.signIn(sessions.ConsoleInvitation{}), s.signIn(sessions.ConsoleInvitation{})
 	s.busy("gw-2")
-	left := s.signIn(keystore.ConsoleInvitation{})
+	left := s.signIn(sessions.ConsoleInvitation{})
 	site := must.Get[*url.URL](t)(url.Parse(s.url + Home))
 	cookies := append(left.Jar.Cookies(site), b.Jar.Cookies(site)...)
 	s.send(left, "GET", Home, "")
@@ -112,7 +115,7 @@ func TestConsoleWithoutDatabase(t *testing.T) {
 	f(b, "GET", Home, 503, "The database cannot be used") // the session would have ended
 	s.console.cfg.Clock = time.Now
 	proxy.Restore(t)
-	must.Get[int64](t)(s.operator.EndConsoles(t.Context()))
+	must.Get[int64](t)(sessions.Of(s.operator).EndConsoles(t.Context()))
 	f(b, "GET", Home, 303, "")
 	proxy.Kill()
 	for i, cookie := range cookies {
@@ -124,7 +127,7 @@ func TestConsoleWithoutDatabase(t *testing.T) {
 // A browser that leaves a page cancels the page's statements. That says nothing about the database.
 func TestBrowserLeaves(t *testing.T) {
 	s := newSite(t)
-	b := s.signIn(keystore.ConsoleInvitation{})
+	b := s.signIn(sessions.ConsoleInvitation{})
 	s.log.Reset()
 	ctx, leave := context.WithCancel(t.Context())
 	leave()

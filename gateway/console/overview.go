@@ -14,6 +14,8 @@ import (
 	"petgate/shared/api/code"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/operate"
 	"petgate/shared/plot"
 )
@@ -60,7 +62,7 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request, v *visit) err
 
 // read reads what the database has at once.
 func (p *overviewPage) read(ctx context.Context, v *visit) (err error) {
-	if p.Bans, err = v.store.CountBans(ctx); err != nil {
+	if p.Bans, err = lists.Of(v.store).CountBans(ctx); err != nil {
 		return err
 	}
 	latest, err := operate.FindEvents{}.Page(ctx, v.operator, "", eventsRead)
@@ -100,7 +102,7 @@ func (c *Console) trafficNow(patience context.Context) (t traffic) {
 	span := usageSpans[usualSpan]
 	starts := span.starts(instant.Of(c.cfg.Clock()))
 	open := starts[len(starts)-1]
-	now, outcomes := make([]keystore.PeriodUsage, 0, len(rows)), map[string]int64{}
+	now, outcomes := make([]usage.OfPeriod, 0, len(rows)), map[string]int64{}
 	var sums [3]int64 // by class
 	var closed, closedBefore int64
 	for _, r := range rows {
@@ -173,7 +175,7 @@ func endingList(v *visit, keys []operate.KeyView) list {
 // readExpiring reads the keys that expire soon.
 func (c *Console) readExpiring(ctx context.Context) ([]operate.KeyView, error) {
 	o := operate.Operator{Store: c.cfg.Store, Clock: c.cfg.Clock}
-	keys, err := keystore.Collect(o.Store.KeysExpiring(ctx, endsWithin, tenantsTop))
+	keys, err := keystore.Collect(lists.Of(o.Store).KeysExpiring(ctx, endsWithin, tenantsTop))
 	if err != nil {
 		return nil, err
 	}
@@ -181,6 +183,6 @@ func (c *Console) readExpiring(ctx context.Context) ([]operate.KeyView, error) {
 }
 
 // readHours reads the requests of the last 48 hours.
-func (c *Console) readHours(ctx context.Context) ([]keystore.PeriodUsage, error) {
-	return c.cfg.Store.UsageOfAll(ctx, instant.Of(c.cfg.Clock()).Add(time.Hour-2*day))
+func (c *Console) readHours(ctx context.Context) ([]usage.OfPeriod, error) {
+	return usage.Of(c.cfg.Store).UsageOfAll(ctx, instant.Of(c.cfg.Clock()).Add(time.Hour-2*day))
 }

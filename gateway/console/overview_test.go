@@ -17,6 +17,8 @@ import (
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/sessions"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/operate"
 	"petgate/shared/service"
 	"petgate/shared/testkit"
@@ -42,7 +44,7 @@ func TestOverviewIsTheUsage(t *testing.T) {
 			return v, operate.Either(names[tenant] == "tenant-02", ErrUnknownTenant, nil)
 		}
 		r := s.gateway("gw-8")
-		var rows []keystore.UsageRow
+		var rows []usage.Row
 		want := map[string]int64{} // requests of 24 hours by outcome
 		var closed [2]int64        // requests in the 23 hours before this one, and in the same hours of the day before
 		for i := range 12 {
@@ -51,7 +53,7 @@ func TestOverviewIsTheUsage(t *testing.T) {
 			for h := range 49 { // the last 24 hours, the 24 before, and an hour that is too old
 				for _, outcome := range []string{"ok", "minute_quota_exceeded", "upstream_timeout", "report"} {
 					n := int64(1 + i*100 + h%7 + len(outcome))
-					rows = append(rows, keystore.UsageRow{
+					rows = append(rows, usage.Row{
 						Tenant: made.ID, Operation: "listPets", Outcome: outcome, Charged: outcome == "ok", Requests: n,
 						Hour: clock.Truncate(time.Hour).Add(-time.Duration(h) * time.Hour),
 					})
@@ -71,9 +73,9 @@ func TestOverviewIsTheUsage(t *testing.T) {
 		})
 		idle := s.newTenant(keystore.TenantSpec{Name: "idle", Plan: "free"})
 		before := clock.Add(-50 * time.Hour).Truncate(time.Hour)
-		rows = append(rows, keystore.UsageRow{Tenant: quiet.ID, Outcome: "ok", Charged: true, Hour: before, Requests: 950})
-		must.Do(t, s.operator.AddUsage(t.Context(), r, 1, rows, nil))
-		b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
+		rows = append(rows, usage.Row{Tenant: quiet.ID, Outcome: "ok", Charged: true, Hour: before, Requests: 950})
+		must.Do(t, usage.Of(s.operator).AddUsage(t.Context(), r, 1, rows, nil))
+		b := s.signIn(sessions.ConsoleInvitation{ReadOnly: true})
 		status, _, page := s.send(b, "GET", Home, "")
 		s.checkPage("the overview", status, 200, page, ">a quiet tenant</a>") // it is near its limit of a month
 		all := want["ok"] + want["minute_quota_exceeded"] + want["upstream_timeout"]
@@ -109,7 +111,7 @@ func TestOverviewIsTheUsage(t *testing.T) {
 			must.Equal(t, since.Time().Format("01-02T15:04 ")+until.Time().Format("01-02T15:04"), want, "ranking %d", i)
 		}
 		since, until := rankingPeriods[0].of(clock)
-		top := must.Get[[]keystore.TenantUsage](t)(s.operator.TopUsage(t.Context(), since, until, tenantsTop))
+		top := must.Get[[]usage.OfTenant](t)(usage.Of(s.operator).TopUsage(t.Context(), since, until, tenantsTop))
 		must.Equal(t, len(top), tenantsTop, "busiest tenants")
 		for _, u := range top {
 			row := fmt.Sprintf("[tenants/%s] %s | free | %s | %s\n", u.Tenant, names[u.Tenant], humanize.Comma(u.Charged),
@@ -137,12 +139,12 @@ func TestOverviewIsTheUsage(t *testing.T) {
 func TestRankingsArePending(t *testing.T) {
 	s := newSite(t)
 	tenant, _, _ := s.populated()
-	used := keystore.UsageRow{
+	used := usage.Row{
 		Tenant: tenant.ID, Operation: "getPet", Outcome: "ok", Charged: true, Requests: 12,
 		Hour: instant.Of(time.Now()).Truncate(time.Hour),
 	}
-	must.Do(t, s.operator.AddUsage(t.Context(), s.gateway("gw-8"), 1, []keystore.UsageRow{used}, nil))
-	b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
+	must.Do(t, usage.Of(s.operator).AddUsage(t.Context(), s.gateway("gw-8"), 1, []usage.Row{used}, nil))
+	b := s.signIn(sessions.ConsoleInvitation{ReadOnly: true})
 	known := make(chan struct{})
 	s.console.cfg.Quota = func(context.Context, id.Tenant) (v quota.Verdict, err error) { <-known; return v, nil }
 	before := figuresWithin
@@ -198,7 +200,7 @@ func (s *site) register(id string, answers map[string]any) {
 // The overview has live figures of all gateways, until the session ends.
 func TestLiveFigures(t *testing.T) {
 	s := newSite(t)
-	b := s.signIn(keystore.ConsoleInvitation{})
+	b := s.signIn(sessions.ConsoleInvitation{})
 	s.busy("gw-2")
 	s.register("gw-3", nil)
 	s.busy("gw-4")
@@ -216,7 +218,7 @@ func TestLiveFigures(t *testing.T) {
 		`<p class="notice severe"><strong>Problem, gw-2, gw-4:</strong> directory: it is too old</p>`,
 		`gw-3:</strong> its figures are missing: GET http://`)
 	must.Equal(t, strings.HasPrefix(parts.Problems, `<p class="notice severe">`), true, "severe problems come first")
-	must.Get[int64](t)(s.operator.EndConsoles(t.Context()))
+	must.Get[int64](t)(sessions.Of(s.operator).EndConsoles(t.Context()))
 	if status, _, data := s.send(b, "GET", Home+"live", ""); status != http.StatusUnauthorized {
 		t.Errorf("after the end of the session: %d\n%s", status, data)
 	}

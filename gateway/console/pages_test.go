@@ -19,6 +19,8 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/sessions"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/operate"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/golden"
@@ -71,7 +73,7 @@ func TestAudit(t *testing.T) {
 		gone := s.newTenant(keystore.TenantSpec{Name: "gone", Plan: "free"})
 		must.First[keystore.Tenant](t)(s.operator.DeleteTenant(t.Context(), gone.ID))
 		must.First[keystore.Key](t)(s.operator.As("keyadmin:bob").RevokeKey(t.Context(), keys[0].ID))
-		b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
+		b := s.signIn(sessions.ConsoleInvitation{ReadOnly: true})
 		key := keys[0].ID.String()
 		s.wants(b, "/console/audit", 200, "tenant.created", "key.revoked",
 			`<a href="/console/tenants/`+tenant.ID.String()+`">acme</a>`, `<a href="/console/keys/`+key+`">`,
@@ -95,7 +97,7 @@ func TestAudit(t *testing.T) {
 
 func TestGateways(t *testing.T) {
 	s := newSite(t)
-	b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
+	b := s.signIn(sessions.ConsoleInvitation{ReadOnly: true})
 	s.gateway("gw-8")
 	s.wants(b, "/console/gateways", 200, ">gw-8</span></th>", "!gateway forget", "!has lost")
 	tenant, _, _ := s.populated()
@@ -111,7 +113,7 @@ func TestGateways(t *testing.T) {
 func TestExplain(t *testing.T) {
 	s := newSite(t)
 	_, keys, _ := s.populated()
-	reader := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
+	reader := s.signIn(sessions.ConsoleInvitation{ReadOnly: true})
 	key := keys[0].ID.String()
 	s.wants(reader, "/console/explain?key="+key, 503, "no gateway is registered")
 	s.gateway("gw-8")
@@ -135,7 +137,7 @@ func TestExplain(t *testing.T) {
 // asked for.
 func TestUseOfQuotas(t *testing.T) {
 	s := newSite(t)
-	b := s.signIn(keystore.ConsoleInvitation{})
+	b := s.signIn(sessions.ConsoleInvitation{})
 	ids := map[id.Tenant]string{}
 	var last keystore.Tenant
 	for _, name := range []string{"a", "b", "c"} {
@@ -237,7 +239,7 @@ func newWorld(t *testing.T) world {
 // use stores usage of a key.
 func (w world) use(key id.Key) {
 	w.Helper()
-	var rows []keystore.UsageRow
+	var rows []usage.Row
 	for _, used := range []struct {
 		ago                time.Duration
 		outcome, operation string
@@ -250,15 +252,15 @@ func (w world) use(key id.Key) {
 		{27 * time.Hour, "ok", "getPet", 600},
 	} {
 		then := instant.Of(at.Add(-used.ago))
-		rows = append(rows, keystore.UsageRow{
+		rows = append(rows, usage.Row{
 			Tenant: w.acme.ID, Key: key, Operation: used.operation, Outcome: used.outcome, Charged: used.operation != "",
 			Hour: then.Truncate(time.Hour), Requests: used.requests, LastAt: then,
 		})
 	}
-	minutes := keystore.UsageMinutes{Tenant: w.acme.ID, Hour: instant.Of(at).Truncate(time.Hour)}
+	minutes := usage.Minutes{Tenant: w.acme.ID, Hour: instant.Of(at).Truncate(time.Hour)}
 	minutes.Attempts[8], minutes.Attempts[9] = 80, 90
 	gateway := w.gateway("gw-8")
-	must.Do(w, w.operator.AddUsage(w.Context(), gateway, 1, rows, []keystore.UsageMinutes{minutes}))
+	must.Do(w, usage.Of(w.operator).AddUsage(w.Context(), gateway, 1, rows, []usage.Minutes{minutes}))
 	must.Get[sql.Result](w)(w.db.Exec(`UPDATE gateways SET seen_at = seen_at + 3600000`)) // so that it stays live
 }
 
@@ -266,7 +268,7 @@ func (w world) use(key id.Key) {
 // a golden file of its own.
 func TestPages(t *testing.T) {
 	w := newWorld(t)
-	b := w.signIn(keystore.ConsoleInvitation{Lasts: 30 * day})
+	b := w.signIn(sessions.ConsoleInvitation{Lasts: 30 * day})
 	acme := "tenants/" + w.acme.ID.String()
 	for _, c := range []struct{ name, path string }{
 		{"overview", ""},
@@ -322,7 +324,7 @@ func textOf(page string) string {
 // What the page of a key says depends on its state, and so do its forms.
 func TestKeysInEveryState(t *testing.T) {
 	w := newWorld(t)
-	b, reader := w.signIn(keystore.ConsoleInvitation{}), w.signIn(keystore.ConsoleInvitation{ReadOnly: true})
+	b, reader := w.signIn(sessions.ConsoleInvitation{}), w.signIn(sessions.ConsoleInvitation{ReadOnly: true})
 	for key, texts := range map[string][]string{
 		"used":   {"Status | active", "/update", "/rotate", "/disable", "/ban", "/revoke", "!/enable", "!/lift"},
 		"old":    {"Status | revoked", "It cannot be changed or used again", "/ban", "!/update", "!/rotate", "!/revoke"},
@@ -351,7 +353,7 @@ func TestKeysInEveryState(t *testing.T) {
 // Without any records, each page says so, and how the first one is made.
 func TestEmptyPages(t *testing.T) {
 	s := newSite(t)
-	b := s.signIn(keystore.ConsoleInvitation{})
+	b := s.signIn(sessions.ConsoleInvitation{})
 	s.wants(b, Home+"tenants", 200, "0 of 0 tenants.", "keyadmin tenant create NAME")
 	s.wants(b, Home+"bans", 200, "No key is banned.")
 	s.wants(b, Home+"rankings", 200, "There were no requests.", "No request was refused or failed.")

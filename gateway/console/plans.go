@@ -5,7 +5,8 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
+	"petgate/shared/keystore/sessions"
 	"petgate/shared/operate"
 )
 
@@ -21,7 +22,7 @@ func (c *Console) showPlans(w http.ResponseWriter, r *http.Request, v *visit) er
 	if err != nil {
 		return err
 	}
-	tenants, err := v.store.TenantsByPlan(r.Context())
+	tenants, err := lists.Of(v.store).TenantsByPlan(r.Context())
 	if err != nil {
 		return err
 	}
@@ -29,7 +30,7 @@ func (c *Console) showPlans(w http.ResponseWriter, r *http.Request, v *visit) er
 		Caption: "Plans", Columns: []column{
 			{Title: "Name"}, {"Per minute", numbers}, {"Per day", numbers}, {"Per month", numbers}, {"Test, per minute", numbers}, {"Tenants", numbers}, {Title: "Created"},
 		},
-		None: "There are no plans.", Cure: v.ifMay(keystore.RoleAdmin, "Create one above."),
+		None: "There are no plans.", Cure: v.ifMay(sessions.RoleAdmin, "Create one above."),
 	}}
 	for _, p := range plans {
 		if page.Names = append(page.Names, p.Name); tenants[p.Name] == 0 {

@@ -11,6 +11,7 @@ import (
 
 	"petgate/shared/core/access"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/sessions"
 	"petgate/shared/operate"
 )
 
@@ -19,7 +20,7 @@ type Proxies struct {
 	From         []netip.Prefix           // their addresses: fields of others are ignored
 	UserHeader   string                   // the field with the name of the person; empty: nobody is signed in by a proxy
 	GroupsHeader string                   // the field with the groups of the person, separated by commas
-	Roles        map[string]keystore.Role // by group
+	Roles        map[string]sessions.Role // by group
 }
 
 // errNotAdmitted is the error for a person whom a proxy names and who may not use the console.
@@ -28,7 +29,7 @@ var errNotAdmitted = errors.New("you may not use the console")
 // session returns the session of the person whom a proxy names in a request. There is none, with
 // http.ErrNoCookie, if no proxy has sent the request, or if it names nobody. The session is as long
 // as the request: the proxy decides each time.
-func (p Proxies) session(r *http.Request) (s keystore.ConsoleSession, err error) {
+func (p Proxies) session(r *http.Request) (s sessions.ConsoleSession, err error) {
 	users := r.Header.Values(p.UserHeader)
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if p.UserHeader == "" || len(users) == 0 || err != nil || !access.Contains(p.From, from.Addr().Unmap()) {
@@ -40,7 +41,7 @@ func (p Proxies) session(r *http.Request) (s keystore.ConsoleSession, err error)
 			p.UserHeader)
 	}
 	sum := sha256.Sum256([]byte(user))
-	s = keystore.ConsoleSession{ID: "user-" + hex.EncodeToString(sum[:16]), Actor: keystore.ConsoleActor + user}
+	s = sessions.ConsoleSession{ID: "user-" + hex.EncodeToString(sum[:16]), Actor: keystore.ConsoleActor + user}
 	for group := range strings.SplitSeq(strings.Join(r.Header.Values(p.GroupsHeader), ","), ",") {
 		if role := p.Roles[strings.TrimSpace(group)]; role != "" && (s.Role == "" || role.Allows(s.Role)) {
 			s.Role = role

@@ -11,7 +11,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/operate"
 	"petgate/shared/plot"
 )
@@ -48,21 +48,21 @@ var rankingPeriods = []rankingPeriod{
 
 // ranking is who used most and what was refused most in a period.
 type ranking struct {
-	busiest []keystore.TenantUsage
-	refused []keystore.TenantOutcome
+	busiest []usage.OfTenant
+	refused []usage.TenantOutcome
 	owners  map[id.Tenant]operate.Owner
 }
 
 func (c *Console) readRanking(of rankingPeriod) func(context.Context) (ranking, error) {
 	return func(ctx context.Context) (found ranking, err error) {
 		since, until := of.of(instant.Of(c.cfg.Clock()))
-		if found.busiest, err = c.cfg.Store.TopUsage(ctx, since, until, rankedRows); err != nil {
+		if found.busiest, err = usage.Of(c.cfg.Store).TopUsage(ctx, since, until, rankedRows); err != nil {
 			return found, err
 		}
-		if found.refused, err = c.cfg.Store.RefusedMost(ctx, since, until, rankedMax); err != nil {
+		if found.refused, err = usage.Of(c.cfg.Store).RefusedMost(ctx, since, until, rankedMax); err != nil {
 			return found, err
 		}
-		tenants := operate.ViewsOf(found.busiest, func(u keystore.TenantUsage) id.Tenant { return u.Tenant })
+		tenants := operate.ViewsOf(found.busiest, func(u usage.OfTenant) id.Tenant { return u.Tenant })
 		for _, u := range found.refused {
 			tenants = append(tenants, u.Tenant)
 		}
@@ -83,7 +83,7 @@ func (n nearest) percent() int64 { return n.Used * 100 / max(n.Limit, 1) }
 // readNearest reads the tenants that have used the largest part of a limit. The database knows who
 // was charged most today and this month, and the gateways who is busy now; the quotas decide.
 func (c *Console) readNearest(ctx context.Context) (found []nearest, err error) {
-	tenants, err := c.cfg.Store.NearestToLimit(ctx, instant.Of(c.cfg.Clock()), rankedRows)
+	tenants, err := usage.Of(c.cfg.Store).NearestToLimit(ctx, instant.Of(c.cfg.Clock()), rankedRows)
 	if err != nil {
 		return nil, err
 	}

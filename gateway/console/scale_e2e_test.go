@@ -14,7 +14,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 	"petgate/shared/database"
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/sessions"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -43,7 +43,7 @@ func TestPagesAtScale(t *testing.T) {
 		return v, nil
 	}
 	s.db.SetMaxOpenConns(1) // so that this test can ask the session of the pages what it has read
-	b := s.signIn(keystore.ConsoleInvitation{})
+	b := s.signIn(sessions.ConsoleInvitation{})
 	tenant, key := "ten_"+fmt.Sprintf("%016x", 77), "key_"+fmt.Sprintf("%016x", 77)
 	for _, c := range []struct {
 		path, want string

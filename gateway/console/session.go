@@ -13,12 +13,13 @@ import (
 
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/sessions"
 	"petgate/shared/operate"
 )
 
 // visit is a request of an open session.
 type visit struct {
-	session  keystore.ConsoleSession
+	session  sessions.ConsoleSession
 	store    *keystore.Store  // its events name the session's person
 	operator operate.Operator // of the store
 	note     *note            // what the form before has changed; nil: nothing
@@ -28,7 +29,7 @@ type visit struct {
 
 // ifMay returns a sentence about a form of the page. A session that may not send the form does not
 // see it.
-func (v *visit) ifMay(role keystore.Role, sentence string) string {
+func (v *visit) ifMay(role sessions.Role, sentence string) string {
 	return operate.Either(v.session.Role.Allows(role), sentence, "")
 }
 
@@ -68,7 +69,7 @@ const rememberedWithin = time.Second
 // enough for reading. Errors: http.ErrNoCookie, or keystore.ErrNotFound if the session has ended.
 func (c *Console) sessionOf(
 	ctx context.Context, store *keystore.Store, r *http.Request,
-) (session keystore.ConsoleSession, err error) {
+) (session sessions.ConsoleSession, err error) {
 	if session, err = c.cfg.Proxies.session(r); !errors.Is(err, http.ErrNoCookie) {
 		return session, err
 	}
@@ -84,7 +85,7 @@ func (c *Console) sessionOf(
 		defer cancel()
 	}
 	if err = store.Reopen(); err == nil {
-		session, err = store.ConsoleSession(ctx, cookie.Value)
+		session, err = sessions.Of(store).ConsoleSession(ctx, cookie.Value)
 	}
 	switch {
 	case err == nil:
@@ -92,7 +93,7 @@ func (c *Console) sessionOf(
 	case errors.Is(err, keystore.ErrNotFound):
 		c.sessions.Delete(token)
 	case isKept && isRead(r) && !hasLeft(r):
-		if remembered := kept.(keystore.ConsoleSession); instant.Of(c.cfg.Clock()) < remembered.EndsAt {
+		if remembered := kept.(sessions.ConsoleSession); instant.Of(c.cfg.Clock()) < remembered.EndsAt {
 			return remembered, nil
 		}
 	}
@@ -104,7 +105,7 @@ type handler func(http.ResponseWriter, *http.Request, *visit) error
 
 // inSession serves requests of an open session that has a role. It sends those without a session to
 // the page that opens one.
-func (c *Console) inSession(role keystore.Role, serve handler) http.HandlerFunc {
+func (c *Console) inSession(role sessions.Role, serve handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		store := c.cfg.Store
 		if !isRead(r) {
@@ -151,7 +152,7 @@ func (c *Console) inSession(role keystore.Role, serve handler) http.HandlerFunc 
 				w,
 				v,
 				http.StatusForbidden,
-				operate.Either(v.session.Role == keystore.RoleRead, "This session is read-only",
+				operate.Either(v.session.Role == sessions.RoleRead, "This session is read-only",
 					"This session may only change keys and bans"),
 				"Nothing was changed. For a session that may do more, run keyadmin console without --read-only, or have the identity provider put you into another group.",
 			)
@@ -215,7 +216,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) error {
 	if err := c.cfg.Forms.Reopen(); err != nil {
 		return err
 	}
-	token, session, err := c.cfg.Forms.OpenConsole(r.Context(), r.PostFormValue("code"), c.cfg.Address)
+	token, session, err := sessions.Of(c.cfg.Forms).OpenConsole(r.Context(), r.PostFormValue("code"), c.cfg.Address)
 	if errors.Is(err, keystore.ErrNotFound) {
 		return c.show(
 			w,
@@ -237,7 +238,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (c *Console) logout(w http.ResponseWriter, r *http.Request, v *visit) error {
-	if err := v.store.EndConsole(r.Context(), v.session); err != nil {
+	if err := sessions.Of(v.store).EndConsole(r.Context(), v.session); err != nil {
 		return err
 	}
 	c.sessions.Clear() // the others are confirmed again

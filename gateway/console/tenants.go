@@ -11,7 +11,8 @@ import (
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/quota"
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
+	"petgate/shared/keystore/sessions"
 	"petgate/shared/operate"
 )
 
@@ -52,11 +53,11 @@ func (c *Console) showTenants(w http.ResponseWriter, r *http.Request, v *visit) 
 	if search != "" {
 		page.List.None = "No tenant has “" + search + "” in its name, and none has this ID."
 	}
-	all, err := v.store.CountTenants(ctx, keystore.TenantFilter{})
+	all, err := lists.Of(v.store).CountTenants(ctx, lists.TenantFilter{})
 	if err != nil {
 		return err
 	}
-	selected, err := v.store.CountTenants(ctx, of.Filter())
+	selected, err := lists.Of(v.store).CountTenants(ctx, of.Filter())
 	if err != nil {
 		return err
 	}
@@ -72,7 +73,7 @@ func (c *Console) tenantList(ctx context.Context, v *visit, tenants []operate.Te
 		Columns: []column{
 			{Title: "Name"}, {Title: "Plan"}, {Title: "Status"}, {"Per minute", numbers}, {"Used now", numbers}, {"Per day", numbers}, {"Used today", numbers}, {"Per month", numbers}, {"Used this month", numbers}, {Title: "Created"},
 		},
-		None: "There are no tenants.", Cure: operate.Either(v.session.Role.Allows(keystore.RoleAdmin), "Create the first one above, or run", "To create one, run"), Command: "keyadmin tenant create NAME",
+		None: "There are no tenants.", Cure: operate.Either(v.session.Role.Allows(sessions.RoleAdmin), "Create the first one above, or run", "To create one, run"), Command: "keyadmin tenant create NAME",
 	}
 	canAsk := true
 	for _, t := range tenants {

@@ -14,7 +14,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/operate"
 	"petgate/shared/plot"
 )
@@ -90,13 +90,13 @@ func (c *Console) usageOf(
 	part.Spans[at].Chosen = true
 	span := part.Spans[at]
 	starts := span.starts(instant.Of(c.cfg.Clock()))
-	var rows []keystore.PeriodUsage
+	var rows []usage.OfPeriod
 	var err error
 	if span.length == time.Minute {
 		part.About = aboutAttempts
 		rows, err = attemptsSince(ctx, o, tenant, starts[0])
 	} else {
-		rows, err = o.Store.UsageByPeriod(ctx, tenant, key, starts[0], min(span.length, day))
+		rows, err = usage.Of(o.Store).UsageByPeriod(ctx, tenant, key, starts[0], min(span.length, day))
 	}
 	if err != nil {
 		c.cfg.Log.Warn("console: the usage of a tenant cannot be read", "tenant", tenant, "error", err)
@@ -109,7 +109,7 @@ func (c *Console) usageOf(
 		part.Drawing = drawn(u)
 		return part
 	}
-	rows = slices.DeleteFunc(rows, func(r keystore.PeriodUsage) bool { return r.Outcome == reportOutcome })
+	rows = slices.DeleteFunc(rows, func(r usage.OfPeriod) bool { return r.Outcome == reportOutcome })
 	if len(rows) == 0 {
 		return part
 	}
@@ -152,7 +152,7 @@ const refusalsShown = 8
 
 // refusalList returns the latest periods in which requests were refused or failed. rows are in the
 // order of time.
-func refusalList(span usageSpan, rows []keystore.PeriodUsage) list {
+func refusalList(span usageSpan, rows []usage.OfPeriod) list {
 	l := list{
 		Caption: "Latest refusals and failures", Columns: []column{
 			{Title: "Since (UTC)"}, {Title: "Outcome"}, {Title: "Operation"}, {"Requests", numbers},
@@ -175,10 +175,10 @@ func refusalList(span usageSpan, rows []keystore.PeriodUsage) list {
 // attemptsSince returns the attempts with a tenant's live keys by minute.
 func attemptsSince(
 	ctx context.Context, o operate.Operator, tenant id.Tenant, since instant.Millis,
-) ([]keystore.PeriodUsage, error) {
+) ([]usage.OfPeriod, error) {
 	minutes, err := o.Minutes(ctx, tenant, apikey.Live, since, math.MaxInt64)
-	return operate.ViewsOf(minutes, func(m operate.MinuteView) keystore.PeriodUsage {
-		return keystore.PeriodUsage{Start: m.At, Requests: m.Attempts}
+	return operate.ViewsOf(minutes, func(m operate.MinuteView) usage.OfPeriod {
+		return usage.OfPeriod{Start: m.At, Requests: m.Attempts}
 	}), err
 }
 
@@ -215,7 +215,7 @@ func (s usageSpan) limit(limits plan.Limits) int64 {
 
 // plot adds up rows by bar and series: plot.Outcomes, or the only one.
 func (s usageSpan) plot(
-	id, title string, starts []instant.Millis, rows []keystore.PeriodUsage, series []string,
+	id, title string, starts []instant.Millis, rows []usage.OfPeriod, series []string,
 ) plot.Usage {
 	u := plot.Usage{ID: id, Title: title, Period: s.period, Width: wideWidth, Series: series}
 	for _, start := range starts {

@@ -11,6 +11,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/operate"
 	"petgate/shared/testkit/must"
 )
@@ -19,7 +20,7 @@ import (
 var at = time.Date(2026, 3, 3, 10, 30, 0, 0, time.UTC)
 
 // used returns a console whose tenant has the given usage.
-func used(t *testing.T, rows ...keystore.UsageRow) (*Console, id.Tenant) {
+func used(t *testing.T, rows ...usage.Row) (*Console, id.Tenant) {
 	t.Helper()
 	s := newSite(t)
 	s.console.cfg.Clock = func() time.Time { return at }
@@ -36,7 +37,7 @@ func used(t *testing.T, rows ...keystore.UsageRow) (*Console, id.Tenant) {
 	}
 	gateway := keystore.Registration{ID: "gw-1", Incarnation: "a"}
 	gateway.Generation = must.Get[int64](t)(store.Register(t.Context(), gateway, nil))
-	must.Do(t, store.AddUsage(t.Context(), gateway, 1, rows, nil))
+	must.Do(t, usage.Of(store).AddUsage(t.Context(), gateway, 1, rows, nil))
 	return s.console, tenant.ID
 }
 
@@ -47,8 +48,8 @@ func hourOf(t *testing.T, text string) instant.Millis {
 // Each span has all its bars, the present one last, and every request is in exactly one bar of each
 // drawing.
 func TestUsageOfSpans(t *testing.T) {
-	row := func(hour, outcome, operation string, requests int64) keystore.UsageRow {
-		return keystore.UsageRow{
+	row := func(hour, outcome, operation string, requests int64) usage.Row {
+		return usage.Row{
 			Hour: hourOf(t, hour), Outcome: outcome, Operation: operation, Requests: requests,
 			Charged: outcome == "ok" || outcome == "upstream_failed",
 		}
@@ -136,7 +137,7 @@ func TestUsageOfSpans(t *testing.T) {
 	} {
 		must.Equal(t, hours.limit(limits), want, "the limit of an hour, of %+v", limits)
 	}
-	banned := slices.Repeat([]keystore.PeriodUsage{{Outcome: "key_banned"}}, refusalsShown+1)
+	banned := slices.Repeat([]usage.OfPeriod{{Outcome: "key_banned"}}, refusalsShown+1)
 	must.Equal(t, len(refusalList(hours, banned).Rows), refusalsShown, "refusals that are shown")
 	(&site{T: t}).checkPage(
 		"the page", 200, 200, rendered(t, c, part), `aria-labelledby="usage-outcome-title usage-outcome-desc"`,
@@ -158,11 +159,11 @@ func TestMinutes(t *testing.T) {
 	for i, id := range []string{"gw-2", "gw-3"} {
 		gateway := keystore.Registration{ID: id, Incarnation: "a"}
 		must.Get[int64](t)(c.cfg.Store.Register(t.Context(), gateway, nil))
-		hours := []keystore.UsageMinutes{
+		hours := []usage.Minutes{
 			{Tenant: tenant, Hour: hourOf(t, "2026-03-03 10:00")}, {Tenant: tenant, Hour: hourOf(t, "2026-03-03 07:00")},
 		}
 		hours[0].Attempts[29], hours[1].Attempts[30], hours[1].Attempts[31] = int64(1000+i), 40, 2
-		must.Do(t, c.cfg.Store.AddUsage(t.Context(), gateway, 1, nil, hours))
+		must.Do(t, usage.Of(c.cfg.Store).AddUsage(t.Context(), gateway, 1, nil, hours))
 	}
 	part := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, id.Key{}, "3h",
 		plan.Limits{Minute: 600, Day: 10_000})

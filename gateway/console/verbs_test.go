@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/sessions"
 	"petgate/shared/operate"
 	"petgate/shared/testkit/must"
 	"petgate/shared/testkit/verbs"
@@ -30,7 +31,7 @@ func TestVerbs(t *testing.T) {
 func sendForm(t *testing.T, w *verbs.World, f form, c verbs.Call) verbs.Answer {
 	t.Helper()
 	s := newSiteAt(t, w.URL, verbs.Noon)
-	b := s.signIn(keystore.ConsoleInvitation{})
+	b := s.signIn(sessions.ConsoleInvitation{})
 	path, fields := Home+f.path, url.Values(maps.Clone(c.Given))
 	for name, values := range c.Given {
 		at := values[0]
@@ -64,7 +65,7 @@ func sendForm(t *testing.T, w *verbs.World, f form, c verbs.Call) verbs.Answer {
 func TestFormsAreRefused(t *testing.T) {
 	s := newSite(t)
 	tenant, keys, _ := s.populated()
-	b, reader := s.signIn(keystore.ConsoleInvitation{}), s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
+	b, reader := s.signIn(sessions.ConsoleInvitation{}), s.signIn(sessions.ConsoleInvitation{ReadOnly: true})
 	before := s.lastEvent().ID
 	for _, path := range s.formPaths(tenant, keys[0]) {
 		for _, c := range []struct {

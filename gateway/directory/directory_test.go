@@ -24,6 +24,8 @@ import (
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
+	stored "petgate/shared/keystore/usage"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -165,14 +167,14 @@ func TestSignsOff(t *testing.T) {
 		}
 		must.Do(t, d.stop())
 		must.Equal(t, len(registered(t, store)), 0, "gateways after a clean exit")
-		rows, err := store.Usage(t.Context(), tenant.ID, 0)
-		if want := []keystore.UsageRow{
+		rows, err := stored.Of(store).Usage(t.Context(), tenant.ID, 0)
+		if want := []stored.Row{
 			{Tenant: tenant.ID, Key: key.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: hour.Add(-time.Hour), Requests: 1},
 			{Tenant: tenant.ID, Key: key.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: hour, Requests: 2},
 		}; err != nil || !slices.Equal(rows, want) {
 			t.Errorf("usage: %+v, %v, want %+v", rows, err, want)
 		}
-		minutes, err := store.Minutes(t.Context(), tenant.ID, 0)
+		minutes, err := stored.Of(store).Minutes(t.Context(), tenant.ID, 0)
 		if err != nil || len(minutes) != 2 || minutes[0].Attempts[59] != 1 || minutes[1].Attempts[0] != 2 {
 			t.Errorf("minutes: %+v, %v", minutes, err)
 		}
@@ -236,7 +238,7 @@ func TestBanHoldsAtOnceAndIsWritten(t *testing.T) {
 		must.Equal(t, e.BannedUntil, until, "the end of the ban here")
 		eventually(t, "the ban arrives elsewhere",
 			func() bool { e, _ := other.Lookup(hash); return e.BannedUntil == until && e.BanIsAutomatic })
-		bans, err := store.FindBans(t.Context(), id.Tenant{}, "", 99)
+		bans, err := lists.Of(store).FindBans(t.Context(), id.Tenant{}, "", 99)
 		if err != nil || len(bans) != 1 || bans[0].By != "gw-1" || bans[0].Reason != "30 strikes" {
 			t.Errorf("bans: %+v, %v", bans, err)
 		}
@@ -244,7 +246,7 @@ func TestBanHoldsAtOnceAndIsWritten(t *testing.T) {
 		if e, _ := d.Lookup(hash); e.BannedUntil != 0 {
 			t.Error("the lifted ban holds where it was imposed")
 		}
-		if events, err := keystore.Collect(store.Events(t.Context(), keystore.EventFilter{}, 0)); err != nil ||
+		if events, err := keystore.Collect(lists.Of(store).Events(t.Context(), lists.EventFilter{}, 0)); err != nil ||
 			len(events) != 4 {
 			t.Errorf("%d events, want 4: the ban is one change; %v", len(events), err)
 		}
@@ -292,7 +294,7 @@ func TestManyBansAreWrittenSlowly(t *testing.T) {
 	var writing sync.WaitGroup
 	writing.Go(func() { d.writeBans(ctx) })
 	written := func() int {
-		return len(must.Get[[]keystore.NamedBan](t)(store.FindBans(t.Context(), id.Tenant{}, "", 99)))
+		return len(must.Get[[]lists.NamedBan](t)(lists.Of(store).FindBans(t.Context(), id.Tenant{}, "", 99)))
 	}
 	eventually(t, "all are written", func() bool { _, left := d.nextBan(); return written() == keys && !left })
 	if took := time.Since(began); took < 2500*time.Millisecond {

@@ -17,6 +17,8 @@ import (
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
+	stored "petgate/shared/keystore/usage"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -80,11 +82,11 @@ func TestOutageChangesNothingForWhatIsLoaded(t *testing.T) {
 	eventually(t, "it follows again",
 		func() bool { _, ok := d.Lookup(late); return ok && d.Fresh(now()) && d.Ready() == nil })
 	eventually(t, "the ban is written", func() bool {
-		bans, err := store.FindBans(t.Context(), id.Tenant{}, "", 99)
+		bans, err := lists.Of(store).FindBans(t.Context(), id.Tenant{}, "", 99)
 		return err == nil && len(bans) == 1
 	})
 	eventually(t, "the usage is written", func() bool {
-		rows, err := store.Usage(t.Context(), tenant.ID, 0)
+		rows, err := stored.Of(store).Usage(t.Context(), tenant.ID, 0)
 		return err == nil && len(rows) == 1 && rows[0].Requests == 1
 	})
 	must.Equal(t, strings.Count(d.log.String(), "cannot follow"), 1, "how often the outage was logged, in\n%s", d.log)

@@ -20,6 +20,7 @@ import (
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -55,7 +56,7 @@ func TestNoEventIsSkipped(t *testing.T) {
 		}
 		must.Do(t, working.Wait())
 		took := time.Since(begun)
-		events := must.Get[[]keystore.Event](t)(keystore.Collect(store.Events(t.Context(), keystore.EventFilter{}, 0)))
+		events := must.Get[[]keystore.Event](t)(keystore.Collect(lists.Of(store).Events(t.Context(), lists.EventFilter{}, 0)))
 		confirm(t, store)(events[len(events)-1].ID, nil)
 		for _, d := range gateways {
 			wantSame(t, d.Directory, store)

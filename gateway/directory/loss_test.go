@@ -13,6 +13,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -209,12 +210,12 @@ func TestUnwrittenBanHolds(t *testing.T) {
 		d.Ban(key.ID, until+60_000, "31 strikes")
 		return true
 	})
-	if bans, err := store.FindBans(t.Context(), id.Tenant{}, "", 99); err != nil || len(bans) != 1 ||
+	if bans, err := lists.Of(store).FindBans(t.Context(), id.Tenant{}, "", 99); err != nil || len(bans) != 1 ||
 		bans[0].Until != until+60_000 {
 		t.Errorf("a ban that got longer while it was written: %+v, %v", bans, err)
 	}
 	d.Ban(key.ID, until+120_000, "32 strikes")
 	d.SignOff("")
-	bans := must.Get[[]keystore.NamedBan](t)(store.FindBans(t.Context(), id.Tenant{}, "", 99))
+	bans := must.Get[[]lists.NamedBan](t)(lists.Of(store).FindBans(t.Context(), id.Tenant{}, "", 99))
 	must.Equal(t, bans[0].Until, until+120_000, "the end of the ban after the sign-off")
 }

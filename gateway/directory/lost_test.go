@@ -12,6 +12,8 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/backup"
+	"petgate/shared/keystore/lists"
 	"petgate/shared/testkit/must"
 )
 
@@ -71,7 +73,7 @@ func TestRefusalsSurviveARewind(t *testing.T) {
 			lost = len(must.Get[[]keystore.LostRefusal](t)(store.LostRefusals(t.Context())))
 		}
 		eventually(t, "the ban is in the database again", func() bool {
-			bans, err := store.FindBans(t.Context(), id.Tenant{}, "", 99)
+			bans, err := lists.Of(store).FindBans(t.Context(), id.Tenant{}, "", 99)
 			again := map[id.Key]keystore.Ban{}
 			for _, b := range bans {
 				b.Tenant, b.ImposedAt = id.Tenant{}, 0
@@ -171,15 +173,15 @@ func TestRestoreAheadOfTheGateway(t *testing.T) {
 		made(t)(store.Resume(ctx, tenant.ID))
 		file := must.Get[*os.File](t)(os.Create(filepath.Join(t.TempDir(), "backup")))
 		defer file.Close()
-		must.Get[keystore.BackupHeader](t)(store.WriteBackup(ctx, file, nil))
-		backup := must.Get[keystore.Backup](t)(keystore.ReadBackup(file, nil))
+		must.Get[backup.Header](t)(backup.Write(ctx, store, file, nil))
+		from := must.Get[backup.File](t)(backup.Read(file, nil))
 		// The event of this change is one that the gateway has not reached.
 		execute(t, db, "UPDATE tenants SET plan = 'pro'")
 		synced(t, d)
 		if e, _ := d.Lookup(hash); e.Plan != "pro" {
 			t.Fatalf("the plan before the restore is %q", e.Plan)
 		}
-		restore := must.Get[*keystore.Restore](t)(store.PrepareRestore(ctx, backup))
+		restore := must.Get[*backup.Restore](t)(backup.Prepare(ctx, store, from))
 		defer restore.Close()
 		change := must.Get[keystore.Change](t)(restore.Commit(ctx, false, false))
 		synced(t, d)

@@ -18,13 +18,15 @@ import (
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
+	"petgate/shared/keystore/schema"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
 
 func openDB(t testing.TB, url string) *database.DB {
 	t.Helper()
-	return testkit.Open(t, url, keystore.Migrations)
+	return testkit.Open(t, url, schema.Migrations)
 }
 
 func openStore(t testing.TB, url string) *keystore.Store {
@@ -156,10 +158,10 @@ func wantSame(t testing.TB, d *Directory, store *keystore.Store) {
 func differences(d *Directory, store *keystore.Store) (found []string) {
 	note := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
 	ctx := context.Background()
-	listed, err1 := store.FindBans(ctx, id.Tenant{}, "", 1<<20)
-	tenants, err2 := store.FindTenants(ctx, keystore.TenantFilter{}, "", 1<<20)
+	listed, err1 := lists.Of(store).FindBans(ctx, id.Tenant{}, "", 1<<20)
+	tenants, err2 := lists.Of(store).FindTenants(ctx, lists.TenantFilter{}, "", 1<<20)
 	plans, err3 := store.Plans(ctx)
-	keys, err4 := keystore.Collect(store.Keys(ctx, id.Tenant{}))
+	keys, err4 := keystore.Collect(lists.Of(store).Keys(ctx, id.Tenant{}))
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return []string{err.Error()}
 	}

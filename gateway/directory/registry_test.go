@@ -12,6 +12,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	stored "petgate/shared/keystore/usage"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -207,7 +208,7 @@ func TestUsageOfAnEarlierProcess(t *testing.T) {
 	if !third.SignOff("") {
 		t.Error("it has not signed off")
 	}
-	rows := must.Get[[]keystore.UsageRow](t)(store.Usage(t.Context(), tenant.ID, 0))
+	rows := must.Get[[]stored.Row](t)(stored.Of(store).Usage(t.Context(), tenant.ID, 0))
 	if len(rows) != 1 || rows[0].Requests != 2 {
 		t.Errorf("usage: %+v, want 2 requests", rows)
 	}

@@ -31,7 +31,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
-	"petgate/shared/keystore"
+	stored "petgate/shared/keystore/usage"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -82,7 +82,7 @@ type fakes struct {
 	take      func(quotas.Request) (quota.Verdict, error)
 	attempts  func() (state authfailures.State, mayGoOn bool)
 	count     func(usage.Request)
-	statement func() (keystore.Statement, error)
+	statement func() (stored.Statement, error)
 	fails     func(dependency string)
 }
 
@@ -100,9 +100,9 @@ func (f *fakes) Current(a quotas.Request) (quota.Verdict, error) {
 
 func (f *fakes) Statement(
 	_ context.Context, _ id.Tenant, _ instant.Millis, _ time.Duration, isTest bool, _ int,
-) (keystore.Statement, error) {
+) (stored.Statement, error) {
 	if f.fails("statement"); isTest {
-		return keystore.Statement{}, nil
+		return stored.Statement{}, nil
 	}
 	return f.statement()
 }

@@ -18,7 +18,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -106,7 +106,7 @@ func TestEveryRefusal(t *testing.T) {
 	f("410 operation_removed", "getPet", charged, rawTarget("/v1/pets/7"), sunsetAt(now))
 	f("400 invalid_parameter", "getUsage", charged, rawUsage("?since=1w"))
 	f("503 usage_unavailable", "getUsage", charged, rawUsage(""), func(s *setup) {
-		s.statement = func() (keystore.Statement, error) { return keystore.Statement{}, errors.New("planted") }
+		s.statement = func() (usage.Statement, error) { return usage.Statement{}, errors.New("planted") }
 	})
 	f("502 upstream_unreachable", "listPets", charged, rawGet(),
 		func(s *setup) { s.Upstreams = []string{"unix:/nowhere/petsvc.sock"} })
@@ -175,7 +175,7 @@ func TestEveryRefusal(t *testing.T) {
 	// are served.
 	arrived, released := make(chan bool), make(chan bool)
 	waiting := newRig(t, func(s *setup) {
-		s.statement = func() (keystore.Statement, error) {
+		s.statement = func() (usage.Statement, error) {
 			arrived <- true
 			<-released
 			return oneRow()

@@ -12,7 +12,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
-	"petgate/shared/keystore"
+	stored "petgate/shared/keystore/usage"
 	"petgate/shared/testkit/must"
 )
 
@@ -124,9 +124,9 @@ func TestExchanges(t *testing.T) {
 
 func withoutKey(request string) string { return strings.Replace(request, authorization+"\r\n", "", 1) }
 
-func oneRow() (keystore.Statement, error) {
-	return keystore.Statement{
-		Rows: []keystore.StatementRow{{Start: instant.Of(now), Key: id.Key{7}, Outcome: "key_banned", Requests: 3}},
+func oneRow() (stored.Statement, error) {
+	return stored.Statement{
+		Rows: []stored.StatementRow{{Start: instant.Of(now), Key: id.Key{7}, Outcome: "key_banned", Requests: 3}},
 	}, nil
 }
 

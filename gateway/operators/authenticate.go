@@ -12,6 +12,7 @@ import (
 	"petgate/gateway/quotas/authfailures"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/sessions"
 )
 
 var bearerForm = regexp.MustCompile(`^(?i:bearer) +(pto_[0-9A-Za-z]{38})$`)
@@ -33,7 +34,7 @@ func bearer(r *http.Request) string {
 // its address has tried too many.
 func (a *API) authenticate(
 	v *visit, w http.ResponseWriter, r *http.Request, store *keystore.Store,
-) (o keystore.OperatorToken, err error) {
+) (o sessions.OperatorToken, err error) {
 	unknown := failure{
 		status: http.StatusUnauthorized, code: "invalid_token",
 		message: "this call needs the header Authorization: Bearer with the token of an operator, " +
@@ -53,7 +54,7 @@ func (a *API) authenticate(
 	ctx, cancel := context.WithTimeout(v.ctx, databaseWithin)
 	defer cancel()
 	if err = store.Reopen(); err == nil {
-		o, err = store.OperatorByToken(ctx, v.token)
+		o, err = sessions.Of(store).OperatorByToken(ctx, v.token)
 	}
 	switch {
 	case err == nil:

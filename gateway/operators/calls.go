@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"reflect"
 
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/sessions"
 	"petgate/shared/operate"
 )
 
@@ -13,7 +13,7 @@ import (
 type call struct {
 	method, path string        // below Root
 	verb         string        // of keyadmin, which does the same
-	role         keystore.Role // that may make the call
+	role         sessions.Role // that may make the call
 	summary      string
 	status       int  // if it succeeds; 0: 200
 	pages        bool // it answers one page of a list
@@ -28,7 +28,7 @@ type call struct {
 const (
 	get, post, put, patch, del = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete
 
-	read, keys, admin = keystore.RoleRead, keystore.RoleKeys, keystore.RoleAdmin
+	read, keys, admin = sessions.RoleRead, sessions.RoleKeys, sessions.RoleAdmin
 )
 
 // calls are all calls.
@@ -192,7 +192,7 @@ func list[V any, A operate.Finder[V]](path, verb, summary string) call {
 // change returns a call that changes something. Its view is an R.
 func change[R, A any](
 	method, path, verb string,
-	role keystore.Role,
+	role sessions.Role,
 	summary string,
 	prepare func(A, context.Context, operate.Operator) (operate.Operation, error),
 ) call {

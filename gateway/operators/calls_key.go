@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"petgate/shared/core/apikey"
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/operate"
 )
 
@@ -75,7 +75,7 @@ func (v *visit) minutes(a *tenantMinutes) ([]operate.MinuteView, error) {
 	if err != nil {
 		return nil, err
 	}
-	return v.operator.Minutes(v.ctx, t.ID, a.Environment, max(since, now.Add(-keystore.MinutesKept)), until)
+	return v.operator.Minutes(v.ctx, t.ID, a.Environment, max(since, now.Add(-usage.MinutesKept)), until)
 }
 
 type topUsage struct {

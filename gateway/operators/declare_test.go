@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/sessions"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -33,7 +34,7 @@ func TestDeclare(t *testing.T) {
 	s.want(200, `"actor": "operator:prog-admin"`, "GET /audit?kind=tenant", "")
 	s.want(200, "suspended, because", "POST /diff?prune=true", "version: 1")
 
-	for role, status := range map[keystore.Role]int{read: 403, keys: 403, admin: 200} {
+	for role, status := range map[sessions.Role]int{read: 403, keys: 403, admin: 200} {
 		must.Equal(t, s.as(s.tokens[role], "POST /apply", on("free")).status, status, "apply as %s", role)
 		must.Equal(t, s.as(s.tokens[role], "POST /diff", on("free")).status, 200, "diff as %s", role)
 	}

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"reflect"
 
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/metering"
 	"petgate/shared/operate"
 )
@@ -60,7 +60,7 @@ func exportUsage(_ *API, _ *http.Request, v *visit, arguments any) (answer, erro
 }
 
 // afterEvent reads the event that a page begins after.
-func (v *visit) afterEvent() (after keystore.SealedUsage, err error) {
+func (v *visit) afterEvent() (after usage.Sealed, err error) {
 	if v.after == "" {
 		return after, nil
 	}

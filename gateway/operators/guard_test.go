@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
+	"petgate/shared/keystore/sessions"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -33,7 +35,7 @@ func TestRoles(t *testing.T) {
 			"{id}",
 			"none",
 		).Replace(c.path)
-		for _, role := range append(keystore.Roles, "") {
+		for _, role := range append(sessions.Roles, "") {
 			got := s.as(s.tokens[role], c.method+" "+path, "")
 			want := role.Allows(c.role)
 			switch {
@@ -59,19 +61,19 @@ func TestForeignRequests(t *testing.T) {
 	key := s.newKey().member("token")
 	invitation := must.Get[string](t)(
 		first(
-			s.store.InviteToConsole(t.Context(),
-				keystore.ConsoleInvitation{Address: "a", Valid: time.Minute, Lasts: time.Minute}),
+			sessions.Of(s.store).InviteToConsole(t.Context(),
+				sessions.ConsoleInvitation{Address: "a", Valid: time.Minute, Lasts: time.Minute}),
 		),
 	)
-	session := must.First[string](t)(s.store.OpenConsole(t.Context(), invitation, "a"))
+	session := must.First[string](t)(sessions.Of(s.store).OpenConsole(t.Context(), invitation, "a"))
 	good := s.tokens[admin]
-	revoked, _, err := s.store.CreateOperator(t.Context(),
-		keystore.OperatorToken{Name: "short", Role: admin, ExpiresAt: 1 << 50})
+	revoked, _, err := sessions.Of(s.store).CreateOperator(t.Context(),
+		sessions.OperatorToken{Name: "short", Role: admin, ExpiresAt: 1 << 50})
 	must.Do(t, err)
 	if got := s.as(revoked, "GET /tenants", ""); got.status != 200 {
 		t.Errorf("before its end, a token gets %d", got.status)
 	}
-	must.Get[keystore.OperatorToken](t)(s.store.RevokeOperator(t.Context(), "short")) // its end holds at once
+	must.Get[sessions.OperatorToken](t)(sessions.Of(s.store).RevokeOperator(t.Context(), "short")) // its end holds at once
 	f := func(status int, token string, fields ...string) {
 		t.Helper()
 		for _, call := range []string{"GET /tenants", "POST /tenants"} {
@@ -245,7 +247,7 @@ func TestLostAnswersMakeNoSecondKey(t *testing.T) {
 		close(next)
 		group.Wait()
 		tenant := must.Get[keystore.Tenant](t)(s.store.Tenant(t.Context(), "acme"))
-		made := must.Get[[]keystore.Key](t)(keystore.Collect(s.store.Keys(t.Context(), tenant.ID)))
+		made := must.Get[[]keystore.Key](t)(keystore.Collect(lists.Of(s.store).Keys(t.Context(), tenant.ID)))
 		if len(made) != n || transport.lost < n/3 {
 			t.Errorf("%d keys, want %d; %d answers were lost", len(made), n, transport.lost)
 		}

@@ -21,6 +21,9 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/schema"
+	"petgate/shared/keystore/sessions"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/metering"
 	"petgate/shared/operate"
 	"petgate/shared/service"
@@ -39,16 +42,16 @@ type site struct {
 	db     *database.DB
 	store  *keystore.Store
 	log    *bytes.Buffer
-	tokens map[keystore.Role]string
+	tokens map[sessions.Role]string
 	now    time.Time
 }
 
 func newSite(t *testing.T, databaseURL string) *site {
 	t.Helper()
-	s := serveSite(t, testkit.Open(t, databaseURL, keystore.Migrations), time.Now())
-	for _, role := range keystore.Roles {
-		prog := keystore.OperatorToken{Name: "prog-" + string(role), Role: role}
-		s.tokens[role] = must.First[string](t)(s.store.CreateOperator(t.Context(), prog))
+	s := serveSite(t, testkit.Open(t, databaseURL, schema.Migrations), time.Now())
+	for _, role := range sessions.Roles {
+		prog := sessions.OperatorToken{Name: "prog-" + string(role), Role: role}
+		s.tokens[role] = must.First[string](t)(sessions.Of(s.store).CreateOperator(t.Context(), prog))
 	}
 	return s
 }
@@ -56,7 +59,7 @@ func newSite(t *testing.T, databaseURL string) *site {
 // serveSite serves the API of a database at a time.
 func serveSite(t *testing.T, db *database.DB, now time.Time) *site {
 	t.Helper()
-	s := &site{T: t, db: db, log: &bytes.Buffer{}, tokens: map[keystore.Role]string{}, now: now}
+	s := &site{T: t, db: db, log: &bytes.Buffer{}, tokens: map[sessions.Role]string{}, now: now}
 	clock := func() time.Time { return s.now }
 	s.store = keystore.New(db, clock, nil, "keyadmin:alice")
 	log := slog.New(slog.NewTextHandler(s.log, nil))
@@ -282,7 +285,7 @@ func TestUsageExport(t *testing.T) {
 	batch := int64(0)
 	add := func(at instant.Millis, tenant byte, operation string, isTest bool) {
 		batch++
-		must.Do(t, s.store.AddUsage(t.Context(), g, batch, []keystore.UsageRow{{
+		must.Do(t, usage.Of(s.store).AddUsage(t.Context(), g, batch, []usage.Row{{
 			Tenant: id.Tenant{
 				tenant,
 			}, Operation: operation, Outcome: "ok", Charged: true, IsTest: isTest, Hour: at, Requests: 2, MoreUnits: 8,
@@ -348,7 +351,7 @@ func TestDeprecated(t *testing.T) {
 	r.Generation = must.Get[int64](t)(s.store.Register(t.Context(), r, nil))
 	s.want(200, "[]", "GET /usage/deprecated", "")
 	hour := instant.Of(s.now).Truncate(time.Hour)
-	must.Do(t, s.store.AddUsage(t.Context(), r, 1, []keystore.UsageRow{
+	must.Do(t, usage.Of(s.store).AddUsage(t.Context(), r, 1, []usage.Row{
 		{Tenant: tenant.ID, Key: key, Operation: "getPet", Outcome: "ok", Charged: true, Hour: hour, Requests: 1200},
 		{Tenant: tenant.ID, Key: key, Operation: "listPets", Outcome: "ok", Charged: true, Hour: hour, Requests: 5},
 	}, nil))
@@ -365,11 +368,11 @@ func TestMinutes(t *testing.T) {
 	tenant := must.Get[keystore.Tenant](t)(s.store.Tenant(t.Context(), "acme"))
 	s.now = s.now.Truncate(time.Minute).Add(30 * time.Second)
 	at := instant.Of(s.now).Add(-time.Minute).Truncate(time.Minute)
-	used := keystore.UsageMinutes{Tenant: tenant.ID, Hour: at.Truncate(time.Hour), IsTest: true}
+	used := usage.Minutes{Tenant: tenant.ID, Hour: at.Truncate(time.Hour), IsTest: true}
 	used.Attempts[at.Sub(used.Hour)/time.Minute] = 3
 	r := keystore.Registration{ID: "gw-1", Incarnation: "a"}
 	r.Generation = must.Get[int64](t)(s.store.Register(t.Context(), r, nil))
-	must.Do(t, s.store.AddUsage(t.Context(), r, 1, nil, []keystore.UsageMinutes{used}))
+	must.Do(t, usage.Of(s.store).AddUsage(t.Context(), r, 1, nil, []usage.Minutes{used}))
 	s.want(200, "[]", "GET /tenants/acme/usage/minutes?since=1m", "")
 	s.want(200, `"start": "`+at.String()+`"`, "GET /tenants/acme/usage/minutes?since=1m&environment=test", "")
 }

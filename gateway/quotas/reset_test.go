@@ -10,7 +10,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/testkit/must"
 )
 
@@ -79,7 +79,7 @@ func TestResetDuringAnOutage(t *testing.T) {
 // Records in the database have the instant of the reset too: a restart brings no earlier use back.
 func TestResetOfSavedRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		saver := &savedRecords{byName: map[store.Name]keystore.QuotaRecord{}}
+		saver := &savedRecords{byName: map[store.Name]usage.QuotaRecord{}}
 		a := asking(1, 60)
 		reset := resetAt(a, 7)
 		l := openQuotas(t, Config{Saver: saver})

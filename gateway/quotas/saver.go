@@ -7,7 +7,7 @@ import (
 
 	"petgate/shared/background"
 	"petgate/shared/core/instant"
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 )
 
 // saveEvery is how often in-process quotas, or the record of an outage, are saved. If a save takes
@@ -17,9 +17,9 @@ const saveEvery = time.Second
 // Saver keeps the quota records of a process that decides without Redis.
 type Saver interface {
 	// SaveQuotas replaces the saved records of these tenants; now is the time of the save.
-	SaveQuotas(ctx context.Context, now instant.Millis, records []keystore.QuotaRecord) error
+	SaveQuotas(ctx context.Context, now instant.Millis, records []usage.QuotaRecord) error
 	// LoadQuotas returns all saved records.
-	LoadQuotas(ctx context.Context) ([]keystore.QuotaRecord, error)
+	LoadQuotas(ctx context.Context) ([]usage.QuotaRecord, error)
 }
 
 // keepSaving saves what has changed until closing ends. What could not be saved is saved with the

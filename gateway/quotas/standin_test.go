@@ -15,7 +15,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/testkit/must"
 )
 
@@ -245,7 +245,7 @@ func TestLastSeen(t *testing.T) {
 // savedRecords is a Saver that can fail.
 type savedRecords struct {
 	mu     sync.Mutex
-	byName map[store.Name]keystore.QuotaRecord
+	byName map[store.Name]usage.QuotaRecord
 	err    error
 	saves  int
 }
@@ -257,13 +257,13 @@ func (s *savedRecords) fail(err error) {
 }
 
 // kept returns what is saved of a tenant, and how often anything was saved.
-func (s *savedRecords) kept(t id.Tenant) (keystore.QuotaRecord, int) {
+func (s *savedRecords) kept(t id.Tenant) (usage.QuotaRecord, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.byName[store.Name{Tenant: t}], s.saves
 }
 
-func (s *savedRecords) SaveQuotas(_ context.Context, _ instant.Millis, records []keystore.QuotaRecord) error {
+func (s *savedRecords) SaveQuotas(_ context.Context, _ instant.Millis, records []usage.QuotaRecord) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.saves++
@@ -276,7 +276,7 @@ func (s *savedRecords) SaveQuotas(_ context.Context, _ instant.Millis, records [
 	return nil
 }
 
-func (s *savedRecords) LoadQuotas(context.Context) (all []keystore.QuotaRecord, err error) {
+func (s *savedRecords) LoadQuotas(context.Context) (all []usage.QuotaRecord, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.byName {
@@ -287,7 +287,7 @@ func (s *savedRecords) LoadQuotas(context.Context) (all []keystore.QuotaRecord, 
 
 func TestMemorySurvivesARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		saver := &savedRecords{byName: map[store.Name]keystore.QuotaRecord{}}
+		saver := &savedRecords{byName: map[store.Name]usage.QuotaRecord{}}
 		a := asking(1, 60)
 		restart := func(use int, want int64) {
 			t.Helper()

@@ -5,7 +5,7 @@ import (
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
-	"petgate/shared/keystore"
+	stored "petgate/shared/keystore/usage"
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 // backlog is what a process has counted and the database perhaps lacks. The file has it too, so its
 // fields are exported.
 type backlog struct {
-	Rows     map[keystore.UsageRow]sum // the keys of the map have no numbers
+	Rows     map[stored.Row]sum // the keys of the map have no numbers
 	Minutes  map[tenantHour]*[60]int64
 	Batch    int64  // the last batch's number
 	Sent     *batch // the last batch, until the database has certainly stored it
@@ -42,13 +42,13 @@ type tenantHour struct {
 }
 
 type batch struct {
-	Rows    []keystore.UsageRow
-	Minutes []keystore.UsageMinutes
+	Rows    []stored.Row
+	Minutes []stored.Minutes
 	Dropped bool // requests were dropped since the batch before
 }
 
 func newBacklog() backlog {
-	return backlog{Rows: map[keystore.UsageRow]sum{}, Minutes: map[tenantHour]*[60]int64{}}
+	return backlog{Rows: map[stored.Row]sum{}, Minutes: map[tenantHour]*[60]int64{}}
 }
 
 // isEmpty reports whether the database certainly has all.
@@ -56,7 +56,7 @@ func (b *backlog) isEmpty() bool { return b.Sent == nil && len(b.Rows) == 0 && l
 
 func (b *backlog) add(request Request, n int64, now instant.Millis, m *metrics) {
 	hour := request.At.Truncate(time.Hour)
-	row := keystore.UsageRow{
+	row := stored.Row{
 		Tenant:    request.Tenant,
 		Key:       request.Key,
 		Operation: request.Operation,
@@ -103,13 +103,13 @@ func (b *backlog) next(withMinutes bool) *batch {
 	b.Batch++
 	b.Sent = &batch{Dropped: b.Dropping}
 	b.Dropping = false
-	b.Sent.Rows = moved(b.Rows, func(row keystore.UsageRow, has sum) keystore.UsageRow {
+	b.Sent.Rows = moved(b.Rows, func(row stored.Row, has sum) stored.Row {
 		row.Requests, row.MoreUnits, row.LastAt = has.Requests, has.MoreUnits, has.LastAt
 		return row
 	})
 	if withMinutes {
-		b.Sent.Minutes = moved(b.Minutes, func(at tenantHour, attempts *[60]int64) keystore.UsageMinutes {
-			return keystore.UsageMinutes{Tenant: at.Tenant, Hour: at.Hour, IsTest: at.IsTest, Attempts: *attempts}
+		b.Sent.Minutes = moved(b.Minutes, func(at tenantHour, attempts *[60]int64) stored.Minutes {
+			return stored.Minutes{Tenant: at.Tenant, Hour: at.Hour, IsTest: at.IsTest, Attempts: *attempts}
 		})
 	}
 	return b.Sent

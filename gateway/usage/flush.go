@@ -8,6 +8,7 @@ import (
 	"petgate/shared/background"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	stored "petgate/shared/keystore/usage"
 )
 
 const (
@@ -123,10 +124,10 @@ func (c *Counter) send(ctx context.Context, process keystore.Registration, numbe
 	var err error
 	if b.Dropped {
 		// Before AddUsage: once that time counts as stored, its gap must be known.
-		err = c.cfg.Store.NoteDropped(ctx, process, number)
+		err = stored.Of(c.cfg.Store).NoteDropped(ctx, process, number)
 	}
 	if err == nil {
-		err = c.cfg.Store.AddUsage(ctx, process, number, b.Rows, b.Minutes)
+		err = stored.Of(c.cfg.Store).AddUsage(ctx, process, number, b.Rows, b.Minutes)
 	}
 	if !slow.Stop() {
 		<-kept // or it might overwrite what the end of this process, or the next process, writes

@@ -14,6 +14,8 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/schema"
+	stored "petgate/shared/keystore/usage"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -30,7 +32,7 @@ type rig struct {
 
 func newRig(t *testing.T, url string) *rig {
 	t.Helper()
-	db := testkit.Open(t, url, keystore.Migrations)
+	db := testkit.Open(t, url, schema.Migrations)
 	r := &rig{
 		Store: keystore.New(db, nil, nil, "test"), db: db, path: filepath.Join(t.TempDir(), "usage"), now: time.Now(),
 	}
@@ -103,9 +105,9 @@ func (p *process) collected() {
 }
 
 // rows returns the usage that the database has, and how many requests these are.
-func (r *rig) rows(t *testing.T) (rows []keystore.UsageRow, requests int64) {
+func (r *rig) rows(t *testing.T) (rows []stored.Row, requests int64) {
 	t.Helper()
-	rows = must.Get[[]keystore.UsageRow](t)(r.Usage(t.Context(), r.tenant, 0))
+	rows = must.Get[[]stored.Row](t)(stored.Of(r.Store).Usage(t.Context(), r.tenant, 0))
 	for _, row := range rows {
 		requests += row.Requests
 	}
@@ -127,7 +129,7 @@ func (r *rig) gateways(t *testing.T) []keystore.Gateway {
 func (r *rig) wantGap(t *testing.T, when string, since instant.Millis, causes ...string) {
 	t.Helper()
 	found := map[string]bool{}
-	for _, g := range must.Get[[]keystore.UsageGap](t)(r.UsageGaps(t.Context(), 0)) {
+	for _, g := range must.Get[[]stored.Gap](t)(stored.Of(r.Store).UsageGaps(t.Context(), 0)) {
 		if found[g.Cause] = true; g.Since != since || g.NotedAt < g.SeenAt {
 			t.Errorf("%s: the gap is %+v, want it from %d on", when, g, since)
 		}

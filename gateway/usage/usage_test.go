@@ -16,6 +16,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	stored "petgate/shared/keystore/usage"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -68,7 +69,7 @@ func TestDroppedUsageIsAGap(t *testing.T) {
 		p := r.open(t, "gw-1")
 		registered := p.Through()
 		for i := range backlogRowsMax {
-			p.backlog.Rows[keystore.UsageRow{Hour: instant.Millis(i)}] = sum{}
+			p.backlog.Rows[stored.Row{Hour: instant.Millis(i)}] = sum{}
 		}
 		p.calls(1)
 		p.collected()
@@ -84,7 +85,7 @@ func TestDroppedUsageIsAGap(t *testing.T) {
 		r.wantGap(t, "after it has registered again", registered, keystore.GapDropped)
 		must.Do(t, r.SignOffWithGap(t.Context(), p.self))
 		r.wantGap(t, "after its end", registered, keystore.GapDropped, keystore.GapUnwritten)
-		if err := r.NoteDropped(t.Context(), p.self, 9); !errors.Is(err, keystore.ErrNotFound) {
+		if err := stored.Of(r.Store).NoteDropped(t.Context(), p.self, 9); !errors.Is(err, keystore.ErrNotFound) {
 			t.Errorf("without a registration: %v", err)
 		}
 	})
@@ -117,7 +118,7 @@ func TestMinutesAreSentOnceAMinute(t *testing.T) {
 			calls += 3
 		}
 		must.Do(t, p.drain(t.Context(), step.isLast))
-		minutes, err := r.Minutes(t.Context(), r.tenant, 0)
+		minutes, err := stored.Of(r.Store).Minutes(t.Context(), r.tenant, 0)
 		if err != nil || len(minutes) != step.rows {
 			t.Fatalf("step %d: %+v, %v", i+1, minutes, err)
 		}
@@ -161,7 +162,7 @@ func TestUsageOutlivesItsProcess(t *testing.T) {
 				first.calls(7) // stored, but the answer is lost
 				first.collected()
 				sent := first.backlog.next(true)
-				must.Do(t, r.AddUsage(t.Context(), first.self, first.backlog.Batch, sent.Rows, sent.Minutes))
+				must.Do(t, stored.Of(r.Store).AddUsage(t.Context(), first.self, first.backlog.Batch, sent.Rows, sent.Minutes))
 				first.calls(3)
 				c.end(t, first)
 				through := first.collectedAt.Add(-first.settles)
@@ -197,7 +198,7 @@ func (r *rig) wantStored(t *testing.T, when string, charged int64) {
 			t.Errorf("%s: of a live key, or with units that were not taken: %+v", when, row)
 		}
 	}
-	for _, m := range must.Get[[]keystore.UsageMinutes](t)(r.Minutes(t.Context(), r.tenant, 0)) {
+	for _, m := range must.Get[[]stored.Minutes](t)(stored.Of(r.Store).Minutes(t.Context(), r.tenant, 0)) {
 		if !m.IsTest {
 			t.Errorf("%s: attempts of live keys: %+v", when, m)
 		}
@@ -252,7 +253,7 @@ func TestFileFollowsTheBatches(t *testing.T) {
 		must.Get[any](t)(r.db.Exec(allow))
 		r.open(t, "gw-1")
 		rows, _ := r.rows(t)
-		if len(rows) != keys || slices.ContainsFunc(rows, func(u keystore.UsageRow) bool { return u.Requests != 1 }) {
+		if len(rows) != keys || slices.ContainsFunc(rows, func(u stored.Row) bool { return u.Requests != 1 }) {
 			t.Errorf("usage of %d keys is stored, want one request of each of %d", len(rows), keys)
 		}
 	})
@@ -307,7 +308,7 @@ func TestBacklogIsBounded(t *testing.T) {
 	must.Equal(t, p.counts.Get(Request{Outcome: "ok", Metered: true}), 2, "requests of a minute, counted together")
 	p.collected()
 	want := sum{Requests: 2, LastAt: instant.Of(p.rig.now)}
-	must.Equal(t, p.backlog.Rows[keystore.UsageRow{Key: known.Key, Outcome: "ok"}], want, "a row that waited")
+	must.Equal(t, p.backlog.Rows[stored.Row{Key: known.Key, Outcome: "ok"}], want, "a row that waited")
 	must.Equal(t, len(p.backlog.Rows), backlogRowsMax, "rows that wait")
 	must.Equal(t, testutil.ToFloat64(p.metrics.droppedRequests), 2*more, "requests dropped")
 	must.Equal(t, len(p.backlog.Minutes), backlogMinutesMax, "tenants whose minutes wait")

@@ -116,8 +116,17 @@ var rules = []rule{
 		forbids: "./shared/api/clients/go",
 	},
 	{
+		why: "the tables of the keys are the matter of shared/keystore and its rooms",
+		of:  products, except: "./shared/keystore/... ./keyadmin ./deploy/local ./gateway/app " + testkit, forbids: "./shared/keystore/schema",
+	},
+	{
+		why: "changes of the key tables know nothing of the rooms that use them",
+		of:  "./shared/keystore ./shared/keystore/schema", forbids: "./...",
+		allows: "./shared/core/... ./shared/database ./shared/keystore/schema",
+	},
+	{
 		why: "petsvc knows nothing of keys and limits",
-		of:  "./petsvc/...", forbids: "./shared/core/... ./shared/keystore ./shared/operate ./gateway/quotas/...", tests: true,
+		of:  "./petsvc/...", forbids: "./shared/core/... ./shared/keystore/... ./shared/operate ./gateway/quotas/...", tests: true,
 	},
 	{
 		why: "testing packages stay out of products",

@@ -1,12 +1,9 @@
 package keystore
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-
-	"github.com/jmoiron/sqlx"
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
@@ -25,11 +22,11 @@ type Edit[T any] struct {
 	After  T
 }
 
-// changes are rows to write, with their events.
-type changes struct {
-	rows   map[string][]any // by statement
-	events []eventRow
-	needs  string // what the last row refers to
+// writes are what a transaction has yet to write: rows, and the events that tell of them.
+type writes struct {
+	byStatement map[string][]any // rows
+	events      []eventRow
+	refersTo    string // what the last row refers to
 }
 
 // changeStatements are the statements in the order in which they run.
@@ -37,18 +34,19 @@ var changeStatements = []string{
 	insertPlans, updatePlans, insertTenants, updateTenants, resetUsage, insertKeys, updateKeys, deleteRefusals,
 }
 
-func (c *changes) add(query string, row any) {
-	if c.rows == nil {
-		c.rows = map[string][]any{}
+// add adds a row for a statement.
+func (t *Tx) add(query string, row any) {
+	if t.waiting.byStatement == nil {
+		t.waiting.byStatement = map[string][]any{}
 	}
-	c.rows[query] = append(c.rows[query], row)
+	t.waiting.byStatement[query] = append(t.waiting.byStatement[query], row)
 }
 
-// subject names the rows that an event is about. A tail reads these rows again.
-type subject struct {
-	tenant id.Tenant
-	key    id.Key
-	plan   string
+// Subject names the records that an event is about. A tail reads them again.
+type Subject struct {
+	Tenant id.Tenant
+	Key    id.Key
+	Plan   string
 }
 
 // eventRow is what insertEvents gets of an event.
@@ -63,20 +61,30 @@ type eventRow struct {
 	After  string    `json:"after"`
 }
 
-// event adds an event. A nil before or after means that there is no such record.
-func (c *changes) event(kind string, about subject, before, after any) {
-	detail := func(record any) string {
-		if record == nil {
-			return ""
-		}
-		return jsonText(record)
-	}
-	c.events = append(c.events, eventRow{
-		len(c.events) + 1, rand.Text(), kind, about.tenant, about.key, about.plan, detail(before), detail(after),
+// Event adds an event. A nil before or after means that there is no such record.
+func (t *Tx) Event(kind string, about Subject, before, after any) {
+	t.waiting.events = append(t.waiting.events, eventRow{
+		N:      len(t.waiting.events) + 1,
+		UUID:   rand.Text(),
+		Kind:   kind,
+		Tenant: about.Tenant,
+		Key:    about.Key,
+		Plan:   about.Plan,
+		Before: detail(before),
+		After:  detail(after),
 	})
 }
 
-func (t *tx) plan(e Edit[Plan]) error {
+// detail returns a record as an event has it.
+func detail(record any) string {
+	if record == nil {
+		return ""
+	}
+	return JSON(record)
+}
+
+// EditPlan changes or creates a plan.
+func (t *Tx) EditPlan(e Edit[Plan]) error {
 	is := e.After
 	if e.Before != nil && is == *e.Before { // it may be older than its check
 		return nil
@@ -88,22 +96,22 @@ func (t *tx) plan(e Edit[Plan]) error {
 		return asInvalid(err)
 	}
 	if err := is.InForce(plan.Limits{}, apikey.Test).Check(); err != nil {
-		return invalid("for test keys, %s", err)
+		return Invalid("for test keys, %s", err)
 	}
-	about := subject{plan: is.Name}
+	about := Subject{Plan: is.Name}
 	if e.Before != nil {
-		t.event(PlanUpdated, about, *e.Before, is)
+		t.Event(PlanUpdated, about, *e.Before, is)
 		t.add(updatePlans, is)
 		return nil
 	}
-	is.CreatedAt = t.at
-	t.event(PlanCreated, about, nil, is)
+	is.CreatedAt = t.At
+	t.Event(PlanCreated, about, nil, is)
 	t.add(insertPlans, is)
 	return nil
 }
 
-// tenant adds an event for the name, one for the plan and the limits, and one for the suspension.
-func (t *tx) tenant(e Edit[Tenant]) (err error) {
+// EditTenant changes or creates a tenant. It adds an event for the name, one for the plan and the limits, and one for the suspension.
+func (t *Tx) EditTenant(e Edit[Tenant]) (err error) {
 	is := e.After
 	var was Tenant
 	if e.Before != nil {
@@ -124,34 +132,34 @@ func (t *tx) tenant(e Edit[Tenant]) (err error) {
 	if err != nil {
 		return err
 	}
-	about := subject{tenant: is.ID}
+	about := Subject{Tenant: is.ID}
 	if e.Before == nil {
-		is.CreatedAt = t.at
+		is.CreatedAt = t.At
 		was = is
 		was.Suspended = false
-		t.event(TenantCreated, about, nil, was)
+		t.Event(TenantCreated, about, nil, was)
 	}
 	renamed, terms := was, is
 	if renamed.Name = is.Name; renamed != was {
-		t.event(TenantRenamed, about, was, renamed)
+		t.Event(TenantRenamed, about, was, renamed)
 	}
 	if terms.Suspended = was.Suspended; terms != renamed {
 		kind := TenantQuotaSet
 		if terms.Plan != was.Plan {
 			kind = TenantPlanSet
 		}
-		t.event(kind, about, renamed, terms)
+		t.Event(kind, about, renamed, terms)
 	}
 	switch {
 	case is.Suspended && !was.Suspended:
-		t.event(TenantSuspended, about, terms, is)
+		t.Event(TenantSuspended, about, terms, is)
 	case was.Suspended && !is.Suspended:
-		t.event(TenantResumed, about, terms, is)
+		t.Event(TenantResumed, about, terms, is)
 		// If an earlier suspension was lost and repeated since, it leaves the list of lost
 		// refusals.
 		t.add(deleteRefusals, is)
 	}
-	t.needs = fmt.Sprintf("plan %q", is.Plan)
+	t.waiting.refersTo = fmt.Sprintf("plan %q", is.Plan)
 	if e.Before == nil {
 		t.add(insertTenants, is)
 	} else {
@@ -186,113 +194,47 @@ func rowOf(k Key) keyRow {
 	}
 }
 
-// key adds an event for the terms, and one for a rotation, or for the end, the pause or the return
+// EditKey changes a key. It adds an event for the terms, and one for a rotation, or for the end, the pause or the return
 // of the key.
-func (t *tx) key(e Edit[Key]) error {
+func (t *Tx) EditKey(e Edit[Key]) error {
 	is := e.After
 	if e.Before == nil {
-		return invalid("%s cannot be created without its token", is.ID)
+		return Invalid("%s cannot be created without its token", is.ID)
 	}
-	was, terms, about := *e.Before, is, subject{tenant: is.Tenant, key: is.ID}
+	was, terms, about := *e.Before, is, Subject{Tenant: is.Tenant, Key: is.ID}
 	terms.RevokedAt, terms.GraceEndsAt, terms.ReplacedBy = was.RevokedAt, was.GraceEndsAt, was.ReplacedBy
 	if !sameTerms(was, terms) {
-		if err := editable(was, terms, t.at); err != nil {
+		if err := editable(was, terms, t.At); err != nil {
 			return err
 		}
-		t.event(KeyUpdated, about, was, terms)
+		t.Event(KeyUpdated, about, was, terms)
 	}
 	switch {
 	case is.GraceEndsAt != was.GraceEndsAt || is.ReplacedBy != was.ReplacedBy:
-		t.event(KeyRotated, about, terms, is)
+		t.Event(KeyRotated, about, terms, is)
 	case is.RevokedAt == was.RevokedAt:
 	case is.RevokedAt > 0:
-		t.event(KeyRevoked, about, terms, is)
+		t.Event(KeyRevoked, about, terms, is)
 	case is.RevokedAt < 0:
-		t.event(KeyDisabled, about, terms, is)
+		t.Event(KeyDisabled, about, terms, is)
 	default:
-		t.event(KeyEnabled, about, terms, is)
+		t.Event(KeyEnabled, about, terms, is)
 		t.add(deleteRefusals, rowOf(is)) // as for a suspension
 	}
 	t.add(updateKeys, rowOf(is))
 	return nil
 }
 
-// edit changes one record, which read returns. It returns the record and its event, or the last
-// event if nothing has changed.
-func edit[T any](
-	ctx context.Context, s *Store, op string, read func(sqlx.QueryerContext) (T, error),
-	change func(is *T, t *tx) error, add func(*tx, Edit[T]) error,
-) (is T, c Change, err error) {
-	c, err = s.change(ctx, op, func(t *tx) error {
-		was, err := read(held{t})
-		if is = was; err == nil {
-			err = change(&is, t)
-		}
-		if err != nil {
-			return err
-		}
-		return add(t, Edit[T]{&was, is})
-	})
-	return is, c, err
-}
-
-// held reads a record that nobody else changes until the transaction ends. Until its turn, the
-// transaction must not write: the transaction that has the turn could wait for a row that was
-// written with the same name.
-type held struct{ *tx }
-
-func (h held) QueryRowxContext(ctx context.Context, query string, args ...any) *sqlx.Row {
-	if h.store.db.Dialect() == database.Postgres {
-		query += " FOR NO KEY UPDATE" // new rows may refer to it
-	}
-	return h.tx.QueryRowxContext(ctx, query, args...)
-}
-
-// put writes the rows and the events. The IDs of the events are larger than after.
-func (t *tx) put(after Change) error { return t.run(t.statements(after)...) }
-
-// statements returns what writes the rows and the events, which are then no longer waiting.
-func (t *tx) statements(after Change) (all []database.Statement) {
-	c := t.changes
-	if t.changes = (changes{needs: c.needs}); len(c.events) == 0 {
-		return nil
-	}
-	add := func(query string, args ...any) {
-		all = append(all, database.Statement{Query: t.store.expand.Replace(query), Args: args})
-	}
-	if t.store.db.Dialect() == database.Postgres {
-		add(turnPostgres)
-	}
-	for _, query := range changeStatements {
-		if rows := c.rows[query]; len(rows) > 0 {
-			add(query, jsonText(rows))
-		}
-	}
-	add(insertEvents, jsonText(c.events), t.at, t.store.actor, after)
-	t.last = c.events[len(c.events)-1]
-	if r := t.store.request; r != nil {
-		add(pruneRequests, t.at.Add(-requestsKept))
-		add(insertRequest, r.ID, r.Body, r.Salt, t.at)
-	}
-	return all
-}
-
-func (t *tx) run(all ...database.Statement) error {
-	largest, err := t.store.db.Run(t.ctx, t, all...)
-	t.change = max(t.change, Change(largest))
-	return t.explain(err)
-}
-
 // explain says what a row refers to that does not exist.
-func (c *changes) explain(err error) error {
+func (w writes) explain(err error) error {
 	if database.IsForeignKey(err) {
-		return fmt.Errorf("%w: there is no %s", ErrNotFound, c.needs)
+		return fmt.Errorf("%w: there is no %s", ErrNotFound, w.refersTo)
 	}
 	return err
 }
 
-// jsonText returns a value as statements get it.
-func jsonText(v any) string {
+// JSON returns a value as statements get it.
+func JSON(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {
 		panic("bug: a value that is no JSON: " + err.Error())

@@ -20,6 +20,7 @@ import (
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -152,8 +153,8 @@ func TestCancelledChange(t *testing.T) {
 		return ctx
 	}
 	refused(t, context.Canceled)(s.Suspend(givenUp(), tenant.ID))
-	refused(t, keystore.ErrUnavailable)(s.SealUsage(givenUp()))
-	refused(t, keystore.ErrUnavailable)(s.AddUsage(givenUp(), keystore.Registration{}, 1, nil, nil))
+	refused(t, keystore.ErrUnavailable)(usage.Of(s).SealUsage(givenUp()))
+	refused(t, keystore.ErrUnavailable)(usage.Of(s).AddUsage(givenUp(), keystore.Registration{}, 1, nil, nil))
 }
 
 // Writers far from PostgreSQL do not wait for one another's round trips.
@@ -206,13 +207,13 @@ func writeMuch(t *testing.T, url, name string) {
 		must.Get[keystore.Beat](t)(s.Heartbeat(ctx, gateway, 0, ""))
 		must.Do(
 			t,
-			s.AddUsage(ctx, gateway, int64(i+1),
-				[]keystore.UsageRow{{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", Requests: 1}}, nil),
+			usage.Of(s).AddUsage(ctx, gateway, int64(i+1),
+				[]usage.Row{{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", Requests: 1}}, nil),
 		)
 		must.Do(
 			t,
-			s.SaveQuotas(ctx, instant.Millis(i),
-				[]keystore.QuotaRecord{{QuotaName: keystore.QuotaName{Tenant: tenant.ID}, Record: []byte{1}}}),
+			usage.Of(s).SaveQuotas(ctx, instant.Millis(i),
+				[]usage.QuotaRecord{{QuotaName: usage.QuotaName{Tenant: tenant.ID}, Record: []byte{1}}}),
 		)
 	}
 }

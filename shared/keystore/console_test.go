@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/sessions"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -19,16 +20,16 @@ func TestConsoleSessions(t *testing.T) {
 	const address = "https://gw-1:9090"
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		alice := s.As("keyadmin:alice")
-		code := must.First[string](t)(alice.InviteToConsole(t.Context(),
-			keystore.ConsoleInvitation{ReadOnly: true, Address: address, Valid: time.Minute, Lasts: time.Hour}))
+		code := must.First[string](t)(sessions.Of(alice).InviteToConsole(t.Context(),
+			sessions.ConsoleInvitation{ReadOnly: true, Address: address, Valid: time.Minute, Lasts: time.Hour}))
 		for _, other := range []string{"", "gw-1:9090", "https://gw-66:9090"} {
-			refused(t, keystore.ErrNotFound, "for another gateway")(s.OpenConsole(t.Context(), code, other))
+			refused(t, keystore.ErrNotFound, "for another gateway")(sessions.Of(s).OpenConsole(t.Context(), code, other))
 		}
 		var opened atomic.Pointer[string]
 		var group sync.WaitGroup
 		for range 8 {
 			group.Go(func() {
-				token, session, err := s.OpenConsole(t.Context(), code, address)
+				token, session, err := sessions.Of(s).OpenConsole(t.Context(), code, address)
 				if err != nil {
 					refused(t, keystore.ErrNotFound, "used before")(err)
 					return
@@ -43,40 +44,40 @@ func TestConsoleSessions(t *testing.T) {
 		}
 		group.Wait()
 		token := *opened.Load()
-		session := must.Get[keystore.ConsoleSession](t)(s.ConsoleSession(t.Context(), token))
+		session := must.Get[sessions.ConsoleSession](t)(sessions.Of(s).ConsoleSession(t.Context(), token))
 		if left := time.Until(session.EndsAt.Time()); left < 50*time.Minute || left > 70*time.Minute ||
 			session.ID == "" {
 			t.Errorf("the session ends in %v: %+v", left, session)
 		}
-		wantEqual(t, "the session", session, keystore.ConsoleSession{
-			ID: session.ID, Actor: "keyadmin:alice", ReadOnly: true, EndsAt: session.EndsAt, Role: keystore.RoleRead,
+		wantEqual(t, "the session", session, sessions.ConsoleSession{
+			ID: session.ID, Actor: "keyadmin:alice", ReadOnly: true, EndsAt: session.EndsAt, Role: sessions.RoleRead,
 		})
 
 		for what, secret := range map[string]string{"code": code, "nothing": "", "another token": token[1:]} {
-			if _, err := s.ConsoleSession(t.Context(), secret); err == nil {
+			if _, err := sessions.Of(s).ConsoleSession(t.Context(), secret); err == nil {
 				t.Errorf("%s is accepted as a session's token", what)
 			}
 		}
-		refused(t, keystore.ErrNotFound)(s.OpenConsole(t.Context(), token, address))
+		refused(t, keystore.ErrNotFound)(sessions.Of(s).OpenConsole(t.Context(), token, address))
 
 		for range 2 { // the second time does nothing
-			must.Do(t, alice.EndConsole(t.Context(), session))
+			must.Do(t, sessions.Of(alice).EndConsole(t.Context(), session))
 		}
-		refused(t, keystore.ErrNotFound, "has ended")(s.ConsoleSession(t.Context(), token))
-		for _, short := range []keystore.ConsoleInvitation{{Valid: time.Minute, Lasts: time.Millisecond - 1}, {Valid: time.Millisecond - 1, Lasts: time.Minute}} {
+		refused(t, keystore.ErrNotFound, "has ended")(sessions.Of(s).ConsoleSession(t.Context(), token))
+		for _, short := range []sessions.ConsoleInvitation{{Valid: time.Minute, Lasts: time.Millisecond - 1}, {Valid: time.Millisecond - 1, Lasts: time.Minute}} {
 			refused(t, keystore.ErrInvalid, "an invitation and a session last at least 1 ms")(
-				alice.InviteToConsole(t.Context(), short),
+				sessions.Of(alice).InviteToConsole(t.Context(), short),
 			)
 			code = must.First[string](t)(
-				alice.InviteToConsole(t.Context(), keystore.ConsoleInvitation{Valid: time.Minute, Lasts: time.Hour}),
+				sessions.Of(alice).InviteToConsole(t.Context(), sessions.ConsoleInvitation{Valid: time.Minute, Lasts: time.Hour}),
 			)
 		}
-		token = must.First[string](t)(s.OpenConsole(t.Context(), " "+code+"\n", ""))
-		wantEqual(t, "the role", must.Get[keystore.ConsoleSession](t)(s.ConsoleSession(t.Context(), token)).Role,
-			keystore.RoleAdmin)
-		must.Do(t, alice.EndConsole(t.Context(), keystore.ConsoleSession{}))
+		token = must.First[string](t)(sessions.Of(s).OpenConsole(t.Context(), " "+code+"\n", ""))
+		wantEqual(t, "the role", must.Get[sessions.ConsoleSession](t)(sessions.Of(s).ConsoleSession(t.Context(), token)).Role,
+			sessions.RoleAdmin)
+		must.Do(t, sessions.Of(alice).EndConsole(t.Context(), sessions.ConsoleSession{}))
 		for _, want := range []int64{2, 0} {
-			wantEqual(t, "ended sessions", must.Get[int64](t)(s.EndConsoles(t.Context())), want)
+			wantEqual(t, "ended sessions", must.Get[int64](t)(sessions.Of(s).EndConsoles(t.Context())), want)
 		}
 		var history []string
 		for _, e := range events(t, s) {
@@ -98,19 +99,19 @@ func TestConsoleSessionsEnd(t *testing.T) {
 		invite := func(valid, lasts time.Duration) string {
 			t.Helper()
 			return must.First[string](t)(
-				s.InviteToConsole(t.Context(), keystore.ConsoleInvitation{Valid: valid, Lasts: lasts}),
+				sessions.Of(s).InviteToConsole(t.Context(), sessions.ConsoleInvitation{Valid: valid, Lasts: lasts}),
 			)
 		}
 		testkit.Eventually(t, time.Minute, "a code of 1 ms does not work", func() bool {
-			_, _, err := s.OpenConsole(t.Context(), invite(time.Millisecond, time.Hour), "")
+			_, _, err := sessions.Of(s).OpenConsole(t.Context(), invite(time.Millisecond, time.Hour), "")
 			return errors.Is(err, keystore.ErrNotFound)
 		})
-		must.Get[int64](t)(s.EndConsoles(t.Context()))
-		token := must.First[string](t)(s.OpenConsole(t.Context(), invite(time.Minute, time.Millisecond), ""))
+		must.Get[int64](t)(sessions.Of(s).EndConsoles(t.Context()))
+		token := must.First[string](t)(sessions.Of(s).OpenConsole(t.Context(), invite(time.Minute, time.Millisecond), ""))
 		testkit.Eventually(t, time.Minute, "a session of 1 ms ends", func() bool {
-			_, err := s.ConsoleSession(t.Context(), token)
+			_, err := sessions.Of(s).ConsoleSession(t.Context(), token)
 			return errors.Is(err, keystore.ErrNotFound)
 		})
-		wantEqual(t, "sessions that have not ended", must.Get[int64](t)(s.EndConsoles(t.Context())), int64(0))
+		wantEqual(t, "sessions that have not ended", must.Get[int64](t)(sessions.Of(s).EndConsoles(t.Context())), int64(0))
 	})
 }

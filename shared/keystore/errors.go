@@ -40,7 +40,7 @@ func IsUnknown(err error) bool {
 
 // fail names the operation that failed. It hides the driver's errors: callers see ErrUnavailable
 // with the driver's text.
-func fail(op string, err error) error {
+func Fail(op string, err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -59,10 +59,10 @@ func (e *unavailableError) Error() string { return e.text }
 func (e *unavailableError) Unwrap() error { return ErrUnavailable }
 func (e *unavailableError) Cure() string  { return e.cure }
 
-// failed is fail for a function that has several ways out: defer failed("add usage", &err).
-func failed(op string, err *error) { *err = fail(op, *err) }
+// failed is fail for a function that has several ways out: defer Failed("add usage", &err).
+func Failed(op string, err *error) { *err = Fail(op, *err) }
 
-func invalid(format string, args ...any) error {
+func Invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
 }
 
@@ -71,9 +71,9 @@ func asInvalid(err error) error {
 	if err == nil {
 		return nil
 	}
-	return invalid("%s", err)
+	return Invalid("%s", err)
 }
 
-func conflict(format string, args ...any) error {
+func Conflict(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrConflict, fmt.Sprintf(format, args...))
 }

@@ -17,21 +17,22 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
+	"petgate/shared/keystore/schema"
 )
 
 // Gateways lists all registered gateway processes by ID, those of one ID in the order of their
 // registration.
 func (s *Store) Gateways(ctx context.Context) ([]Gateway, error) {
-	return list[Gateway](ctx, s, "list gateways", gatewaysByID)
+	return List[Gateway](ctx, s, "list gateways", gatewaysByID)
 }
 
 // ForgetGateway removes a gateway process that will not come back, so that changes no longer wait
 // for it. If several processes have this ID, it removes the one that registered first. A process
 // that still runs registers again, unless it was replaced.
 func (s *Store) ForgetGateway(ctx context.Context, gateway string) (Change, error) {
-	return s.write(ctx, "forget gateway", func(t *tx) error {
+	return s.Write(ctx, "forget gateway", func(t *Tx) error {
 		var processes []Gateway
-		err := t.SelectContext(ctx, &processes, s.expand.Replace(gatewayByID), gateway)
+		err := t.SelectContext(ctx, &processes, s.SQL(gatewayByID), gateway)
 		if err == nil && len(processes) == 0 {
 			err = fmt.Errorf("%w: no gateway %q is registered", ErrNotFound, gateway)
 		}
@@ -39,11 +40,11 @@ func (s *Store) ForgetGateway(ctx context.Context, gateway string) (Change, erro
 			return err
 		}
 		first := processes[0]
-		t.event(GatewayForgot, subject{}, first, nil)
-		if _, err := t.grow(0); err != nil {
+		t.Event(GatewayForgot, Subject{}, first, nil)
+		if _, err := t.Grow(0); err != nil {
 			return err
 		}
-		_, err = t.end(Registration{ID: first.ID, Incarnation: first.Incarnation}, GapForgotten, deleteProcess)
+		_, err = t.end(Registration{ID: first.ID, Incarnation: first.Incarnation}, GapForgotten, schema.DeleteProcess)
 		return err
 	})
 }
@@ -73,26 +74,20 @@ var ErrRewound = errors.New("the last event is missing: the database is an older
 // than all earlier ones. Changes still wait for an earlier process with the same gateway ID until
 // it signs off, unless its incarnation is one of the dead ones.
 func (s *Store) Register(ctx context.Context, r Registration, dead []string) (generation int64, err error) {
-	err = s.transact(ctx, "register gateway", func(t *tx) error {
-		if generation, err = t.grow(r.Generation); err != nil {
+	err = s.Transact(ctx, "register gateway", func(t *Tx) error {
+		if generation, err = t.Grow(r.Generation); err != nil {
 			return err
 		}
 		for _, incarnation := range dead {
-			if _, err := t.end(Registration{ID: r.ID, Incarnation: incarnation}, GapKilled, deleteProcess); err != nil {
+			if _, err := t.end(Registration{ID: r.ID, Incarnation: incarnation}, GapKilled, schema.DeleteProcess); err != nil {
 				return err
 			}
 		}
-		if err := t.exec(register, r.ID, r.Incarnation, generation, r.AdminAddress, r.MaxAge.Milliseconds(), r.UsageThrough); err != nil {
+		if err := t.Exec(schema.Register, r.ID, r.Incarnation, generation, r.AdminAddress, r.MaxAge.Milliseconds(), r.UsageThrough); err != nil {
 			return err
 		}
-		return t.exec(closeGap, r.ID, r.Incarnation)
+		return t.Exec(schema.CloseGap, r.ID, r.Incarnation)
 	})
-	return generation, err
-}
-
-// grow makes the registry's generation larger than before and larger than least.
-func (t *tx) grow(least int64) (generation int64, err error) {
-	err = t.GetContext(t.ctx, &generation, t.store.expand.Replace(growGeneration), least)
 	return generation, err
 }
 
@@ -111,7 +106,7 @@ type Beat struct {
 func (s *Store) Heartbeat(ctx context.Context, r Registration, c Change, uuid string) (b Beat, err error) {
 	const op = "heartbeat"
 	known := false
-	rows, err := s.db.Prepared(ctx, s.expand.Replace(heartbeat), r.ID, r.Incarnation, r.Generation, c, uuid,
+	rows, err := s.db.Prepared(ctx, s.SQL(schema.Heartbeat), r.ID, r.Incarnation, r.Generation, c, uuid,
 		r.UsageThrough)
 	if err == nil {
 		err = database.EachRow(rows, func(row []any) error {
@@ -121,20 +116,20 @@ func (s *Store) Heartbeat(ctx context.Context, r Registration, c Change, uuid st
 		})
 	}
 	if err != nil || known {
-		return b, fail(op, err)
+		return b, Fail(op, err)
 	}
-	if err := s.checkRegistration(ctx, s.db, r); err != nil {
-		return b, fail(op, err)
+	if err := s.CheckRegistration(ctx, s.db, r); err != nil {
+		return b, Fail(op, err)
 	}
-	return b, fail(op, ErrRewound)
+	return b, Fail(op, ErrRewound)
 }
 
 // checkRegistration returns why the database does not have the registration of a process. Only a
 // larger generation displaces it. If the generation is smaller or equal, the database is a copy
 // from before this registration.
-func (s *Store) checkRegistration(ctx context.Context, q sqlx.QueryerContext, r Registration) error {
+func (s *Store) CheckRegistration(ctx context.Context, q sqlx.QueryerContext, r Registration) error {
 	var processes []Gateway
-	if err := sqlx.SelectContext(ctx, q, &processes, s.expand.Replace(gatewayByID), r.ID); err != nil {
+	if err := sqlx.SelectContext(ctx, q, &processes, s.SQL(gatewayByID), r.ID); err != nil {
 		return err
 	}
 	registered := false
@@ -153,13 +148,13 @@ func (s *Store) checkRegistration(ctx context.Context, q sqlx.QueryerContext, r 
 // SignOff ends the registration of a process that has stored all its usage. From then on the
 // process must not accept any key.
 func (s *Store) SignOff(ctx context.Context, r Registration) error {
-	_, err := s.remove(ctx, "sign off", r, "", deleteProcess)
+	_, err := s.remove(ctx, "sign off", r, "", schema.DeleteProcess)
 	return err
 }
 
 // SignOffWithGap is SignOff for a process that could not store all its usage.
 func (s *Store) SignOffWithGap(ctx context.Context, r Registration) error {
-	_, err := s.remove(ctx, "sign off", r, GapUnwritten, deleteProcess)
+	_, err := s.remove(ctx, "sign off", r, GapUnwritten, schema.DeleteProcess)
 	return err
 }
 
@@ -168,7 +163,7 @@ func (s *Store) SignOffWithGap(ctx context.Context, r Registration) error {
 // refuses everything until it has registered again.
 func (s *Store) RemoveFenced(ctx context.Context, g Gateway) (bool, error) {
 	return s.remove(ctx, "remove fenced gateway", Registration{ID: g.ID, Incarnation: g.Incarnation}, GapFenced,
-		deleteSilent, g.SeenAt, g.MaxAge)
+		schema.DeleteSilent, g.SeenAt, g.MaxAge)
 }
 
 // errNoProcess ends a removal that finds no such process.
@@ -179,15 +174,15 @@ var errNoProcess = errors.New("no such process")
 func (s *Store) remove(
 	ctx context.Context, op string, r Registration, cause, query string, more ...any,
 ) (removed bool, err error) {
-	err = s.transact(ctx, op, func(t *tx) error {
-		if _, err := t.grow(r.Generation); err != nil {
+	err = s.Transact(ctx, op, func(t *Tx) error {
+		if _, err := t.Grow(r.Generation); err != nil {
 			return err
 		}
 		removed, err = t.end(r, cause, query, more...)
 		switch {
 		case err != nil:
 		case r.Unreported != "":
-			err = t.exec(leaveUnreported, r.Incarnation, r.Unreported)
+			err = t.Exec(schema.LeaveUnreported, r.Incarnation, r.Unreported)
 		case !removed:
 			err = errNoProcess
 		}
@@ -199,36 +194,48 @@ func (s *Store) remove(
 	return removed && err == nil, err
 }
 
+// UsageKept is how long usage is kept. Tenants can ask for 400 days, of which the first is whole.
+const UsageKept = 401 * 24 * time.Hour
+
+// The causes of gaps in the usage.
+const (
+	GapKilled    = "killed"    // its successor on the same host found that it had ended
+	GapForgotten = "forgotten" // by an operator
+	GapFenced    = "fenced"
+	GapUnwritten = "unwritten" // it signed off, but could not write its last usage
+	GapDropped   = "dropped"   // it runs, but could not write for so long that it dropped usage
+)
+
 // end deletes a process, if there is such a one. If there is a cause, it notes that the process may
 // have kept usage that is not stored.
-func (t *tx) end(r Registration, cause, query string, more ...any) (ended bool, err error) {
+func (t *Tx) end(r Registration, cause, query string, more ...any) (ended bool, err error) {
 	if cause != "" {
-		if err := t.exec(pruneGaps, t.store.now().Add(-usageKept)); err != nil {
+		if err := t.Exec(schema.PruneGaps, t.store.Now().Add(-UsageKept)); err != nil {
 			return false, err
 		}
-		if err := t.exec(noteGap, r.ID, r.Incarnation, cause); err != nil {
+		if err := t.Exec(schema.NoteGap, r.ID, r.Incarnation, cause); err != nil {
 			return false, err
 		}
 	}
-	return t.affects(query, append([]any{r.ID, r.Incarnation}, more...)...)
+	return t.Affects(query, append([]any{r.ID, r.Incarnation}, more...)...)
 }
 
 // Unreported returns the requests that gateways have left to the others, one text for each gateway,
 // and that none has taken yet.
 func (s *Store) Unreported(ctx context.Context) ([]string, error) {
-	return list[string](ctx, s, "read unreported requests", unreportedRequests)
+	return List[string](ctx, s, "read unreported requests", unreportedRequests)
 }
 
 // TakeUnreported removes what Unreported returns and passes it to keep. Each text has one taker: if
 // keep returns an error, it stays. keep is called before the commit, and a failed commit may have
 // succeeded. So keep may get a text again, but none is lost.
 func (s *Store) TakeUnreported(ctx context.Context, keep func(texts []string) error) error {
-	return s.transact(ctx, "take unreported requests", func(t *tx) error {
+	return s.Transact(ctx, "take unreported requests", func(t *Tx) error {
 		var texts []string
-		if err := t.SelectContext(ctx, &texts, s.expand.Replace(takeUnreported)); err != nil || len(texts) == 0 {
+		if err := t.SelectContext(ctx, &texts, s.SQL(schema.TakeUnreported)); err != nil || len(texts) == 0 {
 			return err
 		}
-		if _, err := t.grow(0); err != nil { // gateways that see a new generation read the list again
+		if _, err := t.Grow(0); err != nil { // gateways that see a new generation read the list again
 			return err
 		}
 		return keep(texts)
@@ -300,8 +307,8 @@ func (d *Document) Scan(column any) error {
 
 // DescribeGateway stores what a registered process says of its document.
 func (s *Store) DescribeGateway(ctx context.Context, r Registration, d Document) error {
-	_, err := s.db.ExecContext(ctx, s.expand.Replace(describeGateway), r.ID, r.Incarnation, d)
-	return fail("describe gateway", err)
+	_, err := s.db.ExecContext(ctx, s.SQL(schema.DescribeGateway), r.ID, r.Incarnation, d)
+	return Fail("describe gateway", err)
 }
 
 // Scopes returns the scopes of the documents that the registered gateways serve, in order. If none
@@ -320,7 +327,7 @@ func (s *Store) Scopes(ctx context.Context) (scopes apikey.Scopes, isKnown bool,
 		return petsScopes, false, nil
 	}
 	scopes, err = apikey.ParseScopes(names)
-	return scopes, true, fail("read the scopes of gateways", err)
+	return scopes, true, Fail("read the scopes of gateways", err)
 }
 
 // prefix returns the prefix of new tokens. Gateways say which one it is, so it is set in one place.

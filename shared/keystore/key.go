@@ -18,22 +18,22 @@ import (
 // Key returns one key.
 func (s *Store) Key(ctx context.Context, key id.Key) (Key, error) {
 	k, err := findKey(ctx, s.db, key)
-	return k, fail("show key", err)
+	return k, Fail("show key", err)
 }
 
 // KeyByToken returns the key of a token.
 func (s *Store) KeyByToken(ctx context.Context, token string) (k Key, err error) {
 	const op = "find key by token"
 	if _, err := apikey.Parse([]byte(token)); err != nil {
-		return Key{}, fail(op, invalid("%s", err))
+		return Key{}, Fail(op, Invalid("%s", err))
 	}
 	hash := apikey.Sum([]byte(token))
-	err = get(ctx, s.db, &k, "no key has this token; it may belong to another installation", keyByHash, hash[:])
-	return k, fail(op, err)
+	err = Get(ctx, s.db, &k, "no key has this token; it may belong to another installation", keyByHash, hash[:])
+	return k, Fail(op, err)
 }
 
 func findKey(ctx context.Context, q sqlx.QueryerContext, key id.Key) (k Key, err error) {
-	err = get(ctx, q, &k, fmt.Sprintf("there is no key %s", key), keyByID, key)
+	err = Get(ctx, q, &k, fmt.Sprintf("there is no key %s", key), keyByID, key)
 	return k, err
 }
 
@@ -61,15 +61,15 @@ func (s *Store) CreateKey(ctx context.Context, spec KeySpec) (k Key, token strin
 			return Key{}, "", 0, err
 		}
 	}
-	c, err = s.change(ctx, op, func(t *tx) (err error) {
+	c, err = s.change(ctx, op, sharedPostgres, func(t *Tx) (err error) {
 		if err := CheckText(spec.Name, NameRunesMax); err != nil {
-			return invalid("the name of the key: %s", err)
+			return Invalid("the name of the key: %s", err)
 		}
 		if err := spec.Limits.CheckKey(); err != nil {
 			return asInvalid(err)
 		}
-		if spec.ExpiresAt != 0 && spec.ExpiresAt <= t.at {
-			return invalid("a key cannot expire in the past, at %s", spec.ExpiresAt)
+		if spec.ExpiresAt != 0 && spec.ExpiresAt <= t.At {
+			return Invalid("a key cannot expire in the past, at %s", spec.ExpiresAt)
 		}
 		k, token, err = t.mint(spec)
 		return err
@@ -81,10 +81,10 @@ func (s *Store) CreateKey(ctx context.Context, spec KeySpec) (k Key, token strin
 }
 
 // mint adds a new key, and returns it and its token.
-func (t *tx) mint(spec KeySpec) (k Key, token string, err error) {
+func (t *Tx) mint(spec KeySpec) (k Key, token string, err error) {
 	k = Key{
 		Tenant: spec.Tenant, Name: spec.Name, Environment: spec.Environment, Scopes: spec.Scopes,
-		CreatedAt: t.at, ExpiresAt: spec.ExpiresAt, Limits: spec.Limits,
+		CreatedAt: t.At, ExpiresAt: spec.ExpiresAt, Limits: spec.Limits,
 	}
 	for _, prefix := range spec.Allow {
 		k.Allow = append(k.Allow, prefix.Masked())
@@ -98,8 +98,8 @@ func (t *tx) mint(spec KeySpec) (k Key, token string, err error) {
 	k.Hint = apikey.Hint(token)
 	hash, row := apikey.Sum([]byte(token)), rowOf(k)
 	row.Hash = hex.EncodeToString(hash[:])
-	t.needs = fmt.Sprintf("tenant %q", k.Tenant)
-	t.event(KeyCreated, subject{tenant: k.Tenant, key: k.ID}, nil, k)
+	t.waiting.refersTo = fmt.Sprintf("tenant %q", k.Tenant)
+	t.Event(KeyCreated, Subject{Tenant: k.Tenant, Key: k.ID}, nil, k)
 	t.add(insertKeys, row)
 	return k, token, nil
 }
@@ -107,32 +107,45 @@ func (t *tx) mint(spec KeySpec) (k Key, token string, err error) {
 // UpdateKey changes the name, the scopes, the allow-list, the expiry and the limits of a key;
 // change changes nothing else. A key that has ended cannot be changed: ErrConflict.
 func (s *Store) UpdateKey(ctx context.Context, key id.Key, change func(*Key)) (Key, Change, error) {
-	return s.editKey(ctx, "update key", key, func(k *Key, t *tx) error {
+	return s.changeKey(ctx, "update key", key, func(k *Key, t *Tx) error {
 		before := *k
 		change(k)
-		return editable(before, *k, t.at)
+		return editable(before, *k, t.At)
 	})
 }
 
-// editKey changes one key. change must not use the store.
-func (s *Store) editKey(ctx context.Context, op string, key id.Key, change func(*Key, *tx) error) (Key, Change, error) {
-	return edit(ctx, s, op, func(q sqlx.QueryerContext) (Key, error) { return findKey(ctx, q, key) }, change, (*tx).key)
+// changeKey changes one key. f must not use the store.
+func (s *Store) changeKey(
+	ctx context.Context, op string, key id.Key, f func(*Key, *Tx) error,
+) (is Key, c Change, err error) {
+	c, err = s.change(ctx, op, sharedPostgres, func(t *Tx) error {
+		was, err := findKey(ctx, hold{t}, key)
+		if err != nil {
+			return err
+		}
+		is = was
+		if err := f(&is, t); err != nil {
+			return err
+		}
+		return t.EditKey(Edit[Key]{&was, is})
+	})
+	return is, c, err
 }
 
 // editable returns why a key cannot be changed like this.
 func editable(before, after Key, now instant.Millis) error {
 	if err := CheckText(after.Name, NameRunesMax); err != nil && after.Name != before.Name {
-		return invalid("the name of the key: %s", err)
+		return Invalid("the name of the key: %s", err)
 	}
 	switch {
 	case before.RevokedAt > 0:
-		return conflict("%s was revoked at %s; create another key", before.ID, before.RevokedAt)
+		return Conflict("%s was revoked at %s; create another key", before.ID, before.RevokedAt)
 	case before.GraceEndsAt != 0:
-		return conflict("%s was rotated; change %s, which replaces it", before.ID, before.ReplacedBy)
+		return Conflict("%s was rotated; change %s, which replaces it", before.ID, before.ReplacedBy)
 	case after.Scopes == "":
-		return invalid("a key needs a scope")
+		return Invalid("a key needs a scope")
 	case after.ExpiresAt != before.ExpiresAt && after.ExpiresAt != 0 && after.ExpiresAt <= now:
-		return invalid("a key cannot expire in the past, at %s", after.ExpiresAt)
+		return Invalid("a key cannot expire in the past, at %s", after.ExpiresAt)
 	}
 	return asInvalid(after.Limits.CheckKey())
 }
@@ -144,8 +157,8 @@ func sameTerms(a, b Key) bool {
 
 // RevokeKey ends a key. Revoking it again changes nothing.
 func (s *Store) RevokeKey(ctx context.Context, key id.Key) (Key, Change, error) {
-	return s.editKey(ctx, "revoke key", key, func(k *Key, t *tx) error {
-		k.RevokedAt = cmp.Or(k.Enabled().RevokedAt, t.at)
+	return s.changeKey(ctx, "revoke key", key, func(k *Key, t *Tx) error {
+		k.RevokedAt = cmp.Or(k.Enabled().RevokedAt, t.At)
 		return nil
 	})
 }
@@ -153,20 +166,20 @@ func (s *Store) RevokeKey(ctx context.Context, key id.Key) (Key, Change, error) 
 // DisableKey makes gateways refuse a key until EnableKey. Errors: ErrConflict if the key was
 // revoked.
 func (s *Store) DisableKey(ctx context.Context, key id.Key) (Key, Change, error) {
-	return s.editKey(ctx, "disable key", key, func(k *Key, t *tx) error {
+	return s.changeKey(ctx, "disable key", key, func(k *Key, t *Tx) error {
 		if k.RevokedAt > 0 {
-			return conflict("%s was revoked at %s, so it is refused", k.ID, k.RevokedAt)
+			return Conflict("%s was revoked at %s, so it is refused", k.ID, k.RevokedAt)
 		}
-		k.RevokedAt = cmp.Or(k.RevokedAt, -t.at)
+		k.RevokedAt = cmp.Or(k.RevokedAt, -t.At)
 		return nil
 	})
 }
 
 // EnableKey ends what DisableKey began. Errors: ErrConflict if the key was revoked.
 func (s *Store) EnableKey(ctx context.Context, key id.Key) (Key, Change, error) {
-	return s.editKey(ctx, "enable key", key, func(k *Key, _ *tx) error {
+	return s.changeKey(ctx, "enable key", key, func(k *Key, _ *Tx) error {
 		if *k = k.Enabled(); k.RevokedAt > 0 {
-			return conflict("%s was revoked at %s, which cannot be undone; create another key", k.ID, k.RevokedAt)
+			return Conflict("%s was revoked at %s, which cannot be undone; create another key", k.ID, k.RevokedAt)
 		}
 		return nil
 	})
@@ -185,8 +198,8 @@ func (s *Store) RotateKey(
 	if err != nil {
 		return Key{}, "", 0, err
 	}
-	old, c, err := s.editKey(ctx, op, key, func(old *Key, t *tx) error {
-		if err := rotatable(*old, t.at, graceEndsAt); err != nil ||
+	old, c, err := s.changeKey(ctx, op, key, func(old *Key, t *Tx) error {
+		if err := rotatable(*old, t.At, graceEndsAt); err != nil ||
 			!old.ReplacedBy.IsZero() { // it is in its grace period
 			return err
 		}
@@ -194,11 +207,11 @@ func (s *Store) RotateKey(
 			Tenant: old.Tenant, Name: old.Name, Environment: old.Environment, Scopes: old.Scopes, Allow: old.Allow, Limits: old.Limits, Prefix: prefix,
 		}
 		if old.ExpiresAt != 0 {
-			spec.ExpiresAt = t.at + old.ExpiresAt - old.CreatedAt
+			spec.ExpiresAt = t.At + old.ExpiresAt - old.CreatedAt
 		}
 		fresh, token, err = t.mint(spec)
 		old.ReplacedBy = fresh.ID
-		old.endGrace(graceEndsAt, t.at)
+		old.endGrace(graceEndsAt, t.At)
 		return err
 	})
 	if err == nil && token == "" {
@@ -221,12 +234,12 @@ func (k *Key) endGrace(at, now instant.Millis) {
 // in the future, the key is revoked. A grace period never gets longer: if it ends before
 // graceEndsAt, nothing changes. A key that was not rotated: ErrConflict.
 func (s *Store) ShortenGrace(ctx context.Context, key id.Key, graceEndsAt instant.Millis) (Key, Change, error) {
-	return s.editKey(ctx, "shorten grace period", key, func(k *Key, t *tx) error {
+	return s.changeKey(ctx, "shorten grace period", key, func(k *Key, t *Tx) error {
 		if k.ReplacedBy.IsZero() {
-			return conflict("%s was not rotated", k.ID)
+			return Conflict("%s was not rotated", k.ID)
 		}
-		if k.RevokedAt == 0 && k.GraceEndsAt > t.at && k.GraceEndsAt > graceEndsAt {
-			k.endGrace(graceEndsAt, t.at)
+		if k.RevokedAt == 0 && k.GraceEndsAt > t.At && k.GraceEndsAt > graceEndsAt {
+			k.endGrace(graceEndsAt, t.At)
 		}
 		return nil
 	})
@@ -242,16 +255,16 @@ func rotatable(k Key, now, graceEndsAt instant.Millis) error {
 	call := access.Call{Environment: k.Environment, Now: now}
 	switch access.Decide(k.Access(0), access.Tenant{}, call) {
 	case access.Revoked:
-		return conflict("%s was revoked at %s; %s", k.ID, k.RevokedAt.String(), cure)
+		return Conflict("%s was revoked at %s; %s", k.ID, k.RevokedAt.String(), cure)
 	case access.Disabled:
-		return conflict("%s is disabled; enable it first, or create another key", k.ID)
+		return Conflict("%s is disabled; enable it first, or create another key", k.ID)
 	case access.Expired:
-		return conflict("%s expired at %s; %s", k.ID, k.ExpiresAt.String(), cure)
+		return Conflict("%s expired at %s; %s", k.ID, k.ExpiresAt.String(), cure)
 	case access.Replaced:
-		return conflict("%s ended at %s; %s", k.ID, k.GraceEndsAt.String(), cure)
+		return Conflict("%s ended at %s; %s", k.ID, k.GraceEndsAt.String(), cure)
 	}
 	if graceEndsAt <= 0 {
-		return invalid("a grace period needs an end")
+		return Invalid("a grace period needs an end")
 	}
 	return nil
 }

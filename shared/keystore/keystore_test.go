@@ -19,6 +19,9 @@ import (
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
+	"petgate/shared/keystore/schema"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -31,7 +34,7 @@ func (c *clock) millis() instant.Millis { return instant.Of(c.now) }
 
 func open(t testing.TB, url string) *database.DB {
 	t.Helper()
-	return testkit.Open(t, url, keystore.Migrations)
+	return testkit.Open(t, url, schema.Migrations)
 }
 
 func run(t testing.TB, db *database.DB, statement string, args ...any) {
@@ -97,7 +100,7 @@ func newKey(t *testing.T, s *keystore.Store, spec keystore.KeySpec) (keystore.Ke
 
 func events(t *testing.T, s *keystore.Store) []keystore.Event {
 	t.Helper()
-	return must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(t.Context(), keystore.EventFilter{}, 0)))
+	return must.Get[[]keystore.Event](t)(keystore.Collect(lists.Of(s).Events(t.Context(), lists.EventFilter{}, 0)))
 }
 
 // wantEvents checks the kinds of all events. An event of a plan, a tenant or a key names it, and
@@ -128,7 +131,7 @@ func TestSchema(t *testing.T) {
 		s := keystore.New(db, nil, nil, "ada")
 		refused(t, keystore.ErrSchema, "migrate")(s.CheckSchema(t.Context()))
 		for range 2 { // a second time changes nothing
-			must.Do(t, db.Migrate(t.Context(), keystore.Migrations))
+			must.Do(t, db.Migrate(t.Context(), schema.Migrations))
 		}
 		must.Do(t, s.CheckSchema(t.Context()))
 		run(t, db, "UPDATE keystore_schema SET version_id = 99 WHERE version_id = 1")
@@ -141,7 +144,7 @@ func TestNameOfATableIsTaken(t *testing.T) {
 	db := must.Get[*database.DB](t)(database.Open(testkit.Postgres(t)))
 	defer db.Close()
 	run(t, db, "CREATE TABLE events (id BIGINT)")
-	err := db.Migrate(t.Context(), keystore.Migrations)
+	err := db.Migrate(t.Context(), schema.Migrations)
 	if err == nil || !strings.Contains(err.Error(), `"events"`) ||
 		!strings.Contains(err.Error(), "create a database for Petgate alone") {
 		t.Errorf("migrate beside a table events: %v", err)
@@ -248,7 +251,7 @@ func TestTenants(t *testing.T) {
 			s.SetTerms(ctx, tenant.ID, "enterprise", plan.Limits{Minute: 5, Day: 50}))
 		refused(t, keystore.ErrNotFound, "nosuch")(s.SetTerms(ctx, tenant.ID, "nosuch", plan.Limits{}))
 		refused(t, keystore.ErrInvalid)(s.SetTerms(ctx, tenant.ID, "pro", plan.Limits{Minute: -2}))
-		wantEqual(t, "tenants", must.Get[[]keystore.Tenant](t)(s.FindTenants(ctx, keystore.TenantFilter{}, "", 999)),
+		wantEqual(t, "tenants", must.Get[[]keystore.Tenant](t)(lists.Of(s).FindTenants(ctx, lists.TenantFilter{}, "", 999)),
 			[]keystore.Tenant{want})
 		wantEvents(t, s, keystore.TenantCreated, keystore.TenantPlanSet, keystore.TenantQuotaSet,
 			keystore.TenantQuotaSet, keystore.TenantQuotaSet, keystore.TenantSuspended, keystore.TenantResumed,
@@ -264,7 +267,7 @@ func TestTenants(t *testing.T) {
 				},
 			),
 		)
-		if later := must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{Since: c.millis() + 1}, 0))); len(
+		if later := must.Get[[]keystore.Event](t)(keystore.Collect(lists.Of(s).Events(ctx, lists.EventFilter{Since: c.millis() + 1}, 0))); len(
 			later,
 		) != 0 {
 			t.Errorf("%d events after the last", len(later))
@@ -297,7 +300,7 @@ func TestKeys(t *testing.T) {
 		wantEqual(t, "allow-list", byToken.Allow, keystore.Prefixes{netip.MustParsePrefix("10.0.0.0/8"), spec.Allow[1]})
 		wantEqual(t, "by token", byToken, full)
 		for _, of := range []id.Tenant{tenant.ID, {}} {
-			wantEqual(t, "keys", must.Get[[]keystore.Key](t)(keystore.Collect(s.Keys(ctx, of))),
+			wantEqual(t, "keys", must.Get[[]keystore.Key](t)(keystore.Collect(lists.Of(s).Keys(ctx, of))),
 				[]keystore.Key{plain, full})
 		}
 
@@ -326,7 +329,7 @@ func TestKeys(t *testing.T) {
 		expiring := func(within time.Duration, n int, want ...keystore.Key) {
 			t.Helper()
 			wantEqual(t, "keys that expire",
-				must.Get[[]keystore.Key](t)(keystore.Collect(s.KeysExpiring(ctx, within, n))),
+				must.Get[[]keystore.Key](t)(keystore.Collect(lists.Of(s).KeysExpiring(ctx, within, n))),
 				append([]keystore.Key{}, want...))
 		}
 		expiring(998*time.Millisecond, 9) // it was created a millisecond ago
@@ -453,18 +456,18 @@ func TestDeleteTenant(t *testing.T) {
 			s,
 			registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a"}),
 			1,
-			[]keystore.UsageRow{
+			[]usage.Row{
 				{Tenant: acme.ID, Key: key.ID, Outcome: "ok", Charged: true, Hour: c.millis().Truncate(time.Hour), Requests: 3},
 			},
 		)
-		b := backup(t, s)
+		b := backedUp(t, s)
 		did(t, 4)(s.DisableKey(ctx, key.ID))
 		refused(t, keystore.ErrConflict, "keys that have not ended: 1")(s.DeleteTenant(ctx, acme.ID))
 		did(t, 5)(s.RevokeKey(ctx, key.ID))
 		did(t, 6)(s.DeleteTenant(ctx, acme.ID))
 		refused(t, keystore.ErrNotFound)(s.DeleteTenant(ctx, acme.ID))
-		wantEqual(t, "the deleted tenant", must.Get[keystore.Tenant](t)(s.DeletedTenant(ctx, acme.ID)), acme)
-		wantEqual(t, "rows of its usage", len(must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, acme.ID, 0))), 1)
+		wantEqual(t, "the deleted tenant", must.Get[keystore.Tenant](t)(lists.Of(s).DeletedTenant(ctx, acme.ID)), acme)
+		wantEqual(t, "rows of its usage", len(must.Get[[]usage.Row](t)(usage.Of(s).Usage(ctx, acme.ID, 0))), 1)
 		newTenant(t, s, "acme") // the name is free
 
 		globex := newTenant(t, s, "globex").ID
@@ -527,12 +530,12 @@ func TestRotation(t *testing.T) {
 			t.Errorf("rotate again: token %q, change %d, %v", noToken, change, err)
 		}
 		wantEqual(t, "the new key after that", again, fresh)
-		wantEqual(t, "all keys after that", must.Get[[]keystore.Key](t)(keystore.Collect(s.Keys(ctx, id.Tenant{}))),
+		wantEqual(t, "all keys after that", must.Get[[]keystore.Key](t)(keystore.Collect(lists.Of(s).Keys(ctx, id.Tenant{}))),
 			[]keystore.Key{was, fresh})
 		c.now = graceEndsAt.Time()
 		refused(t, keystore.ErrConflict, fresh.ID.String())(s.RotateKey(ctx, old.ID, graceEndsAt+1000))
 		expiring := func() []keystore.Key {
-			return must.Get[[]keystore.Key](t)(keystore.Collect(s.KeysExpiring(ctx, time.Hour, 9)))
+			return must.Get[[]keystore.Key](t)(keystore.Collect(lists.Of(s).KeysExpiring(ctx, time.Hour, 9)))
 		}
 		wantEqual(t, "keys that expire", expiring(), []keystore.Key{fresh})
 		did(t, 5)(s.RevokeKey(ctx, fresh.ID))
@@ -588,9 +591,9 @@ func TestBans(t *testing.T) {
 			ImposedAt: c.millis(),
 		}
 		add("a longer one", keystore.Ban{Key: key.ID, Until: longer.Until, Reason: "abuse", Notice: "Stop."}, longer, 4)
-		wantEqual(t, "bans", must.Get[[]keystore.NamedBan](t)(s.FindBans(ctx, id.Tenant{}, "", 99)),
-			[]keystore.NamedBan{{Ban: longer, KeyName: key.Name, TenantName: "acme"}})
-		wantEqual(t, "number of bans", must.Get[int](t)(s.CountBans(ctx)), 1)
+		wantEqual(t, "bans", must.Get[[]lists.NamedBan](t)(lists.Of(s).FindBans(ctx, id.Tenant{}, "", 99)),
+			[]lists.NamedBan{{Ban: longer, KeyName: key.Name, TenantName: "acme"}})
+		wantEqual(t, "number of bans", must.Get[int](t)(lists.Of(s).CountBans(ctx)), 1)
 
 		for range 2 { // the second time changes nothing
 			did(t, 5)(s.LiftBan(ctx, key.ID))
@@ -608,10 +611,10 @@ func TestBans(t *testing.T) {
 			read = nil
 			must.First[keystore.Change](t)(s.Load(ctx, rows))
 			wantEqual(t, "bans that gateways load", len(read), loaded)
-			wantEqual(t, "number of bans", must.Get[int](t)(s.CountBans(ctx)), n)
-			wantEqual(t, "bans of keys", len(must.Get[map[id.Key]keystore.Ban](t)(s.BansOf(ctx, []id.Key{key.ID}))), n)
+			wantEqual(t, "number of bans", must.Get[int](t)(lists.Of(s).CountBans(ctx)), n)
+			wantEqual(t, "bans of keys", len(must.Get[map[id.Key]keystore.Ban](t)(lists.Of(s).BansOf(ctx, []id.Key{key.ID}))), n)
 			for _, of := range []id.Tenant{{}, key.Tenant} {
-				wantEqual(t, "bans", len(must.Get[[]keystore.NamedBan](t)(s.FindBans(ctx, of, "", 99))), n)
+				wantEqual(t, "bans", len(must.Get[[]lists.NamedBan](t)(lists.Of(s).FindBans(ctx, of, "", 99))), n)
 			}
 		}
 		wantBans(0, 0)
@@ -653,19 +656,20 @@ func TestQuotas(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		ctx := t.Context()
+		quotas := usage.Of(s)
 		one, two := newTenant(t, s, "one").ID, newTenant(t, s, "two").ID
-		type name = keystore.QuotaName
+		type name = usage.QuotaName
 		save := func(now instant.Millis, texts map[name]string) {
 			t.Helper()
-			var records []keystore.QuotaRecord
+			var records []usage.QuotaRecord
 			for name, text := range texts {
-				records = append(records, keystore.QuotaRecord{QuotaName: name, Record: []byte(text)})
+				records = append(records, usage.QuotaRecord{QuotaName: name, Record: []byte(text)})
 			}
-			must.Do(t, s.SaveQuotas(ctx, now, records))
+			must.Do(t, quotas.SaveQuotas(ctx, now, records))
 		}
 		load := func() map[name]string {
 			records := map[name]string{}
-			for _, r := range must.Get[[]keystore.QuotaRecord](t)(s.LoadQuotas(ctx)) {
+			for _, r := range must.Get[[]usage.QuotaRecord](t)(quotas.LoadQuotas(ctx)) {
 				records[r.QuotaName] = string(r.Record)
 			}
 			return records

@@ -2,7 +2,6 @@ package keystore
 
 import (
 	"context"
-	"database/sql"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -66,13 +65,13 @@ const endedBansLoaded = time.Hour
 // Load reads everything in one snapshot: lost refusals, then plans, then tenants, then keys, then
 // bans. It returns the last event of the snapshot with its UUID.
 func (s *Store) Load(ctx context.Context, to Rows) (last Change, uuid string, err error) {
-	err = s.snapshot(ctx, func(q sqlx.QueryerContext) error {
+	err = s.Snapshot(ctx, func(q sqlx.QueryerContext) error {
 		var tenants, keys int
 		if err := q.QueryRowxContext(ctx, countRows).Scan(&tenants, &keys); err != nil {
 			return err
 		}
 		to.Expect(tenants, keys)
-		if last, uuid, err = s.lastEvent(ctx, q); err != nil {
+		if last, uuid, err = s.LastEventOf(ctx, q); err != nil {
 			return err
 		}
 		lost, err := findLost(ctx, q)
@@ -82,25 +81,7 @@ func (s *Store) Load(ctx context.Context, to Rows) (last Change, uuid string, er
 		to.Lost(lost)
 		return s.read(ctx, q, to)
 	})
-	return last, uuid, fail("load", err)
-}
-
-// snapshot runs f in a transaction that sees the database as it was at one instant.
-func (s *Store) snapshot(ctx context.Context, f func(sqlx.QueryerContext) error) error {
-	// Not ctx: lib/pq would keep it on the connection after this transaction, and panic in a later
-	// one.
-	t, err := s.db.BeginTxx(context.WithoutCancel(ctx),
-		&sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
-	if err != nil {
-		return err
-	}
-	defer t.Rollback() // it has changed nothing
-	if s.db.Dialect() == database.Postgres {
-		if _, err := t.ExecContext(ctx, patiencePostgres); err != nil {
-			return err
-		}
-	}
-	return f(t)
+	return last, uuid, Fail("load", err)
 }
 
 // read passes all plans, tenants, keys and bans to the functions of to.
@@ -110,7 +91,7 @@ func (s *Store) read(ctx context.Context, q sqlx.QueryerContext, to Rows) error 
 		args  []any
 		pass  func(*columns)
 	}{
-		{loadPlans, nil, to.plan}, {loadTenants, nil, to.tenant}, {loadKeys, nil, to.key}, {loadBans, []any{s.now().Add(-endedBansLoaded)}, to.ban},
+		{loadPlans, nil, to.plan}, {loadTenants, nil, to.tenant}, {loadKeys, nil, to.key}, {loadBans, []any{s.Now().Add(-endedBansLoaded)}, to.ban},
 	} {
 		rows, err := q.QueryxContext(ctx, load.query, load.args...)
 		if err != nil {

@@ -34,7 +34,7 @@ type LostRefusal struct {
 // LostRefusals lists the lost refusals that were neither repeated nor dropped.
 func (s *Store) LostRefusals(ctx context.Context) ([]LostRefusal, error) {
 	lost, err := findLost(ctx, s.db)
-	return lost, fail("list lost refusals", err)
+	return lost, Fail("list lost refusals", err)
 }
 
 func findLost(ctx context.Context, q sqlx.QueryerContext) ([]LostRefusal, error) {
@@ -45,20 +45,20 @@ func findLost(ctx context.Context, q sqlx.QueryerContext) ([]LostRefusal, error)
 
 // ReportLost adds lost refusals to the list. Refusals that are already listed are skipped.
 func (s *Store) ReportLost(ctx context.Context, lost []LostRefusal) (Change, error) {
-	return s.write(ctx, "report lost refusals", func(t *tx) error {
+	return s.Write(ctx, "report lost refusals", func(t *Tx) error {
 		for _, l := range lost {
 			if s.db.Dialect() == database.Postgres {
-				if err := t.call(reportLostPostgres, s.actor, rand.Text(), l.Tenant, l.Key, l.Kind, l.At, t.at); err != nil {
+				if err := t.call(reportLostPostgres, s.actor, rand.Text(), l.Tenant, l.Key, l.Kind, l.At, t.At); err != nil {
 					return err
 				}
 				continue
 			}
-			added, err := t.affects(insertLost, l.Tenant, l.Key, l.Kind, l.At, s.actor, t.at)
+			added, err := t.Affects(insertLost, l.Tenant, l.Key, l.Kind, l.At, s.actor, t.At)
 			if err != nil {
 				return err
 			}
 			if added {
-				t.event(RefusalLost, subject{tenant: l.Tenant, key: l.Key}, nil, l)
+				t.Event(RefusalLost, Subject{Tenant: l.Tenant, Key: l.Key}, nil, l)
 			}
 		}
 		return nil
@@ -68,12 +68,12 @@ func (s *Store) ReportLost(ctx context.Context, lost []LostRefusal) (Change, err
 // DropLost drops the lost refusals of a key or, without a key, the tenant's lost suspension. They
 // are no longer in force.
 func (s *Store) DropLost(ctx context.Context, tenant id.Tenant, key id.Key) (Change, error) {
-	return s.write(ctx, "drop lost refusal", func(t *tx) error {
-		dropped, err := t.affects(deleteLost, tenant, key)
+	return s.Write(ctx, "drop lost refusal", func(t *Tx) error {
+		dropped, err := t.Affects(deleteLost, tenant, key)
 		if err == nil && !dropped {
 			err = fmt.Errorf("%w: no refusal of it was lost", ErrNotFound)
 		}
-		t.event(RefusalDropped, subject{tenant: tenant, key: key}, nil, nil)
+		t.Event(RefusalDropped, Subject{Tenant: tenant, Key: key}, nil, nil)
 		return err
 	})
 }

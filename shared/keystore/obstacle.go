@@ -41,7 +41,7 @@ func (s *Store) LockHolders(ctx context.Context) ([]LockHolder, error) {
 	if s.db.Dialect() == database.SQLite {
 		return nil, nil
 	}
-	return list[LockHolder](ctx, s, "find who holds the writers' lock", lockHoldersPostgres)
+	return List[LockHolder](ctx, s, "find who holds the writers' lock", lockHoldersPostgres)
 }
 
 // explain says who is in the way of every change. PostgreSQL calls the end of ctx a timeout too.

@@ -14,39 +14,41 @@ import (
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
+	"petgate/shared/keystore/sessions"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
 
 func TestOperators(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
-		spec := keystore.OperatorToken{Name: "terraform", Role: keystore.RoleKeys, ExpiresAt: c.millis().Add(time.Hour)}
-		token, made, err := s.CreateOperator(t.Context(), spec)
+		spec := sessions.OperatorToken{Name: "terraform", Role: sessions.RoleKeys, ExpiresAt: c.millis().Add(time.Hour)}
+		token, made, err := sessions.Of(s).CreateOperator(t.Context(), spec)
 		must.Do(t, err)
 		wantEqual(t, "the operator of the token",
-			must.Get[keystore.OperatorToken](t)(s.OperatorByToken(t.Context(), token)), made)
-		refused(t, keystore.ErrExists, "terraform")(s.CreateOperator(t.Context(), spec))
+			must.Get[sessions.OperatorToken](t)(sessions.Of(s).OperatorByToken(t.Context(), token)), made)
+		refused(t, keystore.ErrExists, "terraform")(sessions.Of(s).CreateOperator(t.Context(), spec))
 		refused(t, keystore.ErrInvalid, "the name of the operator: ")(
-			s.CreateOperator(t.Context(), keystore.OperatorToken{Name: " "}),
+			sessions.Of(s).CreateOperator(t.Context(), sessions.OperatorToken{Name: " "}),
 		)
 		refused(t, keystore.ErrInvalid, "in the past")(
-			s.CreateOperator(t.Context(), keystore.OperatorToken{Name: "a", ExpiresAt: c.millis()}),
+			sessions.Of(s).CreateOperator(t.Context(), sessions.OperatorToken{Name: "a", ExpiresAt: c.millis()}),
 		)
 		for _, wrong := range []string{"", token[1:], token + "x", strings.ToUpper(token)} {
-			refused(t, keystore.ErrNotFound)(s.OperatorByToken(t.Context(), wrong))
+			refused(t, keystore.ErrNotFound)(sessions.Of(s).OperatorByToken(t.Context(), wrong))
 		}
 		c.now = c.now.Add(time.Hour)
-		refused(t, keystore.ErrNotFound)(s.OperatorByToken(t.Context(), token))
-		_, later, err := s.CreateOperator(t.Context(), keystore.OperatorToken{Name: "ansible", Role: keystore.RoleRead})
+		refused(t, keystore.ErrNotFound)(sessions.Of(s).OperatorByToken(t.Context(), token))
+		_, later, err := sessions.Of(s).CreateOperator(t.Context(), sessions.OperatorToken{Name: "ansible", Role: sessions.RoleRead})
 		must.Do(t, err)
 		spec.CreatedAt = c.millis().Add(-time.Hour)
-		wantEqual(t, "those that are listed", must.Get[[]keystore.OperatorToken](t)(s.Operators(t.Context())),
-			[]keystore.OperatorToken{later, spec})
-		must.Get[keystore.OperatorToken](t)(s.RevokeOperator(t.Context(), "terraform"))
-		refused(t, keystore.ErrNotFound, "terraform")(s.RevokeOperator(t.Context(), "terraform"))
+		wantEqual(t, "those that are listed", must.Get[[]sessions.OperatorToken](t)(sessions.Of(s).Operators(t.Context())),
+			[]sessions.OperatorToken{later, spec})
+		must.Get[sessions.OperatorToken](t)(sessions.Of(s).RevokeOperator(t.Context(), "terraform"))
+		refused(t, keystore.ErrNotFound, "terraform")(sessions.Of(s).RevokeOperator(t.Context(), "terraform"))
 		wantNoSecret(t, s, token)
-		for role, may := range map[keystore.Role]string{keystore.RoleRead: "read", keystore.RoleKeys: "read keys", keystore.RoleAdmin: "read keys admin", "": ""} {
-			for _, needed := range keystore.Roles {
+		for role, may := range map[sessions.Role]string{sessions.RoleRead: "read", sessions.RoleKeys: "read keys", sessions.RoleAdmin: "read keys admin", "": ""} {
+			for _, needed := range sessions.Roles {
 				wantEqual(t, string(role+" may "+needed), role.Allows(needed), strings.Contains(may, string(needed)))
 			}
 		}
@@ -83,7 +85,7 @@ func TestRequestIsCarriedOutOnce(t *testing.T) {
 			_, token, _, err := s.Once(r).CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant.ID})
 			return token, err
 		})
-		keys := must.Get[[]keystore.Key](t)(keystore.Collect(s.Keys(t.Context(), tenant.ID)))
+		keys := must.Get[[]keystore.Key](t)(keystore.Collect(lists.Of(s).Keys(t.Context(), tenant.ID)))
 		must.Equal(t, len(keys), 1, "keys that were made")
 		found, event, err := s.Request(t.Context(), "id")
 		must.Do(t, err)

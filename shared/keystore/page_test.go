@@ -10,6 +10,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
 	"petgate/shared/testkit/must"
 )
 
@@ -25,25 +26,25 @@ func TestFindTenants(t *testing.T) {
 		}
 		must.First[keystore.Tenant](t)(s.Suspend(ctx, first.ID))
 		type find struct {
-			filter keystore.TenantFilter
+			filter lists.TenantFilter
 			want   int
 		}
 		finds := []find{
-			{keystore.TenantFilter{State: "suspended"}, 1},
-			{keystore.TenantFilter{State: "active", Text: "acme"}, 1},
-			{keystore.TenantFilter{Plan: "free", State: "active", IsNewestFirst: true}, 5},
-			{keystore.TenantFilter{Plan: "pro"}, 0},
-			{keystore.TenantFilter{IsNewestFirst: true}, 6},
+			{lists.TenantFilter{State: "suspended"}, 1},
+			{lists.TenantFilter{State: "active", Text: "acme"}, 1},
+			{lists.TenantFilter{Plan: "free", State: "active", IsNewestFirst: true}, 5},
+			{lists.TenantFilter{Plan: "pro"}, 0},
+			{lists.TenantFilter{IsNewestFirst: true}, 6},
 		}
 		for text, want := range map[string]int{
 			"": 6, "Ärzte": 1, "RZTE": 1, "ACME": 2, "two": 1, "%": 1, "x_y": 1, "'": 0, `\`: 0, "$4 {rows}": 0, first.ID.String(): 1, "nothing": 0,
 		} {
-			finds = append(finds, find{keystore.TenantFilter{Text: text}, want})
+			finds = append(finds, find{lists.TenantFilter{Text: text}, want})
 		}
 		for _, test := range finds {
 			found, after := []keystore.Tenant{}, ""
 			for size := 1; ; size = 2 { // pages
-				page := must.Get[[]keystore.Tenant](t)(s.FindTenants(ctx, test.filter, after, size))
+				page := must.Get[[]keystore.Tenant](t)(lists.Of(s).FindTenants(ctx, test.filter, after, size))
 				if found = append(found, page...); len(page) == 0 {
 					break
 				}
@@ -53,13 +54,13 @@ func TestFindTenants(t *testing.T) {
 			}
 			isSorted := slices.IsSortedFunc(found,
 				func(a, b keystore.Tenant) int { return -cmp.Compare(a.CreatedAt, b.CreatedAt) })
-			if counted, err := s.CountTenants(ctx, test.filter); err != nil || len(found) != test.want ||
+			if counted, err := lists.Of(s).CountTenants(ctx, test.filter); err != nil || len(found) != test.want ||
 				counted != test.want ||
 				test.filter.IsNewestFirst && !isSorted {
 				t.Errorf("%+v: %d counted, want %d: %v", test.filter, counted, test.want, found)
 			}
 		}
-		wantEqual(t, "tenants by plan", must.Get[map[string]int](t)(s.TenantsByPlan(ctx)), map[string]int{"free": 6})
+		wantEqual(t, "tenants by plan", must.Get[map[string]int](t)(lists.Of(s).TenantsByPlan(ctx)), map[string]int{"free": 6})
 	})
 }
 
@@ -85,7 +86,7 @@ func TestFindKeysAndBans(t *testing.T) {
 		for tenant, want := range map[id.Tenant]int{{}: 6, tenants[0].ID: 3} {
 			var found []keystore.Key
 			for after := (id.Key{}); len(found) < want; after = found[len(found)-1].ID {
-				found = append(found, must.Get[[]keystore.Key](t)(s.FindKeys(ctx, tenant, after, 2))...)
+				found = append(found, must.Get[[]keystore.Key](t)(lists.Of(s).FindKeys(ctx, tenant, after, 2))...)
 			}
 			isSorted := slices.IsSortedFunc(found, func(a, b keystore.Key) int {
 				return -cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), cmp.Compare(a.ID.String(), b.ID.String()))
@@ -98,19 +99,19 @@ func TestFindKeysAndBans(t *testing.T) {
 				t.Errorf("keys %v, want %d and first of the tenant's %v", found, want, newest)
 			}
 		}
-		refused(t, keystore.ErrNotFound)(s.FindKeys(ctx, tenants[0].ID, id.Key{1}, 2))
+		refused(t, keystore.ErrNotFound)(lists.Of(s).FindKeys(ctx, tenants[0].ID, id.Key{1}, 2))
 		for _, after := range []string{"x", "1", "x.key_0000000000000000", "1.key"} {
-			refused(t, keystore.ErrNotFound)(s.FindBans(ctx, id.Tenant{}, after, 2))
+			refused(t, keystore.ErrNotFound)(lists.Of(s).FindBans(ctx, id.Tenant{}, after, 2))
 		}
 		for tenant, want := range map[id.Tenant]int{{}: 6, tenants[1].ID: 3} {
-			var bans []keystore.NamedBan
+			var bans []lists.NamedBan
 			for after := ""; ; after = bans[len(bans)-1].Cursor() {
-				page := must.Get[[]keystore.NamedBan](t)(s.FindBans(ctx, tenant, after, 2))
+				page := must.Get[[]lists.NamedBan](t)(lists.Of(s).FindBans(ctx, tenant, after, 2))
 				if bans = append(bans, page...); len(page) < 2 {
 					break
 				}
 			}
-			isSorted := slices.IsSortedFunc(bans, func(a, b keystore.NamedBan) int {
+			isSorted := slices.IsSortedFunc(bans, func(a, b lists.NamedBan) int {
 				return cmp.Or(cmp.Compare(a.Until, b.Until), cmp.Compare(a.Key.String(), b.Key.String()))
 			})
 			if len(bans) != want || !isSorted || bans[0].TenantName == "" || bans[0].KeyName == "" {
@@ -128,10 +129,10 @@ func TestFindEvents(t *testing.T) {
 		key, _ := newKey(t, s, keystore.KeySpec{Tenant: acme})
 		other, _ := newKey(t, s.As("operator:bob"), keystore.KeySpec{Tenant: globex})
 		must.First[keystore.Key](t)(s.As("keyadmin:bob").RevokeKey(ctx, key.ID))
-		kinds := func(f keystore.EventFilter) (found []string) {
+		kinds := func(f lists.EventFilter) (found []string) {
 			before := keystore.Change(0)
 			for { // pages of two
-				page := must.Get[[]keystore.Event](t)(s.FindEvents(ctx, f, before, 2))
+				page := must.Get[[]keystore.Event](t)(lists.Of(s).FindEvents(ctx, f, before, 2))
 				for _, e := range page {
 					found, before = append(found, e.Kind), e.ID
 				}
@@ -140,32 +141,32 @@ func TestFindEvents(t *testing.T) {
 				}
 			}
 		}
-		later := must.Get[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{Actor: "bob"}, 4)))
+		later := must.Get[[]keystore.Event](t)(keystore.Collect(lists.Of(s).Events(ctx, lists.EventFilter{Actor: "bob"}, 4)))
 		must.Equal(t, len(later), 1, "events after the one before the last")
-		all := kinds(keystore.EventFilter{})
+		all := kinds(lists.EventFilter{})
 		if len(all) < 5 || all[0] != "key.revoked" {
 			t.Errorf("all events are %v", all)
 		}
 		for _, test := range []struct {
 			what   string
-			filter keystore.EventFilter
+			filter lists.EventFilter
 			want   []string
 		}{
-			{"of a tenant", keystore.EventFilter{Tenant: acme}, []string{"key.revoked", "key.created", "tenant.created"}},
-			{"of a key", keystore.EventFilter{Key: other.ID}, []string{"key.created"}},
-			{"of another tenant's key", keystore.EventFilter{Key: other.ID, Tenant: acme}, nil},
-			{"by a person", keystore.EventFilter{Actor: "bob"}, []string{"key.revoked", "key.created", "tenant.created", "tenant.created"}},
-			{"by an actor", keystore.EventFilter{Actor: "keyadmin:bob", Tenant: acme}, []string{"key.revoked"}},
-			{"by a part of a name", keystore.EventFilter{Actor: "bo"}, nil},
-			{"of a kind", keystore.EventFilter{Kind: "key.created"}, []string{"key.created", "key.created"}},
-			{"of a group of kinds, of all tenants", keystore.EventFilter{Kind: "key"}, []string{"key.revoked", "key.created", "key.created"}},
-			{"of a kind, by a person", keystore.EventFilter{Kind: "key.created", Actor: "bob"}, []string{"key.created"}},
-			{"of a kind, since now", keystore.EventFilter{Kind: "key.revoked", Since: instant.Of(c.now)}, []string{"key.revoked"}},
-			{"of a kind, later", keystore.EventFilter{Kind: "key", Since: instant.Of(c.now) + 1}, nil},
-			{"of a group of kinds", keystore.EventFilter{Kind: "key", Tenant: acme}, []string{"key.revoked", "key.created"}},
-			{"of a part of a kind", keystore.EventFilter{Kind: "ke"}, nil},
-			{"later", keystore.EventFilter{Since: instant.Of(c.now) + 1}, nil},
-			{"since now", keystore.EventFilter{Since: instant.Of(c.now)}, all},
+			{"of a tenant", lists.EventFilter{Tenant: acme}, []string{"key.revoked", "key.created", "tenant.created"}},
+			{"of a key", lists.EventFilter{Key: other.ID}, []string{"key.created"}},
+			{"of another tenant's key", lists.EventFilter{Key: other.ID, Tenant: acme}, nil},
+			{"by a person", lists.EventFilter{Actor: "bob"}, []string{"key.revoked", "key.created", "tenant.created", "tenant.created"}},
+			{"by an actor", lists.EventFilter{Actor: "keyadmin:bob", Tenant: acme}, []string{"key.revoked"}},
+			{"by a part of a name", lists.EventFilter{Actor: "bo"}, nil},
+			{"of a kind", lists.EventFilter{Kind: "key.created"}, []string{"key.created", "key.created"}},
+			{"of a group of kinds, of all tenants", lists.EventFilter{Kind: "key"}, []string{"key.revoked", "key.created", "key.created"}},
+			{"of a kind, by a person", lists.EventFilter{Kind: "key.created", Actor: "bob"}, []string{"key.created"}},
+			{"of a kind, since now", lists.EventFilter{Kind: "key.revoked", Since: instant.Of(c.now)}, []string{"key.revoked"}},
+			{"of a kind, later", lists.EventFilter{Kind: "key", Since: instant.Of(c.now) + 1}, nil},
+			{"of a group of kinds", lists.EventFilter{Kind: "key", Tenant: acme}, []string{"key.revoked", "key.created"}},
+			{"of a part of a kind", lists.EventFilter{Kind: "ke"}, nil},
+			{"later", lists.EventFilter{Since: instant.Of(c.now) + 1}, nil},
+			{"since now", lists.EventFilter{Since: instant.Of(c.now)}, all},
 		} {
 			if got := kinds(test.filter); !slices.Equal(got, test.want) {
 				t.Errorf("%s: %v, want %v", test.what, got, test.want)

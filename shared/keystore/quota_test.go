@@ -9,13 +9,14 @@ import (
 	"testing"
 
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
 
 // manyQuotas returns records of different tenants.
-func manyQuotas(n, recordBytes int) []keystore.QuotaRecord {
-	records := make([]keystore.QuotaRecord, n)
+func manyQuotas(n, recordBytes int) []usage.QuotaRecord {
+	records := make([]usage.QuotaRecord, n)
 	for i := range records {
 		binary.BigEndian.PutUint32(records[i].Tenant[:], uint32(i+1))
 		records[i].Record = append(make([]byte, 0, recordBytes), records[i].Tenant[:4]...)[:recordBytes]
@@ -32,13 +33,13 @@ func TestSavesOfManyQuotas(t *testing.T) {
 	s := keystore.New(open(t, u.String()), nil, nil, "ada")
 	records := manyQuotas(5001, 4)
 	before := proxy.RoundTrips()
-	must.Do(t, s.SaveQuotas(t.Context(), 1, records))
+	must.Do(t, usage.Of(s).SaveQuotas(t.Context(), 1, records))
 	const most = 14 // three statements take two each; the others are for the transaction and perhaps a new connection
 	if n := proxy.RoundTrips() - before; n > most {
 		t.Errorf("%d records took %d round trips, want at most %d", len(records), n, most)
 	}
-	saved := must.Get[[]keystore.QuotaRecord](t)(s.LoadQuotas(t.Context()))
-	slices.SortFunc(saved, func(a, b keystore.QuotaRecord) int { return bytes.Compare(a.Tenant[:], b.Tenant[:]) })
+	saved := must.Get[[]usage.QuotaRecord](t)(usage.Of(s).LoadQuotas(t.Context()))
+	slices.SortFunc(saved, func(a, b usage.QuotaRecord) int { return bytes.Compare(a.Tenant[:], b.Tenant[:]) })
 	wantEqual(t, "the saved records", saved, records)
 }
 
@@ -54,7 +55,7 @@ func TestSavesOfQuotasNeedLittleMemory(t *testing.T) {
 	save := func() (allocated uint64) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		must.Do(t, s.SaveQuotas(t.Context(), 1, records))
+		must.Do(t, usage.Of(s).SaveQuotas(t.Context(), 1, records))
 		runtime.ReadMemStats(&after)
 		return (after.TotalAlloc - before.TotalAlloc) / uint64(len(records))
 	}

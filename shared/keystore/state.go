@@ -19,11 +19,11 @@ type State struct {
 
 // State reads everything as it is at one instant.
 func (s *Store) State(ctx context.Context) (state State, err error) {
-	err = s.snapshot(ctx, func(q sqlx.QueryerContext) error {
+	err = s.Snapshot(ctx, func(q sqlx.QueryerContext) error {
 		state, err = readState(ctx, q)
 		return err
 	})
-	return state, fail("read the state", err)
+	return state, Fail("read the state", err)
 }
 
 func readState(ctx context.Context, q sqlx.QueryerContext) (state State, err error) {
@@ -45,7 +45,7 @@ type StateRows struct {
 
 // PassState passes everything as it is at one instant, without keeping it.
 func (s *Store) PassState(ctx context.Context, to StateRows) error {
-	return fail("read the state", s.snapshot(ctx, func(q sqlx.QueryerContext) error { return passState(ctx, q, to) }))
+	return Fail("read the state", s.Snapshot(ctx, func(q sqlx.QueryerContext) error { return passState(ctx, q, to) }))
 }
 
 // tenantsPassed is how many tenants are read at once.
@@ -72,7 +72,7 @@ func passState(ctx context.Context, q sqlx.QueryerContext, to StateRows) error {
 			rest, owner = rest[1:], t.ID
 			return to.Tenant(t)
 		}
-		err := each(ctx, q, func(k Key) error {
+		err := Each(ctx, q, func(k Key) error {
 			for owner != k.Tenant {
 				if err := next(); err != nil {
 					return err
@@ -108,9 +108,9 @@ const applyRows = 1000
 //
 // Errors: ErrInvalid, ErrConflict, ErrNotFound for a tenant's unknown plan, and those of edits.
 func (s *Store) Apply(ctx context.Context, edits func(State) (Edits, error)) (Change, error) {
-	return s.write(ctx, "apply", func(t *tx) error {
+	return s.Write(ctx, "apply", func(t *Tx) error {
 		// Adding usage updates rows of keys in another order: the two could deadlock.
-		if err := t.lockUsage(); err != nil {
+		if err := t.LockUsage(); err != nil {
 			return err
 		}
 		state, err := readState(ctx, t)
@@ -121,26 +121,26 @@ func (s *Store) Apply(ctx context.Context, edits func(State) (Edits, error)) (Ch
 		if err != nil {
 			return err
 		}
-		err = applyMany(t, e.Plans, (*tx).plan) // tenants refer to plans
+		err = applyMany(t, e.Plans, (*Tx).EditPlan) // tenants refer to plans
 		if err == nil {
-			err = applyMany(t, e.Tenants, (*tx).tenant)
+			err = applyMany(t, e.Tenants, (*Tx).EditTenant)
 		}
 		if err == nil {
-			err = applyMany(t, e.Keys, (*tx).key)
+			err = applyMany(t, e.Keys, (*Tx).EditKey)
 		}
 		return err
 	})
 }
 
 // applyMany makes changes, many with one statement.
-func applyMany[T any](t *tx, edits []Edit[T], add func(*tx, Edit[T]) error) error {
+func applyMany[T any](t *Tx, edits []Edit[T], add func(*Tx, Edit[T]) error) error {
 	for some := range slices.Chunk(edits, applyRows) {
 		for _, e := range some {
 			if err := add(t, e); err != nil {
 				return err
 			}
 		}
-		if err := t.put(0); err != nil {
+		if err := t.Put(0); err != nil {
 			return err
 		}
 	}

@@ -32,7 +32,7 @@ type EventRow struct {
 //
 // It is one statement, so one round trip and one snapshot, unless there are more than a few events.
 func (s *Store) Tail(ctx context.Context, after Change, uuid string, max int, to Rows) (events []EventRow, err error) {
-	defer failed("tail", &err)
+	defer Failed("tail", &err)
 	r := tailReader{after: after, uuid: uuid, to: to}
 	if err := r.read(s.db.Prepared(ctx, tailFew, after)); err != nil {
 		return nil, err

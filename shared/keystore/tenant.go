@@ -3,7 +3,6 @@ package keystore
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -21,11 +20,11 @@ func (s *Store) Tenant(ctx context.Context, idOrName string) (Tenant, error) {
 		query = tenantByID
 	}
 	t, err := findTenant(ctx, s.db, query, idOrName)
-	return t, fail("show tenant", err)
+	return t, Fail("show tenant", err)
 }
 
 func findTenant(ctx context.Context, q sqlx.QueryerContext, query, idOrName string) (t Tenant, err error) {
-	err = get(ctx, q, &t, fmt.Sprintf("there is no tenant %q", idOrName), query, idOrName)
+	err = Get(ctx, q, &t, fmt.Sprintf("there is no tenant %q", idOrName), query, idOrName)
 	return t, err
 }
 
@@ -33,10 +32,10 @@ func findTenant(ctx context.Context, q sqlx.QueryerContext, query, idOrName stri
 func (s *Store) CreateTenant(ctx context.Context, spec TenantSpec) (Tenant, Change, error) {
 	const op = "create tenant"
 	made := Tenant{Name: spec.Name, Plan: spec.Plan, Override: spec.Override, MonthStarts: spec.MonthStarts}
-	change, err := s.change(ctx, op, func(t *tx) (err error) {
-		made.CreatedAt = t.at
+	change, err := s.change(ctx, op, sharedPostgres, func(t *Tx) (err error) {
+		made.CreatedAt = t.At
 		if made.ID, err = id.NewTenant(s.random); err == nil {
-			err = t.tenant(Edit[Tenant]{After: made})
+			err = t.EditTenant(Edit[Tenant]{After: made})
 		}
 		return err
 	})
@@ -51,7 +50,7 @@ func (s *Store) CreateTenant(ctx context.Context, spec TenantSpec) (Tenant, Chan
 func (s *Store) SetTerms(
 	ctx context.Context, tenant id.Tenant, to string, override plan.Limits,
 ) (Tenant, Change, error) {
-	return s.editTenant(ctx, "set plan", tenant, func(t *Tenant) {
+	return s.changeTenant(ctx, "set plan", tenant, func(t *Tenant) {
 		t.Plan, t.Override = to, t.Override.Changed(override)
 	})
 }
@@ -61,31 +60,31 @@ func (s *Store) SetTerms(
 func (s *Store) SetQuota(
 	ctx context.Context, tenant id.Tenant, override plan.Limits, monthStarts uint8,
 ) (Tenant, Change, error) {
-	return s.editTenant(ctx, "set quota", tenant, func(t *Tenant) {
+	return s.changeTenant(ctx, "set quota", tenant, func(t *Tenant) {
 		t.Override, t.MonthStarts = t.Override.Changed(override), cmp.Or(monthStarts, t.MonthStarts)
 	})
 }
 
 // Suspend makes gateways refuse all of a tenant's keys until Resume.
 func (s *Store) Suspend(ctx context.Context, tenant id.Tenant) (Tenant, Change, error) {
-	return s.editTenant(ctx, "suspend tenant", tenant, func(t *Tenant) { t.Suspended = true })
+	return s.changeTenant(ctx, "suspend tenant", tenant, func(t *Tenant) { t.Suspended = true })
 }
 
 // Resume ends a suspension. If an earlier one was lost and repeated since, it leaves the list of
 // lost refusals.
 func (s *Store) Resume(ctx context.Context, tenant id.Tenant) (Tenant, Change, error) {
-	return s.editTenant(ctx, "resume tenant", tenant, func(t *Tenant) { t.Suspended = false })
+	return s.changeTenant(ctx, "resume tenant", tenant, func(t *Tenant) { t.Suspended = false })
 }
 
 // RenameTenant gives a tenant another name, which must be free.
 func (s *Store) RenameTenant(ctx context.Context, tenant id.Tenant, name string) (Tenant, Change, error) {
-	t, change, err := s.editTenant(ctx, "rename tenant", tenant, func(t *Tenant) { t.Name = name })
+	t, change, err := s.changeTenant(ctx, "rename tenant", tenant, func(t *Tenant) { t.Name = name })
 	return t, change, nameTaken("rename tenant", name, err)
 }
 
 func nameTaken(op, name string, err error) error {
 	if database.IsUnique(err) {
-		return fail(op, fmt.Errorf("%w: a tenant named %q; choose another name", ErrExists, name))
+		return Fail(op, fmt.Errorf("%w: a tenant named %q; choose another name", ErrExists, name))
 	}
 	return err
 }
@@ -93,48 +92,56 @@ func nameTaken(op, name string, err error) error {
 // DeleteTenant deletes a tenant with its keys, which must have ended: ErrConflict if one has not.
 // Its events and its usage stay.
 func (s *Store) DeleteTenant(ctx context.Context, tenant id.Tenant) (t Tenant, c Change, err error) {
-	c, err = s.write(ctx, "delete tenant", func(x *tx) error {
+	c, err = s.Write(ctx, "delete tenant", func(x *Tx) error {
 		// Adding usage updates rows of keys in another order: the two could deadlock.
-		if err := x.lockUsage(); err != nil {
+		if err := x.LockUsage(); err != nil {
 			return err
 		}
 		if t, err = findTenant(ctx, x, tenantByID, tenant.String()); err != nil {
 			return err
 		}
 		var live int
-		if err := x.GetContext(ctx, &live, countLiveKeys, tenant, x.at); err != nil {
+		if err := x.GetContext(ctx, &live, countLiveKeys, tenant, x.At); err != nil {
 			return err
 		}
 		if live > 0 {
-			return conflict("tenant %s has keys that have not ended: %d. Revoke them first", t.Name, live)
+			return Conflict("tenant %s has keys that have not ended: %d. Revoke them first", t.Name, live)
 		}
 		for _, query := range []string{deleteBansOfTenant, deleteKeysOfTenant, deleteLostOfTenant, deleteTenant} {
-			if err := x.exec(query, tenant); err != nil {
+			if err := x.Exec(query, tenant); err != nil {
 				return err
 			}
 		}
-		x.event(TenantDeleted, subject{tenant: tenant}, t, nil)
+		x.Event(TenantDeleted, Subject{Tenant: tenant}, t, nil)
 		return nil
 	})
 	return t, c, err
 }
 
-// DeletedTenant returns a tenant as it was when it was deleted.
-func (s *Store) DeletedTenant(ctx context.Context, tenant id.Tenant) (t Tenant, err error) {
-	const op = "find a deleted tenant"
-	events, err := s.FindEvents(ctx, EventFilter{Tenant: tenant, Kind: TenantDeleted}, 0, 1)
-	switch {
-	case err != nil:
-		return t, err
-	case len(events) == 0:
-		return t, fail(op, fmt.Errorf("%w: there is and was no tenant %s", ErrNotFound, tenant))
-	}
-	return t, fail(op, json.Unmarshal([]byte(events[0].Before), &t))
+// ResetUsage gives the tenant fresh limits: its use counts from now on.
+func (s *Store) ResetUsage(ctx context.Context, tenant id.Tenant) (Change, error) {
+	return s.change(ctx, "reset usage", sharedPostgres, func(t *Tx) error {
+		if _, err := findTenant(t.ctx, hold{t}, tenantByID, tenant.String()); err != nil {
+			return err
+		}
+		t.Event(QuotaReset, Subject{Tenant: tenant}, nil, nil)
+		t.add(resetUsage, map[string]any{"id": tenant, "at": t.At})
+		return nil
+	})
 }
 
-func (s *Store) editTenant(
-	ctx context.Context, op string, tenant id.Tenant, change func(*Tenant),
-) (Tenant, Change, error) {
-	read := func(q sqlx.QueryerContext) (Tenant, error) { return findTenant(ctx, q, tenantByID, tenant.String()) }
-	return edit(ctx, s, op, read, func(t *Tenant, _ *tx) error { change(t); return nil }, (*tx).tenant)
+// changeTenant changes one tenant.
+func (s *Store) changeTenant(
+	ctx context.Context, op string, tenant id.Tenant, f func(*Tenant),
+) (is Tenant, c Change, err error) {
+	c, err = s.change(ctx, op, sharedPostgres, func(t *Tx) error {
+		was, err := findTenant(ctx, hold{t}, tenantByID, tenant.String())
+		if err != nil {
+			return err
+		}
+		is = was
+		f(&is)
+		return t.EditTenant(Edit[Tenant]{&was, is})
+	})
+	return is, c, err
 }

@@ -8,6 +8,7 @@ import (
 
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -36,7 +37,7 @@ func TestSizeOfUsage(t *testing.T) {
 	ofHours, ofMinutes := size("usage_hours")/days/10/megabyte, size("usage_minutes")/10/megabyte
 	store := keystore.New(db, nil, nil, "test")
 	began := time.Now()
-	top, err := store.TopUsage(t.Context(), since, until, 10)
+	top, err := usage.Of(store).TopUsage(t.Context(), since, until, 10)
 	took := time.Since(began)
 	if err != nil || len(top) != 10 || top[0].Charged != tenants*days*24 {
 		t.Fatalf("%v, %v", top, err)

@@ -14,6 +14,8 @@ import (
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/schema"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
 )
@@ -22,11 +24,11 @@ const hour = 3_600_000 // ms
 
 // add adds a batch that is not refused.
 func add(
-	t *testing.T, s *keystore.Store, g keystore.Registration, batch int64, rows []keystore.UsageRow,
-	minutes ...keystore.UsageMinutes,
+	t *testing.T, s *keystore.Store, g keystore.Registration, batch int64, rows []usage.Row,
+	minutes ...usage.Minutes,
 ) {
 	t.Helper()
-	must.Do(t, s.AddUsage(t.Context(), g, batch, rows, minutes))
+	must.Do(t, usage.Of(s).AddUsage(t.Context(), g, batch, rows, minutes))
 }
 
 func TestUsage(t *testing.T) {
@@ -38,7 +40,7 @@ func TestUsage(t *testing.T) {
 		key, _ := newKey(t, s, keystore.KeySpec{Tenant: tenant})
 		last := instant.Of(c.now).Truncate(time.Hour)
 		gateway := keystore.Registration{ID: "gw-1", Incarnation: "a"}
-		rows := []keystore.UsageRow{
+		rows := []usage.Row{
 			{Tenant: tenant, Key: key.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: last - hour, Requests: 5},
 			{Tenant: tenant, Key: key.ID, Operation: "listPets", Outcome: "internal", Charged: true, Hour: last - hour, Requests: 3},
 			{Tenant: tenant, Key: key.ID, Operation: "listPets", Outcome: "internal", Hour: last - hour, Requests: 4},
@@ -46,12 +48,12 @@ func TestUsage(t *testing.T) {
 			{Tenant: tenant, Operation: "getPet", Outcome: "ok", Charged: true, Hour: last, Requests: 2},
 			{Tenant: tenant, Operation: "none", Outcome: "invalid_api_key", Hour: last - hour, Requests: 6},
 		}
-		refused(t, keystore.ErrNotFound)(s.AddUsage(ctx, gateway, 1, rows, nil))
+		refused(t, keystore.ErrNotFound)(usage.Of(s).AddUsage(ctx, gateway, 1, rows, nil))
 		gateway = registered(t, s, gateway)
 		for _, batch := range []int64{1, 1, 2} { // the first one is sent twice
 			add(t, s, gateway, batch, rows)
 		}
-		want := []keystore.UsageRow{
+		want := []usage.Row{
 			{Tenant: tenant, Operation: "none", Outcome: "invalid_api_key", Hour: last - hour, Requests: 12},
 			{Tenant: tenant, Key: key.ID, Outcome: "no_such_route", Charged: true, Hour: last - hour, Requests: 2},
 			{Tenant: tenant, Key: key.ID, Operation: "listPets", Outcome: "internal", Hour: last - hour, Requests: 8},
@@ -59,16 +61,16 @@ func TestUsage(t *testing.T) {
 			{Tenant: tenant, Key: key.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: last - hour, Requests: 10},
 			{Tenant: tenant, Operation: "getPet", Outcome: "ok", Charged: true, Hour: last, Requests: 4},
 		}
-		wantEqual(t, "usage", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, last-hour+1)), want)
-		wantEqual(t, "later usage", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, last)), want[5:])
+		wantEqual(t, "usage", must.Get[[]usage.Row](t)(usage.Of(s).Usage(ctx, tenant, last-hour+1)), want)
+		wantEqual(t, "later usage", must.Get[[]usage.Row](t)(usage.Of(s).Usage(ctx, tenant, last)), want[5:])
 		day := last.Truncate(24 * time.Hour)
 		wantEqual(
 			t,
 			"usage by day",
-			must.Get[[]keystore.PeriodUsage](t)(
-				s.UsageByPeriod(ctx, tenant, id.Key{}, day.Add(-24*time.Hour), 24*time.Hour),
+			must.Get[[]usage.OfPeriod](t)(
+				usage.Of(s).UsageByPeriod(ctx, tenant, id.Key{}, day.Add(-24*time.Hour), 24*time.Hour),
 			),
-			[]keystore.PeriodUsage{
+			[]usage.OfPeriod{
 				{Start: day, Outcome: "no_such_route", Requests: 2},
 				{Start: day, Operation: "getPet", Outcome: "ok", Requests: 4},
 				{Start: day, Operation: "listPets", Outcome: "internal", Requests: 14},
@@ -77,23 +79,23 @@ func TestUsage(t *testing.T) {
 			},
 		)
 		wantEqual(t, "usage by hour",
-			must.Get[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, id.Key{}, last+1, time.Hour)),
-			[]keystore.PeriodUsage{{Start: last, Operation: "getPet", Outcome: "ok", Requests: 4}})
-		most := []keystore.TenantOutcome{
+			must.Get[[]usage.OfPeriod](t)(usage.Of(s).UsageByPeriod(ctx, tenant, id.Key{}, last+1, time.Hour)),
+			[]usage.OfPeriod{{Start: last, Operation: "getPet", Outcome: "ok", Requests: 4}})
+		most := []usage.TenantOutcome{
 			{Tenant: tenant, Outcome: "internal", Requests: 14},
 			{Tenant: tenant, Outcome: "invalid_api_key", Requests: 12},
 		}
-		wantEqual(t, "refused most", must.Get[[]keystore.TenantOutcome](t)(s.RefusedMost(ctx, last-1, last, 2)), most)
-		old := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - (401*24+1)*hour, Requests: 6}}
-		kept := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - 401*24*hour, Requests: 7}}
-		add(t, s, gateway, 5, slices.Concat(old, kept), keystore.UsageMinutes{Tenant: tenant, Hour: last})
-		wantEqual(t, "all usage", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0)), slices.Concat(kept, want))
+		wantEqual(t, "refused most", must.Get[[]usage.TenantOutcome](t)(usage.Of(s).RefusedMost(ctx, last-1, last, 2)), most)
+		old := []usage.Row{{Tenant: tenant, Outcome: "ok", Hour: last - (401*24+1)*hour, Requests: 6}}
+		kept := []usage.Row{{Tenant: tenant, Outcome: "ok", Hour: last - 401*24*hour, Requests: 7}}
+		add(t, s, gateway, 5, slices.Concat(old, kept), usage.Minutes{Tenant: tenant, Hour: last})
+		wantEqual(t, "all usage", must.Get[[]usage.Row](t)(usage.Of(s).Usage(ctx, tenant, 0)), slices.Concat(kept, want))
 		gateway = registered(t, s, gateway)
 		add(t, s, gateway, 5, rows) // as after a lost answer
-		wantEqual(t, "usage after a batch was sent again", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0)),
+		wantEqual(t, "usage after a batch was sent again", must.Get[[]usage.Row](t)(usage.Of(s).Usage(ctx, tenant, 0)),
 			slices.Concat(kept, want))
 		registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "b"}, "a")
-		refused(t, keystore.ErrDisplaced)(s.AddUsage(ctx, gateway, 6, rows, nil))
+		refused(t, keystore.ErrDisplaced)(usage.Of(s).AddUsage(ctx, gateway, 6, rows, nil))
 	})
 }
 
@@ -119,15 +121,15 @@ func TestLastUse(t *testing.T) {
 			{"key_banned", false, 160_000, times{160_000, 160_000}},
 			{"upstream_timeout", true, 150_000, times{160_000, 160_000}}, // another gateway's, which was late
 		} {
-			row := keystore.UsageRow{
+			row := usage.Row{
 				Tenant: tenant, Key: key.ID, Outcome: call.outcome, Charged: call.charged, Hour: now.Truncate(time.Hour), Requests: 1, LastAt: now + call.at,
 			}
-			add(t, s, gateway, int64(i+1), []keystore.UsageRow{row})
+			add(t, s, gateway, int64(i+1), []usage.Row{row})
 			k := must.Get[keystore.Key](t)(s.Key(t.Context(), key.ID))
 			got := times{max(k.LastUsedAt-now, 0), max(k.RefusedAt-now, 0)}
 			wantEqual(t, call.outcome, got, call.want)
 		}
-		refused := must.Get[[]keystore.TenantOutcome](t)(s.RefusedMost(t.Context(), now, now.Add(time.Hour), 9))
+		refused := must.Get[[]usage.TenantOutcome](t)(usage.Of(s).RefusedMost(t.Context(), now, now.Add(time.Hour), 9))
 		must.Equal(t, len(refused), 5, "outcomes of refusals and failures")
 	})
 }
@@ -142,17 +144,17 @@ func TestStatement(t *testing.T) {
 		tenant, other := newTenant(t, s, "acme").ID, newTenant(t, s, "globex").ID
 		key, _ := newKey(t, s, keystore.KeySpec{Tenant: tenant})
 		today := instant.Of(time.Now()).Truncate(24 * time.Hour)
-		read := func(since instant.Millis, period time.Duration, n int) ([]keystore.StatementRow, instant.Millis) {
+		read := func(since instant.Millis, period time.Duration, n int) ([]usage.StatementRow, instant.Millis) {
 			t.Helper()
-			found := must.Get[keystore.Statement](t)(s.Statement(ctx, tenant, since, period, false, n))
+			found := must.Get[usage.Statement](t)(usage.Of(s).Statement(ctx, tenant, since, period, false, n))
 			return found.Rows, found.CompleteThrough
 		}
 		if rows, through := read(0, time.Hour, 9); len(rows) != 0 || through < today {
 			t.Errorf("without gateways: %v, complete through %d", rows, through)
 		}
 		g := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a", UsageThrough: today})
-		row := func(at instant.Millis, operation, outcome string, charged bool, n int64) keystore.UsageRow {
-			return keystore.UsageRow{
+		row := func(at instant.Millis, operation, outcome string, charged bool, n int64) usage.Row {
+			return usage.Row{
 				Tenant:    tenant,
 				Key:       key.ID,
 				Operation: operation,
@@ -162,7 +164,7 @@ func TestStatement(t *testing.T) {
 				Requests:  n,
 			}
 		}
-		add(t, s, g, 1, []keystore.UsageRow{
+		add(t, s, g, 1, []usage.Row{
 			row(
 				today-hour, "listPets", "ok", true, 1,
 			), row(today-24*hour, "listPets", "ok", true, 4), row(today-25*hour, "listPets", "ok", true, 4),
@@ -172,8 +174,8 @@ func TestStatement(t *testing.T) {
 			{Tenant: other, Outcome: "ok", Hour: today, Requests: 512},
 			{Tenant: tenant, Operation: "none", Outcome: "invalid_api_key", Hour: today, Requests: 256},
 		})
-		of := func(at instant.Millis, operation, outcome string, requests, charged int64) keystore.StatementRow {
-			return keystore.StatementRow{
+		of := func(at instant.Millis, operation, outcome string, requests, charged int64) usage.StatementRow {
+			return usage.StatementRow{
 				Start:     at,
 				Key:       key.ID,
 				Operation: operation,
@@ -183,7 +185,7 @@ func TestStatement(t *testing.T) {
 				Units:     charged,
 			}
 		}
-		now := []keystore.StatementRow{
+		now := []usage.StatementRow{
 			{
 				Start:     today,
 				Operation: "none",
@@ -192,25 +194,25 @@ func TestStatement(t *testing.T) {
 			}, of(today, "", "key_banned", 32, 0), of(today, "listPets", "ok", 24, 8),
 		}
 		hours, through := read(today-hour+1, time.Hour, 9)
-		wantEqual(t, "by hour", hours, append([]keystore.StatementRow{of(today-hour, "listPets", "ok", 1, 1)}, now...))
+		wantEqual(t, "by hour", hours, append([]usage.StatementRow{of(today-hour, "listPets", "ok", 1, 1)}, now...))
 		wantEqual(t, "complete through", through, today)
 		days, _ := read(today-hour, 24*time.Hour, 9)
-		wantEqual(t, "by day", days, append([]keystore.StatementRow{of(today-24*hour, "listPets", "ok", 5, 5)}, now...))
+		wantEqual(t, "by day", days, append([]usage.StatementRow{of(today-24*hour, "listPets", "ok", 5, 5)}, now...))
 		few, _ := read(0, 24*time.Hour, 2)
 		wantEqual(
 			t,
 			"two rows",
 			few,
-			[]keystore.StatementRow{
+			[]usage.StatementRow{
 				of(today-48*hour, "listPets", "ok", 4, 4), of(today-24*hour, "listPets", "ok", 5, 5),
 			},
 		)
-		top := keystore.TenantUsage{Tenant: tenant, Requests: 9, Charged: 9, Units: 9, BusiestDay: 5}
-		wantEqual(t, "of two days", must.Get[[]keystore.TenantUsage](t)(s.TopUsage(ctx, today-24*hour-1, today, 9)),
-			[]keystore.TenantUsage{top})
+		top := usage.OfTenant{Tenant: tenant, Requests: 9, Charged: 9, Units: 9, BusiestDay: 5}
+		wantEqual(t, "of two days", must.Get[[]usage.OfTenant](t)(usage.Of(s).TopUsage(ctx, today-24*hour-1, today, 9)),
+			[]usage.OfTenant{top})
 		top.Requests, top.Charged, top.Units, top.BusiestDay = 321, 17, 17, 8
-		wantEqual(t, "and today", must.Get[[]keystore.TenantUsage](t)(s.TopUsage(ctx, today-25*hour, today+1, 9)),
-			[]keystore.TenantUsage{top, {Tenant: other, Requests: 512}})
+		wantEqual(t, "and today", must.Get[[]usage.OfTenant](t)(usage.Of(s).TopUsage(ctx, today-25*hour, today+1, 9)),
+			[]usage.OfTenant{top, {Tenant: other, Requests: 512}})
 	})
 }
 
@@ -219,8 +221,8 @@ func TestCursor(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, _ *clock) {
 		const wrong = "another process sends usage to the same receiver"
-		at := func(n int64) keystore.ExportCursor {
-			return keystore.ExportCursor{
+		at := func(n int64) usage.Cursor {
+			return usage.Cursor{
 				Destination: "there",
 				Since:       instant.Millis(n),
 				Hour:        instant.Millis(n + 1),
@@ -230,16 +232,16 @@ func TestCursor(t *testing.T) {
 		}
 		beside := at(1)
 		beside.Destination = "beside"
-		must.Do(t, s.AddCursor(t.Context(), beside))
-		must.Do(t, s.AddCursor(t.Context(), at(1)))
-		refused(t, keystore.ErrConflict, wrong)(s.AddCursor(t.Context(), at(2)))
-		for _, was := range []keystore.ExportCursor{{}, {Hour: 2, Tenant: id.Tenant{3}}, {Hour: 2, Seal: 4}, {Tenant: id.Tenant{3}, Seal: 4}} {
+		must.Do(t, usage.Of(s).AddCursor(t.Context(), beside))
+		must.Do(t, usage.Of(s).AddCursor(t.Context(), at(1)))
+		refused(t, keystore.ErrConflict, wrong)(usage.Of(s).AddCursor(t.Context(), at(2)))
+		for _, was := range []usage.Cursor{{}, {Hour: 2, Tenant: id.Tenant{3}}, {Hour: 2, Seal: 4}, {Tenant: id.Tenant{3}, Seal: 4}} {
 			was.Destination = "there"
-			refused(t, keystore.ErrConflict, wrong)(s.MoveCursor(t.Context(), was, at(5)))
+			refused(t, keystore.ErrConflict, wrong)(usage.Of(s).MoveCursor(t.Context(), was, at(5)))
 		}
-		must.Do(t, s.MoveCursor(t.Context(), at(1), at(5)))
-		for _, want := range []keystore.ExportCursor{at(5), beside, {Destination: "elsewhere"}} {
-			got, known, err := s.Cursor(t.Context(), want.Destination)
+		must.Do(t, usage.Of(s).MoveCursor(t.Context(), at(1), at(5)))
+		for _, want := range []usage.Cursor{at(5), beside, {Destination: "elsewhere"}} {
+			got, known, err := usage.Of(s).Cursor(t.Context(), want.Destination)
 			if must.Do(t, err); got != want || known != (want.Hour != 0) {
 				t.Errorf("the cursor is %+v, known: %t; want %+v", got, known, want)
 			}
@@ -257,8 +259,8 @@ func TestMinutes(t *testing.T) {
 		tenant, other := newTenant(t, s, "acme").ID, newTenant(t, s, "globex").ID
 		c.now = c.now.Truncate(time.Hour).Add(30 * time.Minute)
 		last := instant.Of(c.now).Truncate(time.Hour)
-		of := func(gateway string, hour instant.Millis, attempts map[int]int64) keystore.UsageMinutes {
-			m := keystore.UsageMinutes{Tenant: tenant, Gateway: gateway, Hour: hour}
+		of := func(gateway string, hour instant.Millis, attempts map[int]int64) usage.Minutes {
+			m := usage.Minutes{Tenant: tenant, Gateway: gateway, Hour: hour}
 			for minute, n := range attempts {
 				m.Attempts[minute] = n
 			}
@@ -266,9 +268,9 @@ func TestMinutes(t *testing.T) {
 		}
 		first := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a"})
 		second := registered(t, s, keystore.Registration{ID: "gw-0", Incarnation: "b"})
-		elsewhere := keystore.UsageMinutes{Tenant: other, Hour: last}
+		elsewhere := usage.Minutes{Tenant: other, Hour: last}
 		elsewhere.Attempts[0] = 9
-		batch := []keystore.UsageMinutes{
+		batch := []usage.Minutes{
 			of("", last, map[int]int64{0: 7, 28: 1_000_000, 59: 1}), of("", last-hour, map[int]int64{59: 2}),
 			of(
 				"", last-(35*24+1)*hour, map[int]int64{5: 5},
@@ -281,18 +283,18 @@ func TestMinutes(t *testing.T) {
 		wantEqual(
 			t,
 			"minutes",
-			must.Get[[]keystore.UsageMinutes](t)(s.Minutes(ctx, tenant, 0)),
-			[]keystore.UsageMinutes{
+			must.Get[[]usage.Minutes](t)(usage.Of(s).Minutes(ctx, tenant, 0)),
+			[]usage.Minutes{
 				of("gw-1", last-35*24*hour, map[int]int64{5: 5, 59: 4}), // its hour is not over
 				of("gw-1", last-hour, map[int]int64{59: 2}),
 				of("gw-0", last, map[int]int64{28: 6}),
 				of("gw-1", last, map[int]int64{0: 7, 28: 1_000_003, 29: 4, 59: 1}),
 			},
 		)
-		wantEqual(t, "rows of the last hour", len(must.Get[[]keystore.UsageMinutes](t)(s.Minutes(ctx, tenant, last+1))),
+		wantEqual(t, "rows of the last hour", len(must.Get[[]usage.Minutes](t)(usage.Of(s).Minutes(ctx, tenant, last+1))),
 			2)
 		for _, text := range []string{"|5", "?5", "@", "@5A", "@x"} {
-			if err := new(keystore.Attempts).Scan(text); err == nil ||
+			if err := new(usage.Attempts).Scan(text); err == nil ||
 				!strings.HasPrefix(err.Error(), "attempts of a minute: ") {
 				t.Errorf("%q is read as attempts: %v", text, err)
 			}
@@ -317,7 +319,7 @@ func TestUsageGaps(t *testing.T) {
 		gaps := func() []string {
 			t.Helper()
 			found := []string{}
-			for _, g := range must.Get[[]keystore.UsageGap](t)(s.UsageGaps(ctx, 0)) {
+			for _, g := range must.Get[[]usage.Gap](t)(usage.Of(s).UsageGaps(ctx, 0)) {
 				if g.Since != last || g.SeenAt == 0 || g.NotedAt < g.SeenAt {
 					t.Errorf("%+v, want it from %d on", g, last)
 				}
@@ -331,7 +333,7 @@ func TestUsageGaps(t *testing.T) {
 			must.Get[keystore.Beat](t)(s.Heartbeat(ctx, g, 0, ""))
 			return g
 		}
-		rows := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last, Requests: 1}}
+		rows := []usage.Row{{Tenant: tenant, Outcome: "ok", Hour: last, Requests: 1}}
 
 		forgotten := working(register("gw-1", "a"))
 		add(t, s, forgotten, 1, rows)
@@ -341,7 +343,7 @@ func TestUsageGaps(t *testing.T) {
 		forgotten = register("gw-1", "a")
 		add(t, s, forgotten, 2, rows) // its answer was lost
 		add(t, s, forgotten, 3, rows)
-		wantEqual(t, "requests that are stored", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0))[0].Requests,
+		wantEqual(t, "requests that are stored", must.Get[[]usage.Row](t)(usage.Of(s).Usage(ctx, tenant, 0))[0].Requests,
 			int64(3))
 		wantEqual(t, "after gw-1 came back", gaps(), []string{})
 		working(forgotten)
@@ -353,14 +355,14 @@ func TestUsageGaps(t *testing.T) {
 		wantEqual(t, "gw-3 is removed", must.Get[bool](t)(s.RemoveFenced(ctx, gateways(t, s)[0])), true)
 		dropping := working(register("gw-4", "e"))
 		for _, batch := range []int64{1, 2, 2} { // once again, as after a lost answer
-			must.Do(t, s.NoteDropped(ctx, dropping, batch))
+			must.Do(t, usage.Of(s).NoteDropped(ctx, dropping, batch))
 		}
 		register("gw-4", "e")
 		wantEqual(t, "at the end", gaps(),
 			[]string{"gw-1 killed", "gw-2 unwritten", "gw-3 fenced", "gw-4 dropped", "gw-4 dropped"})
 		wantEqual(t, "gaps of the future",
-			must.Get[[]keystore.UsageGap](t)(s.UsageGaps(ctx, instant.Of(time.Now().Add(time.Hour)))),
-			[]keystore.UsageGap{})
+			must.Get[[]usage.Gap](t)(usage.Of(s).UsageGaps(ctx, instant.Of(time.Now().Add(time.Hour)))),
+			[]usage.Gap{})
 	})
 }
 
@@ -396,7 +398,7 @@ func TestNearestToLimit(t *testing.T) {
 			made := must.First[keystore.Tenant](t)(s.CreateTenant(t.Context(),
 				keystore.TenantSpec{Name: test.name, Plan: "pro", Override: test.limits, MonthStarts: test.starts}))
 			named[made.ID] = test.name
-			add(t, s, gateway, int64(i+1), []keystore.UsageRow{
+			add(t, s, gateway, int64(i+1), []usage.Row{
 				{Tenant: made.ID, Outcome: "ok", Charged: true, Hour: test.used, Requests: 1, MoreUnits: test.n - 1},
 				{Tenant: made.ID, Outcome: "minute_quota_exceeded", Hour: at(3, 10), Requests: 9999},
 				{Tenant: made.ID, Outcome: "ok", Charged: true, IsTest: true, Hour: at(3, 10) - hour, Requests: 9999},
@@ -412,7 +414,7 @@ func TestNearestToLimit(t *testing.T) {
 			1: {"its plan's day", "month since the 20th"}, 10: {"its plan's day", "both", "today", "month since the 20th", "this month", "hour of its reset"},
 		} {
 			var found []string
-			for _, tenant := range must.Get[[]id.Tenant](t)(s.NearestToLimit(t.Context(), at(3, 10), n)) {
+			for _, tenant := range must.Get[[]id.Tenant](t)(usage.Of(s).NearestToLimit(t.Context(), at(3, 10), n)) {
 				found = append(found, named[tenant])
 			}
 			wantEqual(t, "the nearest", found, want)
@@ -439,7 +441,7 @@ func TestUsageOfTestKeys(t *testing.T) {
 	t.Parallel()
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		ctx, db := t.Context(), testkit.Open(t, url)
-		must.Do(t, db.MigrateTo(ctx, keystore.Migrations, 21))
+		must.Do(t, db.MigrateTo(ctx, schema.Migrations, 21))
 		s := keystore.New(db, nil, nil, "ada")
 		tenant := newTenant(t, s, "acme").ID
 		live, _ := newKey(t, s, keystore.KeySpec{Tenant: tenant})
@@ -461,30 +463,30 @@ func TestUsageOfTestKeys(t *testing.T) {
 		}
 		registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a", UsageThrough: open})
 		addEarlier(sealed, 10)
-		first := must.Get[keystore.UsageSeal](t)(s.SealUsage(ctx))
+		first := must.Get[usage.Seal](t)(usage.Of(s).SealUsage(ctx))
 		addEarlier(sealed, 3)
 		addEarlier(open, 20)
 
-		must.Do(t, db.Migrate(ctx, keystore.Migrations))
+		must.Do(t, db.Migrate(ctx, schema.Migrations))
 		addEarlier(open, 100)
 		addEarlier(open+hour, 7)
 		g := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a", UsageThrough: open + 3*hour/2})
-		row := keystore.UsageRow{Tenant: tenant, Operation: "listPets", Outcome: "ok", Charged: true, Hour: open}
-		of := func(k id.Key, isTest bool, requests, moreUnits int64) keystore.UsageRow {
+		row := usage.Row{Tenant: tenant, Operation: "listPets", Outcome: "ok", Charged: true, Hour: open}
+		of := func(k id.Key, isTest bool, requests, moreUnits int64) usage.Row {
 			r := row
 			r.Key, r.IsTest, r.Requests, r.MoreUnits = k, isTest, requests, moreUnits
 			return r
 		}
 		deleted := id.Key{1}
 		add(t, s, g, 1,
-			[]keystore.UsageRow{of(live.ID, false, 2, 8), of(test.ID, true, 4, 16), of(deleted, true, 1, 0)},
-			keystore.UsageMinutes{Tenant: tenant, Hour: open, IsTest: true, Attempts: [60]int64{7: 5}})
-		add(t, s, g, 2, []keystore.UsageRow{of(test.ID, false, 1, 0)}) // from the file of an earlier gateway
+			[]usage.Row{of(live.ID, false, 2, 8), of(test.ID, true, 4, 16), of(deleted, true, 1, 0)},
+			usage.Minutes{Tenant: tenant, Hour: open, IsTest: true, Attempts: [60]int64{7: 5}})
+		add(t, s, g, 2, []usage.Row{of(test.ID, false, 1, 0)}) // from the file of an earlier gateway
 
 		// A batch is stored as a whole or not at all.
 		run(t, db, "ALTER TABLE usage_minutes RENAME TO hidden")
-		batch := []keystore.UsageRow{of(live.ID, false, 30, 0)}
-		if s.AddUsage(ctx, g, 3, batch, []keystore.UsageMinutes{{Tenant: tenant, Hour: open}}) == nil {
+		batch := []usage.Row{of(live.ID, false, 30, 0)}
+		if usage.Of(s).AddUsage(ctx, g, 3, batch, []usage.Minutes{{Tenant: tenant, Hour: open}}) == nil {
 			t.Error("a batch is stored without its minutes")
 		}
 		run(t, db, "ALTER TABLE hidden RENAME TO usage_minutes")
@@ -494,15 +496,15 @@ func TestUsageOfTestKeys(t *testing.T) {
 		ofLive, ofTest, ofDeleted := of(live.ID, false, 122, 8), of(test.ID, true, 125, 16), of(deleted, true, 1, 0)
 		lateLive, lateTest := of(live.ID, false, 7, 0), of(test.ID, true, 7, 0)
 		lateLive.Hour, lateTest.Hour = open+hour, open+hour
-		want := []keystore.UsageRow{ofLive, ofTest, ofDeleted, lateLive, lateTest}
-		slices.SortFunc(want, func(a, b keystore.UsageRow) int {
+		want := []usage.Row{ofLive, ofTest, ofDeleted, lateLive, lateTest}
+		slices.SortFunc(want, func(a, b usage.Row) int {
 			return cmp.Or(cmp.Compare(a.Hour, b.Hour), strings.Compare(a.Key.String(), b.Key.String()))
 		})
-		wantEqual(t, "usage", must.Get[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, open)), want)
-		statement := func(isTest bool) (rows []keystore.StatementRow) {
-			return must.Get[keystore.Statement](t)(s.Statement(ctx, tenant, open, time.Hour, isTest, 9)).Rows
+		wantEqual(t, "usage", must.Get[[]usage.Row](t)(usage.Of(s).Usage(ctx, tenant, open)), want)
+		statement := func(isTest bool) (rows []usage.StatementRow) {
+			return must.Get[usage.Statement](t)(usage.Of(s).Statement(ctx, tenant, open, time.Hour, isTest, 9)).Rows
 		}
-		stated := keystore.StatementRow{
+		stated := usage.StatementRow{
 			Start:     open,
 			Key:       live.ID,
 			Operation: "listPets",
@@ -511,24 +513,24 @@ func TestUsageOfTestKeys(t *testing.T) {
 			Charged:   122,
 			Units:     130,
 		}
-		wantEqual(t, "statement of live keys", statement(false)[:1], []keystore.StatementRow{stated})
+		wantEqual(t, "statement of live keys", statement(false)[:1], []usage.StatementRow{stated})
 		if rows := statement(true); len(rows) != 3 || rows[0].Units+rows[1].Units+rows[2].Units != 149 {
 			t.Errorf("statement of test keys: %+v", rows)
 		}
 		for key, requests := range map[id.Key]int64{{}: 122, test.ID: 125} {
 			wantEqual(t, "by period",
-				must.Get[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, key, open, time.Hour))[:1],
-				[]keystore.PeriodUsage{{Start: open, Operation: "listPets", Outcome: "ok", Requests: requests}})
+				must.Get[[]usage.OfPeriod](t)(usage.Of(s).UsageByPeriod(ctx, tenant, key, open, time.Hour))[:1],
+				[]usage.OfPeriod{{Start: open, Operation: "listPets", Outcome: "ok", Requests: requests}})
 		}
-		wantEqual(t, "top", must.Get[[]keystore.TenantUsage](t)(s.TopUsage(ctx, open, open+hour, 9)),
-			[]keystore.TenantUsage{{Tenant: tenant, Requests: 122, Charged: 122, Units: 130, BusiestDay: 130}})
-		if minutes := must.Get[[]keystore.UsageMinutes](t)(s.Minutes(ctx, tenant, open)); len(minutes) != 1 ||
+		wantEqual(t, "top", must.Get[[]usage.OfTenant](t)(usage.Of(s).TopUsage(ctx, open, open+hour, 9)),
+			[]usage.OfTenant{{Tenant: tenant, Requests: 122, Charged: 122, Units: 130, BusiestDay: 130}})
+		if minutes := must.Get[[]usage.Minutes](t)(usage.Of(s).Minutes(ctx, tenant, open)); len(minutes) != 1 ||
 			!minutes[0].IsTest {
 			t.Errorf("minutes: %+v", minutes)
 		}
-		last := must.Get[keystore.UsageSeal](t)(s.SealUsage(ctx))
+		last := must.Get[usage.Seal](t)(usage.Of(s).SealUsage(ctx))
 		wantEqual(t, "the end of the last whole hour", last.Through, open+hour)
-		bill := keystore.SealedUsage{
+		bill := usage.Sealed{
 			Hour:      sealed,
 			Tenant:    tenant,
 			Operation: "listPets",
@@ -537,13 +539,13 @@ func TestUsageOfTestKeys(t *testing.T) {
 			Units:     20,
 		}
 		wantEqual(t, "what was sealed before",
-			must.Get[[]keystore.SealedUsage](t)(s.UsageOfHour(ctx, sealed, id.Tenant{}, nil, 9)),
-			[]keystore.SealedUsage{bill})
+			must.Get[[]usage.Sealed](t)(usage.Of(s).UsageOfHour(ctx, sealed, id.Tenant{}, nil, 9)),
+			[]usage.Sealed{bill})
 		bill.Correction, bill.Requests, bill.Charged, bill.Units = first.Number, 3, 3, 3
 		wantEqual(t, "corrections",
-			must.Get[[]keystore.SealedUsage](t)(s.Corrections(ctx, keystore.SealedUsage{}, last.Number, 0, open, 9)),
-			[]keystore.SealedUsage{bill})
-		bill = keystore.SealedUsage{
+			must.Get[[]usage.Sealed](t)(usage.Of(s).Corrections(ctx, usage.Sealed{}, last.Number, 0, open, 9)),
+			[]usage.Sealed{bill})
+		bill = usage.Sealed{
 			Hour:      open,
 			Tenant:    tenant,
 			Operation: "listPets",
@@ -552,10 +554,10 @@ func TestUsageOfTestKeys(t *testing.T) {
 			Units:     130,
 		}
 		wantEqual(t, "what is sealed now",
-			must.Get[[]keystore.SealedUsage](t)(s.UsageOfHour(ctx, open, id.Tenant{}, nil, 9)),
-			[]keystore.SealedUsage{bill})
+			must.Get[[]usage.Sealed](t)(usage.Of(s).UsageOfHour(ctx, open, id.Tenant{}, nil, 9)),
+			[]usage.Sealed{bill})
 		wantEqual(t, "after the operation",
-			must.Get[[]keystore.SealedUsage](t)(s.UsageOfHour(ctx, open, tenant, &bill.Operation, 9)),
-			[]keystore.SealedUsage{})
+			must.Get[[]usage.Sealed](t)(usage.Of(s).UsageOfHour(ctx, open, tenant, &bill.Operation, 9)),
+			[]usage.Sealed{})
 	})
 }

@@ -8,12 +8,12 @@ import (
 	"strconv"
 	"time"
 
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 )
 
 // event is one event of an export.
 type event struct {
-	keystore.SealedUsage
+	usage.Sealed
 	installation string
 }
 
@@ -43,7 +43,7 @@ type UsageEventView struct {
 }
 
 // View returns an event of the export.
-func (e *Export) View(r keystore.SealedUsage) UsageEventView {
+func (e *Export) View(r usage.Sealed) UsageEventView {
 	return UsageEventView{
 		e.event(r).id(), r.Hour.String(), r.Tenant.String(), r.Operation, r.Correction, r.Requests, r.Charged, r.Units,
 	}

@@ -17,13 +17,14 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 )
 
 // Export is the usage of a span of time.
 type Export struct {
 	Store  *keystore.Store
 	Format Format
-	Seal   keystore.UsageSeal
+	Seal   usage.Seal
 	Since  instant.Millis // the first hour
 	Until  instant.Millis // the first hour after the span
 
@@ -33,7 +34,7 @@ type Export struct {
 // Sums add up events.
 type Sums struct{ Events, Requests, Charged, Units int64 }
 
-func (s *Sums) add(r keystore.SealedUsage) {
+func (s *Sums) add(r usage.Sealed) {
 	s.Events++
 	s.Requests += r.Requests
 	s.Charged += r.Charged
@@ -46,7 +47,7 @@ const pageRows = 1000
 // New seals all hours that are closed and returns an export of them, from an instant on and until
 // another.
 func New(ctx context.Context, store *keystore.Store, format Format, since, until instant.Millis) (*Export, error) {
-	seal, err := store.SealUsage(ctx)
+	seal, err := usage.Of(store).SealUsage(ctx)
 	until = min(until, seal.Through).Truncate(time.Hour)
 	return &Export{Store: store, Format: format, Seal: seal, Since: since.Truncate(time.Hour), Until: until}, err
 }
@@ -54,7 +55,7 @@ func New(ctx context.Context, store *keystore.Store, format Format, since, until
 // Write writes the export.
 func (e *Export) Write(ctx context.Context, w io.Writer) error {
 	out := bytes.NewBufferString(forms[e.Format].head)
-	page := func(rows []keystore.SealedUsage) error {
+	page := func(rows []usage.Sealed) error {
 		for _, r := range rows {
 			forms[e.Format].write(out, e.event(r))
 			e.add(r)
@@ -64,7 +65,7 @@ func (e *Export) Write(ctx context.Context, w io.Writer) error {
 	if err := e.hours(ctx, id.Tenant{}, nil, pageRows, page); err != nil {
 		return err
 	}
-	if err := e.corrections(ctx, keystore.SealedUsage{}, pageRows, page); err != nil {
+	if err := e.corrections(ctx, usage.Sealed{}, pageRows, page); err != nil {
 		return err
 	}
 	return written(out.WriteTo(w)) // the head, if there is no event
@@ -75,8 +76,8 @@ var errFull = errors.New("the page is full")
 
 // Page returns the first n events after a given one: what the hours had when they were sealed, and
 // then their corrections.
-func (e *Export) Page(ctx context.Context, after keystore.SealedUsage, n int) (page []keystore.SealedUsage, err error) {
-	take := func(rows []keystore.SealedUsage) error {
+func (e *Export) Page(ctx context.Context, after usage.Sealed, n int) (page []usage.Sealed, err error) {
+	take := func(rows []usage.Sealed) error {
 		if page = append(page, rows...); len(page) >= n {
 			return errFull
 		}
@@ -85,10 +86,10 @@ func (e *Export) Page(ctx context.Context, after keystore.SealedUsage, n int) (p
 	if after.Correction == 0 {
 		hours := *e
 		if hours.Since = max(e.Since, after.Hour); hours.Since != after.Hour {
-			after = keystore.SealedUsage{}
+			after = usage.Sealed{}
 		}
 		err = hours.hours(ctx, after.Tenant, &after.Operation, n, take)
-		after = keystore.SealedUsage{}
+		after = usage.Sealed{}
 	}
 	if err == nil {
 		err = e.corrections(ctx, after, n, take)
@@ -106,16 +107,16 @@ func written(_ int64, err error) error {
 	return nil
 }
 
-func (e *Export) event(r keystore.SealedUsage) event { return event{r, e.Seal.Installation} }
+func (e *Export) event(r usage.Sealed) event { return event{r, e.Seal.Installation} }
 
 // hours calls f with what each hour had when it was sealed, in pages of at most n rows. A shorter
 // page is the last one of its hour. In the first hour, it begins after an operation of a tenant;
 // nil: after all of them.
 func (e *Export) hours(
-	ctx context.Context, after id.Tenant, operation *string, n int, f func([]keystore.SealedUsage) error,
+	ctx context.Context, after id.Tenant, operation *string, n int, f func([]usage.Sealed) error,
 ) error {
 	for from := e.Since; from < e.Until; {
-		hour, err := e.Store.NextUsageHour(ctx, from)
+		hour, err := usage.Of(e.Store).NextUsageHour(ctx, from)
 		if err != nil || hour == 0 || hour >= e.Until {
 			return err
 		}
@@ -123,7 +124,7 @@ func (e *Export) hours(
 			after, operation = id.Tenant{}, nil
 		}
 		for isWhole := false; !isWhole; {
-			rows, err := e.Store.UsageOfHour(ctx, hour, after, operation, n)
+			rows, err := usage.Of(e.Store).UsageOfHour(ctx, hour, after, operation, n)
 			if isWhole = len(rows) < n; err == nil && len(rows) > 0 {
 				last := rows[len(rows)-1]
 				after, operation = last.Tenant, &last.Operation
@@ -141,10 +142,10 @@ func (e *Export) hours(
 // corrections calls f with the corrections of the export's hours that come after a given one, in
 // pages of n rows.
 func (e *Export) corrections(
-	ctx context.Context, after keystore.SealedUsage, n int, f func([]keystore.SealedUsage) error,
+	ctx context.Context, after usage.Sealed, n int, f func([]usage.Sealed) error,
 ) error {
 	for {
-		rows, err := e.Store.Corrections(ctx, after, e.Seal.Number, e.Since, e.Until, n)
+		rows, err := usage.Of(e.Store).Corrections(ctx, after, e.Seal.Number, e.Since, e.Until, n)
 		if err != nil || len(rows) == 0 {
 			return err
 		}

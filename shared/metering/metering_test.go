@@ -13,6 +13,8 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/schema"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/operate"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -34,7 +36,7 @@ type metered struct {
 // eleven events in three hours.
 func newMetered(t *testing.T, url string) *metered {
 	t.Helper()
-	db := testkit.Open(t, url, keystore.Migrations)
+	db := testkit.Open(t, url, schema.Migrations)
 	u := &metered{
 		t:       t,
 		url:     url,
@@ -54,7 +56,7 @@ func newMetered(t *testing.T, url string) *metered {
 		}
 	}
 	u.use(u.tenants[0], u.hour(3), "getPet", 7)
-	u.add(keystore.UsageRow{Tenant: u.tenants[2], Outcome: "key_banned", Hour: u.hour(2), Requests: 50})
+	u.add(usage.Row{Tenant: u.tenants[2], Outcome: "key_banned", Hour: u.hour(2), Requests: 50})
 	u.stored(u.hour(1))
 	return u
 }
@@ -66,7 +68,7 @@ func (u *metered) hour(ago int) instant.Millis {
 func (u *metered) use(tenant id.Tenant, hour instant.Millis, operation string, requests int64) {
 	u.t.Helper()
 	u.add(
-		keystore.UsageRow{
+		usage.Row{
 			Tenant:    tenant,
 			Operation: operation,
 			Outcome:   "ok",
@@ -78,10 +80,10 @@ func (u *metered) use(tenant id.Tenant, hour instant.Millis, operation string, r
 	)
 }
 
-func (u *metered) add(rows ...keystore.UsageRow) {
+func (u *metered) add(rows ...usage.Row) {
 	u.t.Helper()
 	u.batch++
-	must.Do(u.t, u.store.AddUsage(u.t.Context(), u.gateway, u.batch, rows, nil))
+	must.Do(u.t, usage.Of(u.store).AddUsage(u.t.Context(), u.gateway, u.batch, rows, nil))
 }
 
 // stored publishes that the gateway has stored its usage up to an instant.
@@ -112,7 +114,7 @@ func (u *metered) charged(before instant.Millis) map[string]int64 {
 	u.t.Helper()
 	sums := map[string]int64{}
 	for _, tenant := range u.tenants {
-		for _, r := range must.Get[[]keystore.UsageRow](u.t)(u.store.Usage(u.t.Context(), tenant, 0)) {
+		for _, r := range must.Get[[]usage.Row](u.t)(usage.Of(u.store).Usage(u.t.Context(), tenant, 0)) {
 			if r.Charged && r.Hour < before && r.Hour >= u.hour(24) {
 				sums[tenant.String()] += r.Requests
 			}
@@ -169,7 +171,7 @@ func TestExportIsTheSameAgain(t *testing.T) {
 			e, _ := u.export(CSV, 0)
 			got := forms[CSV].head
 			isLast := false
-			for after := (keystore.SealedUsage{}); ; {
+			for after := (usage.Sealed{}); ; {
 				page, err := e.Page(t.Context(), after, n+1)
 				if must.Do(t, err); len(page) == 0 {
 					break
@@ -193,7 +195,7 @@ func TestExportIsTheSameAgain(t *testing.T) {
 		e, err := New(t.Context(), u.store, CSV, u.hour(4).Add(part), u.hour(2).Add(part))
 		must.Do(t, err)
 		u.use(u.tenants[1], u.hour(4), "listPets", 1) // for the next export
-		page, err := e.Page(t.Context(), keystore.SealedUsage{Hour: u.hour(5), Tenant: u.tenants[1]}, 9)
+		page, err := e.Page(t.Context(), usage.Sealed{Hour: u.hour(5), Tenant: u.tenants[1]}, 9)
 		if err != nil || len(page) != 5 || page[0].Tenant != u.tenants[0] { // of one hour, with two corrections
 			t.Errorf("the page is %+v, %v", page, err)
 		}
@@ -204,8 +206,8 @@ func TestExportIsTheSameAgain(t *testing.T) {
 func TestFormats(t *testing.T) {
 	hour := instant.Of(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))
 	events := []event{
-		{keystore.SealedUsage{Hour: hour, Tenant: id.Tenant{1}, Operation: "list,Pets&", Requests: 3, Charged: 2, Units: 10}, "abc"},
-		{keystore.SealedUsage{Hour: hour, Tenant: id.Tenant{1}, Correction: 1, Requests: 3}, "abc"},
+		{usage.Sealed{Hour: hour, Tenant: id.Tenant{1}, Operation: "list,Pets&", Requests: 3, Charged: 2, Units: 10}, "abc"},
+		{usage.Sealed{Hour: hour, Tenant: id.Tenant{1}, Correction: 1, Requests: 3}, "abc"},
 	}
 	tenant := id.Tenant{1}.String()
 	for format, want := range map[Format]string{

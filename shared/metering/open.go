@@ -7,6 +7,7 @@ import (
 
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/operate"
 )
 
@@ -36,7 +37,7 @@ func (e *Export) Missing(ctx context.Context, now, before instant.Millis) (texts
 			say("%s has stored no usage since %s. See its log.", open, g.UsageThrough)
 		}
 	}
-	gaps, err := e.Store.UsageGaps(ctx, e.Since)
+	gaps, err := usage.Of(e.Store).UsageGaps(ctx, e.Since)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/operate"
 )
 
@@ -37,7 +38,7 @@ type Receiver struct {
 	Token  string // sent as Authorization: Bearer; empty: none
 	Sleep  func(context.Context, time.Duration) error
 	Say    func(text string) // what it waits for; may be nil
-	Cursor keystore.ExportCursor
+	Cursor usage.Cursor
 	known  bool // it has a cursor: an export has been sent to it before
 
 	export *Export
@@ -46,7 +47,7 @@ type Receiver struct {
 
 // FindReceiver finds the cursor of a receiver.
 func FindReceiver(ctx context.Context, store *keystore.Store, url string) (*Receiver, error) {
-	cursor, known, err := store.Cursor(ctx, url)
+	cursor, known, err := usage.Of(store).Cursor(ctx, url)
 	return &Receiver{URL: url, Sleep: operate.Sleep, Cursor: cursor, known: known, client: http.Client{
 		Timeout: sendTimeout,
 		// A redirect is a failure: the events and the token are for this address only.
@@ -63,18 +64,18 @@ func (r *Receiver) Send(ctx context.Context, e *Export) error {
 		e.Since = r.Cursor.Hour
 	} else {
 		r.Cursor.Since, r.Cursor.Hour = e.Since, e.Since
-		if err := e.Store.AddCursor(ctx, r.Cursor); err != nil {
+		if err := usage.Of(e.Store).AddCursor(ctx, r.Cursor); err != nil {
 			return err
 		}
 	}
-	err := e.hours(ctx, r.Cursor.Tenant, nil, batchMax, func(rows []keystore.SealedUsage) error {
+	err := e.hours(ctx, r.Cursor.Tenant, nil, batchMax, func(rows []usage.Sealed) error {
 		if err := r.post(ctx, rows); err != nil {
 			return err
 		}
 		last := len(rows) - 1
 		if len(rows) == batchMax { // its last tenant may have more
 			last = slices.IndexFunc(
-				rows, func(u keystore.SealedUsage) bool { return u.Tenant == rows[last].Tenant },
+				rows, func(u usage.Sealed) bool { return u.Tenant == rows[last].Tenant },
 			) - 1
 		}
 		if last < 0 {
@@ -94,7 +95,7 @@ func (r *Receiver) Send(ctx context.Context, e *Export) error {
 		return nil
 	}
 	e.Since = r.Cursor.Since
-	if err := e.corrections(ctx, keystore.SealedUsage{Correction: r.Cursor.Seal}, batchMax, func(rows []keystore.SealedUsage) error {
+	if err := e.corrections(ctx, usage.Sealed{Correction: r.Cursor.Seal}, batchMax, func(rows []usage.Sealed) error {
 		return r.sendCorrections(ctx, rows)
 	}); err != nil {
 		return err
@@ -104,7 +105,7 @@ func (r *Receiver) Send(ctx context.Context, e *Export) error {
 
 // sendCorrections sends corrections in batches; those of one batch have the same number. Before
 // each batch, the cursor says that all smaller numbers are sent.
-func (r *Receiver) sendCorrections(ctx context.Context, rows []keystore.SealedUsage) error {
+func (r *Receiver) sendCorrections(ctx context.Context, rows []usage.Sealed) error {
 	for len(rows) > 0 {
 		number, n := rows[0].Correction, 1
 		for n < len(rows) && rows[n].Correction == number {
@@ -124,7 +125,7 @@ func (r *Receiver) sendCorrections(ctx context.Context, rows []keystore.SealedUs
 func (r *Receiver) move(ctx context.Context, hour instant.Millis, tenant id.Tenant, seal int64) error {
 	next := r.Cursor
 	next.Hour, next.Tenant, next.Seal = hour, tenant, seal
-	if err := r.export.Store.MoveCursor(ctx, r.Cursor, next); err != nil {
+	if err := usage.Of(r.export.Store).MoveCursor(ctx, r.Cursor, next); err != nil {
 		return err
 	}
 	r.Cursor = next
@@ -132,7 +133,7 @@ func (r *Receiver) move(ctx context.Context, hour instant.Millis, tenant id.Tena
 }
 
 // post sends rows in one request.
-func (r *Receiver) post(ctx context.Context, rows []keystore.SealedUsage) error {
+func (r *Receiver) post(ctx context.Context, rows []usage.Sealed) error {
 	events := make([]event, len(rows))
 	for i, row := range rows {
 		events[i] = r.export.event(row)

@@ -18,7 +18,7 @@ import (
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/operate"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -235,7 +235,7 @@ func TestSendTriesAgain(t *testing.T) {
 		begun++
 		waits, shown = nil, ""
 		e.Until, e.Since, e.Sums, r.known, r.URL = u.hour(1), u.hour(24), Sums{}, false, fmt.Sprint(m.URL, "/", begun)
-		r.Cursor = keystore.ExportCursor{Destination: r.URL}
+		r.Cursor = usage.Cursor{Destination: r.URL}
 		err := r.Send(t.Context(), e)
 		if fmt.Sprint(err) != strings.ReplaceAll(wantErr, "URL", r.URL) || (err == nil) != (e.Events == 11) ||
 			fmt.Sprint(waits) != wantWaits ||
@@ -349,7 +349,7 @@ func TestCorrectionAfterALostResponse(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	u.use(u.tenants[0], u.hour(4), "listPets", 3)
-	seal := must.Get[keystore.UsageSeal](t)(u.store.SealUsage(t.Context()))
+	seal := must.Get[usage.Seal](t)(usage.Of(u.store).SealUsage(t.Context()))
 	u.use(u.tenants[1], u.hour(4), "listPets", 3)
 	if r, _, err := u.send(m, 0); err == nil || r.Cursor.Seal != seal.Number {
 		t.Errorf("%+v, %v, want an error, and the cursor at the second correction, number %d", r.Cursor, err,

@@ -16,6 +16,8 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/schema"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/operate"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/golden"
@@ -26,7 +28,7 @@ import (
 // answer is an error, or it is the same.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
-	db := testkit.Open(t, testkit.SQLite(t), keystore.Migrations)
+	db := testkit.Open(t, testkit.SQLite(t), schema.Migrations)
 	o, ci, clock := operatorOf(t, db)
 	makes := func(verb operate.Preparer) operate.Outcome {
 		*clock = clock.Add(time.Second)
@@ -66,16 +68,16 @@ func TestAnswers(t *testing.T) {
 	tenant, since := must.Get[operate.Owner](t)(o.Tenant(t.Context(), "acme")).ID, instant.Of(*clock).Truncate(
 		time.Hour,
 	)
-	row := func(ref operate.KeyRef, operation, outcome string, ago int, requests int64) keystore.UsageRow {
+	row := func(ref operate.KeyRef, operation, outcome string, ago int, requests int64) usage.Row {
 		of := must.Get[keystore.Key](t)(o.Store.Key(t.Context(), ref.Key.Key))
-		return keystore.UsageRow{
+		return usage.Row{
 			Tenant: of.Tenant, Key: of.ID, Operation: operation, Outcome: outcome, Charged: outcome == "ok", IsTest: of.Environment == apikey.Test,
 			Hour: since.Add(
 				time.Duration(-ago) * time.Hour,
 			), Requests: requests, MoreUnits: 2 * requests, LastAt: since.Add(time.Duration(requests) * time.Minute),
 		}
 	}
-	must.Do(t, o.Store.AddUsage(t.Context(), gateway, 1, []keystore.UsageRow{
+	must.Do(t, usage.Of(o.Store).AddUsage(t.Context(), gateway, 1, []usage.Row{
 		row(
 			ci, "getPet", "ok", 0, 5,
 		), row(ci, "getPet", "ok", 1, 6), row(ci, "getPet", "key_banned", 0, 7), row(ci, "createPet", "ok", 0, 8),
@@ -87,7 +89,7 @@ func TestAnswers(t *testing.T) {
 		row(
 			keyOf(t, other), "getPet", "ok", 0, 10,
 		), row(rotated, "getPet", "ok", 0, 11), row(ci, "getPet", "ok", -1, 12),
-	}, []keystore.UsageMinutes{
+	}, []usage.Minutes{
 		{Tenant: tenant, Hour: since, Attempts: [60]int64{0: 7, 1: 8, 59: 9}},
 		{Tenant: tenant, Hour: since.Add(-time.Hour), Attempts: [60]int64{58: 11, 59: 12}},
 	}))

@@ -16,6 +16,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
 )
 
 // EventView is one change as JSON; scripts rely on its fields.
@@ -52,7 +53,7 @@ func viewEvent(e keystore.Event) EventView {
 
 // ViewEvents returns the views of events, with the names of their tenants.
 func (o Operator) ViewEvents(ctx context.Context, events []keystore.Event) ([]EventView, error) {
-	tenants, err := o.Store.TenantsOf(ctx, ViewsOf(events, func(e keystore.Event) id.Tenant { return e.Tenant }))
+	tenants, err := lists.Of(o.Store).TenantsOf(ctx, ViewsOf(events, func(e keystore.Event) id.Tenant { return e.Tenant }))
 	return ViewsOf(events, func(e keystore.Event) EventView {
 		v := viewEvent(e)
 		v.Tenant = tenants[e.Tenant].Name

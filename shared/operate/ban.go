@@ -7,6 +7,7 @@ import (
 
 	"petgate/shared/core/id"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
 )
 
 // BanView is a ban as JSON; scripts rely on its fields.
@@ -33,7 +34,7 @@ func ViewBan(b keystore.Ban, tenant, key string) BanView {
 
 // Ban returns the current ban of a key. The zero value means that the key is not banned.
 func (o Operator) Ban(ctx context.Context, key id.Key) (keystore.Ban, error) {
-	bans, err := o.Store.BansOf(ctx, []id.Key{key})
+	bans, err := lists.Of(o.Store).BansOf(ctx, []id.Key{key})
 	return bans[key], err
 }
 

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/dustin/go-humanize"
+
+	"petgate/shared/keystore/usage"
 )
 
 // DeprecatedView is a key that calls a deprecated operation, as JSON; scripts rely on its fields.
@@ -54,7 +56,7 @@ func (o Operator) ViewDeprecated(ctx context.Context) (views []DeprecatedView, o
 		return nil, nil, err
 	}
 	operations, now := ViewsOf(deprecated, func(op AboutOperation) string { return op.ID }), o.Now()
-	rows, err := o.Store.OperationUsage(ctx, operations, now.Add(-14*day), now.Add(-7*day))
+	rows, err := usage.Of(o.Store).OperationUsage(ctx, operations, now.Add(-14*day), now.Add(-7*day))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/schema"
 	"petgate/shared/operate"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/golden"
@@ -23,7 +24,7 @@ import (
 // gateways. The rows follow one another.
 func TestExplain(t *testing.T) {
 	t.Parallel()
-	db := testkit.Open(t, testkit.SQLite(t), keystore.Migrations)
+	db := testkit.Open(t, testkit.SQLite(t), schema.Migrations)
 	o, ci, clock := operatorOf(t, db)
 	answers := map[string]string{} // by path, with or without a query
 	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

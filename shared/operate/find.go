@@ -10,6 +10,7 @@ import (
 
 	"petgate/shared/core/id"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
 )
 
 // Page is one page of a list.
@@ -57,13 +58,13 @@ type FindTenants struct {
 }
 
 // Filter returns which tenants are found.
-func (a FindTenants) Filter() keystore.TenantFilter {
-	return keystore.TenantFilter{Text: a.Search, Plan: string(a.Plan), State: string(a.State), IsNewestFirst: a.Newest}
+func (a FindTenants) Filter() lists.TenantFilter {
+	return lists.TenantFilter{Text: a.Search, Plan: string(a.Plan), State: string(a.State), IsNewestFirst: a.Newest}
 }
 
 // Page finds a page of tenants.
 func (a FindTenants) Page(ctx context.Context, o Operator, after string, n int) (p Page[TenantView], err error) {
-	found, err := o.Store.FindTenants(ctx, a.Filter(), after, n+1)
+	found, err := lists.Of(o.Store).FindTenants(ctx, a.Filter(), after, n+1)
 	if err != nil {
 		return p, err
 	}
@@ -101,7 +102,7 @@ func (a FindKeys) Page(ctx context.Context, o Operator, after string, n int) (p 
 	if err != nil {
 		return p, err
 	}
-	found, err := o.Store.FindKeys(ctx, tenant, last, n+1)
+	found, err := lists.Of(o.Store).FindKeys(ctx, tenant, last, n+1)
 	if err != nil {
 		return p, err
 	}
@@ -118,13 +119,13 @@ func (a FindBans) Page(ctx context.Context, o Operator, after string, n int) (p 
 	if err != nil {
 		return p, err
 	}
-	found, err := o.Store.FindBans(ctx, tenant, after, n+1)
+	found, err := lists.Of(o.Store).FindBans(ctx, tenant, after, n+1)
 	if errors.Is(err, keystore.ErrNotFound) {
 		err = NoPage
 	}
 	return pageOf(
-		found, n, func(b keystore.NamedBan) BanView { return ViewBan(b.Ban, b.TenantName, b.KeyName) },
-		keystore.NamedBan.Cursor,
+		found, n, func(b lists.NamedBan) BanView { return ViewBan(b.Ban, b.TenantName, b.KeyName) },
+		lists.NamedBan.Cursor,
 	), err
 }
 
@@ -150,8 +151,8 @@ type FindEvents struct {
 }
 
 // Filter returns which changes are found.
-func (a FindEvents) Filter(ctx context.Context, o Operator) (f keystore.EventFilter, err error) {
-	f = keystore.EventFilter{Key: a.Key.Key, Actor: a.Actor, Kind: string(a.Kind)}
+func (a FindEvents) Filter(ctx context.Context, o Operator) (f lists.EventFilter, err error) {
+	f = lists.EventFilter{Key: a.Key.Key, Actor: a.Actor, Kind: string(a.Kind)}
 	if a.Since != (Moment{}) {
 		f.Since = a.Since.Before(o.Now())
 	}
@@ -171,7 +172,7 @@ func (a FindEvents) Page(ctx context.Context, o Operator, after string, n int) (
 	if err != nil {
 		return p, err
 	}
-	found, err := o.Store.FindEvents(ctx, filter, keystore.Change(before), n+1)
+	found, err := lists.Of(o.Store).FindEvents(ctx, filter, keystore.Change(before), n+1)
 	if err != nil {
 		return p, err
 	}

@@ -14,6 +14,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
 )
 
 // KeyView is a key as JSON; scripts rely on its fields.
@@ -74,7 +75,7 @@ func (o Operator) ViewKeys(ctx context.Context, keys []keystore.Key) ([]KeyView,
 	if err != nil {
 		return nil, err
 	}
-	bans, err := o.Store.BansOf(ctx, ViewsOf(keys, func(k keystore.Key) id.Key { return k.ID }))
+	bans, err := lists.Of(o.Store).BansOf(ctx, ViewsOf(keys, func(k keystore.Key) id.Key { return k.ID }))
 	return ViewsOf(
 		keys, func(k keystore.Key) KeyView { return ViewKey(k, owners[k.Tenant], bans[k.ID].Until, o.Now()) },
 	), err
@@ -253,7 +254,7 @@ func (a CreateKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
 	}
 	op := Operation{Laggard: "may not accept this key yet"}
 	if a.IfNotExists {
-		for k, err := range o.Store.Keys(ctx, t.ID) {
+		for k, err := range lists.Of(o.Store).Keys(ctx, t.ID) {
 			if err != nil || k.Name == string(a.Name) && k.InUse(o.Now()) {
 				op.Change = func(ctx context.Context) (Outcome, error) {
 					change, err := o.Store.LastEvent(ctx)

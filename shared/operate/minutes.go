@@ -9,6 +9,7 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/keystore/usage"
 )
 
 // MinuteView is what a tenant did in one minute, as JSON; scripts rely on its fields.
@@ -25,7 +26,7 @@ type MinuteView struct {
 func (o Operator) Minutes(
 	ctx context.Context, tenant id.Tenant, in apikey.Environment, since, until instant.Millis,
 ) ([]MinuteView, error) {
-	hours, err := o.Store.Minutes(ctx, tenant, since)
+	hours, err := usage.Of(o.Store).Minutes(ctx, tenant, since)
 	if err != nil {
 		return nil, err
 	}

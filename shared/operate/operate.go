@@ -16,6 +16,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
 )
 
 // Operator reads and changes a key database. It is safe for concurrent use if its clock is.
@@ -129,7 +130,7 @@ func (o Operator) Tenant(ctx context.Context, idOrName string) (Owner, error) {
 // AnyTenant also finds a deleted tenant, by its ID.
 func (o Operator) AnyTenant(ctx context.Context, idOrName string) (Owner, error) {
 	if tenant, err := id.ParseTenant(idOrName); err == nil {
-		if t, err := o.Store.DeletedTenant(ctx, tenant); err == nil {
+		if t, err := lists.Of(o.Store).DeletedTenant(ctx, tenant); err == nil {
 			return o.Owner(ctx, t)
 		} else if !errors.Is(err, keystore.ErrNotFound) {
 			return Owner{}, err
@@ -149,7 +150,7 @@ func (o Operator) Key(ctx context.Context, key id.Key) (t Owner, k keystore.Key,
 
 // Owners returns tenants with their limits. Those that do not exist are left out.
 func (o Operator) Owners(ctx context.Context, ids []id.Tenant) (map[id.Tenant]Owner, error) {
-	tenants, err := o.Store.TenantsOf(ctx, ids)
+	tenants, err := lists.Of(o.Store).TenantsOf(ctx, ids)
 	if err != nil {
 		return nil, err
 	}

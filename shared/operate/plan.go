@@ -9,6 +9,7 @@ import (
 
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
 )
 
 // PlanView is a plan as JSON; scripts rely on its fields.
@@ -125,7 +126,7 @@ func (a UpdatePlan) Prepare(ctx context.Context, o Operator) (Operation, error) 
 	if err := o.admitsCosts(ctx, will.Limits, will.Test); err != nil {
 		return Operation{}, err
 	}
-	tenants, err := o.Store.TenantsByPlan(ctx)
+	tenants, err := lists.Of(o.Store).TenantsByPlan(ctx)
 	if err != nil {
 		return Operation{}, err
 	}

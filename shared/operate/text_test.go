@@ -11,6 +11,7 @@ import (
 
 	"petgate/shared/core/id"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/testkit/must"
 )
 
@@ -114,7 +115,7 @@ func TestUsageOrder(t *testing.T) {
 	t.Parallel()
 	key := id.Key{1}
 	_, order := Grouping{day, true, true, true}.of(
-		keystore.UsageRow{Operation: "getPet", Key: key, Outcome: "ok", Hour: 3_600_000 * 30},
+		usage.Row{Operation: "getPet", Key: key, Outcome: "ok", Hour: 3_600_000 * 30},
 		map[id.Key]string{key: "ci"})
 	if want := [5]string{"1970-01-02T00:00:00Z", "getPet", "ci", key.String(), "ok"}; order != want {
 		t.Errorf("%q, want %q", order, want)

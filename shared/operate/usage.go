@@ -14,7 +14,8 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
+	"petgate/shared/keystore/usage"
 )
 
 // UsageView is a number of requests as JSON; scripts rely on its fields. It has the fields by which
@@ -92,7 +93,7 @@ func (p UsagePeriod) Of(now instant.Millis) (since, until instant.Millis, err er
 }
 
 // of returns the fields by which a row is grouped, and in which order its group comes.
-func (g Grouping) of(r keystore.UsageRow, names map[id.Key]string) (v UsageView, order [5]string) {
+func (g Grouping) of(r usage.Row, names map[id.Key]string) (v UsageView, order [5]string) {
 	if g.Period != 0 {
 		order[0] = r.Hour.Truncate(g.Period).String()
 		v.Start = &order[0]
@@ -116,14 +117,14 @@ func (g Grouping) of(r keystore.UsageRow, names map[id.Key]string) (v UsageView,
 // until, ordered by time, operation, key and outcome. rows is what was added up.
 func (o Operator) Usage(
 	ctx context.Context, tenant id.Tenant, in apikey.Environment, since, until instant.Millis, by Grouping,
-) (views []UsageView, total UsageView, rows []keystore.UsageRow, err error) {
-	if rows, err = o.Store.Usage(ctx, tenant, since); err != nil {
+) (views []UsageView, total UsageView, rows []usage.Row, err error) {
+	if rows, err = usage.Of(o.Store).Usage(ctx, tenant, since); err != nil {
 		return nil, total, nil, err
 	}
 	rows = slices.DeleteFunc(rows,
-		func(r keystore.UsageRow) bool { return r.Hour >= until || r.IsTest != (in == apikey.Test) })
+		func(r usage.Row) bool { return r.Hour >= until || r.IsTest != (in == apikey.Test) })
 	names := map[id.Key]string{}
-	for k, err := range o.Store.Keys(ctx, tenant) {
+	for k, err := range lists.Of(o.Store).Keys(ctx, tenant) {
 		if err != nil {
 			return nil, total, nil, err
 		}
@@ -163,12 +164,12 @@ type TopView struct {
 
 // TopUsage lists the n tenants whose live keys used most.
 func (o Operator) TopUsage(ctx context.Context, since, until instant.Millis, n int) ([]TopView, error) {
-	rows, err := o.Store.TopUsage(ctx, since, until, n)
+	rows, err := usage.Of(o.Store).TopUsage(ctx, since, until, n)
 	if err != nil {
 		return nil, err
 	}
-	tenants, err := o.Owners(ctx, ViewsOf(rows, func(u keystore.TenantUsage) id.Tenant { return u.Tenant }))
-	return ViewsOf(rows, func(u keystore.TenantUsage) TopView {
+	tenants, err := o.Owners(ctx, ViewsOf(rows, func(u usage.OfTenant) id.Tenant { return u.Tenant }))
+	return ViewsOf(rows, func(u usage.OfTenant) TopView {
 		t := tenants[u.Tenant]
 		return TopView{
 			TenantID: u.Tenant.String(), Tenant: cmp.Or(t.Name, u.Tenant.String()), Plan: t.Plan, Limits: ViewLimits(t.Limits),

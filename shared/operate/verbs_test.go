@@ -15,6 +15,7 @@ import (
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/schema"
 	"petgate/shared/operate"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/golden"
@@ -28,7 +29,7 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // clock is its time.
 func operator(t *testing.T) (o operate.Operator, ci operate.KeyRef, clock *time.Time) {
 	t.Helper()
-	return operatorOf(t, testkit.Open(t, testkit.SQLite(t), keystore.Migrations))
+	return operatorOf(t, testkit.Open(t, testkit.SQLite(t), schema.Migrations))
 }
 
 func operatorOf(t *testing.T, db *database.DB) (o operate.Operator, ci operate.KeyRef, clock *time.Time) {
@@ -105,7 +106,7 @@ func init() { operate.AskWithin = time.Minute } // on a busy machine, too
 // repeated. The rows follow one another. What else programs get is in testdata/verbs.golden.
 func TestVerbs(t *testing.T) {
 	t.Parallel()
-	db := testkit.Open(t, testkit.SQLite(t), keystore.Migrations)
+	db := testkit.Open(t, testkit.SQLite(t), schema.Migrations)
 	o, ci, clock := operatorOf(t, db)
 	b := keyOf(t, done(t, o, operate.CreateKey{TenantRef: acme, Name: "b"}))
 	tenant := must.Get[operate.Owner](t)(o.Tenant(t.Context(), "acme")).ID

@@ -1,6 +1,8 @@
 package testkit
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"petgate/shared/database"
@@ -17,4 +19,21 @@ func Open(t testing.TB, url string, migrations ...database.Migrations) *database
 		must.Do(t, db.Migrate(t.Context(), m))
 	}
 	return db
+}
+
+// Plan returns how SQLite reads the rows of a statement, whose first parameter is an empty list.
+func Plan(t testing.TB, db *database.DB, query string) string {
+	t.Helper()
+	args := []any{"[]"}
+	for strings.Contains(query, fmt.Sprint("$", len(args)+1)) {
+		args = append(args, nil)
+	}
+	var steps []struct {
+		ID, Parent, NotUsed int
+		Detail              string
+	}
+	if err := db.Select(&steps, "EXPLAIN QUERY PLAN "+query, args...); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return fmt.Sprint(steps)
 }

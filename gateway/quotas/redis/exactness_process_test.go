@@ -22,6 +22,7 @@ import (
 	"petgate/shared/core/quota"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
 	"petgate/shared/testkit/must"
@@ -100,7 +101,7 @@ func newRig(t *testing.T, limits []plan.Limits) *rig {
 			key, token, _, err := store.CreateKey(always,
 				keystore.KeySpec{Tenant: tenant.ID, Name: strconv.Itoa(n), Limits: own})
 			must.Do(t, err)
-			name := keystore.QuotaName{Tenant: tenant.ID, Key: key.ID}
+			name := usage.QuotaName{Tenant: tenant.ID, Key: key.ID}
 			m.tokens[n], m.keyOfCap = token, string(name.AppendTo([]byte(m.key)))
 		}
 		r.tenants = append(r.tenants, m)

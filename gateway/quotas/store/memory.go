@@ -9,7 +9,7 @@ import (
 
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/sharded"
 )
 
@@ -97,7 +97,7 @@ func (m *Memory) Now() instant.Millis { return instant.Of(m.clock()) }
 // argument since is the mark of the earlier dump; if it is 0, Dump returns all records. If the
 // caller could not save a dump, it passes the earlier mark again. Dump also drops records whose day
 // and window are over. It locks one shard at a time, so decisions continue meanwhile.
-func (m *Memory) Dump(since uint64) (changed []keystore.QuotaRecord, mark uint64) {
+func (m *Memory) Dump(since uint64) (changed []usage.QuotaRecord, mark uint64) {
 	now := m.Now()
 	mark = m.era.Add(1) - 1 // first: what changes after its shard was dumped has a later mark
 	for s := range m.records.Shards() {
@@ -105,7 +105,7 @@ func (m *Memory) Dump(since uint64) (changed []keystore.QuotaRecord, mark uint64
 		for name, rec := range s.Entries {
 			if rec.changed > since {
 				room := make([]byte, 0, m.rule.RecordBytes()+quota.MonthBytes)
-				changed = append(changed, keystore.QuotaRecord{
+				changed = append(changed, usage.QuotaRecord{
 					QuotaName: name,
 					Record:    m.rule.Append(room, &rec.Record),
 				})
@@ -119,7 +119,7 @@ func (m *Memory) Dump(since uint64) (changed []keystore.QuotaRecord, mark uint64
 
 // Load restores saved records. The error names the records that could not be read; their tenants
 // start without use.
-func (m *Memory) Load(saved []keystore.QuotaRecord) error {
+func (m *Memory) Load(saved []usage.QuotaRecord) error {
 	now := m.Now()
 	var unread []error
 	for _, one := range saved {

@@ -11,7 +11,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 	"petgate/shared/testkit/must"
 )
 
@@ -22,7 +22,7 @@ func newStoppedMemory() (m *Memory, now *instant.Millis) {
 	return NewMemory(quota.Product, func() time.Time { return now.Time() }), now
 }
 
-func tenants(saved []keystore.QuotaRecord) (all []id.Tenant) {
+func tenants(saved []usage.QuotaRecord) (all []id.Tenant) {
 	for _, one := range saved {
 		all = append(all, one.Tenant)
 	}
@@ -101,7 +101,7 @@ func TestLoadSkipsWhatItCannotUse(t *testing.T) {
 	take(t, m, Demand{Request: request(tenant(2), 10, 20), Want: 1})
 	fresh, _ := m.Dump(0)
 	saved := append(good, fresh...)
-	saved = append(saved, keystore.QuotaRecord{QuotaName: Name{Tenant: tenant(3)}, Record: []byte("spoiled")})
+	saved = append(saved, usage.QuotaRecord{QuotaName: Name{Tenant: tenant(3)}, Record: []byte("spoiled")})
 
 	other, later := newStoppedMemory()
 	*later = *now

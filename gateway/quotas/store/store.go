@@ -8,14 +8,14 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
-	"petgate/shared/keystore"
+	"petgate/shared/keystore/usage"
 )
 
 // ErrRecord is wrapped by errors that concern only one tenant's record.
 var ErrRecord = errors.New("not a quota record")
 
 // Name names a record.
-type Name = keystore.QuotaName
+type Name = usage.QuotaName
 
 // Request is a question to one record: may a request pass under these limits?
 type Request struct {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/schema"
 	"petgate/shared/operate"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -27,7 +28,7 @@ type rig struct {
 func newRig(t *testing.T, url string) *rig {
 	t.Helper()
 	clock := func() time.Time { return noon }
-	store := keystore.New(testkit.Open(t, url, keystore.Migrations), clock, nil, "keyadmin:alice")
+	store := keystore.New(testkit.Open(t, url, schema.Migrations), clock, nil, "keyadmin:alice")
 	r := &rig{T: t, Operator: operate.Operator{Store: store, Clock: clock}}
 	r.do(operate.CreateTenant{Name: "acme", Plan: "pro", MonthStart: operate.MonthStart{MonthStarts: 1}})
 	r.ci = r.newKey(operate.CreateKey{Name: "ci", Minute: 9, Expires: operate.Moment{Period: operate.Period(90 * 24 * time.Hour)}})

@@ -23,6 +23,9 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
+	"petgate/shared/keystore/schema"
+	"petgate/shared/keystore/sessions"
 	"petgate/shared/operate"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -122,7 +125,7 @@ var (
 func newTemplate(t *testing.T) (made template) {
 	t.Helper()
 	url := testkit.SQLite(t)
-	db := testkit.Open(t, url, keystore.Migrations)
+	db := testkit.Open(t, url, schema.Migrations)
 	w := World{DB: db, random: rand.NewChaCha8([32]byte{})}
 	key := func(name string, spec string, then operate.Preparer) {
 		t.Helper()
@@ -144,8 +147,8 @@ func newTemplate(t *testing.T) (made template) {
 	key("BOUND", "tenant=acme allow=10.0.0.0/8 expires=30d", nil)
 	key("DISABLED", "tenant=acme", operate.DisableKey{})
 	key("BANNED", "tenant=acme", operate.AddBan{})
-	prog := keystore.OperatorToken{Name: "prog", Role: keystore.RoleAdmin}
-	made.token = must.First[string](t)(w.Store("keyadmin:alice").CreateOperator(t.Context(), prog))
+	prog := sessions.OperatorToken{Name: "prog", Role: sessions.RoleAdmin}
+	made.token = must.First[string](t)(sessions.Of(w.Store("keyadmin:alice")).CreateOperator(t.Context(), prog))
 	must.Do(t, db.Close()) // so that the file has everything
 	made.file = must.Get[[]byte](t)(os.ReadFile(strings.TrimPrefix(url, "sqlite:")))
 	return made
@@ -194,7 +197,7 @@ func read(t *testing.T, verb operate.Preparer, given Given) operate.Preparer {
 // needs to know its caller is not one of them.
 func (w *World) events(t *testing.T, n int) (text string, now int) {
 	t.Helper()
-	all, err := keystore.Collect(w.Store("").Events(t.Context(), keystore.EventFilter{}, 0))
+	all, err := keystore.Collect(lists.Of(w.Store("")).Events(t.Context(), lists.EventFilter{}, 0))
 	must.Do(t, err)
 	var out strings.Builder
 	for _, e := range all {

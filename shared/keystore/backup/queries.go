@@ -1,4 +1,8 @@
-package keystore
+package backup
+
+import (
+	"petgate/shared/keystore"
+)
 
 // The statements of a restore. The rows of the backup are in temporary tables whose names begin
 // with restored_.
@@ -22,8 +26,8 @@ const (
 		ORDER BY tenant_name, key_id`
 
 	// $1: now. Current bans that end later than in the backup.
-	newerBans = `SELECT ` + banColumns + `, k.name AS key_name, t.name AS tenant_name
-		FROM ` + banTables + ` JOIN tenants t ON t.id = k.tenant_id JOIN restored_tenant_keys rk ON rk.id = b.key_id
+	newerBans = `SELECT ` + keystore.BanColumns + `, k.name AS key_name, t.name AS tenant_name
+		FROM ` + keystore.BanTables + ` JOIN tenants t ON t.id = k.tenant_id JOIN restored_tenant_keys rk ON rk.id = b.key_id
 			LEFT JOIN restored_bans r ON r.key_id = b.key_id AND r.lifted_at = 0
 		WHERE b.until > $1 AND b.lifted_at = 0 AND (r.until IS NULL OR r.until < b.until)
 		ORDER BY t.name, b.key_id`

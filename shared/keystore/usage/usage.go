@@ -1,4 +1,6 @@
-package keystore
+// Package usage keeps how many requests were made: what gateways add, what people read, what is
+// sealed and exported, and the records of quotas that a gateway keeps without Redis.
+package usage
 
 import (
 	"context"
@@ -6,78 +8,69 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
-	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/keystore/schema"
 )
 
-const (
-	usageKept   = 401 * 24 * time.Hour // tenants can ask for 400 days, of which the first is whole
-	MinutesKept = 35 * 24 * time.Hour  // a little more than a month
-)
+// MinutesKept is how long minutes are kept: a little more than a month.
+const MinutesKept = 35 * 24 * time.Hour
 
-// The causes of gaps in the usage.
-const (
-	GapKilled    = "killed"    // its successor on the same host found that it had ended
-	GapForgotten = "forgotten" // by an operator
-	GapFenced    = "fenced"
-	GapUnwritten = "unwritten" // it signed off, but could not write its last usage
-	GapDropped   = "dropped"   // it runs, but could not write for so long that it dropped usage
-)
+// Store reads and writes usage.
+type Store struct {
+	*keystore.Store
+	quotasPruned *atomic.Int64 // when SaveQuotas last removed old records, in Unix ms
+}
+
+// Of returns the usage in a store's database.
+func Of(s *keystore.Store) Store { return Store{s, new(atomic.Int64)} }
 
 // AddUsage adds a gateway's batch of requests and updates the last use of their keys. Batches have
 // growing numbers. A batch that was already added changes nothing, so a batch can be sent again
 // after a lost reply. No two rows of a batch differ only in numbers, and no two minutes have the
 // same tenant and hour. Usage older than 401 days and minutes older than 35 days are deleted.
 // Errors: ErrNotFound if the gateway was forgotten, ErrDisplaced.
-func (s *Store) AddUsage(
-	ctx context.Context, r Registration, batch int64, rows []UsageRow, minutes []UsageMinutes,
+func (s Store) AddUsage(
+	ctx context.Context, r keystore.Registration, batch int64, rows []Row, minutes []Minutes,
 ) error {
-	return s.transact(ctx, "add usage", func(t *tx) error {
-		if err := t.lockUsage(); err != nil {
+	return s.Transact(ctx, "add usage", func(t *keystore.Tx) error {
+		if err := t.LockUsage(); err != nil {
 			return err
 		}
-		claimed, err := t.affects(claimUsage, r.ID, r.Incarnation, batch)
+		claimed, err := t.Affects(schema.ClaimUsage, r.ID, r.Incarnation, batch)
 		if err == nil && !claimed {
-			return s.checkRegistration(ctx, t, r)
+			return s.CheckRegistration(ctx, t, r)
 		}
 		var text string
 		run := func(query string, with ...any) {
 			if err == nil {
-				err = t.exec(query, append([]any{text}, with...)...)
+				err = t.Exec(query, append([]any{text}, with...)...)
 			}
 		}
 		if len(rows) > 0 { // few statements, because a batch may contain every key of a busy minute
-			text = jsonText(rows)
-			run(addUsage)
-			run(touchKeys)
+			text = keystore.JSON(rows)
+			run(schema.AddUsage)
+			run(schema.TouchKeys)
 		}
 		if len(
 			minutes,
 		) > 0 { // comes once a minute. Deletes the old usage of the same tenants, so the tables stop growing with time
 			text = minuteRows(minutes)
-			now := s.now()
-			run(addMinutes, r.ID)
-			run(pruneUsage, now.Add(-usageKept))
-			run(pruneMinutes, now.Add(-MinutesKept).Truncate(time.Hour))
+			now := s.Now()
+			run(schema.AddMinutes, r.ID)
+			run(schema.PruneUsage, now.Add(-keystore.UsageKept))
+			run(schema.PruneMinutes, now.Add(-MinutesKept).Truncate(time.Hour))
 		}
 		return err
 	})
 }
 
-// lockUsage waits until no other transaction adds or seals usage. SQLite has one writer at a time
-// anyway.
-func (t *tx) lockUsage() error {
-	if t.store.db.Dialect() != database.Postgres {
-		return nil
-	}
-	return t.exec(lockUsagePostgres)
-}
-
 // minuteRows returns minutes as the database gets them.
-func minuteRows(minutes []UsageMinutes) string {
+func minuteRows(minutes []Minutes) string {
 	type row struct {
 		Tenant   id.Tenant      `json:"tenantId"`
 		Hour     instant.Millis `json:"hour"`
@@ -89,7 +82,7 @@ func minuteRows(minutes []UsageMinutes) string {
 		attempts, _ := m.Attempts.Value() // it is always a text
 		rows[i] = row{m.Tenant, m.Hour, attempts, m.IsTest}
 	}
-	return jsonText(rows)
+	return keystore.JSON(rows)
 }
 
 // firstMinute is the character of minute 0. The characters of all minutes are printable and none is
@@ -128,8 +121,8 @@ func (a *Attempts) Scan(column any) error {
 
 // Usage lists a tenant's requests by hour, key, operation, outcome and charge, beginning with the
 // hour of since.
-func (s *Store) Usage(ctx context.Context, tenant id.Tenant, since instant.Millis) ([]UsageRow, error) {
-	rows, err := list[UsageRow](ctx, s, "show usage", usageOfTenant, tenant, since.Truncate(time.Hour))
+func (s Store) Usage(ctx context.Context, tenant id.Tenant, since instant.Millis) ([]Row, error) {
+	rows, err := keystore.List[Row](ctx, s.Store, "show usage", usageOfTenant, tenant, since.Truncate(time.Hour))
 	for i := range rows {
 		rows[i].Tenant = tenant
 	}
@@ -139,40 +132,40 @@ func (s *Store) Usage(ctx context.Context, tenant id.Tenant, since instant.Milli
 // UsageByPeriod lists the requests with a tenant's live keys, or with one of its keys if key is not
 // zero, by period, operation and outcome, beginning with the hour of since. A period is a number of
 // hours that divides a day, or a day; days are those of UTC.
-func (s *Store) UsageByPeriod(
+func (s Store) UsageByPeriod(
 	ctx context.Context, tenant id.Tenant, key id.Key, since instant.Millis, period time.Duration,
-) ([]PeriodUsage, error) {
-	return list[PeriodUsage](ctx, s, "show usage by period", usageByPeriod, tenant, since.Truncate(time.Hour),
+) ([]OfPeriod, error) {
+	return keystore.List[OfPeriod](ctx, s.Store, "show usage by period", usageByPeriod, tenant, since.Truncate(time.Hour),
 		period.Milliseconds(), key)
 }
 
 // UsageOfAll lists the requests of all tenants together by hour and outcome, beginning with the
 // hour of since. This and the other sums over all tenants may take longer than other statements:
 // nobody should wait for them.
-func (s *Store) UsageOfAll(ctx context.Context, since instant.Millis) ([]PeriodUsage, error) {
-	return Collect(rows[PeriodUsage](ctx, s, "show the usage of all tenants", usageOfAll, since.Truncate(time.Hour)))
+func (s Store) UsageOfAll(ctx context.Context, since instant.Millis) ([]OfPeriod, error) {
+	return keystore.Collect(keystore.Stream[OfPeriod](ctx, s.Store, "show the usage of all tenants", usageOfAll, since.Truncate(time.Hour)))
 }
 
 // RefusedMost lists how often each tenant's requests were refused or failed, by outcome, the most
 // frequent first, at most n rows. It counts the hour of since, and the hours that begin after it
 // and before until.
-func (s *Store) RefusedMost(ctx context.Context, since, until instant.Millis, n int) ([]TenantOutcome, error) {
-	return Collect(
-		rows[TenantOutcome](ctx, s, "list what was refused most", refusedMost, since.Truncate(time.Hour), until, n),
+func (s Store) RefusedMost(ctx context.Context, since, until instant.Millis, n int) ([]TenantOutcome, error) {
+	return keystore.Collect(
+		keystore.Stream[TenantOutcome](ctx, s.Store, "list what was refused most", refusedMost, since.Truncate(time.Hour), until, n),
 	)
 }
 
 // NearestToLimit lists the tenants whose live keys were charged the largest part of their limit per
 // day, and those of their limit per month: at most n of each.
-func (s *Store) NearestToLimit(ctx context.Context, now instant.Millis, n int) ([]id.Tenant, error) {
+func (s Store) NearestToLimit(ctx context.Context, now instant.Millis, n int) ([]id.Tenant, error) {
 	const op = "list the tenants near a limit"
 	year, month, day := now.Time().UTC().Date()
 	first := func(m time.Month) instant.Millis { return instant.Of(time.Date(year, m, 1, 0, 0, 0, 0, time.UTC)) }
-	found, err := Collect(rows[TenantUsage](ctx, s, op, nearestToDay, now.Truncate(24*time.Hour), n))
+	found, err := keystore.Collect(keystore.Stream[OfTenant](ctx, s.Store, op, nearestToDay, now.Truncate(24*time.Hour), n))
 	if err != nil {
 		return nil, err
 	}
-	ofMonth, err := Collect(rows[TenantUsage](ctx, s, op, nearestToMonth, day, first(month), first(month-1), n))
+	ofMonth, err := keystore.Collect(keystore.Stream[OfTenant](ctx, s.Store, op, nearestToMonth, day, first(month), first(month-1), n))
 	var tenants []id.Tenant
 	for _, f := range append(found, ofMonth...) {
 		if !slices.Contains(tenants, f.Tenant) {
@@ -185,7 +178,7 @@ func (s *Store) NearestToLimit(ctx context.Context, now instant.Millis, n int) (
 // Statement lists the requests with a tenant's live keys, or with its test keys, by period, key,
 // operation and outcome, in this order, beginning with the period of since. A period is an hour or
 // a UTC day. It returns at most n rows.
-func (s *Store) Statement(
+func (s Store) Statement(
 	ctx context.Context, tenant id.Tenant, since instant.Millis, period time.Duration, isTest bool, n int,
 ) (found Statement, err error) {
 	const op = "read a statement of usage"
@@ -193,34 +186,34 @@ func (s *Store) Statement(
 		return Statement{}, err
 	}
 	// Read first: gateways may store more before the rows are read.
-	if err := s.db.GetContext(ctx, &found.CompleteThrough, s.expand.Replace(storedThrough)); err != nil {
-		return Statement{}, fail(op, err)
+	if err := s.DB().GetContext(ctx, &found.CompleteThrough, s.SQL(storedThrough)); err != nil {
+		return Statement{}, keystore.Fail(op, err)
 	}
-	found.Rows, err = list[StatementRow](ctx, s, op, statement, tenant, since.Truncate(period), period.Milliseconds(),
+	found.Rows, err = keystore.List[StatementRow](ctx, s.Store, op, statement, tenant, since.Truncate(period), period.Milliseconds(),
 		n, isTest)
 	return found, err
 }
 
 // TopUsage lists the tenants whose live keys used the most units, at most n of them. It counts the
 // hour of since, and the hours that begin after it and before until.
-func (s *Store) TopUsage(ctx context.Context, since, until instant.Millis, n int) ([]TenantUsage, error) {
-	return Collect(
-		rows[TenantUsage](ctx, s, "list the tenants that used most", topUsage, since.Truncate(time.Hour), until, n),
+func (s Store) TopUsage(ctx context.Context, since, until instant.Millis, n int) ([]OfTenant, error) {
+	return keystore.Collect(
+		keystore.Stream[OfTenant](ctx, s.Store, "list the tenants that used most", topUsage, since.Truncate(time.Hour), until, n),
 	)
 }
 
-// OperationUsage lists the keys that called one of the operations, beginning with the hour of
+// OfOperation lists the keys that called one of the operations, beginning with the hour of
 // since. Recent are the requests from the hour of recent on.
-func (s *Store) OperationUsage(
+func (s Store) OperationUsage(
 	ctx context.Context, operations []string, since, recent instant.Millis,
-) ([]OperationUsage, error) {
-	return list[OperationUsage](ctx, s, "list the keys that call operations", operationUsage,
-		rowsText("operation", operations), since.Truncate(time.Hour), recent.Truncate(time.Hour))
+) ([]OfOperation, error) {
+	return keystore.List[OfOperation](ctx, s.Store, "list the keys that call operations", operationUsage,
+		keystore.RowsText("operation", operations), since.Truncate(time.Hour), recent.Truncate(time.Hour))
 }
 
 // Minutes lists a tenant's attempts by hour and gateway, beginning with the hour of since.
-func (s *Store) Minutes(ctx context.Context, tenant id.Tenant, since instant.Millis) ([]UsageMinutes, error) {
-	minutes, err := list[UsageMinutes](ctx, s, "show minutes", minutesOfTenant, tenant, since.Truncate(time.Hour))
+func (s Store) Minutes(ctx context.Context, tenant id.Tenant, since instant.Millis) ([]Minutes, error) {
+	minutes, err := keystore.List[Minutes](ctx, s.Store, "show minutes", minutesOfTenant, tenant, since.Truncate(time.Hour))
 	for i := range minutes {
 		minutes[i].Tenant = tenant
 	}
@@ -230,18 +223,18 @@ func (s *Store) Minutes(ctx context.Context, tenant id.Tenant, since instant.Mil
 // NoteDropped notes that a gateway dropped usage between the batch before the given one and that
 // batch. It is called before AddUsage of that batch, and may be repeated. Errors: those of
 // AddUsage.
-func (s *Store) NoteDropped(ctx context.Context, r Registration, batch int64) error {
+func (s Store) NoteDropped(ctx context.Context, r keystore.Registration, batch int64) error {
 	const op = "note dropped usage"
 	row := fmt.Sprintf("%s/%d", r.Incarnation, batch)
-	if noted, err := affected(s.db.ExecContext(ctx, s.expand.Replace(noteDropped), r.ID, r.Incarnation, row, GapDropped)); err != nil ||
+	if noted, err := keystore.Affected(s.DB().ExecContext(ctx, s.SQL(schema.NoteDropped), r.ID, r.Incarnation, row, keystore.GapDropped)); err != nil ||
 		noted {
-		return fail(op, err)
+		return keystore.Fail(op, err)
 	}
-	return fail(op, s.checkRegistration(ctx, s.db, r))
+	return keystore.Fail(op, s.CheckRegistration(ctx, s.DB(), r))
 }
 
 // UsageGaps lists the processes that did not store all their usage, as noted after since, in the
 // order in which that was noted.
-func (s *Store) UsageGaps(ctx context.Context, since instant.Millis) ([]UsageGap, error) {
-	return list[UsageGap](ctx, s, "list gaps of usage", gapsSince, since)
+func (s Store) UsageGaps(ctx context.Context, since instant.Millis) ([]Gap, error) {
+	return keystore.List[Gap](ctx, s.Store, "list gaps of usage", gapsSince, since)
 }

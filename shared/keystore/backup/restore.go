@@ -1,4 +1,4 @@
-package keystore
+package backup
 
 import (
 	"cmp"
@@ -14,6 +14,9 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/keystore/lists"
+	"petgate/shared/keystore/sessions"
 )
 
 // decided are the tables of what operators decide, parents before children. In a live database, a
@@ -43,7 +46,7 @@ type NewerRefusal struct {
 	RevokedAt   instant.Millis `db:"revoked_at"` // these two as in Key
 	GraceEndsAt instant.Millis `db:"grace_ends_at"`
 
-	ban Ban
+	ban keystore.Ban
 }
 
 // LostChanges is the number of changes of one kind that the live database has and the backup has
@@ -60,43 +63,33 @@ type Restore struct {
 	Newer   []NewerRefusal // none if the database is not live
 	Lost    []LostChanges  // all changes since the backup, those of Newer included
 
-	store  *Store
+	store  *keystore.Store
 	conn   *sqlx.Conn // has the rows of the backup in temporary tables
-	backup Backup
-	remove func() // removes what an upgrade of the backup needs; nil: nothing
+	backup File
 
 	carried []id.Key // that are not in the backup: they replaced keys of it
 }
 
-// PrepareRestore reads the backup into temporary tables of the database and compares it with what
+// Prepare reads the backup into temporary tables of the database and compares it with what
 // is there. It changes nothing. The store's database is one of OpenPatient.
-func (s *Store) PrepareRestore(ctx context.Context, b Backup) (*Restore, error) {
+func Prepare(ctx context.Context, s *keystore.Store, b File) (*Restore, error) {
 	r := &Restore{store: s, backup: b}
 	err := r.prepare(ctx)
 	if err != nil {
 		r.Close()
-		return nil, fail("prepare the restore", err)
+		return nil, keystore.Fail("prepare the restore", err)
 	}
 	return r, nil
 }
 
 func (r *Restore) prepare(ctx context.Context) (err error) {
-	earlier, err := r.backup.CheckSchema(ctx, r.store.db)
-	if err != nil {
+	if err := r.backup.CheckSchema(ctx, r.store.DB()); err != nil {
 		return err
 	}
-	if earlier {
-		from := r.backup.Schema
-		if r.remove, err = r.backup.upgrade(ctx); err != nil {
-			return fmt.Errorf(
-				"upgrade the backup from schema %d: %v", from, err,
-			) // not %w: the store's database is available
-		}
-	}
-	if err := r.backup.fits(ctx, r.store.db); err != nil {
+	if err := r.backup.fits(ctx, r.store.DB()); err != nil {
 		return err
 	}
-	if r.conn, err = r.store.db.Connx(ctx); err != nil {
+	if r.conn, err = r.store.DB().Connx(ctx); err != nil {
 		return err
 	}
 	tables, rows := r.backup.tables(isDecided)
@@ -106,7 +99,7 @@ func (r *Restore) prepare(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := r.store.db.Insert(ctx, r.conn, "restored_", rows); err != nil {
+	if err := r.store.DB().Insert(ctx, r.conn, "restored_", rows); err != nil {
 		return err
 	}
 	for _, statement := range indexRestored {
@@ -138,11 +131,11 @@ func (r *Restore) compare(
 	if err := sqlx.GetContext(ctx, q, &live, isLive); err != nil || !live {
 		return live, nil, nil, err
 	}
-	now := r.store.now()
+	now := r.store.Now()
 	if err := sqlx.SelectContext(ctx, q, &newer, newerRefusals, now); err != nil {
 		return live, nil, nil, err
 	}
-	var bans []NamedBan
+	var bans []lists.NamedBan
 	if err := sqlx.SelectContext(ctx, q, &bans, newerBans, now); err != nil {
 		return live, nil, nil, err
 	}
@@ -163,20 +156,15 @@ type restoredRecord struct {
 
 // Commit carries out the restore in one transaction. Unless loseNewer, it makes the newer refusals
 // again, and keeps the keys that replaced rotated ones. asked: if the database has changed since
-// PrepareRestore, it fails with ErrChanged. All sessions of the console end. The first event after
+// Prepare, it fails with ErrChanged. All sessions of the console end. The first event after
 // the restore has a larger ID than every event before: no gateway has confirmed it, and a gateway
 // that has applied something that the backup has not loads everything again. Gateways then keep
 // what they refuse: see LostRefusals.
-func (r *Restore) Commit(ctx context.Context, loseNewer, asked bool) (Change, error) {
+func (r *Restore) Commit(ctx context.Context, loseNewer, asked bool) (keystore.Change, error) {
 	const op = "restore"
-	if _, err := r.conn.ExecContext(ctx, r.store.beginning(lockPostgres)); err != nil {
-		return 0, fail(op, r.store.explain(ctx, err))
-	}
-	t := &tx{Conn: r.conn, ctx: ctx, store: r.store, at: r.store.now()}
-	defer t.rollback()
-	return t.carryOut(op, func(t *tx) error {
+	return r.store.WriteOn(ctx, op, r.conn, func(t *keystore.Tx) error {
 		// Adding usage updates rows of keys in another order: the two could deadlock.
-		err := t.lockUsage()
+		err := t.LockUsage()
 		if r.carried = nil; err == nil && !loseNewer {
 			err = r.carry(ctx, t)
 		}
@@ -193,7 +181,7 @@ func (r *Restore) Commit(ctx context.Context, loseNewer, asked bool) (Change, er
 		if loseNewer {
 			newer = nil
 		}
-		last, _, err := t.store.lastEvent(ctx, t)
+		last, _, err := r.store.LastEventOf(ctx, t)
 		if err != nil {
 			return err
 		}
@@ -201,26 +189,26 @@ func (r *Restore) Commit(ctx context.Context, loseNewer, asked bool) (Change, er
 			return err
 		}
 		if !live {
-			if err := r.fill(t); err != nil {
+			if err := r.fill(ctx, t); err != nil {
 				return err
 			}
 		}
-		if err := t.exec(deleteSessions); err != nil {
+		if err := t.Exec(sessions.DeleteAll); err != nil {
 			return err
 		}
-		t.event(Restored, subject{}, nil, restoredRecord{r.backup.TakenAt, len(newer)})
-		if err := t.put(last); err != nil {
+		t.Event(keystore.Restored, keystore.Subject{}, nil, restoredRecord{r.backup.TakenAt, len(newer)})
+		if err := t.Put(last); err != nil {
 			return err
 		}
 		for _, key := range r.carried {
-			k, err := findKey(ctx, t, key)
+			k, err := t.Key(key)
 			if err != nil {
 				return err
 			}
-			t.event(KeyCreated, subject{tenant: k.Tenant, key: k.ID}, nil, k)
+			t.Event(keystore.KeyCreated, keystore.Subject{Tenant: k.Tenant, Key: k.ID}, nil, k)
 		}
 		for _, n := range newer {
-			if err := t.reapply(n); err != nil {
+			if err := reapply(t, n); err != nil {
 				return err
 			}
 		}
@@ -235,23 +223,23 @@ func (r *Restore) carry(ctx context.Context, q sqlx.QueryerContext) error {
 }
 
 func (r *Restore) columns(table string) string {
-	at := slices.IndexFunc(r.backup.Tables, func(t BackupTable) bool { return t.Name == table })
+	at := slices.IndexFunc(r.backup.Tables, func(t Table) bool { return t.Name == table })
 	return r.backup.Tables[at].Names()
 }
 
 // replace replaces the decided tables by the rows of the backup.
-func (r *Restore) replace(t *tx) error {
-	if err := t.exec(keepLastUse); err != nil {
+func (r *Restore) replace(t *keystore.Tx) error {
+	if err := t.Exec(keepLastUse); err != nil {
 		return err
 	}
 	// Not TRUNCATE: a gateway that loads at this moment would read empty tables.
 	for _, name := range slices.Backward(decided) {
-		if err := t.exec("DELETE FROM " + name); err != nil {
+		if err := t.Exec("DELETE FROM " + name); err != nil {
 			return err
 		}
 	}
 	for _, name := range decided {
-		if err := t.exec(fmt.Sprintf("INSERT INTO %s (%s) SELECT %[2]s FROM restored_%[1]s", name, r.columns(name))); err != nil {
+		if err := t.Exec(fmt.Sprintf("INSERT INTO %s (%s) SELECT %[2]s FROM restored_%[1]s", name, r.columns(name))); err != nil {
 			return err
 		}
 	}
@@ -259,13 +247,13 @@ func (r *Restore) replace(t *tx) error {
 }
 
 // fill writes the tables that a restore leaves as they are in a live database.
-func (r *Restore) fill(t *tx) error {
+func (r *Restore) fill(ctx context.Context, t *keystore.Tx) error {
 	const registry = "gateway_registry"
 	tables, rows := r.backup.tables(func(name string) bool { return !isDecided(name) && name != registry })
-	if err := t.store.db.Replace(t.ctx, t, tables, rows); err != nil {
+	if err := r.store.DB().Replace(ctx, t, tables, rows); err != nil {
 		return err
 	}
-	if err := t.exec(skipSeals, t.at); err != nil {
+	if err := t.Exec(skipSeals, t.At); err != nil {
 		return err
 	}
 	// A gateway may be registered already, so the generation must not go back.
@@ -275,26 +263,26 @@ func (r *Restore) fill(t *tx) error {
 		if err := json.Unmarshal(line, &row); err != nil {
 			return fmt.Errorf("%w: the row of %s: %w", ErrNoBackup, registry, err)
 		}
-		_, err := t.grow(row[0])
+		_, err := t.Grow(row[0])
 		return err
 	})
 }
 
 // reapply makes a refusal again.
-func (t *tx) reapply(n NewerRefusal) error {
+func reapply(t *keystore.Tx, n NewerRefusal) error {
 	switch n.Kind {
 	case NewerBan:
-		return t.ban(nil, n.ban)
-	case LostSuspension:
-		before, err := findTenant(t.ctx, t, tenantByID, n.Tenant.String())
+		return t.Ban(nil, n.ban)
+	case keystore.LostSuspension:
+		before, err := t.Tenant(n.Tenant)
 		if err != nil {
 			return err
 		}
 		after := before
 		after.Suspended = true
-		return t.tenant(Edit[Tenant]{&before, after})
+		return t.EditTenant(keystore.Edit[keystore.Tenant]{Before: &before, After: after})
 	}
-	before, err := findKey(t.ctx, t, n.Key)
+	before, err := t.Key(n.Key)
 	if err != nil {
 		return err
 	}
@@ -304,14 +292,11 @@ func (t *tx) reapply(n NewerRefusal) error {
 		after.GraceEndsAt = ends
 	}
 	after.ReplacedBy = cmp.Or(n.ReplacedBy, after.ReplacedBy)
-	return t.key(Edit[Key]{&before, after})
+	return t.EditKey(keystore.Edit[keystore.Key]{Before: &before, After: after})
 }
 
 // Close removes the temporary tables.
 func (r *Restore) Close() {
-	if r.remove != nil {
-		r.remove()
-	}
 	if r.conn != nil {
 		// The connection is not used again, so the tables end with it.
 		_ = r.conn.Raw(func(any) error { return driver.ErrBadConn })

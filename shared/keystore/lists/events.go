@@ -1,7 +1,8 @@
-package keystore
+package lists
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"math"
@@ -9,6 +10,7 @@ import (
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
 )
 
 // EventFilter selects events. A zero field selects all.
@@ -22,13 +24,13 @@ type EventFilter struct {
 
 // Events lists the events that the filter selects and that come after an event (0: all of them),
 // the oldest first.
-func (s *Store) Events(ctx context.Context, f EventFilter, after Change) iter.Seq2[Event, error] {
-	return rows[Event](ctx, s, "list events", eventsAfter, after, f.Since, f.Actor, f.Kind, f.Tenant, f.Key)
+func (s Store) Events(ctx context.Context, f EventFilter, after keystore.Change) iter.Seq2[keystore.Event, error] {
+	return keystore.Stream[keystore.Event](ctx, s.Store, "list events", eventsAfter, after, f.Since, f.Actor, f.Kind, f.Tenant, f.Key)
 }
 
 // FindEvents lists at most n events, the latest first. Before is the event that the page before
 // ended with; 0: begin with the latest.
-func (s *Store) FindEvents(ctx context.Context, f EventFilter, before Change, n int) ([]Event, error) {
+func (s Store) FindEvents(ctx context.Context, f EventFilter, before keystore.Change, n int) ([]keystore.Event, error) {
 	if before == 0 {
 		before = math.MaxInt64
 	}
@@ -40,18 +42,18 @@ func (s *Store) FindEvents(ctx context.Context, f EventFilter, before Change, n 
 		query, args = eventsOfTenant, append(args, f.Tenant)
 	case f.Actor != "":
 		query, args = eventsOfAny("actor", 5), append(args, f.Actor, "keyadmin:"+f.Actor, "gateway:"+f.Actor,
-			"operator:"+f.Actor, ConsoleActor+f.Actor)
+			"operator:"+f.Actor, keystore.ConsoleActor+f.Actor)
 	case f.Kind != "":
 		kinds := f.kinds()
 		query, args = eventsOfAny("kind", len(kinds)), append(args, kinds...)
 	}
-	return list[Event](ctx, s, "find events", query, args...)
+	return keystore.List[keystore.Event](ctx, s.Store, "find events", query, args...)
 }
 
 // kinds returns the kinds that Kind selects.
 func (f EventFilter) kinds() []any {
 	kinds := []any{f.Kind}
-	for _, kind := range EventKinds {
+	for _, kind := range keystore.EventKinds {
 		if strings.HasPrefix(kind, f.Kind+".") {
 			kinds = append(kinds, kind)
 		}
@@ -78,4 +80,17 @@ func eventsOfAny(column string, n int) string {
 		)
 	}
 	return strings.Join(pages, " UNION ALL ") + latestFirst
+}
+
+// DeletedTenant returns a tenant as it was when it was deleted.
+func (s Store) DeletedTenant(ctx context.Context, tenant id.Tenant) (t keystore.Tenant, err error) {
+	const op = "find a deleted tenant"
+	events, err := s.FindEvents(ctx, EventFilter{Tenant: tenant, Kind: keystore.TenantDeleted}, 0, 1)
+	switch {
+	case err != nil:
+		return t, err
+	case len(events) == 0:
+		return t, keystore.Fail(op, fmt.Errorf("%w: there is and was no tenant %s", keystore.ErrNotFound, tenant))
+	}
+	return t, keystore.Fail(op, json.Unmarshal([]byte(events[0].Before), &t))
 }

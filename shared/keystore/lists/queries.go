@@ -1,4 +1,8 @@
-package keystore
+package lists
+
+import (
+	"petgate/shared/keystore"
+)
 
 // Statements for lists, as pages and as streams. Each page begins after the last row of the page
 // before it, so a page far from the first costs no more.
@@ -8,17 +12,17 @@ const (
 	// name of the last tenant before, $2: a pattern for names in lower case, $3: number of rows.
 	// Names sort by their bytes, so PostgreSQL too knows only the cases of ASCII. The pattern is a
 	// plain parameter: a function of it would be called for each name.
-	tenantsFound = selectTenants + ` WHERE name IN
+	tenantsFound = keystore.SelectTenants + ` WHERE name IN
 		(SELECT name FROM tenants WHERE name > $1 AND LOWER(name) LIKE $2{escape} ORDER BY name LIMIT $3) ORDER BY name`
 
 	// $1: a pattern for names in lower case, $2: plan, $3: active or suspended, each '' for all.
 	isFiltered = ` WHERE ($1 = '' OR LOWER(name) LIKE $1{escape}) AND ($2 = '' OR plan = $2) AND ($3 = '' OR suspended = ($3 = 'suspended'))`
 
 	// $1 to $3: as above, $4: the name of the last tenant before, $5: number of rows.
-	tenantsSelected = selectTenants + isFiltered + ` AND name > $4 ORDER BY name LIMIT $5`
+	tenantsSelected = keystore.SelectTenants + isFiltered + ` AND name > $4 ORDER BY name LIMIT $5`
 
 	// $1 to $3: as above, $4, $5: creation and ID of the last tenant before, $6: number of rows.
-	tenantsNewest = selectTenants + isFiltered + ` AND (created_at, id) < ($4, $5) ORDER BY created_at DESC, id DESC LIMIT $6`
+	tenantsNewest = keystore.SelectTenants + isFiltered + ` AND (created_at, id) < ($4, $5) ORDER BY created_at DESC, id DESC LIMIT $6`
 
 	countTenants = `SELECT COUNT(*) FROM tenants`
 
@@ -26,37 +30,34 @@ const (
 	countSelected = countTenants + isFiltered + ` AND ($4 = '' OR id = $4)`
 
 	// $1: the name of the last tenant before, $2: ID.
-	tenantFound = selectTenants + ` WHERE id = $2 AND name > $1`
-
-	// $1: the name of the last tenant before, $2: number of rows.
-	tenantsFrom = selectTenants + ` WHERE name > $1 ORDER BY name LIMIT $2`
+	tenantFound = keystore.SelectTenants + ` WHERE id = $2 AND name > $1`
 
 	// $1: rows with tenantId.
-	tenantsOf = selectTenants + ` WHERE id IN (SELECT value->>'tenantId' FROM {rows})`
+	tenantsOf = keystore.SelectTenants + ` WHERE id IN (SELECT value->>'tenantId' FROM {rows})`
 
 	tenantsByPlan = `SELECT plan, COUNT(*) AS tenants FROM tenants GROUP BY plan`
 
 	// The newest first. $1, $2: creation and ID of the last key before, $3: number of rows.
-	keysFound = selectKeys + ` WHERE (created_at, id) < ($1, $2) ORDER BY created_at DESC, id DESC LIMIT $3`
+	keysFound = keystore.SelectKeys + ` WHERE (created_at, id) < ($1, $2) ORDER BY created_at DESC, id DESC LIMIT $3`
 
 	// $1 to $3: as above, $4: tenant.
-	keysFoundOfTenant = selectKeys + ` WHERE tenant_id = $4 AND (created_at, id) < ($1, $2) ORDER BY created_at DESC, id DESC LIMIT $3`
+	keysFoundOfTenant = keystore.SelectKeys + ` WHERE tenant_id = $4 AND (created_at, id) < ($1, $2) ORDER BY created_at DESC, id DESC LIMIT $3`
 
 	// The keys that may call and end by themselves. $1: now, $2: the end of the time that is looked
 	// at, $3: number of rows.
-	keysExpiring = selectKeys + ` WHERE expires_at > $1 AND expires_at <= $2 AND revoked_at = 0 AND replaced_by = '' ORDER BY expires_at, id LIMIT $3`
+	keysExpiring = keystore.SelectKeys + ` WHERE expires_at > $1 AND expires_at <= $2 AND revoked_at = 0 AND replaced_by = '' ORDER BY expires_at, id LIMIT $3`
 
 	// The oldest first.
-	keysByAge = selectKeys + ` ORDER BY created_at, id`
+	keysByAge = keystore.SelectKeys + ` ORDER BY created_at, id`
 
 	// $1: tenant.
-	keysOfTenant = selectKeys + ` WHERE tenant_id = $1 ORDER BY created_at, id`
+	keysOfTenant = keystore.SelectKeys + ` WHERE tenant_id = $1 ORDER BY created_at, id`
 
-	// $1, $2: the names of the first and the last tenant.
-	keysOfTenants = selectKeys + ` JOIN tenants t ON t.id = k.tenant_id WHERE t.name >= $1 AND t.name <= $2 ORDER BY t.name, k.created_at, k.id`
+	selectBans = `SELECT ` + keystore.BanColumns + `, k.name AS key_name, t.name AS tenant_name
+		FROM ` + keystore.BanTables + ` JOIN tenants t ON t.id = k.tenant_id WHERE b.lifted_at = 0`
 
-	selectBans = `SELECT ` + banColumns + `, k.name AS key_name, t.name AS tenant_name
-		FROM ` + banTables + ` JOIN tenants t ON t.id = k.tenant_id WHERE b.lifted_at = 0`
+	// $1: now.
+	countBans = `SELECT COUNT(*) FROM bans WHERE until > $1 AND lifted_at = 0`
 
 	// $1: now, $2, $3: end and key of the last ban before, $4: number of rows.
 	bansFound = selectBans + ` AND b.until > $1 AND (b.until, b.key_id) > ($2, $3) ORDER BY b.until, b.key_id LIMIT $4`
@@ -66,7 +67,7 @@ const (
 		ORDER BY +b.until, b.key_id LIMIT $4`
 
 	// $1: rows with keyId, $2: now.
-	bansOfKeys = `SELECT ` + banColumns + ` FROM ` + banTables + `
+	bansOfKeys = `SELECT ` + keystore.BanColumns + ` FROM ` + keystore.BanTables + `
 		WHERE b.key_id IN (SELECT value->>'keyId' FROM {rows}) AND b.lifted_at = 0 AND +b.until > $2`
 
 	selectEvents = `SELECT id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json FROM events`

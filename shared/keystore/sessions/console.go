@@ -1,4 +1,6 @@
-package keystore
+// Package sessions keeps who may change things over the network: sessions of the operators' console,
+// and tokens of the operators' API.
+package sessions
 
 import (
 	"context"
@@ -10,7 +12,14 @@ import (
 	"time"
 
 	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
 )
+
+// Store reads and writes sessions and tokens.
+type Store struct{ *keystore.Store }
+
+// Of returns the sessions and tokens in a store's database.
+func Of(s *keystore.Store) Store { return Store{s} }
 
 // ConsoleInvitation lets one browser open a session of the operators' console.
 type ConsoleInvitation struct {
@@ -29,37 +38,21 @@ type ConsoleSession struct {
 	Role     Role           `db:"-" json:"-"`            // what it may do
 }
 
-// ConsoleActor begins the actor of somebody whom an identity proxy has signed in.
-const ConsoleActor = "console:"
-
-// As returns a store whose events name another actor.
-func (s *Store) As(actor string) *Store {
-	return &Store{
-		db:      s.db,
-		clock:   s.clock,
-		random:  s.random,
-		actor:   actor,
-		expand:  s.expand,
-		seeks:   s.seeks,
-		seekFor: s.seekFor,
-	}
-}
-
 // InviteToConsole returns a code with which one browser can open a session in the name of this
 // store's actor. The code is not stored, only its SHA-256. Invitations and sessions that have ended
 // are removed.
-func (s *Store) InviteToConsole(ctx context.Context, i ConsoleInvitation) (code string, c Change, err error) {
+func (s Store) InviteToConsole(ctx context.Context, i ConsoleInvitation) (code string, c keystore.Change, err error) {
 	const op = "invite to the console"
 	if i.Valid < time.Millisecond || i.Lasts < time.Millisecond {
-		return "", 0, fail(op, invalid("an invitation and a session last at least 1 ms"))
+		return "", 0, keystore.Fail(op, keystore.Invalid("an invitation and a session last at least 1 ms"))
 	}
 	code = rand.Text()
-	c, err = s.write(ctx, op, func(t *tx) error {
-		if err := t.exec(deleteEndedSessions); err != nil {
+	c, err = s.Write(ctx, op, func(t *keystore.Tx) error {
+		if err := t.Exec(deleteEndedSessions); err != nil {
 			return err
 		}
-		t.event(ConsoleInvited, subject{}, nil, i)
-		return t.exec(insertInvitation, rand.Text(), secretSum(code), s.actor, i.ReadOnly, i.Address,
+		t.Event(keystore.ConsoleInvited, keystore.Subject{}, nil, i)
+		return t.Exec(insertInvitation, rand.Text(), secretSum(code), s.Actor(), i.ReadOnly, i.Address,
 			i.Lasts.Milliseconds(), i.Valid.Milliseconds())
 	})
 	return code, c, err
@@ -70,21 +63,21 @@ func (s *Store) InviteToConsole(ctx context.Context, i ConsoleInvitation) (code 
 // write their addresses themselves: a false gateway that gets the code of a link to it cannot use
 // it elsewhere. The event has the actor of the invitation. Errors: ErrNotFound if there is no such
 // invitation for this address, if it has been used, or if it has ended.
-func (s *Store) OpenConsole(
+func (s Store) OpenConsole(
 	ctx context.Context, code, address string,
 ) (token string, session ConsoleSession, err error) {
 	const op, absent = "open a session of the console", "this code was used before, has expired, is for another gateway, or is wrong"
 	old := secretSum(strings.TrimSpace(code))
-	if err := get(ctx, s.db, &session, absent, s.expand.Replace(invitationBySecret), old, address); err != nil {
-		return "", ConsoleSession{}, fail(op, err)
+	if err := keystore.Get(ctx, s.DB(), &session, absent, s.SQL(invitationBySecret), old, address); err != nil {
+		return "", ConsoleSession{}, keystore.Fail(op, err)
 	}
 	token = rand.Text()
-	_, err = s.As(session.Actor).write(ctx, op, func(t *tx) error {
-		opened, err := t.affects(openInvitation, old, secretSum(token))
+	_, err = s.As(session.Actor).Write(ctx, op, func(t *keystore.Tx) error {
+		opened, err := t.Affects(openInvitation, old, secretSum(token))
 		if err == nil && !opened {
-			err = fmt.Errorf("%w: %s", ErrNotFound, absent)
+			err = fmt.Errorf("%w: %s", keystore.ErrNotFound, absent)
 		}
-		t.event(ConsoleOpened, subject{}, nil, session)
+		t.Event(keystore.ConsoleOpened, keystore.Subject{}, nil, session)
 		return err
 	})
 	if err != nil {
@@ -95,20 +88,20 @@ func (s *Store) OpenConsole(
 
 // ConsoleSession returns the open session of a token. Errors: ErrNotFound if there is none, or if
 // it has ended.
-func (s *Store) ConsoleSession(ctx context.Context, token string) (session ConsoleSession, err error) {
-	err = get(ctx, s.db, &session, "this session has ended", s.expand.Replace(sessionBySecret), secretSum(token))
+func (s Store) ConsoleSession(ctx context.Context, token string) (session ConsoleSession, err error) {
+	err = keystore.Get(ctx, s.DB(), &session, "this session has ended", s.SQL(sessionBySecret), secretSum(token))
 	if session.Role = RoleAdmin; session.ReadOnly {
 		session.Role = RoleRead
 	}
-	return session, fail("find a session of the console", err)
+	return session, keystore.Fail("find a session of the console", err)
 }
 
 // EndConsole ends an open session. If it has ended, it does nothing.
-func (s *Store) EndConsole(ctx context.Context, session ConsoleSession) error {
-	_, err := s.write(ctx, "end a session of the console", func(t *tx) error {
-		ended, err := t.affects(deleteSession, session.ID)
+func (s Store) EndConsole(ctx context.Context, session ConsoleSession) error {
+	_, err := s.Write(ctx, "end a session of the console", func(t *keystore.Tx) error {
+		ended, err := t.Affects(deleteSession, session.ID)
 		if ended {
-			t.event(ConsoleEnded, subject{}, session, nil)
+			t.Event(keystore.ConsoleEnded, keystore.Subject{}, session, nil)
 		}
 		return err
 	})
@@ -116,19 +109,19 @@ func (s *Store) EndConsole(ctx context.Context, session ConsoleSession) error {
 }
 
 // EndConsoles ends all sessions and invitations, with one event. It returns how many have ended.
-func (s *Store) EndConsoles(ctx context.Context) (ended int64, err error) {
-	_, err = s.write(ctx, "end sessions of the console", func(t *tx) error {
-		if err := t.exec(deleteEndedSessions); err != nil {
+func (s Store) EndConsoles(ctx context.Context) (ended int64, err error) {
+	_, err = s.Write(ctx, "end sessions of the console", func(t *keystore.Tx) error {
+		if err := t.Exec(deleteEndedSessions); err != nil {
 			return err
 		}
-		result, err := t.ExecContext(ctx, deleteSessions)
+		result, err := t.ExecContext(ctx, DeleteAll)
 		if err != nil {
 			return err
 		}
 		if ended, err = result.RowsAffected(); err != nil || ended == 0 {
 			return err
 		}
-		t.event(ConsoleEnded, subject{}, nil, map[string]int64{"ended": ended}) // sessions and invitations
+		t.Event(keystore.ConsoleEnded, keystore.Subject{}, nil, map[string]int64{"ended": ended}) // sessions and invitations
 		return nil
 	})
 	return ended, err

@@ -1,4 +1,4 @@
-package keystore
+package sessions
 
 const (
 	// $1: ID, $2: secret, $3: actor, $4: read only, $5: address of the admin port, $6: ms that the
@@ -20,7 +20,26 @@ const (
 	// $1: ID.
 	deleteSession = `DELETE FROM console_sessions WHERE id = $1`
 
-	deleteSessions = `DELETE FROM console_sessions`
+	// DeleteAll ends all sessions and invitations.
+	DeleteAll = `DELETE FROM console_sessions`
 
 	deleteEndedSessions = `DELETE FROM console_sessions WHERE ends_at <= {now}`
+)
+
+const (
+	// $1: name, $2: role, $3: secret, $4: now, $5: expiry.
+	insertOperator = `INSERT INTO operators (name, role, secret, created_at, expires_at) VALUES ($1, $2, $3, $4, $5)`
+
+	selectOperators = `SELECT name, role, created_at, expires_at FROM operators`
+
+	operatorsByName = selectOperators + ` ORDER BY name`
+
+	// $1: name.
+	operatorByName = selectOperators + ` WHERE name = $1`
+
+	// $1: secret, $2: now.
+	operatorBySecret = selectOperators + ` WHERE secret = $1 AND (expires_at = 0 OR expires_at > $2)`
+
+	// $1: name.
+	deleteOperator = `DELETE FROM operators WHERE name = $1`
 )

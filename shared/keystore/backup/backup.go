@@ -1,4 +1,4 @@
-package keystore
+package backup
 
 import (
 	"bufio"
@@ -11,17 +11,17 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/jmoiron/sqlx"
 
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/keystore/schema"
 )
 
-// A backup is a text file. Its first line is a BackupHeader in JSON, filled with spaces to
+// A backup is a text file. Its first line is a Header in JSON, filled with spaces to
 // headerBytes. Then come the rows of the tables, in the order of the header, each as the line that
 // database.Table writes. It has the hashes of keys, and no token.
 
@@ -40,39 +40,39 @@ const (
 // ErrNoBackup means that a file is not a backup, or is damaged.
 var ErrNoBackup = errors.New("not a complete backup")
 
-// BackupHeader describes a backup.
-type BackupHeader struct {
-	Magic     string         `json:"backup"`
-	Version   int            `json:"version"`   // of the file's form
-	Schema    int64          `json:"schema"`    // of the key tables
-	TakenAt   instant.Millis `json:"takenAt"`   // ms, by the clock of the store
-	LastEvent Change         `json:"lastEvent"` // 0: none
-	Tables    []BackupTable  `json:"tables"`
-	MAC       string         `json:"mac,omitempty"` // HMAC-SHA256 of the rows and this header without sum and MAC, in hexadecimal; empty: no key
-	Sum       string         `json:"sum"`           // SHA-256 of this header without its sum, in hexadecimal
+// Header describes a backup.
+type Header struct {
+	Magic     string          `json:"backup"`
+	Version   int             `json:"version"`   // of the file's form
+	Schema    int64           `json:"schema"`    // of the key tables
+	TakenAt   instant.Millis  `json:"takenAt"`   // ms, by the clock of the store
+	LastEvent keystore.Change `json:"lastEvent"` // 0: none
+	Tables    []Table         `json:"tables"`
+	MAC       string          `json:"mac,omitempty"` // HMAC-SHA256 of the rows and this header without sum and MAC, in hexadecimal; empty: no key
+	Sum       string          `json:"sum"`           // SHA-256 of this header without its sum, in hexadecimal
 }
 
 // sum returns what Sum must be.
-func (h BackupHeader) sum() string { return h.finish(sha256.New(), h.MAC) }
+func (h Header) sum() string { return h.finish(sha256.New(), h.MAC) }
 
 // mac returns what MAC must be. rows is a hash with the key, to which all rows were added.
-func (h BackupHeader) mac(rows hash.Hash) string { return h.finish(rows, "") }
+func (h Header) mac(rows hash.Hash) string { return h.finish(rows, "") }
 
 // finish adds this header with a MAC and without its sum to a hash, and returns the result.
-func (h BackupHeader) finish(sum hash.Hash, mac string) string {
+func (h Header) finish(sum hash.Hash, mac string) string {
 	h.Sum, h.MAC = "", mac
-	io.WriteString(sum, jsonText(h))
+	io.WriteString(sum, keystore.JSON(h))
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// BackupTable is one table of a backup.
-type BackupTable struct {
+// Table is one table of a backup.
+type Table struct {
 	database.Table
 	Sum database.Sum `json:"sum"`
 }
 
 // Rows returns the number of rows of a table.
-func (h BackupHeader) Rows(table string) int64 {
+func (h Header) Rows(table string) int64 {
 	for _, t := range h.Tables {
 		if t.Name == table {
 			return t.Sum.Rows
@@ -81,17 +81,19 @@ func (h BackupHeader) Rows(table string) int64 {
 	return 0
 }
 
-// WriteBackup writes all that operators and gateways have stored, as it was at one instant, to a
+// Write writes all that operators and gateways have stored, as it was at one instant, to a
 // file that is empty. Gateways and operators go on meanwhile. Not written: which gateways run, and
 // sessions of the console. With a key, the file gets a MAC. The store's database is one of
 // OpenPatient.
-func (s *Store) WriteBackup(ctx context.Context, file io.WriteSeeker, key []byte) (h BackupHeader, err error) {
-	defer failed("back up", &err)
-	h = BackupHeader{Magic: backupMagic, Version: backupVersion, TakenAt: s.now()}
-	if h.Schema, _, err = s.db.Schema(ctx, Migrations); err != nil {
+func Write(
+	ctx context.Context, s *keystore.Store, file io.WriteSeeker, key []byte,
+) (h Header, err error) {
+	defer keystore.Failed("back up", &err)
+	h = Header{Magic: backupMagic, Version: backupVersion, TakenAt: s.Now()}
+	if h.Schema, _, err = s.DB().Schema(ctx, schema.Migrations); err != nil {
 		return h, err
 	}
-	tables, err := s.db.Tables(ctx, Migrations)
+	tables, err := s.DB().Tables(ctx, schema.Migrations)
 	if err != nil {
 		return h, err
 	}
@@ -99,8 +101,8 @@ func (s *Store) WriteBackup(ctx context.Context, file io.WriteSeeker, key []byte
 	if _, err := out.Write(make([]byte, headerBytes)); err != nil {
 		return h, err
 	}
-	err = s.snapshot(ctx, func(q sqlx.QueryerContext) error {
-		if h.LastEvent, _, err = s.lastEvent(ctx, q); err != nil {
+	err = s.Snapshot(ctx, func(q sqlx.QueryerContext) error {
+		if h.LastEvent, _, err = s.LastEventOf(ctx, q); err != nil {
 			return err
 		}
 		sums, err := database.RowsOf(ctx, q, tables).Pass(func(_ database.Table, line []byte) error {
@@ -110,7 +112,7 @@ func (s *Store) WriteBackup(ctx context.Context, file io.WriteSeeker, key []byte
 			return err
 		})
 		for _, t := range tables {
-			h.Tables = append(h.Tables, BackupTable{t, sums[t.Name]})
+			h.Tables = append(h.Tables, Table{t, sums[t.Name]})
 		}
 		return err
 	})
@@ -124,7 +126,7 @@ func (s *Store) WriteBackup(ctx context.Context, file io.WriteSeeker, key []byte
 		h.MAC = h.mac(signed)
 	}
 	h.Sum = h.sum()
-	head := jsonText(h)
+	head := keystore.JSON(h)
 	if len(head) >= headerBytes {
 		panic("bug: the header of a backup is too long")
 	}
@@ -135,16 +137,16 @@ func (s *Store) WriteBackup(ctx context.Context, file io.WriteSeeker, key []byte
 	return h, err
 }
 
-// Backup is a backup in a file, which stays open and must not change while it is used.
-type Backup struct {
-	BackupHeader
+// File is a backup in a file, which stays open and must not change while it is used.
+type File struct {
+	Header
 	rows database.Rows
 }
 
-// ReadBackup reads a whole file and checks its sums, and with a key its MAC. Errors: ErrNoBackup,
+// Read reads a whole file and checks its sums, and with a key its MAC. Errors: ErrNoBackup,
 // or a failure to read.
-func ReadBackup(file io.ReadSeeker, key []byte) (Backup, error) {
-	var b Backup
+func Read(file io.ReadSeeker, key []byte) (File, error) {
+	var b File
 	b.rows = func(f func(database.Table, []byte) error) error { return b.readRows(file, f) }
 	head := make([]byte, headerBytes)
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
@@ -152,7 +154,7 @@ func ReadBackup(file io.ReadSeeker, key []byte) (Backup, error) {
 	}
 	_, err := io.ReadFull(file, head)
 	if err == nil {
-		err = json.Unmarshal(head, &b.BackupHeader)
+		err = json.Unmarshal(head, &b.Header)
 	}
 	switch {
 	case err != nil || b.Magic != backupMagic:
@@ -185,7 +187,7 @@ func ReadBackup(file io.ReadSeeker, key []byte) (Backup, error) {
 }
 
 // tables returns the tables whose names are chosen, and their rows.
-func (b Backup) tables(chosen func(name string) bool) (tables []database.Table, rows database.Rows) {
+func (b File) tables(chosen func(name string) bool) (tables []database.Table, rows database.Rows) {
 	for _, t := range b.Tables {
 		if chosen(t.Name) {
 			tables = append(tables, t.Table)
@@ -202,7 +204,7 @@ func (b Backup) tables(chosen func(name string) bool) (tables []database.Table, 
 }
 
 // readRows passes all rows of a file to f.
-func (h BackupHeader) readRows(file io.ReadSeeker, f func(t database.Table, line []byte) error) error {
+func (h Header) readRows(file io.ReadSeeker, f func(t database.Table, line []byte) error) error {
 	if _, err := file.Seek(headerBytes, io.SeekStart); err != nil {
 		return err
 	}
@@ -230,71 +232,31 @@ func (h BackupHeader) readRows(file io.ReadSeeker, f func(t database.Table, line
 	return nil
 }
 
-// CheckSchema says whether the backup has an earlier schema than this program. It returns ErrSchema
-// if the backup has a later one. It changes nothing.
-func (b Backup) CheckSchema(ctx context.Context, db *database.DB) (earlier bool, err error) {
-	_, known, err := db.Schema(ctx, Migrations)
-	if err == nil && b.Schema > known {
-		err = fmt.Errorf(
-			"%w: the backup has schema %d of the key tables, this keyadmin knows only %d: use the version that wrote it, or a later one",
-			ErrSchema,
-			b.Schema,
-			known,
-		)
+// CheckSchema returns ErrSchema if the backup has another schema than this program. It changes
+// nothing.
+func (b File) CheckSchema(ctx context.Context, db *database.DB) error {
+	_, known, err := db.Schema(ctx, schema.Migrations)
+	if err != nil || b.Schema == known {
+		return err
 	}
-	return b.Schema < known, err
+	cure := "use the version that wrote it, or a later one"
+	if b.Schema < known {
+		cure = "restore it with the version that wrote it, and then migrate"
+	}
+	return fmt.Errorf("%w: the backup has schema %d of the key tables, this keyadmin has schema %d: %s",
+		keystore.ErrSchema, b.Schema, known, cure)
 }
 
 // fits checks that the rows can be written to the tables of a database.
-func (b Backup) fits(ctx context.Context, db *database.DB) error {
-	tables, err := db.Tables(ctx, Migrations)
+func (b File) fits(ctx context.Context, db *database.DB) error {
+	tables, err := db.Tables(ctx, schema.Migrations)
 	if err != nil {
 		return err
 	}
-	if !slices.EqualFunc(tables, b.Tables, func(is database.Table, t BackupTable) bool {
+	if !slices.EqualFunc(tables, b.Tables, func(is database.Table, t Table) bool {
 		return is.Name == t.Name && slices.Equal(is.Columns, t.Columns)
 	}) {
 		return fmt.Errorf("%w: its tables are not those of schema %d", ErrNoBackup, b.Schema)
 	}
 	return nil
-}
-
-// upgrade changes the rows of a backup of an earlier schema as the later migrations would have.
-// They run in a new SQLite database, from which the rows are then read. Call remove, also after an
-// error, to remove it.
-func (b *Backup) upgrade(ctx context.Context) (remove func(), err error) {
-	dir, err := os.MkdirTemp("", "petgate-restore-")
-	if err != nil {
-		return func() {}, fmt.Errorf("%w: set $TMPDIR to a directory that can hold the rows", err)
-	}
-	db, err := database.OpenOrCreate("sqlite:" + filepath.Join(dir, "keys.db"))
-	if err != nil {
-		return func() { os.RemoveAll(dir) }, err
-	}
-	remove = func() {
-		db.Close()
-		os.RemoveAll(dir)
-	}
-	if err := db.MigrateTo(ctx, Migrations, b.Schema); err != nil {
-		return remove, err
-	}
-	if err := b.fits(ctx, db); err != nil {
-		return remove, err
-	}
-	tables, rows := b.tables(func(string) bool { return true })
-	if err := db.Replace(ctx, db, tables, rows); err != nil {
-		return remove, err
-	}
-	if err := db.Migrate(ctx, Migrations); err != nil {
-		return remove, err
-	}
-	if tables, err = db.Tables(ctx, Migrations); err != nil {
-		return remove, err
-	}
-	b.Tables, b.rows = nil, database.RowsOf(ctx, db, tables)
-	for _, t := range tables {
-		b.Tables = append(b.Tables, BackupTable{Table: t})
-	}
-	b.Schema, _, err = db.Schema(ctx, Migrations)
-	return remove, err
 }

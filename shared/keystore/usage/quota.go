@@ -1,4 +1,4 @@
-package keystore
+package usage
 
 import (
 	"cmp"
@@ -11,6 +11,8 @@ import (
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
+	"petgate/shared/keystore/schema"
 )
 
 // QuotaKept is how long a record can matter: its month, and an hour because clocks differ.
@@ -26,17 +28,17 @@ const quotaRowsMax = 2000
 // SaveQuotas stores the records, so that a gateway can load them when it starts. They replace
 // earlier records of the same tenants since the same resets. No two records have the same tenant
 // and reset. now is in ms. Only in-process quotas need it. It makes no event.
-func (s *Store) SaveQuotas(ctx context.Context, now instant.Millis, records []QuotaRecord) error {
+func (s Store) SaveQuotas(ctx context.Context, now instant.Millis, records []QuotaRecord) error {
 	// The table has no index by time, so this reads all rows.
 	prunes := now.Sub(instant.Millis(s.quotasPruned.Load())) >= pruneQuotasEvery
-	err := s.transact(ctx, "save quotas", func(t *tx) error {
+	err := s.Transact(ctx, "save quotas", func(t *keystore.Tx) error {
 		if prunes {
-			if err := t.exec(pruneQuotas, now.Add(-QuotaKept)); err != nil {
+			if err := t.Exec(schema.PruneQuotas, now.Add(-QuotaKept)); err != nil {
 				return err
 			}
 		}
 		for chunk := range slices.Chunk(records, quotaRowsMax) {
-			if err := t.exec(upsertQuotas, quotaRows(chunk), now); err != nil {
+			if err := t.Exec(schema.UpsertQuotas, quotaRows(chunk), now); err != nil {
 				return err
 			}
 		}
@@ -71,11 +73,11 @@ func quotaRows(records []QuotaRecord) string {
 }
 
 // LoadQuotas returns what SaveQuotas kept.
-func (s *Store) LoadQuotas(ctx context.Context) ([]QuotaRecord, error) {
-	rows, err := list[struct {
+func (s Store) LoadQuotas(ctx context.Context) ([]QuotaRecord, error) {
+	rows, err := keystore.List[struct {
 		Name   QuotaName `db:"name"`
 		Record []byte    `db:"record"`
-	}](ctx, s, "load quotas", loadQuotas)
+	}](ctx, s.Store, "load quotas", loadQuotas)
 	records := make([]QuotaRecord, len(rows))
 	for i, row := range rows {
 		records[i] = QuotaRecord{row.Name, row.Record}
@@ -122,16 +124,4 @@ func (n *QuotaName) Scan(column any) error {
 		n.Since, err = instant.Millis(ms), cmp.Or(err, wrong)
 	}
 	return err
-}
-
-// ResetUsage gives the tenant fresh limits: its use counts from now on.
-func (s *Store) ResetUsage(ctx context.Context, tenant id.Tenant) (Change, error) {
-	return s.change(ctx, "reset usage", func(t *tx) error {
-		if _, err := findTenant(t.ctx, held{t}, tenantByID, tenant.String()); err != nil {
-			return err
-		}
-		t.event(QuotaReset, subject{tenant: tenant}, nil, nil)
-		t.add(resetUsage, map[string]any{"id": tenant, "at": t.at})
-		return nil
-	})
 }

@@ -1,4 +1,4 @@
-package keystore
+package usage
 
 // The statements of the export of usage. Calls with test keys are on no bill.
 const (
