@@ -149,38 +149,33 @@ func encode(body any) []byte {
 	return text
 }
 
-// Polls limits the reports of each key. The number of records is bounded; a key whose record was
-// dropped may ask again at once.
-type Polls struct {
-	freeAt *sharded.Map[id.Key, instant.Millis] // when the key has its whole burst again
-}
+// Polls limits the reports of each key: one a second, and up to ten at once.
+type Polls struct{ buckets *sharded.Buckets[id.Key] }
 
-// The limit of reports for each key: one a second, and up to pollBurst at once.
 const (
 	pollInterval   = time.Second
 	pollBurst      = 10
-	pollRecordsMax = 1 << 16 // at about 40 bytes
+	pollRecordsMax = 1 << 16 // at about 60 bytes
 
 	pollSeconds = pollBurst // the time after which a key has its whole burst again
 )
 
 // NewPolls returns the limit for keys that have asked nothing yet.
 func NewPolls() Polls {
-	return Polls{sharded.New[id.Key, instant.Millis](pollRecordsMax, func(k id.Key) byte { return k[len(k)-1] })}
+	last := func(k id.Key) byte { return k[len(k)-1] } // an ID is random
+	return Polls{sharded.NewBuckets(pollBurst, pollInterval, pollRecordsMax, last)}
 }
 
 // Allow reports whether k may have a report at now. If not, it returns the state of the limit.
 func (p Polls) Allow(k id.Key, now instant.Millis) (quota.Usage, bool) {
-	shard := p.freeAt.Lock(k)
-	defer shard.Unlock()
-	latest := now.Add(pollBurst * pollInterval)
-	was := min(shard.Entries[k], latest) // it is later if the clock has stepped back
-	freeAt := max(was, now).Add(pollInterval)
-	state, allowed := quota.Usage{Limit: pollBurst}, freeAt <= latest
-	if !allowed {
-		state.Used, state.ResetAt, state.RetryAt = pollBurst, was, now.Add(freeAt.Sub(latest))
-		freeAt = was
+	fullAt, isAllowed := p.buckets.Take(k, now.Time())
+	if isAllowed {
+		return quota.Usage{}, true
 	}
-	shard.Put(k, freeAt, func(_ id.Key, freeAt instant.Millis) bool { return freeAt <= now })
-	return state, allowed
+	return quota.Usage{
+		Limit:   pollBurst,
+		Used:    pollBurst,
+		ResetAt: instant.Of(fullAt),
+		RetryAt: instant.Of(p.buckets.Since(fullAt, 1)),
+	}, false
 }
