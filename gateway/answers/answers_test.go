@@ -21,7 +21,8 @@ func request(t *testing.T, line string, fields ...string) *http1.Request {
 	if len(fields) == 0 {
 		head = line + " HTTP/1.1\r\nHost: a\r\n\r\n"
 	}
-	if err := q.Read([]byte(head), &http1.Limits{TargetBytesMax: 1000, FieldBytesMax: 1000, FieldsMax: 10}); err != nil {
+	limits := http1.Limits{TargetBytesMax: 1000, FieldBytesMax: 1000, FieldsMax: 10}
+	if err := q.Read([]byte(head), &limits); err != nil {
 		t.Fatalf("%q: %v", head, err)
 	}
 	return q
@@ -99,7 +100,8 @@ func TestExposedFieldsAreThoseOfTheDocument(t *testing.T) {
 
 func TestCheckOrigin(t *testing.T) {
 	for _, good := range []string{
-		"*", "https://app.example", "http://127.0.0.1:3000", "https://app.example:8443", "http://[::1]:3000", "https://app.example:80", "http://app.example:443", "http://localhost",
+		"*", "https://app.example", "http://127.0.0.1:3000", "https://app.example:8443", "http://[::1]:3000",
+		"https://app.example:80", "http://app.example:443", "http://localhost",
 	} {
 		if err := CheckOrigin(good); err != nil {
 			t.Errorf("%s: %v", good, err)
@@ -107,7 +109,8 @@ func TestCheckOrigin(t *testing.T) {
 	}
 	const none, as = "is not an origin: use https://host, https://host:port or *", "is not as browsers send it: use "
 	for bad, want := range map[string]string{
-		"": none, "null": none, "app.example": none, "https://": none, "ftp://app.example": none, "https://*.example": none, "https://%": none,
+		"": none, "null": none, "app.example": none, "https://": none, "ftp://app.example": none,
+		"https://*.example": none, "https://%": none,
 		"https://app.example/": as + "https://app.example", "https://App.Example": as + "https://app.example",
 		"https://app.example:443": as + "https://app.example", "http://app.example:80": as + "http://app.example",
 		"https://u:p@app.example": as + "https://app.example", "https://app.example?a": as + "https://app.example",
@@ -153,7 +156,8 @@ func TestPages(t *testing.T) {
 	}
 	f("GET /", 302, "", "", "Accept: text/html,application/xml;q=0.9,*/*;q=0.8")
 	f("HEAD /", 302, "", "", "Accept: text/html")
-	for _, line := range []string{"POST /", "GET /docs/", "GET /Docs", "GET /docs/petgate.js", "POST /docs", "OPTIONS /docs"} {
+	others := []string{"POST /", "GET /docs/", "GET /Docs", "GET /docs/petgate.js", "POST /docs", "OPTIONS /docs"}
+	for _, line := range others {
 		if got := pages.Find(request(t, line, "Accept: text/html")); got != nil {
 			t.Errorf("%s: got %v", line, got)
 		}

@@ -70,16 +70,19 @@ func TestStatement(t *testing.T) {
 	const asJSON, asCSV = "application/json", "text/csv; charset=utf-8; header=present"
 	text := map[string]string{
 		asJSON: `{"by":"day","since":"2026-05-25T00:00:00Z","completeThrough":"2026-06-01T11:59:57Z","rows":[` +
-			`{"start":"2026-05-31T11:59:57Z","key":"key_0w00000000000000","operation":"listPets","outcome":"ok","requests":12,"charged":11,"units":55},` +
-			`{"start":"2026-06-01T00:00:00Z","key":"key_0w00000000000000","operation":"","outcome":"key_banned","requests":3,"charged":0,"units":0}]}`,
+			`{"start":"2026-05-31T11:59:57Z","key":"key_0w00000000000000","operation":"listPets","outcome":"ok",` +
+			`"requests":12,"charged":11,"units":55},` +
+			`{"start":"2026-06-01T00:00:00Z","key":"key_0w00000000000000","operation":"","outcome":"key_banned",` +
+			`"requests":3,"charged":0,"units":0}]}`,
 		asCSV: "start,key,operation,outcome,requests,charged,complete,units\r\n" +
 			"2026-05-31T11:59:57Z,key_0w00000000000000,listPets,ok,12,11,true,55\r\n" +
 			"2026-06-01T00:00:00Z,key_0w00000000000000,,key_banned,3,0,false,0\r\n",
 	}
 	for accept, want := range map[string]string{
-		"": asJSON, "*/*": asJSON, "text/html, text/csv;q=0": asJSON, "text/csv": asCSV, "text/html, Text/CSV;q=0.9, */*;q=0.1": asCSV,
-		"application/json;q=0.05, text/csv;q=0.1": asCSV, "text/csv, application/json;q=0.9": asCSV, "application/json, text/csv;q=0.1": asJSON,
-		"text/csv;q=0.7, application/json;q=0.75": asJSON,
+		"": asJSON, "*/*": asJSON, "text/html, text/csv;q=0": asJSON,
+		"text/csv": asCSV, "text/html, Text/CSV;q=0.9, */*;q=0.1": asCSV,
+		"application/json;q=0.05, text/csv;q=0.1": asCSV, "text/csv, application/json;q=0.9": asCSV,
+		"application/json, text/csv;q=0.1": asJSON, "text/csv;q=0.7, application/json;q=0.75": asJSON,
 	} {
 		got, problem := newUsage(twoRows).ask(t, 1, "", "Other: text/csv", "Accept: "+accept)
 		if problem.Kind != 0 || string(got.Body) != text[want] || field(got.Fields, "Content-Type") != want ||
@@ -97,8 +100,10 @@ func TestStatementParameters(t *testing.T) {
 		return usage.Statement{}, nil
 	})
 	for query, want := range map[string][2]time.Duration{
-		"": {7 * day, day}, "?": {7 * day, day}, "?other=1&page=2": {7 * day, day}, "?by=hour": {7 * day, hour}, "?by=day&since=1h": {hour, day},
-		"?since=36h&by=hour": {36 * hour, hour}, "?since=0036h": {36 * hour, day}, "?by=hour&since=840h": {35 * day, hour}, "?since=%34%30%30d": {400 * day, day},
+		"": {7 * day, day}, "?": {7 * day, day}, "?other=1&page=2": {7 * day, day},
+		"?by=hour": {7 * day, hour}, "?by=day&since=1h": {hour, day},
+		"?since=36h&by=hour": {36 * hour, hour}, "?since=0036h": {36 * hour, day},
+		"?by=hour&since=840h": {35 * day, hour}, "?since=%34%30%30d": {400 * day, day},
 	} {
 		got = nil
 		a, problem := u.ask(t, 1, query)

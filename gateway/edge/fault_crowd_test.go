@@ -418,7 +418,7 @@ func TestSlowClients(t *testing.T) {
 				must.Get[int](t)(io.WriteString(c, kind.begin))
 				clients = append(clients, c)
 			}
-			// Connections are accepted in order: the server has accepted all when this one is answered.
+			// Connections are accepted in order: when this one is answered, all are accepted.
 			honest := r.dial(t)
 			honest.ask(t, rawGet())
 			testkit.Eventually(t, patience, "the slow clients are gone", func() bool {

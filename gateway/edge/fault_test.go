@@ -113,7 +113,8 @@ func TestChangeWhileARequestIsUnderWay(t *testing.T) {
 				got := client.next(t)
 				got.expect(t, when, c.want)
 				limits := got.field("ratelimit-policy") // only a valid key sees those of its tenant
-				must.Equal(t, strings.Contains(limits, "failed-attempts"), strings.HasPrefix(c.want, "401"), "%s", limits)
+				isEnded := strings.HasPrefix(c.want, "401")
+				must.Equal(t, strings.Contains(limits, "failed-attempts"), isEnded, "the limits are %s", limits)
 				if seen := r.upstream.Seen(); len(seen) > 0 || r.admitted.Load() != charged ||
 					len(rest) > bodyMax && !got.Closes {
 					t.Errorf("the upstream saw %q, %d were charged, the connection closes: %t", texts(seen),

@@ -102,7 +102,8 @@ func TestEveryRefusal(t *testing.T) {
 	})
 	f("404 no_such_route", "", charged, rawTarget("/v1/cats"))
 	f("405 method_not_allowed", "", charged, rawStart("DELETE /v1/pets HTTP/1.1"))
-	f("403 insufficient_scope", "createPet", charged, strings.Replace(rawPost("Content-Length: 0"), token, readerToken, 1))
+	f("403 insufficient_scope", "createPet", charged,
+		strings.Replace(rawPost("Content-Length: 0"), token, readerToken, 1))
 	f("410 operation_removed", "getPet", charged, rawTarget("/v1/pets/7"), sunsetAt(now))
 	f("400 invalid_parameter", "getUsage", charged, rawUsage("?since=1w"))
 	f("503 usage_unavailable", "getUsage", charged, rawUsage(""), func(s *setup) {
@@ -201,23 +202,24 @@ func TestMessages(t *testing.T) {
 	client := newRig(t, func(s *setup) {
 		s.changeEntries(func(e *directory.Entry) { e.GraceEndsAt = min(e.GraceEndsAt, instant.Of(now)) })
 	}).dial(t)
+	const inQuery = "not read from the query"
 	for request, want := range map[string]string{
-		rawGet("X : y"):                                                           "a header field is malformed",
-		rawGet(authorization):                                                     "only one Authorization",
-		rawBearer(rotatedToken):                                                   "was rotated and has ended",
-		rawBearer(unknownToken):                                                   "unknown",
-		rawBearer(revokedToken):                                                   "revoked",
-		rawBearer(expiredToken):                                                   "expired",
-		rawBearer(testToken):                                                      "is a test key",
-		rawKey(`Authorization: Bearer "` + token + `"`):                           "the API key is in quotes",
-		rawKey("Authorization: Bearer  " + token):                                 "the API key contains a space",
-		rawKey("Authorization: Bearer " + token + "x"):                            "a key has 38 characters after its prefix",
-		rawKey("Authorization: Bearer sk-" + token[4:]):                           "a key begins with ptg_live_",
-		rawBearer(foreignToken):                                                   "unknown, and keys of this API begin with ptg_live_",
-		rawKey("X-Api-Key: " + token):                                             "not read from X-API-Key: send it as Authorization: Bearer",
-		rawKey("Authorization: Basic dXNlcjpwdw=="):                               "Authorization has no Bearer token",
-		rawBare("GET /v1/pets?limit=5&api_key="+token+" HTTP/1.1", "Host: a"):     "not read from the query",
-		rawBare("GET /v1/pets?access_token="+unknownToken+" HTTP/1.1", "Host: a"): "not read from the query",
+		rawGet("X : y"):                                                    "a header field is malformed",
+		rawGet(authorization):                                              "only one Authorization",
+		rawBearer(rotatedToken):                                            "was rotated and has ended",
+		rawBearer(unknownToken):                                            "unknown",
+		rawBearer(revokedToken):                                            "revoked",
+		rawBearer(expiredToken):                                            "expired",
+		rawBearer(testToken):                                               "is a test key",
+		rawKey(`Authorization: Bearer "` + token + `"`):                    "the API key is in quotes",
+		rawKey("Authorization: Bearer  " + token):                          "the API key contains a space",
+		rawKey("Authorization: Bearer " + token + "x"):                     "a key has 38 characters after its prefix",
+		rawKey("Authorization: Bearer sk-" + token[4:]):                    "a key begins with ptg_live_",
+		rawBearer(foreignToken):                                            "and keys of this API begin with ptg_live_",
+		rawKey("X-Api-Key: " + token):                                      "not read from X-API-Key: send it as",
+		rawKey("Authorization: Basic dXNlcjpwdw=="):                        "Authorization has no Bearer token",
+		keyless("GET /v1/pets?limit=5&api_key=" + token + " HTTP/1.1"):     inQuery,
+		keyless("GET /v1/pets?access_token=" + unknownToken + " HTTP/1.1"): inQuery,
 		rawKey(): "send your API key as Authorization",
 		strings.Replace(rawReport(token), "GET", "POST", 1): "Its methods are GET, HEAD",
 		rawTarget("/v1/pets/"):                              "it must not end in a slash",

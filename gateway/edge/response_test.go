@@ -96,7 +96,8 @@ func TestBanIsExplained(t *testing.T) {
 	client := r.dial(t)
 	for _, c := range []struct{ token, message, ban string }{
 		{
-			bannedToken, "the API key is banned, because it sent too many requests without waiting: wait for Retry-After",
+			bannedToken,
+			"the API key is banned, because it sent too many requests without waiting: wait for Retry-After",
 			`"automatic","endsAt":"2026-06-01T12:01:00Z"`,
 		},
 		{

@@ -104,12 +104,12 @@ func TestDocs(t *testing.T) {
 func refusalsDoc() string {
 	var b strings.Builder
 	b.WriteString("# Refusals\n\n" + generated + `
-The codes of the gateway's [errors](api.md#errors). Each is also a label of metrics and an outcome in the access log. A message may say more than
-the one here. The stage is the first that has the code.
+The codes of the gateway's [errors](api.md#errors). Each is also a label of metrics and an outcome in the access log.
+A message may say more than the one here. The stage is the first that has the code.
 
-Refusals by accept end the connection. Refusals by route and the stages after it are charged; for the code internal, this is so only if the request
-had passed meter. If a body of more than 64 KiB breaks off, or its key ends, after forwarding has begun, the refusal is charged whatever its code is.
-Requests for public operations are never charged.
+Refusals by accept end the connection. Refusals by route and the stages after it are charged; for the code internal,
+this is so only if the request had passed meter. If a body of more than 64 KiB breaks off, or its key ends, after
+forwarding has begun, the refusal is charged whatever its code is. Requests for public operations are never charged.
 
 | stage | code | status | message |
 |---|---|---|---|

@@ -45,7 +45,7 @@ type fleet struct {
 	pause    time.Duration // from a response to the next request, at most; of those who wait
 	late     time.Duration // how much later than Retry-After a worker comes, at most
 	every    time.Duration // how soon after a 429 those who do not wait call again
-	forgets  time.Duration // the workers are functions that call once; each is started anew this long after its call; 0: they are not
+	forgets  time.Duration // functions call once, and are started anew this long after; 0: they are no functions
 }
 
 // worker is a client with one request at a time.
@@ -168,10 +168,10 @@ func TestTable(t *testing.T) {
 		"|---|---|---|---|---|\n"
 	add := func(name string, f fleet, columns []column) {
 		table += "| " + name
+		f.limit, f.start, f.answer = 60, 50*time.Second, 50*time.Millisecond
+		f.pause, f.late, f.every = 100*time.Millisecond, time.Second, 20*time.Millisecond
 		for _, c := range columns {
-			f.workers, f.ignoring, f.limit = c.workers, c.ignoring, 60
-			f.start, f.answer, f.pause, f.late, f.every = 50*time.Second, 50*time.Millisecond, 100*time.Millisecond, time.Second, 20*time.Millisecond
-			f.gateways = 1
+			f.workers, f.ignoring, f.gateways = c.workers, c.ignoring, 1
 			one := f.run(rand.New(rand.NewPCG(1, 2)))
 			f.gateways = 10
 			if ten := f.run(rand.New(rand.NewPCG(1, 2))); one == noBan && ten == noBan {
@@ -231,16 +231,16 @@ func drawFleet(t *rapid.T) fleet {
 	within := func(most time.Duration, what string) time.Duration {
 		return time.Duration(rapid.Int64Range(0, most.Milliseconds()).Draw(t, what)) * time.Millisecond
 	}
+	places := []place{ownAddresses, keptConnections, newConnections, behindProxy, sharedPool}
 	return fleet{
-		place: rapid.SampledFrom([]place{ownAddresses, keptConnections, newConnections, behindProxy, sharedPool}).Draw(
-			t, "place"),
-		workers: rapid.SampledFrom([]int{1, 2, 7, 30, 60, 200, 1000}).Draw(
-			t, "workers",
-		), gateways: rapid.IntRange(1, 10).Draw(t, "gateways"),
-		limit: rapid.Int64Range(1, 60).Draw(t, "limit"), start: within(time.Minute, "start"),
-		answer: within(
-			15*time.Second, "answer",
-		), pause: within(5*time.Second, "pause"), late: within(2*time.Second, "late"),
+		place:    rapid.SampledFrom(places).Draw(t, "place"),
+		workers:  rapid.SampledFrom([]int{1, 2, 7, 30, 60, 200, 1000}).Draw(t, "workers"),
+		gateways: rapid.IntRange(1, 10).Draw(t, "gateways"),
+		limit:    rapid.Int64Range(1, 60).Draw(t, "limit"),
+		start:    within(time.Minute, "start"),
+		answer:   within(15*time.Second, "answer"),
+		pause:    within(5*time.Second, "pause"),
+		late:     within(2*time.Second, "late"),
 	}
 }
 

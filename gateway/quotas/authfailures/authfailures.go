@@ -74,11 +74,12 @@ type Limiter interface {
 func New(cfg Config) *Guard {
 	seed := maphash.MakeSeed()
 	hash := func(p netip.Prefix) byte { return byte(maphash.Comparable(seed, p)) }
+	interval := time.Minute / time.Duration(max(1, cfg.PerMinute))
 	return &Guard{
 		cfg:     cfg,
 		limit:   cfg.PerMinute,
 		calls:   rate.NewLimiter(callsPerSecond, callBurst),
-		buckets: sharded.NewBuckets(cfg.PerMinute, time.Minute/time.Duration(max(1, cfg.PerMinute)), addressesMax, hash),
+		buckets: sharded.NewBuckets(cfg.PerMinute, interval, addressesMax, hash),
 	}
 }
 
@@ -155,7 +156,7 @@ func network(addr netip.Addr) netip.Prefix {
 	if addr.Is4() {
 		bits = 32
 	}
-	// Prefix drops the zone. The zero Addr gives the zero Prefix, which is counted as one more client.
+	// Without the zone. The zero Addr gives the zero Prefix, which is counted as one more client.
 	client, _ := addr.Prefix(bits)
 	return client
 }
