@@ -111,7 +111,8 @@ func (c *Conn) serve(isPastMax bool) {
 
 // refuse answers the first request without reading it.
 func (c *Conn) refuse() {
-	if c.begin(); c.Begin() {
+	c.begin()
+	if c.Begin() {
 		c.call.Err = errTooManyConns
 		c.answer()
 	}

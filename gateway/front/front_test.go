@@ -107,7 +107,8 @@ func (r *rig) dial(t *testing.T) *client {
 
 // read reads the response to a method.
 func (c *client) read(method string) (got *http.Response, body string, err error) {
-	if got, err = http.ReadResponse(c.in, &http.Request{Method: method}); err != nil {
+	got, err = http.ReadResponse(c.in, &http.Request{Method: method})
+	if err != nil {
 		return nil, "", err
 	}
 	text, err := io.ReadAll(got.Body)

@@ -64,7 +64,8 @@ func TestBuffersShareABudget(t *testing.T) {
 	held = append(held, p.get(free))
 	must.Equal(t, p.get(free) == nil, true, "a fifth buffer is refused")
 	isFreed = true
-	if held = append(held, p.get(free)); held[4] == nil {
+	held = append(held, p.get(free))
+	if held[4] == nil {
 		t.Error("no buffer although one is about to return")
 	}
 	for _, b := range held {

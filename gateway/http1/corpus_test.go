@@ -30,7 +30,8 @@ func (s *stream) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	n := copy(p, s.pieces[0])
-	if s.pieces[0] = s.pieces[0][n:]; len(s.pieces[0]) == 0 {
+	s.pieces[0] = s.pieces[0][n:]
+	if len(s.pieces[0]) == 0 {
 		s.pieces = s.pieces[1:]
 	}
 	return n, nil

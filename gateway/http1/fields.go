@@ -157,7 +157,8 @@ func (f *fields) add(name, value []byte, own func(kind, []byte) error) error {
 func (f *fields) readConnection(list []byte) error {
 	for len(list) > 0 {
 		var option []byte
-		switch option, list = nextElement(list); {
+		option, list = nextElement(list)
+		switch {
 		case EqualFold(option, "close"):
 			f.closes = true
 		case EqualFold(option, "keep-alive"):

@@ -174,7 +174,8 @@ func quotedLen(b []byte) int {
 		case b[n] == '"':
 			return n + 1
 		case b[n] == '\\':
-			if n++; n == len(b) || !is(b[n], valueByte) {
+			n++
+			if n == len(b) || !is(b[n], valueByte) {
 				return 0
 			}
 		case !is(b[n], valueByte):

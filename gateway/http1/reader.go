@@ -262,7 +262,8 @@ func (r *Reader) readBody(b *Body, l *Limits, p pause) error {
 			err = r.readChunkLine(b, l)
 		case chunkCRLF:
 			var line []byte
-			if line, err = r.readLine(chunkLineBytesMax, errChunkEnd); len(line) > 0 {
+			line, err = r.readLine(chunkLineBytesMax, errChunkEnd)
+			if len(line) > 0 {
 				err = errChunkEnd
 			}
 			b.next = chunkLine
@@ -295,7 +296,8 @@ func (r *Reader) readData(b *Body, l *Limits, p pause) error {
 		n := r.take(room)
 		if n == 0 {
 			var err error
-			if n, err = r.receive(room); b.next == restOfConnection && errors.Is(err, io.EOF) {
+			n, err = r.receive(room)
+			if b.next == restOfConnection && errors.Is(err, io.EOF) {
 				b.left = 0
 				return nil
 			} else if err != nil {
@@ -353,7 +355,8 @@ func (r *Reader) readTrailer(b *Body, l *Limits) error {
 		return nil
 	}
 	b.trailers++
-	if b.trailerBytes += len(line); b.trailerBytes > l.FieldBytesMax || b.trailers > l.FieldsMax {
+	b.trailerBytes += len(line)
+	if b.trailerBytes > l.FieldBytesMax || b.trailers > l.FieldsMax {
 		return errFieldsTooLarge
 	}
 	if name, _, ok := cutField(line); !ok || kinds.Of(name) != endToEnd || EqualFold(name, "authorization") {

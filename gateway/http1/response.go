@@ -57,7 +57,8 @@ func (r *Reader) ReadResponse(p *Response, l *Limits, isHead bool) error {
 func (r *Reader) readResponseHead() ([]byte, error) {
 	for scanned := 0; ; {
 		start := r.unused()
-		if start = start[:min(len(start), len(statusLineStart))]; !bytes.HasPrefix(statusLineStart, start) {
+		start = start[:min(len(start), len(statusLineStart))]
+		if !bytes.HasPrefix(statusLineStart, start) {
 			return nil, errStatusLine
 		}
 		switch head, found := r.head(&scanned); found {

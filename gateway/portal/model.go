@@ -434,7 +434,8 @@ func newBody(mediaType string, media *openapi3.MediaType) *body {
 	case mediaType == "multipart/form-data":
 		b.Form = lines
 	case strings.HasPrefix(mediaType, "text/") || strings.HasSuffix(mediaType, "xml"):
-		if b.IsText = true; isString {
+		b.IsText = true
+		if isString {
 			b.Text = text
 		}
 	}
@@ -456,7 +457,8 @@ func (m *model) addResponses(o *operation, described *openapi3.Operation) {
 		isError := text[0] == '4' || text[0] == '5'
 		if media != nil {
 			o.schemas = append(o.schemas, media.Schema)
-			if r.Body = kindOf(media.Schema, depthMax); !isJSON(name) {
+			r.Body = kindOf(media.Schema, depthMax)
+			if !isJSON(name) {
 				r.Body = kind{{Text: name}}
 			}
 			value, found := exampleOf(media, false)
@@ -499,7 +501,8 @@ func (m *model) addResponses(o *operation, described *openapi3.Operation) {
 
 // group puts operations together by their first tag, or by their path if the document has no tags.
 func (m *model) group(all []*operation) {
-	if m.HasSearch = len(all) > 15; !m.HasSearch {
+	m.HasSearch = len(all) > 15
+	if !m.HasSearch {
 		m.Groups = []*group{{Name: "Operations", ID: "operations", Operations: all}}
 	} else {
 		m.groupByTag(all)
@@ -510,7 +513,8 @@ func (m *model) group(all []*operation) {
 		for _, g := range m.Groups {
 			for n, part := range slices.Collect(slices.Chunk(g.Operations, operationsMax)) {
 				one := *g
-				if one.Operations = part; n > 0 {
+				one.Operations = part
+				if n > 0 {
 					one.Name, one.ID, one.Description = fmt.Sprintf("%s, part %d", g.Name, n+1), m.id(
 						fmt.Sprintf("%s-%d", g.ID, n+1),
 					), ""
@@ -522,7 +526,8 @@ func (m *model) group(all []*operation) {
 	}
 	for _, g := range m.Groups {
 		for _, o := range g.Operations {
-			if o.Page = Home; m.IsSplit {
+			o.Page = Home
+			if m.IsSplit {
 				o.Page = Home + "/" + g.ID
 			}
 		}

@@ -68,7 +68,7 @@ func pathsOf(operations []api.Operation) (paths []string) {
 // corpus has the documents of shared/api.
 func corpus(t testing.TB) (documents map[string][]byte) {
 	t.Helper()
-	names, err := filepath.Glob("../../shared/api/testdata/*")
+	names, err := filepath.Glob("../../shared/api/testdata/*.[jy]*")
 	if err != nil || len(names) < 10 {
 		t.Fatalf("the corpus has %d documents, %v", len(names), err)
 	}

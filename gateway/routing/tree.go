@@ -44,7 +44,8 @@ func (n *node) next(segment string) *node {
 		return n.fixed[segment]
 	}
 	mixed := api.Pattern(segment)
-	at, found := slices.BinarySearchFunc(n.mixed, mixed, func(b branch, s api.Pattern) int { return b.segment.Compare(s) })
+	compare := func(b branch, mixed api.Pattern) int { return b.segment.Compare(mixed) }
+	at, found := slices.BinarySearchFunc(n.mixed, mixed, compare)
 	if !found {
 		n.mixed = slices.Insert(n.mixed, at, branch{mixed, new(node)})
 	}

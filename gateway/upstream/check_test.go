@@ -159,7 +159,8 @@ func TestWatch(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var at []time.Time
 		p.hosts[0].watch(ctx, func(context.Context) error {
-			if at = append(at, time.Now()); len(at) == 50 {
+			at = append(at, time.Now())
+			if len(at) == 50 {
 				cancel()
 			}
 			return errDown
@@ -229,8 +230,8 @@ func TestURLs(t *testing.T) {
 		"http://u@a": "", "http://a/b": "", "http://a?b": "", "http://a#b": "", "http://:1": "", "ftp://a": "", "unix:": "",
 	} {
 		name, url := cutName(text)
-		network, address, _, err := parseURL(url)
-		must.Equal(t, strings.TrimSpace(name+" "+network+" "+address), want, "%s: %v", text, err)
+		at, err := parseURL(url)
+		must.Equal(t, strings.TrimSpace(name+" "+at.network+" "+at.address), want, "%s: %v", text, err)
 		must.Equal(t, CheckURL(text) == nil, want != "", "%s is valid", text)
 	}
 }

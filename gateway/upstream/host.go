@@ -29,11 +29,11 @@ const (
 
 // host is one instance of the service, with its connections.
 type host struct {
-	network, address string
-	name             string      // in Host
-	tls              *tls.Config // nil: plain HTTP
-	bit              uint64      // of this host in a set of hosts
-	pool             *Pool
+	endpoint
+	name string      // in Host
+	tls  *tls.Config // nil: plain HTTP
+	bit  uint64      // of this host in a set of hosts
+	pool *Pool
 
 	inFlight int                   // requests; the lock of slots.holdings guards it
 	failures atomic.Int64          // in a row, since the last ejection

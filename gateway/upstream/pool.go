@@ -120,18 +120,18 @@ func New(cfg Config) (*Pool, error) {
 	p.holdings.Init(0)
 	var wrong []error
 	for i, text := range cfg.URLs {
-		network, address, u, err := parseURL(text)
+		at, err := parseURL(text)
 		wrong = append(wrong, err)
 		h := &host{
-			network: network, address: address, name: cmp.Or(cfg.Host, u.Host, "localhost"), bit: 1 << i, pool: p,
+			endpoint: at, name: cmp.Or(cfg.Host, at.url.Host, "localhost"), bit: 1 << i, pool: p,
 			logs: rate.Sometimes{Interval: logEvery},
 		}
-		if u.Scheme == "https" {
+		if at.url.Scheme == "https" {
 			h.tls = &tls.Config{}
 			if cfg.TLS != nil {
 				h.tls = cfg.TLS.Clone()
 			}
-			h.tls.MinVersion, h.tls.ServerName = tls.VersionTLS12, u.Hostname()
+			h.tls.MinVersion, h.tls.ServerName = tls.VersionTLS12, at.url.Hostname()
 			h.tls.ClientSessionCache = tls.NewLRUClientSessionCache(0)
 		}
 		p.hosts = append(p.hosts, h)
@@ -146,18 +146,25 @@ const bodyStepBytes = 64 << 10
 // ports are those of a URL without one.
 var ports = map[string]string{"http": "80", "https": "443"}
 
-// parseURL reads http://host:port, https://host or unix:/path. The URL of a path is empty.
-func parseURL(text string) (network, address string, u *url.URL, err error) {
+// endpoint is where an instance can be reached.
+type endpoint struct {
+	network, address string
+	url              *url.URL // empty for the path of a socket
+}
+
+// parseURL reads http://host:port, https://host or unix:/path.
+func parseURL(text string) (endpoint, error) {
 	if path, ok := strings.CutPrefix(text, "unix:"); ok && path != "" {
-		return "unix", path, &url.URL{}, nil
+		return endpoint{"unix", path, &url.URL{}}, nil
 	}
-	u, err = url.Parse(text)
+	u, err := url.Parse(text)
 	if err != nil || ports[u.Scheme] == "" || u.Hostname() == "" || u.User != nil ||
 		strings.Trim(u.Path, "/")+u.RawQuery+u.Fragment != "" {
-		return "", "", &url.URL{}, fmt.Errorf(
+		return endpoint{url: &url.URL{}}, fmt.Errorf(
 			"%q is not an upstream: use http://host:port, https://host:port or unix:/path", text)
 	}
-	return "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), ports[u.Scheme])), u, nil
+	address := net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), ports[u.Scheme]))
+	return endpoint{"tcp", address, u}, nil
 }
 
 // Send sends a request that has a slot, and reads its response within the timeout, which counts

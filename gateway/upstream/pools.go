@@ -27,7 +27,7 @@ func cutName(text string) (name, url string) {
 // CheckURL returns an error if the URL of an upstream, or its name, is invalid.
 func CheckURL(text string) error {
 	_, url := cutName(text)
-	_, _, _, err := parseURL(url)
+	_, err := parseURL(url)
 	return err
 }
 

@@ -102,7 +102,8 @@ func (s *instance) serve(c net.Conn) {
 		if answer == hang {
 			continue
 		}
-		if _, _ = io.WriteString(c, answer); answer != ok && answer != forbidden {
+		_, _ = io.WriteString(c, answer)
+		if answer != ok && answer != forbidden {
 			return
 		}
 	}
@@ -430,7 +431,8 @@ func TestBrokenRequestEjectsNoInstance(t *testing.T) {
 	ln, url := listen(t)
 	var responds atomic.Bool
 	serve(t, ln, func(c net.Conn) {
-		if _, _ = c.Read(make([]byte, 1024)); responds.Load() {
+		_, _ = c.Read(make([]byte, 1024))
+		if responds.Load() {
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"+strings.Repeat("a", 100_000))
 		}
 		<-t.Context().Done()
@@ -438,7 +440,8 @@ func TestBrokenRequestEjectsNoInstance(t *testing.T) {
 	p := newPool(t, io.Discard, func(c *Config) { c.URLs, c.BodyBytesMax = []string{url}, 1<<20 })
 	for n := range 2 * failuresToEject {
 		source, want := halfSent{make(chan struct{})}, ErrBroken
-		if responds.Store(n%2 == 0); n%2 != 0 {
+		responds.Store(n%2 == 0)
+		if n%2 != 0 {
 			want = ErrCut
 			close(source.begun)
 		}

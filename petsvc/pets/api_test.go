@@ -163,7 +163,8 @@ func TestRefusals(t *testing.T) {
 		for _, c := range refusals {
 			a := r.do(t, c.method, c.target, c.body, c.header...)
 			what := fmt.Sprint(c.method, " ", c.target, " ", c.body, " ", c.header)
-			if a.is(t, what, c.status, c.code); !strings.Contains(a.body, c.mentions) {
+			a.is(t, what, c.status, c.code)
+			if !strings.Contains(a.body, c.mentions) {
 				t.Errorf("%s: %s does not mention %q", what, a.body, c.mentions)
 			}
 			wantAllow := ""

@@ -71,7 +71,8 @@ func TestFullDiskIsNamed(t *testing.T) {
 		failed = r.do(t, "POST", "/v1/pets", large)
 	}
 	failed.is(t, "POST", 503, "database_full")
-	if r.do(t, "GET", "/v1/pets", "").is(t, "GET", 200, ""); !r.isReady() {
+	r.do(t, "GET", "/v1/pets", "").is(t, "GET", 200, "")
+	if !r.isReady() {
 		t.Error(r.Health())
 	}
 	if !strings.Contains(log.String(), "full: make room") {

@@ -147,7 +147,8 @@ func (s *store) forget() {
 			continue
 		}
 		_, err := s.db.Exec(s.dated(forgetQuery), keptFor.Milliseconds(), forgetRows)
-		if s.leave(); err != nil && s.life.Err() == nil {
+		s.leave()
+		if err != nil && s.life.Err() == nil {
 			complain.Do(func() {
 				s.log.Warn("old Idempotency-Keys could not be removed", "error", database.Explain(err).Error())
 			})

@@ -84,7 +84,8 @@ func (a *API) Costs() map[string]int64 {
 func Pets() *API {
 	readPets.Do(func() {
 		var err error
-		if petsAPI, err = Load("openapi.yaml", pets); err != nil {
+		petsAPI, err = Load("openapi.yaml", pets)
+		if err != nil {
 			panic("bug: " + err.Error())
 		}
 	})

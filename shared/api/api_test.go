@@ -67,52 +67,46 @@ func TestOperations(t *testing.T) {
 		{ID: "createPet", Method: http.MethodPost, Path: "/v1/pets", Scope: "pets:write", TakesKey: true},
 		{
 			ID: "getPet", Method: http.MethodGet, Path: "/v1/pets/{petId}", Scope: "pets:read",
-			IsDeprecated: true, DeprecatedAt: time.Unix(1767225600, 0).UTC(), SunsetAt: time.Date(2030, 12, 5, 0, 0, 0, 0, time.UTC), Successor: "/v1/pets",
+			IsDeprecated: true, DeprecatedAt: time.Unix(1767225600, 0).UTC(),
+			SunsetAt: time.Date(2030, 12, 5, 0, 0, 0, 0, time.UTC), Successor: "/v1/pets",
 		},
 		{ID: "getQuota", Method: http.MethodGet, Path: "/v1/quota", ByGateway: true, Stability: "beta"},
-		{ID: "getUsage", Method: http.MethodGet, Path: "/v1/usage", Scope: "usage:read", ByGateway: true, Stability: "beta"},
+		{
+			ID: "getUsage", Method: http.MethodGet, Path: "/v1/usage", Scope: "usage:read", ByGateway: true,
+			Stability: "beta",
+		},
 	}
 	must.Equal(t, cmp.Diff(want, got), "", "the difference")
 }
 
 func TestErrorJSON(t *testing.T) {
-	limited := api.Limited{
-		Policy: "minute", Plan: "free", Limit: 60, Used: 60, ResetAt: 1767225660001, RetryAfter: 12, CountsStrikes: true, StrikesUntilBan: 29,
+	f := func(e api.Error, want string) {
+		t.Helper()
+		got := string(e.AppendJSON(nil))
+		must.Equal(t, got, want, "%+v", e)
+		must.Equal(t, json.Valid([]byte(got)), true, "whether it is JSON: %s", got)
 	}
-	for _, c := range []struct {
-		in   api.Error
-		want string
-	}{
-		{api.Error{Code: "internal", Message: "A fault.", Status: 500}, `{"code":"internal","message":"A fault.","status":500}`},
-		{
-			api.Error{Code: "invalid_request", Message: "\"na\\me\"\x00\n\r\t\x1f\x7f é 日本 😀 \u2028 \xff\xc3", Status: 400},
-			`{"code":"invalid_request","message":"\"na\\me\"\u0000\n\r\t\u001f` + "\x7f é 日本 😀 \u2028 \ufffd\ufffd" + `","status":400}`,
-		},
-		{
-			api.Error{Code: "minute_quota_exceeded", Message: "Wait.", Status: 429, Details: limited},
-			`{"code":"minute_quota_exceeded","message":"Wait.","status":429,"details":{"policy":"minute","plan":"free","limit":60,"used":60,` +
-				`"resetAt":"2026-01-01T00:01:01Z","retryAfter":12,"strikesUntilBan":29}}`,
-		},
-		{
-			api.Error{Code: "key_banned", Message: "Wait.", Status: 429, Details: api.Limited{
-				Limit: 60, RetryAfter: 60, CountsStrikes: true, Ban: api.Ban{EndsAt: 1767225660000, IsAutomatic: true},
-			}},
-			`{"code":"key_banned","message":"Wait.","status":429,"details":{"limit":60,"used":0,"retryAfter":60,"strikesUntilBan":0,` +
-				`"ban":{"kind":"automatic","endsAt":"2026-01-01T00:01:00Z"}}}`,
-		},
-		{
-			api.Error{Code: "key_banned", Message: "m", Status: 429, Details: api.Limited{Policy: "ban", Ban: api.Ban{EndsAt: 1767225660001, Notice: "\"1\""}}},
-			`{"code":"key_banned","message":"m","status":429,"details":{"policy":"ban",` +
-				`"ban":{"kind":"manual","endsAt":"2026-01-01T00:01:01Z","notice":"\"1\""}}}`,
-		},
-		{api.Error{Code: "c", Message: "m", Status: 429, Details: api.Limited{}}, `{"code":"c","message":"m","status":429,"details":{}}`},
-	} {
-		got := string(c.in.AppendJSON(nil))
-		must.Equal(t, got, c.want, "%+v", c.in)
-		if !json.Valid([]byte(got)) {
-			t.Errorf("not JSON: %s", got)
-		}
+	f(api.Error{Code: "c", Message: "A fault.", Status: 500}, `{"code":"c","message":"A fault.","status":500}`)
+	f(api.Error{Code: "c", Message: "\"na\\me\"\x00\n\r\t\x1f\x7f é 日本 😀 \u2028 \xff\xc3", Status: 400},
+		`{"code":"c","message":"\"na\\me\"\u0000\n\r\t\u001f`+"\x7f é 日本 😀 \u2028 \ufffd\ufffd"+`","status":400}`)
+
+	limited := func(details api.Limited, want string) {
+		t.Helper()
+		f(api.Error{Code: "c", Message: "m", Status: 429, Details: details},
+			`{"code":"c","message":"m","status":429,"details":`+want+`}`)
 	}
+	limited(api.Limited{}, `{}`)
+	limited(api.Limited{
+		Policy: "minute", Plan: "free", Limit: 60, Used: 60, ResetAt: 1767225660001, RetryAfter: 12,
+		CountsStrikes: true, StrikesUntilBan: 29,
+	}, `{"policy":"minute","plan":"free","limit":60,"used":60,"resetAt":"2026-01-01T00:01:01Z","retryAfter":12,`+
+		`"strikesUntilBan":29}`)
+	limited(api.Limited{
+		Limit: 60, RetryAfter: 60, CountsStrikes: true, Ban: api.Ban{EndsAt: 1767225660000, IsAutomatic: true},
+	}, `{"limit":60,"used":0,"retryAfter":60,"strikesUntilBan":0,`+
+		`"ban":{"kind":"automatic","endsAt":"2026-01-01T00:01:00Z"}}`)
+	limited(api.Limited{Policy: "ban", Ban: api.Ban{EndsAt: 1767225660001, Notice: "\"1\""}},
+		`{"policy":"ban","ban":{"kind":"manual","endsAt":"2026-01-01T00:01:01Z","notice":"\"1\""}}`)
 }
 
 func TestAppendStringSaysWhatItWasGiven(t *testing.T) {

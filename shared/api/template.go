@@ -14,8 +14,8 @@ type Pattern string
 const Star = '\x00'
 
 // Matches reports whether a path, or each path of another pattern, matches the pattern. A star
-// takes as little as possible. If what follows does not match, the last star takes one character more:
-// there is no need to go back to an earlier one.
+// takes as little as possible. If what follows does not match, the last star takes one character
+// more: there is no need to go back to an earlier one.
 func (p Pattern) Matches(path string) bool {
 	at, i := 0, 0               // how much of the pattern and of the path has matched
 	afterStar, starEnd := -1, 0 // where the last star ends, in the pattern and in the path

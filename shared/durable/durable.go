@@ -17,7 +17,8 @@ func Write(path string, content []byte) error {
 		return err
 	}
 	defer file.Close()
-	if _, err = file.Write(content); err != nil {
+	_, err = file.Write(content)
+	if err != nil {
 		return errors.Join(err, os.Remove(file.Name()))
 	}
 	return Replace(file, path)
@@ -54,7 +55,8 @@ func Publish(file *os.File, path string) error {
 	if err == nil {
 		err = os.Link(file.Name(), path)
 	}
-	if err = errors.Join(err, os.Remove(file.Name())); err != nil {
+	err = errors.Join(err, os.Remove(file.Name()))
+	if err != nil {
 		return err
 	}
 	return syncDirectory(path)

@@ -257,7 +257,8 @@ func (u Usage) summary() string {
 func scale(highest int64) (step, top int64) {
 	step = 1
 	for power, i := int64(1), 0; highest > 5*step; i++ {
-		if step = []int64{2, 5, 10}[i%3] * power; i%3 == 2 {
+		step = []int64{2, 5, 10}[i%3] * power
+		if i%3 == 2 {
 			power = step
 		}
 	}

@@ -26,7 +26,8 @@ const callsMax = 1000
 func (f *failing) Addr() net.Addr { return &net.TCPAddr{} }
 
 func (f *failing) Accept() (net.Conn, error) {
-	if f.calls++; f.calls > callsMax {
+	f.calls++
+	if f.calls > callsMax {
 		return nil, errors.New("too many calls: the Listener does not wait after a failure")
 	}
 	if time.Now().Before(f.until) {

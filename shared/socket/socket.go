@@ -65,7 +65,8 @@ func New(c net.Conn) *Conn {
 	if socket, ok := c.(syscall.Conn); ok {
 		s.raw, _ = socket.SyscallConn()
 	}
-	s.read, s.write, s.ask, s.peek = s.tryRead, s.tryWrite, s.tryAsk, s.tryPeek
+	s.read, s.write = s.tryRead, s.tryWrite
+	s.ask, s.peek = s.tryAsk, s.tryPeek
 	return s
 }
 
@@ -234,7 +235,8 @@ func (c *Conn) tryAsk(fd uintptr) bool {
 	if len(c.writing.bytes) == 0 {
 		return true
 	}
-	if c.tryPeek(fd); !c.isStale {
+	c.tryPeek(fd)
+	if !c.isStale {
 		c.tryWrite(fd)
 	}
 	return len(c.writing.bytes) > 0 // Ask goes on

@@ -27,7 +27,8 @@ func pair(t *testing.T, network string) (near *socket.Conn, far net.Conn) {
 	must.Do(t, err)
 	defer ln.Close()
 	dialed := must.Get[net.Conn](t)(net.Dial(network, ln.Addr().String()))
-	if far, err = ln.Accept(); err != nil {
+	far, err = ln.Accept()
+	if err != nil {
 		t.Fatal(err)
 	}
 	near = socket.New(dialed)
