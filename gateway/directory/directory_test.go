@@ -91,7 +91,8 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 			}
 		}
 		check("created", false)
-		changed := func(what string, versionChanged bool, edit func(*Entry)) func(changed any, c keystore.Change, err error) {
+		type confirming func(changed any, c keystore.Change, err error)
+		changed := func(what string, versionChanged bool, edit func(*Entry)) confirming {
 			return func(_ any, c keystore.Change, err error) {
 				t.Helper()
 				confirm(t, store)(c, err)
@@ -102,13 +103,11 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 		changed("plan set", true, func(e *Entry) { e.Plan, e.Limits = "pro", plan.Limits{Minute: 300, Day: 10_000} })(
 			store.SetTerms(ctx, tenant.ID, "pro", plan.Limits{}))
 		changed("quota set", true, func(e *Entry) { e.Limits.Minute = 7 })(
-			store.SetQuota(ctx, tenant.ID, plan.Limits{Minute: 7}, 0),
-		)
+			store.SetQuota(ctx, tenant.ID, plan.Limits{Minute: 7}, 0))
 		changed("plan updated", true, func(e *Entry) { e.Limits.Day = 80 })(
 			store.UpdatePlan(ctx, "pro", plan.Limits{Minute: 8, Day: 80}, plan.Limits{}))
 		changed("quota cleared", true, func(e *Entry) { e.Limits.Minute = 8 })(
-			store.SetQuota(ctx, tenant.ID, plan.NoLimits, 0),
-		)
+			store.SetQuota(ctx, tenant.ID, plan.NoLimits, 0))
 		changed("suspended", false, func(e *Entry) { e.Suspended = true })(store.Suspend(ctx, tenant.ID))
 		changed("resumed", false, func(e *Entry) { e.Suspended = false })(store.Resume(ctx, tenant.ID))
 
@@ -130,8 +129,7 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 			t.Errorf("the new key: %t %+v", ok, e)
 		}
 		changed("grace shortened", false, func(e *Entry) { e.GraceEndsAt = until - 60_000 })(
-			store.ShortenGrace(ctx, key.ID, until-60_000),
-		)
+			store.ShortenGrace(ctx, key.ID, until-60_000))
 		now := func(e *Entry) { e.RevokedAt = must.Get[keystore.Key](t)(store.Key(ctx, key.ID)).RevokedAt }
 		changed("disabled", false, now)(store.DisableKey(ctx, key.ID))
 		changed("enabled", false, func(e *Entry) { e.RevokedAt = 0 })(store.EnableKey(ctx, key.ID))
@@ -162,7 +160,8 @@ func TestSignsOff(t *testing.T) {
 		hour := instant.Of(time.Now()).Truncate(time.Hour)
 		for _, at := range []instant.Millis{hour - 1, hour, hour} {
 			d.Usage().Count(usage.Request{
-				Tenant: tenant.ID, Key: key.ID, Operation: "listPets", Outcome: "ok", Charged: true, Metered: true, At: at,
+				Tenant: tenant.ID, Key: key.ID, Operation: "listPets", Outcome: "ok",
+				Charged: true, Metered: true, At: at,
 			})
 		}
 		must.Do(t, d.stop())
@@ -283,11 +282,8 @@ func TestManyBansAreWrittenSlowly(t *testing.T) {
 	must.Equal(t, testutil.ToFloat64(d.metrics.unwrittenBans), 1, "bans that are counted as unwritten")
 	maps.DeleteFunc(d.pending,
 		func(k id.Key, _ keystore.Ban) bool { _, ours := hashes[k]; return !ours && k != massKey(keys) })
-	d.pending[last.ID] = keystore.Ban{
-		Key:       last.ID,
-		Until:     1,
-		Automatic: true,
-	} // it has ended meanwhile: no row is written of it either
+	ended := keystore.Ban{Key: last.ID, Until: 1, Automatic: true}
+	d.pending[last.ID] = ended // no row is written of it either
 
 	began := time.Now()
 	ctx, stop := context.WithCancel(t.Context())
@@ -423,9 +419,8 @@ func TestManyKeys(t *testing.T) {
 	}
 	for i := range keys {
 		known.setKey(&keystore.KeyRow{
-			ID: massKey(
-				i,
-			), Hash: mass("hash", i), Tenant: massTenant(i % tenants), Scopes: "pets:read pets:write", Limits: plan.Limits{Minute: 9},
+			ID: massKey(i), Hash: mass("hash", i), Tenant: massTenant(i % tenants),
+			Scopes: "pets:read pets:write", Limits: plan.Limits{Minute: 9},
 		})
 	}
 	must.Do(t, d.writeSnapshot())

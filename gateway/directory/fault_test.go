@@ -196,7 +196,9 @@ func TestMaxAgeOutlivesARestart(t *testing.T) {
 	proxy.Kill()
 	d.awaitOutage(t)
 	d.stop()
-	for configured, want := range map[time.Duration]time.Duration{0: maxAge, time.Hour: maxAge, time.Second: time.Second} {
+	for configured, want := range map[time.Duration]time.Duration{
+		0: maxAge, time.Hour: maxAge, time.Second: time.Second,
+	} {
 		again := start(t, proxied, Config{Snapshot: path, MaxAge: configured})
 		if is := again.maxAge.Load(); is != want.Milliseconds() || again.Fresh(instant.Of(time.Now().Add(want))) {
 			t.Errorf("restarted with a maximal age of %v, it relies for %d ms on what it read before, want %v",

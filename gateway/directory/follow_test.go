@@ -110,8 +110,7 @@ func (w *writer) change() error {
 		return unlessConflict(err)
 	case 4:
 		return failed(
-			w.store.SetTerms(ctx, tenant, []string{"free", "pro", "business"}[w.random.IntN(3)], plan.Limits{}),
-		)
+			w.store.SetTerms(ctx, tenant, []string{"free", "pro", "business"}[w.random.IntN(3)], plan.Limits{}))
 	case 5:
 		return failed(w.store.SetQuota(ctx, tenant, limits, 0))
 	case 6:
@@ -134,7 +133,8 @@ func (w *writer) change() error {
 	}
 	return unlessConflict(failed(w.store.UpdateKey(ctx, key, func(k *keystore.Key) {
 		k.Name = fmt.Sprint("name ", w.random.IntN(3))
-		k.Scopes, k.ExpiresAt = []apikey.Scopes{"pets:read", "read write", "orders:read pets:read usage:read"}[w.random.IntN(3)], hence
+		k.ExpiresAt = hence
+		k.Scopes = []apikey.Scopes{"pets:read", "read write", "orders:read pets:read usage:read"}[w.random.IntN(3)]
 		k.Allow = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(w.random.IntN(4))}), 16)}
 	})))
 }

@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -42,8 +43,7 @@ func TestRefusalsSurviveARewind(t *testing.T) {
 		banned, bannedHash := addKey(t, store, tenant.ID)
 		struck, _ := addKey(t, store, tenant.ID)
 		other := must.First[keystore.Tenant](t)(
-			store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "other", Plan: "free"}),
-		)
+			store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "other", Plan: "free"}))
 		_, suspendedHash := addKey(t, store, other.ID)
 		last, err := store.LastEvent(t.Context())
 		confirm(t, store)(last, err)
@@ -86,10 +86,10 @@ func TestRefusalsSurviveARewind(t *testing.T) {
 			})
 		})
 		confirm(t, store)(store.LastEvent(t.Context()))
-		if log := d.log.String(); strings.Count(log, "level=ERROR") != 5 || !strings.Contains(log, revoked.ID.String()) ||
-			!strings.Contains(log, rotated.ID.String()) || !strings.Contains(log, banned.ID.String()) ||
-			!strings.Contains(log, other.ID.String()) {
-			t.Errorf("logged:\n%s", log)
+		log := d.log.String()
+		must.Equal(t, strings.Count(log, "level=ERROR"), 5, "errors that were logged, in\n%s", log)
+		for _, lost := range []fmt.Stringer{revoked.ID, rotated.ID, banned.ID, other.ID} {
+			must.Equal(t, strings.Contains(log, lost.String()), true, "whether the log names %s", lost)
 		}
 		late := start(t, store, Config{GatewayID: "gw-2"})
 		if !refusedBy(late) {
@@ -145,8 +145,7 @@ func TestRefusalsOfASnapshotSurviveARewind(t *testing.T) {
 	confirm(t, store)(store.LastEvent(t.Context()))
 	eventually(t, "the next snapshot is there", func() bool { _, err := os.Stat(path); return err == nil })
 	confirmed(t, store)(
-		store.AddBan(t.Context(), keystore.Ban{Key: key.ID, Until: instant.Of(time.Now().Add(time.Hour))}),
-	)
+		store.AddBan(t.Context(), keystore.Ban{Key: key.ID, Until: instant.Of(time.Now().Add(time.Hour))}))
 	proxy.Kill()
 	again.awaitOutage(t)
 	again.stop()
@@ -234,7 +233,8 @@ func TestLostRefusalsAreInForceAtOnce(t *testing.T) {
 		refusals, _ := before.compare(next, 0)
 		next.force(refusals)
 		want := before.entry(0)
-		for who, s := range map[string]*state{"this gateway": next, "one that loads later": read(c.older, false, refusals...)} {
+		later := read(c.older, false, refusals...)
+		for who, s := range map[string]*state{"this gateway": next, "one that loads later": later} {
 			if got := s.entry(0); got.Suspended != want.Suspended || got.RevokedAt != want.RevokedAt ||
 				got.GraceEndsAt != want.GraceEndsAt {
 				t.Errorf("case %d, %s: suspended: %t, revoked at %d, want %d; the grace period ends at %d, want %d",

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -126,8 +127,7 @@ func registered(t testing.TB, store *keystore.Store) []keystore.Gateway {
 func fixture(t testing.TB, store *keystore.Store) (keystore.Tenant, keystore.Key, apikey.Hash) {
 	t.Helper()
 	tenant := must.First[keystore.Tenant](t)(
-		store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "free"}),
-	)
+		store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "free"}))
 	key, hash := addKey(t, store, tenant.ID)
 	return tenant, key, hash
 }
@@ -192,12 +192,17 @@ func differences(d *Directory, store *keystore.Store) (found []string) {
 		}
 	}
 	for _, k := range keys {
-		e, ok := d.Key(k.ID)
-		if !ok || e.Tenant != k.Tenant || e.Environment != k.Environment || e.Scopes != k.Scopes || e.ExpiresAt != k.ExpiresAt ||
-			e.RevokedAt != k.RevokedAt || e.GraceEndsAt != k.GraceEndsAt || e.BannedUntil != bans[k.ID].Until || e.BanNotice != bans[k.ID].Notice || e.BanIsAutomatic != bans[k.ID].Automatic ||
-			e.Suspended != suspended[k.Tenant] || !slices.Equal(e.Allow, k.Allow) || e.Name != k.Name ||
-			e.ReplacedBy != k.ReplacedBy {
-			note("key %s: directory %t %+v, database %+v, banned until %d", k.ID, ok, e, k, bans[k.ID].Until)
+		e, _ := d.Key(k.ID)
+		ban := bans[k.ID]
+		want := Entry{
+			Key: k.ID, Tenant: k.Tenant, Name: k.Name, Environment: k.Environment, Scopes: k.Scopes,
+			Terms: e.Terms, KeyLimits: k.Limits, Suspended: suspended[k.Tenant],
+			ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt, GraceEndsAt: k.GraceEndsAt, ReplacedBy: k.ReplacedBy,
+			BannedUntil: ban.Until, BanNotice: ban.Notice, BanIsAutomatic: ban.Automatic,
+		}
+		isSameAllow := slices.Equal(e.Allow, k.Allow)
+		if e.Allow = nil; !isSameAllow || !reflect.DeepEqual(e, want) {
+			note("key %s: directory %+v, allowed as in the database %t; database %+v", k.ID, e, isSameAllow, want)
 		}
 	}
 	return found

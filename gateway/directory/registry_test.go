@@ -95,8 +95,7 @@ func TestSilenceInAnOutageDoesNotCount(t *testing.T) {
 	store, now := openStore(t, testkit.SQLite(t)), time.Now()
 	d := opened(t, store, Config{Clock: func() time.Time { return now }})
 	must.Get[int64](t)(
-		store.Register(t.Context(), keystore.Registration{ID: "gw-2", Incarnation: "a", MaxAge: silentEvery}, nil),
-	)
+		store.Register(t.Context(), keystore.Registration{ID: "gw-2", Incarnation: "a", MaxAge: silentEvery}, nil))
 	for beat := range 20 {
 		if now = now.Add(time.Second); beat == 6 {
 			now = now.Add(time.Hour)
@@ -151,8 +150,7 @@ func TestClockSkewIsReported(t *testing.T) {
 	t.Parallel()
 	now, slow := time.Now(), &Directory{cfg: Config{Log: slog.New(slog.DiscardHandler)}}
 	slow.measureSkew(
-		now, now.Add(4*time.Second), instant.Of(now),
-	) // the database read its clock at some time in between
+		now, now.Add(4*time.Second), instant.Of(now)) // the database read its clock at some time in between
 	must.Do(t, slow.Skewed())
 	eachStore(t, func(t *testing.T, _ *database.DB, store *keystore.Store) {
 		well := start(t, store, Config{})

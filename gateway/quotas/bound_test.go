@@ -2,6 +2,7 @@ package quotas
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // step is one step of a history of faults: an event, requests, and a pause.
@@ -30,6 +32,8 @@ type step struct {
 	pause   time.Duration
 }
 
+var pauses = []time.Duration{0, 0, 100 * time.Millisecond, 1200 * time.Millisecond, 20 * time.Second}
+
 var events = []string{
 	"ask", "down", "up", "forget", "lose a reply", "restart", "kill", "leave", "register", "recover in vain",
 }
@@ -37,19 +41,18 @@ var events = []string{
 // Whatever happens to Redis and the gateways, no window, day or month admits more than twice the
 // limit, under the conditions of decision 5:
 //
-//   - The number of registered gateways may be too large and may change, but is not larger than the limit.
+//   - The number of registered gateways may be too large and may change, but is not larger than the
+//     limit.
 //   - Redis forgets at most once in a window. No gateway restarts in the same window.
 //   - A restarted gateway finds its file.
 //
 // A kill may add one request. Further faults in the same window may add a limit each: see limits.
 // Histories are around a midnight, which may begin a month.
 func TestOutageBound(t *testing.T) {
-	if seed, checks := flag.Lookup("rapid.seed"), flag.Lookup("rapid.checks"); !testkit.FullSize &&
-		seed.Value.String() == "0" {
-		_, _ = seed.Value.Set("1"), checks.Value.Set(
-			"120",
-		) // in its full size, the test tries other histories each time
-		defer func() { _, _ = seed.Value.Set("0"), checks.Value.Set("100") }()
+	seed, checks := flag.Lookup("rapid.seed").Value, flag.Lookup("rapid.checks").Value
+	if !testkit.FullSize && seed.String() == "0" { // otherwise, the test tries other histories each time
+		must.Do(t, errors.Join(seed.Set("1"), checks.Set("120")))
+		defer func() { must.Do(t, errors.Join(seed.Set("0"), checks.Set("100"))) }()
 	}
 	dir, runs, worst := t.TempDir(), 0, [boundTenants]float64{}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -57,15 +60,11 @@ func TestOutageBound(t *testing.T) {
 		limit := gateways + rapid.SampledFrom([]int{0, 0, 1, 2, 5, 20}).Draw(rt, "more than gateways")
 		history := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
 			return step{
-				event: rapid.SampledFrom(events).Draw(
-					rt, "event",
-				), gateway: rapid.IntRange(0, gateways-1).Draw(rt, "gateway"),
-				count: rapid.IntRange(1, 2*limit).Draw(
-					rt, "count",
-				), flood: rapid.IntRange(0, gateways).Draw(rt, "flood"),
-				pause: rapid.SampledFrom(
-					[]time.Duration{0, 0, 100 * time.Millisecond, 1200 * time.Millisecond, 20 * time.Second},
-				).Draw(rt, "pause"),
+				event:   rapid.SampledFrom(events).Draw(rt, "event"),
+				gateway: rapid.IntRange(0, gateways-1).Draw(rt, "gateway"),
+				count:   rapid.IntRange(1, 2*limit).Draw(rt, "count"),
+				flood:   rapid.IntRange(0, gateways).Draw(rt, "flood"),
+				pause:   rapid.SampledFrom(pauses).Draw(rt, "pause"),
 			}
 		}), 1, 40).Draw(rt, "history")
 		untilMidnight := rapid.SampledFrom([]time.Duration{time.Second, time.Minute, 12 * time.Hour}).Draw(rt,
@@ -306,46 +305,15 @@ func TestRareHistories(t *testing.T) {
 	}
 	f("Redis lost its counts in an outage that a gateway did not notice", 0, true, 7,
 		step{event: "ask", count: 2}, step{event: "down"}, step{event: "forget", flood: 2}, step{event: "up", flood: 3})
-	f(
-		"a gateway left before midnight and came back after it",
-		0,
-		false,
-		6,
-		step{
-			event: "ask",
-			flood: 1,
-		},
-		step{event: "down", flood: 2, pause: 1200 * time.Millisecond},
-		step{event: "leave", gateway: 1},
-		step{event: "ask", flood: 3},
-	)
-	f(
-		"a gateway left, came back, and was restarted on the next day",
-		1,
-		false,
-		3,
-		step{
-			event: "down",
-			flood: 3,
-			pause: 1200 * time.Millisecond,
-		},
-		step{event: "leave", gateway: 1, pause: 2 * time.Minute},
-		step{event: "restart", gateway: 1, flood: 1},
-	)
-	f(
-		"a month's use was only reported before midnight",
-		1,
-		false,
-		3,
-		step{
-			event: "down",
-			flood: 3,
-		},
-		step{event: "recover in vain"},
-		step{event: "down", pause: 20 * time.Second},
-		step{event: "up", flood: 3},
-		step{event: "down", flood: 3},
-	)
+	f("a gateway left before midnight and came back after it", 0, false, 6, step{event: "ask", flood: 1},
+		step{event: "down", flood: 2, pause: 1200 * time.Millisecond}, step{event: "leave", gateway: 1},
+		step{event: "ask", flood: 3})
+	f("a gateway left, came back, and was restarted on the next day", 1, false, 3,
+		step{event: "down", flood: 3, pause: 1200 * time.Millisecond},
+		step{event: "leave", gateway: 1, pause: 2 * time.Minute}, step{event: "restart", gateway: 1, flood: 1})
+	f("a month's use was only reported before midnight", 1, false, 3, step{event: "down", flood: 3},
+		step{event: "recover in vain"}, step{event: "down", pause: 20 * time.Second}, step{event: "up", flood: 3},
+		step{event: "down", flood: 3})
 }
 
 // since drops the instants before that one.

@@ -117,7 +117,8 @@ func TestOpen(t *testing.T) {
 	must.Equal(t, takeAll(t, l, asking(1, 60), 100), 1, "admitted by a process that has never heard of Redis")
 	for _, url := range []string{
 		"redis//:secret@h", "http://u:secret@h", "redis://h:1,redis://:secret@h:port", ",",
-		"redis+sentinel://:secret@h:1", "redis+sentinel://:secret@h/main", "redis+sentinel://:secret@h:1/main/x", "redis+sentinel://%zz:secret@h:1/main",
+		"redis+sentinel://:secret@h:1", "redis+sentinel://:secret@h/main", "redis+sentinel://:secret@h:1/main/x",
+		"redis+sentinel://%zz:secret@h:1/main",
 	} {
 		if _, err := Open(always, Config{RedisURL: url}); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("Open(%q): %v", url, err)

@@ -194,9 +194,8 @@ func TestWhatWasLeftEnds(t *testing.T) {
 	f := func(limits plan.Limits, cost int64, days int, left time.Duration, other, more, later int64) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
-			time.Sleep(
-				time.Duration(days)*24*time.Hour - untilMidnight,
-			) // before there are gateways, a day costs no work
+			// Before there are gateways, a day costs no work.
+			time.Sleep(time.Duration(days)*24*time.Hour - untilMidnight)
 			s, r := newSiteWithFiles(t, 2, t.TempDir()), asking(1, 0)
 			r.Limits, r.Cost = limits, cost
 			time.Sleep(untilMidnight - left)

@@ -136,9 +136,10 @@ func (s *site) start(i int) {
 	}}
 	s.stores[i] = fake
 	s.gateways[i] = newFakeOver(s.t, fake, Config{
-		LiveGateways: func() int { return int(s.registered.Load()) }, OutageFile: s.file(i), GatewayID: fmt.Sprint("gw-", i),
-		Log:   slog.New(slog.NewTextHandler(&s.logs, nil)),
-		Clock: func() time.Time { return time.Now().Add(time.Duration(s.clockStep.Load())) }, Leavers: &s.leavers,
+		LiveGateways: func() int { return int(s.registered.Load()) }, OutageFile: s.file(i),
+		GatewayID: fmt.Sprint("gw-", i),
+		Log:       slog.New(slog.NewTextHandler(&s.logs, nil)),
+		Clock:     func() time.Time { return time.Now().Add(time.Duration(s.clockStep.Load())) }, Leavers: &s.leavers,
 	},
 		func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 			return s.decide(ctx, demands, results)
@@ -233,7 +234,9 @@ func TestRestartsDuringAnOutage(t *testing.T) {
 // the window admits the limit again. After a step back, the use counts from the new time on. Then
 // every window admits the limit as before.
 func TestClockOfRedisStepsInAnOutage(t *testing.T) {
-	for _, step := range []time.Duration{-25 * time.Hour, -time.Hour, -3 * time.Second, 3 * time.Second, 2 * time.Minute, 25 * time.Hour} {
+	for _, step := range []time.Duration{
+		-25 * time.Hour, -time.Hour, -3 * time.Second, 3 * time.Second, 2 * time.Minute, 25 * time.Hour,
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			s, r := newSite(t, 3), asking(1, 100)
 			var stepped atomic.Int64
@@ -285,9 +288,8 @@ func TestSharesDoNotGrowDuringARecovery(t *testing.T) {
 			s.decide = s.server.Decide
 			admitted += s.use(r, s.gateways...)
 			s.server.fail(nil)
-			time.Sleep(
-				5 * time.Millisecond,
-			) // then no request below is under way at the instant when Redis decides again
+			// Then no request below is under way at the instant when Redis decides again.
+			time.Sleep(5 * time.Millisecond)
 			for range 100 {
 				admitted += s.use(r, s.gateways...)
 				time.Sleep(10 * time.Millisecond)

@@ -361,7 +361,8 @@ func TestInterruptedReshard(t *testing.T) {
 	stop()
 	all.Wait()
 	t.Logf(
-		"figure: a slot moves: a request of that slot waits for %v at most, and for %v, the budget here, if no node serves the slot; %d of %d requests of others were decided without Redis",
+		"figure: a slot moves: a request of that slot waits for %v at most, and for %v, "+
+			"the budget here, if no node serves the slot; %d of %d requests of others were decided without Redis",
 		slowest.Round(time.Millisecond),
 		unserved.Round(time.Millisecond),
 		degraded.Load(),

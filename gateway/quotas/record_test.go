@@ -119,9 +119,8 @@ func TestOutageFileThatCannotBeWritten(t *testing.T) {
 			}
 			s.use(asking(1, 100), s.gateways[0])
 			time.Sleep(saveEvery * 3 / 2)
-			if problems := fmt.Sprint(s.gateways[0].Health(always)); strings.Contains(
-				problems, "cannot be saved",
-			) == isWritable {
+			problems := fmt.Sprint(s.gateways[0].Health(always))
+			if strings.Contains(problems, "cannot be saved") == isWritable {
 				t.Errorf("writable: %t; problems: %s", isWritable, problems)
 			}
 		}

@@ -21,9 +21,9 @@ import (
 //	max(1, charged + ⌊(limit − known use) ÷ gateways⌋)
 //
 // Known use is what Redis last told, and what gateways that left have admitted. It counts until the
-// end of its window, day or month; then the share is limit ÷ gateways. Charged is what this gateway
-// admitted in an earlier outage of the same window, day or month and Redis has counted since. It is
-// part of both the known use and the use here, and must not be counted against the tenant twice.
+// end of its window, day or month; then the share is limit ÷ gateways. Charged is what this one
+// admitted in an earlier outage of the same window, day or month, if Redis has counted it since. It
+// is part of both the known use and the use here, and must not be counted against the tenant twice.
 // The number of gateways is that of fleet. A process that Redis has never answered has the smallest
 // share, 1: it does not know what was admitted before.
 //

@@ -113,7 +113,8 @@ func TestMergeBack(t *testing.T) {
 			t.Errorf("after the second outage: %+v, want 31 in the minute and 42+9+30+1 in the day", v)
 		}
 		count, mode := testutil.ToFloat64, l.metrics.mode.WithLabelValues
-		if m := l.metrics; count(m.admitted) != 20+2+1 || count(m.localAdmitted) != 20+9+30 || count(m.localRefused) != 80+91+70 ||
+		if m := l.metrics; count(m.admitted) != 20+2+1 || count(m.localAdmitted) != 20+9+30 ||
+			count(m.localRefused) != 80+91+70 ||
 			count(mode(modeShared)) != 1 ||
 			count(mode(modeOutage)) != 0 {
 			t.Errorf("counted: %v, %v and %v; the mode is %v", count(m.admitted), count(m.localAdmitted),
@@ -146,7 +147,8 @@ func TestKnown(t *testing.T) {
 		l := newFake(t, Config{}, server.Decide)
 		a := asking(1, 3)
 		now := func() instant.Millis { return instant.Of(time.Now()) }
-		if v := l.Known(a); v.At != now() || v.Usages[quota.Minute].Limit != 3 || v.Usages[quota.Minute].Remaining != 3 ||
+		if v := l.Known(a); v.At != now() || v.Usages[quota.Minute].Limit != 3 ||
+			v.Usages[quota.Minute].Remaining != 3 ||
 			v.Usages[quota.Day].Remaining != 100_000 || v.RetryAt() != 0 || v.Usages[quota.Minute].ResetAt < now() ||
 			v.Usages[quota.Day].ResetAt <= now() {
 			t.Errorf("nothing known: %+v", v)
@@ -190,22 +192,22 @@ func TestLastSeen(t *testing.T) {
 			ReleaseAt: 420_000,
 			RetryAt:   retryAt,
 		}
-		v.Usages[quota.Day], v.Usages[quota.Month] = quota.Usage{
-			Used:    used,
-			ResetAt: days * day,
-		}, quota.Usage{
-			Used:    used + 1,
-			ResetAt: 31 * day,
-		}
+		v.Usages[quota.Day] = quota.Usage{Used: used, ResetAt: days * day}
+		v.Usages[quota.Month] = quota.Usage{Used: used + 1, ResetAt: 31 * day}
 		k.store(a, sentAt, sentAt, &v, true)
 	}
 	seen(1000, 8, 1, 440_000)
 	for _, c := range []struct{ now, used, remaining, releaseAt, retryAt instant.Millis }{
-		{1999, 8, 2, 420_000, 440_000}, {20_001, 8, 2, 420_001, 440_000}, {40_001, 8, 2, 440_001, 440_001}, {59_999, 8, 2, 459_999, 459_999}, {60_000, 0, 10, 460_000, 0},
+		{1999, 8, 2, 420_000, 440_000},
+		{20_001, 8, 2, 420_001, 440_000},
+		{40_001, 8, 2, 440_001, 440_001},
+		{59_999, 8, 2, 459_999, 459_999},
+		{60_000, 0, 10, 460_000, 0},
 	} {
 		v := k.verdict(a, c.now)
 		got, known := v.Usages[quota.Minute], k.get(a.Name)
-		if got.Used != int64(c.used) || got.Remaining != int64(c.remaining) || got.ReleaseAt != c.releaseAt || got.RetryAt != c.retryAt ||
+		if got.Used != int64(c.used) || got.Remaining != int64(c.remaining) || got.ReleaseAt != c.releaseAt ||
+			got.RetryAt != c.retryAt ||
 			v.Usages[quota.Day].Used != 8 || v.Usages[quota.Month].Used != 9 ||
 			known.known(c.now).Minute != int64(c.used) {
 			t.Errorf("at %d: %+v", c.now, v)
@@ -309,10 +311,9 @@ func TestMemorySurvivesARestart(t *testing.T) {
 		saver.fail(nil)
 		time.Sleep(time.Second)
 		kept, saves := saver.kept(a.Tenant)
-		if rec, err := quota.Product.Decode(kept.Record); err != nil ||
-			quota.Product.Take(&rec, instant.Of(time.Now()), quota.Demand{Limits: a.Limits}).Usages[quota.Day].Used != 41 {
-			t.Errorf("what failed to be saved was not saved again: %v", err)
-		}
+		rec := must.Get[quota.Record](t)(quota.Product.Decode(kept.Record))
+		v := quota.Product.Take(&rec, instant.Of(time.Now()), quota.Demand{Limits: a.Limits})
+		must.Equal(t, v.Usages[quota.Day].Used, 41, "what is saved after saves that failed")
 		time.Sleep(10 * time.Second)
 		if _, after := saver.kept(a.Tenant); after != saves {
 			t.Errorf("%d saves of nothing", after-saves)

@@ -89,8 +89,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 	head := Head{Position: Position{Last: 1, UUID: "event"}, gateway: "gw-1", Seen: 2, Gateways: 3, MaxAge: 4}
 	rows := func(to keystore.Rows) {
 		to.Plan(
-			keystore.Plan{Name: "gold", Limits: plan.Limits{Minute: 1, Day: 2, Month: 3}, Test: plan.Limits{Minute: 4}},
-		)
+			keystore.Plan{Name: "gold", Limits: plan.Limits{Minute: 1, Day: 2, Month: 3}, Test: plan.Limits{Minute: 4}})
 		to.Tenant(
 			&keystore.TenantRow{
 				ID:          id.Tenant{1},

@@ -135,7 +135,8 @@ func TestGuardIsShared(t *testing.T) {
 	redis.down.Store(false)
 	fail(one, netip.MustParseAddr("203.0.113.8"), 1)
 	for counter, want := range map[prometheus.Collector]float64{
-		one.cfg.Metrics.local: 96, one.cfg.Metrics.addresses: 2, three.cfg.Metrics.local: 100, three.cfg.Metrics.shared: 1,
+		one.cfg.Metrics.local: 96, one.cfg.Metrics.addresses: 2,
+		three.cfg.Metrics.local: 100, three.cfg.Metrics.shared: 1,
 	} {
 		if n := testutil.ToFloat64(counter); n != want || redis.calls.Load() != before+1 {
 			t.Errorf("%g counted, want %g; %d calls after Redis is back", n, want, redis.calls.Load()-before)

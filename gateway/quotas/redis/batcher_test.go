@@ -91,7 +91,8 @@ func TestBatcherOfAServerThatLeaves(t *testing.T) {
 	testkit.Eventually(t, 20*time.Second, "its goroutines end", func() bool { return running() == was })
 	take()
 	if n := running() - was; n != 0 || len(r.servers.byMaster)+len(old.unanswered.batches) != 0 {
-		t.Errorf("%d goroutines and %d batchers are left, unanswered: %v", n, len(r.servers.byMaster), old.unanswered.batches)
+		t.Errorf("%d goroutines and %d batchers are left, unanswered: %v", n, len(r.servers.byMaster),
+			old.unanswered.batches)
 	}
 	port.Store(2)
 	r.env.outage.begin(errDown)
@@ -117,7 +118,8 @@ func TestTripsAreCounted(t *testing.T) {
 				if <-first; len(demands) == 1 {
 					return nil
 				}
-				results[slices.IndexFunc(demands, func(d store.Demand) bool { return d.Tenant == tenantNo(2) })].Err = faults[1]
+				second := slices.IndexFunc(demands, func(d store.Demand) bool { return d.Tenant == tenantNo(2) })
+				results[second].Err = faults[1]
 				results[0].Verdict = quota.Verdict{
 					Granted: 2,
 					Usages:  [quota.Policies]quota.Usage{{Limit: 60, Used: 10, ResetAt: 1}},
@@ -146,7 +148,10 @@ func TestTripsAreCounted(t *testing.T) {
 			m := r.cfg.Metrics
 			must.Do(t, errors.Join(m.batchRequests.Write(&requests), m.batchTenants.Write(&tenants)))
 			got := []float64{}
-			for _, c := range []prometheus.Collector{m.tripOK, m.tripFailed, m.tripUnsure, m.timeouts, m.recordErrors, m.serversDown} {
+			for _, c := range []prometheus.Collector{
+				m.tripOK, m.tripFailed, m.tripUnsure, m.timeouts, m.recordErrors,
+				m.serversDown,
+			} {
 				got = append(got, testutil.ToFloat64(c))
 			}
 			got = append(got, requests.GetHistogram().GetSampleSum(), tenants.GetHistogram().GetSampleSum())
@@ -270,9 +275,8 @@ func TestServerThatEvicts(t *testing.T) {
 func TestReportsAreRemembered(t *testing.T) {
 	client, prefix := dialRedis(t)
 	d := demandOf(tenantNo(1), 1000, 1000)
-	d.Limits.Month, d.MonthStarts = 9000, uint8(
-		time.Now().UTC().AddDate(0, 0, 10).Day()%28+1,
-	) // it lasts for more than a week
+	d.Limits.Month = 9000
+	d.MonthStarts = uint8(time.Now().UTC().AddDate(0, 0, 10).Day()%28 + 1) // it lasts for more than a week
 	take := func(s *script, d store.Demand) int64 {
 		t.Helper()
 		var results [1]store.Result

@@ -29,8 +29,7 @@ func TestAClosedConnectionIsNoOutage(t *testing.T) {
 			defer operator.Close()
 			for n := range int64(20) {
 				v, outcome := r.Take(
-					store.Call{Request: store.Request{Name: store.Name{Tenant: tenantNo(0)}, Limits: generous}},
-				)
+					store.Call{Request: store.Request{Name: store.Name{Tenant: tenantNo(0)}, Limits: generous}})
 				if outcome != Decided || v.Usages[quota.Minute].Used != n+1 || r.IsDown() {
 					t.Fatalf("decision %d: used %d, outcome %d, down: %t", n, v.Usages[quota.Minute].Used, outcome,
 						r.IsDown())

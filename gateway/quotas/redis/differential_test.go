@@ -136,7 +136,8 @@ func (p *pair) step(demands []store.Demand, byLanes bool) ([]store.Result, error
 			want = string(p.rule.Append(nil, rec))
 		}
 		got := records[i].Val()
-		if at := p.rule.RecordBytes(); got != "" { // the month is behind the last batch, and the rule does not know what follows
+		// The month is behind the last batch, and the rule does not know what follows.
+		if at := p.rule.RecordBytes(); got != "" {
 			month := strings.TrimSuffix(got[at+20:][:quota.MonthBytes], strings.Repeat("\x00", quota.MonthBytes))
 			got = got[:at] + month
 		}
@@ -242,11 +243,8 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 		case 3:
 			move(random.Int64N(2 * day))
 		case 6: // about the beginning of a month, or in another one
-			move(
-				(quota.MonthEnd(int64(p.now)/day, uint8(random.IntN(3)*7))+random.Int64N(2)*random.Int64N(40))*day - int64(
-					p.now,
-				) + random.Int64N(4*slice) - 2*slice,
-			)
+			begins := quota.MonthEnd(int64(p.now)/day, uint8(random.IntN(3)*7)) + random.Int64N(2)*random.Int64N(40)
+			move(begins*day - int64(p.now) + random.Int64N(4*slice) - 2*slice)
 		case 4: // to the first millisecond of the next slice
 			move(slice - int64(p.now)%slice)
 		case 5: // so far back that a record written now is exactly Ahead in the future
@@ -442,7 +440,7 @@ func TestMutants(t *testing.T) {
 		{"counts beside their place", "ring_bytes + COUNTS_AT", "ring_bytes + COUNTS_AT - 4", nil},
 		{"no slice for retry at the limit", "sum < minute_below and not decided", "sum <= minute_below and not decided", nil},
 		{"a batch is decided again", "if batch ~= NO_BATCH and sub(last, 1, BATCH_BYTES) == batch then", "if false then", nil},
-		{"only counts grow, of a batch that was decided", "and sub(stored, SUMMARY_BYTES + 1, SUMMARY_BYTES + BATCH_BYTES) ~= batch", "", nil},
+		{"only counts grow, of a decided batch", "and sub(stored, SUMMARY_BYTES + 1, SUMMARY_BYTES + BATCH_BYTES) ~= batch", "", nil},
 		{"a record that never expires", "if day ~= stored_day or ends ~= stored_ends then", "if false then", nil},
 	} {
 		t.Run(m.name, func(t *testing.T) {

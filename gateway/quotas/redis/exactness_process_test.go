@@ -76,11 +76,11 @@ func newRig(t *testing.T, limits []plan.Limits) *rig {
 	document := filepath.Join(t.TempDir(), "two.yaml")
 	must.Do(t, os.WriteFile(document, []byte(two), 0o600))
 	r.Fleet = fleet.Start(t, fleet.Spec{
-		Database: testkit.SQLite(
-			t,
-		), Redis: "redis://" + r.tape.addr, Gateways: 3, Upstreams: "lists=" + upstream(1) + "," + upstream(dear),
+		Database: testkit.SQLite(t), Redis: "redis://" + r.tape.addr, Gateways: 3,
+		Upstreams: "lists=" + upstream(1) + "," + upstream(dear),
 		GatewayEnv: []string{
-			"GATEWAY_API=" + document, "GATEWAY_BAN_AFTER=0", "GATEWAY_ACCESS_LOG=false", "GATEWAY_LOG_LEVEL=warn", "GATEWAY_LIMITS_ON_OUTAGE=refuse",
+			"GATEWAY_API=" + document, "GATEWAY_BAN_AFTER=0", "GATEWAY_ACCESS_LOG=false",
+			"GATEWAY_LOG_LEVEL=warn", "GATEWAY_LIMITS_ON_OUTAGE=refuse",
 		},
 	})
 	r.client.Transport = &http.Transport{MaxIdleConnsPerHost: 100}
@@ -224,7 +224,9 @@ func (m *metered) least() int64 {
 func (r *rig) total() (all struct{ tried, ok, refused, unsure, lost, used int64 }) {
 	for _, m := range r.tenants {
 		all.tried, all.ok, all.used = all.tried+m.tried.Load(), all.ok+m.ok.Load(), all.used+m.used.Load()
-		all.refused, all.unsure, all.lost = all.refused+m.refused.Load(), all.unsure+m.unsure.Load(), all.lost+m.lost.Load()
+		all.refused += m.refused.Load()
+		all.unsure += m.unsure.Load()
+		all.lost += m.lost.Load()
 	}
 	return all
 }
@@ -236,7 +238,10 @@ func mixed(tenants int, sizes ...int64) []plan.Limits {
 	for i := range limits {
 		minute, more := sizes[i%len(sizes)], sizes[i%len(sizes)]*3/2+1
 		limits[i] = []plan.Limits{
-			{Minute: minute, Day: 100_000}, {Minute: minute, Day: more}, {Minute: minute, Month: more}, {Minute: minute, Day: minute, Month: more},
+			{Minute: minute, Day: 100_000},
+			{Minute: minute, Day: more},
+			{Minute: minute, Month: more},
+			{Minute: minute, Day: minute, Month: more},
 		}[i/len(sizes)%4]
 	}
 	return limits
@@ -255,7 +260,8 @@ func TestExactnessOfGateways(t *testing.T) {
 	passed := time.Duration(told.last-told.first) * time.Millisecond
 	t.Logf(
 		"figure: exactness, 3 gateway processes, one Redis: %d requests of %d tenants in %v, %d admitted (%d units) and %d refused, "+
-			"%d decisions in Redis, %d of them also on a key's limits: each as the rule says; %d tenants used a limit up; %d refused without Redis",
+			"%d decisions in Redis, %d of them also on a key's limits: each as the rule says; "+
+			"%d tenants used a limit up; %d refused without Redis",
 		all.tried,
 		len(r.tenants),
 		passed,
@@ -314,9 +320,8 @@ func stopGateways(t *testing.T) (unsure int64) {
 			}
 		})
 	}
-	driving, end := context.WithTimeout(
-		t.Context(), lasting,
-	) // fewer requests where stopped gateways take longer to catch up
+	// There are fewer requests where stopped gateways take longer to catch up.
+	driving, end := context.WithTimeout(t.Context(), lasting)
 	defer end()
 	var requesting sync.WaitGroup
 	requesting.Go(func() { r.drive(driving, t, requests, lasting) })

@@ -165,9 +165,8 @@ func (p *tape) note(rule quota.Rule, command []string, reply string) error {
 			}
 		}
 		if months != "" && number(months, 5*i+1) != 0 {
-			d.Limits.Month, d.MonthStarts = limit(number(months, 5*i)), uint8(
-				time.Unix(number(months, 5*i+1)*86_400, 0).UTC().Day(),
-			)
+			d.Limits.Month = limit(number(months, 5*i))
+			d.MonthStarts = uint8(time.Unix(number(months, 5*i+1)*86_400, 0).UTC().Day())
 			d.Known.Month = quota.Period{Ends: number(months, 5*i+3), Used: number(months, 5*i+4)}
 		}
 		if i > 0 && demands[i-1].Joined {

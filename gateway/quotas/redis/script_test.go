@@ -104,7 +104,9 @@ func demandsOfMany() ([]store.Demand, []store.Result) {
 // sends it, and is made only once.
 func TestLostFunction(t *testing.T) {
 	t.Parallel()
-	for name, client := range map[string]redis.UniversalClient{"single": dialServer(t, testkit.StartRedis(t)), "cluster": dialCluster(t)} {
+	for name, client := range map[string]redis.UniversalClient{
+		"single": dialServer(t, testkit.StartRedis(t)), "cluster": dialCluster(t),
+	} {
 		s := newScript(client, "lost:", quota.Product, takeScript)
 		demands, results := demandsOfMany()
 		for used, nodes := range []int64{0, 3, 0, 1} {

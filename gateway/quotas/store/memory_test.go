@@ -66,7 +66,9 @@ func TestDumpAndLoad(t *testing.T) {
 		t.Errorf("%d dumped without a change", len(rest))
 	}
 	must.Do(t, after.Load(changed))
-	for d, want := range map[*Demand]int64{{Request: request(tenant(3), 10, 20)}: 3, {Request: reset}: 1, {Request: request(tenant(2), 10, 20)}: 3} {
+	for d, want := range map[*Demand]int64{
+		{Request: request(tenant(3), 10, 20)}: 3, {Request: reset}: 1, {Request: request(tenant(2), 10, 20)}: 3,
+	} {
 		must.Equal(t, take(t, after, *d).Usages[quota.Day].Used, want, "%+v: used after another restart", d.Name)
 	}
 }

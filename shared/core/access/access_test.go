@@ -55,7 +55,8 @@ func TestDecideEveryPairOfStates(t *testing.T) {
 			must.Equal(t, access.Decide(k, tenant, call), first.reason, "%s and %s", first.reason, second.reason)
 		}
 	}
-	if names != "allowed, other environment, revoked, disabled, expired, replaced, banned, address not allowed, tenant suspended, quota not set" {
+	if names != "allowed, other environment, revoked, disabled, expired, replaced, banned, address not allowed, "+
+		"tenant suspended, quota not set" {
 		t.Errorf("the reasons are called %s", names)
 	}
 }

@@ -184,12 +184,14 @@ func TestBanSchedule(t *testing.T) {
 	}
 	var rec ban.Record
 	now := noon
-	for i, want := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 5 * time.Minute, 5 * time.Minute} {
+	for i, minutes := range []time.Duration{1, 2, 4, 5, 5} {
+		want := minutes * time.Minute
 		got, end := offend(t, &rec, now)
 		must.Equal(t, got, want, "ban %d", i+1)
 		now = end
 	}
-	for early, want := range []time.Duration{time.Minute, 5 * time.Minute} { // the last ban began 5 minutes ago, and the next takes 3 s
+	// The last ban began 5 minutes ago, and the next takes 3 s.
+	for early, want := range []time.Duration{time.Minute, 5 * time.Minute} {
 		again := rec
 		if got, _ := offend(t, &again, now+55*minute-3*second-instant.Millis(early)); got != want {
 			t.Errorf("an hour after the last ban, %d ms early: %v, want %v", early, got, want)
@@ -202,7 +204,8 @@ func TestOff(t *testing.T) {
 	rule.After = 0
 	var rec ban.Record
 	for i := range instant.Millis(1000) {
-		if out := rule.Refused(&rec, &ban.Callers{}, &ban.Promise{}, limit, noon+i*second, noon+minute*60); out != (ban.Outcome{}) {
+		out := rule.Refused(&rec, &ban.Callers{}, &ban.Promise{}, limit, noon+i*second, noon+minute*60)
+		if out != (ban.Outcome{}) {
 			t.Fatalf("refusal %d: %+v", i, out)
 		}
 	}
@@ -230,7 +233,8 @@ func TestIdle(t *testing.T) {
 	ban.Product.Refused(&rec, &callers, &ban.Promise{}, limit, noon, noon+second) // a shorter one is due before
 	callers.Leave(on)
 	for at, want := range map[instant.Millis]struct{ key, callers bool }{
-		noon + minute: {false, false}, noon + minute + 1: {true, false}, noon + 12*minute: {true, false}, noon + 12*minute + 1: {true, true},
+		noon + minute: {false, false}, noon + minute + 1: {true, false}, noon + 12*minute: {true, false},
+		noon + 12*minute + 1: {true, true},
 	} {
 		if key, all := ban.Product.Idle(&rec, at), ban.Product.Forgets(&callers, at); key != want.key ||
 			all != want.callers {

@@ -46,7 +46,8 @@ func TestCheck(t *testing.T) {
 		{plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax}, ""},
 		{plan.Limits{Minute: -1, Day: 1}, "a minute limit of -1 is out of range: use 1 to 1000000000"},
 		{plan.Limits{Minute: 1, Day: plan.LimitMax + 1}, "a day limit of 1000000001 is out of range: use 1 to 1000000000"},
-		{plan.Limits{Minute: 60, Day: 59}, "a day limit of 59 is below the minute limit of 60, which could never be reached: raise the day limit, or lower the minute limit"},
+		{plan.Limits{Minute: 60, Day: 59}, "a day limit of 59 is below the minute limit of 60, which could never be reached: " +
+			"raise the day limit, or lower the minute limit"},
 	} {
 		f("the limits of a plan", c.limits.Check(), c.want)
 		f("the limits of a key", c.limits.CheckKey(), c.want)
@@ -69,13 +70,8 @@ func TestCheck(t *testing.T) {
 		f(name, plan.CheckName(name), "")
 	}
 	for _, name := range []string{"", "2fast", "Free", "a b", "ünder", "a" + strings.Repeat("z", 40)} {
-		f(
-			name,
-			plan.CheckName(name),
-			strconv.Quote(
-				name,
-			)+" is not a plan name: use up to 40 lower-case letters, digits and hyphens, a letter first",
-		)
+		f(name, plan.CheckName(name), strconv.Quote(name)+
+			" is not a plan name: use up to 40 lower-case letters, digits and hyphens, a letter first")
 	}
 }
 

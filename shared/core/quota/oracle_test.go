@@ -86,14 +86,9 @@ func drawLimits(t *rapid.T) (l plan.Limits) {
 // drawPause draws how long a client waits: mostly around slices, sometimes around windows and days.
 func drawPause(t *rapid.T, rule quota.Rule) int64 {
 	slice, window := rule.Slice.Milliseconds(), rule.Window().Milliseconds()
-	return rapid.OneOf(
-		rapid.Int64Range(0, 2*slice),
-		rapid.Int64Range(0, 3*slice),
-		rapid.Just(slice),
-		rapid.Int64Range(0, window+2*slice),
-		rapid.Int64Range(0, max(rule.Day.Milliseconds(), 2*window)),
-		rapid.Int64Range(0, 16*rule.Day.Milliseconds()),
-	).Draw(t, "pause")
+	return rapid.OneOf(rapid.Int64Range(0, 2*slice), rapid.Int64Range(0, 3*slice), rapid.Just(slice),
+		rapid.Int64Range(0, window+2*slice), rapid.Int64Range(0, max(rule.Day.Milliseconds(), 2*window)),
+		rapid.Int64Range(0, 16*rule.Day.Milliseconds())).Draw(t, "pause")
 }
 
 // The rule grants exactly what the oracle grants, no less and no more, and reports the same usage.
@@ -252,12 +247,14 @@ func TestPromisedInstantsAreExact(t *testing.T) {
 			if at(now, 1).Granted != 1 {
 				t.Fatalf("retry at once, but refused: %+v", v)
 			}
-		} else if retry <= instant.Millis(now) || at(int64(retry-1), 1).Granted != 0 || at(int64(retry), 1).Granted != 1 {
+		} else if retry <= instant.Millis(now) || at(int64(retry-1), 1).Granted != 0 ||
+			at(int64(retry), 1).Granted != 1 {
 			t.Fatalf("retry at %d is not the first instant that admits one: %+v", retry, v)
 		}
 		if retry := v.Usages[quota.Minute].RetryAt; retry != 0 {
 			if limits.IsSet() &&
-				(at(int64(retry-1), 0).Usages[quota.Minute].Remaining != 0 || at(int64(retry), 0).Usages[quota.Minute].Remaining == 0) {
+				(at(int64(retry-1), 0).Usages[quota.Minute].Remaining != 0 ||
+					at(int64(retry), 0).Usages[quota.Minute].Remaining == 0) {
 				t.Fatalf("the minute's retry at %d is not the first instant with one remaining: %+v", retry, v)
 			}
 		}
@@ -272,11 +269,13 @@ func TestPromisedInstantsAreExact(t *testing.T) {
 				t.Fatalf("release at %d is not when use shrinks: %+v", release, v)
 			}
 		}
-		if midnight := v.Usages[quota.Day].ResetAt; at(int64(midnight-1), 0).Usages[quota.Day].Used != v.Usages[quota.Day].Used ||
+		midnight := v.Usages[quota.Day].ResetAt
+		if at(int64(midnight-1), 0).Usages[quota.Day].Used != v.Usages[quota.Day].Used ||
 			at(int64(midnight), 0).Usages[quota.Day].Used != 0 {
 			t.Fatalf("the day's reset at %d is not its end: %+v", midnight, v)
 		}
-		if use := rule.UseOf(&v); use.Day != (quota.Period{Ends: now/rule.Day.Milliseconds() + 1, Used: v.Usages[quota.Day].Used}) {
+		today := quota.Period{Ends: now/rule.Day.Milliseconds() + 1, Used: v.Usages[quota.Day].Used}
+		if use := rule.UseOf(&v); use.Day != today {
 			t.Fatalf("%+v is not the use of today", use)
 		}
 	})

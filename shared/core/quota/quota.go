@@ -9,7 +9,7 @@
 // of the month before this day: the two together are the use of the month.
 //
 // A request has a cost, in units; limits and use are in units too. A request is charged to all
-// policies or to none. Of n requests, the first k ≤ n may be granted. Limits are arguments of each
+// policies or to none. Of n requests, the first k ≤ n may be granted. Limits are arguments of a
 // decision: a change holds from the next decision on, and usage is kept.
 //
 // Decisions are pure. They are not safe for concurrent use of one Record, so the caller holds a

@@ -248,12 +248,9 @@ func TestLostUse(t *testing.T) {
 		}
 		d.Known.Month = quota.Period{Ends: quota.MonthEnd(day, 1), Used: c.known + 300} // before today
 		v := quota.Product.Take(&rec, now, d)
-		if got := [...]int64{v.Granted, v.Usages[quota.Minute].Used, v.Usages[quota.Day].Used, v.Usages[quota.Month].Used - 300}; got != [...]int64{
-			c.granted,
-			c.minute,
-			c.day,
-			c.day,
-		} {
+		u := &v.Usages
+		got := [...]int64{v.Granted, u[quota.Minute].Used, u[quota.Day].Used, u[quota.Month].Used - 300}
+		if got != [...]int64{c.granted, c.minute, c.day, c.day} {
 			t.Errorf("%+v: granted, used in the minute, in the day, and in it by the month: %d", c, got)
 		}
 		d.Want, d.Known = 0, quota.Product.UseOf(&v)
@@ -278,6 +275,7 @@ func TestDecodeRefuses(t *testing.T) {
 	const disorder = "a quota record whose slices are in disorder"
 	rec := asked()
 	summary := quota.Product.RecordBytes() - quota.SummaryBytes
+	const lost = "a quota record whose sum is 2 and whose counts add up to 1"
 	for _, c := range []struct {
 		name, want string
 		spoil      func([]byte) []byte
@@ -290,9 +288,9 @@ func TestDecodeRefuses(t *testing.T) {
 		{"oldest slice after the newest", disorder, func(b []byte) []byte { b[summary+21]++; return b }},
 		{"oldest slice long before the newest", disorder, func(b []byte) []byte { b[summary+21]--; return b }},
 		{"use outside the window", disorder, func(b []byte) []byte { b[summary+6]++; return b }},
-		{"the newest slice's count lost", "a quota record whose sum is 2 and whose counts add up to 1", func(b []byte) []byte { clear(b[summary+28 : summary+32]); return b }},
+		{"the newest slice's count lost", lost, func(b []byte) []byte { clear(b[summary+28 : summary+32]); return b }},
 		{"a larger sum", "a quota record whose sum is 3 and whose counts add up to 2", func(b []byte) []byte { b[summary+36]++; return b }},
-		{"a count lost", "a quota record whose sum is 2 and whose counts add up to 1", func(b []byte) []byte { clear(b[:summary]); return b }},
+		{"a count lost", lost, func(b []byte) []byte { clear(b[:summary]); return b }},
 		{"oldest slice before time", disorder, func(b []byte) []byte {
 			for _, at := range []int{4, 12, 20} {
 				binary.LittleEndian.PutUint64(b[summary+at:], ^uint64(0))
