@@ -19,7 +19,7 @@
 // all these requests get ErrUndecided instead.
 //
 // There is one clock, that of Redis. While it is silent, each gateway continues it
-// (redis.Redis.Now).
+// (redis.Decider.Now).
 //
 // # Map
 //

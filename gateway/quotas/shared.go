@@ -26,7 +26,7 @@ import (
 type Shared struct {
 	config   Config
 	metrics  *metrics
-	redis    *redis.Redis
+	redis    *redis.Decider
 	seen     *lastSeen
 	standIn  *standIn
 	begin    instant.Millis // the first reading of the host's clock
@@ -54,7 +54,7 @@ func newShared(cfg Config) *Shared {
 }
 
 // start begins to decide in Redis.
-func (s *Shared) start(ctx context.Context, client *redis.Redis) {
+func (s *Shared) start(ctx context.Context, client *redis.Decider) {
 	s.redis = client
 	s.metrics = newMetrics(s.config.Metrics, s.skew)
 	s.metrics.setMode(modeShared)

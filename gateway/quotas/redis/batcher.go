@@ -15,7 +15,7 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// env is what batchers need of their surroundings. All batchers of a Redis share one.
+// env is what batchers need of their surroundings. All batchers of a Decider share one.
 type env struct {
 	store     Store
 	ledger    Ledger

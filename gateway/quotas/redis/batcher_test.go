@@ -34,14 +34,14 @@ func (f storeFunc) DecideBatch(_ context.Context, number int64, demands []store.
 	return f(number, demands, results)
 }
 
-func newOver(s Store, l Ledger) *Redis {
+func newOver(s Store, l Ledger) *Decider {
 	return New(Config{Rule: quota.Product, Clock: time.Now, Metrics: NewMetrics(nil), Changed: func(bool, error) {}}, s,
 		l)
 }
 
 // newCluster returns a Redis on a cluster of servers that are never asked. slots says which of them
 // serve which slots.
-func newCluster(t *testing.T, s Store, slots func() []redis.ClusterSlot) *Redis {
+func newCluster(t *testing.T, s Store, slots func() []redis.ClusterSlot) *Decider {
 	r := newOver(s, noLedger{})
 	r.servers.cluster = redis.NewClusterClient(
 		&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
@@ -199,7 +199,7 @@ func TestUnansweredBatchesAreSentAgain(t *testing.T) {
 // because of another one.
 func TestClocksOfMasters(t *testing.T) {
 	const tenants, ahead = 20, time.Hour
-	var r *Redis
+	var r *Decider
 	aheadOf := func(tenant id.Tenant) time.Duration {
 		if r.servers.of(tenant) != r.servers.of(tenantNo(0)) {
 			return ahead

@@ -29,7 +29,7 @@ func (noLedger) Records(Scope) []store.Request                                  
 
 // open connects to the Redis of cfg, with the product's settings for what cfg leaves out. It is
 // closed with the test.
-func open(t testing.TB, cfg Config) *Redis {
+func open(t testing.TB, cfg Config) *Decider {
 	t.Helper()
 	if cfg.Prefix == "" {
 		cfg.Prefix = "petgate:"
@@ -41,7 +41,7 @@ func open(t testing.TB, cfg Config) *Redis {
 		cfg.Budget = 10 * time.Second // longer than a busy machine stops Redis
 	}
 	cfg.Clock, cfg.Metrics, cfg.Changed = time.Now, NewMetrics(nil), func(bool, error) {}
-	r := must.Get[*Redis](t)(Open(cfg, noLedger{}))
+	r := must.Get[*Decider](t)(Open(cfg, noLedger{}))
 	r.Start(always)
 	t.Cleanup(func() { _ = r.Close() })
 	return r

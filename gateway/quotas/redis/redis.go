@@ -15,12 +15,12 @@
 //
 // # Map
 //
-// A request goes from Redis (redis.go) to the batcher of its server (servers.go, batcher.go), which
-// fills a batch (batch.go) and sends it by the script (script.go, take.lua). Ledger (ledger.go) is
-// asked before each trip and told after it. A trip that fails begins an outage of its server
-// (outage.go); then the batcher probes, and tells the server what it has missed (recovery.go,
-// unanswered.go). While a server answers, watch.go looks for lost counts. connect.go and
-// patience.go make the connections, cause.go explains errors, and server.go asks servers about
+// A request goes from the Decider (redis.go) to the batcher of its server (servers.go, batcher.go),
+// which fills a batch (batch.go) and sends it by the script (script.go, take.lua). Ledger
+// (ledger.go) is asked before each trip and told after it. A trip that fails begins an outage of
+// its server (outage.go); then the batcher probes, and tells the server what it has missed
+// (recovery.go, unanswered.go). While a server answers, watch.go looks for lost counts. connect.go
+// and patience.go make the connections, cause.go explains errors, and server.go asks servers about
 // themselves.
 //
 // All methods are safe for concurrent use.
@@ -57,17 +57,17 @@ type Config struct {
 // slotPause is how long a request waits before it asks again whether its slot is served.
 const slotPause = 5 * time.Millisecond
 
-// Redis holds the connections to all servers.
-type Redis struct {
+// Decider decides in Redis. It holds the connections to all servers.
+type Decider struct {
 	cfg     Config
 	env     *env
 	client  redis.UniversalClient // nil if New was given another store
 	servers *servers
 }
 
-// Open returns a Redis that is to be started. Only an invalid URL is an error: a Redis that does
+// Open returns a Decider that is to be started. Only an invalid URL is an error: a Redis that does
 // not answer is down.
-func Open(cfg Config, ledger Ledger) (*Redis, error) {
+func Open(cfg Config, ledger Ledger) (*Decider, error) {
 	client, err := connect(cfg.URL, cfg.Budget)
 	if err != nil {
 		return nil, fmt.Errorf("redis: Redis URL: %w", err)
@@ -79,7 +79,7 @@ func Open(cfg Config, ledger Ledger) (*Redis, error) {
 }
 
 // New is like Open, but uses the given store, for example one that fails.
-func New(cfg Config, s Store, ledger Ledger) *Redis {
+func New(cfg Config, s Store, ledger Ledger) *Decider {
 	e := &env{
 		store:     s,
 		ledger:    ledger,
@@ -89,12 +89,12 @@ func New(cfg Config, s Store, ledger Ledger) *Redis {
 		outage:    &outage{gauge: cfg.Metrics.serversDown, changed: cfg.Changed},
 	}
 	e.closing = e.tasks.Context()
-	return &Redis{cfg: cfg, env: e, servers: newServers(e)}
+	return &Decider{cfg: cfg, env: e, servers: newServers(e)}
 }
 
 // Start connects, and reports what an earlier process of this gateway did not report. No other
 // method may be called before it, but for those of clocks.
-func (r *Redis) Start(ctx context.Context) {
+func (r *Decider) Start(ctx context.Context) {
 	if s, ok := r.env.store.(*script); ok {
 		// This also opens the connection, so that the first request does not wait for it.
 		_ = r.servers.first.ask(func() error { return s.load(ctx) })
@@ -104,7 +104,7 @@ func (r *Redis) Start(ctx context.Context) {
 }
 
 // Take decides one request. The verdict is valid if the outcome is Decided or Remembered.
-func (r *Redis) Take(q store.Call) (v quota.Verdict, o Outcome) {
+func (r *Decider) Take(q store.Call) (v quota.Verdict, o Outcome) {
 	for began := time.Now(); ; time.Sleep(slotPause) {
 		if o = r.servers.of(q.Tenant).take(&q, &v); o != again {
 			return v, o
@@ -116,11 +116,11 @@ func (r *Redis) Take(q store.Call) (v quota.Verdict, o Outcome) {
 }
 
 // HasHeard reports whether the tenant's server has ever answered this gateway.
-func (r *Redis) HasHeard(t id.Tenant) bool { return r.servers.of(t).heard.Load() }
+func (r *Decider) HasHeard(t id.Tenant) bool { return r.servers.of(t).heard.Load() }
 
 // Peek returns current figures of a record. It fails immediately while the tenant's server is down.
 // Its call does not end if ctx is canceled: that would look as if Redis did not answer.
-func (r *Redis) Peek(ctx context.Context, d store.Demand) (quota.Verdict, error) {
+func (r *Decider) Peek(ctx context.Context, d store.Demand) (quota.Verdict, error) {
 	results := make([]store.Result, 1)
 	d.Want = 0
 	err := r.servers.of(d.Tenant).ask(func() error {
@@ -134,7 +134,7 @@ func (r *Redis) Peek(ctx context.Context, d store.Demand) (quota.Verdict, error)
 
 // Resume reports what an earlier process of this gateway, or a gateway that has left, did not
 // report. What cannot be sent now is sent before its server decides again.
-func (r *Redis) Resume() {
+func (r *Decider) Resume() {
 	servers := map[*batcher]bool{}
 	for _, q := range r.env.ledger.Records(Unreported) {
 		servers[r.servers.of(q.Tenant)] = true
@@ -146,7 +146,9 @@ func (r *Redis) Resume() {
 
 // Allow takes one from the bucket with this name, by redis_rate. It fails immediately while the
 // name's server is down.
-func (r *Redis) Allow(ctx context.Context, name string, limit redis_rate.Limit) (result *redis_rate.Result, err error) {
+func (r *Decider) Allow(
+	ctx context.Context, name string, limit redis_rate.Limit,
+) (result *redis_rate.Result, err error) {
 	name = r.cfg.Prefix + name
 	err = r.servers.ofKey("rate:" + name).ask(func() error { // redis_rate adds this prefix
 		result, err = redis_rate.NewLimiter(r.client).Allow(context.WithoutCancel(ctx), name, limit)
@@ -156,29 +158,29 @@ func (r *Redis) Allow(ctx context.Context, name string, limit redis_rate.Limit) 
 }
 
 // IsDown reports whether any server is down.
-func (r *Redis) IsDown() bool { return r.env.outage.down.Load() > 0 }
+func (r *Decider) IsDown() bool { return r.env.outage.down.Load() > 0 }
 
 // IsDownFor reports whether the tenant's server is down.
-func (r *Redis) IsDownFor(t id.Tenant) bool { return r.servers.of(t).down.Load() }
+func (r *Decider) IsDownFor(t id.Tenant) bool { return r.servers.of(t).down.Load() }
 
 // Cause returns why the last call failed, while a server is down.
-func (r *Redis) Cause() error { return r.env.outage.why() }
+func (r *Decider) Cause() error { return r.env.outage.why() }
 
 // HasAnswered reports whether any server has ever answered this gateway.
-func (r *Redis) HasAnswered() bool {
+func (r *Decider) HasAnswered() bool {
 	return slices.ContainsFunc(r.servers.all(), func(b *batcher) bool { return b.heard.Load() })
 }
 
 // Now is the time of the tenant's server. Masters of a cluster have clocks of their own.
-func (r *Redis) Now(t id.Tenant) instant.Millis { return r.servers.of(t).now() }
+func (r *Decider) Now(t id.Tenant) instant.Millis { return r.servers.of(t).now() }
 
 // Continue sets the clocks of servers that have not answered yet. Until then, they are this
 // gateway's.
-func (r *Redis) Continue(ahead time.Duration) { r.servers.first.ahead.Store(ahead.Milliseconds()) }
+func (r *Decider) Continue(ahead time.Duration) { r.servers.first.ahead.Store(ahead.Milliseconds()) }
 
 // Skew is how far the clocks of servers are ahead of a clock that shows this time: the largest
 // difference.
-func (r *Redis) Skew(at time.Time) (skew time.Duration) {
+func (r *Decider) Skew(at time.Time) (skew time.Duration) {
 	all := r.servers.all()
 	for _, b := range all {
 		counts := len(all) == 1 || b != r.servers.first && b.heard.Load()
@@ -190,7 +192,7 @@ func (r *Redis) Skew(at time.Time) (skew time.Duration) {
 }
 
 // Close waits for probes and closes the connections. Batches under way end.
-func (r *Redis) Close() error {
+func (r *Decider) Close() error {
 	r.env.tasks.Stop()
 	for _, b := range r.servers.all() {
 		b.rest()

@@ -20,7 +20,7 @@ type Server struct {
 }
 
 // Servers asks every server about itself; on a cluster, every master.
-func (r *Redis) Servers(ctx context.Context) (servers []Server) {
+func (r *Decider) Servers(ctx context.Context) (servers []Server) {
 	var mu sync.Mutex
 	look := func(ctx context.Context, node *redis.Client) error {
 		s := describe(ctx, node)

@@ -34,8 +34,8 @@ func (w *witness) see(rule quota.Rule, d *store.Demand, r *store.Result, at time
 	}
 }
 
-// watch tells the server what it does not know, until the Redis closes or the server has left: what
-// this gateway has not reported yet, and everything if the server has lost use. Every demand
+// watch tells the server what it does not know, until the Decider closes or the server has left:
+// what this gateway has not reported yet, and everything if the server has lost use. Every demand
 // carries the use that this gateway knows, so the script notices a loss. A recovery does the same
 // after an outage.
 func (b *batcher) watch(closing context.Context) {
