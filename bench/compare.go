@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log"
@@ -23,6 +24,9 @@ var comparedRows = []system{
 	{name: "quotas in Redis", start: petgate("redis"), redis: true},
 	{name: "quotas in memory", start: petgate("memory")},
 }
+
+// comparedPrefix begins the names of a comparison's sections.
+const comparedPrefix = "compare: "
 
 // comparedKeys are fewer than keyCount: keyadmin starts twice for each.
 const comparedKeys = 200
@@ -66,9 +70,11 @@ func compare(ctx context.Context, l *lab, p *program) (turn, error) {
 					if err != nil {
 						return nil, err
 					}
-					run.Section, run.Load = "compare: "+row.name, load.name
-					if t.duration = countingRun; t.perSecond == 0 {
-						if run.SystemCalls, err = side.countSystemCalls(ctx, o, t); err != nil {
+					run.Section, run.Load = comparedPrefix+row.name, load.name
+					t.duration = countingRun
+					if t.perSecond == 0 {
+						run.SystemCalls, err = side.countSystemCalls(ctx, o, t)
+						if err != nil {
 							return nil, err
 						}
 					}
@@ -175,43 +181,59 @@ func (l *lab) countSystemCalls(ctx context.Context, o *site, t traffic) (float64
 	return 0, fmt.Errorf("perf stat printed no count:\n%s", text)
 }
 
-// comparedFigures are the rows of a comparison's tables.
+// comparedFigures are what benchstat compares, by unit. Figures that are always 0 are left out.
 var comparedFigures = []struct {
-	name string
+	unit string
 	of   func(Run) float64
 }{
-	{"CPU of the gateway, µs per request", func(r Run) float64 { return r.GatewayMicros }},
-	{"CPU of Redis, µs per request", func(r Run) float64 { return r.RedisMicros }},
-	{"sum of the two", Run.micros},
-	{"system calls of the gateway per request", func(r Run) float64 { return r.SystemCalls }},
-	{"Redis calls per request", redisCalled},
-	{"requests per second", perSecond},
-	{"p50, µs", latency(p50)},
-	{"p99, µs", latency(p99)},
-	{"memory of the gateway, MB", func(r Run) float64 { return r.ResidentMB }},
+	{"gateway-µs/request", func(r Run) float64 { return r.GatewayMicros }},
+	{"redis-µs/request", func(r Run) float64 { return r.RedisMicros }},
+	{"both-µs/request", Run.micros},
+	{"syscalls/request", func(r Run) float64 { return r.SystemCalls }},
+	{"redis-calls/request", redisCalled},
+	{"requests/s", perSecond},
+	{"p50-µs", latency(p50)},
+	{"p99-µs", latency(p99)},
+	{"gateway-MB", func(r Run) float64 { return r.ResidentMB }},
 }
 
-// writeComparison writes a table for each compared row and load. Figures that are always 0 are left
-// out.
-func (r Result) writeComparison(b *strings.Builder) {
-	for _, row := range comparedRows {
-		for _, at := range r.rowsOf("compare: "+row.name, 0) {
-			if at.system != before {
-				continue
-			}
-			fmt.Fprintf(b,
-				"### Petgate, %s, %s\n\n| median (least–most) | before | after | after ÷ before |\n|---|---|---|---|\n",
-				row.name, at.load)
-			old := r.runs(at)
-			at.system = after
-			current := r.runs(at)
-			for _, f := range comparedFigures {
-				if over(old, f.of).max > 0 || over(current, f.of).max > 0 {
-					fmt.Fprintf(b, "| %s | %v | %v | %v |\n", f.name, over(old, f.of), over(current, f.of),
-						ratio(current, old, f.of))
-				}
-			}
-			b.WriteByte('\n')
+// benchmarks returns the runs of a side as lines of Go's benchmarks, which benchstat reads.
+func (r Result) benchmarks(side string) []byte {
+	var b bytes.Buffer
+	for _, run := range r.Runs {
+		if run.System != side {
+			continue
 		}
+		name := strings.ReplaceAll(strings.TrimPrefix(run.Section, comparedPrefix)+"/"+run.Load, " ", "_")
+		fmt.Fprintf(&b, "Benchmark%s 1", strings.ToUpper(name[:1])+name[1:])
+		for _, f := range comparedFigures {
+			if value := f.of(run); value > 0 {
+				fmt.Fprintf(&b, " %g %s", value, f.unit)
+			}
+		}
+		b.WriteByte('\n')
 	}
+	return b.Bytes()
+}
+
+// benchstat returns what the tool of this name says of the two sides.
+func (r Result) benchstat(ctx context.Context) (string, error) {
+	dir, err := os.MkdirTemp("", "petgate-bench-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	args := []string{"tool", "benchstat"}
+	for _, side := range []string{before, after} {
+		path := filepath.Join(dir, side)
+		if err := os.WriteFile(path, r.benchmarks(side), 0o600); err != nil {
+			return "", err
+		}
+		args = append(args, side+"="+path)
+	}
+	text, err := exec.CommandContext(ctx, "go", args...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("benchstat: %w\n%s", err, text)
+	}
+	return string(text), nil
 }

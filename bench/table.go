@@ -2,8 +2,8 @@ package main
 
 import (
 	"fmt"
-	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -12,9 +12,9 @@ import (
 func (r Result) tables() string {
 	var b strings.Builder
 	r.writeMachine(&b)
-	r.writeFigures(&b, 0, math.MaxInt)
+	writeFigures(&b, r.figures())
 	for _, connections := range r.connections("gateways") {
-		r.writeTable(
+		r.writeRows(
 			&b,
 			fmt.Sprintf("Connections: %d", connections),
 			r.rowsOf("gateways", connections),
@@ -35,7 +35,7 @@ func (r Result) tables() string {
 			refused)
 	}
 	for _, s := range suites {
-		r.writeTable(&b, s.title, r.rowsOf(s.name, 0), append(loadColumns,
+		r.writeRows(&b, s.title, r.rowsOf(s.name, 0), append(loadColumns,
 			ratioTo(s.base+", same load", Run.micros, func(at row) row { at.system = s.base; return at }),
 			callsColumn, refusedColumn, idleColumn), r.Notes[s.name]...)
 	}
@@ -43,7 +43,6 @@ func (r Result) tables() string {
 		admitted)
 	r.writeSmall(&b, "pets", fmt.Sprintf("The pet service, %d connections to Postgres", databaseConnections),
 		pgbenchRow)
-	r.writeComparison(&b)
 	return b.String()
 }
 
@@ -52,14 +51,14 @@ func (r Result) summary() string {
 	var b strings.Builder
 	r.writeMachine(&b)
 	rates := suites[0]
-	r.writeTable(&b, rates.title, r.rowsOf(rates.name, 0), []column{
+	r.writeRows(&b, rates.title, r.rowsOf(rates.name, 0), []column{
 		loadColumns[1], loadColumns[2], loadColumns[4], loadColumns[5],
 		ratioTo(nginxPlain, Run.micros, func(at row) row { at.system = nginxPlain; return at }),
 		ratioTo(rates.base, Run.micros, func(at row) row { at.system = rates.base; return at }),
 		callsColumn,
 	})
-	r.writeFigures(&b, briefFrom, briefTo)
-	r.writeTable(
+	writeFigures(&b, slices.DeleteFunc(r.figures(), func(f figure) bool { return !f.isOnPage }))
+	r.writeRows(
 		&b,
 		fmt.Sprintf("Saturation, %d connections, with an access log", manyConnections),
 		r.rowsOf("gateways", manyConnections),
@@ -68,20 +67,32 @@ func (r Result) summary() string {
 			ratioTo(nginxPlain, Run.micros, func(at row) row { at.system = nginxPlain; return at }),
 		},
 	)
-	b.WriteString(
-		"### Saturation, few and many connections\n\n| connections | " + petgateRedis + ": req/s | p50 µs | CPU µs per request | " +
-			nginxLuaRedis + ": req/s | p50 µs | CPU µs per request | CPU, Petgate ÷ " + nginxLuaRedis + " |\n|---|---|---|---|---|---|---|---|\n",
-	)
-	for _, connections := range r.connections("gateways") {
-		ours, peer := r.of("gateways", petgateRedis, connections), r.of("gateways", nginxLuaRedis, connections)
-		fmt.Fprintf(&b, "| %d |", connections)
-		for _, runs := range [][]Run{ours, peer} {
-			fmt.Fprintf(&b, " %.0f | %.0f | %.1f |", over(runs, perSecond).median, over(runs, latency(p50)).median,
-				over(runs, Run.micros).median)
-		}
-		fmt.Fprintf(&b, " %v |\n", ratio(ours, peer, Run.micros))
+	r.writeConnections(&b)
+	return b.String()
+}
+
+// writeConnections compares the gateway with its nearest peer, with few and with many connections.
+func (r Result) writeConnections(b *strings.Builder) {
+	const cpu = "CPU µs per request"
+	heads := []string{
+		"connections", petgateRedis + ": req/s", "p50 µs", cpu, nginxLuaRedis + ": req/s", "p50 µs", cpu,
+		"CPU, Petgate ÷ " + nginxLuaRedis,
 	}
-	return b.String() + "\n"
+	var lines [][]string
+	for _, connections := range r.connections("gateways") {
+		ours := r.of("gateways", petgateRedis, connections)
+		peer := r.of("gateways", nginxLuaRedis, connections)
+		line := []string{strconv.Itoa(connections)}
+		for _, runs := range [][]Run{ours, peer} {
+			line = append(line,
+				fmt.Sprintf("%.0f", over(runs, perSecond).median),
+				fmt.Sprintf("%.0f", over(runs, latency(p50)).median),
+				fmt.Sprintf("%.1f", over(runs, Run.micros).median))
+		}
+		lines = append(lines, append(line, ratio(ours, peer, Run.micros).String()))
+	}
+	b.WriteString("### Saturation, few and many connections\n\n")
+	writeTable(b, heads, lines)
 }
 
 func (r Result) writeMachine(b *strings.Builder) {
@@ -148,43 +159,54 @@ var (
 	idleColumn = median("kB per connection", "%.1f", func(r Run) float64 { return r.IdleKB })
 )
 
-// writeTable writes the rows that were measured, and notes below them. Columns that are always 0
+// writeRows writes the rows that were measured, and notes below them. Columns that are always 0
 // are left out.
-func (r Result) writeTable(b *strings.Builder, title string, rows []row, columns []column, notes ...string) {
+func (r Result) writeRows(b *strings.Builder, title string, rows []row, columns []column, notes ...string) {
 	if len(rows) == 0 {
 		return
 	}
 	columns = slices.DeleteFunc(slices.Clone(columns), func(c column) bool {
 		return !slices.ContainsFunc(rows, func(at row) bool { return c.of(r, at).max > 0 })
 	})
-	head, rule := "| what ran |", "|---|"
-	if rows[0].load != "" {
-		head, rule = "| load | what ran |", "|---|---|"
+	heads := []string{"what ran"}
+	hasLoads := rows[0].load != ""
+	if hasLoads {
+		heads = []string{"load", "what ran"}
 	}
 	for _, c := range columns {
-		head, rule = head+" "+c.name+" |", rule+"---|"
+		heads = append(heads, c.name)
 	}
-	fmt.Fprintf(b, "### %s\n\n%s\n%s\n", title, head, rule)
+	var lines [][]string
 	for _, at := range rows {
-		line := "| "
-		if at.load != "" {
-			line += at.load + " | "
+		line := []string{at.system}
+		if hasLoads {
+			line = []string{at.load, at.system}
 		}
-		line += at.system + " |"
 		for _, c := range columns {
-			line += " " + c.text(c.of(r, at)) + " |"
+			line = append(line, c.text(c.of(r, at)))
 		}
-		b.WriteString(line + "\n")
+		lines = append(lines, line)
 	}
-	b.WriteByte('\n')
+	fmt.Fprintf(b, "### %s\n\n", title)
+	writeTable(b, heads, lines)
 	for _, note := range notes {
 		b.WriteString(note + "\n\n")
 	}
 }
 
+// writeTable writes a table in Markdown.
+func writeTable(b *strings.Builder, heads []string, lines [][]string) {
+	rule := slices.Repeat([]string{"---"}, len(heads))
+	fmt.Fprintf(b, "| %s |\n|%s|\n", strings.Join(heads, " | "), strings.Join(rule, "|"))
+	for _, line := range lines {
+		fmt.Fprintf(b, "| %s |\n", strings.Join(line, " | "))
+	}
+	b.WriteByte('\n')
+}
+
 // writeSmall writes a section of a few rows.
 func (r Result) writeSmall(b *strings.Builder, section, title, base string) {
-	r.writeTable(b, title, r.rowsOf(section, 0), []column{
+	r.writeRows(b, title, r.rowsOf(section, 0), []column{
 		median("req/s", "%.0f", perSecond),
 		ratioTo(base, perSecond, func(at row) row { at.system, at.connections = base, 0; return at }),
 		median("CPU µs per request: program", "%.1f", func(r Run) float64 { return r.GatewayMicros }),
@@ -212,63 +234,56 @@ func (r Result) connections(section string) (counts []int) {
 	return counts
 }
 
-// The figures that docs/performance.md shows: those that its other tables do not have.
-const (
-	briefFrom = 4
-	briefTo   = 8
-)
+// figure is one line that summarises tables.
+type figure struct {
+	name     string
+	measured spread
+	isOnPage bool // docs/performance.md shows it: its other tables do not have it
+}
 
-// writeFigures writes some of the figures that summarise the tables below it.
-func (r Result) writeFigures(b *strings.Builder, from, to int) {
+// figures summarise the tables.
+func (r Result) figures() []figure {
 	row := func(name string) []Run { return r.of("gateways", name, manyConnections) }
-	ours := row(petgateRedis)
 	some := func(name string) []Run { return r.of("gateways", name, someConnections) }
 	refused := func(name string) []Run { return r.of("refusals", name, 0) }
 	pets := func(name string) []Run { return r.of("pets", name, 0) }
-	head := "| figure | median (least–most) |\n|---|---|\n"
-	figures := []struct {
-		name     string
-		measured spread
-	}{
-		{"CPU of an admitted request, gateway and Redis, ÷ " + nginxPlain, ratio(ours, row(nginxPlain), Run.micros)},
-		{"the same ÷ Petgate with policy off", ratio(ours, row(policyIsOff), Run.micros)},
-		{"the same ÷ " + nginxLuaRedis, ratio(ours, row(nginxLuaRedis), Run.micros)},
-		{"the same ÷ " + haproxyTables, ratio(ours, row(haproxyTables), Run.micros)},
-		{"Redis calls per admitted request", over(ours, redisCalled)},
-		{"CPU of a request over its quota ÷ an admitted one", ratio(refused(overQuota), refused(admitted), Run.micros)},
+	toPeer := func(name string) spread { return ratio(row(petgateRedis), row(name), Run.micros) }
+	toAdmitted := func(name string) spread { return ratio(refused(name), refused(admitted), Run.micros) }
+	tail := func(at int) spread { return ratio(some(petgateRedis), some(nginxPlain), latency(at)) }
+	rates := func(name, base string) spread { return ratio(pets(name), pets(base), perSecond) }
+	const onPage = true
+	return []figure{
+		{"CPU of an admitted request, gateway and Redis, ÷ " + nginxPlain, toPeer(nginxPlain), false},
+		{"the same ÷ Petgate with policy off", toPeer(policyIsOff), false},
+		{"the same ÷ " + nginxLuaRedis, toPeer(nginxLuaRedis), false},
+		{"the same ÷ " + haproxyTables, toPeer(haproxyTables), false},
+		{"Redis calls per admitted request", over(row(petgateRedis), redisCalled), onPage},
+		{"CPU of a request over its quota ÷ an admitted one", toAdmitted(overQuota), onPage},
 		{
 			"Redis calls per second, after the first, for one tenant over its quota",
-			over(refused(overQuota), furtherCallsPerSecond),
+			over(refused(overQuota), furtherCallsPerSecond), onPage,
 		},
-		{"CPU of a banned key's request ÷ an admitted one", ratio(refused(banned), refused(admitted), Run.micros)},
-		{"CPU of a request without a key ÷ an admitted one", ratio(refused(keyless), refused(admitted), Run.micros)},
-		{
-			fmt.Sprintf("p99 with %d connections ÷ %s", someConnections, nginxPlain),
-			ratio(some(petgateRedis), some(nginxPlain), latency(p99)),
-		},
-		{"the same for p99.9", ratio(some(petgateRedis), some(nginxPlain), latency(p999))},
-		{
-			"lists of 20 per second from petsvc, 8 clients, ÷ pgbench, 8 connections",
-			ratio(pets(petsvcFewRow), pets(pgbenchRow), perSecond),
-		},
-		{"the same with 32 clients", ratio(pets(petsvcRow), pets(pgbenchRow), perSecond)},
-		{
-			"pets by id per second from petsvc, 8 clients, ÷ pgbench, 8 connections",
-			ratio(pets(petsvcGetRow), pets(pgbenchGetRow), perSecond),
-		},
-		{
-			"lists through a gateway, quotas in memory, ÷ directly from petsvc, 32 clients",
-			ratio(pets(chainRow), pets(petsvcRow), perSecond),
-		},
-		{"the same with quotas in Redis", ratio(pets(chainRedisRow), pets(petsvcRow), perSecond)},
+		{"CPU of a banned key's request ÷ an admitted one", toAdmitted(banned), onPage},
+		{"CPU of a request without a key ÷ an admitted one", toAdmitted(keyless), false},
+		{fmt.Sprintf("p99 with %d connections ÷ %s", someConnections, nginxPlain), tail(p99), false},
+		{"the same for p99.9", tail(p999), false},
+		{"lists of 20 per second from petsvc, 8 clients, ÷ pgbench, 8 connections", rates(petsvcFewRow, pgbenchRow), false},
+		{"the same with 32 clients", rates(petsvcRow, pgbenchRow), false},
+		{"pets by id per second from petsvc, 8 clients, ÷ pgbench, 8 connections", rates(petsvcGetRow, pgbenchGetRow), false},
+		{"lists through a gateway, quotas in memory, ÷ directly from petsvc, 32 clients", rates(chainRow, petsvcRow), false},
+		{"the same with quotas in Redis", rates(chainRedisRow, petsvcRow), false},
 	}
-	for _, f := range figures[from:min(to, len(figures))] {
+}
+
+// writeFigures writes the figures that were measured.
+func writeFigures(b *strings.Builder, all []figure) {
+	var lines [][]string
+	for _, f := range all {
 		if f.measured != (spread{}) {
-			fmt.Fprintf(b, "%s| %s | %v |\n", head, f.name, f.measured)
-			head = ""
+			lines = append(lines, []string{f.name, f.measured.String()})
 		}
 	}
-	if head == "" {
-		b.WriteByte('\n')
+	if len(lines) > 0 {
+		writeTable(b, []string{"figure", "median (least–most)"}, lines)
 	}
 }
