@@ -38,9 +38,9 @@ func arrivals(ctx context.Context, o *site, t traffic) (summary, error) {
 	runtime.LockOSThread() // a thread that sleeps by itself wakes up within 0.1 ms, Go's timers within 1 ms
 	defer runtime.UnlockOSThread()
 	for at := began; ctx.Err() == nil && len(plan) < cap(plan); plan <- at {
-		if at = at.Add(time.Duration(rand.ExpFloat64() / t.perSecond * float64(time.Second))); at.Sub(
-			began,
-		) >= t.duration {
+		pause := rand.ExpFloat64() / t.perSecond * float64(time.Second)
+		at = at.Add(time.Duration(pause))
+		if at.Sub(began) >= t.duration {
 			break
 		}
 		sleepUntil(at)
@@ -83,9 +83,9 @@ func (c *client) serve(plan <-chan time.Time, tokens []string) {
 			continue
 		}
 		var head []byte
-		if head, c.err = c.exchange(requestText(tokens[rand.IntN(len(tokens))], ""), buffer); !bytes.HasPrefix(
-			head, []byte(success),
-		) {
+		token := tokens[rand.IntN(len(tokens))]
+		head, c.err = c.exchange(requestText(token, ""), buffer)
+		if !bytes.HasPrefix(head, []byte(success)) {
 			c.refused++
 		}
 		c.took = append(c.took, time.Since(at))

@@ -61,7 +61,10 @@ func (l *lab) clientTLS() (*tls.Config, error) {
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM(text)
 	return &tls.Config{
-		RootCAs: trusted, ServerName: "localhost", MinVersion: tls.VersionTLS13, CurvePreferences: []tls.CurveID{tls.X25519},
+		RootCAs:          trusted,
+		ServerName:       "localhost",
+		MinVersion:       tls.VersionTLS13,
+		CurvePreferences: []tls.CurveID{tls.X25519},
 	}, nil
 }
 
@@ -87,7 +90,8 @@ const success = "HTTP/1.1 200 "
 
 func requestText(token, fields string) []byte {
 	return []byte(
-		"GET /v1/pets?limit=20 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + token + "\r\n" + fields + "\r\n",
+		"GET /v1/pets?limit=20 HTTP/1.1\r\nHost: localhost\r\n" +
+			"Authorization: Bearer " + token + "\r\n" + fields + "\r\n",
 	)
 }
 

@@ -74,8 +74,13 @@ func openLab(ctx context.Context, bin string) (l *lab, err error) {
 func newLab(dir, bin string) *lab {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	return &lab{
-		dir: dir, bin: bin, keysPath: in("keys"), keyMapPath: in("keys.map"), smallKeyPath: in("small"), bannedPath: in("banned"),
-		certificate: in("certificate.pem"), privateKey: in("key.pem"), identity: in("identity.pem"),
+		dir:          dir,
+		bin:          bin,
+		keysPath:     in("keys"),
+		keyMapPath:   in("keys.map"),
+		smallKeyPath: in("small"),
+		bannedPath:   in("banned"),
+		certificate:  in("certificate.pem"), privateKey: in("key.pem"), identity: in("identity.pem"),
 		redis: map[clients]*store{}, shared: map[standing]*site{}, notes: map[string][]string{},
 	}
 }
@@ -133,7 +138,8 @@ func (l *lab) open(ctx context.Context, s system, as setup) (*site, error) {
 	if err := errors.Join(awaitListener(ready, listen), l.awaitResponse(o)); err != nil {
 		return nil, fmt.Errorf("%s: %w\n%s", s.name, err, p.log)
 	}
-	if _, err := wrk(ctx, o, traffic{connections: someConnections, duration: time.Second, keysPath: l.keysPath}); err != nil {
+	warmUp := traffic{connections: someConnections, duration: time.Second, keysPath: l.keysPath}
+	if _, err := wrk(ctx, o, warmUp); err != nil {
 		return nil, fmt.Errorf("%s: %w\n%s", s.name, err, p.log)
 	}
 	return o, nil
@@ -237,17 +243,19 @@ func (l *lab) measure(ctx context.Context, name string, t traffic, sites ...*sit
 	if err != nil {
 		return Run{}, fmt.Errorf("%s: %w", run.System, err)
 	}
-	gatewayTook, redisTook, postgresTook := cpu()-gatewayBefore, redis.cpu()-redisBefore, l.postgres.process.cpu()-postgresBefore
+	gatewayTook := cpu() - gatewayBefore
+	redisTook := redis.cpu() - redisBefore
+	postgresTook := l.postgres.process.cpu() - postgresBefore
 	calls, err := redis.calls()
 	if err != nil {
 		return Run{}, err
 	}
 	n := float64(run.Requests)
-	run.GatewayMicros, run.PostgresShare = float64(
-		gatewayTook.Microseconds(),
-	)/n, postgresTook.Seconds()/t.duration.Seconds()
+	run.GatewayMicros = float64(gatewayTook.Microseconds()) / n
+	run.PostgresShare = postgresTook.Seconds() / t.duration.Seconds()
 	if sites[0].redis {
-		run.RedisMicros, run.RedisCalls = float64(redisTook.Microseconds())/n, float64(calls-callsBefore)/n
+		run.RedisMicros = float64(redisTook.Microseconds()) / n
+		run.RedisCalls = float64(calls-callsBefore) / n
 	}
 	for _, o := range sites {
 		run.ResidentMB += float64(o.process.resident()) / 1e6

@@ -29,7 +29,8 @@ func main() {
 	log.SetFlags(0)
 	var p program
 	var connections, only, sections string
-	flag.IntVar(&p.rounds, "rounds", 5, "number of rounds; the tables show medians over them, and -before needs six to be sure")
+	flag.IntVar(&p.rounds, "rounds", 5,
+		"number of rounds; the tables show medians over them, and -before needs six to be sure")
 	flag.DurationVar(&p.duration, "duration", 2*time.Second,
 		"length of one run, in whole seconds; those at a fixed rate have lengths of their own")
 	flag.StringVar(&connections, "connections", "1,32,128",

@@ -29,7 +29,8 @@ func (r Result) publish(dir string) error {
 		return fmt.Errorf("%s: the markers for the tables are missing: %s and %s", page, markBegin, markEnd)
 	}
 	written := fmt.Sprintf("![CPU per request](%s)\n\n%s", cpuPlot, r.summary())
-	for name, content := range map[string]string{page: before + markBegin + written + markEnd + after, cpuPlot: r.plotCPU()} {
+	newText := before + markBegin + written + markEnd + after
+	for name, content := range map[string]string{page: newText, cpuPlot: r.plotCPU()} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
 			return err
 		}

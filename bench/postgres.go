@@ -99,7 +99,8 @@ func (s *postgres) seed(ctx context.Context) error {
 	}
 	if err == nil {
 		_, err = db.Exec(
-			`INSERT INTO pets (name, category_id, status) SELECT 'Smokey', n % 4 + 1, 'available' FROM generate_series(1, 30) AS n`,
+			`INSERT INTO pets (name, category_id, status)
+				SELECT 'Smokey', n % 4 + 1, 'available' FROM generate_series(1, 30) AS n`,
 		)
 	}
 	if err == nil {

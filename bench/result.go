@@ -144,7 +144,8 @@ func machine() map[string]string {
 		facts["memory"] = fmt.Sprintf("%.0f GiB", kB/(1<<20))
 	}
 	for name, command := range map[string][]string{
-		"nginx": {"nginx", "-v"}, "haproxy": {"haproxy", "-v"}, "redis": {"redis-server", "--version"}, "go": {"go", "version"},
+		"nginx": {"nginx", "-v"}, "haproxy": {"haproxy", "-v"}, "redis": {"redis-server", "--version"},
+		"go":  {"go", "version"},
 		"wrk": {"wrk", "-v"},
 	} {
 		out, _ := exec.Command(command[0], command[1:]...).CombinedOutput() // wrk -v exits with 1

@@ -15,8 +15,13 @@ import (
 func drifting() Result {
 	run := func(section, system string, round, connections int, micros float64) Run {
 		return Run{
-			Section: section, System: system, Round: round, Connections: connections, PerSecond: 1e6 / micros, GatewayMicros: micros,
-			Percentiles: []int64{1, 2, int64(micros), 4, 5, 6, 7, 8},
+			Section:       section,
+			System:        system,
+			Round:         round,
+			Connections:   connections,
+			PerSecond:     1e6 / micros,
+			GatewayMicros: micros,
+			Percentiles:   []int64{1, 2, int64(micros), 4, 5, 6, 7, 8},
 		}
 	}
 	var r Result
@@ -57,10 +62,10 @@ func TestPageKeepsWhatPeopleWrote(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := string(text); !strings.HasPrefix(s, "before\n"+markBegin) || !strings.HasSuffix(s, markEnd+"after\n") ||
-		strings.Contains(
-			s, "old",
-		) || strings.Count(s, "### Saturation, 128 connections") != 1 || !strings.Contains(s, "| 30.0 | 1.50 (1.50–1.50) |") {
+	s := string(text)
+	isKept := strings.HasPrefix(s, "before\n"+markBegin) && strings.HasSuffix(s, markEnd+"after\n")
+	isReplaced := !strings.Contains(s, "old") && strings.Count(s, "### Saturation, 128 connections") == 1
+	if !isKept || !isReplaced || !strings.Contains(s, "| 30.0 | 1.50 (1.50–1.50) |") {
 		t.Errorf("the page is\n%s", s)
 	}
 	file, err := os.Open(filepath.Join(dir, cpuPlot))
@@ -94,7 +99,8 @@ func TestComparison(t *testing.T) {
 			})
 		}
 	}
-	const line = "BenchmarkQuotas_in_memory/32_connections 1 10 gateway-µs/request 10 both-µs/request 4 syscalls/request\n"
+	const line = "BenchmarkQuotas_in_memory/32_connections 1 " +
+		"10 gateway-µs/request 10 both-µs/request 4 syscalls/request\n"
 	if text := string(r.benchmarks(after)); !strings.HasPrefix(text, line) || strings.Count(text, "\n") != 3 {
 		t.Errorf("the benchmarks are\n%s", text)
 	}

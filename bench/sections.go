@@ -81,7 +81,10 @@ func refusals(ctx context.Context, l *lab, p *program) (turn, error) {
 			site *site
 			keys string
 		}{
-			{admitted, strict, l.keysPath}, {overQuota, lenient, l.smallKeyPath}, {banned, strict, l.bannedPath}, {keyless, strict, ""},
+			{admitted, strict, l.keysPath},
+			{overQuota, lenient, l.smallKeyPath},
+			{banned, strict, l.bannedPath},
+			{keyless, strict, ""},
 		} {
 			run, err := l.run(ctx, row.name, manyConnections, p.duration, row.keys, row.site)
 			if err != nil {

@@ -126,7 +126,8 @@ func petgate(quotas string, settings ...string) func(*lab, string, setup) (*proc
 			return nil, err
 		}
 		env := append([]string{
-			"DATABASE_URL=" + l.postgres.url, "GATEWAY_ID=" + listen, "GATEWAY_LISTEN=" + listen, "GATEWAY_ADMIN_LISTEN=" + admin,
+			"DATABASE_URL=" + l.postgres.url, "GATEWAY_ID=" + listen, "GATEWAY_LISTEN=" + listen,
+			"GATEWAY_ADMIN_LISTEN=" + admin,
 			"GATEWAY_UPSTREAMS=http://" + l.upstreamAddr, "GATEWAY_SNAPSHOT=",
 			"GATEWAY_ACCESS_LOG=" + strconv.FormatBool(stdout != nil),
 		}, settings...)
@@ -156,7 +157,8 @@ func petsvc(l *lab, listen string, _ setup) (*process, error) {
 		return nil, err
 	}
 	return l.launch([]string{
-		"DATABASE_URL=" + l.postgres.url, "PETSVC_LISTEN=" + listen, "PETSVC_ADMIN_LISTEN=" + admin, "PETSVC_ACCESS_LOG=false",
+		"DATABASE_URL=" + l.postgres.url, "PETSVC_LISTEN=" + listen, "PETSVC_ADMIN_LISTEN=" + admin,
+		"PETSVC_ACCESS_LOG=false",
 		"PETSVC_CONNECTIONS=" + strconv.Itoa(databaseConnections),
 	}, l.binary("petsvc"))
 }

@@ -99,7 +99,8 @@ func (r Result) writeMachine(b *strings.Builder) {
 	m := r.Machine
 	fmt.Fprintf(
 		b,
-		"Machine: %s, %s cores, %s, Linux %s, shared by all programs. nginx %s, haproxy %s, Redis %s, Go %s. Taken %s at commit %s: "+
+		"Machine: %s, %s cores, %s, Linux %s, shared by all programs. "+
+			"nginx %s, haproxy %s, Redis %s, Go %s. Taken %s at commit %s: "+
 			"%d rounds of %s.\n\n",
 		m["cpu"],
 		m["cores"],
@@ -130,7 +131,8 @@ func median(name, format string, figure func(Run) float64) column {
 
 // ratioTo is a column with a figure divided by that of another row in the same round.
 func ratioTo(name string, figure func(Run) float64, base func(row) row) column {
-	return column{"÷ " + name, "", func(r Result, at row) spread { return ratio(r.runs(at), r.runs(base(at)), figure) }}
+	of := func(r Result, at row) spread { return ratio(r.runs(at), r.runs(base(at)), figure) }
+	return column{"÷ " + name, "", of}
 }
 
 func (c column) text(s spread) string {
@@ -267,10 +269,10 @@ func (r Result) figures() []figure {
 		{"CPU of a request without a key ÷ an admitted one", toAdmitted(keyless), false},
 		{fmt.Sprintf("p99 with %d connections ÷ %s", someConnections, nginxPlain), tail(p99), false},
 		{"the same for p99.9", tail(p999), false},
-		{"lists of 20 per second from petsvc, 8 clients, ÷ pgbench, 8 connections", rates(petsvcFewRow, pgbenchRow), false},
+		{"lists of 20 a second by petsvc, 8 clients, ÷ pgbench", rates(petsvcFewRow, pgbenchRow), false},
 		{"the same with 32 clients", rates(petsvcRow, pgbenchRow), false},
-		{"pets by id per second from petsvc, 8 clients, ÷ pgbench, 8 connections", rates(petsvcGetRow, pgbenchGetRow), false},
-		{"lists through a gateway, quotas in memory, ÷ directly from petsvc, 32 clients", rates(chainRow, petsvcRow), false},
+		{"pets by id a second by petsvc, 8 clients, ÷ pgbench", rates(petsvcGetRow, pgbenchGetRow), false},
+		{"lists by a gateway, quotas in memory, ÷ by petsvc, 32 clients", rates(chainRow, petsvcRow), false},
 		{"the same with quotas in Redis", rates(chainRedisRow, petsvcRow), false},
 	}
 }

@@ -31,10 +31,12 @@ func (s summary) perSecond() float64 { return float64(s.Requests) / (float64(s.M
 // traffic is what clients do.
 type traffic struct {
 	connections int
-	perSecond   float64 // requests that arrive, whatever the system does; 0: each connection makes the next request at once
-	duration    time.Duration
-	keysPath    string // without it, requests carry no key
-	path        string // and query; empty: a list of 20
+	// perSecond are the requests that arrive, whatever the system does. 0: each connection makes
+	// the next request at once.
+	perSecond float64
+	duration  time.Duration
+	keysPath  string // without it, requests carry no key
+	path      string // and query; empty: a list of 20
 }
 
 // load loads a site.

@@ -4,13 +4,15 @@
 #	deploy/services.sh                        check, and install what is missing
 #	deploy/services.sh go test -race ./...    the same, then the tests
 #
-# Needed: Go as new as go.mod says, a C compiler (for -race), Postgres and Redis. The servers come from
-# TEST_DATABASE_URL and TEST_REDIS_URL, from installed binaries, from apt (as root or `sudo -n`), from brew, or from a
-# Docker engine: the first of these that works. It asks no questions, and says what it is about to install. It does not start
-# the installed servers as system services or enable them at boot: the tests start private servers (shared/testkit).
-# If nothing is missing, this takes no noticeable time. A Ctrl-C leaves nothing behind.
+# Needed: Go as new as go.mod says, a C compiler (for -race), Postgres and Redis. The servers come
+# from TEST_DATABASE_URL and TEST_REDIS_URL, from installed binaries, from apt (as root or `sudo
+# -n`), from brew, or from a Docker engine: the first of these that works. It asks no questions, and
+# says what it is about to install. It does not start the installed servers as system services or
+# enable them at boot: the tests start private servers (shared/testkit). If nothing is missing, this
+# takes no noticeable time. A Ctrl-C leaves nothing behind.
 #
-# TEST_PROGRAMS names programs that only some tests need, such as haproxy and chromium. Their packages must have the same names.
+# TEST_PROGRAMS names programs that only some tests need, such as haproxy and chromium. Their
+# packages must have the same names.
 set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
@@ -25,7 +27,8 @@ fail() {
 	exit 1
 }
 
-# cleanup also runs after a signal. sh runs no EXIT trap when a signal kills it, so the signals exit.
+# cleanup also runs after a signal. sh runs no EXIT trap when a signal kills it, so the signals
+# exit.
 log='' containers=''
 cleanup() {
 	[ -z "$log" ] || rm -f "$log"
@@ -36,12 +39,13 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# go_is_new reports whether the go command is as new as go.mod says. With GOTOOLCHAIN=auto, an older go command fetches a new
-# toolchain, and `go env GOVERSION` prints the version of that toolchain.
+# go_is_new reports whether the go command is as new as go.mod says. With GOTOOLCHAIN=auto, an older
+# go command fetches a new toolchain, and `go env GOVERSION` prints the version of that toolchain.
 go_is_new() {
 	want=$(sed -n 's/^go //p' "$root/go.mod")
 	have go || fail "Go $want or newer is needed and there is none. Install it from https://go.dev/dl/, for example:" \
-		"curl -fsSL https://go.dev/dl/go$want.linux-amd64.tar.gz | tar -C \$HOME -xz && export PATH=\$HOME/go/bin:\$PATH"
+		"curl -fsSL https://go.dev/dl/go$want.linux-amd64.tar.gz | tar -C \$HOME -xz" \
+		"export PATH=\$HOME/go/bin:\$PATH"
 	got=$(cd "$root" && go env GOVERSION | sed 's/^go//; s/[ -].*//')
 	[ "$(printf '%s\n%s\n' "$want" "$got" | sort -V | head -n 1)" = "$want" ] ||
 		fail "Go $want or newer is needed; this is $got. Install it from https://go.dev/dl/, or paste:" \
@@ -54,7 +58,8 @@ has_compiler() { have "$(go env CC)"; }
 has_postgres() {
 	[ -n "${TEST_DATABASE_URL:-}" ] && return
 	{ have initdb && have postgres; } && return
-	for dir in /usr/lib/postgresql/*/bin /usr/pgsql-*/bin /opt/homebrew/opt/postgresql*/bin /usr/local/opt/postgresql*/bin; do
+	for dir in /usr/lib/postgresql/*/bin /usr/pgsql-*/bin /opt/homebrew/opt/postgresql*/bin \
+		/usr/local/opt/postgresql*/bin; do
 		[ -x "$dir/initdb" ] && [ -x "$dir/postgres" ] && return
 	done
 	return 1
@@ -92,9 +97,10 @@ quietly() {
 	return "$status"
 }
 
-# as_root_install runs as root: POLICY PACKAGES… . policy-rc.d keeps the packages' services from starting, which would take
-# ports 5432 and 6379. Packages also enable their services at boot; the services installed here are disabled again. In Debian, a
-# server's package and its service have the same name.
+# as_root_install runs as root: POLICY PACKAGES… . policy-rc.d keeps the packages' services from
+# starting, which would take ports 5432 and 6379. Packages also enable their services at boot; the
+# services installed here are disabled again. In Debian, a server's package and its service have the
+# same name.
 as_root_install='
 	[ -e "$0" ] || {
 		trap "rm -f $0" EXIT
@@ -105,7 +111,8 @@ as_root_install='
 		chmod 755 "$0"
 	}
 	status=0
-	DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "$@" || status=$?
+	export DEBIAN_FRONTEND=noninteractive
+	apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "$@" || status=$?
 	for service; do
 		update-rc.d "$service" disable || true
 		deb-systemd-helper disable "$service.service" || true
@@ -114,8 +121,10 @@ as_root_install='
 
 # Another apt may be at work: it is waited for.
 apt_install() {
-	quietly as_root apt-get -o DPkg::Lock::Timeout=300 update || say "apt-get update failed; trying with the lists at hand"
-	quietly as_root sh -c "$as_root_install" "${POLICY_RC_D:-/usr/sbin/policy-rc.d}" "$@" || say "apt-get install failed"
+	quietly as_root apt-get -o DPkg::Lock::Timeout=300 update ||
+		say "apt-get update failed; trying with the lists at hand"
+	quietly as_root sh -c "$as_root_install" "${POLICY_RC_D:-/usr/sbin/policy-rc.d}" "$@" ||
+		say "apt-get install failed"
 }
 
 brew_install() {
@@ -126,8 +135,8 @@ brew_install() {
 	done
 }
 
-# docker_run starts a container that ends with this script: docker_run NAME PORT ARGUMENTS… . It leaves the address in
-# $address.
+# docker_run starts a container that ends with this script: docker_run NAME PORT ARGUMENTS… . It
+# leaves the address in $address.
 docker_run() {
 	name=$1-$$ port=$2
 	shift 2
@@ -176,7 +185,7 @@ if [ -n "$packages" ]; then
 		fail "still missing: $(echo $packages). Paste:" \
 			"xcode-select --install; brew install postgresql@17 redis${TEST_PROGRAMS:+ $TEST_PROGRAMS}"
 	elif have apt-get; then
-		fail "missing: $(echo $packages), and neither root, sudo without a password nor a Docker engine to get it. Paste:" \
+		fail "missing: $(echo $packages), and neither root, sudo without a password nor Docker to get it. Paste:" \
 			"sudo apt-get update && sudo apt-get install -y --no-install-recommends $(echo $packages)"
 	fi
 	fail "missing (Debian's names): $(echo $packages). Install them with your package manager, or set" \

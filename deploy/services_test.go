@@ -36,7 +36,8 @@ func newMachine(t *testing.T) machine {
 // that name exist.
 func (m machine) fake(t *testing.T, name, body string) {
 	t.Helper()
-	script := "#!/bin/sh\ninstall() { echo '#!/bin/sh' >" + m.path + "/$1; chmod 755 " + m.path + "/$1; }\n" + body + "\n"
+	install := "install() { echo '#!/bin/sh' >" + m.path + "/$1; chmod 755 " + m.path + "/$1; }\n"
+	script := "#!/bin/sh\n" + install + body + "\n"
 	path := filepath.Join(m.path, name)
 	must.Do(t, errors.Join(os.RemoveAll(path), os.WriteFile(path, []byte(script), 0o755)))
 }

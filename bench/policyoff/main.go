@@ -65,11 +65,23 @@ func main() {
 	flag.Parse()
 	operations := api.Pets().Operations
 	e, err := edge.New(edge.Config{
-		Environment: apikey.Live, Upstreams: []string{*upstream}, UpstreamTimeout: 10 * time.Second, ReadTimeout: 4 * time.Second,
-		BodyBytesMax: 64 << 10, BodiesBytesMax: 256 << 20, UpstreamConnsPerTenant: 512, ConcurrencyMax: 4096, ConnectionsMax: 32768,
+		Environment:            apikey.Live,
+		Upstreams:              []string{*upstream},
+		UpstreamTimeout:        10 * time.Second,
+		ReadTimeout:            4 * time.Second,
+		BodyBytesMax:           64 << 10,
+		BodiesBytesMax:         256 << 20,
+		UpstreamConnsPerTenant: 512,
+		ConcurrencyMax:         4096,
+		ConnectionsMax:         32768,
 	}, edge.Deps{
-		Directory: off{}, Quotas: off{}, Guard: unguarded{}, Usage: off{}, Operations: operations, Pages: new(answers.Pages),
-		Log: slog.Default(), Metrics: prometheus.NewRegistry(), Clock: time.Now,
+		Directory:  off{},
+		Quotas:     off{},
+		Guard:      unguarded{},
+		Usage:      off{},
+		Operations: operations,
+		Pages:      new(answers.Pages),
+		Log:        slog.Default(), Metrics: prometheus.NewRegistry(), Clock: time.Now,
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -36,7 +36,8 @@ type system struct {
 	readOnly, writeOnly, elsewhere    fleet.Key
 	accountant                        fleet.Key // may read the usage
 	suspended, unlimited, testKey, hr fleet.Key
-	other                             *fleet.Fleet // a gateway in front of the faulty upstream; it serves one request at a time
+	// other is a gateway in front of the faulty upstream. It serves one request at a time.
+	other *fleet.Fleet
 }
 
 func (s *system) gateway() string { return s.Gateways[0].URL }

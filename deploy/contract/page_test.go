@@ -38,7 +38,8 @@ func TestThePageIsEnough(t *testing.T) {
 	}
 	examples := func(pattern string) (found []string) {
 		t.Helper()
-		for _, m := range regexp.MustCompile(`(?s)<pre `+pattern+`[^>]*><code>(.*?)</code>`).FindAllStringSubmatch(page(), -1) {
+		code := regexp.MustCompile(`(?s)<pre ` + pattern + `[^>]*><code>(.*?)</code>`)
+		for _, m := range code.FindAllStringSubmatch(page(), -1) {
 			found = append(found, m[1])
 		}
 		return found
@@ -111,7 +112,8 @@ func TestThePageIsEnough(t *testing.T) {
 	waits("../../shared/api/clients/go/README.md", "go", "loop/main.go", "go", "run", "./loop")
 
 	row := func(plan, minute, day string) string {
-		return `<th scope="row">` + plan + `</th><td class="number">` + minute + `</td><td class="number">` + day + `</td>`
+		return `<th scope="row">` + plan + `</th>` +
+			`<td class="number">` + minute + `</td><td class="number">` + day + `</td>`
 	}
 	if shown := page(); !strings.Contains(shown, row("pro", "300", "10,000")) || strings.Contains(shown, "gold") {
 		t.Error("the page does not have the plans of a new database")

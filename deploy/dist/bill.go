@@ -25,9 +25,11 @@ const (
 // programs are made of.
 func (r *release) bill(archive string, sum string, modules map[string]module) ([]byte, error) {
 	product := object{
-		"SPDXID": productID, "name": "petgate", "versionInfo": r.version, "downloadLocation": notStated, "filesAnalyzed": false,
-		"licenseConcluded": ownLicense, "licenseDeclared": ownLicense, "copyrightText": "The Petgate Authors", "packageFileName": archive + ".tar.gz",
-		"checksums": []object{{"algorithm": "SHA256", "checksumValue": sum}},
+		"SPDXID": productID, "name": "petgate", "versionInfo": r.version, "downloadLocation": notStated,
+		"filesAnalyzed":    false,
+		"licenseConcluded": ownLicense, "licenseDeclared": ownLicense, "copyrightText": "The Petgate Authors",
+		"packageFileName": archive + ".tar.gz",
+		"checksums":       []object{{"algorithm": "SHA256", "checksumValue": sum}},
 	}
 	packages, relationships := []object{product}, []object{relation(documentID, "DESCRIBES", productID)}
 	for _, path := range slices.Sorted(maps.Keys(modules)) {

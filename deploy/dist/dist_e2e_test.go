@@ -83,9 +83,10 @@ func TestDist(t *testing.T) {
 	deb := filepath.Join(dist, "petgate-"+service.Release+"-"+runtime.GOARCH+".deb")
 	output(t, dist, "dpkg-deb", "-x", deb, root)
 	checkPrograms(t, filepath.Join(root, "usr"))
-	must.Equal(t, output(t, dist, "dpkg-deb", "-I", deb, "conffiles"), "/etc/petgate/gateway.env\n/etc/petgate/petsvc.env\n",
-		"files that an upgrade keeps")
-	must.Equal(t, must.Get[fs.FileInfo](t)(os.Stat(filepath.Join(root, "etc/petgate"))).Mode().Perm(), 0o700, "who may list secrets")
+	kept := output(t, dist, "dpkg-deb", "-I", deb, "conffiles")
+	must.Equal(t, kept, "/etc/petgate/gateway.env\n/etc/petgate/petsvc.env\n", "files that an upgrade keeps")
+	secrets := must.Get[fs.FileInfo](t)(os.Stat(filepath.Join(root, "etc/petgate")))
+	must.Equal(t, secrets.Mode().Perm(), 0o700, "who may list secrets")
 	unit := read(t, root, "usr/lib/systemd/system/petgate-gateway.service")
 	if !strings.Contains(unit, "ExecStart=/usr/bin/gateway\n") {
 		t.Errorf("the unit of a package is\n%s", unit)
@@ -101,7 +102,8 @@ func checkPrograms(t *testing.T, prefix string) (listed string) {
 	t.Helper()
 	for _, program := range programs {
 		path := filepath.Join(prefix, "bin", program)
-		must.Equal(t, output(t, prefix, path, "--version"), program+" "+service.Release+"\n", "%s --version says", program)
+		told := output(t, prefix, path, "--version")
+		must.Equal(t, told, program+" "+service.Release+"\n", "%s --version says", program)
 		listed += output(t, prefix, "go", "version", "-m", path)
 	}
 	paths := []string{"share/petgate/roles.sql", "share/petgate/rules.yml"}

@@ -37,13 +37,15 @@ var programs = []string{"gateway", "petsvc", "keyadmin"}
 
 // pages are what people read, and what the pages link to. They keep their paths, below
 // share/doc/petgate. The archive is laid out for /usr/local.
-const pages = "LICENSE *.md docs/*.* docs/adr/*.md bench/README.md deploy/docker/roles.sql deploy/grafana/*.json deploy/haproxy/* " +
-	"deploy/kubernetes/*.json deploy/kubernetes/*/*.yaml deploy/kubernetes/*/*/*.yaml deploy/prometheus/*.yml shared/api/openapi.yaml " +
-	"shared/api/clients/*/README.md shared/api/clients/*/*.ts shared/api/clients/go/client.go shared/api/clients/go/error.go " +
+const pages = "LICENSE *.md docs/*.* docs/adr/*.md bench/README.md " +
+	"deploy/docker/roles.sql deploy/grafana/*.json deploy/haproxy/* deploy/prometheus/*.yml " +
+	"deploy/kubernetes/*.json deploy/kubernetes/*/*.yaml deploy/kubernetes/*/*/*.yaml " +
+	"shared/api/openapi.yaml shared/api/clients/*/README.md shared/api/clients/*/*.ts " +
+	"shared/api/clients/go/client.go shared/api/clients/go/error.go " +
 	"shared/api/clients/go/types.gen.go shared/api/clients/go/wait.go " + units
 
-// data are the files that an operator hands to another program. An archive has them in share/petgate
-// too: systems without documentation leave out share/doc.
+// data are the files that an operator hands to another program. An archive has them in
+// share/petgate too: systems without documentation leave out share/doc.
 const data = "deploy/docker/roles.sql deploy/prometheus/rules.yml"
 
 // units are systemd's. On Linux, an archive has them in lib/systemd/system too.
@@ -250,8 +252,11 @@ func (f files) archive(directory string, modified time.Time) ([]byte, error) {
 	w := tar.NewWriter(zipped)
 	for _, name := range slices.Sorted(maps.Keys(f)) {
 		header := tar.Header{
-			Typeflag: tar.TypeReg, Name: path.Join(directory, name), Mode: int64(f[name].mode), Size: int64(len(f[name].content)),
-			ModTime: modified, Format: tar.FormatUSTAR,
+			Typeflag: tar.TypeReg,
+			Name:     path.Join(directory, name),
+			Mode:     int64(f[name].mode),
+			Size:     int64(len(f[name].content)),
+			ModTime:  modified, Format: tar.FormatUSTAR,
 		}
 		if err := w.WriteHeader(&header); err != nil {
 			return nil, err

@@ -43,7 +43,8 @@ func noticesOf(t target) (notices, error) {
 		"-deps",
 		"-f",
 		"{{if .Standard}}" + standardName + "\t" + strings.TrimPrefix(runtime.Version(), "go") +
-			"\t{{.Root}}\t{{.Root}}{{else}}{{with .Module}}{{if not .Main}}{{.Path}}\t{{.Version}}\t{{.Dir}}\t{{end}}{{end}}{{.Dir}}{{end}}",
+			"\t{{.Root}}\t{{.Root}}{{else}}" +
+			"{{with .Module}}{{if not .Main}}{{.Path}}\t{{.Version}}\t{{.Dir}}\t{{end}}{{end}}{{.Dir}}{{end}}",
 	}
 	for _, program := range programs {
 		args = append(args, "./"+program)

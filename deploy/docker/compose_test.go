@@ -172,11 +172,13 @@ func TestPublishedPorts(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string][]string{
 		"haproxy": {"${PUBLISH:-127.0.0.1}:${PORT:-8080}:8080"}, "console": {"127.0.0.1:${CONSOLE_PORT:-9093}:9090"},
-		"prometheus": {"127.0.0.1:${PROMETHEUS_PORT:-9092}:9090"}, "grafana": {"127.0.0.1:${GRAFANA_PORT:-3000}:3000"}, "jaeger": {"127.0.0.1:${JAEGER_PORT:-16686}:16686"},
+		"prometheus": {"127.0.0.1:${PROMETHEUS_PORT:-9092}:9090"},
+		"grafana":    {"127.0.0.1:${GRAFANA_PORT:-3000}:3000"}, "jaeger": {"127.0.0.1:${JAEGER_PORT:-16686}:16686"},
 	}, published); diff != "" {
 		t.Error(diff)
 	}
-	trusted, proxy := services["gateway-1"].Environment["GATEWAY_TRUSTED_PROXIES"], services["haproxy"].Networks["default"]["ipv4_address"]
+	trusted := services["gateway-1"].Environment["GATEWAY_TRUSTED_PROXIES"]
+	proxy := services["haproxy"].Networks["default"]["ipv4_address"]
 	must.Equal(t, trusted, proxy+"/32", "the proxies that gateways believe")
 	console := services["console"]
 	if !strings.HasPrefix(console.Environment["GATEWAY_LISTEN"], "127.") ||
@@ -283,7 +285,10 @@ func TestDataIsKept(t *testing.T) {
 // again, it gives each reader the same files.
 func TestEachServiceSeesItsOwnSecrets(t *testing.T) {
 	services, dir := load(t).Services, t.TempDir()
-	for _, sub := range []string{"secrets", "readers/postgres", "readers/redis", "readers/gateway", "readers/petsvc", "readers/keyadmin", "readers/owner", "readers/console"} {
+	for _, sub := range []string{
+		"secrets", "readers/postgres", "readers/redis", "readers/gateway", "readers/petsvc", "readers/keyadmin",
+		"readers/owner", "readers/console",
+	} {
 		must.Do(t, os.MkdirAll(filepath.Join(dir, sub), 0o700))
 	}
 	entrypoint := services["secrets"].Entrypoint

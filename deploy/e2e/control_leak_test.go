@@ -188,7 +188,8 @@ func wantTree(t *testing.T, collector *testkit.Collector, gateway, pets *fleet.P
 		t.Errorf("the spans are no tree: %+v", said)
 	}
 	for _, p := range []*fleet.Program{gateway, pets} {
-		const exemplar, openMetrics = `# {trace_id="` + proxysTrace + `"}`, "application/openmetrics-text; version=1.0.0"
+		const exemplar = `# {trace_id="` + proxysTrace + `"}`
+		const openMetrics = "application/openmetrics-text; version=1.0.0"
 		_, open := testkit.Send(t, http.DefaultClient, http.MethodGet, p.Admin+"/metrics", "", "", "Accept",
 			openMetrics)
 		if plain := p.AdminPage(t, "/metrics"); !strings.Contains(open, exemplar) || strings.Contains(plain, exemplar) {
@@ -297,7 +298,8 @@ func TestTokensDoNotLeak(t *testing.T) {
 	}
 	secrets := m.visitConsole(f, g)
 	for _, command := range []string{
-		"tenant list", "plan list", "key list", "key list -o json", "ban list", "audit", "audit -o json", "gateway list", "export", "doctor -o json",
+		"tenant list", "plan list", "key list", "key list -o json", "ban list", "audit", "audit -o json",
+		"gateway list", "export", "doctor -o json",
 		"usage show spent", "tenant show spent", "ban lift " + id(rotated),
 	} {
 		m.keyadmin(f, "", strings.Fields(command)...)

@@ -122,7 +122,8 @@ func seed(t testing.TB, url string) {
 		SELECT `+id("ten_", "th")+`, 'tenant ' || n, 'pro', 0, 0, false, 1 `+hashes, massTenants)
 	must.Do(t, err)
 	_, err = db.Exec(
-		`INSERT INTO tenant_keys (id, tenant_id, hash, name, hint, environment, scopes, allow_list, created_at, expires_at, revoked_at, grace_ends_at, replaced_by, last_used_at)
+		`INSERT INTO tenant_keys (id, tenant_id, hash, name, hint, environment, scopes, allow_list,
+				created_at, expires_at, revoked_at, grace_ends_at, replaced_by, last_used_at)
 		SELECT `+id("key_", "h")+`, `+id(
 			"ten_", "th",
 		)+`, h, 'default', 'abcd', 'live', 'pets:read pets:write', '', 1, 0, 0, 0, '', 0 `+hashes,

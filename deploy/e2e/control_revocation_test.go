@@ -27,7 +27,8 @@ func revoke(t *testing.T, f *fleet.Fleet, key fleet.Key, operator string) {
 		}
 		return
 	}
-	if status, text := callAPI(t, f.Gateways[0], operator, "POST /keys/"+key.ID+"/revoke?wait=20s", ""); status != http.StatusOK {
+	status, text := callAPI(t, f.Gateways[0], operator, "POST /keys/"+key.ID+"/revoke?wait=20s", "")
+	if status != http.StatusOK {
 		t.Fatalf("%d %s", status, text)
 	}
 }
@@ -97,7 +98,11 @@ func TestRevocation(t *testing.T) {
 	}
 	round("by keyadmin", revocations, "")
 	round("by the operators' API", revocations, operator)
-	for path, command := range map[string]string{"/tenants/acme": "tenant show acme", "/usage": "usage top", "/gateways/lost": "gateway lost"} {
+	for path, command := range map[string]string{
+		"/tenants/acme":  "tenant show acme",
+		"/usage":         "usage top",
+		"/gateways/lost": "gateway lost",
+	} {
 		status, text, want := 0, "", ""
 		if !testkit.Await(fleet.ReplyWithin, func() bool { // usage arrives between the two calls, for some seconds
 			status, text = callAPI(t, f.Gateways[0], operator, "GET "+path, "")
@@ -108,9 +113,8 @@ func TestRevocation(t *testing.T) {
 		}
 	}
 	for _, g := range f.Gateways {
-		if said := g.Stdout.String() + g.Stderr.String() + g.AdminPage(t, "/metrics") + g.AdminPage(t, "/about"); strings.Contains(
-			said, "pto_",
-		) {
+		said := g.Stdout.String() + g.Stderr.String() + g.AdminPage(t, "/metrics") + g.AdminPage(t, "/about")
+		if strings.Contains(said, "pto_") {
 			t.Errorf("%s tells an operator's token", g.ID)
 		}
 	}

@@ -221,7 +221,8 @@ func TestRollingGateways(t *testing.T) {
 
 	before := clients["haproxy"].dials.Load()
 	loads := map[string]*traffic{"HTTP/1.1": startTraffic(s.free.Token, fleet.Client{
-		Addr: s.balancers["haproxy"].address, TLS: &tls.Config{RootCAs: s.balancers["haproxy"].roots, ServerName: "127.0.0.1"},
+		Addr: s.balancers["haproxy"].address,
+		TLS:  &tls.Config{RootCAs: s.balancers["haproxy"].roots, ServerName: "127.0.0.1"},
 	}), "HTTP/2": clients["haproxy"].traffic(s.free.Token, 4)}
 	lists := clients["nginx"].traffic(s.free.Token, 0) // nginx does not repeat a POST whose connection ends
 	for _, g := range s.Gateways {
@@ -245,7 +246,8 @@ func TestRollingGateways(t *testing.T) {
 		load.faultless(t)
 		must.Equal(t, load.stored(t, s.Fleet), 0, "%s: pets that are stored without an answer", name)
 		t.Logf(
-			"figure: rolling restart of the gateways behind haproxy and of two pet services, under load by %s: %d of %d requests failed, slowest %v; "+
+			"figure: rolling restart of the gateways behind haproxy and of two pet services, under load by %s: "+
+				"%d of %d requests failed, slowest %v; "+
 				"%d pets created, each stored once",
 			name,
 			len(load.wrong),

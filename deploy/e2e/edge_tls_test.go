@@ -24,7 +24,9 @@ func TestTLS(t *testing.T) {
 	inAMonth := time.Now().Add(30 * 24 * time.Hour)
 	files := testkit.NewAuthority(t).SaveServer(1, inAMonth)
 	f := fleet.Start(t, fleet.Spec{
-		Gateways: 1, Upstreams: fleet.FixedUpstream(t), GatewayEnv: []string{"GATEWAY_TLS_CERT=" + files.Cert, "GATEWAY_TLS_KEY=" + files.Key},
+		Gateways:   1,
+		Upstreams:  fleet.FixedUpstream(t),
+		GatewayEnv: []string{"GATEWAY_TLS_CERT=" + files.Cert, "GATEWAY_TLS_KEY=" + files.Key},
 	})
 	gateway := f.Gateways[0]
 	key := f.NewTenant("acme", fleet.Unlimited...)

@@ -55,7 +55,8 @@ func startTraffic(token string, client fleet.Client) *traffic {
 // newTraffic starts workers. Of their requests, one in each group of the given size adds a pet;
 // none if it is 0. ask adds a pet, or lists pets if there is no name.
 func newTraffic(
-	workers int, pace time.Duration, group int, ask func(worker int, name string, fields ...string) (fleet.Reply, error),
+	workers int, pace time.Duration, group int,
+	ask func(worker int, name string, fields ...string) (fleet.Reply, error),
 ) *traffic {
 	l := &traffic{stop: make(chan struct{}), counts: make(map[int]int), created: make(map[string]bool)}
 	for worker := range workers {

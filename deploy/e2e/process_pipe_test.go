@@ -20,7 +20,8 @@ func TestReaderOfTheLogsHoldsUpNothing(t *testing.T) {
 		PetsEnv: []string{"PETSVC_LOG_LEVEL=debug"},
 	})
 	for p, want := range map[*fleet.Program]int{f.Gateways[0]: http.StatusUnauthorized, f.Pets: http.StatusOK} {
-		for name, requests := range map[string]int{"ends": 5, "reads nothing": 1500} { // lines of more than 64 KiB fill a pipe
+		// Lines of more than 64 KiB fill a pipe.
+		for name, requests := range map[string]int{"ends": 5, "reads nothing": 1500} {
 			reader, writer, err := os.Pipe()
 			must.Do(t, err)
 			defer reader.Close()

@@ -163,7 +163,10 @@ func checkDeployment(t *testing.T, what, program string, deployment, config *obj
 	if c.StartupProbe == nil || c.ReadinessProbe == nil || c.LivenessProbe == nil {
 		t.Fatalf("%s: a probe is missing", what)
 	}
-	for path, probes := range map[string][]*probe{"/healthz": {c.StartupProbe, c.LivenessProbe}, "/readyz": {c.ReadinessProbe}} {
+	for path, probes := range map[string][]*probe{
+		"/healthz": {c.StartupProbe, c.LivenessProbe},
+		"/readyz":  {c.ReadinessProbe},
+	} {
 		for _, p := range probes {
 			if p.HTTPGet.Path != path || p.HTTPGet.Port != "admin" {
 				t.Errorf("%s: a probe gets %s at the port %s, want %s at admin", what, p.HTTPGet.Path, p.HTTPGet.Port,

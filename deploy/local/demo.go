@@ -29,8 +29,8 @@ const (
 )
 
 // sampleNames are more than a page of a list.
-const sampleNames = "Rex Bella Luna Charlie Milo Daisy Oscar Lola Simba Nala Coco Rocky Ruby Leo Molly Max Zoe Toby Lucy Felix Ginger " +
-	"Hazel Jasper Kiwi Mango Nero Olive Pepper Smokey Willow"
+const sampleNames = "Rex Bella Luna Charlie Milo Daisy Oscar Lola Simba Nala Coco Rocky Ruby Leo Molly Max Zoe Toby " +
+	"Lucy Felix Ginger Hazel Jasper Kiwi Mango Nero Olive Pepper Smokey Willow"
 
 // seedPets creates the tables of pets, and stores the sample pets if there are no pets.
 func seedPets(ctx context.Context, db *database.DB) error {
@@ -146,7 +146,8 @@ func asks(a *api.API, curl, public string) (title, commands string) {
 	}
 	if a.Hash == api.Pets().Hash {
 		return "List pets, add a pet, see what is left of the limits:", "    " + curl + " " + public + "/v1/pets\n" +
-			"    " + curl + ` -H "Content-Type: application/json" -d '{"name":"Rex","categoryId":1}' ` + public + "/v1/pets\n" + own
+			"    " + curl + ` -H "Content-Type: application/json"` +
+			` -d '{"name":"Rex","categoryId":1}' ` + public + "/v1/pets\n" + own
 	}
 	return "First requests of " + a.Title + ", and what is left of the limits:", first + own
 }
@@ -183,5 +184,6 @@ Open the operators' console with this link, once and within a minute, or with a 
 
     %[11]s
 
-`, public, admin, tokenPath, key.token, commands, key.plan, key.limits.Minute, key.limits.Day, accessPath, docs, link, title)
+`, public, admin, tokenPath, key.token, commands, key.plan, key.limits.Minute, key.limits.Day, accessPath, docs, link,
+		title)
 }

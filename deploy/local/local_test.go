@@ -106,7 +106,9 @@ func TestFirstLook(t *testing.T) {
 	l := newLocal(t)
 	l.start(t)
 	token := l.token(t)
-	for _, want := range []string{token, l.url + "/v1/pets", "keyadmin tenant set-plan demo pro", "60 requests per minute", l.url + "/docs\n"} {
+	for _, want := range []string{
+		token, l.url + "/v1/pets", "keyadmin tenant set-plan demo pro", "60 requests per minute", l.url + "/docs\n",
+	} {
 		if !strings.Contains(l.Stdout.String(), want) {
 			t.Errorf("the welcome lacks %q:\n%s", want, l.Stdout)
 		}
@@ -235,10 +237,13 @@ func TestOwnAPI(t *testing.T) {
 		t,
 		os.WriteFile(
 			document,
-			[]byte(
-				"openapi: 3.1.0\ninfo: {title: Orders, version: '1'}\nservers: [{url: https://example.com/shop}]\npaths:\n"+
-					"  /orders: {get: {operationId: listOrders}, post: {operationId: addOrder}}\n  /orders/{id}: {get: {operationId: getOrder}}\n",
-			),
+			[]byte(`openapi: 3.1.0
+info: {title: Orders, version: '1'}
+servers: [{url: https://example.com/shop}]
+paths:
+  /orders: {get: {operationId: listOrders}, post: {operationId: addOrder}}
+  /orders/{id}: {get: {operationId: getOrder}}
+`),
 			0o600,
 		),
 	)
@@ -284,7 +289,9 @@ func TestHelp(t *testing.T) {
 	}
 	for text, want := range map[string]bool{
 		"--listen=": true, "--admin-listen=": true, "--ban-after=": true, "GATEWAY_UPSTREAM_SECRET": true,
-		"--limits-on-outage": false, "--database-connections": false, "--upstreams": true, "--api=": true, "--drain-delay": false, "GATEWAY_CONSOLE)": false, "DATABASE_URL": false, "REDIS_URL": false, "--redis-prefix": false,
+		"--limits-on-outage": false, "--database-connections": false, "--upstreams": true, "--api=": true,
+		"--drain-delay": false, "GATEWAY_CONSOLE)": false, "DATABASE_URL": false, "REDIS_URL": false,
+		"--redis-prefix": false,
 	} {
 		if strings.Contains(help.String(), text) != want {
 			t.Errorf("%q in the help: %t, want %t\n%s", text, !want, want, &help)

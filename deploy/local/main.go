@@ -48,8 +48,8 @@ const (
 	petsWithin = 5 * time.Second
 )
 
-const about = "The whole product in one process. It has settings of the gateway; the others are fixed here. With --api and --upstreams, " +
-	"the service of that document is behind the gateway instead of the pet service. "
+const about = "The whole product in one process. It has settings of the gateway; the others are fixed here. " +
+	"With --api and --upstreams, the service of that document is behind the gateway instead of the pet service. "
 
 // settings are those of the gateway.
 type settings struct{ app.Config }

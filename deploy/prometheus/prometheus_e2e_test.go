@@ -71,7 +71,8 @@ func start(t *testing.T, f *fleet.Fleet) server {
 	host := func(p *fleet.Program) string { return strings.TrimPrefix(p.Admin, "http://") }
 	config := read(t, "prometheus.yml")
 	for was, is := range map[string]string{
-		"gateway-1:9090": host(f.Gateways[0]), "gateway-2:9090": host(f.Gateways[1]), `"petsvc-1:9091", "petsvc-2:9091"`: `"` + host(f.Pets) + `"`, ": 15s": ": 1s",
+		"gateway-1:9090": host(f.Gateways[0]), "gateway-2:9090": host(f.Gateways[1]),
+		`"petsvc-1:9091", "petsvc-2:9091"`: `"` + host(f.Pets) + `"`, ": 15s": ": 1s",
 	} {
 		if !strings.Contains(config, was) {
 			t.Fatalf("prometheus.yml does not have %s", was)
@@ -182,7 +183,8 @@ func TestScrape(t *testing.T) {
 	s.await(t, "job:petgate_gateways_unconfirmed:count", "1")
 	s.await(t, `count by (alertname) (ALERTS{alertname=~"PetgateDown|PetgateGatewaysUnconfirmed"})`, "1 1")
 	t.Logf(
-		"figure: Prometheus evaluates %d groups of rules and %d expressions of the dashboard on two gateways and a pet service, without a warning",
+		"figure: Prometheus evaluates %d groups of rules and %d expressions of the dashboard "+
+			"on two gateways and a pet service, without a warning",
 		len(rules.Data.Groups),
 		expressions,
 	)

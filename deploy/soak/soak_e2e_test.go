@@ -85,8 +85,8 @@ func (s span) touches(from, to time.Duration) bool { return s.from < to && s.to 
 const never = 24 * time.Hour
 
 // TestRandomFaults plays the seeds of SEEDS, numbers with spaces between them, with faults for
-// DURATION each: with shares and with refusals in an outage of Redis. `make soak SEEDS=…` repeats a
-// seed that has failed.
+// DURATION each: with shares and with refusals in an outage of Redis. `make soak SEEDS=…` repeats
+// a seed that has failed.
 func TestRandomFaults(t *testing.T) {
 	t.Parallel()
 	lasting, err := time.ParseDuration(cmp.Or(os.Getenv("DURATION"), "25s"))
@@ -124,7 +124,8 @@ func play(t *testing.T, seed uint64, mode string, lasting time.Duration) {
 	r.judgeRest()
 	t.Logf(
 		"figure: seed %d, %s: %d rounds of two faults, recovered in %d attempts (%v); at most %.2f limits in a window, %.2f "+
-			"after a loss of counts; %d of %d last windows exact; %d requests charged, the usage of %d of them may be lost; %d pets; %d keys, tried %d times; commands with "+
+			"after a loss of counts; %d of %d last windows exact; %d requests charged, "+
+			"the usage of %d of them may be lost; %d pets; %d keys, tried %d times; commands with "+
 			"exit codes %v; 5xx %v; failed judgements %v",
 		seed,
 		mode,

@@ -48,7 +48,8 @@ func TestUnits(t *testing.T) {
 		if !strings.Contains(string(text), "/usr/local/bin/"+program) {
 			t.Errorf("%s does not start /usr/local/bin/%s", unit, program)
 		}
-		// With RemoveIPC, systemd removes what all processes of the unit's user have: Postgres ends.
+		// With RemoveIPC, systemd removes what all processes of the unit's user have: Postgres
+		// ends.
 		if strings.Contains(string(text), "\nUser=") && strings.Contains(string(text), "\nRemoveIPC=yes") {
 			t.Errorf("%s removes what other processes of its user have", unit)
 		}

@@ -175,9 +175,9 @@ func (c *Certificates) watch(ctx context.Context) {
 }
 
 // review returns what is wrong, sets the metrics, and logs what it has not logged within the last
-// hour. It reads changed files, so a port without connections shows its renewal too. A program whose
-// files cannot be used serves, but cannot start again. A public port whose certificate clients
-// refuse is not ready, so that a balancer can use another gateway.
+// hour. It reads changed files, so a port without connections shows its renewal too. A program
+// whose files cannot be used serves, but cannot start again. A public port whose certificate
+// clients refuse is not ready, so that a balancer can use another gateway.
 func (c *Certificates) review() (found []Problem) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -36,7 +36,8 @@ func get(a *service.Admin, path string) (int, string) {
 func TestAdminPort(t *testing.T) {
 	a := service.NewAdmin(quiet, service.Settings{Pprof: true}, "")
 	for path, want := range map[string]int{
-		"/healthz": 200, "/readyz": 503, "/metrics": 200, "/debug/pprof/": 200, "/debug/pprof/goroutine": 200, "/": 404, "/favicon.ico": 204,
+		"/healthz": 200, "/readyz": 503, "/metrics": 200, "/debug/pprof/": 200, "/debug/pprof/goroutine": 200,
+		"/": 404, "/favicon.ico": 204,
 	} {
 		code, body := get(a, path)
 		must.Equal(t, code, want, "%s: %s", path, body)

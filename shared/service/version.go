@@ -35,8 +35,8 @@ func Commit() string {
 func Version() string { return VersionOf(Commit()) }
 
 // VersionOf returns the version of a build from a commit. The commit is build metadata (Semantic
-// Versioning 2.0.0, section 10): it tells two builds apart, and has no order. The tag of the release
-// adds nothing. Packages for Fedora may not have a hyphen in their version.
+// Versioning 2.0.0, section 10): it tells two builds apart, and has no order. The tag of the
+// release adds nothing. Packages for Fedora may not have a hyphen in their version.
 func VersionOf(commit string) string {
 	commit = strings.TrimPrefix(commit, "v"+Release)
 	if commit == "" {

@@ -84,7 +84,8 @@ func FreePort(t testing.TB) int {
 func reservePort() (port int, reservation net.PacketConn, err error) {
 	for range 100 {
 		port = 10_000 + mathrand.IntN(10_000)
-		if reservation, err = (&net.ListenConfig{}).ListenPacket(context.Background(), "udp", loopback(port)); err != nil {
+		reservation, err = new(net.ListenConfig).ListenPacket(context.Background(), "udp", loopback(port))
+		if err != nil {
 			continue
 		}
 		if isFree(port) && isFree(port+10_000) {

@@ -197,7 +197,8 @@ func TestExport(t *testing.T) {
 			must.Equal(t, resource[name], want, "%s", name)
 		}
 
-		trace, parent := must.Get[[]byte](t)(hex.DecodeString(callersTrace)), must.Get[[]byte](t)(hex.DecodeString(callersSpan))
+		trace := must.Get[[]byte](t)(hex.DecodeString(callersTrace))
+		parent := must.Get[[]byte](t)(hex.DecodeString(callersSpan))
 		start := uint64(began.UnixNano())
 		want := &tracepb.Span{
 			TraceId: trace, ParentSpanId: parent, SpanId: c.Span[:], Flags: flagSampled | flagKnowsRemote | flagRemote,
@@ -229,7 +230,9 @@ func TestAnswers(t *testing.T) {
 		must.Do(t, err)
 		return answer{status: 200, body: body}
 	}
-	f := func(name string, posts int, last time.Duration, exported, undelivered float64, logs string, answers ...answer) {
+	f := func(
+		name string, posts int, last time.Duration, exported, undelivered float64, logs string, answers ...answer,
+	) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
 			r := open(t, answers...)

@@ -20,9 +20,9 @@ import (
 	"petgate/shared/service"
 )
 
-// Settings are the settings of traces that have flags. Their variables, and all others that are read
-// here and by the SDK, have the names, defaults and meanings that OpenTelemetry specifies. An empty
-// variable is the same as none.
+// Settings are the settings of traces that have flags. Their variables, and all others that are
+// read here and by the SDK, have the names, defaults and meanings that OpenTelemetry specifies. An
+// empty variable is the same as none.
 type Settings struct {
 	// OpenTelemetry collector that gets traces by OTLP over HTTP, such as http://127.0.0.1:4318;
 	// /v1/traces is added. Empty: no traces.

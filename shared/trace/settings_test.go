@@ -42,7 +42,9 @@ func TestSettings(t *testing.T) {
 		}
 	}
 	f("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector/base", "")
-	for _, no := range []string{"collector:4317", "http:///x", "ftp://collector", "http://collector?a=b", "http://collector#a", "http://colle ctor"} {
+	for _, no := range []string{
+		"collector:4317", "http:///x", "ftp://collector", "http://collector?a=b", "http://collector#a", "http://colle ctor",
+	} {
 		f("OTEL_EXPORTER_OTLP_ENDPOINT", no, "use http://host:port or https://host:port")
 	}
 	f("OTEL_EXPORTER_OTLP_ENDPOINT", "http://me:secret@collector",

@@ -5,9 +5,9 @@
 // not sampled costs up to three random numbers, for IDs, and a comparison: no clock is read,
 // nothing is allocated, and all methods of its nil *Span do nothing. The SDK of OpenTelemetry
 // allocates also for such a request, so it gets only those that are sampled: it holds their spans,
-// queues them when they end, and gives them to an exporter in batches. The queue is bounded: nothing
-// waits for the collector. Spans that do not fit, that the collector does not take, or that end
-// after Close, are dropped and counted.
+// queues them when they end, and gives them to an exporter in batches. The queue is bounded:
+// nothing waits for the collector. Spans that do not fit, that the collector does not take, or that
+// end after Close, are dropped and counted.
 //
 // The exporter is our own, over OpenTelemetry's messages: the one for OTLP over HTTP imports gRPC.
 //
@@ -41,7 +41,7 @@ type Context struct {
 	Trace     TraceID
 	Span      SpanID // the span of this program, and the parent of the programs that it calls
 	Parent    SpanID // the span of the caller; zero: none
-	Continued bool   // the trace is the caller's, so its tracestate is passed on unread (W3C Trace Context, section 4.3)
+	Continued bool   // the trace is the caller's: its tracestate is passed on unread (section 4.3)
 	Sampled   bool   // the span is exported, and the programs that this one calls export theirs
 	Random    bool   // the last 56 bits of the trace's ID are random
 }

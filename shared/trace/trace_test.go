@@ -20,8 +20,10 @@ const (
 func TestTraceparent(t *testing.T) {
 	f := func(field string, valid, sampled bool) {
 		t.Helper()
-		if c, ok := parse([]byte(field)); ok != valid || c.Continued != valid || c.Sampled != sampled ||
-			(c.Trace.String() == callersTrace) != valid || strings.Contains(string(c.AppendTo(nil)), callersSpan) != valid {
+		c, ok := parse([]byte(field))
+		isCallers := c.Trace.String() == callersTrace
+		namesSpan := strings.Contains(string(c.AppendTo(nil)), callersSpan)
+		if ok != valid || c.Continued != valid || c.Sampled != sampled || isCallers != valid || namesSpan != valid {
 			t.Errorf("%q: %t %+v", field, ok, c)
 		}
 	}
@@ -75,8 +77,9 @@ func TestBegin(t *testing.T) {
 			if !continued { // its ID is random
 				flags = "-0" + map[bool]string{false: "2", true: "3"}[sampled]
 			}
-			if _, ok := parse([]byte(next)); !ok || c.Sampled != sampled || c.Continued != continued || !strings.HasSuffix(next, flags) ||
-				strings.Contains(next, callersTrace) != continued ||
+			_, ok := parse([]byte(next))
+			isDecided := c.Sampled == sampled && c.Continued == continued && strings.HasSuffix(next, flags)
+			if !ok || !isDecided || strings.Contains(next, callersTrace) != continued ||
 				strings.Contains(next, callersSpan) != keepsSpan ||
 				hex.EncodeToString(c.Parent[:]) != parent {
 				t.Fatalf("%s: %+v, %s", name, c, next)

@@ -7,5 +7,6 @@ import "embed"
 // Files are the files that a program needs of the clients for Go and TypeScript. Their last names
 // differ.
 //
-//go:embed go/client.go go/error.go go/wait.go go/types.gen.go typescript/petgate.ts typescript/schema.d.ts
+//go:embed go/client.go go/error.go go/wait.go go/types.gen.go
+//go:embed typescript/petgate.ts typescript/schema.d.ts
 var Files embed.FS

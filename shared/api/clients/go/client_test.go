@@ -118,7 +118,12 @@ func TestARefusedRequestIsRepeatedAfterRetryAfter(t *testing.T) {
 		{"not ours", []reply{{status: 503, header: "Retry-After: 5", body: "<html>"}, ok}, []time.Duration{0, 5}, 1},
 		{
 			"again and again",
-			[]reply{{}, refusal(429, "key_banned", "Retry-After: 60"), refusal(429, "minute_quota_exceeded", "Retry-After: 9"), ok},
+			[]reply{
+				{},
+				refusal(429, "key_banned", "Retry-After: 60"),
+				refusal(429, "minute_quota_exceeded", "Retry-After: 9"),
+				ok,
+			},
 			[]time.Duration{0, 0, 60, 69},
 			1 + 2 + 4,
 		},
@@ -176,7 +181,8 @@ func TestDetails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, client := start(reply{
 			status: 429, header: "Retry-After: 12",
-			body: `{"code":"day_quota_exceeded","message":"Why.","status":429,"details":{"policy":"day","limit":5,"used":7,"new":1}}`,
+			body: `{"code":"day_quota_exceeded","message":"Why.","status":429,` +
+				`"details":{"policy":"day","limit":5,"used":7,"new":1}}`,
 		})
 		client.AttemptsMax = 1
 		_, err := client.CreatePet(t.Context(), newPet, nil)
@@ -219,7 +225,9 @@ func TestRepetitionsHaveABound(t *testing.T) {
 
 // A redirect would take the key to another port, to a subdomain, or out of TLS.
 func TestRedirectsAreNotFollowed(t *testing.T) {
-	for _, target := range []string{"https://pets.example:8443/v1/pets", "https://a.pets.example/v1/pets", "http://pets.example/v1/pets"} {
+	for _, target := range []string{
+		"https://pets.example:8443/v1/pets", "https://a.pets.example/v1/pets", "http://pets.example/v1/pets",
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			elsewhere := reply{status: 307, header: "Location: " + target}
 			s, client := start(elsewhere, elsewhere, reply{status: 201, body: pet})

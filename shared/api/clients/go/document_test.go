@@ -24,7 +24,8 @@ func TestTheClientHasEveryOperation(t *testing.T) {
 	by, since := petgate.GetUsageParamsByHour, "36h"
 	calls := map[string]func(*petgate.Client) error{
 		"listPets": func(c *petgate.Client) error {
-			for _, err := range c.ListPets(t.Context(), &petgate.ListPetsParams{Limit: &limit, Status: &status, After: &after}) {
+			params := petgate.ListPetsParams{Limit: &limit, Status: &status, After: &after}
+			for _, err := range c.ListPets(t.Context(), &params) {
 				return err
 			}
 			return nil

@@ -1,5 +1,6 @@
-// A client of the pet adoption API for browsers and for Node 20 or newer. It waits as the API asks, and needs no other package.
-// schema.d.ts is generated from the OpenAPI document; this file is written by hand.
+// A client of the pet adoption API for browsers and for Node 20 or newer. It waits as the API asks,
+// and needs no other package. schema.d.ts is generated from the OpenAPI document; this file is
+// written by hand.
 
 import type { components, operations } from "./schema.js";
 
@@ -60,13 +61,15 @@ export interface Options {
 /**
  * Calls the API with one key.
  *
- * A call is repeated after 429, 502, 503, 504, after 409 request_in_progress, and if the connection breaks. Before each repetition
- * it waits for Retry-After plus a random time, which grows with every repetition. After a 429, all calls of the client but
- * getQuota wait until that Retry-After has passed: requests that do not wait can lead to a ban of the key.
+ * A call is repeated after 429, 502, 503, 504, after 409 request_in_progress, and if the connection
+ * breaks. Before each repetition it waits for Retry-After plus a random time, which grows with
+ * every repetition. After a 429, all calls of the client but getQuota wait until that Retry-After
+ * has passed: requests that do not wait can lead to a ban of the key.
  *
- * If its signal is aborted, a call rejects with the reason of the signal. After attemptsMax requests, or if the next wait is longer
- * than waitMaxMs, it rejects with the last error: an APIError or a ConnectionError.
- * A redirect is not followed: it is an APIError, with status 0 in browsers.
+ * If its signal is aborted, a call rejects with the reason of the signal. After attemptsMax
+ * requests, or if the next wait is longer than waitMaxMs, it rejects with the last error: an
+ * APIError or a ConnectionError. A redirect is not followed: it is an APIError, with status 0 in
+ * browsers.
  */
 export class Client implements Record<keyof operations, unknown> {
   readonly #options: Required<Options>;
@@ -75,14 +78,19 @@ export class Client implements Record<keyof operations, unknown> {
 
   constructor(options: Options) {
     const { url, token, attemptsMax = 8, waitMaxMs = 120_000, timeoutMs = 30_000 } = options;
-    this.#options = { url, token, attemptsMax, waitMaxMs, timeoutMs, fetch: options.fetch ?? ((input, init) => fetch(input, init)) };
+    const send = options.fetch ?? ((input, init) => fetch(input, init));
+    this.#options = { url, token, attemptsMax, waitMaxMs, timeoutMs, fetch: send };
   }
 
   /**
-   * The pets in the order of their ids. The next page (Link: rel="next") is requested when the loop has consumed the last one. A page
-   * has 100 pets by default, the most, because each page costs a request of the quota.
+   * The pets in the order of their ids. The next page (Link: rel="next") is requested when the loop
+   * has consumed the last one. A page has 100 pets by default, the most, because each page costs a
+   * request of the quota.
    */
-  async *listPets(query: Query<"listPets"> = {}, call: { signal?: AbortSignal } = {}): AsyncGenerator<Pet, void, undefined> {
+  async *listPets(
+    query: Query<"listPets"> = {},
+    call: { signal?: AbortSignal } = {},
+  ): AsyncGenerator<Pet, void, undefined> {
     let page: URL | undefined = this.#url("/v1/pets", { ...query, limit: query.limit ?? 100 });
     while (page) {
       const { result, headers }: Answer<Pet[]> = await this.#call({ method: "GET", url: page, ...call });
@@ -92,10 +100,12 @@ export class Client implements Record<keyof operations, unknown> {
   }
 
   /**
-   * Stores a pet once, even if several requests are needed. All of them have one Idempotency-Key: the given one or a random one.
+   * Stores a pet once, even if several requests are needed. All of them have one Idempotency-Key:
+   * the given one or a random one.
    *
-   * After an error, the pet may be stored, whatever the code of the error says: the code is that of the last request. Another call
-   * with the same key and pet stores it, unless it is stored already, and returns it.
+   * After an error, the pet may be stored, whatever the code of the error says: the code is that of
+   * the last request. Another call with the same key and pet stores it, unless it is stored
+   * already, and returns it.
    */
   async createPet(pet: NewPet, call: { signal?: AbortSignal; idempotencyKey?: string } = {}): Promise<Pet> {
     const { idempotencyKey = randomKey(), signal } = call;
@@ -109,8 +119,8 @@ export class Client implements Record<keyof operations, unknown> {
   }
 
   /**
-   * How much of the quota is left. This costs no quota, and does not wait for the Retry-After of other calls: the API answers it
-   * also while the quota is used up and while the key is banned.
+   * How much of the quota is left. This costs no quota, and does not wait for the Retry-After of
+   * other calls: the API answers it also while the quota is used up and while the key is banned.
    */
   async getQuota(call: { signal?: AbortSignal } = {}): Promise<Quota> {
     return (await this.#call<Quota>({ method: "GET", url: this.#url("/v1/quota"), free: true, ...call })).result;
@@ -163,7 +173,8 @@ export class Client implements Record<keyof operations, unknown> {
     signal?.addEventListener("abort", stop);
     let response: Response, text: string;
     try {
-      // The API has no redirects. After one, fetch would send a POST as a GET, and its response would look like success.
+      // The API has no redirects. After one, fetch would send a POST as a GET, and its response
+      // would look like success.
       response = await this.#options.fetch(url, { method, headers, body, redirect: "manual", signal: control.signal });
       text = await response.text();
     } catch (cause) {
@@ -210,7 +221,10 @@ function repeatable(error: unknown): boolean {
   return error instanceof ConnectionError;
 }
 
-/** A random time: at most 1 s before the first repetition, doubled for each further one, up to a minute ("full jitter"). */
+/**
+ * A random time: at most 1 s before the first repetition, doubled for each further one, up to a
+ * minute ("full jitter").
+ */
 function backoffMs(attempt: number): number {
   return Math.random() * Math.min(60_000, 1000 * 2 ** (attempt - 1));
 }
