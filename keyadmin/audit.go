@@ -19,18 +19,16 @@ func (c *auditCommand) Run(ctx context.Context, a *app, operator operate.Operato
 		spare: []string{"EVENT", "ACTOR", "TENANT", "SUBJECT"},
 		none:  "There are no such changes.",
 	}
-	return printList(
-		a,
-		&c.limiting,
-		rowsOf(ctx, operator, c.FindEvents, c.rows(a)),
-		t,
-		func(v operate.EventView) []string {
-			return []string{
-				strconv.FormatInt(
-					v.ID, 10,
-				), v.At, v.Actor, v.Kind, operate.OrDash(cmp.Or(v.Tenant, v.TenantID)), operate.OrDash(operate.SubjectOf(v.Event)),
-				operate.ChangeOf(v.Event),
-			}
-		},
-	)
+	changes := rowsOf(ctx, operator, c.FindEvents, c.rows(a))
+	return printList(a, &c.limiting, changes, t, func(v operate.EventView) []string {
+		return []string{
+			strconv.FormatInt(v.ID, 10),
+			v.At,
+			v.Actor,
+			v.Kind,
+			operate.OrDash(cmp.Or(v.Tenant, v.TenantID)),
+			operate.OrDash(operate.SubjectOf(v.Event)),
+			operate.ChangeOf(v.Event),
+		}
+	})
 }

@@ -291,7 +291,8 @@ func (a *app) noteLost(r *backup.Restore, loseNewer bool) {
 	case len(r.Newer) == 0:
 	case loseNewer:
 		a.note(
-			"It loses the %s in the list too. Gateways that run impose bans again (`keyadmin ban lift`) and keep the rest in force (`keyadmin gateway lost`).",
+			"It loses the %s in the list too. Gateways that run impose bans again (`keyadmin ban lift`) and "+
+				"keep the rest in force (`keyadmin gateway lost`).",
 			n,
 		)
 	default:

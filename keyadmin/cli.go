@@ -29,10 +29,11 @@ import (
 type exitCode int
 
 const (
-	exitDone        exitCode = 0 // done, and confirmed by every registered gateway
-	exitFailed      exitCode = 1 // nothing was changed
-	exitUsage       exitCode = 2 // the command line is invalid; nothing was tried
-	exitUnconfirmed exitCode = 3 // done, but some registered gateway has not applied it yet; or it is unknown whether it is done
+	exitDone   exitCode = 0 // done, and confirmed by every registered gateway
+	exitFailed exitCode = 1 // nothing was changed
+	exitUsage  exitCode = 2 // the command line is invalid; nothing was tried
+	// done, but some registered gateway has not applied it yet; or it is unknown whether it is done
+	exitUnconfirmed exitCode = 3
 )
 
 // cli is the whole command line. Its flags are valid for every command.
@@ -68,7 +69,8 @@ const description = `Keyadmin manages the tenants, plans and keys of Petgate.
 Data goes to standard output, everything else to standard error. Tokens are read from standard input, never from
 arguments. $$DATABASE_URL names the database.
 
-Exit status: 0 done and confirmed by every gateway, 1 failed, 2 bad usage, 3 done but not confirmed by every gateway, or perhaps done.`
+Exit status: 0 done and confirmed by every gateway, 1 failed, 2 bad usage, ` +
+	"3 done but not confirmed by every gateway, or perhaps done."
 
 // app is one run of a command with its input, output and database.
 type app struct {
@@ -212,7 +214,8 @@ func checkNoSecrets(args []string) error {
 		case apikey.IsIn([]byte(strings.ToLower(arg))) || operatorToken.MatchString(arg):
 			return usageErrorf("argument %d looks like a token. Every user of this machine can read it with ps; it is "+
 				"not repeated here.\nTokens are read from standard input: keyadmin key whoami < FILE\n"+
-				"If it is a real token, replace its key: keyadmin key rotate KEY --grace 0; if it begins with pto_: keyadmin operator revoke NAME", i+1)
+				"If it is a real token, replace its key: keyadmin key rotate KEY --grace 0; if it begins with "+
+				"pto_: keyadmin operator revoke NAME", i+1)
 		}
 	}
 	return nil

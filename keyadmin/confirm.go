@@ -147,7 +147,8 @@ func (a *app) unknown(r operate.Outcome, err *keystore.UnknownError) error {
 	case !err.Tenant.IsZero():
 		look += " --tenant " + err.Tenant.String()
 	}
-	text := "may have been made: the answer to its commit was lost. " + err.Error() + "\nOnce the database answers, this lists the change if it was made: " + look
+	text := "may have been made: the answer to its commit was lost. " + err.Error() + "\nOnce the database " +
+		"answers, this lists the change if it was made: " + look
 	if key, isNew := r.NewKey(); isNew {
 		if err := a.printToken(r.View, key.Token); err != nil {
 			return err

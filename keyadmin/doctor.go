@@ -120,7 +120,8 @@ func (d *doctor) examineDatabase(ctx context.Context) bool {
 	case err == nil:
 		return true
 	case errors.Is(err, keystore.ErrOutdated) && strings.Contains(err.Error(), "have version 0,"):
-		part, cure = "schema", "correct $DATABASE_URL if it names another database, such as that of the pets; otherwise `keyadmin migrate`"
+		part, cure = "schema", "correct $DATABASE_URL if it names another database, such as that of the pets; "+
+			"otherwise `keyadmin migrate`"
 	case errors.Is(err, keystore.ErrOutdated):
 		part, cure = "schema", "`keyadmin migrate`"
 	case errors.Is(err, keystore.ErrForeign):

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"petgate/shared/core/apikey"
@@ -86,9 +85,7 @@ func (c *keyList) Run(ctx context.Context, a *app, operator operate.Operator) er
 		all := rowsOf(ctx, operator, find, 0)
 		keys = func(yield func(operate.KeyView, error) bool) {
 			for v, err := range all {
-				isMeant := v.ExpiresAt != "" && v.ExpiresAt <= expiring.String() &&
-					!slices.Contains([]string{"revoked", "disabled", "expired", "rotated"}, v.Status)
-				if (err != nil || isMeant) && !yield(v, err) {
+				if (err != nil || v.ExpiresUntil(expiring)) && !yield(v, err) {
 					return
 				}
 			}
@@ -97,9 +94,8 @@ func (c *keyList) Run(ctx context.Context, a *app, operator operate.Operator) er
 	return printList(a, &c.limiting, keys, t, func(v operate.KeyView) []string {
 		return []string{
 			v.ID, v.Tenant, v.Name, v.Hint, v.Environment, strings.Join(v.Scopes, " "), operate.Anywhere(v.Allow),
-			operate.OrDash(
-				v.OwnLimits(),
-			), v.Status, operate.Never(v.ExpiresAt), operate.Never(v.LastUsedAt), operate.Never(v.LastRefusedAt),
+			operate.OrDash(v.OwnLimits()), v.Status, operate.Never(v.ExpiresAt), operate.Never(v.LastUsedAt),
+			operate.Never(v.LastRefusedAt),
 		}
 	})
 }

@@ -84,7 +84,8 @@ func (a *app) note(format string, args ...any) {
 // help, and in its examples.
 var calls = regexp.MustCompile("(?m)([`\"]|: |^    (?:[^#\\s][^\\n]*?[ (])?)keyadmin ")
 
-// asCalled replaces keyadmin in the commands of a text by the name by which it was called, so that they work when they are pasted.
+// asCalled replaces keyadmin in the commands of a text by the name by which it was called, so that
+// they work when they are pasted.
 func (a *app) asCalled(text string) string {
 	if a.Program == "" || a.Program == "keyadmin" {
 		return text
@@ -107,7 +108,8 @@ func (f *format) UnmarshalText(text []byte) error {
 // asData reports whether the output is for programs: JSON or CSV.
 func (a *app) asData() bool { return a.cli.Output != "table" }
 
-// print writes data to standard output as JSON, as CSV, or as the table t in the width of the terminal.
+// print writes data to standard output as JSON, as CSV, or as the table t in the width of the
+// terminal.
 func (a *app) print(data any, t table) error {
 	var out bytes.Buffer
 	var omitted []string
@@ -144,8 +146,8 @@ func (a *app) print(data any, t table) error {
 // widthMin is the narrowest terminal that tables are fitted to.
 const widthMin = 40
 
-// width is how many columns a table may have: $COLUMNS, else the width of the terminal. 0 means that there is no limit, as
-// without a terminal, or that its width is not known.
+// width is how many columns a table may have: $COLUMNS, else the width of the terminal. 0: there is
+// no limit, because there is no terminal or its width is not known.
 func (a *app) width() int {
 	if !a.OutTerminal {
 		return 0
@@ -157,7 +159,8 @@ func (a *app) width() int {
 	return operate.Either(width == 0, 0, max(width, widthMin))
 }
 
-// printSecret writes a new token, which is never shown again. It is alone on its line, for TOKEN=$(keyadmin key create …).
+// printSecret writes a new token, which is never shown again. It is alone on its line, for
+// TOKEN=$(keyadmin key create …).
 func (a *app) printSecret(data any, token string) error {
 	if a.asData() {
 		return a.print(data, table{})
@@ -168,7 +171,8 @@ func (a *app) printSecret(data any, token string) error {
 	return nil
 }
 
-// ask asks a person at a terminal to confirm. With --yes it does not ask. Without a terminal it cannot, and --yes is needed.
+// ask asks a person at a terminal to confirm. With --yes it does not ask. Without a terminal it
+// cannot, and --yes is needed.
 func (a *app) ask(yes bool, question string) error {
 	if yes {
 		return nil
@@ -197,7 +201,8 @@ func (a *app) atTerminal() bool { return a.InTerminal && a.ErrTerminal }
 // tokenBytesMax is how much of standard input is read to find a token. A token is much shorter.
 const tokenBytesMax = 4096
 
-// token reads a token: the first line of standard input that is not blank, without surrounding space.
+// token reads a token: the first line of standard input that is not blank, without surrounding
+// space.
 func (a *app) token() ([]byte, error) {
 	if a.InTerminal {
 		fmt.Fprint(a.Err, "Token (not shown): ")

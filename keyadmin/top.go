@@ -169,7 +169,12 @@ func (w *watch) view(all []operate.Figures) topView {
 	v := topView{At: w.app.Clock().UTC().Format(time.RFC3339), Gateways: []topGateway{}, Tenants: []topTenant{}}
 	for _, f := range all {
 		row := topGateway{
-			ID: f.Gateway.ID, AdminAddress: f.Gateway.AdminAddress, Mode: f.Mode, P50: f.P50, P99: f.P99, BansImposed: f.Live.Bans,
+			ID:           f.Gateway.ID,
+			AdminAddress: f.Gateway.AdminAddress,
+			Mode:         f.Mode,
+			P50:          f.P50,
+			P99:          f.P99,
+			BansImposed:  f.Live.Bans,
 		}
 		if f.Err != nil {
 			row.Error = f.Err.Error()
@@ -185,11 +190,20 @@ func (w *watch) view(all []operate.Figures) topView {
 	for tenant, s := range operate.SumTenants(all) {
 		limits := operate.ViewLimits(s.Limits)
 		v.Tenants = append(v.Tenants, topTenant{
-			TenantID: tenant, Plan: s.Plan, RequestsPerSecond: hundredths(s.RequestRate), RefusedPerSecond: hundredths(s.RefusedRate),
-			MinuteUsed: s.MinuteUsed, MinuteLimit: limits.Minute, MinuteShare: shareUsed(s.MinuteUsed, s.Limits.Minute),
-			DayUsed: s.DayUsed, DayLimit: limits.Day, DayShare: shareUsed(s.DayUsed, s.Limits.Day),
-			MonthUsed: s.MonthUsed, MonthLimit: limits.Month, MonthShare: shareUsed(s.MonthUsed, s.Limits.Month),
-			BannedKeys: w.bans[tenant],
+			TenantID:          tenant,
+			Plan:              s.Plan,
+			RequestsPerSecond: hundredths(s.RequestRate),
+			RefusedPerSecond:  hundredths(s.RefusedRate),
+			MinuteUsed:        s.MinuteUsed,
+			MinuteLimit:       limits.Minute,
+			MinuteShare:       shareUsed(s.MinuteUsed, s.Limits.Minute),
+			DayUsed:           s.DayUsed,
+			DayLimit:          limits.Day,
+			DayShare:          shareUsed(s.DayUsed, s.Limits.Day),
+			MonthUsed:         s.MonthUsed,
+			MonthLimit:        limits.Month,
+			MonthShare:        shareUsed(s.MonthUsed, s.Limits.Month),
+			BannedKeys:        w.bans[tenant],
 		})
 	}
 	v.Active = max(v.Active, len(v.Tenants))
@@ -284,7 +298,12 @@ func (a *app) topLines(v topView) []string {
 	for _, g := range v.Gateways {
 		if g.Error == "" {
 			gateways.rows = append(gateways.rows, []string{
-				g.ID, optional(g.RequestsPerSecond), optional(g.RefusedPerSecond), operate.Latency(g.P50), operate.Latency(g.P99), g.Mode,
+				g.ID,
+				optional(g.RequestsPerSecond),
+				optional(g.RefusedPerSecond),
+				operate.Latency(g.P50),
+				operate.Latency(g.P99),
+				g.Mode,
 			})
 		}
 	}

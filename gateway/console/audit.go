@@ -35,7 +35,13 @@ func (c *Console) showAudit(w http.ResponseWriter, r *http.Request, v *visit) er
 // eventList returns events as a table, with the names of their tenants.
 func eventList(v *visit, events []operate.EventView) list {
 	l := list{Caption: "Changes", Columns: []column{
-		{Title: "When"}, {Title: "By"}, {Title: "Kind"}, {Title: "Tenant"}, {Title: "Subject"}, {"Event", numbers}, {"Change", sentences},
+		{Title: "When"},
+		{Title: "By"},
+		{Title: "Kind"},
+		{Title: "Tenant"},
+		{Title: "Subject"},
+		{"Event", numbers},
+		{"Change", sentences},
 	}}
 	for _, e := range events {
 		tenant, subject := cell{Text: "-"}, cell{Text: operate.OrDash(operate.SubjectOf(e.Event))}

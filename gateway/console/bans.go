@@ -43,7 +43,13 @@ func (c *Console) showBans(w http.ResponseWriter, r *http.Request, v *visit) err
 func banList(v *visit, bans []operate.BanView) list {
 	l := list{
 		Caption: "Bans", Columns: []column{
-			{Title: "Key"}, {Title: "Name"}, {Title: "Tenant"}, {Title: "Ends"}, {Title: "Imposed by"}, {"Reason", sentences}, {"Text for the tenant", sentences},
+			{Title: "Key"},
+			{Title: "Name"},
+			{Title: "Tenant"},
+			{Title: "Ends"},
+			{Title: "Imposed by"},
+			{"Reason", sentences},
+			{"Text for the tenant", sentences},
 		},
 		None: "No key is banned.",
 	}

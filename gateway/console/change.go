@@ -49,14 +49,20 @@ const (
 var forms = []form{
 	{path: "tenants", verb: "Create", role: admin, arguments: operate.CreateTenant{}, next: pageOfTenant},
 	{path: "tenants/{tenant}/rename", verb: "Rename", role: admin, arguments: operate.RenameTenant{}},
-	{path: "tenants/{tenant}/delete", verb: "Delete", role: admin, arguments: operate.DeleteTenant{}, next: pageOfTenants},
+	{
+		path: "tenants/{tenant}/delete", verb: "Delete", role: admin, arguments: operate.DeleteTenant{},
+		next: pageOfTenants,
+	},
 	{path: "tenants/{tenant}/suspend", verb: "Suspend", role: admin, arguments: operate.SuspendTenant{}},
 	{path: "tenants/{tenant}/resume", verb: "Resume", role: admin, arguments: operate.ResumeTenant{}},
 	{path: "tenants/{tenant}/reset", verb: "Reset the usage", role: admin, arguments: operate.ResetUsage{}},
 	{path: "tenants/{tenant}/plan", verb: "Move", role: admin, arguments: operate.MoveTenant{}},
 	{path: "tenants/{tenant}/limits", verb: "Set the limits", role: admin, arguments: operate.SetLimits{}},
 	{path: "tenants/{tenant}/clear-limits", verb: "Remove the limits", role: admin, arguments: operate.ClearLimits{}},
-	{path: "tenants/{tenant}/keys", verb: "Create a key", role: keys, arguments: operate.CreateKey{}, fields: chosenScopes},
+	{
+		path: "tenants/{tenant}/keys", verb: "Create a key", role: keys, arguments: operate.CreateKey{},
+		fields: chosenScopes,
+	},
 	{path: "keys/{key}/update", verb: "Update", role: keys, arguments: operate.UpdateKey{}, fields: changedTerms},
 	{path: "keys/{key}/rotate", verb: "Rotate", role: keys, arguments: operate.RotateKey{}},
 	{path: "keys/{key}/disable", verb: "Disable", role: keys, arguments: operate.DisableKey{}},
@@ -287,9 +293,11 @@ func requestOf(session, once string) keystore.Request {
 }
 
 const (
-	sentBefore = "A form is carried out once, and nothing was changed now. If you have not seen the token of the new key, revoke the newest key " +
+	sentBefore = "A form is carried out once, and nothing was changed now. If you have not seen the token of " +
+		"the new key, revoke the newest key " +
 		"and create another."
-	notKnown = "The database did not answer when the change was stored, and it has not answered since. Once it answers, the audit log has " +
+	notKnown = "The database did not answer when the change was stored, and it has not answered since. Once it " +
+		"answers, the audit log has " +
 		"the change if it was made; if it has not, repeat the change. The error: "
 )
 

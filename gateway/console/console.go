@@ -46,7 +46,8 @@ const loginPath = Home + "login"
 const databaseWithin = 5 * time.Second
 
 // contentSecurityPolicy allows the files of this origin, and forms to it.
-const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
+	"connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 //go:embed assets
@@ -54,9 +55,10 @@ var assets embed.FS
 
 // Config is the configuration of a console.
 type Config struct {
-	Gateway  string                   // the ID of the gateway that serves it
-	Address  string                   // of its admin port, as it is registered
-	Store    *keystore.Store          // with the rights of keyadmin, and connections that no request of the public port needs
+	Gateway string // the ID of the gateway that serves it
+	Address string // of its admin port, as it is registered
+	// with the rights of keyadmin, and connections that no request of the public port needs
+	Store    *keystore.Store
 	Forms    *keystore.Store          // the same for forms, with connections that no page needs
 	Problems func() []service.Problem // of this gateway
 	Log      *slog.Logger
@@ -87,7 +89,8 @@ type Console struct {
 	near     figures[[]nearest]
 	expiring figures[[]operate.KeyView]
 	rankings map[string]*figures[ranking] // by the name of their period
-	sessions sync.Map                     // SHA-256 of a token: the sessions.ConsoleSession that the database has confirmed
+	// SHA-256 of a token: the sessions.ConsoleSession that the database has confirmed
+	sessions sync.Map
 	ctx      context.Context
 	end      context.CancelFunc // ends ctx
 }
@@ -132,8 +135,16 @@ func New(cfg Config) (*Console, error) {
 	c.handle("GET "+loginPath, c.withoutSession(c.showLogin))
 	c.handle("POST "+loginPath, c.withoutSession(c.login))
 	for path, serve := range map[string]func(http.ResponseWriter, *http.Request, *visit) error{
-		"{$}": c.overview, "rankings": c.showRankings, "tenants": c.showTenants, "tenants/{tenant}": c.showTenant, "keys/{key}": c.showKey,
-		"plans": c.showPlans, "bans": c.showBans, "audit": c.showAudit, "gateways": c.showGateways, "explain": c.explain,
+		"{$}":              c.overview,
+		"rankings":         c.showRankings,
+		"tenants":          c.showTenants,
+		"tenants/{tenant}": c.showTenant,
+		"keys/{key}":       c.showKey,
+		"plans":            c.showPlans,
+		"bans":             c.showBans,
+		"audit":            c.showAudit,
+		"gateways":         c.showGateways,
+		"explain":          c.explain,
 	} {
 		c.handle("GET "+Home+path, c.inSession(sessions.RoleRead, serve))
 	}
@@ -285,7 +296,8 @@ func (c *Console) fail(w http.ResponseWriter, v *visit, err error) {
 			v,
 			http.StatusServiceUnavailable,
 			"The console's database role may not do this",
-			"Set GATEWAY_CONSOLE_DATABASE_URL to the URL of keyadmin's role, and restart the gateway. If it is set, run roles.sql again, as "+
+			"Set GATEWAY_CONSOLE_DATABASE_URL to the URL of keyadmin's role, and restart the gateway. If it is "+
+				"set, run roles.sql again, as "+
 				"after every upgrade.",
 		)
 	case v != nil && v.hasLeft(): // which cancels what was asked of the database

@@ -22,7 +22,8 @@ func (c *Console) showGateways(w http.ResponseWriter, r *http.Request, v *visit)
 	page := gatewaysPage{Live: c.watch.look(), States: operate.GatewayStates}
 	if len(lost) > 0 {
 		page.Lost = fmt.Sprintf(
-			"Refusals that the database has lost and gateways keep in force: %d. The command keyadmin gateway lost lists them.",
+			"Refusals that the database has lost and gateways keep in force: %d. The command keyadmin gateway "+
+				"lost lists them.",
 			len(lost),
 		)
 	}

@@ -54,8 +54,12 @@ func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) erro
 	}
 	view := operate.ViewKey(k, t, ban.Until, v.operator.Now())
 	page := keyPage{
-		KeyView: view, Has: k.Scopes, Lines: strings.Join(view.Allow, "\n"), IsBanned: ban.Until != 0, IsEditable: k.RevokedAt <= 0 && k.GraceEndsAt == 0,
-		HasEnded: slices.Contains(endedStates, view.Status),
+		KeyView:    view,
+		Has:        k.Scopes,
+		Lines:      strings.Join(view.Allow, "\n"),
+		IsBanned:   ban.Until != 0,
+		IsEditable: k.RevokedAt <= 0 && k.GraceEndsAt == 0,
+		HasEnded:   slices.Contains(endedStates, view.Status),
 	}
 	if page.Scopes, _, err = scopesOf(r.Context(), v, k.Scopes); err != nil {
 		return err

@@ -45,7 +45,8 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request, v *visit) err
 	page := overviewPage{Live: c.watch.look()}
 	err := page.read(r.Context(), v)
 	if isAway := errors.Is(err, keystore.ErrUnavailable) && !v.hasLeft(); isAway {
-		page.Away = "The database is away: these are live figures and what was read before. Forms are closed until it is back."
+		page.Away = "The database is away: these are live figures and what was read before. Forms are closed " +
+			"until it is back."
 	} else if err != nil {
 		return err
 	}

@@ -28,7 +28,13 @@ func (c *Console) showPlans(w http.ResponseWriter, r *http.Request, v *visit) er
 	}
 	page := plansPage{List: list{
 		Caption: "Plans", Columns: []column{
-			{Title: "Name"}, {"Per minute", numbers}, {"Per day", numbers}, {"Per month", numbers}, {"Test, per minute", numbers}, {"Tenants", numbers}, {Title: "Created"},
+			{Title: "Name"},
+			{"Per minute", numbers},
+			{"Per day", numbers},
+			{"Per month", numbers},
+			{"Test, per minute", numbers},
+			{"Tenants", numbers},
+			{Title: "Created"},
 		},
 		None: "There are no plans.", Cure: v.ifMay(sessions.RoleAdmin, "Create one above."),
 	}}

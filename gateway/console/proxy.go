@@ -17,8 +17,9 @@ import (
 
 // Proxies says whom identity proxies sign in. They must remove both fields from what browsers send.
 type Proxies struct {
-	From         []netip.Prefix           // their addresses: fields of others are ignored
-	UserHeader   string                   // the field with the name of the person; empty: nobody is signed in by a proxy
+	From []netip.Prefix // their addresses: fields of others are ignored
+	// the field with the name of the person; empty: nobody is signed in by a proxy
+	UserHeader   string
 	GroupsHeader string                   // the field with the groups of the person, separated by commas
 	Roles        map[string]sessions.Role // by group
 }

@@ -130,7 +130,10 @@ type rankingLists struct {
 func (c *Console) showRankings(w http.ResponseWriter, r *http.Request, v *visit) error {
 	patience, cancel := context.WithTimeout(r.Context(), figuresWithin)
 	defer cancel()
-	period := rankingPeriods[max(0, slices.IndexFunc(rankingPeriods, func(p rankingPeriod) bool { return p.Name == r.URL.Query().Get("period") }))]
+	chosen := slices.IndexFunc(rankingPeriods, func(p rankingPeriod) bool {
+		return p.Name == r.URL.Query().Get("period")
+	})
+	period := rankingPeriods[max(0, chosen)]
 	lists := c.rankingLists(patience, v, period, rankedRows, r.URL.Query().Get("outcome"))
 	if lists.IsPending {
 		w.Header().Set("Refresh", "2")
@@ -171,9 +174,10 @@ func (c *Console) rankingLists(
 	}
 	for _, u := range found.busiest[:min(n, len(found.busiest))] {
 		lists.Busiest.Rows = append(lists.Busiest.Rows, []cell{
-			name(
-				u.Tenant,
-			), {Text: operate.OrDash(found.owners[u.Tenant].Plan)}, bar(u.Charged, found.busiest[0].Charged), number(u.Requests - u.Charged),
+			name(u.Tenant),
+			{Text: operate.OrDash(found.owners[u.Tenant].Plan)},
+			bar(u.Charged, found.busiest[0].Charged),
+			number(u.Requests - u.Charged),
 		})
 	}
 	for _, t := range near[:min(n, len(near))] {

@@ -132,7 +132,8 @@ func (c *Console) inSession(role sessions.Role, serve handler) http.HandlerFunc 
 				nil,
 				http.StatusServiceUnavailable,
 				"Forms are closed",
-				"Nothing was changed. The database is away; the overview shows what the gateways do. The error: "+err.Error(),
+				"Nothing was changed. The database is away; the overview shows what the gateways do. The error: "+
+					""+err.Error(),
 			)
 			return
 		case err != nil:
@@ -141,7 +142,10 @@ func (c *Console) inSession(role sessions.Role, serve handler) http.HandlerFunc 
 		}
 		store = store.As(session.Actor)
 		v := &visit{
-			session: session, store: store, operator: operate.Operator{Store: store, Clock: c.cfg.Clock}, hasLeft: func() bool { return hasLeft(r) },
+			session:  session,
+			store:    store,
+			operator: operate.Operator{Store: store, Clock: c.cfg.Clock},
+			hasLeft:  func() bool { return hasLeft(r) },
 		}
 		if kept, isKept := c.notes.Load(r.URL.Query().Get("done")); isKept && kept.(*note).session == session.ID {
 			v.note = kept.(*note)
@@ -154,7 +158,8 @@ func (c *Console) inSession(role sessions.Role, serve handler) http.HandlerFunc 
 				http.StatusForbidden,
 				operate.Either(v.session.Role == sessions.RoleRead, "This session is read-only",
 					"This session may only change keys and bans"),
-				"Nothing was changed. For a session that may do more, run keyadmin console without --read-only, or have the identity provider put you into another group.",
+				"Nothing was changed. For a session that may do more, run keyadmin console without --read-only, "+
+					"or have the identity provider put you into another group.",
 			)
 		case hasToken(url.Values{"": {r.URL.Path}}) || hasToken(r.URL.Query()):
 			err = c.say(w, v, http.StatusBadRequest, "An address must not have a token", tokenPasted)
@@ -194,7 +199,8 @@ func toLogin(w http.ResponseWriter, r *http.Request, query string) {
 	http.Redirect(w, r, loginPath+query, http.StatusSeeOther)
 }
 
-const tokenPasted = "Use the ID of the key, key_…. The token is not repeated here. If it was in the address of a page, the history of the " +
+const tokenPasted = "Use the ID of the key, key_…. The token is not repeated here. If it was in the address of " +
+	"a page, the history of the " +
 	"browser has it now: rotate its key."
 
 // hasToken reports whether a value has a token.
@@ -224,7 +230,8 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) error {
 			http.StatusForbidden,
 			"login",
 			"Sign in",
-			"This code cannot be used. A code works once, within a minute, and only at the gateway of its link. Get a new link with keyadmin console.",
+			"This code cannot be used. A code works once, within a minute, and only at the gateway of its link. "+
+				"Get a new link with keyadmin console.",
 		)
 	}
 	if err != nil {

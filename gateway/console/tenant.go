@@ -109,8 +109,9 @@ func tenantStatus(t operate.TenantView) cell { return status(t.Status(), t.Statu
 
 func keyList(v *visit, keys []operate.KeyView) list {
 	l := list{
-		Caption: "Keys of the tenant", Columns: titled("ID", "Name", "Status", "Token ends in", "Environment", "Expires", "Last used"),
-		None: "This tenant has no keys.", Cure: v.ifMay(sessions.RoleKeys, "Create its first one above."),
+		Caption: "Keys of the tenant",
+		Columns: titled("ID", "Name", "Status", "Token ends in", "Environment", "Expires", "Last used"),
+		None:    "This tenant has no keys.", Cure: v.ifMay(sessions.RoleKeys, "Create its first one above."),
 	}
 	for _, k := range keys {
 		l.Rows = append(l.Rows, []cell{

@@ -71,9 +71,21 @@ func (c *Console) tenantList(ctx context.Context, v *visit, tenants []operate.Te
 	l := list{
 		Caption: "Tenants",
 		Columns: []column{
-			{Title: "Name"}, {Title: "Plan"}, {Title: "Status"}, {"Per minute", numbers}, {"Used now", numbers}, {"Per day", numbers}, {"Used today", numbers}, {"Per month", numbers}, {"Used this month", numbers}, {Title: "Created"},
+			{Title: "Name"},
+			{Title: "Plan"},
+			{Title: "Status"},
+			{"Per minute", numbers},
+			{"Used now", numbers},
+			{"Per day", numbers},
+			{"Used today", numbers},
+			{"Per month", numbers},
+			{"Used this month", numbers},
+			{Title: "Created"},
 		},
-		None: "There are no tenants.", Cure: operate.Either(v.session.Role.Allows(sessions.RoleAdmin), "Create the first one above, or run", "To create one, run"), Command: "keyadmin tenant create NAME",
+		None: "There are no tenants.",
+		Cure: operate.Either(v.session.Role.Allows(sessions.RoleAdmin), "Create the first one above, or "+
+			"run", "To create one, run"),
+		Command: "keyadmin tenant create NAME",
 	}
 	canAsk := true
 	for _, t := range tenants {

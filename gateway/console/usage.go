@@ -53,7 +53,8 @@ var usageSpans = []usageSpan{
 // usualSpan is the index of the span that is shown if none is chosen.
 const usualSpan = 1
 
-const aboutAttempts = "An attempt is a request that asked for a part of the quota, whether it got it or not. Gateways store attempts once a " +
+const aboutAttempts = "An attempt is a request that asked for a part of the quota, whether it got it or not. " +
+	"Gateways store attempts once a " +
 	"minute: those of the last two minutes may be missing."
 
 // drawing is a plot with its figures.

@@ -143,7 +143,9 @@ func (v *visit) read(r *http.Request, c *call, body []byte, into reflect.Value) 
 				bad = append(
 					bad,
 					mistake{
-						name, "it has a token, which is not repeated here: use an ID. If the token was in the address of a call, replace its key",
+						name,
+						"it has a token, which is not repeated here: use an ID. If the token was in the address " +
+							"of a call, replace its key",
 					},
 				)
 				delete(texts, name)
@@ -173,7 +175,8 @@ func (v *visit) read(r *http.Request, c *call, body []byte, into reflect.Value) 
 	return invalid(bad...)
 }
 
-// readBody reads a JSON object whose members are texts, numbers, truths or lists of them. An empty body is an empty object.
+// readBody reads a JSON object whose members are texts, numbers, truths or lists of them. An empty
+// body is an empty object.
 func readBody(body []byte, bad []mistake) (values, []mistake) {
 	given, members := values{}, map[string]any{}
 	if len(bytes.TrimSpace(body)) == 0 {

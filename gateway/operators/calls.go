@@ -147,7 +147,8 @@ var calls = []call{
 		post,
 		"/usage/explain",
 		"usage explain",
-		"Would the next request of a key or a tenant pass? If not, why, and until when? Give a key, a tenant or a token.",
+		"Would the next request of a key or a tenant pass? If not, why, and until when? Give a key, a tenant or "+
+			"a token.",
 		(*visit).explain,
 	),
 
@@ -168,7 +169,13 @@ var calls = []call{
 // ask returns a call that changes nothing.
 func ask[R, A any](method, path, verb, summary string, find func(*visit, *A) (R, error)) call {
 	return call{
-		method: method, path: path, verb: verb, role: read, summary: summary, arguments: reflect.TypeFor[A](), result: reflect.TypeFor[R](),
+		method:    method,
+		path:      path,
+		verb:      verb,
+		role:      read,
+		summary:   summary,
+		arguments: reflect.TypeFor[A](),
+		result:    reflect.TypeFor[R](),
 		serve: func(_ *API, _ *http.Request, v *visit, arguments any) (answer, error) {
 			found, err := find(v, arguments.(*A))
 			return answer{body: found}, err
@@ -181,7 +188,14 @@ const rowsMax = 1000
 // list returns a call that answers one page.
 func list[V any, A operate.Finder[V]](path, verb, summary string) call {
 	return call{
-		method: get, path: path, verb: verb, role: read, summary: summary, pages: true, arguments: reflect.TypeFor[A](), result: reflect.TypeFor[[]V](),
+		method:    get,
+		path:      path,
+		verb:      verb,
+		role:      read,
+		summary:   summary,
+		pages:     true,
+		arguments: reflect.TypeFor[A](),
+		result:    reflect.TypeFor[[]V](),
 		serve: func(_ *API, _ *http.Request, v *visit, arguments any) (answer, error) {
 			page, err := (*arguments.(*A)).Page(v.ctx, v.operator, v.after, v.limit)
 			return answer{body: page.Views, next: page.Next}, err
@@ -197,7 +211,14 @@ func change[R, A any](
 	prepare func(A, context.Context, operate.Operator) (operate.Operation, error),
 ) call {
 	c := call{
-		method: method, path: path, verb: verb, role: role, summary: summary, changes: true, arguments: reflect.TypeFor[A](), result: reflect.TypeFor[R](),
+		method:    method,
+		path:      path,
+		verb:      verb,
+		role:      role,
+		summary:   summary,
+		changes:   true,
+		arguments: reflect.TypeFor[A](),
+		result:    reflect.TypeFor[R](),
 	}
 	c.serve = func(a *API, r *http.Request, v *visit, arguments any) (answer, error) {
 		given := *arguments.(*A)

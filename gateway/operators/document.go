@@ -56,7 +56,8 @@ func Document() []byte {
 		"info": object{
 			"title":   "Petgate, operators' API",
 			"version": service.Version(),
-			"description": "What keyadmin does, for programs. A list has a header Link with the address of its next page. " +
+			"description": "What keyadmin does, for programs. A list has a header Link with the address of its " +
+				"next page. " +
 				"Errors say what is wrong and what to do.",
 		},
 		"servers":  []object{{"url": "/"}},
@@ -130,11 +131,11 @@ func (c *call) parameters(schemas object) (all []object) {
 // body describes the body of a request; nil: it has none.
 func (c *call) body(schemas object) object {
 	if c.declares {
-		schema := schemaOf(reflect.TypeFor[declare.Document](), schemas)
+		document := object{"schema": schemaOf(reflect.TypeFor[declare.Document](), schemas)}
 		return object{
 			"required":    true,
 			"description": fmt.Sprintf("At most %d bytes.", documentBytesMax),
-			"content":     object{"application/yaml": object{"schema": schema}, "application/json": object{"schema": schema}},
+			"content":     object{"application/yaml": document, "application/json": document},
 		}
 	}
 	members, required := object{}, []string{}

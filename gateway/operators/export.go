@@ -15,15 +15,17 @@ import (
 // as corrections.
 var usageExport = call{
 	method: get, path: "/usage/export", verb: "usage export", role: read, pages: true,
-	summary:   "Export the usage of live keys in closed hours, for billing: an event for each tenant, operation and hour, and their corrections.",
+	summary: "Export the usage of live keys in closed hours, for billing: an event for each tenant, operation " +
+		"and hour, and their corrections.",
 	arguments: reflect.TypeFor[operate.UsagePeriod](), result: reflect.TypeFor[ExportView](), serve: exportUsage,
 }
 
 // ExportView is one page of an export.
 type ExportView struct {
-	Since   string                    `json:"since"`   // the first hour
-	Until   string                    `json:"until"`   // the hours before are closed
-	Missing []string                  `json:"missing"` // why later hours are open, and where usage is missing, for people
+	Since string `json:"since"` // the first hour
+	Until string `json:"until"` // the hours before are closed
+	// why later hours are open, and where usage is missing, for people
+	Missing []string                  `json:"missing"`
 	Events  []metering.UsageEventView `json:"events"`
 }
 

@@ -155,7 +155,8 @@ func (a *API) handler(c *call) http.HandlerFunc {
 		if err == nil && !o.Role.Allows(c.role) {
 			err = failure{
 				status: http.StatusForbidden, code: "insufficient_role",
-				message: fmt.Sprintf("this call needs the role %s; operator %s has the role %s", c.role, o.Name, o.Role),
+				message: fmt.Sprintf("this call needs the role %s; operator %s has the role "+
+					"%s", c.role, o.Name, o.Role),
 			}
 		}
 		if err == nil {
@@ -185,7 +186,8 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, v *visit, c *call) e
 	var made answer
 	if v.once != nil && v.once.Event != 0 {
 		made, err = a.replay(r, v)
-	} else if made, err = c.serve(a, r, v, arguments.Interface()); errors.Is(err, keystore.ErrRepeated) { // at the same time
+		// at the same time
+	} else if made, err = c.serve(a, r, v, arguments.Interface()); errors.Is(err, keystore.ErrRepeated) {
 		if err = v.findOnce(); err == nil {
 			made, err = a.replay(r, v)
 		}

@@ -65,7 +65,9 @@ var forms = map[Format]struct {
 }{
 	CloudEvents: {"application/cloudevents-batch+json", "", cloudEvent},
 	CSV: {
-		"text/csv; charset=utf-8; header=present", "id,start,tenant,operation,correction,requests,charged,units\r\n", csvLine,
+		"text/csv; charset=utf-8; header=present",
+		"id,start,tenant,operation,correction,requests,charged,units\r\n",
+		csvLine,
 	},
 }
 
@@ -114,7 +116,13 @@ func cloudEvent(out *bytes.Buffer, e event) {
 		DataContentType string `json:"datacontenttype"`
 		Data            data   `json:"data"`
 	}{
-		"1.0", e.id(), "/petgate/" + e.installation, "petgate.requests", e.Tenant.String(), e.Hour.Add(time.Hour).String(), "application/json",
+		"1.0",
+		e.id(),
+		"/petgate/" + e.installation,
+		"petgate.requests",
+		e.Tenant.String(),
+		e.Hour.Add(time.Hour).String(),
+		"application/json",
 		data{e.Operation, e.Requests, e.Charged, e.Hour.String(), e.Correction, e.Units},
 	}); err != nil {
 		panic("bug: encode an event: " + err.Error())

@@ -60,5 +60,6 @@ func (e *Export) Missing(ctx context.Context, now, before instant.Millis) (texts
 // endings say why gateways did not store all their usage.
 var endings = map[string]string{
 	keystore.GapKilled: "was killed", keystore.GapForgotten: "was forgotten", keystore.GapFenced: "was fenced",
-	keystore.GapUnwritten: "could not write its last usage", keystore.GapDropped: "dropped usage, because it could not write for too long",
+	keystore.GapUnwritten: "could not write its last usage",
+	keystore.GapDropped:   "dropped usage, because it could not write for too long",
 }

@@ -95,9 +95,9 @@ func (r *Receiver) Send(ctx context.Context, e *Export) error {
 		return nil
 	}
 	e.Since = r.Cursor.Since
-	if err := e.corrections(ctx, usage.Sealed{Correction: r.Cursor.Seal}, batchMax, func(rows []usage.Sealed) error {
-		return r.sendCorrections(ctx, rows)
-	}); err != nil {
+	after := usage.Sealed{Correction: r.Cursor.Seal}
+	send := func(rows []usage.Sealed) error { return r.sendCorrections(ctx, rows) }
+	if err := e.corrections(ctx, after, batchMax, send); err != nil {
 		return err
 	}
 	return r.move(ctx, r.Cursor.Hour, r.Cursor.Tenant, e.Seal.Number)

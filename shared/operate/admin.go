@@ -8,10 +8,12 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/service"
@@ -81,15 +83,16 @@ func AskAdmin(ctx context.Context, g keystore.Gateway, path string, answer any) 
 // About is a gateway's response to GET /about on its admin port: what keyadmin compares between
 // gateways. It has no secrets.
 type About struct {
-	Gateway     keystore.Gateway  `json:"-"`
-	Version     string            `json:"version"`
-	Environment string            `json:"environment"`
-	NowMillis   instant.Millis    `json:"nowMillis"` // by its host's clock
-	Mode        string            `json:"mode"`      // where it counts quotas: shared, memory or outage
-	Console     bool              `json:"console"`   // it serves the operators' console
-	Settings    map[string]string `json:"settings"`  // those that all gateways should share, by the names of their flags
-	Operations  []AboutOperation  `json:"operations"`
-	Redis       []RedisServer     `json:"redis"`
+	Gateway     keystore.Gateway `json:"-"`
+	Version     string           `json:"version"`
+	Environment string           `json:"environment"`
+	NowMillis   instant.Millis   `json:"nowMillis"` // by its host's clock
+	Mode        string           `json:"mode"`      // where it counts quotas: shared, memory or outage
+	Console     bool             `json:"console"`   // it serves the operators' console
+	// those that all gateways should share, by the names of their flags
+	Settings   map[string]string `json:"settings"`
+	Operations []AboutOperation  `json:"operations"`
+	Redis      []RedisServer     `json:"redis"`
 
 	Problems []service.Problem `json:"-"` // of AskAll
 	Err      error             `json:"-"` // of AskAll: why there is no answer
@@ -152,4 +155,20 @@ func AskAbout(ctx context.Context, g keystore.Gateway) (About, error) {
 	answer := About{Gateway: g}
 	err := AskAdmin(ctx, g, "/about", &answer)
 	return answer, err
+}
+
+// askQuota asks a gateway how much of the quotas of a call is used.
+func askQuota(
+	ctx context.Context, g keystore.Gateway, t id.Tenant, k keystore.Key, operation string,
+) (figures, error) {
+	f := figures{from: g, cost: max(1, g.Document.Costs[operation])}
+	query := url.Values{}
+	if f.cost > 1 {
+		query.Set("cost", strconv.FormatInt(f.cost, 10))
+	}
+	if k.Limits.IsSet() {
+		query.Set("key", k.ID.String())
+	}
+	err := AskAdmin(ctx, g, "/quota/"+t.String()+"?"+query.Encode(), &f)
+	return f, err
 }

@@ -51,7 +51,8 @@ type Block struct{ netip.Prefix }
 // UnmarshalText reads a block.
 func (b *Block) UnmarshalText(text []byte) error {
 	if string(text) == "any" || string(text) == "*" {
-		return mistaken(strconv.Quote(string(text)), " is not a CIDR block: a key that is created without ", Flag("allow"),
+		return mistaken(strconv.Quote(string(text)), " is not a CIDR block: a key that is created without "+
+			"", Flag("allow"),
 			" may be used from anywhere; ", Command("key update KEY --allow-any"), " removes an allow-list")
 	}
 	prefix, err := netip.ParsePrefix(string(text))

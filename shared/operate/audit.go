@@ -38,9 +38,14 @@ type EventView struct {
 // viewEvent returns the view of an event.
 func viewEvent(e keystore.Event) EventView {
 	v := EventView{
-		ID: int64(
-			e.ID,
-		), At: e.At.String(), Actor: e.Actor, Kind: e.Kind, Plan: e.Plan, Before: withTimes([]byte(e.Before)), After: withTimes([]byte(e.After)), Event: e,
+		ID:     int64(e.ID),
+		At:     e.At.String(),
+		Actor:  e.Actor,
+		Kind:   e.Kind,
+		Plan:   e.Plan,
+		Before: withTimes([]byte(e.Before)),
+		After:  withTimes([]byte(e.After)),
+		Event:  e,
 	}
 	if !e.Tenant.IsZero() {
 		v.TenantID = e.Tenant.String()
@@ -94,11 +99,20 @@ func difference(was, is map[string]string) string {
 
 // memberNames are words for the members of records. The others are words already.
 var memberNames = map[string]string{
-	"limits.minute": "limit per minute", "limits.day": "limit per day", "limits.month": "limit per month", "test.minute": "test keys' limit per minute",
-	"override.minute": "own limit per minute", "override.day": "own limit per day", "override.month": "own limit per month",
-	"monthStarts": "month begins on day",
-	"allow":       "allowed from", "expiresAt": "expires", "revokedAt": "revoked at", "disabledAt": "disabled at", "graceEndsAt": "old key works until",
-	"replacedBy": "replaced by", "adminAddress": "admin address", "by": "imposed by",
+	"limits.minute":   "limit per minute",
+	"limits.day":      "limit per day",
+	"limits.month":    "limit per month",
+	"test.minute":     "test keys' limit per minute",
+	"override.minute": "own limit per minute",
+	"override.day":    "own limit per day",
+	"override.month":  "own limit per month",
+	"monthStarts":     "month begins on day",
+	"allow":           "allowed from",
+	"expiresAt":       "expires",
+	"revokedAt":       "revoked at",
+	"disabledAt":      "disabled at",
+	"graceEndsAt":     "old key works until",
+	"replacedBy":      "replaced by", "adminAddress": "admin address", "by": "imposed by",
 	"takenAt": "backup of", "endsAt": "ends", "reapplied": "refusals made again",
 }
 

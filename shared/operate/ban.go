@@ -27,7 +27,12 @@ type BanView struct {
 // ViewBan returns the view of a ban, given the names of its tenant and its key.
 func ViewBan(b keystore.Ban, tenant, key string) BanView {
 	return BanView{
-		KeyID: b.Key.String(), Key: key, TenantID: b.Tenant.String(), Tenant: tenant, ImposedAt: b.ImposedAt.String(), Until: b.Until.String(),
+		KeyID:     b.Key.String(),
+		Key:       key,
+		TenantID:  b.Tenant.String(),
+		Tenant:    tenant,
+		ImposedAt: b.ImposedAt.String(),
+		Until:     b.Until.String(),
 		Automatic: b.Automatic, Reason: b.Reason, Notice: b.Notice, By: b.By,
 	}
 }

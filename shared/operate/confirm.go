@@ -99,7 +99,8 @@ func (p Progress) confirmed() string {
 	text := fmt.Sprintf("confirmed by %d of %d gateways in %s", p.Applied, p.All, Span(p.Waited))
 	for _, g := range p.Fenced {
 		text += fmt.Sprintf(
-			"\n  %s is fenced: it refuses every call until it has caught up, because it was silent for longer than its maximum age",
+			"\n  %s is fenced: it refuses every call until it has caught up, because it was silent for longer "+
+				"than its maximum age",
 			GatewayName(g),
 		)
 	}
@@ -132,7 +133,9 @@ func (p Progress) Advice(inFenced func(time.Duration) string, where string) stri
 	var fenced time.Duration
 	for _, g := range p.Laggards {
 		switch {
-		case !g.IsSilent(): // never forget a gateway that was seen a moment ago: it runs, and changes would not wait for it
+		// never forget a gateway that was seen a moment ago: it runs, and changes would not wait
+		// for it
+		case !g.IsSilent():
 		case g.MaxAge == 0:
 			return forgetCure("a silent gateway", g.ID)
 		default:

@@ -64,9 +64,15 @@ func (o Operator) ViewDeprecated(ctx context.Context) (views []DeprecatedView, o
 	for _, r := range rows {
 		op := deprecated[slices.IndexFunc(deprecated, func(op AboutOperation) bool { return op.ID == r.Operation })]
 		v := DeprecatedView{
-			Operation: r.Operation, DeprecatedAt: op.DeprecatedAt.String(), SunsetAt: op.SunsetAt.String(), Successor: op.Successor,
-			TenantID: r.Tenant.String(), Tenant: cmp.Or(r.TenantName, r.Tenant.String()), Key: r.Key.String(), KeyName: r.KeyName,
-			Requests: r.Recent, Before: r.Before,
+			Operation:    r.Operation,
+			DeprecatedAt: op.DeprecatedAt.String(),
+			SunsetAt:     op.SunsetAt.String(),
+			Successor:    op.Successor,
+			TenantID:     r.Tenant.String(),
+			Tenant:       cmp.Or(r.TenantName, r.Tenant.String()),
+			Key:          r.Key.String(),
+			KeyName:      r.KeyName,
+			Requests:     r.Recent, Before: r.Before,
 		}
 		if op.SunsetAt != 0 {
 			left := max(0, int64(op.SunsetAt.Sub(now)/day))

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -40,7 +38,8 @@ type Explanation struct {
 	Operation   string   `json:"operation,omitempty"` // if it was given
 	Gateway     string   `json:"gateway,omitempty"`   // that reported the usage
 	Mode        string   `json:"mode,omitempty"`      // where that gateway counts: shared, memory or outage
-	Degraded    bool     `json:"degraded,omitempty"`  // Redis is away: the figures are what that gateway knows, and remaining is its share
+	// Redis is away: the figures are what that gateway knows, and remaining is its share
+	Degraded bool `json:"degraded,omitempty"`
 	policies[PolicyView]
 }
 
@@ -53,9 +52,9 @@ type policies[P any] struct {
 	KeyDay    *P `json:"keyDay,omitempty"`
 }
 
-// each returns the members in the order of policyTexts.
-func (p *policies[P]) each() [5]**P {
-	return [...]**P{&p.Minute, &p.Day, &p.Month, &p.KeyMinute, &p.KeyDay}
+// inOrder returns the members in the order of policyTexts.
+func (p policies[P]) inOrder() [5]*P {
+	return [...]*P{p.Minute, p.Day, p.Month, p.KeyMinute, p.KeyDay}
 }
 
 var policyTexts = [5]struct {
@@ -88,8 +87,8 @@ func (e Explanation) Sheet() [][2]string {
 		}...)
 	}
 	left := int64(plan.LimitMax)
-	for i, p := range e.each() {
-		if p := *p; p != nil {
+	for i, p := range e.inOrder() {
+		if p != nil {
 			left = min(left, p.Remaining)
 			rows = append(rows, [2]string{policyTexts[i].name, fmt.Sprintf("%s of %s used, %s remaining",
 				humanize.Comma(p.Used), humanize.Comma(p.Limit), humanize.Comma(p.Remaining))})
@@ -146,8 +145,9 @@ type Quota struct {
 	Plan        string      `json:"plan"`
 	Limits      plan.Limits `json:"limits"`
 	Mode        string      `json:"mode"`
-	Degraded    bool        `json:"degraded"` // Redis is away: the use is what is known there, and remaining is that gateway's share
-	Refuses     bool        `json:"refuses"`  // all requests, until Redis answers
+	// Redis is away: the use is what is known there, and remaining is that gateway's share
+	Degraded bool `json:"degraded"`
+	Refuses  bool `json:"refuses"` // all requests, until Redis answers
 	policies[PolicyUse]
 }
 
@@ -172,8 +172,9 @@ type PolicyUse struct {
 // longest of the tenant's, then of the key's.
 func (f *figures) refusal() (last PolicyUse, at int) {
 	for _, i := range [...]int{2, 1, 0, 4, 3} {
-		if p := *f.each()[i]; p != nil && p.RetryAt > last.RetryAt {
-			last, at = *p, i
+		if p := f.inOrder()[i]; p != nil && p.RetryAt > last.RetryAt {
+			last = *p
+			at = i
 		}
 	}
 	return last, at
@@ -311,7 +312,10 @@ func (e Explanation) byOperation(
 }
 
 func (e Explanation) refuse(c code.Code, reason string) Explanation {
-	e.Passes, e.Status, e.Code, e.Reason = false, c.Status, c.Name, reason
+	e.Passes = false
+	e.Status = c.Status
+	e.Code = c.Name
+	e.Reason = reason
 	return e
 }
 
@@ -364,17 +368,14 @@ func (e Explanation) byFigures(f figures) Explanation {
 				f.Environment),
 		)
 	}
-	e.Gateway, e.Mode, e.Degraded = f.from.ID, f.Mode, f.Degraded
-	for i, p := range f.each() {
-		if p := *p; p != nil {
-			*e.each()[i] = &PolicyView{
-				Limit:     p.Limit,
-				Used:      p.Used,
-				Remaining: p.Remaining,
-				ResetAt:   p.ResetAt.String(),
-			}
-		}
-	}
+	e.Gateway = f.from.ID
+	e.Mode = f.Mode
+	e.Degraded = f.Degraded
+	e.Minute = viewPolicy(f.Minute)
+	e.Day = viewPolicy(f.Day)
+	e.Month = viewPolicy(f.Month)
+	e.KeyMinute = viewPolicy(f.KeyMinute)
+	e.KeyDay = viewPolicy(f.KeyDay)
 	switch last, at := f.refusal(); {
 	case f.Refuses:
 		e = e.refuse(code.LimitsUnavailable,
@@ -396,6 +397,14 @@ func (e Explanation) byFigures(f figures) Explanation {
 	return e
 }
 
+// viewPolicy returns the view of how much of a limit is used; nil: it is not set.
+func viewPolicy(p *PolicyUse) *PolicyView {
+	if p == nil {
+		return nil
+	}
+	return &PolicyView{Limit: p.Limit, Used: p.Used, Remaining: p.Remaining, ResetAt: p.ResetAt.String()}
+}
+
 // roundedUp formats an instant. It rounds up to the second, because a request before the instant is
 // too early.
 func roundedUp(at instant.Millis) string { return instant.Millis(at.Seconds() * 1000).String() }
@@ -415,7 +424,7 @@ func (o Operator) figures(ctx context.Context, t id.Tenant, k keystore.Key, oper
 	var other figures
 	silentLast(gateways)
 	for _, g := range gateways {
-		switch f, err := askGateway(ctx, g, t, k, operation); {
+		switch f, err := askQuota(ctx, g, t, k, operation); {
 		case err != nil:
 			problem = fmt.Errorf("%w\n  %s: %w", problem, GatewayName(g), err)
 		case f.Environment != k.Environment.String():
@@ -437,17 +446,4 @@ func silentLast(gateways []keystore.Gateway) {
 		return cmp.Compare(max(a.Age, keystore.SilentAfter.Milliseconds()),
 			max(b.Age, keystore.SilentAfter.Milliseconds()))
 	})
-}
-
-func askGateway(
-	ctx context.Context, g keystore.Gateway, t id.Tenant, k keystore.Key, operation string,
-) (figures, error) {
-	f, query := figures{from: g, cost: max(1, g.Document.Costs[operation])}, url.Values{}
-	if f.cost > 1 {
-		query.Set("cost", strconv.FormatInt(f.cost, 10))
-	}
-	if k.Limits.IsSet() {
-		query.Set("key", k.ID.String())
-	}
-	return f, AskAdmin(ctx, g, "/quota/"+t.String()+"?"+query.Encode(), &f)
 }

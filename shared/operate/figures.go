@@ -20,9 +20,11 @@ type Figures struct {
 	Gateway keystore.Gateway
 	Err     error // why there is no answer
 
-	RequestRate, RefusedRate float64  // per second
-	P50, P99                 *float64 // ms within which half and 99 % of the requests had a response; nil: there were none
-	Seconds                  float64  // the others are of this time; 0: there are none, because this is the first answer of a process
+	RequestRate, RefusedRate float64 // per second
+	// ms within which half and 99 % of the requests had a response; nil: there were none
+	P50, P99 *float64
+	// the others are of this time; 0: there are none, because this is the first answer of a process
+	Seconds float64
 
 	was Live // the answer before, if there are rates
 }
@@ -96,7 +98,8 @@ func (f *Figures) percentile(part float64) *float64 {
 type TenantFigures struct {
 	LiveTenant
 	RequestRate, RefusedRate float64 // per second
-	Seconds                  float64 // the rates are means over this time, the longest of all gateways; 0: there are none
+	// the rates are means over this time, the longest of all gateways; 0: there are none
+	Seconds float64
 
 	isFresh bool // the figures of the quota are of a gateway that has decided since the answer before
 }

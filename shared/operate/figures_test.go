@@ -14,8 +14,9 @@ import (
 func TestRefusal(t *testing.T) {
 	t.Parallel()
 	var f figures
+	members := [5]**PolicyUse{&f.Minute, &f.Day, &f.Month, &f.KeyMinute, &f.KeyDay}
 	for _, at := range []int{3, 4, 0, 1, 2} { // in policyTexts: each is told rather than those before it
-		*f.each()[at] = &PolicyUse{RetryAt: 7}
+		*members[at] = &PolicyUse{RetryAt: 7}
 		_, got := f.refusal()
 		must.Equal(t, policyTexts[got].name, policyTexts[at].name, "the one that is told")
 	}

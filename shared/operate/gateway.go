@@ -112,7 +112,8 @@ func (a ForgetGateway) Prepare(ctx context.Context, o Operator) (Operation, erro
 	name := GatewayName(gateways[i])
 	return Operation{
 		Question: fmt.Sprintf(
-			"Forget gateway %s? It is %s, was last seen %s ago, and has yet to apply %s. If it still runs, it may accept revoked keys.",
+			"Forget gateway %s? It is %s, was last seen %s ago, and has yet to apply %s. If it still runs, it "+
+				"may accept revoked keys.",
 			name,
 			views[i].State,
 			Age(gateways[i]),

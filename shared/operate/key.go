@@ -40,18 +40,43 @@ type KeyView struct {
 
 	LastRefusedAt string `json:"lastRefusedAt,omitempty"` // of a call that was refused before it was charged
 	DisabledAt    string `json:"disabledAt,omitempty"`
+
+	expiresAt instant.Millis
+	refusal   access.Reason // of a call; access.Allowed: it is not refused
+}
+
+// ExpiresUntil reports whether the key is in use, and expires at an instant or before.
+func (v KeyView) ExpiresUntil(at instant.Millis) bool {
+	switch v.refusal {
+	case access.Revoked, access.Disabled, access.Expired, access.Replaced:
+		return false
+	}
+	return v.expiresAt != 0 && v.expiresAt <= at
 }
 
 // ViewKey returns the view of a key that is banned until the given time; 0: it is not banned.
 func ViewKey(k keystore.Key, t Owner, bannedUntil, now instant.Millis) KeyView {
 	v := KeyView{
-		ID: k.ID.String(), TenantID: k.Tenant.String(), Tenant: t.Name, Name: k.Name, Hint: k.Hint,
-		Environment: k.Environment.String(), Scopes: k.Scopes.Names(), Allow: ViewsOf(k.Allow, netip.Prefix.String), Limits: ViewLimits(k.Limits),
-		Status: keyStatus(
-			k, t, bannedUntil, now,
-		), CreatedAt: k.CreatedAt.String(), ExpiresAt: k.ExpiresAt.String(), RevokedAt: k.Enabled().RevokedAt.String(), DisabledAt: k.DisabledAt().String(),
-		GraceEndsAt: k.GraceEndsAt.String(), BannedUntil: bannedUntil.String(), LastUsedAt: k.LastUsedAt.String(),
+		ID:            k.ID.String(),
+		TenantID:      k.Tenant.String(),
+		Tenant:        t.Name,
+		Name:          k.Name,
+		Hint:          k.Hint,
+		Environment:   k.Environment.String(),
+		Scopes:        k.Scopes.Names(),
+		Allow:         ViewsOf(k.Allow, netip.Prefix.String),
+		Limits:        ViewLimits(k.Limits),
+		Status:        keyStatus(k, t, bannedUntil, now),
+		CreatedAt:     k.CreatedAt.String(),
+		ExpiresAt:     k.ExpiresAt.String(),
+		RevokedAt:     k.Enabled().RevokedAt.String(),
+		DisabledAt:    k.DisabledAt().String(),
+		GraceEndsAt:   k.GraceEndsAt.String(),
+		BannedUntil:   bannedUntil.String(),
+		LastUsedAt:    k.LastUsedAt.String(),
 		LastRefusedAt: k.RefusedAt.String(),
+		expiresAt:     k.ExpiresAt,
+		refusal:       decide(k, t, netip.Addr{}, bannedUntil, now),
 	}
 	if !k.ReplacedBy.IsZero() {
 		v.ReplacedBy = k.ReplacedBy.String()
@@ -166,7 +191,10 @@ type EnableKey struct{ KeyRef }
 // Prepare prepares the end of a pause.
 func (a EnableKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
 	return a.change(ctx, o, keyChange{
-		laggard: "may still refuse this key", done: "Enabled key KEY.", already: "Key KEY was not disabled.", made: o.Store.EnableKey,
+		laggard: "may still refuse this key",
+		done:    "Enabled key KEY.",
+		already: "Key KEY was not disabled.",
+		made:    o.Store.EnableKey,
 	})
 }
 
@@ -273,11 +301,17 @@ func (a CreateKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
 		a.Environment = apikey.Test
 	}
 	spec := keystore.KeySpec{
-		Tenant: t.ID, Name: string(a.Name), Environment: a.Environment, Scopes: scopes, Allow: Prefixes(a.Allow), ExpiresAt: expiresAt,
-		Limits: NewLimits{Minute: a.Minute, Day: a.Day}.Limits(),
+		Tenant:      t.ID,
+		Name:        string(a.Name),
+		Environment: a.Environment,
+		Scopes:      scopes,
+		Allow:       Prefixes(a.Allow),
+		ExpiresAt:   expiresAt,
+		Limits:      NewLimits{Minute: a.Minute, Day: a.Day}.Limits(),
 	}
 	op.Change = func(ctx context.Context) (Outcome, error) {
-		if err := o.checkTerms(ctx, keystore.Key{}, keystore.Key{Scopes: spec.Scopes, Limits: spec.Limits}); err != nil {
+		terms := keystore.Key{Scopes: spec.Scopes, Limits: spec.Limits}
+		if err := o.checkTerms(ctx, keystore.Key{}, terms); err != nil {
 			return Outcome{}, err
 		}
 		// Nothing that can fail may come after the creation of the token.
@@ -305,7 +339,8 @@ func (t Owner) keyHint(own string) (text string) {
 		text += " This key's own limits: " + own + "."
 	}
 	if t.Suspended {
-		text += "\nTenant " + t.Name + " is suspended: its keys are refused. To resume it: keyadmin tenant resume " + ShellWord(
+		text += "\nTenant " + t.Name + " is suspended: its keys are refused. To resume it: keyadmin tenant " +
+			"resume " + ShellWord(
 			t.Name,
 		)
 	}
@@ -325,6 +360,12 @@ type UpdateKey struct {
 	Day       LimitChange `json:"day" title:"Per day" placeholder:"N" help:"Requests with this key in a UTC day, within its tenant's limit."`
 }
 
+// isEmpty reports whether nothing is to be changed.
+func (a UpdateKey) isEmpty() bool {
+	return a.Name == "" && len(a.Scopes) == 0 && len(a.Allow) == 0 && !a.AllowAny &&
+		a.Expires == Moment{} && !a.NoExpires && a.Minute == 0 && a.Day == 0
+}
+
 // Check finds out whether there is something to change, and whether the arguments contradict each
 // other.
 func (a UpdateKey) Check() error {
@@ -332,7 +373,7 @@ func (a UpdateKey) Check() error {
 	switch {
 	case a.Allow != nil && len(a.Allow) == 0:
 		return mistaken(Flag("allow"), " is empty: ", Flag("allowAny"), " removes the allow-list")
-	case a.Name == "" && len(a.Scopes)+len(a.Allow) == 0 && !a.AllowAny && !expires && !a.NoExpires && a.Minute == 0 && a.Day == 0:
+	case a.isEmpty():
 		return mistaken("give ", Flag("name"), ", ", Flag("scopes"), ", ", Flag("allow"), ", ", Flag("allowAny"), ", ",
 			Flag("expires"), ", ", Flag("noExpires"), ", ", Flag("minute"), " or ", Flag("day"))
 	case a.AllowAny && len(a.Allow) > 0:

@@ -20,11 +20,13 @@ type Live struct {
 	Since       int64  `json:"since"`         // when the counting began, in ms
 	Elapsed     int64  `json:"elapsedMillis"` // since then; steps of the clock do not change it
 	Requests    int64  `json:"requests"`      // with a known key, also one that is revoked or has expired
-	Refused     int64  `json:"refused"`       // how many of them were not charged; reports of the quota do not count here
-	Bans        int64  `json:"bans"`          // imposed by this gateway since its start
-	Version     string `json:"version"`
+	// how many of them were not charged; reports of the quota do not count here
+	Refused int64  `json:"refused"`
+	Bans    int64  `json:"bans"` // imposed by this gateway since its start
+	Version string `json:"version"`
 
-	CertificateEnds instant.Millis `json:"certificateEndsAt"` // when the first of its certificates expires; 0: it has none
+	// when the first of its certificates expires; 0: it has none
+	CertificateEnds instant.Millis `json:"certificateEndsAt"`
 
 	Within []float64 `json:"withinSeconds"`
 	Took   []uint64  `json:"took"` // how many requests had a response Within each of these times; the last one: all
@@ -35,13 +37,14 @@ type Live struct {
 
 // LiveTenant is what one tenant does at one gateway.
 type LiveTenant struct {
-	ID         string      `json:"id"`
-	Plan       string      `json:"plan"`
-	Limits     plan.Limits `json:"limits"`
-	Since      int64       `json:"sinceMillis"` // the tenant's counts grow from here on, as elapsedMillis of the gateway
-	Requests   int64       `json:"requests"`
-	Refused    int64       `json:"refused"`
-	MinuteUsed int64       `json:"minuteUsed"` // as of the gateway's last decision
-	DayUsed    int64       `json:"dayUsed"`
-	MonthUsed  int64       `json:"monthUsed"`
+	ID     string      `json:"id"`
+	Plan   string      `json:"plan"`
+	Limits plan.Limits `json:"limits"`
+	// the tenant's counts grow from here on, as elapsedMillis of the gateway
+	Since      int64 `json:"sinceMillis"`
+	Requests   int64 `json:"requests"`
+	Refused    int64 `json:"refused"`
+	MinuteUsed int64 `json:"minuteUsed"` // as of the gateway's last decision
+	DayUsed    int64 `json:"dayUsed"`
+	MonthUsed  int64 `json:"monthUsed"`
 }

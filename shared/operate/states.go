@@ -18,16 +18,20 @@ var GatewayStates = []struct{ State, Means string }{
 }
 
 const (
-	silentMeans   = "it has stopped, hangs, or cannot reach the database. It may still serve what it has in memory, so changes wait for it"
-	fencedMeans   = "longer than its --directory-max-age: if it runs, it refuses every call. Another gateway removes it from the list"
-	replacedMeans = "another process has registered with its ID, but this process has not signed off and may still serve: changes wait for it until " +
+	silentMeans = "it has stopped, hangs, or cannot reach the database. It may still serve what it has in " +
+		"memory, so changes wait for it"
+	fencedMeans = "longer than its --directory-max-age: if it runs, it refuses every call. Another gateway " +
+		"removes it from the list"
+	replacedMeans = "another process has registered with its ID, but this process has not signed off and may " +
+		"still serve: changes wait for it until " +
 		"it is fenced or forgotten"
 )
 
 // GatewayTrouble says what is wrong with a gateway in a state, and what ends it. Empty: nothing is
 // wrong that an operator ends.
 func GatewayTrouble(g keystore.Gateway, state string) (problem, cure string) {
-	const restart = "read its log. If it cannot use the database, mend that, and do not restart it: counts and usage may be only in its memory. If it hangs, restart it"
+	const restart = "read its log. If it cannot use the database, mend that, and do not restart it: counts and " +
+		"usage may be only in its memory. If it hangs, restart it"
 	forget := ". " + forgetCure("its process", g.ID)
 	switch state {
 	case keystore.GatewaySilent:

@@ -30,7 +30,12 @@ type TenantView struct {
 // View returns the view of the tenant.
 func (t Owner) View() TenantView {
 	return TenantView{
-		ID: t.ID.String(), Name: t.Name, Plan: t.Plan, Suspended: t.Suspended, Override: ViewLimits(t.Override), Limits: ViewLimits(t.Limits),
+		ID:          t.ID.String(),
+		Name:        t.Name,
+		Plan:        t.Plan,
+		Suspended:   t.Suspended,
+		Override:    ViewLimits(t.Override),
+		Limits:      ViewLimits(t.Limits),
 		MonthStarts: max(1, t.MonthStarts), CreatedAt: t.CreatedAt.String(), Owner: t,
 	}
 }
@@ -126,7 +131,8 @@ func (a CreateTenant) Prepare(_ context.Context, o Operator) (Operation, error) 
 		Override:    a.Limits(),
 		MonthStarts: uint8(a.MonthStarts),
 	}
-	done, hint := "Created tenant "+spec.Name+" on plan "+spec.Plan+".", " Its first key: keyadmin key create "+ShellWord(
+	done, hint := "Created tenant "+spec.Name+" on plan "+spec.Plan+".", " Its first key: keyadmin key create "+
+		""+ShellWord(
 		spec.Name,
 	)
 	return o.changeTenant(Owner{}, tenantChange{
@@ -177,7 +183,9 @@ func (a SuspendTenant) Prepare(ctx context.Context, o Operator) (Operation, erro
 	t, err := o.Tenant(ctx, a.Tenant)
 	return o.changeTenant(t, tenantChange{
 		ask: "Suspend tenant " + t.Name + "? All its keys will be refused.", laggard: "may still serve this tenant",
-		done: "Suspended tenant " + t.Name + ".", already: "Tenant " + t.Name + " was already suspended.", made: o.Store.Suspend,
+		done:    "Suspended tenant " + t.Name + ".",
+		already: "Tenant " + t.Name + " was already suspended.",
+		made:    o.Store.Suspend,
 	}), err
 }
 
@@ -189,7 +197,9 @@ func (a ResumeTenant) Prepare(ctx context.Context, o Operator) (Operation, error
 	t, err := o.Tenant(ctx, a.Tenant)
 	return o.changeTenant(t, tenantChange{
 		laggard: "may still refuse this tenant",
-		done:    "Resumed tenant " + t.Name + ".", already: "Tenant " + t.Name + " was not suspended.", made: o.Store.Resume,
+		done:    "Resumed tenant " + t.Name + ".",
+		already: "Tenant " + t.Name + " was not suspended.",
+		made:    o.Store.Resume,
 	}), err
 }
 
@@ -201,7 +211,8 @@ func (a DeleteTenant) Prepare(ctx context.Context, o Operator) (Operation, error
 	t, err := o.Tenant(ctx, a.Tenant)
 	return o.changeTenant(t, tenantChange{
 		ask: fmt.Sprintf(
-			"Delete tenant %s and the records of its keys? It cannot be undone. The audit log and its usage stay, under %s.",
+			"Delete tenant %s and the records of its keys? It cannot be undone. The audit log and its usage "+
+				"stay, under %s.",
 			t.Name,
 			t.ID,
 		),
@@ -262,12 +273,14 @@ func (a MoveTenant) Prepare(ctx context.Context, o Operator) (Operation, error) 
 	ask, moved := "", colon(MovedLimits(was.Limits, will.Limits))
 	if _, known := plans[to]; known && was.Limits.IsSet() && !will.Limits.IsSet() {
 		ask = fmt.Sprintf(
-			"Move tenant %s to plan %s, which has no limits? Unless it gets limits of its own with this change, all its requests will be refused.",
+			"Move tenant %s to plan %s, which has no limits? Unless it gets limits of its own with this change, "+
+				"all its requests will be refused.",
 			was.Name,
 			to,
 		)
 	} else if known && will.IsLess(was) {
-		ask = fmt.Sprintf("Move tenant %s from plan %s to %s, which lowers its limits%s?", was.Name, was.Plan, to, moved)
+		ask = fmt.Sprintf("Move tenant %s from plan %s to %s, which lowers its "+
+			"limits%s?", was.Name, was.Plan, to, moved)
 	}
 	done, hint, keeps := "Tenant "+was.Name+" moved from plan "+was.Plan+" to "+to+moved+".", "", Limits(was.Override)
 	if to == was.Plan {
@@ -277,7 +290,10 @@ func (a MoveTenant) Prepare(ctx context.Context, o Operator) (Operation, error) 
 		hint = "\nTo clear them: keyadmin tenant set-quota " + ShellWord(was.Name) + " --clear"
 	}
 	return o.changeTenant(was, tenantChange{
-		ask: ask, laggard: "may still apply the old plan", done: done, already: "Tenant " + was.Name + " was already on plan " + to + ".",
+		ask:     ask,
+		laggard: "may still apply the old plan",
+		done:    done,
+		already: "Tenant " + was.Name + " was already on plan " + to + ".",
 		made: func(ctx context.Context, tenant id.Tenant) (keystore.Tenant, keystore.Change, error) {
 			t, change, err := o.Store.SetTerms(ctx, tenant, to, own)
 			return t, change, notFound(err, "plan", to)
@@ -336,7 +352,9 @@ func (a SetLimits) Prepare(ctx context.Context, o Operator) (Operation, error) {
 		ask = "Lower the limits of tenant " + was.Name + colon(moved) + "?"
 	}
 	return o.changeTenant(was, tenantChange{
-		ask: ask, laggard: "may still apply the old limits", already: "Tenant " + was.Name + " already had these limits.",
+		ask:     ask,
+		laggard: "may still apply the old limits",
+		already: "Tenant " + was.Name + " already had these limits.",
 		made: func(ctx context.Context, tenant id.Tenant) (keystore.Tenant, keystore.Change, error) {
 			return o.Store.SetQuota(ctx, tenant, own, starts)
 		},

@@ -142,7 +142,8 @@ func (o Operator) Usage(
 		}
 	}
 	views = make([]UsageView, 0, len(sums))
-	for _, order := range slices.SortedFunc(maps.Keys(sums), func(a, b [5]string) int { return slices.Compare(a[:], b[:]) }) {
+	inOrder := func(a, b [5]string) int { return slices.Compare(a[:], b[:]) }
+	for _, order := range slices.SortedFunc(maps.Keys(sums), inOrder) {
 		views = append(views, *sums[order])
 	}
 	return views, total, rows, nil
@@ -172,7 +173,10 @@ func (o Operator) TopUsage(ctx context.Context, since, until instant.Millis, n i
 	return ViewsOf(rows, func(u usage.OfTenant) TopView {
 		t := tenants[u.Tenant]
 		return TopView{
-			TenantID: u.Tenant.String(), Tenant: cmp.Or(t.Name, u.Tenant.String()), Plan: t.Plan, Limits: ViewLimits(t.Limits),
+			TenantID: u.Tenant.String(),
+			Tenant:   cmp.Or(t.Name, u.Tenant.String()),
+			Plan:     t.Plan,
+			Limits:   ViewLimits(t.Limits),
 			Requests: u.Requests, Charged: u.Charged, Units: u.Units, BusiestDay: u.BusiestDay, Owner: t,
 		}
 	}), err

@@ -1,6 +1,7 @@
-// The code of the link is in the fragment. It goes into the form, and out of the address and the history. The link may also be opened
-// in a tab that shows the form already. The script does not send the form: a foreign page could open a link with a code of its own,
-// and the browser would then act in another person's name.
+// The code of the link is in the fragment. It goes into the form, and out of the address and the
+// history. The link may also be opened in a tab that shows the form already. The script does not
+// send the form: a foreign page could open a link with a code of its own, and the browser would
+// then act in another person's name.
 'use strict';
 {
   const form = document.getElementById('login');
@@ -14,7 +15,8 @@
   addEventListener('hashchange', fillIn);
   fillIn();
 }
-// A second click would send a form again, and the browser would not show the first response, which may have a new token.
+// A second click would send a form again. The browser would not show the first response, which may
+// have a new token.
 {
   let sentAt = new WeakMap();
   addEventListener('submit', (event) => {
@@ -24,12 +26,14 @@
   });
   addEventListener('pageshow', () => { sentAt = new WeakMap(); }); // somebody went back to correct a form
 }
-// A new token is copied by one click. The button is useless without the script, so it is hidden until now.
+// A new token is copied by one click. The button is useless without the script, so it is hidden
+// until now.
 for (const button of document.querySelectorAll('[data-copies]')) {
   button.hidden = false;
   button.addEventListener('click', () => {
     getSelection().selectAllChildren(document.getElementById(button.dataset.copies));
-    document.getElementById('copied').textContent = document.execCommand('copy') ? 'Copied.' : 'It is selected: copy it.'; // navigator.clipboard needs TLS
+    const isCopied = document.execCommand('copy'); // navigator.clipboard needs TLS
+    document.getElementById('copied').textContent = isCopied ? 'Copied.' : 'It is selected: copy it.';
   });
 }
 // Live figures: the server has parts of the page. A page that cannot be seen does not ask for them.

@@ -175,7 +175,8 @@ func (k Key) applyTo(was keystore.Key, scopes apikey.Scopes, now instant.Millis)
 	is.Scopes = scopes
 	is.Allow = operate.Prefixes(k.Allow)
 	is.Limits = operate.NewLimits{Minute: k.Minute, Day: k.Day}.Limits()
-	if expires := instant.Millis(k.Expires); expires.String() != was.ExpiresAt.String() { // a document has whole seconds
+	// a document has whole seconds
+	if expires := instant.Millis(k.Expires); expires.String() != was.ExpiresAt.String() {
 		is.ExpiresAt = expires
 	}
 	if k.Disabled {

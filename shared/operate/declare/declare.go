@@ -61,8 +61,8 @@ func (c ChangesView) LeftOutText() string {
 }
 
 // Compare finds what the document changes in the database. It reads at most rowsMax tenants and
-// keys; 0: all. Errors: a *Mistakes, which names everything in the document that does not fit, and a
-// keystore.ErrConflict if there are more rows.
+// keys; 0: all. Errors: a *Mistakes, which names everything in the document that does not fit, and
+// a keystore.ErrConflict if there are more rows.
 func (d Document) Compare(ctx context.Context, o operate.Operator, p Pruning, rowsMax int) (Difference, error) {
 	state, err := read(ctx, o, rowsMax)
 	if err != nil {

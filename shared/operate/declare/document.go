@@ -19,10 +19,10 @@ import (
 )
 
 // head begins an exported document.
-const head = `# Plans, tenants and keys of Petgate, as written by: keyadmin export
-# What is named here is declared as a whole: a member that is left out has its default. A tenant without the member keys
-# keeps its keys. Tokens are not part of it.
-`
+const head = "# Plans, tenants and keys of Petgate, as written by: keyadmin export\n" +
+	"# What is named here is declared as a whole: a member that is left out has its default. " +
+	"A tenant without the member keys\n" +
+	"# keeps its keys. Tokens are not part of it.\n"
 
 // What a document has of each record, in the order of the file. It is written from these types and
 // read into them. A member that the database has and this list lacks is not exported.
