@@ -20,25 +20,32 @@ import (
 // visible in order.
 type Change int64
 
+// A field of a record whose tag audit is:
+//
+//   - "words" has this name in the audit log, in place of its JSON name
+//   - "-" repeats another column, or says nothing about a change
+//   - ",free" can have any text. It is quoted: it could look like a part of the sentence
+//   - ",word" is quoted unless it is a plain word
+
 // Tenant owns keys and has one plan.
 type Tenant struct {
-	ID       id.Tenant   `db:"id" json:"id"`
-	Name     string      `db:"name" json:"name"`
+	ID       id.Tenant   `db:"id" json:"id" audit:"-"`
+	Name     string      `db:"name" json:"name" audit:",free"`
 	Plan     string      `db:"plan" json:"plan"`
-	Override plan.Limits `db:"override" json:"override"` // zero: the plan's limit applies
+	Override plan.Limits `db:"override" json:"override" audit:"own limit"` // zero: the plan's limit applies
 	// MonthStarts is the day of the UTC month on which the tenant's month begins: 1 to 28; 0: the
 	// first.
-	MonthStarts uint8          `db:"month_starts" json:"monthStarts,omitempty"`
+	MonthStarts uint8          `db:"month_starts" json:"monthStarts,omitempty" audit:"month begins on day"`
 	Suspended   bool           `db:"suspended" json:"suspended"`
-	CreatedAt   instant.Millis `db:"created_at" json:"createdAt"` // ms
+	CreatedAt   instant.Millis `db:"created_at" json:"createdAt" audit:"-"` // ms
 }
 
 // Plan is a named set of limits.
 type Plan struct {
-	Name      string         `db:"name" json:"name"`
-	Limits    plan.Limits    `db:"limits" json:"limits"`      // zero: each tenant of the plan needs an override
-	Test      plan.Limits    `db:"test" json:"test,omitzero"` // of test keys, where set, in place of Limits and overrides; only Minute
-	CreatedAt instant.Millis `db:"created_at" json:"createdAt"`
+	Name      string         `db:"name" json:"name" audit:",free"`
+	Limits    plan.Limits    `db:"limits" json:"limits" audit:"limit"`                 // zero: each tenant of the plan needs an override
+	Test      plan.Limits    `db:"test" json:"test,omitzero" audit:"test keys' limit"` // of test keys, where set, in place of Limits and overrides; only Minute
+	CreatedAt instant.Millis `db:"created_at" json:"createdAt" audit:"-"`
 }
 
 // InForce returns the limits of a tenant of this plan that has the given overrides, in an
@@ -53,23 +60,23 @@ func (p *Plan) InForce(override plan.Limits, in apikey.Environment) plan.Limits 
 
 // Key is an API key's record. It contains neither the token nor its hash. A time of 0 means never.
 type Key struct {
-	ID          id.Key             `db:"id" json:"id"`
-	Tenant      id.Tenant          `db:"tenant_id" json:"tenantId"`
-	Name        string             `db:"name" json:"name"`
+	ID          id.Key             `db:"id" json:"id" audit:"-"`
+	Tenant      id.Tenant          `db:"tenant_id" json:"tenantId" audit:"-"`
+	Name        string             `db:"name" json:"name" audit:",free"`
 	Hint        string             `db:"hint" json:"hint"` // the token's last characters
 	Environment apikey.Environment `db:"environment" json:"environment"`
 	Scopes      apikey.Scopes      `db:"scopes" json:"scopes"`
-	Allow       Prefixes           `db:"allow_list" json:"allow,omitempty"`
-	CreatedAt   instant.Millis     `db:"created_at" json:"createdAt"`
-	ExpiresAt   instant.Millis     `db:"expires_at" json:"expiresAt,omitempty"`
+	Allow       Prefixes           `db:"allow_list" json:"allow,omitempty" audit:"allowed from"`
+	CreatedAt   instant.Millis     `db:"created_at" json:"createdAt" audit:"-"`
+	ExpiresAt   instant.Millis     `db:"expires_at" json:"expiresAt,omitempty" audit:"expires"`
 	// RevokedAt is negative for a key that is disabled since minus this instant. A program that
 	// does not know this sees a revoked key.
-	RevokedAt   instant.Millis `db:"revoked_at" json:"revokedAt,omitempty"`
-	GraceEndsAt instant.Millis `db:"grace_ends_at" json:"graceEndsAt,omitempty"` // after a rotation: refused from this instant on
-	ReplacedBy  id.Key         `db:"replaced_by" json:"replacedBy,omitzero"`     // after a rotation: the new key
-	LastUsedAt  instant.Millis `db:"last_used_at" json:"lastUsedAt,omitempty"`   // up to a minute late
-	RefusedAt   instant.Millis `db:"last_refused_at" json:"-"`                   // the last call that was refused before it was charged; up to a minute late
-	Limits      plan.Limits    `db:"limits" json:"limits,omitzero"`              // the key's own, within its tenant's; never Month; zero: none
+	RevokedAt   instant.Millis `db:"revoked_at" json:"revokedAt,omitempty" audit:"revoked at"`
+	GraceEndsAt instant.Millis `db:"grace_ends_at" json:"graceEndsAt,omitempty" audit:"old key works until"` // after a rotation: refused from this instant on
+	ReplacedBy  id.Key         `db:"replaced_by" json:"replacedBy,omitzero" audit:"replaced by"`             // after a rotation: the new key
+	LastUsedAt  instant.Millis `db:"last_used_at" json:"lastUsedAt,omitempty" audit:"-"`                     // up to a minute late
+	RefusedAt   instant.Millis `db:"last_refused_at" json:"-"`                                               // the last call that was refused before it was charged; up to a minute late
+	Limits      plan.Limits    `db:"limits" json:"limits,omitzero" audit:"limit"`                            // the key's own, within its tenant's; never Month; zero: none
 }
 
 // Prefixes are the networks from which a key may be used; none: all. A database has them as CIDRs
@@ -157,14 +164,14 @@ type KeySpec struct {
 // was imposed. Adding it again, as after a lost reply, changes nothing, even if it was lifted in
 // between.
 type Ban struct {
-	Key       id.Key         `db:"key_id" json:"keyId"`
-	Tenant    id.Tenant      `db:"tenant_id" json:"tenantId"`      // set by the store
-	Until     instant.Millis `db:"until" json:"until"`             // ms
-	Automatic bool           `db:"automatic" json:"automatic"`     // a gateway imposed it, because the key did not wait
-	Notice    string         `db:"notice" json:"notice,omitempty"` // the operator's words for the tenant; empty: none
-	Reason    string         `db:"reason" json:"reason"`           // for operators only
-	By        string         `db:"imposed_by" json:"by"`           // a gateway's ID or an operator; empty: the actor of the store
-	ImposedAt instant.Millis `db:"imposed_at" json:"imposedAt"`    // ms; 0: now
+	Key       id.Key         `db:"key_id" json:"keyId" audit:"-"`
+	Tenant    id.Tenant      `db:"tenant_id" json:"tenantId" audit:"-"`          // set by the store
+	Until     instant.Millis `db:"until" json:"until"`                           // ms
+	Automatic bool           `db:"automatic" json:"automatic"`                   // a gateway imposed it, because the key did not wait
+	Notice    string         `db:"notice" json:"notice,omitempty" audit:",free"` // the operator's words for the tenant; empty: none
+	Reason    string         `db:"reason" json:"reason" audit:",free"`           // for operators only
+	By        string         `db:"imposed_by" json:"by" audit:"imposed by,word"` // a gateway's ID or an operator; empty: the actor of the store
+	ImposedAt instant.Millis `db:"imposed_at" json:"imposedAt" audit:"-"`        // ms; 0: now
 }
 
 // Event is one change with its actor and the records before and after it. It contains no token and

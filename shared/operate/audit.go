@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 	"petgate/shared/keystore/lists"
 )
@@ -75,10 +77,11 @@ func difference(was, is map[string]string) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		from, to := was[name], is[name]
-		member := cmp.Or(memberNames[name], name)
+		of := members[name]
+		member := cmp.Or(of.words, name)
 		switch {
-		case from == to || unchanging[name]:
-		case truths[name]:
+		case from == to || of.isUnchanging:
+		case of.isTruth:
 			parts = append(parts, Either(to == "true" || len(is) == 0, member, "not "+member))
 		case len(was) == 0:
 			parts = append(parts, member+" "+to)
@@ -97,38 +100,51 @@ func difference(was, is map[string]string) string {
 	return text
 }
 
-// memberNames are words for the members of records. The others are words already.
-var memberNames = map[string]string{
-	"limits.minute":   "limit per minute",
-	"limits.day":      "limit per day",
-	"limits.month":    "limit per month",
-	"test.minute":     "test keys' limit per minute",
-	"override.minute": "own limit per minute",
-	"override.day":    "own limit per day",
-	"override.month":  "own limit per month",
-	"monthStarts":     "month begins on day",
-	"allow":           "allowed from",
-	"expiresAt":       "expires",
-	"revokedAt":       "revoked at",
-	"disabledAt":      "disabled at",
-	"graceEndsAt":     "old key works until",
-	"replacedBy":      "replaced by", "adminAddress": "admin address", "by": "imposed by",
-	"takenAt": "backup of", "endsAt": "ends", "reapplied": "refusals made again",
+// member is how a member of a record is written.
+type member struct {
+	words        string // its name; empty: that of JSON
+	isFree       bool   // it can have any text: without quotes, it could look like a part of the sentence
+	isWord       bool   // it has quotes if it is not a plain word
+	isTruth      bool   // it is true or false
+	isUnchanging bool   // it repeats another column, or says nothing about a change
 }
 
-// free are members that can have any text: without quotes, it could look like a part of the
-// sentence. A member with false gets quotes only if its text is not a plain word.
-var free = map[string]bool{
-	"name":         true,
-	"reason":       true,
-	"notice":       true,
-	"by":           false,
-	"address":      false,
-	"adminAddress": false,
-}
-
-// truths are members that are true or false.
-var truths = map[string]bool{"suspended": true, "automatic": true}
+// members has the members of all records by their JSON names. Those of the records that operators
+// change are tags of their fields: see package keystore.
+var members = func() map[string]member {
+	all := map[string]member{
+		"address":      {isWord: true},
+		"adminAddress": {words: "admin address", isWord: true},
+		"age":          {isUnchanging: true},
+		"applied":      {isUnchanging: true},
+		"disabledAt":   {words: "disabled at"},
+		"endsAt":       {words: "ends"},
+		"reapplied":    {words: "refusals made again"},
+		"registeredAt": {isUnchanging: true},
+		"seenAt":       {isUnchanging: true},
+		"takenAt":      {words: "backup of"},
+	}
+	for _, record := range []any{keystore.Tenant{}, keystore.Plan{}, keystore.Key{}, keystore.Ban{}} {
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(record)) {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			words, option, _ := strings.Cut(f.Tag.Get("audit"), ",")
+			if f.Type == reflect.TypeFor[plan.Limits]() {
+				for _, policy := range plan.Policies {
+					all[name+"."+policy] = member{words: words + " per " + policy}
+				}
+				continue
+			}
+			all[name] = member{
+				words:        words,
+				isFree:       option == "free",
+				isWord:       option == "word",
+				isTruth:      f.Type.Kind() == reflect.Bool,
+				isUnchanging: words == "-",
+			}
+		}
+	}
+	return all
+}()
 
 // withTimes writes the times in a record as text, as in all other output. They are stored in ms; 0
 // is never.
@@ -145,21 +161,15 @@ func withTimes(record json.RawMessage) json.RawMessage {
 
 var timeMembers = regexp.MustCompile(`("(?:[a-zA-Z]+At|at|until)": ?)(\d+)`)
 
-// unchanging are members that repeat other columns or say nothing about a change.
-var unchanging = map[string]bool{
-	"id": true, "tenantId": true, "keyId": true, "createdAt": true, "imposedAt": true,
-	"applied": true, "registeredAt": true, "seenAt": true, "age": true, "lastUsedAt": true,
-}
-
 // fields returns the members of a JSON object as text. Members of inner objects are named like
 // `limits.day`. Unset members are left out.
 func fields(record json.RawMessage) map[string]string {
-	var members map[string]json.RawMessage
+	var given map[string]json.RawMessage
 	texts := map[string]string{}
-	if json.Unmarshal(withTimes(record), &members) != nil {
+	if json.Unmarshal(withTimes(record), &given) != nil {
 		return texts
 	}
-	for name, value := range members {
+	for name, value := range given {
 		text, list := string(value), []string(nil)
 		switch n, err := strconv.ParseInt(text, 10, 64); {
 		case value[0] == '{':
@@ -178,7 +188,7 @@ func fields(record json.RawMessage) map[string]string {
 		}
 		if text != "" {
 			texts[name] = text
-			if always, isFree := free[name]; always || isFree && !plainWord.MatchString(text) {
+			if of := members[name]; of.isFree || of.isWord && !plainWord.MatchString(text) {
 				texts[name] = strconv.Quote(text)
 			}
 		}

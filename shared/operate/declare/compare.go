@@ -73,15 +73,6 @@ func (c *comparison) show(isNew bool, kind, name, key, change string) {
 	c.Changes = append(c.Changes, ChangeView{action, kind, name, key, change})
 }
 
-// applyTo returns the plan as the document declares it.
-func (p Plan) applyTo(was keystore.Plan) keystore.Plan {
-	is := was
-	is.Name = string(p.Name)
-	is.Limits = p.NewLimits.Limits()
-	is.Test = plan.Limits{Minute: int64(p.TestMinute)}
-	return is
-}
-
 func (c *comparison) comparePlans(d Document, state keystore.State) {
 	for _, p := range state.Plans {
 		c.plansBefore[p.Name] = p
@@ -116,19 +107,6 @@ func (c *comparison) checkLimits(at place, all ...plan.Limits) {
 			return
 		}
 	}
-}
-
-// applyTo returns the tenant as the document declares it.
-func (t Tenant) applyTo(was keystore.Tenant) keystore.Tenant {
-	is := was
-	is.Name = string(t.Name)
-	is.Plan = string(t.Plan)
-	is.Override = t.NewLimits.Limits()
-	is.Suspended = t.Suspended
-	if starts := uint8(t.MonthStarts); max(1, starts) != max(1, was.MonthStarts) { // 0 is day 1 too
-		is.MonthStarts = starts
-	}
-	return is
 }
 
 func (c *comparison) compareTenant(t Tenant, was keystore.Tenant, exists bool) {
@@ -166,23 +144,6 @@ func (c *comparison) compareTenant(t Tenant, was keystore.Tenant, exists bool) {
 	}
 	c.edits.Tenants = append(c.edits.Tenants, edit)
 	c.show(!exists, "tenant", is.Name, "", text)
-}
-
-// applyTo returns the key as the document declares it, with its scopes.
-func (k Key) applyTo(was keystore.Key, scopes apikey.Scopes, now instant.Millis) keystore.Key {
-	is := was.Enabled()
-	is.Name = string(k.Name)
-	is.Scopes = scopes
-	is.Allow = operate.Prefixes(k.Allow)
-	is.Limits = operate.NewLimits{Minute: k.Minute, Day: k.Day}.Limits()
-	// a document has whole seconds
-	if expires := instant.Millis(k.Expires); expires.String() != was.ExpiresAt.String() {
-		is.ExpiresAt = expires
-	}
-	if k.Disabled {
-		is.RevokedAt = cmp.Or(was.RevokedAt, -now)
-	}
-	return is
 }
 
 func (c *comparison) compareKey(t Tenant, k Key, of keystore.Tenant, keys map[id.Key]keystore.Key) {

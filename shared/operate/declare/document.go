@@ -14,6 +14,7 @@ import (
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
@@ -144,6 +145,45 @@ func keyOf(k keystore.Key) Key {
 		Day:         operate.Limit(k.Limits.Day),
 		Disabled:    k.DisabledAt() != 0,
 	}
+}
+
+// applyTo returns the plan as the document declares it.
+func (p Plan) applyTo(was keystore.Plan) keystore.Plan {
+	is := was
+	is.Name = string(p.Name)
+	is.Limits = p.NewLimits.Limits()
+	is.Test = plan.Limits{Minute: int64(p.TestMinute)}
+	return is
+}
+
+// applyTo returns the tenant as the document declares it.
+func (t Tenant) applyTo(was keystore.Tenant) keystore.Tenant {
+	is := was
+	is.Name = string(t.Name)
+	is.Plan = string(t.Plan)
+	is.Override = t.NewLimits.Limits()
+	is.Suspended = t.Suspended
+	if starts := uint8(t.MonthStarts); max(1, starts) != max(1, was.MonthStarts) { // 0 is day 1 too
+		is.MonthStarts = starts
+	}
+	return is
+}
+
+// applyTo returns the key as the document declares it, with its scopes.
+func (k Key) applyTo(was keystore.Key, scopes apikey.Scopes, now instant.Millis) keystore.Key {
+	is := was.Enabled()
+	is.Name = string(k.Name)
+	is.Scopes = scopes
+	is.Allow = operate.Prefixes(k.Allow)
+	is.Limits = operate.NewLimits{Minute: k.Minute, Day: k.Day}.Limits()
+	// a document has whole seconds
+	if expires := instant.Millis(k.Expires); expires.String() != was.ExpiresAt.String() {
+		is.ExpiresAt = expires
+	}
+	if k.Disabled {
+		is.RevokedAt = cmp.Or(was.RevokedAt, -now)
+	}
+	return is
 }
 
 // Export writes the state of a key database as YAML. The same state always gives the same bytes, on
