@@ -62,7 +62,8 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("export:\n%s", with)
 		}
 		before := s.events()
-		if r := s.want(exitDone, "There is nothing to change.", "apply", s.file(with), "--prune", "--yes"); s.events() != before {
+		if r := s.want(exitDone, "There is nothing to change.", "apply", s.file(with), "--prune",
+			"--yes"); s.events() != before {
 			t.Errorf("its own export changes it:\n%s", r.stdout)
 		}
 		key := keyID(s, "acme")
@@ -80,7 +81,11 @@ func TestRoundTrip(t *testing.T) {
 		if !strings.Contains(disabled, "disabled: true") {
 			t.Errorf("export:\n%s", disabled)
 		}
-		for _, c := range []struct{ document, change, status string }{{with, "enabled", "active"}, {disabled, "disabled", "disabled"}, {disabled, "", "disabled"}} {
+		for _, c := range []struct{ document, change, status string }{
+			{with, "enabled", "active"},
+			{disabled, "disabled", "disabled"},
+			{disabled, "", "disabled"},
+		} {
 			if r := s.keyadmin("apply", s.file(c.document), "--yes"); !strings.Contains(r.stdout, c.change) ||
 				(r.stdout == "") != (c.change == "") {
 				t.Errorf("to be %s: %s", c.change, r.stdout)
@@ -125,16 +130,34 @@ func TestBadDocuments(t *testing.T) {
 		{"version: 1\ntenants:\n- name: a\n  plan: gold\n", `:3: tenants[0]: there is no plan "gold"`},
 		{"version: 1\ntenants:\n- name: ten_a\n  plan: free\n", `:3: tenants[0].name: "ten_a": a name may not begin with ten_`},
 		{"version: 1\ntenants:\n- name: [a]\n  plan: free\n", ":3: tenants[0].name: it has to be one value"},
-		{"version: 1\ntenants:\n- {name: a, plan: free}\n- {name: a, plan: free}\n", `:4: tenants[1]: tenant "a" is already declared in line 3`},
-		{"version: 1\ntenants:\n- {name: a, plan: free, suspended: yes please}", `:3: tenants[0].suspended: "yes please" is neither true nor false`},
-		{"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {id: ci, name: a, scopes: [pets:read]}", ":6: tenants[0].keys[0].id:"},
-		{"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {name: a, scopes: ['pets:read']}", "`keyadmin key create` creates one"},
+		{
+			"version: 1\ntenants:\n- {name: a, plan: free}\n- {name: a, plan: free}\n",
+			`:4: tenants[1]: tenant "a" is already declared in line 3`,
+		},
+		{
+			"version: 1\ntenants:\n- {name: a, plan: free, suspended: yes please}",
+			`:3: tenants[0].suspended: "yes please" is neither true nor false`,
+		},
+		{
+			"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {id: ci, name: a, scopes: [pets:read]}",
+			":6: tenants[0].keys[0].id:",
+		},
+		{
+			"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {name: a, scopes: ['pets:read']}",
+			"`keyadmin key create` creates one",
+		},
 		{"version: 1\ntenants:\n- name: acme\n  plan: free\n  keys:\n  - {id: KEY, name: a, environment: test, scopes: []}", "a key needs a scope"},
-		{"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {id: KEY, name: a, scopes: [Cats]}", `:6: tenants[0].keys[0].scopes[0]: "Cats" is not the name of a scope`},
+		{
+			"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {id: KEY, name: a, scopes: [Cats]}",
+			`:6: tenants[0].keys[0].scopes[0]: "Cats" is not the name of a scope`,
+		},
 		{"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {id: KEY, name: a, scopes: ['pets:read'], allow: [10.0.0.1/8]}", "did you mean 10.0.0.0/8?"},
 		{"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {id: KEY, name: a, scopes: ['pets:read'], expires: soon}", `"soon" is not a time`},
 		{"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {id: KEY, name: a, environment: test, scopes: ['pets:read']}", "belongs to another tenant"},
-		{"version: 1\ntenants:\n- name: acme\n  plan: free\n  keys:\n  - {id: KEY, name: a, scopes: ['pets:read']}", "is a test key. The environment of a key cannot be changed"},
+		{
+			"version: 1\ntenants:\n- name: acme\n  plan: free\n  keys:\n  - {id: KEY, name: a, scopes: ['pets:read']}",
+			"is a test key. The environment of a key cannot be changed",
+		},
 		{"version: 1\ntenants:\n- name: acme\n  plan: free\n  keys:\n  - {id: KEY, name: a, environment: test, scopes: ['pets:read'], expires: 2020-01-01}", "cannot expire in the past"},
 	} {
 		path := s.file(strings.ReplaceAll(c.text, "KEY", key))

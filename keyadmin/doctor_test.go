@@ -78,8 +78,14 @@ func TestDoctor(t *testing.T) {
 		part, want string
 	}{
 		{"healthy", func(*shell, *station, *station) {}, "", ""},
-		{"no database", func(s *shell, _, _ *station) { s.env[0] = "DATABASE_URL=sqlite:none.db" }, "database", "create it: `keyadmin migrate`"},
-		{"no database, but a file", func(s *shell, _, _ *station) { s.env[0] = "DATABASE_URL=sqlite:../README.md" }, "database", ", or restore the file from a backup"},
+		{
+			"no database", func(s *shell, _, _ *station) { s.env[0] = "DATABASE_URL=sqlite:none.db" }, "database",
+			"create it: `keyadmin migrate`",
+		},
+		{
+			"no database, but a file", func(s *shell, _, _ *station) { s.env[0] = "DATABASE_URL=sqlite:../README.md" },
+			"database", ", or restore the file from a backup",
+		},
 		{"database away", func(s *shell, _, _ *station) {
 			s.env[0] = "DATABASE_URL=postgres://127.0.0.1:1/petgate?sslmode=disable"
 		}, "database", "connection refused: start it, or correct $DATABASE_URL"},
@@ -92,8 +98,14 @@ func TestDoctor(t *testing.T) {
 		{"new schema", sql(`UPDATE keystore_schema SET version_id = version_id + 1000`), "schema", "upgrade the program"},
 		{"no key tables", sql(`DELETE FROM keystore_schema`), "schema", "correct $DATABASE_URL if it names another database, such as that of the pets; otherwise `keyadmin migrate`"},
 		{"no gateway", sql(`DELETE FROM gateways`), "gateways", "no gateway is registered"},
-		{"silent", sql(`UPDATE gateways SET seen_at = seen_at - 60000 WHERE id = 'gw-2'`), "gw-2", "it has stopped, hangs, or cannot reach"},
-		{"fenced", sql(`UPDATE gateways SET seen_at = seen_at - 60000, max_age = 5000 WHERE id = 'gw-2'`), "gw-2", "longer than its --directory-max-age"},
+		{
+			"silent", sql(`UPDATE gateways SET seen_at = seen_at - 60000 WHERE id = 'gw-2'`), "gw-2",
+			"it has stopped, hangs, or cannot reach",
+		},
+		{
+			"fenced", sql(`UPDATE gateways SET seen_at = seen_at - 60000, max_age = 5000 WHERE id = 'gw-2'`), "gw-2",
+			"longer than its --directory-max-age",
+		},
 		{"behind", func(s *shell, _, _ *station) {
 			s.keyadmin("tenant", "create", "globex", "--wait", "0")
 			s.now = s.now.Add(lagMax)
@@ -103,29 +115,55 @@ func TestDoctor(t *testing.T) {
 			s.now = s.now.Add(lagMax)
 		}, "gw-2", "it has yet to apply 1 change: look for errors in its log"},
 		{"replaced", func(s *shell, _, _ *station) {
-			must.Get[int64](s.t)(s.store().Register(s.t.Context(), keystore.Registration{ID: "gw-2", Incarnation: "other"}, nil))
+			must.Get[int64](s.t)(s.store().Register(s.t.Context(),
+				keystore.Registration{ID: "gw-2", Incarnation: "other"}, nil))
 		}, "gw-2", "another process has registered with its ID"},
 		{"lost refusals", func(s *shell, _, _ *station) {
-			_, err := s.store().ReportLost(s.t.Context(), []keystore.LostRefusal{{Kind: keystore.LostSuspension, Tenant: tenantID(s, "acme"), At: instant.Of(s.now)}})
+			_, err := s.store().ReportLost(s.t.Context(),
+				[]keystore.LostRefusal{{
+					Kind: keystore.LostSuspension, Tenant: tenantID(s, "acme"),
+					At: instant.Of(s.now),
+				}})
 			must.Do(s.t, err)
 		}, "database", "1 refusal that gateways keep in force: the database has lost the changes: repeat each change, or end it: `keyadmin gateway lost` lists them"},
-		{"admin port", sql(`UPDATE gateways SET admin_address = '127.0.0.1:1' WHERE id = 'gw-2'`), "gw-2", "its admin port does not answer: Get "},
-		{"clock", func(_ *shell, g, _ *station) { g.report("clock", "this host's clock is ahead of the database's") }, "gw-1", "clock: this host's clock"},
+		{
+			"admin port", sql(`UPDATE gateways SET admin_address = '127.0.0.1:1' WHERE id = 'gw-2'`), "gw-2",
+			"its admin port does not answer: Get ",
+		},
+		{
+			"clock", func(_ *shell, g, _ *station) { g.report("clock", "this host's clock is ahead of the database's") },
+			"gw-1", "clock: this host's clock",
+		},
 		{"not ready", func(_ *shell, g, _ *station) {
 			g.isDown = true
 			g.report("quotas", "Redis does not answer")
 		}, "gw-1", "Redis does not answer"},
-		{"eviction", func(_ *shell, g, h *station) { g.about.Redis[0].Policy, h.about.Redis = "allkeys-lru", g.about.Redis }, "redis", "maxmemory-policy allkeys-lru"},
+		{
+			"eviction",
+			func(_ *shell, g, h *station) {
+				g.about.Redis[0].Policy, h.about.Redis = "allkeys-lru",
+					g.about.Redis
+			}, "redis", "maxmemory-policy allkeys-lru",
+		},
 		{"durability", func(_ *shell, g, _ *station) { g.about.Redis[0].AppendOnly = false }, "redis", "forgets all quotas in a restart"},
-		{"old Redis", func(_ *shell, g, _ *station) { g.about.Redis[0].Version = "5.0.14" }, "redis", "has version 5.0.14: use Redis 7 or newer: older ones are not tested"},
-		{"clock of Redis", func(_ *shell, g, _ *station) { g.about.Redis[0].SkewMillis = -299_960 }, "redis", "the clock of 10.0.0.9:6379 differs by 5m0s from that of gateway gw-1: "},
+		{
+			"old Redis", func(_ *shell, g, _ *station) { g.about.Redis[0].Version = "5.0.14" }, "redis",
+			"has version 5.0.14: use Redis 7 or newer: older ones are not tested",
+		},
+		{
+			"clock of Redis", func(_ *shell, g, _ *station) { g.about.Redis[0].SkewMillis = -299_960 }, "redis",
+			"the clock of 10.0.0.9:6379 differs by 5m0s from that of gateway gw-1: ",
+		},
 		{"password of Redis", func(_ *shell, g, _ *station) {
 			g.about.Redis[0] = operate.RedisServer{Address: "10.0.0.9:6379", Error: "WRONGPASS"}
 		}, "redis", "WRONGPASS"},
 		{"no node of a cluster", func(_ *shell, g, _ *station) {
 			g.about.Redis[0] = operate.RedisServer{Error: "connection refused"}
 		}, "redis", "the cluster does not answer gateway gw-1: connection refused"},
-		{"settings", func(_ *shell, g, _ *station) { g.about.Settings["ban-after"] = "5" }, "gateways", "--ban-after differs: 30 at gw-2; 5 at gw-1"},
+		{
+			"settings", func(_ *shell, g, _ *station) { g.about.Settings["ban-after"] = "5" }, "gateways",
+			"--ban-after differs: 30 at gw-2; 5 at gw-1",
+		},
 		{"another Redis", func(_ *shell, g, _ *station) { g.about.Settings["redis-url"] = "redis://b" }, "gateways", "REDIS_URL differs"},
 		{"versions", func(_ *shell, g, _ *station) { g.about.Version = "v2" }, "gateways", "their versions differ: v1 at gw-2; v2 at gw-1"},
 		{
@@ -140,7 +178,8 @@ func TestDoctor(t *testing.T) {
 			t.Parallel()
 			s := newMigrated(t, testkit.SQLite(t))
 			one, two, store := newStation(t), newStation(t), s.store()
-			must.First[keystore.Tenant](t)(store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "free"}))
+			must.First[keystore.Tenant](t)(store.CreateTenant(t.Context(),
+				keystore.TenantSpec{Name: "acme", Plan: "free"}))
 			s.now = s.now.Add(time.Second)
 			s.gateway(store, "gw-1", one.url).follow()
 			s.gateway(store, "gw-2", two.url).follow()
@@ -216,7 +255,10 @@ func TestHeldLockIsNamed(t *testing.T) {
 	cure := fmt.Sprintf("SELECT pg_terminate_backend(%d)", pid)
 	s.env[0] += "&statement_timeout=2000"
 	for _, change := range [][]string{
-		{"tenant", "suspend", "acme", "--yes"}, {"key", "create", "acme"}, {"tenant", "set-plan", "acme", "pro"}, {"console", "--end-sessions", "--yes"},
+		{"tenant", "suspend", "acme", "--yes"}, {"key", "create", "acme"}, {
+			"tenant", "set-plan", "acme",
+			"pro",
+		}, {"console", "--end-sessions", "--yes"},
 	} {
 		if r := s.keyadmin(change...); r.code == exitDone || !strings.Contains(r.stderr, "application intruder") ||
 			!strings.Contains(r.stderr, cure) {

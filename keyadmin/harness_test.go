@@ -212,7 +212,8 @@ func (s *shell) keepSeen() {
 		return
 	}
 	now := instant.Of(time.Now())
-	if _, err := s.registry.Exec(`UPDATE gateways SET seen_at = $1 WHERE seen_at > $2`, now+20_000, now-50_000); err != nil {
+	if _, err := s.registry.Exec(`UPDATE gateways SET seen_at = $1 WHERE seen_at > $2`, now+20_000,
+		now-50_000); err != nil {
 		s.t.Error(err)
 	}
 }

@@ -66,7 +66,8 @@ func TestFields(t *testing.T) {
 		"id,adminAddress,error,mode,requestsPerSecond,refusedPerSecond,p50Millis,p99Millis,bansImposed": []topGateway{},
 
 		"passes,status,code,reason,until,keyId,tenantId,tenant,plan,environment,scopes,allow,from,operation,gateway,mode,degraded," +
-			policy("minute") + "," + policy("day") + "," + policy("month") + "," + policy("keyMinute") + "," + policy("keyDay"): []operate.Explanation{},
+			policy("minute") + "," + policy("day") + "," + policy("month") + "," + policy("keyMinute") + "," +
+			policy("keyDay"): []operate.Explanation{},
 	} {
 		var out bytes.Buffer
 		must.Do(t, operate.WriteCSV(&out, rows))

@@ -43,7 +43,8 @@ func (l *lostAnswers) changing() [][]string {
 func (l *lostAnswers) fresh() {
 	l.t.Helper()
 	var err error
-	if l.tenant, _, err = l.store.CreateTenant(l.t.Context(), keystore.TenantSpec{Name: fmt.Sprint("tenant-", l.lastEvent()), Plan: "free"}); err != nil {
+	if l.tenant, _, err = l.store.CreateTenant(l.t.Context(),
+		keystore.TenantSpec{Name: fmt.Sprint("tenant-", l.lastEvent()), Plan: "free"}); err != nil {
 		l.t.Fatal(err)
 	}
 	key, _, _, err := l.store.CreateKey(l.t.Context(), keystore.KeySpec{Tenant: l.tenant.ID})
@@ -114,7 +115,12 @@ func TestConnectionBreaksAnywhere(t *testing.T) {
 				u.Host = proxy.Addr
 				l := &lostAnswers{shell: newShell(t, u.String()), store: direct.store()}
 				l.now = direct.now
-				for _, mode := range []testkit.Cut{{}, {Delivered: true}, {ForEver: true}, {Delivered: true, ForEver: true}} {
+				for _, mode := range []testkit.Cut{
+					{},
+					{Delivered: true},
+					{ForEver: true},
+					{Delivered: true, ForEver: true},
+				} {
 					for k := 1; ; k++ {
 						l.fresh()
 						args, before := l.changing()[command], l.lastEvent()
@@ -144,7 +150,10 @@ func TestConnectionBreaksAnywhere(t *testing.T) {
 		}
 	})
 	t.Logf("figure: commands whose connection broke at each message in turn: %v", outcomes)
-	for _, outcome := range []string{"exit 0, made true", "exit 1, made false", "exit 3, made true", "exit 3, made false"} {
+	for _, outcome := range []string{
+		"exit 0, made true", "exit 1, made false", "exit 3, made true",
+		"exit 3, made false",
+	} {
 		if outcomes[outcome] < 4 {
 			t.Errorf("%s: %d times", outcome, outcomes[outcome])
 		}

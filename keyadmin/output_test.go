@@ -95,7 +95,9 @@ func TestWidths(t *testing.T) {
 	s.terminal = true
 	for _, s.width = range []int{80, 40} { // at 40, every table has to be narrowed
 		for _, command := range []string{
-			"tenant list", "plan list", "key list", "key show " + key, "ban list", "usage show --by key,outcome " + tenant.String(), "usage show --by outcome " + tenant.String(), "audit", "gateway list", "gateway lost", "doctor",
+			"tenant list", "plan list", "key list", "key show " + key, "ban list", "usage show --by key,outcome " +
+				tenant.String(), "usage show --by outcome " +
+				tenant.String(), "audit", "gateway list", "gateway lost", "doctor",
 			"usage top", "operator list",
 		} {
 			for text := range strings.Lines(s.keyadmin(strings.Fields(command)...).stdout) {
@@ -139,7 +141,8 @@ func TestLongLists(t *testing.T) {
 			if n+1 <= rowsOnTerminal {
 				limit.says = ""
 			}
-			must.Equal(t, strings.Count(r.stdout, "\n"), 1+min(n+1, limit.rows), "lines of %d tenants with %q", n+1, limit.flag)
+			must.Equal(t, strings.Count(r.stdout, "\n"), 1+min(n+1, limit.rows), "lines of %d tenants with %q", n+1,
+				limit.flag)
 			must.Equal(t, r.stderr, limit.says, "what is said of %d tenants with %q", n+1, limit.flag)
 		}
 	}
@@ -193,11 +196,17 @@ func TestBars(t *testing.T) {
 	var got bytes.Buffer
 	barsOf(rows, time.Hour, 60).write(&got, 60)
 	must.Equal(t, got.String(), want, "bars")
-	for got, want := range map[string]string{share(999, 0): "-", share(999, 1000): "99 %", operate.Listed(nil): "none", operate.Listed([]string{"a", "b"}): "a, b"} {
+	for got, want := range map[string]string{
+		share(999, 0): "-", share(999, 1000): "99 %",
+		operate.Listed(nil): "none", operate.Listed([]string{"a", "b"}): "a, b",
+	} {
 		must.Equal(t, got, want, "a text")
 	}
 	for limits, want := range map[plan.Limits]string{
-		{Minute: 60}: "3,600 in each hour", {Minute: 60, Day: 3600}: "3,600 in each hour", {Minute: 60, Day: 3599}: "3,599 in each day", {}: "",
+		{Minute: 60}: "3,600 in each hour", {Minute: 60, Day: 3600}: "3,600 in each hour", {
+			Minute: 60,
+			Day:    3599,
+		}: "3,599 in each day", {}: "",
 	} {
 		must.Equal(t, limitOf(limits, time.Hour), want, "the limit of %v", limits)
 	}

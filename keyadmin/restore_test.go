@@ -88,7 +88,8 @@ func TestRestoreOfALaterVersion(t *testing.T) {
 	for _, flags := range [][]string{{"--dry-run"}, {}} {
 		s.want(exitFailed, "schema 999", append([]string{"restore", path}, flags...)...)
 		var tables int
-		if err := s.open().Get(&tables, `SELECT COUNT(*) FROM pg_tables WHERE schemaname = ANY (current_schemas(false))`); err != nil ||
+		if err := s.open().Get(&tables,
+			`SELECT COUNT(*) FROM pg_tables WHERE schemaname = ANY (current_schemas(false))`); err != nil ||
 			tables != 0 {
 			t.Errorf("%v: there are %d tables, %v", flags, tables, err)
 		}

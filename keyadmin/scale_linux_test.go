@@ -45,7 +45,10 @@ func TestScale(t *testing.T) {
 			contains string
 		}{
 			{args: []string{"audit", "-n", "5"}, lines: 6, memory: 30 * megabyte, cpu: startup, contains: "key.revoked"},
-			{args: []string{"audit", "-n", "5", "--kind", "tenant"}, lines: 6, memory: 30 * megabyte, cpu: startup, contains: "tenant.created"},
+			{
+				args: []string{"audit", "-n", "5", "--kind", "tenant"}, lines: 6, memory: 30 * megabyte, cpu: startup,
+				contains: "tenant.created",
+			},
 			{args: []string{"key", "list", "-n", "30"}, lines: 31, memory: 30 * megabyte, cpu: startup, contains: "key_"},
 			{args: []string{"key", "list", "tenant-00001", "-o", "csv"}, lines: 51, memory: 30 * megabyte, cpu: startup},
 			{args: []string{"key", "list", "-o", "csv"}, lines: scaleKeys + 1, memory: 50 * megabyte},

@@ -133,7 +133,10 @@ func TestListsWithoutATable(t *testing.T) {
 		}
 		s.broken = false
 	}
-	for _, table := range []string{"plans", "tenants", "tenant_keys", "bans", "gateways", "usage_hours", "usage_minutes", "usage_gaps", "usage_ledger"} {
+	for _, table := range []string{
+		"plans", "tenants", "tenant_keys", "bans", "gateways", "usage_hours",
+		"usage_minutes", "usage_gaps", "usage_ledger",
+	} {
 		must.Get[sql.Result](t)(db.Exec("ALTER TABLE " + table + " RENAME TO away"))
 		for list, want := range all {
 			if !strings.HasPrefix(list, "usage") && !strings.HasPrefix(list, "ban") {

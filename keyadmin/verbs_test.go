@@ -25,7 +25,11 @@ func TestVerbs(t *testing.T) {
 		}
 		all = append(all, verbs.Verb{
 			Name: command.Path(), Arguments: arguments.Interface().(operate.Preparer),
-			Send: func(t *testing.T, w *verbs.World, c verbs.Call) verbs.Answer { return sendCommand(t, w, command, c) },
+			Send: func(t *testing.T, w *verbs.World,
+				c verbs.Call,
+			) verbs.Answer {
+				return sendCommand(t, w, command, c)
+			},
 		})
 	}
 	if len(all) < 20 {
@@ -67,7 +71,8 @@ var capital = regexp.MustCompile("[A-Z]")
 // argumentsOf writes arguments as the command line has them.
 func argumentsOf(command *kong.Node, given verbs.Given) (args []string) {
 	for _, a := range operate.ArgumentsOf(command.Target.FieldByName("Arguments").Type()) {
-		flag := "--" + capital.ReplaceAllStringFunc(a.Name, func(letter string) string { return "-" + strings.ToLower(letter) })
+		flag := "--" + capital.ReplaceAllStringFunc(a.Name,
+			func(letter string) string { return "-" + strings.ToLower(letter) })
 		if name, isNamed := a.Tag.Lookup("name"); isNamed {
 			flag = "--" + name
 		}

@@ -45,7 +45,10 @@ func TestWrongCalls(t *testing.T) {
 		{"key create little --expires=-5d", exitUsage, `--expires: "-5d" is negative`},
 		{"key create little --scopes pets:admin", exitUsage, `unknown flag --scopes, did you mean "--scope"?`},
 		{"key revoke ACME_LIVE_00000000", exitUsage, "it is not repeated here"},
-		{"usage explain --operation listPets", exitUsage, "standard input has no token: keyadmin usage explain --operation listPets < FILE"},
+		{
+			"usage explain --operation listPets", exitUsage,
+			"standard input has no token: keyadmin usage explain --operation listPets < FILE",
+		},
 		{"usage explain ''", exitUsage, "<key-or-tenant>: it is empty: give an ID or a name, or leave it out"},
 		{"key update KEY --allow ''", exitUsage, "--allow is empty: --allow-any removes the allow-list"},
 		{"key list --expiring 2020-01-01", exitUsage, "--expiring: 2020-01-01T00:00:00Z is in the past"},
@@ -76,7 +79,10 @@ func TestWrongCalls(t *testing.T) {
 		{"ban add little --for 1h --reason x", exitUsage, `"little" is not an ID: want key_ and 16 characters`},
 		{"key create little --wait soon", exitUsage, `--wait: "soon" is not a duration`},
 		{"usage explain KEY --from nowhere", exitUsage, `"nowhere" is not an address: use 203.0.113.5`},
-		{"gateway drop key_0000000000000000 -y", exitFailed, "there is no lost refusal \"key_0000000000000000\" (`keyadmin gateway lost` shows all)"},
+		{
+			"gateway drop key_0000000000000000 -y", exitFailed,
+			"there is no lost refusal \"key_0000000000000000\" (`keyadmin gateway lost` shows all)",
+		},
 		{"apply nosuch.yaml", exitFailed, "read the document: open nosuch.yaml"},
 		{"apply wrong_calls_test.go", exitUsage, "wrong_calls_test.go is not YAML: line "},
 		{"audit --actor", exitUsage, "--actor: it needs a value"},
@@ -110,12 +116,18 @@ func TestCommandsAsCalled(t *testing.T) {
 		!strings.HasSuffix(found[0].Cure, "`bin/keyadmin migrate`") {
 		t.Errorf("doctor finds %+v", found)
 	}
-	for _, want := range []string{"Usage: bin/keyadmin key create <tenant>", "    (umask 077; bin/keyadmin key create acme --name ci > ci.token)"} {
+	for _, want := range []string{
+		"Usage: bin/keyadmin key create <tenant>",
+		"    (umask 077; bin/keyadmin key create acme --name ci > ci.token)",
+	} {
 		if r := s.keyadmin("help", "key", "create"); !strings.Contains(r.stdout, want) {
 			t.Errorf("help has no %q:\n%s", want, r.stdout)
 		}
 	}
-	for text, want := range map[string]string{"acme": "acme", "a b": "'a b'", "it's": `'it'\''s'`, "$(reboot)": "'$(reboot)'", "": "''", "Zoë": "Zoë"} {
+	for text, want := range map[string]string{
+		"acme": "acme", "a b": "'a b'", "it's": `'it'\''s'`,
+		"$(reboot)": "'$(reboot)'", "": "''", "Zoë": "Zoë",
+	} {
 		must.Equal(t, operate.ShellWord(text), want, "the word of %q", text)
 	}
 }

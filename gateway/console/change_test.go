@@ -67,7 +67,10 @@ func TestMistakes(t *testing.T) {
 		status     int
 		says       string
 	}{
-		{"/console/tenants", "name=acme&plan=free", 422, "<p class=\"lines\">Already exists: a tenant named &#34;acme&#34;; choose another name.</p>"},
+		{
+			"/console/tenants", "name=acme&plan=free", 422,
+			"<p class=\"lines\">Already exists: a tenant named &#34;acme&#34;; choose another name.</p>",
+		},
 		{"/console/tenants", "name=&plan=free", 422, "Name: it is missing: The tenant&#39;s name; must be unique."},
 		{"/console/tenants", "name=x&plan=nothing", 404, "There is no plan"},
 		{"/console/tenants", "name=x&plan=free&day=many", 422, "Per day: &#34;many&#34; is not a whole number"},
@@ -152,7 +155,10 @@ func paths(routes []string, t keystore.Tenant, k keystore.Key) (paths []string) 
 func rowsOf(t *testing.T, db *database.DB) string {
 	t.Helper()
 	var text strings.Builder
-	for _, table := range []string{"plans", "tenants", "tenant_keys", "bans", "events", "gateways", "console_sessions", "quota_records", "lost_refusals"} {
+	for _, table := range []string{
+		"plans", "tenants", "tenant_keys", "bans", "events", "gateways",
+		"console_sessions", "quota_records", "lost_refusals",
+	} {
 		rows, err := db.Queryx("SELECT * FROM " + table)
 		must.Do(t, err)
 		for rows.Next() {
@@ -285,7 +291,8 @@ func TestLists(t *testing.T) {
 			must.First[keystore.Ban](t)(s.operator.AddBan(t.Context(), ban))
 		}
 		s.wants(b, "/console/bans", 200, "51 keys are banned.")
-		if seen, pages := s.walk(b, "/console/bans", regexp.MustCompile(`data-title="Key"><a href="([^"]+)"`)); pages != 2 ||
+		if seen, pages := s.walk(b, "/console/bans",
+			regexp.MustCompile(`data-title="Key"><a href="([^"]+)"`)); pages != 2 ||
 			len(seen) != pageRows+1 {
 			t.Errorf("%d bans in %d pages, want 51 in 2", len(seen), pages)
 		}
@@ -351,7 +358,10 @@ func TestPastedToken(t *testing.T) {
 	tenant, keys, tokens := s.populated()
 	b, paste := s.signIn(sessions.ConsoleInvitation{}), tokens[0]
 	fields := url.Values{"token": {paste}}
-	for _, name := range []string{"key", "search", "tenant", "actor", "kind", "since", "from", "operation", "after", "usage", "name", "plan", "minute", "for", "reason", "grace"} {
+	for _, name := range []string{
+		"key", "search", "tenant", "actor", "kind", "since", "from", "operation", "after",
+		"usage", "name", "plan", "minute", "for", "reason", "grace",
+	} {
 		fields.Set(name, " "+paste+" ")
 	}
 	var everything strings.Builder
@@ -366,7 +376,10 @@ func TestPastedToken(t *testing.T) {
 	for _, path := range s.formPaths(tenant, keys[0]) {
 		add("POST", path, fields.Encode()+"&sure=yes", 400)
 	}
-	for _, path := range []string{"", "tenants", "tenants/" + tenant.ID.String(), "keys/" + keys[0].ID.String(), "bans", "audit", "explain", "nothing"} {
+	for _, path := range []string{
+		"", "tenants", "tenants/" + tenant.ID.String(), "keys/" + keys[0].ID.String(),
+		"bans", "audit", "explain", "nothing",
+	} {
 		add("GET", "/console/"+path+"?"+fields.Encode(), "", 400)
 	}
 	for _, path := range []string{"tenants", "keys", "nothing"} {

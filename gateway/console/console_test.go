@@ -200,7 +200,8 @@ func TestCookieOverTLS(t *testing.T) {
 		t.Errorf("with the cookie: %d", status)
 	}
 	name, token, _ := strings.Cut(cookie, "=")
-	if status, _, _ := s.send(asBrowser(server.Client()), "GET", "/console/", "", "Cookie", strings.TrimPrefix(name, "__Secure-")+"="+token); status != 303 {
+	if status, _, _ := s.send(asBrowser(server.Client()), "GET", "/console/", "", "Cookie",
+		strings.TrimPrefix(name, "__Secure-")+"="+token); status != 303 {
 		t.Errorf("a cookie that may have come without TLS: %d", status)
 	}
 }
@@ -313,7 +314,8 @@ func TestHeaders(t *testing.T) {
 		if isPage && (strings.Contains(page, "style=") || strings.Contains(page, "onclick")) {
 			t.Errorf("%s has inline style or script", path)
 		}
-		if isCurrent := strings.Contains(page, `<a href="/console/" aria-current="page">`); isCurrent != (path == "/console/") {
+		if isCurrent := strings.Contains(page,
+			`<a href="/console/" aria-current="page">`); isCurrent != (path == "/console/") {
 			t.Errorf("%s is marked as the overview: %t", path, isCurrent)
 		}
 	}
@@ -374,7 +376,12 @@ func TestIdentityProxy(t *testing.T) {
 		text       string
 	}{
 		{"an admin", proxy, []string{user, "anna@example.com", groups, "staff, platform"}, 200, "Signed in as console:anna@example.com"},
-		{"an admin, the larger role first", proxy, []string{user, "anna", groups, "platform, staff"}, 200, "Signed in as console:anna </p>"},
+		{
+			"an admin, the larger role first", proxy,
+			[]string{user, "anna", groups, "platform, staff"},
+			200,
+			"Signed in as console:anna </p>",
+		},
 		{"a reader", proxy, []string{user, "bob", groups, "staff"}, 200, "read-only"},
 		{"groups in two fields", proxy, []string{user, "bob", groups, "x", groups, "support"}, 200, "keys and bans only"},
 		{"another address", "10.2.0.7:4000", []string{user, "anna", groups, "platform"}, 303, ""},
@@ -390,7 +397,8 @@ func TestIdentityProxy(t *testing.T) {
 	}
 
 	admin := []string{user, "anna@example.com", groups, "platform"}
-	if status, body := s.proxied(proxy, "POST", tenantPath(tenant.ID.String())+"/suspend", "sure=yes", admin...); status != 303 {
+	if status, body := s.proxied(proxy, "POST", tenantPath(tenant.ID.String())+"/suspend", "sure=yes",
+		admin...); status != 303 {
 		t.Fatalf("a change: %d\n%s", status, body)
 	}
 	if e := s.lastEvent(); e.Actor != "console:anna@example.com" || e.Kind != "tenant.suspended" {
@@ -400,7 +408,8 @@ func TestIdentityProxy(t *testing.T) {
 		!strings.Contains(body, ">tenant.suspended<") {
 		t.Errorf("the audit log by the name alone: %d\n%s", status, body)
 	}
-	if status, _ := s.proxied(proxy, "POST", tenantPath(tenant.ID.String())+"/resume", "sure=yes", append(admin, "Origin", "https://evil.example")...); status != 403 {
+	if status, _ := s.proxied(proxy, "POST", tenantPath(tenant.ID.String())+"/resume", "sure=yes",
+		append(admin, "Origin", "https://evil.example")...); status != 403 {
 		t.Errorf("a form of a foreign page: %d", status)
 	}
 
@@ -420,7 +429,10 @@ func TestIdentityProxy(t *testing.T) {
 		at := strings.NewReplacer("{tenant}", url.PathEscape(tenant.ID.String()), "{key}", keys[0].ID.String()).Replace(
 			Home + path,
 		)
-		for group, mayBe := range map[string]bool{"staff": false, "support": strings.Contains(ofKeys, "|"+name+"|"), "platform": true} {
+		for group, mayBe := range map[string]bool{
+			"staff": false, "support": strings.Contains(ofKeys, "|"+name+"|"),
+			"platform": true,
+		} {
 			status, body := s.proxied(proxy, "POST", at, "", user, "bob", groups, group)
 			if isRefused := status == http.StatusForbidden; isRefused == mayBe ||
 				isRefused && !strings.Contains(body, says[group]) {

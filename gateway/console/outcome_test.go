@@ -54,7 +54,8 @@ func TestFormsKnowTheirOutcome(t *testing.T) {
 			isUnknown := strings.Contains(page, "The change may have been made")
 			switch {
 			case status == 200 && made && len(tokens) == 1:
-			case status == 503 && !isUnknown && !made && len(tokens) == 0 && strings.Contains(page, "Nothing was changed"):
+			case status == 503 && !isUnknown && !made && len(tokens) == 0 &&
+				strings.Contains(page, "Nothing was changed"):
 			case status == 503 && isUnknown && mode.ForEver && len(tokens) == 1:
 				if status, _, _ := s.send(b, "POST", path, body); (status == 409) != made || !made && status != 200 {
 					t.Errorf("the change was made: %t; the same form again: %d", made, status)

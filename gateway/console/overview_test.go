@@ -114,7 +114,8 @@ func TestOverviewIsTheUsage(t *testing.T) {
 		top := must.Get[[]usage.OfTenant](t)(usage.Of(s.operator).TopUsage(t.Context(), since, until, tenantsTop))
 		must.Equal(t, len(top), tenantsTop, "busiest tenants")
 		for _, u := range top {
-			row := fmt.Sprintf("[tenants/%s] %s | free | %s | %s\n", u.Tenant, names[u.Tenant], humanize.Comma(u.Charged),
+			row := fmt.Sprintf("[tenants/%s] %s | free | %s | %s\n", u.Tenant, names[u.Tenant],
+				humanize.Comma(u.Charged),
 				humanize.Comma(u.Requests-u.Charged))
 			if !strings.Contains(textOf(page), row) {
 				t.Errorf("the overview lacks %s", row)
@@ -149,10 +150,11 @@ func TestRankingsArePending(t *testing.T) {
 	s.console.cfg.Quota = func(context.Context, id.Tenant) (v quota.Verdict, err error) { <-known; return v, nil }
 	before := figuresWithin
 	figuresWithin = time.Second
-	testkit.Eventually(t, 20*time.Second, "a page has the rankings that are known, and will be read again", func() bool {
-		_, header, page := s.send(b, "GET", Home+"rankings", "")
-		return header.Get("Refresh") != "" && strings.Contains(page, ">12<")
-	})
+	testkit.Eventually(t, 20*time.Second, "a page has the rankings that are known, and will be read again",
+		func() bool {
+			_, header, page := s.send(b, "GET", Home+"rankings", "")
+			return header.Get("Refresh") != "" && strings.Contains(page, ">12<")
+		})
 	figuresWithin = before
 	close(known)
 	if _, header, _ := s.send(b, "GET", Home+"rankings", ""); header.Get("Refresh") != "" {

@@ -211,8 +211,14 @@ func newWorld(t *testing.T) world {
 		return operate.KeyRef{Key: operate.KeyID{Key: must.Get[id.Key](t)(id.ParseKey(w.keys[name]))}}
 	}
 	own := operate.NewLimits{Day: 21_000}
-	do(operate.CreatePlan{Name: "small", NewLimits: operate.NewLimits{Minute: 1000, Day: 20_000, Month: 300_000}, TestMinute: 3})
-	do(operate.CreateTenant{Name: "acme", Plan: "small", NewLimits: own, MonthStart: operate.MonthStart{MonthStarts: 15}})
+	do(operate.CreatePlan{
+		Name: "small", NewLimits: operate.NewLimits{Minute: 1000, Day: 20_000, Month: 300_000},
+		TestMinute: 3,
+	})
+	do(operate.CreateTenant{
+		Name: "acme", Plan: "small", NewLimits: own,
+		MonthStart: operate.MonthStart{MonthStarts: 15},
+	})
 	do(operate.CreateTenant{Name: "bare", Plan: "enterprise"})
 	do(operate.CreateTenant{Name: "globex", Plan: "pro"})
 	do(operate.SuspendTenant{TenantRef: operate.TenantRef{Tenant: "globex"}})
@@ -226,8 +232,14 @@ func newWorld(t *testing.T) world {
 	do(operate.AddBan{
 		KeyRef: key("bad", operate.CreateKey{}), For: operate.Period(30 * day), Reason: "scraping", Tell: "Please pay.",
 	})
-	do(operate.RotateKey{KeyRef: key("turned", operate.CreateKey{}), Grace: operate.Delay{Given: true, Length: 10 * day}})
-	do(operate.RotateKey{KeyRef: key("over", operate.CreateKey{}), Grace: operate.Delay{Given: true, Length: time.Hour}})
+	do(operate.RotateKey{
+		KeyRef: key("turned", operate.CreateKey{}),
+		Grace:  operate.Delay{Given: true, Length: 10 * day},
+	})
+	do(operate.RotateKey{
+		KeyRef: key("over", operate.CreateKey{}),
+		Grace:  operate.Delay{Given: true, Length: time.Hour},
+	})
 	key("late", operate.CreateKey{Expires: operate.Moment{Period: operate.Period(time.Hour)}})
 	now = at
 	w.acme = must.Get[keystore.Tenant](t)(store.Tenant(t.Context(), "acme"))
@@ -346,7 +358,8 @@ func TestKeysInEveryState(t *testing.T) {
 	w.wants(b, Home+"explain?key="+w.keys["old"], 200, "It would be refused", "401 invalid_api_key")
 	w.wants(b, Home+"bans?tenant=acme", 200, "Bans of acme", ">“bad”<")
 	w.wants(b, tenantPath(w.acme.ID.String())+"?usage=3h", 200, "Attempts by minute")
-	w.wants(reader, Home+"tenants?search=nothing", 200, "No tenant has “nothing” in its name, and none has this ID.", "!New tenant")
+	w.wants(reader, Home+"tenants?search=nothing", 200, "No tenant has “nothing” in its name, and none has this ID.",
+		"!New tenant")
 	w.wants(reader, Home+"bans", 200, "One key is banned.", "!>Lift<")
 }
 

@@ -78,7 +78,8 @@ func TestPagesAtScale(t *testing.T) {
 		before := s.rowsRead()
 		s.wants(b, Home+c.path, 200, c.want)
 		rows := s.rowsRead() - before
-		t.Logf("figure: the console's page /%s at %d tenants and %d keys reads %d rows", c.path, scaleTenants, scaleKeys, rows)
+		t.Logf("figure: the console's page /%s at %d tenants and %d keys reads %d rows", c.path, scaleTenants,
+			scaleKeys, rows)
 		if rows > int64(c.counts+rowsMax) {
 			t.Errorf("/%s reads %d rows, want at most %d", c.path, rows, c.counts+rowsMax)
 		}
@@ -132,7 +133,8 @@ func fillScale(t *testing.T, url string) {
 			SELECT 'key_' || ` + hex("n") + fmt.Sprintf(`, %d + n, false, '', 'unpaid', 'keyadmin:anna', 1, 0`, now.Add(day)) + from(scaleBans),
 		`INSERT INTO events (id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json)
 			SELECT n, ` + hex("n") + `, n, 'keyadmin:anna', 'key.created', ` + ofTenant(fmt.Sprintf("(n - 1) %% %d + 1", scaleTenants)) + `, 'key_' || ` + hex("n") + `, '', '', '{"name":"ci"}'` + from(scaleEvents),
-		usage("ok", "listPets", 1, 100), usage("ok", "getPet", 1, 50), usage("minute_quota_exceeded", "", 4, 5), usage("upstream_timeout", "listPets", 20, 1),
+		usage("ok", "listPets", 1, 100), usage("ok", "getPet", 1, 50), usage("minute_quota_exceeded", "", 4,
+			5), usage("upstream_timeout", "listPets", 20, 1),
 		`ANALYZE`,
 	} {
 		if _, err := db.Exec(statement); err != nil {

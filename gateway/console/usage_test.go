@@ -83,7 +83,11 @@ func TestUsageOfSpans(t *testing.T) {
 		},
 		{
 			"30d", "limit 10,000", "day", "3 Mar",
-			[][]string{{"2026-03-03", "1,002", "0", "20"}, {"2026-03-02", "300", "25", "0"}, {"2026-03-01", "4", "0", "0"}},
+			[][]string{
+				{"2026-03-03", "1,002", "0", "20"},
+				{"2026-03-02", "300", "25", "0"},
+				{"2026-03-01", "4", "0", "0"},
+			},
 			dayRefusals,
 		},
 		{
@@ -171,7 +175,8 @@ func TestMinutes(t *testing.T) {
 		t.Errorf("the last minute is %+v", last)
 	}
 	const attempts = `</th><td role="cell" data-title="attempts" class="number">`
-	(&site{T: t}).checkPage("the page", 200, 200, rendered(t, c, part), "Attempts by minute", ">limit 600<", "An attempt is",
+	(&site{T: t}).checkPage("the page", 200, 200, rendered(t, c, part), "Attempts by minute", ">limit 600<",
+		"An attempt is",
 		`</span> 10:29 UTC`+attempts+`2,001</td>`, `</span> 07:31 UTC`+attempts+`4</td>`, "!07:30 UTC", "!Outcomes",
 		"2026-03-03 10:30 UTC: 2,005 attempts. The highest minute is 2026-03-03 10:29 UTC with 2,001.")
 }

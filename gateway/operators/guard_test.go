@@ -83,7 +83,10 @@ func TestForeignRequests(t *testing.T) {
 			}
 		}
 	}
-	for _, token := range []string{"", key, session, revoked, good[:41], good + "x", strings.ToUpper(good), "pto_" + strings.Repeat("a", 38)} {
+	for _, token := range []string{
+		"", key, session, revoked, good[:41], good + "x", strings.ToUpper(good),
+		"pto_" + strings.Repeat("a", 38),
+	} {
 		f(401, token)
 	}
 	f(401, "", "Authorization", "Basic "+good)

@@ -184,7 +184,8 @@ func TestReads(t *testing.T) {
 		fmt.Fprintln(said, c.call, text.String())
 	}
 	golden.Check(t, "reads", said.String(), `(ten|key|ptg_live)_[0-9A-Za-z]{16,}`, `"hint":"\w+"`)
-	if s.store.CheckFile() != nil || strings.Contains(s.log.String(), "ptg_") || strings.Contains(s.log.String(), "pto_") {
+	if s.store.CheckFile() != nil || strings.Contains(s.log.String(), "ptg_") ||
+		strings.Contains(s.log.String(), "pto_") {
 		t.Errorf("the log:\n%s", s.log)
 	}
 }
@@ -204,9 +205,15 @@ func TestMistakes(t *testing.T) {
 		{404, "GET /tenants/none", "", `{"code":"not_found","message":"there is no tenant \"none\"","status":404}`},
 		{409, "POST /tenants", `{"name":"acme"}`, `"code":"already_exists"`},
 		{404, "POST /tenants", `{"name":"new","plan":"none"}`, `there is no plan`},
-		{400, "POST /tenants", `{"name":"new","colour":"red"}`, `colour: there is no such field: the fields are name, plan, minute, day, month, monthStarts`},
+		{
+			400, "POST /tenants", `{"name":"new","colour":"red"}`,
+			`colour: there is no such field: the fields are name, plan, minute, day, month, monthStarts`,
+		},
 		{400, "POST /tenants", `{"name":"new","colour":"red"}`, `"status":400,"details":{"field":"colour"}}`},
-		{400, "POST /tenants", `{"name":"new","minute":0,"plan":"Free"}`, `minute: 0 is out of range: use 1 to 1000000000; plan: \"Free\" is not a plan name`},
+		{
+			400, "POST /tenants", `{"name":"new","minute":0,"plan":"Free"}`,
+			`minute: 0 is out of range: use 1 to 1000000000; plan: \"Free\" is not a plan name`,
+		},
 		{400, "POST /tenants", `{}`, `name: it is missing: The tenant's name`},
 		{400, "POST /tenants", `{"name":["a","b"]}`, `name: give one value`},
 		{400, "POST /tenants", `{"name":{}}`, `name: use a text`},
@@ -226,7 +233,10 @@ func TestMistakes(t *testing.T) {
 		{400, "GET /tenants/acme/usage?since=1h&until=2h", "", `until: `},
 		{400, "GET /keys/key_x", "", `"field":"key"`},
 		{400, "PATCH /keys/" + id, `{}`, `"give name, scopes, allow, allowAny, expires, noExpires, minute or day"`},
-		{400, "PATCH /keys/" + id, `{"allow":[]}`, `"allow is empty: allowAny removes the allow-list","status":400,"details":{"field":"allow"}`},
+		{
+			400, "PATCH /keys/" + id, `{"allow":[]}`,
+			`"allow is empty: allowAny removes the allow-list","status":400,"details":{"field":"allow"}`,
+		},
 		{400, "PATCH /keys/" + id, `{"allow":["any"]}`, ofAny + "`keyadmin key update KEY --allow-any`"},
 		{400, "POST /keys/whoami", `{"token":"ptg_live_x"}`, `"code":"invalid_request"`},
 		{400, "POST /tenants", `{"name":"` + token + `"}`, `name: it has a token, which is not repeated here`},
