@@ -44,7 +44,8 @@ func TestAdminPortWithTLS(t *testing.T) {
 	}
 	for want, env := range map[string]map[string]string{
 		"certificate": {}, "certificate required": {adminCAVariable: env[adminCAVariable]},
-		adminCAVariable: {adminCAVariable: env[adminKeyVariable]}, adminCertVariable: {adminCertVariable: env[adminCertVariable]},
+		adminCAVariable:   {adminCAVariable: env[adminKeyVariable]},
+		adminCertVariable: {adminCertVariable: env[adminCertVariable]},
 	} {
 		if err := ask(env); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", env, err, want)

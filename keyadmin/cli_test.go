@@ -261,8 +261,8 @@ func candidatesOf(s *shell, words ...string) string {
 func TestComplete(t *testing.T) {
 	t.Parallel()
 	s := newShell(t, "sqlite:/nowhere/none.db")
-	const nouns = "migrate tenant plan key ban usage top audit gateway doctor export diff apply backup restore operator " +
-		"console completion"
+	const nouns = "migrate tenant plan key ban usage top audit gateway doctor export diff apply backup " +
+		"restore operator console completion"
 	for _, c := range []struct{ words, want string }{
 		{"|", nouns},
 		{"te|", "tenant"},

@@ -70,7 +70,8 @@ func TestRoundTrip(t *testing.T) {
 		lower := s.file(strings.Replace(with, " minute: 3\n", " minute: 2\n", 1))
 		s.want(exitUsage, "--yes", "apply", lower)
 		s.ok("apply", lower, "--yes")
-		keys := must.Get[[]keystore.Key](t)(keystore.Collect(lists.Of(s.store()).Keys(t.Context(), tenantID(s, "acme"))))
+		keys := must.Get[[]keystore.Key](t)(keystore.Collect(lists.Of(s.store()).Keys(t.Context(),
+			tenantID(s, "acme"))))
 		if !slices.ContainsFunc(
 			keys, func(k keystore.Key) bool { return k.Limits.Minute == 2 && k.ExpiresAt%1000 == 500 },
 		) {
@@ -146,19 +147,39 @@ func TestBadDocuments(t *testing.T) {
 			"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {name: a, scopes: ['pets:read']}",
 			"`keyadmin key create` creates one",
 		},
-		{"version: 1\ntenants:\n- name: acme\n  plan: free\n  keys:\n  - {id: KEY, name: a, environment: test, scopes: []}", "a key needs a scope"},
+		{
+			"version: 1\ntenants:\n- name: acme\n  plan: free\n  keys:\n" +
+				"  - {id: KEY, name: a, environment: test, scopes: []}",
+			"a key needs a scope",
+		},
 		{
 			"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {id: KEY, name: a, scopes: [Cats]}",
 			`:6: tenants[0].keys[0].scopes[0]: "Cats" is not the name of a scope`,
 		},
-		{"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {id: KEY, name: a, scopes: ['pets:read'], allow: [10.0.0.1/8]}", "did you mean 10.0.0.0/8?"},
-		{"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {id: KEY, name: a, scopes: ['pets:read'], expires: soon}", `"soon" is not a time`},
-		{"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {id: KEY, name: a, environment: test, scopes: ['pets:read']}", "belongs to another tenant"},
+		{
+			"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n" +
+				"  - {id: KEY, name: a, scopes: ['pets:read'], allow: [10.0.0.1/8]}",
+			"did you mean 10.0.0.0/8?",
+		},
+		{
+			"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n" +
+				"  - {id: KEY, name: a, scopes: ['pets:read'], expires: soon}",
+			`"soon" is not a time`,
+		},
+		{
+			"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n" +
+				"  - {id: KEY, name: a, environment: test, scopes: ['pets:read']}",
+			"belongs to another tenant",
+		},
 		{
 			"version: 1\ntenants:\n- name: acme\n  plan: free\n  keys:\n  - {id: KEY, name: a, scopes: ['pets:read']}",
 			"is a test key. The environment of a key cannot be changed",
 		},
-		{"version: 1\ntenants:\n- name: acme\n  plan: free\n  keys:\n  - {id: KEY, name: a, environment: test, scopes: ['pets:read'], expires: 2020-01-01}", "cannot expire in the past"},
+		{
+			"version: 1\ntenants:\n- name: acme\n  plan: free\n  keys:\n" +
+				"  - {id: KEY, name: a, environment: test, scopes: ['pets:read'], expires: 2020-01-01}",
+			"cannot expire in the past",
+		},
 	} {
 		path := s.file(strings.ReplaceAll(c.text, "KEY", key))
 		s.want(exitUsage, c.want, "diff", path, "--prune")
@@ -331,7 +352,8 @@ func TestApplyAndCosts(t *testing.T) {
 	costs := keystore.Document{Costs: map[string]int64{"searchPets": 20}}
 	must.Do(t, store.DescribeGateway(t.Context(), s.gateway(store, "gw-1", "127.0.0.1:1").Registration, costs))
 	for _, text := range []string{
-		"plans: [{name: small, minute: 19}]", "plans: [{name: free, minute: 60, day: 1000, testMinute: 19}]", "tenants: [{name: globex, plan: free, day: 19}]", "tenants: [{name: acme, plan: tiny}]",
+		"plans: [{name: small, minute: 19}]", "plans: [{name: free, minute: 60, day: 1000, testMinute: 19}]",
+		"tenants: [{name: globex, plan: free, day: 19}]", "tenants: [{name: acme, plan: tiny}]",
 		"tenants: [{name: acme, plan: free, keys: [{id: " + keyID(s, "acme") + ", name: ci, scopes: [usage:read], minute: 19}]}]",
 	} {
 		s.want(exitUsage, "limit of 19 never admits it", "diff", s.file("version: 1\n"+text))

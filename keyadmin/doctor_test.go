@@ -96,7 +96,10 @@ func TestDoctor(t *testing.T) {
 		}, "database", ": correct $DATABASE_URL"},
 		{"old schema", sql(`DELETE FROM keystore_schema WHERE version_id > 1`), "schema", "the key tables have version"},
 		{"new schema", sql(`UPDATE keystore_schema SET version_id = version_id + 1000`), "schema", "upgrade the program"},
-		{"no key tables", sql(`DELETE FROM keystore_schema`), "schema", "correct $DATABASE_URL if it names another database, such as that of the pets; otherwise `keyadmin migrate`"},
+		{
+			"no key tables", sql(`DELETE FROM keystore_schema`), "schema",
+			"correct $DATABASE_URL if it names another database, such as that of the pets; otherwise `keyadmin migrate`",
+		},
 		{"no gateway", sql(`DELETE FROM gateways`), "gateways", "no gateway is registered"},
 		{
 			"silent", sql(`UPDATE gateways SET seen_at = seen_at - 60000 WHERE id = 'gw-2'`), "gw-2",
@@ -125,7 +128,8 @@ func TestDoctor(t *testing.T) {
 					At: instant.Of(s.now),
 				}})
 			must.Do(s.t, err)
-		}, "database", "1 refusal that gateways keep in force: the database has lost the changes: repeat each change, or end it: `keyadmin gateway lost` lists them"},
+		}, "database", "1 refusal that gateways keep in force: the database has lost the changes: " +
+			"repeat each change, or end it: `keyadmin gateway lost` lists them"},
 		{
 			"admin port", sql(`UPDATE gateways SET admin_address = '127.0.0.1:1' WHERE id = 'gw-2'`), "gw-2",
 			"its admin port does not answer: Get ",
@@ -167,7 +171,8 @@ func TestDoctor(t *testing.T) {
 		{"another Redis", func(_ *shell, g, _ *station) { g.about.Settings["redis-url"] = "redis://b" }, "gateways", "REDIS_URL differs"},
 		{"versions", func(_ *shell, g, _ *station) { g.about.Version = "v2" }, "gateways", "their versions differ: v1 at gw-2; v2 at gw-1"},
 		{
-			"documents", sql(`UPDATE gateways SET document = '{"hash":"0123","title":"Orders","version":"7"}' WHERE id = 'gw-2'`), "gateways",
+			"documents", sql(`UPDATE gateways SET document = '{"hash":"0123","title":"Orders","version":"7"}'
+				WHERE id = 'gw-2'`), "gateways",
 			"they serve different documents: none at gw-1; Orders 7 (0123) at gw-2",
 		},
 		{"other environment", func(_ *shell, g, _ *station) {

@@ -181,7 +181,8 @@ func (s *shell) store() *keystore.Store {
 func (s *shell) events() int {
 	s.t.Helper()
 	return len(
-		must.Get[[]keystore.Event](s.t)(keystore.Collect(lists.Of(s.store()).Events(s.t.Context(), lists.EventFilter{}, 0))),
+		must.Get[[]keystore.Event](s.t)(keystore.Collect(lists.Of(s.store()).Events(s.t.Context(),
+			lists.EventFilter{}, 0))),
 	)
 }
 

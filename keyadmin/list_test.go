@@ -30,8 +30,9 @@ func TestMigrate(t *testing.T) {
 func TestFields(t *testing.T) {
 	t.Parallel()
 	const (
-		limits  = "limits.minute,limits.day,limits.month"
-		shares  = "minuteUsed,minuteLimit,minuteShare,dayUsed,dayLimit,dayShare,bannedKeys,monthUsed,monthLimit,monthShare"
+		limits = "limits.minute,limits.day,limits.month"
+		shares = "minuteUsed,minuteLimit,minuteShare,dayUsed,dayLimit,dayShare,bannedKeys," +
+			"monthUsed,monthLimit,monthShare"
 		explain = "%[1]s.limit,%[1]s.used,%[1]s.remaining,%[1]s.resetAt"
 	)
 	policy := func(name string) string { return fmt.Sprintf(explain, name) }

@@ -182,9 +182,8 @@ func TestBars(t *testing.T) {
 		}
 	}
 	rows := []usage.Row{
-		row(
-			0, "ok", 1,
-		), row(1, "minute_quota_exceeded", 1), row(1, "report", 9), row(3, "ok", 3600), row(3, "key_banned", 2400), row(4, "ok", 5999), row(4, "key_banned", 1),
+		row(0, "ok", 1), row(1, "minute_quota_exceeded", 1), row(1, "report", 9), row(3, "ok", 3600),
+		row(3, "key_banned", 2400), row(4, "ok", 5999), row(4, "key_banned", 1),
 	}
 	const want = `HOUR (UTC)            CHARGED  REFUSED
 2026-03-01T09:00:00Z        1        0  █

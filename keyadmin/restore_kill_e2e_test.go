@@ -62,7 +62,8 @@ const holdLock = 4711
 func plantHolds(t *testing.T, url string, db *database.DB) holds {
 	t.Helper()
 	statements := []string{`CREATE TABLE holds (remaining INT)`, `INSERT INTO holds VALUES (1000000)`}
-	body := `BEGIN UPDATE holds SET remaining = remaining - 1; SELECT hold() WHERE (SELECT remaining FROM holds) = 0; END`
+	body := `BEGIN UPDATE holds SET remaining = remaining - 1;
+		SELECT hold() WHERE (SELECT remaining FROM holds) = 0; END`
 	if db.Dialect() == database.Postgres {
 		body = "FOR EACH ROW EXECUTE FUNCTION count_down()"
 		statements = append(

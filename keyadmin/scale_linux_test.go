@@ -138,9 +138,13 @@ func fillScale(t *testing.T, url string) {
 	t.Helper()
 	db := must.Get[*database.DB](t)(database.OpenPatient(url, false))
 	defer db.Close()
-	numbers, hash, digits := "generate_series(1, %d) AS r(n)", "sha256(CAST(CAST(n AS TEXT) AS BYTEA))", "lpad(to_hex(%s), 16, '0')"
+	numbers := "generate_series(1, %d) AS r(n)"
+	hash := "sha256(CAST(CAST(n AS TEXT) AS BYTEA))"
+	digits := "lpad(to_hex(%s), 16, '0')"
 	if db.Dialect() == database.SQLite {
-		numbers, hash, digits = "(WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < %d) SELECT n FROM r)", "randomblob(32)", "printf('%%016x', %s)"
+		numbers = "(WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < %d) SELECT n FROM r)"
+		hash = "randomblob(32)"
+		digits = "printf('%%016x', %s)"
 	}
 	now := instant.Of(time.Now())
 	tenant := "'ten_' || " + fmt.Sprintf(digits, fmt.Sprintf("n %% %d", scaleTenants))
@@ -152,14 +156,18 @@ func fillScale(t *testing.T, url string) {
 	}{
 		{scaleTenants, `INSERT INTO tenants (id, name, plan, minute_limit, day_limit, suspended, created_at)
 			SELECT ` + tenant + `, ` + name + `, 'free', 0, 0, false, 1 FROM `},
-		{scaleKeys, `INSERT INTO tenant_keys (id, tenant_id, hash, name, hint, environment, scopes, allow_list, created_at, expires_at, revoked_at,
-			grace_ends_at, replaced_by, last_used_at) SELECT ` + key + `, ` + tenant + `, ` + hash + `, 'ci', 'abcd', 'live', 'pets:read pets:write',
+		{scaleKeys, `INSERT INTO tenant_keys (id, tenant_id, hash, name, hint, environment, scopes, allow_list,
+			created_at, expires_at, revoked_at, grace_ends_at, replaced_by, last_used_at)
+			SELECT ` + key + `, ` + tenant + `, ` + hash + `, 'ci', 'abcd', 'live', 'pets:read pets:write',
 			'', n, 0, 0, 0, '', 0 FROM `},
 		{scaleEvents, `INSERT INTO events (id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json)
-			SELECT n, 'u', ` + fmt.Sprint(int64(now)-scaleEvents) + ` + n, 'keyadmin:ada', CASE WHEN n % 100000 < 10 THEN 'tenant.created' ELSE 'key.revoked' END, ` + tenant + `, ` + key + `,
+			SELECT n, 'u', ` + fmt.Sprint(int64(now)-scaleEvents) + ` + n, 'keyadmin:ada',
+			CASE WHEN n % 100000 < 10 THEN 'tenant.created' ELSE 'key.revoked' END, ` + tenant + `, ` + key + `,
 			'', '', '{"name":"ci"}' FROM `},
 		{scaleEvents, `INSERT INTO usage_hours (tenant_id, hour, operation, correction, charged, key_id, outcome, requests)
-			SELECT ` + tenant + `, ` + fmt.Sprint(int64(now.Truncate(time.Hour))) + fmt.Sprintf(` - CAST(1 + n / %d AS BIGINT) * 3600000, 'listPets', 0, true, '', 'ok', 7 FROM `, scaleTenants)},
+			SELECT ` + tenant + `, ` + fmt.Sprint(int64(now.Truncate(time.Hour))) +
+			fmt.Sprintf(` - CAST(1 + n / %d AS BIGINT) * 3600000, 'listPets', 0, true, '', 'ok', 7 FROM `,
+				scaleTenants)},
 	} {
 		must.Get[sql.Result](t)(db.Exec(fill.query + fmt.Sprintf(numbers, fill.rows)))
 	}

@@ -38,7 +38,8 @@ import (
 //	document ID FILE    says which document a gateway serves
 //	follow ID HOURS     has a gateway apply all changes, and say until when it has stored usage
 //	leave ID            has a gateway sign off
-//	used ROW            stores usage: tenant, key, operation, outcome, hours ago, requests, more units
+//	used ROW            stores usage: tenant, key, operation, outcome, hours ago, requests,
+//	                    more units
 //	minutes ROW         stores attempts: tenant, hours ago, and a minute with its attempts
 //	lose KIND TENANT KEY reports a refusal that the database has lost
 //

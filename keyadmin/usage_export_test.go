@@ -123,7 +123,8 @@ func TestListsWithoutATable(t *testing.T) {
 	db, all := s.registry, map[string]string{}
 	s.registry = nil
 	for _, list := range []string{
-		"usage show acme", "usage show acme --by hour --plot", "usage show acme --by minute", "usage top", "usage export --format csv", "ban list",
+		"usage show acme", "usage show acme --by hour --plot", "usage show acme --by minute", "usage top",
+		"usage export --format csv", "ban list",
 		"ban list -o json", "tenant list", "key show " + key, "plan list", "gateway list", "operator list", "audit", "export",
 	} {
 		all[list] = s.run(strings.Fields(list)).stdout
@@ -265,7 +266,8 @@ func TestTopLines(t *testing.T) {
 func TestFiguresAreShort(t *testing.T) {
 	t.Parallel()
 	for want, got := range map[string]string{
-		"0.0": rate(0), "999.9": rate(999.9), "1,000": rate(1000), "12,345": rate(12345.6), "0 %": percent(0), "<1 %": percent(0.0001), "29 %": percent(0.29),
+		"0.0": rate(0), "999.9": rate(999.9), "1,000": rate(1000), "12,345": rate(12345.6),
+		"0 %": percent(0), "<1 %": percent(0.0001), "29 %": percent(0.29),
 		"99 %": percent(0.999), "100 %": percent(1), "1,200 %": percent(12),
 	} {
 		must.Equal(t, got, want, "a figure")

@@ -210,7 +210,8 @@ func TestCookieOverTLS(t *testing.T) {
 func TestTwoConsolesOnOneHost(t *testing.T) {
 	one, two, b := newSite(t), newSite(t), browser()
 	for _, s := range []*site{one, two} {
-		if status, _, _ := s.send(b, "POST", "/console/login", "code="+s.code(sessions.ConsoleInvitation{})); status != 303 {
+		if status, _, _ := s.send(b, "POST", "/console/login",
+			"code="+s.code(sessions.ConsoleInvitation{})); status != 303 {
 			t.Fatalf("signing in: %d", status)
 		}
 	}
@@ -227,7 +228,10 @@ func TestNoSession(t *testing.T) {
 	s := newSite(t)
 	u, _ := url.Parse(s.url) // it is valid
 	name := "petgate-console-" + u.Port()
-	for _, cookie := range []string{"", name + "=", name + "=AAAAAAAAAAAAAAAAAAAAAAAAAA", "__Secure-" + name + "=x", name + "=" + s.code(sessions.ConsoleInvitation{})} {
+	for _, cookie := range []string{
+		"", name + "=", name + "=AAAAAAAAAAAAAAAAAAAAAAAAAA", "__Secure-" + name + "=x",
+		name + "=" + s.code(sessions.ConsoleInvitation{}),
+	} {
 		for _, method := range []string{"GET", "POST", "DELETE"} {
 			for _, path := range []string{"/console/", "/console/logout", "/console/nothing"} {
 				status, header, page := s.send(browser(), method, path, "", "Cookie", cookie)
@@ -414,7 +418,8 @@ func TestIdentityProxy(t *testing.T) {
 	}
 
 	// Every form needs at least the role that its kind of change needs.
-	const ofKeys = "|bans|keys/K/update|keys/K/rotate|keys/K/revoke|keys/K/ban|keys/K/lift|keys/K/disable|keys/K/enable|tenants/T/keys|"
+	const ofKeys = "|bans|keys/K/update|keys/K/rotate|keys/K/revoke|keys/K/ban|keys/K/lift|" +
+		"keys/K/disable|keys/K/enable|tenants/T/keys|"
 	forms, says := 0, map[string]string{
 		"staff":   "This session is read-only",
 		"support": "This session may only change keys and bans",

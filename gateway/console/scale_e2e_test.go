@@ -98,14 +98,17 @@ func fillScale(t *testing.T, url string) {
 	t.Helper()
 	db := must.Get[*database.DB](t)(database.OpenPatient(url, false))
 	defer db.Close()
-	numbers, hash, digits, text := "generate_series(1, %d) AS r(n)", "sha256(CAST(CAST(n AS TEXT) AS BYTEA))", "lpad(to_hex(%s), 16, '0')", "lpad(CAST(%s AS TEXT), 6, '0')"
-	if db.Dialect() == database.SQLite {
-		numbers, hash, digits, text = "(WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < %d) SELECT n FROM r)", "randomblob(32)", "printf('%%016x', %s)", "printf('%%06d', %s)"
-	}
+	const (
+		numbers = "generate_series(1, %d) AS r(n)"
+		hash    = "sha256(CAST(CAST(n AS TEXT) AS BYTEA))"
+		digits  = "lpad(to_hex(%s), 16, '0')"
+		text    = "lpad(CAST(%s AS TEXT), 6, '0')"
+	)
 	from := func(n int) string { return " FROM " + fmt.Sprintf(numbers, n) }
 	hex := func(n string) string { return fmt.Sprintf(digits, n) }
 	now := instant.Of(time.Now())
 	hour := now.Truncate(time.Hour)
+	tenantOfRow := fmt.Sprintf("(n - 1) %% %d + 1", scaleTenants)
 	ofTenant := func(n string) string { return "'ten_' || " + hex(n) }
 	active := fmt.Sprintf("(n %% %d) * 7 + 77", scaleActive)
 	usage := func(outcome, operation string, every, requests int) string {
@@ -125,16 +128,22 @@ func fillScale(t *testing.T, url string) {
 	}
 	for _, statement := range []string{
 		`INSERT INTO tenants (id, name, plan, minute_limit, day_limit, suspended, created_at)
-			SELECT ` + ofTenant("n") + `, 'tenant-' || ` + fmt.Sprintf(text, "n") + `, CASE WHEN n % 10 = 0 THEN 'business' WHEN n % 3 = 0 THEN 'pro' ELSE 'free' END, 0, 0, n % 40 = 0, n` + from(scaleTenants),
-		`INSERT INTO tenant_keys (id, tenant_id, hash, name, hint, environment, scopes, allow_list, created_at, expires_at, revoked_at, grace_ends_at, replaced_by, last_used_at)
-			SELECT 'key_' || ` + hex("n") + `, ` + ofTenant(fmt.Sprintf("(n - 1) %% %d + 1", scaleTenants)) + `, ` + hash + fmt.Sprintf(`, 'ci', 'abcd', 'live', 'pets:read', '', n,
+			SELECT ` + ofTenant("n") + `, 'tenant-' || ` + fmt.Sprintf(text, "n") + `,
+			CASE WHEN n % 10 = 0 THEN 'business' WHEN n % 3 = 0 THEN 'pro' ELSE 'free' END,
+			0, 0, n % 40 = 0, n` + from(scaleTenants),
+		`INSERT INTO tenant_keys (id, tenant_id, hash, name, hint, environment, scopes, allow_list,
+			created_at, expires_at, revoked_at, grace_ends_at, replaced_by, last_used_at)
+			SELECT 'key_' || ` + hex("n") + `, ` + ofTenant(tenantOfRow) + `, ` + hash +
+			fmt.Sprintf(`, 'ci', 'abcd', 'live', 'pets:read', '', n,
 			CASE WHEN n %% 1000 = 0 THEN %d + n * 1000 ELSE 0 END, 0, 0, '', 0`, now) + from(scaleKeys),
 		`INSERT INTO bans (key_id, until, automatic, notice, reason, imposed_by, imposed_at, lifted_at)
-			SELECT 'key_' || ` + hex("n") + fmt.Sprintf(`, %d + n, false, '', 'unpaid', 'keyadmin:anna', 1, 0`, now.Add(day)) + from(scaleBans),
+			SELECT 'key_' || ` + hex("n") +
+			fmt.Sprintf(`, %d + n, false, '', 'unpaid', 'keyadmin:anna', 1, 0`, now.Add(day)) + from(scaleBans),
 		`INSERT INTO events (id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json)
-			SELECT n, ` + hex("n") + `, n, 'keyadmin:anna', 'key.created', ` + ofTenant(fmt.Sprintf("(n - 1) %% %d + 1", scaleTenants)) + `, 'key_' || ` + hex("n") + `, '', '', '{"name":"ci"}'` + from(scaleEvents),
-		usage("ok", "listPets", 1, 100), usage("ok", "getPet", 1, 50), usage("minute_quota_exceeded", "", 4,
-			5), usage("upstream_timeout", "listPets", 20, 1),
+			SELECT n, ` + hex("n") + `, n, 'keyadmin:anna', 'key.created', ` + ofTenant(tenantOfRow) + `,
+			'key_' || ` + hex("n") + `, '', '', '{"name":"ci"}'` + from(scaleEvents),
+		usage("ok", "listPets", 1, 100), usage("ok", "getPet", 1, 50),
+		usage("minute_quota_exceeded", "", 4, 5), usage("upstream_timeout", "listPets", 20, 1),
 		`ANALYZE`,
 	} {
 		if _, err := db.Exec(statement); err != nil {

@@ -73,7 +73,8 @@ func TestForeignRequests(t *testing.T) {
 	if got := s.as(revoked, "GET /tenants", ""); got.status != 200 {
 		t.Errorf("before its end, a token gets %d", got.status)
 	}
-	must.Get[sessions.OperatorToken](t)(sessions.Of(s.store).RevokeOperator(t.Context(), "short")) // its end holds at once
+	must.Get[sessions.OperatorToken](t)(sessions.Of(s.store).RevokeOperator(t.Context(),
+		"short")) // its end holds at once
 	f := func(status int, token string, fields ...string) {
 		t.Helper()
 		for _, call := range []string{"GET /tenants", "POST /tenants"} {
@@ -232,7 +233,7 @@ func TestLostAnswersMakeNoSecondKey(t *testing.T) {
 						}
 						text, _ := io.ReadAll(response.Body)
 						response.Body.Close()
-						if response.StatusCode == http.StatusServiceUnavailable { // the database is slow, because the machine is busy
+						if response.StatusCode == http.StatusServiceUnavailable { // the machine is busy
 							continue
 						}
 						if tokens[i] = (reply{text: string(text)}).member("token"); response.StatusCode != 201 ||

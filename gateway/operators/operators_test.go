@@ -195,7 +195,8 @@ func TestMistakes(t *testing.T) {
 	s := newSite(t, testkit.SQLite(t))
 	key := s.newKey()
 	id, token := key.member("id"), key.member("token")
-	const ofAny = "allow: \\\"any\\\" is not a CIDR block: a key that is created without allow may be used from anywhere; "
+	const ofAny = "allow: \\\"any\\\" is not a CIDR block: " +
+		"a key that is created without allow may be used from anywhere; "
 	before := s.want(200, "", "GET /audit", "").text
 	for _, c := range []struct {
 		status           int

@@ -82,8 +82,10 @@ var cases = []verbCase{
 	{operate.ClearLimits{}, given("tenant=rich"), nil},
 	{operate.CreateKey{}, given("tenant=acme name=new expires=90d scopes=pets:read,pets:write allow=10.0.0.0/8,::1 " +
 		"minute=5 day=50 environment=test"), nil},
-	{operate.UpdateKey{},
-		given("key=CI name=new scopes=pets:read allow=10.0.0.0/8,::1 expires=2026-12-31 minute=5 day=50"), nil},
+	{
+		operate.UpdateKey{},
+		given("key=CI name=new scopes=pets:read allow=10.0.0.0/8,::1 expires=2026-12-31 minute=5 day=50"), nil,
+	},
 	{operate.UpdateKey{}, given("key=BOUND allowAny=true noExpires=true"), nil},
 	{operate.RotateKey{}, given("key=CI grace=36h"), nil},
 	{operate.RotateKey{}, given("key=CI grace=0"), nil},
