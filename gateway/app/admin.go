@@ -123,8 +123,13 @@ func (g *gateway) peek(
 
 // ask is a question about a tenant's quotas in this gateway's environment.
 func (g *gateway) ask(tenant id.Tenant, terms *directory.Terms) (q quotas.Request) {
-	q.Tenant, q.Since, q.Test = tenant, terms.UsedSince, g.cfg.Environment == apikey.Test
-	q.Version, q.Limits, q.MonthStarts, q.Cost = terms.Version, terms.Limits, terms.MonthStarts, 1
+	q.Tenant = tenant
+	q.Test = g.cfg.Environment == apikey.Test
+	q.Version = terms.Version
+	q.Since = terms.UsedSince
+	q.Limits = terms.Limits
+	q.MonthStarts = terms.MonthStarts
+	q.Cost = 1
 	return q
 }
 
@@ -148,28 +153,30 @@ func (g *gateway) serveQuota(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, fmt.Errorf("cost must be 1 to %d", plan.CostMax))
 		return
 	}
-	switch terms, used, err := g.peek(r.Context(), tenant, key, cost); {
+	terms, used, err := g.peek(r.Context(), tenant, key, cost)
+	switch {
 	case errors.Is(err, errUnknownTenant):
 		fail(w, http.StatusNotFound, err)
+		return
 	case err != nil:
 		fail(w, http.StatusServiceUnavailable, err)
-	default:
-		answer := operate.Quota{
-			Environment: g.cfg.Environment.String(),
-			Tenant:      tenant,
-			Plan:        terms.Plan,
-			Limits:      terms.Limits,
-			Mode:        g.limits.Mode(),
-			Degraded:    used.Degraded,
-			Refuses:     used.Degraded && g.cfg.LimitsOnOutage == quotas.Refuse,
-		}
-		answer.Minute = report(used.Usages[quota.Minute])
-		answer.Day = report(used.Usages[quota.Day])
-		answer.Month = report(used.Usages[quota.Month])
-		answer.KeyMinute = report(used.Usages[quota.KeyMinute])
-		answer.KeyDay = report(used.Usages[quota.KeyDay])
-		service.WriteJSON(w, http.StatusOK, answer)
+		return
 	}
+	answer := operate.Quota{
+		Environment: g.cfg.Environment.String(),
+		Tenant:      tenant,
+		Plan:        terms.Plan,
+		Limits:      terms.Limits,
+		Mode:        g.limits.Mode(),
+		Degraded:    used.Degraded,
+		Refuses:     used.Degraded && g.cfg.LimitsOnOutage == quotas.Refuse,
+	}
+	answer.Minute = report(used.Usages[quota.Minute])
+	answer.Day = report(used.Usages[quota.Day])
+	answer.Month = report(used.Usages[quota.Month])
+	answer.KeyMinute = report(used.Usages[quota.KeyMinute])
+	answer.KeyDay = report(used.Usages[quota.KeyDay])
+	service.WriteJSON(w, http.StatusOK, answer)
 }
 
 func fail(w http.ResponseWriter, status int, err error) {

@@ -138,13 +138,11 @@ func (g *gateway) openStores(ctx context.Context, end context.CancelFunc, addres
 		return err
 	}
 	g.keys, err = directory.Open(ctx, g.store, directory.Config{
-		GatewayID:    g.self,
-		Environment:  cfg.Environment,
-		AdminAddress: address,
-		Snapshot:     cfg.Snapshot,
-		Document: cfg.describe(
-			cfg.document,
-		),
+		GatewayID:      g.self,
+		Environment:    cfg.Environment,
+		AdminAddress:   address,
+		Snapshot:       cfg.Snapshot,
+		Document:       cfg.describe(cfg.document),
 		MaxAge:         cfg.DirectoryMaxAge,
 		LongestRequest: cfg.UpstreamTimeout,
 		Log:            g.log,
@@ -249,9 +247,13 @@ func (g *gateway) openPublic(accessLog io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	tracer, err := trace.Open(
-		trace.Config{Settings: cfg.Traces, Program: "gateway", Instance: g.self, Log: g.log, Metrics: g.admin.Metrics},
-	)
+	tracer, err := trace.Open(trace.Config{
+		Settings: cfg.Traces,
+		Program:  "gateway",
+		Instance: g.self,
+		Log:      g.log,
+		Metrics:  g.admin.Metrics,
+	})
 	if err != nil {
 		return err
 	}
@@ -314,9 +316,9 @@ func (g *gateway) problems() (found []service.Problem) {
 			add("quotas", complaint, true)
 		}
 	}
-	if err := g.badDocument.Load(); err != nil {
-		add("document", fmt.Errorf("%s was read again and cannot be served, so the one before is: %w", g.cfg.API, *err),
-			true)
+	if bad := g.badDocument.Load(); bad != nil {
+		err := fmt.Errorf("%s was read again and cannot be served, so the one before is: %w", g.cfg.API, *bad)
+		add("document", err, true)
 	}
 	for _, detail := range g.public.Upstreams().Problems() {
 		add("upstream", errors.New(detail), true)
@@ -346,9 +348,6 @@ func reachable(address net.Addr) string {
 
 // apart describes the problem of several gateways that each keep quotas in process.
 func apart(gateways int) string {
-	return fmt.Sprintf(
-		"%d gateways are registered and this one keeps quotas in process: a tenant may use its whole limit at each; "+
-			"set REDIS_URL to one Redis for all",
-		gateways,
-	)
+	return fmt.Sprintf("%d gateways are registered and this one keeps quotas in process: a tenant may use its "+
+		"whole limit at each; set REDIS_URL to one Redis for all", gateways)
 }

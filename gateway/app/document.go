@@ -74,8 +74,9 @@ func (c *Config) checkServices(of *api.API) error {
 // WriteOperations writes what the gateway would serve.
 func (c *Config) WriteOperations(to io.Writer) {
 	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	head, costs := "METHOD\tPATH\tOPERATION\tSCOPE\tUPSTREAM\tPUBLIC\tDEPRECATED", c.document.Costs()
-	if len(costs) > 0 {
+	head := "METHOD\tPATH\tOPERATION\tSCOPE\tUPSTREAM\tPUBLIC\tDEPRECATED"
+	hasCosts := len(c.document.Costs()) > 0
+	if hasCosts {
 		head += "\tCOST"
 	}
 	fmt.Fprintln(table, head)
@@ -85,7 +86,7 @@ func (c *Config) WriteOperations(to io.Writer) {
 			upstream = "(the gateway)"
 		}
 		cells := []string{o.Method, o.Path, o.ID, o.Scope, upstream, yes(o.IsPublic), yes(o.IsDeprecated)}
-		if len(costs) > 0 {
+		if hasCosts {
 			cost := ""
 			if !o.IsPublic && !o.IsReport() {
 				cost = fmt.Sprint(max(1, o.Cost))
@@ -150,8 +151,8 @@ func (g *gateway) reload() {
 	}
 	if err != nil {
 		kept := g.cfg.describe(g.api.Load())
-		g.log.Error("the document cannot be served, so the gateway keeps the one before", "path", g.cfg.API, "document",
-			kept.String(), "error", err)
+		g.log.Error("the document cannot be served, so the gateway keeps the one before",
+			"path", g.cfg.API, "document", kept.String(), "error", err)
 		g.badDocument.Store(&err)
 		return
 	}
@@ -165,15 +166,14 @@ func (g *gateway) reload() {
 
 // showDocs replaces the documentation, if there is to be one.
 func (g *gateway) showDocs(a *api.API) {
-	if g.cfg.Docs {
-		g.docs.show(
-			portal.Config{
-				API:         a,
-				Title:       g.cfg.DocsTitle,
-				Environment: g.cfg.Environment,
-				KeyPrefix:   g.cfg.KeyPrefix,
-				Bans:        g.cfg.edge().BanRule,
-			},
-		)
+	if !g.cfg.Docs {
+		return
 	}
+	g.docs.show(portal.Config{
+		API:         a,
+		Title:       g.cfg.DocsTitle,
+		Environment: g.cfg.Environment,
+		KeyPrefix:   g.cfg.KeyPrefix,
+		Bans:        g.cfg.edge().BanRule,
+	})
 }

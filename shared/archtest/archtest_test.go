@@ -1,5 +1,5 @@
-// Package archtest has the rules of the house: which package may import which, and how long a file
-// may be.
+// Package archtest checks the rules of this module: which package may import which, and how long a
+// file may be.
 package archtest
 
 import (
@@ -18,8 +18,8 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// rule forbids imports. It has lists of patterns: an import path, or the beginning of one followed
-// by "...". "./" is this module.
+// rule forbids imports. Each of its lists has patterns, separated by spaces: an import path, or the
+// beginning of one followed by "...". "./" is this module.
 type rule struct {
 	why     string
 	of      string // importers that it binds
@@ -41,73 +41,101 @@ var rules = []rule{
 	{why: "programs never import one another", of: "./petsvc/...", forbids: "./gateway/... ./keyadmin/...", tests: true},
 	{why: "programs never import one another", of: "./keyadmin/...", forbids: "./gateway/... ./petsvc/...", tests: true},
 	{
-		why: "shared never imports a program, nor what deploys them",
-		of:  "./shared/...", forbids: "./gateway/... ./petsvc/... ./keyadmin/... ./deploy/...", tests: true,
+		why:     "shared never imports a program, nor what deploys them",
+		of:      "./shared/...",
+		forbids: "./gateway/... ./petsvc/... ./keyadmin/... ./deploy/...",
+		tests:   true,
 	},
 	{
-		why: "core is pure: it imports core and packages without I/O, clock, log or randomness of their own",
-		of:  "./shared/core/...", forbids: "...",
-		allows: "./shared/core/... bytes cmp crypto/sha256 database/sql/driver encoding/base32 encoding/binary errors fmt hash/crc32 io iter maps " +
-			"math math/bits net/netip regexp slices strconv strings time unicode/utf8",
+		why:     "core is pure: it imports core and packages without I/O, clock, log or randomness of their own",
+		of:      "./shared/core/...",
+		forbids: "...",
+		allows: "./shared/core/... bytes cmp crypto/sha256 database/sql/driver encoding/base32 encoding/binary " +
+			"errors fmt hash/crc32 io iter maps math math/bits net/netip regexp slices strconv strings time unicode/utf8",
 	},
 	{
-		why: "SQL drivers and migrations are shared/database's matter", of: products, except: "./shared/database " + testkit,
+		why:     "SQL drivers and migrations are shared/database's matter",
+		of:      products,
+		except:  "./shared/database " + testkit,
 		forbids: "github.com/lib/pq/... modernc.org/sqlite/... github.com/pressly/goose/...",
 	},
 	{
-		why: "Redis is gateway/quotas's matter", of: products, except: "./gateway/quotas/... " + testkit,
+		why:     "Redis is gateway/quotas's matter",
+		of:      products,
+		except:  "./gateway/quotas/... " + testkit,
 		forbids: "github.com/redis/... github.com/go-redis/...",
 	},
 	{
-		why: "OTLP is shared/trace's matter", of: products, except: "./shared/trace " + testkit,
+		why:     "OTLP is shared/trace's matter",
+		of:      products,
+		except:  "./shared/trace " + testkit,
 		forbids: "go.opentelemetry.io/... google.golang.org/protobuf/...",
 	},
 	{
-		why: "fasthttp stays in the rooms that serve connections",
-		of:  products, except: "./gateway/front ./petsvc/pets", forbids: "github.com/valyala/fasthttp/...",
+		why:     "fasthttp stays in the rooms that serve connections",
+		of:      products,
+		except:  "./gateway/front ./petsvc/pets",
+		forbids: "github.com/valyala/fasthttp/...",
 	},
 	{
-		why: "fasthttp's router matches the paths of petsvc, which are few and known",
-		of:  products, except: "./petsvc/pets", forbids: "github.com/fasthttp/router/...",
+		why:     "fasthttp's router matches the paths of petsvc, which are few and known",
+		of:      products,
+		except:  "./petsvc/pets",
+		forbids: "github.com/fasthttp/router/...",
 	},
 	{
-		why: "gateway/front knows connections and HTTP, and nothing of keys, limits or the edge",
-		of:  "./gateway/front", forbids: "./...", allows: "./gateway/http1 ./gateway/share ./shared/socket ./shared/core/id",
+		why:     "gateway/front knows connections and HTTP, and nothing of keys, limits or the edge",
+		of:      "./gateway/front",
+		forbids: "./...",
+		allows:  "./gateway/http1 ./gateway/share ./shared/socket ./shared/core/id",
 	},
 	{
-		why: "gateway/http1 reads HTTP with the standard library alone",
-		of:  "./gateway/http1", forbids: "./... github.com/... golang.org/...",
+		why:     "gateway/http1 reads HTTP with the standard library alone",
+		of:      "./gateway/http1",
+		forbids: "./... github.com/... golang.org/...",
 	},
 	{
-		why: "gateway/upstream knows HTTP and sockets, and nothing of keys, limits or the edge",
-		of:  "./gateway/upstream", forbids: "./... github.com/...",
-		allows: "./gateway/http1 ./shared/socket ./shared/sharded ./shared/core/id github.com/prometheus/client_golang/prometheus",
+		why:     "gateway/upstream knows HTTP and sockets, and nothing of keys, limits or the edge",
+		of:      "./gateway/upstream",
+		forbids: "./... github.com/...",
+		allows: "./gateway/http1 ./shared/socket ./shared/sharded ./shared/core/id " +
+			"github.com/prometheus/client_golang/prometheus",
 	},
 	{
-		why: "the rooms beside gateway/edge get facts and return values: they know no connection and no stage",
-		of:  "./gateway/answers ./gateway/claims ./gateway/routing ./gateway/strikes", forbids: "./gateway/... github.com/... net os",
-		allows: "./gateway/directory ./gateway/http1 ./gateway/portal ./gateway/share",
+		why:     "the rooms beside gateway/edge get facts and return values: they know no connection and no stage",
+		of:      "./gateway/answers ./gateway/claims ./gateway/routing ./gateway/strikes",
+		forbids: "./gateway/... github.com/... net os",
+		allows:  "./gateway/directory ./gateway/http1 ./gateway/portal ./gateway/share",
 	},
 	{
-		why: "a snapshot is a file of rows: it knows nothing of what a gateway does with them",
-		of:  "./gateway/directory/snapshot", forbids: "./... github.com/...", allows: "./shared/core/... ./shared/durable ./shared/keystore",
+		why:     "a snapshot is a file of rows: it knows nothing of what a gateway does with them",
+		of:      "./gateway/directory/snapshot",
+		forbids: "./... github.com/...",
+		allows:  "./shared/core/... ./shared/durable ./shared/keystore",
 	},
 	{
-		why: "gateway/console knows the key tables and the admin port, not the request path",
-		of:  "./gateway/console", forbids: "./gateway/... github.com/...", allows: "./gateway/portal github.com/dustin/go-humanize",
+		why:     "gateway/console knows the key tables and the admin port, not the request path",
+		of:      "./gateway/console",
+		forbids: "./gateway/... github.com/...",
+		allows:  "./gateway/portal github.com/dustin/go-humanize",
 	},
 	{
-		why: "gateway/operators knows the key tables and the admin port, not the request path",
-		of:  "./gateway/operators", forbids: "./gateway/... github.com/...",
-		allows: "./gateway/quotas/authfailures github.com/go-json-experiment/json/...",
+		why:     "gateway/operators knows the key tables and the admin port, not the request path",
+		of:      "./gateway/operators",
+		forbids: "./gateway/... github.com/...",
+		allows:  "./gateway/quotas/authfailures github.com/go-json-experiment/json/...",
 	},
 	{
-		why: "gateway/portal writes bytes: it serves nothing, and knows nothing of the edge or of the stores",
-		of:  "./gateway/portal", forbids: "./... net os", allows: "./shared/api ./shared/api/clients ./shared/api/code ./shared/core/...",
+		why:     "gateway/portal writes bytes: it serves nothing, and knows nothing of the edge or of the stores",
+		of:      "./gateway/portal",
+		forbids: "./... net os",
+		allows:  "./shared/api ./shared/api/clients ./shared/api/code ./shared/core/...",
 	},
 	{
-		why: "a client can be copied out of the module: it imports the standard library alone",
-		of:  "./shared/api/clients/...", forbids: "./... github.com/... golang.org/...", allows: "./shared/api/clients/...",
+		why:     "a client can be copied out of the module: it imports the standard library alone",
+		of:      "./shared/api/clients/...",
+		forbids: "./... github.com/... golang.org/...",
+		allows:  "./shared/api/clients/...",
 	},
 	{
 		why:     "the product hands its clients out, and does not use them",
@@ -116,21 +144,28 @@ var rules = []rule{
 		forbids: "./shared/api/clients/go",
 	},
 	{
-		why: "the tables of the keys are the matter of shared/keystore and its rooms",
-		of:  products, except: "./shared/keystore/... ./keyadmin ./deploy/local ./gateway/app " + testkit, forbids: "./shared/keystore/schema",
+		why:     "the tables of the keys are the matter of shared/keystore and its rooms",
+		of:      products,
+		except:  "./shared/keystore/... ./keyadmin ./deploy/local ./gateway/app " + testkit,
+		forbids: "./shared/keystore/schema",
 	},
 	{
-		why: "changes of the key tables know nothing of the rooms that use them",
-		of:  "./shared/keystore ./shared/keystore/schema", forbids: "./...",
-		allows: "./shared/core/... ./shared/database ./shared/keystore/schema",
+		why:     "changes of the key tables know nothing of the rooms that use them",
+		of:      "./shared/keystore ./shared/keystore/schema",
+		forbids: "./...",
+		allows:  "./shared/core/... ./shared/database ./shared/keystore/schema",
 	},
 	{
-		why: "petsvc knows nothing of keys and limits",
-		of:  "./petsvc/...", forbids: "./shared/core/... ./shared/keystore/... ./shared/operate ./gateway/quotas/...", tests: true,
+		why:     "petsvc knows nothing of keys and limits",
+		of:      "./petsvc/...",
+		forbids: "./shared/core/... ./shared/keystore/... ./shared/operate ./gateway/quotas/...",
+		tests:   true,
 	},
 	{
-		why: "testing packages stay out of products",
-		of:  products, except: testkit, forbids: "testing pgregory.net/rapid go.uber.org/goleak " + testkit,
+		why:     "testing packages stay out of products",
+		of:      products,
+		except:  testkit,
+		forbids: "testing pgregory.net/rapid go.uber.org/goleak " + testkit,
 	},
 }
 
@@ -149,13 +184,11 @@ type listed struct {
 
 // matches reports whether a list of patterns has one for a path.
 func matches(path, patterns string) bool {
-	return slices.ContainsFunc(
-		strings.Fields(strings.ReplaceAll(patterns, "./", "petgate/")),
-		func(pattern string) bool {
-			start, isOpen := strings.CutSuffix(pattern, "...")
-			return path == strings.TrimSuffix(start, "/") || isOpen && strings.HasPrefix(path, start)
-		},
-	)
+	all := strings.Fields(strings.ReplaceAll(patterns, "./", "petgate/"))
+	return slices.ContainsFunc(all, func(pattern string) bool {
+		start, isOpen := strings.CutSuffix(pattern, "...")
+		return path == strings.TrimSuffix(start, "/") || isOpen && strings.HasPrefix(path, start)
+	})
 }
 
 func list(t *testing.T) (packages []listed) {
@@ -218,9 +251,10 @@ func TestFiles(t *testing.T) {
 			if use := clock.Find(text); use != nil && matches(p.ImportPath, "./shared/core/...") {
 				t.Errorf("%s/%s uses %s", p.ImportPath, name, use)
 			}
-			if n := bytes.Count(text, []byte("\n")); n > linesMax && matches(p.ImportPath, products) &&
-				!strings.Contains(name, ".gen.") {
-				t.Errorf("%s/%s has %d lines, more than %d", p.ImportPath, name, n, linesMax)
+			lines := bytes.Count(text, []byte("\n"))
+			isBound := matches(p.ImportPath, products) && !strings.Contains(name, ".gen.")
+			if isBound && lines > linesMax {
+				t.Errorf("%s/%s has %d lines, more than %d", p.ImportPath, name, lines, linesMax)
 			}
 		}
 	}

@@ -50,19 +50,19 @@ var cureOf = map[string]string{
 		"a restart",
 	"start": "wait; if it lasts, read its log",
 	"drain": "it is stopping; if this was not planned, start it again. Before a planned stop, start another one",
-	"directory": "check that the gateway can reach the database; if it can, mend what the problem names, " +
-		"such as a row or a right of its role",
+	"directory": "check that the gateway can reach the database; if it can, mend what the problem names, such as a " +
+		"row or a right of its role",
 	"database": "check that the database runs and can be reached from this host",
 	"clock":    "let a time service (NTP) set the clocks of all hosts",
 	"snapshot": "make room on its disk and let the gateway write to its directory. A directory that it could not " +
-		"use at its start needs a restart; if another process uses the snapshot, give each gateway a GATEWAY_SNAPSHOT " +
-		"of its own",
-	"quotas": "check that Redis runs, that REDIS_URL of the gateway is right, and that all gateways use it; if quotas " +
-		"cannot be saved, make room on the disk of GATEWAY_SNAPSHOT or of the database",
+		"use at its start needs a restart; if another process uses the snapshot, give each gateway a " +
+		"GATEWAY_SNAPSHOT of its own",
+	"quotas": "check that Redis runs, that REDIS_URL of the gateway is right, and that all gateways use it; if " +
+		"quotas cannot be saved, make room on the disk of GATEWAY_SNAPSHOT or of the database",
 	"document": "correct the document, and send the gateway SIGHUP",
-	"upstream": "check that it runs, and read its log; if it responds with 401, set GATEWAY_UPSTREAM_SECRET to what it " +
-		"expects; for petsvc, its PETSVC_SECRET; if its certificate is not valid, renew it, or name its authority in " +
-		"GATEWAY_UPSTREAM_CA",
+	"upstream": "check that it runs, and read its log; if it responds with 401, set GATEWAY_UPSTREAM_SECRET to what " +
+		"it expects; for petsvc, its PETSVC_SECRET; if its certificate is not valid, renew it, or name its authority " +
+		"in GATEWAY_UPSTREAM_CA",
 }
 
 // Admin is the private port: /healthz, /readyz, /metrics, /debug/pprof and the handlers of the

@@ -7,8 +7,8 @@
 //     balancer notices.
 //  2. For one more second, responses have Connection: close, so that persistent connections end
 //     between two requests.
-//  3. The listener and idle connections are closed. Requests in flight have until the drain limit to
-//     complete.
+//  3. The listener and idle connections are closed. Requests in flight have until the drain limit
+//     to complete.
 //
 // A second signal, at least a second after the first, ends the process at once. Exit codes: 0 after
 // a drain, 1 when the program could not start, serve or drain, 2 for bad settings.

@@ -9,8 +9,8 @@ import (
 // images take it from this constant.
 const Release = "1.0.0"
 
-// commit is set by the linker: -X petgate/shared/service.commit=… . It names the source of a build,
-// and is empty or the tag for a build of the release itself.
+// commit is set by the linker: -X petgate/shared/service.commit=… . It names the source of a
+// build. For a build of the release itself it is empty, or the tag.
 var commit string
 
 // Commit returns what the linker has set, else the commit that the go command recorded, else

@@ -22,8 +22,14 @@ import (
 // alone are the packages with tests that judge a time or what something costs, or that keep both
 // processors busy. Nothing else runs beside them.
 var alone = []string{
-	"./deploy/e2e", "./gateway/console", "./gateway/directory", "./gateway/edge", "./gateway/quotas",
-	"./gateway/quotas/redis", "./keyadmin", "./shared/socket",
+	"./deploy/e2e",
+	"./gateway/console",
+	"./gateway/directory",
+	"./gateway/edge",
+	"./gateway/quotas",
+	"./gateway/quotas/redis",
+	"./keyadmin",
+	"./shared/socket",
 }
 
 // beside is how many of the other packages run at a time. Their tests wait most of the time: for
@@ -88,11 +94,9 @@ func run(packages []string, tests map[string][]string, together int) (failed boo
 		}
 		names = append(names, tests[p]...)
 	}
-	command := exec.Command("go", append([]string{
-		"test", "-json", "-vet=off", "-count=1", "-tags=e2e", fmt.Sprint("-p=", together), "-parallel=4",
-		"-timeout=25m",
-		"-run=^(" + strings.Join(names, "|") + ")$",
-	}, packages...)...)
+	arguments := []string{"test", "-json", "-vet=off", "-count=1", "-tags=e2e", "-parallel=4", "-timeout=25m"}
+	arguments = append(arguments, fmt.Sprint("-p=", together), "-run=^("+strings.Join(names, "|")+")$")
+	command := exec.Command("go", append(arguments, packages...)...)
 	command.Stderr = os.Stderr
 	out, err := command.StdoutPipe()
 	exitOn(err)

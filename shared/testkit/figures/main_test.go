@@ -10,7 +10,8 @@ func TestFullTests(t *testing.T) {
 	const size = "testkit" + ".Size(1, 2)" // in parts, so that this file has none itself
 	root := fstest.MapFS{}
 	for name, text := range map[string]string{
-		"p/size_test.go":   "var n = " + size + "\nfunc TestSize(t *testing.T) {}\nfunc FuzzSize(f *testing.F) {}\nfunc helper() {}\n",
+		"p/size_test.go": "var n = " + size + "\nfunc TestSize(t *testing.T) {}\n" +
+			"func FuzzSize(f *testing.F) {}\nfunc helper() {}\n",
 		"p/tagged_test.go": "//go:build linux && e2e\n\nfunc TestTagged(t *testing.T) {}\n",
 		"p/raced_test.go":  "//go:build race\n\nfunc TestRaced(t *testing.T) {}\n",
 		"p/plain_test.go":  "func TestPlain(t *testing.T) {}\n",

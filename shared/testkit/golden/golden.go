@@ -17,8 +17,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
-// Updates reports whether files are written instead of compared, for files with a form of their
-// own.
+// Updates reports whether files are written instead of compared. Tests whose files have another
+// form than goldens ask for it.
 func Updates() bool { return *update }
 
 // Check compares a text with testdata/NAME.golden. With random, each text that matches one of these

@@ -82,10 +82,8 @@ var cases = []verbCase{
 	{operate.ClearLimits{}, given("tenant=rich"), nil},
 	{operate.CreateKey{}, given("tenant=acme name=new expires=90d scopes=pets:read,pets:write allow=10.0.0.0/8,::1 " +
 		"minute=5 day=50 environment=test"), nil},
-	{
-		operate.UpdateKey{},
-		given("key=CI name=new scopes=pets:read allow=10.0.0.0/8,::1 expires=2026-12-31 minute=5 day=50"), nil,
-	},
+	{operate.UpdateKey{}, given("key=CI name=new scopes=pets:read allow=10.0.0.0/8,::1 expires=2026-12-31 " +
+		"minute=5 day=50"), nil},
 	{operate.UpdateKey{}, given("key=BOUND allowAny=true noExpires=true"), nil},
 	{operate.RotateKey{}, given("key=CI grace=36h"), nil},
 	{operate.RotateKey{}, given("key=CI grace=0"), nil},
@@ -302,8 +300,8 @@ func (c verbCase) check(t *testing.T, actor string, v Verb) {
 
 	w, arguments = c.world(t)
 	got := v.Send(t, w, Call{Given: maps.Clone(arguments), Harmless: op.Harmless})
-	if asks := op.Question != "" && !v.NeverAsks; got.IsQuestion != asks ||
-		!strings.Contains(got.Text, op.Question) && asks {
+	asks := op.Question != "" && !v.NeverAsks
+	if got.IsQuestion != asks || asks && !strings.Contains(got.Text, op.Question) {
 		t.Fatalf("asks: %t, want the question %q in\n%s", got.IsQuestion, op.Question, got.Text)
 	}
 	if got.IsQuestion {
