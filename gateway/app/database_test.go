@@ -15,10 +15,9 @@ import (
 // named waits until /readyz has this status and both texts, and until the log has the second one.
 func (r *running) named(t *testing.T, status int, cause, cure string) {
 	t.Helper()
-	testkit.Eventually(t, readyWithin, "/readyz and the log name: "+cause, func() bool {
-		response, body := get(t, r.admin+"/readyz", "")
-		return response.StatusCode == status && strings.Contains(body, cause) && strings.Contains(body, cure) &&
-			strings.Contains(r.log.String(), cure)
+	r.await(t, status, cause, cure)
+	testkit.Eventually(t, readyWithin, "the log names: "+cure, func() bool {
+		return strings.Contains(r.log.String(), cure)
 	})
 }
 
@@ -60,8 +59,7 @@ func TestRemovedDatabaseIsNamed(t *testing.T) {
 	db := testkit.Open(t, url, schema.Migrations)
 	_, token := newKey(t, db)
 	must.Do(t, db.Close())
-	r := start(t, url, nil)
-	r.awaitReady(t)
+	r := ready(t, url, nil)
 	works := func() {
 		t.Helper()
 		expect(t, r.url+"/v1/pets", token, http.StatusOK)

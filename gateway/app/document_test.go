@@ -19,9 +19,11 @@ import (
 	"petgate/shared/testkit/must"
 )
 
-// ordersOf returns a document with one operation at a path.
-func ordersOf(version, path string) string {
-	return "openapi: 3.1.0\ninfo: {title: Orders, version: '" + version + "'}\npaths:\n  " + path + ": {get: {operationId: listOrders, x-scope: 'orders:read'}}\n"
+// ordersOf returns a document with one operation at a path, and more of its lines.
+func ordersOf(version, path string, more ...string) string {
+	head := "openapi: 3.1.0\ninfo: {title: Orders, version: '" + version + "'}\npaths:\n  "
+	first := path + ": {get: {operationId: listOrders, x-scope: 'orders:read'}}"
+	return head + strings.Join(append([]string{first}, more...), "\n  ") + "\n"
 }
 
 // SIGHUP replaces the operations, the pages and the registration by those of the file as it is now.
@@ -35,27 +37,26 @@ func TestDocumentIsReadAgain(t *testing.T) {
 	}
 	write(ordersOf("1", "/orders"))
 	url := testkit.SQLite(t)
-	db := testkit.Open(t, url, schema.Migrations)
-	store := keystore.New(db, nil, nil, "test")
-	tenant := must.First[keystore.Tenant](t)(
-		store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "business"}),
-	)
+	store := storeOf(testkit.Open(t, url, schema.Migrations))
+	acme := keystore.TenantSpec{Name: "acme", Plan: "business"}
+	tenant := must.First[keystore.Tenant](t)(store.CreateTenant(t.Context(), acme))
 	_, token, _, err := store.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant.ID, Scopes: "orders:read"})
 	must.Do(t, err)
-	r := start(t, url, func(cfg *app.Config) {
-		if cfg.API, cfg.Docs, cfg.DocsTitle = file, true, "Paws & Claws"; len(cfg.BadSettings()) > 0 {
-			t.Errorf("the settings are bad: %+v", cfg.BadSettings())
+	r := ready(t, url, func(cfg *app.Config) {
+		cfg.API, cfg.Docs, cfg.DocsTitle = file, true, "Paws & Claws"
+		if bad := cfg.BadSettings(); len(bad) > 0 {
+			t.Errorf("the settings are bad: %+v", bad)
 		}
 	})
-	r.awaitReady(t)
 	expect(t, r.url+"/docs", "", http.StatusOK, "<title>Paws &amp; Claws: API reference</title>")
 	described := func(version string) {
 		t.Helper()
 		testkit.Eventually(t, readyWithin, "the registration has version "+version, func() bool {
 			gateways, err := store.Gateways(t.Context())
-			return err == nil && len(gateways) == 1 &&
-				strings.HasPrefix(gateways[0].Document.String(), "Orders "+version+" (") &&
-				strings.Join(gateways[0].Document.Scopes, " ") == "orders:read"
+			if err != nil || len(gateways) != 1 || strings.Join(gateways[0].Document.Scopes, " ") != "orders:read" {
+				return false
+			}
+			return strings.HasPrefix(gateways[0].Document.String(), "Orders "+version+" (")
 		})
 	}
 	reload := func(text, says string) {
@@ -85,8 +86,8 @@ func TestDocumentIsReadAgain(t *testing.T) {
 	want(404, 200)
 	described("3")
 	lower := operate.UpdatePlan{Plan: "free", LimitChanges: operate.LimitChanges{Minute: 4}}
-	if _, err := lower.Prepare(t.Context(), operate.Operator{Store: store}); err == nil ||
-		!strings.Contains(err.Error(), "listOrders costs 5, so a minute limit of 4") {
+	_, err = lower.Prepare(t.Context(), operate.Operator{Store: store})
+	if err == nil || !strings.Contains(err.Error(), "listOrders costs 5, so a minute limit of 4") {
 		t.Errorf("a plan below a cost: %v", err)
 	}
 	expect(t, r.url+"/openapi.yaml", "", http.StatusOK, "/v2/orders:", "/v1/quota:")
@@ -99,49 +100,31 @@ func TestDocumentIsReadAgain(t *testing.T) {
 // --check prints what would be served, or every problem of the document.
 func TestCheckPrintsOperations(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "orders.yaml")
-	check := func(text string) (code int, out, problems string) {
+	f := func(wantCode int, document string, says ...string) (all string) {
 		t.Helper()
-		must.Do(t, os.WriteFile(file, []byte(text), 0o600))
+		must.Do(t, os.WriteFile(file, []byte(document), 0o600))
+		arguments := []string{
+			"--check", "--api", file, "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--snapshot=",
+		}
 		var cfg app.Config
-		var stdout, stderr bytes.Buffer
-		code, _ = service.Load(
-			&cfg,
-			"gateway",
-			"",
-			[]string{
-				"--check", "--api", file, "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--snapshot=",
-			},
-			&stdout,
-			&stderr,
-		)
-		return code, stdout.String(), stderr.String()
-	}
-	code, out, problems := check(ordersOf("1", "/orders") + "  /orders/{a}: {get: {}}\n  /orders/{a}.json: {get: {}}\n")
-	out = strings.Join(strings.Fields(out), " ")
-	if code != 0 ||
-		!strings.Contains(
-			out,
-			" GET /orders listOrders orders:read - - - GET /orders/{a}.json GET /orders/{a}.json read - - - GET /orders/{a} ",
-		) {
-		t.Errorf("exit %d: %s%s", code, out, problems)
-	}
-	code, costing, problems := check(
-		ordersOf("1", "/orders") + "  /orders/{a}: {get: {x-cost: 5}}\n  /free: {get: {x-public: true}}\n",
-	)
-	costing = strings.Join(strings.Fields(costing), " ")
-	for _, want := range []string{"DEPRECATED COST GET /free GET /free - - yes - - ", " listOrders orders:read - - - 1 ", " GET /orders/{a} read - - - 5 ", " getQuota - (the gateway) - - - "} {
-		if code != 0 || strings.Contains(out, "COST") || !strings.Contains(costing, want) {
-			t.Errorf("exit %d, without %q: %s%s", code, want, costing, problems)
+		var out bytes.Buffer
+		code, _ := service.Load(&cfg, "gateway", "", arguments, &out, &out)
+		all = strings.Join(strings.Fields(out.String()), " ")
+		if code != wantCode || !hasAll(all, says) {
+			t.Errorf("exit %d, want %d and %q: %s", code, wantCode, says, &out)
 		}
+		return all
 	}
-	code, out, problems = check(
-		ordersOf(
-			"1", "/docs",
-		) + "  /{a}/b: {get: {}}\n  /a/{b}: {get: {x-sunset: soon}}\n  /c/{d}: {get: {}}\n  /c/{e}: {get: {}}\n",
-	)
-	for _, want := range []string{"line 4: GET /docs: ", "line 6: GET /a/{b}: x-sunset is soon", "line 8: GET /c/{e}: it is the same path as /c/{d}"} {
-		if code != 2 || !strings.Contains(problems, want) {
-			t.Errorf("exit %d, without %q: %s%s", code, want, out, problems)
-		}
+	all := f(0, ordersOf("1", "/orders", "/orders/{a}: {get: {}}", "/orders/{a}.json: {get: {}}"),
+		" GET /orders listOrders orders:read - - - GET /orders/{a}.json GET /orders/{a}.json read - - - "+
+			"GET /orders/{a} ")
+	if strings.Contains(all, "COST") {
+		t.Errorf("a document without costs: %s", all)
 	}
+	f(0, ordersOf("1", "/orders", "/orders/{a}: {get: {x-cost: 5}}", "/free: {get: {x-public: true}}"),
+		"DEPRECATED COST GET /free GET /free - - yes - - ", " listOrders orders:read - - - 1 ",
+		" GET /orders/{a} read - - - 5 ", " getQuota - (the gateway) - - - ")
+	f(2, ordersOf("1", "/docs", "/{a}/b: {get: {}}", "/a/{b}: {get: {x-sunset: soon}}", "/c/{d}: {get: {}}",
+		"/c/{e}: {get: {}}"),
+		"line 4: GET /docs: ", "line 6: GET /a/{b}: x-sunset is soon", "line 8: GET /c/{e}: it is the same path as /c/{d}")
 }
