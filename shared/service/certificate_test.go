@@ -44,39 +44,37 @@ func TestCertificateReload(t *testing.T) {
 		serves := func(when string, serial int64, until time.Time, problems int) {
 			t.Helper()
 			found := service.ProblemsOf(watched)
-			if len(found) != problems ||
-				problems > 0 && (!found[0].Serving || !strings.Contains(found[0].Detail, "the public port")) {
-				t.Errorf("%s: %+v, want %d problems", when, found, problems)
+			must.Equal(t, len(found), problems, "%s: problems", when)
+			if problems > 0 && (!found[0].Serving || !strings.Contains(found[0].Detail, "the public port")) {
+				t.Errorf("%s: %+v", when, found)
 			}
-			must.Equal(t, value(t, registry, "petgate_certificate_expiry_timestamp_seconds"), float64(until.Unix()),
-				"%s: valid until", when)
-			if pair, err := c.Get(nil); err != nil || pair.Leaf.SerialNumber.Int64() != serial {
-				t.Errorf("%s: certificate %v, want %d: %v", when, pair.Leaf.SerialNumber, serial, err)
-			}
+			end := value(t, registry, "petgate_certificate_expiry_timestamp_seconds")
+			must.Equal(t, end, float64(until.Unix()), "%s: valid until", when)
+			pair := must.Get[*tls.Certificate](t)(c.Get(nil))
+			must.Equal(t, pair.Leaf.SerialNumber.Int64(), serial, "%s: certificate", when)
 		}
 		serves("at first", 2, first, 0)
-
 		a.SaveServer(3, renewed)
 		serves("before it is looked at again", 2, first, 0)
-		time.Sleep(service.LookEvery)
-		serves("renewed, without a connection since", 3, renewed, 0)
 
+		later := func(when string, serial int64, problems int) {
+			t.Helper()
+			time.Sleep(service.LookEvery)
+			serves(when, serial, renewed, problems)
+		}
+		later("renewed, without a connection since", 3, 0)
 		must.Do(t, os.WriteFile(files.Key, []byte("half a renewal"), 0o600))
-		time.Sleep(service.LookEvery)
-		serves("the files do not fit together", 3, renewed, 1)
+		later("the files do not fit together", 3, 1)
 		a.SaveServer(4, renewed)
-		time.Sleep(service.LookEvery)
-		serves("the renewal is complete", 4, renewed, 0)
-
+		later("the renewal is complete", 4, 0)
 		must.Do(t, os.Rename(files.Cert, files.Cert+".away"))
-		time.Sleep(service.LookEvery)
-		serves("the file is gone", 4, renewed, 1)
+		later("the file is gone", 4, 1)
 		must.Do(t, os.Rename(files.Cert+".away", files.Cert))
-		time.Sleep(service.LookEvery)
-		serves("the file is back", 4, renewed, 0)
-		later := testkit.NewAuthority(t).SaveServer(5, renewed.Add(day))
-		watched.Watch("admin", must.Get[*service.Certificate](t)(service.LoadCertificate(later.Cert, later.Key, quiet)),
-			"")
+		later("the file is back", 4, 0)
+
+		files = saved(testkit.NewAuthority(t).SaveServer(5, renewed.Add(day)))
+		longest := must.Get[*service.Certificate](t)(service.LoadCertificate(files.Cert, files.Key, quiet))
+		watched.Watch("admin", longest, "")
 		must.Equal(t, watched.FirstEnd().Time().Unix(), renewed.Unix(), "the end of the certificate that ends first")
 	})
 }
@@ -95,26 +93,24 @@ func value(t *testing.T, registry *prometheus.Registry, name string) float64 {
 	return 0
 }
 
-// What is wrong with a certificate is logged at once and then each hour, without a request, and no
-// more once the files are renewed. The program is not ready if it is the certificate of its public
-// port.
+// What is wrong with a certificate is logged at once and then each hour, without a request, until
+// the files are renewed. If it is the certificate of the public port, the program is not ready.
 func TestCertificateIsReportedEachHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		files := testkit.NewAuthority(t)
 		for _, c := range []struct {
-			name, host  string
-			port        string
-			from, until time.Duration
-			want, level string
-			serving     bool
-			invalid     float64
+			name, port, host string
+			from, until      time.Duration
+			want, level      string // want follows "the certificate of the … port "
+			serving          bool
+			invalid          float64
 		}{
-			{"near", "", "public", -time.Hour, 13 * day, "the certificate of the public port expires at ", "WARN", true, 0},
-			{"expired", "", "public", -day, -time.Minute, "the certificate of the public port expired at ", "ERROR", false, 1},
-			{"expired, of another port", "", "admin", -day, -time.Minute, "the certificate of the admin port expired at ", "ERROR", true, 1},
-			{"not yet valid", "", "public", day, 60 * day, "the certificate of the public port is not valid before ", "ERROR", false, 1},
-			{"wrong name", "b.example", "public", -day, 60 * day, "the certificate of the public port is for a.example, 10.0.0.5, and not for b.example", "ERROR", false, 1},
-			{"right name", "a.example", "public", -day, 60 * day, "", "", true, 0},
+			{"near", "public", "", -time.Hour, 13 * day, "expires at ", "WARN", true, 0},
+			{"expired", "public", "", -day, -time.Minute, "expired at ", "ERROR", false, 1},
+			{"expired, of another port", "admin", "", -day, -time.Minute, "expired at ", "ERROR", true, 1},
+			{"not yet valid", "public", "", day, 60 * day, "is not valid before ", "ERROR", false, 1},
+			{"wrong name", "public", "b.example", -day, 60 * day, "is for a.example, 10.0.0.5, and not for b.example", "ERROR", false, 1},
+			{"right name", "public", "a.example", -day, 60 * day, "", "", true, 0},
 		} {
 			save := func(from, until time.Duration) {
 				names := x509.Certificate{
@@ -134,21 +130,21 @@ func TestCertificateIsReportedEachHour(t *testing.T) {
 			go service.WatchOf(all, t.Context())
 			time.Sleep(3*time.Hour + time.Minute)
 			synctest.Wait()
-			found, want := service.ProblemsOf(all), 1
+			found := service.ProblemsOf(all)
 			if c.want == "" {
-				want = 0
+				must.Equal(t, len(found), 0, "%s: problems", c.name)
+				must.Equal(t, out.String(), "", "%s: log", c.name)
+			} else {
+				text := "the certificate of the " + c.port + " port " + c.want
+				must.Equal(t, len(found), 1, "%s: problems", c.name)
+				if p := found[0]; !strings.HasPrefix(p.Detail, text) || p.Serving != c.serving || p.Cure == "" {
+					t.Errorf("%s: /readyz has %+v", c.name, p)
+				}
+				lines := strings.Count(out.String(), "level="+c.level+` msg="`+text)
+				must.Equal(t, lines, 4, "%s: lines in three hours of\n%s", c.name, &out)
 			}
-			if len(found) != want ||
-				want > 0 &&
-					(!strings.HasPrefix(found[0].Detail, c.want) || found[0].Serving != c.serving || found[0].Cure == "") {
-				t.Errorf("%s: /readyz has %+v", c.name, found)
-			}
-			if n := strings.Count(out.String(), "level="+c.level+` msg="`+c.want); c.want != "" && n != 4 ||
-				c.want == "" && out.Len() > 0 {
-				t.Errorf("%s: %d lines in three hours:\n%s", c.name, n, &out)
-			}
-			must.Equal(t, value(t, registry, "petgate_certificate_invalid"), c.invalid,
-				"%s: petgate_certificate_invalid", c.name)
+			invalid := value(t, registry, "petgate_certificate_invalid")
+			must.Equal(t, invalid, c.invalid, "%s: petgate_certificate_invalid", c.name)
 			out.Reset()
 			save(-time.Hour, 60*day)
 			time.Sleep(2 * time.Hour)
@@ -167,9 +163,8 @@ func TestAdminTLS(t *testing.T) {
 	known, strange := testkit.NewAuthority(t), testkit.NewAuthority(t)
 	settings := saved(known.SaveServer(2, inAnHour.Add(30*day)))
 	client := func(a *testkit.Authority) *tls.Certificate {
-		issued := a.Issue(
-			&x509.Certificate{SerialNumber: big.NewInt(3), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
-			inAnHour)
+		usage := []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+		issued := a.Issue(&x509.Certificate{SerialNumber: big.NewInt(3), ExtKeyUsage: usage}, inAnHour)
 		return &issued
 	}
 	// A program with a certificate of the same authority asks admin ports with its own settings.
@@ -188,7 +183,9 @@ func TestAdminTLS(t *testing.T) {
 		t.Helper()
 		config := asked.Clone()
 		if certificate != nil {
-			config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil }
+			config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+				return certificate, nil
+			}
 		}
 		transport := &http.Transport{TLSClientConfig: config}
 		defer transport.CloseIdleConnections()
@@ -213,25 +210,23 @@ func TestAdminTLS(t *testing.T) {
 	f(closed+"/metrics", client(strange), 0) // the handshake fails
 	f(strings.Replace(closed, "https", "http", 1)+"/readyz", none, 400)
 
-	address := strings.TrimPrefix(closed, "https://")
-	_, code, _, out, errs := load("--probe", "--admin-listen", address, "--admin-tls-cert", settings.Cert,
-		"--admin-tls-key", settings.Key, "--admin-client-ca", settings.ClientCA)
-	if code != 0 || out != "prog: ready\n" {
-		t.Errorf("--probe: %d %q %q", code, out, errs)
-	}
+	probed := load("--probe", "--admin-listen", strings.TrimPrefix(closed, "https://"), "--admin-tls-cert",
+		settings.Cert, "--admin-tls-key", settings.Key, "--admin-client-ca", settings.ClientCA)
+	must.Equal(t, probed.out, "prog: ready\n", "--probe, which says %s", probed.errs)
+	must.Equal(t, probed.code, 0, "exit code of --probe")
 }
 
 func TestAdminTLSSettings(t *testing.T) {
 	good := saved(testkit.NewAuthority(t).SaveServer(2, time.Now().Add(time.Hour)))
 	t.Setenv("TEST_ADMIN_TLS_CERT", good.Cert)
 	t.Setenv("TEST_ADMIN_TLS_KEY", good.Key)
-	if s, _, done, _, errs := load("--admin-client-ca", good.ClientCA); done || s.AdminTLS != good {
-		t.Errorf("%+v: %s", s.AdminTLS, errs)
-	}
+	l := load("--admin-client-ca", good.ClientCA)
+	must.Equal(t, l.settings.AdminTLS, good, "settings, which give %s", l.errs)
+	must.Equal(t, l.done, false, "the program ends")
 	f := func(want string, args ...string) {
 		t.Helper()
-		if _, code, _, _, errs := load(args...); code != 2 || !strings.Contains(errs, want) {
-			t.Errorf("%q: exit code %d, %s", args, code, errs)
+		if l := load(args...); l.code != 2 || !strings.Contains(l.errs, want) {
+			t.Errorf("%q: exit code %d, %s", args, l.code, l.errs)
 		}
 	}
 	f("--admin-tls-cert", "--admin-tls-key", good.Cert)

@@ -22,9 +22,9 @@ func TestLimitMemory(t *testing.T) {
 		t.Helper()
 		out.Reset()
 		limitMemory(container, log)
-		if got := debug.SetMemoryLimit(-1); got != want || !strings.Contains(out.String(), logs) ||
-			(logs == "") != (out.Len() == 0) {
-			t.Errorf("the limit is %d, and the log says %q", got, &out)
+		must.Equal(t, debug.SetMemoryLimit(-1), want, "the limit")
+		if !strings.Contains(out.String(), logs) || (logs == "") != (out.Len() == 0) {
+			t.Errorf("the log says %q", &out)
 		}
 	}
 	tenGB := memlimit.Limit(10_000_000_000)

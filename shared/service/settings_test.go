@@ -50,30 +50,39 @@ func (s *settings) BadSettings() service.BadSettings {
 	return bad
 }
 
-func load(args ...string) (s settings, code int, done bool, stdout, stderr string) {
+// loaded is what service.Load made of arguments and the environment.
+type loaded struct {
+	settings  settings
+	code      int
+	done      bool // the program ends
+	out, errs string
+}
+
+func load(args ...string) (l loaded) {
 	var out, errs bytes.Buffer
-	code, done = service.Load(&s, "prog", "A program.", args, &out, &errs)
-	return s, code, done, out.String(), errs.String()
+	l.code, l.done = service.Load(&l.settings, "prog", "A program.", args, &out, &errs)
+	l.out, l.errs = out.String(), errs.String()
+	return l
 }
 
 func TestPrecedence(t *testing.T) {
-	s, _, done, _, errs := load()
-	if done || s.Listen != "127.0.0.1:8080" || s.Database != "sqlite:var/x.db" || s.DrainDelay != 5*time.Second {
-		t.Fatalf("defaults: %+v, %s", s, errs)
+	f := func(listen string, delay time.Duration, database service.Secret, proxies int, args ...string) {
+		t.Helper()
+		l := load(args...)
+		must.Equal(t, l.done, false, "the program ends with %s", l.errs)
+		must.Equal(t, l.settings.Listen, listen, "listen")
+		must.Equal(t, l.settings.DrainDelay, delay, "drain-delay")
+		must.Equal(t, string(l.settings.Database), string(database), "database")
+		must.Equal(t, len(l.settings.Proxies), proxies, "proxies")
 	}
+	f("127.0.0.1:8080", 5*time.Second, "sqlite:var/x.db", 0)
 	t.Setenv("TEST_LISTEN", ":1")
 	t.Setenv("TEST_DRAIN_DELAY", "7s")
 	t.Setenv("TEST_PROXIES", "10.0.0.0/8,::1/128")
 	t.Setenv("TEST_DATABASE", "postgres://u:pw@h/d")
-	s, _, done, _, errs = load("--drain-delay", "9s")
-	if done || s.Listen != ":1" || s.DrainDelay != 9*time.Second || len(s.Proxies) != 2 ||
-		s.Database != "postgres://u:pw@h/d" {
-		t.Fatalf("environment and flag: %+v, %s", s, errs)
-	}
+	f(":1", 9*time.Second, "postgres://u:pw@h/d", 2, "--drain-delay", "9s")
 	t.Setenv("TEST_PROXIES", "")
-	if s, _, done, _, errs = load(); done || len(s.Proxies) != 0 {
-		t.Errorf("an empty list: %+v, %s", s, errs)
-	}
+	f(":1", 7*time.Second, "postgres://u:pw@h/d", 0)
 }
 
 func TestEveryProblemIsNamed(t *testing.T) {
@@ -83,19 +92,18 @@ func TestEveryProblemIsNamed(t *testing.T) {
 	t.Setenv("TEST_DATABASE_FILE", "/nonexistent")
 	f := func(args []string, problems ...string) {
 		t.Helper()
-		_, code, done, out, errs := load(args...)
-		if code != 2 || !done || out != "" {
-			t.Errorf("code %d, done %t, output %q", code, done, out)
-		}
-		want := fmt.Sprintf("prog: %d problems:", len(problems))
-		for _, problem := range append(problems, want) {
-			if !strings.Contains(errs, problem) {
-				t.Errorf("%q: not named: %s\n%s", args, problem, errs)
+		l := load(args...)
+		must.Equal(t, l.code, 2, "%q: exit code", args)
+		must.Equal(t, l.done, true, "%q: the program ends", args)
+		must.Equal(t, l.out, "", "%q: output", args)
+		for _, problem := range append(problems, fmt.Sprintf("prog: %d problems:", len(problems))) {
+			if !strings.Contains(l.errs, problem) {
+				t.Errorf("%q: not named: %s\n%s", args, problem, l.errs)
 			}
 		}
 		for _, raw := range []string{"netip", "slog", "time:", "strconv", "u:pw"} {
-			if strings.Contains(errs, raw) {
-				t.Errorf("the text of a Go package, or a secret, %s:\n%s", raw, errs)
+			if strings.Contains(l.errs, raw) {
+				t.Errorf("the text of a Go package, or a secret, %s:\n%s", raw, l.errs)
 			}
 		}
 	}
@@ -121,21 +129,21 @@ func TestEveryProblemIsNamed(t *testing.T) {
 	t.Setenv("TEST_BAN_AFTER", "-1")
 	f([]string{"--drain-delay=-1s"}, `TEST_DRAIN_DELAY (--drain-delay) is "-1s": it must not be negative`,
 		`TEST_BAN_AFTER (--ban-after) is "-1"`)
-	_, _, _, _, errs := load()
-	must.Equal(t, errs, "prog: TEST_BAN_AFTER (--ban-after) is \"-1\": it must not be negative\n", "one problem")
+	must.Equal(t, load().errs, "prog: TEST_BAN_AFTER (--ban-after) is \"-1\": it must not be negative\n", "one problem")
 }
 
 func TestSecretFromFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	must.Do(t, os.WriteFile(path, []byte("postgres://u:pw@h/d \r\n"), 0o600))
 	t.Setenv("TEST_DATABASE_FILE", path)
-	s, _, done, _, errs := load()
-	if done || string(s.Database) != "postgres://u:pw@h/d " || strings.Contains(s.Database.String(), "pw") {
-		t.Errorf("%q prints as %v: %s", string(s.Database), s.Database, errs)
+	l := load()
+	must.Equal(t, string(l.settings.Database), "postgres://u:pw@h/d ", "the secret, with %s", l.errs)
+	if shown := l.settings.Database.String(); strings.Contains(shown, "pw") {
+		t.Errorf("the secret prints as %s", shown)
 	}
 	t.Setenv("TEST_DATABASE_FILE", path+"x")
-	if _, code, _, _, errs := load(); code != 2 || !strings.Contains(errs, "prog: TEST_DATABASE_FILE: ") {
-		t.Errorf("a missing file: code %d, %s", code, errs)
+	if l := load(); l.code != 2 || !strings.Contains(l.errs, "prog: TEST_DATABASE_FILE: ") {
+		t.Errorf("a missing file: code %d, %s", l.code, l.errs)
 	}
 }
 
@@ -155,12 +163,12 @@ func TestUnknownVariables(t *testing.T) {
 func TestAskedFor(t *testing.T) {
 	t.Setenv("TEST_BAN_AFTER", "many") // --help and --version need no valid settings
 	for arg, want := range map[string]string{"--help": "TEST_DATABASE", "--version": "prog "} {
-		if _, code, done, out, _ := load(arg); code != 0 || !done || !strings.Contains(out, want) {
-			t.Errorf("%s: code %d, done %t, output %q", arg, code, done, out)
+		if l := load(arg); l.code != 0 || !l.done || !strings.Contains(l.out, want) {
+			t.Errorf("%s: code %d, done %t, output %q", arg, l.code, l.done, l.out)
 		}
 	}
-	if _, code, done, _, _ := load("--check"); code != 2 || !done {
-		t.Errorf("--check of bad settings: code %d", code)
+	if l := load("--check"); l.code != 2 || !l.done {
+		t.Errorf("--check of bad settings: code %d", l.code)
 	}
 }
 
@@ -173,10 +181,10 @@ func TestCheck(t *testing.T) {
 	t.Setenv("TEST_FILE", filepath.Join(dir, "not", "made", "yet"))
 	check := func(want int, says ...string) {
 		t.Helper()
-		_, code, done, out, errs := load("--check")
+		l := load("--check")
 		for _, text := range says {
-			if code != want || !done || !strings.Contains(out+errs, text) {
-				t.Errorf("code %d, done %t, want %d and %q in\n%s%s", code, done, want, text, out, errs)
+			if l.code != want || !l.done || !strings.Contains(l.out+l.errs, text) {
+				t.Errorf("code %d, done %t, want %d and %q in\n%s%s", l.code, l.done, want, text, l.out, l.errs)
 			}
 		}
 	}
@@ -207,10 +215,12 @@ func TestProbe(t *testing.T) {
 	defer admin.Close()
 	f := func(address string, want int, wantOut, wantErr string) {
 		t.Helper()
-		_, code, done, out, errs := load("--probe", "--admin-listen", address)
-		if !done || code != want || out != wantOut || !strings.HasPrefix(errs, wantErr) ||
-			(errs == "") != (wantErr == "") {
-			t.Errorf("code %d, done %t, output %q, errors %q", code, done, out, errs)
+		l := load("--probe", "--admin-listen", address)
+		must.Equal(t, l.done, true, "the program ends")
+		must.Equal(t, l.code, want, "exit code")
+		must.Equal(t, l.out, wantOut, "output")
+		if !strings.HasPrefix(l.errs, wantErr) || (l.errs == "") != (wantErr == "") {
+			t.Errorf("errors %q, want %q", l.errs, wantErr)
 		}
 	}
 	f(ln.Addr().String(), 1, "", "prog: not ready\n  start: the program is starting\n")
