@@ -13,8 +13,10 @@
 package browser_test
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -36,7 +38,6 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"petgate/shared/testkit/fleet"
-
 	"petgate/shared/testkit/must"
 )
 
@@ -149,11 +150,8 @@ func (b *tab) observe(event any, origins []string) {
 			complain("a request left the origin: %s", url)
 		}
 	case *log.EventEntryAdded:
-		// The browser logs each response of 400 and above; the page shows them on purpose. The
-		// console has 503 while the database is slow.
-		isStatus := e.Entry.Source == log.EntrySourceNetwork && (strings.Contains(e.Entry.Text, "responded with a status of 4") ||
-			strings.Contains(e.Entry.Text, "responded with a status of 503") && strings.Contains(e.Entry.URL, "/console/"))
-		if (e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning) && !isStatus {
+		isProblem := e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning
+		if isProblem && !isStatus(e.Entry) {
 			complain("the browser logged %s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL)
 		}
 	case *runtime.EventConsoleAPICalled:
@@ -163,6 +161,16 @@ func (b *tab) observe(event any, origins []string) {
 	case *runtime.EventExceptionThrown:
 		complain("an exception: %s", e.ExceptionDetails.Text)
 	}
+}
+
+// isStatus reports whether an entry of the browser's log is about a response that the page shows on
+// purpose: one of 4xx, or a 503 of the console while the database is slow.
+func isStatus(e *log.Entry) bool {
+	if e.Source != log.EntrySourceNetwork {
+		return false
+	}
+	isBusy := strings.Contains(e.Text, "responded with a status of 503") && strings.Contains(e.URL, "/console/")
+	return isBusy || strings.Contains(e.Text, "responded with a status of 4")
 }
 
 // asked returns the requests since the last call whose URL has part.
@@ -176,6 +184,21 @@ func (b *tab) asked(part string) (found []string) {
 	}
 	b.requests = nil
 	return found
+}
+
+// sent compares the calls of the API since the last question with those that a reader made.
+func (b *tab) sent(when string, want ...string) {
+	b.t.Helper()
+	if asked := b.asked("/v1/"); !slices.Equal(asked, want) {
+		b.t.Errorf("%s, the page sent %q, want %q", when, asked, want)
+	}
+}
+
+func (b *tab) click(selectors ...chromedp.CSS) {
+	b.t.Helper()
+	for _, selector := range selectors {
+		b.do(chromedp.Click(selector))
+	}
 }
 
 // do runs actions.
@@ -211,8 +234,11 @@ func (b *tab) text(selector chromedp.CSS) string {
 func (b *tab) awaitText(limit time.Duration, selector chromedp.CSS, part string) {
 	b.t.Helper()
 	expression := fmt.Sprintf("document.querySelector(%q).innerText.includes(%q)", selector, part)
-	if err := chromedp.Do(b.ctx, chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingInterval(50*time.Millisecond),
-		chromedp.WithPollingTimeout(limit))); err != nil {
+	options := []chromedp.PollOption{
+		chromedp.WithPollingInterval(50 * time.Millisecond),
+		chromedp.WithPollingTimeout(limit),
+	}
+	if err := chromedp.Do(b.ctx, chromedp.Poll[chromedp.Void](expression, options...)); err != nil {
 		b.t.Fatalf("%s does not show %q but %q: %v", selector, part, b.text(selector), err)
 	}
 }
@@ -253,13 +279,12 @@ func (b *tab) as(l look) {
 	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
 		Width: l.width, Height: l.height, DeviceScaleFactor: 1, Mobile: l.width < 600,
 	})
-	call(
-		b,
-		emulation.SetEmulatedMedia,
-		emulation.SetEmulatedMediaParams{Media: l.media, Features: []*emulation.MediaFeature{
-			{Name: "prefers-color-scheme", Value: l.scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
-		}},
-	)
+	features := []*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: l.scheme},
+		{Name: "prefers-reduced-motion", Value: "reduce"},
+	}
+	media := emulation.SetEmulatedMediaParams{Media: l.media, Features: features}
+	call(b, emulation.SetEmulatedMedia, media)
 }
 
 // check looks at the page in every way: it must be accessible and must not need to be scrolled
@@ -273,31 +298,28 @@ func (b *tab) checkAs(state string, looks ...look) {
 	b.t.Helper()
 	for _, l := range looks {
 		b.as(l)
+		none := func(what string, found []string) {
+			b.t.Helper()
+			if len(found) > 0 {
+				b.t.Errorf("%s, %s: %s: %q", state, l.name, what, found)
+			}
+		}
 		if width := evaluate[int64](b, "document.documentElement.scrollWidth"); width > l.width {
-			b.t.Errorf("%s, %s: the page is %d pixels wide, %d more than the window", state, l.name, width,
-				width-l.width)
+			b.t.Errorf("%s, %s: the page is %d pixels wide, and the window %d", state, l.name, width, l.width)
 		}
 		b.photograph(state, l)
 		if evaluate[bool](b, `"prefix" in document.body.dataset`) { // the documentation
-			if broken := b.brokenWords(wordsOfText); len(broken) > 0 {
-				b.t.Errorf("%s, %s: words are broken: %q", state, l.name, broken)
-			}
-			if bars := b.scrollBars(); len(bars) > 0 {
-				b.t.Errorf("%s, %s: these have scroll bars: %q", state, l.name, bars)
-			}
+			none("words are broken", b.brokenWords(wordsOfText))
+			none("these have scroll bars", b.scrollBars())
 			if edges := b.textWidths(); len(edges) > 1 {
 				b.t.Errorf("%s, %s: text ends at %d", state, l.name, edges)
 			}
 		}
 		if evaluate[bool](b, `document.body.className === "console"`) && l.media == "" && l.width >= 360 {
-			if broken := b.brokenWords(wholeWords); len(broken) > 0 {
-				b.t.Errorf("%s, %s: words are broken: %q", state, l.name, broken)
-			}
+			none("words are broken", b.brokenWords(wholeWords))
 		}
 		if l.isChecked {
-			for _, violation := range b.violations() {
-				b.t.Errorf("%s, %s: not accessible: %s", state, l.name, violation)
-			}
+			none("not accessible", b.violations())
 		}
 	}
 	b.as(looks[0])
@@ -317,39 +339,38 @@ func (b *tab) photograph(state string, l look) {
 	}
 }
 
-// axe returns the source of the accessibility checker.
-var axe = sync.OnceValues(func() (string, error) {
-	f, err := os.Open("testdata/axe.min.js.gz")
+//go:embed testdata/axe.min.js.gz
+var axe []byte
+
+// axeSource returns the source of the accessibility checker.
+var axeSource = sync.OnceValues(func() ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(axe))
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	defer f.Close()
-	r, err := gzip.NewReader(f)
-	if err != nil {
-		return "", err
-	}
-	source, err := io.ReadAll(r)
-	return string(source), err
+	return io.ReadAll(r)
 })
+
+// runAxe returns how many rules were checked, and a line for each element that breaks one.
+const runAxe = `axe.run(document, {
+	runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
+}).then((r) => JSON.stringify({
+	passes: r.passes.length,
+	violations: r.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + n.target + ": " + n.failureSummary)),
+}))`
 
 // violations returns what axe-core finds by the rules of WCAG 2.2 A and AA and its own best
 // practices. The tool is evaluated by the debugger, so it is not subject to the page's policy.
 func (b *tab) violations() (found []string) {
 	b.t.Helper()
-	source := must.Get[string](b.t)(axe())
 	if !evaluate[bool](b, "typeof axe === 'object'") {
-		evaluate[bool](b, source+"; true")
+		evaluate[bool](b, string(must.Get[[]byte](b.t)(axeSource()))+"; true")
 	}
-	report := evaluate[string](
-		b,
-		`axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}).then((r) =>
-		JSON.stringify({passes: r.passes.length, violations: r.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + n.target + ": " + n.failureSummary))}))`,
-	)
 	var result struct {
 		Passes     int
 		Violations []string
 	}
-	must.Do(b.t, json.Unmarshal([]byte(report), &result))
+	must.Do(b.t, json.Unmarshal([]byte(evaluate[string](b, runAxe)), &result))
 	if result.Passes < 10 {
 		b.t.Fatalf("axe-core checked only %d rules", result.Passes)
 	}

@@ -58,37 +58,29 @@ func TestDocumentationOfAnyDocument(t *testing.T) {
 				if c.page != portal.Home { // a group's page lists that group
 					want = evaluate[int](b, `document.querySelectorAll("article.operation").length`)
 				}
-				if n := evaluate[int](b, `contents.open = true, document.querySelectorAll("nav .group li").length`); n != want {
-					t.Errorf("%s: the contents have %d operations, want %d", l.name, n, want)
-				}
+				n := evaluate[int](b, `contents.open = true, document.querySelectorAll("nav .group li").length`)
+				must.Equal(t, n, want, "%s: operations in the contents", l.name)
 				b.photograph("9-"+name+"-contents", l)
 			}
 			if !c.hasAll {
 				return
 			}
 			if c.page != portal.Home {
-				b.do(chromedp.Click(chromedp.CSS(`nav details > p a`)))
+				b.click(`nav details > p a`)
 				testkit.Eventually(t, patience, "the page of all operations, with its contents open", func() bool {
 					return evaluate[bool](b,
 						`location.pathname === "/docs" && document.readyState === "complete" && (contents.open = true)`)
 				})
 			}
 			b.do(chromedp.SendKeys(chromedp.CSS("#search"), "thing 29"))
-			if found := evaluate[int](b, `[...document.querySelectorAll("nav .group li")].filter((item) => item.checkVisibility()).length`); found != 13 {
-				t.Errorf("the search finds %d operations, want 13", found)
-			}
-			b.do(chromedp.Click(chromedp.CSS(`nav .group li:not([hidden]) a`)))
-			testkit.Eventually(
-				t,
-				patience,
-				"the first result leads to its operation, perhaps on another page",
-				func() bool {
-					return evaluate[bool](
-						b,
-						`location.hash === "#getThing29" && Boolean(document.getElementById("getThing29")?.checkVisibility())`,
-					)
-				},
-			)
+			found := evaluate[int](b,
+				`[...document.querySelectorAll("nav .group li")].filter((item) => item.checkVisibility()).length`)
+			must.Equal(t, found, 13, "operations that the search finds")
+			b.click(`nav .group li:not([hidden]) a`)
+			testkit.Eventually(t, patience, "the first result leads to its operation", func() bool {
+				return evaluate[bool](b, `location.hash === "#getThing29" &&
+					Boolean(document.getElementById("getThing29")?.checkVisibility())`)
+			})
 		})
 	}
 }
@@ -97,14 +89,11 @@ func TestDocumentationOfAnyDocument(t *testing.T) {
 func servePages(t *testing.T, a *api.API) *httptest.Server {
 	t.Helper()
 	p := portal.New(portal.Config{API: a, Environment: apikey.Live, Bans: ban.Product})
-	all := p.Pages(
-		[]portal.Plan{
-			{Name: "free", Limits: plan.Limits{Minute: 60, Day: 1000}},
-			{Name: "a-plan-with-a-name-of-forty-characters-in", Limits: plan.Limits{Minute: 1_000_000_000, Day: 1_000_000_000}},
-		},
-	)
+	free := portal.Plan{Name: "free", Limits: plan.Limits{Minute: 60, Day: 1000}}
+	large := portal.Plan{Name: "a-plan-with-a-name-of-forty-characters-in"}
+	large.Limits = plan.Limits{Minute: 1_000_000_000, Day: 1_000_000_000}
 	byPath := map[string]portal.Page{}
-	for _, one := range all {
+	for _, one := range p.Pages([]portal.Plan{free, large}) {
 		byPath[one.Path] = one
 	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -126,14 +115,13 @@ func servePages(t *testing.T, a *api.API) *httptest.Server {
 func manyOperations(n int) []byte {
 	text := []byte("openapi: 3.0.3\ninfo: {title: Things, version: '1'}\npaths:\n")
 	for i := range n {
-		text = fmt.Appendf(
-			text,
-			"  /v1/things%[1]d/{id}: {get: {operationId: getThing%[1]d, summary: Get thing %[1]d, tags: [part %[2]d],\n"+
-				"    parameters: [{name: id, in: path, required: true, schema: {type: integer}}], responses: {'200': {description: The thing.,\n"+
-				"    content: {application/json: {schema: {type: object, properties: {id: {type: integer}}}}}}}}}\n",
-			i,
-			i/60,
-		)
+		text = fmt.Appendf(text, `  /v1/things%[1]d/{id}:
+    get:
+      {operationId: getThing%[1]d, summary: Get thing %[1]d, tags: [part %[2]d],
+       parameters: [{name: id, in: path, required: true, schema: {type: integer}}],
+       responses: {'200': {description: The thing., content: {application/json: {schema: {type: object,
+         properties: {id: {type: integer}}}}}}}}
+`, i, i/60)
 	}
 	return text
 }
@@ -151,7 +139,8 @@ func (b *tab) brokenWords(words string) []string {
 	b.t.Helper()
 	return evaluate[[]string](b, `(() => {
 		const found = [];
-		for (const place of document.querySelectorAll("td, th, h1, h2, h3, h4, dt, .console dd, summary, button, label, .title, .tag, nav a")) {
+		const places = "td, th, h1, h2, h3, h4, dt, .console dd, summary, button, label, .title, .tag, nav a";
+		for (const place of document.querySelectorAll(places)) {
 			if (!place.checkVisibility()) continue;
 			const texts = document.createTreeWalker(place, NodeFilter.SHOW_TEXT);
 			for (let text; (text = texts.nextNode()); ) {
@@ -159,7 +148,8 @@ func (b *tab) brokenWords(words string) []string {
 					const range = new Range();
 					range.setStart(text, word.index);
 					range.setEnd(text, word.index + word[0].length);
-					if (new Set([...range.getClientRects()].map((line) => line.top)).size > 1) found.push(place.tagName + ": " + word[0]);
+					const lines = new Set([...range.getClientRects()].map((line) => line.top));
+					if (lines.size > 1) found.push(place.tagName + ": " + word[0]);
 				}
 			}
 		}
@@ -170,19 +160,18 @@ func (b *tab) brokenWords(words string) []string {
 // scrollBars returns what has a scroll bar of its own for longer content, besides the page.
 func (b *tab) scrollBars() []string {
 	b.t.Helper()
-	return evaluate[[]string](
-		b,
-		`[...document.querySelectorAll("main *")].filter((e) => e.tagName !== "TEXTAREA" && e.scrollHeight > e.clientHeight + 1 &&
-		["auto", "scroll"].includes(getComputedStyle(e).overflowY)).map((e) => e.tagName + "." + e.className)`,
-	)
+	return evaluate[[]string](b, `[...document.querySelectorAll("main *")]
+		.filter((e) => e.tagName !== "TEXTAREA" && e.scrollHeight > e.clientHeight + 1)
+		.filter((e) => ["auto", "scroll"].includes(getComputedStyle(e).overflowY))
+		.map((e) => e.tagName + "." + e.className)`)
 }
 
 // textWidths returns the right edges of the columns of text: one, if all have the same width.
 func (b *tab) textWidths() []int {
 	b.t.Helper()
-	return evaluate[[]int](
-		b,
-		`[...new Set([...document.querySelectorAll("main :is(section > dl, article > dl, .split > div:first-child, section > .scroll)")]
-		.filter((e) => e.checkVisibility()).map((e) => Math.round(e.getBoundingClientRect().right)))]`,
-	)
+	return evaluate[[]int](b, `(() => {
+		const columns = "section > dl, article > dl, .split > div:first-child, section > .scroll";
+		const seen = [...document.querySelectorAll("main :is(" + columns + ")")].filter((e) => e.checkVisibility());
+		return [...new Set(seen.map((e) => Math.round(e.getBoundingClientRect().right)))];
+	})()`)
 }

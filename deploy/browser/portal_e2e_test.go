@@ -5,7 +5,6 @@ package browser_test
 import (
 	"crypto/rand"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -57,63 +56,57 @@ func testPortal(t *testing.T, s site) {
 	} {
 		b.enter(keyField, wrong.token+kb.Enter)
 		b.awaitText(patience, "#key-state", wrong.says)
-		b.do(chromedp.Click(sendList))
+		b.click(sendList)
 		b.awaitText(patience, "#listPets .state", "Paste your API key first")
 	}
 	b.check("2-mistyped")
-	if asked := b.asked("/v1/"); asked != nil {
-		t.Errorf("with a key that is wrong, the page sent %q", asked)
-	}
+	b.sent("with a key that is wrong")
 
-	b.enter(keyField,
-		must.Get[string](t)(apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), rand.Reader)))
+	unknown := must.Get[string](t)(apikey.Draw(apikey.Beginning(apikey.DefaultPrefix, apikey.Live), rand.Reader))
+	b.enter(keyField, unknown)
 	b.awaitText(patience, "#key-state", "The key is not accepted: the API key is unknown.")
-	b.do(chromedp.Click(chromedp.CSS("#key-forget")))
+	b.click("#key-forget")
 
 	b.enter(keyField, key.Token)
 	b.awaitText(patience, "#key-hint", "ptg_live_…"+key.Token[43:])
 	b.awaitText(patience, "#key-state", "The key is valid, on the plan free.")
 	b.awaitText(patience, "#key .meters", "3 of 3 left this minute")
-	if asked := b.asked("/v1/"); !slices.Equal(
-		asked, []string{"GET " + gateway.URL + "/v1/quota", "GET " + gateway.URL + "/v1/quota"},
-	) {
-		t.Errorf("to check two keys, the page sent %q", asked)
-	}
+	b.sent("to check two keys", "GET "+gateway.URL+"/v1/quota", "GET "+gateway.URL+"/v1/quota")
+	const places = `[document.documentElement.outerHTML,
+		...[...document.querySelectorAll("input, textarea")].map((e) => e.value), location.href, document.cookie,
+		JSON.stringify(localStorage), JSON.stringify(sessionStorage), JSON.stringify(history.state), window.name,
+		].join("\n")`
 	leaked := func(when string) {
 		t.Helper()
-		places := evaluate[string](
-			b,
-			`[document.documentElement.outerHTML, ...[...document.querySelectorAll("input, textarea")].map((e) => e.value), location.href, document.cookie,
-			JSON.stringify(localStorage), JSON.stringify(sessionStorage), JSON.stringify(history.state), window.name].join("\n")`,
-		)
-		if strings.Contains(places, key.Token) {
+		if strings.Contains(evaluate[string](b, places), key.Token) {
 			t.Errorf("%s: the key is in the page, a field, a storage or the address", when)
 		}
 	}
 	leaked("after pasting")
 
 	// The examples have the key while the reader wants that, and not longer.
-	b.do(chromedp.Click(chromedp.CSS("#key-shown")))
+	b.click("#key-shown")
 	for language, want := range map[string]string{
-		"curl": `"` + gateway.URL + `/v1/pets"`, "go": `URL: "` + gateway.URL + `", Token: "` + key.Token + `"`,
-		"typescript": `url: "` + gateway.URL + `", token: "` + key.Token + `"`, "python": `"Bearer " + "` + key.Token + `"`,
+		"curl":       `"` + gateway.URL + `/v1/pets"`,
+		"go":         `URL: "` + gateway.URL + `", Token: "` + key.Token + `"`,
+		"typescript": `url: "` + gateway.URL + `", token: "` + key.Token + `"`,
+		"python":     `"Bearer " + "` + key.Token + `"`,
 	} {
 		text := evaluate[string](b, `document.querySelector("#createPet .`+language+`").textContent`)
 		if !strings.Contains(text, want) || !strings.Contains(text, key.Token) || strings.Contains(text, "PETGATE_") {
 			t.Errorf("the example in %s is\n%s", language, text)
 		}
 	}
-	b.do(chromedp.Click(chromedp.CSS("#key-shown")))
+	b.click("#key-shown")
 	leaked("after it was in the examples")
 
 	b.do(chromedp.SendKeys(chromedp.CSS("#listPets [name=limit]"), "2"), chromedp.Click(sendList))
 	b.awaitText(patience, listed, "200")
-	if asked := b.asked("/v1/"); !slices.Equal(asked, []string{"GET " + gateway.URL + "/v1/pets?limit=2"}) {
-		t.Errorf("the call was %q", asked)
-	}
+	b.sent("for a list of two", "GET "+gateway.URL+"/v1/pets?limit=2")
 	fields := b.text("#listPets .fields")
 	for _, name := range []string{
-		"RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "x-request-id",
+		"RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset",
+		"x-request-id",
 	} {
 		if !strings.Contains(fields, name+"\n") {
 			t.Errorf("the page does not show %s:\n%s", name, fields)
@@ -132,13 +125,13 @@ func testPortal(t *testing.T, s site) {
 	}
 	meters("2 of 3 left this minute", "999 of 1,000 left today")
 
-	b.do(chromedp.Click(chromedp.CSS("#createPet .send")))
+	b.click("#createPet .send")
 	b.awaitText(patience, "#createPet .line", "201")
-	b.do(chromedp.Click(chromedp.CSS("#getPet .send")))
+	b.click("#getPet .send")
 	b.awaitText(patience, "#getPet .line", "20")
 	meters("0 of 3 left this minute", "997 of 1,000 left today")
 
-	b.do(chromedp.Click(sendList))
+	b.click(sendList)
 	b.awaitText(patience, listed, "429")
 	refusedAt := time.Now()
 	b.awaitText(patience, "#listPets .fields", "Retry-After")
@@ -148,38 +141,27 @@ func testPortal(t *testing.T, s site) {
 		t.Fatalf("the button says %q", b.text(sendList))
 	}
 	b.asked("")
-	for _, button := range []chromedp.CSS{sendList, "#createPet .send"} { // all operations share the limits
-		b.do(chromedp.Click(button))
-	}
-	if asked := b.asked("/v1/"); asked != nil {
-		t.Errorf("while it counts down, the page sent %q", asked)
-	}
+	b.click(sendList, "#createPet .send") // all operations share the limits
+	b.sent("while it counts down")
 	b.awaitText(patience, sendList, "Wait "+strconv.Itoa(wait-3))
 	b.check("3-refused")
 	leaked("after calls")
 	b.awaitText(90*time.Second, sendList, "Send")
 	waited := time.Since(refusedAt)
 	b.awaitText(patience, "#listPets .state", "You can send again.")
-	b.do(chromedp.Click(sendList))
+	b.click(sendList)
 	b.awaitText(patience, listed, "200")
 	b.check("4-answered")
 
-	b.do(chromedp.Click(chromedp.CSS("#key-shown")))
-	b.do(chromedp.Click(chromedp.CSS("#key-forget")))
+	b.click("#key-shown", "#key-forget")
 	b.asked("")
-	b.do(chromedp.Click(sendList))
+	b.click(sendList)
 	b.awaitText(patience, "#listPets .state", "Paste your API key first")
-	if asked := b.asked("/v1/"); asked != nil {
-		t.Errorf("after the key was forgotten, the page sent %q", asked)
-	}
+	b.sent("after the key was forgotten")
 	leaked("after it was forgotten")
 
-	t.Logf(
-		"figure: portal: 429 with a countdown of %d s; sent again after %v and answered with 200; 4 states accessible in %d looks",
-		wait,
-		waited.Round(time.Second),
-		len(looks),
-	)
+	t.Logf("figure: portal: 429 with a countdown of %d s; sent again after %v and answered with 200; "+
+		"4 states accessible in %d looks", wait, waited.Round(time.Second), len(looks))
 }
 
 // If a reader leaves the page and comes back, the page has no key. The browser may show the same
@@ -193,18 +175,14 @@ func testPortalForgetsWhenLeft(t *testing.T, s site) {
 	b.awaitText(patience, "#key-hint", key.Token[43:])
 	b.do(chromedp.Navigate(gateway.URL + "/llms.txt"))
 	evaluate[string](b, `history.back(); ""`)
-	testkit.Eventually(t, patience, "the page is back and has no key", func() bool {
-		return evaluate[string](
-			b, `(document.querySelector("#key-hint") || {textContent: "absent"}).textContent + location.pathname`,
-		) == "/docs"
-	})
+	const hint = `(document.querySelector("#key-hint") || {textContent: "absent"}).textContent + location.pathname`
+	testkit.Eventually(t, patience, "the page is back and has no key",
+		func() bool { return evaluate[string](b, hint) == "/docs" })
 	b.asked("")
-	if says := evaluate[string](b, `document.querySelector("#listPets .send").click(), document.querySelector("#listPets .state").textContent`); says != "Paste your API key first." {
-		t.Errorf("the page says %q", says)
-	}
-	if asked := b.asked("/v1/"); asked != nil {
-		t.Errorf("the page sent %q", asked)
-	}
+	says := evaluate[string](b, `document.querySelector("#listPets .send").click(),
+		document.querySelector("#listPets .state").textContent`)
+	must.Equal(t, says, "Paste your API key first.", "the page says")
+	b.sent("without a key")
 }
 
 // The page can be used with the keyboard alone, and shows where the focus is.
@@ -257,8 +235,8 @@ func testPortalWithoutScript(t *testing.T, s site) {
 // The page says of a valid key whether it can be used now. For a key that cannot, it shows no meter
 // and sends nothing.
 func testPortalKnowsWhatAKeyCanDo(t *testing.T, s site) {
-	banned, suspended, away := s.NewTenant("banned"), s.NewTenant("suspended"), s.NewKey("banned", "--allow",
-		"192.0.2.0/24")
+	banned, suspended := s.NewTenant("banned"), s.NewTenant("suspended")
+	away := s.NewKey("banned", "--allow", "192.0.2.0/24")
 	good := s.NewTenant("good", fleet.Unlimited...)
 	s.MustKeyadmin("ban", "add", banned.ID, "--for", "10m", "--reason", "a test", "--yes")
 	s.MustKeyadmin("tenant", "suspend", "suspended", "--yes")
@@ -278,39 +256,34 @@ func testPortalKnowsWhatAKeyCanDo(t *testing.T, s site) {
 			t.Errorf("%s: the page shows %d meters", says, n)
 		}
 	}
-	forget := func() { b.do(chromedp.Click(chromedp.CSS("#key-forget"))) }
+	forget := func() { b.click("#key-forget") }
 
 	use(banned, "The key is banned. You can send again at ", false)
 	if n := waits(); n < 500 || n > 601 {
 		t.Errorf("the key is banned for 10 minutes; the button says %q", b.text(sendList))
 	}
 	b.asked("")
-	b.do(chromedp.Click(sendList))
-	if asked := b.asked("/v1/"); asked != nil {
-		t.Errorf("with a banned key, the page sent %q", asked)
-	}
+	b.click(sendList)
+	b.sent("with a banned key")
 	b.check("6-banned")
-	b.do(chromedp.Click(chromedp.CSS("#getQuota .send"))) // this is free
+	b.click("#getQuota .send") // this is free
 	b.awaitText(patience, "#getQuota .line", "200")
-	if n := meters(); n > 0 {
-		t.Errorf("after a report, the page shows %d meters of a banned key", n)
-	}
+	must.Equal(t, meters(), 0, "meters of a banned key after a report")
 	forget()
 
 	use(away, "The key is not accepted: the API key may not be used from your address.", false)
 	forget()
 	use(suspended, "The key is valid, but its account is suspended", false)
-	b.do(chromedp.Click(sendList)) // the ban was that of another key
+	b.click(sendList) // the ban was that of another key
 	b.awaitText(patience, listed, "403")
 	must.Equal(t, meters(), 0, "meters on the page after a call with a suspended key")
 	forget()
 	// Each limit has its meter: those of the account, and those of the key.
 	s.MustKeyadmin("tenant", "create", "monthly", "--minute", "100", "--day", "1000", "--month", "20000")
 	use(s.NewKey("monthly", "--minute", "50", "--day", "500"), "The key is valid, on the plan", true)
-	if says, want := evaluate[string](b, `[...document.querySelectorAll("#key .meter p")].map(p => p.textContent).join("; ")`), "100 of 100 left this minute; "+
-		"1,000 of 1,000 left today; 20,000 of 20,000 left this month; 50 of 50 left this minute for this key; 500 of 500 left today for this key"; says != want {
-		t.Errorf("the meters say %q, want %q", says, want)
-	}
+	all := evaluate[string](b, `[...document.querySelectorAll("#key .meter p")].map(p => p.textContent).join("; ")`)
+	must.Equal(t, all, "100 of 100 left this minute; 1,000 of 1,000 left today; 20,000 of 20,000 left this month; "+
+		"50 of 50 left this minute for this key; 500 of 500 left today for this key", "the meters say")
 	b.check("6-meters")
 	forget()
 	use(good, "The key is valid, on the plan", true)
@@ -324,19 +297,17 @@ func testPortalKnowsWhatAKeyCanDo(t *testing.T, s site) {
 	// A number of 64 bits is shown as it came.
 	const large = `{"name": "Rex", "categoryId": 9007199254740993}`
 	evaluate[string](b, `document.querySelector("#createPet textarea").value = '`+large+`'`)
-	b.do(chromedp.Click(chromedp.CSS("#createPet .send")))
+	b.click("#createPet .send")
 	b.awaitText(patience, "#createPet .body", "9007199254740993")
 
 	b.enter("#createPet [name=Idempotency-Key]", "ключ")
-	b.do(chromedp.Click(chromedp.CSS("#createPet .send")))
+	b.click("#createPet .send")
 	b.awaitText(patience, "#createPet .state", "A header has characters that cannot be sent.")
 
 	// A shorter wait does not end a longer one. A call that was in progress can have such a
 	// response.
-	evaluate[string](
-		b,
-		`block(document.querySelector("#createPet .state"), 100, "First."), block(document.querySelector("#listPets .state"), 1, "Second."), ""`,
-	)
+	evaluate[string](b, `block(document.querySelector("#createPet .state"), 100, "First."),
+		block(document.querySelector("#listPets .state"), 1, "Second."), ""`)
 	if n := waits(); n < 95 {
 		t.Errorf("after waits of 100 s and of 1 s, the button says %q", b.text(sendList))
 	}

@@ -22,7 +22,8 @@ import (
 const prepare = `
 set -euo pipefail
 mount -t tmpfs none "$SCRATCH"
-mkdir "$SCRATCH"/{upper,work,today} && mount -t overlay -o lowerdir=/etc,upperdir="$SCRATCH/upper",workdir="$SCRATCH/work" none /etc
+mkdir "$SCRATCH"/{upper,work,today}
+mount -t overlay -o lowerdir=/etc,upperdir="$SCRATCH/upper",workdir="$SCRATCH/work" none /etc
 mkdir -p /etc/petgate && printf '127.0.0.1 localhost db\n' >/etc/hosts
 mount -t tmpfs none /var/backups
 printf '#!/bin/sh\necho 2026-03-01\n' >"$SCRATCH/today/date" && chmod +x "$SCRATCH/today/date"
@@ -49,9 +50,8 @@ func TestCommands(t *testing.T) {
 		t.Helper()
 		postgres := testkit.StartPostgres(t)
 		at := must.Get[*url.URL](t)(url.Parse(postgres.URL))
-		socket := must.Get[[]byte](t)(
-			exec.Command("psql", "-Atc", "SHOW unix_socket_directories", postgres.URL).Output(),
-		)
+		show := exec.Command("psql", "-Atc", "SHOW unix_socket_directories", postgres.URL)
+		socket := strings.TrimSpace(string(must.Get[[]byte](t)(show.Output())))
 		text := prepare + script
 		for _, page := range pages {
 			ran[page] = true
@@ -60,8 +60,8 @@ func TestCommands(t *testing.T) {
 					continue
 				}
 				in := `"$(mktemp -d)" && ln -s "$PETGATE"/* .`
-				if strings.Contains(b.text, "make ") || strings.Contains(b.text, "bin/keyadmin") ||
-					page == "README.md" {
+				usesTree := strings.Contains(b.text, "make ") || strings.Contains(b.text, "bin/keyadmin")
+				if usesTree || page == "README.md" {
 					in = `"$PETGATE"`
 				}
 				end := "\n)\n"
@@ -73,19 +73,12 @@ func TestCommands(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
-		cmd := exec.CommandContext(
-			ctx,
-			"unshare",
-			append(
-				strings.Fields(namespaces),
-				"--kill-child",
-				"bash",
-				"-c",
-				text+"kill -TERM -1 || true\nwait || true\necho everything was run",
-			)...)
+		text += "kill -TERM -1 || true\nwait || true\necho everything was run"
+		arguments := append(strings.Fields(namespaces), "--kill-child", "bash", "-c", text)
+		cmd := exec.CommandContext(ctx, "unshare", arguments...)
 		cmd.Env = append(os.Environ(), "PATH="+path, "PETGATE="+tree, "PETGATE_URL=http://127.0.0.1:8080",
 			"SCRATCH="+t.TempDir(), "USER=anna", "HOME="+os.Getenv("HOME"),
-			"PGSOCKET="+strings.TrimSpace(string(socket))+"/.s.PGSQL."+at.Port(), "PGHOST="+at.Hostname(),
+			"PGSOCKET="+socket+"/.s.PGSQL."+at.Port(), "PGHOST="+at.Hostname(),
 			"PGPORT="+at.Port(), "PGUSER=postgres", "PGSSLMODE=disable")
 		out, err := cmd.CombinedOutput()
 		t.Logf("%s", out)
@@ -100,12 +93,14 @@ export DATABASE_URL="sqlite:$PETGATE/var/petgate.db"
 for role in petgate petsvc; do psql -qc "CREATE ROLE $role LOGIN" postgres; done
 createdb -O petgate petgate && createdb -O petsvc pets
 DATABASE_URL=postgres://petgate@db/petgate keyadmin migrate
-DATABASE_URL=postgres://petsvc@db/pets PETSVC_LISTEN=unix:$SCRATCH/pets PETSVC_ADMIN_LISTEN=unix:$SCRATCH/admin petsvc >"$SCRATCH/pets.log" 2>&1 &
+DATABASE_URL=postgres://petsvc@db/pets PETSVC_LISTEN=unix:$SCRATCH/pets PETSVC_ADMIN_LISTEN=unix:$SCRATCH/admin \
+	petsvc >"$SCRATCH/pets.log" 2>&1 &
 ready psql -qc 'SELECT FROM pets' pets 2>/dev/null
 kill %1
 openssl rand -hex 32 > /etc/petgate/backup_key
 keyadmin backup "$PETGATE/petgate.backup"
-printf '#!/bin/sh\necho y | script -qefc "%s $*" /dev/null\n' "$(command -v keyadmin)" >"$SCRATCH/today/keyadmin" # a person at a terminal, who says yes
+# A person at a terminal, who says yes.
+printf '#!/bin/sh\necho y | script -qefc "%s $*" /dev/null\n' "$(command -v keyadmin)" >"$SCRATCH/today/keyadmin"
 chmod +x "$SCRATCH/today/keyadmin" && hash -r
 `, "docs/backup.md")
 	run("--map-root-user --mount --net --pid --fork", "ip link set lo up; rm -r var; cp shared/api/openapi.yaml .\n",

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,16 +22,22 @@ var (
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
-	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../docs/adr/*.md", "../../shared/api/clients/*/*.md"} {
-		paths, err := filepath.Glob(pattern)
-		if err != nil || len(paths) == 0 {
-			t.Fatalf("%s: %v, %v", pattern, paths, err)
-		}
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md", "shared/api/clients/*/*.md"} {
+		paths := must.Get[[]string](t)(filepath.Glob("../../" + pattern))
+		atLeast(t, len(paths), 1, "pages of "+pattern)
 		for _, path := range paths {
 			all[path] = read(t, path)
 		}
 	}
 	return all
+}
+
+// atLeast ends a test that did not find what it is about.
+func atLeast(t *testing.T, found, want int, what string) {
+	t.Helper()
+	if found < want {
+		t.Fatalf("only %d %s were found", found, what)
+	}
 }
 
 func read(t *testing.T, path string) string {
@@ -41,12 +48,10 @@ func read(t *testing.T, path string) string {
 // hasHeading reports whether a page has a heading that a link with this fragment leads to, by the
 // rule of GitHub.
 func hasHeading(page, fragment string) bool {
-	for _, match := range heading.FindAllStringSubmatch(page, -1) {
-		if slug := strings.ReplaceAll(notSlug.ReplaceAllString(strings.ToLower(match[1]), ""), " ", "-"); slug == fragment {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(heading.FindAllStringSubmatch(page, -1), func(match []string) bool {
+		words := notSlug.ReplaceAllString(strings.ToLower(match[1]), "")
+		return strings.ReplaceAll(words, " ", "-") == fragment
+	})
 }
 
 func TestLinks(t *testing.T) {
@@ -69,9 +74,7 @@ func TestLinks(t *testing.T) {
 			}
 		}
 	}
-	if checked < 50 {
-		t.Errorf("only %d links were checked", checked)
-	}
+	atLeast(t, checked, 50, "links")
 }
 
 // TestInstallNamesWhatIsNeeded compares docs/install.md with the secrets and components that the
@@ -130,9 +133,7 @@ func TestFaultsNameTheirTests(t *testing.T) {
 			t.Errorf("a row names no test: %s", line)
 		}
 	}
-	if rows < 10 {
-		t.Errorf("only %d rows found", rows)
-	}
+	atLeast(t, rows, 10, "rows of docs/faults.md")
 	for path, text := range pages(t) {
 		for _, name := range namedTest.FindAllStringSubmatch(text, -1) {
 			if !defined[name[1]] {

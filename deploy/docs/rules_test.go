@@ -35,9 +35,7 @@ func loadRules(t *testing.T) (all []rule) {
 	for _, group := range file.Groups {
 		all = append(all, group.Rules...)
 	}
-	if len(all) < 30 {
-		t.Fatalf("rules.yml has %d rules", len(all))
-	}
+	atLeast(t, len(all), 30, "rules")
 	return all
 }
 
@@ -77,9 +75,8 @@ func TestRules(t *testing.T) {
 		if r.Annotations["summary"] == "" || r.Annotations["runbook"] == "" {
 			t.Errorf("%s has no summary or no runbook: %v", r.Alert, r.Annotations)
 		}
-		if row := regexp.MustCompile("(?m)^\\| `" + r.Labels["severity"] + "`: .*`" + r.Alert + "`"); !row.MatchString(
-			page,
-		) {
+		row := regexp.MustCompile("(?m)^\\| `" + r.Labels["severity"] + "`: .*`" + r.Alert + "`")
+		if !row.MatchString(page) {
 			t.Errorf("docs/alerts.md does not have %s with severity %q", r.Alert, r.Labels["severity"])
 		}
 		if !strings.Contains(expected, `alertname="`+r.Alert+`"`) {
@@ -93,21 +90,18 @@ func TestRules(t *testing.T) {
 // TestObjectives compares the tables of docs/alerts.md with the rules.
 func TestObjectives(t *testing.T) {
 	page := read(t, "../../docs/alerts.md")
-	burns := regexp.MustCompile(
-		`job:(\w+):ratio_rate(\w+) > ([\d.]+) \* ([\d.]+) and job:(\w+):ratio_rate(\w+) > ([\d.]+) \* ([\d.]+)`,
-	)
-	checked := 0
+	const one = `job:(\w+):ratio_rate(\w+) > ([\d.]+) \* ([\d.]+)`
+	burns, checked := regexp.MustCompile(one+" and "+one), 0
+	columns := map[string]string{"petgate_failed": `%.4g %% \| \S+ %%`, "petgate_alone": `\S+ %% \| %.4g %%`}
 	for _, r := range loadRules(t) {
 		for _, m := range burns.FindAllStringSubmatch(r.Expr, -1) {
 			checked++
-			factor, err1 := strconv.ParseFloat(m[3], 64)
-			budget, err2 := strconv.ParseFloat(m[4], 64)
-			if err1 != nil || err2 != nil || m[1] != m[5] || m[3] != m[7] || m[4] != m[8] {
+			factor := must.Get[float64](t)(strconv.ParseFloat(m[3], 64))
+			budget := must.Get[float64](t)(strconv.ParseFloat(m[4], 64))
+			if m[1] != m[5] || m[3] != m[7] || m[4] != m[8] {
 				t.Errorf("%s compares different things: %s", r.Alert, m[0])
 			}
-			limits := fmt.Sprintf(
-				map[string]string{"petgate_failed": `%.4g %% \| \S+ %%`, "petgate_alone": `\S+ %% \| %.4g %%`}[m[1]],
-				100*factor*budget)
+			limits := fmt.Sprintf(columns[m[1]], 100*factor*budget)
 			for _, text := range []string{
 				fmt.Sprintf(`\| %s and %s \| %s \| %s \| %s \|`, m[2], m[6], m[3], limits, r.Labels["severity"]),
 				fmt.Sprintf(`\*\*%.6g %%\*\*`, 100-100*budget),
