@@ -108,8 +108,6 @@ var local = map[string]string{
 	"backup":          "it writes a file of this machine",
 	"restore":         "it reads a file of this machine, as the owner of the tables",
 	"export":          "it writes a file of this machine",
-	"diff":            "it reads a file of this machine",
-	"apply":           "it reads a file of this machine; the calls change one record each",
 	"doctor":          "it compares with the clock and the connections of this machine",
 	"top":             "it draws on a terminal",
 	"completion":      "it is for the shell of this machine",
