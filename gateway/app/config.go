@@ -184,12 +184,9 @@ func (c *Config) BadSettings() service.BadSettings {
 	bad.Require(c.BanAfter >= 0 && c.BanAfter <= 65535, "ban-after", "use 0 to 65535")
 	bad.Require(c.BanMax >= c.BanFor, "ban-max", "it must not be shorter than --ban-for")
 	bad.RequirePorts(c.Listen, c.AdminListen)
-	bad.Require(
-		!c.OperatorsAPI || c.AdminTLS.Cert != "" || service.IsLoopback(c.AdminListen),
-		"operators-api",
-		"tokens would cross the network in plain text: set --admin-tls-cert and --admin-tls-key, "+
-			"or use a loopback address for --admin-listen",
-	)
+	isPrivate := c.AdminTLS.Cert != "" || service.IsLoopback(c.AdminListen)
+	bad.Require(isPrivate || !c.OperatorsAPI, "operators-api", "tokens would cross the network in plain text: "+
+		"set --admin-tls-cert and --admin-tls-key, or use a loopback address for --admin-listen")
 	if c.UpstreamHealthPath != "" {
 		check("upstream-health-path", upstream.CheckPath(c.UpstreamHealthPath))
 	}

@@ -26,8 +26,8 @@ func TestFitDescriptors(t *testing.T) {
 	if n, log, err := f(1, 1); n != 1 || log != "" || err != nil {
 		t.Errorf("few connections: %d %q %v", n, log, err)
 	}
-	if n, log, err := f(int(limit.Cur), 1); n >= int(limit.Cur) || n < 1 || !strings.Contains(log, "ulimit -n") ||
-		err != nil {
+	n, log, err := f(int(limit.Cur), 1)
+	if err != nil || n < 1 || n >= int(limit.Cur) || !strings.Contains(log, "ulimit -n") {
 		t.Errorf("as many as there are files: %d %q %v", n, log, err)
 	}
 	if _, _, err := f(1, int(limit.Cur)); err == nil || !strings.Contains(err.Error(), "ulimit -n") {

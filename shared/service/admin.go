@@ -115,9 +115,8 @@ func NewAdmin(log *slog.Logger, settings Settings, listen string) *Admin {
 	if name, err := os.Hostname(); err == nil {
 		a.hosts[hostOf(name)] = true
 	}
-	a.Metrics.MustRegister(
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	)
+	a.Metrics.MustRegister(collectors.NewGoCollector())
+	a.Metrics.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	RegisterBuildInfo(a.Metrics)
 	a.Certificates = NewCertificates(a.Metrics, log)
 	a.ended, a.end = context.WithCancel(context.Background())
@@ -136,11 +135,8 @@ func NewAdmin(log *slog.Logger, settings Settings, listen string) *Admin {
 	a.mux.HandleFunc("GET /readyz", a.serveReady)
 	a.mux.HandleFunc("GET /favicon.ico",
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	a.mux.Handle(
-		"GET /metrics",
-		promhttp.InstrumentMetricHandler(a.Metrics,
-			promhttp.HandlerFor(a.Metrics, promhttp.HandlerOpts{EnableOpenMetrics: true})),
-	)
+	metrics := promhttp.HandlerFor(a.Metrics, promhttp.HandlerOpts{EnableOpenMetrics: true})
+	a.mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(a.Metrics, metrics))
 	if settings.Pprof {
 		a.mux.Handle("/debug/pprof/", http.DefaultServeMux) // package pprof adds its pages there
 	}

@@ -127,16 +127,12 @@ func NewCertificates(registry prometheus.Registerer, log *slog.Logger) *Certific
 	return &Certificates{
 		log:    log,
 		byPort: make(map[string]port),
-		expiry: gauge(
-			"petgate_certificate_expiry_timestamp_seconds",
+		expiry: gauge("petgate_certificate_expiry_timestamp_seconds",
 			"When the certificate of a port expires, in Unix time. "+
-				"The port is public or admin; one without TLS has no value.",
-		),
-		invalid: gauge(
-			"petgate_certificate_invalid",
+				"The port is public or admin; one without TLS has no value."),
+		invalid: gauge("petgate_certificate_invalid",
 			"1 while clients refuse the certificate of a port: "+
-				"it has expired, is not valid yet, or is not for --tls-name.",
-		),
+				"it has expired, is not valid yet, or is not for --tls-name."),
 	}
 }
 

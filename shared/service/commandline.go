@@ -106,8 +106,7 @@ type reader struct {
 // newReader returns a reader of one command line. A Fixer's own settings are not in the help.
 func newReader(target any, c CommandLine) *reader {
 	p := &reader{target: target, line: c}
-	var err error
-	p.Kong, err = kong.New(target, append(
+	options := append(
 		c.Options,
 		kong.Name(cmp.Or(c.Program, "program")),
 		kong.Description(c.About),
@@ -117,7 +116,9 @@ func newReader(target any, c CommandLine) *reader {
 		kong.Help(p.help),
 		kong.ValueFormatter(helpOf),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-	)...)
+	)
+	var err error
+	p.Kong, err = kong.New(target, options...)
 	if err != nil {
 		panic("bug: the settings of " + c.Program + ": " + err.Error())
 	}
@@ -189,9 +190,11 @@ func helpOf(v *kong.Value) string {
 func (p *reader) help(options kong.HelpOptions, command *kong.Context) error {
 	describe(p.target, append(slices.Clone(p.Model.Flags), p.secrets...))
 	options.Compact = len(p.Model.Children) > 0
-	if err := kong.DefaultHelpPrinter(options, command); err != nil || len(p.secrets) == 0 ||
-		command.Selected() != nil {
+	if err := kong.DefaultHelpPrinter(options, command); err != nil {
 		return err
+	}
+	if len(p.secrets) == 0 || command.Selected() != nil {
+		return nil
 	}
 	fmt.Fprintln(command.Stdout, "\nSecrets, from the environment. "+
 		"With _FILE appended to a name, its value is the path of a file that holds the secret:")

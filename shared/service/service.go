@@ -74,16 +74,8 @@ func (s Serving) Run(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Public.Serve(s.Listener) }()
 	s.notify("READY=1")
-	s.Log.With(
-		s.Facts...).Info(
-		"serving",
-		"version",
-		Version(),
-		"listen",
-		s.Listener.Addr().String(),
-		"adminAddress",
-		s.Admin.address,
-	)
+	s.Log.With(s.Facts...).Info("serving",
+		"version", Version(), "listen", s.Listener.Addr().String(), "adminAddress", s.Admin.address)
 
 	select {
 	case err := <-ended:

@@ -88,9 +88,9 @@ var background = context.Background()
 
 // command runs f with a new client.
 func command(addr string, f func(*redis.Client) error) error {
-	c := redis.NewClient(
-		&redis.Options{Addr: addr, PoolSize: 1, MaxRetries: -1, DialTimeout: startWithin, ReadTimeout: startWithin},
-	)
+	options := redis.Options{Addr: addr, PoolSize: 1, MaxRetries: -1}
+	options.DialTimeout, options.ReadTimeout = startWithin, startWithin
+	c := redis.NewClient(&options)
 	defer c.Close()
 	return f(c)
 }

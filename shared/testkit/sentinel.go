@@ -51,14 +51,13 @@ func StartSentinels(t testing.TB, master, replica *Server) (addrs []string) {
 func startSentinel(t testing.TB, host, port string) (addr string) {
 	dir, own := t.TempDir(), FreePort(t)
 	file := filepath.Join(dir, "sentinel.conf")
-	text := fmt.Sprintf(
-		"port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor main %s %s 2\nsentinel down-after-milliseconds main 1500\n"+
-			"sentinel failover-timeout main 10000\n",
-		own,
-		dir,
-		host,
-		port,
-	)
+	text := fmt.Sprintf(`port %d
+bind 127.0.0.1
+dir %s
+sentinel monitor main %s %s 2
+sentinel down-after-milliseconds main 1500
+sentinel failover-timeout main 10000
+`, own, dir, host, port)
 	must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 	Start(t, "redis-server", nil, file, "--sentinel")
 	return fmt.Sprintf("127.0.0.1:%d", own)
