@@ -29,7 +29,8 @@ func arrivals(ctx context.Context, o *site, t traffic) (summary, error) {
 	var running sync.WaitGroup
 	for i := range clients {
 		c := &clients[i]
-		if c.Conn, c.err = dial(o, nil); c.err != nil {
+		c.Conn, c.err = dial(o, nil)
+		if c.err != nil {
 			return summary{}, c.err
 		}
 		defer c.Close()

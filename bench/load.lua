@@ -1,6 +1,6 @@
 -- The wrk script of a run. It requests PATH_QUERY, each time with a random key of the file KEYS
--- (one token per line), and prints one line of JSON at the end. Without KEYS it sends no key, and wrk
--- repeats one request without calling the script.
+-- (one token per line), and prints one line of JSON at the end. Without KEYS it sends no key, and
+-- wrk repeats one request without calling the script.
 wrk.path = os.getenv("PATH_QUERY") or "/v1/pets?limit=20"
 wrk.headers["Host"] = "localhost"
 

@@ -244,7 +244,8 @@ func (s *system) failedAttempts(t *testing.T) []answer {
 	for _, o := range operations {
 		for i := 0; ; i++ {
 			a := send(t, s.gateway(), "an unknown token", o, request{token: unknownToken(t)})
-			if answers = append(answers, a); a.status == http.StatusTooManyRequests {
+			answers = append(answers, a)
+			if a.status == http.StatusTooManyRequests {
 				if a.code != "too_many_failed_attempts" {
 					t.Errorf("%s: %s", a.what, a.body)
 				}

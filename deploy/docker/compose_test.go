@@ -341,7 +341,8 @@ func TestEachServiceSeesItsOwnSecrets(t *testing.T) {
 			all += strings.ReplaceAll(text, "$${role}", role) + "\n"
 		}
 		for _, match := range inText.FindAllStringSubmatch(all, -1) {
-			if reads[reader] = append(reads[reader], match[1]); !slices.Contains(given[reader], match[1]) {
+			reads[reader] = append(reads[reader], match[1])
+			if !slices.Contains(given[reader], match[1]) {
 				t.Errorf("%s reads %s, which it is not given", name, match[1])
 			}
 		}

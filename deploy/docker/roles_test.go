@@ -168,17 +168,20 @@ func TestRoles(t *testing.T) {
 	db := must.Get[*database.DB](t)(database.Open(roles["gateway"]))
 	defer db.Close()
 	store, taken := keystore.New(db, nil, nil, "gw-1"), 0
-	if err := store.SignOff(t.Context(), keystore.Registration{ID: "gw-1", Incarnation: "a", Unreported: "requests"}); err != nil {
+	registration := keystore.Registration{ID: "gw-1", Incarnation: "a", Unreported: "requests"}
+	if err := store.SignOff(t.Context(), registration); err != nil {
 		t.Error(err)
 	}
-	if err := store.TakeUnreported(t.Context(), func(texts []string) error { taken = len(texts); return nil }); err != nil ||
-		taken != 1 {
+	count := func(texts []string) error { taken = len(texts); return nil }
+	if err := store.TakeUnreported(t.Context(), count); err != nil || taken != 1 {
 		t.Errorf("%d texts are taken: %v", taken, err)
 	}
 
 	// Nor does a function delete what is new.
 	stored := f.MustKeyadmin("usage", "show", "deaf", "-o", "json")
-	if err := execute(t, roles["gateway"], `SELECT gateway_prune_usage((SELECT json_agg(json_build_object('tenantId', id))::text FROM tenants), 4000000000000)`); err != nil {
+	const prune = `SELECT gateway_prune_usage(
+		(SELECT json_agg(json_build_object('tenantId', id))::text FROM tenants), 4000000000000)`
+	if err := execute(t, roles["gateway"], prune); err != nil {
 		t.Error(err)
 	}
 	if after := f.MustKeyadmin("usage", "show", "deaf", "-o", "json"); after != stored {
@@ -189,8 +192,10 @@ func TestRoles(t *testing.T) {
 	for _, call := range []string{
 		`gateway_add_usage('[{"tenantId":"ten_0000000000000000","hour":0,"operation":"","charged":true,"outcome":"ok","requests":-1}]')`,
 		`gateway_add_usage('[{"tenantId":"x","hour":0,"operation":"","charged":true,"outcome":"ok","requests":1}]')`,
-		`gateway_report_lost('gw', 'u', 'ten_0000000000000000', 'x', 'revoked', 1, 1)`, `gateway_report_lost('gw', 'u', 'ten_0000000000000000', '', 'x', 1, 1)`,
-		`gateway_report_lost(E'a\nb', 'u', 'ten_0000000000000000', '', 'suspended', 1, 1)`, `gateway_ban('gw', 'u', 'x', 1900000000000, '', 1)`,
+		`gateway_report_lost('gw', 'u', 'ten_0000000000000000', 'x', 'revoked', 1, 1)`,
+		`gateway_report_lost('gw', 'u', 'ten_0000000000000000', '', 'x', 1, 1)`,
+		`gateway_report_lost(E'a\nb', 'u', 'ten_0000000000000000', '', 'suspended', 1, 1)`,
+		`gateway_ban('gw', 'u', 'x', 1900000000000, '', 1)`,
 		`gateway_add_minutes('[{"tenantId":"ten_0000000000000000","hour":0,"attempts":"x"}]', 'gw')`,
 		`gateway_upsert_quotas('[{"name":"x","record":"00"}]', 1)`,
 	} {
@@ -203,8 +208,10 @@ func TestRoles(t *testing.T) {
 	// What the gateway's role writes, it writes in its own name, and an operator's ban is not
 	// shortened.
 	f.MustKeyadmin("ban", "add", deaf.ID, "--for", "2h", "--reason", "abuse", "--yes")
-	for _, until := range []string{"1", "1900000000000"} { // the operator's ban ends later than the first and earlier than the second
-		if err := execute(t, roles["gateway"], `SELECT gateway_ban('keyadmin:ada', 'uuid', '`+deaf.ID+`', `+until+`, 'mine', 1)`); err != nil {
+	// The operator's ban ends later than the first and earlier than the second.
+	for _, until := range []string{"1", "1900000000000"} {
+		statement := `SELECT gateway_ban('keyadmin:ada', 'uuid', '` + deaf.ID + `', ` + until + `, 'mine', 1)`
+		if err := execute(t, roles["gateway"], statement); err != nil {
 			t.Error(err)
 		}
 		if bans := f.MustKeyadmin("ban", "list", "-o", "json"); strings.Contains(bans, `"abuse"`) != (until == "1") {
@@ -231,23 +238,30 @@ func TestRoles(t *testing.T) {
 		`INSERT INTO gateways SELECT * FROM gateways`,
 		`UPDATE gateways SET applied_event = 1`, `DELETE FROM gateways`, `UPDATE gateway_registry SET generation = 1`,
 		`UPDATE usage_hours SET requests = 0`, `DELETE FROM usage_hours`, `DELETE FROM usage_minutes`, `DELETE FROM usage_gaps`,
-		`DELETE FROM quota_records`, `INSERT INTO unreported_requests SELECT * FROM unreported_requests`, `UPDATE keystore_schema SET version_id = 1`,
+		`DELETE FROM quota_records`, `INSERT INTO unreported_requests SELECT * FROM unreported_requests`,
+		`UPDATE keystore_schema SET version_id = 1`,
 		`ALTER TABLE events DROP CONSTRAINT events_form`, `DROP FUNCTION writers_lock`,
 	}
 	for role, statements := range map[string][]string{
 		"gateway": {
 			`DELETE FROM tenants`, `DELETE FROM tenant_keys`, `DELETE FROM plans`, `DELETE FROM bans`,
-			`INSERT INTO tenant_keys SELECT * FROM tenant_keys`, `INSERT INTO tenants SELECT * FROM tenants`, `UPDATE tenants SET plan = 'pro'`,
-			`UPDATE tenant_keys SET revoked_at = 0`, `UPDATE plans SET minute_limit = 1`, `DELETE FROM events`, `UPDATE events SET actor = ''`,
+			`INSERT INTO tenant_keys SELECT * FROM tenant_keys`, `INSERT INTO tenants SELECT * FROM tenants`,
+			`UPDATE tenants SET plan = 'pro'`,
+			`UPDATE tenant_keys SET revoked_at = 0`, `UPDATE plans SET minute_limit = 1`, `DELETE FROM events`,
+			`UPDATE events SET actor = ''`,
 			`INSERT INTO events SELECT MAX(id) + 1, 'u', 0, 'x', 'x', 'not-an-id', '', '', '', '' FROM events`,
 			`SELECT append_event(1, 'c', 'u', 1, 'keyadmin:ada', 'plan.updated', '', '', 'free', '', '')`,
 			`INSERT INTO bans SELECT * FROM bans`, `UPDATE bans SET lifted_at = 1`, `INSERT INTO lost_refusals SELECT * FROM lost_refusals`,
 			`DELETE FROM lost_refusals`, `UPDATE tenant_keys SET last_used_at = 0`, `INSERT INTO usage_hours SELECT * FROM usage_hours`,
-			`INSERT INTO quota_records SELECT * FROM quota_records`, `DELETE FROM unreported_requests`, `SELECT * FROM console_sessions`, `SELECT * FROM operators`,
+			`INSERT INTO quota_records SELECT * FROM quota_records`, `DELETE FROM unreported_requests`,
+			`SELECT * FROM console_sessions`, `SELECT * FROM operators`,
 			`SELECT * FROM usage_exports`, `UPDATE usage_ledger SET seal = 0`, `CREATE TEMPORARY TABLE events (n int)`, `SET ROLE keyadmin`,
 		},
-		"petsvc":   {`SELECT 1`, `SELECT pg_advisory_lock(123581046915073)`, `SELECT * FROM tenant_keys`},
-		"keyadmin": {`DELETE FROM quota_records`, `SELECT * FROM unreported_requests, pg_authid`, `INSERT INTO usage_hours SELECT * FROM usage_hours`},
+		"petsvc": {`SELECT 1`, `SELECT pg_advisory_lock(123581046915073)`, `SELECT * FROM tenant_keys`},
+		"keyadmin": {
+			`DELETE FROM quota_records`, `SELECT * FROM unreported_requests, pg_authid`,
+			`INSERT INTO usage_hours SELECT * FROM usage_hours`,
+		},
 	} {
 		for _, statement := range append(statements, everywhere...) {
 			if err := execute(t, roles[role], statement); err == nil || !denied.MatchString(err.Error()) {

@@ -90,7 +90,8 @@ func keepDemoKey(ctx context.Context, store *keystore.Store, cfg *app.Config) (d
 		Scopes:      scopes,
 		Prefix:      cfg.KeyPrefix,
 	}
-	if key.token = keptToken(ctx, store, spec); key.token == "" {
+	key.token = keptToken(ctx, store, spec)
+	if key.token == "" {
 		key.token, err = replaceDemoKey(ctx, store, spec)
 	}
 	return key, err

@@ -77,7 +77,8 @@ func (r *run) get(c *fleet.Client, g *gateway, of *tenant) fleet.Reply {
 func (r *run) judgeStatus(g *gateway, from time.Duration, reply fleet.Reply) {
 	code, blind := reply.Code(), false
 	r.locked(func() {
-		if blind = g.blind; reply.Status != 0 && code != "directory_unavailable" {
+		blind = g.blind
+		if reply.Status != 0 && code != "directory_unavailable" {
 			g.blind = false
 		}
 		if reply.Status >= 500 {
@@ -147,7 +148,8 @@ func (r *run) obey() {
 		if told > 0 && r.refuse {
 			r.fail("Retry-After", "%s answers %v after a sleep of %v", g.ID, reply, told)
 		}
-		if told = reply.RetryAfter(); told < time.Second || told > 61*time.Second {
+		told = reply.RetryAfter()
+		if told < time.Second || told > 61*time.Second {
 			r.fail("Retry-After", "%s says %v", g.ID, told)
 		}
 		select {

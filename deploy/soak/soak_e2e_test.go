@@ -247,7 +247,8 @@ func (r *run) recover() (attempts int, took time.Duration) {
 	over, problem := r.now(), "no attempt"
 	for ; problem != ""; attempts++ {
 		pause := time.After(100 * time.Millisecond)
-		if problem = r.problem(); problem != "" && attempts == recoveryAttempts {
+		problem = r.problem()
+		if problem != "" && attempts == recoveryAttempts {
 			r.fail("recovery", "after %d attempts: %s", attempts, problem)
 			break
 		}

@@ -181,7 +181,8 @@ func (c *Certificates) review() (found []Problem) {
 	add := func(p port, level slog.Level, err error, serving bool) {
 		found = append(found, ProblemOf("certificate", err, serving))
 		text := err.Error()
-		if logged[text] = c.logged[text]; time.Since(logged[text]) >= repeatAfter {
+		logged[text] = c.logged[text]
+		if time.Since(logged[text]) >= repeatAfter {
 			logged[text] = time.Now()
 			c.log.Log(context.Background(), level, text, "path", p.certPath)
 		}

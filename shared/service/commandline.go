@@ -230,7 +230,8 @@ func (p *reader) readSecrets() {
 			p.problems = append(p.problems, fmt.Sprintf("%[1]s and %[1]s_FILE are both set: set one of them", name))
 		case file != "":
 			text, err := os.ReadFile(file)
-			if value, given = strings.TrimRight(string(text), "\r\n"), err == nil; !given {
+			value, given = strings.TrimRight(string(text), "\r\n"), err == nil
+			if !given {
 				p.problems = append(p.problems, name+"_FILE: "+err.Error())
 			}
 		}
@@ -251,7 +252,8 @@ func (p *reader) check(target any, command *kong.Context) (problems []string) {
 		problem := bad.Rule
 		if bad.Flag != "" {
 			flag := flagNamed(append(slices.Clone(p.secrets), command.Flags()...), bad.Flag)
-			if problem = nameOf(flag); !isSecret(flag) {
+			problem = nameOf(flag)
+			if !isSecret(flag) {
 				problem += fmt.Sprintf(" is %q", fmt.Sprint(flag.Target.Interface()))
 			}
 			problem += ": " + bad.Rule
