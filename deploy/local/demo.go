@@ -119,7 +119,7 @@ func replaceDemoKey(ctx context.Context, store *keystore.Store, spec keystore.Ke
 		return "", err
 	}
 	for _, k := range keys {
-		if k.Name != spec.Name || k.RevokedAt != 0 || k.Environment != spec.Environment {
+		if k.Name != spec.Name || !k.IsEnabled() || k.Environment != spec.Environment {
 			continue
 		}
 		if _, _, err := store.RevokeKey(ctx, k.ID); err != nil {

@@ -58,7 +58,7 @@ func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) erro
 		Has:        k.Scopes,
 		Lines:      strings.Join(view.Allow, "\n"),
 		IsBanned:   ban.Until != 0,
-		IsEditable: k.RevokedAt <= 0 && k.GraceEndsAt == 0,
+		IsEditable: k.RevokedAt == 0 && k.GraceEndsAt == 0,
 		HasEnded:   slices.Contains(endedStates, view.Status),
 	}
 	if page.Scopes, _, err = scopesOf(r.Context(), v, k.Scopes); err != nil {
@@ -77,8 +77,8 @@ func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) erro
 		{{Text: "Allowed from"}, {Text: operate.Anywhere(view.Allow)}},
 		{{Text: "Own limits"}, {Text: operate.OrDash(view.OwnLimits())}},
 		{{Text: "Created"}, v.when(k.CreatedAt, "-")},
-		{{Text: "Revoked"}, v.when(k.Enabled().RevokedAt, "never")},
-		{{Text: "Disabled"}, v.when(k.DisabledAt(), "never")},
+		{{Text: "Revoked"}, v.when(k.RevokedAt, "never")},
+		{{Text: "Disabled"}, v.when(k.DisabledAt, "never")},
 	}}
 	page.Usage = c.usageOf(r.Context(), v.operator, t.ID, k.ID, r.URL.Query().Get("usage"), plan.Limits{})
 	if view.ReplacedBy != "" {

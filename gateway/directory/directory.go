@@ -77,6 +77,7 @@ type Entry struct {
 	Suspended   bool
 	ExpiresAt   instant.Millis
 	RevokedAt   instant.Millis
+	DisabledAt  instant.Millis
 	GraceEndsAt instant.Millis // the end of the grace period after a rotation
 	ReplacedBy  id.Key         // the new key after a rotation; zero: none
 	Allow       []netip.Prefix // empty: from anywhere

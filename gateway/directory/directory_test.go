@@ -130,9 +130,12 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 		}
 		changed("grace shortened", false, func(e *Entry) { e.GraceEndsAt = until - 60_000 })(
 			store.ShortenGrace(ctx, key.ID, until-60_000))
-		now := func(e *Entry) { e.RevokedAt = must.Get[keystore.Key](t)(store.Key(ctx, key.ID)).RevokedAt }
+		now := func(e *Entry) {
+			k := must.Get[keystore.Key](t)(store.Key(ctx, key.ID))
+			e.RevokedAt, e.DisabledAt = k.RevokedAt, k.DisabledAt
+		}
 		changed("disabled", false, now)(store.DisableKey(ctx, key.ID))
-		changed("enabled", false, func(e *Entry) { e.RevokedAt = 0 })(store.EnableKey(ctx, key.ID))
+		changed("enabled", false, func(e *Entry) { e.DisabledAt = 0 })(store.EnableKey(ctx, key.ID))
 		changed("renamed", false, func(*Entry) {})(store.RenameTenant(ctx, tenant.ID, "acme inc"))
 		changed("revoked", false, now)(store.RevokeKey(ctx, key.ID))
 

@@ -14,6 +14,7 @@ import (
 // keystore.LostRefusal.
 type lost struct {
 	revoked   map[id.Key]instant.Millis
+	disabled  map[id.Key]instant.Millis
 	rotated   map[id.Key]instant.Millis // ends of grace
 	suspended map[id.Tenant]bool
 }
@@ -21,6 +22,7 @@ type lost struct {
 func newLost(refusals []keystore.LostRefusal) lost {
 	l := lost{
 		revoked:   map[id.Key]instant.Millis{},
+		disabled:  map[id.Key]instant.Millis{},
 		rotated:   map[id.Key]instant.Millis{},
 		suspended: map[id.Tenant]bool{},
 	}
@@ -33,6 +35,8 @@ func (l *lost) add(refusals []keystore.LostRefusal) {
 		switch r.Kind {
 		case keystore.LostRevocation:
 			l.revoked[r.Key] = r.At
+		case keystore.LostPause:
+			l.disabled[r.Key] = r.At
 		case keystore.LostRotation:
 			l.rotated[r.Key] = r.At
 		case keystore.LostSuspension:
@@ -41,13 +45,14 @@ func (l *lost) add(refusals []keystore.LostRefusal) {
 	}
 }
 
-// revokedAt returns when a key was revoked; 0: it was not; negative: it is disabled. inRow is what
-// its row says.
+// revokedAt returns when a key was revoked; 0: it was not. inRow is what its row says.
 func (l *lost) revokedAt(key id.Key, inRow instant.Millis) instant.Millis {
-	if inRow > 0 {
-		return inRow
-	}
-	return cmp.Or(l.revoked[key], inRow)
+	return cmp.Or(inRow, l.revoked[key])
+}
+
+// disabledAt returns when a key was disabled; 0: it is not. inRow is what its row says.
+func (l *lost) disabledAt(key id.Key, inRow instant.Millis) instant.Millis {
+	return cmp.Or(inRow, l.disabled[key])
 }
 
 // graceEndsAt returns when the grace period of a replaced key ends; 0: the key was not replaced.
@@ -61,7 +66,7 @@ func (l *lost) graceEndsAt(key id.Key, inRow instant.Millis) instant.Millis {
 
 // touched reports whether events may have changed the list of lost refusals.
 func (l *lost) touched(events []keystore.EventRow) bool {
-	return len(l.revoked)+len(l.rotated)+len(l.suspended) > 0 ||
+	return len(l.revoked)+len(l.disabled)+len(l.rotated)+len(l.suspended) > 0 ||
 		slices.ContainsFunc(events, func(e keystore.EventRow) bool { return e.Kind == keystore.RefusalLost })
 }
 
@@ -83,16 +88,20 @@ func (s *state) compare(next *state, now instant.Millis) (refusals []keystore.Lo
 			continue
 		}
 		after, owner := next.keys.at(at), s.tenants.at(k.tenant).id
-		add := func(kind string, at int64) {
-			refusals = append(refusals,
-				keystore.LostRefusal{Kind: kind, Tenant: owner, Key: k.id, At: instant.Millis(at)})
+		add := func(kind string, at instant.Millis) {
+			refusals = append(refusals, keystore.LostRefusal{Kind: kind, Tenant: owner, Key: k.id, At: at})
 		}
-		if revoked, is := k.revokedAt.Load(), after.revokedAt.Load(); is == 0 && revoked != 0 || is < 0 && revoked > 0 {
+		revoked, disabled := instant.Millis(k.revokedAt.Load()), s.rareOf(k).disabledAt
+		switch {
+		case after.revokedAt.Load() != 0:
+		case revoked != 0:
 			add(keystore.LostRevocation, revoked)
+		case disabled != 0 && next.rareOf(after).disabledAt == 0:
+			add(keystore.LostPause, disabled)
 		}
 		// A grace period never gets longer: a later end is older than the change.
 		if ends, is := k.graceEndsAt.Load(), after.graceEndsAt.Load(); ends != 0 && (is == 0 || is > ends) {
-			add(keystore.LostRotation, ends)
+			add(keystore.LostRotation, instant.Millis(ends))
 		}
 		if ban := s.ban(k); ban.Until > now && next.ban(after).Until < ban.Until {
 			bans = append(bans, *ban)
@@ -115,6 +124,9 @@ func (s *state) force(refusals []keystore.LostRefusal) {
 			k := s.keys.at(ref)
 			k.revokedAt.Store(int64(s.lost.revokedAt(r.Key, instant.Millis(k.revokedAt.Load()))))
 			k.graceEndsAt.Store(int64(s.lost.graceEndsAt(r.Key, instant.Millis(k.graceEndsAt.Load()))))
+			now := *s.rareOf(k)
+			now.disabledAt = s.lost.disabledAt(r.Key, now.disabledAt)
+			s.setRare(k, now)
 		}
 	}
 }

@@ -211,8 +211,8 @@ func TestLostRefusalsAreInForceAtOnce(t *testing.T) {
 		now, older instant.Millis
 		lost       int
 	}{{4, 0, 1}, {5, 0, 0}, {4, 3, 1}, {4, 5, 0}} {
-		known, older := read(keystore.KeyRow{RevokedAt: -5, GraceEndsAt: 9}, false), read(
-			keystore.KeyRow{RevokedAt: -3, GraceEndsAt: 5}, false)
+		known, older := read(keystore.KeyRow{DisabledAt: 5, GraceEndsAt: 9}, false), read(
+			keystore.KeyRow{DisabledAt: 3, GraceEndsAt: 5}, false)
 		known.setBan(keystore.BanRow{Until: 5})
 		older.setBan(keystore.BanRow{Until: c.older})
 		if refusals, bans := known.compare(older, c.now); len(bans) != c.lost ||
@@ -223,8 +223,8 @@ func TestLostRefusalsAreInForceAtOnce(t *testing.T) {
 	}
 	for n, c := range []struct{ known, older keystore.KeyRow }{
 		{keystore.KeyRow{RevokedAt: 5}, keystore.KeyRow{}},
-		{keystore.KeyRow{RevokedAt: 5}, keystore.KeyRow{RevokedAt: -3}}, // it was disabled
-		{keystore.KeyRow{RevokedAt: -5}, keystore.KeyRow{}},
+		{keystore.KeyRow{RevokedAt: 5}, keystore.KeyRow{DisabledAt: 3}},
+		{keystore.KeyRow{DisabledAt: 5}, keystore.KeyRow{}},
 		{keystore.KeyRow{GraceEndsAt: 5}, keystore.KeyRow{}},
 		{keystore.KeyRow{GraceEndsAt: 5}, keystore.KeyRow{GraceEndsAt: 9}},
 		{keystore.KeyRow{RevokedAt: 7, GraceEndsAt: 5}, keystore.KeyRow{GraceEndsAt: 9}},
@@ -235,10 +235,12 @@ func TestLostRefusalsAreInForceAtOnce(t *testing.T) {
 		want := before.entry(0)
 		later := read(c.older, false, refusals...)
 		for who, s := range map[string]*state{"this gateway": next, "one that loads later": later} {
-			if got := s.entry(0); got.Suspended != want.Suspended || got.RevokedAt != want.RevokedAt ||
-				got.GraceEndsAt != want.GraceEndsAt {
-				t.Errorf("case %d, %s: suspended: %t, revoked at %d, want %d; the grace period ends at %d, want %d",
-					n, who, got.Suspended, got.RevokedAt, want.RevokedAt, got.GraceEndsAt, want.GraceEndsAt)
+			got := s.entry(0)
+			isDisabled := got.RevokedAt == 0 && got.DisabledAt != 0
+			if got.Suspended != want.Suspended || got.RevokedAt != want.RevokedAt ||
+				got.GraceEndsAt != want.GraceEndsAt || isDisabled != (want.DisabledAt != 0) {
+				t.Errorf("case %d, %s: suspended: %t, disabled: %t, revoked at %d, want %d; the grace period ends at %d, want %d",
+					n, who, got.Suspended, isDisabled, got.RevokedAt, want.RevokedAt, got.GraceEndsAt, want.GraceEndsAt)
 			}
 		}
 		if one := newLost(refusals[:1]); !one.touched(nil) || next.lost.graceEndsAt(id.Key{}, 1) != 1 ||

@@ -197,7 +197,8 @@ func differences(d *Directory, store *keystore.Store) (found []string) {
 		want := Entry{
 			Key: k.ID, Tenant: k.Tenant, Name: k.Name, Environment: k.Environment, Scopes: k.Scopes,
 			Terms: e.Terms, KeyLimits: k.Limits, Suspended: suspended[k.Tenant],
-			ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt, GraceEndsAt: k.GraceEndsAt, ReplacedBy: k.ReplacedBy,
+			ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt, DisabledAt: k.DisabledAt, GraceEndsAt: k.GraceEndsAt,
+			ReplacedBy:  k.ReplacedBy,
 			BannedUntil: ban.Until, BanNotice: ban.Notice, BanIsAutomatic: ban.Automatic,
 		}
 		isSameAllow := slices.Equal(e.Allow, k.Allow)

@@ -62,9 +62,10 @@ type key struct {
 
 // rare is what few keys have.
 type rare struct {
-	allow     []netip.Prefix // empty: from everywhere
-	successor id.Key         // zero: none
-	limits    plan.Limits    // zero: none
+	allow      []netip.Prefix // empty: from everywhere
+	successor  id.Key         // zero: none
+	limits     plan.Limits    // zero: none
+	disabledAt instant.Millis
 }
 
 // tenant is a tenant's record. Its changeable part is replaced as a whole, so plan, limits and
@@ -143,7 +144,9 @@ func (s *state) entry(ref uint32) Entry {
 	t := s.tenants.at(k.tenant)
 	now := t.terms.Load()
 	// The expiry is read first, because setTerms stores it last. So a key that gets a later expiry
-	// and fewer scopes never passes with the new expiry and the old scopes.
+	// and fewer scopes never passes with the new expiry and the old scopes. The pause, which is in
+	// rare, is read before the revocation, which setTerms stores first. So a disabled key never
+	// passes while it is revoked.
 	expiresAt := instant.Millis(k.expiresAt.Load())
 	ban, rare := s.ban(k), s.rareOf(k)
 	return Entry{
@@ -159,6 +162,7 @@ func (s *state) entry(ref uint32) Entry {
 		Suspended:   now.Suspended,
 		ExpiresAt:   expiresAt,
 		RevokedAt:   instant.Millis(k.revokedAt.Load()),
+		DisabledAt:  rare.disabledAt,
 		GraceEndsAt: instant.Millis(k.graceEndsAt.Load()),
 
 		BannedUntil:    ban.Until,
@@ -213,6 +217,7 @@ func (s *state) pass(to keystore.Rows) {
 			ReplacedBy:  rare.successor,
 			ExpiresAt:   instant.Millis(k.expiresAt.Load()),
 			RevokedAt:   instant.Millis(k.revokedAt.Load()),
+			DisabledAt:  rare.disabledAt,
 			GraceEndsAt: instant.Millis(k.graceEndsAt.Load()),
 			Limits:      rare.limits,
 		})
@@ -278,10 +283,11 @@ func (s *state) setTenant(row *keystore.TenantRow) {
 		func(ref uint32) uint64 { return hashOfTenant(&s.tenants.at(ref).id) })
 }
 
-// setKey applies a key's row. It adds a lost revocation or rotation to the row, so that a snapshot
+// setKey applies a key's row. It adds a lost revocation, pause or rotation to the row, so that a snapshot
 // of the row has it too.
 func (s *state) setKey(row *keystore.KeyRow) {
 	row.RevokedAt = s.lost.revokedAt(row.ID, row.RevokedAt)
+	row.DisabledAt = s.lost.disabledAt(row.ID, row.DisabledAt)
 	row.GraceEndsAt = s.lost.graceEndsAt(row.ID, row.GraceEndsAt)
 	if ref, known := s.findKey(&row.ID); known {
 		s.setTerms(s.keys.at(ref), row) // the other fields never change
@@ -303,17 +309,23 @@ func (s *state) setKey(row *keystore.KeyRow) {
 // setTerms sets the fields of k that can change. It sets one after the other, so a request at this
 // moment may see only a part of the change.
 func (s *state) setTerms(k *key, row *keystore.KeyRow) {
+	k.revokedAt.Store(int64(row.RevokedAt))
 	k.scopes.Store(s.text(string(row.Scopes)))
 	k.name.Store(s.text(row.Name))
-	if now := s.rareOf(k); !slices.Equal(now.allow, row.Allow) || now.successor != row.ReplacedBy ||
-		now.limits != row.Limits {
-		at, next := s.rares.add()
-		*next = rare{row.Allow, row.ReplacedBy, row.Limits}
-		k.rare.Store(at + 1)
-	}
+	s.setRare(k, rare{row.Allow, row.ReplacedBy, row.Limits, row.DisabledAt})
 	k.expiresAt.Store(int64(row.ExpiresAt))
-	k.revokedAt.Store(int64(row.RevokedAt))
 	k.graceEndsAt.Store(int64(row.GraceEndsAt))
+}
+
+func (s *state) setRare(k *key, is rare) {
+	was := s.rareOf(k)
+	if slices.Equal(was.allow, is.allow) && was.successor == is.successor && was.limits == is.limits &&
+		was.disabledAt == is.disabledAt {
+		return
+	}
+	at, next := s.rares.add()
+	*next = is
+	k.rare.Store(at + 1)
 }
 
 // text returns the reference of a text. Few texts are different.

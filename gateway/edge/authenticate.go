@@ -100,6 +100,7 @@ func (e *Edge) accessOf(entry *directory.Entry, client netip.Addr, now instant.M
 	key := access.Key{
 		Environment: entry.Environment,
 		RevokedAt:   entry.RevokedAt,
+		DisabledAt:  entry.DisabledAt,
 		ExpiresAt:   entry.ExpiresAt,
 		GraceEndsAt: entry.GraceEndsAt,
 		BannedUntil: entry.BannedUntil,

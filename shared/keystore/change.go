@@ -181,6 +181,7 @@ type keyRow struct {
 	CreatedAt   instant.Millis `json:"createdAt"`
 	ExpiresAt   instant.Millis `json:"expiresAt"`
 	RevokedAt   instant.Millis `json:"revokedAt"`
+	DisabledAt  instant.Millis `json:"disabledAt"`
 	GraceEndsAt instant.Millis `json:"graceEndsAt"`
 	ReplacedBy  id.Key         `json:"replacedBy,omitzero"`
 	Limits      plan.Limits    `json:"limits"`
@@ -189,8 +190,20 @@ type keyRow struct {
 func rowOf(k Key) keyRow {
 	allow, _ := k.Allow.Value() // it is always a text
 	return keyRow{
-		k.ID, k.Tenant, "", k.Name, k.Hint, k.Environment.String(), string(k.Scopes), allow, k.CreatedAt, k.ExpiresAt, k.RevokedAt,
-		k.GraceEndsAt, k.ReplacedBy, k.Limits,
+		ID:          k.ID,
+		Tenant:      k.Tenant,
+		Name:        k.Name,
+		Hint:        k.Hint,
+		Environment: k.Environment.String(),
+		Scopes:      string(k.Scopes),
+		Allow:       allow,
+		CreatedAt:   k.CreatedAt,
+		ExpiresAt:   k.ExpiresAt,
+		RevokedAt:   k.RevokedAt,
+		DisabledAt:  k.DisabledAt,
+		GraceEndsAt: k.GraceEndsAt,
+		ReplacedBy:  k.ReplacedBy,
+		Limits:      k.Limits,
 	}
 }
 
@@ -202,7 +215,10 @@ func (t *Tx) EditKey(e Edit[Key]) error {
 		return Invalid("%s cannot be created without its token", is.ID)
 	}
 	was, terms, about := *e.Before, is, Subject{Tenant: is.Tenant, Key: is.ID}
-	terms.RevokedAt, terms.GraceEndsAt, terms.ReplacedBy = was.RevokedAt, was.GraceEndsAt, was.ReplacedBy
+	terms.RevokedAt = was.RevokedAt
+	terms.DisabledAt = was.DisabledAt
+	terms.GraceEndsAt = was.GraceEndsAt
+	terms.ReplacedBy = was.ReplacedBy
 	if !sameTerms(was, terms) {
 		if err := editable(was, terms, t.At); err != nil {
 			return err
@@ -212,10 +228,10 @@ func (t *Tx) EditKey(e Edit[Key]) error {
 	switch {
 	case is.GraceEndsAt != was.GraceEndsAt || is.ReplacedBy != was.ReplacedBy:
 		t.Event(KeyRotated, about, terms, is)
-	case is.RevokedAt == was.RevokedAt:
-	case is.RevokedAt > 0:
+	case is.RevokedAt != was.RevokedAt:
 		t.Event(KeyRevoked, about, terms, is)
-	case is.RevokedAt < 0:
+	case is.DisabledAt == was.DisabledAt:
+	case is.DisabledAt != 0:
 		t.Event(KeyDisabled, about, terms, is)
 	default:
 		t.Event(KeyEnabled, about, terms, is)

@@ -64,7 +64,7 @@ func TestChangesOfOneRowAllHold(t *testing.T) {
 		want.Name, want.Override.Minute, want.MonthStarts = fmt.Sprint("acme ", rounds-1), rounds, rounds
 		wantEqual(t, "the tenant", must.Get[keystore.Tenant](t)(s.Tenant(ctx, tenant.ID.String())), want)
 		for _, key := range keys {
-			if k := must.Get[keystore.Key](t)(s.Key(ctx, key)); k.DisabledAt() == 0 || k.ExpiresAt == 0 {
+			if k := must.Get[keystore.Key](t)(s.Key(ctx, key)); k.DisabledAt == 0 || k.ExpiresAt == 0 {
 				t.Errorf("a change is lost: %+v", k)
 			}
 		}

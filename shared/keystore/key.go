@@ -138,7 +138,7 @@ func editable(before, after Key, now instant.Millis) error {
 		return Invalid("the name of the key: %s", err)
 	}
 	switch {
-	case before.RevokedAt > 0:
+	case before.RevokedAt != 0:
 		return Conflict("%s was revoked at %s; create another key", before.ID, before.RevokedAt)
 	case before.GraceEndsAt != 0:
 		return Conflict("%s was rotated; change %s, which replaces it", before.ID, before.ReplacedBy)
@@ -158,7 +158,7 @@ func sameTerms(a, b Key) bool {
 // RevokeKey ends a key. Revoking it again changes nothing.
 func (s *Store) RevokeKey(ctx context.Context, key id.Key) (Key, Change, error) {
 	return s.changeKey(ctx, "revoke key", key, func(k *Key, t *Tx) error {
-		k.RevokedAt = cmp.Or(k.Enabled().RevokedAt, t.At)
+		*k = k.Revoked(t.At)
 		return nil
 	})
 }
@@ -167,10 +167,10 @@ func (s *Store) RevokeKey(ctx context.Context, key id.Key) (Key, Change, error) 
 // revoked.
 func (s *Store) DisableKey(ctx context.Context, key id.Key) (Key, Change, error) {
 	return s.changeKey(ctx, "disable key", key, func(k *Key, t *Tx) error {
-		if k.RevokedAt > 0 {
+		if k.RevokedAt != 0 {
 			return Conflict("%s was revoked at %s, so it is refused", k.ID, k.RevokedAt)
 		}
-		k.RevokedAt = cmp.Or(k.RevokedAt, -t.At)
+		k.DisabledAt = cmp.Or(k.DisabledAt, t.At)
 		return nil
 	})
 }
@@ -178,9 +178,10 @@ func (s *Store) DisableKey(ctx context.Context, key id.Key) (Key, Change, error)
 // EnableKey ends what DisableKey began. Errors: ErrConflict if the key was revoked.
 func (s *Store) EnableKey(ctx context.Context, key id.Key) (Key, Change, error) {
 	return s.changeKey(ctx, "enable key", key, func(k *Key, _ *Tx) error {
-		if *k = k.Enabled(); k.RevokedAt > 0 {
+		if k.RevokedAt != 0 {
 			return Conflict("%s was revoked at %s, which cannot be undone; create another key", k.ID, k.RevokedAt)
 		}
+		*k = k.Enabled()
 		return nil
 	})
 }
@@ -226,7 +227,7 @@ func (s *Store) RotateKey(
 // endGrace sets the end of the grace period of a rotated key.
 func (k *Key) endGrace(at, now instant.Millis) {
 	if k.GraceEndsAt = at; at <= now {
-		k.RevokedAt = now // holds also at a gateway whose clock is behind
+		*k = k.Revoked(now) // holds also at a gateway whose clock is behind
 	}
 }
 
@@ -238,7 +239,7 @@ func (s *Store) ShortenGrace(ctx context.Context, key id.Key, graceEndsAt instan
 		if k.ReplacedBy.IsZero() {
 			return Conflict("%s was not rotated", k.ID)
 		}
-		if k.RevokedAt == 0 && k.GraceEndsAt > t.At && k.GraceEndsAt > graceEndsAt {
+		if k.IsEnabled() && k.GraceEndsAt > t.At && k.GraceEndsAt > graceEndsAt {
 			k.endGrace(graceEndsAt, t.At)
 		}
 		return nil

@@ -350,7 +350,7 @@ func TestKeys(t *testing.T) {
 	})
 }
 
-// A disabled key can be enabled again. Programs that do not know this see a revoked key.
+// A disabled key can be enabled again.
 func TestDisable(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
@@ -358,7 +358,7 @@ func TestDisable(t *testing.T) {
 		key, _ := newKey(t, s, keystore.KeySpec{Tenant: newTenant(t, s, "acme").ID})
 		enable := func(what string) {
 			t.Helper()
-			if got := must.First[keystore.Key](t)(s.EnableKey(ctx, key.ID)); got.RevokedAt != 0 ||
+			if got := must.First[keystore.Key](t)(s.EnableKey(ctx, key.ID)); !got.IsEnabled() ||
 				!got.InUse(c.millis()) {
 				t.Errorf("%s: enabled: %+v", what, got)
 			}
@@ -367,7 +367,7 @@ func TestDisable(t *testing.T) {
 		at := c.millis()
 		for _, what := range []string{"disabled", "disabled again"} {
 			got := must.First[keystore.Key](t)(s.DisableKey(ctx, key.ID))
-			if got.DisabledAt() != at || got.InUse(at) || got.RevokedAt == 0 {
+			if got.DisabledAt != at || got.InUse(at) || got.RevokedAt != 0 {
 				t.Errorf("%s: %+v", what, got)
 			}
 			c.now = c.now.Add(time.Minute)
@@ -378,7 +378,7 @@ func TestDisable(t *testing.T) {
 		enable("once")
 
 		// The database lost the change, gateways reported it, and it was repeated.
-		lost := keystore.LostRefusal{Kind: keystore.LostRevocation, Tenant: key.Tenant, Key: key.ID, At: -at}
+		lost := keystore.LostRefusal{Kind: keystore.LostPause, Tenant: key.Tenant, Key: key.ID, At: at}
 		did(t, 5)(s.ReportLost(ctx, []keystore.LostRefusal{lost, lost})) // it is listed once
 		did(t, 6)(s.DisableKey(ctx, key.ID))
 		wantEqual(t, "what is left of it", must.Get[[]keystore.LostRefusal](t)(s.LostRefusals(ctx)),
@@ -389,8 +389,9 @@ func TestDisable(t *testing.T) {
 
 		did(t, 8)(s.DisableKey(ctx, key.ID))
 		did(t, 9)(s.UpdateKey(ctx, key.ID, func(k *keystore.Key) { k.Name = "paused" }))
-		must.Equal(t, must.First[keystore.Key](t)(s.RevokeKey(ctx, key.ID)).RevokedAt, c.millis(),
-			"when it was revoked")
+		revoked := must.First[keystore.Key](t)(s.RevokeKey(ctx, key.ID))
+		must.Equal(t, revoked.RevokedAt, c.millis(), "when it was revoked")
+		must.Equal(t, revoked.DisabledAt, 0, "since when a revoked key is disabled")
 		refused(t, keystore.ErrConflict, "was revoked")(s.EnableKey(ctx, key.ID))
 		refused(t, keystore.ErrConflict, "was revoked")(s.DisableKey(ctx, key.ID))
 		wantEvents(t, s, keystore.TenantCreated, keystore.KeyCreated, keystore.KeyDisabled, keystore.KeyEnabled,
@@ -420,11 +421,14 @@ func TestEventsOfOneChange(t *testing.T) {
 		}
 		apply(func(a *keystore.Tenant, k *keystore.Key) {
 			a.Name, a.Plan, a.Suspended = "initech", "pro", true
-			k.Name, k.RevokedAt = "ci", -c.millis()
+			k.Name, k.DisabledAt = "ci", c.millis()
 		}, keystore.Edit[keystore.Tenant]{After: keystore.Tenant{Name: "globex", Plan: "free", Suspended: true}})
 		apply(func(a *keystore.Tenant, k *keystore.Key) {
 			a.Override, a.Suspended = plan.Limits{Minute: 7}, false
-			k.Name, k.RevokedAt, k.GraceEndsAt, k.ReplacedBy = "old", c.millis(), c.millis(), rotated.ID
+			*k = k.Revoked(c.millis())
+			k.Name = "old"
+			k.GraceEndsAt = c.millis()
+			k.ReplacedBy = rotated.ID
 		})
 		wantEvents(t, s, keystore.TenantCreated, keystore.KeyCreated, keystore.KeyCreated, keystore.TenantCreated,
 			keystore.TenantSuspended, keystore.TenantRenamed, keystore.TenantPlanSet, keystore.TenantSuspended,

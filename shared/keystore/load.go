@@ -46,6 +46,7 @@ type KeyRow struct {
 	ReplacedBy  id.Key // after a rotation: the new key
 	ExpiresAt   instant.Millis
 	RevokedAt   instant.Millis
+	DisabledAt  instant.Millis
 	GraceEndsAt instant.Millis
 	Limits      plan.Limits // the key's own; zero: none
 }

@@ -15,6 +15,7 @@ import (
 // The kinds of lost refusals.
 const (
 	LostRevocation = "revoked"
+	LostPause      = "disabled"
 	LostRotation   = "rotated"
 	LostSuspension = "suspended"
 )
@@ -26,7 +27,7 @@ type LostRefusal struct {
 	Kind       string         `db:"kind" json:"kind"`
 	Tenant     id.Tenant      `db:"tenant_id" json:"tenantId"`
 	Key        id.Key         `db:"key_id" json:"keyId,omitzero"` // none: the tenant was suspended
-	At         instant.Millis `db:"at" json:"at,omitempty"`       // of the revocation, or the end of a rotated key's grace period
+	At         instant.Millis `db:"at" json:"at,omitempty"`       // of the revocation or the pause, or the end of a rotated key's grace period
 	ReportedBy string         `db:"reported_by" json:"reportedBy"`
 	ReportedAt instant.Millis `db:"reported_at" json:"reportedAt"`
 }

@@ -45,7 +45,8 @@ const (
 
 const (
 	SelectKeys = `SELECT k.id, k.tenant_id, k.name, k.hint, k.environment, k.scopes, k.allow_list, k.created_at, k.expires_at, k.revoked_at,
-		k.grace_ends_at, k.replaced_by, k.last_used_at, k.last_refused_at, k.minute_limit AS "limits.minute", k.day_limit AS "limits.day" FROM tenant_keys k`
+		k.disabled_at, k.grace_ends_at, k.replaced_by, k.last_used_at, k.last_refused_at, k.minute_limit AS "limits.minute",
+		k.day_limit AS "limits.day" FROM tenant_keys k`
 
 	// $1: ID.
 	keyByID = SelectKeys + ` WHERE id = $1`
@@ -90,8 +91,8 @@ const (
 
 	loadTenants = `SELECT id, plan, minute_limit, day_limit, month_limit, month_starts, suspended, usage_since FROM tenants`
 
-	loadKeys = `SELECT hash, id, tenant_id, environment, scopes, allow_list, name, replaced_by, expires_at, revoked_at, grace_ends_at,
-			minute_limit, day_limit FROM tenant_keys`
+	loadKeys = `SELECT hash, id, tenant_id, environment, scopes, allow_list, name, replaced_by, expires_at, revoked_at, disabled_at,
+			grace_ends_at, minute_limit, day_limit FROM tenant_keys`
 
 	// $1: instant in ms. The bans that end later.
 	loadBans = `SELECT key_id, until, automatic, notice FROM bans WHERE lifted_at = 0 AND until > $1`
@@ -104,7 +105,7 @@ const (
 			p.name, p.minute_limit, p.day_limit, p.month_limit, p.test_minute_limit,
 			t.id, t.plan, t.minute_limit, t.day_limit, t.month_limit, t.month_starts, t.suspended, t.usage_since,
 			k.hash, k.id, k.tenant_id, k.environment, k.scopes, k.allow_list, k.name, k.replaced_by,
-			k.expires_at, k.revoked_at, k.grace_ends_at, k.minute_limit, k.day_limit,
+			k.expires_at, k.revoked_at, k.disabled_at, k.grace_ends_at, k.minute_limit, k.day_limit,
 			b.key_id, CASE WHEN b.lifted_at > 0 THEN 0 ELSE b.until END, b.automatic, b.notice
 		FROM (SELECT * FROM events WHERE id >= $1 ORDER BY id LIMIT `
 
@@ -139,8 +140,11 @@ const (
 	// Lists only refusals that the rows of keys and tenants still lack.
 	lostRefusals = `SELECT l.kind, l.tenant_id, l.key_id, l.at, l.reported_by, l.reported_at FROM lost_refusals l
 		JOIN tenants t ON t.id = l.tenant_id LEFT JOIN tenant_keys k ON k.id = l.key_id
-		WHERE CASE WHEN l.kind = 'revoked' THEN k.revoked_at = 0 OR k.revoked_at < 0 AND l.at > 0
-			WHEN l.kind = 'rotated' THEN k.revoked_at = 0 AND (k.grace_ends_at = 0 OR k.grace_ends_at > l.at) ELSE NOT t.suspended END
+		WHERE CASE l.kind
+			WHEN 'suspended' THEN NOT t.suspended
+			WHEN 'revoked' THEN k.revoked_at = 0
+			WHEN 'disabled' THEN k.revoked_at = 0 AND k.disabled_at = 0
+			ELSE k.revoked_at = 0 AND k.disabled_at = 0 AND (k.grace_ends_at = 0 OR k.grace_ends_at > l.at) END
 		ORDER BY l.tenant_id, l.key_id, l.kind`
 
 	insertLost = `INSERT INTO lost_refusals (tenant_id, key_id, kind, at, reported_by, reported_at) VALUES ($1, $2, $3, $4, $5, $6)
@@ -153,7 +157,7 @@ const (
 // What is deleted. Events and usage name it by its ID or name, and stay.
 const (
 	// $1: tenant, $2: now. The keys that work, or that would work if they were enabled.
-	countLiveKeys = `SELECT COUNT(*) FROM tenant_keys WHERE tenant_id = $1 AND revoked_at <= 0 AND (expires_at = 0 OR expires_at > $2)
+	countLiveKeys = `SELECT COUNT(*) FROM tenant_keys WHERE tenant_id = $1 AND revoked_at = 0 AND (expires_at = 0 OR expires_at > $2)
 		AND (grace_ends_at = 0 OR grace_ends_at > $2)`
 
 	// $1: tenant. The rows that refer to others come first.
@@ -198,13 +202,14 @@ const (
 		AND CASE WHEN key_id = '' THEN tenant_id ELSE key_id END IN (SELECT value->>'id' FROM {rows})`
 
 	insertKeys = `INSERT INTO tenant_keys (id, tenant_id, hash, name, hint, environment, scopes, allow_list, created_at, expires_at,
-			revoked_at, grace_ends_at, replaced_by, last_used_at, minute_limit, day_limit)
+			revoked_at, disabled_at, grace_ends_at, replaced_by, last_used_at, minute_limit, day_limit)
 		SELECT value->>'id', value->>'tenantId', {hash}, value->>'name', value->>'hint', value->>'environment', value->>'scopes', value->>'allow',
-			CAST(value->>'createdAt' AS BIGINT), CAST(value->>'expiresAt' AS BIGINT), 0, 0, '', 0,
+			CAST(value->>'createdAt' AS BIGINT), CAST(value->>'expiresAt' AS BIGINT), 0, 0, 0, '', 0,
 			CAST(value->'limits'->>'minute' AS BIGINT), CAST(value->'limits'->>'day' AS BIGINT) FROM {rows}`
 
 	updateKeys = `UPDATE tenant_keys SET name = value->>'name', scopes = value->>'scopes', allow_list = value->>'allow',
 			expires_at = CAST(value->>'expiresAt' AS BIGINT), revoked_at = CAST(value->>'revokedAt' AS BIGINT),
+			disabled_at = CAST(value->>'disabledAt' AS BIGINT),
 			grace_ends_at = CAST(value->>'graceEndsAt' AS BIGINT), replaced_by = COALESCE(value->>'replacedBy', ''),
 			minute_limit = CAST(value->'limits'->>'minute' AS BIGINT), day_limit = CAST(value->'limits'->>'day' AS BIGINT)
 		FROM {rows} WHERE tenant_keys.id = value->>'id'`

@@ -179,7 +179,7 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		}
 		slices.Sort(newer)
 		wantEqual(t, "newer refusals", newer, []string{
-			"banned acme/banned 3600000", "banned acme/paused 10800000", "banned acme/replaced 3600000", "revoked acme/disabled 0", "revoked acme/paused 0",
+			"banned acme/banned 3600000", "banned acme/paused 10800000", "banned acme/replaced 3600000", "disabled acme/disabled 0", "revoked acme/paused 0",
 			"revoked acme/replaced 0", "revoked acme/revoked 0", "rotated acme/ending 3600000", "rotated acme/rotated 3600000", "suspended globex/ 0",
 		})
 		lost := map[string]int64{}

@@ -109,7 +109,7 @@ func (to Rows) key(c *columns) {
 	var k KeyRow
 	if c.read(
 		&k.Hash, &k.ID, &k.Tenant, &k.Environment, &k.Scopes, &k.Allow, &k.Name, &k.ReplacedBy, &k.ExpiresAt,
-		&k.RevokedAt, &k.GraceEndsAt, &k.Limits.Minute, &k.Limits.Day,
+		&k.RevokedAt, &k.DisabledAt, &k.GraceEndsAt, &k.Limits.Minute, &k.Limits.Day,
 	) {
 		to.Key(&k)
 	}

@@ -1,8 +1,8 @@
 package keystore
 
 import (
+	"cmp"
 	"database/sql/driver"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -69,14 +69,13 @@ type Key struct {
 	Allow       Prefixes           `db:"allow_list" json:"allow,omitempty" audit:"allowed from"`
 	CreatedAt   instant.Millis     `db:"created_at" json:"createdAt" audit:"-"`
 	ExpiresAt   instant.Millis     `db:"expires_at" json:"expiresAt,omitempty" audit:"expires"`
-	// RevokedAt is negative for a key that is disabled since minus this instant. A program that
-	// does not know this sees a revoked key.
-	RevokedAt   instant.Millis `db:"revoked_at" json:"revokedAt,omitempty" audit:"revoked at"`
-	GraceEndsAt instant.Millis `db:"grace_ends_at" json:"graceEndsAt,omitempty" audit:"old key works until"` // after a rotation: refused from this instant on
-	ReplacedBy  id.Key         `db:"replaced_by" json:"replacedBy,omitzero" audit:"replaced by"`             // after a rotation: the new key
-	LastUsedAt  instant.Millis `db:"last_used_at" json:"lastUsedAt,omitempty" audit:"-"`                     // up to a minute late
-	RefusedAt   instant.Millis `db:"last_refused_at" json:"-"`                                               // the last call that was refused before it was charged; up to a minute late
-	Limits      plan.Limits    `db:"limits" json:"limits,omitzero" audit:"limit"`                            // the key's own, within its tenant's; never Month; zero: none
+	RevokedAt   instant.Millis     `db:"revoked_at" json:"revokedAt,omitempty" audit:"revoked at"`
+	DisabledAt  instant.Millis     `db:"disabled_at" json:"disabledAt,omitempty" audit:"disabled at"`            // 0 once it is revoked
+	GraceEndsAt instant.Millis     `db:"grace_ends_at" json:"graceEndsAt,omitempty" audit:"old key works until"` // after a rotation: refused from this instant on
+	ReplacedBy  id.Key             `db:"replaced_by" json:"replacedBy,omitzero" audit:"replaced by"`             // after a rotation: the new key
+	LastUsedAt  instant.Millis     `db:"last_used_at" json:"lastUsedAt,omitempty" audit:"-"`                     // up to a minute late
+	RefusedAt   instant.Millis     `db:"last_refused_at" json:"-"`                                               // the last call that was refused before it was charged; up to a minute late
+	Limits      plan.Limits        `db:"limits" json:"limits,omitzero" audit:"limit"`                            // the key's own, within its tenant's; never Month; zero: none
 }
 
 // Prefixes are the networks from which a key may be used; none: all. A database has them as CIDRs
@@ -113,30 +112,34 @@ func (p *Prefixes) Scan(column any) error {
 // banned).
 func (k Key) Access(bannedUntil instant.Millis) access.Key {
 	return access.Key{
-		Environment: k.Environment, RevokedAt: k.RevokedAt, ExpiresAt: k.ExpiresAt, GraceEndsAt: k.GraceEndsAt,
-		BannedUntil: bannedUntil, Allow: k.Allow,
+		Environment: k.Environment,
+		RevokedAt:   k.RevokedAt,
+		DisabledAt:  k.DisabledAt,
+		ExpiresAt:   k.ExpiresAt,
+		GraceEndsAt: k.GraceEndsAt,
+		BannedUntil: bannedUntil,
+		Allow:       k.Allow,
 	}
 }
 
 // InUse reports whether the key can still be used and changed: see access.InUse.
 func (k Key) InUse(now instant.Millis) bool { return access.InUse(k.Access(0), now) }
 
-// DisabledAt returns when the key was disabled; 0: it is not disabled.
-func (k Key) DisabledAt() instant.Millis { return max(-k.RevokedAt, 0) }
+// IsEnabled reports whether the key is neither revoked nor disabled.
+func (k Key) IsEnabled() bool { return k.RevokedAt == 0 && k.DisabledAt == 0 }
 
 // Enabled returns the key as it is when it is not disabled.
 func (k Key) Enabled() Key {
-	k.RevokedAt = max(k.RevokedAt, 0)
+	k.DisabledAt = 0
 	return k
 }
 
-// MarshalJSON tells a disabled key from a revoked one.
-func (k Key) MarshalJSON() ([]byte, error) {
-	type plain Key
-	return json.Marshal(struct {
-		plain
-		DisabledAt instant.Millis `json:"disabledAt,omitempty"`
-	}{plain(k.Enabled()), k.DisabledAt()})
+// Revoked returns the key as it is after a revocation at the given time. An earlier revocation
+// counts. A revoked key cannot be enabled, so it is not disabled.
+func (k Key) Revoked(at instant.Millis) Key {
+	k.RevokedAt = cmp.Or(k.RevokedAt, at)
+	k.DisabledAt = 0
+	return k
 }
 
 // TenantSpec describes a new tenant.

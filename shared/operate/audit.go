@@ -117,7 +117,6 @@ var members = func() map[string]member {
 		"adminAddress": {words: "admin address", isWord: true},
 		"age":          {isUnchanging: true},
 		"applied":      {isUnchanging: true},
-		"disabledAt":   {words: "disabled at"},
 		"endsAt":       {words: "ends"},
 		"reapplied":    {words: "refusals made again"},
 		"registeredAt": {isUnchanging: true},

@@ -325,7 +325,7 @@ func refusedBecause(why access.Reason, k keystore.Key, t Owner) string {
 	case access.Revoked:
 		return "revoked at " + k.RevokedAt.String()
 	case access.Disabled:
-		return "disabled at " + k.DisabledAt().String()
+		return "disabled at " + k.DisabledAt.String()
 	case access.Expired:
 		return "expired at " + k.ExpiresAt.String()
 	case access.Replaced:

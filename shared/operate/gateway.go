@@ -82,9 +82,6 @@ func ViewLost(l keystore.LostRefusal) LostView {
 	if !l.Key.IsZero() {
 		v.Key, v.At = l.Key.String(), l.At.String()
 	}
-	if l.At < 0 {
-		v.Kind, v.At = "disabled", (-l.At).String()
-	}
 	return v
 }
 

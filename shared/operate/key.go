@@ -69,8 +69,8 @@ func ViewKey(k keystore.Key, t Owner, bannedUntil, now instant.Millis) KeyView {
 		Status:        keyStatus(k, t, bannedUntil, now),
 		CreatedAt:     k.CreatedAt.String(),
 		ExpiresAt:     k.ExpiresAt.String(),
-		RevokedAt:     k.Enabled().RevokedAt.String(),
-		DisabledAt:    k.DisabledAt().String(),
+		RevokedAt:     k.RevokedAt.String(),
+		DisabledAt:    k.DisabledAt.String(),
 		GraceEndsAt:   k.GraceEndsAt.String(),
 		BannedUntil:   bannedUntil.String(),
 		LastUsedAt:    k.LastUsedAt.String(),
@@ -166,10 +166,11 @@ func (a KeyRef) change(ctx context.Context, o Operator, c keyChange) (Operation,
 	named := func(text string) string { return strings.Replace(text, "KEY", Describe(k)+" of tenant "+t.Name, 1) }
 	return Operation{Question: named(c.ask), Laggard: c.laggard, Change: func(ctx context.Context) (Outcome, error) {
 		is, change, err := c.made(ctx, k.ID)
+		isChanged := is.RevokedAt != k.RevokedAt || is.DisabledAt != k.DisabledAt
 		return Outcome{
 			Change: change,
 			View:   ViewKey(is, t, 0, o.Now()),
-			Done:   named(Either(is.RevokedAt != k.RevokedAt, c.done, c.already)),
+			Done:   named(Either(isChanged, c.done, c.already)),
 		}, err
 	}}, err
 }
@@ -460,7 +461,7 @@ func (a RotateKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
 	case k.ReplacedBy.IsZero():
 		question = fmt.Sprintf("Rotate key %s? The old token %s.", named,
 			Either(a.Grace.Or(day) == 0, "ends at once", "works until "+endsAt.String()))
-	case a.Grace.Given && k.RevokedAt == 0 && endsAt < k.GraceEndsAt:
+	case a.Grace.Given && k.IsEnabled() && endsAt < k.GraceEndsAt:
 		question = fmt.Sprintf("Key %s was already rotated: %s replaces it. Let the old token end at %s, not at %s?",
 			named, k.ReplacedBy, endsAt, k.GraceEndsAt)
 	}
@@ -513,7 +514,7 @@ func (a RotateKey) again(
 		Hint:   "\nThe new token cannot be shown again. If it is lost: keyadmin key rotate " + v.ID,
 	}
 	switch named := Describe(old) + " of tenant " + v.Tenant; {
-	case old.RevokedAt != 0:
+	case !old.IsEnabled():
 		r.Done = fmt.Sprintf("Ended the old key %s: %s replaces it.", named, Describe(fresh))
 	case old.GraceEndsAt < was.GraceEndsAt:
 		r.Done = fmt.Sprintf("The old key %s works until %s, not until %s: %s replaces it.", named, old.GraceEndsAt,

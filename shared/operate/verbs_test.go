@@ -122,7 +122,7 @@ func TestVerbs(t *testing.T) {
 	must.Get[sql.Result](t)(db.Exec("UPDATE gateways SET seen_at = 1000"))
 	must.Get[keystore.Change](t)(o.Store.ReportLost(t.Context(), []keystore.LostRefusal{
 		{Kind: keystore.LostRevocation, Tenant: tenant, Key: ci.Key.Key, At: instant.Of(*clock)},
-		{Kind: keystore.LostRevocation, Tenant: tenant, Key: b.Key.Key, At: -instant.Of(*clock)},
+		{Kind: keystore.LostPause, Tenant: tenant, Key: b.Key.Key, At: instant.Of(*clock)},
 		{Kind: keystore.LostSuspension, Tenant: tenant},
 	}))
 	const (

@@ -138,6 +138,7 @@ func (c *coder) key(k *keystore.KeyRow) {
 	text(c, &k.Name)
 	number(c, &k.ExpiresAt)
 	number(c, &k.RevokedAt)
+	number(c, &k.DisabledAt)
 	number(c, &k.GraceEndsAt)
 	c.limits(&k.Limits)
 	column, _ := k.Allow.Value() // it is always a text

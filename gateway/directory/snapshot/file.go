@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	magic         = "petgate directory snapshot 8\n"
+	magic         = "petgate directory snapshot 9\n"
 	frameBytes    = 64 << 10
 	frameBytesMax = 64 << 20 // a larger frame is invalid
 

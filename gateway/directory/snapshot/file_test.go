@@ -103,7 +103,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 		to.Key(&keystore.KeyRow{
 			Hash: apikey.Hash{1}, ID: id.Key{2}, Tenant: id.Tenant{3}, Environment: apikey.Test, Scopes: "pets:read",
 			Allow: keystore.Prefixes{netip.MustParsePrefix("203.0.113.0/24")}, Name: "ci", ReplacedBy: id.Key{4},
-			ExpiresAt: 5, RevokedAt: -6, GraceEndsAt: 7, Limits: plan.Limits{Minute: 8, Day: 9},
+			ExpiresAt: 5, RevokedAt: 6, DisabledAt: 7, GraceEndsAt: 8, Limits: plan.Limits{Minute: 9, Day: 10},
 		})
 		to.Key(&keystore.KeyRow{})
 		to.Ban(keystore.BanRow{Key: id.Key{5}, Until: 6, Automatic: true, Notice: "unpaid"})

@@ -52,7 +52,8 @@ func (r Reason) IsOfKey() bool { return r >= OtherEnvironment && r <= Replaced }
 // Key is what Decide needs to know of a key. Times are Unix milliseconds; 0 is never.
 type Key struct {
 	Environment apikey.Environment
-	RevokedAt   instant.Millis // negative: the key is disabled, since minus this instant
+	RevokedAt   instant.Millis
+	DisabledAt  instant.Millis
 	ExpiresAt   instant.Millis
 	GraceEndsAt instant.Millis // set by a rotation; from this time on the new key has replaced this one
 	BannedUntil instant.Millis
@@ -77,9 +78,9 @@ func Decide(k Key, t Tenant, c Call) Reason {
 	switch {
 	case k.Environment != c.Environment:
 		return OtherEnvironment
-	case k.RevokedAt > 0: // not compared with Now: it is by another clock, and never in the future
+	case k.RevokedAt != 0: // not compared with Now: it is by another clock, and never in the future
 		return Revoked
-	case k.RevokedAt < 0:
+	case k.DisabledAt != 0:
 		return Disabled
 	case k.ExpiresAt != 0 && k.ExpiresAt <= c.Now:
 		return Expired

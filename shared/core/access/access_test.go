@@ -1,7 +1,6 @@
 package access_test
 
 import (
-	"cmp"
 	"net/netip"
 	"strings"
 	"testing"
@@ -23,7 +22,7 @@ var states = []struct {
 }{
 	{access.OtherEnvironment, func(k *access.Key, _ *access.Tenant) { k.Environment = apikey.Test }},
 	{access.Revoked, func(k *access.Key, _ *access.Tenant) { k.RevokedAt = now }},
-	{access.Disabled, func(k *access.Key, _ *access.Tenant) { k.RevokedAt = cmp.Or(k.RevokedAt, -now) }},
+	{access.Disabled, func(k *access.Key, _ *access.Tenant) { k.DisabledAt = now }},
 	{access.Expired, func(k *access.Key, _ *access.Tenant) { k.ExpiresAt = now }},
 	{access.Replaced, func(k *access.Key, _ *access.Tenant) { k.GraceEndsAt = now }},
 	{access.Banned, func(k *access.Key, _ *access.Tenant) { k.BannedUntil = now + 1 }},

@@ -13,15 +13,15 @@ const (
 	// will, and that the backup accepts or only disables. A deleted tenant's keys had ended. $1:
 	// now.
 	newerRefusals = `SELECT 'suspended' AS kind, t.id AS tenant_id, t.name AS tenant_name, '' AS key_id, '' AS key_name, 0 AS at,
-			0 AS revoked_at, 0 AS grace_ends_at, '' AS replaced_by
+			0 AS revoked_at, 0 AS disabled_at, 0 AS grace_ends_at, '' AS replaced_by
 		FROM tenants t JOIN restored_tenants r ON r.id = t.id WHERE t.suspended AND NOT r.suspended
-		UNION ALL SELECT CASE WHEN k.revoked_at = 0 THEN 'rotated' ELSE 'revoked' END, r.tenant_id, t.name, r.id, r.name,
-			CASE WHEN k.revoked_at = 0 THEN k.grace_ends_at ELSE COALESCE(k.revoked_at, $1) END,
-			COALESCE(k.revoked_at, $1), COALESCE(k.grace_ends_at, 0), COALESCE(k.replaced_by, '')
+		UNION ALL SELECT CASE WHEN k.disabled_at <> 0 THEN 'disabled' WHEN k.revoked_at = 0 THEN 'rotated' ELSE 'revoked' END, r.tenant_id, t.name, r.id, r.name,
+			CASE WHEN k.disabled_at <> 0 THEN k.disabled_at WHEN k.revoked_at = 0 THEN k.grace_ends_at ELSE COALESCE(k.revoked_at, $1) END,
+			COALESCE(k.revoked_at, $1), COALESCE(k.disabled_at, 0), COALESCE(k.grace_ends_at, 0), COALESCE(k.replaced_by, '')
 		FROM restored_tenant_keys r JOIN restored_tenants t ON t.id = r.tenant_id LEFT JOIN tenant_keys k ON k.id = r.id
-		WHERE r.revoked_at <= 0 AND CASE WHEN k.id IS NULL
+		WHERE r.revoked_at = 0 AND CASE WHEN k.id IS NULL
 			THEN EXISTS (SELECT 1 FROM events e WHERE e.tenant_id = r.tenant_id AND e.kind = 'tenant.deleted')
-			ELSE k.revoked_at > 0 OR r.revoked_at = 0 AND (k.revoked_at <> 0
+			ELSE k.revoked_at <> 0 OR r.disabled_at = 0 AND (k.disabled_at <> 0
 				OR k.grace_ends_at <> 0 AND (r.grace_ends_at = 0 OR r.grace_ends_at > k.grace_ends_at)) END
 		ORDER BY tenant_name, key_id`
 

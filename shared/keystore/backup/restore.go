@@ -40,10 +40,11 @@ type NewerRefusal struct {
 	TenantName string         `db:"tenant_name"`
 	Key        id.Key         `db:"key_id"` // none: the tenant is suspended
 	KeyName    string         `db:"key_name"`
-	At         instant.Millis `db:"at"`          // of the revocation, or the end of a rotated key's grace period or of the ban; 0 for a suspension
+	At         instant.Millis `db:"at"`          // of the revocation or the pause, or the end of a rotated key's grace period or of the ban; 0 for a suspension
 	ReplacedBy id.Key         `db:"replaced_by"` // the key that replaced a rotated one; it is kept
 
-	RevokedAt   instant.Millis `db:"revoked_at"` // these two as in Key
+	RevokedAt   instant.Millis `db:"revoked_at"` // these three as in Key
+	DisabledAt  instant.Millis `db:"disabled_at"`
 	GraceEndsAt instant.Millis `db:"grace_ends_at"`
 
 	ban keystore.Ban
@@ -288,6 +289,7 @@ func reapply(t *keystore.Tx, n NewerRefusal) error {
 	}
 	after := before
 	after.RevokedAt = n.RevokedAt
+	after.DisabledAt = n.DisabledAt
 	if ends := n.GraceEndsAt; ends != 0 && (after.GraceEndsAt == 0 || ends < after.GraceEndsAt) {
 		after.GraceEndsAt = ends
 	}

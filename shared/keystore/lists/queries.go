@@ -45,7 +45,7 @@ const (
 
 	// The keys that may call and end by themselves. $1: now, $2: the end of the time that is looked
 	// at, $3: number of rows.
-	keysExpiring = keystore.SelectKeys + ` WHERE expires_at > $1 AND expires_at <= $2 AND revoked_at = 0 AND replaced_by = '' ORDER BY expires_at, id LIMIT $3`
+	keysExpiring = keystore.SelectKeys + ` WHERE expires_at > $1 AND expires_at <= $2 AND revoked_at = 0 AND disabled_at = 0 AND replaced_by = '' ORDER BY expires_at, id LIMIT $3`
 
 	// The oldest first.
 	keysByAge = keystore.SelectKeys + ` ORDER BY created_at, id`

@@ -177,8 +177,8 @@ func (c *comparison) compareKey(t Tenant, k Key, of keystore.Tenant, keys map[id
 		return
 	}
 	text := operate.Moved(was.Enabled(), is.Enabled())
-	c.lessens = c.lessens || is.RevokedAt < was.RevokedAt || is.Limits.Narrows(was.Limits)
-	if is.RevokedAt != was.RevokedAt {
+	c.lessens = c.lessens || is.DisabledAt > was.DisabledAt || is.Limits.Narrows(was.Limits)
+	if is.DisabledAt != was.DisabledAt {
 		text = strings.TrimPrefix(text+operate.Either(k.Disabled, ", disabled", ", enabled"), ", ")
 	}
 	if text != "" {
@@ -193,8 +193,7 @@ func (c *comparison) pruneKeys(t Tenant, keys []keystore.Key) {
 		if named || !k.Enabled().InUse(c.now) {
 			continue
 		}
-		is := k
-		is.RevokedAt = c.now
+		is := k.Revoked(c.now)
 		c.lessens = true
 		c.edits.Keys = append(c.edits.Keys, keystore.Edit[keystore.Key]{Before: &k, After: is})
 		c.show(false, "key", string(t.Name), k.ID.String(), "revoked, because the file does not name it")

@@ -143,7 +143,7 @@ func keyOf(k keystore.Key) Key {
 		Expires:     expiry(k.ExpiresAt),
 		Minute:      operate.Limit(k.Limits.Minute),
 		Day:         operate.Limit(k.Limits.Day),
-		Disabled:    k.DisabledAt() != 0,
+		Disabled:    k.DisabledAt != 0,
 	}
 }
 
@@ -181,7 +181,7 @@ func (k Key) applyTo(was keystore.Key, scopes apikey.Scopes, now instant.Millis)
 		is.ExpiresAt = expires
 	}
 	if k.Disabled {
-		is.RevokedAt = cmp.Or(was.RevokedAt, -now)
+		is.DisabledAt = cmp.Or(was.DisabledAt, now)
 	}
 	return is
 }

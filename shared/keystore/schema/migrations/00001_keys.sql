@@ -38,6 +38,7 @@ CREATE TABLE tenant_keys (
     created_at    BIGINT NOT NULL,
     expires_at    BIGINT NOT NULL,
     revoked_at    BIGINT NOT NULL,
+    disabled_at   BIGINT NOT NULL DEFAULT 0, -- 0 once it is revoked
     grace_ends_at BIGINT NOT NULL,       -- of a rotated key
     replaced_by   TEXT NOT NULL,         -- the key that a rotated key was replaced by
     last_used_at  BIGINT NOT NULL

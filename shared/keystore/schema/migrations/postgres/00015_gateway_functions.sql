@@ -8,7 +8,7 @@ ALTER TABLE events
     ADD CONSTRAINT events_form CHECK (actor ~ '^[^[:cntrl:]]+$' AND kind ~ '^[a-z.-]+$' AND tenant_id ~ '^(ten_[0-9abcdefghjkmnpqrstvwxyz]{16})?$'
         AND key_id ~ '^(key_[0-9abcdefghjkmnpqrstvwxyz]{16})?$') NOT VALID;
 ALTER TABLE tenant_keys ADD CONSTRAINT tenant_keys_environment CHECK (environment IN ('live', 'test')) NOT VALID;
-ALTER TABLE lost_refusals ADD CONSTRAINT lost_refusals_form CHECK (kind IN ('revoked', 'rotated', 'suspended')
+ALTER TABLE lost_refusals ADD CONSTRAINT lost_refusals_form CHECK (kind IN ('revoked', 'disabled', 'rotated', 'suspended')
     AND tenant_id ~ '^ten_[0-9abcdefghjkmnpqrstvwxyz]{16}$' AND key_id ~ '^(key_[0-9abcdefghjkmnpqrstvwxyz]{16})?$') NOT VALID;
 ALTER TABLE usage_hours ADD CONSTRAINT usage_hours_form CHECK (requests >= 0
     AND tenant_id ~ '^ten_[0-9abcdefghjkmnpqrstvwxyz]{16}$' AND key_id ~ '^(key_[0-9abcdefghjkmnpqrstvwxyz]{16})?$') NOT VALID;
