@@ -149,6 +149,11 @@ func TestDoctor(t *testing.T) {
 					g.about.Redis
 			}, "redis", "maxmemory-policy allkeys-lru",
 		},
+		{
+			"eviction of what expires",
+			func(_ *shell, g, _ *station) { g.about.Redis[0].Policy = "volatile-lru" },
+			"redis", "maxmemory-policy volatile-lru",
+		},
 		{"durability", func(_ *shell, g, _ *station) { g.about.Redis[0].AppendOnly = false }, "redis", "forgets all quotas in a restart"},
 		{
 			"old Redis", func(_ *shell, g, _ *station) { g.about.Redis[0].Version = "5.0.14" }, "redis",
