@@ -2,11 +2,14 @@ package app_test
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"petgate/gateway/app"
 	"petgate/shared/service"
+	"petgate/shared/testkit/must"
 )
 
 // allBad has a setting of each kind that is refused.
@@ -112,6 +115,10 @@ GATEWAY_TLS_NAME=a.example`, "use 0 to 65535", "use 1 to 100", "it needs --tls-c
 GATEWAY_UPSTREAM_HOST=api.example:443`)
 	f("no upstream for the operations", "GATEWAY_UPSTREAMS=orders=https://b",
 		"operation listPets: there is no upstream without a name")
+	named := filepath.Join(t.TempDir(), "orders.yaml")
+	orders := strings.Replace(ordersOf("1", "/orders"), "get: {", "get: {x-upstream: orders, ", 1)
+	must.Do(t, os.WriteFile(named, []byte(orders), 0o600))
+	f("no upstream for the gateway's own operations", "GATEWAY_API="+named+"\nGATEWAY_UPSTREAMS=orders=https://b")
 	f("a bad upstream with a name", "GATEWAY_UPSTREAMS=orders=ftp://b",
 		"GATEWAY_UPSTREAMS", `"ftp://b" is not an upstream`)
 	f("a bad host and no authorities", `GATEWAY_UPSTREAM_HOST=a b
