@@ -22,6 +22,7 @@ import (
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/must"
@@ -193,6 +194,42 @@ func TestUnansweredBatchesAreSentAgain(t *testing.T) {
 	if sent = nil; b.sendAgain() == nil || fmt.Sprint(sent) != "[0:1]" || len(b.unanswered.batches) != 2 {
 		t.Errorf("after a timeout: sent %v, %d batches are kept", sent, len(b.unanswered.batches))
 	}
+}
+
+// owing is a ledger that has one unreported request of each record.
+type owing struct{ noLedger }
+
+func (owing) Collect(d *store.Demand) { d.Unreported = quota.Use{Minute: 1} }
+
+// A request whose batch gets no answer is decided without Redis. So only what the batch reported is
+// sent again, without a demand for the request.
+func TestOnlyReportsAreSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent []store.Demand
+		r := newOver(storeFunc(func(_ int64, demands []store.Demand, _ []store.Result) error {
+			if demands[0].Tenant == tenantNo(1) { // no probe
+				sent = append(sent, demands...)
+			}
+			if demands[0].Joined {
+				return &net.OpError{Op: "read", Err: context.DeadlineExceeded}
+			}
+			return nil
+		}), owing{})
+		defer r.Close()
+		c := callOf(tenantNo(1), 60, 100)
+		c.Key, c.Cap = id.Key{1}, plan.Limits{Minute: 10}
+		_, outcome := r.Take(c)
+		must.Equal(t, outcome, Undecided, "the outcome")
+		time.Sleep(probeInterval)
+		synctest.Wait()
+		report := quota.Use{Minute: 1}
+		must.Equal(t, fmt.Sprint(sent), fmt.Sprint([]store.Demand{
+			{Request: c.Own(), Want: 1, Joined: true, Unreported: report},
+			{Request: c.Request, Want: 1, Unreported: report},
+			{Request: c.Own(), Unreported: report},
+			{Request: c.Request, Unreported: report},
+		}), "the demands")
+	})
 }
 
 // Each master of a cluster has its own clock. The masters' batches alternate, and no clock moves
