@@ -88,7 +88,8 @@ func (d *DB) Prepared(ctx context.Context, query string, args ...any) (*sqlx.Row
 		if err != nil {
 			return nil, err
 		}
-		if known, isKnown = d.prepared.LoadOrStore(query, made); isKnown {
+		known, isKnown = d.prepared.LoadOrStore(query, made)
+		if isKnown {
 			made.Close() // another goroutine was faster
 		}
 	}
@@ -126,7 +127,8 @@ func (d *DB) BeginWith(ctx context.Context, query string) (*sqlx.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, err = on.ExecContext(ctx, query); err == nil {
+		_, err = on.ExecContext(ctx, query)
+		if err == nil {
 			return on, nil
 		}
 		Rollback(on)

@@ -60,9 +60,9 @@ const (
 	connectionLifetime = 30 * time.Minute // so that the load is spread again after a fail-over
 )
 
-// Open opens the database that rawURL names: `postgres://user:password@host:port/name?sslmode=…` or
-// `sqlite:PATH`, whose file must exist. The PG… environment variables fill what a postgres URL
-// leaves out. A statement_timeout in the URL (in milliseconds, 5000 by default) bounds every
+// Open opens the database that rawURL names: `sqlite:PATH`, whose file must exist, or
+// `postgres://user:password@host:port/name?sslmode=…`. The PG… environment variables fill what a
+// postgres URL leaves out. A statement_timeout in the URL (in milliseconds, 5000 by default) bounds every
 // statement of a pooled connection; a transaction that needs longer begins with SET LOCAL
 // statement_timeout.
 func Open(rawURL string) (*DB, error) {

@@ -119,7 +119,13 @@ func TestErrorClasses(t *testing.T) {
 		f("no failure of a database", err, false, false, false)
 	}
 	for _, err := range []error{
-		driver.ErrBadConn, io.EOF, io.ErrUnexpectedEOF, sql.ErrConnDone, context.DeadlineExceeded, &pq.Error{Code: "08006"}, &pq.Error{Code: "58030"},
+		driver.ErrBadConn,
+		io.EOF,
+		io.ErrUnexpectedEOF,
+		sql.ErrConnDone,
+		context.DeadlineExceeded,
+		&pq.Error{Code: "08006"},
+		&pq.Error{Code: "58030"},
 	} {
 		f("a lost connection or a failing disk", err, true, false, false)
 	}
@@ -270,7 +276,8 @@ func TestReadThenWriteTransactionsNeverFailBusy(t *testing.T) {
 			}
 			defer tx.Rollback()
 			var n int
-			if err = tx.QueryRow(`SELECT n FROM counter`).Scan(&n); err == nil {
+			err = tx.QueryRow(`SELECT n FROM counter`).Scan(&n)
+			if err == nil {
 				_, err = tx.Exec(`UPDATE counter SET n = $1`, n+1)
 			}
 			if err == nil {

@@ -48,8 +48,16 @@ func IsUnavailable(err error) bool {
 		return false
 	}
 	switch sqliteCode(err) & 0xff {
-	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL,
-		sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+	case sqlite3.SQLITE_BUSY,
+		sqlite3.SQLITE_LOCKED,
+		sqlite3.SQLITE_IOERR,
+		sqlite3.SQLITE_CANTOPEN,
+		sqlite3.SQLITE_FULL,
+		sqlite3.SQLITE_NOMEM,
+		sqlite3.SQLITE_PROTOCOL,
+		sqlite3.SQLITE_INTERRUPT,
+		sqlite3.SQLITE_CORRUPT,
+		sqlite3.SQLITE_NOTADB:
 		return true
 	}
 	return false
@@ -85,8 +93,8 @@ func IsDenied(err error) bool { return pq.As(err, pqerror.InsufficientPrivilege)
 func Cure(err error) string {
 	var file *fileError
 	if errors.As(err, &file) {
-		return "put the file back with its -wal and -shm; or move these two away, and then restore a backup or create an empty " +
-			"database with `keyadmin migrate`"
+		return "put the file back with its -wal and -shm; or move these two away, " +
+			"and then restore a backup or create an empty database with `keyadmin migrate`"
 	}
 	var p *pq.Error
 	if errors.As(err, &p) && curesOfPostgres[p.Code] != "" {
@@ -100,8 +108,8 @@ func Cure(err error) string {
 	}
 	switch {
 	case errors.Is(err, pq.ErrSSLNotSupported):
-		return "the server accepts only connections without TLS: turn TLS on there, or append ?sslmode=disable to DATABASE_URL if nobody else " +
-			"can read the network"
+		return "the server accepts only connections without TLS: turn TLS on there, " +
+			"or append ?sslmode=disable to DATABASE_URL if nobody else can read the network"
 	case IsReadOnly(err):
 		return "it accepts no writes: point DATABASE_URL at the primary, or make the file writable"
 	case IsUnavailable(err):
@@ -141,27 +149,31 @@ const (
 // The errors of a server that can be reached (PostgreSQL, appendix A).
 var curesOfPostgres = map[pqerror.Code]string{
 	pqerror.DiskFull: diskIsFull,
-	"57014":          "it took longer than statement_timeout: ask for less, such as a shorter time, or set statement_timeout=MILLISECONDS in DATABASE_URL",
-	"53300":          "the server has its maximum of connections: raise max_connections, or lower those of its clients",
-	"3D000":          "the server has no such database: create it, or correct DATABASE_URL",
-	"28P01":          refused,
-	"28000":          refused,
-	"40001":          tryAgain,
-	"40P01":          tryAgain,
-	"55P03":          "another transaction holds a lock: find it in pg_stat_activity, or try again",
-	"42P07":          "another application's table has this name: create a database for Petgate alone, and correct DATABASE_URL",
-	"42501":          "the role may not do this: grant it the rights in deploy/docker/roles.sql, or correct DATABASE_URL",
+	"57014": "it took longer than statement_timeout: ask for less, such as a shorter time, " +
+		"or set statement_timeout=MILLISECONDS in DATABASE_URL",
+	"53300": "the server has its maximum of connections: raise max_connections, or lower those of its clients",
+	"3D000": "the server has no such database: create it, or correct DATABASE_URL",
+	"28P01": refused,
+	"28000": refused,
+	"40001": tryAgain,
+	"40P01": tryAgain,
+	"55P03": "another transaction holds a lock: find it in pg_stat_activity, or try again",
+	"42P07": "another application's table has this name: " +
+		"create a database for Petgate alone, and correct DATABASE_URL",
+	"42501": "the role may not do this: grant it the rights in deploy/docker/roles.sql, or correct DATABASE_URL",
 }
 
 var curesOfSQLite = map[int]string{
-	sqlite3.SQLITE_FULL:    diskIsFull,
-	sqlite3.SQLITE_CORRUPT: "the SQLite file is damaged: stop all programs that use it, move the file, its -wal and its -shm away, and restore a backup",
-	sqlite3.SQLITE_NOTADB: "the file is not a SQLite database, or it is damaged: correct DATABASE_URL, or move the file, its -wal and its -shm " +
-		"away, and restore a backup",
-	sqlite3.SQLITE_CANTOPEN: "the SQLite file cannot be opened: check its path in DATABASE_URL, and that this user may read and write it and its directory",
-	sqlite3.SQLITE_IOERR:    "the disk fails or is full: check it, and its limits for this user",
-	sqlite3.SQLITE_BUSY:     locked,
-	sqlite3.SQLITE_LOCKED:   locked,
+	sqlite3.SQLITE_FULL: diskIsFull,
+	sqlite3.SQLITE_CORRUPT: "the SQLite file is damaged: stop all programs that use it, " +
+		"move the file, its -wal and its -shm away, and restore a backup",
+	sqlite3.SQLITE_NOTADB: "the file is not a SQLite database, or it is damaged: correct DATABASE_URL, " +
+		"or move the file, its -wal and its -shm away, and restore a backup",
+	sqlite3.SQLITE_CANTOPEN: "the SQLite file cannot be opened: check its path in DATABASE_URL, " +
+		"and that this user may read and write it and its directory",
+	sqlite3.SQLITE_IOERR:  "the disk fails or is full: check it, and its limits for this user",
+	sqlite3.SQLITE_BUSY:   locked,
+	sqlite3.SQLITE_LOCKED: locked,
 }
 
 // IsUnique reports whether err means that a row with the same unique value exists.

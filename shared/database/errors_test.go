@@ -116,7 +116,11 @@ func TestCure(t *testing.T) {
 	} {
 		f("error "+string(code), &pq.Error{Code: code}, cure, false)
 	}
-	for code, cure := range map[pqerror.Code]string{"25006": "accepts no writes", "42501": "roles.sql", "53100": "make room"} {
+	for code, cure := range map[pqerror.Code]string{
+		"25006": "accepts no writes",
+		"42501": "roles.sql",
+		"53100": "make room",
+	} {
 		if err := (&pq.Error{Code: code}); !database.NeedsOperator(err) || !strings.Contains(database.Cure(err), cure) {
 			t.Errorf("error %s needs no operator, or has the cure %q", code, database.Cure(err))
 		}

@@ -82,7 +82,8 @@ func (d *DB) listenPostgres(ctx context.Context, channel string, notify func()) 
 		for {
 			if listening {
 				_ = p.Ping() // a failure closes the connection, and the listener connects again
-			} else if listening = p.Listen(channel) == nil; listening { // blocks until connected; a standby refuses it
+			} else if err := p.Listen(channel); err == nil { // blocks until connected; a standby refuses it
+				listening = true
 				notify() // earlier changes may have been missed
 			}
 			select {

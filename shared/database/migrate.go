@@ -127,7 +127,8 @@ func (d *DB) Schema(ctx context.Context, m Migrations) (have, want int64, err er
 		want = max(want, source.Version)
 	}
 	var exists bool
-	if err = d.QueryRowContext(ctx, tableExists[d.dialect], m.Table).Scan(&exists); err == nil && exists {
+	err = d.QueryRowContext(ctx, tableExists[d.dialect], m.Table).Scan(&exists)
+	if err == nil && exists {
 		err = d.QueryRowContext(ctx, "SELECT COALESCE(MAX(version_id), 0) FROM "+m.Table).Scan(&have)
 	}
 	if err != nil {
@@ -138,10 +139,16 @@ func (d *DB) Schema(ctx context.Context, m Migrations) (have, want int64, err er
 
 // The tables of a database that has none of Petgate's. The names are those of all Migrations.
 var foreignTables = map[Dialect]string{
-	Postgres: `SELECT tablename FROM pg_tables WHERE schemaname = ANY (current_schemas(false))
-		AND to_regclass('keystore_schema') IS NULL AND to_regclass('pets_schema') IS NULL ORDER BY tablename LIMIT 3`,
-	SQLite: `SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'
-		AND NOT EXISTS (SELECT 1 FROM sqlite_master WHERE name IN ('keystore_schema', 'pets_schema')) ORDER BY name LIMIT 3`,
+	Postgres: `SELECT tablename FROM pg_tables
+		WHERE schemaname = ANY (current_schemas(false))
+			AND to_regclass('keystore_schema') IS NULL
+			AND to_regclass('pets_schema') IS NULL
+		ORDER BY tablename LIMIT 3`,
+	SQLite: `SELECT name FROM sqlite_master
+		WHERE type = 'table'
+			AND name NOT LIKE 'sqlite_%'
+			AND NOT EXISTS (SELECT 1 FROM sqlite_master WHERE name IN ('keystore_schema', 'pets_schema'))
+		ORDER BY name LIMIT 3`,
 }
 
 // ErrForeign means that the database has tables, but none of Petgate's: it is probably another

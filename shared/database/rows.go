@@ -24,8 +24,7 @@ func RowsOf(ctx context.Context, q sqlx.QueryerContext, tables []Table) Rows {
 	}
 }
 
-// Pass passes all rows to f and returns the sums of the tables. One without rows has the zero
-// value.
+// Pass passes all rows to f and returns the sum of each table that has rows.
 func (r Rows) Pass(f func(t Table, line []byte) error) (map[string]Sum, error) {
 	sums := map[string]Sum{}
 	err := r(func(t Table, line []byte) error {
@@ -41,17 +40,19 @@ func (r Rows) Pass(f func(t Table, line []byte) error) (map[string]Sum, error) {
 // against a round trip.
 const insertBytes = 256 << 10
 
-// Insert inserts the rows of each table into the table whose name is prefix and the table's name.
+// Insert inserts the rows of a table into the table whose name is prefix followed by that table's
+// name.
 func (d *DB) Insert(ctx context.Context, to sqlx.ExecerContext, prefix string, rows Rows) error {
 	var table Table
-	var lines bytes.Buffer // that wait
+	var lines bytes.Buffer // a JSON array of rows that wait, still without its end
 	insert := func() error {
 		if lines.Len() == 0 {
 			return nil
 		}
 		lines.WriteByte(']')
 		_, err := to.ExecContext(ctx, table.insertion(d.dialect, prefix+table.Name), lines.String())
-		if lines.Reset(); err != nil {
+		lines.Reset()
+		if err != nil {
 			return fmt.Errorf("write %s%s: %w", prefix, table.Name, err)
 		}
 		return nil
@@ -63,7 +64,11 @@ func (d *DB) Insert(ctx context.Context, to sqlx.ExecerContext, prefix string, r
 			}
 			table = t
 		}
-		lines.WriteByte("[,"[min(lines.Len(), 1)])
+		before := byte(',')
+		if lines.Len() == 0 {
+			before = '['
+		}
+		lines.WriteByte(before)
 		lines.Write(line)
 		return nil
 	})

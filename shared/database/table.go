@@ -21,7 +21,7 @@ import (
 // for the same row.
 type Table struct {
 	Name    string   `json:"name"`
-	Columns []Column `json:"columns"` // by name, because the order of a table's columns depends on its history
+	Columns []Column `json:"columns"` // by name: their order in the database depends on its history
 }
 
 // Column is a column of a table. All columns are NOT NULL.
@@ -43,7 +43,12 @@ const (
 
 // kinds finds a kind by the name that a database gives it.
 var kinds = map[string]Kind{
-	"bigint": Integer, "integer": Integer, "text": Text, "bytea": Bytes, "blob": Bytes, "boolean": Boolean,
+	"bigint":  Integer,
+	"integer": Integer,
+	"text":    Text,
+	"bytea":   Bytes,
+	"blob":    Bytes,
+	"boolean": Boolean,
 }
 
 // The columns of a table. $1: its name.
@@ -148,11 +153,15 @@ func (c Column) value(v any) (any, error) {
 // the columns of t.
 func (t Table) insertion(dialect Dialect, into string) string {
 	value := map[Kind]string{
-		Integer: "CAST(value->>%d AS BIGINT)", Text: "value->>%d", Bytes: "unhex(value->>%d)", Boolean: "CAST(value->>%d AS BOOLEAN)",
+		Integer: "CAST(value->>%d AS BIGINT)",
+		Text:    "value->>%d",
+		Bytes:   "unhex(value->>%d)",
+		Boolean: "CAST(value->>%d AS BOOLEAN)",
 	}
 	source := "json_each($1)"
 	if dialect == Postgres {
-		value[Bytes], source = "decode(value->>%d, 'hex')", "json_array_elements(CAST($1 AS json)) AS r(value)"
+		value[Bytes] = "decode(value->>%d, 'hex')"
+		source = "json_array_elements(CAST($1 AS json)) AS r(value)"
 	}
 	values := make([]string, len(t.Columns))
 	for i, c := range t.Columns {

@@ -13,8 +13,8 @@ import (
 )
 
 // Every change of plans, tenants and keys is a row of a statement for many rows, with its events.
-// Nobody else changes what was read for them: one record is read with held, many under the writers'
-// lock.
+// No other transaction changes what was read for it: one record is read by hold, many are read
+// under the writers' lock.
 
 // Edit is one changed record. Without Before it is created.
 type Edit[T any] struct {
@@ -22,7 +22,7 @@ type Edit[T any] struct {
 	After  T
 }
 
-// writes are what a transaction has yet to write: rows, and the events that tell of them.
+// writes are what a transaction has not written yet: rows, and their events.
 type writes struct {
 	byStatement map[string][]any // rows
 	events      []eventRow
@@ -110,7 +110,8 @@ func (t *Tx) EditPlan(e Edit[Plan]) error {
 	return nil
 }
 
-// EditTenant changes or creates a tenant. It adds an event for the name, one for the plan and the limits, and one for the suspension.
+// EditTenant changes or creates a tenant. It adds an event for the name, one for the plan and the
+// limits, and one for the suspension.
 func (t *Tx) EditTenant(e Edit[Tenant]) (err error) {
 	is := e.After
 	var was Tenant
@@ -139,11 +140,14 @@ func (t *Tx) EditTenant(e Edit[Tenant]) (err error) {
 		was.Suspended = false
 		t.Event(TenantCreated, about, nil, was)
 	}
-	renamed, terms := was, is
-	if renamed.Name = is.Name; renamed != was {
+	renamed := was
+	renamed.Name = is.Name
+	if renamed != was {
 		t.Event(TenantRenamed, about, was, renamed)
 	}
-	if terms.Suspended = was.Suspended; terms != renamed {
+	terms := is
+	terms.Suspended = was.Suspended
+	if terms != renamed {
 		kind := TenantQuotaSet
 		if terms.Plan != was.Plan {
 			kind = TenantPlanSet
@@ -207,14 +211,16 @@ func rowOf(k Key) keyRow {
 	}
 }
 
-// EditKey changes a key. It adds an event for the terms, and one for a rotation, or for the end, the pause or the return
-// of the key.
+// EditKey changes a key. It adds an event for the terms, and one if the key is rotated, revoked,
+// disabled or enabled.
 func (t *Tx) EditKey(e Edit[Key]) error {
 	is := e.After
 	if e.Before == nil {
 		return Invalid("%s cannot be created without its token", is.ID)
 	}
-	was, terms, about := *e.Before, is, Subject{Tenant: is.Tenant, Key: is.ID}
+	was := *e.Before
+	about := Subject{Tenant: is.Tenant, Key: is.ID}
+	terms := is
 	terms.RevokedAt = was.RevokedAt
 	terms.DisabledAt = was.DisabledAt
 	terms.GraceEndsAt = was.GraceEndsAt
@@ -253,7 +259,7 @@ func (w writes) explain(err error) error {
 func JSON(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {
-		panic("bug: a value that is no JSON: " + err.Error())
+		panic("bug: a value cannot be written as JSON: " + err.Error())
 	}
 	return string(text)
 }

@@ -38,7 +38,7 @@ func IsUnknown(err error) bool {
 	return errors.As(err, &unknown)
 }
 
-// fail names the operation that failed. It hides the driver's errors: callers see ErrUnavailable
+// Fail names the operation that failed. It hides the driver's errors: callers see ErrUnavailable
 // with the driver's text.
 func Fail(op string, err error) error {
 	switch {
@@ -59,9 +59,10 @@ func (e *unavailableError) Error() string { return e.text }
 func (e *unavailableError) Unwrap() error { return ErrUnavailable }
 func (e *unavailableError) Cure() string  { return e.cure }
 
-// failed is fail for a function that has several ways out: defer Failed("add usage", &err).
+// Failed is Fail for a function that returns in several places: defer Failed("add usage", &err).
 func Failed(op string, err *error) { *err = Fail(op, *err) }
 
+// Invalid returns an error that wraps ErrInvalid.
 func Invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
 }
@@ -74,6 +75,7 @@ func asInvalid(err error) error {
 	return Invalid("%s", err)
 }
 
+// Conflict returns an error that wraps ErrConflict.
 func Conflict(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrConflict, fmt.Sprintf(format, args...))
 }

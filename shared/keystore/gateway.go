@@ -75,15 +75,19 @@ var ErrRewound = errors.New("the last event is missing: the database is an older
 // it signs off, unless its incarnation is one of the dead ones.
 func (s *Store) Register(ctx context.Context, r Registration, dead []string) (generation int64, err error) {
 	err = s.Transact(ctx, "register gateway", func(t *Tx) error {
-		if generation, err = t.Grow(r.Generation); err != nil {
+		generation, err = t.Grow(r.Generation)
+		if err != nil {
 			return err
 		}
 		for _, incarnation := range dead {
-			if _, err := t.end(Registration{ID: r.ID, Incarnation: incarnation}, GapKilled, schema.DeleteProcess); err != nil {
+			process := Registration{ID: r.ID, Incarnation: incarnation}
+			if _, err := t.end(process, GapKilled, schema.DeleteProcess); err != nil {
 				return err
 			}
 		}
-		if err := t.Exec(schema.Register, r.ID, r.Incarnation, generation, r.AdminAddress, r.MaxAge.Milliseconds(), r.UsageThrough); err != nil {
+		err := t.Exec(schema.Register, r.ID, r.Incarnation, generation,
+			r.AdminAddress, r.MaxAge.Milliseconds(), r.UsageThrough)
+		if err != nil {
 			return err
 		}
 		return t.Exec(schema.CloseGap, r.ID, r.Incarnation)
@@ -93,7 +97,7 @@ func (s *Store) Register(ctx context.Context, r Registration, dead []string) (ge
 
 // Beat is the database's response to a heartbeat.
 type Beat struct {
-	Registry int64          // the registry's generation; if it is not the same as before, the list of gateways has changed
+	Registry int64          // the registry's generation: it grows when the list of gateways changes
 	Now      instant.Millis // by the database's clock
 }
 
@@ -110,9 +114,13 @@ func (s *Store) Heartbeat(ctx context.Context, r Registration, c Change, uuid st
 		r.UsageThrough)
 	if err == nil {
 		err = database.EachRow(rows, func(row []any) error {
-			answer := columns{row: row}
-			known = answer.read(&b.Registry, &b.Now)
-			return answer.err
+			c := columns{row: row}
+			if !c.has(2) {
+				return nil
+			}
+			b = Beat{Registry: c.integer(), Now: instant.Millis(c.integer())}
+			known = c.err == nil
+			return c.err
 		})
 	}
 	if err != nil || known {
@@ -124,7 +132,7 @@ func (s *Store) Heartbeat(ctx context.Context, r Registration, c Change, uuid st
 	return b, Fail(op, ErrRewound)
 }
 
-// checkRegistration returns why the database does not have the registration of a process. Only a
+// CheckRegistration returns why the database does not have the registration of a process. Only a
 // larger generation displaces it. If the generation is smaller or equal, the database is a copy
 // from before this registration.
 func (s *Store) CheckRegistration(ctx context.Context, q sqlx.QueryerContext, r Registration) error {
@@ -162,15 +170,16 @@ func (s *Store) SignOffWithGap(ctx context.Context, r Registration) error {
 // still registered and had sent no heartbeat since g was read. If the process still runs, it
 // refuses everything until it has registered again.
 func (s *Store) RemoveFenced(ctx context.Context, g Gateway) (bool, error) {
-	return s.remove(ctx, "remove fenced gateway", Registration{ID: g.ID, Incarnation: g.Incarnation}, GapFenced,
-		schema.DeleteSilent, g.SeenAt, g.MaxAge)
+	process := Registration{ID: g.ID, Incarnation: g.Incarnation}
+	return s.remove(ctx, "remove fenced gateway", process, GapFenced, schema.DeleteSilent, g.SeenAt, g.MaxAge)
 }
 
 // errNoProcess ends a removal that finds no such process.
 var errNoProcess = errors.New("no such process")
 
-// remove ends a process. It commits only if there was such a process, or one that leaves unreported
-// requests. more are the parameters of the statement after the ID and the incarnation.
+// remove ends a process with a statement, and reports whether it was registered. If it was not, and
+// leaves no unreported requests, nothing is committed. more are the parameters of the statement
+// after the ID and the incarnation.
 func (s *Store) remove(
 	ctx context.Context, op string, r Registration, cause, query string, more ...any,
 ) (removed bool, err error) {
@@ -206,8 +215,8 @@ const (
 	GapDropped   = "dropped"   // it runs, but could not write for so long that it dropped usage
 )
 
-// end deletes a process, if there is such a one. If there is a cause, it notes that the process may
-// have kept usage that is not stored.
+// end deletes a process and reports whether it existed. With a cause, it notes that usage of the
+// process may not be stored.
 func (t *Tx) end(r Registration, cause, query string, more ...any) (ended bool, err error) {
 	if cause != "" {
 		if err := t.Exec(schema.PruneGaps, t.store.Now().Add(-UsageKept)); err != nil {
@@ -226,9 +235,9 @@ func (s *Store) Unreported(ctx context.Context) ([]string, error) {
 	return List[string](ctx, s, "read unreported requests", unreportedRequests)
 }
 
-// TakeUnreported removes what Unreported returns and passes it to keep. Each text has one taker: if
-// keep returns an error, it stays. keep is called before the commit, and a failed commit may have
-// succeeded. So keep may get a text again, but none is lost.
+// TakeUnreported removes what Unreported returns and passes it to keep. If keep returns an error,
+// nothing is removed. keep is called before the commit, and a commit whose answer is lost may or
+// may not have removed the texts. So keep may get a text again, but none is lost.
 func (s *Store) TakeUnreported(ctx context.Context, keep func(texts []string) error) error {
 	return s.Transact(ctx, "take unreported requests", func(t *Tx) error {
 		var texts []string
@@ -245,18 +254,27 @@ func (s *Store) TakeUnreported(ctx context.Context, keep func(texts []string) er
 // Gateway is a registered gateway process. Changes wait for it until it signs off, is forgotten, or
 // is fenced.
 type Gateway struct {
-	ID           string         `db:"id" json:"id"`
-	Incarnation  string         `db:"incarnation" json:"-"` // the process's
-	Generation   int64          `db:"generation" json:"generation"`
-	AdminAddress string         `db:"admin_address" json:"adminAddress"`
-	Applied      Change         `db:"applied_event" json:"applied"`                // the last event that it has applied; 0: it is starting
-	RegisteredAt instant.Millis `db:"registered_at" json:"registeredAt"`           // by the database's clock
-	SeenAt       instant.Millis `db:"seen_at" json:"seenAt"`                       // its last heartbeat, by the database's clock
-	Age          int64          `db:"age" json:"age"`                              // ms since SeenAt, by the database's clock
-	MaxAge       int64          `db:"max_age" json:"maxAge,omitempty"`             // ms; if its directory is older, it refuses everything; 0: no maximum
-	UsageThrough instant.Millis `db:"usage_through" json:"usageThrough,omitempty"` // every request that it decided on before is stored in the usage
-	Document     Document       `db:"document" json:"document,omitzero"`
-	Replaced     bool           `db:"replaced" json:"replaced,omitempty"` // another process has registered with its ID, but this one has not signed off
+	ID           string `db:"id" json:"id"`
+	Incarnation  string `db:"incarnation" json:"-"` // the process's
+	Generation   int64  `db:"generation" json:"generation"`
+	AdminAddress string `db:"admin_address" json:"adminAddress"`
+	Applied      Change `db:"applied_event" json:"applied"` // the last event that it has applied; 0: it is starting
+
+	// These times are by the database's clock.
+	RegisteredAt instant.Millis `db:"registered_at" json:"registeredAt"`
+	SeenAt       instant.Millis `db:"seen_at" json:"seenAt"` // its last heartbeat
+	Age          int64          `db:"age" json:"age"`        // ms since SeenAt
+
+	// If the process's directory is older, in ms, it refuses everything. 0: no maximum.
+	MaxAge int64 `db:"max_age" json:"maxAge,omitempty"`
+
+	// Every request that the process decided on before is stored in the usage.
+	UsageThrough instant.Millis `db:"usage_through" json:"usageThrough,omitempty"`
+
+	Document Document `db:"document" json:"document,omitzero"`
+
+	// Another process has registered with its ID, but this one has not signed off.
+	Replaced bool `db:"replaced" json:"replaced,omitempty"`
 }
 
 // Document is what a gateway says of the document of the API that it serves, and of its keys.

@@ -63,8 +63,8 @@ type BanRow struct {
 // may be ahead.
 const endedBansLoaded = time.Hour
 
-// Load reads everything in one snapshot: lost refusals, then plans, then tenants, then keys, then
-// bans. It returns the last event of the snapshot with its UUID.
+// Load reads everything in one snapshot: lost refusals, plans, tenants, keys and bans, in this
+// order. It returns the last event of the snapshot with its UUID.
 func (s *Store) Load(ctx context.Context, to Rows) (last Change, uuid string, err error) {
 	err = s.Snapshot(ctx, func(q sqlx.QueryerContext) error {
 		var tenants, keys int
@@ -72,7 +72,8 @@ func (s *Store) Load(ctx context.Context, to Rows) (last Change, uuid string, er
 			return err
 		}
 		to.Expect(tenants, keys)
-		if last, uuid, err = s.LastEventOf(ctx, q); err != nil {
+		last, uuid, err = s.LastEventOf(ctx, q)
+		if err != nil {
 			return err
 		}
 		lost, err := findLost(ctx, q)
@@ -92,18 +93,22 @@ func (s *Store) read(ctx context.Context, q sqlx.QueryerContext, to Rows) error 
 		args  []any
 		pass  func(*columns)
 	}{
-		{loadPlans, nil, to.plan}, {loadTenants, nil, to.tenant}, {loadKeys, nil, to.key}, {loadBans, []any{s.Now().Add(-endedBansLoaded)}, to.ban},
+		{loadPlans, nil, to.plan},
+		{loadTenants, nil, to.tenant},
+		{loadKeys, nil, to.key},
+		{loadBans, []any{s.Now().Add(-endedBansLoaded)}, to.ban},
 	} {
 		rows, err := q.QueryxContext(ctx, load.query, load.args...)
 		if err != nil {
 			return err
 		}
-		var c columns
-		if err := database.EachRow(rows, func(row []any) error {
+		var c columns // one for all rows: it would be allocated for each
+		err = database.EachRow(rows, func(row []any) error {
 			c = columns{row: row}
 			load.pass(&c)
 			return c.err
-		}); err != nil {
+		})
+		if err != nil {
 			return err
 		}
 	}

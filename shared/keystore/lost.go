@@ -22,12 +22,13 @@ const (
 
 // LostRefusal is a refusal that a gateway had applied and that the database has lost, because a
 // fail-over or a restore replaced it by an older copy. Gateways keep it in force until an operator
-// repeats the change or drops it.
+// repeats the change or drops it. At is the time of the revocation or of the pause, or the end of a
+// rotated key's grace period.
 type LostRefusal struct {
 	Kind       string         `db:"kind" json:"kind"`
 	Tenant     id.Tenant      `db:"tenant_id" json:"tenantId"`
 	Key        id.Key         `db:"key_id" json:"keyId,omitzero"` // none: the tenant was suspended
-	At         instant.Millis `db:"at" json:"at,omitempty"`       // of the revocation or the pause, or the end of a rotated key's grace period
+	At         instant.Millis `db:"at" json:"at,omitempty"`
 	ReportedBy string         `db:"reported_by" json:"reportedBy"`
 	ReportedAt instant.Millis `db:"reported_at" json:"reportedAt"`
 }
@@ -49,7 +50,8 @@ func (s *Store) ReportLost(ctx context.Context, lost []LostRefusal) (Change, err
 	return s.Write(ctx, "report lost refusals", func(t *Tx) error {
 		for _, l := range lost {
 			if s.db.Dialect() == database.Postgres {
-				if err := t.call(reportLostPostgres, s.actor, rand.Text(), l.Tenant, l.Key, l.Kind, l.At, t.At); err != nil {
+				err := t.call(reportLostPostgres, s.actor, rand.Text(), l.Tenant, l.Key, l.Kind, l.At, t.At)
+				if err != nil {
 					return err
 				}
 				continue
@@ -66,8 +68,8 @@ func (s *Store) ReportLost(ctx context.Context, lost []LostRefusal) (Change, err
 	})
 }
 
-// DropLost drops the lost refusals of a key or, without a key, the tenant's lost suspension. They
-// are no longer in force.
+// DropLost drops the lost refusals of a key or, without a key, the tenant's lost suspension. This
+// ends them.
 func (s *Store) DropLost(ctx context.Context, tenant id.Tenant, key id.Key) (Change, error) {
 	return s.Write(ctx, "drop lost refusal", func(t *Tx) error {
 		dropped, err := t.Affects(deleteLost, tenant, key)

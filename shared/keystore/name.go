@@ -14,19 +14,21 @@ const (
 	NoticeRunesMax = 300 // of a text for a tenant
 )
 
-// CheckText checks a new text, which is printed on one line. Texts that are stored may be of an
-// earlier version, which allowed more.
+// CheckText checks a new text, which is printed on one line. A stored text may break these rules,
+// because another version of the program checked it.
 func CheckText(text string, runesMax int) error {
 	switch {
 	case strings.TrimSpace(text) != text || text == "":
 		return fmt.Errorf("%q must not be empty and must not begin or end with a space", text)
 	case utf8.RuneCountInString(text) > runesMax:
 		return fmt.Errorf("it has more than %d characters", runesMax)
-	case !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) || !unicode.IsGraphic(r) }):
+	case !utf8.ValidString(text) || strings.ContainsFunc(text, isControl):
 		return fmt.Errorf("%q must not have control characters", text)
 	}
 	return nil
 }
+
+func isControl(r rune) bool { return unicode.IsControl(r) || !unicode.IsGraphic(r) }
 
 // CheckTenantName checks a new tenant's name. A name that looks like an ID would be ambiguous.
 func CheckTenantName(name string) error {

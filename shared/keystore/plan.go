@@ -60,11 +60,12 @@ func (s *Store) UpdatePlan(
 // DeletePlan deletes a plan that no tenant has: otherwise ErrConflict.
 func (s *Store) DeletePlan(ctx context.Context, name string) (p Plan, c Change, err error) {
 	c, err = s.Write(ctx, "delete plan", func(t *Tx) error {
-		if p, err = findPlan(ctx, t, name); err != nil {
+		p, err = findPlan(ctx, t, name)
+		if err != nil {
 			return err
 		}
 		t.Event(PlanDeleted, Subject{Plan: name}, p, nil)
-		err := t.Exec(deletePlan, name)
+		err = t.Exec(deletePlan, name)
 		if database.IsForeignKey(err) {
 			err = Conflict("tenants have the plan %q: move them to another plan first", name)
 		}

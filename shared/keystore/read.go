@@ -55,8 +55,8 @@ func Get(ctx context.Context, q sqlx.QueryerContext, dest any, absent, query str
 	return err
 }
 
-// Stream yields the rows of a query as they are at one instant. It keeps none of them, so a list may
-// have any length. A loop that ends early still waits until PostgreSQL has sent the other rows:
+// Stream yields the rows of a query as they are at one instant. It keeps none of them, so a list
+// may have any length. A loop that ends early still waits until PostgreSQL has sent the other rows:
 // give its query a limit.
 func Stream[T any](ctx context.Context, s *Store, op, query string, args ...any) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
@@ -75,7 +75,7 @@ func Stream[T any](ctx context.Context, s *Store, op, query string, args ...any)
 	}
 }
 
-// errEnough ends a query whose other rows nobody wants.
+// errEnough ends a query whose caller wants no more rows.
 var errEnough = errors.New("enough rows")
 
 // Each calls f for every row.
@@ -97,7 +97,7 @@ func Each[T any](ctx context.Context, q sqlx.QueryerContext, f func(T) error, qu
 	return rows.Err()
 }
 
-// Collect returns the rows of a list that is known to be short.
+// Collect returns the rows of a short list.
 func Collect[T any](list iter.Seq2[T, error]) ([]T, error) {
 	all := []T{}
 	for row, err := range list {

@@ -13,7 +13,7 @@ import (
 
 // Request is a request that is carried out once, however often it is sent.
 type Request struct {
-	ID    string `db:"id"`    // a hash of what names the request: it tells nothing about that
+	ID    string `db:"id"`    // a hash of the request's name, so that the name cannot be read from it
 	Body  string `db:"body"`  // a hash of what is asked for
 	Salt  string `db:"salt"`  // drawn for the first attempt
 	Event Change `db:"event"` // of the change; 0: it was not made
@@ -46,7 +46,8 @@ func (s *Store) Request(ctx context.Context, id string) (r Request, e Event, err
 	if err := Get(ctx, s.db, &r, "there was no such request", requestByID, id); err != nil {
 		return r, e, Fail(op, err)
 	}
-	if r.Prefix, err = s.prefix(ctx); err != nil {
+	r.Prefix, err = s.prefix(ctx)
+	if err != nil {
 		return r, e, Fail(op, err)
 	}
 	err = s.db.GetContext(ctx, &e, eventByID, r.Event)
@@ -73,7 +74,8 @@ func (t *Tx) checkRequest() error {
 
 // Token makes the token of the key that the request has created.
 func (r Request) Token(environment apikey.Environment) (string, error) {
-	return apikey.Draw(apikey.Beginning(cmp.Or(r.Prefix, apikey.DefaultPrefix), environment), bytes.NewReader(r.Random))
+	prefix := cmp.Or(r.Prefix, apikey.DefaultPrefix)
+	return apikey.Draw(apikey.Beginning(prefix, environment), bytes.NewReader(r.Random))
 }
 
 // newToken draws a token, or makes that of the request.

@@ -45,7 +45,8 @@ type StateRows struct {
 
 // PassState passes everything as it is at one instant, without keeping it.
 func (s *Store) PassState(ctx context.Context, to StateRows) error {
-	return Fail("read the state", s.Snapshot(ctx, func(q sqlx.QueryerContext) error { return passState(ctx, q, to) }))
+	err := s.Snapshot(ctx, func(q sqlx.QueryerContext) error { return passState(ctx, q, to) })
+	return Fail("read the state", err)
 }
 
 // tenantsPassed is how many tenants are read at once.
@@ -65,11 +66,14 @@ func passState(ctx context.Context, q sqlx.QueryerContext, to StateRows) error {
 			len(tenants) == 0 {
 			return err
 		}
-		first, rest, owner := tenants[0].Name, tenants, id.Tenant{}
+		first := tenants[0].Name
 		after = tenants[len(tenants)-1].Name
+		rest := tenants     // those that are not passed yet
+		var owner id.Tenant // the last one that was passed
 		next := func() error {
 			t := rest[0]
-			rest, owner = rest[1:], t.ID
+			rest = rest[1:]
+			owner = t.ID
 			return to.Tenant(t)
 		}
 		err := Each(ctx, q, func(k Key) error {
@@ -89,7 +93,7 @@ func passState(ctx context.Context, q sqlx.QueryerContext, to StateRows) error {
 	}
 }
 
-// Edits are changes that Apply makes together. Keys cannot be created like this.
+// Edits are changes that Apply makes together. Apply cannot create keys.
 type Edits struct {
 	Plans   []Edit[Plan]
 	Tenants []Edit[Tenant]

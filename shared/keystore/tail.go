@@ -16,7 +16,7 @@ import (
 // tailFewMax is the limit that tailFew contains.
 const tailFewMax = 8
 
-// EventRow is what a gateway needs of an event.
+// EventRow is the part of an event that a gateway needs.
 type EventRow struct {
 	ID     Change
 	UUID   string
@@ -25,22 +25,25 @@ type EventRow struct {
 	Err    error // why the event, or a row that it is about, cannot be read
 }
 
-// Tail returns the events after the given one, at most max of them. It passes their plans, tenants,
-// keys and bans to the functions of to, as they are now, which may be newer than the event. An
-// event that cannot be read has an Err. Before the first event, after is 0 and uuid "". ErrRewound:
-// the given event is gone.
+// Tail returns at most max events that follow the given one. Before the first event, after is 0 and
+// uuid is "". Tail passes the plans, tenants, keys and bans of the events to the functions of to. It
+// reads them as they are now, so they may be newer than the event. Errors: ErrRewound if the given
+// event does not exist now.
 //
 // It is one statement, so one round trip and one snapshot, unless there are more than a few events.
-func (s *Store) Tail(ctx context.Context, after Change, uuid string, max int, to Rows) (events []EventRow, err error) {
+func (s *Store) Tail(
+	ctx context.Context, after Change, uuid string, max int, to Rows,
+) (events []EventRow, err error) {
 	defer Failed("tail", &err)
 	r := tailReader{after: after, uuid: uuid, to: to}
 	if err := r.read(s.db.Prepared(ctx, tailFew, after)); err != nil {
 		return nil, err
 	}
-	// There may be more events. If there are none, this query was needless, which is rare and costs
-	// little.
+	// There may be more events. Sometimes there are none: that is rare, and the query is cheap.
 	if n := len(r.events); n >= tailFewMax-1 && n < max {
-		r.after, r.uuid, r.found = r.events[n-1].ID, r.events[n-1].UUID, false
+		r.after = r.events[n-1].ID
+		r.uuid = r.events[n-1].UUID
+		r.found = false
 		if err := r.read(s.db.Prepared(ctx, tailMany, r.after, max-n+1)); err != nil {
 			return nil, err
 		}
@@ -66,9 +69,9 @@ func (r *tailReader) read(rows *sqlx.Rows, err error) error {
 	}
 	return database.EachRow(rows, func(row []any) error {
 		c := columns{row: row}
-		var e EventRow
-		switch isRead := c.read(&e.ID, &e.UUID, &e.Kind); {
-		case !isRead:
+		e := EventRow{ID: Change(c.integer()), UUID: c.text(), Kind: c.text()}
+		switch {
+		case c.err != nil:
 			return c.err
 		case e.ID == r.after && e.UUID == r.uuid:
 			r.found = true
@@ -76,104 +79,153 @@ func (r *tailReader) read(rows *sqlx.Rows, err error) error {
 		case r.after != 0 && !r.found:
 			return ErrRewound
 		}
-		c.read(&e.Tenant)
-		for _, pass := range []func(*columns){r.to.plan, r.to.tenant, r.to.key, r.to.ban} {
-			pass(&c)
-		}
+		c.scan(&e.Tenant)
+		r.to.plan(&c)
+		r.to.tenant(&c)
+		r.to.key(&c)
+		r.to.ban(&c)
 		e.Err = c.err
 		r.events = append(r.events, e)
 		return nil
 	})
 }
 
-// plan reads a plan, if there is one. Like the others, it passes what it has read unless a column
-// is wrong.
+// plan passes a plan, if it is there and no column is wrong. So do the others.
 func (to Rows) plan(c *columns) {
+	if !c.has(5) {
+		return
+	}
 	var p Plan
-	if c.read(&p.Name, &p.Limits.Minute, &p.Limits.Day, &p.Limits.Month, &p.Test.Minute) {
+	p.Name = c.text()
+	p.Limits.Minute = c.integer()
+	p.Limits.Day = c.integer()
+	p.Limits.Month = c.integer()
+	p.Test.Minute = c.integer()
+	if c.err == nil {
 		to.Plan(p)
 	}
 }
 
 func (to Rows) tenant(c *columns) {
+	if !c.has(8) {
+		return
+	}
 	var t TenantRow
-	if c.read(
-		&t.ID, &t.Plan, &t.Override.Minute, &t.Override.Day, &t.Override.Month, &t.MonthStarts, &t.Suspended,
-		&t.UsedSince,
-	) {
+	c.scan(&t.ID)
+	t.Plan = c.text()
+	t.Override.Minute = c.integer()
+	t.Override.Day = c.integer()
+	t.Override.Month = c.integer()
+	t.MonthStarts = uint8(c.integer())
+	t.Suspended = c.truth()
+	t.UsedSince = instant.Millis(c.integer())
+	if c.err == nil {
 		to.Tenant(&t)
 	}
 }
 
 func (to Rows) key(c *columns) {
+	if !c.has(14) {
+		return
+	}
 	var k KeyRow
-	if c.read(
-		&k.Hash, &k.ID, &k.Tenant, &k.Environment, &k.Scopes, &k.Allow, &k.Name, &k.ReplacedBy, &k.ExpiresAt,
-		&k.RevokedAt, &k.DisabledAt, &k.GraceEndsAt, &k.Limits.Minute, &k.Limits.Day,
-	) {
+	k.Hash = c.hash()
+	c.scan(&k.ID)
+	c.scan(&k.Tenant)
+	c.scan(&k.Environment)
+	k.Scopes = apikey.Scopes(c.text()) // not by Scan, which sorts them: a load reads millions
+	c.scan(&k.Allow)
+	k.Name = c.text()
+	c.scan(&k.ReplacedBy)
+	k.ExpiresAt = instant.Millis(c.integer())
+	k.RevokedAt = instant.Millis(c.integer())
+	k.DisabledAt = instant.Millis(c.integer())
+	k.GraceEndsAt = instant.Millis(c.integer())
+	k.Limits.Minute = c.integer()
+	k.Limits.Day = c.integer()
+	if c.err == nil {
 		to.Key(&k)
 	}
 }
 
 func (to Rows) ban(c *columns) {
+	if !c.has(4) {
+		return
+	}
 	var b BanRow
-	if c.read(&b.Key, &b.Until, &b.Automatic, &b.Notice) {
+	c.scan(&b.Key)
+	b.Until = instant.Millis(c.integer())
+	b.Automatic = c.truth()
+	b.Notice = c.text()
+	if c.err == nil {
 		to.Ban(b)
 	}
 }
 
-// columns reads a row from left to right. The first error stays.
+// columns reads a row from left to right. The first error stays. A column that is wrong is read as
+// the zero value.
 type columns struct {
-	row []any
+	row []any // the columns that are not read yet
 	err error
 }
 
-// read reads a record, and reports whether it is there and no column was wrong. A record that is
-// not there has NULL in its columns.
-func (c *columns) read(into ...any) bool {
-	values := c.row[:len(into)]
-	c.row = c.row[len(into):]
-	if values[0] == nil {
-		return false
+// has reports whether the next n columns hold a record. If they hold none, they are NULL, and has
+// skips them.
+func (c *columns) has(n int) bool {
+	if c.row[0] != nil {
+		return true
 	}
-	for i, v := range values {
-		if err := assign(into[i], v); err != nil && c.err == nil {
-			c.err = err
-		}
-	}
-	return c.err == nil
+	c.row = c.row[n:]
+	return false
 }
 
-// assign sets what to points at to the value of a column.
-func assign(to, v any) error {
-	integer, isInteger := v.(int64)
+func (c *columns) next() any {
+	v := c.row[0]
+	c.row = c.row[1:]
+	return v
+}
+
+// check keeps the error of a column that does not hold what is expected.
+func (c *columns) check(isRight bool, expected string, v any) {
+	if !isRight && c.err == nil {
+		c.err = fmt.Errorf("a column holds %T instead of %s", v, expected)
+	}
+}
+
+func (c *columns) integer() int64 {
+	v := c.next()
+	n, isInteger := v.(int64)
+	c.check(isInteger, "an integer", v)
+	return n
+}
+
+func (c *columns) text() string {
+	v := c.next()
 	text, isText := v.(string)
-	isRight := isInteger
-	switch to := to.(type) {
-	case *int64:
-		*to = integer
-	case *instant.Millis:
-		*to = instant.Millis(integer)
-	case *Change:
-		*to = Change(integer)
-	case *uint8:
-		*to = uint8(integer)
-	case *string:
-		*to, isRight = text, isText
-	case *apikey.Scopes: // not by Scan, which sorts them: a load reads millions
-		*to, isRight = apikey.Scopes(text), isText
-	case *bool:
-		truth, isTruth := v.(bool) // in SQLite, it is an integer
-		*to, isRight = truth || integer != 0, isTruth || isInteger
-	case *apikey.Hash:
-		hash, _ := v.([]byte)
-		isRight = len(hash) == len(to)
-		copy(to[:], hash)
-	case sql.Scanner:
-		return to.Scan(v)
+	c.check(isText, "a text", v)
+	return text
+}
+
+func (c *columns) truth() bool {
+	v := c.next()
+	if n, isInteger := v.(int64); isInteger { // in SQLite
+		return n != 0
 	}
-	if !isRight {
-		return fmt.Errorf("a column holds %T, which is no %T", v, to)
+	truth, isTruth := v.(bool)
+	c.check(isTruth, "a boolean", v)
+	return truth
+}
+
+func (c *columns) hash() (hash apikey.Hash) {
+	v := c.next()
+	bytes, _ := v.([]byte)
+	c.check(len(bytes) == len(hash), "a hash", v)
+	copy(hash[:], bytes)
+	return hash
+}
+
+func (c *columns) scan(to sql.Scanner) {
+	if err := to.Scan(c.next()); err != nil && c.err == nil {
+		c.err = err
 	}
-	return nil
 }

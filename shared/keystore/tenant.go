@@ -34,10 +34,11 @@ func (s *Store) CreateTenant(ctx context.Context, spec TenantSpec) (Tenant, Chan
 	made := Tenant{Name: spec.Name, Plan: spec.Plan, Override: spec.Override, MonthStarts: spec.MonthStarts}
 	change, err := s.change(ctx, op, sharedPostgres, func(t *Tx) (err error) {
 		made.CreatedAt = t.At
-		if made.ID, err = id.NewTenant(s.random); err == nil {
-			err = t.EditTenant(Edit[Tenant]{After: made})
+		made.ID, err = id.NewTenant(s.random)
+		if err != nil {
+			return err
 		}
-		return err
+		return t.EditTenant(Edit[Tenant]{After: made})
 	})
 	if err := nameTaken(op, spec.Name, err); err != nil {
 		return Tenant{}, 0, err
@@ -51,7 +52,8 @@ func (s *Store) SetTerms(
 	ctx context.Context, tenant id.Tenant, to string, override plan.Limits,
 ) (Tenant, Change, error) {
 	return s.changeTenant(ctx, "set plan", tenant, func(t *Tenant) {
-		t.Plan, t.Override = to, t.Override.Changed(override)
+		t.Plan = to
+		t.Override = t.Override.Changed(override)
 	})
 }
 
@@ -61,7 +63,8 @@ func (s *Store) SetQuota(
 	ctx context.Context, tenant id.Tenant, override plan.Limits, monthStarts uint8,
 ) (Tenant, Change, error) {
 	return s.changeTenant(ctx, "set quota", tenant, func(t *Tenant) {
-		t.Override, t.MonthStarts = t.Override.Changed(override), cmp.Or(monthStarts, t.MonthStarts)
+		t.Override = t.Override.Changed(override)
+		t.MonthStarts = cmp.Or(monthStarts, t.MonthStarts)
 	})
 }
 
@@ -97,7 +100,8 @@ func (s *Store) DeleteTenant(ctx context.Context, tenant id.Tenant) (t Tenant, c
 		if err := x.LockUsage(); err != nil {
 			return err
 		}
-		if t, err = findTenant(ctx, x, tenantByID, tenant.String()); err != nil {
+		t, err = findTenant(ctx, x, tenantByID, tenant.String())
+		if err != nil {
 			return err
 		}
 		var live int

@@ -24,8 +24,8 @@ import (
 //  4. commit sends everything in one round trip: the turn, the rows, the events, the request and
 //     COMMIT. A transaction that has the turn is the only one that draws IDs of events. So IDs
 //     become visible in order, and the turn never lasts longer than the database needs.
-//  5. If the answer to COMMIT does not come, nobody knows whether the change was made. settle
-//     waits until the transaction has ended, and looks for its event.
+//  5. Without an answer to COMMIT, it is unknown whether the change was made. settle waits until
+//     the transaction has ended, and looks for its event.
 //
 // A transaction that f has added nothing to is not committed: it changes nothing.
 type Tx struct {
@@ -146,7 +146,7 @@ func (t *Tx) unlessRepeated(f func(*Tx) error) error {
 // committed.
 func (t *Tx) commit() (isUnknown bool, err error) {
 	statements := append(t.takeWaiting(0), database.Statement{Query: "COMMIT"})
-	if t.store.db.Dialect() == database.SQLite { // there, only the failure of the COMMIT itself says nothing
+	if t.store.db.Dialect() == database.SQLite { // the outcome is unknown only if COMMIT itself fails
 		before := statements[:len(statements)-1]
 		if err := t.send(before...); err != nil {
 			return false, err
@@ -179,7 +179,7 @@ func (t *Tx) settle(op string, failed error) (Change, error) {
 	if !t.store.seeks {
 		return 0, failed
 	}
-	look := t.store.As(t.store.actor)   // without a request, which would be a repeated one if the change was made
+	look := t.store.As(t.store.actor)   // without the request, which would be refused as repeated
 	ctx := context.WithoutCancel(t.ctx) // also if the caller has gone: its change must be known
 	for deadline := time.Now().Add(t.store.seekFor); ; time.Sleep(seekEvery) {
 		var made Change
@@ -197,9 +197,9 @@ func (t *Tx) settle(op string, failed error) (Change, error) {
 	}
 }
 
-// hold reads records that nobody else changes until the transaction ends. A transaction that shares
-// the lock writes nothing before its turn: the one that has the turn could wait for a row that was
-// written with the same name.
+// hold reads records and locks them: no other transaction changes them until this one ends. A
+// transaction that shares the writers' lock writes nothing before its turn. Otherwise the
+// transaction that has the turn could wait for it, for example because both write the same name.
 type hold struct{ *Tx }
 
 func (h hold) QueryRowxContext(ctx context.Context, query string, args ...any) *sqlx.Row {
@@ -212,7 +212,7 @@ func (h hold) QueryRowxContext(ctx context.Context, query string, args ...any) *
 // Put writes what waits. The IDs of its events are larger than after.
 func (t *Tx) Put(after Change) error { return t.send(t.takeWaiting(after)...) }
 
-// takeWaiting returns the statements that write what waits, which then waits no more.
+// takeWaiting returns the statements that write what waits, and empties the list of what waits.
 func (t *Tx) takeWaiting(after Change) (all []database.Statement) {
 	w := t.waiting
 	t.waiting = writes{refersTo: w.refersTo}
