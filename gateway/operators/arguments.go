@@ -110,11 +110,6 @@ func (c *call) common() (all []operate.Argument) {
 	return all
 }
 
-// fields lists all arguments of a call.
-func (c *call) fields() []operate.Argument {
-	return append(c.common(), operate.ArgumentsOf(c.arguments)...)
-}
-
 // read reads the arguments of a call. Its error names everything that is wrong.
 func (v *visit) read(r *http.Request, c *call, body []byte, into reflect.Value) error {
 	given, shared, bad := values(r.URL.Query()), values{}, []mistake(nil)

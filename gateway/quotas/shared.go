@@ -255,7 +255,7 @@ func (s *Shared) Health(ctx context.Context) (problems []error) {
 		problems = append(problems, unsavedProblem(*err))
 	}
 	if s.redis.IsDown() {
-		problem := fmt.Errorf("Redis does not answer: quotas are decided without it (%s)", s.config.OnOutage)
+		problem := errors.New("Redis does not answer: quotas are decided without it (" + string(s.config.OnOutage) + ")")
 		if cause := s.redis.Cause(); cause != nil {
 			problem = fmt.Errorf("%w: %w", problem, redis.Explain(cause))
 		}
