@@ -31,8 +31,10 @@ type row struct {
 // runs returns the runs of a row, one per round.
 func (r Result) runs(at row) (runs []Run) {
 	for _, run := range r.Runs {
-		if run.Section == at.section && run.Load == at.load && run.System == at.system &&
-			(at.connections == 0 || run.Connections == at.connections) {
+		if at.connections != 0 && run.Connections != at.connections {
+			continue
+		}
+		if run.Section == at.section && run.Load == at.load && run.System == at.system {
 			runs = append(runs, run)
 		}
 	}
@@ -48,8 +50,8 @@ func (r Result) of(section, system string, connections int) []Run {
 func (r Result) rowsOf(section string, connections int) (rows []row) {
 	for _, run := range r.Runs {
 		at := row{run.Section, run.Load, run.System, connections}
-		if run.Section == section && (connections == 0 || run.Connections == connections) &&
-			!slices.Contains(rows, at) {
+		isOfSection := run.Section == section && (connections == 0 || run.Connections == connections)
+		if isOfSection && !slices.Contains(rows, at) {
 			rows = append(rows, at)
 		}
 	}

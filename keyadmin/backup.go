@@ -37,7 +37,8 @@ func (s signing) key() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read --key-file: %w", err)
 	}
-	if key = bytes.TrimSpace(key); len(key) < signingBytesMin {
+	key = bytes.TrimSpace(key)
+	if len(key) < signingBytesMin {
 		return nil, fmt.Errorf("--key-file: %s has %d bytes, which can be guessed: openssl rand -hex 32 > %[1]s",
 			s.KeyFile, len(key))
 	}

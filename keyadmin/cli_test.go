@@ -58,7 +58,8 @@ func TestHelp(t *testing.T) {
 		}
 		_, flags, _ := strings.Cut(help, "\nFlags:\n")
 		for line := range strings.Lines(flags) {
-			if line = strings.TrimSuffix(line, "\n"); utf8.RuneCountInString(line) > width {
+			line = strings.TrimSuffix(line, "\n")
+			if utf8.RuneCountInString(line) > width {
 				t.Errorf("the help of %s is wider than %d columns:\n%s", path, width, line)
 			}
 		}

@@ -159,7 +159,8 @@ func (s *shell) want(code exitCode, stderr string, args ...string) result {
 func quoted(args []string) string {
 	shown := make([]string, len(args))
 	for i, arg := range args {
-		if shown[i] = arg; arg == "" || strings.ContainsAny(arg, " \n\x1b\"") {
+		shown[i] = arg
+		if arg == "" || strings.ContainsAny(arg, " \n\x1b\"") {
 			shown[i] = fmt.Sprintf("%q", arg)
 		}
 	}

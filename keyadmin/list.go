@@ -74,7 +74,8 @@ func first[T any](l *limiting, n int, list iter.Seq2[T, error]) iter.Seq2[T, err
 	return func(yield func(T, error) bool) {
 		left := n
 		for row, err := range list {
-			if l.more = n > 0 && left == 0 && err == nil; l.more || !yield(row, err) {
+			l.more = n > 0 && left == 0 && err == nil
+			if l.more || !yield(row, err) {
 				return
 			}
 			left--

@@ -56,7 +56,8 @@ func explainOpen(url string, err error) error {
 type reference string
 
 func (r *reference) UnmarshalText(text []byte) error {
-	if *r = reference(text); len(text) == 0 {
+	*r = reference(text)
+	if len(text) == 0 {
 		return errors.New("it is empty: give an ID or a name, or leave it out")
 	}
 	return nil

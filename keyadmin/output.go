@@ -99,7 +99,8 @@ func (a *app) asCalled(text string) string {
 type format string
 
 func (f *format) UnmarshalText(text []byte) error {
-	if *f = format(text); *f != "table" && *f != "json" && *f != "csv" {
+	*f = format(text)
+	if *f != "table" && *f != "json" && *f != "csv" {
 		return fmt.Errorf("%q is not a format: use table, json or csv", text)
 	}
 	return nil

@@ -101,7 +101,8 @@ func TestWidths(t *testing.T) {
 			"usage top", "operator list",
 		} {
 			for text := range strings.Lines(s.keyadmin(strings.Fields(command)...).stdout) {
-				if text = strings.TrimSuffix(text, "\n"); textWidth(text) > s.width {
+				text = strings.TrimSuffix(text, "\n")
+				if textWidth(text) > s.width {
 					t.Errorf("keyadmin %s prints a line that is wider than %d columns:\n%s", command, s.width, text)
 				}
 			}

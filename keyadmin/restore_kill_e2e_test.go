@@ -162,7 +162,8 @@ func TestRestoreIsKilledAnywhere(t *testing.T) {
 			if err != nil || len(k) != 2 || k[0].RevokedAt+k[1].RevokedAt == 0 {
 				t.Fatalf("killed at write %d: %+v, %v", n, k, err)
 			}
-			if isRestored = look() != before || s.events() != events; !killed && (code != 0 || !isRestored) {
+			isRestored = look() != before || s.events() != events
+			if !killed && (code != 0 || !isRestored) {
 				t.Fatalf("it ends with %d, and has restored: %t", code, isRestored)
 			}
 		}

@@ -129,7 +129,8 @@ func (a *app) showMinutes(
 	var busiest operate.MinuteView
 	for _, v := range views {
 		shown.rows = append(shown.rows, []string{v.Start, count(v.Attempts)})
-		if sum += v.Attempts; v.Attempts > busiest.Attempts {
+		sum += v.Attempts
+		if v.Attempts > busiest.Attempts {
 			busiest = v
 		}
 	}

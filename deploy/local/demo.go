@@ -103,8 +103,10 @@ func keptToken(ctx context.Context, store *keystore.Store, spec keystore.KeySpec
 	text, _ := os.ReadFile(tokenPath)
 	token := strings.TrimSpace(string(text))
 	k, err := store.KeyByToken(ctx, token)
-	if err != nil || k.Tenant != spec.Tenant || k.Environment != spec.Environment || k.Scopes != spec.Scopes ||
-		!k.InUse(instant.Of(time.Now())) {
+	if err != nil || !k.InUse(instant.Of(time.Now())) {
+		return ""
+	}
+	if k.Tenant != spec.Tenant || k.Environment != spec.Environment || k.Scopes != spec.Scopes {
 		return ""
 	}
 	return token

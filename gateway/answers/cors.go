@@ -20,8 +20,8 @@ func CheckOrigin(origin string) error {
 		return nil
 	}
 	u, err := url.Parse(origin)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||
-		strings.Contains(u.Host, anyOrigin) {
+	isWeb := err == nil && (u.Scheme == "http" || u.Scheme == "https")
+	if !isWeb || u.Hostname() == "" || strings.Contains(u.Host, anyOrigin) {
 		return fmt.Errorf("%q is not an origin: use https://host, https://host:port or *", origin)
 	}
 	host := strings.ToLower(u.Host)

@@ -113,7 +113,8 @@ func (g *gateway) peek(
 	q := g.ask(tenant, &terms)
 	q.Cost = cost
 	if k, isKnown := g.keys.Key(key); isKnown && k.Tenant == tenant {
-		if q.Cap = k.KeyLimits; q.IsCapped() {
+		q.Cap = k.KeyLimits
+		if q.IsCapped() {
 			q.Key = key
 		}
 	}

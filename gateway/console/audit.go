@@ -21,7 +21,8 @@ type auditPage struct {
 func (c *Console) showAudit(w http.ResponseWriter, r *http.Request, v *visit) error {
 	page := auditPage{Kinds: keystore.EventKindsAndGroups(), Filter: r.URL.Query()}
 	_, found, err := find(r, v, operate.FindEvents{})
-	if page.Problem = mistakeIn(err); page.Problem != "" {
+	page.Problem = mistakeIn(err)
+	if page.Problem != "" {
 		return c.show(w, v, http.StatusBadRequest, "audit", "Audit", page)
 	}
 	if err != nil {

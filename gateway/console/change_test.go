@@ -253,7 +253,8 @@ func (s *site) walk(b *http.Client, path string, pattern *regexp.Regexp) (found 
 		for _, match := range pattern.FindAllStringSubmatch(page, -1) {
 			found[match[1]] = true
 		}
-		if path = ""; nextPage.MatchString(page) {
+		path = ""
+		if nextPage.MatchString(page) {
 			path = html.UnescapeString(nextPage.FindStringSubmatch(page)[1])
 		}
 	}

@@ -193,7 +193,8 @@ func TestCookieOverTLS(t *testing.T) {
 	b := asBrowser(server.Client())
 	_, header, _ := s.send(b, "POST", "/console/login", "code="+s.code(sessions.ConsoleInvitation{}))
 	cookie, attributes, _ := strings.Cut(header.Get("Set-Cookie"), "; ")
-	if !strings.HasPrefix(cookie, "__Secure-") || attributes != "Path=/console; HttpOnly; Secure; SameSite=Strict" {
+	const want = "Path=/console; HttpOnly; Secure; SameSite=Strict"
+	if !strings.HasPrefix(cookie, "__Secure-") || attributes != want {
 		t.Errorf("the cookie %q has the attributes %q", cookie, attributes)
 	}
 	if status, _, _ := s.send(b, "GET", "/console/", ""); status != 200 {

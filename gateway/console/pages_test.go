@@ -328,7 +328,8 @@ func textOf(page string) string {
 	})
 	var lines strings.Builder
 	for line := range strings.Lines(html.UnescapeString(page)) {
-		if line = strings.Trim(line, "> |\n"); line != "" {
+		line = strings.Trim(line, "> |\n")
+		if line != "" {
 			fmt.Fprintln(&lines, line)
 		}
 	}

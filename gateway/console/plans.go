@@ -39,7 +39,8 @@ func (c *Console) showPlans(w http.ResponseWriter, r *http.Request, v *visit) er
 		None: "There are no plans.", Cure: v.ifMay(sessions.RoleAdmin, "Create one above."),
 	}}
 	for _, p := range plans {
-		if page.Names = append(page.Names, p.Name); tenants[p.Name] == 0 {
+		page.Names = append(page.Names, p.Name)
+		if tenants[p.Name] == 0 {
 			page.Unused = append(page.Unused, p.Name)
 		}
 		limits := operate.ViewsOf(operate.ViewPlan(p).LimitTexts(), func(text string) cell { return cell{Text: text} })

@@ -141,7 +141,8 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 
 		confirm(t, store)(store.ResetUsage(ctx, tenant.ID))
 		terms, _ := d.Terms(tenant.ID)
-		if want.UsedSince = terms.UsedSince; time.Since(want.UsedSince.Time()).Abs() > time.Minute {
+		want.UsedSince = terms.UsedSince
+		if time.Since(want.UsedSince.Time()).Abs() > time.Minute {
 			t.Errorf("the usage counts since %v, want now", want.UsedSince.Time())
 		}
 		check("reset", false)

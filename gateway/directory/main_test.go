@@ -202,7 +202,8 @@ func differences(d *Directory, store *keystore.Store) (found []string) {
 			BannedUntil: ban.Until, BanNotice: ban.Notice, BanIsAutomatic: ban.Automatic,
 		}
 		isSameAllow := slices.Equal(e.Allow, k.Allow)
-		if e.Allow = nil; !isSameAllow || !reflect.DeepEqual(e, want) {
+		e.Allow = nil
+		if !isSameAllow || !reflect.DeepEqual(e, want) {
 			note("key %s: directory %+v, allowed as in the database %t; database %+v", k.ID, e, isSameAllow, want)
 		}
 	}

@@ -97,7 +97,8 @@ func TestSilenceInAnOutageDoesNotCount(t *testing.T) {
 	must.Get[int64](t)(
 		store.Register(t.Context(), keystore.Registration{ID: "gw-2", Incarnation: "a", MaxAge: silentEvery}, nil))
 	for beat := range 20 {
-		if now = now.Add(time.Second); beat == 6 {
+		now = now.Add(time.Second)
+		if beat == 6 {
 			now = now.Add(time.Hour)
 		}
 		synced(t, d)

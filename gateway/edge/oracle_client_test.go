@@ -199,7 +199,8 @@ func policiesOf(lines []string, first, second string) (items []policyItem, err e
 		for i, parameter := range []string{first, second} {
 			value, _ := item.Params.Get(parameter)
 			n, isInteger := value.(int64)
-			if values[i] = n; !isName || !isInteger || n < 0 || len(item.Params.Names()) != 2 {
+			values[i] = n
+			if !isName || !isInteger || n < 0 || len(item.Params.Names()) != 2 {
 				return nil, malformed("policy %v of %q", member, lines)
 			}
 		}

@@ -252,7 +252,8 @@ func TestRefusalOfAShareIsNoStrike(t *testing.T) {
 			s.BanRule.After = 3
 			s.Clock = func() time.Time { return now.Add(time.Duration(passed.Load())) }
 			deciding(60, func(v *quota.Verdict) {
-				if v.Degraded = c.degraded; c.admitsOthers {
+				v.Degraded = c.degraded
+				if c.admitsOthers {
 					v.Granted = passed.Load() / int64(1500*time.Millisecond) % 2
 				}
 			})(s)

@@ -49,7 +49,8 @@ func TestOracleOfLongBodies(t *testing.T) {
 		for a, err := readAnswer(c.in, no); err == nil; a, err = readAnswer(c.in, no) {
 			got += fmt.Sprintf(" %d", a.Status)
 		}
-		if got = strings.TrimSpace(got); got != want {
+		got = strings.TrimSpace(got)
+		if got != want {
 			t.Errorf("%s: got %s, want %s", name, got, want)
 		}
 		requests := r.upstream.Seen()

@@ -77,8 +77,11 @@ func (w *crowd) abandon(queues []*list.List) *Conn {
 				break
 			}
 			c := q.Front().Value.(*Conn)
-			if c.Abandon() ||
-				q == &w.strangers && c.AbandonReply() { // a stranger that reads no response would hold its place
+			if c.Abandon() {
+				return c
+			}
+			// A stranger that reads no response would hold its place.
+			if q == &w.strangers && c.AbandonReply() {
 				return c
 			}
 			q.MoveToBack(c.place.element)

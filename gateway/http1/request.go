@@ -57,11 +57,14 @@ func (q *Request) readRequestLine(line []byte, l *Limits) error {
 	}
 	q.Method = method
 	const major = "HTTP/1."
-	if len(version) != len(major)+1 || string(version[:len(major)]) != major || version[len(major)] < '0' ||
-		version[len(major)] > '9' {
+	if len(version) != len(major)+1 || string(version[:len(major)]) != major {
 		return errVersion
 	}
-	if version[len(major)] > '0' {
+	minor := version[len(major)]
+	if minor < '0' || minor > '9' {
+		return errVersion
+	}
+	if minor > '0' {
 		q.Version = 1 // a higher minor version is processed as HTTP/1.1 (RFC 9110, section 2.5)
 	}
 	if len(target) > l.TargetBytesMax {

@@ -127,7 +127,8 @@ func (v *visit) read(r *http.Request, c *call, body []byte, into reflect.Value) 
 	}
 	names := []string{}
 	for _, f := range operate.ArgumentsOf(c.arguments) {
-		if names = append(names, f.Name); c.inPath(f.Name) {
+		names = append(names, f.Name)
+		if c.inPath(f.Name) {
 			given[f.Name] = []string{r.PathValue(f.Name)}
 		}
 	}

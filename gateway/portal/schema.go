@@ -133,8 +133,10 @@ func appendMembers(to []member, path string, s *openapi3.Schema, depth int) []me
 		for !isEmpty(inner) && nameOf(inner) == "" && inner.Value.Type.Is("array") && len(below) < 200 {
 			inner, below = inner.Value.Items, strings.TrimSuffix(below, ".")+"[]."
 		}
-		if !isEmpty(inner) && nameOf(inner) == "" && depth > 1 &&
-			!(len(inner.Value.AllOf) == 1 && nameOf(inner.Value.AllOf[0]) != "") {
+		if isEmpty(inner) || nameOf(inner) != "" || depth <= 1 {
+			continue
+		}
+		if all := inner.Value.AllOf; len(all) != 1 || nameOf(all[0]) == "" {
 			to = appendMembers(to, below, inner.Value, depth-1)
 		}
 	}

@@ -76,7 +76,8 @@ func TestOutageBound(t *testing.T) {
 			m := newModel(t, gateways, int64(limit), files)
 			m.monthStarts = monthStarts
 			for _, one := range history {
-				if fault = m.do(one); fault != "" {
+				fault = m.do(one)
+				if fault != "" {
 					return
 				}
 			}

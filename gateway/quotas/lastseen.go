@@ -124,7 +124,8 @@ func (k *lastSeen) verdict(a store.Request, now instant.Millis) quota.Verdict {
 	}
 	u.Used, u.ResetAt, u.ReleaseAt = f.use.Minute, f.resetAt, max(f.releaseAt, at)
 	if u.Limit != 0 {
-		if u.Remaining = max(0, u.Limit-u.Used); u.Remaining < max(1, a.Cost) {
+		u.Remaining = max(0, u.Limit-u.Used)
+		if u.Remaining < max(1, a.Cost) {
 			u.RetryAt = max(f.retryAt, u.ReleaseAt)
 		}
 	}

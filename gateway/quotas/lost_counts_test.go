@@ -171,7 +171,8 @@ func newPartial(t *testing.T) *partial {
 			if executed {
 				_ = records.Decide(ctx, demands[i:i+1], results[i:i+1])
 			}
-			if results[i].Err = err; err != nil {
+			results[i].Err = err
+			if err != nil {
 				failed++
 			}
 		}

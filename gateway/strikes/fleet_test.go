@@ -137,7 +137,8 @@ func (f fleet) run(random *rand.Rand) time.Duration {
 		if f.place == ownAddresses || f.place == newConnections {
 			on.Closed()
 		}
-		if w.next = now.Add(f.every); !w.ignores {
+		w.next = now.Add(f.every)
+		if !w.ignores {
 			retryAfter := (verdict.RetryAt() - now + 999) / 1000 * 1000
 			w.next = now + retryAfter + within(f.late)
 		}
@@ -282,7 +283,8 @@ func TestConnectionOfTwoKeys(t *testing.T) {
 	on := s.NewConnection()
 	for i, c := range []struct{ key, left int }{{1, 30}, {2, 30}, {1, 29}, {2, 29}, {0, 0}, {2, 28}} {
 		r := refusal(id.Key{byte(c.key)}, now.Add(time.Duration(i)*time.Second))
-		if r.On = on; c.key == 0 {
+		r.On = on
+		if c.key == 0 {
 			s.Served(id.Key{1}, r.Address, on, r.Now)
 			continue
 		}

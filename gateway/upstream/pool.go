@@ -158,10 +158,10 @@ func parseURL(text string) (endpoint, error) {
 		return endpoint{"unix", path, &url.URL{}}, nil
 	}
 	u, err := url.Parse(text)
-	if err != nil || ports[u.Scheme] == "" || u.Hostname() == "" || u.User != nil ||
-		strings.Trim(u.Path, "/")+u.RawQuery+u.Fragment != "" {
-		return endpoint{url: &url.URL{}}, fmt.Errorf(
-			"%q is not an upstream: use http://host:port, https://host:port or unix:/path", text)
+	hasMore := err == nil && (u.User != nil || strings.Trim(u.Path, "/")+u.RawQuery+u.Fragment != "")
+	if err != nil || ports[u.Scheme] == "" || u.Hostname() == "" || hasMore {
+		err = fmt.Errorf("%q is not an upstream: use http://host:port, https://host:port or unix:/path", text)
+		return endpoint{url: &url.URL{}}, err
 	}
 	address := net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), ports[u.Scheme]))
 	return endpoint{"tcp", address, u}, nil

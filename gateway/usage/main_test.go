@@ -130,7 +130,8 @@ func (r *rig) wantGap(t *testing.T, when string, since instant.Millis, causes ..
 	t.Helper()
 	found := map[string]bool{}
 	for _, g := range must.Get[[]stored.Gap](t)(stored.Of(r.Store).UsageGaps(t.Context(), 0)) {
-		if found[g.Cause] = true; g.Since != since || g.NotedAt < g.SeenAt {
+		found[g.Cause] = true
+		if g.Since != since || g.NotedAt < g.SeenAt {
 			t.Errorf("%s: the gap is %+v, want it from %d on", when, g, since)
 		}
 	}

@@ -194,7 +194,8 @@ func (r *rig) wantStored(t *testing.T, when string, charged int64) {
 	attempts, units := int64(0), int64(0)
 	for _, row := range rows {
 		_, cost := row.Taken()
-		if units += cost; !row.IsTest || !row.Charged && row.MoreUnits != 0 {
+		units += cost
+		if !row.IsTest || !row.Charged && row.MoreUnits != 0 {
 			t.Errorf("%s: of a live key, or with units that were not taken: %+v", when, row)
 		}
 	}

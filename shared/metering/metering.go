@@ -78,14 +78,16 @@ var errFull = errors.New("the page is full")
 // then their corrections.
 func (e *Export) Page(ctx context.Context, after usage.Sealed, n int) (page []usage.Sealed, err error) {
 	take := func(rows []usage.Sealed) error {
-		if page = append(page, rows...); len(page) >= n {
+		page = append(page, rows...)
+		if len(page) >= n {
 			return errFull
 		}
 		return nil
 	}
 	if after.Correction == 0 {
 		hours := *e
-		if hours.Since = max(e.Since, after.Hour); hours.Since != after.Hour {
+		hours.Since = max(e.Since, after.Hour)
+		if hours.Since != after.Hour {
 			after = usage.Sealed{}
 		}
 		err = hours.hours(ctx, after.Tenant, &after.Operation, n, take)
@@ -125,7 +127,8 @@ func (e *Export) hours(
 		}
 		for isWhole := false; !isWhole; {
 			rows, err := usage.Of(e.Store).UsageOfHour(ctx, hour, after, operation, n)
-			if isWhole = len(rows) < n; err == nil && len(rows) > 0 {
+			isWhole = len(rows) < n
+			if err == nil && len(rows) > 0 {
 				last := rows[len(rows)-1]
 				after, operation = last.Tenant, &last.Operation
 				err = f(rows)

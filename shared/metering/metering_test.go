@@ -214,7 +214,8 @@ func TestFormats(t *testing.T) {
 		CSV: "id,start,tenant,operation,correction,requests,charged,units\r\n" +
 			`"pgu_abc_TEN_2026030109_list,Pets&",2026-03-01T09:00:00Z,TEN,"list,Pets&",0,3,2,10` + "\r\n" +
 			"pgu_abc_TEN_2026030109_-_c1,2026-03-01T09:00:00Z,TEN,,1,3,0,0\r\n",
-		CloudEvents: `[{"specversion":"1.0","id":"pgu_abc_TEN_2026030109_list,Pets&","source":"/petgate/abc","type":"petgate.requests",` +
+		CloudEvents: `[{"specversion":"1.0","id":"pgu_abc_TEN_2026030109_list,Pets&","source":"/petgate/abc",` +
+			`"type":"petgate.requests",` +
 			`"subject":"TEN","time":"2026-03-01T10:00:00Z","datacontenttype":"application/json",` +
 			`"data":{"operation":"list,Pets&","requests":3,"charged":2,"start":"2026-03-01T09:00:00Z","units":10}},` +
 			`{"specversion":"1.0","id":"pgu_abc_TEN_2026030109_-_c1","source":"/petgate/abc","type":"petgate.requests",` +
@@ -276,11 +277,13 @@ func TestMissing(t *testing.T) {
 	}
 	u.exec(`UPDATE usage_gaps SET seen_at = $1, cause = 'killed'`, u.hour(24))
 	says(
-		"Gateway gw-1 was killed. Of what it counted from 2026-02-28T12:00:00Z to 2026-02-28T12:00:00Z, some may be missing, usually the last 3 seconds.",
+		"Gateway gw-1 was killed. Of what it counted from 2026-02-28T12:00:00Z to 2026-02-28T12:00:00Z, " +
+			"some may be missing, usually the last 3 seconds.",
 	)
 	u.exec(`UPDATE usage_gaps SET cause = 'dropped'`) // it went on after that
 	says(
-		"Gateway gw-1 dropped usage, because it could not write for too long. Of what it counted from 2026-02-28T12:00:00Z to 2026-03-01T11:00:00Z, some is missing.",
+		"Gateway gw-1 dropped usage, because it could not write for too long. " +
+			"Of what it counted from 2026-02-28T12:00:00Z to 2026-03-01T11:00:00Z, some is missing.",
 	)
 	u.exec(`UPDATE usage_gaps SET noted_at = $1`, u.hour(24))
 	says("")

@@ -130,7 +130,9 @@ func (u *metered) send(m *meter, until instant.Millis) (r *Receiver, e *Export, 
 		return r, e, err
 	}
 	r.Token, r.Sleep = "secret", func(context.Context, time.Duration) error { return context.Canceled }
-	if e, err = New(u.t.Context(), u.store, CloudEvents, instant.Of(u.now).Add(-24*time.Hour), cmp.Or(until, operate.Forever)); err != nil {
+	since := instant.Of(u.now).Add(-24 * time.Hour)
+	e, err = New(u.t.Context(), u.store, CloudEvents, since, cmp.Or(until, operate.Forever))
+	if err != nil {
 		return r, e, err
 	}
 	return r, e, r.Send(u.t.Context(), e)

@@ -34,47 +34,38 @@ func TestAnswers(t *testing.T) {
 		*clock = clock.Add(time.Second)
 		return done(t, o, verb)
 	}
-	globex := operate.TenantRef{
-		Tenant: makes(
-			operate.CreateTenant{Name: "globex", Plan: "pro", NewLimits: operate.NewLimits{Month: 70000}},
-		).Line,
-	}
+	created := makes(operate.CreateTenant{Name: "globex", Plan: "pro", NewLimits: operate.NewLimits{Month: 70000}})
+	globex := operate.TenantRef{Tenant: created.Line}
 	other := makes(operate.CreateKey{
-		TenantRef: globex, Name: "other", Expires: operate.Moment{Period: operate.Period(time.Hour)}, Allow: blocks(t, "10.0.0.0/8"), Minute: 5, Day: 50,
+		TenantRef: globex, Name: "other", Expires: operate.Moment{Period: operate.Period(time.Hour)},
+		Allow: blocks(t, "10.0.0.0/8"), Minute: 5, Day: 50,
 	})
 	token, _ := other.NewKey()
 	rotated := keyOf(t, makes(operate.CreateKey{TenantRef: acme, Name: "rotated", Test: true}))
 	makes(operate.RotateKey{KeyRef: rotated})
 	makes(operate.AddBan{KeyRef: ci, For: operate.Period(time.Hour), Reason: "scraping", Tell: "Write to us."})
 	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(
-			w,
-			`{"environment":"live","mode":"shared","operations":[{"id":"searchPets"},{"id":"getPet","isDeprecated":true},{"id":"listPets","deprecatedAt":1},`+
-				`{"id":"createPet","sunsetAt":1772755200000,"successor":"/v1/pets"},{"id":"deletePet","deprecatedAt":1,"sunsetAt":1767225600000}]}`,
-		)
+		fmt.Fprint(w, `{"environment":"live","mode":"shared","operations":[{"id":"searchPets"},`+
+			`{"id":"getPet","isDeprecated":true},{"id":"listPets","deprecatedAt":1},`+
+			`{"id":"createPet","sunsetAt":1772755200000,"successor":"/v1/pets"},`+
+			`{"id":"deletePet","deprecatedAt":1,"sunsetAt":1767225600000}]}`)
 	}))
 	t.Cleanup(admin.Close)
 	gateway := keystore.Registration{ID: "gw-1", Incarnation: "a", AdminAddress: admin.URL}
-	must.Get[int64](t)(
-		o.Store.Register(t.Context(), keystore.Registration{ID: "gw-0", Incarnation: "a", AdminAddress: "127.0.0.1:1"},
-			nil),
-	)
+	away := keystore.Registration{ID: "gw-0", Incarnation: "a", AdminAddress: "127.0.0.1:1"}
+	must.Get[int64](t)(o.Store.Register(t.Context(), away, nil))
 	must.Get[int64](t)(o.Store.Register(t.Context(), gateway, nil))
-	must.Do(
-		t,
-		o.Store.DescribeGateway(t.Context(), gateway,
-			keystore.Document{Scopes: []string{"pets:read", "pets:write"}, Costs: map[string]int64{"getPet": 2}}),
-	)
-	tenant, since := must.Get[operate.Owner](t)(o.Tenant(t.Context(), "acme")).ID, instant.Of(*clock).Truncate(
-		time.Hour,
-	)
+	document := keystore.Document{Scopes: []string{"pets:read", "pets:write"}, Costs: map[string]int64{"getPet": 2}}
+	must.Do(t, o.Store.DescribeGateway(t.Context(), gateway, document))
+	tenant := must.Get[operate.Owner](t)(o.Tenant(t.Context(), "acme")).ID
+	since := instant.Of(*clock).Truncate(time.Hour)
 	row := func(ref operate.KeyRef, operation, outcome string, ago int, requests int64) usage.Row {
 		of := must.Get[keystore.Key](t)(o.Store.Key(t.Context(), ref.Key.Key))
 		return usage.Row{
-			Tenant: of.Tenant, Key: of.ID, Operation: operation, Outcome: outcome, Charged: outcome == "ok", IsTest: of.Environment == apikey.Test,
-			Hour: since.Add(
-				time.Duration(-ago) * time.Hour,
-			), Requests: requests, MoreUnits: 2 * requests, LastAt: since.Add(time.Duration(requests) * time.Minute),
+			Tenant: of.Tenant, Key: of.ID, Operation: operation, Outcome: outcome, Charged: outcome == "ok",
+			IsTest: of.Environment == apikey.Test, Requests: requests, MoreUnits: 2 * requests,
+			Hour:   since.Add(time.Duration(-ago) * time.Hour),
+			LastAt: since.Add(time.Duration(requests) * time.Minute),
 		}
 	}
 	must.Do(t, usage.Of(o.Store).AddUsage(t.Context(), gateway, 1, []usage.Row{
@@ -86,17 +77,15 @@ func TestAnswers(t *testing.T) {
 		), row(ci, "createPet", "ok", 169, 2), row(ci, "createPet", "ok", 336, 9), row(ci, "createPet", "ok", 337, 3),
 		{Tenant: id.Tenant{1}, Operation: "deletePet", Outcome: "ok", Hour: since, Requests: 1},
 		{Tenant: tenant, Outcome: "ok", Hour: since, Requests: 1},
-		row(
-			keyOf(t, other), "getPet", "ok", 0, 10,
-		), row(rotated, "getPet", "ok", 0, 11), row(ci, "getPet", "ok", -1, 12),
+		row(keyOf(t, other), "getPet", "ok", 0, 10),
+		row(rotated, "getPet", "ok", 0, 11),
+		row(ci, "getPet", "ok", -1, 12),
 	}, []usage.Minutes{
 		{Tenant: tenant, Hour: since, Attempts: [60]int64{0: 7, 1: 8, 59: 9}},
 		{Tenant: tenant, Hour: since.Add(-time.Hour), Attempts: [60]int64{58: 11, 59: 12}},
 	}))
-	must.Get[keystore.Change](t)(
-		o.Store.ReportLost(t.Context(),
-			[]keystore.LostRefusal{{Kind: keystore.LostRevocation, Tenant: tenant, Key: ci.Key.Key, At: since}}),
-	)
+	lost := keystore.LostRefusal{Kind: keystore.LostRevocation, Tenant: tenant, Key: ci.Key.Key, At: since}
+	must.Get[keystore.Change](t)(o.Store.ReportLost(t.Context(), []keystore.LostRefusal{lost}))
 
 	must.Get[sql.Result](t)(db.Exec("UPDATE gateways SET seen_at = 1000"))
 	gone := operate.OfTenant{Tenant: makes(operate.CreateTenant{Name: "gone", Plan: "free"}).Line}
@@ -170,7 +159,8 @@ func finds[V any](asks func(string, func(context.Context) (any, error)), o opera
 		var all []operate.Page[V]
 		for after := ""; ; {
 			p, err := f.Page(ctx, o, after, 1)
-			if all = append(all, p); err != nil || p.Next == "" {
+			all = append(all, p)
+			if err != nil || p.Next == "" {
 				return all, err
 			}
 			after = p.Next
@@ -189,7 +179,8 @@ func TestAskAdminFollowsNoRedirect(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	for _, path := range []string{"/about", operate.ReadyPath} {
-		if err := operate.AskAdmin(t.Context(), keystore.Gateway{AdminAddress: server.Listener.Addr().String()}, path, &struct{}{}); err == nil {
+		gateway := keystore.Gateway{AdminAddress: server.Listener.Addr().String()}
+		if err := operate.AskAdmin(t.Context(), gateway, path, &struct{}{}); err == nil {
 			t.Errorf("%s: a redirect is an answer", path)
 		}
 	}

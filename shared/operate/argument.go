@@ -229,7 +229,8 @@ type Period time.Duration
 // UnmarshalText reads a period.
 func (p *Period) UnmarshalText(text []byte) error {
 	parsed, err := parseDuration(string(text))
-	if *p = Period(parsed); err == nil && parsed < time.Second {
+	*p = Period(parsed)
+	if err == nil && parsed < time.Second {
 		err = fmt.Errorf("%q is too short: use 1s or more", text)
 	}
 	return err

@@ -87,8 +87,8 @@ func TestFlags(t *testing.T) {
 		t.Helper()
 		for i, text := range append(good, bad...) {
 			err := flag.UnmarshalText([]byte(text))
-			isNamed := err != nil &&
-				(len(text) > keystore.NameRunesMax || strings.Contains(err.Error(), strings.Trim(strconv.Quote(text), `"`)))
+			quoted, isLong := strings.Trim(strconv.Quote(text), `"`), len(text) > keystore.NameRunesMax
+			isNamed := err != nil && (isLong || strings.Contains(err.Error(), quoted))
 			if i < len(good) && err != nil || i >= len(good) && !isNamed {
 				t.Errorf("%T: %q: %v", flag, text, err)
 			}

@@ -110,7 +110,11 @@ func TestWait(t *testing.T) {
 		},
 		{
 			"one after the other",
-			looks{list{at("gw-1", 6, 1), at("gw-2", 6, 1)}, list{at("gw-1", 7, 1), at("gw-2", 6, 1)}, list{at("gw-1", 7, 1), at("gw-2", 7, 1)}},
+			looks{
+				list{at("gw-1", 6, 1), at("gw-2", 6, 1)},
+				list{at("gw-1", 7, 1), at("gw-2", 6, 1)},
+				list{at("gw-1", 7, 1), at("gw-2", 7, 1)},
+			},
 			5 * time.Second, "confirmed by 2 of 2 gateways in 6 ms",
 		},
 		{
@@ -146,7 +150,8 @@ func TestWait(t *testing.T) {
 			"one is silent for longer than its maximum age while keyadmin watches",
 			looks{list{at("gw-1", 7, 1), fencing(at("gw-2", 6, 1), 10_000)}},
 			20 * time.Second,
-			"confirmed by 1 of 2 gateways in 11 s\n  gw-2 (10.0.0.2) is fenced: it refuses every call until it has caught up, because it was silent for longer than its maximum age",
+			"confirmed by 1 of 2 gateways in 11 s\n  gw-2 (10.0.0.2) is fenced: " +
+				"it refuses every call until it has caught up, because it was silent for longer than its maximum age",
 		},
 		{
 			"one is fenced and one is silent",
@@ -158,8 +163,9 @@ func TestWait(t *testing.T) {
 			"one was replaced",
 			looks{list{replaced(at("gw-1", 6, 60_000)), at("gw-1", 7, 1)}},
 			0,
-			"done, but confirmed by only 1 of 2 gateways after 0 ms:\n  gw-1 (10.0.0.1), replaced by another process with its ID but not known to " +
-				"have ended, last seen 60 s ago, " + laggard + forget + "gw-1",
+			"done, but confirmed by only 1 of 2 gateways after 0 ms:\n" +
+				"  gw-1 (10.0.0.1), replaced by another process with its ID but not known to have ended, " +
+				"last seen 60 s ago, " + laggard + forget + "gw-1",
 		},
 		{
 			"the database fails for a moment",

@@ -254,7 +254,8 @@ func (o Operator) explain(
 		e = e.byFigures(f)
 	}
 	if why == access.Banned {
-		if e = e.byBan(ban, k, t, from, f); err != nil {
+		e = e.byBan(ban, k, t, from, f)
+		if err != nil {
 			e.Reason += "; no gateway told how much of the quota is used"
 		}
 		return e, nil

@@ -105,36 +105,59 @@ func TestExplain(t *testing.T) {
 		{nil, byToken, "no gateway is registered, and only gateways know how much of a quota is used"},
 		{func() { gateway("gw-0", "127.0.0.1:1") }, byKey, untold + "\n  gw-0 (127.0.0.1): "},
 		{func() { gw1 = gateway("gw-1", admin.URL) }, byKey, "404 Not Found"},
-		{set("outage", minuteFree+`,"day":{"limit":1000,"used":960,"remaining":40},"month":{"limit":5000,"used":3,"remaining":4997}`), byKey, "passes"},
+		{
+			set("outage", minuteFree+`,"day":{"limit":1000,"used":960,"remaining":40},`+
+				`"month":{"limit":5000,"used":3,"remaining":4997}`),
+			byKey, "passes",
+		},
 		{set("memory", minuteFree), byToken, "passes"},
 		{nil, byTenant, "passes, if its key is valid"},
 		{nil, operate.NextCall{Tenant: "acme", Operation: "listPets"}, "--from and --operation are for a key"},
 		{nil, operate.NextCall{Tenant: "acme", From: operate.Address{Addr: netip.IPv6Loopback()}}, "--from and --operation are for a key"},
-		{set("shared", minuteFull), byKey, "refused: 429 minute_quota_exceeded, 60 of 60 requests of the last 60 seconds are used; passes from 2026-03-01T12:00:31Z"},
-		{set("shared", minuteFull+","+dayFull), byTenant, "refused: 429 day_quota_exceeded, 1,000 of 1,000 requests of this UTC day are used; passes from 2026-03-02T00:00:00Z"},
+		{
+			set("shared", minuteFull), byKey,
+			"refused: 429 minute_quota_exceeded, 60 of 60 requests of the last 60 seconds are used; " +
+				"passes from 2026-03-01T12:00:31Z",
+		},
+		{
+			set("shared", minuteFull+","+dayFull), byTenant,
+			"refused: 429 day_quota_exceeded, 1,000 of 1,000 requests of this UTC day are used; " +
+				"passes from 2026-03-02T00:00:00Z",
+		},
 		{
 			set("shared", dayFull+`,"month":{"limit":5000,"used":5000,"retryAt":1772409600000}`), byTenant,
 			"refused: 429 month_quota_exceeded, 5,000 of 5,000 requests of this month are used; passes from 2026-03-02T00:00:00Z",
 		},
 		{set("outage", minuteFull), byKey, "refused: 429 limits_degraded, Redis is away, and the share of gateway gw-1 is used up"},
-		{set("refuse", minuteFull), byKey, "refused: 503 limits_unavailable, Redis is away, and gateway gw-1 refuses all requests until it answers"},
+		{
+			set("refuse", minuteFull), byKey,
+			"refused: 503 limits_unavailable, Redis is away, and gateway gw-1 refuses all requests until it answers",
+		},
 
 		{verbs(ban(10 * time.Minute)), byKey, banned + `; the tenant is told "Write to us."; passes from 2026-03-01T12:10:00Z`},
 		{set("shared", minuteFull+","+dayFull), byKey, `"Write to us."; passes from 2026-03-02T00:00:00Z`},
 		{
 			verbs(operate.AddBan{KeyRef: brief, For: operate.Period(30 * time.Second), Reason: "scraping"}), short,
-			banned + "; the ban ends at 2026-03-01T12:00:30Z, and calls are refused then too: expired at 2026-03-01T12:01:00Z",
+			banned + "; the ban ends at 2026-03-01T12:00:30Z, and calls are refused then too: " +
+				"expired at 2026-03-01T12:01:00Z",
 		},
-		{func() { clear(answers) }, byKey, `"Write to us."; no gateway told how much of the quota is used; passes from 2026-03-01T12:10:00Z`},
+		{
+			func() { clear(answers) }, byKey,
+			`"Write to us."; no gateway told how much of the quota is used; passes from 2026-03-01T12:10:00Z`,
+		},
 		{verbs(lift, operate.UpdateKey{KeyRef: ci, Minute: 5, Day: 50}), byKey, "404 Not Found"},
 		{func() {
 			answers[quota+"?key="+ci.Key.String()] = `{"environment":"live","mode":"shared",` + minuteFree +
 				`,"keyMinute":{"limit":5,"used":5,"retryAt":1772366440001},"keyDay":{"limit":50,"used":5,"remaining":45}}`
-		}, byKey, "refused: 429 key_quota_exceeded, 5 of 5 requests of this key in the last 60 seconds are used; passes from 2026-03-01T12:00:41Z"},
+		}, byKey, "refused: 429 key_quota_exceeded, 5 of 5 requests of this key in the last 60 seconds are used; " +
+			"passes from 2026-03-01T12:00:41Z"},
 		{set("shared", minuteFree), byToken, "passes"},
 
 		{func() { answers[quota] = "no JSON" }, byToken, "invalid character"},
-		{set("shared", minuteFree), test, "refused: 401 invalid_api_key, this is a test key, but all gateways that respond accept only live keys"},
+		{
+			set("shared", minuteFree), test,
+			"refused: 401 invalid_api_key, this is a test key, but all gateways that respond accept only live keys",
+		},
 		{func() { gateway("gw-0", tester.URL) }, test, "passes"},
 		{nil, inside, "passes from 10.0.0.0/8 only"},
 		{nil, call("192.0.2.1", ""), "refused: 403 address_not_allowed, the address is not in the allow-list of the key: 10.0.0.0/8"},
@@ -143,10 +166,13 @@ func TestExplain(t *testing.T) {
 			must.Get[sql.Result](t)(db.Exec("UPDATE gateways SET seen_at = 1000 WHERE id = 'gw-0'"))
 		}, call("10.1.2.3", ""), "passes from 10.1.2.3"},
 		{func() {
-			answers["/about"] = `{"operations":[{"id":"listPets","scopes":["pets:read"]},{"id":"createPet","scopes":["pets:read","pets:write"]},{"id":"getPet","gone":true,"scopes":["pets:write"]}]}`
+			answers["/about"] = `{"operations":[{"id":"listPets","scopes":["pets:read"]},` +
+				`{"id":"createPet","scopes":["pets:read","pets:write"]},` +
+				`{"id":"getPet","gone":true,"scopes":["pets:write"]}]}`
 		}, call("10.1.2.3", "listPets"), "passes from 10.1.2.3"},
 		{
-			verbs(operate.UpdateKey{KeyRef: insider, Scopes: []operate.Scope{"pets:read"}}), call("10.1.2.3", "createPet"),
+			verbs(operate.UpdateKey{KeyRef: insider, Scopes: []operate.Scope{"pets:read"}}),
+			call("10.1.2.3", "createPet"),
 			"refused: 403 insufficient_scope, the key does not have the scope pets:write. The request is charged",
 		},
 		{nil, call("10.1.2.3", "getPet"), "refused: 410 operation_removed, the operation has been removed. The request is charged"},
@@ -155,19 +181,37 @@ func TestExplain(t *testing.T) {
 		// The gateway is asked for the cost of the operation, and a call that costs more than a
 		// limit never passes.
 		{func() {
-			must.Do(t, o.Store.DescribeGateway(t.Context(), gw1, keystore.Document{Costs: map[string]int64{"getPet": 20}}))
-			answers[quota+"?cost=20"] = `{"environment":"live","mode":"shared","minute":{"limit":60,"used":41,"remaining":19,"retryAt":1772366430001}}`
-		}, call("10.1.2.3", "getPet"), "41 of 60 requests of the last 60 seconds are used, and the operation costs 20; passes from 2026-03-01T12:00:31Z"},
-		{func() { answers[quota+"?cost=20"] = strings.Replace(answers[quota+"?cost=20"], "60", "19", 1) }, call("10.1.2.3", "getPet"), "costs 20"},
-		{func() { answers[quota+"?cost=20"] = strings.Replace(answers[quota+"?cost=20"], "19", "20", 1) }, call("10.1.2.3", "getPet"), "costs 20; passes from"},
+			document := keystore.Document{Costs: map[string]int64{"getPet": 20}}
+			must.Do(t, o.Store.DescribeGateway(t.Context(), gw1, document))
+			answers[quota+"?cost=20"] = `{"environment":"live","mode":"shared",` +
+				`"minute":{"limit":60,"used":41,"remaining":19,"retryAt":1772366430001}}`
+		}, call("10.1.2.3", "getPet"), "41 of 60 requests of the last 60 seconds are used, and the operation costs 20; " +
+			"passes from 2026-03-01T12:00:31Z"},
+		{
+			func() { answers[quota+"?cost=20"] = strings.Replace(answers[quota+"?cost=20"], "60", "19", 1) },
+			call("10.1.2.3", "getPet"), "costs 20",
+		},
+		{
+			func() { answers[quota+"?cost=20"] = strings.Replace(answers[quota+"?cost=20"], "19", "20", 1) },
+			call("10.1.2.3", "getPet"), "costs 20; passes from",
+		},
 
 		{verbs(operate.SuspendTenant{TenantRef: acme}), byTenant, "refused: 403 tenant_suspended, the tenant is suspended"},
 		{
-			verbs(operate.ResumeTenant{TenantRef: acme}, operate.MoveTenant{TenantRef: acme, Plan: "enterprise"}), byToken,
-			"refused: 403 quota_not_set, neither plan enterprise nor the tenant sets a limit",
+			verbs(operate.ResumeTenant{TenantRef: acme}, operate.MoveTenant{TenantRef: acme, Plan: "enterprise"}),
+			byToken, "refused: 403 quota_not_set, neither plan enterprise nor the tenant sets a limit",
 		},
-		{verbs(operate.MoveTenant{TenantRef: acme, Plan: "free"}, operate.DisableKey{KeyRef: mine}), byToken, "refused: 401 invalid_api_key, disabled at 2026-03-01T12:00:00Z"},
-		{verbs(operate.EnableKey{KeyRef: mine}, operate.RotateKey{KeyRef: mine, Grace: operate.Delay{Given: true, Length: time.Second}}), byToken, "passes"},
+		{
+			verbs(operate.MoveTenant{TenantRef: acme, Plan: "free"}, operate.DisableKey{KeyRef: mine}), byToken,
+			"refused: 401 invalid_api_key, disabled at 2026-03-01T12:00:00Z",
+		},
+		{
+			verbs(
+				operate.EnableKey{KeyRef: mine},
+				operate.RotateKey{KeyRef: mine, Grace: operate.Delay{Given: true, Length: time.Second}},
+			),
+			byToken, "passes",
+		},
 		{func() { *clock = clock.Add(time.Hour) }, byToken, "refused: 401 invalid_api_key, replaced by KEY; ended at 2026-03-01T12:00:01Z"},
 		{nil, short, "refused: 401 invalid_api_key, expired at 2026-03-01T12:01:00Z"},
 		{verbs(operate.RevokeKey{KeyRef: ci}), byKey, "refused: 401 invalid_api_key, revoked at 2026-03-01T13:00:00Z"},

@@ -38,7 +38,8 @@ func (w *Watch) Ask(ctx context.Context, gateways []keystore.Gateway, n int) []F
 		group.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, LiveWithin)
 			defer cancel()
-			if all[i].Err = AskAdmin(ctx, g, fmt.Sprintf("/live?n=%d", n), &all[i].Live); all[i].Err != nil {
+			all[i].Err = AskAdmin(ctx, g, fmt.Sprintf("/live?n=%d", n), &all[i].Live)
+			if all[i].Err != nil {
 				all[i].Live = Live{}
 			}
 			all[i].Gateway = g

@@ -55,13 +55,21 @@ func TestRates(t *testing.T) {
 			answerOf("2", 1, 2099, LiveTenant{ID: "a", Requests: 17}),
 		}, map[string]float64{"a": 15}, 15},
 		{"b begins, and c was there but not listed", []Figures{
-			answerOf("1", 1, 4000, tenants{{ID: "a", Requests: 520}, {ID: "b", Requests: 3, Since: 3500}, {ID: "c", Requests: 900, Since: 2000}}...),
+			answerOf("1", 1, 4000, tenants{
+				{ID: "a", Requests: 520}, {ID: "b", Requests: 3, Since: 3500}, {ID: "c", Requests: 900, Since: 2000},
+			}...),
 		}, map[string]float64{"a": 0, "b": 3, "c": 0}, 903},
 		{"b was idle, and begins again", []Figures{
-			answerOf("1", 1, 5000, tenants{{ID: "b", Requests: 5, Since: 4800}, {ID: "c", Requests: 901, Since: 2000}}...),
+			answerOf("1", 1, 5000, tenants{
+				{ID: "b", Requests: 5, Since: 4800}, {ID: "c", Requests: 901, Since: 2000},
+			}...),
 		}, map[string]float64{"b": 5, "c": 1}, -517},
-		{"a restart", []Figures{answerOf("1", 2, 800, LiveTenant{ID: "b", Requests: 9, Since: 1})}, map[string]float64{"b": 0}, 0},
-		{"after the restart", []Figures{answerOf("1", 2, 1800, LiveTenant{ID: "b", Requests: 10, Since: 1})}, map[string]float64{"b": 1}, 1},
+		{"a restart", []Figures{
+			answerOf("1", 2, 800, LiveTenant{ID: "b", Requests: 9, Since: 1}),
+		}, map[string]float64{"b": 0}, 0},
+		{"after the restart", []Figures{
+			answerOf("1", 2, 1800, LiveTenant{ID: "b", Requests: 10, Since: 1}),
+		}, map[string]float64{"b": 1}, 1},
 	} {
 		w.compare(c.answers)
 		got, all := map[string]float64{}, 0.0

@@ -43,7 +43,8 @@ type TenantState string
 
 // UnmarshalText reads a state.
 func (s *TenantState) UnmarshalText(text []byte) error {
-	if *s = TenantState(text); *s != "active" && *s != "suspended" {
+	*s = TenantState(text)
+	if *s != "active" && *s != "suspended" {
 		return fmt.Errorf("%q is not a state: use active or suspended", text)
 	}
 	return nil

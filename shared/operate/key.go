@@ -480,7 +480,8 @@ func (a RotateKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
 				OldGraceEndsAt: endsAt.String(),
 				Repeated:       token == "",
 			}
-			if v.Token = token; v.Repeated {
+			v.Token = token
+			if v.Repeated {
 				return a.again(ctx, o, k, fresh, v, change)
 			}
 			return Outcome{

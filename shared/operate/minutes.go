@@ -32,10 +32,12 @@ func (o Operator) Minutes(
 	}
 	sums := map[instant.Millis]int64{}
 	for _, h := range hours {
+		if h.IsTest != (in == apikey.Test) {
+			continue
+		}
 		for i, n := range h.Attempts {
-			if at := h.Hour.Add(time.Duration(i) * time.Minute); n > 0 && h.IsTest == (in == apikey.Test) &&
-				at >= since.Truncate(time.Minute) &&
-				at < until {
+			at := h.Hour.Add(time.Duration(i) * time.Minute)
+			if n > 0 && at >= since.Truncate(time.Minute) && at < until {
 				sums[at] += n
 			}
 		}

@@ -68,10 +68,17 @@ func TestChangeOf(t *testing.T) {
 		{"an address", `{"address":"10.0.0.5:9090"}`, "", "was: address 10.0.0.5:9090"},
 		{"an address with words", "", `{"address":"x, plan free"}`, `address "x, plan free"`},
 		{"a tenant that was suspended", `{"suspended":true}`, "", "was: suspended"},
-		{"what is no change", `{"id":"x","keyId":"x","createdAt":1,"imposedAt":1,"applied":1,"seenAt":1,"age":1,"lastUsedAt":1,"plan":"free"}`, "", "was: plan free"},
 		{
-			"limits", "", `{"limits":{"minute":1,"day":2,"month":3},"override":{"minute":4,"day":5,"month":6},"test":{"minute":7}}`,
-			"limit per day 2, limit per minute 1, limit per month 3, own limit per day 5, own limit per minute 4, own limit per month 6, test keys' limit per minute 7",
+			"what is no change",
+			`{"id":"x","keyId":"x","createdAt":1,"imposedAt":1,"applied":1,"seenAt":1,"age":1,"lastUsedAt":1,` +
+				`"plan":"free"}`,
+			"", "was: plan free",
+		},
+		{
+			"limits",
+			"", `{"limits":{"minute":1,"day":2,"month":3},"override":{"minute":4,"day":5,"month":6},"test":{"minute":7}}`,
+			"limit per day 2, limit per minute 1, limit per month 3, own limit per day 5, own limit per minute 4, " +
+				"own limit per month 6, test keys' limit per minute 7",
 		},
 		{"a time that is not set", `{"expiresAt":0}`, `{"expiresAt":1000}`, "expires 1970-01-01T00:00:01Z"},
 	} {
@@ -165,7 +172,10 @@ func TestGatewayStates(t *testing.T) {
 		{state: keystore.GatewayBehind},
 		{state: keystore.GatewayStarting},
 		{state: keystore.GatewaySilent, problem: "not seen for 5 s: " + silentMeans, cure: "restart it. " + forget},
-		{state: keystore.GatewaySilent, problem: "not seen for 5 s: " + silentMeans + ", at most 56 s longer", cure: forget, maxAge: 60_000},
+		{
+			state: keystore.GatewaySilent, problem: "not seen for 5 s: " + silentMeans + ", at most 56 s longer",
+			cure: forget, maxAge: 60_000,
+		},
 		{state: keystore.GatewayFenced, problem: "not seen for 5 s, " + fencedMeans, cure: "restart it"},
 		{state: keystore.GatewayReplaced, problem: replacedMeans, cure: "its own GATEWAY_ID. " + forget},
 	} {

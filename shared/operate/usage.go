@@ -54,7 +54,8 @@ func (g *Grouping) UnmarshalText(text []byte) error {
 			if g.Period != 0 {
 				return errors.New("use only one of hour and day")
 			}
-			if g.Period = time.Hour; name == "day" {
+			g.Period = time.Hour
+			if name == "day" {
 				g.Period = day
 			}
 		case "operation":
@@ -85,7 +86,8 @@ type UsagePeriod struct {
 func (p UsagePeriod) Of(now instant.Millis) (since, until instant.Millis, err error) {
 	since, until = p.Since.Before(now), Forever
 	if p.Until != (Moment{}) {
-		if until = p.Until.Before(now); until <= since {
+		until = p.Until.Before(now)
+		if until <= since {
 			err = wrongArgument("until", fmt.Errorf("%s is not later than since, %s", until, since))
 		}
 	}

@@ -110,14 +110,12 @@ func TestVerbs(t *testing.T) {
 	o, ci, clock := operatorOf(t, db)
 	b := keyOf(t, done(t, o, operate.CreateKey{TenantRef: acme, Name: "b"}))
 	tenant := must.Get[operate.Owner](t)(o.Tenant(t.Context(), "acme")).ID
-	must.Get[int64](t)(
-		o.Store.Register(t.Context(),
-			keystore.Registration{ID: "gw-1", Incarnation: "a", AdminAddress: "10.0.0.5:9090"}, nil),
-	)
-	for _, incarnation := range []string{"a", "b"} {
-		must.Get[int64](t)(
-			o.Store.Register(t.Context(), keystore.Registration{ID: "gw-2", Incarnation: incarnation}, nil),
-		)
+	for _, gateway := range []keystore.Registration{
+		{ID: "gw-1", Incarnation: "a", AdminAddress: "10.0.0.5:9090"},
+		{ID: "gw-2", Incarnation: "a"},
+		{ID: "gw-2", Incarnation: "b"},
+	} {
+		must.Get[int64](t)(o.Store.Register(t.Context(), gateway, nil))
 	}
 	must.Get[sql.Result](t)(db.Exec("UPDATE gateways SET seen_at = 1000"))
 	must.Get[keystore.Change](t)(o.Store.ReportLost(t.Context(), []keystore.LostRefusal{
@@ -126,7 +124,8 @@ func TestVerbs(t *testing.T) {
 		{Kind: keystore.LostSuspension, Tenant: tenant},
 	}))
 	const (
-		noQuota = "\nTenant acme has no quota: plan enterprise has no limits. Its requests are refused with 403 quota_not_set.\n" +
+		noQuota = "\nTenant acme has no quota: plan enterprise has no limits. " +
+			"Its requests are refused with 403 quota_not_set.\n" +
 			"Set its limits: keyadmin tenant set-quota acme --minute N --day N"
 		begins  = " Its month still begins on day 15: --month-starts 1 changes that."
 		cleared = " In force: 300 requests per minute, 10,000 per day." + begins
@@ -136,6 +135,7 @@ func TestVerbs(t *testing.T) {
 	limits := func(minute, day, month operate.LimitChange) operate.LimitChanges {
 		return operate.LimitChanges{Minute: minute, Day: day, Month: month}
 	}
+	starts := func(day operate.MonthStarts) operate.MonthStart { return operate.MonthStart{MonthStarts: day} }
 	once := operate.Repeatable{IfNotExists: true}
 	grace := func(d time.Duration) operate.Delay { return operate.Delay{Given: true, Length: d} }
 	var got strings.Builder
@@ -150,31 +150,52 @@ func TestVerbs(t *testing.T) {
 		},
 		{
 			operate.DropLost{ID: ci.Key.String()},
-			"Accept KEY again? The database has lost its refusal. It was revoked at 2026-03-01T12:00:00Z, as gateway ada reported at 2026-03-01T12:00:00Z.",
+			"Accept KEY again? The database has lost its refusal. " +
+				"It was revoked at 2026-03-01T12:00:00Z, as gateway ada reported at 2026-03-01T12:00:00Z.",
 			"Dropped the lost refusal of KEY.", "",
 		},
 		{
 			operate.DropLost{ID: b.Key.String()},
-			"Accept KEY again? The database has lost its refusal. It was disabled at 2026-03-01T12:00:00Z, as gateway ada reported at 2026-03-01T12:00:00Z.",
+			"Accept KEY again? The database has lost its refusal. " +
+				"It was disabled at 2026-03-01T12:00:00Z, as gateway ada reported at 2026-03-01T12:00:00Z.",
 			"Dropped the lost refusal of KEY.", "",
 		},
 		{
 			operate.CreateTenant{Name: "glo bex", Plan: "pro", Repeatable: once},
-			"", "Created tenant glo bex on plan pro. Its first key: keyadmin key create 'glo bex'", "Tenant glo bex already exists. It was not changed.",
+			"", "Created tenant glo bex on plan pro. Its first key: keyadmin key create 'glo bex'",
+			"Tenant glo bex already exists. It was not changed.",
 		},
-		{operate.RenameTenant{TenantRef: operate.TenantRef{Tenant: "glo bex"}, Name: "globex"}, "", "Renamed tenant glo bex to globex.", ""},
-		{operate.RenameTenant{TenantRef: operate.TenantRef{Tenant: "globex"}, Name: "globex"}, "", "The tenant already has the name globex.", ""},
+		{
+			operate.RenameTenant{TenantRef: operate.TenantRef{Tenant: "glo bex"}, Name: "globex"},
+			"",
+			"Renamed tenant glo bex to globex.", "",
+		},
+		{
+			operate.RenameTenant{TenantRef: operate.TenantRef{Tenant: "globex"}, Name: "globex"},
+			"",
+			"The tenant already has the name globex.", "",
+		},
 		{
 			operate.DeleteTenant{TenantRef: operate.TenantRef{Tenant: "globex"}},
 			"Delete tenant globex and the records of its keys? It cannot be undone. The audit log and its usage stay, under TENANT.",
 			"Deleted tenant globex. Its usage and its changes stay, under TENANT.", "",
 		},
-		{operate.SuspendTenant{TenantRef: acme}, "Suspend tenant acme? All its keys will be refused.", "Suspended tenant acme.", "Tenant acme was already suspended."},
-		{operate.CreateKey{TenantRef: acme, Name: "ci", Repeatable: once}, "", `Key KEY "ci" of tenant acme already exists. Its token cannot be shown again.`, ""},
+		{
+			operate.SuspendTenant{TenantRef: acme},
+			"Suspend tenant acme? All its keys will be refused.",
+			"Suspended tenant acme.", "Tenant acme was already suspended.",
+		},
+		{
+			operate.CreateKey{TenantRef: acme, Name: "ci", Repeatable: once},
+			"",
+			`Key KEY "ci" of tenant acme already exists. Its token cannot be shown again.`, "",
+		},
 		{
 			operate.CreateKey{TenantRef: acme, Name: "t", Minute: 60, Environment: apikey.Test},
 			"",
-			`Created test key KEY "t" of tenant acme. Its own limit of 60 requests per minute never binds: its tenant has 60.` + own + " This key's own limits: 60 requests per minute." +
+			`Created test key KEY "t" of tenant acme. ` +
+				"Its own limit of 60 requests per minute never binds: its tenant has 60." + own +
+				" This key's own limits: 60 requests per minute." +
 				"\nTenant acme is suspended: its keys are refused. To resume it: keyadmin tenant resume acme", "",
 		},
 		{operate.ResumeTenant{TenantRef: acme}, "", "Resumed tenant acme.", "Tenant acme was not suspended."},
@@ -182,21 +203,29 @@ func TestVerbs(t *testing.T) {
 
 		{
 			operate.SetLimits{TenantRef: acme, LimitChanges: limits(200, 5000, 0)},
-			"", "Changed the limits of tenant acme: 60 → 200 requests per minute, 1,000 → 5,000 requests per day. In force: 200 requests per minute, 5,000 per day.",
+			"",
+			"Changed the limits of tenant acme: 60 → 200 requests per minute, 1,000 → 5,000 requests per day. " +
+				"In force: 200 requests per minute, 5,000 per day.",
 			"Tenant acme already had these limits. In force: 200 requests per minute, 5,000 per day.",
 		},
 		{
-			operate.SetLimits{TenantRef: acme, LimitChanges: limits(100, 0, 0), MonthStart: operate.MonthStart{MonthStarts: 15}},
+			operate.SetLimits{TenantRef: acme, LimitChanges: limits(100, 0, 0), MonthStart: starts(15)},
 			"Lower the limits of tenant acme: 200 → 100 requests per minute?",
-			"Changed the limits of tenant acme: 200 → 100 requests per minute. The month of tenant acme begins on day 15. In force: 100 requests per minute, 5,000 per day.",
+			"Changed the limits of tenant acme: 200 → 100 requests per minute. " +
+				"The month of tenant acme begins on day 15. In force: 100 requests per minute, 5,000 per day.",
 			"Tenant acme already had these limits. In force: 100 requests per minute, 5,000 per day.",
 		},
 		{
-			operate.SetLimits{TenantRef: acme, LimitChanges: limits(0, 0, plan.None), MonthStart: operate.MonthStart{MonthStarts: 15}},
+			operate.SetLimits{TenantRef: acme, LimitChanges: limits(0, 0, plan.None), MonthStart: starts(15)},
 			"", "Tenant acme already had these limits. In force: 100 requests per minute, 5,000 per day.", "",
 		},
-		{operate.MoveTenant{TenantRef: acme, Plan: "pro"}, "", "Tenant acme moved from plan free to pro. Its own limits stay: 100 requests per minute, 5,000 per day." +
-			"\nTo clear them: keyadmin tenant set-quota acme --clear", "Tenant acme was already on plan pro."},
+		{
+			operate.MoveTenant{TenantRef: acme, Plan: "pro"},
+			"",
+			"Tenant acme moved from plan free to pro. Its own limits stay: 100 requests per minute, 5,000 per day." +
+				"\nTo clear them: keyadmin tenant set-quota acme --clear",
+			"Tenant acme was already on plan pro.",
+		},
 		{
 			operate.MoveTenant{TenantRef: acme, Plan: "free", NewLimits: operate.NewLimits{Minute: 90}},
 			"Move tenant acme from plan pro to free, which lowers its limits: 100 → 90 requests per minute?",
@@ -211,12 +240,20 @@ func TestVerbs(t *testing.T) {
 			"", "Changed the limits of tenant acme: 100 → 300 requests per minute, 5,000 → 10,000 requests per day." + cleared,
 			"Tenant acme already had these limits." + cleared,
 		},
-		{operate.SetLimits{TenantRef: acme, LimitChanges: limits(300, 0, 0)}, "", "Changed the limits of tenant acme. They are the same as its plan's. In force: 300 requests per minute, 10,000 per day.", ""},
+		{
+			operate.SetLimits{TenantRef: acme, LimitChanges: limits(300, 0, 0)},
+			"",
+			"Changed the limits of tenant acme. They are the same as its plan's. " +
+				"In force: 300 requests per minute, 10,000 per day.",
+			"",
+		},
 		{operate.ClearLimits{TenantRef: acme}, "", "Changed the limits of tenant acme. They are the same as its plan's." + cleared, ""},
 		{
 			operate.MoveTenant{TenantRef: acme, Plan: "enterprise"},
-			"Move tenant acme to plan enterprise, which has no limits? Unless it gets limits of its own with this change, all its requests will be refused.",
-			"Tenant acme moved from plan pro to enterprise: 300 → not set requests per minute, 10,000 → not set requests per day." + noQuota,
+			"Move tenant acme to plan enterprise, which has no limits? " +
+				"Unless it gets limits of its own with this change, all its requests will be refused.",
+			"Tenant acme moved from plan pro to enterprise: 300 → not set requests per minute, " +
+				"10,000 → not set requests per day." + noQuota,
 			"Tenant acme was already on plan enterprise." + noQuota,
 		},
 		{
@@ -225,7 +262,8 @@ func TestVerbs(t *testing.T) {
 		},
 		{
 			operate.ClearLimits{TenantRef: acme},
-			"Remove the limits of tenant acme, so that those of plan enterprise apply (it has no limits: all requests of the tenant are refused)?",
+			"Remove the limits of tenant acme, so that those of plan enterprise apply (it has no limits: " +
+				"all requests of the tenant are refused)?",
 			"Changed the limits of tenant acme: 70 → not set requests per month." + begins + noQuota, "",
 		},
 		{operate.CreatePlan{Name: "bespoke"}, "", "Created plan bespoke without limits: each of its tenants needs limits of its own.", ""},
@@ -235,16 +273,22 @@ func TestVerbs(t *testing.T) {
 		},
 		{
 			operate.MoveTenant{TenantRef: acme, Plan: "business"},
-			"", "Tenant acme moved from plan bespoke to business: not set → 1,000 requests per minute, not set → 100,000 requests per day.", "",
+			"",
+			"Tenant acme moved from plan bespoke to business: not set → 1,000 requests per minute, " +
+				"not set → 100,000 requests per day.",
+			"",
 		},
 		{
 			operate.MoveTenant{TenantRef: acme, Plan: "free"},
-			"Move tenant acme from plan business to free, which lowers its limits: 1,000 → 60 requests per minute, 100,000 → 1,000 requests per day?",
+			"Move tenant acme from plan business to free, which lowers its limits: 1,000 → 60 requests per minute, " +
+				"100,000 → 1,000 requests per day?",
 			"Tenant acme moved from plan business to free: 1,000 → 60 requests per minute, 100,000 → 1,000 requests per day.", "",
 		},
 
 		{
-			operate.CreatePlan{Name: "gold", NewLimits: operate.NewLimits{Minute: 600, Month: 3_000_000}, TestMinute: 60, Repeatable: once},
+			operate.CreatePlan{
+				Name: "gold", NewLimits: operate.NewLimits{Minute: 600, Month: 3_000_000}, TestMinute: 60, Repeatable: once,
+			},
 			"", "Created plan gold: 600 requests per minute, 3,000,000 per month.", "Plan gold already exists. It was not changed.",
 		},
 		{
@@ -257,7 +301,11 @@ func TestVerbs(t *testing.T) {
 			"Lower plan free for its 1 tenant: 60 → 50 requests per minute?",
 			"Changed plan free for its 1 tenant: 60 → 50 requests per minute.", "",
 		},
-		{operate.UpdatePlan{Plan: "free", LimitChanges: limits(55, 0, 0)}, "", "Changed plan free for its 1 tenant: 50 → 55 requests per minute.", ""},
+		{
+			operate.UpdatePlan{Plan: "free", LimitChanges: limits(55, 0, 0)},
+			"",
+			"Changed plan free for its 1 tenant: 50 → 55 requests per minute.", "",
+		},
 		{
 			operate.UpdatePlan{Plan: "free", TestMinute: 20},
 			"Lower plan free for its 1 tenant: of test keys: not set → 20 requests per minute?",
@@ -265,21 +313,32 @@ func TestVerbs(t *testing.T) {
 		},
 		{
 			operate.UpdatePlan{Plan: "gold", LimitChanges: limits(0, 0, plan.None), TestMinute: plan.None},
-			"", "Changed plan gold for its 0 tenants: 3,000,000 → not set requests per month, of test keys: 60 → not set requests per minute.", "",
+			"",
+			"Changed plan gold for its 0 tenants: 3,000,000 → not set requests per month, of test keys: " +
+				"60 → not set requests per minute.",
+			"",
 		},
 		{
-			operate.SetLimits{TenantRef: acme, LimitChanges: limits(0, 0, plan.None), MonthStart: operate.MonthStart{MonthStarts: 1}},
+			operate.SetLimits{TenantRef: acme, LimitChanges: limits(0, 0, plan.None), MonthStart: starts(1)},
 			"", "The month of tenant acme begins on day 1. In force: 55 requests per minute, 1,000 per day.", "",
 		},
-		{operate.ClearLimits{TenantRef: acme}, "", "Tenant acme already had these limits. In force: 55 requests per minute, 1,000 per day.", ""},
+		{
+			operate.ClearLimits{TenantRef: acme},
+			"",
+			"Tenant acme already had these limits. In force: 55 requests per minute, 1,000 per day.", "",
+		},
 		{operate.DeletePlan{Plan: "gold"}, "Delete plan gold?", "Deleted plan gold.", ""},
 
 		{
-			operate.UpdateKey{KeyRef: ci, Name: "build", Scopes: []operate.Scope{"pets:read"}, Allow: blocks(t, "10.0.0.0/8"), Minute: 5, Day: 50},
-			`Lower the limits of key KEY "ci" of tenant acme: allowed from - → 10.0.0.0/8, limit per day - → 50, limit per minute - → 5, ` +
-				`name "ci" → "build", scopes pets:read pets:write → pets:read?`,
-			`Changed key KEY "ci" of tenant acme: allowed from - → 10.0.0.0/8, limit per day - → 50, limit per minute - → 5, name "ci" → "build", ` +
-				`scopes pets:read pets:write → pets:read.`, `Key KEY "build" of tenant acme already has these settings.`,
+			operate.UpdateKey{
+				KeyRef: ci, Name: "build", Scopes: []operate.Scope{"pets:read"},
+				Allow: blocks(t, "10.0.0.0/8"), Minute: 5, Day: 50,
+			},
+			`Lower the limits of key KEY "ci" of tenant acme: allowed from - → 10.0.0.0/8, limit per day - → 50, ` +
+				`limit per minute - → 5, name "ci" → "build", scopes pets:read pets:write → pets:read?`,
+			`Changed key KEY "ci" of tenant acme: allowed from - → 10.0.0.0/8, limit per day - → 50, ` +
+				`limit per minute - → 5, name "ci" → "build", scopes pets:read pets:write → pets:read.`,
+			`Key KEY "build" of tenant acme already has these settings.`,
 		},
 		{
 			operate.UpdateKey{KeyRef: ci, Minute: 4, AllowAny: true},
@@ -294,34 +353,44 @@ func TestVerbs(t *testing.T) {
 		{operate.EnableKey{KeyRef: ci}, "", `Enabled key KEY "build" of tenant acme.`, `Key KEY "build" of tenant acme was not disabled.`},
 		{
 			operate.AddBan{KeyRef: ci, For: operate.Period(time.Hour), Reason: "scraping", Tell: "Write to us."},
-			`Ban key KEY "build" of tenant acme until 2026-03-01T13:00:00Z?`, `Banned key KEY "build" of tenant acme until 2026-03-01T13:00:00Z.`, "",
+			`Ban key KEY "build" of tenant acme until 2026-03-01T13:00:00Z?`,
+			`Banned key KEY "build" of tenant acme until 2026-03-01T13:00:00Z.`, "",
 		},
 		{
 			operate.AddBan{KeyRef: ci, For: operate.Period(time.Minute), Reason: "again"},
 			`Ban key KEY "build" of tenant acme until 2026-03-01T12:01:00Z?`,
 			`Key KEY "build" of tenant acme is already banned for longer, by ada until 2026-03-01T13:00:00Z.`, "",
 		},
-		{operate.LiftBan{KeyRef: ci}, "", `Lifted the ban of key KEY "build" of tenant acme.`, `Key KEY "build" of tenant acme is not banned.`},
+		{
+			operate.LiftBan{KeyRef: ci},
+			"", `Lifted the ban of key KEY "build" of tenant acme.`,
+			`Key KEY "build" of tenant acme is not banned.`,
+		},
 		{
 			operate.RotateKey{KeyRef: ci, Grace: grace(3 * time.Hour)},
 			`Rotate key KEY "build" of tenant acme? The old token works until 2026-03-01T15:00:00Z.`,
 			`Rotated key KEY "build" of tenant acme: KEY "build" replaces it. The old key works until 2026-03-01T15:00:00Z.`,
-			`Key KEY "build" of tenant acme was already rotated: KEY "build" replaces it. The old key works until 2026-03-01T15:00:00Z. ` +
+			`Key KEY "build" of tenant acme was already rotated: KEY "build" replaces it. ` +
+				"The old key works until 2026-03-01T15:00:00Z. " +
 				"A grace period does not get longer. To end it now: keyadmin key revoke KEY" + noToken,
 		},
 		{
 			operate.RotateKey{KeyRef: ci, Grace: grace(2 * time.Hour)},
-			`Key KEY "build" of tenant acme was already rotated: KEY replaces it. Let the old token end at 2026-03-01T14:00:00Z, not at 2026-03-01T15:00:00Z?`,
-			`The old key KEY "build" of tenant acme works until 2026-03-01T14:00:00Z, not until 2026-03-01T15:00:00Z: KEY "build" replaces it.` + noToken, "",
+			`Key KEY "build" of tenant acme was already rotated: KEY replaces it. ` +
+				`Let the old token end at 2026-03-01T14:00:00Z, not at 2026-03-01T15:00:00Z?`,
+			`The old key KEY "build" of tenant acme works until 2026-03-01T14:00:00Z, ` +
+				`not until 2026-03-01T15:00:00Z: KEY "build" replaces it.` + noToken,
+			"",
 		},
 		{
 			operate.RotateKey{KeyRef: ci},
-			"", `Key KEY "build" of tenant acme was already rotated: KEY "build" replaces it. The old key works until 2026-03-01T14:00:00Z. ` +
-				"To end it now: keyadmin key revoke KEY" + noToken, "",
+			"", `Key KEY "build" of tenant acme was already rotated: KEY "build" replaces it. ` +
+				"The old key works until 2026-03-01T14:00:00Z. To end it now: keyadmin key revoke KEY" + noToken, "",
 		},
 		{
 			operate.RotateKey{KeyRef: ci, Grace: grace(0)},
-			`Key KEY "build" of tenant acme was already rotated: KEY replaces it. Let the old token end at 2026-03-01T12:00:00Z, not at 2026-03-01T14:00:00Z?`,
+			`Key KEY "build" of tenant acme was already rotated: KEY replaces it. ` +
+				`Let the old token end at 2026-03-01T12:00:00Z, not at 2026-03-01T14:00:00Z?`,
 			`Ended the old key KEY "build" of tenant acme: KEY "build" replaces it.` + noToken, "",
 		},
 		{
@@ -329,15 +398,21 @@ func TestVerbs(t *testing.T) {
 			`Revoke key KEY "b" of tenant acme? It cannot be undone.`,
 			`Revoked key KEY "b" of tenant acme.`, `Key KEY "b" of tenant acme was already revoked.`,
 		},
-		{operate.CreateKey{TenantRef: acme, Name: "b", Repeatable: once}, "", `Created live key KEY "b" of tenant acme.` + strings.Replace(own, "60", "55", 1), ""},
+		{
+			operate.CreateKey{TenantRef: acme, Name: "b", Repeatable: once},
+			"",
+			`Created live key KEY "b" of tenant acme.` + strings.Replace(own, "60", "55", 1), "",
+		},
 		{
 			operate.ForgetGateway{Gateway: "gw-2"},
-			"Forget gateway gw-2? It is replaced, was last seen AGE ago, and has yet to apply 51 changes. If it still runs, it may accept revoked keys.",
+			"Forget gateway gw-2? It is replaced, was last seen AGE ago, and has yet to apply 51 changes. " +
+				"If it still runs, it may accept revoked keys.",
 			"Forgot gateway gw-2.", "",
 		},
 		{
 			operate.ForgetGateway{Gateway: "gw-1"},
-			"Forget gateway gw-1 (10.0.0.5)? It is silent, was last seen AGE ago, and has yet to apply 52 changes. If it still runs, it may accept revoked keys.",
+			"Forget gateway gw-1 (10.0.0.5)? It is silent, was last seen AGE ago, and has yet to apply 52 changes. " +
+				"If it still runs, it may accept revoked keys.",
 			"Forgot gateway gw-1 (10.0.0.5).", "",
 		},
 	} {
@@ -520,7 +595,11 @@ func TestScopesThatGatewaysReport(t *testing.T) {
 		want     string // the scopes, or an error
 	}{
 		{nil, create("future:read"), "future:read"},
-		{[]string{"read", "orders:write"}, create("read", "pets:read"), `no operation of the registered gateways needs the scope "pets:read": use orders:write, read, usage:read`},
+		{
+			[]string{"read", "orders:write"},
+			create("read", "pets:read"),
+			`no operation of the registered gateways needs the scope "pets:read": use orders:write, read, usage:read`,
+		},
 		{[]string{"read", "orders:write"}, create(), "orders:write read"},
 		{[]string{"read", "orders:write"}, create("usage:read", "read"), "read usage:read"},
 		{[]string{"read", "orders:write"}, update("orders:write", "pets:read"), "orders:write pets:read"},

@@ -250,7 +250,11 @@ func (p *Proxy) Restore(t testing.TB) {
 	}
 	var err error
 	// A process that a test has just started has the old listener until it becomes its program.
-	if !Await(startWithin, func() bool { err = p.listen(); return err == nil }) {
+	listens := func() bool {
+		err = p.listen()
+		return err == nil
+	}
+	if !Await(startWithin, listens) {
 		t.Fatalf("testkit: restore the proxy: %v", err)
 	}
 }

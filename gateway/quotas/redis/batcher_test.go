@@ -186,12 +186,14 @@ func TestUnansweredBatchesAreSentAgain(t *testing.T) {
 		b.unanswered.keep(u)
 	}
 	for _, want := range []string{"[0:1 0:2 1:3 2:1 3:2]", "[0:1 2:1]"} {
-		if sent = nil; b.sendAgain() != nil || fmt.Sprint(sent) != want {
+		sent = nil
+		if b.sendAgain() != nil || fmt.Sprint(sent) != want {
 			t.Errorf("sent %v, want %s", sent, want)
 		}
 	}
 	fault = &net.OpError{Op: "read", Err: context.DeadlineExceeded}
-	if sent = nil; b.sendAgain() == nil || fmt.Sprint(sent) != "[0:1]" || len(b.unanswered.batches) != 2 {
+	sent = nil
+	if b.sendAgain() == nil || fmt.Sprint(sent) != "[0:1]" || len(b.unanswered.batches) != 2 {
 		t.Errorf("after a timeout: sent %v, %d batches are kept", sent, len(b.unanswered.batches))
 	}
 }
@@ -333,7 +335,8 @@ func TestReportsAreRemembered(t *testing.T) {
 		must.Equal(t, take(first, report), used, "what is used when it is sent again after %d other reports", others-1)
 		other := newScript(client, prefix, quota.Product, takeScript)
 		take(other, report)
-		if used = take(other, report); used != 1+5*(1+int64(others)) {
+		used = take(other, report)
+		if used != 1+5*(1+int64(others)) {
 			t.Errorf("%d used after %d reports", used, others+1)
 		}
 	}

@@ -53,9 +53,10 @@ func connect(urls string, budget time.Duration) (redis.UniversalClient, error) {
 	var first *redis.Options
 	for _, text := range strings.Split(urls, ",") {
 		at, err := url.Parse(strings.TrimSpace(text))
+		isTCP := err == nil && (at.Scheme == "redis" || at.Scheme == "rediss") && at.Host != ""
+		isSocket := err == nil && at.Scheme == "unix" && at.Host == ""
 		var options *redis.Options
-		if err == nil &&
-			((at.Scheme == "redis" || at.Scheme == "rediss") && at.Host != "" || at.Scheme == "unix" && at.Host == "") {
+		if isTCP || isSocket {
 			options, err = redis.ParseURL(at.String())
 		}
 		if err != nil || options == nil {

@@ -171,7 +171,8 @@ func (p *pair) takeBoth(demands []store.Demand, results []store.Result) {
 
 // record returns the record of a demand, brought to now, and whether it has less use than is known.
 func (p *pair) record(d *store.Demand) (rec *quota.Record, isLost bool) {
-	if rec = p.golang[d.Name]; rec == nil {
+	rec = p.golang[d.Name]
+	if rec == nil {
 		rec = new(quota.Record)
 	}
 	v := p.rule.Take(rec, p.now, quota.Demand{Limits: d.Limits, MonthStarts: d.MonthStarts})

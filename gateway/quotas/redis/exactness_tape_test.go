@@ -182,7 +182,8 @@ func (p *tape) note(rule quota.Rule, command []string, reply string) error {
 			return r.Err
 		}
 		one := taped{key: keys[i], demand: demands[i].Quota(), verdict: r.Verdict, own: own}
-		if own = nil; demands[i].Joined {
+		own = nil
+		if demands[i].Joined {
 			own = &one
 		} else {
 			p.decisions = append(p.decisions, one)

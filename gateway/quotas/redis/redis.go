@@ -106,7 +106,8 @@ func (r *Decider) Start(ctx context.Context) {
 // Take decides one request. The verdict is valid if the outcome is Decided or Remembered.
 func (r *Decider) Take(q store.Call) (v quota.Verdict, o Outcome) {
 	for began := time.Now(); ; time.Sleep(slotPause) {
-		if o = r.servers.of(q.Tenant).take(&q, &v); o != again {
+		o = r.servers.of(q.Tenant).take(&q, &v)
+		if o != again {
 			return v, o
 		}
 		if time.Since(began) >= r.cfg.Budget { // the server stays up for its other tenants

@@ -89,7 +89,8 @@ func TestRefusalByANewMonthIsSaved(t *testing.T) {
 		after, later := newStoppedMemory()
 		must.Do(t, after.Load(append(saved, changed...)))
 		d.Want = 1
-		if *later = promised - 1; promised < *now+86_400_000 || take(t, after, d).Granted != 0 {
+		*later = promised - 1
+		if promised < *now+86_400_000 || take(t, after, d).Granted != 0 {
 			t.Errorf("asked for %d, then admitted before %d, which was promised", want, promised)
 		}
 	}

@@ -114,7 +114,8 @@ func Draw(beginning string, random io.Reader) (string, error) {
 		for _, b := range draw {
 			// Six bits at a time; the two values past the alphabet are skipped. A modulus would
 			// favour some characters.
-			if b &= 63; int(b) < len(alphabet) && len(token) < bodyLen {
+			b &= 63
+			if int(b) < len(alphabet) && len(token) < bodyLen {
 				token = append(token, alphabet[b])
 			}
 		}

@@ -50,7 +50,8 @@ func (s Scopes) Has(name string) bool {
 	}
 	for rest, more := string(s), true; more; {
 		var one string
-		if one, rest, more = strings.Cut(rest, " "); one == name {
+		one, rest, more = strings.Cut(rest, " ")
+		if one == name {
 			return true
 		}
 	}

@@ -130,7 +130,8 @@ func TestSharedStrikesBanLater(t *testing.T) {
 			if out.StrikesUntilBan != is || is > left || !closes && is != int(own) {
 				t.Fatalf("limit %d: %+v after %d were left", limit, out, left)
 			}
-			if left = is; closes {
+			left = is
+			if closes {
 				callers.Leave(*on)
 				on = &ban.Promise{}
 			}

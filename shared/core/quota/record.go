@@ -85,8 +85,9 @@ func (r Rule) Decode(src []byte) (rec Record, err error) {
 		return rec, err
 	}
 	window := int64(r.Slices)
-	if rec.newest > rec.at || rec.oldest > rec.newest || rec.oldest < max(0, rec.newest-window) ||
-		rec.sum > 0 && rec.newest < rec.at-window {
+	isOrdered := max(0, rec.newest-window) <= rec.oldest && rec.oldest <= rec.newest && rec.newest <= rec.at
+	isPast := rec.newest < rec.at-window // nothing of the ring is in the window
+	if !isOrdered || isPast && rec.sum > 0 {
 		return Record{}, errors.New("a quota record whose slices are in disorder")
 	}
 	rec.ring = make([]uint32, r.Slices)

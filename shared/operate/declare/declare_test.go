@@ -31,7 +31,8 @@ func newRig(t *testing.T, url string) *rig {
 	store := keystore.New(testkit.Open(t, url, schema.Migrations), clock, nil, "keyadmin:alice")
 	r := &rig{T: t, Operator: operate.Operator{Store: store, Clock: clock}}
 	r.do(operate.CreateTenant{Name: "acme", Plan: "pro", MonthStart: operate.MonthStart{MonthStarts: 1}})
-	r.ci = r.newKey(operate.CreateKey{Name: "ci", Minute: 9, Expires: operate.Moment{Period: operate.Period(90 * 24 * time.Hour)}})
+	inAQuarter := operate.Moment{Period: operate.Period(90 * 24 * time.Hour)}
+	r.ci = r.newKey(operate.CreateKey{Name: "ci", Minute: 9, Expires: inAQuarter})
 	r.dev = r.newKey(operate.CreateKey{Name: "dev", Test: true, Scopes: []operate.Scope{"pets:read"}})
 	return r
 }
@@ -79,7 +80,8 @@ func (r *rig) apply(text string, p Pruning) (listed, question string, err error)
 	op := d.Prepare(r.Operator, found, p, false)
 	outcome, err := op.Change(r.Context())
 	if err == nil {
-		must.Equal(r, fmt.Sprint(outcome.View), fmt.Sprint(found.ChangesView), "what was made, and what was listed before")
+		made, foreseen := fmt.Sprint(outcome.View), fmt.Sprint(found.ChangesView)
+		must.Equal(r, made, foreseen, "what was made, and what was listed before")
 		must.Equal(r, outcome.Done == "", found.HasNothing(), "done: %s", outcome.Done)
 	}
 	for _, c := range found.Changes {
@@ -108,7 +110,8 @@ func TestRoundTrip(t *testing.T) {
 		must.Do(t, err)
 		r.do(operate.DisableKey{KeyRef: operate.KeyRef{Key: operate.KeyID{Key: r.dev.ID}}})
 		text := r.export()
-		if !strings.HasPrefix(text, head) || strings.Count(text, "- id: key_") != 2 || !strings.Contains(text, "disabled: true") {
+		keys := strings.Count(text, "- id: key_")
+		if !strings.HasPrefix(text, head) || keys != 2 || !strings.Contains(text, "disabled: true") {
 			t.Errorf("export:\n%s", text)
 		}
 		before := r.events()
@@ -142,17 +145,45 @@ func TestApply(t *testing.T) {
 		asks         bool
 	}{
 		{"plans: [{name: business, minute: 5}]", "change plan business: limit per day 100,000 → -, limit per minute 1,000 → 5", false},
-		{"plans: [{name: pro, minute: 400, day: 20000}]", "change plan pro: limit per day 10,000 → 20,000, limit per minute 300 → 400", false},
+		{
+			"plans: [{name: pro, minute: 400, day: 20000}]",
+			"change plan pro: limit per day 10,000 → 20,000, limit per minute 300 → 400", false,
+		},
 		{"plans: [{name: pro, minute: 400, day: 19999}]", "change plan pro: limit per day 20,000 → 19,999", true},
-		{"tenants: [{name: acme, plan: free}]", "change tenant acme: plan pro → free, in force: 400 → 60 requests per minute, 19,999 → 1,000 requests per day", true},
-		{"tenants: [{name: acme, plan: pro}]", "change tenant acme: plan free → pro, in force: 60 → 400 requests per minute, 1,000 → 19,999 requests per day", false},
-		{"tenants: [{name: acme, plan: pro, day: 20000, monthStarts: 1}]", "change tenant acme: own limit per day - → 20,000, in force: 19,999 → 20,000 requests per day", false},
-		{"tenants: [{name: acme, plan: pro, day: 100}, {name: new, plan: enterprise}]", "change tenant acme: own limit per day 20,000 → 100\n" +
-			`create tenant new: name "new", plan enterprise; it will have no quota, so all its requests are refused`, true},
-		{"tenants: [{name: acme, plan: pro, suspended: true}]", "change tenant acme: own limit per day 100 → -, suspended, in force: 100 → 19,999 requests per day", true},
+		{
+			"tenants: [{name: acme, plan: free}]",
+			"change tenant acme: plan pro → free, in force: 400 → 60 requests per minute, " +
+				"19,999 → 1,000 requests per day",
+			true,
+		},
+		{
+			"tenants: [{name: acme, plan: pro}]",
+			"change tenant acme: plan free → pro, in force: 60 → 400 requests per minute, " +
+				"1,000 → 19,999 requests per day",
+			false,
+		},
+		{
+			"tenants: [{name: acme, plan: pro, day: 20000, monthStarts: 1}]",
+			"change tenant acme: own limit per day - → 20,000, in force: 19,999 → 20,000 requests per day", false,
+		},
+		{
+			"tenants: [{name: acme, plan: pro, day: 100}, {name: new, plan: enterprise}]",
+			"change tenant acme: own limit per day 20,000 → 100\n" +
+				`create tenant new: name "new", plan enterprise; it will have no quota, so all its requests are refused`,
+			true,
+		},
+		{
+			"tenants: [{name: acme, plan: pro, suspended: true}]",
+			"change tenant acme: own limit per day 100 → -, suspended, in force: 100 → 19,999 requests per day", true,
+		},
 		{"tenants: [{name: acme, plan: pro, monthStarts: 2}]", "change tenant acme: month begins on day 1 → 2, not suspended", false},
 		{"tenants: [{name: acme, plan: pro}]", "change tenant acme: month begins on day 2 → -", false},
-		{acme("name: new"), `change key acme: expires 2026-05-30T12:00:00Z → -, limit per minute 9 → -, name "ci" → "new", scopes pets:read pets:write → pets:read`, false},
+		{
+			acme("name: new"),
+			`change key acme: expires 2026-05-30T12:00:00Z → -, limit per minute 9 → -, name "ci" → "new", ` +
+				`scopes pets:read pets:write → pets:read`,
+			false,
+		},
 		{acme("name: new, minute: 8"), "change key acme: limit per minute - → 8", true},
 		{acme("name: new, minute: 9, allow: [10.0.0.0/8]"), "change key acme: allowed from - → 10.0.0.0/8, limit per minute 8 → 9", false},
 		{acme("name: new, minute: 9, disabled: true"), "change key acme: allowed from 10.0.0.0/8 → -, disabled", true},
@@ -173,7 +204,8 @@ func TestApply(t *testing.T) {
 	must.Do(t, err)
 	must.Equal(t, listed, strings.Repeat("change key acme: revoked, because the file does not name it\n", 2)+
 		"change tenant new: suspended, because the file does not name it\n", "pruned")
-	must.Equal(t, question, "Apply 3 changes? Some lower a limit, suspend a tenant, or end or disable a key.", "question")
+	want := "Apply 3 changes? Some lower a limit, suspend a tenant, or end or disable a key."
+	must.Equal(t, question, want, "question")
 }
 
 // Every problem of a document is named with its line and member, and nothing is changed.
@@ -198,14 +230,23 @@ func TestMistakes(t *testing.T) {
 		{`{"version": 1, "plans": true}`, "file:1: plans: it has to be a list"},
 		{"version: 1\nplans:\n- name: Gold", `file:3: plans[0].name: "Gold" is not a plan name`},
 		{"version: 1\nplans:\n- name: gold\n  minute: ten", `file:4: plans[0].minute: "ten" is not a whole number`},
-		{"{\"version\": 1,\n\t\"plans\": [\n{\"name\": \"gold\",\n\"minute\": 1.5}]}", `file:4: plans[0].minute: "1.5" is not a whole number`},
+		{
+			"{\"version\": 1,\n\t\"plans\": [\n{\"name\": \"gold\",\n\"minute\": 1.5}]}",
+			`file:4: plans[0].minute: "1.5" is not a whole number`,
+		},
 		{"version: 1\nplans:\n- &a {name: gold}\n- *a", "file:4: plans[1]: aliases are not supported"},
 		{"version: 1\nplans:\n- {name: gold}\n- {name: gold}", `file:4: plans[1]: plan "gold" is already declared in line 3`},
 		{"version: 1\ntenants:\n- name: a\n", `file:3: tenants[0]: the member "plan" is missing`},
-		{"version: 1\ntenants:\n- name: a\n  plan: gold\n", `file:3: tenants[0]: there is no plan "gold": use business, enterprise, free, pro`},
+		{
+			"version: 1\ntenants:\n- name: a\n  plan: gold\n",
+			`file:3: tenants[0]: there is no plan "gold": use business, enterprise, free, pro`,
+		},
 		{"version: 1\ntenants:\n- name: ten_a\n  plan: free\n", `file:3: tenants[0].name: "ten_a": a name may not begin with ten_`},
 		{"version: 1\ntenants:\n- name: [a]\n  plan: free\n", "file:3: tenants[0].name: it has to be one value"},
-		{"version: 1\ntenants:\n- {name: a, plan: free}\n- {name: a, plan: free}\n", `file:4: tenants[1]: tenant "a" is already declared in line 3`},
+		{
+			"version: 1\ntenants:\n- {name: a, plan: free}\n- {name: a, plan: free}\n",
+			`file:4: tenants[1]: tenant "a" is already declared in line 3`,
+		},
 		{"version: 1\ntenants:\n- {name: a, plan: free, suspended: yes please}", `"yes please" is neither true nor false`},
 		{"version: 1\ntenants:\n- {name: a, plan: free, day: 5, minute: 6}", `file:3: tenants[0]: a day limit of 5 is below`},
 		{"version: 1\nplans:\n- {name: a, day: 5, minute: 3, testMinute: 6}", `file:3: plans[0]: a day limit of 5 is below`},
@@ -216,8 +257,14 @@ func TestMistakes(t *testing.T) {
 		{ofAcme + "{id: CI, name: a, scopes: ['pets:read'], allow: [10.0.0.1/8]}", "did you mean 10.0.0.0/8?"},
 		{ofAcme + "{id: CI, name: a, scopes: ['pets:read'], expires: soon}", `"soon" is not a time`},
 		{ofAcme + "{id: CI, name: a, scopes: ['pets:read'], expires: 2020-01-01}", "cannot expire in the past"},
-		{ofAcme + "{id: CI, name: a, scopes: ['pets:read'], environment: test}", "is a live key. The environment of a key cannot be changed"},
-		{ofAcme + "{id: CI, name: a, scopes: ['pets:read']}\n  - {id: CI, name: a, scopes: ['pets:read']}", "file:7: tenants[0].keys[1]: key "},
+		{
+			ofAcme + "{id: CI, name: a, scopes: ['pets:read'], environment: test}",
+			"is a live key. The environment of a key cannot be changed",
+		},
+		{
+			ofAcme + "{id: CI, name: a, scopes: ['pets:read']}\n  - {id: CI, name: a, scopes: ['pets:read']}",
+			"file:7: tenants[0].keys[1]: key ",
+		},
 		{ofOther + "{id: CI, name: a, scopes: ['pets:read']}", "belongs to another tenant"},
 	} {
 		_, _, err := r.apply(c.text, Pruning{Prune: true})
@@ -226,8 +273,10 @@ func TestMistakes(t *testing.T) {
 		}
 	}
 	_, _, err := r.apply("version: 1\nplans:\n"+strings.Repeat("- {name: A}\n", 13), Pruning{})
-	if mistakes := err.(*Mistakes); len(mistakes.List) != ListedMax || strings.Count(mistakes.Error(), "\n") != ListedMax+1 ||
-		!strings.HasSuffix(mistakes.Error(), "\n  and 5 more") || !strings.HasSuffix(mistakes.Line(), "; and 5 more") {
+	mistakes := err.(*Mistakes)
+	must.Equal(t, len(mistakes.List), ListedMax, "the mistakes that are listed")
+	must.Equal(t, strings.Count(mistakes.Error(), "\n"), ListedMax+1, "line breaks in %v", mistakes)
+	if !strings.HasSuffix(mistakes.Error(), "\n  and 5 more") || !strings.HasSuffix(mistakes.Line(), "; and 5 more") {
 		t.Errorf("many mistakes: %v", mistakes)
 	}
 	must.Equal(t, r.events(), before, "the last event after bad documents")
@@ -238,13 +287,15 @@ func TestJSON(t *testing.T) {
 	r := newRig(t, testkit.SQLite(t))
 	_, _, err := r.apply(`{"version": "1", "plans": null, "tenants": [{"name": "Zo\u00eb \ud83d\ude42", "plan": "free",
 		"minute": 50, "day": null, "suspended": true, "keys": []}]}`, Pruning{})
-	if mistakes := (*Mistakes)(nil); !errors.As(err, &mistakes) || !strings.Contains(err.Error(), "file:2: tenants[0].day: ") {
+	mistakes := (*Mistakes)(nil)
+	if !errors.As(err, &mistakes) || !strings.Contains(err.Error(), "file:2: tenants[0].day: ") {
 		t.Errorf("a limit of null: %v", err)
 	}
 	listed, _, err := r.apply(`{"version": 1, "tenants": [{"name": "Zo\u00eb \ud83d\ude42", "plan": "free",
 		"minute": 50, "suspended": true, "keys": []}]}`, Pruning{})
 	must.Do(t, err)
-	must.Equal(t, listed, "create tenant Zoë 🙂: name \"Zoë 🙂\", own limit per minute 50, plan free, suspended\n", "listed")
+	want := `create tenant Zoë 🙂: name "Zoë 🙂", own limit per minute 50, plan free, suspended` + "\n"
+	must.Equal(t, listed, want, "listed")
 }
 
 // Unless the operator is sure, only what was listed is changed.

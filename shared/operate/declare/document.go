@@ -83,7 +83,8 @@ const current Version = 1
 
 // UnmarshalText reads a version.
 func (v *Version) UnmarshalText(text []byte) error {
-	if *v = current; string(text) != "1" {
+	*v = current
+	if string(text) != "1" {
 		return fmt.Errorf("%q is not a version of the format: this keyadmin knows version 1", text)
 	}
 	return nil

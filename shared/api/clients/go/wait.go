@@ -41,8 +41,8 @@ func repeatable(err error, refusal *APIError) bool {
 func (c *Client) note(refusal *APIError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if until := refusal.at.Add(refusal.RetryAfter); refusal.Status == http.StatusTooManyRequests &&
-		until.After(c.until) {
+	until := refusal.at.Add(refusal.RetryAfter)
+	if refusal.Status == http.StatusTooManyRequests && until.After(c.until) {
 		c.refused, c.until = refusal, until
 	}
 }
