@@ -215,9 +215,7 @@ func (s usageSpan) limit(limits plan.Limits) int64 {
 }
 
 // plot adds up rows by bar and series: plot.Outcomes, or the only one.
-func (s usageSpan) plot(
-	id, title string, starts []instant.Millis, rows []usage.OfPeriod, series []string,
-) plot.Usage {
+func (s usageSpan) plot(id, title string, starts []instant.Millis, rows []usage.OfPeriod, series []string) plot.Usage {
 	u := plot.Usage{ID: id, Title: title, Period: s.period, Width: wideWidth, Series: series}
 	for _, start := range starts {
 		at := start.Time().UTC()

@@ -43,9 +43,7 @@ type tenantUsage struct {
 
 func (v *visit) usage(a *tenantUsage) ([]operate.UsageView, error) {
 	if a.By.Period == time.Minute {
-		return nil, invalid(
-			mistake{"by", "minutes are in " + Root + "/tenants/{tenant}/usage/minutes"},
-		)
+		return nil, invalid(mistake{"by", "minutes are in " + Root + "/tenants/{tenant}/usage/minutes"})
 	}
 	t, err := v.operator.Tenant(v.ctx, a.Tenant)
 	if err != nil {

@@ -144,9 +144,7 @@ func (e *Export) hours(
 
 // corrections calls f with the corrections of the export's hours that come after a given one, in
 // pages of n rows.
-func (e *Export) corrections(
-	ctx context.Context, after usage.Sealed, n int, f func([]usage.Sealed) error,
-) error {
+func (e *Export) corrections(ctx context.Context, after usage.Sealed, n int, f func([]usage.Sealed) error) error {
 	for {
 		rows, err := usage.Of(e.Store).Corrections(ctx, after, e.Seal.Number, e.Since, e.Until, n)
 		if err != nil || len(rows) == 0 {

@@ -74,9 +74,7 @@ func (r *Receiver) Send(ctx context.Context, e *Export) error {
 		}
 		last := len(rows) - 1
 		if len(rows) == batchMax { // its last tenant may have more
-			last = slices.IndexFunc(
-				rows, func(u usage.Sealed) bool { return u.Tenant == rows[last].Tenant },
-			) - 1
+			last = slices.IndexFunc(rows, func(u usage.Sealed) bool { return u.Tenant == rows[last].Tenant }) - 1
 		}
 		if last < 0 {
 			return nil

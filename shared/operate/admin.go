@@ -158,9 +158,7 @@ func AskAbout(ctx context.Context, g keystore.Gateway) (About, error) {
 }
 
 // askQuota asks a gateway how much of the quotas of a call is used.
-func askQuota(
-	ctx context.Context, g keystore.Gateway, t id.Tenant, k keystore.Key, operation string,
-) (figures, error) {
+func askQuota(ctx context.Context, g keystore.Gateway, t id.Tenant, k keystore.Key, operation string) (figures, error) {
 	f := figures{from: g, cost: max(1, g.Document.Costs[operation])}
 	query := url.Values{}
 	if f.cost > 1 {
