@@ -128,9 +128,8 @@ func (a *app) confirm(
 		return unconfirmedError{text}
 	}
 	return unconfirmedError{text + "\n" + p.Advice(func(fenced time.Duration) string {
-		return ": repeat the command with --wait " + (fenced + time.Second).Round(
-			time.Second,
-		).String() + " to see the change confirmed."
+		wait := (fenced + time.Second).Round(time.Second)
+		return ": repeat the command with --wait " + wait.String() + " to see the change confirmed."
 	}, "; check the LAG column of `keyadmin gateway list`.")}
 }
 

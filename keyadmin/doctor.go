@@ -34,11 +34,10 @@ func (doctorCommand) Run(ctx context.Context, a *app) error {
 	d := doctor{app: a}
 	d.examine(ctx)
 	slices.SortStableFunc(d.findings, func(a, b finding) int { return cmp.Compare(a.Part, b.Part) })
+	answered := operate.Plural(d.answered, "gateway")
 	t := table{
 		head: []string{"PART", "PROBLEM", "CURE"},
-		none: "Nothing is wrong: the database is current, and " + operate.Plural(
-			d.answered, "gateway",
-		) + " without a problem.",
+		none: "Nothing is wrong: the database is current, and " + answered + " without a problem.",
 	}
 	err := printViews(a, d.findings, t, func(f finding) []string { return []string{f.Part, f.Problem, f.Cure} })
 	if err == nil && len(d.findings) > 0 {

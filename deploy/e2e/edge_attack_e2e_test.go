@@ -54,9 +54,8 @@ func attacks(t *testing.T) []attack {
 
 // body sends a body, and waits for the end of the connection.
 func body(size int) func(net.Conn) {
-	head, most := fmt.Sprintf(
-		"POST /v1/pets HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n", size,
-	), make([]byte, size)
+	const format = "POST /v1/pets HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+	head, most := fmt.Sprintf(format, size), make([]byte, size)
 	return func(c net.Conn) {
 		_, _ = io.WriteString(c, head)
 		_, _ = c.Write(most) // fails if the server has ended the connection

@@ -138,9 +138,8 @@ func problemOf(err error, known time.Time) string {
 	case known.IsZero():
 		return "The requests cannot be added up: " + err.Error() + "."
 	}
-	return "The requests cannot be added up now. These figures are of " + known.UTC().Format(
-		"15:04:05 UTC",
-	) + ". The error: " + err.Error() + "."
+	at := known.UTC().Format("15:04:05 UTC")
+	return "The requests cannot be added up now. These figures are of " + at + ". The error: " + err.Error() + "."
 }
 
 // change compares the closed hours of today with the same hours of the day before.

@@ -51,9 +51,12 @@ func cookieName(r *http.Request) string {
 // if token is empty. The session ends in the database.
 func setCookie(w http.ResponseWriter, r *http.Request, token string) {
 	cookie := http.Cookie{
-		Name: cookieName(
-			r,
-		), Value: token, Path: "/console", HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode,
+		Name:     cookieName(r),
+		Value:    token,
+		Path:     "/console",
+		HttpOnly: true,
+		Secure:   r.TLS != nil,
+		SameSite: http.SameSiteStrictMode,
 	}
 	if token == "" {
 		cookie.MaxAge = -1

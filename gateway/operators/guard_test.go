@@ -21,20 +21,12 @@ import (
 // Each role may make exactly the calls of its row in the table.
 func TestRoles(t *testing.T) {
 	s := newSite(t, testkit.SQLite(t))
+	names := strings.NewReplacer(
+		"{key}", "key_0123456789abcdef", "{tenant}", "none", "{plan}", "none", "{gateway}", "none", "{id}", "none",
+	)
 	for i := range calls {
 		c := &calls[i]
-		path := strings.NewReplacer(
-			"{key}",
-			"key_0123456789abcdef",
-			"{tenant}",
-			"none",
-			"{plan}",
-			"none",
-			"{gateway}",
-			"none",
-			"{id}",
-			"none",
-		).Replace(c.path)
+		path := names.Replace(c.path)
 		for _, role := range append(sessions.Roles, "") {
 			got := s.as(s.tokens[role], c.method+" "+path, "")
 			want := role.Allows(c.role)

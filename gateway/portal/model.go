@@ -367,9 +367,8 @@ func newParameter(p *openapi3.Parameter) (parameter, *openapi3.SchemaRef) {
 		},
 	}
 	if !isEmpty(media.Schema) {
-		q.Rules, q.Options, q.IsInt = rulesOf(media.Schema.Value), optionsOf(
-			media.Schema.Value,
-		), media.Schema.Value.Type.Is("integer")
+		s := media.Schema.Value
+		q.Rules, q.Options, q.IsInt = rulesOf(s), optionsOf(s), s.Type.Is("integer")
 	}
 	value, _ := exampleOf(
 		&openapi3.MediaType{Schema: media.Schema, Example: cmp.Or(p.Example, media.Example), Examples: p.Examples},
@@ -515,9 +514,9 @@ func (m *model) group(all []*operation) {
 				one := *g
 				one.Operations = part
 				if n > 0 {
-					one.Name, one.ID, one.Description = fmt.Sprintf("%s, part %d", g.Name, n+1), m.id(
-						fmt.Sprintf("%s-%d", g.ID, n+1),
-					), ""
+					one.Name = fmt.Sprintf("%s, part %d", g.Name, n+1)
+					one.ID = m.id(fmt.Sprintf("%s-%d", g.ID, n+1))
+					one.Description = ""
 				}
 				pages = append(pages, &one)
 			}

@@ -69,12 +69,14 @@ func TestAnswers(t *testing.T) {
 		}
 	}
 	must.Do(t, usage.Of(o.Store).AddUsage(t.Context(), gateway, 1, []usage.Row{
-		row(
-			ci, "getPet", "ok", 0, 5,
-		), row(ci, "getPet", "ok", 1, 6), row(ci, "getPet", "key_banned", 0, 7), row(ci, "createPet", "ok", 0, 8),
-		row(
-			ci, "createPet", "ok", 168, 1,
-		), row(ci, "createPet", "ok", 169, 2), row(ci, "createPet", "ok", 336, 9), row(ci, "createPet", "ok", 337, 3),
+		row(ci, "getPet", "ok", 0, 5),
+		row(ci, "getPet", "ok", 1, 6),
+		row(ci, "getPet", "key_banned", 0, 7),
+		row(ci, "createPet", "ok", 0, 8),
+		row(ci, "createPet", "ok", 168, 1),
+		row(ci, "createPet", "ok", 169, 2),
+		row(ci, "createPet", "ok", 336, 9),
+		row(ci, "createPet", "ok", 337, 3),
 		{Tenant: id.Tenant{1}, Operation: "deletePet", Outcome: "ok", Hour: since, Requests: 1},
 		{Tenant: tenant, Outcome: "ok", Hour: since, Requests: 1},
 		row(keyOf(t, other), "getPet", "ok", 0, 10),

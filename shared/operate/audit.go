@@ -60,7 +60,8 @@ func viewEvent(e keystore.Event) EventView {
 
 // ViewEvents returns the views of events, with the names of their tenants.
 func (o Operator) ViewEvents(ctx context.Context, events []keystore.Event) ([]EventView, error) {
-	tenants, err := lists.Of(o.Store).TenantsOf(ctx, ViewsOf(events, func(e keystore.Event) id.Tenant { return e.Tenant }))
+	ids := ViewsOf(events, func(e keystore.Event) id.Tenant { return e.Tenant })
+	tenants, err := lists.Of(o.Store).TenantsOf(ctx, ids)
 	return ViewsOf(events, func(e keystore.Event) EventView {
 		v := viewEvent(e)
 		v.Tenant = tenants[e.Tenant].Name

@@ -91,13 +91,11 @@ func (o Operator) deprecated(ctx context.Context) ([]AboutOperation, error) {
 	}
 	silentLast(gateways)
 	err = errors.New("no gateway is registered")
+	isCurrent := func(op AboutOperation) bool { return !op.IsDeprecated && op.DeprecatedAt == 0 && op.SunsetAt == 0 }
 	for _, g := range gateways {
 		var answer About
 		if answer, err = AskAbout(ctx, g); err == nil {
-			return slices.DeleteFunc(
-				answer.Operations,
-				func(op AboutOperation) bool { return !op.IsDeprecated && op.DeprecatedAt == 0 && op.SunsetAt == 0 },
-			), nil
+			return slices.DeleteFunc(answer.Operations, isCurrent), nil
 		}
 	}
 	return nil, fmt.Errorf("only a gateway knows which operations are deprecated: %w", err)

@@ -301,9 +301,8 @@ func (e Explanation) byOperation(
 		}
 		for _, needed := range o.Scopes {
 			if !k.Scopes.Has(needed) {
-				return e.refuse(
-					code.ScopeMissing, "the key does not have the scope "+needed+". The request is charged",
-				), nil
+				reason := "the key does not have the scope " + needed + ". The request is charged"
+				return e.refuse(code.ScopeMissing, reason), nil
 			}
 		}
 		return e, nil

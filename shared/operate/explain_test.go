@@ -70,9 +70,9 @@ func TestExplain(t *testing.T) {
 	}
 	set := func(mode, more string) func() {
 		return func() {
-			answers[quota] = `{"environment":"live","mode":"` + mode + fmt.Sprintf(
-				`","degraded":%t,"refuses":%t,`, mode != "shared" && mode != "memory", mode == "refuse",
-			) + more + `}`
+			isDegraded, refuses := mode != "shared" && mode != "memory", mode == "refuse"
+			answers[quota] = fmt.Sprintf(`{"environment":"live","mode":%q,"degraded":%t,"refuses":%t,%s}`,
+				mode, isDegraded, refuses, more)
 		}
 	}
 	verbs := func(all ...operate.Preparer) func() {

@@ -124,10 +124,8 @@ func (a FindBans) Page(ctx context.Context, o Operator, after string, n int) (p 
 	if errors.Is(err, keystore.ErrNotFound) {
 		err = NoPage
 	}
-	return pageOf(
-		found, n, func(b lists.NamedBan) BanView { return ViewBan(b.Ban, b.TenantName, b.KeyName) },
-		lists.NamedBan.Cursor,
-	), err
+	view := func(b lists.NamedBan) BanView { return ViewBan(b.Ban, b.TenantName, b.KeyName) }
+	return pageOf(found, n, view, lists.NamedBan.Cursor), err
 }
 
 // EventKind is a kind of event, such as key.revoked, or the part before its dot.
@@ -178,8 +176,7 @@ func (a FindEvents) Page(ctx context.Context, o Operator, after string, n int) (
 		return p, err
 	}
 	views, err := o.ViewEvents(ctx, found)
-	return pageOf(
-		views, n, func(v EventView) EventView { return v },
-		func(v EventView) string { return strconv.FormatInt(v.ID, 10) },
-	), err
+	same := func(v EventView) EventView { return v }
+	cursor := func(v EventView) string { return strconv.FormatInt(v.ID, 10) }
+	return pageOf(views, n, same, cursor), err
 }

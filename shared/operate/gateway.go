@@ -29,11 +29,16 @@ type GatewayView struct {
 // viewGateway returns the view of a gateway. last is the last event, read before the gateway.
 func viewGateway(g keystore.Gateway, last keystore.Change) GatewayView {
 	return GatewayView{
-		ID: g.ID, AdminAddress: g.AdminAddress, State: g.State(last), Applied: int64(g.Applied),
-		Lag: max(
-			int64(last-g.Applied), 0,
-		), RegisteredAt: g.RegisteredAt.String(), SeenAt: g.SeenAt.String(), AgeMillis: g.Age,
-		Generation: g.Generation, Document: g.Document,
+		ID:           g.ID,
+		AdminAddress: g.AdminAddress,
+		State:        g.State(last),
+		Applied:      int64(g.Applied),
+		Lag:          max(int64(last-g.Applied), 0),
+		RegisteredAt: g.RegisteredAt.String(),
+		SeenAt:       g.SeenAt.String(),
+		AgeMillis:    g.Age,
+		Generation:   g.Generation,
+		Document:     g.Document,
 	}
 }
 

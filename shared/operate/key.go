@@ -101,9 +101,8 @@ func (o Operator) ViewKeys(ctx context.Context, keys []keystore.Key) ([]KeyView,
 		return nil, err
 	}
 	bans, err := lists.Of(o.Store).BansOf(ctx, ViewsOf(keys, func(k keystore.Key) id.Key { return k.ID }))
-	return ViewsOf(
-		keys, func(k keystore.Key) KeyView { return ViewKey(k, owners[k.Tenant], bans[k.ID].Until, o.Now()) },
-	), err
+	view := func(k keystore.Key) KeyView { return ViewKey(k, owners[k.Tenant], bans[k.ID].Until, o.Now()) }
+	return ViewsOf(keys, view), err
 }
 
 // decide returns whether the key may call a gateway of its environment at an instant, and if not,
@@ -287,11 +286,11 @@ func (a CreateKey) Prepare(ctx context.Context, o Operator) (Operation, error) {
 			if err != nil || k.Name == string(a.Name) && k.InUse(o.Now()) {
 				op.Change = func(ctx context.Context) (Outcome, error) {
 					change, err := o.Store.LastEvent(ctx)
+					what := "Key " + Describe(k) + " of tenant " + t.Name
 					return Outcome{
-						Change: change, View: ViewKey(k, t, 0, o.Now()),
-						Done: "Key " + Describe(
-							k,
-						) + " of tenant " + t.Name + " already exists. Its token cannot be shown again.",
+						Change: change,
+						View:   ViewKey(k, t, 0, o.Now()),
+						Done:   what + " already exists. Its token cannot be shown again.",
 					}, err
 				}
 				return op, err

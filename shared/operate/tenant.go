@@ -166,9 +166,8 @@ func (a RenameTenant) Prepare(ctx context.Context, o Operator) (Operation, error
 	t, err := o.Tenant(ctx, a.Tenant)
 	return o.changeTenant(t, tenantChange{
 		laggard: "may not know the new name yet",
-		done: "Renamed tenant " + t.Name + " to " + string(
-			a.Name,
-		) + ".", already: "The tenant already has the name " + t.Name + ".",
+		done:    "Renamed tenant " + t.Name + " to " + string(a.Name) + ".",
+		already: "The tenant already has the name " + t.Name + ".",
 		made: func(ctx context.Context, tenant id.Tenant) (keystore.Tenant, keystore.Change, error) {
 			return o.Store.RenameTenant(ctx, tenant, string(a.Name))
 		},

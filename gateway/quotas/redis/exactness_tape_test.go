@@ -158,10 +158,9 @@ func (p *tape) note(rule quota.Rule, command []string, reply string) error {
 		}
 		if unreported != "" {
 			d.Unreported = quota.Use{
-				Minute: number(
-					unreported, 5*i,
-				), Day: quota.Period{Ends: number(unreported, 5*i+1), Used: number(unreported, 5*i+2)},
-				Month: quota.Period{Ends: number(unreported, 5*i+3), Used: number(unreported, 5*i+4)},
+				Minute: number(unreported, 5*i),
+				Day:    quota.Period{Ends: number(unreported, 5*i+1), Used: number(unreported, 5*i+2)},
+				Month:  quota.Period{Ends: number(unreported, 5*i+3), Used: number(unreported, 5*i+4)},
 			}
 		}
 		if months != "" && number(months, 5*i+1) != 0 {

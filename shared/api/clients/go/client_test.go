@@ -380,9 +380,8 @@ func TestListPetsFollowsTheLinks(t *testing.T) {
 	}
 	replies := []reply{
 		page(`</v1/pets?limit=2&after=2>; rel="next"`), refusal(429, "minute_quota_exceeded", "Retry-After: 8"),
-		page(
-			`</other>; rel="prev", <?limit=2&after=4>; title="x"; rel="next"`,
-		), page(`</v1/pets>; rel="successor-version"`),
+		page(`</other>; rel="prev", <?limit=2&after=4>; title="x"; rel="next"`),
+		page(`</v1/pets>; rel="successor-version"`),
 	}
 	synctest.Test(t, func(t *testing.T) {
 		s, client := start(replies...)
