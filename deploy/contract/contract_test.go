@@ -169,13 +169,8 @@ func (s *system) successes(t *testing.T) []answer {
 func (s *system) refusals(t *testing.T) []answer {
 	t.Helper()
 	testkit.Eventually(t, time.Minute, "the short-lived key expires", func() bool {
-		return send(
-			t,
-			s.gateway(),
-			"expiry",
-			operations[0],
-			request{token: s.expired.Token},
-		).status == http.StatusUnauthorized
+		a := send(t, s.gateway(), "expiry", operations[0], request{token: s.expired.Token})
+		return a.status == http.StatusUnauthorized
 	})
 	var answers []answer
 	for _, r := range refusals {
@@ -208,12 +203,11 @@ func (s *system) refusals(t *testing.T) []answer {
 // gone requests the deprecated operation at a gateway whose document says that it has ended.
 func (s *system) gone(t *testing.T) answer {
 	t.Helper()
-	ended := strings.NewReplacer(
-		"x-deprecated-at: '2026-",
-		"x-deprecated-at: '2020-",
-		"x-sunset: '2030-",
-		"x-sunset: '2021-",
-	).Replace(string(api.Pets().Source()))
+	earlier := strings.NewReplacer(
+		"x-deprecated-at: '2026-", "x-deprecated-at: '2020-",
+		"x-sunset: '2030-", "x-sunset: '2021-",
+	)
+	ended := earlier.Replace(string(api.Pets().Source()))
 	gateway := s.AddGateway("GATEWAY_API=" + write(t, filepath.Join(t.TempDir(), "ended.yaml"), ended))
 	a := send(t, gateway.URL, "after the end of", operations[2], request{token: s.good.Token})
 	if a.status != http.StatusGone || a.code != "operation_removed" {
@@ -226,13 +220,8 @@ func (s *system) gone(t *testing.T) answer {
 func (s *system) awaitUpstream(t *testing.T) {
 	t.Helper()
 	testkit.Eventually(t, 20*time.Second, "the upstream is back", func() bool {
-		return send(
-			t,
-			s.faulty(),
-			"success behind",
-			operations[0],
-			request{token: s.good.Token},
-		).status == http.StatusOK
+		a := send(t, s.faulty(), "success behind", operations[0], request{token: s.good.Token})
+		return a.status == http.StatusOK
 	})
 }
 

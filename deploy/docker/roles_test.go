@@ -76,14 +76,9 @@ func TestRoles(t *testing.T) {
 	}
 	shared.Stop()
 	shell(
-		t,
-		"sh",
-		"-euc",
+		t, "sh", "-euc",
 		`"$0/pg_dump" --schema=petsvc --file="$3" "$1" && "$0/psql" --quiet --set=ON_ERROR_STOP=1 --single-transaction --file="$3" "$2"`,
-		bin,
-		owner,
-		as("", "pets"),
-		filepath.Join(t.TempDir(), "pets.sql"),
+		bin, owner, as("", "pets"), filepath.Join(t.TempDir(), "pets.sql"),
 	)
 	must.Do(t, execute(t, owner, `DROP SCHEMA petsvc CASCADE`))
 	create()

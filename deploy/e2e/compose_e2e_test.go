@@ -51,14 +51,8 @@ func TestComposeUpgrade(t *testing.T) {
 		c.Stderr = &errs
 		out, err := c.Output()
 		if err != nil {
-			logs, _ := exec.Command(
-				"docker",
-				"compose",
-				"--project-directory",
-				"../..",
-				"logs",
-				"--tail=20",
-			).CombinedOutput()
+			tail := exec.Command("docker", "compose", "--project-directory", "../..", "logs", "--tail=20")
+			logs, _ := tail.CombinedOutput()
 			t.Fatalf("%s %s: %v\n%s%s\n%s", name, args, err, out, &errs, logs)
 		}
 		return string(out)

@@ -178,11 +178,7 @@ func TestManyKeysAndUnknownTokens(t *testing.T) {
 		massKeys+1, massTenants+1, loaded.Round(10*time.Millisecond), cpu, rss/megabyte, atWork/megabyte)
 	t.Logf(
 		"figure: %d unknown tokens in %v: %d transactions of the database in that time, %+.1f MB live and %+.1f MB resident",
-		massBogus,
-		took.Round(100*time.Millisecond),
-		queries,
-		float64(grown)/megabyte,
-		float64(resident)/megabyte,
+		massBogus, took.Round(100*time.Millisecond), queries, float64(grown)/megabyte, float64(resident)/megabyte,
 	)
 	if cpu > massLoadCPUMax || max(rss, atWork) > massResidentMax {
 		t.Errorf("ready after %v of CPU, resident %d MB and %d MB at work; want at most %v and %d MB", cpu,

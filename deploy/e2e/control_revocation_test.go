@@ -90,10 +90,7 @@ func TestRevocation(t *testing.T) {
 		took := revokeUnderLoad(t, f, keys, operator)
 		t.Logf(
 			"figure: %d revocations under load %s, 3 gateways on Postgres: confirmed in %v (median), %v (worst); no 200 afterwards",
-			n,
-			what,
-			took[n/2],
-			slices.Max(took),
+			n, what, took[n/2], slices.Max(took),
 		)
 	}
 	round("by keyadmin", revocations, "")

@@ -71,8 +71,7 @@ func TestIdleProcessConnections(t *testing.T) {
 	if served == 0 || again > bytesPerActiveMax {
 		t.Errorf(
 			"after all connections sent a request at the same time, and %d were served: %d bytes of resident memory for each",
-			served,
-			again,
+			served, again,
 		)
 	}
 	t.Logf("figure: %d idle connections at a gateway process: %d bytes of resident memory each; "+

@@ -166,8 +166,6 @@ func TestGatewaysAndASentinelFailOver(t *testing.T) {
 	r.judge()
 	t.Logf(
 		"figure: Sentinel promotes a replica %v after its master is killed, and %v later Redis decides at each of %d gateways",
-		over,
-		again,
-		len(r.Gateways),
+		over, again, len(r.Gateways),
 	)
 }

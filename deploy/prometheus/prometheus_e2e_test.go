@@ -79,14 +79,12 @@ func start(t *testing.T, f *fleet.Fleet) server {
 		}
 		config = strings.ReplaceAll(config, was, is)
 	}
-	rules := strings.NewReplacer(
-		"interval: 15s",
-		"interval: 1s",
-		"interval: 30s",
-		"interval: 1s",
-		"interval: 1m",
-		"interval: 1s",
-	).Replace(read(t, "rules.yml"))
+	oftener := strings.NewReplacer(
+		"interval: 15s", "interval: 1s",
+		"interval: 30s", "interval: 1s",
+		"interval: 1m", "interval: 1s",
+	)
+	rules := oftener.Replace(read(t, "rules.yml"))
 	for name, text := range map[string]string{"prometheus.yml": config, "rules.yml": rules} {
 		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}

@@ -249,10 +249,7 @@ func TestClockOfRedisStepsInAnOutage(t *testing.T) {
 			after := s.use(r, s.gateways...)
 			t.Logf(
 				"figure: the clock of Redis steps by %v in an outage: %d admitted in a window of %d, %d of them afterwards",
-				step,
-				before+during+after,
-				r.Limits.Minute,
-				after,
+				step, before+during+after, r.Limits.Minute, after,
 			)
 			if before+during+after > 2*r.Limits.Minute {
 				t.Errorf("a step of %v: %d admitted before it, %d in the outage, %d after it", step, before, during,

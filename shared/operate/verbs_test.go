@@ -491,13 +491,8 @@ func TestRefusedLimits(t *testing.T) {
 	done(t, o, operate.CreatePlan{Name: "tiny", NewLimits: operate.NewLimits{Minute: 19, Day: 100}})
 	done(t, o, operate.CreatePlan{Name: "probe", NewLimits: operate.NewLimits{Minute: 60}, TestMinute: 19})
 	few := keyOf(t, done(t, o, operate.CreateKey{TenantRef: acme, Minute: 19}))
-	small := operate.TenantRef{
-		Tenant: done(
-			t,
-			o,
-			operate.CreateTenant{Name: "small", Plan: "tiny", NewLimits: operate.NewLimits{Month: 150}},
-		).Line,
-	}
+	created := done(t, o, operate.CreateTenant{Name: "small", Plan: "tiny", NewLimits: operate.NewLimits{Month: 150}})
+	small := operate.TenantRef{Tenant: created.Line}
 	done(t, o, operate.UpdatePlan{Plan: "tiny", LimitChanges: operate.LimitChanges{Day: 200}})
 	r := keystore.Registration{ID: "gw-1", Incarnation: "a"}
 	must.Get[int64](t)(o.Store.Register(t.Context(), r, nil))

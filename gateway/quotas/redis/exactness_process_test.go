@@ -187,10 +187,7 @@ func (r *rig) judge(t *testing.T, told replayed) (full int) {
 			(used > charged || used < charged-astray) {
 			t.Errorf(
 				"%s: %d units admitted with a key of its own limits, Redis charged %d; at most %d may be of lost answers",
-				m.key,
-				used,
-				charged,
-				astray,
+				m.key, used, charged, astray,
 			)
 		}
 		// A third of the requests cost one unit and are of the key without limits of its own.
