@@ -57,22 +57,24 @@ func TestDeclare(t *testing.T) {
 	must.Equal(t, s.admin("POST /diff", "version: 1\n"+strings.Repeat("#", documentBytesMax-11)).status, 200, "1 MiB")
 }
 
-// A change that no gateway has confirmed is answered with its view, the gateways and the reason.
+// A change that no gateway has confirmed is answered with the members of its view, the gateways and
+// the reason.
 func TestUnconfirmed(t *testing.T) {
 	s := newSite(t, testkit.SQLite(t))
 	g := keystore.Registration{ID: "gw-7", Incarnation: "a", AdminAddress: "127.0.0.1:1"}
 	must.Get[int64](t)(s.store.Register(t.Context(), g, nil))
-	for call, body := range map[string]string{
-		"POST /tenants?wait=0": `{"name": "<a>"}`,
-		"POST /apply?wait=0":   `{"version": 1, "plans": [{"name": "gold", "minute": 1}]}`,
+	for _, c := range []struct{ call, body, view string }{
+		{"POST /tenants?wait=0", `{"name": "<a>"}`, ",\n  \"id\": \"ten_"},
+		{"POST /keys?wait=0", `{"tenant": "<a>"}`, ",\n  \"token\": \"ptg_live_"},
+		{"POST /apply?wait=0", `{"version": 1, "plans": [{"name": "gold", "minute": 1}]}`, ",\n  \"changes\": [\n"},
 	} {
-		got := s.want(202, "", call, body)
+		got := s.want(202, c.view, c.call, c.body)
 		for _, part := range []string{
-			`"unconfirmed": [`, `"gw-7 (127.0.0.1)"`,
+			"\n  \"unconfirmed\": [", `"gw-7 (127.0.0.1)"`,
 			`"unconfirmedReason": "done, but confirmed by only 0 of 1 gateways after 0 ms:\n  gw-7 (127.0.0.1), `,
 		} {
 			if !strings.Contains(got.text, part) {
-				t.Errorf("%s lacks %s:\n%s", call, part, got.text)
+				t.Errorf("%s lacks %s:\n%s", c.call, part, got.text)
 			}
 		}
 	}

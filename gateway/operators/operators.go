@@ -207,6 +207,7 @@ func (m answer) write(w http.ResponseWriter, r *http.Request, c *call) error {
 		m.missing.View = text.Bytes()
 		text = bytes.Buffer{}
 		err = json.MarshalWrite(&text, m.missing, jsontext.WithIndent("  "))
+		text.WriteByte('\n')
 	}
 	if err != nil {
 		return err
@@ -228,7 +229,7 @@ func (m answer) write(w http.ResponseWriter, r *http.Request, c *call) error {
 // unconfirmed is the answer of a change that some gateways have not confirmed: the members of the
 // view, and its own.
 type unconfirmed struct {
-	View     jsontext.Value `json:",inline"`
+	View     jsontext.Value `json:",embed"`
 	Gateways []string       `json:"unconfirmed"`       // that may not have applied the change
 	Reason   string         `json:"unconfirmedReason"` // for people
 }

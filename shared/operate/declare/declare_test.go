@@ -282,6 +282,16 @@ func TestMistakes(t *testing.T) {
 	must.Equal(t, r.events(), before, "the last event after bad documents")
 }
 
+// A mistake repeats the beginning of a long value. Mistakes that are not listed are counted.
+func TestLongMistakes(t *testing.T) {
+	text := `{"version": "` + strings.Repeat("é", 1<<16) + `", "plans": [` + strings.Repeat("{},", 9_999) + "{}]}"
+	_, err := Read("body", []byte(text))
+	line := err.(*Mistakes).Line()
+	if len(line) > 5_000 || !strings.HasSuffix(line, "; and 9981 more") {
+		t.Errorf("%d bytes, want at most 5,000, and 9,981 more:\n%.9999s", len(line), line)
+	}
+}
+
 // JSON means what the same YAML means.
 func TestJSON(t *testing.T) {
 	r := newRig(t, testkit.SQLite(t))

@@ -43,33 +43,41 @@ func (m *Mistakes) Line() string {
 	return text
 }
 
-// problems collects what is wrong with a document.
+// mistakeBytesMax limits the text of a mistake: it may repeat a value of any length.
+const mistakeBytesMax = 500
+
+// problems collects what is wrong with a document. It keeps what is listed, and counts the rest: a
+// gateway, which serves clients, may be sent a document of mistakes alone.
 type problems struct {
 	source string
 	list   []string
+	more   int
 }
 
 func (p *problems) add(at place, format string, args ...any) {
-	p.list = append(p.list, fmt.Sprintf("%s:%d: %s: %s", p.source, at.line, at.member, fmt.Sprintf(format, args...)))
+	if len(p.list) == ListedMax {
+		p.more++
+		return
+	}
+	text := fmt.Sprintf("%s:%d: %s: %s", p.source, at.line, at.member, fmt.Sprintf(format, args...))
+	if len(text) > mistakeBytesMax {
+		text = strings.ToValidUTF8(text[:mistakeBytesMax], "") + "…"
+	}
+	p.list = append(p.list, text)
 }
 
 func (p *problems) err() error {
 	if len(p.list) == 0 {
 		return nil
 	}
-	listed := min(len(p.list), ListedMax)
-	return &Mistakes{
-		Problem: "the file cannot be applied. Nothing was changed.",
-		List:    p.list[:listed],
-		more:    len(p.list) - listed,
-	}
+	return &Mistakes{Problem: "the file cannot be applied. Nothing was changed.", List: p.list, more: p.more}
 }
 
 // Read reads one document of YAML or JSON. source names it in mistakes: a path, for example.
 // Errors: a *Mistakes, which names every problem with its line and member.
 func Read(source string, text []byte) (Document, error) {
 	d := Document{source: source}
-	r := reader{problems{source: source}}
+	r := reader{problems{source: source}, map[reflect.Type]members{}}
 	root, err := r.parse(text)
 	if err != nil {
 		return d, err
@@ -81,7 +89,30 @@ func Read(source string, text []byte) (Document, error) {
 
 // reader reads the nodes of a document. The YAML library's own decoder does not name members in its
 // errors.
-type reader struct{ problems }
+type reader struct {
+	problems
+	known map[reflect.Type]members // found once: a document may have many thousand records
+}
+
+// members are the members of one type.
+type members struct {
+	all    []Member
+	byName map[string]Member
+	names  string // for messages
+}
+
+func (r *reader) membersOf(t reflect.Type) members {
+	m, isKnown := r.known[t]
+	if !isKnown {
+		m = members{all: Members(t), byName: map[string]Member{}}
+		for _, one := range m.all {
+			m.byName[one.Name] = one
+		}
+		m.names = strings.Join(slices.Sorted(maps.Keys(m.byName)), ", ")
+		r.known[t] = m
+	}
+	return m
+}
 
 // parse returns the first node of a text. JSON has a parser of its own: most of it is YAML too, but
 // not its pairs of surrogates, which programs write for characters like 🙂.
@@ -190,11 +221,8 @@ func (r *reader) mapping(n *yaml.Node, at place, to reflect.Value) {
 	if where := to.FieldByName("At"); where.IsValid() {
 		where.Set(reflect.ValueOf(at))
 	}
-	members := map[string]Member{}
-	for _, m := range Members(to.Type()) {
-		members[m.Name] = m
-	}
-	names := strings.Join(slices.Sorted(maps.Keys(members)), ", ")
+	members := r.membersOf(to.Type())
+	names := members.names
 	if n.Kind != yaml.MappingNode {
 		r.add(at, "it has to be a mapping: %s", names)
 		return
@@ -207,7 +235,7 @@ func (r *reader) mapping(n *yaml.Node, at place, to reflect.Value) {
 	for i := 0; i < len(n.Content); i += 2 {
 		name := n.Content[i].Value
 		here := place{n.Content[i].Line, prefix + name}
-		switch m, exists := members[name]; {
+		switch m, exists := members.byName[name]; {
 		case !exists:
 			r.add(here, "there is no such member: use %s", names)
 		case given[name]:
@@ -217,7 +245,7 @@ func (r *reader) mapping(n *yaml.Node, at place, to reflect.Value) {
 		}
 		given[name] = true
 	}
-	for _, m := range Members(to.Type()) {
+	for _, m := range members.all {
 		if m.IsRequired && !given[m.Name] {
 			r.add(at, "the member %q is missing%s", m.Name, missingWays[m.Name])
 		}
