@@ -260,14 +260,14 @@ func (s *store) failed(doing string, err error) error {
 // list returns the pets of q, and one more if there is a next page.
 func (s *store) list(q query) ([]Pet, error) {
 	if q.status != "" {
-		return s.find(s.statements.listByStatus, q.after, q.limit+1, string(q.status))
+		return s.find(&s.statements.listByStatus, q.after, q.limit+1, string(q.status))
 	}
-	return s.find(s.statements.list, q.after, q.limit+1)
+	return s.find(&s.statements.list, q.after, q.limit+1)
 }
 
 // get returns the pet with an id, or errNotFound.
 func (s *store) get(id int64) (Pet, error) {
-	found, err := s.find(s.statements.get, id)
+	found, err := s.find(&s.statements.get, id)
 	switch {
 	case err != nil:
 		return Pet{}, err
@@ -277,13 +277,13 @@ func (s *store) get(id int64) (Pet, error) {
 	return found[0], nil
 }
 
-// find returns the pets of a statement.
-func (s *store) find(statement *sqlx.Stmt, args ...any) (found []Pet, err error) {
+// find returns the pets of a statement, which it reads after enter: before, it may not be prepared.
+func (s *store) find(statement **sqlx.Stmt, args ...any) (found []Pet, err error) {
 	if err := s.enter(); err != nil {
 		return nil, err
 	}
 	defer s.leave()
-	err = statement.Select(&found, args...)
+	err = (*statement).Select(&found, args...)
 	return found, s.failed("find", err)
 }
 

@@ -321,6 +321,18 @@ func TestClose(t *testing.T) {
 	})
 }
 
+// Only a batch that is sent again waits: what the collector refuses does not delay what is behind it.
+func TestCloseDoesNotWaitAfterARefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t, answer{status: 401})
+		for range queueMax {
+			r.span()
+		}
+		must.Equal(t, r.close(), 0, "how long Close took")
+		r.expect("at the end", 0, 0, queueMax)
+	})
+}
+
 // What people know of OpenTelemetry's SDKs is true here.
 func TestVariables(t *testing.T) {
 	f := func(look func(t *testing.T, first post), variables ...string) {

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/time/rate"
 	"google.golang.org/protobuf/proto"
 
+	"petgate/shared/background"
 	"petgate/shared/service"
 )
 
@@ -84,10 +85,8 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []trace.ReadOnlySpan) 
 			e.log.Warn("the collector does not take spans, which are dropped; see OTEL_EXPORTER_OTLP_ENDPOINT",
 				"error", err.Error())
 		})
-		select {
-		case <-ctx.Done():
-			isFinal = true
-		case <-time.After(postAgain):
+		if !isFinal {
+			isFinal = !background.Pause(ctx, postAgain)
 		}
 	}
 	rejected = max(0, min(rejected, int64(len(spans)))) // the collector may say anything
