@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -64,6 +63,6 @@ func run(ctx context.Context, c config, log *slog.Logger) error {
 	})
 	return service.Serving{
 		Public: p, Listener: ports.Public, Admin: admin, Settings: c.Settings, Log: log,
-		Facts: []any{"database", database.Redact(string(c.DatabaseURL)), "traces", cmp.Or(c.Traces.Endpoint, "off")},
+		Facts: []any{"database", database.Redact(string(c.DatabaseURL)), "traces", c.Traces.Destination()},
 	}.Run(ctx)
 }

@@ -8,7 +8,6 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -122,7 +121,7 @@ func Run(ctx context.Context, cfg Config, ports service.Ports, log *slog.Logger,
 			"upstreams", cfg.Upstreams,
 			"database", database.Redact(string(cfg.DatabaseURL)),
 			"quotas", cfg.quotas(),
-			"traces", cmp.Or(cfg.Traces.Endpoint, "off"),
+			"traces", cfg.Traces.Destination(),
 		},
 	}.Run(ctx)
 }

@@ -30,7 +30,8 @@ func (e *Edge) export(x *exchange, took time.Duration) {
 			r.Route = found.Path
 		}
 	}
-	if x.route != nil {
+	if x.route != nil { // known even if the path holds a token
+		r.Route = x.route.Path
 		r.Operation = x.route.ID
 	}
 	span.Set("url.scheme", e.proxies.Protocol(x.Conn.Peer, x.Conn.IsTLS, &x.claims))

@@ -82,7 +82,7 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []trace.ReadOnlySpan) 
 		}
 		rejected = int64(len(spans))
 		e.complain.Do(func() {
-			e.log.Warn("the collector does not take spans, which are dropped; see OTEL_EXPORTER_OTLP_ENDPOINT",
+			e.log.Warn("the collector does not take spans: they are dropped if this goes on; see OTEL_EXPORTER_OTLP_ENDPOINT",
 				"error", err.Error())
 		})
 		if !isFinal {

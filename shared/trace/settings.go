@@ -70,9 +70,17 @@ func (s *Settings) Check(bad *service.BadSettings) {
 
 // isOff reports whether no spans are exported.
 func (s *Settings) isOff() bool {
-	return s.Endpoint == "" && exporterVariable("ENDPOINT") == "" ||
+	return s.Endpoint == "" && os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" ||
 		strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") ||
 		os.Getenv("OTEL_TRACES_EXPORTER") == "none"
+}
+
+// Destination is where spans go, for the log: the URL, or "off".
+func (s *Settings) Destination() string {
+	if s.isOff() {
+		return "off"
+	}
+	return s.url(new(service.BadSettings))
 }
 
 func (s *Settings) read(bad *service.BadSettings) values {
