@@ -94,10 +94,10 @@ func TestDoctor(t *testing.T) {
 			u.User = url.UserPassword("nobody", "wrong")
 			s.env[0] = "DATABASE_URL=" + u.String()
 		}, "database", ": correct $DATABASE_URL"},
-		{"old schema", sql(`DELETE FROM keystore_schema WHERE version_id > 1`), "schema", "the key tables have version"},
-		{"new schema", sql(`UPDATE keystore_schema SET version_id = version_id + 1000`), "schema", "upgrade the program"},
+		{"earlier tables", sql(`ALTER TABLE keys_schema RENAME TO keystore_schema`), "schema", "cannot be migrated: create another database"},
+		{"new schema", sql(`UPDATE keys_schema SET version_id = version_id + 1000`), "schema", "upgrade the program"},
 		{
-			"no key tables", sql(`DELETE FROM keystore_schema`), "schema",
+			"no key tables", sql(`DELETE FROM keys_schema`), "schema",
 			"correct $DATABASE_URL if it names another database, such as that of the pets; otherwise `keyadmin migrate`",
 		},
 		{"no gateway", sql(`DELETE FROM gateways`), "gateways", "no gateway is registered"},

@@ -21,7 +21,7 @@ func TestMigrate(t *testing.T) {
 		t.Errorf("migrate: %q", got)
 	}
 	s.want(exitDone, "The key tables are up to date", "migrate")
-	must.Get[sql.Result](t)(s.open().Exec(`UPDATE keystore_schema SET version_id = version_id + 1000`))
+	must.Get[sql.Result](t)(s.open().Exec(`UPDATE keys_schema SET version_id = version_id + 1000`))
 	s.want(exitFailed, "upgrade the program", "tenant", "list")
 	s.want(exitFailed, "use a newer keyadmin", "migrate")
 }

@@ -139,6 +139,6 @@ func TestRestoreRefuses(t *testing.T) {
 	defer db.Close()
 	must.Get[sql.Result](t)(db.Exec("CREATE TABLE orders (id BIGINT)"))
 	other.want(exitFailed, "orders", "restore", path)
-	must.Get[sql.Result](t)(s.open().Exec("DELETE FROM " + schema.Migrations.Table + " WHERE version_id > 6"))
-	s.want(exitFailed, "keyadmin migrate", "restore", path)
+	must.Get[sql.Result](t)(s.open().Exec("UPDATE " + schema.Migrations.Table + " SET version_id = version_id + 1"))
+	s.want(exitFailed, "upgrade the program", "restore", path)
 }

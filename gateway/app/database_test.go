@@ -30,7 +30,7 @@ func TestWrongDatabaseIsNamed(t *testing.T) {
 		r.named(t, http.StatusServiceUnavailable, "tables such as invoices", "correct DATABASE_URL")
 		r.end(t)
 		must.Do(t, db.Migrate(t.Context(), schema.Migrations))
-		must.Get[sql.Result](t)(db.Exec(`INSERT INTO keystore_schema (version_id, is_applied) VALUES (999, true)`))
+		must.Get[sql.Result](t)(db.Exec(`INSERT INTO keys_schema (version_id, is_applied) VALUES (999, true)`))
 		r = start(t, url, nil)
 		r.named(t, http.StatusServiceUnavailable, "version 999", "upgrade the program")
 		r.end(t)

@@ -194,7 +194,7 @@ func TestSilentServerIsGivenUp(t *testing.T) {
 }
 
 const (
-	notes = "-- +goose Up\nCREATE TABLE notes (id BIGINT PRIMARY KEY);\n-- +goose Down\nDROP TABLE notes;\n"
+	notes = "-- +goose Up\nCREATE TABLE notes (id BIGINT PRIMARY KEY);\n"
 	one   = "-- +goose Up\nINSERT INTO notes VALUES (1);\n"
 )
 
@@ -232,9 +232,17 @@ func TestMigrate(t *testing.T) {
 			"letters_version", // another owner's
 			map[string]string{
 				db.Dialect().String() + "/0001_letters.sql": "-- +goose Up\nCREATE TABLE letters (id BIGINT);\n",
+				"0002_pages.sql": "-- +goose Up\nCREATE TABLE pages (id BIGINT);\n",
+				db.Dialect().String() + "/0002_pages.sql": "INSERT INTO pages VALUES (7);\n",
+				"other/0002_pages.sql":                    "INSERT INTO pages VALUES (8);\n",
 			},
 		)))
 		exec(t, db, `INSERT INTO letters VALUES (1)`)
+		var pages []int
+		must.Do(t, db.Select(&pages, `SELECT id FROM pages`))
+		if len(pages) != 1 || pages[0] != 7 {
+			t.Errorf("a file that another one continues: %v", pages)
+		}
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
+	"petgate/shared/keystore/schema"
 )
 
 // storedBan is a ban's row.
@@ -54,16 +55,15 @@ func (s *Store) AddBan(ctx context.Context, ban Ban) (Ban, Change, error) {
 		if err != nil {
 			return err
 		}
-		same := was.By == ban.By && was.ImposedAt == ban.ImposedAt
-		if same || was.holds(t.At) && was.Until >= ban.Until {
-			ban = was.Ban
-			return nil
-		}
 		var before any
 		if was.holds(t.At) {
 			before = was.Ban
 		}
-		return t.Ban(before, ban)
+		isChanged, err := t.Ban(before, ban)
+		if err == nil && !isChanged {
+			ban = was.Ban
+		}
+		return err
 	})
 	if err != nil {
 		return Ban{}, 0, err
@@ -71,10 +71,14 @@ func (s *Store) AddBan(ctx context.Context, ban Ban) (Ban, Change, error) {
 	return ban, change, nil
 }
 
-// Ban stores a ban and its event. before is the ban that it replaces, or nil.
-func (t *Tx) Ban(before any, b Ban) error {
-	t.Event(BanAdded, Subject{Tenant: b.Tenant, Key: b.Key}, before, b)
-	return t.Exec(upsertBan, b.Key, b.Until, b.Automatic, b.Notice, b.Reason, b.By, b.ImposedAt)
+// Ban stores a ban and its event, and reports whether it did: see schema.UpsertBan. before is the
+// ban that it replaces, or nil.
+func (t *Tx) Ban(before any, b Ban) (isChanged bool, err error) {
+	isChanged, err = t.Affects(schema.UpsertBan, b.Key, b.Until, b.Automatic, b.Notice, b.Reason, b.By, b.ImposedAt)
+	if isChanged {
+		t.Event(BanAdded, Subject{Tenant: b.Tenant, Key: b.Key}, before, b)
+	}
+	return isChanged, err
 }
 
 // LiftBan ends a key's ban. If the key is not banned, it does nothing.

@@ -79,10 +79,12 @@ func (s *Store) CheckSchema(ctx context.Context) error {
 		return Fail("check schema", err)
 	case have == 0:
 		err := s.db.CheckForeign(ctx)
-		if errors.Is(err, database.ErrForeign) {
+		switch {
+		case errors.Is(err, database.ErrForeign):
 			return fmt.Errorf("%w: %w", ErrForeign, err)
-		}
-		if err != nil {
+		case errors.Is(err, database.ErrEarlier):
+			return fmt.Errorf("%w: %w", ErrSchema, err)
+		case err != nil:
 			return Fail("check schema", err)
 		}
 		fallthrough

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -131,11 +132,26 @@ func TestSchema(t *testing.T) {
 		s := keystore.New(db, nil, nil, "ada")
 		refused(t, keystore.ErrSchema, "migrate")(s.CheckSchema(t.Context()))
 		for range 2 { // a second time changes nothing
-			must.Do(t, db.Migrate(t.Context(), schema.Migrations))
+			var programs sync.WaitGroup
+			for range 2 {
+				programs.Go(func() {
+					if err := db.Migrate(t.Context(), schema.Migrations); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			programs.Wait()
+			must.Do(t, s.CheckSchema(t.Context()))
+			must.Equal(t, len(must.Get[[]keystore.Plan](t)(s.Plans(t.Context()))), 4, "plans")
 		}
-		must.Do(t, s.CheckSchema(t.Context()))
-		run(t, db, "UPDATE keystore_schema SET version_id = 99 WHERE version_id = 1")
+		run(t, db, "UPDATE keys_schema SET version_id = 99 WHERE version_id = 1")
 		refused(t, keystore.ErrSchema, "upgrade")(s.CheckSchema(t.Context()))
+
+		run(t, db, "ALTER TABLE keys_schema RENAME TO keystore_schema") // as before 1.0.0
+		refused(t, keystore.ErrSchema, "create another database")(s.CheckSchema(t.Context()))
+		if err := db.Migrate(t.Context(), schema.Migrations); !errors.Is(err, database.ErrEarlier) {
+			t.Errorf("migrate earlier tables: %v", err)
+		}
 	})
 }
 
@@ -631,6 +647,7 @@ func TestBans(t *testing.T) {
 		c.now = longer.Until.Time()
 		wantBans(0, 1)                    // the clock of a gateway may be ahead
 		did(t, 6)(s.LiftBan(ctx, key.ID)) // it has ended
+		c.now = c.now.Add(time.Second)
 		late := keystore.Ban{
 			Key:       key.ID,
 			Tenant:    key.Tenant,

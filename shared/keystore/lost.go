@@ -10,6 +10,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
+	"petgate/shared/keystore/schema"
 )
 
 // The kinds of lost refusals.
@@ -56,7 +57,7 @@ func (s *Store) ReportLost(ctx context.Context, lost []LostRefusal) (Change, err
 				}
 				continue
 			}
-			added, err := t.Affects(insertLost, l.Tenant, l.Key, l.Kind, l.At, s.actor, t.At)
+			added, err := t.Affects(schema.InsertLost, l.Tenant, l.Key, l.Kind, l.At, s.actor, t.At)
 			if err != nil {
 				return err
 			}

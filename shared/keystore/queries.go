@@ -63,11 +63,6 @@ const (
 	// $1: key. Its latest ban, current or not.
 	banByKey = `SELECT ` + BanColumns + `, b.lifted_at FROM ` + BanTables + ` WHERE b.key_id = $1`
 
-	upsertBan = `INSERT INTO bans (key_id, until, automatic, notice, reason, imposed_by, imposed_at, lifted_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, 0)
-		ON CONFLICT (key_id) DO UPDATE SET until = excluded.until, automatic = excluded.automatic, notice = excluded.notice,
-			reason = excluded.reason, imposed_by = excluded.imposed_by, imposed_at = excluded.imposed_at, lifted_at = 0`
-
 	// $1: key, $2: now.
 	liftBan = `UPDATE bans SET lifted_at = $2 WHERE key_id = $1`
 )
@@ -147,9 +142,6 @@ const (
 			ELSE k.revoked_at = 0 AND k.disabled_at = 0 AND (k.grace_ends_at = 0 OR k.grace_ends_at > l.at) END
 		ORDER BY l.tenant_id, l.key_id, l.kind`
 
-	insertLost = `INSERT INTO lost_refusals (tenant_id, key_id, kind, at, reported_by, reported_at) VALUES ($1, $2, $3, $4, $5, $6)
-		ON CONFLICT (tenant_id, key_id, kind) DO NOTHING`
-
 	// $1: tenant, $2: key, or '' for the tenant's suspension.
 	deleteLost = `DELETE FROM lost_refusals WHERE tenant_id = $1 AND key_id = $2`
 )
@@ -225,7 +217,7 @@ const (
 		RETURNING id`
 )
 
-// What a gateway calls on PostgreSQL. See the functions' migration. $1: gateway, $2: the event's
+// What a gateway calls on PostgreSQL: see schema/functions.go. $1: gateway, $2: the event's
 // UUID, then the row.
 const (
 	banByGatewayPostgres = `SELECT gateway_ban($1, $2, $3, $4, $5, $6)`

@@ -29,7 +29,7 @@ func statements(t *testing.T) map[string]string {
 	t.Helper()
 	text := "package queries\ntype lock string\n"
 	for _, name := range []string{
-		"queries.go", "schema/functions.go", "lists/queries.go", "usage/queries.go", "usage/queries_export.go",
+		"queries.go", "schema/queries.go", "lists/queries.go", "usage/queries.go", "usage/queries_export.go",
 		"sessions/queries.go",
 	} {
 		file := string(must.Get[[]byte](t)(os.ReadFile(name)))

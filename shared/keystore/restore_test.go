@@ -29,7 +29,7 @@ import (
 // A new table is copied, or it is left out with a reason.
 func TestEveryTableIsCopied(t *testing.T) {
 	left := []string{
-		"gateways", "console_sessions", "operators", "operator_requests", "unreported_requests", "keystore_schema",
+		"gateways", "console_sessions", "operators", "operator_requests", "unreported_requests", "keys_schema",
 	}
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		db := open(t, url)

@@ -273,7 +273,8 @@ func (r *Restore) fill(ctx context.Context, t *keystore.Tx) error {
 func reapply(t *keystore.Tx, n NewerRefusal) error {
 	switch n.Kind {
 	case NewerBan:
-		return t.Ban(nil, n.ban)
+		_, err := t.Ban(nil, n.ban)
+		return err
 	case keystore.LostSuspension:
 		before, err := t.Tenant(n.Tenant)
 		if err != nil {

@@ -1,141 +1,207 @@
 package schema
 
-// gatewayFunctions are the statements that PostgreSQL has as functions, so that the role of
-// gateways needs no right to write to tables. A function has the statement's text: who changes one
-// adds a migration with a new function.
-var gatewayFunctions = map[string]string{
-	GrowGeneration:  "gateway_grow_generation($1)",
-	Register:        "gateway_register($1, $2, $3, $4, $5, $6)",
-	Heartbeat:       "gateway_heartbeat($1, $2, $3, $4, $5, $6)",
-	DescribeGateway: "gateway_describe($1, $2, $3)",
-	DeleteProcess:   "gateway_delete_process($1, $2)",
-	DeleteSilent:    "gateway_delete_silent($1, $2, $3, $4)",
-	LeaveUnreported: "gateway_leave_unreported($1, $2)",
-	TakeUnreported:  "gateway_take_unreported()",
-	ClaimUsage:      "gateway_claim_usage($1, $2, $3)",
-	AddUsage:        "gateway_add_usage($1)",
-	AddMinutes:      "gateway_add_minutes($1, $2)",
-	TouchKeys:       "gateway_touch_keys($1)",
-	PruneUsage:      "gateway_prune_usage($1, $2)",
-	PruneMinutes:    "gateway_prune_minutes($1, $2)",
-	NoteGap:         "gateway_note_gap($1, $2, $3)",
-	NoteDropped:     "gateway_note_dropped($1, $2, $3, $4)",
-	CloseGap:        "gateway_close_gap($1, $2)",
-	PruneGaps:       "gateway_prune_gaps($1)",
-	UpsertQuotas:    "gateway_upsert_quotas($1, $2)",
-	PruneQuotas:     "gateway_prune_quotas($1)",
+import (
+	"fmt"
+	"strings"
+)
+
+// The role of gateways has no right to write to tables. What it writes, it writes by functions that
+// run with the rights of the tables' owner. So a gateway in wrong hands cannot change keys or the
+// past, nor write in another name. Migrate replaces the functions by those of its program, so a
+// change of a statement needs no migration. Two neighbouring versions share the functions: a change
+// of parameters or of the result needs a new name.
+
+// function is a function that has the text of a statement.
+type function struct {
+	name       string
+	parameters string // types, separated by ", "
+	result     string // rows for setOfChanged: one for each row that was changed
+	statement  string
 }
 
-const (
-	// Makes the generation larger than before and larger than $1. It locks the row, so
-	// registrations and removals do not overlap.
-	GrowGeneration = `UPDATE gateway_registry SET generation = CASE WHEN generation > $1 THEN generation ELSE $1 END + 1
-		RETURNING generation`
+const setOfChanged = "SETOF INTEGER"
 
-	// Committed before a gateway loads. From then on changes wait for the process. A process that
-	// was removed before continues with the number of its last batch. $1: ID, $2: incarnation, $3:
-	// generation, $4: address, $5: maximum age, $6: all that it did before this instant is stored.
-	Register = `INSERT INTO gateways
-			(id, incarnation, generation, admin_address, applied_event, registered_at, seen_at, max_age, usage_batch, usage_through)
-		VALUES ($1, $2, $3, $4, 0, {now}, {now}, $5,
-			COALESCE((SELECT usage_batch FROM usage_gaps WHERE gateway = $1 AND incarnation = $2), 0), $6)
-		ON CONFLICT (id, incarnation) DO UPDATE SET generation = excluded.generation, admin_address = excluded.admin_address,
-			applied_event = 0, registered_at = excluded.registered_at, seen_at = excluded.seen_at, max_age = excluded.max_age,
-			usage_through = excluded.usage_through`
+var functions = []function{
+	{"gateway_grow_generation", "BIGINT", "SETOF BIGINT", GrowGeneration},
+	{"gateway_register", "TEXT, TEXT, BIGINT, TEXT, BIGINT, BIGINT", "VOID", Register},
+	{
+		"gateway_heartbeat", "TEXT, TEXT, BIGINT, BIGINT, TEXT, BIGINT",
+		"TABLE (generation BIGINT, now BIGINT)", Heartbeat,
+	},
+	{"gateway_describe", "TEXT, TEXT, TEXT", "VOID", DescribeGateway},
+	{"gateway_delete_process", "TEXT, TEXT", setOfChanged, DeleteProcess},
+	{"gateway_delete_silent", "TEXT, TEXT, BIGINT, BIGINT", setOfChanged, DeleteSilent},
+	{"gateway_leave_unreported", "TEXT, TEXT", "VOID", LeaveUnreported},
+	{"gateway_take_unreported", "", "SETOF TEXT", TakeUnreported},
+	{"gateway_claim_usage", "TEXT, TEXT, BIGINT", setOfChanged, ClaimUsage},
+	{"gateway_add_usage", "TEXT", "VOID", AddUsage},
+	{"gateway_add_minutes", "TEXT, TEXT", "VOID", AddMinutes},
+	{"gateway_touch_keys", "TEXT", "VOID", TouchKeys},
+	{"gateway_prune_usage", "TEXT, BIGINT", "VOID", PruneUsage},
+	{"gateway_prune_minutes", "TEXT, BIGINT", "VOID", PruneMinutes},
+	{"gateway_note_gap", "TEXT, TEXT, TEXT", "VOID", NoteGap},
+	{"gateway_note_dropped", "TEXT, TEXT, TEXT, TEXT", setOfChanged, NoteDropped},
+	{"gateway_close_gap", "TEXT, TEXT", "VOID", CloseGap},
+	{"gateway_prune_gaps", "BIGINT", "VOID", PruneGaps},
+	{"gateway_upsert_quotas", "TEXT, BIGINT", "VOID", UpsertQuotas},
+	{"gateway_prune_quotas", "BIGINT", "VOID", PruneQuotas},
+}
 
-	// $1: ID, $2: incarnation, $3: generation, $4: last event applied, $5: that event's UUID (''
-	// before the first), $6: all that it did before this instant is stored. Changes nothing if a
-	// fail-over has lost the event: its ID will be used again.
-	//
-	// Not with synchronous_commit = off: a gateway that has the answer serves for its maximum age,
-	// so a crash of the database must not take the heartbeat back. A watcher would fence the
-	// gateway too early.
-	Heartbeat = `UPDATE gateways SET applied_event = $4, seen_at = {now}, usage_through = $6
-		WHERE id = $1 AND incarnation = $2 AND generation = $3 AND COALESCE((SELECT uuid FROM events WHERE id = $4), '') = $5
-			AND NOT EXISTS (SELECT 1 FROM gateways s WHERE s.id = $1 AND s.generation > $3)
-		RETURNING (SELECT generation FROM gateway_registry), {now}`
+// create returns the statement that creates the function.
+func (f function) create() string {
+	body := partsPostgres.Replace(f.statement)
+	if f.result == setOfChanged {
+		body += " RETURNING 1"
+	}
+	return fmt.Sprintf("CREATE OR REPLACE FUNCTION %s(%s) RETURNS %s LANGUAGE sql AS $$\n\t%s\n$$",
+		f.name, f.parameters, f.result, body)
+}
 
-	// $1: ID, $2: incarnation, $3: a Document.
-	DescribeGateway = `UPDATE gateways SET document = $3 WHERE id = $1 AND incarnation = $2`
+// call returns the statement that calls the function with the parameters of its statement.
+func (f function) call() string {
+	var arguments []string
+	for i := range strings.Count(f.parameters, "TEXT") + strings.Count(f.parameters, "BIGINT") {
+		arguments = append(arguments, fmt.Sprint("$", i+1))
+	}
+	return fmt.Sprintf("SELECT * FROM %s(%s)", f.name, strings.Join(arguments, ", "))
+}
 
-	// $1: ID, $2: incarnation.
-	DeleteProcess = `DELETE FROM gateways WHERE id = $1 AND incarnation = $2`
+// calls has the calls of functions by their statements.
+var calls = func() map[string]string {
+	all := map[string]string{}
+	for _, f := range functions {
+		all[f.statement] = f.call()
+	}
+	return all
+}()
 
-	// Deletes the process only if it has sent no heartbeat after $3. $1: ID, $2: incarnation, $3:
-	// its last heartbeat, $4: its maximum age.
-	DeleteSilent = DeleteProcess + ` AND seen_at = $3 AND max_age = $4`
+// createFunctions are the statements that create all functions.
+func createFunctions() []string {
+	all := []string{appendEvent, actorOf, banJSON, gatewayBan, gatewayReportLost, writersLock}
+	for _, f := range functions {
+		all = append(all, f.create())
+	}
+	return append(all, closeFunctions)
+}
 
-	// $1: incarnation, $2: text.
-	LeaveUnreported = `INSERT INTO unreported_requests (incarnation, requests) VALUES ($1, $2) ON CONFLICT (incarnation) DO NOTHING`
+// with returns a statement with names of variables in place of its parameters.
+func with(query string, names ...string) string {
+	var pairs []string
+	for i, name := range names {
+		pairs = append(pairs, fmt.Sprint("$", i+1), name)
+	}
+	return strings.NewReplacer(pairs...).Replace(query)
+}
 
-	TakeUnreported = `DELETE FROM unreported_requests RETURNING requests`
+// Takes the writers' lock, draws the next event's ID, adds the event and notifies the gateways.
+// Each statement of a function has a snapshot of its own. In a single statement, MAX(id) would be
+// read as it was before the lock was free.
+const appendEvent = `CREATE OR REPLACE FUNCTION append_event(
+	lock BIGINT, channel TEXT, event_uuid TEXT, event_at BIGINT, event_actor TEXT, event_kind TEXT, event_tenant TEXT,
+	event_key TEXT, event_plan TEXT, event_before TEXT, event_after TEXT
+) RETURNS BIGINT LANGUAGE plpgsql AS $$
+DECLARE
+	event_id BIGINT;
+BEGIN
+	PERFORM pg_advisory_xact_lock(lock);
+	PERFORM pg_notify(channel, '');
+	INSERT INTO events (id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json)
+		VALUES ((SELECT COALESCE(MAX(id), 0) + 1 FROM events), event_uuid, event_at, event_actor, event_kind,
+			event_tenant, event_key, event_plan, event_before, event_after)
+		RETURNING id INTO event_id;
+	RETURN event_id;
+END
+$$`
 
-	// Claims a batch. Changes no row if the batch was added before. $1: gateway, $2: incarnation,
-	// $3: batch.
-	ClaimUsage = `UPDATE gateways SET usage_batch = $3 WHERE id = $1 AND incarnation = $2 AND usage_batch < $3`
+// The name of a gateway as an actor: with the role in front, unless it is the role that owns the
+// tables.
+const actorOf = `CREATE OR REPLACE FUNCTION actor_of(gateway TEXT) RETURNS TEXT LANGUAGE sql AS $$
+	SELECT CASE WHEN session_user = current_user THEN gateway ELSE session_user || ':' || gateway END
+$$`
 
-	// $1: rows of UsageRow that differ in more than their numbers. What comes after its hour was
-	// sealed is a correction. Files of earlier gateways do not say what is a test; the keys do,
-	// unless their tenant was deleted.
-	AddUsage = `INSERT INTO usage_hours (tenant_id, hour, operation, correction, charged, key_id, outcome, requests, more_units, is_test)
-		SELECT value->>'tenantId', CAST(value->>'hour' AS BIGINT), value->>'operation',
-			CASE WHEN CAST(value->>'hour' AS BIGINT) < (SELECT through FROM usage_ledger) THEN (SELECT seal FROM usage_ledger) ELSE 0 END,
-			CAST(value->>'charged' AS BOOLEAN), COALESCE(value->>'keyId', ''), value->>'outcome',
-			CAST(value->>'requests' AS BIGINT), COALESCE(CAST(value->>'moreUnits' AS BIGINT), 0),
-			COALESCE(CAST(value->>'test' AS BOOLEAN), false)
-				OR EXISTS (SELECT 1 FROM tenant_keys k WHERE k.id = value->>'keyId' AND k.environment = 'test')
-		FROM {rows} WHERE true
-		ON CONFLICT (tenant_id, hour, operation, correction, charged, key_id, outcome) DO UPDATE SET
-			requests = usage_hours.requests + excluded.requests, more_units = usage_hours.more_units + excluded.more_units`
+// A ban as an event has it.
+const banJSON = `CREATE OR REPLACE FUNCTION ban_json(b bans) RETURNS TEXT LANGUAGE sql AS $$
+	SELECT CAST(jsonb_strip_nulls(jsonb_build_object('keyId', b.key_id,
+		'tenantId', (SELECT tenant_id FROM tenant_keys WHERE id = b.key_id), 'until', b.until, 'automatic', b.automatic,
+		'notice', NULLIF(b.notice, ''), 'reason', b.reason, 'by', b.imposed_by, 'imposedAt', b.imposed_at)) AS TEXT)
+$$`
 
-	// $1: rows of minuteRows, $2: gateway.
-	AddMinutes = `INSERT INTO usage_minutes (tenant_id, hour, gateway, attempts, is_test)
-		SELECT value->>'tenantId', CAST(value->>'hour' AS BIGINT), CAST($2 AS TEXT), value->>'attempts',
-			COALESCE(CAST(value->>'test' AS BOOLEAN), false) FROM {rows} WHERE true
-		ON CONFLICT (tenant_id, hour, gateway) DO UPDATE SET attempts = usage_minutes.attempts || excluded.attempts`
+// An automatic ban with its event, whose ID it returns. NULL: nothing has changed.
+var gatewayBan = `CREATE OR REPLACE FUNCTION gateway_ban(
+	gateway TEXT, event_uuid TEXT, ban_key TEXT, ban_until BIGINT, ban_reason TEXT, ban_at BIGINT
+) RETURNS BIGINT LANGUAGE plpgsql AS $$
+DECLARE
+	who    TEXT := actor_of(gateway);
+	now    BIGINT := CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT);
+	was    bans;
+	before TEXT := '';
+BEGIN
+	PERFORM pg_advisory_xact_lock(123581046915073);
+	SELECT * INTO was FROM bans WHERE key_id = ban_key;
+	IF was.lifted_at = 0 AND was.until > now THEN
+		before := ban_json(was);
+	END IF;
+	` + with(UpsertBan, "ban_key", "ban_until", "true", "''", "ban_reason", "who", "ban_at") + `
+		RETURNING * INTO was;
+	IF NOT FOUND THEN
+		RETURN NULL;
+	END IF;
+	RETURN append_event(123581046915073, 'petgate_events', event_uuid, now, who, 'ban.added',
+		(SELECT tenant_id FROM tenant_keys WHERE id = ban_key), ban_key, '', before, ban_json(was));
+END
+$$`
 
-	// $1: rows of UsageRow. A request used its key if it was charged, or if its answer was free, as
-	// a report of the quota. Otherwise it was refused. Updates each of the two times at most once a
-	// minute, so that the row of a busy key is not rewritten every few seconds.
-	TouchKeys = `UPDATE tenant_keys SET last_used_at = CASE WHEN last_used_at < u.used_at THEN u.used_at ELSE last_used_at END,
-			last_refused_at = CASE WHEN last_refused_at < u.refused_at THEN u.refused_at ELSE last_refused_at END
-		FROM (SELECT key_id, MAX(CASE WHEN used THEN at ELSE 0 END) AS used_at, MAX(CASE WHEN used THEN 0 ELSE at END) AS refused_at
-			FROM (SELECT value->>'keyId' AS key_id, CAST(value->>'lastAt' AS BIGINT) AS at,
-				CAST(value->>'charged' AS BOOLEAN) OR value->>'outcome' IN ('ok', 'report') AS used FROM {rows}) AS requests GROUP BY key_id) AS u
-		WHERE tenant_keys.id = u.key_id AND (last_used_at <= u.used_at - 60000 OR last_refused_at <= u.refused_at - 60000)`
+// A refusal that the database has lost, with its event, whose ID it returns. NULL: it is listed
+// already.
+var gatewayReportLost = `CREATE OR REPLACE FUNCTION gateway_report_lost(
+	gateway TEXT, event_uuid TEXT, lost_tenant TEXT, lost_key TEXT, lost_kind TEXT, lost_at BIGINT, found_at BIGINT
+) RETURNS BIGINT LANGUAGE plpgsql AS $$
+DECLARE
+	who TEXT := actor_of(gateway);
+BEGIN
+	` + with(InsertLost, "lost_tenant", "lost_key", "lost_kind", "lost_at", "who", "found_at") + `;
+	IF NOT FOUND THEN
+		RETURN NULL;
+	END IF;
+	RETURN append_event(123581046915073, 'petgate_events', event_uuid, found_at, who, 'refusal.lost', lost_tenant,
+		lost_key, '', '', CAST(jsonb_strip_nulls(jsonb_build_object('kind', lost_kind, 'tenantId', lost_tenant,
+			'keyId', NULLIF(lost_key, ''), 'at', NULLIF(lost_at, 0))) AS TEXT));
+END
+$$`
 
-	// $1: rows with tenantId, $2: the first hour that is kept. 400 days are always kept, as in
-	// pruneGaps: a gateway in wrong hands cannot delete them.
-	PruneUsage = `DELETE FROM usage_hours WHERE tenant_id IN (SELECT value->>'tenantId' FROM {rows}) AND hour < $2 AND hour < {now} - 34560000000`
+// Who holds the writers' lock, and for how many ms at least (-1: unknown). A role does not see what
+// other roles' sessions do, so this needs the owner's rights too.
+const writersLock = `CREATE OR REPLACE FUNCTION writers_lock()
+RETURNS TABLE (pid INTEGER, role TEXT, application TEXT, address TEXT, age BIGINT) LANGUAGE sql AS $$
+	SELECT a.pid, COALESCE(a.usename, ''), COALESCE(a.application_name, ''), COALESCE(host(a.client_addr), ''),
+		COALESCE(CAST(EXTRACT(EPOCH FROM clock_timestamp() - COALESCE(a.xact_start, a.state_change)) * 1000
+			AS BIGINT), -1)
+	FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+	WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND a.pid <> pg_backend_pid()
+		AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+		AND (CAST(l.classid AS BIGINT) << 32) + CAST(l.objid AS BIGINT) = 123581046915073
+$$`
 
-	// $1: rows with tenantId, $2: the first hour that is kept. 34 days are always kept.
-	PruneMinutes = `DELETE FROM usage_minutes WHERE tenant_id IN (SELECT value->>'tenantId' FROM {rows}) AND hour < $2 AND hour < {now} - 2937600000`
-
-	// Notes that a process ended and may have kept usage that is not stored. $1: gateway, $2:
-	// incarnation, $3: cause.
-	NoteGap = `INSERT INTO usage_gaps (gateway, incarnation, cause, since, seen_at, noted_at, usage_batch)
-		SELECT id, incarnation, $3, usage_through, seen_at, {now}, usage_batch FROM gateways WHERE id = $1 AND incarnation = $2
-		ON CONFLICT (gateway, incarnation) DO UPDATE SET cause = excluded.cause, since = excluded.since, seen_at = excluded.seen_at,
-			noted_at = excluded.noted_at, usage_batch = excluded.usage_batch`
-
-	// Notes that a process runs but has dropped usage. The row stays when the process registers
-	// again: what it dropped is not stored later. $1: gateway, $2: incarnation, $3: a name for the
-	// row in place of the incarnation, $4: cause.
-	NoteDropped = `INSERT INTO usage_gaps (gateway, incarnation, cause, since, seen_at, noted_at, usage_batch)
-		SELECT id, $3, $4, usage_through, seen_at, {now}, 0 FROM gateways WHERE id = $1 AND incarnation = $2
-		ON CONFLICT (gateway, incarnation) DO UPDATE SET noted_at = excluded.noted_at`
-
-	// $1: gateway, $2: incarnation.
-	CloseGap = `DELETE FROM usage_gaps WHERE gateway = $1 AND incarnation = $2`
-
-	// $1: instant in ms. Gaps that were noted before are as old as the usage that is deleted.
-	PruneGaps = `DELETE FROM usage_gaps WHERE noted_at < $1 AND noted_at < {now} - 34560000000`
-
-	// $1: rows of quotaRow, $2: instant in ms of the save.
-	UpsertQuotas = `INSERT INTO quota_records (tenant_id, record, saved_at)
-		SELECT value->>'name', {record}, CAST($2 AS BIGINT) FROM {rows} WHERE true
-		ON CONFLICT (tenant_id) DO UPDATE SET record = excluded.record, saved_at = excluded.saved_at`
-
-	// $1: instant in ms. Records are not valid after their month.
-	PruneQuotas = `DELETE FROM quota_records WHERE saved_at < $1`
-)
+// The functions run with the owner's rights, on these tables and not on temporary ones of the same
+// names. A replaced function keeps its owner and who may call it. Those who may register may call a
+// new function too.
+const closeFunctions = `DO $$
+DECLARE
+	name    REGPROCEDURE;
+	grantee TEXT;
+BEGIN
+	FOR name IN SELECT CAST(oid AS REGPROCEDURE) FROM pg_proc
+		WHERE pronamespace = CAST(current_schema() AS REGNAMESPACE)
+			AND (proname LIKE 'gateway\_%' OR proname = 'writers_lock')
+	LOOP
+		EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = %I, pg_temp', name, current_schema());
+		EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', name);
+		FOR grantee IN SELECT g.grantee FROM information_schema.role_routine_grants AS g
+			WHERE routine_schema = current_schema() AND routine_name = 'gateway_register'
+				AND g.grantee NOT IN (current_user, 'PUBLIC')
+		LOOP
+			EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', name, grantee);
+		END LOOP;
+	END LOOP;
+END
+$$`

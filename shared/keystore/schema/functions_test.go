@@ -5,34 +5,72 @@ import (
 	"testing"
 
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
-// A gateway's function does what the statement does, with the rights of the tables' owner, and on
-// no table of the caller.
-func TestGatewayFunctionsAreTheirStatements(t *testing.T) {
+// The functions of gateways run with the rights of the tables' owner, on no table of the caller,
+// and only for those who may. A program replaces them by its own, unless the database is of a later
+// version. Those who may register may call a new one.
+func TestFunctions(t *testing.T) {
 	t.Parallel()
 	db := testkit.Open(t, testkit.Postgres(t), Migrations)
-	squeeze := func(text string) string { return strings.Join(strings.Fields(text), " ") }
-	for query, call := range gatewayFunctions {
-		name, parameters, _ := strings.Cut(call, "(")
-		var is struct {
-			Body    string `db:"prosrc"`
-			Args    int    `db:"pronargs"`
-			Closed  bool   `db:"closed"`
-			Returns string `db:"returns"`
+	exec := func(statement string) {
+		t.Helper()
+		if _, err := db.Exec(statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
 		}
-		if err := db.Get(&is, `SELECT prosrc, pronargs, pg_get_function_result(oid) AS returns, prosecdef AND proconfig = ARRAY['search_path=public, pg_temp']
-			AND NOT has_function_privilege('public', oid, 'EXECUTE') AS closed FROM pg_proc WHERE proname = $1`, name); err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
+	}
+	type function struct {
+		Name    string `db:"proname"`
+		Body    string `db:"prosrc"`
+		Closed  bool   `db:"closed"`
+		Allowed bool   `db:"allowed"` // for those who may register
+	}
+	read := func() map[string]function {
+		t.Helper()
+		var all []function
+		must.Do(t, db.Select(&all, `SELECT proname, prosrc,
+				has_function_privilege('pg_monitor', oid, 'EXECUTE') AS allowed,
+				prosecdef AND proconfig = ARRAY['search_path=public, pg_temp']
+					AND NOT has_function_privilege('public', oid, 'EXECUTE') AS closed
+			FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+				AND (proname LIKE 'gateway\_%' OR proname = 'writers_lock')`))
+		byName := map[string]function{}
+		for _, f := range all {
+			f.Body = strings.Join(strings.Fields(f.Body), " ")
+			byName[f.Name] = f
 		}
-		body := squeeze(is.Body)
-		if is.Returns == "SETOF integer" { // its rows tell how many were changed
-			body = strings.TrimSuffix(body, " RETURNING 1")
+		return byName
+	}
+	first := read()
+	if len(first) != len(functions)+3 {
+		t.Errorf("there are %d functions", len(first))
+	}
+	for name, f := range first {
+		if !f.Closed || f.Allowed {
+			t.Errorf("%s: closed %t; a role without rights may call it: %t", name, f.Closed, f.Allowed)
 		}
-		if want := squeeze(partsPostgres.Replace(query)); body != want || !is.Closed ||
-			is.Args != strings.Count(parameters, "$") {
-			t.Errorf("%s: closed %t, %d parameters\n%s\nwant\n%s", name, is.Closed, is.Args, body, want)
+	}
+	for _, f := range functions {
+		want := strings.Join(strings.Fields(partsPostgres.Replace(f.statement)), " ")
+		if body := first[f.name].Body; body != want && body != want+" RETURNING 1" {
+			t.Errorf("%s: %s\nwant\n%s", f.name, body, want)
+		}
+	}
+
+	exec("GRANT EXECUTE ON FUNCTION gateway_register TO pg_monitor")
+	exec("DROP FUNCTION gateway_describe")
+	exec("CREATE OR REPLACE FUNCTION gateway_prune_quotas(BIGINT) RETURNS VOID LANGUAGE sql AS 'SELECT'")
+	exec("INSERT INTO keys_schema (version_id, is_applied) VALUES (99, true)")
+	must.Do(t, db.Migrate(t.Context(), Migrations))
+	if is := read(); len(is) != len(first)-1 || is["gateway_prune_quotas"].Body != "SELECT" {
+		t.Errorf("the functions of a later version are replaced: %v", is)
+	}
+	exec("DELETE FROM keys_schema WHERE version_id = 99")
+	must.Do(t, db.Migrate(t.Context(), Migrations))
+	for name, f := range read() {
+		if !f.Closed || !f.Allowed || f.Body != first[name].Body {
+			t.Errorf("%s: closed %t; who may register may call it: %t\n%s", name, f.Closed, f.Allowed, f.Body)
 		}
 	}
 }

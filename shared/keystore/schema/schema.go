@@ -14,7 +14,7 @@ var migrations embed.FS
 
 // Migrations create the tables.
 var Migrations = database.Migrations{
-	FS: migrations, Table: "keystore_schema",
+	FS: migrations, Table: "keys_schema", Functions: createFunctions(),
 	// Not gateways, which are processes; not console_sessions and operators, which a copy must not
 	// let in again; not requests, which a copy would report or repeat.
 	Tables: []string{
@@ -33,14 +33,14 @@ const Channel = "petgate_events"
 // value before it is the field operation of one of these rows. {escape} makes the backslash the
 // character that escapes in a pattern, as it is in PostgreSQL.
 type Dialect struct {
-	functions map[string]string // in place of whole statements
-	parts     *strings.Replacer
+	calls map[string]string // of functions, in place of whole statements
+	parts *strings.Replacer
 }
 
 // Statement returns a statement as the database gets it.
 func (d Dialect) Statement(query string) string {
-	if function := d.functions[query]; function != "" {
-		return "SELECT * FROM " + function
+	if call := d.calls[query]; call != "" {
+		return call
 	}
 	return d.parts.Replace(query)
 }
@@ -50,7 +50,7 @@ func Of(dialect database.Dialect) Dialect {
 	if dialect == database.SQLite {
 		return Dialect{parts: partsSQLite}
 	}
-	return Dialect{gatewayFunctions, partsPostgres}
+	return Dialect{calls, partsPostgres}
 }
 
 var partsSQLite = strings.NewReplacer(
