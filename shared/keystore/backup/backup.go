@@ -1,3 +1,8 @@
+// Package backup writes the key tables to a file, and restores them from it.
+//
+// A backup is a text file. Its first line is a Header in JSON, filled with spaces to headerBytes.
+// Then come the rows of the tables, in the order of the header, each as the line that
+// database.Table writes. It has the hashes of keys, and no token.
 package backup
 
 import (
@@ -20,10 +25,6 @@ import (
 	"petgate/shared/keystore"
 	"petgate/shared/keystore/schema"
 )
-
-// A backup is a text file. Its first line is a Header in JSON, filled with spaces to
-// headerBytes. Then come the rows of the tables, in the order of the header, each as the line that
-// database.Table writes. It has the hashes of keys, and no token.
 
 // headerBytes is the length of the first line with its end. The sums in it are known only after the
 // rows were written.
@@ -48,8 +49,12 @@ type Header struct {
 	TakenAt   instant.Millis  `json:"takenAt"`   // ms, by the clock of the store
 	LastEvent keystore.Change `json:"lastEvent"` // 0: none
 	Tables    []Table         `json:"tables"`
-	MAC       string          `json:"mac,omitempty"` // HMAC-SHA256 of the rows and this header without sum and MAC, in hexadecimal; empty: no key
-	Sum       string          `json:"sum"`           // SHA-256 of this header without its sum, in hexadecimal
+
+	// HMAC-SHA256 of the rows and of this header without Sum and MAC, in hexadecimal. Empty: there
+	// was no key.
+	MAC string `json:"mac,omitempty"`
+
+	Sum string `json:"sum"` // SHA-256 of this header without Sum, in hexadecimal
 }
 
 // sum returns what Sum must be.
@@ -81,28 +86,31 @@ func (h Header) Rows(table string) int64 {
 	return 0
 }
 
-// Write writes all that operators and gateways have stored, as it was at one instant, to a
-// file that is empty. Gateways and operators go on meanwhile. Not written: which gateways run, and
-// sessions of the console. With a key, the file gets a MAC. The store's database is one of
-// OpenPatient.
+// Write writes what operators and gateways have stored, as it was at one instant, to an empty file.
+// Gateways and operators go on meanwhile. It does not write which gateways run, nor sessions of the
+// console. With a key, the file gets a MAC. The store's database was opened by OpenPatient, because
+// this may take long.
 func Write(
 	ctx context.Context, s *keystore.Store, file io.WriteSeeker, key []byte,
 ) (h Header, err error) {
 	defer keystore.Failed("back up", &err)
 	h = Header{Magic: backupMagic, Version: backupVersion, TakenAt: s.Now()}
-	if h.Schema, _, err = s.DB().Schema(ctx, schema.Migrations); err != nil {
+	h.Schema, _, err = s.DB().Schema(ctx, schema.Migrations)
+	if err != nil {
 		return h, err
 	}
 	tables, err := s.DB().Tables(ctx, schema.Migrations)
 	if err != nil {
 		return h, err
 	}
-	out, signed := bufio.NewWriter(file), hmac.New(sha256.New, key)
+	out := bufio.NewWriter(file)
+	signed := hmac.New(sha256.New, key)
 	if _, err := out.Write(make([]byte, headerBytes)); err != nil {
 		return h, err
 	}
 	err = s.Snapshot(ctx, func(q sqlx.QueryerContext) error {
-		if h.LastEvent, _, err = s.LastEventOf(ctx, q); err != nil {
+		h.LastEvent, _, err = s.LastEventOf(ctx, q)
+		if err != nil {
 			return err
 		}
 		sums, err := database.RowsOf(ctx, q, tables).Pass(func(_ database.Table, line []byte) error {

@@ -33,15 +33,19 @@ var ErrChanged = errors.New("the database has changed meanwhile")
 // refusals.
 const NewerBan = "banned"
 
-// NewerRefusal is a refusal that the live database has and the backup has not.
+// NewerRefusal is a refusal that the live database has and the backup does not have.
 type NewerRefusal struct {
-	Kind       string         `db:"kind"`
-	Tenant     id.Tenant      `db:"tenant_id"`
-	TenantName string         `db:"tenant_name"`
-	Key        id.Key         `db:"key_id"` // none: the tenant is suspended
-	KeyName    string         `db:"key_name"`
-	At         instant.Millis `db:"at"`          // of the revocation or the pause, or the end of a rotated key's grace period or of the ban; 0 for a suspension
-	ReplacedBy id.Key         `db:"replaced_by"` // the key that replaced a rotated one; it is kept
+	Kind       string    `db:"kind"`
+	Tenant     id.Tenant `db:"tenant_id"`
+	TenantName string    `db:"tenant_name"`
+	Key        id.Key    `db:"key_id"` // none: the tenant is suspended
+	KeyName    string    `db:"key_name"`
+
+	// When the key was revoked or disabled, or when its grace period or its ban ends. 0: the tenant
+	// is suspended.
+	At instant.Millis `db:"at"`
+
+	ReplacedBy id.Key `db:"replaced_by"` // the key that replaced a rotated one; it is kept
 
 	RevokedAt   instant.Millis `db:"revoked_at"` // these three as in Key
 	DisabledAt  instant.Millis `db:"disabled_at"`
@@ -50,19 +54,24 @@ type NewerRefusal struct {
 	ban keystore.Ban
 }
 
-// LostChanges is the number of changes of one kind that the live database has and the backup has
-// not.
+// LostChanges is the number of changes of one kind that the live database has and the backup does
+// not have.
 type LostChanges struct {
 	Kind   string `db:"kind" json:"kind"`
 	Number int64  `db:"number" json:"number"`
 }
 
+// difference is what the database has and the backup does not have.
+type difference struct {
+	Live  bool           // the database has tenants or events, which the backup replaces
+	Newer []NewerRefusal // none if the database is not live
+	Lost  []LostChanges  // all changes since the backup, those of Newer included
+}
+
 // Restore is a restore that is prepared, and not carried out yet. Close it. One goroutine uses it.
 type Restore struct {
-	Live    bool           // the database has tenants or events, which the backup replaces
-	Foreign bool           // it is live, and has no change in common with the backup
-	Newer   []NewerRefusal // none if the database is not live
-	Lost    []LostChanges  // all changes since the backup, those of Newer included
+	difference
+	Foreign bool // the database is live, and has no change in common with the backup
 
 	store  *keystore.Store
 	conn   *sqlx.Conn // has the rows of the backup in temporary tables
@@ -71,12 +80,12 @@ type Restore struct {
 	carried []id.Key // that are not in the backup: they replaced keys of it
 }
 
-// Prepare reads the backup into temporary tables of the database and compares it with what
-// is there. It changes nothing. The store's database is one of OpenPatient.
+// Prepare reads the backup into temporary tables of the database and compares it with what is
+// there. It changes nothing. The store's database was opened by OpenPatient, because this may take
+// long.
 func Prepare(ctx context.Context, s *keystore.Store, b File) (*Restore, error) {
 	r := &Restore{store: s, backup: b}
-	err := r.prepare(ctx)
-	if err != nil {
+	if err := r.prepare(ctx); err != nil {
 		r.Close()
 		return nil, keystore.Fail("prepare the restore", err)
 	}
@@ -90,13 +99,14 @@ func (r *Restore) prepare(ctx context.Context) (err error) {
 	if err := r.backup.fits(ctx, r.store.DB()); err != nil {
 		return err
 	}
-	if r.conn, err = r.store.DB().Connx(ctx); err != nil {
+	r.conn, err = r.store.DB().Connx(ctx)
+	if err != nil {
 		return err
 	}
 	tables, rows := r.backup.tables(isDecided)
 	for _, t := range tables {
-		if _, err := r.conn.ExecContext(ctx, fmt.Sprintf("CREATE TEMPORARY TABLE restored_%s AS SELECT %s FROM %[1]s WHERE false",
-			t.Name, t.Names())); err != nil {
+		const create = "CREATE TEMPORARY TABLE restored_%[1]s AS SELECT %[2]s FROM %[1]s WHERE false"
+		if _, err := r.conn.ExecContext(ctx, fmt.Sprintf(create, t.Name, t.Names())); err != nil {
 			return err
 		}
 	}
@@ -116,8 +126,13 @@ func (r *Restore) prepare(ctx context.Context) (err error) {
 	if err := r.carry(ctx, preview); err != nil {
 		return err
 	}
-	if r.Live, r.Newer, r.Lost, err = r.compare(ctx, preview); err != nil || !r.Live {
+	found, err := r.compare(ctx, preview)
+	if err != nil {
 		return err
+	}
+	r.difference = found
+	if !r.Live {
+		return nil
 	}
 	var related bool
 	err = preview.GetContext(ctx, &related, isRelated)
@@ -125,28 +140,32 @@ func (r *Restore) prepare(ctx context.Context) (err error) {
 	return err
 }
 
-// compare finds what the database has and the backup has not.
-func (r *Restore) compare(
-	ctx context.Context, q sqlx.QueryerContext,
-) (live bool, newer []NewerRefusal, lost []LostChanges, err error) {
-	if err := sqlx.GetContext(ctx, q, &live, isLive); err != nil || !live {
-		return live, nil, nil, err
+// compare finds what the database has and the backup does not have.
+func (r *Restore) compare(ctx context.Context, q sqlx.QueryerContext) (d difference, err error) {
+	if err := sqlx.GetContext(ctx, q, &d.Live, isLive); err != nil || !d.Live {
+		return d, err
 	}
 	now := r.store.Now()
-	if err := sqlx.SelectContext(ctx, q, &newer, newerRefusals, now); err != nil {
-		return live, nil, nil, err
+	if err := sqlx.SelectContext(ctx, q, &d.Newer, newerRefusals, now); err != nil {
+		return d, err
 	}
 	var bans []lists.NamedBan
 	if err := sqlx.SelectContext(ctx, q, &bans, newerBans, now); err != nil {
-		return live, nil, nil, err
+		return d, err
 	}
 	for _, b := range bans {
-		newer = append(newer, NewerRefusal{
-			Kind: NewerBan, Tenant: b.Tenant, TenantName: b.TenantName, Key: b.Key, KeyName: b.KeyName, At: b.Until, ban: b.Ban,
+		d.Newer = append(d.Newer, NewerRefusal{
+			Kind:       NewerBan,
+			Tenant:     b.Tenant,
+			TenantName: b.TenantName,
+			Key:        b.Key,
+			KeyName:    b.KeyName,
+			At:         b.Until,
+			ban:        b.Ban,
 		})
 	}
-	err = sqlx.SelectContext(ctx, q, &lost, newerEvents)
-	return live, newer, lost, err
+	err = sqlx.SelectContext(ctx, q, &d.Lost, newerEvents)
+	return d, err
 }
 
 // restoredRecord is what the event of a restore says.
@@ -155,32 +174,36 @@ type restoredRecord struct {
 	Reapplied int            `json:"reapplied"` // newer refusals
 }
 
-// Commit carries out the restore in one transaction. Unless loseNewer, it makes the newer refusals
-// again, and keeps the keys that replaced rotated ones. asked: if the database has changed since
-// Prepare, it fails with ErrChanged. All sessions of the console end. The first event after
-// the restore has a larger ID than every event before: no gateway has confirmed it, and a gateway
-// that has applied something that the backup has not loads everything again. Gateways then keep
-// what they refuse: see LostRefusals.
+// Commit carries out the restore in one transaction. Unless loseNewer is true, it makes the newer
+// refusals again, and keeps the keys that replaced rotated ones. All sessions of the console end.
+// asked means that an operator has seen what Prepare found. Then Commit fails with ErrChanged if
+// the database has changed since.
+//
+// The first event after the restore has a larger ID than every event before, so no gateway has
+// confirmed it. A gateway that has applied an event that the backup does not have loads everything
+// again, and keeps what it refuses: see keystore.LostRefusal.
 func (r *Restore) Commit(ctx context.Context, loseNewer, asked bool) (keystore.Change, error) {
 	const op = "restore"
 	return r.store.WriteOn(ctx, op, r.conn, func(t *keystore.Tx) error {
 		// Adding usage updates rows of keys in another order: the two could deadlock.
-		err := t.LockUsage()
-		if r.carried = nil; err == nil && !loseNewer {
-			err = r.carry(ctx, t)
+		if err := t.LockUsage(); err != nil {
+			return err
 		}
+		r.carried = nil
+		if !loseNewer {
+			if err := r.carry(ctx, t); err != nil {
+				return err
+			}
+		}
+		found, err := r.compare(ctx, t)
 		if err != nil {
 			return err
 		}
-		live, newer, lost, err := r.compare(ctx, t)
-		if err != nil {
-			return err
-		}
-		if live != r.Live || asked && !slices.Equal(lost, r.Lost) {
+		if found.Live != r.Live || asked && !slices.Equal(found.Lost, r.Lost) {
 			return ErrChanged
 		}
 		if loseNewer {
-			newer = nil
+			found.Newer = nil
 		}
 		last, _, err := r.store.LastEventOf(ctx, t)
 		if err != nil {
@@ -189,7 +212,7 @@ func (r *Restore) Commit(ctx context.Context, loseNewer, asked bool) (keystore.C
 		if err := r.replace(t); err != nil {
 			return err
 		}
-		if !live {
+		if !found.Live {
 			if err := r.fill(ctx, t); err != nil {
 				return err
 			}
@@ -197,7 +220,7 @@ func (r *Restore) Commit(ctx context.Context, loseNewer, asked bool) (keystore.C
 		if err := t.Exec(sessions.DeleteAll); err != nil {
 			return err
 		}
-		t.Event(keystore.Restored, keystore.Subject{}, nil, restoredRecord{r.backup.TakenAt, len(newer)})
+		t.Event(keystore.Restored, keystore.Subject{}, nil, restoredRecord{r.backup.TakenAt, len(found.Newer)})
 		if err := t.Put(last); err != nil {
 			return err
 		}
@@ -208,12 +231,12 @@ func (r *Restore) Commit(ctx context.Context, loseNewer, asked bool) (keystore.C
 			}
 			t.Event(keystore.KeyCreated, keystore.Subject{Tenant: k.Tenant, Key: k.ID}, nil, k)
 		}
-		for _, n := range newer {
+		for _, n := range found.Newer {
 			if err := reapply(t, n); err != nil {
 				return err
 			}
 		}
-		r.Newer, r.Lost = newer, lost
+		r.difference = found
 		return nil
 	})
 }
@@ -240,7 +263,8 @@ func (r *Restore) replace(t *keystore.Tx) error {
 		}
 	}
 	for _, name := range decided {
-		if err := t.Exec(fmt.Sprintf("INSERT INTO %s (%s) SELECT %[2]s FROM restored_%[1]s", name, r.columns(name))); err != nil {
+		const insert = "INSERT INTO %[1]s (%[2]s) SELECT %[2]s FROM restored_%[1]s"
+		if err := t.Exec(fmt.Sprintf(insert, name, r.columns(name))); err != nil {
 			return err
 		}
 	}

@@ -1,5 +1,5 @@
-// Package lists reads what operators look through, page by page or as streams: tenants, keys, bans and
-// events.
+// Package lists reads what operators look through, page by page or as streams: tenants, keys, bans
+// and events.
 package lists
 
 import (
@@ -67,22 +67,25 @@ func (s Store) FindTenants(ctx context.Context, f TenantFilter, after string, n 
 	if tenant, err := id.ParseTenant(f.Text); err == nil { // no name looks like an ID
 		return keystore.List[keystore.Tenant](ctx, s.Store, op, tenantFound, after, tenant)
 	}
-	switch last := (keystore.Tenant{CreatedAt: math.MaxInt64}); {
+	switch {
 	case f.IsNewestFirst:
+		last := keystore.Tenant{CreatedAt: math.MaxInt64} // before the first page
 		if after != "" {
 			var err error
-			if last, err = s.Tenant(ctx, after); err != nil {
+			last, err = s.Tenant(ctx, after)
+			if err != nil {
 				return nil, err
 			}
 		}
-		return planned[keystore.Tenant](ctx, s, op, tenantsNewest, f.pattern(), f.Plan, f.State, last.CreatedAt, last.ID, n)
+		return planned[keystore.Tenant](ctx, s, op, tenantsNewest,
+			f.pattern(), f.Plan, f.State, last.CreatedAt, last.ID, n)
 	case f.Plan == "" && f.State == "":
 		return keystore.List[keystore.Tenant](ctx, s.Store, op, tenantsFound, after, cmp.Or(f.pattern(), "%"), n)
 	}
 	return planned[keystore.Tenant](ctx, s, op, tenantsSelected, f.pattern(), f.Plan, f.State, after, n)
 }
 
-// planned is list for a statement whose plan depends on its arguments.
+// planned is keystore.List for a statement whose execution plan should depend on its arguments.
 func planned[T any](ctx context.Context, s Store, op, query string, args ...any) ([]T, error) {
 	all := []T{}
 	q := s.DB().Inline(s.SQL(query), args...)
@@ -126,10 +129,11 @@ func (s Store) TenantsByPlan(ctx context.Context) (map[string]int, error) {
 // FindKeys lists at most n keys of a tenant, or of all if tenant is zero, the newest first. after
 // is the last key of the page before. Errors: ErrNotFound if that key does not exist.
 func (s Store) FindKeys(ctx context.Context, tenant id.Tenant, after id.Key, n int) ([]keystore.Key, error) {
-	last := keystore.Key{CreatedAt: math.MaxInt64}
+	last := keystore.Key{CreatedAt: math.MaxInt64} // before the first page
 	if !after.IsZero() {
 		var err error
-		if last, err = s.Key(ctx, after); err != nil {
+		last, err = s.Key(ctx, after)
+		if err != nil {
 			return nil, keystore.Fail("find keys", err)
 		}
 	}
@@ -143,12 +147,15 @@ func (s Store) FindKeys(ctx context.Context, tenant id.Tenant, after id.Key, n i
 // KeysExpiring lists at most n valid keys that expire within a time, the first to expire first. It
 // reads all keys.
 func (s Store) KeysExpiring(ctx context.Context, within time.Duration, n int) iter.Seq2[keystore.Key, error] {
-	return keystore.Stream[keystore.Key](ctx, s.Store, "list the keys that expire", keysExpiring, s.Now(), s.Now().Add(within), n)
+	const op = "list the keys that expire"
+	now := s.Now()
+	return keystore.Stream[keystore.Key](ctx, s.Store, op, keysExpiring, now, now.Add(within), n)
 }
 
 // TenantsOf returns tenants by their IDs. Those that do not exist are left out.
 func (s Store) TenantsOf(ctx context.Context, tenants []id.Tenant) (map[id.Tenant]keystore.Tenant, error) {
-	found, err := keystore.List[keystore.Tenant](ctx, s.Store, "find tenants", tenantsOf, keystore.RowsText("tenantId", tenants))
+	rows := keystore.RowsText("tenantId", tenants)
+	found, err := keystore.List[keystore.Tenant](ctx, s.Store, "find tenants", tenantsOf, rows)
 	byID := make(map[id.Tenant]keystore.Tenant, len(found))
 	for _, t := range found {
 		byID[t.ID] = t
@@ -166,27 +173,36 @@ type NamedBan struct {
 // Cursor names the place of a ban in the order of FindBans: its end and its key.
 func (b NamedBan) Cursor() string { return fmt.Sprintf("%d.%s", b.Until, b.Key) }
 
+// parseCursor reads what Cursor wrote. An empty cursor is before all bans.
+func parseCursor(cursor string) (until instant.Millis, key id.Key, err error) {
+	if cursor == "" {
+		return 0, id.Key{}, nil
+	}
+	end, name, _ := strings.Cut(cursor, ".")
+	ms, err := strconv.ParseInt(end, 10, 64)
+	if err == nil {
+		key, err = id.ParseKey(name)
+	}
+	if err != nil {
+		return 0, id.Key{}, fmt.Errorf("%w: the list has no page after %q", keystore.ErrNotFound, cursor)
+	}
+	return instant.Millis(ms), key, nil
+}
+
 // FindBans lists at most n current bans, of one tenant or of all if tenant is zero, ordered by
-// their end and their key. It begins after the cursor after; empty: with the first. Errors:
-// ErrNotFound if that is no cursor.
+// their end and their key. It begins after the cursor after or, if that is empty, with the first
+// ban. Errors: ErrNotFound if after is not a cursor.
 func (s Store) FindBans(ctx context.Context, tenant id.Tenant, after string, n int) ([]NamedBan, error) {
-	var until instant.Millis
-	var key id.Key
-	if after != "" {
-		end, name, _ := strings.Cut(after, ".")
-		ms, err := strconv.ParseInt(end, 10, 64)
-		if until = instant.Millis(ms); err == nil {
-			key, err = id.ParseKey(name)
-		}
-		if err != nil {
-			return nil, keystore.Fail("find bans", fmt.Errorf("%w: the list has no page after %q", keystore.ErrNotFound, after))
-		}
+	const op = "find bans"
+	until, key, err := parseCursor(after)
+	if err != nil {
+		return nil, keystore.Fail(op, err)
 	}
 	query, args := bansFound, []any{s.Now(), until, key, n}
 	if !tenant.IsZero() {
 		query, args = bansOfTenant, append(args, tenant)
 	}
-	return keystore.List[NamedBan](ctx, s.Store, "find bans", query, args...)
+	return keystore.List[NamedBan](ctx, s.Store, op, query, args...)
 }
 
 // CountBans returns how many keys are banned.
@@ -197,7 +213,8 @@ func (s Store) CountBans(ctx context.Context) (n int, err error) {
 
 // BansOf returns the current bans of some keys.
 func (s Store) BansOf(ctx context.Context, keys []id.Key) (map[id.Key]keystore.Ban, error) {
-	found, err := keystore.List[keystore.Ban](ctx, s.Store, "bans of keys", bansOfKeys, keystore.RowsText("keyId", keys), s.Now())
+	rows := keystore.RowsText("keyId", keys)
+	found, err := keystore.List[keystore.Ban](ctx, s.Store, "bans of keys", bansOfKeys, rows, s.Now())
 	bans := make(map[id.Key]keystore.Ban, len(found))
 	for _, b := range found {
 		bans[b.Key] = b

@@ -5,24 +5,35 @@ import (
 )
 
 // Statements for lists, as pages and as streams. Each page begins after the last row of the page
-// before it, so a page far from the first costs no more.
+// before it. So all pages cost the same.
 
 const (
-	// The index of the names is enough to find them: only the rows that are found are read. $1: the
+	// It looks for names in their index, and reads only the rows of those that it finds. $1: the
 	// name of the last tenant before, $2: a pattern for names in lower case, $3: number of rows.
-	// Names sort by their bytes, so PostgreSQL too knows only the cases of ASCII. The pattern is a
-	// plain parameter: a function of it would be called for each name.
-	tenantsFound = keystore.SelectTenants + ` WHERE name IN
-		(SELECT name FROM tenants WHERE name > $1 AND LOWER(name) LIKE $2{escape} ORDER BY name LIMIT $3) ORDER BY name`
+	// Names sort by their bytes, so PostgreSQL too changes the case of ASCII letters only. The
+	// pattern is a plain parameter: a function of it would be called for each name.
+	tenantsFound = keystore.SelectTenants + `
+		WHERE name IN (
+			SELECT name FROM tenants
+			WHERE name > $1 AND LOWER(name) LIKE $2{escape}
+			ORDER BY name LIMIT $3)
+		ORDER BY name`
 
 	// $1: a pattern for names in lower case, $2: plan, $3: active or suspended, each '' for all.
-	isFiltered = ` WHERE ($1 = '' OR LOWER(name) LIKE $1{escape}) AND ($2 = '' OR plan = $2) AND ($3 = '' OR suspended = ($3 = 'suspended'))`
+	isFiltered = `
+		WHERE ($1 = '' OR LOWER(name) LIKE $1{escape})
+			AND ($2 = '' OR plan = $2)
+			AND ($3 = '' OR suspended = ($3 = 'suspended'))`
 
 	// $1 to $3: as above, $4: the name of the last tenant before, $5: number of rows.
-	tenantsSelected = keystore.SelectTenants + isFiltered + ` AND name > $4 ORDER BY name LIMIT $5`
+	tenantsSelected = keystore.SelectTenants + isFiltered + `
+			AND name > $4
+		ORDER BY name LIMIT $5`
 
 	// $1 to $3: as above, $4, $5: creation and ID of the last tenant before, $6: number of rows.
-	tenantsNewest = keystore.SelectTenants + isFiltered + ` AND (created_at, id) < ($4, $5) ORDER BY created_at DESC, id DESC LIMIT $6`
+	tenantsNewest = keystore.SelectTenants + isFiltered + `
+			AND (created_at, id) < ($4, $5)
+		ORDER BY created_at DESC, id DESC LIMIT $6`
 
 	countTenants = `SELECT COUNT(*) FROM tenants`
 
@@ -38,14 +49,20 @@ const (
 	tenantsByPlan = `SELECT plan, COUNT(*) AS tenants FROM tenants GROUP BY plan`
 
 	// The newest first. $1, $2: creation and ID of the last key before, $3: number of rows.
-	keysFound = keystore.SelectKeys + ` WHERE (created_at, id) < ($1, $2) ORDER BY created_at DESC, id DESC LIMIT $3`
+	keysFound = keystore.SelectKeys + `
+		WHERE (created_at, id) < ($1, $2)
+		ORDER BY created_at DESC, id DESC LIMIT $3`
 
 	// $1 to $3: as above, $4: tenant.
-	keysFoundOfTenant = keystore.SelectKeys + ` WHERE tenant_id = $4 AND (created_at, id) < ($1, $2) ORDER BY created_at DESC, id DESC LIMIT $3`
+	keysFoundOfTenant = keystore.SelectKeys + `
+		WHERE tenant_id = $4 AND (created_at, id) < ($1, $2)
+		ORDER BY created_at DESC, id DESC LIMIT $3`
 
 	// The keys that may call and end by themselves. $1: now, $2: the end of the time that is looked
 	// at, $3: number of rows.
-	keysExpiring = keystore.SelectKeys + ` WHERE expires_at > $1 AND expires_at <= $2 AND revoked_at = 0 AND disabled_at = 0 AND replaced_by = '' ORDER BY expires_at, id LIMIT $3`
+	keysExpiring = keystore.SelectKeys + `
+		WHERE expires_at > $1 AND expires_at <= $2 AND revoked_at = 0 AND disabled_at = 0 AND replaced_by = ''
+		ORDER BY expires_at, id LIMIT $3`
 
 	// The oldest first.
 	keysByAge = keystore.SelectKeys + ` ORDER BY created_at, id`
@@ -54,13 +71,15 @@ const (
 	keysOfTenant = keystore.SelectKeys + ` WHERE tenant_id = $1 ORDER BY created_at, id`
 
 	selectBans = `SELECT ` + keystore.BanColumns + `, k.name AS key_name, t.name AS tenant_name
-		FROM ` + keystore.BanTables + ` JOIN tenants t ON t.id = k.tenant_id WHERE b.lifted_at = 0`
+		FROM ` + keystore.BanTables + ` JOIN tenants t ON t.id = k.tenant_id
+		WHERE b.lifted_at = 0`
 
 	// $1: now.
 	countBans = `SELECT COUNT(*) FROM bans WHERE until > $1 AND lifted_at = 0`
 
 	// $1: now, $2, $3: end and key of the last ban before, $4: number of rows.
-	bansFound = selectBans + ` AND b.until > $1 AND (b.until, b.key_id) > ($2, $3) ORDER BY b.until, b.key_id LIMIT $4`
+	bansFound = selectBans + ` AND b.until > $1 AND (b.until, b.key_id) > ($2, $3)
+		ORDER BY b.until, b.key_id LIMIT $4`
 
 	// By the tenant's keys, not by the index on until. $1 to $4: as above, $5: tenant.
 	bansOfTenant = selectBans + ` AND k.tenant_id = $5 AND +b.until > $1 AND (+b.until, b.key_id) > ($2, $3)
@@ -74,15 +93,22 @@ const (
 
 	// The smallest ID of the events since an instant. Clocks of writers differ, so it is sought
 	// among the 1,000 earliest of them. $2: instant in ms, 0: all events.
-	firstSince = `CASE WHEN CAST($2 AS BIGINT) = 0 THEN 0 ELSE COALESCE((SELECT MIN(e.id) FROM
-		(SELECT id FROM events WHERE at >= $2 ORDER BY at, id LIMIT 1000) AS e), 9223372036854775807) END`
+	firstSince = `CASE WHEN CAST($2 AS BIGINT) = 0 THEN 0 ELSE COALESCE(
+		(SELECT MIN(e.id) FROM (SELECT id FROM events WHERE at >= $2 ORDER BY at, id LIMIT 1000) AS e),
+		9223372036854775807) END`
 
 	// $3: actor, $4: kind or its first part, each '' for all.
-	isSelected = ` AND +at >= $2 AND ($3 = '' OR actor IN ($3, 'keyadmin:' || $3, 'gateway:' || $3, 'operator:' || $3, 'console:' || $3)) AND ($4 = '' OR kind = $4 OR kind LIKE $4 || '.%')`
+	isSelected = `
+			AND +at >= $2
+			AND ($3 = '' OR actor IN ($3, 'keyadmin:' || $3, 'gateway:' || $3, 'operator:' || $3, 'console:' || $3))
+			AND ($4 = '' OR kind = $4 OR kind LIKE $4 || '.%')`
 
 	// The oldest first. $1: the event before, $2 to $4: as above, $5: tenant, $6: key, each '' for
 	// all.
-	eventsAfter = selectEvents + ` WHERE id > $1 AND id >= ` + firstSince + isSelected + ` AND ($5 = '' OR tenant_id = $5) AND ($6 = '' OR key_id = $6)
+	eventsAfter = selectEvents + `
+		WHERE id > $1 AND id >= ` + firstSince + isSelected + `
+			AND ($5 = '' OR tenant_id = $5)
+			AND ($6 = '' OR key_id = $6)
 		ORDER BY id`
 
 	// $1: the event after the page, $2 to $4: as above.

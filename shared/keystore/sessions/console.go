@@ -1,5 +1,5 @@
-// Package sessions keeps who may change things over the network: sessions of the operators' console,
-// and tokens of the operators' API.
+// Package sessions keeps who may change things over the network: sessions of the operators'
+// console, and tokens of the operators' API.
 package sessions
 
 import (
@@ -66,7 +66,8 @@ func (s Store) InviteToConsole(ctx context.Context, i ConsoleInvitation) (code s
 func (s Store) OpenConsole(
 	ctx context.Context, code, address string,
 ) (token string, session ConsoleSession, err error) {
-	const op, absent = "open a session of the console", "this code was used before, has expired, is for another gateway, or is wrong"
+	const op = "open a session of the console"
+	const absent = "this code was used before, has expired, is for another gateway, or is wrong"
 	old := secretSum(strings.TrimSpace(code))
 	if err := keystore.Get(ctx, s.DB(), &session, absent, s.SQL(invitationBySecret), old, address); err != nil {
 		return "", ConsoleSession{}, keystore.Fail(op, err)
@@ -90,7 +91,8 @@ func (s Store) OpenConsole(
 // it has ended.
 func (s Store) ConsoleSession(ctx context.Context, token string) (session ConsoleSession, err error) {
 	err = keystore.Get(ctx, s.DB(), &session, "this session has ended", s.SQL(sessionBySecret), secretSum(token))
-	if session.Role = RoleAdmin; session.ReadOnly {
+	session.Role = RoleAdmin
+	if session.ReadOnly {
 		session.Role = RoleRead
 	}
 	return session, keystore.Fail("find a session of the console", err)
@@ -118,10 +120,12 @@ func (s Store) EndConsoles(ctx context.Context) (ended int64, err error) {
 		if err != nil {
 			return err
 		}
-		if ended, err = result.RowsAffected(); err != nil || ended == 0 {
+		ended, err = result.RowsAffected()
+		if err != nil || ended == 0 {
 			return err
 		}
-		t.Event(keystore.ConsoleEnded, keystore.Subject{}, nil, map[string]int64{"ended": ended}) // sessions and invitations
+		sessionsAndInvitations := map[string]int64{"ended": ended}
+		t.Event(keystore.ConsoleEnded, keystore.Subject{}, nil, sessionsAndInvitations)
 		return nil
 	})
 	return ended, err

@@ -53,7 +53,8 @@ func (s Store) CreateOperator(ctx context.Context, o OperatorToken) (token strin
 	if err := keystore.CheckText(o.Name, keystore.NameRunesMax); err != nil {
 		return "", o, keystore.Fail(op, keystore.Invalid("the name of the operator: %s", err))
 	}
-	if token, err = apikey.Draw(operatorPrefix, s.Random()); err != nil {
+	token, err = apikey.Draw(operatorPrefix, s.Random())
+	if err != nil {
 		return "", o, keystore.Fail(op, err)
 	}
 	_, err = s.Write(ctx, op, func(t *keystore.Tx) error {
@@ -63,7 +64,8 @@ func (s Store) CreateOperator(ctx context.Context, o OperatorToken) (token strin
 		}
 		err := t.Exec(insertOperator, o.Name, o.Role, secretSum(token), o.CreatedAt, o.ExpiresAt)
 		if database.IsUnique(err) {
-			return fmt.Errorf("%w: a token of operator %q; revoke it first, or choose another name", keystore.ErrExists, o.Name)
+			return fmt.Errorf("%w: a token of operator %q; revoke it first, or choose another name",
+				keystore.ErrExists, o.Name)
 		}
 		t.Event(keystore.OperatorCreated, keystore.Subject{}, nil, o)
 		return err
@@ -82,14 +84,16 @@ func (s Store) Operators(ctx context.Context) ([]OperatorToken, error) {
 // OperatorByToken returns what a token may do. Errors: ErrNotFound if there is no such token, or if
 // it has expired.
 func (s Store) OperatorByToken(ctx context.Context, token string) (o OperatorToken, err error) {
-	err = keystore.Get(ctx, s.DB(), &o, "there is no such token of an operator", operatorBySecret, secretSum(token), s.Now())
+	const absent = "there is no such token of an operator"
+	err = keystore.Get(ctx, s.DB(), &o, absent, operatorBySecret, secretSum(token), s.Now())
 	return o, keystore.Fail("find operator", err)
 }
 
 // RevokeOperator ends the token of an operator at once. Errors: ErrNotFound if there is none.
 func (s Store) RevokeOperator(ctx context.Context, name string) (o OperatorToken, err error) {
 	_, err = s.Write(ctx, "revoke operator", func(t *keystore.Tx) error {
-		if err := keystore.Get(ctx, t, &o, fmt.Sprintf("there is no operator %q", name), operatorByName, name); err != nil {
+		absent := fmt.Sprintf("there is no operator %q", name)
+		if err := keystore.Get(ctx, t, &o, absent, operatorByName, name); err != nil {
 			return err
 		}
 		t.Event(keystore.OperatorRevoked, keystore.Subject{}, o, nil)

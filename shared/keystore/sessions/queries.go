@@ -15,7 +15,8 @@ const (
 		WHERE secret = $1 AND NOT opened AND ends_at > {now}`
 
 	// $1: secret.
-	sessionBySecret = `SELECT id, actor, read_only, ends_at FROM console_sessions WHERE secret = $1 AND opened AND ends_at > {now}`
+	sessionBySecret = `SELECT id, actor, read_only, ends_at FROM console_sessions
+		WHERE secret = $1 AND opened AND ends_at > {now}`
 
 	// $1: ID.
 	deleteSession = `DELETE FROM console_sessions WHERE id = $1`

@@ -43,13 +43,17 @@ func (s Store) SealUsage(ctx context.Context) (seal Seal, err error) {
 
 // Sealed is a tenant's usage of one operation in one sealed hour, of all its live keys.
 type Sealed struct {
-	Hour       instant.Millis `db:"hour"`
-	Tenant     id.Tenant      `db:"tenant_id"`
-	Operation  string         `db:"operation"`
-	Correction int64          `db:"correction"` // 0: the usage when the hour was sealed; else what the seal of this number found in addition
-	Requests   int64          `db:"requests"`
-	Charged    int64          `db:"charged"`
-	Units      int64          `db:"units"` // that the charged requests cost
+	Hour      instant.Millis `db:"hour"`
+	Tenant    id.Tenant      `db:"tenant_id"`
+	Operation string         `db:"operation"`
+
+	// 0: this was stored when the hour was sealed. Otherwise it was added later, and this is the
+	// number of the latest seal at that time.
+	Correction int64 `db:"correction"`
+
+	Requests int64 `db:"requests"`
+	Charged  int64 `db:"charged"`
+	Units    int64 `db:"units"` // that the charged requests cost
 }
 
 // NextUsageHour returns the first hour that has usage and is not before from; 0: there is none.
@@ -74,11 +78,11 @@ func (s Store) UsageOfHour(
 func (s Store) Corrections(
 	ctx context.Context, after Sealed, before int64, since, until instant.Millis, n int,
 ) ([]Sealed, error) {
-	return keystore.List[Sealed](ctx, s.Store, "read corrections", correctionsOf, after.Correction, after.Hour, after.Tenant,
-		after.Operation, before, since, until, n)
+	return keystore.List[Sealed](ctx, s.Store, "read corrections", correctionsOf,
+		after.Correction, after.Hour, after.Tenant, after.Operation, before, since, until, n)
 }
 
-// Cursor is what a receiver of usage has got.
+// Cursor says which usage a receiver has got.
 type Cursor struct {
 	Destination string         `db:"destination"`
 	Since       instant.Millis `db:"since"`     // the first hour that it gets
@@ -108,9 +112,9 @@ func (s Store) MoveCursor(ctx context.Context, was, is Cursor) error {
 }
 
 func (s Store) changeCursor(ctx context.Context, query string, args ...any) error {
-	const op = "move the receiver's cursor"
-	if moved, err := keystore.Affected(s.DB().ExecContext(ctx, query, args...)); err != nil || moved {
-		return keystore.Fail(op, err)
+	moved, err := keystore.Affected(s.DB().ExecContext(ctx, query, args...))
+	if err == nil && !moved {
+		err = keystore.Conflict("another process sends usage to the same receiver")
 	}
-	return keystore.Fail(op, keystore.Conflict("another process sends usage to the same receiver"))
+	return keystore.Fail("move the receiver's cursor", err)
 }

@@ -1,7 +1,6 @@
 package usage
 
 import (
-	"cmp"
 	"context"
 	"encoding/hex"
 	"slices"
@@ -96,7 +95,7 @@ type QuotaName struct {
 // AppendTo appends what follows the tenant in the name's text.
 func (n *QuotaName) AppendTo(dst []byte) []byte {
 	if n.Test {
-		dst = append(dst, quotaOfTest...)
+		dst = append(append(dst, ':'), quotaOfTest...)
 	}
 	if n.Key != (id.Key{}) {
 		dst = n.Key.AppendTo(append(dst, ':'))
@@ -107,21 +106,31 @@ func (n *QuotaName) AppendTo(dst []byte) []byte {
 	return dst
 }
 
-const quotaOfTest = ":test"
+const quotaOfTest = "test"
 
-// Scan reads a name.
+// Scan reads a name as the database keeps it: TENANT[:test][:KEY][:SINCE].
 func (n *QuotaName) Scan(column any) error {
 	text, _ := column.(string)
-	tenant, rest, _ := strings.Cut(text, ":")
+	parts := strings.Split(text, ":")
 	*n = QuotaName{}
-	err := n.Tenant.Scan(tenant)
-	if rest, n.Test = strings.CutPrefix(":"+rest, quotaOfTest); strings.HasPrefix(rest, ":"+id.KeyPrefix) {
-		key, since, _ := strings.Cut(rest[1:], ":")
-		rest, err = ":"+since, cmp.Or(err, n.Key.Scan(key))
+	if err := n.Tenant.Scan(parts[0]); err != nil {
+		return err
 	}
-	if rest = strings.TrimPrefix(rest, ":"); rest != "" {
-		ms, wrong := strconv.ParseInt(rest, 10, 64)
-		n.Since, err = instant.Millis(ms), cmp.Or(err, wrong)
+	parts = parts[1:]
+	if len(parts) > 0 && parts[0] == quotaOfTest {
+		n.Test = true
+		parts = parts[1:]
 	}
+	if len(parts) > 0 && strings.HasPrefix(parts[0], id.KeyPrefix) {
+		if err := n.Key.Scan(parts[0]); err != nil {
+			return err
+		}
+		parts = parts[1:]
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	since, err := strconv.ParseInt(strings.Join(parts, ":"), 10, 64)
+	n.Since = instant.Millis(since)
 	return err
 }

@@ -5,8 +5,7 @@ import (
 	"petgate/shared/core/instant"
 )
 
-// Row is the number of requests of one key in one hour that called one operation and ended in
-// one way.
+// Row is the number of requests of one key in one hour, with one operation and one outcome.
 type Row struct {
 	Tenant    id.Tenant      `json:"tenantId"`
 	Key       id.Key         `db:"key_id" json:"keyId,omitzero"`
@@ -15,7 +14,7 @@ type Row struct {
 	Charged   bool           `db:"charged" json:"charged"` // taken from the quota
 	Hour      instant.Millis `db:"hour" json:"hour"`       // the start of the hour
 	Requests  int64          `db:"requests" json:"requests"`
-	MoreUnits int64          `db:"more_units" json:"moreUnits,omitempty"` // what the requests cost beyond one unit each; 0 unless charged
+	MoreUnits int64          `db:"more_units" json:"moreUnits,omitempty"` // beyond one a request; 0 unless charged
 	IsTest    bool           `db:"is_test" json:"test,omitempty"`         // of a test key
 	LastAt    instant.Millis `json:"lastAt,omitempty"`                    // of the latest request; only in batches
 }
@@ -44,8 +43,8 @@ type Statement struct {
 	CompleteThrough instant.Millis
 }
 
-// StatementRow is the number of requests of one key in one hour or UTC day that called one
-// operation and ended in one way.
+// StatementRow is the number of requests of one key in one hour or UTC day, with one operation and
+// one outcome.
 type StatementRow struct {
 	Start     instant.Millis `db:"start"` // of the hour or day
 	Key       id.Key         `db:"key_id"`
@@ -89,9 +88,9 @@ type Minutes struct {
 // Attempts are numbers of the minutes of an hour.
 type Attempts [60]int64
 
-// Gap is a gateway process that did not store all its usage. What it did before Since is
-// stored. Of what it did later, usually the last three seconds before it ended are missing. A
-// process that dropped usage runs: what it did until NotedAt is incomplete.
+// Gap is a gateway process that did not store all its usage. Its usage before Since is complete.
+// If the process has ended, usually its last three seconds are missing. If it dropped usage, it
+// still runs: its usage between Since and NotedAt is incomplete.
 type Gap struct {
 	Gateway string         `db:"gateway" json:"gateway"`
 	Cause   string         `db:"cause" json:"cause"` // killed, forgotten, fenced, unwritten or dropped

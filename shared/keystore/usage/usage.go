@@ -42,31 +42,45 @@ func (s Store) AddUsage(
 			return err
 		}
 		claimed, err := t.Affects(schema.ClaimUsage, r.ID, r.Incarnation, batch)
-		if err == nil && !claimed {
+		if err != nil {
+			return err
+		}
+		if !claimed {
 			return s.CheckRegistration(ctx, t, r)
 		}
-		var text string
-		run := func(query string, with ...any) {
-			if err == nil {
-				err = t.Exec(query, append([]any{text}, with...)...)
-			}
+		if err := addRows(t, rows); err != nil {
+			return err
 		}
-		if len(rows) > 0 { // few statements, because a batch may contain every key of a busy minute
-			text = keystore.JSON(rows)
-			run(schema.AddUsage)
-			run(schema.TouchKeys)
-		}
-		if len(
-			minutes,
-		) > 0 { // comes once a minute. Deletes the old usage of the same tenants, so the tables stop growing with time
-			text = minuteRows(minutes)
-			now := s.Now()
-			run(schema.AddMinutes, r.ID)
-			run(schema.PruneUsage, now.Add(-keystore.UsageKept))
-			run(schema.PruneMinutes, now.Add(-MinutesKept).Truncate(time.Hour))
-		}
-		return err
+		return addMinutes(t, r.ID, minutes)
 	})
+}
+
+// addRows uses few statements, because a batch may contain every key of a busy minute.
+func addRows(t *keystore.Tx, rows []Row) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	text := keystore.JSON(rows)
+	if err := t.Exec(schema.AddUsage, text); err != nil {
+		return err
+	}
+	return t.Exec(schema.TouchKeys, text)
+}
+
+// addMinutes deletes the old usage of the same tenants too, so that the tables stop growing. A
+// gateway sends minutes once a minute.
+func addMinutes(t *keystore.Tx, gateway string, minutes []Minutes) error {
+	if len(minutes) == 0 {
+		return nil
+	}
+	text := minuteRows(minutes)
+	if err := t.Exec(schema.AddMinutes, text, gateway); err != nil {
+		return err
+	}
+	if err := t.Exec(schema.PruneUsage, text, t.At.Add(-keystore.UsageKept)); err != nil {
+		return err
+	}
+	return t.Exec(schema.PruneMinutes, text, t.At.Add(-MinutesKept).Truncate(time.Hour))
 }
 
 // minuteRows returns minutes as the database gets them.
@@ -135,39 +149,43 @@ func (s Store) Usage(ctx context.Context, tenant id.Tenant, since instant.Millis
 func (s Store) UsageByPeriod(
 	ctx context.Context, tenant id.Tenant, key id.Key, since instant.Millis, period time.Duration,
 ) ([]OfPeriod, error) {
-	return keystore.List[OfPeriod](ctx, s.Store, "show usage by period", usageByPeriod, tenant, since.Truncate(time.Hour),
-		period.Milliseconds(), key)
+	return keystore.List[OfPeriod](ctx, s.Store, "show usage by period", usageByPeriod,
+		tenant, since.Truncate(time.Hour), period.Milliseconds(), key)
 }
 
 // UsageOfAll lists the requests of all tenants together by hour and outcome, beginning with the
-// hour of since. This and the other sums over all tenants may take longer than other statements:
-// nobody should wait for them.
+// hour of since. This and the other sums over all tenants may take longer than other statements: no
+// page should wait for them.
 func (s Store) UsageOfAll(ctx context.Context, since instant.Millis) ([]OfPeriod, error) {
-	return keystore.Collect(keystore.Stream[OfPeriod](ctx, s.Store, "show the usage of all tenants", usageOfAll, since.Truncate(time.Hour)))
+	const op = "show the usage of all tenants"
+	return keystore.Collect(keystore.Stream[OfPeriod](ctx, s.Store, op, usageOfAll, since.Truncate(time.Hour)))
 }
 
 // RefusedMost lists how often each tenant's requests were refused or failed, by outcome, the most
 // frequent first, at most n rows. It counts the hour of since, and the hours that begin after it
 // and before until.
 func (s Store) RefusedMost(ctx context.Context, since, until instant.Millis, n int) ([]TenantOutcome, error) {
-	return keystore.Collect(
-		keystore.Stream[TenantOutcome](ctx, s.Store, "list what was refused most", refusedMost, since.Truncate(time.Hour), until, n),
-	)
+	const op = "list what was refused most"
+	first := since.Truncate(time.Hour)
+	return keystore.Collect(keystore.Stream[TenantOutcome](ctx, s.Store, op, refusedMost, first, until, n))
 }
 
 // NearestToLimit lists the tenants whose live keys were charged the largest part of their limit per
 // day, and those of their limit per month: at most n of each.
 func (s Store) NearestToLimit(ctx context.Context, now instant.Millis, n int) ([]id.Tenant, error) {
 	const op = "list the tenants near a limit"
-	year, month, day := now.Time().UTC().Date()
-	first := func(m time.Month) instant.Millis { return instant.Of(time.Date(year, m, 1, 0, 0, 0, 0, time.UTC)) }
-	found, err := keystore.Collect(keystore.Stream[OfTenant](ctx, s.Store, op, nearestToDay, now.Truncate(24*time.Hour), n))
+	list := func(query string, args ...any) ([]OfTenant, error) {
+		return keystore.Collect(keystore.Stream[OfTenant](ctx, s.Store, op, query, args...))
+	}
+	ofDay, err := list(nearestToDay, now.Truncate(24*time.Hour), n)
 	if err != nil {
 		return nil, err
 	}
-	ofMonth, err := keystore.Collect(keystore.Stream[OfTenant](ctx, s.Store, op, nearestToMonth, day, first(month), first(month-1), n))
+	year, month, day := now.Time().UTC().Date()
+	first := func(m time.Month) instant.Millis { return instant.Of(time.Date(year, m, 1, 0, 0, 0, 0, time.UTC)) }
+	ofMonth, err := list(nearestToMonth, day, first(month), first(month-1), n)
 	var tenants []id.Tenant
-	for _, f := range append(found, ofMonth...) {
+	for _, f := range append(ofDay, ofMonth...) {
 		if !slices.Contains(tenants, f.Tenant) {
 			tenants = append(tenants, f.Tenant)
 		}
@@ -182,38 +200,41 @@ func (s Store) Statement(
 	ctx context.Context, tenant id.Tenant, since instant.Millis, period time.Duration, isTest bool, n int,
 ) (found Statement, err error) {
 	const op = "read a statement of usage"
-	if err := s.CheckFile(); err != nil { // the pool of a gateway's statements has its own connections to the file
+	// A gateway reads statements by connections of their own, which do not notice a replaced file.
+	if err := s.CheckFile(); err != nil {
 		return Statement{}, err
 	}
 	// Read first: gateways may store more before the rows are read.
 	if err := s.DB().GetContext(ctx, &found.CompleteThrough, s.SQL(storedThrough)); err != nil {
 		return Statement{}, keystore.Fail(op, err)
 	}
-	found.Rows, err = keystore.List[StatementRow](ctx, s.Store, op, statement, tenant, since.Truncate(period), period.Milliseconds(),
-		n, isTest)
+	found.Rows, err = keystore.List[StatementRow](ctx, s.Store, op, statement,
+		tenant, since.Truncate(period), period.Milliseconds(), n, isTest)
 	return found, err
 }
 
 // TopUsage lists the tenants whose live keys used the most units, at most n of them. It counts the
 // hour of since, and the hours that begin after it and before until.
 func (s Store) TopUsage(ctx context.Context, since, until instant.Millis, n int) ([]OfTenant, error) {
-	return keystore.Collect(
-		keystore.Stream[OfTenant](ctx, s.Store, "list the tenants that used most", topUsage, since.Truncate(time.Hour), until, n),
-	)
+	const op = "list the tenants that used most"
+	first := since.Truncate(time.Hour)
+	return keystore.Collect(keystore.Stream[OfTenant](ctx, s.Store, op, topUsage, first, until, n))
 }
 
-// OfOperation lists the keys that called one of the operations, beginning with the hour of
-// since. Recent are the requests from the hour of recent on.
+// OperationUsage lists the keys that called one of the operations, beginning with the hour of
+// since. Recent are the requests since the hour of recent, Before are the earlier ones.
 func (s Store) OperationUsage(
 	ctx context.Context, operations []string, since, recent instant.Millis,
 ) ([]OfOperation, error) {
+	rows := keystore.RowsText("operation", operations)
 	return keystore.List[OfOperation](ctx, s.Store, "list the keys that call operations", operationUsage,
-		keystore.RowsText("operation", operations), since.Truncate(time.Hour), recent.Truncate(time.Hour))
+		rows, since.Truncate(time.Hour), recent.Truncate(time.Hour))
 }
 
 // Minutes lists a tenant's attempts by hour and gateway, beginning with the hour of since.
 func (s Store) Minutes(ctx context.Context, tenant id.Tenant, since instant.Millis) ([]Minutes, error) {
-	minutes, err := keystore.List[Minutes](ctx, s.Store, "show minutes", minutesOfTenant, tenant, since.Truncate(time.Hour))
+	first := since.Truncate(time.Hour)
+	minutes, err := keystore.List[Minutes](ctx, s.Store, "show minutes", minutesOfTenant, tenant, first)
 	for i := range minutes {
 		minutes[i].Tenant = tenant
 	}
@@ -226,11 +247,12 @@ func (s Store) Minutes(ctx context.Context, tenant id.Tenant, since instant.Mill
 func (s Store) NoteDropped(ctx context.Context, r keystore.Registration, batch int64) error {
 	const op = "note dropped usage"
 	row := fmt.Sprintf("%s/%d", r.Incarnation, batch)
-	if noted, err := keystore.Affected(s.DB().ExecContext(ctx, s.SQL(schema.NoteDropped), r.ID, r.Incarnation, row, keystore.GapDropped)); err != nil ||
-		noted {
-		return keystore.Fail(op, err)
+	result, err := s.DB().ExecContext(ctx, s.SQL(schema.NoteDropped), r.ID, r.Incarnation, row, keystore.GapDropped)
+	noted, err := keystore.Affected(result, err)
+	if err == nil && !noted {
+		err = s.CheckRegistration(ctx, s.DB(), r)
 	}
-	return keystore.Fail(op, s.CheckRegistration(ctx, s.DB(), r))
+	return keystore.Fail(op, err)
 }
 
 // UsageGaps lists the processes that did not store all their usage, as noted after since, in the
