@@ -62,8 +62,10 @@ const (
 
 // Open opens the database that rawURL names: `sqlite:PATH`, whose file must exist, or
 // `postgres://user:password@host:port/name?sslmode=…`. The PG… environment variables fill what a
-// postgres URL leaves out. A statement_timeout in the URL (in milliseconds, 5000 by default) bounds every
-// statement of a pooled connection; a transaction that needs longer begins with SET LOCAL
+// postgres URL leaves out.
+//
+// A statement_timeout in the URL, in milliseconds, bounds every statement of a pooled connection.
+// Without it, the limit is 5 s. A transaction that needs longer begins with SET LOCAL
 // statement_timeout.
 func Open(rawURL string) (*DB, error) {
 	return open(rawURL, false, false)

@@ -26,9 +26,9 @@ type EventRow struct {
 }
 
 // Tail returns at most max events that follow the given one. Before the first event, after is 0 and
-// uuid is "". Tail passes the plans, tenants, keys and bans of the events to the functions of to. It
-// reads them as they are now, so they may be newer than the event. Errors: ErrRewound if the given
-// event does not exist now.
+// uuid is "". Tail passes the plans, tenants, keys and bans of the events to the functions of to.
+// It reads them as they are now, so they may be newer than the event. Errors: ErrRewound if the
+// given event does not exist now.
 //
 // It is one statement, so one round trip and one snapshot, unless there are more than a few events.
 func (s *Store) Tail(
