@@ -185,8 +185,8 @@ func TestExplain(t *testing.T) {
 			must.Do(t, o.Store.DescribeGateway(t.Context(), gw1, document))
 			answers[quota+"?cost=20"] = `{"environment":"live","mode":"shared",` +
 				`"minute":{"limit":60,"used":41,"remaining":19,"retryAt":1772366430001}}`
-		}, call("10.1.2.3", "getPet"), "41 of 60 requests of the last 60 seconds are used, and the operation costs 20; " +
-			"passes from 2026-03-01T12:00:31Z"},
+		}, call("10.1.2.3", "getPet"), "41 of 60 requests of the last 60 seconds are used, " +
+			"and the operation costs 20; passes from 2026-03-01T12:00:31Z"},
 		{
 			func() { answers[quota+"?cost=20"] = strings.Replace(answers[quota+"?cost=20"], "60", "19", 1) },
 			call("10.1.2.3", "getPet"), "costs 20",

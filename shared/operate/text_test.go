@@ -63,7 +63,10 @@ func TestChangeOf(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, before, after, want string }{
 		{"members that are not set", "", `{"plan":"free","minute":0,"suspended":false,"allow":null,"scopes":[],"reason":""}`, "plan free"},
-		{"texts that look as if they were not set", `{"name":"0"}`, `{"name":"false","reason":"null"}`, `name "0" → "false", reason - → "null"`},
+		{
+			"texts that look as if they were not set", `{"name":"0"}`, `{"name":"false","reason":"null"}`,
+			`name "0" → "false", reason - → "null"`,
+		},
 		{"a list of one such text", "", `{"list":["0"]}`, "list 0"},
 		{"an address", `{"address":"10.0.0.5:9090"}`, "", "was: address 10.0.0.5:9090"},
 		{"an address with words", "", `{"address":"x, plan free"}`, `address "x, plan free"`},

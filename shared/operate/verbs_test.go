@@ -287,7 +287,8 @@ func TestVerbs(t *testing.T) {
 
 		{
 			operate.CreatePlan{
-				Name: "gold", NewLimits: operate.NewLimits{Minute: 600, Month: 3_000_000}, TestMinute: 60, Repeatable: once,
+				Name: "gold", Repeatable: once,
+				NewLimits: operate.NewLimits{Minute: 600, Month: 3_000_000}, TestMinute: 60,
 			},
 			"", "Created plan gold: 600 requests per minute, 3,000,000 per month.", "Plan gold already exists. It was not changed.",
 		},
