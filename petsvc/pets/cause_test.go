@@ -31,7 +31,7 @@ func TestWrongDatabaseIsNamed(t *testing.T) {
 		exec(t, db, `DROP TABLE invoices`) // the running service goes on by itself
 		testkit.Eventually(t, time.Minute, "ready", r.isReady)
 		exec(t, db, `INSERT INTO pets_schema (version_id, is_applied) VALUES (999, true)`)
-		launch(t, t.Context(), url, pets.Config{}).names(t, "version 999, this program knows only 2: upgrade petsvc")
+		launch(t, t.Context(), url, pets.Config{}).names(t, "version 999, this program knows only 1: upgrade petsvc")
 	})
 }
 
