@@ -60,9 +60,10 @@ func TestPagesAtScale(t *testing.T) {
 		{"tenants?plan=business&state=suspended", "tenant-0", 2 * scaleTenants},
 		{"tenants?plan=enterprise", "0 of 100,000", 2 * scaleTenants},
 		{"tenants?newest=true", "tenant-100000", 2 * scaleTenants},
-		{"tenants/" + tenant, "Requests by outcome", 0},
-		{"tenants/" + tenant + "?usage=400d", "Requests by outcome", 0},
-		{"keys/" + key, "Requests by outcome", 0},
+		// PostgreSQL may look for the bans of some keys by reading all bans.
+		{"tenants/" + tenant, "Requests by outcome", scaleBans},
+		{"tenants/" + tenant + "?usage=400d", "Requests by outcome", scaleBans},
+		{"keys/" + key, "Requests by outcome", scaleBans},
 		{"plans", "enterprise", scaleTenants},
 		{"bans", "20,000 keys are banned.", scaleBans},
 		{"audit", "key.created", 0},
